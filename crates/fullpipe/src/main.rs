@@ -1,0 +1,22 @@
+//! `fullpipe`: the command line. It parses, calls the crates that do the work, and prints.
+
+mod commands;
+mod failure;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// How fast TCP really goes: race, prove, deploy and measure BBR and its peers.
+#[derive(Parser)]
+#[command(name = "fullpipe", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
