@@ -1,0 +1,207 @@
+//! What a transport tells a congestion controller, and what it hears back.
+
+use crate::sampler::RateSample;
+use fullpipe_units::{Gain, Rate, Span, Time};
+
+/// What every controller is told when a connection starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Sender maximum segment size: payload bytes of a full packet, ≥ 1.
+    pub smss: u32,
+    /// Initial congestion window in bytes (RFC 6928: ten segments).
+    pub initial_cwnd: u64,
+    /// Seed of everything the controller draws at random.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { smss: 1448, initial_cwnd: 10 * 1448, seed: 1 }
+    }
+}
+
+/// A packet is about to leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sent {
+    /// When it leaves (its paced departure).
+    pub now: Time,
+    /// Its payload in bytes.
+    pub bytes: u64,
+    /// Payload bytes in flight before it.
+    pub inflight: u64,
+    /// Whether the sampler's application-limited mark is set: with nothing in flight, the
+    /// connection restarts from idle.
+    pub app_limited: bool,
+    /// Payload bytes delivered so far on this connection.
+    pub delivered: u64,
+    /// Whether it is a retransmission.
+    pub retransmit: bool,
+}
+
+/// An acknowledgement has been processed: all packets it acknowledges and all that it shows to be
+/// lost have gone through the [`Sampler`](crate::Sampler). One call an ACK.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ack {
+    /// When it arrived.
+    pub now: Time,
+    /// The delivery-rate sample it completes.
+    pub sample: RateSample,
+    /// Round-trip time of the newest packet it acknowledges that was sent only once.
+    pub rtt: Option<Span>,
+    /// Smoothed round-trip time (RFC 6298), this ACK included.
+    pub srtt: Option<Span>,
+    /// Payload bytes newly acknowledged, cumulatively or selectively.
+    pub newly_acked: u64,
+    /// Payload bytes newly marked lost.
+    pub newly_lost: u64,
+    /// Contiguous sequence ranges newly marked lost.
+    pub lost_ranges: u32,
+    /// Payload bytes in flight before this ACK.
+    pub inflight_before: u64,
+    /// Payload bytes in flight after it: acknowledged and lost bytes taken off.
+    pub inflight: u64,
+    /// Payload bytes delivered so far on this connection, this ACK included.
+    pub delivered: u64,
+    /// Payload bytes marked lost so far on this connection, this ACK included.
+    pub lost: u64,
+    /// Whether the window (not the application, not the receiver) limited sending in the round
+    /// trip before this ACK (RFC 7661, Linux `tcp_is_cwnd_limited`).
+    pub cwnd_limited: bool,
+    /// Packets newly reported as marked Congestion Experienced.
+    pub ce_count: u32,
+    /// Whether the receiver may have held this ACK back (delayed ACK of a lone packet).
+    pub delayed: bool,
+    /// Loss-recovery state after this ACK.
+    pub recovery: RecoveryState,
+    /// The earliest time the pacer lets another packet leave; at most `now` if at once.
+    pub next_departure: Time,
+}
+
+/// A packet has just been marked lost. Told before the [`Ack`] whose arrival showed it, once a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lost {
+    /// When it was marked.
+    pub now: Time,
+    /// Its payload in bytes.
+    pub bytes: u64,
+    /// Payload bytes in flight when it was sent, itself included.
+    pub tx_in_flight: u64,
+    /// Payload bytes delivered on the connection when it was sent.
+    pub delivered_at_send: u64,
+    /// Payload bytes lost on the connection when it was sent.
+    pub lost_at_send: u64,
+    /// Payload bytes lost on the connection so far, this packet included.
+    pub lost: u64,
+    /// Whether the connection was application-limited when it was sent.
+    pub app_limited: bool,
+}
+
+/// Where the sender is in loss recovery (as Linux's `tcp_ca_state`, with CWR folded into `Open`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RecoveryState {
+    /// No loss outstanding.
+    #[default]
+    Open,
+    /// Duplicate or selective ACKs seen, nothing marked lost yet.
+    Disorder,
+    /// Fast recovery (RFC 6675, RFC 8985).
+    Recovery,
+    /// After a retransmission time-out.
+    Loss,
+}
+
+/// A change of the sender's loss-recovery state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recovery {
+    /// Fast recovery begins: the first loss after a time without.
+    EnterFast,
+    /// The retransmission timer fired: everything outstanding is presumed lost.
+    EnterRto,
+    /// All that was outstanding when recovery began has been acknowledged.
+    Exit,
+    /// The losses turned out not to be (DSACK, F-RTO, timestamps): undo what they caused.
+    Spurious,
+}
+
+/// The connection at the moment of a [`Recovery`] event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecoveryContext {
+    /// When it happened.
+    pub now: Time,
+    /// Payload bytes in flight (for [`Recovery::EnterFast`]: before the loss was taken off).
+    pub inflight: u64,
+    /// Payload bytes delivered so far on this connection.
+    pub delivered: u64,
+    /// Payload bytes marked lost so far on this connection.
+    pub lost: u64,
+}
+
+/// A controller's state for plots, tables and logs. What an algorithm does not have is `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Snapshot {
+    /// The state of its state machine in the field's term (`Startup`, `ProbeBW_UP`, `SlowStart`, …).
+    pub state: &'static str,
+    /// Congestion window in bytes.
+    pub cwnd: u64,
+    /// Slow-start threshold in bytes, once there is one.
+    pub ssthresh: Option<u64>,
+    /// Pacing rate.
+    pub pacing_rate: Option<Rate>,
+    /// The bandwidth estimate it paces by.
+    pub bw: Option<Rate>,
+    /// The round-trip propagation estimate.
+    pub min_rtt: Option<Span>,
+    /// Current pacing gain.
+    pub pacing_gain: Option<Gain>,
+    /// Current window gain.
+    pub cwnd_gain: Option<Gain>,
+    /// Upper bound on inflight learnt from loss, in bytes (BBR v3 `inflight_longterm`).
+    pub inflight_longterm: Option<u64>,
+    /// Lower, short-term bound on inflight in bytes (BBR v3 `inflight_shortterm`).
+    pub inflight_shortterm: Option<u64>,
+    /// Packet-timed round trips so far.
+    pub rounds: Option<u64>,
+}
+
+/// A congestion controller. The transport owns packets, clocks and loss detection; it calls one
+/// method for each thing that happens and obeys [`cwnd`](Self::cwnd), [`pacing_rate`](Self::pacing_rate)
+/// and [`send_quantum`](Self::send_quantum). Object-safe; never allocates; cannot fail.
+pub trait CongestionControl {
+    /// A packet is about to leave.
+    fn on_send(&mut self, sent: &Sent);
+
+    /// A packet has just been marked lost (before the ACK or time-out event that showed it).
+    fn on_lost(&mut self, lost: &Lost);
+
+    /// An ACK has been processed.
+    fn on_ack(&mut self, ack: &Ack);
+
+    /// The loss-recovery state changes. Order on an ACK that starts or ends recovery:
+    /// `on_lost`…, `on_recovery`, `on_ack`.
+    fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext);
+
+    /// The maximum segment size changed to `smss` payload bytes.
+    fn on_mtu(&mut self, smss: u32);
+
+    /// Congestion window in payload bytes.
+    fn cwnd(&self) -> u64;
+
+    /// Slow-start threshold in bytes; `u64::MAX` while there is none.
+    fn ssthresh(&self) -> u64;
+
+    /// The rate to pace at; `None` if the algorithm paces nothing itself (the transport may still,
+    /// as Linux does with `tcp_pacing_ss_ratio`).
+    fn pacing_rate(&self) -> Option<Rate>;
+
+    /// The most bytes to hand to the network at once.
+    fn send_quantum(&self) -> u64;
+
+    /// Whether the sender shall reduce the window during fast recovery by Proportional Rate
+    /// Reduction (RFC 6937) towards [`ssthresh`](Self::ssthresh). BBR sets its own window then.
+    fn uses_prr(&self) -> bool {
+        true
+    }
+
+    /// State for plots.
+    fn snapshot(&self) -> Snapshot;
+}
