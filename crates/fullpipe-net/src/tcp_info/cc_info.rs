@@ -1,0 +1,181 @@
+//! `TCP_CC_INFO`: what a socket's controller tells about its own state.
+
+use super::{controller, sockopt};
+use fullpipe_units::{Gain, Rate, Span};
+use std::io;
+use std::os::fd::AsFd;
+
+/// A controller's own view of the path; most controllers tell nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CcInfo {
+    /// BBR, any version.
+    Bbr(BbrInfo),
+    /// Vegas and its relatives (illinois, veno, westwood, yeah … use the same structure).
+    Vegas(VegasInfo),
+    /// DCTCP.
+    Dctcp(DctcpInfo),
+}
+
+/// `struct tcp_bbr_info`: the path model of BBR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BbrInfo {
+    /// The bandwidth estimate (maximum filter over delivery rates).
+    pub bw: Rate,
+    /// The round-trip propagation time estimate (minimum filter).
+    pub min_rtt: Span,
+    /// Pacing rate over bandwidth estimate.
+    pub pacing_gain: Gain,
+    /// cwnd over the estimated BDP.
+    pub cwnd_gain: Gain,
+}
+
+/// Where in its state machine a BBR v1 sender is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BbrMode {
+    /// Doubling until the pipe is full.
+    Startup,
+    /// Draining the queue Startup made.
+    Drain,
+    /// Cycling its gains around the estimate.
+    ProbeBw,
+    /// Four packets in flight, to see the propagation delay.
+    ProbeRtt,
+}
+
+/// `struct tcpvegas_info`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VegasInfo {
+    /// Whether delay is acted upon now.
+    pub enabled: bool,
+    /// RTT samples in this round.
+    pub rtt_count: u32,
+    /// The RTT of this round.
+    pub rtt: Span,
+    /// The lowest RTT seen.
+    pub min_rtt: Span,
+}
+
+/// `struct tcp_dctcp_info`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DctcpInfo {
+    /// Whether both ends agreed on ECN.
+    pub enabled: bool,
+    /// Whether the receiver's last packet was marked.
+    pub ce: bool,
+    /// The moving average of the marked share, in 1/1024.
+    pub alpha: u32,
+    /// Bytes marked in this window.
+    pub marked: u32,
+    /// Bytes acknowledged in this window.
+    pub acked: u32,
+}
+
+impl CcInfo {
+    /// Asks the socket's controller; `None` when it has nothing to tell.
+    ///
+    /// # Errors
+    /// When the descriptor is not a TCP socket.
+    pub fn of(socket: &impl AsFd) -> io::Result<Option<CcInfo>> {
+        let name = controller(socket)?;
+        let mut bytes = [0; 128];
+        let length = sockopt::get(socket, libc::IPPROTO_TCP, libc::TCP_CC_INFO, &mut bytes)?;
+        Ok(CcInfo::decode(&name, &bytes[..length]))
+    }
+
+    /// Reads what the controller `name` wrote. The bytes do not say what they are (the kernel fills a
+    /// union): the name decides.
+    pub fn decode(name: &str, bytes: &[u8]) -> Option<CcInfo> {
+        let u32_at = |offset: usize| {
+            bytes.get(offset..offset + 4).map(|b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
+        };
+        let micros = |offset| u32_at(offset).map(|us| Span::from_micros(us.into()));
+        if name.starts_with("bbr") {
+            let bw = u64::from(u32_at(0)?) | u64::from(u32_at(4)?) << 32;
+            return Some(CcInfo::Bbr(BbrInfo {
+                bw: Rate::from_bytes_per_sec(bw),
+                min_rtt: micros(8)?,
+                pacing_gain: Gain::from_256ths(u32_at(12)?),
+                cwnd_gain: Gain::from_256ths(u32_at(16)?),
+            }));
+        }
+        if name == "dctcp" {
+            let flags = u32_at(0)?.to_ne_bytes();
+            return Some(CcInfo::Dctcp(DctcpInfo {
+                enabled: u16::from_ne_bytes([flags[0], flags[1]]) != 0,
+                ce: u16::from_ne_bytes([flags[2], flags[3]]) != 0,
+                alpha: u32_at(4)?,
+                marked: u32_at(8)?,
+                acked: u32_at(12)?,
+            }));
+        }
+        Some(CcInfo::Vegas(VegasInfo {
+            enabled: u32_at(0)? != 0,
+            rtt_count: u32_at(4)?,
+            rtt: micros(8)?,
+            min_rtt: micros(12)?,
+        }))
+    }
+}
+
+impl BbrInfo {
+    /// The mode of a v1 sender, told from its gains (`bbr_update_gains`): the kernel does not say it.
+    /// `None` for gains no v1 mode has, as in a controller that has not seen an ACK or a later version.
+    pub fn mode(&self) -> Option<BbrMode> {
+        const HIGH_GAIN: u32 = 256 * 2885 / 1000 + 1;
+        const DRAIN_GAIN: u32 = 256 * 1000 / 2885;
+        match (self.pacing_gain.as_256ths(), self.cwnd_gain.as_256ths()) {
+            (HIGH_GAIN, HIGH_GAIN) => Some(BbrMode::Startup),
+            (DRAIN_GAIN, HIGH_GAIN) => Some(BbrMode::Drain),
+            (256, 256) => Some(BbrMode::ProbeRtt),
+            (320 | 192 | 256, 512) => Some(BbrMode::ProbeBw),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|w| w.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn the_bandwidth_of_bbr_has_two_halves() {
+        let bytes = words(&[1, 1, 40_000, 739, 739]);
+        let Some(CcInfo::Bbr(bbr)) = CcInfo::decode("bbr", &bytes) else { panic!("not BBR") };
+        assert_eq!(bbr.bw, Rate::from_bytes_per_sec((1 << 32) + 1));
+        assert_eq!(bbr.min_rtt, Span::from_millis(40));
+        assert_eq!(bbr.mode(), Some(BbrMode::Startup));
+    }
+
+    #[test]
+    fn gains_tell_the_mode() {
+        let mode = |pacing, cwnd| {
+            let bytes = words(&[0, 0, 0, pacing, cwnd]);
+            let Some(CcInfo::Bbr(bbr)) = CcInfo::decode("bbr", &bytes) else { panic!("not BBR") };
+            bbr.mode()
+        };
+        assert_eq!(mode(88, 739), Some(BbrMode::Drain));
+        assert_eq!(mode(320, 512), Some(BbrMode::ProbeBw));
+        assert_eq!(mode(256, 256), Some(BbrMode::ProbeRtt));
+        assert_eq!(mode(0, 0), None);
+    }
+
+    #[test]
+    fn a_silent_controller_tells_nothing() {
+        assert_eq!(CcInfo::decode("cubic", &[]), None);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        super::super::pin(&listener, "reno").unwrap();
+        assert_eq!(CcInfo::of(&listener).unwrap(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(name in "bbr|bbr3|dctcp|vegas|cubic", bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = CcInfo::decode(&name, &bytes);
+        }
+    }
+}

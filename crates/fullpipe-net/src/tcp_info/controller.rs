@@ -1,0 +1,126 @@
+//! `TCP_CONGESTION`: which controller drives a socket.
+
+use super::sockopt;
+use std::io;
+use std::os::fd::AsFd;
+
+/// The longest name the kernel stores, with its terminating zero (`TCP_CA_NAME_MAX`).
+const NAME_MAX: usize = 16;
+
+/// Why a controller could not be pinned to a socket.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    /// The name cannot be that of a controller.
+    #[error("`{0}` cannot be the name of a congestion controller: 1 to 15 letters, digits, `_` or `-`")]
+    Name(String),
+    /// The kernel has no such controller, or may not load it.
+    #[error(
+        "the kernel offers no congestion controller `{name}` (it has: {}); \
+         `modprobe tcp_{name}` as root loads it if the kernel was built with it",
+        available.join(", ")
+    )]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// What the kernel offers.
+        available: Vec<String>,
+    },
+    /// Only a privileged process may choose this controller.
+    #[error(
+        "this process may not choose `{0}`: it is not in net.ipv4.tcp_allowed_congestion_control, \
+         and the process lacks CAP_NET_ADMIN"
+    )]
+    NotAllowed(String),
+    /// The socket took another one than asked for.
+    #[error("asked for `{asked}`, the socket uses `{used}`")]
+    Ignored {
+        /// The name asked for.
+        asked: String,
+        /// The name read back.
+        used: String,
+    },
+    /// The socket refused for another reason.
+    #[error("cannot set the congestion controller `{0}`: {1}")]
+    Socket(String, #[source] io::Error),
+}
+
+/// The controller the socket uses now, as the kernel names it.
+///
+/// # Errors
+/// When the descriptor is not a TCP socket.
+pub fn controller(socket: &impl AsFd) -> io::Result<String> {
+    let mut name = [0; NAME_MAX];
+    let length = sockopt::get(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, &mut name)?;
+    let name = name[..length].split(|&b| b == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// Makes the socket use the controller `name` whatever the machine's default is, and reads it back.
+/// A listening socket hands its controller on to the connections it accepts.
+///
+/// # Errors
+/// [`PinError`] says whether the kernel lacks the controller, the process may not choose it, or the
+/// socket is to blame.
+pub fn pin(socket: &impl AsFd, name: &str) -> Result<(), PinError> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    if name.is_empty() || name.len() >= NAME_MAX || !name.bytes().all(plain) {
+        return Err(PinError::Name(name.to_owned()));
+    }
+    sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes()).map_err(|e| {
+        match e.raw_os_error() {
+            Some(libc::ENOENT) => {
+                PinError::Unknown { name: name.to_owned(), available: available().unwrap_or_default() }
+            }
+            Some(libc::EPERM) => PinError::NotAllowed(name.to_owned()),
+            _ => PinError::Socket(name.to_owned(), e),
+        }
+    })?;
+    match controller(socket) {
+        Ok(used) if used == name => Ok(()),
+        Ok(used) => Err(PinError::Ignored { asked: name.to_owned(), used }),
+        Err(e) => Err(PinError::Socket(name.to_owned(), e)),
+    }
+}
+
+/// The controllers the running kernel has loaded. More may be loadable as modules.
+///
+/// # Errors
+/// When `/proc` is not there.
+pub fn available() -> io::Result<Vec<String>> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
+    Ok(text.split_whitespace().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, UdpSocket};
+
+    #[test]
+    fn a_pinned_listener_hands_its_controller_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        pin(&listener, "reno").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        pin(&client, "cubic").unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert_eq!(controller(&server).unwrap(), "reno");
+        assert_eq!(controller(&client).unwrap(), "cubic");
+    }
+
+    #[test]
+    fn an_unknown_controller_is_named_together_with_the_known_ones() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let error = pin(&listener, "nosuchcc").unwrap_err().to_string();
+        assert!(error.contains("`nosuchcc`") && error.contains("reno"), "{error}");
+        assert!(matches!(pin(&listener, ""), Err(PinError::Name(_))));
+        assert!(matches!(pin(&listener, "sixteencharacter"), Err(PinError::Name(_))));
+        assert!(matches!(pin(&listener, "a b"), Err(PinError::Name(_))));
+    }
+
+    #[test]
+    fn a_socket_that_is_not_tcp_is_refused() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(controller(&socket).is_err());
+        assert!(matches!(pin(&socket, "reno"), Err(PinError::Socket(..))));
+    }
+}
