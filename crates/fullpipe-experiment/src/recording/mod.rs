@@ -1,0 +1,311 @@
+//! What a run produced: time series, summary, the path it ran on, and where it came from.
+//! Every engine writes one; every report reads one, and does not ask who made it.
+
+mod fairness;
+mod series;
+
+pub use fairness::jain;
+pub use series::{Column, Series, column};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Names the form of [`Results`] and [`Recording`]; changes when a reader would have to.
+pub const SCHEMA: &str = "fullpipe/recording/1";
+
+/// What ran the scenario.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// The simulator: virtual time, deterministic.
+    Sim,
+    /// Kernel TCP over an emulated path.
+    Lab,
+    /// A real network.
+    Net,
+}
+
+impl Engine {
+    /// As written in tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Sim => "sim",
+            Engine::Lab => "lab",
+            Engine::Net => "net",
+        }
+    }
+}
+
+/// One run of one scenario with one seed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Recording {
+    /// What tells this run from the others beside it (`bbr`, `cubic, 40 ms`).
+    pub label: String,
+    /// What ran it.
+    pub engine: Engine,
+    /// The controller, or the distinct controllers of the flows joined by `+`.
+    pub cc: String,
+    /// Seed of everything random in the run.
+    pub seed: u64,
+    /// Whether the run may be believed. The simulator's always; the lab's if it kept up.
+    pub valid: bool,
+    /// Why not, if not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub invalid_because: Vec<String>,
+    /// The whole run in figures, all flows together.
+    pub summary: Summary,
+    /// Each flow.
+    pub flows: Vec<FlowRecording>,
+    /// Each link, forward ones first: the emulator's own account, not the endpoints' guess.
+    #[serde(default)]
+    pub links: Vec<LinkRecording>,
+    /// The path's constants that figures are held against.
+    pub path: PathFacts,
+    /// The scenario's checks and how they came out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckResult>,
+    /// How well the engine kept up, where it runs in real time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+    /// Where the run came from.
+    pub provenance: Provenance,
+}
+
+/// A run or a flow in figures.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Summary {
+    /// Length of the measured time in seconds: for a flow, from its start to its end.
+    pub duration_s: f64,
+    /// Payload delivered in order to the receiving application, in bits per second of `duration_s`.
+    pub goodput_bps: f64,
+    /// Goodput as a share of what the bottleneck's rate allows in payload, 0 to 1; none if the path has no known rate.
+    pub utilization: Option<f64>,
+    /// Payload bytes delivered to the receiving application.
+    pub bytes_delivered: u64,
+    /// Data packets sent, retransmissions included.
+    pub packets_sent: u64,
+    /// Retransmissions.
+    pub packets_retransmitted: u64,
+    /// Data packets that the path lost or dropped (ground truth where the engine has it).
+    pub packets_lost: u64,
+    /// Round-trip times seen by the senders, in milliseconds.
+    pub rtt_ms: Quantiles,
+    /// Time a data packet waited in the bottleneck's queue, in milliseconds.
+    pub queue_ms: QueueQuantiles,
+    /// For flows of a given size: from start to the last byte's delivery, in seconds.
+    pub completion_s: Option<f64>,
+}
+
+/// A distribution of round-trip times in milliseconds. `None` without a sample.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Quantiles {
+    /// Least.
+    pub min: Option<f64>,
+    /// Median.
+    pub p50: Option<f64>,
+    /// 95th percentile.
+    pub p95: Option<f64>,
+    /// 99th percentile.
+    pub p99: Option<f64>,
+}
+
+/// A distribution of queueing delays in milliseconds. `None` where the engine cannot see the queue.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct QueueQuantiles {
+    /// Median.
+    pub p50: Option<f64>,
+    /// 95th percentile.
+    pub p95: Option<f64>,
+    /// Most.
+    pub max: Option<f64>,
+}
+
+/// One flow of a run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct FlowRecording {
+    /// What tells it from the other flows (`bbr 1`).
+    pub label: String,
+    /// Its controller.
+    pub cc: String,
+    /// When it started, in seconds of the run.
+    pub start_s: f64,
+    /// The flow in figures.
+    pub summary: Summary,
+    /// Sampled every sampling interval; columns named in [`column`].
+    #[serde(default, skip_serializing_if = "Series::is_empty")]
+    pub series: Series,
+    /// The controller's states, each from its time to the next one's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<StateChange>,
+    /// Single happenings: recovery, time-outs, undo.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
+}
+
+/// The controller entered a state.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct StateChange {
+    /// Seconds of the run.
+    pub at_s: f64,
+    /// The state in the field's term (`Startup`, `ProbeBW_UP`, `SlowStart`).
+    pub state: String,
+}
+
+/// Something that happened at one time.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Event {
+    /// Seconds of the run.
+    pub at_s: f64,
+    /// What happened.
+    pub kind: EventKind,
+    /// A figure that belongs to it (bytes lost, time-out in seconds), if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
+}
+
+/// The happenings that engines record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// Fast recovery began; the value is the bytes in flight.
+    RecoveryEntered,
+    /// Recovery ended.
+    RecoveryExited,
+    /// The retransmission timer fired; the value is its length in seconds.
+    RetransmissionTimeout,
+    /// A tail loss probe was sent.
+    TailLossProbe,
+    /// Losses turned out spurious and were undone.
+    SpuriousLoss,
+    /// The connection restarted after being idle.
+    IdleRestart,
+    /// The flow's last byte was delivered.
+    Completed,
+}
+
+/// One link of the path, as the emulator saw it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct LinkRecording {
+    /// `forward 1`, `reverse 1`, …
+    pub label: String,
+    /// Packets that arrived.
+    pub packets_in: u64,
+    /// Packets that left.
+    pub packets_out: u64,
+    /// Packets dropped, by cause (`queue full`, `loss`, `policer`, …).
+    pub drops: std::collections::BTreeMap<String, u64>,
+    /// Packets marked Congestion Experienced.
+    pub ce_marked: u64,
+    /// Sampled every sampling interval: queue in bytes, rate.
+    #[serde(default, skip_serializing_if = "Series::is_empty")]
+    pub series: Series,
+}
+
+/// Constants of the path at its start.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PathFacts {
+    /// Rate of the forward bottleneck in bits per second of L3 packets; none if unlimited or unknown.
+    pub rate_bps: Option<f64>,
+    /// The most payload that rate can carry, in bits per second.
+    pub goodput_limit_bps: Option<f64>,
+    /// Two-way propagation delay in milliseconds.
+    pub base_rtt_ms: Option<f64>,
+    /// Bandwidth-delay product in bytes.
+    pub bdp_bytes: Option<u64>,
+    /// Limit of the bottleneck's queue in bytes.
+    pub buffer_bytes: Option<u64>,
+    /// The path in words (`100 Mbit/s, 100 ms, 1 BDP drop-tail, 1 % loss`).
+    pub description: String,
+}
+
+/// How a check of the scenario came out.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CheckResult {
+    /// What was checked, as the scenario wrote it (`goodput >= 85mbit`).
+    pub check: String,
+    /// What was measured, in words.
+    pub measured: String,
+    /// Whether it held.
+    pub passed: bool,
+}
+
+/// How well a real-time engine kept up with its own schedule.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Health {
+    /// How late deliveries left the emulator: median, in microseconds.
+    pub lateness_p50_us: f64,
+    /// 99th percentile.
+    pub lateness_p99_us: f64,
+    /// Most.
+    pub lateness_max_us: f64,
+    /// How late arrivals were read: 99th percentile, in microseconds.
+    pub read_latency_p99_us: f64,
+    /// Packets the machine dropped outside the emulated path.
+    pub stray_drops: u64,
+    /// CPU seconds of the emulator per second of the run.
+    pub emulator_cpu: f64,
+    /// Anything else the reader should know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Where a run came from: enough to make it again.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Provenance {
+    /// Version of fullpipe.
+    pub version: String,
+    /// The scenario as resolved, in TOML: `fullpipe run` on it makes the run again.
+    pub scenario: String,
+    /// Kernel release of the machine, for engines that depend on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// When it started, RFC 3339, for engines in real time; the simulator has none, so that equal seeds give equal bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<String>,
+}
+
+/// Several runs together: what `--json` prints.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The runs.
+    pub runs: Vec<Recording>,
+    /// Jain's index over the goodputs of flows that shared a path: of the single run, or the mean
+    /// over runs with several flows; none if no flows shared one.
+    pub fairness: Option<f64>,
+}
+
+impl Results {
+    /// The runs with their fairness.
+    pub fn new(runs: Vec<Recording>) -> Self {
+        let shared: Vec<f64> = runs.iter().filter_map(Recording::fairness).collect();
+        let fairness = (!shared.is_empty()).then(|| shared.iter().sum::<f64>() / shared.len() as f64);
+        Results { schema: SCHEMA.to_owned(), runs, fairness }
+    }
+
+    /// The same without time series: figures only.
+    pub fn without_series(mut self) -> Self {
+        for run in &mut self.runs {
+            for flow in &mut run.flows {
+                flow.series = Series::default();
+                flow.states.clear();
+                flow.events.clear();
+            }
+            for link in &mut run.links {
+                link.series = Series::default();
+            }
+        }
+        self
+    }
+}
+
+impl Recording {
+    /// Jain's fairness index over the flows' goodputs; none for a single flow.
+    pub fn fairness(&self) -> Option<f64> {
+        (self.flows.len() > 1).then(|| {
+            let goodputs: Vec<f64> = self.flows.iter().map(|f| f.summary.goodput_bps).collect();
+            jain(&goodputs)
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! Values over time, a column a quantity.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Names of the columns that engines write and reports know, with the unit at the end of each name.
+pub mod column {
+    /// In-order payload delivered to the application since the last row, in bits per second.
+    pub const GOODPUT_BPS: &str = "goodput_bps";
+    /// Latest round-trip time in milliseconds.
+    pub const RTT_MS: &str = "rtt_ms";
+    /// Smoothed round-trip time in milliseconds.
+    pub const SRTT_MS: &str = "srtt_ms";
+    /// The controller's round-trip propagation estimate in milliseconds.
+    pub const MIN_RTT_MS: &str = "min_rtt_ms";
+    /// Payload bytes in flight.
+    pub const INFLIGHT_BYTES: &str = "inflight_bytes";
+    /// Congestion window in bytes.
+    pub const CWND_BYTES: &str = "cwnd_bytes";
+    /// Slow-start threshold in bytes.
+    pub const SSTHRESH_BYTES: &str = "ssthresh_bytes";
+    /// Pacing rate in bits per second.
+    pub const PACING_BPS: &str = "pacing_bps";
+    /// The controller's bandwidth estimate in bits per second.
+    pub const BW_BPS: &str = "bw_bps";
+    /// Delivery-rate sample of the latest ACK in bits per second.
+    pub const DELIVERY_RATE_BPS: &str = "delivery_rate_bps";
+    /// Pacing gain.
+    pub const PACING_GAIN: &str = "pacing_gain";
+    /// Window gain.
+    pub const CWND_GAIN: &str = "cwnd_gain";
+    /// BBR v3's long-term bound on inflight in bytes.
+    pub const INFLIGHT_LONGTERM_BYTES: &str = "inflight_longterm_bytes";
+    /// BBR v3's short-term bound on inflight in bytes.
+    pub const INFLIGHT_SHORTTERM_BYTES: &str = "inflight_shortterm_bytes";
+    /// Payload bytes delivered so far.
+    pub const DELIVERED_BYTES: &str = "delivered_bytes";
+    /// Data packets sent so far.
+    pub const SENT_PACKETS: &str = "sent_packets";
+    /// Retransmissions so far.
+    pub const RETRANSMITTED_PACKETS: &str = "retransmitted_packets";
+    /// Packets marked lost by the sender so far.
+    pub const LOST_PACKETS: &str = "lost_packets";
+    /// Bytes in a link's queue.
+    pub const QUEUE_BYTES: &str = "queue_bytes";
+    /// A link's rate in bits per second.
+    pub const RATE_BPS: &str = "rate_bps";
+    /// Packets a link dropped so far.
+    pub const DROPPED_PACKETS: &str = "dropped_packets";
+}
+
+/// Values sampled at common times.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Series {
+    /// Times in seconds of the run, rising.
+    pub t_s: Vec<f64>,
+    /// The quantities, each with one value a time.
+    pub columns: Vec<Column>,
+}
+
+/// One quantity over time.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Column {
+    /// Its name, one of [`column`] where the quantity is known there; the unit is its last part.
+    pub name: String,
+    /// One value a time; NaN (in JSON: null) where there is none.
+    #[serde(with = "nullable")]
+    #[schemars(with = "Vec<Option<f64>>")]
+    pub values: Vec<f64>,
+}
+
+impl Series {
+    /// No rows yet, with these columns.
+    pub fn with_columns<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let columns = names.into_iter().map(|n| Column { name: n.to_owned(), values: Vec::new() }).collect();
+        Series { t_s: Vec::new(), columns }
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.t_s.is_empty()
+    }
+
+    /// Adds the row at `t_s`, one value a column in their order; missing values become NaN.
+    pub fn push(&mut self, t_s: f64, row: &[f64]) {
+        debug_assert_eq!(row.len(), self.columns.len());
+        self.t_s.push(t_s);
+        for (i, column) in self.columns.iter_mut().enumerate() {
+            column.values.push(row.get(i).copied().unwrap_or(f64::NAN));
+        }
+    }
+
+    /// The values of the column `name`, if there is one.
+    pub fn get(&self, name: &str) -> Option<&[f64]> {
+        self.columns.iter().find(|c| c.name == name).map(|c| c.values.as_slice())
+    }
+}
+
+/// JSON has no NaN: write null, read null.
+mod nullable {
+    use serde::ser::SerializeSeq;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(values: &[f64], s: S) -> Result<S::Ok, S::Error> {
+        let mut seq = s.serialize_seq(Some(values.len()))?;
+        for v in values {
+            seq.serialize_element(&v.is_finite().then_some(*v))?;
+        }
+        seq.end()
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<f64>, D::Error> {
+        let values: Vec<Option<f64>> = Vec::deserialize(d)?;
+        Ok(values.into_iter().map(|v| v.unwrap_or(f64::NAN)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_value_survives_json() {
+        let mut s = Series::with_columns([column::RTT_MS, column::BW_BPS]);
+        s.push(0.0, &[40.0, f64::NAN]);
+        let text = serde_json::to_string(&s).unwrap();
+        assert!(text.contains("null"), "{text}");
+        let back: Series = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.get(column::RTT_MS), Some(&[40.0][..]));
+        assert!(back.get(column::BW_BPS).unwrap()[0].is_nan());
+    }
+}
