@@ -167,6 +167,9 @@ pub struct Snapshot {
 /// method for each thing that happens and obeys [`cwnd`](Self::cwnd), [`pacing_rate`](Self::pacing_rate)
 /// and [`send_quantum`](Self::send_quantum). Object-safe; never allocates; cannot fail.
 pub trait CongestionControl {
+    /// The handshake gave a first round-trip time. Told at most once, before the first packet.
+    fn on_handshake(&mut self, _now: Time, _rtt: Span) {}
+
     /// A packet is about to leave.
     fn on_send(&mut self, sent: &Sent);
 
@@ -200,6 +203,13 @@ pub trait CongestionControl {
     /// Reduction (RFC 6937) towards [`ssthresh`](Self::ssthresh). BBR sets its own window then.
     fn uses_prr(&self) -> bool {
         true
+    }
+
+    /// Whether the transport shall call [`Sampler::mark_app_limited`](crate::Sampler::mark_app_limited)
+    /// with its bytes in flight, asked after each [`on_ack`](Self::on_ack): BBR in ProbeRTT keeps the
+    /// window small on purpose, and rates measured then say nothing about the path.
+    fn marks_app_limited(&self) -> bool {
+        false
     }
 
     /// State for plots.
