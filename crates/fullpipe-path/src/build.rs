@@ -1,0 +1,97 @@
+//! What a chain is built from besides its links, and what can be wrong with it.
+
+use fullpipe_units::{Rate, Span};
+
+use crate::LinkSpec;
+
+/// Which way a chain carries packets, as seen from a path's sender.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Debug,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// The way of the data.
+    #[default]
+    Forward,
+    /// The way of the acknowledgements.
+    Reverse,
+}
+
+/// What the links of a chain need to know about the whole path.
+#[derive(Clone, Debug)]
+pub struct BuildContext {
+    /// The path's round-trip time without queueing: the delays of both directions. With
+    /// [`bottleneck`](Self::bottleneck) it resolves limits written in `bdp`.
+    pub base_rtt: Span,
+    /// The lowest rate of any link of this chain; [`Rate::MAX`] if none has one.
+    pub bottleneck: Rate,
+    /// Largest packet in bytes (L3): the quantum of fair queues.
+    pub mtu: u32,
+    /// Seeds everything random. The same seed gives the same outcomes.
+    pub seed: u64,
+    /// Keeps the two directions of a path from drawing the same random numbers.
+    pub direction: Direction,
+}
+
+impl BuildContext {
+    /// The context of one direction of the path with these links: base RTT and bottleneck are
+    /// taken from them.
+    pub fn of_path(
+        forward: &[LinkSpec],
+        reverse: &[LinkSpec],
+        direction: Direction,
+        mtu: u32,
+        seed: u64,
+    ) -> Self {
+        let base_rtt = forward.iter().chain(reverse).fold(Span::ZERO, |sum, link| sum + link.delay);
+        let own = match direction {
+            Direction::Forward => forward,
+            Direction::Reverse => reverse,
+        };
+        let bottleneck = own.iter().filter_map(LinkSpec::nominal_rate).min().unwrap_or(Rate::MAX);
+        BuildContext { base_rtt, bottleneck, mtu, seed, direction }
+    }
+
+    /// The bandwidth-delay product in bytes; 0 for a path without any rate.
+    pub fn bdp(&self) -> u64 {
+        if self.bottleneck == Rate::MAX { 0 } else { self.bottleneck.bytes_in(self.base_rtt) }
+    }
+}
+
+/// Why a chain cannot be built: which link, which key of it, what is wrong and what to do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("link {link}: `{key}`: {reason}")]
+pub struct BuildError {
+    /// Index of the link in its chain, from 0.
+    pub link: usize,
+    /// The key as a scenario file writes it, with dots between levels (`queue.limit`).
+    pub key: String,
+    /// What is wrong and what to do about it.
+    pub reason: String,
+}
+
+/// A [`BuildError`] before its link is known.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    pub key: String,
+    pub reason: String,
+}
+
+impl Wrong {
+    pub fn new(key: impl Into<String>, reason: impl Into<String>) -> Self {
+        Wrong { key: key.into(), reason: reason.into() }
+    }
+
+    pub fn at(self, link: usize) -> BuildError {
+        BuildError { link, key: self.key, reason: self.reason }
+    }
+}

@@ -1,0 +1,195 @@
+//! How much a queue holds, as people write it: `64k`, `100p`, `20ms`, `1bdp`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fullpipe_units::{Bytes, ParseError, Rate, Span};
+
+/// The size of a buffer.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Limit {
+    /// So many bytes of waiting packets: `64k`, `1000kB`, `1500`.
+    Bytes(u64),
+    /// So many waiting packets, whatever their length: `100p`.
+    Packets(u64),
+    /// What the link carries in that time at its own rate: `20ms`.
+    Time(Span),
+    /// So many times the product of the path's bottleneck rate and base RTT: `1bdp`, `0.1bdp`.
+    Bdp(f64),
+}
+
+/// A limit in the units a queue counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Capacity {
+    pub bytes: u64,
+    pub packets: u64,
+}
+
+impl Limit {
+    /// Counts the limit in bytes and packets, on a link of the rate `link` on a path whose
+    /// bottleneck-delay product is `bdp` bytes.
+    pub(crate) fn resolve(self, link: Rate, bdp: u64) -> Capacity {
+        let bytes = |bytes| Capacity { bytes, packets: u64::MAX };
+        match self {
+            Limit::Bytes(b) => bytes(b),
+            Limit::Packets(packets) => Capacity { bytes: u64::MAX, packets },
+            Limit::Time(t) => bytes(link.bytes_in(t)),
+            // A float cast saturates, which is what an absurd multiple should do.
+            Limit::Bdp(n) => bytes((bdp as f64 * n) as u64),
+        }
+    }
+}
+
+impl Capacity {
+    /// Whether a queue that already holds `packets` of `bytes` in sum has room for `len` more.
+    pub fn has_room(self, bytes: u64, packets: usize, len: u32) -> bool {
+        bytes + u64::from(len) <= self.bytes && (packets as u64) < self.packets
+    }
+
+    /// The same, but an empty queue always takes one packet: a discipline that must see every
+    /// packet would otherwise never pass one that is larger than its limit.
+    pub fn has_room_or_empty(self, bytes: u64, packets: usize, len: u32) -> bool {
+        packets == 0 || self.has_room(bytes, packets, len)
+    }
+}
+
+impl FromStr for Limit {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Limit, ParseError> {
+        let lower = text.trim().to_lowercase();
+        let stem = |suffixes: &[&str]| {
+            suffixes.iter().find_map(|s| lower.strip_suffix(s)).map(|n| n.trim().replace('_', ""))
+        };
+        if let Some(number) = stem(&["bdps", "bdp"]) {
+            let n: f64 = number
+                .parse()
+                .map_err(|_| ParseError::new(text, "expected a number before `bdp`, such as `1bdp`"))?;
+            if !n.is_finite() || n < 0.0 {
+                return Err(ParseError::new(text, "a buffer holds a finite, non-negative number of BDPs"));
+            }
+            return Ok(Limit::Bdp(n));
+        }
+        if let Some(number) = stem(&["packets", "packet", "pkts", "p"]) {
+            return number.parse().map(Limit::Packets).map_err(|_| {
+                ParseError::new(text, "expected a whole number of packets, such as `100p` or `100 packets`")
+            });
+        }
+        if let Ok(bytes) = text.parse::<Bytes>() {
+            return Ok(Limit::Bytes(bytes.0));
+        }
+        text.parse().map(Limit::Time).map_err(|_| {
+            ParseError::new(
+                text,
+                "a buffer is written in bytes (`64k`, `1000kB`), packets (`100p`), time at the link's rate \
+                 (`20ms`) or bandwidth-delay products (`1bdp`)",
+            )
+        })
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limit::Bytes(b) => Bytes(*b).fmt(f),
+            Limit::Packets(n) => write!(f, "{n}p"),
+            Limit::Time(t) => t.fmt(f),
+            Limit::Bdp(n) => write!(f, "{n}bdp"),
+        }
+    }
+}
+
+impl serde::Serialize for Limit {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Limit {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Limit;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a buffer size such as `64k`, `100p`, `20ms` or `1bdp`")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Limit, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_u64<E: serde::de::Error>(self, n: u64) -> Result<Limit, E> {
+                Ok(Limit::Bytes(n))
+            }
+            fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<Limit, E> {
+                n.to_string().parse().map_err(E::custom)
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
+
+impl schemars::JsonSchema for Limit {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Limit".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": ["string", "integer"],
+            "description": "The size of a buffer: bytes (`64k`), packets (`100p`), time at the link's rate (`20ms`) or bandwidth-delay products (`1bdp`)",
+            "examples": ["1bdp", "64k", "100p", "20ms"],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn limits_read_as_people_write_them() {
+        assert_eq!("64k".parse(), Ok(Limit::Bytes(65_536)));
+        assert_eq!("1500".parse(), Ok(Limit::Bytes(1500)));
+        assert_eq!("1500 bytes".parse(), Ok(Limit::Bytes(1500)));
+        assert_eq!("100p".parse(), Ok(Limit::Packets(100)));
+        assert_eq!("100 packets".parse(), Ok(Limit::Packets(100)));
+        assert_eq!("20ms".parse(), Ok(Limit::Time(Span::from_millis(20))));
+        assert_eq!("1s".parse(), Ok(Limit::Time(Span::from_secs(1))));
+        assert_eq!("0.5BDP".parse(), Ok(Limit::Bdp(0.5)));
+    }
+
+    #[test]
+    fn what_cannot_be_a_buffer_is_refused_with_what_can() {
+        for bad in ["", "bdp", "-1bdp", "nanbdp", "1.5p", "-3p", "10 apples", "p"] {
+            let e = bad.parse::<Limit>().unwrap_err().to_string();
+            assert!(e.contains(&format!("`{bad}`")), "{e}");
+        }
+        assert!("10 apples".parse::<Limit>().unwrap_err().to_string().contains("1bdp"));
+    }
+
+    #[test]
+    fn a_limit_in_time_counts_the_links_own_rate_and_in_bdp_the_paths() {
+        let rate = Rate::from_bits_per_sec(8_000_000);
+        let time = Limit::Time(Span::from_millis(20)).resolve(rate, 7);
+        assert_eq!(time, Capacity { bytes: 20_000, packets: u64::MAX });
+        assert_eq!(Limit::Bdp(0.5).resolve(rate, 1000).bytes, 500);
+        assert_eq!(Limit::Bdp(1e300).resolve(rate, 1000).bytes, u64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(n in 0u64..1 << 40, which in 0..4) {
+            let limit = match which {
+                0 => Limit::Bytes(n),
+                1 => Limit::Packets(n),
+                2 => Limit::Time(Span::from_nanos(n)),
+                _ => Limit::Bdp(n as f64 / 1024.0),
+            };
+            prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
+        }
+
+        #[test]
+        fn no_text_panics(text in "\\PC{0,20}") {
+            let _ = text.parse::<Limit>();
+        }
+    }
+}

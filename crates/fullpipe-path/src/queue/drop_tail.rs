@@ -1,0 +1,103 @@
+//! First in, first out, with a bound: what most routers have.
+
+use std::collections::VecDeque;
+
+use fullpipe_units::Time;
+use serde::{Deserialize, Serialize};
+
+use super::{Discipline, QueueContext, QueueKind, Verdicts};
+use crate::build::Wrong;
+use crate::limit::{Capacity, Limit};
+use crate::{DropCause, Packet};
+
+/// First in, first out; a packet that finds no room is dropped.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DropTailSpec {
+    /// What may wait. The packet being sent has left the queue, so an idle link takes any packet.
+    pub limit: Limit,
+}
+
+impl Default for DropTailSpec {
+    /// One bandwidth-delay product.
+    fn default() -> Self {
+        DropTailSpec { limit: Limit::Bdp(1.0) }
+    }
+}
+
+impl QueueKind for DropTailSpec {
+    const ABOUT: &'static str = "first in, first out; a packet that finds no room is dropped";
+    type Queue<T> = DropTail<T>;
+
+    fn build<T>(&self, ctx: QueueContext) -> Result<DropTail<T>, Wrong> {
+        Ok(DropTail { packets: VecDeque::new(), bytes: 0, capacity: ctx.capacity(self.limit) })
+    }
+}
+
+/// The waiting packets.
+pub(crate) struct DropTail<T> {
+    packets: VecDeque<Packet<T>>,
+    bytes: u64,
+    capacity: Capacity,
+}
+
+impl<T> Discipline<T> for DropTail<T> {
+    const CHOOSES: bool = false;
+
+    fn enqueue(&mut self, _: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
+        if self.capacity.has_room(self.bytes, self.packets.len(), packet.bytes) {
+            self.bytes += u64::from(packet.bytes);
+            self.packets.push_back(packet);
+        } else {
+            verdicts.drop(packet, DropCause::QueueFull);
+        }
+    }
+
+    fn dequeue(&mut self, _: Time, _: &mut Verdicts<T>) -> Option<Packet<T>> {
+        let packet = self.packets.pop_front()?;
+        self.bytes -= u64::from(packet.bytes);
+        Some(packet)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn packets(&self) -> usize {
+        self.packets.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Run, queue_alone};
+
+    fn run(limit: &str, sizes: &[u32]) -> Run {
+        let mut run = queue_alone(&DropTailSpec { limit: limit.parse().unwrap() });
+        for &bytes in sizes {
+            run.enqueue(0, 0, bytes);
+        }
+        run
+    }
+
+    #[test]
+    fn bytes_are_the_limit_and_the_last_one_in_is_dropped() {
+        let run = run("3000", &[1500, 1000, 501, 500, 1]);
+        assert_eq!(run.dropped(), [(2, DropCause::QueueFull), (4, DropCause::QueueFull)]);
+        assert_eq!((run.bytes(), run.packets()), (3000, 3));
+    }
+
+    #[test]
+    fn packets_are_the_limit_whatever_their_length() {
+        let run = run("2p", &[1, 65_535, 1]);
+        assert_eq!(run.dropped(), [(2, DropCause::QueueFull)]);
+    }
+
+    #[test]
+    fn the_first_in_is_the_first_out() {
+        let mut run = run("1m", &[1; 100]);
+        assert_eq!((0..100).filter_map(|_| run.dequeue(0)).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+        assert_eq!((run.dequeue(0), run.bytes()), (None, 0));
+    }
+}

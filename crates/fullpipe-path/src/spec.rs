@@ -1,0 +1,271 @@
+//! A link as a scenario file writes it.
+
+use std::fmt;
+
+use fullpipe_units::{Fraction, Rate, Span};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::limit::Limit;
+use crate::loss::LossSpec;
+use crate::queue::QueueSpec;
+use crate::rate::{Trace, TraceError, TraceSpec};
+
+/// One link of a path, in one direction. All parts may be left out; an empty link passes packets
+/// through at once.
+///
+/// A packet meets the parts in this order: loss at the ingress, queue and rate, loss on the wire,
+/// propagation delay.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinkSpec {
+    /// A name for plots and messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Constant rate of L3 bytes (`"100mbit"`). Without a rate nothing queues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// A recorded link in mahimahi's format, instead of `rate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceSpec>,
+    /// Changes of rate, delay or loss during the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub schedule: Vec<ScheduledChange>,
+    /// One-way propagation delay.
+    pub delay: Span,
+    /// The queue in front of the rate; a drop-tail queue of one BDP unless written.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "queue")]
+    #[schemars(schema_with = "queue_schema")]
+    pub queue: Option<QueueSpec>,
+    /// Loss on the wire, behind the queue: what is lost has used up capacity.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "loss")]
+    #[schemars(schema_with = "loss_schema")]
+    pub loss: Option<LossSpec>,
+    /// Loss before the queue.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "loss")]
+    #[schemars(schema_with = "loss_schema")]
+    pub ingress_loss: Option<LossSpec>,
+}
+
+/// A change at a time of the run. What is not written stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduledChange {
+    /// When, counted from the start of the run.
+    pub at: Span,
+    /// The rate from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// The one-way delay from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Span>,
+    /// The share of packets lost on the wire from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Fraction>,
+}
+
+/// A change that the engine applies when it sees fit. What is not written stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Index of the link in its chain, from 0.
+    #[serde(default)]
+    pub link: usize,
+    /// The rate from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// The one-way delay from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Span>,
+    /// The share of packets lost on the wire from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Fraction>,
+}
+
+impl LinkSpec {
+    /// The rate that sizes buffers: the rate at the start, or a trace's mean. `None` without any.
+    pub fn nominal_rate(&self) -> Option<Rate> {
+        match &self.trace {
+            Some(TraceSpec::Inline(trace)) => Some(trace.mean_rate()),
+            _ => self.rate,
+        }
+    }
+
+    /// Replaces the name of a trace file by its contents, which `read` fetches. Does nothing for
+    /// a link without one. The crate itself opens no files.
+    ///
+    /// # Errors
+    /// What `read` returns, or what is wrong with the trace.
+    pub fn load_trace<E: From<TraceError>>(
+        &mut self,
+        read: impl FnOnce(&str) -> Result<String, E>,
+    ) -> Result<(), E> {
+        if let Some(TraceSpec::File(name)) = &self.trace {
+            self.trace = Some(TraceSpec::Inline(Trace::parse(&read(name)?)?));
+        }
+        Ok(())
+    }
+}
+
+/// `GilbertElliott` as `gilbert-elliott`, like serde's `kebab-case`.
+pub(crate) fn kebab(name: &str) -> String {
+    let mut text = String::with_capacity(name.len() + 2);
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && !text.is_empty() {
+            text.push('-');
+        }
+        text.push(c.to_ascii_lowercase());
+    }
+    text
+}
+
+/// Reads a table with a `kind`, or what `short` makes of a text or a number.
+struct Shorthand<V> {
+    expecting: &'static str,
+    short: fn(&str) -> Result<V, String>,
+}
+
+impl<'de, V: Deserialize<'de>> serde::de::Visitor<'de> for Shorthand<V> {
+    type Value = V;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expecting)
+    }
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<V, E> {
+        (self.short)(text).map_err(E::custom)
+    }
+    fn visit_u64<E: serde::de::Error>(self, n: u64) -> Result<V, E> {
+        self.visit_str(&n.to_string())
+    }
+    fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<V, E> {
+        self.visit_str(&n.to_string())
+    }
+    fn visit_f64<E: serde::de::Error>(self, n: f64) -> Result<V, E> {
+        self.visit_str(&n.to_string())
+    }
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<V, A::Error> {
+        V::deserialize(serde::de::value::MapAccessDeserializer::new(map))
+    }
+}
+
+fn queue<'de, D: Deserializer<'de>>(d: D) -> Result<Option<QueueSpec>, D::Error> {
+    let short = |text: &str| {
+        if let Some(spec) = QueueSpec::of_kind(text) {
+            return Ok(spec);
+        }
+        text.parse::<Limit>().map(QueueSpec::from).map_err(|_| {
+            let kinds: Vec<String> = QueueSpec::kinds().map(|(name, _)| format!("`{name}`")).collect();
+            format!(
+                "`{text}` is neither a kind of queue ({}) nor the limit of a drop-tail queue (`1bdp`, `64k`, \
+                 `100p`, `20ms`)",
+                kinds.join(", ")
+            )
+        })
+    };
+    d.deserialize_any(Shorthand { expecting: "a kind of queue, a limit or a table with a `kind`", short })
+        .map(Some)
+}
+
+fn loss<'de, D: Deserializer<'de>>(d: D) -> Result<Option<LossSpec>, D::Error> {
+    let short = |text: &str| text.parse::<Fraction>().map(LossSpec::from).map_err(|e| e.to_string());
+    d.deserialize_any(Shorthand { expecting: "a share such as `1%` or a table with a `kind`", short })
+        .map(Some)
+}
+
+fn queue_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let kinds: Vec<String> = QueueSpec::kinds().map(|(name, _)| name).collect();
+    schemars::json_schema!({
+        "anyOf": [
+            generator.subschema_for::<QueueSpec>(),
+            { "type": "string", "enum": kinds, "description": "A kind of queue with its defaults" },
+            generator.subschema_for::<Limit>(),
+        ],
+    })
+}
+
+fn loss_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "anyOf": [generator.subschema_for::<LossSpec>(), generator.subschema_for::<Fraction>()],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> LinkSpec {
+        toml::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"))
+    }
+
+    #[test]
+    fn a_link_reads_as_people_write_it() {
+        let link = read("rate = '100mbit'\ndelay = '50ms'\nqueue = '1bdp'\nloss = '1%'");
+        assert_eq!(link.rate, Some(Rate::from_bits_per_sec(100_000_000)));
+        assert_eq!(link.queue, Some(QueueSpec::default()));
+        assert_eq!(link.loss.unwrap().mean(), Some(0.01));
+        let link = read("queue = { kind = 'drop-tail', limit = '100p' }\nloss = 0.02");
+        assert_eq!(link.queue, Some(QueueSpec::from(Limit::Packets(100))));
+        assert_eq!(link.loss.unwrap().mean(), Some(0.02));
+        let link =
+            read("schedule = [{ at = '20s', rate = '20mbit' }, { at = '40s', delay = '5ms', loss = '2%' }]");
+        assert_eq!(link.schedule[1].delay, Some(Span::from_millis(5)));
+        assert_eq!(read(""), LinkSpec::default());
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let link = read(
+            "name = 'wifi'\nrate = '20mbit'\nqueue = '64k'\n\
+             loss = { kind = 'gilbert-elliott', share = '1%', burst = 4.0 }\ntrace = { ms = [1, 2] }",
+        );
+        let json = serde_json::to_string(&link).unwrap();
+        assert_eq!(serde_json::from_str::<LinkSpec>(&json).unwrap(), link);
+        assert_eq!(toml::from_str::<LinkSpec>(&toml::to_string(&link).unwrap()).unwrap(), link);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_with_what_can() {
+        let error = |text: &str| toml::from_str::<LinkSpec>(text).unwrap_err().to_string();
+        let e = error("queue = 'red'");
+        assert!(e.contains("`red`") && e.contains("`drop-tail`") && e.contains("1bdp"), "{e}");
+        let e = error("queue = { kind = 'red' }");
+        assert!(e.contains("`red`") && e.contains("`drop-tail`"), "{e}");
+        let e = error("queue = { kind = 'drop-tail', limt = '1bdp' }");
+        assert!(e.contains("`limt`") && e.contains("`limit`"), "{e}");
+        let e = error("loss = '101%'");
+        assert!(e.contains("`101%`") && e.contains("between 0 and 1"), "{e}");
+        let e = error("dely = '1ms'");
+        assert!(e.contains("`dely`") && e.contains("`delay`"), "{e}");
+        assert!(error("rate = -5").contains("negative"));
+    }
+
+    #[test]
+    fn kinds_are_written_as_serde_writes_them() {
+        assert_eq!(kebab("GilbertElliott"), "gilbert-elliott");
+        assert_eq!(kebab("Fq"), "fq");
+    }
+
+    #[test]
+    fn a_trace_file_is_read_by_the_caller() {
+        #[derive(Debug, PartialEq)]
+        struct Failed(String);
+        impl From<TraceError> for Failed {
+            fn from(e: TraceError) -> Self {
+                Failed(e.to_string())
+            }
+        }
+        let mut link = read("trace = 'cell.trace'");
+        assert_eq!(link.nominal_rate(), None);
+        let e = link.clone().load_trace(|name| Err(Failed(name.into()))).unwrap_err();
+        assert_eq!(e, Failed("cell.trace".into()));
+        link.load_trace::<Failed>(|_| Ok("1\n2\n3\n".into())).unwrap();
+        assert_eq!(link.nominal_rate(), Some(Rate::from_bits_per_sec(12_000_000)));
+    }
+
+    #[test]
+    fn the_schema_allows_both_ways_of_writing() {
+        let schema = serde_json::to_string(&schemars::schema_for!(LinkSpec)).unwrap();
+        for needed in ["drop-tail", "gilbert-elliott", "Fraction", "Limit", "ingress_loss"] {
+            assert!(schema.contains(needed), "{needed}");
+        }
+    }
+}
