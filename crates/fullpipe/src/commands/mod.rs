@@ -1,13 +1,22 @@
 //! One module a command: its arguments, and the call into the crate that does the work.
 
+#[cfg(feature = "ebpf")]
+mod cc;
+
 use crate::failure::Failure;
 use clap::Subcommand;
 
 #[derive(Subcommand)]
-pub enum Command {}
+pub enum Command {
+    #[cfg(feature = "ebpf")]
+    Cc(cc::Args),
+}
 
 impl Command {
     pub fn run(self) -> Result<(), Failure> {
-        match self {}
+        match self {
+            #[cfg(feature = "ebpf")]
+            Command::Cc(args) => args.run(),
+        }
     }
 }

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* fp_bbr1: BBR v1 as a struct_ops program. Its state is in icsk_ca_priv, laid out as the kernel's own. */
+#include "kernel.h"
+#include "bbr1.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+FP_INLINE void load(struct bbr1 *c, const struct tcp_sock *tp)
+{
+	union {
+		u64 word[13];
+		struct bbr1_packed packed;
+	} priv;
+
+#pragma unroll
+	for (int i = 0; i < 13; i++)
+		priv.word[i] = tp->inet_conn.icsk_ca_priv[i];
+	bbr1_unpack(&c->s, &priv.packed);
+	fp_read_tcp(&c->tcp, tp);
+}
+
+FP_INLINE void store(struct tcp_sock *tp, const struct bbr1 *c)
+{
+	union {
+		u64 word[13];
+		struct bbr1_packed packed;
+	} priv;
+
+	bbr1_pack(&priv.packed, &c->s);
+#pragma unroll
+	for (int i = 0; i < 13; i++)
+		tp->inet_conn.icsk_ca_priv[i] = priv.word[i];
+	fp_write_tcp(tp, &c->tcp);
+}
+
+SEC("struct_ops/fp_bbr1_init")
+void fp_bbr1_init(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct bbr1 c;
+
+	load(&c, tp);
+	fp_no_sample(&c.tcp);
+	/* A socket that was idle when it was given to us has an old stamp. */
+	c.tcp.ticks = (u32)(bpf_ktime_get_ns() / (FP_NSEC_PER_USEC * FP_USEC_PER_MSEC));
+	bbr1_init(&c);
+	store(tp, &c);
+	fp_need_pacing(tp);
+}
+
+SEC("struct_ops/fp_bbr1_cong_control")
+void fp_bbr1_cong_control(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct bbr1 c;
+
+	load(&c, tp);
+	fp_read_sample(&c.tcp, fp_sample_argument(ctx));
+	bbr1_main(&c);
+	store(tp, &c);
+}
+
+SEC("struct_ops/fp_bbr1_cwnd_event")
+void fp_bbr1_cwnd_event(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct bbr1 c;
+
+	if ((u32)ctx[1] != FP_CA_EVENT_TX_START || !tp->app_limited)
+		return;
+	load(&c, tp);
+	fp_no_sample(&c.tcp);
+	bbr1_event(&c, FP_CA_EVENT_TX_START);
+	store(tp, &c);
+}
+
+SEC("struct_ops/fp_bbr1_set_state")
+void fp_bbr1_set_state(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct bbr1 c;
+
+	if ((u8)ctx[1] != FP_CA_LOSS)
+		return;
+	load(&c, tp);
+	fp_no_sample(&c.tcp);
+	bbr1_state_change(&c, FP_CA_LOSS);
+	store(tp, &c);
+}
+
+SEC("struct_ops/fp_bbr1_undo_cwnd")
+u32 fp_bbr1_undo_cwnd(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct bbr1 c;
+	u32 cwnd;
+
+	load(&c, tp);
+	fp_no_sample(&c.tcp);
+	cwnd = bbr1_undo(&c);
+	store(tp, &c);
+	return cwnd;
+}
+
+SEC("struct_ops/fp_bbr1_ssthresh")
+u32 fp_bbr1_ssthresh(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct bbr1 c;
+	u32 ssthresh;
+
+	load(&c, tp);
+	fp_no_sample(&c.tcp);
+	ssthresh = bbr1_ssthresh(&c);
+	store(tp, &c);
+	return ssthresh;
+}
+
+SEC("struct_ops/fp_bbr1_min_tso_segs")
+u32 fp_bbr1_min_tso_segs(u64 *ctx)
+{
+	return bbr1_min_tso_segs(FP_TCP(ctx)->inet_conn.icsk_inet.sk.sk_pacing_rate);
+}
+
+/* Three windows, because BBR may slow-start even during recovery. */
+SEC("struct_ops/fp_bbr1_sndbuf_expand")
+u32 fp_bbr1_sndbuf_expand(u64 *ctx)
+{
+	return 3;
+}
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops fp_bbr1 = {
+	.init = (void *)fp_bbr1_init,
+	.cong_control = (void *)fp_bbr1_cong_control,
+	.cwnd_event = (void *)fp_bbr1_cwnd_event,
+	.set_state = (void *)fp_bbr1_set_state,
+	.undo_cwnd = (void *)fp_bbr1_undo_cwnd,
+	.ssthresh = (void *)fp_bbr1_ssthresh,
+	.min_tso_segs = (void *)fp_bbr1_min_tso_segs,
+	.sndbuf_expand = (void *)fp_bbr1_sndbuf_expand,
+	.flags = FP_CONG_NON_RESTRICTED,
+	.name = "fp_bbr1",
+};

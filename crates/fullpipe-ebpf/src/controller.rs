@@ -1,0 +1,86 @@
+//! The controllers that can be loaded, and the BPF objects they are in.
+
+use crate::error::{Error, Result};
+
+/// A controller that this crate can put into the running kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// BBR v1, with exactly the kernel's arithmetic.
+    Bbr1,
+}
+
+impl Controller {
+    /// All of them, in the order they are listed.
+    pub const ALL: [Controller; 1] = [Controller::Bbr1];
+
+    /// The name the kernel knows it by: for `setsockopt(TCP_CONGESTION)`, sysctls and routes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Controller::Bbr1 => "fp_bbr1",
+        }
+    }
+
+    /// What it is, in a line.
+    pub fn about(self) -> &'static str {
+        match self {
+            Controller::Bbr1 => "BBR v1, bit for bit the kernel's own",
+        }
+    }
+
+    /// The BPF object, as checked in.
+    pub fn object(self) -> &'static [u8] {
+        match self {
+            Controller::Bbr1 => include_bytes!("../bpf/objects/bbr1.bpf.o"),
+        }
+    }
+
+    /// Which build of the object this is: FNV-1a of its bytes. A loaded controller carries the number, so
+    /// that `status` can tell an older build from this one.
+    pub fn build(self) -> u64 {
+        self.object().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+}
+
+impl std::str::FromStr for Controller {
+    type Err = Error;
+
+    /// `fp_bbr1` or `bbr1`.
+    fn from_str(text: &str) -> Result<Self> {
+        let short = text.strip_prefix("fp_").unwrap_or(text);
+        Controller::ALL.into_iter().find(|controller| &controller.name()[3..] == short).ok_or_else(|| {
+            Error::Unknown {
+                name: text.to_owned(),
+                known: Controller::ALL.map(|controller| &controller.name()[3..]).join(", "),
+            }
+        })
+    }
+}
+
+impl std::fmt::Display for Controller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_is_found_by_its_kernel_name_and_by_its_short_one() {
+        for controller in Controller::ALL {
+            assert_eq!(controller.name().parse::<Controller>().unwrap(), controller);
+            assert_eq!(controller.name()[3..].parse::<Controller>().unwrap(), controller);
+        }
+        assert!("vegas".parse::<Controller>().unwrap_err().to_string().contains("bbr1"));
+    }
+
+    #[test]
+    fn names_fit_the_kernels_sixteen_bytes() {
+        for controller in Controller::ALL {
+            assert!(controller.name().len() < 16);
+        }
+    }
+}

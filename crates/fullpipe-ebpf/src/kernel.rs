@@ -1,0 +1,108 @@
+//! What the running kernel offers, asked of its type information and its /proc files, never of its
+//! version number.
+
+use crate::error::{Error, Result};
+use libbpf_rs::ReferencesType;
+use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
+use libbpf_rs::btf::{Btf, BtfKind};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// What a controller's loading depends on.
+#[derive(Debug)]
+pub struct Kernel {
+    /// Parameters of `tcp_congestion_ops::cong_control`: 2 before Linux 6.10, 4 since.
+    pub cong_control_args: u32,
+    /// The members of `struct tcp_congestion_ops`.
+    pub operations: BTreeSet<String>,
+    /// Functions of the kernel's own BBR that programs may call; empty when it is not built in.
+    pub bbr_functions: BTreeSet<String>,
+}
+
+const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+
+impl Kernel {
+    /// Asks the running kernel.
+    ///
+    /// # Errors
+    /// Says which of the requirements is missing: type information, the BPF compiler, or struct_ops for
+    /// TCP congestion control.
+    pub fn ask() -> Result<Self> {
+        if !Path::new(VMLINUX).exists() {
+            return Err(Error::impossible(
+                format!("the kernel has no type information (no {VMLINUX})"),
+                "a kernel built with CONFIG_DEBUG_INFO_BTF=y: every distribution's kernel since about 2021",
+            ));
+        }
+        let btf = Btf::from_vmlinux().map_err(|error| {
+            Error::impossible(
+                format!("the kernel's type information at {VMLINUX} cannot be read: {error}"),
+                "run as root; check that /sys is the host's",
+            )
+        })?;
+        let operations: Struct<'_> = btf.type_by_name("tcp_congestion_ops").ok_or_else(too_old)?;
+        let mut names = BTreeSet::new();
+        let mut cong_control_args = None;
+        for member in operations.iter() {
+            let Some(name) = member.name.map(|name| name.to_string_lossy().into_owned()) else { continue };
+            if name == "cong_control" {
+                cong_control_args = btf
+                    .type_by_id::<Ptr<'_>>(member.ty)
+                    .map(|pointer| pointer.referenced_type())
+                    .filter(|target| target.kind() == BtfKind::FuncProto)
+                    .and_then(|target| FuncProto::try_from(target).ok())
+                    .map(|prototype| prototype.iter().count() as u32);
+            }
+            names.insert(name);
+        }
+        let cong_control_args = match cong_control_args {
+            Some(args @ (2 | 4)) => args,
+            Some(args) => {
+                return Err(Error::impossible(
+                    format!("this kernel calls cong_control with {args} arguments; 2 and 4 are understood"),
+                    "a newer fullpipe",
+                ));
+            }
+            None => return Err(too_old()),
+        };
+        // Struct_ops wraps tcp_congestion_ops in a value type of its own: it is there from Linux 5.6.
+        if btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").is_none() {
+            return Err(too_old());
+        }
+        let bbr_functions = BBR_FUNCTIONS
+            .into_iter()
+            .filter(|name| btf.type_by_name::<libbpf_rs::btf::types::Func<'_>>(name).is_some())
+            .map(str::to_owned)
+            .collect();
+        Ok(Kernel { cong_control_args, operations: names, bbr_functions })
+    }
+}
+
+/// The callbacks of the kernel's BBR that the recorder wraps.
+pub const BBR_FUNCTIONS: [&str; 8] = [
+    "bbr_init",
+    "bbr_main",
+    "bbr_cwnd_event",
+    "bbr_set_state",
+    "bbr_undo_cwnd",
+    "bbr_ssthresh",
+    "bbr_min_tso_segs",
+    "bbr_sndbuf_expand",
+];
+
+fn too_old() -> Error {
+    Error::impossible(
+        "this kernel cannot take TCP congestion control from BPF (struct_ops)",
+        "Linux 6.4 or newer with CONFIG_BPF_SYSCALL, CONFIG_BPF_JIT and CONFIG_DEBUG_INFO_BTF",
+    )
+}
+
+/// The names that `setsockopt(TCP_CONGESTION)` can choose now.
+///
+/// # Errors
+/// When /proc is not there.
+pub fn available() -> Result<Vec<String>> {
+    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let names = std::fs::read_to_string(path).map_err(Error::io("cannot read", path))?;
+    Ok(names.split_whitespace().map(str::to_owned).collect())
+}

@@ -1,0 +1,215 @@
+//! From a checked-in object to a registered controller.
+
+use crate::controller::Controller;
+use crate::error::{Error, Result};
+use crate::kernel::{self, Kernel};
+use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
+use std::sync::Mutex;
+
+/// The fields of the BPF programs' `struct fp_config`: arguments of cong_control, a spare word, the build.
+const CONFIG_SIZE: usize = 16;
+/// Where the name and the function pointers are in the programs' `struct tcp_congestion_ops`.
+const OPERATIONS: [&str; 11] = [
+    "ssthresh",
+    "cong_avoid",
+    "set_state",
+    "cwnd_event",
+    "pkts_acked",
+    "min_tso_segs",
+    "cong_control",
+    "undo_cwnd",
+    "sndbuf_expand",
+    "init",
+    "release",
+];
+const NAME_AT: usize = OPERATIONS.len() * 8;
+const NAME_SIZE: usize = 16;
+
+/// A controller whose programs the kernel has verified; nothing is registered yet.
+pub struct Loaded {
+    object: Object,
+    name: String,
+}
+
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loaded").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Loads a controller's programs. With `name`, it will be registered under that instead of its own.
+///
+/// # Errors
+/// [`Error::Impossible`] with the missing capability or kernel feature, or the verifier's words.
+pub fn load(controller: Controller, name: Option<&str>, kernel: &Kernel) -> Result<Loaded> {
+    load_object(controller.object(), controller.build(), name.unwrap_or(controller.name()), kernel)
+}
+
+/// Loads an object that holds one congestion controller.
+pub(crate) fn load_object(object: &[u8], build: u64, name: &str, kernel: &Kernel) -> Result<Loaded> {
+    if name.is_empty() || name.len() >= NAME_SIZE {
+        return Err(Error::Malformed(format!("a controller's name has 1 to 15 characters: {name:?}")));
+    }
+    let mut said = Said::listen();
+    let mut open = ObjectBuilder::default()
+        .open_memory(object)
+        .map_err(|error| Error::Malformed(format!("the BPF object cannot be opened: {error}")))?;
+    configure(&mut open, build, name, kernel);
+    let object = open.load().map_err(|error| explain(&error, &said.text()))?;
+    Ok(Loaded { object, name: name.to_owned() })
+}
+
+fn configure(open: &mut OpenObject, build: u64, name: &str, kernel: &Kernel) {
+    for mut map in open.maps_mut() {
+        let map_name = map.name().to_string_lossy().into_owned();
+        let kind = map.map_type();
+        let Some(value) = map.initial_value_mut() else { continue };
+        if map_name.ends_with(".rodata.config") && value.len() >= CONFIG_SIZE {
+            value[0..4].copy_from_slice(&kernel.cong_control_args.to_ne_bytes());
+            value[8..16].copy_from_slice(&build.to_ne_bytes());
+        } else if kind == MapType::StructOps && value.len() >= NAME_AT + NAME_SIZE {
+            let field = &mut value[NAME_AT..NAME_AT + NAME_SIZE];
+            field.fill(0);
+            field[..name.len()].copy_from_slice(name.as_bytes());
+            for (at, operation) in OPERATIONS.iter().enumerate() {
+                if !kernel.operations.contains(*operation) {
+                    value[at * 8..at * 8 + 8].fill(0);
+                }
+            }
+        }
+    }
+}
+
+impl Loaded {
+    /// Registers the controller: from here sockets can choose it, as long as the link is open or pinned.
+    ///
+    /// # Errors
+    /// When the name is taken, or the kernel refuses the registration.
+    pub fn attach(&mut self) -> Result<Link> {
+        let name = self.name.clone();
+        let mut map = self
+            .object
+            .maps_mut()
+            .find(|map| map.map_type() == MapType::StructOps)
+            .ok_or_else(|| Error::Malformed("the BPF object holds no controller".to_owned()))?;
+        map.attach_struct_ops().map_err(|error| {
+            let taken = kernel::available().is_ok_and(|names| names.contains(&name));
+            if taken {
+                name_taken(&name)
+            } else {
+                Error::impossible(
+                    format!("the kernel does not register {name}: {error}"),
+                    "struct_ops links need Linux 6.4 or newer",
+                )
+            }
+        })
+    }
+
+    /// Puts this version in the place of the one a link holds: sockets move over with their next callback.
+    ///
+    /// # Errors
+    /// When the kernel refuses, for instance because the name differs.
+    pub fn replace(&self, link: &Link) -> Result<()> {
+        let map = self
+            .object
+            .maps()
+            .find(|map| map.map_type() == MapType::StructOps)
+            .ok_or_else(|| Error::Malformed("the BPF object holds no controller".to_owned()))?;
+        // SAFETY: both pointers come from live libbpf-rs objects that outlive the call.
+        let result = unsafe {
+            libbpf_sys::bpf_link__update_map(
+                link.as_libbpf_object().as_ptr(),
+                map.as_libbpf_object().as_ptr(),
+            )
+        };
+        if result == 0 {
+            return Ok(());
+        }
+        let reason = std::io::Error::from_raw_os_error(-result);
+        Err(Error::impossible(
+            format!("the kernel does not replace {}: {reason}", self.name),
+            "unload it and load it again",
+        ))
+    }
+
+    /// The maps and programs, for those who read them.
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
+    }
+}
+
+/// The name belongs to someone.
+pub(crate) fn name_taken(name: &str) -> Error {
+    Error::impossible(
+        format!("a congestion controller named {name} is already registered"),
+        "`fullpipe cc status` shows whether it is ours; if another program registered it, stop that one first",
+    )
+}
+
+/// libbpf and the verifier speak through one process-wide callback: this collects what they say while it
+/// lives. Loads take turns.
+struct Said {
+    _turn: std::sync::MutexGuard<'static, ()>,
+}
+
+static TURN: Mutex<()> = Mutex::new(());
+static TEXT: Mutex<String> = Mutex::new(String::new());
+
+fn lock<T>(mutex: &'static Mutex<T>) -> std::sync::MutexGuard<'static, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Said {
+    fn listen() -> Self {
+        let turn = lock(&TURN);
+        lock(&TEXT).clear();
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| lock(&TEXT).push_str(&text))));
+        Said { _turn: turn }
+    }
+
+    fn text(&mut self) -> String {
+        lock(&TEXT).clone()
+    }
+}
+
+fn explain(error: &libbpf_rs::Error, said: &str) -> Error {
+    use libbpf_rs::ErrorKind::PermissionDenied;
+    let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    if lockdown.contains("[confidentiality]") {
+        return Error::impossible(
+            "the kernel is locked down for confidentiality, which forbids BPF programs that read kernel memory",
+            "boot with lockdown=integrity or without lockdown (Secure Boot alone is fine)",
+        );
+    }
+    if error.kind() == PermissionDenied && !said.contains("BEGIN PROG LOAD LOG") {
+        return Error::impossible(
+            format!("loading BPF programs is not permitted: {}", missing_capabilities()),
+            "run as root, or give the process CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN",
+        );
+    }
+    let last: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    let tail = last[last.len().saturating_sub(12)..].join("\n    ");
+    Error::impossible(
+        format!("the kernel refuses the programs: {error}\n    {tail}"),
+        "this is a defect of fullpipe on this kernel: please report the lines above with `uname -r`",
+    )
+}
+
+fn missing_capabilities() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0);
+    let missing: Vec<&str> = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)]
+        .into_iter()
+        .filter(|(_, bit)| effective >> bit & 1 == 0)
+        .map(|(name, _)| name)
+        .collect();
+    if missing.is_empty() {
+        "the capabilities are there, but not in the initial user namespace".to_owned()
+    } else {
+        format!("{} missing", missing.join(", "))
+    }
+}

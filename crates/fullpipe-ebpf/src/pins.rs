@@ -1,0 +1,115 @@
+//! Where loaded controllers are kept: one pinned link each, in a BPF file system.
+//!
+//! A link that nobody holds unregisters its controller, so a pin is the one thing that keeps it: there is
+//! no state in which half of a controller is left behind. Everything else (map, programs, build) is found
+//! from the link.
+
+use crate::error::{Error, Result};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where the BPF file system is mounted on every distribution.
+pub const BPFFS: &str = "/sys/fs/bpf";
+const DIRECTORY: &str = "fullpipe";
+const BPF_FS_MAGIC: libc::__fsword_t = 0xcafe_4a11;
+/// How long to wait for another loader.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The pins of this machine.
+#[derive(Debug)]
+pub struct Pins {
+    directory: PathBuf,
+    _turn: Option<File>,
+}
+
+impl Pins {
+    /// The pins, to look at. `None` when there is no BPF file system, and so nothing pinned.
+    pub fn look() -> Option<Self> {
+        let directory = Path::new(BPFFS).join(DIRECTORY);
+        (is_bpffs(Path::new(BPFFS)) && directory.is_dir()).then_some(Pins { directory, _turn: None })
+    }
+
+    /// The pins, to change: no other fullpipe changes them while this lives. Mounts the BPF file system when
+    /// nothing else has done it yet, as ip and bpftool do.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] when it cannot be mounted, or another loader keeps it too long.
+    pub fn change() -> Result<Self> {
+        let root = Path::new(BPFFS);
+        if !is_bpffs(root) {
+            mount(root)?;
+        }
+        let directory = root.join(DIRECTORY);
+        match std::fs::create_dir(&directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(Error::io("cannot create", &directory)(error));
+            }
+            _ => {}
+        }
+        let turn = File::open(&directory).map_err(Error::io("cannot open", &directory))?;
+        let started = Instant::now();
+        // SAFETY: the descriptor is open for the whole call.
+        while unsafe { libc::flock(turn.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            if started.elapsed() > PATIENCE {
+                return Err(Error::impossible(
+                    format!("another fullpipe has been changing controllers for {} s", PATIENCE.as_secs()),
+                    format!("wait for it, or end it; `fuser {}` names it", directory.display()),
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(Pins { directory, _turn: Some(turn) })
+    }
+
+    /// Where the link of this name is pinned, or would be.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// The names that are pinned.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.directory).map_err(Error::io("cannot read", &self.directory))? {
+            let entry = entry.map_err(Error::io("cannot read", &self.directory))?;
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+fn is_bpffs(path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: an all-zero statfs is a valid value of a plain C structure.
+    let mut about: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with NUL and `about` is writable.
+    unsafe { libc::statfs(path.as_ptr(), &raw mut about) == 0 && about.f_type == BPF_FS_MAGIC }
+}
+
+fn mount(root: &Path) -> Result<()> {
+    let target = std::ffi::CString::new(BPFFS).unwrap_or_default();
+    // SAFETY: all strings end with NUL and live through the call.
+    let result = unsafe {
+        libc::mount(
+            c"bpf".as_ptr(),
+            target.as_ptr(),
+            c"bpf".as_ptr(),
+            libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
+            c"mode=0700".as_ptr().cast(),
+        )
+    };
+    if result == 0 {
+        return Ok(());
+    }
+    let reason = std::io::Error::last_os_error();
+    Err(Error::impossible(
+        format!("there is no BPF file system at {} and it cannot be mounted: {reason}", root.display()),
+        format!("as root: mount -t bpf bpf {}", root.display()),
+    ))
+}
