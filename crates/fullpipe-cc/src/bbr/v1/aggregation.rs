@@ -1,0 +1,54 @@
+//! ACK aggregation: how many packets beyond the estimated bandwidth ACKs have delivered at once, so
+//! that the window can bridge the silence between two of them.
+
+use super::params::{ACK_EPOCH_RESET, BW_SCALE, EXTRA_ACKED_MAX_US, EXTRA_ACKED_ROUNDS, GAIN_SCALE};
+use super::socket::{RateSample, Socket, stamp_us_delta};
+use super::state::Bbr;
+
+impl Bbr {
+    /// `bbr_update_ack_aggregation`.
+    #[inline]
+    pub(super) fn update_ack_aggregation(&mut self, sk: &Socket, rs: &RateSample) {
+        if self.params.extra_acked_gain == 0
+            || rs.acked_sacked == 0
+            || rs.delivered < 0
+            || rs.interval_us <= 0
+        {
+            return;
+        }
+        if self.round_start {
+            self.extra_acked_win_rtts = (self.extra_acked_win_rtts + 1).min(0x1f);
+            if u32::from(self.extra_acked_win_rtts) >= EXTRA_ACKED_ROUNDS {
+                self.extra_acked_win_rtts = 0;
+                self.extra_acked_win_idx ^= 1;
+                self.extra_acked[usize::from(self.extra_acked_win_idx & 1)] = 0;
+            }
+        }
+        let epoch_us = stamp_us_delta(sk.delivered_mstamp, self.ack_epoch_mstamp);
+        let mut expected = ((u64::from(self.estimated_bw()) * u64::from(epoch_us)) >> BW_SCALE) as u32;
+        let acked = self.ack_epoch_acked.wrapping_add(rs.acked_sacked);
+        // Slower than expected, or too long a count: a new epoch starts with this ACK.
+        if self.ack_epoch_acked <= expected || acked >= ACK_EPOCH_RESET {
+            self.ack_epoch_acked = 0;
+            self.ack_epoch_mstamp = sk.delivered_mstamp;
+            expected = 0;
+        }
+        self.ack_epoch_acked = self.ack_epoch_acked.wrapping_add(rs.acked_sacked).min(0xf_ffff);
+        let extra = self.ack_epoch_acked.wrapping_sub(expected).min(sk.snd_cwnd);
+        let slot = &mut self.extra_acked[usize::from(self.extra_acked_win_idx & 1)];
+        if extra > u32::from(*slot) {
+            *slot = extra as u16;
+        }
+    }
+
+    /// What the window provides for aggregation (`bbr_ack_aggregation_cwnd`).
+    #[inline]
+    pub(super) fn ack_aggregation_cwnd(&self) -> u32 {
+        if self.params.extra_acked_gain == 0 || !self.full_bw_reached {
+            return 0;
+        }
+        let most = ((u64::from(self.estimated_bw()) * EXTRA_ACKED_MAX_US) >> BW_SCALE) as u32;
+        let extra = u32::from(self.extra_acked[0].max(self.extra_acked[1]));
+        (self.params.extra_acked_gain.wrapping_mul(extra) >> GAIN_SCALE).min(most)
+    }
+}

@@ -1,0 +1,87 @@
+//! From bandwidth to pacing rate and batch size.
+
+use super::params::{BW_SCALE, BW_UNIT, GAIN_SCALE, GAIN_UNIT, MIN_TSO_RATE};
+use super::socket::Socket;
+use super::state::Bbr;
+
+impl Bbr {
+    /// Largest recent delivery rate (`bbr_max_bw`).
+    #[inline]
+    pub fn max_bw(&self) -> u32 {
+        self.bw.get()
+    }
+
+    /// The bandwidth estimate in force (`bbr_bw`).
+    #[inline]
+    pub fn estimated_bw(&self) -> u32 {
+        if self.lt_use_bw { self.lt_bw } else { self.max_bw() }
+    }
+
+    /// `bw` with a gain and the pacing margin, in bytes/s. The order of multiplications and shifts is
+    /// the kernel's (`bbr_rate_bytes_per_sec`): it decides what is lost to rounding.
+    #[inline]
+    pub(super) fn rate_bytes_per_sec(&self, sk: &Socket, bw: u64, gain: u32) -> u64 {
+        let per_us = bw.wrapping_mul(u64::from(sk.mss_cache)).wrapping_mul(u64::from(gain)) >> GAIN_SCALE;
+        let percent = 100u64.wrapping_sub(u64::from(self.params.pacing_margin_percent));
+        per_us.wrapping_mul(percent.wrapping_mul(1_000_000 / 100)) >> BW_SCALE
+    }
+
+    fn bw_to_pacing_rate(&self, sk: &Socket, bw: u32, gain: u32) -> u64 {
+        self.rate_bytes_per_sec(sk, u64::from(bw), gain).min(sk.max_pacing_rate)
+    }
+
+    /// Paces the initial window over a round trip, a millisecond if none is known
+    /// (`bbr_init_pacing_rate_from_rtt`).
+    pub(super) fn init_pacing_rate_from_rtt(&mut self, sk: &mut Socket) {
+        let rtt_us = if sk.srtt_us != 0 {
+            self.has_seen_rtt = true;
+            (sk.srtt_us >> 3).max(1)
+        } else {
+            1000
+        };
+        let bw = u64::from(sk.snd_cwnd) * BW_UNIT / u64::from(rtt_us);
+        sk.pacing_rate = self.bw_to_pacing_rate(sk, bw as u32, self.params.high_gain);
+    }
+
+    /// Never slower than before until the pipe is full (`bbr_set_pacing_rate`).
+    #[inline]
+    pub(super) fn set_pacing_rate(&mut self, sk: &mut Socket, bw: u32, gain: u32) {
+        let rate = self.bw_to_pacing_rate(sk, bw, gain);
+        if !self.has_seen_rtt && sk.srtt_us != 0 {
+            self.init_pacing_rate_from_rtt(sk);
+        }
+        if self.full_bw_reached || rate > sk.pacing_rate {
+            sk.pacing_rate = rate;
+        }
+    }
+
+    /// Least segments of a batch (`bbr_min_tso_segs`).
+    #[inline]
+    pub fn min_tso_segs(sk: &Socket) -> u32 {
+        if sk.pacing_rate < MIN_TSO_RATE { 1 } else { 2 }
+    }
+
+    /// Segments a batch is likely to have (`bbr_tso_segs_goal`).
+    #[inline]
+    pub(super) fn tso_segs_goal(&self, sk: &Socket) -> u32 {
+        let bytes =
+            (sk.pacing_rate >> self.params.pacing_shift).min(u64::from(self.params.gso_max_bytes)) as u32;
+        (bytes / sk.mss_cache.max(1)).max(Self::min_tso_segs(sk)).min(0x7f)
+    }
+
+    /// Gains of the present state (`bbr_update_gains`).
+    #[inline]
+    pub(super) fn update_gains(&mut self) {
+        use super::state::Mode;
+        let p = &self.params;
+        (self.pacing_gain, self.cwnd_gain) = match self.mode {
+            Mode::Startup => (p.high_gain, p.high_gain),
+            Mode::Drain => (p.drain_gain, p.high_gain),
+            Mode::ProbeBw if self.lt_use_bw => (GAIN_UNIT, p.cwnd_gain),
+            Mode::ProbeBw => {
+                (p.probe_gains.get(usize::from(self.cycle_idx)).copied().unwrap_or(GAIN_UNIT), p.cwnd_gain)
+            }
+            Mode::ProbeRtt => (GAIN_UNIT, GAIN_UNIT),
+        };
+    }
+}

@@ -1,0 +1,156 @@
+//! Hybla (Caini & Firrincieli, "TCP Hybla: a TCP enhancement for heterogeneous networks", 2004): grows
+//! the window as a Reno flow with a round-trip time of 25 ms would grow its rate, however long the
+//! path. In the fixed-point arithmetic of Linux `net/ipv4/tcp_hybla.c`.
+//!
+//! With ρ = RTT / 25 ms, at least 1: slow start adds 2^ρ − 1 packets an ACK, congestion avoidance
+//! ρ²/cwnd. RTT is the least smoothed round-trip time seen.
+
+use crate::control::{Ack, Config, RecoveryContext, RecoveryState};
+use crate::loss_based::{Growth, LossBased, Window};
+use crate::registry::{About, Build, BuildError, Setting, Settings};
+use fullpipe_units::Span;
+
+/// One packet in the fixed-point unit of increments.
+const ONE: u32 = 128;
+
+/// 2^(n/8) in units of 1/128.
+const EIGHTH_POWERS: [u32; 8] = [128, 139, 152, 165, 181, 197, 215, 234];
+
+/// The module's bound on the window.
+const CLAMP: u32 = 65_535;
+
+/// Growth by ρ.
+#[derive(Clone, Copy, Debug)]
+pub struct HyblaGrowth {
+    /// Reference round-trip time in milliseconds.
+    rtt0_ms: u32,
+    /// Only in the open state; Reno's growth otherwise.
+    enabled: bool,
+    /// Fractions of a packet not yet added to the window, in 1/128.
+    cents: u32,
+    /// ρ in units of 1/8; 0 before the first round-trip time.
+    rho_8: u32,
+    /// ρ² in units of 1/128.
+    rho2_128: u32,
+    /// The least smoothed round-trip time, in 1/8 µs as the kernel keeps it.
+    min_srtt: u32,
+}
+
+/// Smoothed round-trip time in 1/8 µs.
+fn srtt_8us(srtt: Span) -> u32 {
+    u32::try_from(srtt.as_nanos() / 125).unwrap_or(u32::MAX)
+}
+
+impl HyblaGrowth {
+    /// With reference round-trip time `rtt0_ms` ≥ 1 in milliseconds; the kernel's is 25.
+    pub fn new(rtt0_ms: u32) -> Self {
+        HyblaGrowth { rtt0_ms: rtt0_ms.max(1), enabled: true, cents: 0, rho_8: 0, rho2_128: 0, min_srtt: 0 }
+    }
+
+    /// ρ in units of 1/8.
+    pub fn rho_8(&self) -> u32 {
+        self.rho_8
+    }
+
+    /// `hybla_recalc_param`.
+    fn recalculate(&mut self, srtt_8us: u32) {
+        self.rho_8 = (srtt_8us / self.rtt0_ms.saturating_mul(1000)).max(8);
+        self.rho2_128 = self.rho_8.saturating_mul(self.rho_8).saturating_mul(2);
+    }
+
+    /// Slow start's increment per ACK, 2^ρ − 1, in units of 1/128.
+    fn slow_start_increment(&self) -> u32 {
+        let (whole, eighths) = (self.rho_8 >> 3, self.rho_8 & 7);
+        (1 << whole.min(16)) * EIGHTH_POWERS[eighths as usize] - ONE
+    }
+}
+
+impl Growth for HyblaGrowth {
+    fn start(&mut self, window: &mut Window, srtt: Span) {
+        let srtt = srtt_8us(srtt);
+        window.clamp = CLAMP;
+        self.recalculate(srtt);
+        self.min_srtt = srtt;
+        window.cwnd = self.rho_8 >> 3;
+    }
+
+    #[inline]
+    fn grow(&mut self, window: &mut Window, ack: &Ack, acked: u32) {
+        let srtt = window.srtt.map_or(0, srtt_8us);
+        if srtt < self.min_srtt || self.rho_8 == 0 && srtt > 0 {
+            window.clamp = CLAMP;
+            self.recalculate(srtt);
+            self.min_srtt = srtt;
+        }
+        if !window.is_limiting(ack) {
+            return;
+        }
+        if !self.enabled {
+            window.reno(acked);
+            return;
+        }
+        if self.rho_8 == 0 {
+            self.recalculate(srtt);
+        }
+        let slow_start = window.in_slow_start();
+        let increment = if slow_start {
+            self.slow_start_increment()
+        } else {
+            let increment = self.rho2_128 / window.cwnd.max(1);
+            if increment < ONE {
+                window.cwnd_count += 1;
+            }
+            increment
+        };
+        let mut cwnd = window.cwnd.saturating_add(increment / ONE);
+        self.cents += increment % ONE;
+        if self.cents >= ONE {
+            self.cents -= ONE;
+            cwnd = cwnd.saturating_add(1);
+            window.cwnd_count = 0;
+        }
+        // Above ρ²·128 packets the increment rounds to nothing: still grow a packet a window.
+        if increment == 0 && window.cwnd_count >= cwnd {
+            cwnd = cwnd.saturating_add(1);
+            window.cwnd_count = 0;
+        }
+        if slow_start {
+            cwnd = cwnd.min(window.ssthresh);
+        }
+        window.cwnd = cwnd.min(window.clamp);
+    }
+
+    fn ssthresh(&mut self, window: &Window) -> u32 {
+        (window.cwnd >> 1).max(2)
+    }
+
+    fn set_state(&mut self, state: RecoveryState, _context: &RecoveryContext) {
+        self.enabled = state == RecoveryState::Open;
+    }
+
+    fn min_rtt(&self) -> Option<Span> {
+        (self.min_srtt > 0).then(|| Span::from_nanos(u64::from(self.min_srtt) * 125))
+    }
+}
+
+/// The Hybla controller.
+pub type Hybla = LossBased<HyblaGrowth>;
+
+impl Build for Hybla {
+    const ABOUT: About = About {
+        name: "hybla",
+        aliases: &[],
+        kernel: Some("hybla"),
+        about: "Hybla: grows on a long path as Reno does on a short one; for satellite links",
+        settings: &[Setting {
+            key: "rtt0",
+            values: "1 to 10000 (ms)",
+            default: "25",
+            about: "reference round-trip time: paths with a longer one grow faster than Reno",
+        }],
+    };
+
+    fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>> {
+        Ok(LossBased::new(config, HyblaGrowth::new(settings.number("rtt0", 25, 1, 10_000)?)))
+    }
+}

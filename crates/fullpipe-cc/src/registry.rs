@@ -1,0 +1,428 @@
+//! The controllers by name: one line here for each.
+
+use crate::control::{Ack, Config, CongestionControl, Lost, Recovery, RecoveryContext, Sent, Snapshot};
+use core::fmt;
+use fullpipe_units::{Rate, Span, Time};
+
+/// What people want to know of a controller before they choose it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct About {
+    /// Its name on command lines, in scenarios and reports.
+    pub name: &'static str,
+    /// Other names it answers to.
+    pub aliases: &'static [&'static str],
+    /// The name of its like in the Linux kernel, if there is one.
+    pub kernel: Option<&'static str>,
+    /// One line on what it does.
+    pub about: &'static str,
+    /// What can be varied.
+    pub settings: &'static [Setting],
+}
+
+/// One thing that can be varied in a controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// Its name.
+    pub key: &'static str,
+    /// What it may be set to.
+    pub values: &'static str,
+    /// What it is if not set.
+    pub default: &'static str,
+    /// One line on what it does.
+    pub about: &'static str,
+}
+
+/// Settings given for one controller, as text. A key given twice takes its last value.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<'a> {
+    about: &'static About,
+    pairs: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> Settings<'a> {
+    /// The value given for `key`.
+    pub fn get(&self, key: &str) -> Option<&'a str> {
+        self.pairs.iter().rev().find(|(k, _)| *k == key).map(|&(_, value)| value)
+    }
+
+    /// A switch: `on`, `true`, `1` or `off`, `false`, `0`.
+    pub fn switch(&self, key: &'static str, default: bool) -> Result<bool, BuildError<'a>> {
+        self.choice(
+            key,
+            default,
+            &[("on", true), ("off", false), ("true", true), ("false", false), ("1", true), ("0", false)],
+        )
+    }
+
+    /// One of several words.
+    pub fn choice<T: Copy>(
+        &self,
+        key: &'static str,
+        default: T,
+        choices: &[(&str, T)],
+    ) -> Result<T, BuildError<'a>> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        match choices.iter().find(|(word, _)| *word == value) {
+            Some(&(_, choice)) => Ok(choice),
+            None => Err(self.bad(key, value)),
+        }
+    }
+
+    /// A whole number from `least` to `most`.
+    pub fn number(
+        &self,
+        key: &'static str,
+        default: u32,
+        least: u32,
+        most: u32,
+    ) -> Result<u32, BuildError<'a>> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        match value.parse() {
+            Ok(n) if (least..=most).contains(&n) => Ok(n),
+            _ => Err(self.bad(key, value)),
+        }
+    }
+
+    /// A decimal number such as `2.885`, in units of 1/`unit`, from `least` to `most` of them.
+    pub fn decimal(
+        &self,
+        key: &'static str,
+        default: u32,
+        unit: u32,
+        least: u32,
+        most: u32,
+    ) -> Result<u32, BuildError<'a>> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        match parse_decimal(value, unit) {
+            Some(n) if (least..=most).contains(&n) => Ok(n),
+            _ => Err(self.bad(key, value)),
+        }
+    }
+
+    /// The error for a `value` that `key` cannot have.
+    pub fn bad(&self, key: &'static str, value: &'a str) -> BuildError<'a> {
+        let values = self.about.settings.iter().find(|s| s.key == key).map_or("", |s| s.values);
+        BuildError::BadValue { controller: self.about.name, key, value, values }
+    }
+}
+
+/// `text` times `unit`, rounded to the nearest, without floating point.
+fn parse_decimal(text: &str, unit: u32) -> Option<u32> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if fraction.len() > 9 || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() && !fraction.is_empty() { 0 } else { whole.parse().ok()? };
+    let scale = 10u64.pow(fraction.len() as u32);
+    let part: u64 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    let scaled = whole.checked_mul(scale)?.checked_add(part)?.checked_mul(u64::from(unit))?;
+    u32::try_from((scaled + scale / 2) / scale).ok()
+}
+
+/// Why a controller could not be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BuildError<'a> {
+    /// There is none of this name.
+    UnknownController {
+        /// The name asked for.
+        name: &'a str,
+    },
+    /// The controller has no such setting.
+    UnknownSetting {
+        /// The controller.
+        controller: &'static str,
+        /// The key given.
+        key: &'a str,
+        /// A key it may have been meant to be.
+        nearest: Option<&'static str>,
+    },
+    /// The setting cannot have this value.
+    BadValue {
+        /// The controller.
+        controller: &'static str,
+        /// The setting.
+        key: &'static str,
+        /// The value given.
+        value: &'a str,
+        /// What it may be.
+        values: &'static str,
+    },
+}
+
+impl fmt::Display for BuildError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            BuildError::UnknownController { name } => {
+                write!(f, "unknown controller `{name}`")?;
+                match nearest(name) {
+                    Some(near) => write!(f, "; did you mean `{near}`?"),
+                    None => {
+                        f.write_str("; there are ")?;
+                        for (i, c) in CONTROLLERS.iter().enumerate() {
+                            write!(f, "{}{}", if i == 0 { "" } else { ", " }, c.name)?;
+                        }
+                        Ok(())
+                    }
+                }
+            }
+            BuildError::UnknownSetting { controller, key, nearest } => {
+                write!(f, "{controller} has no setting `{key}`")?;
+                if let Some(near) = nearest {
+                    return write!(f, "; did you mean `{near}`?");
+                }
+                let settings = find(controller).map_or(&[][..], |c| c.settings);
+                for (i, s) in settings.iter().enumerate() {
+                    write!(f, "{}{}", if i == 0 { "; it has " } else { ", " }, s.key)?;
+                }
+                Ok(())
+            }
+            BuildError::BadValue { controller, key, value, values } => {
+                write!(f, "{controller}: `{key}` cannot be `{value}`; it may be {values}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for BuildError<'_> {}
+
+/// A controller that can be made by name.
+pub trait Build: CongestionControl + Sized {
+    /// Its description.
+    const ABOUT: About;
+
+    /// A controller for a new connection. Every key in `settings` is one of [`Self::ABOUT`].
+    ///
+    /// # Errors
+    /// [`BuildError::BadValue`] for a value that its setting cannot have.
+    fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>>;
+}
+
+/// The description of the controller that answers to `name`, in any case.
+pub fn find(name: &str) -> Option<&'static About> {
+    CONTROLLERS
+        .iter()
+        .find(|c| c.name.eq_ignore_ascii_case(name) || c.aliases.iter().any(|a| a.eq_ignore_ascii_case(name)))
+}
+
+/// The controller whose name or alias is most like `name`, if any is at all.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let names = CONTROLLERS
+        .iter()
+        .flat_map(|c| core::iter::once((c.name, c.name)).chain(c.aliases.iter().map(|&a| (a, c.name))));
+    nearest_of(name, names)
+}
+
+/// The target of the candidate within two edits (and fewer than half the letters) of `name`.
+fn nearest_of(
+    name: &str,
+    candidates: impl Iterator<Item = (&'static str, &'static str)>,
+) -> Option<&'static str> {
+    candidates
+        .map(|(candidate, target)| (edits(name, candidate), candidate, target))
+        .filter(|&(distance, candidate, _)| distance <= 2 && distance * 2 <= candidate.len())
+        .min_by_key(|&(distance, _, _)| distance)
+        .map(|(_, _, target)| target)
+}
+
+/// Levenshtein distance without regard to case; large for words beyond any name's length.
+fn edits(a: &str, b: &str) -> usize {
+    const LONGEST: usize = 32;
+    if a.len() > LONGEST || b.len() > LONGEST {
+        return usize::MAX / 2;
+    }
+    let mut row: [usize; LONGEST + 1] = core::array::from_fn(|i| i);
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substitute = diagonal + usize::from(!x.eq_ignore_ascii_case(&y));
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+macro_rules! controllers {
+    ($($variant:ident($type:ty)),+ $(,)?) => {
+        /// Any of the controllers, dispatched without indirection.
+        #[derive(Clone, Debug)]
+        #[allow(clippy::large_enum_variant, reason = "one a connection, and nothing may allocate")]
+        pub enum Controller {
+            $(
+                #[doc = concat!("See [`", stringify!($type), "`].")]
+                $variant($type),
+            )+
+        }
+
+        /// All controllers, for help texts and choices.
+        pub static CONTROLLERS: &[About] = &[$(<$type as Build>::ABOUT),+];
+
+        impl Controller {
+            /// The controller that answers to `name`, with `settings` as pairs of key and value.
+            ///
+            /// # Errors
+            /// An unknown name, an unknown setting or a value it cannot have; the error says which,
+            /// and what is possible.
+            pub fn new<'a>(
+                name: &'a str,
+                config: &Config,
+                settings: &'a [(&'a str, &'a str)],
+            ) -> Result<Self, BuildError<'a>> {
+                let about = find(name).ok_or(BuildError::UnknownController { name })?;
+                for &(key, _) in settings {
+                    if !about.settings.iter().any(|s| s.key == key) {
+                        let keys = about.settings.iter().map(|s| (s.key, s.key));
+                        let nearest = nearest_of(key, keys);
+                        return Err(BuildError::UnknownSetting { controller: about.name, key, nearest });
+                    }
+                }
+                let settings = Settings { about, pairs: settings };
+                $(
+                    if about.name == <$type as Build>::ABOUT.name {
+                        return <$type as Build>::build(config, settings).map(Self::$variant);
+                    }
+                )+
+                Err(BuildError::UnknownController { name })
+            }
+
+            /// Its description.
+            pub fn about(&self) -> &'static About {
+                let name = match self {
+                    $(Self::$variant(_) => <$type as Build>::ABOUT.name,)+
+                };
+                find(name).unwrap_or(&CONTROLLERS[0])
+            }
+        }
+
+        impl CongestionControl for Controller {
+            #[inline]
+            fn on_handshake(&mut self, now: Time, rtt: Span) {
+                match self { $(Self::$variant(c) => c.on_handshake(now, rtt),)+ }
+            }
+            #[inline]
+            fn on_send(&mut self, sent: &Sent) {
+                match self { $(Self::$variant(c) => c.on_send(sent),)+ }
+            }
+            #[inline]
+            fn on_lost(&mut self, lost: &Lost) {
+                match self { $(Self::$variant(c) => c.on_lost(lost),)+ }
+            }
+            #[inline]
+            fn on_ack(&mut self, ack: &Ack) {
+                match self { $(Self::$variant(c) => c.on_ack(ack),)+ }
+            }
+            #[inline]
+            fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext) {
+                match self { $(Self::$variant(c) => c.on_recovery(event, context),)+ }
+            }
+            #[inline]
+            fn on_mtu(&mut self, smss: u32) {
+                match self { $(Self::$variant(c) => c.on_mtu(smss),)+ }
+            }
+            #[inline]
+            fn cwnd(&self) -> u64 {
+                match self { $(Self::$variant(c) => c.cwnd(),)+ }
+            }
+            #[inline]
+            fn ssthresh(&self) -> u64 {
+                match self { $(Self::$variant(c) => c.ssthresh(),)+ }
+            }
+            #[inline]
+            fn pacing_rate(&self) -> Option<Rate> {
+                match self { $(Self::$variant(c) => c.pacing_rate(),)+ }
+            }
+            #[inline]
+            fn send_quantum(&self) -> u64 {
+                match self { $(Self::$variant(c) => c.send_quantum(),)+ }
+            }
+            #[inline]
+            fn uses_prr(&self) -> bool {
+                match self { $(Self::$variant(c) => c.uses_prr(),)+ }
+            }
+            #[inline]
+            fn marks_app_limited(&self) -> bool {
+                match self { $(Self::$variant(c) => c.marks_app_limited(),)+ }
+            }
+            fn snapshot(&self) -> Snapshot {
+                match self { $(Self::$variant(c) => c.snapshot(),)+ }
+            }
+        }
+    };
+}
+
+controllers! {
+    BbrV1(crate::bbr::v1::BbrV1),
+    Cubic(crate::cubic::Cubic),
+    Reno(crate::reno::Reno),
+    Hybla(crate::hybla::Hybla),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_controller_answers_to_its_names() {
+        for about in CONTROLLERS {
+            for name in core::iter::once(&about.name).chain(about.aliases) {
+                let made = Controller::new(name, &Config::default(), &[]).unwrap();
+                assert_eq!(made.about(), about);
+                assert_eq!(made.cwnd(), Config::default().initial_cwnd);
+            }
+        }
+        assert!(Controller::new("CUBIC", &Config::default(), &[]).is_ok());
+    }
+
+    #[test]
+    fn no_two_controllers_share_a_name() {
+        for (i, a) in CONTROLLERS.iter().enumerate() {
+            for b in &CONTROLLERS[i + 1..] {
+                for name in core::iter::once(&a.name).chain(a.aliases) {
+                    assert!(b.name != *name && !b.aliases.contains(name), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_documented_default_of_every_setting_is_accepted() {
+        for about in CONTROLLERS {
+            for s in about.settings {
+                let pair = [(s.key, s.default)];
+                let made = Controller::new(about.name, &Config::default(), &pair);
+                assert!(made.is_ok(), "{} {} = {}", about.name, s.key, s.default);
+            }
+        }
+    }
+
+    fn error(name: &str, settings: &[(&str, &str)]) -> std::string::String {
+        use std::string::ToString;
+        Controller::new(name, &Config::default(), settings).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn errors_name_the_culprit_and_the_nearest_valid_name() {
+        assert_eq!(error("cubik", &[]), "unknown controller `cubik`; did you mean `cubic`?");
+        assert!(error("westwood", &[]).contains("there are bbr, cubic, reno"));
+        assert_eq!(
+            error("cubic", &[("hystrat", "off")]),
+            "cubic has no setting `hystrat`; did you mean `hystart`?"
+        );
+        assert_eq!(error("reno", &[("beta", "1")]), "reno has no setting `beta`");
+        assert_eq!(
+            error("cubic", &[("hystart", "maybe")]),
+            "cubic: `hystart` cannot be `maybe`; it may be linux, plus or off"
+        );
+    }
+
+    #[test]
+    fn decimals_read_without_floating_point() {
+        assert_eq!(parse_decimal("2.885", 256), Some(739));
+        assert_eq!(parse_decimal("1", 256), Some(256));
+        assert_eq!(parse_decimal(".5", 256), Some(128));
+        for bad in ["", ".", "-1", "1e3", "1.2.3", "0.00000000001", "99999999999999999999"] {
+            assert_eq!(parse_decimal(bad, 256), None, "{bad}");
+        }
+    }
+}
