@@ -54,5 +54,5 @@ pub use loss::{BernoulliSpec, GilbertElliottSpec, ListSpec, LossSpec};
 pub use packet::{DropCause, Ecn, Outcome, Packet};
 pub use queue::{DropTailSpec, QueueSpec};
 pub use rate::{Trace, TraceError, TraceSpec};
-pub use spec::{Change, LinkSpec, ScheduledChange};
+pub use spec::{Change, LinkSpec, ScheduledChange, shorthand};
 pub use stats::LinkStats;

@@ -33,16 +33,16 @@ pub struct LinkSpec {
     /// One-way propagation delay.
     pub delay: Span,
     /// The queue in front of the rate; a drop-tail queue of one BDP unless written.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "queue")]
-    #[schemars(schema_with = "queue_schema")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "shorthand::queue")]
+    #[schemars(schema_with = "shorthand::queue_schema")]
     pub queue: Option<QueueSpec>,
     /// Loss on the wire, behind the queue: what is lost has used up capacity.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "loss")]
-    #[schemars(schema_with = "loss_schema")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "shorthand::loss")]
+    #[schemars(schema_with = "shorthand::loss_schema")]
     pub loss: Option<LossSpec>,
     /// Loss before the queue.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "loss")]
-    #[schemars(schema_with = "loss_schema")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "shorthand::loss")]
+    #[schemars(schema_with = "shorthand::loss_schema")]
     pub ingress_loss: Option<LossSpec>,
 }
 
@@ -147,45 +147,61 @@ impl<'de, V: Deserialize<'de>> serde::de::Visitor<'de> for Shorthand<V> {
     }
 }
 
-fn queue<'de, D: Deserializer<'de>>(d: D) -> Result<Option<QueueSpec>, D::Error> {
-    let short = |text: &str| {
-        if let Some(spec) = QueueSpec::of_kind(text) {
-            return Ok(spec);
-        }
-        text.parse::<Limit>().map(QueueSpec::from).map_err(|_| {
-            let kinds: Vec<String> = QueueSpec::kinds().map(|(name, _)| format!("`{name}`")).collect();
-            format!(
-                "`{text}` is neither a kind of queue ({}) nor the limit of a drop-tail queue (`1bdp`, `64k`, \
-                 `100p`, `20ms`)",
-                kinds.join(", ")
-            )
+/// How queues and losses are written where a text may stand for the table: for serde's
+/// `deserialize_with` and schemars' `schema_with`.
+pub mod shorthand {
+    use super::*;
+
+    /// Reads a queue: a table with a `kind`, a kind alone, or the limit of a drop-tail queue.
+    ///
+    /// # Errors
+    /// What cannot be read, with what can.
+    pub fn queue<'de, D: Deserializer<'de>>(d: D) -> Result<Option<QueueSpec>, D::Error> {
+        let short = |text: &str| {
+            if let Some(spec) = QueueSpec::of_kind(text) {
+                return Ok(spec);
+            }
+            text.parse::<Limit>().map(QueueSpec::from).map_err(|_| {
+                let kinds: Vec<String> = QueueSpec::kinds().map(|(name, _)| format!("`{name}`")).collect();
+                format!(
+                    "`{text}` is neither a kind of queue ({}) nor the limit of a drop-tail queue (`1bdp`, `64k`, \
+                     `100p`, `20ms`)",
+                    kinds.join(", ")
+                )
+            })
+        };
+        d.deserialize_any(Shorthand { expecting: "a kind of queue, a limit or a table with a `kind`", short })
+            .map(Some)
+    }
+
+    /// Reads a loss model: a table with a `kind`, or the share of packets lost at random.
+    ///
+    /// # Errors
+    /// What cannot be read, with what can.
+    pub fn loss<'de, D: Deserializer<'de>>(d: D) -> Result<Option<LossSpec>, D::Error> {
+        let short = |text: &str| text.parse::<Fraction>().map(LossSpec::from).map_err(|e| e.to_string());
+        d.deserialize_any(Shorthand { expecting: "a share such as `1%` or a table with a `kind`", short })
+            .map(Some)
+    }
+
+    /// What [`queue`] reads.
+    pub fn queue_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let kinds: Vec<String> = QueueSpec::kinds().map(|(name, _)| name).collect();
+        schemars::json_schema!({
+            "anyOf": [
+                generator.subschema_for::<QueueSpec>(),
+                { "type": "string", "enum": kinds, "description": "A kind of queue with its defaults" },
+                generator.subschema_for::<Limit>(),
+            ],
         })
-    };
-    d.deserialize_any(Shorthand { expecting: "a kind of queue, a limit or a table with a `kind`", short })
-        .map(Some)
-}
+    }
 
-fn loss<'de, D: Deserializer<'de>>(d: D) -> Result<Option<LossSpec>, D::Error> {
-    let short = |text: &str| text.parse::<Fraction>().map(LossSpec::from).map_err(|e| e.to_string());
-    d.deserialize_any(Shorthand { expecting: "a share such as `1%` or a table with a `kind`", short })
-        .map(Some)
-}
-
-fn queue_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    let kinds: Vec<String> = QueueSpec::kinds().map(|(name, _)| name).collect();
-    schemars::json_schema!({
-        "anyOf": [
-            generator.subschema_for::<QueueSpec>(),
-            { "type": "string", "enum": kinds, "description": "A kind of queue with its defaults" },
-            generator.subschema_for::<Limit>(),
-        ],
-    })
-}
-
-fn loss_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({
-        "anyOf": [generator.subschema_for::<LossSpec>(), generator.subschema_for::<Fraction>()],
-    })
+    /// What [`loss`] reads.
+    pub fn loss_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "anyOf": [generator.subschema_for::<LossSpec>(), generator.subschema_for::<Fraction>()],
+        })
+    }
 }
 
 #[cfg(test)]

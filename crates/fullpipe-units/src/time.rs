@@ -94,7 +94,7 @@ impl Span {
     }
 
     /// Whether this is no time at all.
-    pub const fn is_zero(self) -> bool {
+    pub const fn is_zero(&self) -> bool {
         self.0 == 0
     }
 

@@ -1,0 +1,363 @@
+//! Reading a scenario file, and every run it stands for.
+
+use super::error::nearest;
+use super::sweep::Sweep;
+use super::{Fault, Scenario, ScenarioError};
+use fullpipe_path::TraceError;
+use serde::Deserialize;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The names a scenario may use, which whoever reads it knows: they are not the file format's.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Vocabulary {
+    /// Names of congestion controllers.
+    pub controllers: Vec<String>,
+}
+
+impl Vocabulary {
+    /// These controllers.
+    pub fn new<S: Into<String>>(controllers: impl IntoIterator<Item = S>) -> Self {
+        Vocabulary { controllers: controllers.into_iter().map(Into::into).collect() }
+    }
+
+    pub(super) fn check_controller(&self, name: &str) -> Result<(), Fault> {
+        if self.controllers.iter().any(|c| c == name) {
+            return Ok(());
+        }
+        let known = self.controllers.iter().map(String::as_str);
+        let fault = Fault::new("cc", format!("unknown controller `{name}`"));
+        Err(match nearest(name, known) {
+            Some(close) => fault.help(format!("did you mean `{close}`?")),
+            None => fault.help(format!("known: {}", self.controllers.join(", "))),
+        })
+    }
+}
+
+/// One run of a file: the scenario with its sweep and its repeats resolved.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Case {
+    /// The run, with its own seed.
+    pub scenario: Scenario,
+    /// What tells it from the file's other runs (`bbr, path.rate = 10mbit`).
+    pub label: String,
+    /// The swept keys and their values in this run.
+    pub varied: Vec<(String, String)>,
+}
+
+/// Most runs that one file may stand for.
+const MOST_CASES: usize = 100_000;
+
+/// Reads the scenario file `name` with the contents `text` and gives its runs: every combination of
+/// the values in `[sweep]`, each repeated with seeds counting up.
+///
+/// # Errors
+/// What is wrong, where in the file, and what to do; nothing is run of a file with an error in it.
+///
+/// A path that names a trace file has its contents read by `open`, which gets the name as written
+/// and says in words why it cannot.
+pub fn parse(
+    name: &str,
+    text: &str,
+    vocabulary: &Vocabulary,
+    open: &dyn Fn(&str) -> Result<String, String>,
+) -> Result<Vec<Case>, ScenarioError> {
+    let reader = Reader { name, text };
+    let mut document = DeTable::parse(text).map_err(|e| reader.toml_error(&e))?;
+    let sweep = Sweep::take_from(document.get_mut()).map_err(|(span, reason)| reader.at(span, reason))?;
+    if sweep.combinations() > MOST_CASES {
+        return Err(reader
+            .at(sweep.span(), format!("stands for {} runs, more than {MOST_CASES}", sweep.combinations())));
+    }
+    let mut cases = Vec::new();
+    for i in 0..sweep.combinations() {
+        let mut table = document.clone();
+        // The swept values keep their own place in the file, so errors in them point there.
+        let varied = sweep.apply(i, table.get_mut()).map_err(|(span, reason)| reader.at(span, reason))?;
+        let deserializer = toml::Deserializer::from(table.clone());
+        let mut scenario = Scenario::deserialize(deserializer).map_err(|e| reader.toml_error(&e))?;
+        load_traces(&mut scenario, open).map_err(|fault| reader.fault(&fault, table.get_ref(), &varied))?;
+        scenario.validate(vocabulary).map_err(|fault| reader.fault(&fault, table.get_ref(), &varied))?;
+        scenario.checks.retain(|check| check.applies_to(&varied));
+        for check in &mut scenario.checks {
+            check.case.clear();
+        }
+        let repeats = std::mem::replace(&mut scenario.repeats, 1);
+        if cases.len() + repeats as usize > MOST_CASES {
+            let fault = Fault::new("repeats", format!("makes more than {MOST_CASES} runs"));
+            return Err(reader.fault(&fault, table.get_ref(), &varied));
+        }
+        for i in 0..repeats {
+            let mut one = scenario.clone();
+            one.seed = scenario.seed.wrapping_add(u64::from(i));
+            let label = label(&one, &varied, repeats);
+            cases.push(Case { scenario: one, label, varied: varied.clone() });
+        }
+    }
+    Ok(cases)
+}
+
+/// Puts the contents of trace files in the place of their names.
+fn load_traces(scenario: &mut Scenario, open: &dyn Fn(&str) -> Result<String, String>) -> Result<(), Fault> {
+    struct Unreadable(String);
+    impl From<TraceError> for Unreadable {
+        fn from(e: TraceError) -> Self {
+            Unreadable(e.to_string())
+        }
+    }
+    for (direction, links) in
+        [("forward", &mut scenario.path.forward), ("reverse", &mut scenario.path.reverse)]
+    {
+        for (i, link) in links.iter_mut().enumerate() {
+            link.load_trace(|file| open(file).map_err(Unreadable))
+                .map_err(|Unreadable(reason)| Fault::new(&format!("path.{direction}.{i}.trace"), reason))?;
+        }
+    }
+    Ok(())
+}
+
+/// The controller, then what the sweep varies beside it, then the seed if there are several.
+fn label(scenario: &Scenario, varied: &[(String, String)], repeats: u32) -> String {
+    let mut parts = vec![scenario.cc()];
+    parts.extend(varied.iter().filter(|(key, _)| !key.ends_with(".cc")).map(|(key, value)| {
+        let short = key.rsplit('.').next().unwrap_or(key);
+        format!("{short} {value}")
+    }));
+    if repeats > 1 {
+        parts.push(format!("seed {}", scenario.seed));
+    }
+    parts.join(", ")
+}
+
+/// The published JSON Schema of a scenario file.
+pub fn schema() -> serde_json::Value {
+    let mut schema = schemars::schema_for!(Scenario).to_value();
+    if let Some(properties) = schema.get_mut("properties").and_then(|p| p.as_object_mut()) {
+        properties.insert(
+            "sweep".into(),
+            serde_json::json!({
+                "description": "Dotted keys of this file, each with the list of its values; every combination is run",
+                "type": "object",
+                "additionalProperties": { "type": "array", "minItems": 1 }
+            }),
+        );
+    }
+    schema
+}
+
+struct Reader<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn at(&self, span: Range<usize>, reason: impl Into<String>) -> ScenarioError {
+        ScenarioError::at(self.name, self.text, span, reason)
+    }
+
+    fn toml_error(&self, error: &toml::de::Error) -> ScenarioError {
+        let message = error.message().trim().to_owned();
+        let help = did_you_mean(&message);
+        match error.span() {
+            Some(span) => self.at(span, message),
+            None => ScenarioError::whole(self.name, message),
+        }
+        .with_help(help)
+    }
+
+    /// Shows a fault where the value that is at fault was written.
+    fn fault(&self, fault: &Fault, table: &DeTable<'_>, varied: &[(String, String)]) -> ScenarioError {
+        let mut message = format!("{}: {}", fault.key, fault.reason);
+        if !varied.is_empty() {
+            let case: Vec<String> = varied.iter().map(|(k, v)| format!("{k} = {v}")).collect();
+            message = format!("{message} (in the run with {})", case.join(", "));
+        }
+        match find(table, &fault.key) {
+            Some(span) => self.at(span, message),
+            None => ScenarioError::whole(self.name, message),
+        }
+        .with_help(fault.help.clone())
+    }
+}
+
+/// Where the value of the dotted `key` is written, or of the nearest enclosing key that is.
+fn find(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
+    let mut value: Option<&Spanned<DeValue<'_>>> = None;
+    for part in key.split('.').filter(|p| !p.is_empty()) {
+        let next = match value.map(Spanned::get_ref) {
+            None => table.get(part),
+            Some(DeValue::Table(inner)) => inner.get(part),
+            Some(DeValue::Array(items)) => part.parse().ok().and_then(|i: usize| items.get(i)),
+            Some(_) => None,
+        };
+        let Some(found) = next else { break };
+        value = Some(found);
+    }
+    value.map(Spanned::span)
+}
+
+/// Suggests the nearest of the names that an "expected one of" message lists.
+fn did_you_mean(message: &str) -> Option<String> {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let written = quoted.next()?;
+    if !message.starts_with("unknown ") {
+        return None;
+    }
+    nearest(written, quoted).map(|close| format!("did you mean `{close}`?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe_units::{Rate, Span};
+    use proptest::prelude::*;
+
+    const FILE: &str = r#"
+title = "two flows"
+duration = "20s"
+
+[path]
+rate = "100mbit"
+rtt = "40ms"
+
+[[flow]]
+cc = "bbr"
+
+[[flow]]
+cc = "cubic"
+start = "2s"
+count = 2
+"#;
+
+    fn vocabulary() -> Vocabulary {
+        Vocabulary::new(["bbr", "bbr3", "cubic", "reno"])
+    }
+
+    fn read(text: &str) -> Result<Vec<Case>, ScenarioError> {
+        parse("a.toml", text, &vocabulary(), &|file| Err(format!("no file `{file}`")))
+    }
+
+    fn error(text: &str) -> ScenarioError {
+        read(text).expect_err("an error")
+    }
+
+    #[test]
+    fn a_file_without_a_sweep_is_one_run() {
+        let cases = read(FILE).unwrap();
+        assert_eq!(cases.len(), 1);
+        assert_eq!(cases[0].label, "bbr+cubic");
+        let scenario = &cases[0].scenario;
+        assert_eq!(scenario.duration, Span::from_secs(20));
+        let labels: Vec<_> = scenario.connections().into_iter().filter_map(|f| f.label).collect();
+        assert_eq!(labels, ["bbr", "cubic 1", "cubic 2"]);
+    }
+
+    #[test]
+    fn a_sweep_is_crossed_with_itself_and_with_the_repeats() {
+        let text = format!(
+            "repeats = 2\n{FILE}\n[sweep]\n\"path.rate\" = [\"10mbit\", \"20mbit\", \"30mbit\"]\n\"flow.cc\" = [\"reno\", \"cubic\"]\n"
+        );
+        let cases = read(&text).unwrap();
+        assert_eq!(cases.len(), 12);
+        assert_eq!(cases[0].label, "reno, rate 10mbit, seed 1");
+        let seeds: Vec<u64> = cases.iter().map(|c| c.scenario.seed).take(4).collect();
+        assert_eq!(seeds, [1, 2, 1, 2]);
+        assert!(cases.iter().all(|c| c.scenario.flows[0].cc == c.scenario.flows[1].cc));
+        let last = &cases[11].scenario;
+        assert_eq!(last.path.forward[0].nominal_rate(), Some(Rate::from_bits_per_sec(30_000_000)));
+    }
+
+    #[test]
+    fn a_key_that_only_the_sweep_gives_need_not_stand_elsewhere() {
+        let cases =
+            read("[path]\nrtt='1ms'\n[[flow]]\n[sweep]\n'path.rate'=['1mbit']\n'flow.cc'=['bbr','reno']\n")
+                .unwrap();
+        assert_eq!(cases.len(), 2);
+    }
+
+    #[test]
+    fn errors_point_at_line_and_column_and_suggest() {
+        let e = error(&FILE.replace("rtt =", "rtd ="));
+        assert_eq!((e.line, e.column), (7, 1));
+        assert_eq!(e.help.as_deref(), Some("did you mean `rtt`?"));
+        let e = error(&FILE.replace("100mbit", "100furlong"));
+        assert_eq!((e.line, e.column), (6, 8), "{e}");
+        assert!(e.message.contains("furlong"));
+        let e = error(&FILE.replace("\"bbr\"", "\"bbr33\""));
+        assert_eq!((e.line, e.column), (10, 6), "{e}");
+        assert_eq!(e.help.as_deref(), Some("did you mean `bbr3`?"));
+        let e = error(&FILE.replace("\"2s\"", "\"2min\""));
+        assert_eq!((e.line, e.column), (14, 9), "{e}");
+        let e = error("title = ");
+        assert_eq!(e.line, 1);
+    }
+
+    #[test]
+    fn an_error_in_a_swept_value_points_into_the_sweep() {
+        let text = format!("{FILE}[sweep]\n\"path.rate\" = [\"10mbit\", \"20mbeet\"]\n");
+        let e = error(&text);
+        assert_eq!((e.line, e.column), (17, 26), "{e}");
+        let text = format!("{FILE}[sweep]\n\"flow.cc\" = [\"bbr\", \"cubik\"]\n");
+        let e = error(&text);
+        assert_eq!((e.line, e.column), (17, 21), "{e}");
+        assert!(e.message.contains("flow.cc = cubik"), "{e}");
+        let e = error(&format!("{FILE}[sweep]\n\"path.rate\" = \"10mbit\"\n"));
+        assert!(e.message.contains("list"), "{e}");
+        let e = error(&format!("{FILE}[sweep]\n\"path.speed\" = [\"10mbit\"]\n"));
+        assert!(e.message.contains("speed"), "{e}");
+    }
+
+    #[test]
+    fn a_check_of_one_case_applies_to_that_case() {
+        let text = format!(
+            "{FILE}[[check]]\ngoodput = '>= 1mbit'\nwhere = {{ 'path.rate' = '10mbit' }}\n[sweep]\n'path.rate' = ['10mbit', '20mbit']\n"
+        );
+        let counts: Vec<usize> = read(&text).unwrap().iter().map(|c| c.scenario.checks.len()).collect();
+        assert_eq!(counts, [1, 0]);
+    }
+
+    #[test]
+    fn what_a_scenario_writes_of_itself_makes_it_again() {
+        let case = &read(FILE).unwrap()[0];
+        let again = read(&case.scenario.to_toml()).unwrap();
+        assert_eq!(again[0].scenario, case.scenario);
+    }
+
+    #[test]
+    fn absurd_values_are_errors_with_a_place() {
+        for (from, to) in [
+            ("duration = \"20s\"", "duration = \"0s\""),
+            ("duration = \"20s\"", "duration = \"20s\"\nsample = \"1ns\""),
+            ("duration = \"20s\"", "duration = \"20s\"\nmtu = 10"),
+            ("duration = \"20s\"", "duration = \"-20s\""),
+            ("count = 2", "count = 0"),
+            ("count = 2", "count = -2"),
+            ("count = 2", "size = \"0\""),
+            ("count = 2", "stop = \"1s\""),
+            ("count = 2", "receive_buffer = \"10\""),
+            ("count = 2", "app = { kind = \"rate\", rate = \"0\" }"),
+            ("count = 2", "app = { kind = \"rate\" }"),
+            ("count = 2", "[[check]]"),
+            ("count = 2", "[[check]]\nfairness = \">= 0.9\"\nflow = \"nobody\""),
+            ("count = 2", "[[trigger]]\nwhen = { state = \"Drain\", flow = 9 }\nthen = { rate = \"1mbit\" }"),
+        ] {
+            let e = error(&FILE.replace(from, to));
+            assert!(e.line > 0, "{to}: {e}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[a-z\\[\\]=\"'\\n .0-9{},]{0,80}") {
+            let _ = read(&text);
+        }
+
+        #[test]
+        fn no_damage_to_a_file_panics(at in 0usize..300, with in "\\PC{0,3}") {
+            let at = (0..=at.min(FILE.len())).rev().find(|i| FILE.is_char_boundary(*i)).unwrap_or(0);
+            let _ = read(&format!("{}{with}{}", &FILE[..at], &FILE[at..]));
+            let _ = read(&FILE[..at]);
+        }
+    }
+}

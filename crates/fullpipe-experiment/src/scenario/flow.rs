@@ -1,0 +1,168 @@
+//! A connection, or several alike.
+
+use super::{App, Direction, Fault, Scenario, Vocabulary};
+use fullpipe_units::{Bytes, Span};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A value of a controller's setting; numbers and booleans may be written as such.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Setting {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A number.
+    Number(f64),
+    /// Anything else.
+    Text(String),
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Setting::Bool(b) => write!(f, "{b}"),
+            Setting::Integer(n) => write!(f, "{n}"),
+            Setting::Number(n) => write!(f, "{n}"),
+            Setting::Text(t) => f.write_str(t),
+        }
+    }
+}
+
+/// One `[[flow]]`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FlowSpec {
+    /// Its congestion controller.
+    pub cc: String,
+    /// The controller's settings.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, Setting>,
+    /// What to call it; by default after its controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// How many connections like this.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub count: u32,
+    /// Time between the starts of the `count` connections.
+    #[serde(default, skip_serializing_if = "Span::is_zero")]
+    pub stagger: Span,
+    /// When it starts (the SYN leaves).
+    #[serde(default, skip_serializing_if = "Span::is_zero")]
+    pub start: Span,
+    /// When its application stops sending; by default at the end of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Span>,
+    /// How much it sends in all; by default as much as it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Bytes>,
+    /// When the application has something to send; by default always.
+    #[serde(default, skip_serializing_if = "is_bulk")]
+    pub app: App,
+    /// The receiver's buffer limit (`tcp_rmem[2]`), up to which the window tunes itself; by default
+    /// large enough never to limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_buffer: Option<Bytes>,
+    /// The sender's buffer limit (`tcp_wmem[2]`); by default large enough never to limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send_buffer: Option<Bytes>,
+    /// Two-way propagation delay of this flow on top of the path's.
+    #[serde(default, skip_serializing_if = "Span::is_zero")]
+    pub extra_rtt: Span,
+    /// Initial congestion window in packets (RFC 6928: 10).
+    #[serde(default = "ten", skip_serializing_if = "is_ten")]
+    pub initial_window: u32,
+    /// Whether it negotiates Explicit Congestion Notification (RFC 3168).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ecn: bool,
+    /// Which way its data goes.
+    #[serde(default, skip_serializing_if = "is_forward")]
+    pub direction: Direction,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(n: &u32) -> bool {
+    *n == 1
+}
+
+fn ten() -> u32 {
+    10
+}
+
+fn is_ten(n: &u32) -> bool {
+    *n == 10
+}
+
+fn is_bulk(app: &App) -> bool {
+    *app == App::Bulk
+}
+
+fn is_forward(direction: &Direction) -> bool {
+    *direction == Direction::Forward
+}
+
+impl FlowSpec {
+    /// A bulk flow of `cc` for the whole run.
+    pub fn bulk(cc: impl Into<String>) -> Self {
+        FlowSpec {
+            cc: cc.into(),
+            settings: BTreeMap::new(),
+            label: None,
+            count: 1,
+            stagger: Span::ZERO,
+            start: Span::ZERO,
+            stop: None,
+            size: None,
+            app: App::Bulk,
+            receive_buffer: None,
+            send_buffer: None,
+            extra_rtt: Span::ZERO,
+            initial_window: 10,
+            ecn: false,
+            direction: Direction::Forward,
+        }
+    }
+
+    pub(super) fn validate(&self, scenario: &Scenario, vocabulary: &Vocabulary) -> Result<(), Fault> {
+        vocabulary.check_controller(&self.cc)?;
+        if !(1..=100_000).contains(&self.count) {
+            return Err(Fault::new("count", format!("{} is not between 1 and 100000", self.count)));
+        }
+        let last_start = self.start + self.stagger * u64::from(self.count - 1);
+        if last_start >= scenario.duration {
+            return Err(Fault::new(
+                if self.stagger.is_zero() { "start" } else { "stagger" },
+                format!("the flow would start at {last_start}, but the run ends at {}", scenario.duration),
+            ));
+        }
+        if let Some(stop) = self.stop
+            && stop <= last_start
+        {
+            return Err(Fault::new("stop", format!("{stop} is not after its start at {last_start}")));
+        }
+        if self.size == Some(Bytes(0)) {
+            return Err(Fault::new("size", "a flow of no bytes sends nothing"));
+        }
+        if !(1..=100_000).contains(&self.initial_window) {
+            let reason = format!("{} is not between 1 and 100000 packets", self.initial_window);
+            return Err(Fault::new("initial_window", reason));
+        }
+        for (key, limit) in [("receive_buffer", self.receive_buffer), ("send_buffer", self.send_buffer)] {
+            if let Some(limit) = limit
+                && limit.0 < 2 * u64::from(scenario.mtu)
+            {
+                let reason = format!("{limit} holds less than two packets of {} bytes", scenario.mtu);
+                return Err(Fault::new(key, reason));
+            }
+        }
+        if self.extra_rtt > Span::from_secs(3600) {
+            return Err(Fault::new("extra_rtt", format!("{} is more than an hour", self.extra_rtt)));
+        }
+        self.app.validate().map_err(|f| f.under("app"))
+    }
+}

@@ -1,0 +1,252 @@
+//! What to run: a path, the flows on it, and what must come out.
+//!
+//! A scenario file is TOML (see [`parse`]); what engines get is a [`Scenario`] with every quantity
+//! resolved. A file may stand for several runs: its `[sweep]` crossed with its repeats.
+
+mod app;
+mod check;
+mod error;
+mod file;
+mod flow;
+mod path;
+mod sweep;
+mod trigger;
+
+pub use app::App;
+pub use check::{Bound, Check};
+pub use error::ScenarioError;
+pub use file::{Case, Vocabulary, parse, schema};
+pub use flow::{FlowSpec, Setting};
+pub use path::{Direction, PathSpec};
+pub use trigger::{LinkChange, Trigger, When};
+
+use fullpipe_units::Span;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Headers of a data packet: IPv4, TCP and its timestamp option, in bytes.
+pub const HEADER_BYTES: u32 = 52;
+
+/// The most rows a run may record a flow: beyond it the sampling interval is too short for the duration.
+const MOST_SAMPLES: u64 = 10_000_000;
+
+/// One run, fully described.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// One line that says what the scenario shows.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
+    /// Longer: what to look at, and where the numbers come from.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// How long it runs.
+    #[serde(default = "default_duration")]
+    pub duration: Span,
+    /// Left out of the summary, from the start: to measure the steady state.
+    #[serde(default, skip_serializing_if = "Span::is_zero")]
+    pub warmup: Span,
+    /// Interval between the rows of the time series.
+    #[serde(default = "default_sample")]
+    pub sample: Span,
+    /// Seed of everything random.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// How often it is run, with seeds counting up from `seed`.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub repeats: u32,
+    /// Largest packet in bytes, IP header included (68 to 65535).
+    #[serde(default = "default_mtu")]
+    pub mtu: u32,
+    /// The network between the two ends.
+    pub path: PathSpec,
+    /// Who sends. In the file: `[[flow]]`.
+    #[serde(rename = "flow")]
+    pub flows: Vec<FlowSpec>,
+    /// Changes of the path that wait for a flow to reach a state. In the file: `[[trigger]]`.
+    #[serde(default, rename = "trigger", skip_serializing_if = "Vec::is_empty")]
+    pub triggers: Vec<Trigger>,
+    /// What must come out for the run to pass. In the file: `[[check]]`.
+    #[serde(default, rename = "check", skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
+}
+
+fn default_duration() -> Span {
+    Span::from_secs(30)
+}
+
+fn default_sample() -> Span {
+    Span::from_millis(10)
+}
+
+fn default_seed() -> u64 {
+    1
+}
+
+fn default_mtu() -> u32 {
+    1500
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(n: &u32) -> bool {
+    *n == 1
+}
+
+impl Scenario {
+    /// A scenario with the defaults of a file that only names a path and flows.
+    pub fn new(path: PathSpec, flows: Vec<FlowSpec>) -> Self {
+        Scenario {
+            title: String::new(),
+            about: String::new(),
+            duration: default_duration(),
+            warmup: Span::ZERO,
+            sample: default_sample(),
+            seed: default_seed(),
+            repeats: 1,
+            mtu: default_mtu(),
+            path,
+            flows,
+            triggers: Vec::new(),
+            checks: Vec::new(),
+        }
+    }
+
+    /// Payload bytes of a full data packet (sender maximum segment size).
+    pub fn smss(&self) -> u32 {
+        self.mtu.saturating_sub(HEADER_BYTES).max(1)
+    }
+
+    /// The flows with `count` resolved: each entry one connection, with its own start and label.
+    pub fn connections(&self) -> Vec<FlowSpec> {
+        let total: usize = self.flows.iter().map(|f| f.count as usize).sum();
+        let mut all: Vec<FlowSpec> = Vec::with_capacity(total);
+        for flow in &self.flows {
+            for i in 0..flow.count {
+                let mut one = flow.clone();
+                one.count = 1;
+                one.start = flow.start + flow.stagger * u64::from(i);
+                one.stagger = Span::ZERO;
+                let name = flow.label.clone().unwrap_or_else(|| flow.cc.clone());
+                let alone = flow.count == 1;
+                one.label = Some(if alone { name } else { format!("{name} {}", i + 1) });
+                all.push(one);
+            }
+        }
+        // Two entries may have come to the same name: number those.
+        let names: Vec<String> = all.iter().map(|f| f.label.clone().unwrap_or_default()).collect();
+        for (i, flow) in all.iter_mut().enumerate() {
+            if names.iter().filter(|n| **n == names[i]).count() > 1 {
+                let nth = names[..=i].iter().filter(|n| **n == names[i]).count();
+                flow.label = Some(format!("{} {nth}", names[i]));
+            }
+        }
+        all
+    }
+
+    /// The distinct controllers in the order of the flows, joined by `+`.
+    pub fn cc(&self) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for flow in &self.flows {
+            if !names.contains(&flow.cc.as_str()) {
+                names.push(&flow.cc);
+            }
+        }
+        names.join("+")
+    }
+
+    /// The scenario as a TOML file that makes it again.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_else(|e| format!("# not expressible in TOML: {e}\n"))
+    }
+
+    /// What is wrong with it beyond what its types rule out, and at which key.
+    pub fn validate(&self, vocabulary: &Vocabulary) -> Result<(), Fault> {
+        let fault = |key: &str, reason: String| Err(Fault { key: key.to_owned(), reason, help: None });
+        if self.duration.is_zero() || self.duration > Span::from_secs(30 * 86_400) {
+            return fault("duration", format!("{} is not between 1ns and 30 days", self.duration));
+        }
+        if self.sample.is_zero() {
+            return fault("sample", "the sampling interval must be above zero".into());
+        }
+        if self.duration.as_nanos() / self.sample.as_nanos() > MOST_SAMPLES {
+            return fault(
+                "sample",
+                format!(
+                    "{} over {} makes more than {MOST_SAMPLES} rows; sample less often",
+                    self.sample, self.duration
+                ),
+            );
+        }
+        if self.warmup >= self.duration {
+            return fault(
+                "warmup",
+                format!("{} leaves nothing of the {} that are run", self.warmup, self.duration),
+            );
+        }
+        if !(68..=65_535).contains(&self.mtu) {
+            return fault("mtu", format!("{} is not between 68 and 65535 bytes", self.mtu));
+        }
+        if !(1..=1_000_000).contains(&self.repeats) {
+            return fault("repeats", format!("{} is not between 1 and 1000000", self.repeats));
+        }
+        if self.flows.is_empty() {
+            return fault("flow", "at least one flow must send: add a [[flow]] with its `cc`".into());
+        }
+        if self.flows.iter().map(|f| u64::from(f.count)).sum::<u64>() > 100_000 {
+            return fault("flow", "more than 100000 flows".into());
+        }
+        for (i, flow) in self.flows.iter().enumerate() {
+            flow.validate(self, vocabulary).map_err(|f| f.under(&format!("flow.{i}")))?;
+        }
+        self.path.validate(self.mtu).map_err(|f| f.under("path"))?;
+        for (i, trigger) in self.triggers.iter().enumerate() {
+            trigger.validate(self).map_err(|f| f.under(&format!("trigger.{i}")))?;
+        }
+        for (i, check) in self.checks.iter().enumerate() {
+            check.validate(self).map_err(|f| f.under(&format!("check.{i}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// Something wrong with a scenario at one of its keys (`flow.0.cc`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// Where, as a dotted path; list entries by number from 0.
+    pub key: String,
+    /// What.
+    pub reason: String,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+impl Fault {
+    fn new(key: &str, reason: impl Into<String>) -> Self {
+        Fault { key: key.to_owned(), reason: reason.into(), help: None }
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    fn under(mut self, prefix: &str) -> Self {
+        self.key = if self.key.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", self.key) };
+        self
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.key, self.reason)?;
+        match &self.help {
+            Some(help) => write!(f, " ({help})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,155 @@
+//! `[sweep]`: dotted keys of the file, each with a list of values; every combination is a run.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// What is wrong, and at which bytes of the file.
+type Complaint = (Range<usize>, String);
+
+/// The swept keys with their values, which know where in the file they stand.
+#[derive(Default)]
+pub(super) struct Sweep<'i> {
+    axes: Vec<(String, Range<usize>, Vec<Spanned<DeValue<'i>>>)>,
+    span: Range<usize>,
+}
+
+impl<'i> Sweep<'i> {
+    /// Takes `[sweep]` out of `document`.
+    pub(super) fn take_from(document: &mut DeTable<'i>) -> Result<Self, Complaint> {
+        let Some(section) = document.remove("sweep") else {
+            return Ok(Sweep::default());
+        };
+        let span = section.span();
+        let DeValue::Table(table) = section.into_inner() else {
+            return Err((span, "`sweep` is a table of keys, each with a list of values".into()));
+        };
+        let mut axes = Vec::new();
+        for (key, value) in table {
+            let place = value.span();
+            let DeValue::Array(values) = value.into_inner() else {
+                return Err((place, format!("sweep of `{}`: expected a list of values", key.get_ref())));
+            };
+            if values.is_empty() {
+                return Err((place, format!("sweep of `{}`: the list is empty", key.get_ref())));
+            }
+            axes.push((key.get_ref().to_string(), key.span(), values.iter().cloned().collect()));
+        }
+        Ok(Sweep { axes, span })
+    }
+
+    pub(super) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// How many combinations there are; one for no sweep.
+    pub(super) fn combinations(&self) -> usize {
+        self.axes.iter().fold(1, |n: usize, (_, _, values)| n.saturating_mul(values.len()))
+    }
+
+    /// Puts the values of combination `i` into `document` and says which they are. The last key varies fastest.
+    pub(super) fn apply(
+        &self,
+        i: usize,
+        document: &mut DeTable<'i>,
+    ) -> Result<Vec<(String, String)>, Complaint> {
+        let mut rest = i;
+        let mut varied = Vec::with_capacity(self.axes.len());
+        for (key, place, values) in self.axes.iter().rev() {
+            let value = &values[rest % values.len()];
+            rest /= values.len();
+            let parts: Vec<&str> = key.split('.').collect();
+            set_in_table(document, &parts, value)
+                .map_err(|reason| (place.clone(), format!("sweep of `{key}`: {reason}")))?;
+            varied.push((key.clone(), written(value.get_ref())));
+        }
+        varied.reverse();
+        Ok(varied)
+    }
+}
+
+fn set_in_table<'i>(
+    table: &mut DeTable<'i>,
+    key: &[&str],
+    value: &Spanned<DeValue<'i>>,
+) -> Result<(), String> {
+    let Some((&first, rest)) = key.split_first() else {
+        return Err("the key is empty".into());
+    };
+    if first.is_empty() {
+        return Err("the key has an empty part".into());
+    }
+    if rest.is_empty() {
+        let name = Spanned::new(value.span(), Cow::Owned(first.to_owned()));
+        table.remove(first);
+        table.insert(name, value.clone());
+        return Ok(());
+    }
+    if !table.contains_key(first) {
+        let name = Spanned::new(value.span(), Cow::Owned(first.to_owned()));
+        table.insert(name, Spanned::new(value.span(), DeValue::Table(DeTable::new())));
+    }
+    match table.get_mut(first) {
+        Some(inner) => set_in_value(inner.get_mut(), first, rest, value),
+        None => Ok(()),
+    }
+}
+
+/// In a list, a number means that entry, and any other key means all entries.
+fn set_in_value<'i>(
+    at: &mut DeValue<'i>,
+    name: &str,
+    key: &[&str],
+    value: &Spanned<DeValue<'i>>,
+) -> Result<(), String> {
+    match at {
+        DeValue::Table(table) => set_in_table(table, key, value),
+        DeValue::Array(items) => {
+            match key.split_first().and_then(|(n, rest)| Some((n.parse::<usize>().ok()?, rest))) {
+                Some((n, rest)) => {
+                    let count = items.len();
+                    let item = items.get_mut(n).ok_or_else(|| {
+                        format!("`{name}` has entries 0 to {}, not {n}", count.saturating_sub(1))
+                    })?;
+                    if rest.is_empty() {
+                        *item = value.clone();
+                        return Ok(());
+                    }
+                    set_in_value(item.get_mut(), name, rest, value)
+                }
+                None => items.iter_mut().try_for_each(|item| set_in_value(item.get_mut(), name, key, value)),
+            }
+        }
+        _ => Err(format!("`{name}` is a single value: nothing in it can be set")),
+    }
+}
+
+/// A value as a label shows it.
+fn written(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(n) => n.to_string(),
+        DeValue::Float(n) => n.to_string(),
+        DeValue::Boolean(b) => b.to_string(),
+        DeValue::Datetime(d) => d.to_string(),
+        DeValue::Array(items) => {
+            let items: Vec<String> = items.iter().map(|i| written(i.get_ref())).collect();
+            format!("[{}]", items.join(", "))
+        }
+        DeValue::Table(table) => {
+            // A table is best told by the kind of thing it is.
+            let named = table.get("kind").or_else(|| table.get("label"));
+            match named {
+                Some(kind) if table.len() == 1 => written(kind.get_ref()),
+                _ => {
+                    let pairs: Vec<String> = table
+                        .iter()
+                        .map(|(k, v)| format!("{} {}", k.get_ref(), written(v.get_ref())))
+                        .collect();
+                    pairs.join(" ")
+                }
+            }
+        }
+    }
+}
