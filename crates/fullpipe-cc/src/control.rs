@@ -92,6 +92,8 @@ pub struct Lost {
     pub lost_at_send: u64,
     /// Payload bytes lost on the connection so far, this packet included.
     pub lost: u64,
+    /// Payload bytes delivered on the connection so far, by the ACK that showed the loss included.
+    pub delivered: u64,
     /// Whether the connection was application-limited when it was sent.
     pub app_limited: bool,
 }
@@ -128,7 +130,8 @@ pub enum Recovery {
 pub struct RecoveryContext {
     /// When it happened.
     pub now: Time,
-    /// Payload bytes in flight (for [`Recovery::EnterFast`]: before the loss was taken off).
+    /// Payload bytes in flight: for [`Recovery::EnterFast`] before the loss is taken off, for
+    /// [`Recovery::EnterRto`] after everything outstanding is presumed lost.
     pub inflight: u64,
     /// Payload bytes delivered so far on this connection.
     pub delivered: u64,

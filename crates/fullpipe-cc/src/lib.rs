@@ -19,6 +19,7 @@ pub mod minmax;
 pub mod pacer;
 mod packets;
 mod prr;
+mod random;
 pub mod registry;
 pub mod reno;
 mod sampler;

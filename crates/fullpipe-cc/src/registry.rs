@@ -353,6 +353,7 @@ macro_rules! controllers {
 
 controllers! {
     BbrV1(crate::bbr::v1::BbrV1),
+    Bbr3(crate::bbr::v3::Bbr3),
     Cubic(crate::cubic::Cubic),
     Reno(crate::reno::Reno),
     Hybla(crate::hybla::Hybla),

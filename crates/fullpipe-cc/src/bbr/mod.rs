@@ -4,3 +4,4 @@
 //! ACM Queue 14(5), 2016.
 
 pub mod v1;
+pub mod v3;

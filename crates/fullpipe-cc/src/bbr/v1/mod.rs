@@ -38,6 +38,7 @@ use crate::loss_based::{NO_SSTHRESH, rescaled};
 use crate::minmax::MinMax;
 use crate::pacer::autosize;
 use crate::packets::{PacketScale, saturate};
+use crate::random::Random;
 use crate::registry::{About, Build, BuildError, Setting, Settings};
 use fullpipe_units::{Gain, Rate, Span, Time};
 pub use model::Info;
@@ -57,19 +58,6 @@ pub struct BbrV1 {
     progress: bool,
     delivered_bytes: u64,
     quantum: u64,
-}
-
-/// Where the first phase of a gain cycle comes from: SplitMix64 (Steele, Lea, Flood 2014).
-#[derive(Clone, Copy, Debug)]
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((((z ^ (z >> 31)) >> 32) * u64::from(n)) >> 32) as u32
-    }
 }
 
 fn srtt_8us(srtt: Span) -> u32 {
@@ -105,7 +93,7 @@ impl BbrV1 {
             model: Bbr::zeroed(params),
             sk,
             scale,
-            random: Random(config.seed),
+            random: Random::new(config.seed),
             started: false,
             progress: true,
             delivered_bytes: 0,

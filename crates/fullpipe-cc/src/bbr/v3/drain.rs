@@ -1,0 +1,24 @@
+//! Drain: empty the queue that Startup built (draft § Drain).
+
+use super::params::{DEFAULT_CWND_GAIN, DRAIN_PACING_GAIN, DRAIN_ROUNDS};
+use super::{Bbr3, Now, State};
+use crate::Gain;
+
+impl Bbr3 {
+    /// `EnterDrain()`.
+    pub(super) fn enter_drain(&mut self) {
+        self.state = State::Drain;
+        self.out.set_gains(DRAIN_PACING_GAIN, DEFAULT_CWND_GAIN);
+        self.drain_start_round = self.model.round_count;
+    }
+
+    /// `CheckDrainDone()`.
+    pub(super) fn check_drain_done(&mut self, now: &Now) {
+        if self.state == State::Drain
+            && (now.inflight <= self.inflight(self.model.bw, Gain::UNIT)
+                || self.model.round_count > self.drain_start_round + DRAIN_ROUNDS)
+        {
+            self.enter_probe_bw(now.time, now.delivered);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Has sending faster stopped raising the delivery rate?
+//! (draft § Exiting Acceleration Based on Bandwidth Plateau)
+
+use super::params::{FULL_BW_GROWTH, FULL_BW_ROUNDS};
+use super::{Bbr3, Now};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct FullPipe {
+    /// `full_bw_reached`: the pipe was full at least once.
+    pub(super) reached: bool,
+    /// `full_bw_now`: it is full since the detector was last reset.
+    pub(super) now: bool,
+    /// `full_bw`: the baseline that growth is measured from, bytes/s.
+    bw: u64,
+    /// `full_bw_count`: rounds without growth.
+    count: u8,
+}
+
+impl FullPipe {
+    /// `ResetFullBW()`, then the baseline `bw`.
+    pub(super) fn restart(&mut self, bw: u64) {
+        self.bw = bw;
+        self.count = 0;
+        self.now = false;
+    }
+
+    /// The pipe is full for a reason other than a plateau.
+    pub(super) fn set_reached(&mut self) {
+        self.now = true;
+        self.reached = true;
+    }
+}
+
+impl Bbr3 {
+    /// `CheckFullBWReached()`.
+    pub(super) fn check_full_bw_reached(&mut self, now: &Now) {
+        let pipe = &mut self.full_pipe;
+        if pipe.now || !self.model.round_start || now.sample.app_limited {
+            return;
+        }
+        if now.delivery_rate >= FULL_BW_GROWTH.apply(pipe.bw) {
+            pipe.restart(now.delivery_rate);
+            return;
+        }
+        pipe.count += 1;
+        if pipe.count >= FULL_BW_ROUNDS {
+            pipe.set_reached();
+        }
+    }
+}

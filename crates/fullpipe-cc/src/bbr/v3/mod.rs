@@ -1,0 +1,331 @@
+//! BBR version 3, as in the IETF draft draft-ietf-ccwg-bbr. Bytes and nanoseconds.
+//!
+//! A file per state and concept, with the draft's function names in Rust spelling:
+//! [`startup`], [`drain`], [`probe_bw`] and [`probe_rtt`] are the states; [`model`] is what the flow
+//! believes of the path, [`congestion`] how loss changes that, [`full_pipe`] the plateau detector,
+//! [`aggregation`] the ACK-aggregation estimate, [`undo`] the way back from spurious losses, and
+//! [`output`] turns it all into pacing rate, quantum and window.
+//!
+//! # Decisions where the draft is open
+//! 1. ProbeBW gains are set at each change of state from the draft's summary table
+//!    (§ Summary of Control Behavior in the State Machine); the pseudocode leaves them unset.
+//! 2. Startup's high-loss exit counts contiguous lost ranges on each ACK and judges at the end of a
+//!    loss round in fast recovery, as Google's v3 for Linux does.
+//! 3. The bound of the Reno-coexistence probe is in packets: `TargetInflight()` is divided by SMSS
+//!    before it is compared with rounds.
+//! 4. `lost_prefix` is clamped at zero: losses before the packet may exceed the threshold already.
+//! 5. The initial pacing rate is computed again at the first round-trip sample, so that a flow
+//!    whose application limits it from the start is paced by what the path is.
+//! 6. A restart from idle also zeroes `extra_acked_delivered`, which belongs to the interval that
+//!    the draft restarts there.
+//! 7. The max-bandwidth filter advances only when its current slot has a sample: two cycles without
+//!    one would otherwise forget the bandwidth.
+//! 8. Every variable is initialised; `min_rtt`'s and ProbeRTT's clocks start with the connection.
+//! 9. State for undo is saved once a recovery episode, at its first loss. The draft saves again at
+//!    the first loss of each round and at `OnEnterFastRecovery()`, which would overwrite both the
+//!    values from before the episode and `undo_state` with what the episode itself has changed.
+//! 10. Congestion Experienced marks are ignored unless [`Settings::ecn`] asks for them; then a marked
+//!     packet counts as a lost one in the bounds of the model (the draft's "treat CE as congestion").
+
+mod aggregation;
+mod congestion;
+mod drain;
+mod full_pipe;
+mod idle;
+mod model;
+mod output;
+mod params;
+mod probe_bw;
+mod probe_rtt;
+mod startup;
+mod undo;
+
+pub use params::Settings;
+
+use crate::random::Random;
+use crate::registry::{About, Build, BuildError, Setting};
+use crate::{
+    Ack, Config, CongestionControl, Lost, Rate, RateSample, Recovery, RecoveryContext, RecoveryState, Sent,
+    Snapshot, Span, Time,
+};
+use aggregation::Aggregation;
+use congestion::Congestion;
+use full_pipe::FullPipe;
+use model::Model;
+use output::Output;
+use probe_bw::Cycle;
+use probe_rtt::ProbeRtt;
+use undo::Undo;
+
+/// No bound.
+pub(crate) const INFINITY: u64 = u64::MAX;
+
+/// The states of the machine (draft § State Machine).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Doubling the rate each round until the pipe is full.
+    Startup,
+    /// Draining the queue that Startup made.
+    Drain,
+    /// Sending below the estimated bandwidth, to drain and to leave headroom.
+    ProbeBwDown,
+    /// Sending at the estimated bandwidth.
+    ProbeBwCruise,
+    /// Filling the pipe for a round before probing.
+    ProbeBwRefill,
+    /// Sending above the estimated bandwidth to look for more.
+    ProbeBwUp,
+    /// Keeping little in flight, to see the round-trip propagation time.
+    ProbeRtt,
+}
+
+impl State {
+    /// The state's name as recordings show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Startup => "Startup",
+            State::Drain => "Drain",
+            State::ProbeBwDown => "ProbeBW_DOWN",
+            State::ProbeBwCruise => "ProbeBW_CRUISE",
+            State::ProbeBwRefill => "ProbeBW_REFILL",
+            State::ProbeBwUp => "ProbeBW_UP",
+            State::ProbeRtt => "ProbeRTT",
+        }
+    }
+
+    /// `IsInAProbeBWState()`.
+    fn is_probe_bw(self) -> bool {
+        matches!(self, State::ProbeBwDown | State::ProbeBwCruise | State::ProbeBwRefill | State::ProbeBwUp)
+    }
+
+    /// `IsProbingBW()`.
+    fn is_probing_bw(self) -> bool {
+        matches!(self, State::Startup | State::ProbeBwRefill | State::ProbeBwUp)
+    }
+}
+
+/// What the draft calls `C` and `RS`, as far as this ACK goes.
+#[derive(Clone, Copy)]
+struct Now {
+    time: Time,
+    sample: RateSample,
+    /// `RS.delivery_rate` in bytes per second, 0 without a valid sample.
+    delivery_rate: u64,
+    newly_acked: u64,
+    inflight: u64,
+    delivered: u64,
+    cwnd_limited: bool,
+}
+
+/// A BBR v3 controller.
+#[derive(Clone, Debug)]
+pub struct Bbr3 {
+    settings: Settings,
+    smss: u64,
+    initial_cwnd: u64,
+    random: Random,
+    started: bool,
+    state: State,
+    recovery: RecoveryState,
+    drain_start_round: u64,
+    idle_restart: bool,
+    srtt: Option<Span>,
+    model: Model,
+    full_pipe: FullPipe,
+    congestion: Congestion,
+    aggregation: Aggregation,
+    cycle: Cycle,
+    probe_rtt: ProbeRtt,
+    undo: Undo,
+    out: Output,
+}
+
+impl Bbr3 {
+    /// `OnInit()`.
+    pub fn new(config: &Config, settings: Settings) -> Self {
+        let smss = u64::from(config.smss.max(1));
+        let mut bbr = Bbr3 {
+            settings,
+            smss,
+            initial_cwnd: config.initial_cwnd.max(smss),
+            random: Random::new(config.seed),
+            started: false,
+            state: State::Startup,
+            recovery: RecoveryState::Open,
+            drain_start_round: 0,
+            idle_restart: false,
+            srtt: None,
+            model: Model::default(),
+            full_pipe: FullPipe::default(),
+            congestion: Congestion::default(),
+            aggregation: Aggregation::default(),
+            cycle: Cycle::default(),
+            probe_rtt: ProbeRtt::default(),
+            undo: Undo::default(),
+            out: Output::default(),
+        };
+        bbr.out.cwnd = bbr.initial_cwnd;
+        bbr.enter_startup();
+        bbr.init_pacing_rate();
+        bbr
+    }
+
+    /// The state it is in.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Starts the clocks that `OnInit()` sets to `Now()`.
+    fn start_clocks(&mut self, now: Time) {
+        if !self.started {
+            self.started = true;
+            self.model.min_rtt_stamp = now;
+            self.probe_rtt.min_stamp = now;
+            self.aggregation.interval_start = now;
+        }
+    }
+
+    /// `UpdateModelAndState()`.
+    fn update_model_and_state(&mut self, now: &Now, ack: &Ack) {
+        self.update_latest_delivery_signals(now);
+        self.update_congestion_signals(now);
+        self.update_ack_aggregation(now);
+        self.check_full_bw_reached(now);
+        self.check_startup_done(now, ack);
+        self.check_drain_done(now);
+        self.update_probe_bw_cycle_phase(now);
+        self.update_min_rtt(now.time, ack.rtt);
+        self.check_probe_rtt(now);
+        self.advance_latest_delivery_signals(now);
+        self.bound_bw_for_model();
+    }
+
+    /// `UpdateControlParameters()`.
+    fn update_control_parameters(&mut self, now: &Now) {
+        self.set_pacing_rate();
+        self.set_send_quantum();
+        self.set_cwnd(now);
+    }
+}
+
+impl Build for Bbr3 {
+    const ABOUT: About = About {
+        name: "bbr3",
+        aliases: &["bbrv3", "bbr-v3"],
+        kernel: Some("fp_bbr3"),
+        about: "BBR v3 (IETF draft): as v1, but bounded by the loss it causes, and shares better",
+        settings: &[Setting {
+            key: "ecn",
+            values: "on or off",
+            default: "off",
+            about: "treat Congestion Experienced marks as losses in the model's bounds",
+        }],
+    };
+
+    fn build<'a>(config: &Config, settings: crate::registry::Settings<'a>) -> Result<Self, BuildError<'a>> {
+        Ok(Bbr3::new(config, Settings { ecn: settings.switch("ecn", false)? }))
+    }
+}
+
+impl CongestionControl for Bbr3 {
+    fn on_handshake(&mut self, now: Time, rtt: Span) {
+        self.start_clocks(now);
+        self.model.min_rtt = rtt.as_nanos();
+        self.probe_rtt.min_delay = rtt.as_nanos();
+        self.srtt = Some(rtt);
+        self.init_pacing_rate();
+    }
+
+    /// `OnTransmit()`.
+    fn on_send(&mut self, sent: &Sent) {
+        self.start_clocks(sent.now);
+        if sent.inflight == 0 && sent.app_limited {
+            self.handle_restart_from_idle(sent.now, sent.delivered);
+        }
+    }
+
+    fn on_lost(&mut self, lost: &Lost) {
+        self.handle_lost_packet(lost);
+    }
+
+    /// `UpdateOnACK()`.
+    fn on_ack(&mut self, ack: &Ack) {
+        self.start_clocks(ack.now);
+        self.recovery = ack.recovery;
+        if self.srtt.is_none() && ack.rtt.is_some() {
+            self.srtt = ack.srtt.or(ack.rtt);
+            self.init_pacing_rate();
+        }
+        self.srtt = ack.srtt.or(self.srtt);
+        let now = Now {
+            time: ack.now,
+            sample: ack.sample,
+            delivery_rate: ack.sample.rate.map_or(0, Rate::as_bytes_per_sec),
+            newly_acked: ack.newly_acked,
+            inflight: ack.inflight,
+            delivered: ack.delivered,
+            cwnd_limited: ack.cwnd_limited,
+        };
+        if self.settings.ecn && ack.ce_count > 0 {
+            self.handle_ce_marks(ack, &now);
+        }
+        if now.sample.has_packet {
+            self.update_model_and_state(&now, ack);
+            self.update_control_parameters(&now);
+        }
+    }
+
+    fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext) {
+        match event {
+            Recovery::EnterFast => self.on_enter_fast_recovery(),
+            Recovery::EnterRto => self.on_enter_rto(context),
+            Recovery::Exit => self.on_exit_recovery(),
+            Recovery::Spurious => self.handle_spurious_loss_detection(context),
+        }
+    }
+
+    fn on_mtu(&mut self, smss: u32) {
+        self.smss = u64::from(smss.max(1));
+    }
+
+    fn cwnd(&self) -> u64 {
+        self.out.cwnd
+    }
+
+    fn ssthresh(&self) -> u64 {
+        INFINITY
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        Some(Rate::from_bytes_per_sec(self.out.pacing_rate))
+    }
+
+    fn send_quantum(&self) -> u64 {
+        self.out.send_quantum
+    }
+
+    fn uses_prr(&self) -> bool {
+        false
+    }
+
+    fn marks_app_limited(&self) -> bool {
+        self.state == State::ProbeRtt
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let bounded = |v: u64| (v != INFINITY).then_some(v);
+        Snapshot {
+            state: self.state.name(),
+            cwnd: self.out.cwnd,
+            ssthresh: None,
+            pacing_rate: self.pacing_rate(),
+            bw: (self.model.max_bw() > 0).then(|| Rate::from_bytes_per_sec(self.model.bw)),
+            min_rtt: bounded(self.model.min_rtt).map(Span::from_nanos),
+            pacing_gain: Some(self.out.pacing_gain),
+            cwnd_gain: Some(self.out.cwnd_gain),
+            inflight_longterm: bounded(self.model.inflight_longterm),
+            inflight_shortterm: bounded(self.model.inflight_shortterm),
+            rounds: Some(self.model.round_count),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! ProbeBW: down, cruise, refill, up, and round again (draft § ProbeBW).
+
+use super::params::{
+    DEFAULT_CWND_GAIN, HEADROOM, MIN_PIPE_CWND_PACKETS, PROBE_DOWN_PACING_GAIN, PROBE_MAX_ROUNDS,
+    PROBE_UP_CWND_GAIN, PROBE_UP_MOST_DOUBLINGS, PROBE_UP_PACING_GAIN, PROBE_WAIT_BASE, PROBE_WAIT_RANDOM,
+};
+use super::{Bbr3, INFINITY, Now, State, congestion};
+use crate::{Gain, Span, Time};
+
+/// What the ACKs that arrive now tell about bandwidth probing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum AckPhase {
+    /// `ACKS_INIT`: nothing.
+    #[default]
+    Init,
+    /// `ACKS_REFILLING`: sending at the estimate to fill the pipe.
+    Refilling,
+    /// `ACKS_PROBE_STARTING`: inflight rises to probe.
+    ProbeStarting,
+    /// `ACKS_PROBE_FEEDBACK`: feedback of the probe arrives.
+    ProbeFeedback,
+    /// `ACKS_PROBE_STOPPING`: the probe is over, its feedback not yet.
+    ProbeStopping,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Cycle {
+    pub(super) ack_phase: AckPhase,
+    /// `is_bw_probe_sample`: the samples that arrive were sent while probing.
+    pub(super) is_bw_probe_sample: bool,
+    pub(super) prev_probe_too_high: bool,
+    prev_probe_precautionary: bool,
+    pub(super) rounds_since_probe_up: u64,
+    bw_probe_wait: Span,
+    cycle_stamp: Time,
+    bw_probe_up_rounds: u32,
+    bw_probe_up_acked: u64,
+    probe_up_acked_per_inc: u64,
+}
+
+impl Default for Cycle {
+    fn default() -> Self {
+        Cycle {
+            ack_phase: AckPhase::Init,
+            is_bw_probe_sample: false,
+            prev_probe_too_high: false,
+            prev_probe_precautionary: false,
+            rounds_since_probe_up: 0,
+            bw_probe_wait: Span::ZERO,
+            cycle_stamp: Time::ZERO,
+            bw_probe_up_rounds: 0,
+            bw_probe_up_acked: 0,
+            probe_up_acked_per_inc: INFINITY,
+        }
+    }
+}
+
+impl Bbr3 {
+    /// `EnterProbeBW()`.
+    pub(super) fn enter_probe_bw(&mut self, now: Time, delivered: u64) {
+        self.start_probe_bw_down(now, delivered);
+    }
+
+    /// `StartProbeBW_DOWN()`.
+    pub(super) fn start_probe_bw_down(&mut self, now: Time, delivered: u64) {
+        self.congestion.reset_signals();
+        self.cycle.probe_up_acked_per_inc = INFINITY;
+        self.pick_probe_wait();
+        self.cycle.cycle_stamp = now;
+        self.cycle.ack_phase = AckPhase::ProbeStopping;
+        self.model.start_round(delivered);
+        self.state = State::ProbeBwDown;
+        self.out.set_gains(PROBE_DOWN_PACING_GAIN, DEFAULT_CWND_GAIN);
+    }
+
+    /// `StartProbeBW_CRUISE()`.
+    pub(super) fn start_probe_bw_cruise(&mut self) {
+        self.state = State::ProbeBwCruise;
+        self.out.set_gains(Gain::UNIT, DEFAULT_CWND_GAIN);
+    }
+
+    /// `StartProbeBW_REFILL()`.
+    pub(super) fn start_probe_bw_refill(&mut self, delivered: u64) {
+        self.model.reset_short_term();
+        self.cycle.bw_probe_up_rounds = 0;
+        self.cycle.bw_probe_up_acked = 0;
+        self.cycle.prev_probe_precautionary = false;
+        self.cycle.ack_phase = AckPhase::Refilling;
+        self.model.start_round(delivered);
+        self.state = State::ProbeBwRefill;
+        self.out.set_gains(Gain::UNIT, DEFAULT_CWND_GAIN);
+    }
+
+    /// `StartProbeBW_UP()`.
+    fn start_probe_bw_up(&mut self, now: &Now) {
+        self.cycle.ack_phase = AckPhase::ProbeStarting;
+        self.model.start_round(now.delivered);
+        self.full_pipe.restart(now.delivery_rate);
+        self.state = State::ProbeBwUp;
+        self.out.set_gains(PROBE_UP_PACING_GAIN, PROBE_UP_CWND_GAIN);
+        self.raise_inflight_longterm_slope();
+    }
+
+    /// `UpdateProbeBWCyclePhase()`.
+    pub(super) fn update_probe_bw_cycle_phase(&mut self, now: &Now) {
+        if !self.full_pipe.reached || self.adapt_long_term_model(now) {
+            return;
+        }
+        match self.state {
+            State::ProbeBwDown => {
+                if !self.is_time_to_probe_bw(now) && self.is_time_to_cruise(now) {
+                    self.start_probe_bw_cruise();
+                }
+            }
+            State::ProbeBwCruise => {
+                self.is_time_to_probe_bw(now);
+            }
+            State::ProbeBwRefill => {
+                if self.model.round_start {
+                    self.cycle.is_bw_probe_sample = true;
+                    self.start_probe_bw_up(now);
+                }
+            }
+            State::ProbeBwUp => {
+                if self.is_time_to_go_down(now) {
+                    self.cycle.prev_probe_too_high = false;
+                    self.start_probe_bw_down(now.time, now.delivered);
+                }
+            }
+            State::Startup | State::Drain | State::ProbeRtt => {}
+        }
+    }
+
+    /// `AdaptLongTermModel()`: whether it decided a transition.
+    fn adapt_long_term_model(&mut self, now: &Now) -> bool {
+        if self.cycle.ack_phase == AckPhase::ProbeStarting && self.model.round_start {
+            self.cycle.ack_phase = AckPhase::ProbeFeedback;
+        }
+        if self.cycle.ack_phase == AckPhase::ProbeStopping && self.model.round_start {
+            self.cycle.is_bw_probe_sample = false;
+            self.cycle.ack_phase = AckPhase::Init;
+            if self.state.is_probe_bw() && !now.sample.app_limited {
+                self.model.advance_max_bw_filter();
+            }
+            if self.state.is_probe_bw()
+                && self.cycle.prev_probe_precautionary
+                && !self.cycle.prev_probe_too_high
+            {
+                self.start_probe_bw_refill(now.delivered);
+                return true;
+            }
+        }
+        if !congestion::is_inflight_too_high(&now.sample) && self.model.inflight_longterm != INFINITY {
+            self.model.inflight_longterm = self.model.inflight_longterm.max(now.sample.tx_in_flight);
+            if self.state == State::ProbeBwUp {
+                self.probe_inflight_longterm_upward(now);
+            }
+        }
+        false
+    }
+
+    /// `IsTimeToProbeBW()`: from DOWN or CRUISE to REFILL.
+    fn is_time_to_probe_bw(&mut self, now: &Now) -> bool {
+        let elapsed = now.time > self.cycle.cycle_stamp + self.cycle.bw_probe_wait;
+        if elapsed || self.is_reno_coexistence_probe_time() {
+            self.start_probe_bw_refill(now.delivered);
+            return true;
+        }
+        false
+    }
+
+    /// `PickProbeWait()`.
+    fn pick_probe_wait(&mut self) {
+        self.cycle.rounds_since_probe_up = u64::from(self.random.below(2));
+        let random = u64::from(self.random.below(PROBE_WAIT_RANDOM.as_micros() as u32));
+        self.cycle.bw_probe_wait = PROBE_WAIT_BASE + Span::from_micros(random);
+    }
+
+    /// `IsRenoCoexistenceProbeTime()`: a Reno flow of this size would by now have grown by its BDP.
+    fn is_reno_coexistence_probe_time(&self) -> bool {
+        let reno_rounds = self.target_inflight() / self.smss;
+        self.cycle.rounds_since_probe_up >= reno_rounds.min(PROBE_MAX_ROUNDS)
+    }
+
+    /// `TargetInflight()`.
+    pub(super) fn target_inflight(&self) -> u64 {
+        self.bdp_multiple(self.model.bw, Gain::UNIT).min(self.out.cwnd)
+    }
+
+    /// `IsTimeToCruise()`: from DOWN.
+    fn is_time_to_cruise(&self, now: &Now) -> bool {
+        now.inflight <= self.inflight_with_headroom()
+            && now.inflight <= self.inflight(self.model.max_bw(), Gain::UNIT)
+    }
+
+    /// `IsTimeToGoDown()`: from UP.
+    fn is_time_to_go_down(&mut self, now: &Now) -> bool {
+        if self.cycle.prev_probe_too_high && now.inflight >= self.model.inflight_longterm {
+            self.cycle.prev_probe_precautionary = true;
+            return true;
+        }
+        if now.cwnd_limited && self.out.cwnd >= self.model.inflight_longterm {
+            // The bandwidth is limited by inflight_longterm: a plateau would say nothing of the path.
+            self.full_pipe.restart(now.delivery_rate);
+            return false;
+        }
+        self.full_pipe.now
+    }
+
+    /// `InflightWithHeadroom()`.
+    pub(super) fn inflight_with_headroom(&self) -> u64 {
+        let longterm = self.model.inflight_longterm;
+        if longterm == INFINITY {
+            return INFINITY;
+        }
+        let (numerator, denominator) = HEADROOM;
+        let headroom = (longterm / denominator * numerator
+            + longterm % denominator * numerator / denominator)
+            .max(self.smss);
+        longterm.saturating_sub(headroom).max(MIN_PIPE_CWND_PACKETS * self.smss)
+    }
+
+    /// `RaiseInflightLongtermSlope()`: twice as steep each round.
+    fn raise_inflight_longterm_slope(&mut self) {
+        let growth_this_round = 1u64 << self.cycle.bw_probe_up_rounds;
+        self.cycle.bw_probe_up_rounds = (self.cycle.bw_probe_up_rounds + 1).min(PROBE_UP_MOST_DOUBLINGS);
+        self.cycle.probe_up_acked_per_inc = (self.out.cwnd / growth_this_round).max(self.smss);
+    }
+
+    /// `ProbeInflightLongtermUpward()`.
+    fn probe_inflight_longterm_upward(&mut self, now: &Now) {
+        if !now.cwnd_limited || self.out.cwnd < self.model.inflight_longterm {
+            return;
+        }
+        let cycle = &mut self.cycle;
+        cycle.bw_probe_up_acked += now.newly_acked;
+        if cycle.bw_probe_up_acked >= cycle.probe_up_acked_per_inc {
+            let delta = cycle.bw_probe_up_acked / cycle.probe_up_acked_per_inc;
+            cycle.bw_probe_up_acked -= delta * cycle.probe_up_acked_per_inc;
+            self.model.inflight_longterm =
+                self.model.inflight_longterm.saturating_add(delta.saturating_mul(self.smss));
+        }
+        if self.model.round_start {
+            self.raise_inflight_longterm_slope();
+        }
+    }
+}

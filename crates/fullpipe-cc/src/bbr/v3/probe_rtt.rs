@@ -1,0 +1,114 @@
+//! ProbeRTT: now and then keep so little in flight that the round-trip propagation time shows
+//! (draft § ProbeRTT).
+
+use super::params::{MIN_PIPE_CWND_PACKETS, PROBE_RTT_CWND_GAIN, PROBE_RTT_DURATION, PROBE_RTT_INTERVAL};
+use super::probe_bw::AckPhase;
+use super::{Bbr3, INFINITY, Now, State};
+use crate::{Gain, Span, Time};
+
+#[derive(Clone, Debug)]
+pub(super) struct ProbeRtt {
+    /// `probe_rtt_min_delay` in nanoseconds.
+    pub(super) min_delay: u64,
+    /// `probe_rtt_min_stamp`.
+    pub(super) min_stamp: Time,
+    /// `probe_rtt_expired`.
+    expired: bool,
+    /// `probe_rtt_done_stamp`, once inflight has fallen far enough.
+    done_stamp: Option<Time>,
+    /// `probe_rtt_round_done`.
+    round_done: bool,
+}
+
+impl Default for ProbeRtt {
+    fn default() -> Self {
+        ProbeRtt {
+            min_delay: INFINITY,
+            min_stamp: Time::ZERO,
+            expired: false,
+            done_stamp: None,
+            round_done: false,
+        }
+    }
+}
+
+impl Bbr3 {
+    /// The first half of `UpdateMinRTT()`: when was the least delay of the interval seen?
+    pub(super) fn update_probe_rtt_min_delay(&mut self, now: Time, rtt: Option<Span>) {
+        let probe = &mut self.probe_rtt;
+        probe.expired = now > probe.min_stamp + PROBE_RTT_INTERVAL;
+        if let Some(rtt) = rtt
+            && (rtt.as_nanos() < probe.min_delay || probe.expired)
+        {
+            probe.min_delay = rtt.as_nanos();
+            probe.min_stamp = now;
+        }
+    }
+
+    /// `CheckProbeRTT()`.
+    pub(super) fn check_probe_rtt(&mut self, now: &Now) {
+        if self.state != State::ProbeRtt && self.probe_rtt.expired && !self.idle_restart {
+            self.save_cwnd();
+            self.enter_probe_rtt();
+            self.probe_rtt.done_stamp = None;
+            self.cycle.ack_phase = AckPhase::ProbeStopping;
+            self.model.start_round(now.delivered);
+        }
+        if self.state == State::ProbeRtt {
+            self.handle_probe_rtt(now);
+        }
+        if now.sample.delivered > 0 {
+            self.idle_restart = false;
+        }
+    }
+
+    /// `EnterProbeRTT()`.
+    fn enter_probe_rtt(&mut self) {
+        self.state = State::ProbeRtt;
+        self.out.set_gains(Gain::UNIT, PROBE_RTT_CWND_GAIN);
+    }
+
+    /// `HandleProbeRTT()`. The transport is asked to mark the connection application-limited by
+    /// [`marks_app_limited`](crate::CongestionControl::marks_app_limited).
+    fn handle_probe_rtt(&mut self, now: &Now) {
+        if self.probe_rtt.done_stamp.is_none() {
+            if now.inflight <= self.probe_rtt_cwnd() {
+                self.probe_rtt.done_stamp = Some(now.time + PROBE_RTT_DURATION);
+                self.probe_rtt.round_done = false;
+                self.model.start_round(now.delivered);
+            }
+        } else {
+            if self.model.round_start {
+                self.probe_rtt.round_done = true;
+            }
+            if self.probe_rtt.round_done {
+                self.check_probe_rtt_done(now.time, now.delivered);
+            }
+        }
+    }
+
+    /// `CheckProbeRTTDone()`.
+    pub(super) fn check_probe_rtt_done(&mut self, now: Time, delivered: u64) {
+        if self.probe_rtt.done_stamp.is_some_and(|done| now > done) {
+            self.probe_rtt.min_stamp = now;
+            self.restore_cwnd();
+            self.exit_probe_rtt(now, delivered);
+        }
+    }
+
+    /// `ExitProbeRTT()`.
+    fn exit_probe_rtt(&mut self, now: Time, delivered: u64) {
+        self.model.reset_short_term();
+        if self.full_pipe.reached {
+            self.start_probe_bw_down(now, delivered);
+            self.start_probe_bw_cruise();
+        } else {
+            self.enter_startup();
+        }
+    }
+
+    /// `ProbeRTTCwnd()`.
+    pub(super) fn probe_rtt_cwnd(&self) -> u64 {
+        self.bdp_multiple(self.model.bw, PROBE_RTT_CWND_GAIN).max(MIN_PIPE_CWND_PACKETS * self.smss)
+    }
+}

@@ -1,0 +1,106 @@
+//! Loss recovery, and the way back when the losses were none
+//! (draft § Modulating cwnd in Loss Recovery, § Updating the Model Upon Detecting a Spurious Loss Recovery).
+
+use super::{Bbr3, State};
+use crate::{RecoveryContext, RecoveryState};
+
+/// The state that a loss made the flow leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum UndoState {
+    #[default]
+    None,
+    Startup,
+    ProbeBwUp,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Undo {
+    /// `undo_state`.
+    pub(super) state: UndoState,
+    bw_shortterm: u64,
+    inflight_shortterm: u64,
+    inflight_longterm: u64,
+    /// `prior_cwnd`.
+    prior_cwnd: u64,
+    /// Whether the fields above are from before the current recovery episode.
+    saved: bool,
+}
+
+impl Bbr3 {
+    /// `SaveCwnd()`: the last window that neither recovery nor ProbeRTT had cut.
+    pub(super) fn save_cwnd(&mut self) {
+        let in_recovery = matches!(self.recovery, RecoveryState::Recovery | RecoveryState::Loss);
+        self.undo.prior_cwnd = if in_recovery || self.state == State::ProbeRtt {
+            self.undo.prior_cwnd.max(self.out.cwnd)
+        } else {
+            self.out.cwnd
+        };
+    }
+
+    /// `RestoreCwnd()`.
+    pub(super) fn restore_cwnd(&mut self) {
+        self.out.cwnd = self.out.cwnd.max(self.undo.prior_cwnd);
+    }
+
+    /// `SaveStateUponLoss()`, once an episode (decision 9).
+    pub(super) fn save_state_upon_loss(&mut self) {
+        if self.undo.saved {
+            return;
+        }
+        self.save_cwnd();
+        self.undo.saved = true;
+        self.undo.state = UndoState::None;
+        self.undo.bw_shortterm = self.model.bw_shortterm;
+        self.undo.inflight_shortterm = self.model.inflight_shortterm;
+        self.undo.inflight_longterm = self.model.inflight_longterm;
+    }
+
+    /// `OnEnterFastRecovery()`.
+    pub(super) fn on_enter_fast_recovery(&mut self) {
+        self.save_cwnd();
+        self.save_state_upon_loss();
+        self.recovery = RecoveryState::Recovery;
+    }
+
+    /// `OnEnterRTO()`: the window lets one packet out.
+    pub(super) fn on_enter_rto(&mut self, context: &RecoveryContext) {
+        self.save_cwnd();
+        self.save_state_upon_loss();
+        self.recovery = RecoveryState::Loss;
+        self.out.cwnd = context.inflight + self.smss;
+    }
+
+    /// All that was lost is repaired.
+    pub(super) fn on_exit_recovery(&mut self) {
+        self.restore_cwnd();
+        self.undo.saved = false;
+        self.recovery = RecoveryState::Open;
+    }
+
+    /// `HandleSpuriousLossDetection()`.
+    pub(super) fn handle_spurious_loss_detection(&mut self, context: &RecoveryContext) {
+        self.restore_cwnd();
+        self.congestion.is_loss_in_round = false;
+        self.full_pipe.restart(0);
+        let (model, undo) = (&mut self.model, &mut self.undo);
+        if undo.saved {
+            model.bw_shortterm = model.bw_shortterm.max(undo.bw_shortterm);
+            model.inflight_shortterm = model.inflight_shortterm.max(undo.inflight_shortterm);
+            model.inflight_longterm = model.inflight_longterm.max(undo.inflight_longterm);
+        }
+        undo.saved = false;
+        match core::mem::take(&mut undo.state) {
+            UndoState::Startup if self.state != State::Startup => {
+                self.full_pipe.reached = false;
+                if self.state != State::ProbeRtt {
+                    self.enter_startup();
+                }
+            }
+            UndoState::ProbeBwUp if self.state != State::ProbeBwUp && self.state != State::ProbeRtt => {
+                self.start_probe_bw_refill(context.delivered);
+            }
+            _ => {}
+        }
+        self.recovery = RecoveryState::Open;
+    }
+}
