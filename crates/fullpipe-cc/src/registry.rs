@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn errors_name_the_culprit_and_the_nearest_valid_name() {
         assert_eq!(error("cubik", &[]), "unknown controller `cubik`; did you mean `cubic`?");
-        assert!(error("westwood", &[]).contains("there are bbr, cubic, reno"));
+        assert!(error("westwood", &[]).contains("there are bbr, bbr3, cubic, reno"));
         assert_eq!(
             error("cubic", &[("hystrat", "off")]),
             "cubic has no setting `hystrat`; did you mean `hystart`?"
