@@ -131,7 +131,7 @@ pub struct FlowRecording {
     pub start_s: f64,
     /// The flow in figures.
     pub summary: Summary,
-    /// Sampled every sampling interval; columns named in [`column`].
+    /// Sampled every sampling interval; columns named in [`mod@column`].
     #[serde(default, skip_serializing_if = "Series::is_empty")]
     pub series: Series,
     /// The controller's states, each from its time to the next one's.

@@ -61,7 +61,7 @@ pub struct Series {
 /// One quantity over time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Column {
-    /// Its name, one of [`column`] where the quantity is known there; the unit is its last part.
+    /// Its name, one of [`mod@column`] where the quantity is known there; the unit is its last part.
     pub name: String,
     /// One value a time; NaN (in JSON: null) where there is none.
     #[serde(with = "nullable")]

@@ -1,10 +1,10 @@
 //! BBR version 3, as in the IETF draft draft-ietf-ccwg-bbr. Bytes and nanoseconds.
 //!
 //! A file per state and concept, with the draft's function names in Rust spelling:
-//! [`startup`], [`drain`], [`probe_bw`] and [`probe_rtt`] are the states; [`model`] is what the flow
-//! believes of the path, [`congestion`] how loss changes that, [`full_pipe`] the plateau detector,
-//! [`aggregation`] the ACK-aggregation estimate, [`undo`] the way back from spurious losses, and
-//! [`output`] turns it all into pacing rate, quantum and window.
+//! `startup`, `drain`, `probe_bw` and `probe_rtt` are the states; `model` is what the flow
+//! believes of the path, `congestion` how loss changes that, `full_pipe` the plateau detector,
+//! `aggregation` the ACK-aggregation estimate, `undo` the way back from spurious losses, and
+//! `output` turns it all into pacing rate, quantum and window.
 //!
 //! # Decisions where the draft is open
 //! 1. ProbeBW gains are set at each change of state from the draft's summary table
