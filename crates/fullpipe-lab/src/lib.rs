@@ -1,1 +1,32 @@
-//! Under construction.
+//! Kernel TCP over an emulated path, without root.
+//!
+//! Two network namespaces are the ends of a path; between them a process reads every packet, passes it
+//! through the elements of `fullpipe-path` and sends it on when it is due. The TCP in both ends is the
+//! running kernel's own.
+//!
+//! ```no_run
+//! use fullpipe_lab::{Shell, shell};
+//!
+//! let link: fullpipe_path::LinkSpec = serde_json::from_str(r#"{"rate": "50mbit", "delay": "20ms"}"#)?;
+//! let report = shell(&Shell {
+//!     forward: vec![link.clone()],
+//!     reverse: vec![link],
+//!     mtu: 1500,
+//!     command: ["ping", "-c", "3", "198.18.0.2"].map(Into::into).to_vec(),
+//!     ..Shell::default()
+//! })?;
+//! assert!(report.invalid_because.is_empty(), "the machine was too busy");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![allow(dead_code)]
+
+mod capture;
+mod emulator;
+mod error;
+mod health;
+mod shell;
+mod space;
+mod wire;
+
+pub use error::LabError;
+pub use shell::{CLIENT_ADDRESS, LinkReport, SERVER_ADDRESS, Shell, ShellReport, shell};

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "ebpf")]
 mod cc;
+mod lab;
 
 use crate::failure::Failure;
 use clap::Subcommand;
@@ -10,6 +11,7 @@ use clap::Subcommand;
 pub enum Command {
     #[cfg(feature = "ebpf")]
     Cc(cc::Args),
+    Lab(lab::Args),
 }
 
 impl Command {
@@ -17,6 +19,7 @@ impl Command {
         match self {
             #[cfg(feature = "ebpf")]
             Command::Cc(args) => args.run(),
+            Command::Lab(args) => args.run(),
         }
     }
 }

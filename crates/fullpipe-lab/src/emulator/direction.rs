@@ -1,0 +1,233 @@
+//! One direction of the path: from one interface through a chain of links to the other.
+
+use super::audit::Audit;
+use super::clock::Clock;
+use super::parcels::{Parcel, Parcels};
+use super::port::{Port, Sender};
+use super::rtt::Views;
+use crate::capture::Tap;
+use crate::wire::{Frame, MAX_HEADERS, Protocol};
+use fullpipe_path::{Chain, Direction as Way, DropCause, Ecn, Outcome, Packet};
+use fullpipe_units::{Span, Time};
+
+/// The listening port of the scenario's first flow; the others follow.
+pub(crate) const FIRST_PORT: u16 = 20_000;
+
+/// Frames read in one go before deliveries have their turn.
+const BATCH: usize = 128;
+
+/// Which flows are known and how their packets are treated.
+#[derive(Clone)]
+pub(crate) struct Known {
+    /// What is recorded of them.
+    pub(crate) views: Views,
+    /// The way their data goes, by number.
+    pub(crate) ways: Vec<Way>,
+    /// Start of the measured time.
+    pub(crate) measured_from: Time,
+}
+
+/// Segments of one frame that leave together.
+struct Run {
+    slot: u32,
+    first: u16,
+    count: u16,
+    ecn: Ecn,
+    due: Time,
+}
+
+/// One direction at work.
+pub(crate) struct Direction {
+    pub(crate) way: Way,
+    pub(crate) chain: Chain<Parcel>,
+    from: Port,
+    to: Sender,
+    parcels: Parcels,
+    known: Known,
+    clock: Clock,
+    latest: Time,
+    /// Connection requests that random loss took, to be offered again.
+    again: Vec<Packet<Parcel>>,
+    pub(crate) tap: Option<Tap>,
+}
+
+impl Direction {
+    pub(crate) fn new(
+        way: Way,
+        chain: Chain<Parcel>,
+        (from, to): (Port, Sender),
+        known: Known,
+        clock: Clock,
+        tap: Option<Tap>,
+    ) -> Self {
+        let parcels = Parcels::default();
+        Direction { way, chain, from, to, parcels, known, clock, latest: Time::ZERO, again: Vec::new(), tap }
+    }
+
+    pub(crate) fn port(&self) -> &Port {
+        &self.from
+    }
+
+    /// Whether the frame belongs to a flow of the scenario, and whether this is the way of its data.
+    fn flow_of(&self, frame: &Frame) -> Option<(usize, bool)> {
+        let Protocol::Tcp { .. } = frame.protocol else { return None };
+        let number = |port: u16| {
+            let n = usize::from(port.checked_sub(FIRST_PORT)?);
+            (n < self.known.ways.len()).then_some(n)
+        };
+        if let Some(n) = number(frame.ports.1) {
+            return Some((n, true));
+        }
+        number(frame.ports.0).map(|n| (n, false))
+    }
+
+    /// Takes in what has arrived.
+    pub(crate) fn receive(&mut self, audit: &mut Audit) {
+        if !self.from.ready() {
+            return;
+        }
+        let offset = self.clock.realtime();
+        let now = self.clock.now();
+        for _ in 0..BATCH {
+            let mut taken = None;
+            let latest = self.latest;
+            let (parcels, tap) = (&mut self.parcels, &mut self.tap);
+            let more = self.from.receive(|received| {
+                let Some(received) = received else { return };
+                // Both clocks are read with an error of microseconds: time must not run backwards.
+                let at = offset.apply(received.realtime).min(now).max(latest);
+                let Some(frame) = Frame::parse(received.vnet, received.frame) else { return };
+                if let Some(tap) = tap {
+                    tap.arrival(at, received.frame);
+                }
+                taken = Some((at, frame, parcels.insert(received.frame, frame)));
+            });
+            if !more {
+                break;
+            }
+            let Some((at, frame, slot)) = taken else {
+                audit.not_ours += 1;
+                continue;
+            };
+            audit.read(now.since(at));
+            self.latest = at;
+            self.enter(at, &frame, slot);
+        }
+    }
+
+    fn enter(&mut self, at: Time, frame: &Frame, slot: u32) {
+        let flow = self.flow_of(frame);
+        if let Some((n, true)) = flow {
+            self.parcels.set_flow(slot, n);
+            if let Protocol::Tcp { seq, .. } = frame.protocol
+                && frame.payload() > 0
+            {
+                let wait = self.chain.stats().fold(Span::ZERO, |sum, link| sum + link.queue_delay());
+                let mut view = self.known.views.flow(n);
+                view.on_data(seq.wrapping_add(frame.payload()), at);
+                if at >= self.known.measured_from {
+                    view.queue.saturating_record(wait.as_nanos());
+                }
+            }
+        }
+        let id = flow.map_or(frame.flow_hash, |(n, _)| n as u32);
+        let pure_ack = matches!(frame.protocol, Protocol::Tcp { pure_ack: true, .. });
+        for index in 0..frame.segments() {
+            let mut packet = Packet::new(id, frame.l3_bytes(index), Parcel { slot, index });
+            packet.ecn = frame.ecn;
+            packet.pure_ack = pure_ack;
+            self.chain.push(at, packet);
+        }
+    }
+
+    /// Sends what is due until `now`.
+    pub(crate) fn deliver(&mut self, now: Time, audit: &mut Audit) {
+        if self.chain.next_event() > now {
+            return;
+        }
+        let mut run: Option<Run> = None;
+        let Direction { chain, parcels, to, clock, known, again, tap, .. } = self;
+        let mut out = Out { parcels, to, clock, known, audit, tap };
+        chain.advance(now, &mut |at, outcome| match outcome {
+            Outcome::Delivered(Packet { data, ecn, .. }) => match &mut run {
+                Some(r) if r.slot == data.slot && r.first + r.count == data.index && r.ecn == ecn => {
+                    r.count += 1;
+                }
+                _ => {
+                    let next = Run { slot: data.slot, first: data.index, count: 1, ecn, due: at };
+                    if let Some(done) = run.replace(next) {
+                        out.send(&done);
+                    }
+                }
+            },
+            Outcome::Dropped(packet, cause) => {
+                let slot = out.parcels.get(packet.data.slot);
+                let syn = matches!(slot.frame.protocol, Protocol::Tcp { syn: true, .. });
+                if syn && slot.flow.is_some() && cause == DropCause::Loss {
+                    again.push(packet);
+                    return;
+                }
+                if let Some(n) = slot.flow
+                    && slot.frame.payload() > 0
+                {
+                    out.known.views.flow(n).dropped += 1;
+                }
+                out.parcels.release(packet.data.slot, 1);
+            }
+        });
+        if let Some(done) = run {
+            out.send(&done);
+        }
+        // A scenario says when a flow starts; a lost SYN would start it a second later. So random loss
+        // does not apply to connection requests of the scenario's flows.
+        self.latest = self.latest.max(if self.again.is_empty() { Time::ZERO } else { now });
+        for packet in self.again.drain(..) {
+            self.chain.push(self.latest, packet);
+        }
+    }
+
+    /// Adds to the account what the kernel dropped before we saw it.
+    pub(crate) fn close_account(&self, audit: &mut Audit) {
+        audit.ring_drops += self.from.take_drops();
+    }
+}
+
+/// The borrowed parts that sending needs while the chain is being advanced.
+struct Out<'a> {
+    parcels: &'a mut Parcels,
+    to: &'a Sender,
+    clock: &'a Clock,
+    known: &'a Known,
+    audit: &'a mut Audit,
+    tap: &'a mut Option<Tap>,
+}
+
+impl Out<'_> {
+    fn send(&mut self, run: &Run) {
+        let slot = self.parcels.get(run.slot);
+        let mut headers = [0; MAX_HEADERS];
+        let (vnet, length, payload) =
+            slot.frame.piece(&slot.bytes, (run.first, run.count), run.ecn, &mut headers);
+        let payload = &slot.bytes[payload];
+        let now = self.clock.now();
+        if self.to.send(&vnet, &headers[..length], payload).is_err() {
+            self.audit.send_failures += 1;
+        }
+        self.audit.late(now.since(run.due), run.count.into());
+        if let Some(tap) = self.tap {
+            tap.departure(now, &headers[..length], payload);
+        }
+        if let Some(n) = self.ack_of(&slot.frame)
+            && let Some(highest) = slot.frame.highest_received(&slot.bytes)
+        {
+            self.known.views.flow(n).on_ack(highest, now, now >= self.known.measured_from);
+        }
+        self.parcels.release(run.slot, run.count);
+    }
+
+    /// The flow that a frame acknowledges.
+    fn ack_of(&self, frame: &Frame) -> Option<usize> {
+        let n = usize::from(frame.ports.0.checked_sub(FIRST_PORT)?);
+        (n < self.known.ways.len()).then_some(n)
+    }
+}

@@ -1,0 +1,75 @@
+//! Frames under way. The path handles their segments one by one; the bytes stay here once.
+
+use crate::wire::Frame;
+
+/// One segment of a frame under way: what the path carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Parcel {
+    pub(crate) slot: u32,
+    pub(crate) index: u16,
+}
+
+/// A frame under way.
+pub(crate) struct Slot {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) frame: Frame,
+    /// Number of the scenario's flow it belongs to.
+    pub(crate) flow: Option<usize>,
+    /// Segments not yet delivered or dropped.
+    left: u16,
+}
+
+/// All frames under way in one direction.
+#[derive(Default)]
+pub(crate) struct Parcels {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Buffers of super-packets to use again: fresh ones would be zeroed page by page.
+    spare: Vec<Vec<u8>>,
+}
+
+/// From this length on a buffer is worth keeping.
+const LARGE: usize = 4096;
+const MAX_SPARE: usize = 256;
+
+impl Parcels {
+    /// Copies a frame in, with as many claims on it as it has segments.
+    pub(crate) fn insert(&mut self, bytes: &[u8], frame: Frame) -> u32 {
+        let mut buffer = if bytes.len() >= LARGE { self.spare.pop().unwrap_or_default() } else { Vec::new() };
+        buffer.clear();
+        buffer.extend_from_slice(bytes);
+        let slot = Slot { bytes: buffer, frame, flow: None, left: frame.segments() };
+        match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize] = slot;
+                index
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Notes that the frame is data of the scenario's flow `number`.
+    pub(crate) fn set_flow(&mut self, slot: u32, number: usize) {
+        self.slots[slot as usize].flow = Some(number);
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> &Slot {
+        &self.slots[slot as usize]
+    }
+
+    /// Gives up the claims of `count` segments; the last one frees the frame.
+    pub(crate) fn release(&mut self, slot: u32, count: u16) {
+        let entry = &mut self.slots[slot as usize];
+        entry.left -= count;
+        if entry.left == 0 {
+            let buffer = std::mem::take(&mut entry.bytes);
+            if buffer.capacity() >= LARGE && self.spare.len() < MAX_SPARE {
+                self.spare.push(buffer);
+            }
+            self.free.push(slot);
+        }
+    }
+}

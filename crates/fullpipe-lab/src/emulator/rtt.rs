@@ -1,0 +1,123 @@
+//! What the emulator sees of the scenario's own flows, exactly and without asking the kernel: round trips
+//! and losses. `TCP_INFO` only has a smoothed RTT.
+
+use fullpipe_units::{Span, Time};
+use hdrhistogram::Histogram;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The flows of a scenario by number; shared by both directions and the sampler.
+#[derive(Clone, Default)]
+pub(crate) struct Views(Arc<[Mutex<FlowView>]>);
+
+impl Views {
+    /// Views of `count` flows that have not sent yet.
+    pub(crate) fn new(count: usize) -> Self {
+        Views((0..count).map(|_| Mutex::default()).collect())
+    }
+
+    /// The view of flow `index`.
+    pub(crate) fn flow(&self, index: usize) -> MutexGuard<'_, FlowView> {
+        self.0[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One flow as seen from its sender's interface.
+pub(crate) struct FlowView {
+    /// Ends of frames sent for the first time, and when they came.
+    sent: VecDeque<(u32, Time)>,
+    /// The end of the newest data sent.
+    high: Option<u32>,
+    /// The latest round trip.
+    pub(crate) last: Option<Span>,
+    /// Round trips since the warm-up, nanoseconds.
+    pub(crate) rtt: Histogram<u64>,
+    /// Time in the queues that each frame of data found on its arrival, nanoseconds.
+    pub(crate) queue: Histogram<u64>,
+    /// Data segments that the path dropped.
+    pub(crate) dropped: u64,
+}
+
+impl Default for FlowView {
+    fn default() -> Self {
+        let histogram = || Histogram::new_with_max(1_000_000_000_000, 3).unwrap_or_else(|_| unreachable!());
+        FlowView {
+            sent: VecDeque::new(),
+            high: None,
+            last: None,
+            rtt: histogram(),
+            queue: histogram(),
+            dropped: 0,
+        }
+    }
+}
+
+/// Whether `a` comes after `b` in sequence space (RFC 9293 §3.4).
+fn after(a: u32, b: u32) -> bool {
+    a != b && a.wrapping_sub(b) < 1 << 31
+}
+
+/// Frames that follow closer than this are not timed: they would say nothing new.
+const SPACING: Span = Span::from_micros(100);
+
+impl FlowView {
+    /// Data up to `end` left the sender at `at`.
+    pub(crate) fn on_data(&mut self, end: u32, at: Time) {
+        if self.high.is_some_and(|high| !after(end, high)) {
+            return;
+        }
+        self.high = Some(end);
+        if self.sent.back().is_none_or(|(_, last)| at.since(*last) >= SPACING) {
+            self.sent.push_back((end, at));
+        }
+    }
+
+    /// An acknowledgement that the receiver has seen `highest` reached the sender at `at`.
+    ///
+    /// Every frame is timed when the receiver first shows to have it or anything newer. A retransmission
+    /// moves nothing here, so no sample is ambiguous (Karn) and loss does not hide the round trip.
+    pub(crate) fn on_ack(&mut self, highest: u32, at: Time, measured: bool) {
+        let mut newest = None;
+        while let Some((_, sent)) = self.sent.pop_front_if(|(end, _)| !after(*end, highest)) {
+            newest = Some(sent);
+        }
+        let Some(sent) = newest else { return };
+        let rtt = at.since(sent);
+        self.last = Some(rtt);
+        if measured {
+            self.rtt.saturating_record(rtt.as_nanos());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Time {
+        Time::from_nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn a_retransmission_does_not_blur_the_round_trip() {
+        let mut flow = FlowView::default();
+        flow.on_data(1000, ms(0));
+        flow.on_data(2000, ms(10));
+        // 0..1000 is lost; the SACK for 1000..2000 comes after 40 ms, the retransmission's ACK much later.
+        flow.on_ack(2000, ms(50), true);
+        assert_eq!(flow.last, Some(Span::from_millis(40)));
+        flow.on_data(1000, ms(50));
+        flow.on_ack(2000, ms(300), true);
+        assert_eq!(flow.last, Some(Span::from_millis(40)));
+        assert_eq!(flow.rtt.len(), 1);
+    }
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let mut flow = FlowView::default();
+        flow.on_data(u32::MAX - 100, ms(0));
+        flow.on_data(500, ms(1));
+        flow.on_ack(500, ms(21), true);
+        assert_eq!(flow.last, Some(Span::from_millis(20)));
+    }
+}

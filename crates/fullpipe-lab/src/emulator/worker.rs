@@ -1,0 +1,303 @@
+//! The emulator's threads: read, advance, send, wait.
+
+use super::audit::Audit;
+use super::clock::Clock;
+use super::direction::{Direction, Known};
+use super::parcels::Parcel;
+use super::port::Port;
+use crate::LabError;
+use crate::capture::Tap;
+use fullpipe_experiment::recording::{LinkRecording, Series, column};
+use fullpipe_path::{BuildContext, Chain, Change, Direction as Way, DropCause, LinkSpec};
+use fullpipe_units::{Rate, Span, Time};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender as Channel, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// MiB of ring for each direction: about 500 frames.
+const RING_BLOCKS: usize = 34;
+
+/// Below this round trip the emulator waits actively for the last moments: a timer's own lateness
+/// (some 30 µs) would be a large part of it.
+const SPIN_BELOW: Span = Span::from_millis(2);
+const SPIN_FOR: Span = Span::from_micros(60);
+
+/// From this rate on each direction has a thread of its own.
+const TWO_THREADS_FROM: Rate = Rate::from_bits_per_sec(2_000_000_000);
+
+/// What to emulate.
+pub(crate) struct Plan<'a> {
+    pub(crate) forward: &'a [LinkSpec],
+    pub(crate) reverse: &'a [LinkSpec],
+    pub(crate) mtu: u32,
+    pub(crate) seed: u64,
+    /// How often links are recorded; none: never.
+    pub(crate) sample: Option<Span>,
+    pub(crate) known: Known,
+    /// What the two directions capture.
+    pub(crate) taps: [Option<Tap>; 2],
+}
+
+/// One link at the end of a run.
+pub(crate) struct LinkReport {
+    pub(crate) recording: LinkRecording,
+    /// L3 bytes that came out.
+    pub(crate) bytes_out: u64,
+    pub(crate) max_queue_bytes: u64,
+}
+
+/// What the emulator has to say when it stops.
+pub(crate) struct EmulatorReport {
+    /// Forward links, then reverse ones.
+    pub(crate) links: Vec<LinkReport>,
+    pub(crate) audit: Audit,
+    /// Threads it ran in.
+    pub(crate) threads: usize,
+}
+
+/// What one thread leaves: its directions, the series of their links, and how it kept up.
+type Account = (Vec<Direction>, Vec<Vec<Series>>, Audit);
+
+/// A running emulator.
+pub(crate) struct Emulator {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Account>>,
+    changes: Vec<Channel<(Way, Change)>>,
+}
+
+impl Emulator {
+    /// Starts between the interfaces `near` (towards client and server), on the run's `clock`.
+    pub(crate) fn start(near: [u32; 2], plan: Plan<'_>, clock: Clock) -> Result<Self, LabError> {
+        let chain = |way| -> Result<Chain<Parcel>, LabError> {
+            let ctx = BuildContext::of_path(plan.forward, plan.reverse, way, plan.mtu, plan.seed);
+            let (links, name) = match way {
+                Way::Forward => (plan.forward, "forward"),
+                Way::Reverse => (plan.reverse, "reverse"),
+            };
+            Chain::new(links, &ctx).map_err(|e| LabError::Input(format!("path.{name}: {e}")))
+        };
+        let chains = [chain(Way::Forward)?, chain(Way::Reverse)?];
+        let ports = [Port::open(near[0], RING_BLOCKS)?, Port::open(near[1], RING_BLOCKS)?];
+        let [client, server] = [ports[0].sender()?, ports[1].sender()?];
+        let [forward_tap, reverse_tap] = plan.taps;
+        let [forward, reverse] = chains;
+        let [from_client, from_server] = ports;
+        let directions = [
+            Direction::new(
+                Way::Forward,
+                forward,
+                (from_client, server),
+                plan.known.clone(),
+                clock,
+                forward_tap,
+            ),
+            Direction::new(
+                Way::Reverse,
+                reverse,
+                (from_server, client),
+                plan.known.clone(),
+                clock,
+                reverse_tap,
+            ),
+        ];
+        let context = BuildContext::of_path(plan.forward, plan.reverse, Way::Forward, plan.mtu, plan.seed);
+        let spin = context.base_rtt < SPIN_BELOW;
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let teams: Vec<Vec<Direction>> = if context.bottleneck >= TWO_THREADS_FROM && cpus > 1 {
+            directions.into_iter().map(|d| vec![d]).collect()
+        } else {
+            vec![directions.into_iter().collect()]
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let (mut threads, mut changes) = (Vec::new(), Vec::new());
+        for directions in teams {
+            let (send, receive) = channel();
+            let series =
+                directions.iter().map(|d| d.chain.stats().map(|_| link_series()).collect()).collect();
+            let worker = Worker {
+                directions,
+                series,
+                clock,
+                stop: Arc::clone(&stop),
+                changes: receive,
+                sample: plan.sample,
+                spin,
+                coalesce: coalescing(context.bottleneck),
+                audit: Audit::new(),
+            };
+            let thread = thread::Builder::new()
+                .name("emulator".to_owned())
+                .spawn(move || worker.run())
+                .map_err(|e| LabError::Impossible(format!("cannot start a thread ({e})")))?;
+            threads.push(thread);
+            changes.push(send);
+        }
+        Ok(Emulator { stop, threads, changes })
+    }
+
+    /// Changes one link of one direction from now on.
+    pub(crate) fn change(&self, way: Way, change: Change) {
+        for team in &self.changes {
+            // A thread that has stopped needs no changes.
+            let _ = team.send((way, change));
+        }
+    }
+
+    /// Stops, and tells how it went.
+    pub(crate) fn stop(self) -> Result<EmulatorReport, LabError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let threads = self.threads.len();
+        let mut audit = Audit::new();
+        let mut links = Vec::new();
+        for thread in self.threads {
+            let (directions, series, part) =
+                thread.join().map_err(|_| LabError::Failed("the emulator panicked".to_owned()))?;
+            audit = audit.merge(part);
+            for (direction, series) in directions.iter().zip(series) {
+                let way = match direction.way {
+                    Way::Forward => "forward",
+                    Way::Reverse => "reverse",
+                };
+                for (i, (stats, series)) in direction.chain.stats().zip(series).enumerate() {
+                    links.push(LinkReport {
+                        recording: LinkRecording {
+                            label: format!("{way} {}", i + 1),
+                            packets_in: stats.arrived_packets,
+                            packets_out: stats.delivered_packets,
+                            drops: DropCause::ALL
+                                .into_iter()
+                                .map(|c| (c.name().to_owned(), stats.dropped_by(c)))
+                                .filter(|(_, n)| *n > 0)
+                                .collect(),
+                            ce_marked: stats.marked_packets,
+                            series,
+                        },
+                        bytes_out: stats.delivered_bytes,
+                        max_queue_bytes: stats.max_queue_bytes,
+                    });
+                }
+            }
+        }
+        Ok(EmulatorReport { links, audit, threads })
+    }
+}
+
+fn link_series() -> Series {
+    Series::with_columns([column::QUEUE_BYTES, column::RATE_BPS, column::DROPPED_PACKETS])
+}
+
+/// How long a due packet may wait for those that follow, so that they leave in one system call.
+/// It thins acknowledgements as receive offload (GRO) in network cards does at such rates.
+fn coalescing(bottleneck: Rate) -> Span {
+    match bottleneck.as_bits_per_sec() {
+        0..=1_500_000_000 => Span::ZERO,
+        1_500_000_001..=5_000_000_000 => Span::from_micros(20),
+        _ => Span::from_micros(50),
+    }
+}
+
+struct Worker {
+    directions: Vec<Direction>,
+    series: Vec<Vec<Series>>,
+    clock: Clock,
+    stop: Arc<AtomicBool>,
+    changes: Receiver<(Way, Change)>,
+    sample: Option<Span>,
+    spin: bool,
+    coalesce: Span,
+    audit: Audit,
+}
+
+/// A stop or a change is noticed at the latest after this.
+const HEARTBEAT: Span = Span::from_millis(10);
+
+impl Worker {
+    fn run(mut self) -> Account {
+        prefer_this_thread();
+        let mut next_sample = self.sample.map_or(Time::NEVER, |s| Time::ZERO + s);
+        while !self.stop.load(Ordering::Relaxed) {
+            for direction in &mut self.directions {
+                direction.receive(&mut self.audit);
+            }
+            let now = self.clock.now();
+            for (way, change) in self.changes.try_iter() {
+                for direction in self.directions.iter_mut().filter(|d| d.way == way) {
+                    direction.chain.apply(now, &change);
+                }
+            }
+            for direction in &mut self.directions {
+                direction.deliver(now, &mut self.audit);
+            }
+            while next_sample <= now {
+                self.record(next_sample);
+                next_sample += self.sample.unwrap_or(Span::MAX);
+            }
+            self.wait(next_sample);
+        }
+        for direction in &self.directions {
+            direction.close_account(&mut self.audit);
+        }
+        self.audit.cpu = thread_cpu();
+        (self.directions, self.series, self.audit)
+    }
+
+    fn record(&mut self, at: Time) {
+        for (direction, series) in self.directions.iter().zip(&mut self.series) {
+            for (link, series) in direction.chain.stats().zip(series) {
+                let rate = if link.rate == Rate::MAX { f64::NAN } else { link.rate.as_bits_per_sec_f64() };
+                series
+                    .push(at.as_secs_f64(), &[link.queue_bytes as f64, rate, link.dropped_packets() as f64]);
+            }
+        }
+    }
+
+    /// Waits until something is due or a frame arrives.
+    fn wait(&self, next_sample: Time) {
+        let due = self.directions.iter().map(|d| d.chain.next_event()).min().unwrap_or(Time::NEVER);
+        let wake = (due + self.coalesce).min(next_sample);
+        let arrived = || self.directions.iter().any(|d| d.port().ready());
+        if arrived() {
+            return;
+        }
+        let mut left = wake.since(self.clock.now());
+        if self.spin {
+            if left > SPIN_FOR {
+                self.sleep((left - SPIN_FOR).min(HEARTBEAT));
+                left = wake.since(self.clock.now());
+            }
+            if left <= SPIN_FOR {
+                while self.clock.now() < wake && !arrived() {
+                    std::hint::spin_loop();
+                }
+            }
+        } else if !left.is_zero() {
+            self.sleep(left.min(HEARTBEAT));
+        }
+    }
+
+    fn sleep(&self, span: Span) {
+        let mut fds: Vec<PollFd<'_>> =
+            self.directions.iter().map(|d| PollFd::new(d.port().as_fd(), PollFlags::POLLIN)).collect();
+        let timeout = TimeSpec::from_duration(Duration::from_nanos(span.as_nanos()));
+        // An interruption is as good as a time-out: the caller looks what there is to do.
+        let _ = ppoll(&mut fds, Some(timeout), None);
+    }
+}
+
+/// Timers to the nanosecond, and before other processes where the machine allows it.
+fn prefer_this_thread() {
+    let _ = nix::sys::prctl::set_timerslack(1);
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the parameter lives through the call; 0 means the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+}
+
+fn thread_cpu() -> Span {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_or(Span::ZERO, |t| Span::from_nanos(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64))
+}

@@ -1,0 +1,82 @@
+//! Whether a run may be believed.
+
+use crate::emulator::{Audit, micros};
+use fullpipe_experiment::recording::Health;
+use fullpipe_units::Span;
+
+/// What the audit comes to.
+pub(crate) struct Verdict {
+    pub(crate) health: Health,
+    /// Why the run must not be believed; empty if it may.
+    pub(crate) invalid_because: Vec<String>,
+}
+
+/// Lateness is jitter that the path was not asked for. What is allowed at the 99th percentile: a
+/// twentieth of the round trip, at least 1 ms (below that the kernel's own timers and the ends'
+/// scheduling dominate) and at most 5 ms (the least that a rate sample over a few packets would show).
+/// For round trips under 2 ms, where the emulator spins: 250 µs.
+pub(crate) fn lateness_bound(base_rtt: Span) -> Span {
+    if base_rtt < Span::from_millis(2) {
+        return Span::from_micros(250);
+    }
+    (base_rtt / 20).clamp(Span::from_millis(1), Span::from_millis(5))
+}
+
+/// Judges a run of `duration`.
+pub(crate) fn judge(audit: &Audit, stray_drops: u64, base_rtt: Span, duration: Span) -> Verdict {
+    let p99 = micros(&audit.lateness, 0.99);
+    let bound = lateness_bound(base_rtt);
+    let mut invalid_because = Vec::new();
+    if p99 > bound.as_nanos() as f64 / 1e3 {
+        invalid_because.push(format!(
+            "the emulator was late: p99 {:.2} ms, at most {} is allowed at this round trip; other programs \
+             may have taken the processors",
+            p99 / 1e3,
+            bound
+        ));
+    }
+    let lost = audit.ring_drops + audit.send_failures + stray_drops;
+    if lost > 0 {
+        invalid_because.push(format!(
+            "{lost} packets were lost outside the emulated path ({} unread, {} refused by the kernel, \
+             {stray_drops} on interfaces): the machine is too slow or too busy for this rate",
+            audit.ring_drops, audit.send_failures
+        ));
+    }
+    let health = Health {
+        lateness_p50_us: micros(&audit.lateness, 0.5),
+        lateness_p99_us: p99,
+        lateness_max_us: micros(&audit.lateness, 1.0),
+        read_latency_p99_us: micros(&audit.read_latency, 0.99),
+        stray_drops: lost,
+        emulator_cpu: audit.cpu.as_secs_f64() / duration.as_secs_f64().max(1e-9),
+        notes: Vec::new(),
+    };
+    Verdict { health, invalid_because }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allowed_grows_with_the_round_trip() {
+        assert_eq!(lateness_bound(Span::from_micros(200)), Span::from_micros(250));
+        assert_eq!(lateness_bound(Span::from_millis(10)), Span::from_millis(1));
+        assert_eq!(lateness_bound(Span::from_millis(40)), Span::from_millis(2));
+        assert_eq!(lateness_bound(Span::from_secs(1)), Span::from_millis(5));
+    }
+
+    #[test]
+    fn one_packet_lost_by_the_machine_spoils_a_run() {
+        let mut audit = Audit::new();
+        audit.late(Span::from_micros(50), 1000);
+        let second = Span::from_secs(1);
+        assert!(judge(&audit, 0, Span::from_millis(40), second).invalid_because.is_empty());
+        let verdict = judge(&audit, 1, Span::from_millis(40), second);
+        assert!(verdict.invalid_because[0].contains("outside the emulated path"));
+        audit.late(Span::from_millis(3), 1000);
+        let verdict = judge(&audit, 0, Span::from_millis(40), second);
+        assert!(verdict.invalid_because[0].contains("late"), "{:?}", verdict.invalid_because);
+    }
+}

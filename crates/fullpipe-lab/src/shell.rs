@@ -1,0 +1,240 @@
+//! Any program inside an emulated path.
+
+use crate::LabError;
+use crate::capture::{Capture, Tap};
+use crate::emulator::{Clock, Emulator, EmulatorReport, Known, Plan, Views};
+use crate::health::{self, Verdict};
+use crate::space::{
+    Addresses, CLIENT, Enclosure, End, Message, SERVER, Topology, raise_ambient_capabilities, remount_proc,
+};
+use fullpipe_experiment::recording::{Health, LinkRecording};
+use fullpipe_path::{BuildContext, Direction, LinkSpec};
+use fullpipe_units::{Span, Time};
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The client's address in a shell.
+pub const CLIENT_ADDRESS: (Ipv4Addr, Ipv6Addr) = (Addresses::v4(CLIENT, 0), Addresses::v6(CLIENT, 0));
+/// The server's address in a shell.
+pub const SERVER_ADDRESS: (Ipv4Addr, Ipv6Addr) = (Addresses::v4(SERVER, 0), Addresses::v6(SERVER, 0));
+
+/// A command to run at the client's end of a path.
+#[derive(Clone, Debug, Default)]
+pub struct Shell {
+    /// Links from client to server.
+    pub forward: Vec<LinkSpec>,
+    /// Links from server to client.
+    pub reverse: Vec<LinkSpec>,
+    /// Largest packet in bytes (L3).
+    pub mtu: u32,
+    /// Seed of the path's randomness.
+    pub seed: u64,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Command lines to run at the server's end meanwhile, by `sh -c`.
+    pub servers: Vec<String>,
+    /// Where to write captures: `PREFIX-client.pcap`, `PREFIX-server.pcap`.
+    pub pcap: Option<PathBuf>,
+}
+
+/// What happened on the path while the command ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShellReport {
+    /// The command's exit code; 128 and the signal's number if a signal ended it.
+    pub exit_code: u8,
+    /// How long it ran, in seconds.
+    pub duration_s: f64,
+    /// Each link, forward ones first.
+    pub links: Vec<LinkReport>,
+    /// How well the emulator kept up.
+    pub health: Health,
+    /// Why the figures must not be believed; empty if they may.
+    pub invalid_because: Vec<String>,
+}
+
+/// One link's account.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// Packets and drops.
+    #[serde(flatten)]
+    pub link: LinkRecording,
+    /// L3 bytes that came out.
+    pub bytes_out: u64,
+    /// The longest its queue was, in bytes.
+    pub max_queue_bytes: u64,
+}
+
+/// Runs the command and waits for it. Interrupts from the terminal go to the command only.
+///
+/// # Errors
+/// [`LabError::Impossible`] when the machine lacks something, [`LabError::Input`] for a path or command
+/// that cannot be.
+pub fn shell(shell: &Shell) -> Result<ShellReport, LabError> {
+    let _deaf = Deaf::new();
+    let mut enclosure = Enclosure::start(|_| {
+        let report = inside(shell)?;
+        serde_json::to_vec(&report).map_err(|e| LabError::failed("cannot write the report", e))
+    })?;
+    loop {
+        if let Message::Done(outcome) = enclosure.next()? {
+            return serde_json::from_slice(&outcome?)
+                .map_err(|e| LabError::failed("cannot read the report", e));
+        }
+    }
+}
+
+/// Ignores the terminal's interrupts as long as it lives: the command answers them, and we go on to report.
+struct Deaf([(Signal, SigHandler); 2]);
+
+impl Deaf {
+    fn new() -> Self {
+        // SAFETY: ignoring a signal installs no handler.
+        let ignore = |s| (s, unsafe { signal(s, SigHandler::SigIgn) }.unwrap_or(SigHandler::SigDfl));
+        Deaf([ignore(Signal::SIGINT), ignore(Signal::SIGQUIT)])
+    }
+}
+
+impl Drop for Deaf {
+    fn drop(&mut self) {
+        for (s, before) in self.0 {
+            // SAFETY: puts back what was there.
+            let _ = unsafe { signal(s, before) };
+        }
+    }
+}
+
+fn inside(shell: &Shell) -> Result<ShellReport, LabError> {
+    remount_proc();
+    let mut topology = Topology::build(shell.mtu)?;
+    let capture = |end: &str| {
+        let path = |prefix: &PathBuf| {
+            let mut name = prefix.clone().into_os_string();
+            name.push(format!("-{end}.pcap"));
+            PathBuf::from(name)
+        };
+        shell.pcap.as_ref().map(|p| Capture::create(&path(p))).transpose()
+    };
+    let captures = [capture("client")?, capture("server")?];
+    let [client, server] = [captures[0].as_ref(), captures[1].as_ref()];
+    let plan = Plan {
+        forward: &shell.forward,
+        reverse: &shell.reverse,
+        mtu: shell.mtu,
+        seed: shell.seed,
+        sample: None,
+        known: Known { views: Views::new(0), ways: Vec::new(), measured_from: Time::ZERO },
+        taps: [Tap::between(client, server), Tap::between(server, client)],
+    };
+    let clock = Clock::start();
+    let emulator = Emulator::start(topology.near, plan, clock)?;
+
+    let mut servers = Vec::new();
+    for line in &shell.servers {
+        let before = listeners(&topology.ends[SERVER])?;
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(line);
+        let pid = start(&topology.ends[SERVER], command)
+            .map_err(|e| LabError::Input(format!("cannot run the server `{line}`: {e}")))?;
+        await_listener(&topology.ends[SERVER], before, pid, line)?;
+        servers.push(pid);
+    }
+    let [program, arguments @ ..] = &shell.command[..] else {
+        return Err(LabError::Input("no command to run".to_owned()));
+    };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let started = Instant::now();
+    let pid = start(&topology.ends[CLIENT], command)
+        .map_err(|e| LabError::Input(format!("cannot run `{}`: {e}", program.to_string_lossy())))?;
+    let exit_code = wait_for(pid);
+    let duration = started.elapsed();
+
+    let EmulatorReport { links, audit, .. } = emulator.stop()?;
+    for capture in captures.into_iter().flatten() {
+        capture.finish()?;
+    }
+    let base_rtt =
+        BuildContext::of_path(&shell.forward, &shell.reverse, Direction::Forward, shell.mtu, shell.seed)
+            .base_rtt;
+    let run = Span::from_nanos(duration.as_nanos() as u64);
+    let Verdict { health, invalid_because } =
+        health::judge(&audit, topology.dropped_by_interfaces(), base_rtt, run);
+    let links = links
+        .into_iter()
+        .map(|l| LinkReport { link: l.recording, bytes_out: l.bytes_out, max_queue_bytes: l.max_queue_bytes })
+        .collect();
+    Ok(ShellReport { exit_code, duration_s: duration.as_secs_f64(), links, health, invalid_because })
+}
+
+/// Starts a command in an end of the path.
+fn start(end: &End, mut command: Command) -> Result<Pid, LabError> {
+    command.env("FULLPIPE_CLIENT", CLIENT_ADDRESS.0.to_string());
+    command.env("FULLPIPE_SERVER", SERVER_ADDRESS.0.to_string());
+    // SAFETY: between fork and exec only system calls are made.
+    unsafe {
+        command.pre_exec(|| {
+            for s in [Signal::SIGINT, Signal::SIGQUIT] {
+                signal(s, SigHandler::SigDfl)?;
+            }
+            raise_ambient_capabilities()
+        });
+    }
+    end.inside(|| {
+        let child = command.spawn().map_err(|e| LabError::Input(e.to_string()))?;
+        Ok(Pid::from_raw(child.id() as i32))
+    })
+}
+
+/// Waits for one process, and collects orphans meanwhile: we are the first process of our namespace.
+fn wait_for(pid: Pid) -> u8 {
+    loop {
+        match waitpid(None, None) {
+            Ok(WaitStatus::Exited(p, code)) if p == pid => return code as u8,
+            Ok(WaitStatus::Signaled(p, signal, _)) if p == pid => return 128 + signal as u8,
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(_) => return 1,
+        }
+    }
+}
+
+/// How many sockets wait for connections or datagrams at an end.
+fn listeners(end: &End) -> Result<usize, LabError> {
+    end.inside(|| {
+        let count = |file: &str, waiting: &str| {
+            let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
+            text.lines().skip(1).filter(|l| l.split_whitespace().nth(3) == Some(waiting)).count()
+        };
+        // TCP_LISTEN, and TCP_CLOSE, which is how an unconnected UDP socket is shown.
+        Ok(count("tcp", "0A") + count("tcp6", "0A") + count("udp", "07") + count("udp6", "07"))
+    })
+}
+
+/// Gives a server time to open its socket.
+fn await_listener(end: &End, before: usize, pid: Pid, line: &str) -> Result<(), LabError> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while listeners(end)? <= before {
+        let flags = nix::sys::wait::WaitPidFlag::WNOHANG;
+        match waitpid(pid, Some(flags)) {
+            Ok(WaitStatus::Exited(_, 0)) => return Ok(()),
+            Ok(WaitStatus::Exited(_, code)) => {
+                return Err(LabError::Input(format!(
+                    "the server `{line}` ended at once with exit code {code}"
+                )));
+            }
+            _ => {}
+        }
+        if Instant::now() > deadline {
+            return Err(LabError::Input(format!("the server `{line}` opened no socket within 5 s")));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}

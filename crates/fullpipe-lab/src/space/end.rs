@@ -1,0 +1,52 @@
+//! A network namespace that threads and commands can enter: one end of the path.
+
+use crate::LabError;
+use nix::sched::{CloneFlags, setns, unshare};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
+
+/// One end of the path. The namespace lives as long as this, or anything in it.
+pub(crate) struct End {
+    namespace: File,
+}
+
+impl End {
+    /// A new, empty network namespace. The calling thread stays where it is.
+    pub(super) fn new() -> io::Result<Self> {
+        let namespace = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            File::open("/proc/thread-self/ns/net")
+        })
+        .join()
+        .map_err(|_| io::Error::other("a thread panicked"))??;
+        Ok(End { namespace })
+    }
+
+    /// The namespace as netlink takes it.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.namespace.as_fd()
+    }
+
+    /// Moves the calling thread into this end, for good.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        Ok(setns(&self.namespace, CloneFlags::CLONE_NEWNET)?)
+    }
+
+    /// Does `work` in this end, in a thread of its own, and waits for it.
+    pub(crate) fn inside<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, LabError> + Send,
+    ) -> Result<T, LabError> {
+        thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    self.enter().map_err(|e| LabError::failed("cannot enter a network namespace", e))?;
+                    work()
+                })
+                .join()
+                .unwrap_or_else(|_| Err(LabError::Failed("a thread panicked".to_owned())))
+        })
+    }
+}

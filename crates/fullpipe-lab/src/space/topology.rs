@@ -1,0 +1,164 @@
+//! Two ends, and between them only the emulator.
+//!
+//! ```text
+//! client namespace        emulator's namespace        server namespace
+//!   path0 ───────── veth ── toclient   toserver ── veth ───────── path0
+//!   198.18.0.1              (no addresses: AF_PACKET)             198.18.0.2
+//!   2001:2::1                                                     2001:2::2
+//! ```
+//! The addresses are those set aside for benchmarks (RFC 2544, RFC 5180). Hardware addresses are fixed and
+//! known to both ends, so no ARP or neighbour discovery crosses the path.
+
+use super::end::End;
+use super::netlink::{Netlink, NewInterface, index_of};
+use super::sysctl::Sysctls;
+use crate::LabError;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Number of the client among the ends.
+pub(crate) const CLIENT: usize = 0;
+/// Number of the server.
+pub(crate) const SERVER: usize = 1;
+
+const NEAR: [&str; 2] = ["toclient", "toserver"];
+const MAC: [[u8; 6]; 2] = [[2, b'f', b'p', 0, 0, 1], [2, b'f', b'p', 0, 0, 2]];
+
+/// How many addresses each end has besides its first: one for every combination of initial window and
+/// ECN that the flows use, because the kernel keeps those per route.
+const SPARE: usize = 16;
+
+/// The addresses of the ends.
+pub(crate) struct Addresses;
+
+impl Addresses {
+    /// The IPv4 address of end `end`; the `spare`-th beyond the first.
+    pub(crate) const fn v4(end: usize, spare: usize) -> Ipv4Addr {
+        Ipv4Addr::new(198, 18, spare as u8, end as u8 + 1)
+    }
+
+    /// The IPv6 address of end `end`; the `spare`-th beyond the first.
+    pub(crate) const fn v6(end: usize, spare: usize) -> Ipv6Addr {
+        Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, spare as u16, end as u16 + 1)
+    }
+}
+
+/// The namespaces and interfaces of a lab. The caller's thread must be in the emulator's namespace.
+pub(crate) struct Topology {
+    /// The client and the server.
+    pub(crate) ends: [End; 2],
+    /// Numbers of the emulator's interfaces towards them.
+    pub(crate) near: [u32; 2],
+    netlink: Netlink,
+    /// Whether the kernel has IPv6 and the MTU allows it.
+    pub(crate) ipv6: bool,
+    /// Settings that could not be made.
+    pub(crate) refused: Vec<String>,
+}
+
+impl Topology {
+    /// Builds it, with packets of up to `mtu` bytes.
+    pub(crate) fn build(mtu: u32) -> Result<Self, LabError> {
+        let fail = |what: &'static str| move |e: io::Error| LabError::failed(what, e);
+        let mut netlink = Netlink::open().map_err(fail("cannot open a netlink socket"))?;
+        let new_end =
+            || End::new().map_err(|e| LabError::Impossible(format!("cannot make a network namespace ({e})")));
+        let ends = [new_end()?, new_end()?];
+        let mut near = [0; 2];
+        let mut ipv6 = mtu >= 1280;
+        for (i, end) in ends.iter().enumerate() {
+            let here = NewInterface { name: NEAR[i], mac: [2, b'f', b'p', 1, 0, i as u8], namespace: None };
+            let there = NewInterface { name: "path0", mac: MAC[i], namespace: Some(end.as_fd()) };
+            netlink.add_veth(&here, &there, mtu).map_err(|e| match e.raw_os_error() {
+                Some(libc::EOPNOTSUPP) => LabError::Impossible(
+                    "the kernel has no veth interfaces: as root, `modprobe veth` \
+                     (CONFIG_VETH; in Debian's cloud kernels it is in the package linux-image-amd64)"
+                        .to_owned(),
+                ),
+                _ => LabError::failed("cannot make a veth pair", e),
+            })?;
+            near[i] = index_of(NEAR[i]).map_err(fail("a new interface is not there"))?;
+            ipv6 &= netlink.no_automatic_ipv6(near[i]).is_ok();
+            netlink.up(near[i]).map_err(fail("cannot switch an interface on"))?;
+        }
+        let mut refused = Vec::new();
+        for (i, end) in ends.iter().enumerate() {
+            refused.append(&mut end.inside(|| furnish(i, ipv6))?);
+        }
+        refused.sort();
+        refused.dedup();
+        Ok(Topology { ends, near, netlink, ipv6, refused })
+    }
+
+    /// Makes connections from end `end` to the other end's `spare`-th address start with
+    /// `initial_window` packets, and ask for ECN if `ecn`.
+    pub(crate) fn dress_route(
+        &self,
+        end: usize,
+        spare: usize,
+        initial_window: u32,
+        ecn: bool,
+    ) -> Result<(), LabError> {
+        if spare >= SPARE {
+            return Err(LabError::Input(format!(
+                "the lab knows at most {SPARE} combinations of initial window and ECN in one scenario"
+            )));
+        }
+        self.ends[end].inside(|| {
+            let what = "cannot set the initial window of a route";
+            let mut netlink = Netlink::open().map_err(|e| LabError::failed(what, e))?;
+            let index = index_of("path0").map_err(|e| LabError::failed(what, e))?;
+            let mut route = |address| netlink.add_host_route(index, address, initial_window, ecn);
+            route(Addresses::v4(1 - end, spare).into()).map_err(|e| LabError::failed(what, e))?;
+            if self.ipv6 {
+                route(Addresses::v6(1 - end, spare).into()).map_err(|e| LabError::failed(what, e))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Packets that the emulator's interfaces dropped: none of the path's doing.
+    pub(crate) fn dropped_by_interfaces(&mut self) -> u64 {
+        self.near.iter().map(|&i| self.netlink.counters(i).unwrap_or_default().dropped).sum()
+    }
+}
+
+/// Sets up one end; runs inside it. Gives the settings that were refused.
+fn furnish(end: usize, ipv6: bool) -> Result<Vec<String>, LabError> {
+    let fail = |e: io::Error| LabError::failed("cannot set up an end of the path", e);
+    let mut netlink = Netlink::open().map_err(fail)?;
+    netlink.up(index_of("lo").map_err(fail)?).map_err(fail)?;
+    let index = index_of("path0").map_err(fail)?;
+    if ipv6 {
+        netlink.no_automatic_ipv6(index).map_err(fail)?;
+    }
+    netlink.up(index).map_err(fail)?;
+    let other = 1 - end;
+    for spare in 0..SPARE {
+        let mut both = |own: IpAddr, peer: IpAddr, prefix| {
+            netlink.add_address(index, own, prefix)?;
+            netlink.add_neighbour(index, peer, MAC[other])
+        };
+        both(Addresses::v4(end, spare).into(), Addresses::v4(other, spare).into(), 24).map_err(fail)?;
+        if ipv6 {
+            both(Addresses::v6(end, spare).into(), Addresses::v6(other, spare).into(), 112).map_err(fail)?;
+        }
+    }
+    let mut sysctl = Sysctls::default();
+    // A connection must not start with what an earlier one learned of the path.
+    sysctl.set("ipv4/tcp_no_metrics_save", "1");
+    // Buffers must not be what limits a flow on a long, fast path, unless the scenario says so.
+    let most = buffer_limit();
+    sysctl.set("ipv4/tcp_rmem", &format!("4096 131072 {most}"));
+    sysctl.set("ipv4/tcp_wmem", &format!("4096 65536 {most}"));
+    let gid = nix::unistd::getegid();
+    sysctl.set("ipv4/ping_group_range", &format!("{gid} {gid}"));
+    Ok(sysctl.refused)
+}
+
+/// The most a TCP buffer may grow to: an eighth of the machine's memory, at least what Linux ships with
+/// and at most the kernel's own bound on windows (1 GiB).
+fn buffer_limit() -> u64 {
+    let memory = nix::sys::sysinfo::sysinfo().map_or(0, |s| s.ram_total());
+    (memory / 8).clamp(6 << 20, 1 << 30)
+}

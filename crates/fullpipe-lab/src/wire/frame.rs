@@ -1,0 +1,326 @@
+//! One Ethernet frame as it came from an end: one packet, or a super-packet of several segments.
+//!
+//! The path decides about each segment on its own, as a real link would; what survives is carried on as
+//! few frames as possible, because every frame costs a system call. [`Frame::piece`] writes the headers
+//! of such a frame: those of the super-packet with the sequence number, lengths, identification, flags
+//! and checksums that `tcp_gso_segment` and `inet_gso_segment` would give these segments. The transport
+//! checksum stays "to be completed" (`NEEDS_CSUM`), so no payload byte is read.
+
+use super::checksum;
+use super::vnet::{Gso, NEEDS_CSUM, VnetHeader};
+use fullpipe_path::Ecn;
+
+const ETHERNET: usize = 14;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const FIN: u8 = 0x01;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const CWR: u8 = 0x80;
+
+/// The most bytes of headers that [`Frame::piece`] writes: Ethernet, IPv4 and TCP with all options.
+pub(crate) const MAX_HEADERS: usize = ETHERNET + 60 + 60;
+
+/// The transport inside a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Protocol {
+    /// TCP, with what the emulator looks at.
+    Tcp {
+        /// Sequence number of the first payload byte.
+        seq: u32,
+        /// Acknowledgement number; meaningful with the ACK flag, which all but the first SYN carry.
+        ack: u32,
+        /// Whether SYN is set.
+        syn: bool,
+        /// Whether it carries nothing but an acknowledgement: no payload, SYN, FIN or RST.
+        pure_ack: bool,
+    },
+    /// UDP.
+    Udp,
+    /// Anything else, among them later IP fragments.
+    Other,
+}
+
+/// What the emulator knows of a frame; the bytes are kept beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Frame {
+    /// Ethernet, IP and transport headers, bytes; the payload starts here.
+    headers: u16,
+    /// Where the transport header starts.
+    transport: u16,
+    /// Payload bytes in all segments together.
+    payload: u32,
+    /// Payload bytes of each segment but the last, ≥ 1.
+    segment: u32,
+    /// How many segments, ≥ 1.
+    segments: u16,
+    ipv6: bool,
+    /// The mark it left its sender with.
+    pub ecn: Ecn,
+    /// The transport.
+    pub protocol: Protocol,
+    /// Source and destination port, 0 without ports.
+    pub ports: (u16, u16),
+    /// A hash of addresses, protocol and ports.
+    pub flow_hash: u32,
+    vnet: VnetHeader,
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn ecn_from_bits(bits: u8) -> Ecn {
+    match bits & 3 {
+        1 => Ecn::Ect1,
+        2 => Ecn::Ect0,
+        3 => Ecn::Ce,
+        _ => Ecn::NotEct,
+    }
+}
+
+fn ecn_bits(ecn: Ecn) -> u8 {
+    match ecn {
+        Ecn::NotEct => 0,
+        Ecn::Ect1 => 1,
+        Ecn::Ect0 => 2,
+        Ecn::Ce => 3,
+    }
+}
+
+/// FNV-1a.
+fn hash(parts: &[&[u8]]) -> u32 {
+    parts
+        .iter()
+        .flat_map(|p| p.iter())
+        .fold(0x811c_9dc5, |h, b| (h ^ u32::from(*b)).wrapping_mul(0x0100_0193))
+}
+
+impl Frame {
+    /// Reads the headers of `frame`. `None` when it is not a whole unicast IP packet: such frames
+    /// (neighbour discovery, group membership) are the machine's own talk and not traffic of the path.
+    pub(crate) fn parse(vnet: VnetHeader, frame: &[u8]) -> Option<Frame> {
+        if frame.first()? & 1 != 0 {
+            return None;
+        }
+        let ipv6 = match be16(frame, 12)? {
+            0x0800 => false,
+            0x86dd => true,
+            _ => return None,
+        };
+        let ip = &frame[ETHERNET..];
+        let (ip_header, next, ecn, total, addresses, fragment) = if ipv6 {
+            if ip.len() < 40 || ip[0] >> 4 != 6 {
+                return None;
+            }
+            let ecn = ecn_from_bits(ip[1] >> 4);
+            (40, ip[6], ecn, 40 + usize::from(be16(ip, 4)?), &ip[8..40], false)
+        } else {
+            let header = usize::from(ip.first()? & 15) * 4;
+            if ip[0] >> 4 != 4 || header < 20 || ip.len() < header {
+                return None;
+            }
+            let fragment = be16(ip, 6)? & 0x1fff != 0;
+            (header, ip[9], ecn_from_bits(ip[1]), usize::from(be16(ip, 2)?), &ip[12..20], fragment)
+        };
+        // A length field of zero is a jumbo super-packet, which ends do not send at our device's limit.
+        if total < ip_header || total > ip.len() {
+            return None;
+        }
+        let transport = ETHERNET + ip_header;
+        let end = ETHERNET + total;
+        let body = &frame[transport..end];
+        let mut ports = (0, 0);
+        let (protocol, transport_header) = match next {
+            TCP if !fragment && body.len() >= 20 => {
+                let header = usize::from(body[12] >> 4) * 4;
+                if header < 20 || header > body.len() {
+                    return None;
+                }
+                let flags = body[13];
+                ports = (be16(body, 0)?, be16(body, 2)?);
+                let pure_ack = body.len() == header && flags & (SYN | FIN | RST) == 0 && flags & ACK != 0;
+                let (seq, ack) = (be32(body, 4)?, be32(body, 8)?);
+                (Protocol::Tcp { seq, ack, syn: flags & SYN != 0, pure_ack }, header)
+            }
+            UDP if !fragment && body.len() >= 8 => {
+                ports = (be16(body, 0)?, be16(body, 2)?);
+                (Protocol::Udp, 8)
+            }
+            _ => (Protocol::Other, 0),
+        };
+        let payload = (body.len() - transport_header) as u32;
+        let cut = match (vnet.gso, protocol) {
+            (Gso::None, _) => false,
+            (Gso::TcpV4 | Gso::TcpV6, Protocol::Tcp { .. }) | (Gso::Udp, Protocol::Udp)
+                if vnet.gso_size > 0 && vnet.flags & NEEDS_CSUM != 0 =>
+            {
+                true
+            }
+            // A super-packet of a kind we cannot cut would reach the path as one huge packet.
+            _ => return None,
+        };
+        let segment = if cut { u32::from(vnet.gso_size) } else { payload.max(1) };
+        let segments = u16::try_from(payload.div_ceil(segment).max(1)).ok()?;
+        let both_ports = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
+        Some(Frame {
+            headers: (transport + transport_header) as u16,
+            transport: transport as u16,
+            payload,
+            segment,
+            segments,
+            ipv6,
+            ecn,
+            protocol,
+            ports,
+            flow_hash: hash(&[addresses, &[next], &both_ports]),
+            vnet,
+        })
+    }
+
+    /// How many segments it holds, ≥ 1.
+    pub(crate) fn segments(&self) -> u16 {
+        self.segments
+    }
+
+    /// Length of segment `index` on the path: IP header, transport header and payload.
+    pub(crate) fn l3_bytes(&self, index: u16) -> u32 {
+        u32::from(self.headers) - ETHERNET as u32 + self.payload_of(index, 1)
+    }
+
+    /// Payload bytes of all segments.
+    pub(crate) fn payload(&self) -> u32 {
+        self.payload
+    }
+
+    /// Payload bytes in `count` segments from `first` on.
+    pub(crate) fn payload_of(&self, first: u16, count: u16) -> u32 {
+        let start = (u32::from(first) * self.segment).min(self.payload);
+        let end = ((u32::from(first) + u32::from(count)) * self.segment).min(self.payload);
+        end - start
+    }
+
+    /// How far the receiver has got by this TCP acknowledgement: the higher of the cumulative
+    /// acknowledgement and the right edges of its SACK blocks (RFC 2018).
+    pub(crate) fn highest_received(&self, frame: &[u8]) -> Option<u32> {
+        let Protocol::Tcp { ack, .. } = self.protocol else { return None };
+        let mut highest = ack;
+        let mut options = frame.get(usize::from(self.transport) + 20..usize::from(self.headers))?;
+        while let [kind, rest @ ..] = options {
+            options = match (*kind, rest) {
+                (0, _) | (_, []) => break,
+                (1, _) => rest,
+                (kind, [length, ..]) => {
+                    let Some(body) = options.get(2..usize::from(*length)) else { break };
+                    if kind == 5 {
+                        for block in body.chunks_exact(8) {
+                            let right = u32::from_be_bytes([block[4], block[5], block[6], block[7]]);
+                            if right.wrapping_sub(highest) < 1 << 31 {
+                                highest = right;
+                            }
+                        }
+                    }
+                    &options[usize::from(*length)..]
+                }
+            };
+        }
+        Some(highest)
+    }
+
+    /// Writes the virtio header and the headers of a frame that carries `count` segments from `first`
+    /// on, marked `ecn`, into `headers`; gives the virtio header, the length of the headers, and where in
+    /// `frame` the payload lies.
+    pub(crate) fn piece(
+        &self,
+        frame: &[u8],
+        (first, count): (u16, u16),
+        ecn: Ecn,
+        headers: &mut [u8; MAX_HEADERS],
+    ) -> (VnetHeader, usize, std::ops::Range<usize>) {
+        let length = usize::from(self.headers);
+        let h = &mut headers[..length];
+        h.copy_from_slice(&frame[..length]);
+        let payload = self.payload_of(first, count);
+        let start = length + (u32::from(first) * self.segment).min(self.payload) as usize;
+        let range = start..start + payload as usize;
+        let whole = first == 0 && count == self.segments;
+        if whole && ecn == self.ecn {
+            return (self.vnet, length, range);
+        }
+        self.write_ip(h, first, payload, ecn);
+        let mut vnet = self.vnet;
+        if !whole {
+            match self.protocol {
+                Protocol::Tcp { seq, .. } => self.write_tcp(h, first, count, seq),
+                Protocol::Udp => {
+                    let t = usize::from(self.transport);
+                    let udp = 8 + payload as u16;
+                    h[t + 4..t + 6].copy_from_slice(&udp.to_be_bytes());
+                }
+                Protocol::Other => {}
+            }
+            self.write_pseudo_header(h, payload);
+            vnet.hdr_len = self.headers;
+            vnet.gso_ecn &= first == 0;
+            if count == 1 {
+                (vnet.gso, vnet.gso_ecn, vnet.gso_size) = (Gso::None, false, 0);
+            }
+        }
+        (vnet, length, range)
+    }
+
+    /// Lengths, identification, mark and header checksum.
+    fn write_ip(&self, h: &mut [u8], first: u16, payload: u32, ecn: Ecn) {
+        let ip = ETHERNET;
+        let total = u32::from(self.headers) - ETHERNET as u32 + payload;
+        if self.ipv6 {
+            h[ip + 1] = h[ip + 1] & !0x30 | ecn_bits(ecn) << 4;
+            h[ip + 4..ip + 6].copy_from_slice(&((total - 40) as u16).to_be_bytes());
+            return;
+        }
+        h[ip + 1] = h[ip + 1] & !3 | ecn_bits(ecn);
+        h[ip + 2..ip + 4].copy_from_slice(&(total as u16).to_be_bytes());
+        let id = u16::from_be_bytes([h[ip + 4], h[ip + 5]]).wrapping_add(first);
+        h[ip + 4..ip + 6].copy_from_slice(&id.to_be_bytes());
+        h[ip + 10..ip + 12].fill(0);
+        // An unfragmented IPv4 header ends where the transport starts.
+        let sum = !checksum::sum(0, &h[ip..usize::from(self.transport)]);
+        h[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    /// Sequence number and flags: FIN and PSH belong to the last segment, CWR to the first.
+    fn write_tcp(&self, h: &mut [u8], first: u16, count: u16, seq: u32) {
+        let t = usize::from(self.transport);
+        let seq = seq.wrapping_add(u32::from(first) * self.segment);
+        h[t + 4..t + 8].copy_from_slice(&seq.to_be_bytes());
+        if first + count != self.segments {
+            h[t + 13] &= !(FIN | PSH);
+        }
+        if first != 0 {
+            h[t + 13] &= !CWR;
+        }
+    }
+
+    /// The checksum field of a packet still to be completed: the sum over the pseudo-header.
+    fn write_pseudo_header(&self, h: &mut [u8], payload: u32) {
+        if self.vnet.flags & NEEDS_CSUM == 0 {
+            return;
+        }
+        let t = usize::from(self.transport);
+        let (protocol, at) = match self.protocol {
+            Protocol::Tcp { .. } => (TCP, t + 16),
+            Protocol::Udp => (UDP, t + 6),
+            Protocol::Other => return,
+        };
+        let length = u32::from(self.headers) - u32::from(self.transport) + payload;
+        let addresses = if self.ipv6 { ETHERNET + 8..ETHERNET + 40 } else { ETHERNET + 12..ETHERNET + 20 };
+        let sum = checksum::pseudo_header(&h[addresses], protocol, length);
+        h[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+}

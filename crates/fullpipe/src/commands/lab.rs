@@ -1,0 +1,151 @@
+//! `fullpipe lab`: kernel TCP over an emulated path.
+
+use crate::failure::Failure;
+use fullpipe_lab::{LabError, LinkReport, Shell, ShellReport};
+use fullpipe_path::{Limit, LinkSpec, LossSpec, QueueSpec};
+use fullpipe_units::{Bytes, Fraction, Rate, Span};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Kernel TCP over an emulated path, without root.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Lab,
+}
+
+#[derive(clap::Subcommand)]
+enum Lab {
+    /// Run any program inside an emulated path.
+    Shell(ShellArgs),
+}
+
+/// The program runs at the client's end (198.18.0.1, 2001:2::1); servers started with --server are at
+/// the other end, 198.18.0.2 and 2001:2::2 (also in $FULLPIPE_SERVER). Rate, queue and loss lie on the
+/// way from client to server and, unless said otherwise, on the way back.
+#[derive(clap::Args)]
+struct ShellArgs {
+    /// Rate of the path, both ways (`50mbit`); none: no limit.
+    #[arg(long)]
+    rate: Option<Rate>,
+    /// Rate from server to client, if different.
+    #[arg(long, value_name = "RATE")]
+    down_rate: Option<Rate>,
+    /// Two-way propagation delay.
+    #[arg(long, default_value = "40ms")]
+    rtt: Span,
+    /// Limit of the queue before each rate: `1bdp`, `64k`, `100p`, `20ms`.
+    #[arg(long, default_value = "1bdp")]
+    buffer: Limit,
+    /// Random loss, both ways: `1%`.
+    #[arg(long, default_value = "0")]
+    loss: Fraction,
+    /// Largest packet, bytes of L3.
+    #[arg(long, default_value = "1500")]
+    mtu: Bytes,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Run this command line at the server's end meanwhile; may be repeated.
+    #[arg(long = "server", value_name = "COMMAND")]
+    servers: Vec<String>,
+    /// Write captures of both ends to PREFIX-client.pcap and PREFIX-server.pcap.
+    #[arg(long, value_name = "PREFIX")]
+    pcap: Option<PathBuf>,
+    /// Print the summary as JSON, on stderr.
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments; none: your shell.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Lab::Shell(args) => args.run(),
+        }
+    }
+}
+
+/// How an error of the lab ends the command.
+pub fn failure(error: LabError) -> Failure {
+    match error {
+        LabError::Impossible(_) | LabError::Failed(_) => Failure::Impossible(error.to_string()),
+        LabError::Input(_) => Failure::Usage(error.to_string()),
+        LabError::Stopped => Failure::Passed(130),
+    }
+}
+
+impl ShellArgs {
+    fn run(self) -> Result<(), Failure> {
+        let json = self.json;
+        let report = fullpipe_lab::shell(&self.shell()?).map_err(failure)?;
+        if json {
+            let text = serde_json::to_string_pretty(&report).map_err(Failure::usage)?;
+            eprintln!("{text}");
+        } else {
+            eprint!("{}", summary(&report));
+        }
+        match report.exit_code {
+            0 => Ok(()),
+            code => Err(Failure::Passed(code)),
+        }
+    }
+
+    fn shell(self) -> Result<Shell, Failure> {
+        let link = |rate: Option<Rate>, delay: Span| LinkSpec {
+            rate,
+            delay,
+            queue: rate.map(|_| QueueSpec::from(self.buffer)),
+            loss: (self.loss != Fraction::ZERO).then(|| LossSpec::from(self.loss)),
+            ..LinkSpec::default()
+        };
+        let there = self.rtt / 2;
+        let command = if self.command.is_empty() {
+            vec![std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())]
+        } else {
+            self.command
+        };
+        let mtu = u32::try_from(self.mtu.0).ok().filter(|m| (68..=65_535).contains(m)).ok_or_else(|| {
+            Failure::usage(format!("--mtu {}: an IP packet has 68 to 65535 bytes", self.mtu.0))
+        })?;
+        Ok(Shell {
+            forward: vec![link(self.rate, there)],
+            reverse: vec![link(self.down_rate.or(self.rate), self.rtt - there)],
+            mtu,
+            seed: self.seed,
+            command,
+            servers: self.servers,
+            pcap: self.pcap,
+        })
+    }
+}
+
+fn summary(report: &ShellReport) -> String {
+    let mut text = format!("\nfullpipe lab: {:.2} s\n", report.duration_s);
+    for LinkReport { link, bytes_out, max_queue_bytes } in &report.links {
+        let rate = *bytes_out as f64 * 8.0 / report.duration_s.max(1e-9) / 1e6;
+        let drops: Vec<String> = link.drops.iter().map(|(cause, n)| format!("{n} {cause}")).collect();
+        let drops = if drops.is_empty() { "none".to_owned() } else { drops.join(", ") };
+        text += &format!(
+            "  {:<10} {} packets, {:.2} MB, {rate:.2} Mbit/s on average; dropped: {drops}; longest queue {} kB\n",
+            link.label,
+            link.packets_out,
+            *bytes_out as f64 / 1e6,
+            max_queue_bytes / 1000
+        );
+    }
+    let health = &report.health;
+    text += &format!(
+        "  emulator   late by {:.0} us (p50), {:.0} us (p99), {:.0} us (most); {:.0} % of a processor\n",
+        health.lateness_p50_us,
+        health.lateness_p99_us,
+        health.lateness_max_us,
+        health.emulator_cpu * 100.0
+    );
+    for reason in &report.invalid_because {
+        text += &format!("  NOT VALID: {reason}\n");
+    }
+    text
+}
