@@ -1,1 +1,68 @@
-//! Under construction.
+//! A [`Results`](fullpipe_experiment::Results) as something to read: a table for the terminal, one
+//! self-contained HTML file, pictures (PNG, SVG), and JSON, CSV, Parquet and qlog for machines.
+//!
+//! Nothing here knows how a run was made, and everything said in words is worked out from its
+//! figures.
+//!
+//! ```
+//! use fullpipe_experiment::Results;
+//! use fullpipe_report::{About, Format, table, verdict};
+//!
+//! let run = |cc: &str, bps: f64| serde_json::from_value(serde_json::json!({
+//!     "label": cc, "engine": "sim", "cc": cc, "seed": 1, "valid": true,
+//!     "summary": {
+//!         "duration_s": 30.0, "goodput_bps": bps, "utilization": bps / 96.5e6,
+//!         "bytes_delivered": (bps * 30.0 / 8.0) as u64, "packets_sent": 1000,
+//!         "packets_retransmitted": 10, "packets_lost": 10, "completion_s": null,
+//!         "rtt_ms": { "min": 100.0, "p50": 104.0, "p95": 120.0, "p99": 125.0 },
+//!         "queue_ms": { "p50": 4.0, "p95": 20.0, "max": 25.0 },
+//!     },
+//!     "flows": [],
+//!     "path": { "description": "100 Mbit/s, 100 ms", "goodput_limit_bps": 96.5e6 },
+//!     "provenance": { "version": "0.1.0", "scenario": "" },
+//! })).unwrap();
+//! let results = Results::new(vec![run("bbr", 92.4e6), run("cubic", 2.4e6)]);
+//!
+//! assert!(verdict(&results).starts_with("bbr carried 92.4 Mbit/s, 38 times cubic's 2.40 Mbit/s"));
+//! print!("{}", table(&results, &table::Style { width: 80, colour: false }));
+//!
+//! let mut page = Vec::new();
+//! let about = About { title: "100 Mbit/s with losses".into(), command: "fullpipe race".into() };
+//! Format::Html.write(&results, &about, &mut page).unwrap();
+//! assert!(page.starts_with(b"<!doctype html>"));
+//! ```
+#![forbid(unsafe_code)]
+
+mod csv;
+mod figures;
+mod format;
+mod html;
+mod output;
+mod palette;
+#[cfg(feature = "parquet")]
+mod parquet;
+pub mod picture;
+mod qlog;
+mod reduce;
+pub mod table;
+mod verdict;
+
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+pub use figures::{millis, percent, rate, seconds};
+pub use format::{Format, UnknownFormat};
+pub use output::{Output, OutputError};
+pub use palette::{Colour, colour_of};
+pub use table::table;
+pub use verdict::{troubles, verdict};
+
+/// What a report says about where its results came from, besides what the results say themselves.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct About {
+    /// Heading: the scenario's title.
+    pub title: String,
+    /// The command that makes the same results again; empty if there is none.
+    pub command: String,
+}

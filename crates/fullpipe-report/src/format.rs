@@ -1,0 +1,137 @@
+//! The forms a report can have, known by a file's extension.
+
+use crate::{About, csv, html, picture, qlog};
+use fullpipe_experiment::Results;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// A form of report.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Format {
+    /// One self-contained page with interactive plots.
+    Html,
+    /// Everything, time series included.
+    Json,
+    /// Time series, a row a sample.
+    Csv,
+    /// The same as Parquet.
+    #[cfg(feature = "parquet")]
+    Parquet,
+    /// Picture.
+    Png,
+    /// Picture that scales.
+    Svg,
+    /// qlog events of the controllers.
+    Qlog,
+}
+
+/// A file name that tells no form of report.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}", self.text())]
+pub struct UnknownFormat {
+    extension: Option<String>,
+}
+
+impl UnknownFormat {
+    fn text(&self) -> String {
+        let known: Vec<String> = Format::ALL.iter().map(|f| format!(".{}", f.extension())).collect();
+        let known = known.join(", ");
+        match self.extension.as_deref() {
+            Some("parquet") => {
+                format!(
+                    "this build cannot write .parquet (build with `--features parquet`); it can write {known}"
+                )
+            }
+            Some(other) => format!("no report has the extension .{other}; it can be {known}"),
+            None => format!("the extension tells the form of the report; it can be {known}"),
+        }
+    }
+}
+
+impl Format {
+    /// All that this build can write.
+    pub const ALL: &[Format] = &[
+        Format::Html,
+        Format::Json,
+        Format::Csv,
+        #[cfg(feature = "parquet")]
+        Format::Parquet,
+        Format::Png,
+        Format::Svg,
+        Format::Qlog,
+    ];
+
+    /// The extension, without a dot.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Format::Html => "html",
+            Format::Json => "json",
+            Format::Csv => "csv",
+            #[cfg(feature = "parquet")]
+            Format::Parquet => "parquet",
+            Format::Png => "png",
+            Format::Svg => "svg",
+            Format::Qlog => "qlog",
+        }
+    }
+
+    /// The form that the extension of `path` tells (in any case; `.sqlog` is qlog too).
+    pub fn of_path(path: &Path) -> Result<Format, UnknownFormat> {
+        let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+        match extension.as_deref() {
+            Some("htm") => return Ok(Format::Html),
+            Some("sqlog") => return Ok(Format::Qlog),
+            _ => {}
+        }
+        let found = Format::ALL.iter().find(|f| Some(f.extension()) == extension.as_deref());
+        found.copied().ok_or(UnknownFormat { extension })
+    }
+
+    /// Writes `results` in this form.
+    pub fn write(self, results: &Results, about: &About, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Format::Html => html::write(results, about, out),
+            Format::Json => {
+                serde_json::to_writer(&mut *out, results)?;
+                out.write_all(b"\n")
+            }
+            Format::Csv => csv::write(results, out),
+            #[cfg(feature = "parquet")]
+            Format::Parquet => crate::parquet::write(results, out),
+            Format::Png => out.write_all(&picture::of_results(results, about).png()?),
+            Format::Svg => out.write_all(picture::of_results(results, about).svg().as_bytes()),
+            Format::Qlog => qlog::write(results, about, out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support;
+
+    #[test]
+    fn the_extension_tells_the_form() {
+        assert_eq!(Format::of_path(Path::new("a/b.html")), Ok(Format::Html));
+        assert_eq!(Format::of_path(Path::new("B.PNG")), Ok(Format::Png));
+        assert_eq!(Format::of_path(Path::new("x.sqlog")), Ok(Format::Qlog));
+        let e = Format::of_path(Path::new("x.pdf")).unwrap_err().to_string();
+        assert!(e.contains(".pdf") && e.contains(".html") && e.contains(".svg"), "{e}");
+        let e = Format::of_path(Path::new("report")).unwrap_err().to_string();
+        assert!(e.contains(".html"), "{e}");
+    }
+
+    #[test]
+    fn json_reads_back_as_it_was_and_is_the_same_each_time() {
+        let race = support::race(1.0);
+        let write = || {
+            let mut out = Vec::new();
+            Format::Json.write(&race, &About::default(), &mut out).unwrap();
+            out
+        };
+        let bytes = write();
+        assert_eq!(bytes, write());
+        let back: Results = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(back.without_series(), race.without_series());
+    }
+}

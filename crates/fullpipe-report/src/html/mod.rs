@@ -1,0 +1,361 @@
+//! One page that needs nothing else: no network, no server, works from a file.
+//!
+//! What user text there is (labels, titles, scenario files) goes through [`escaped`] into the markup and
+//! through [`data::json`] into the script's data; the script only ever sets text, never markup.
+
+mod data;
+
+use crate::About;
+use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share, significant};
+use crate::palette::colour_of;
+use crate::picture::escaped;
+use crate::verdict::{troubles, verdict};
+use fullpipe_experiment::Results;
+use fullpipe_experiment::recording::{Recording, Summary};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+const TEMPLATE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+const UPLOT: &str = include_str!("vendor/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("vendor/uPlot.min.css");
+const UPLOT_LICENCE: &str = include_str!("vendor/LICENSE-uPlot");
+
+/// A run with more flows than this shows only the first of them in the table.
+const FLOWS_SHOWN: usize = 32;
+/// Different scenario files shown in full.
+const SCENARIOS_SHOWN: usize = 12;
+
+pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io::Result<()> {
+    let path = described_path(results);
+    let title = if about.title.is_empty() { path.as_str() } else { &about.title };
+    // The template is gone through once, so that nothing in the text of a user is taken for a place of it.
+    for (i, part) in TEMPLATE.split("{{").enumerate() {
+        let (place, rest) = if i == 0 { ("", part) } else { part.split_once("}}").unwrap_or(("", part)) };
+        match place {
+            "title" => out.write_all(escaped(title).as_bytes())?,
+            "path" => out.write_all(escaped(&subtitle(results, &path)).as_bytes())?,
+            "verdict" => out.write_all(escaped(&verdict(results)).as_bytes())?,
+            "troubles" => out.write_all(trouble_list(results).as_bytes())?,
+            "table" => out.write_all(table(results).as_bytes())?,
+            "details" => out.write_all(details(results, about).as_bytes())?,
+            "uplot-licence" => out.write_all(UPLOT_LICENCE.as_bytes())?,
+            "uplot-style" => out.write_all(UPLOT_STYLE.as_bytes())?,
+            "style" => out.write_all(STYLE.as_bytes())?,
+            "uplot" => out.write_all(UPLOT.as_bytes())?,
+            "script" => out.write_all(SCRIPT.as_bytes())?,
+            "data" => out.write_all(data::json(results).as_bytes())?,
+            _ => {}
+        }
+        out.write_all(rest.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn described_path(results: &Results) -> String {
+    match results.runs.first() {
+        Some(first) if results.runs.iter().all(|r| r.path == first.path) => first.path.description.clone(),
+        Some(_) => "Different paths".to_owned(),
+        None => "Nothing was run".to_owned(),
+    }
+}
+
+fn subtitle(results: &Results, path: &str) -> String {
+    let length = results.runs.iter().map(|r| r.summary.duration_s).fold(0.0, f64::max);
+    let mut engines: Vec<&str> = results.runs.iter().map(|r| r.engine.name()).collect();
+    engines.sort_unstable();
+    engines.dedup();
+    let engines: Vec<&str> = engines
+        .into_iter()
+        .map(|e| match e {
+            "sim" => "simulated TCP",
+            "lab" => "kernel TCP over an emulated path",
+            _ => "a real network",
+        })
+        .collect();
+    format!("{path} · {} · {} · {}", seconds(length), engines.join(" and "), seeds(results))
+}
+
+fn seeds(results: &Results) -> String {
+    let mut seeds: Vec<u64> = results.runs.iter().map(|r| r.seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    match seeds.as_slice() {
+        [] => String::new(),
+        [one] => format!("seed {one}"),
+        [first, .., last] => format!("{} seeds, {first} to {last}", seeds.len()),
+    }
+}
+
+fn trouble_list(results: &Results) -> String {
+    let troubles = troubles(results);
+    if troubles.is_empty() {
+        return String::new();
+    }
+    let items: String = troubles.iter().map(|t| format!("<li>{}</li>", escaped(t))).collect();
+    format!("<ul class=\"troubles\" role=\"alert\">{items}</ul>")
+}
+
+fn table(results: &Results) -> String {
+    let top = results.runs.iter().map(|r| r.summary.goodput_bps).fold(0.0, f64::max);
+    let (unit, size) = rate_unit(top);
+    let jain = results.runs.iter().any(|r| r.flows.len() > 1);
+    let done = results.runs.iter().any(|r| {
+        r.summary.completion_s.is_some() || r.flows.iter().any(|f| f.summary.completion_s.is_some())
+    });
+    let mut out = format!(
+        "<table class=\"summary\"><thead><tr><th scope=\"col\">run</th><th scope=\"col\">goodput<small>{unit}</small></th>\
+         <th scope=\"col\">of the path<small>%</small></th><th scope=\"col\">retransmitted<small>%</small></th>\
+         <th scope=\"col\">RTT min<small>ms</small></th><th scope=\"col\">p50<small>ms</small></th>\
+         <th scope=\"col\">p95<small>ms</small></th><th scope=\"col\">p99<small>ms</small></th>\
+         <th scope=\"col\">queue p50<small>ms</small></th><th scope=\"col\">p95<small>ms</small></th>"
+    );
+    if done {
+        out += "<th scope=\"col\">done after<small>s</small></th>";
+    }
+    if jain {
+        out += "<th scope=\"col\">Jain<small>index</small></th>";
+    }
+    out += "</tr></thead><tbody>";
+    let scale = Scale { top, size, done, jain };
+    let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed);
+    let several_engines = results.runs.windows(2).any(|w| w[0].engine != w[1].engine);
+    for run in &results.runs {
+        let mut label = run.label.clone();
+        if several_engines {
+            let _ = write!(label, " ({})", run.engine.name());
+        }
+        if several_seeds {
+            let _ = write!(label, " #{}", run.seed);
+        }
+        let class = if run.valid { "" } else { "invalid" };
+        row(&mut out, &scale, class, &label, &run.cc, &run.summary, run.fairness());
+        if run.flows.len() > 1 {
+            for flow in run.flows.iter().take(FLOWS_SHOWN) {
+                row(&mut out, &scale, "flow", &flow.label, &flow.cc, &flow.summary, None);
+            }
+            if let Some(more) = run.flows.len().checked_sub(FLOWS_SHOWN + 1) {
+                let _ = write!(out, "<tr class=\"flow\"><th scope=\"row\">… {} more</th></tr>", more + 1);
+            }
+        }
+    }
+    out + "</tbody></table>"
+}
+
+struct Scale {
+    top: f64,
+    size: f64,
+    done: bool,
+    jain: bool,
+}
+
+fn row(out: &mut String, scale: &Scale, class: &str, label: &str, cc: &str, s: &Summary, jain: Option<f64>) {
+    let ms = |v: Option<f64>| v.map_or("–".to_owned(), |v| significant(v, 3));
+    let colour = colour_of(cc);
+    let bar = if scale.top > 0.0 { (s.goodput_bps / scale.top * 100.0).clamp(0.0, 100.0) } else { 0.0 };
+    let mark = if class == "invalid" { " <b class=\"bad\">not valid</b>" } else { "" };
+    let _ = write!(
+        out,
+        "<tr class=\"{class}\" style=\"--light:{};--dark:{}\"><th scope=\"row\"><i class=\"swatch\"></i>{}{mark}</th>\
+         <td class=\"goodput\"><span>{}</span><i style=\"width:{bar:.1}%\"></i></td><td>{}</td><td>{}</td>",
+        colour.light_hex(),
+        colour.dark_hex(),
+        escaped(label),
+        significant(s.goodput_bps / scale.size, 3),
+        s.utilization.map_or("–".to_owned(), percent_figure),
+        percent_figure(share(s.packets_retransmitted, s.packets_sent)),
+    );
+    for v in [s.rtt_ms.min, s.rtt_ms.p50, s.rtt_ms.p95, s.rtt_ms.p99, s.queue_ms.p50, s.queue_ms.p95] {
+        let _ = write!(out, "<td>{}</td>", ms(v));
+    }
+    if scale.done {
+        let _ = write!(out, "<td>{}</td>", s.completion_s.map_or("–".to_owned(), |v| significant(v, 3)));
+    }
+    if scale.jain {
+        let _ = write!(out, "<td>{}</td>", jain.map_or(String::new(), |j| format!("{j:.3}")));
+    }
+    out.push_str("</tr>");
+}
+
+/// Checks, links, health, and how to make the results again.
+fn details(results: &Results, about: &About) -> String {
+    let mut out = String::new();
+    checks(&mut out, results);
+    links(&mut out, results);
+    health(&mut out, results);
+    out += "<section><h2>Make it again</h2>";
+    if !about.command.is_empty() {
+        let _ = write!(out, "<pre class=\"command\">{}</pre>", escaped(&about.command));
+    }
+    out += "<dl>";
+    let fact = |out: &mut String, name: &str, value: &str| {
+        if !value.is_empty() {
+            let _ = write!(out, "<dt>{name}</dt><dd>{}</dd>", escaped(value));
+        }
+    };
+    let distinct = |f: fn(&Recording) -> &str| {
+        let mut values: Vec<&str> = results.runs.iter().map(f).filter(|v| !v.is_empty()).collect();
+        values.sort_unstable();
+        values.dedup();
+        values.join(", ")
+    };
+    fact(&mut out, "fullpipe", &distinct(|r| &r.provenance.version));
+    fact(&mut out, "engine", &distinct(|r| r.engine.name()));
+    fact(&mut out, "seed", &seeds(results));
+    fact(&mut out, "kernel", &distinct(|r| r.provenance.kernel.as_deref().unwrap_or("")));
+    fact(&mut out, "started", &distinct(|r| r.provenance.started.as_deref().unwrap_or("")));
+    fact(&mut out, "recording", &results.schema);
+    out += "</dl>";
+    let mut scenarios: Vec<(&str, Vec<&str>)> = Vec::new();
+    for run in results.runs.iter().filter(|r| !r.provenance.scenario.is_empty()) {
+        match scenarios.iter_mut().find(|(text, _)| *text == run.provenance.scenario) {
+            Some((_, labels)) => labels.push(&run.label),
+            None => scenarios.push((&run.provenance.scenario, vec![&run.label])),
+        }
+    }
+    if !scenarios.is_empty() {
+        out += "<p>Each scenario below, saved to a file, runs again with <code>fullpipe run FILE</code>.</p>";
+    }
+    for (text, labels) in scenarios.iter().take(SCENARIOS_SHOWN) {
+        let mut names: Vec<&str> = labels.clone();
+        names.dedup();
+        let _ = write!(
+            out,
+            "<details><summary>scenario: {}</summary><pre>{}</pre></details>",
+            escaped(&names.join(", ")),
+            escaped_lines(text)
+        );
+    }
+    if let Some(more) = scenarios.len().checked_sub(SCENARIOS_SHOWN + 1) {
+        let _ = write!(out, "<p>… and {} more, all in the JSON form of this report.</p>", more + 1);
+    }
+    out + "</section>"
+}
+
+fn checks(out: &mut String, results: &Results) {
+    if results.runs.iter().all(|r| r.checks.is_empty()) {
+        return;
+    }
+    *out += "<section><h2>Checks</h2><table><thead><tr><th>run</th><th>check</th><th>measured</th><th></th></tr></thead><tbody>";
+    for run in &results.runs {
+        for c in &run.checks {
+            let outcome =
+                if c.passed { "<b class=\"good\">passed</b>" } else { "<b class=\"bad\">failed</b>" };
+            let [label, check, measured] = [&run.label, &c.check, &c.measured].map(|t| escaped(t));
+            let _ = write!(
+                out,
+                "<tr><th scope=\"row\">{label}</th><td>{check}</td><td>{measured}</td><td>{outcome}</td></tr>"
+            );
+        }
+    }
+    *out += "</tbody></table></section>";
+}
+
+fn links(out: &mut String, results: &Results) {
+    let rows: Vec<_> =
+        results.runs.iter().flat_map(|r| r.links.iter().map(move |l| (r, l))).take(200).collect();
+    if rows.is_empty() {
+        return;
+    }
+    *out += "<section><h2>Links</h2><table><thead><tr><th>run</th><th>link</th><th>packets in</th><th>packets out</th><th>dropped</th><th>CE-marked</th></tr></thead><tbody>";
+    for (run, link) in rows {
+        let dropped: u64 = link.drops.values().sum();
+        let mut causes: Vec<String> =
+            link.drops.iter().filter(|(_, n)| **n > 0).map(|(cause, n)| format!("{n} {cause}")).collect();
+        if dropped > 0 {
+            causes.push(percent(share(dropped, link.packets_in)));
+        }
+        let causes = if causes.is_empty() { "0".to_owned() } else { causes.join(", ") };
+        let _ = write!(
+            out,
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escaped(&run.label),
+            escaped(&link.label),
+            link.packets_in,
+            link.packets_out,
+            escaped(&causes),
+            link.ce_marked
+        );
+    }
+    *out += "</tbody></table></section>";
+}
+
+fn health(out: &mut String, results: &Results) {
+    let rows: Vec<_> = results.runs.iter().filter_map(|r| Some((r, r.health.as_ref()?))).collect();
+    if rows.is_empty() {
+        return;
+    }
+    *out += "<section><h2>How well the emulator kept up</h2><table><thead><tr><th>run</th><th>lateness p50</th><th>p99</th><th>max</th><th>reading p99</th><th>stray drops</th><th>CPU</th><th></th></tr></thead><tbody>";
+    for (run, h) in rows {
+        let us = |v: f64| millis(v / 1e3);
+        let _ = write!(
+            out,
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escaped(&run.label),
+            us(h.lateness_p50_us),
+            us(h.lateness_p99_us),
+            us(h.lateness_max_us),
+            us(h.read_latency_p99_us),
+            h.stray_drops,
+            percent(h.emulator_cpu),
+            escaped(&h.notes.join("; "))
+        );
+    }
+    *out += "</tbody></table></section>";
+}
+
+/// [`escaped`], with line breaks kept.
+fn escaped_lines(text: &str) -> String {
+    text.lines().map(escaped).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support;
+    use fullpipe_experiment::recording::CheckResult;
+
+    fn page(results: &Results, about: &About) -> String {
+        let mut out = Vec::new();
+        write(results, about, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_conclusion_and_the_figures_are_there_without_a_script() {
+        let about = About { title: "Random loss".into(), command: "fullpipe race --seed 1".into() };
+        let page = page(&support::race(30.0), &about);
+        let markup = &page[..page.find("<script").unwrap()];
+        for text in
+            ["<h1>Random loss</h1>", "bbr carried 9", "fullpipe race --seed 1", "seed 1", "hybla", "[[flow]]"]
+        {
+            assert!(markup.contains(text), "{text}");
+        }
+        assert!(page.len() < 3_000_000, "{} bytes", page.len());
+        assert!(!page.contains("{{"), "a place of the template was left empty");
+    }
+
+    #[test]
+    fn nothing_a_user_writes_becomes_markup() {
+        let evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{data}}\u{2028}";
+        let mut race = support::together(1.0);
+        let run = &mut race.runs[0];
+        run.label = evil.to_owned();
+        run.cc = evil.to_owned();
+        run.path.description = evil.to_owned();
+        run.provenance.scenario = evil.to_owned();
+        run.invalid_because = vec![evil.to_owned()];
+        run.valid = false;
+        run.checks = vec![CheckResult { check: evil.into(), measured: evil.into(), passed: false }];
+        run.links[0].label = evil.to_owned();
+        run.links[0].drops.insert(evil.to_owned(), 3);
+        for flow in &mut run.flows {
+            flow.label = evil.to_owned();
+            flow.states[0].state = evil.to_owned();
+        }
+        let page = page(&race, &About { title: evil.into(), command: evil.into() });
+        assert!(!page.contains("<script>alert") && !page.contains("<img"), "markup from a label");
+        assert_eq!(page.matches("</script").count(), 3);
+    }
+}

@@ -1,0 +1,96 @@
+//! One colour a controller, the same in every table, picture and page.
+//!
+//! The hues are those of Okabe and Ito, told apart with any kind of colour vision; those for dark
+//! ground are lighter where the originals would sink.
+
+/// A colour on light and on dark ground (sRGB), and the nearest of a terminal's sixteen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Colour {
+    /// On light ground.
+    pub light: [u8; 3],
+    /// On dark ground.
+    pub dark: [u8; 3],
+    pub(crate) terminal: comfy_table::Color,
+}
+
+impl Colour {
+    const fn new(light: u32, dark: u32, terminal: comfy_table::Color) -> Self {
+        Colour { light: bytes(light), dark: bytes(dark), terminal }
+    }
+
+    /// `#rrggbb` on light ground.
+    pub fn light_hex(self) -> String {
+        hex(self.light)
+    }
+
+    /// `#rrggbb` on dark ground.
+    pub fn dark_hex(self) -> String {
+        hex(self.dark)
+    }
+}
+
+const fn bytes(rgb: u32) -> [u8; 3] {
+    [(rgb >> 16) as u8, (rgb >> 8) as u8, rgb as u8]
+}
+
+fn hex([r, g, b]: [u8; 3]) -> String {
+    format!("#{r:02x}{g:02x}{b:02x}")
+}
+
+use comfy_table::Color as T;
+const BLUE: Colour = Colour::new(0x0072b2, 0x4aa8e8, T::Blue);
+const VERMILION: Colour = Colour::new(0xd55e00, 0xff7f2a, T::Red);
+const GREEN: Colour = Colour::new(0x009e73, 0x2cc79a, T::Green);
+const PURPLE: Colour = Colour::new(0xb8558c, 0xe08fbd, T::Magenta);
+const SKY: Colour = Colour::new(0x3f9fd0, 0x8fd3ff, T::Cyan);
+const ORANGE: Colour = Colour::new(0xc98a00, 0xf0b429, T::Yellow);
+const BROWN: Colour = Colour::new(0x7a4f1d, 0xc49a6c, T::DarkYellow);
+const GREY: Colour = Colour::new(0x5f6670, 0xa8b0bb, T::Grey);
+
+const KNOWN: &[(&str, Colour)] = &[
+    ("bbr", BLUE),
+    ("bbr1", BLUE),
+    ("bbr3", SKY),
+    ("cubic", VERMILION),
+    ("reno", GREEN),
+    ("newreno", GREEN),
+    ("hybla", PURPLE),
+    ("bbr2", ORANGE),
+    ("fixed", GREY),
+];
+
+/// For controllers without a colour of their own.
+const OTHERS: [Colour; 3] = [ORANGE, BROWN, SKY];
+
+/// The colour of the controller `cc`; several controllers joined by `+` are grey.
+pub fn colour_of(cc: &str) -> Colour {
+    if let Some((_, colour)) = KNOWN.iter().find(|(name, _)| *name == cc) {
+        return *colour;
+    }
+    if cc.contains('+') {
+        return GREY;
+    }
+    // FNV-1a: any fixed function of the name will do.
+    let hash = cc.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    OTHERS[hash as usize % OTHERS.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_controllers_of_the_race_have_colours_of_their_own() {
+        let race = ["bbr", "cubic", "hybla", "reno", "bbr3"].map(|cc| colour_of(cc).light);
+        for (i, a) in race.iter().enumerate() {
+            assert!(race[i + 1..].iter().all(|b| b != a));
+        }
+    }
+
+    #[test]
+    fn an_unknown_controller_has_a_colour_that_stays() {
+        assert_eq!(colour_of("westwood"), colour_of("westwood"));
+        assert_eq!(colour_of("bbr+cubic"), GREY);
+        assert_eq!(BLUE.light_hex(), "#0072b2");
+    }
+}

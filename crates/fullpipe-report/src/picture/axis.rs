@@ -1,0 +1,129 @@
+//! Where the ticks of an axis go.
+
+use super::{Axis, Scale};
+
+/// An axis with its range settled.
+pub(super) struct Settled {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    scale: Scale,
+    pub(super) ticks: Vec<(f64, String)>,
+}
+
+impl Settled {
+    /// From the axis's own range or that of `values`; about `count` ticks. `from_zero`: a linear axis
+    /// without negative values begins at 0.
+    pub(super) fn new(
+        axis: &Axis,
+        values: impl Iterator<Item = f64>,
+        count: usize,
+        from_zero: bool,
+    ) -> Settled {
+        let log = axis.scale == Scale::Log;
+        let usable = |v: &f64| v.is_finite() && (!log || *v > 0.0);
+        let (mut from, mut to) = values
+            .filter(usable)
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+        if from > to {
+            (from, to) = if log { (1.0, 10.0) } else { (0.0, 1.0) };
+        }
+        if let Some((a, b)) = axis.range.filter(|(a, b)| usable(a) && usable(b) && a < b) {
+            (from, to) = (a, b);
+        } else if log {
+            // A curve that stays within one decade still gets one.
+            if to / from < 10.0 {
+                (from, to) = (from.log10().floor(), to.log10().ceil());
+                (from, to) = (10f64.powf(from), 10f64.powf(if to > from { to } else { from + 1.0 }));
+            }
+        } else if from_zero {
+            if from > 0.0 {
+                from = 0.0;
+            }
+            to += (to - from) * 0.05;
+        }
+        if from >= to {
+            to = from + if from == 0.0 { 1.0 } else { from.abs() };
+        }
+        let ticks = if log { log_ticks(from, to, count) } else { linear_ticks(from, to, count) };
+        Settled { from, to, scale: axis.scale, ticks }
+    }
+
+    /// Where `v` lies between `from` (0) and `to` (1); NaN where it cannot be drawn.
+    pub(super) fn place(&self, v: f64) -> f64 {
+        match self.scale {
+            Scale::Linear => (v - self.from) / (self.to - self.from),
+            Scale::Log if v > 0.0 => (v / self.from).ln() / (self.to / self.from).ln(),
+            Scale::Log => f64::NAN,
+        }
+    }
+}
+
+/// Multiples of 1, 2 or 5 times a power of ten.
+fn linear_ticks(from: f64, to: f64, count: usize) -> Vec<(f64, String)> {
+    let rough = (to - from) / count.max(1) as f64;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= rough * 0.999);
+    let step = step.unwrap_or(power * 10.0);
+    let decimals = (-step.log10().floor()).clamp(0.0, 12.0) as usize;
+    let first = (from / step - 1e-9).ceil();
+    (0..)
+        .map(|i| (first + f64::from(i)) * step)
+        .take_while(|v| *v <= to + step * 1e-9)
+        .take(50)
+        .map(|v| (v, format!("{v:.decimals$}")))
+        .collect()
+}
+
+/// Powers of ten; with few of them also 2 and 5 times each.
+fn log_ticks(from: f64, to: f64, count: usize) -> Vec<(f64, String)> {
+    let (low, high) = (from.log10().floor() as i32, to.log10().ceil() as i32);
+    let stride = ((high - low) as usize).div_ceil(count.max(1)).max(1);
+    let factors: &[f64] = if high - low <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    (low..=high)
+        .step_by(stride)
+        .flat_map(|p| factors.iter().map(move |f| f * 10f64.powi(p)))
+        .filter(|v| *v >= from * 0.999 && *v <= to * 1.001)
+        .map(|v| (v, plain(v)))
+        .collect()
+}
+
+/// A number without an exponent while it is short, `10^9` else.
+fn plain(v: f64) -> String {
+    if (1e-5..1e6).contains(&v) {
+        let text = format!("{v:.6}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        format!("{v:e}").replace('e', "×10^").replacen("1×", "", 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(axis: &Axis, values: &[f64]) -> Vec<String> {
+        Settled::new(axis, values.iter().copied(), 5, true).ticks.into_iter().map(|t| t.1).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_numbers() {
+        assert_eq!(labels(&Axis::linear(""), &[3.0, 92.0]), ["0", "20", "40", "60", "80"]);
+        assert_eq!(labels(&Axis::linear(""), &[0.0, 0.4]), ["0.0", "0.1", "0.2", "0.3", "0.4"]);
+        assert_eq!(labels(&Axis::log(""), &[0.01, 90.0]), ["0.01", "0.1", "1", "10"]);
+        assert_eq!(labels(&Axis::log(""), &[20.0, 70.0]), ["10", "20", "50", "100"]);
+        assert_eq!(
+            labels(&Axis::linear("").from_to(100.0, 200.0), &[]),
+            ["100", "120", "140", "160", "180", "200"]
+        );
+    }
+
+    #[test]
+    fn no_values_one_value_and_wild_values_have_ticks_too() {
+        for values in [vec![], vec![0.0], vec![7.0], vec![f64::NAN, f64::INFINITY], vec![1e-300, 1e300]] {
+            for axis in [Axis::linear(""), Axis::log("")] {
+                let axis = Settled::new(&axis, values.iter().copied(), 5, true);
+                assert!(axis.from < axis.to && axis.ticks.len() < 60, "{values:?}");
+            }
+        }
+    }
+}

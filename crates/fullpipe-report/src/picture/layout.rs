@@ -1,0 +1,239 @@
+//! From a [`Picture`] to shapes with places and sizes.
+
+use super::axis::Settled;
+use super::font::Font;
+use super::{Curve, Mark, Panel, Picture, Stroke};
+
+pub(super) type Rgb = [u8; 3];
+
+const INK: Rgb = [0x1f, 0x29, 0x33];
+const FAINT: Rgb = [0x66, 0x70, 0x7c];
+const GRID: Rgb = [0xe3, 0xe7, 0xec];
+const MARK: Rgb = [0x80, 0x88, 0x92];
+
+/// Shapes on a white ground.
+pub(super) struct Drawing {
+    pub(super) width: f32,
+    pub(super) height: f32,
+    pub(super) title: String,
+    pub(super) shapes: Vec<Shape>,
+}
+
+pub(super) enum Shape {
+    Line { points: Vec<(f32, f32)>, colour: Rgb, width: f32, dash: &'static [f32], clip: Option<Rect> },
+    Dots { points: Vec<(f32, f32)>, colour: Rgb, radius: f32, clip: Rect },
+    Text { text: String, x: f32, y: f32, size: f32, bold: bool, colour: Rgb, anchor: Anchor, upright: bool },
+}
+
+/// Which part of a text its place is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Rect {
+    pub(super) x: f32,
+    pub(super) y: f32,
+    pub(super) w: f32,
+    pub(super) h: f32,
+}
+
+const DASHES: [&[f32]; 4] = [&[], &[7.0, 4.0], &[2.0, 3.0], &[8.0, 3.0, 2.0, 3.0]];
+const MARGIN: f32 = 28.0;
+
+pub(super) fn lay_out(picture: &Picture) -> Drawing {
+    let fonts = [Font::new(false), Font::new(true)];
+    let width = picture.width.clamp(200, 8000) as f32;
+    let mut page = Page { shapes: Vec::new(), fonts };
+    let mut y = MARGIN;
+    for (text, size, bold, colour) in
+        [(&picture.title, 21.0, true, INK), (&picture.subtitle, 14.0, false, INK)]
+    {
+        for line in page.wrapped(text, size, bold, width - 2.0 * MARGIN) {
+            y += size * 1.15;
+            page.text(&line, (MARGIN, y), size, bold, colour, Anchor::Start);
+            y += size * 0.2;
+        }
+    }
+    y = page.legend(&picture.panels, y + 12.0, width);
+    let columns = picture.columns.max(1);
+    let gap = 26.0;
+    let panel_width = (width - 2.0 * MARGIN - gap * (columns - 1) as f32) / columns as f32;
+    let height = picture.panel_height.clamp(80, 4000) as f32;
+    for (i, panel) in picture.panels.iter().enumerate() {
+        let x = MARGIN + (i % columns) as f32 * (panel_width + gap);
+        let top = y + (i / columns) as f32 * (height + 10.0);
+        page.panel(panel, Rect { x, y: top, w: panel_width, h: height });
+    }
+    y += picture.panels.len().div_ceil(columns) as f32 * (height + 10.0);
+    for line in page.wrapped(&picture.footer, 11.0, false, width - 2.0 * MARGIN) {
+        y += 14.0;
+        page.text(&line, (MARGIN, y), 11.0, false, FAINT, Anchor::Start);
+    }
+    Drawing { width, height: y + MARGIN * 0.7, title: picture.title.clone(), shapes: page.shapes }
+}
+
+struct Page {
+    shapes: Vec<Shape>,
+    fonts: [Font; 2],
+}
+
+impl Page {
+    fn font(&self, bold: bool) -> &Font {
+        &self.fonts[usize::from(bold)]
+    }
+
+    fn text(&mut self, text: &str, (x, y): (f32, f32), size: f32, bold: bool, colour: Rgb, anchor: Anchor) {
+        let text = text.to_owned();
+        self.shapes.push(Shape::Text { text, x, y, size, bold, colour, anchor, upright: false });
+    }
+
+    fn rule(&mut self, points: [(f32, f32); 2], colour: Rgb, width: f32, dash: &'static [f32]) {
+        self.shapes.push(Shape::Line { points: points.to_vec(), colour, width, dash, clip: None });
+    }
+
+    fn wrapped(&self, text: &str, size: f32, bold: bool, width: f32) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        for word in text.split_whitespace() {
+            if let Some(line) = lines.last_mut() {
+                let longer = format!("{line} {word}");
+                if self.font(bold).width(&longer, size) <= width {
+                    *line = longer;
+                    continue;
+                }
+            }
+            lines.push(word.to_owned());
+        }
+        lines
+    }
+
+    /// One entry a label and colour over all panels; its lower edge.
+    fn legend(&mut self, panels: &[Panel], mut y: f32, width: f32) -> f32 {
+        let mut entries: Vec<&Curve> = Vec::new();
+        for curve in panels.iter().flat_map(|p| &p.curves).filter(|c| !c.label.is_empty()) {
+            if !entries.iter().any(|e| e.label == curve.label && e.colour == curve.colour) {
+                entries.push(curve);
+            }
+        }
+        if entries.is_empty() {
+            return y;
+        }
+        let mut x = MARGIN;
+        y += 8.0;
+        for curve in entries {
+            let needed = 26.0 + self.font(false).width(&curve.label, 13.0) + 20.0;
+            if x + needed > width - MARGIN && x > MARGIN {
+                x = MARGIN;
+                y += 19.0;
+            }
+            let line = [(x, y - 4.5), (x + 20.0, y - 4.5)];
+            if curve.stroke != Stroke::Dots {
+                self.rule(line, curve.colour, 3.0, DASHES[curve.dash % DASHES.len()]);
+            }
+            if curve.stroke != Stroke::Line {
+                let clip = Rect { x, y: y - 20.0, w: 30.0, h: 30.0 };
+                let points = vec![(x + 10.0, y - 4.5)];
+                self.shapes.push(Shape::Dots { points, colour: curve.colour, radius: 4.0, clip });
+            }
+            self.text(&curve.label, (x + 26.0, y), 13.0, false, INK, Anchor::Start);
+            x += needed;
+        }
+        y + 14.0
+    }
+
+    fn panel(&mut self, panel: &Panel, frame: Rect) {
+        let mut top = frame.y + 8.0;
+        if !panel.title.is_empty() {
+            top += 12.0;
+            self.text(&panel.title, (frame.x, top), 13.0, true, INK, Anchor::Start);
+            top += 9.0;
+        }
+        let bottom = frame.y + frame.h - if panel.x.label.is_empty() { 24.0 } else { 40.0 };
+        let ys = panel.curves.iter().flat_map(|c| c.points.iter().map(|p| p.1));
+        let across = panel.marks.iter().filter_map(|m| match m {
+            Mark::Across { y, .. } => Some(*y),
+            Mark::Upright { .. } => None,
+        });
+        let y_axis = Settled::new(&panel.y, ys.chain(across), ((bottom - top) / 36.0) as usize, true);
+        let widest = y_axis.ticks.iter().map(|(_, t)| self.font(false).width(t, 11.0)).fold(0.0, f32::max);
+        let left = frame.x + widest + if panel.y.label.is_empty() { 8.0 } else { 26.0 };
+        let plot = Rect { x: left, y: top, w: frame.x + frame.w - left - 6.0, h: bottom - top };
+        if plot.w < 20.0 || plot.h < 20.0 {
+            return;
+        }
+        let xs = panel.curves.iter().flat_map(|c| c.points.iter().map(|p| p.0));
+        let x_axis = Settled::new(&panel.x, xs, (plot.w / 80.0) as usize, false);
+        let at_x = |v: f64| plot.x + plot.w * x_axis.place(v) as f32;
+        let at_y = |v: f64| plot.y + plot.h * (1.0 - y_axis.place(v) as f32);
+
+        for (v, label) in &y_axis.ticks {
+            let y = at_y(*v);
+            self.rule([(plot.x, y), (plot.x + plot.w, y)], GRID, 1.0, &[]);
+            self.text(label, (plot.x - 6.0, y + 4.0), 11.0, false, FAINT, Anchor::End);
+        }
+        for (v, label) in &x_axis.ticks {
+            let x = at_x(*v);
+            self.rule([(x, plot.y), (x, plot.y + plot.h)], GRID, 1.0, &[]);
+            self.text(label, (x, plot.y + plot.h + 15.0), 11.0, false, FAINT, Anchor::Middle);
+        }
+        let (foot, right) = (plot.y + plot.h, plot.x + plot.w);
+        self.rule([(plot.x, foot), (right, foot)], MARK, 1.0, &[]);
+        if !panel.x.label.is_empty() {
+            let at = (plot.x + plot.w / 2.0, foot + 32.0);
+            self.text(&panel.x.label, at, 11.5, false, FAINT, Anchor::Middle);
+        }
+        if !panel.y.label.is_empty() {
+            let (text, x, y) = (panel.y.label.clone(), frame.x + 10.0, plot.y + plot.h / 2.0);
+            let (size, bold, colour, anchor) = (11.5, false, FAINT, Anchor::Middle);
+            self.shapes.push(Shape::Text { text, x, y, size, bold, colour, anchor, upright: true });
+        }
+        for curve in &panel.curves {
+            self.curve(curve, plot, &at_x, &at_y);
+        }
+        for mark in &panel.marks {
+            match mark {
+                Mark::Across { y, label } if (0.0..=1.0).contains(&y_axis.place(*y)) => {
+                    let y = at_y(*y);
+                    self.rule([(plot.x, y), (right, y)], MARK, 1.2, DASHES[1]);
+                    self.text(label, (right - 4.0, y - 4.0), 11.0, false, FAINT, Anchor::End);
+                }
+                Mark::Upright { x, label } if (0.0..=1.0).contains(&x_axis.place(*x)) => {
+                    let x = at_x(*x);
+                    self.rule([(x, plot.y), (x, foot)], MARK, 1.2, DASHES[1]);
+                    self.text(label, (x + 4.0, plot.y + 11.0), 11.0, false, FAINT, Anchor::Start);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn curve(&mut self, curve: &Curve, plot: Rect, at_x: &dyn Fn(f64) -> f32, at_y: &dyn Fn(f64) -> f32) {
+        // What lies far outside is drawn just outside: rasterisers dislike huge coordinates.
+        let near = |(x, y): (f32, f32)| {
+            (
+                x.clamp(plot.x - 2000.0, plot.x + plot.w + 2000.0),
+                y.clamp(plot.y - 2000.0, plot.y + plot.h + 2000.0),
+            )
+        };
+        let placed = curve.points.iter().map(|&(x, y)| (at_x(x), at_y(y)));
+        let placed: Vec<Option<(f32, f32)>> =
+            placed.map(|p| (p.0.is_finite() && p.1.is_finite()).then(|| near(p))).collect();
+        let colour = curve.colour;
+        if curve.stroke != Stroke::Dots {
+            let dash = DASHES[curve.dash % DASHES.len()];
+            for run in placed.split(Option::is_none).filter(|r| r.len() > 1) {
+                let points = run.iter().copied().flatten().collect();
+                self.shapes.push(Shape::Line { points, colour, width: 1.7, dash, clip: Some(plot) });
+            }
+        }
+        if curve.stroke != Stroke::Line {
+            let clip = Rect { x: plot.x - 5.0, y: plot.y - 5.0, w: plot.w + 10.0, h: plot.h + 10.0 };
+            let radius = if curve.stroke == Stroke::Dots { 2.6 } else { 3.6 };
+            let points = placed.into_iter().flatten().collect();
+            self.shapes.push(Shape::Dots { points, colour, radius, clip });
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Plots as SVG and PNG, on any machine: the letters come with the crate.
+//!
+//! A [`Picture`] is panels above and beside each other; it knows curves, axes and marks, and nothing
+//! of congestion control except in [`of_results`].
+//!
+//! ```
+//! use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
+//!
+//! let line = Curve::line("reno", [0, 158, 115], (1..100).map(|n| (f64::from(n), 1.22 / f64::from(n).sqrt())));
+//! let picture = Picture {
+//!     title: "Goodput falls with the root of loss".into(),
+//!     panels: vec![Panel {
+//!         x: Axis::log("losses per thousand packets"),
+//!         y: Axis::linear("windows per round trip"),
+//!         curves: vec![line],
+//!         ..Panel::default()
+//!     }],
+//!     ..Picture::default()
+//! };
+//! assert!(picture.svg().starts_with("<svg"));
+//! assert_eq!(&picture.png().unwrap()[1..4], b"PNG");
+//! ```
+
+mod axis;
+mod font;
+mod layout;
+mod png;
+mod race;
+mod svg;
+
+pub use race::of_results;
+pub(crate) use svg::escaped;
+
+use std::io;
+
+/// Panels under a title.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Picture {
+    /// What it shows, in a line.
+    pub title: String,
+    /// What to see in it; broken into lines.
+    pub subtitle: String,
+    /// Filled row by row.
+    pub panels: Vec<Panel>,
+    /// Panels in a row.
+    pub columns: usize,
+    /// Width in pixels (of SVG; PNG has twice as many).
+    pub width: u32,
+    /// Height of a panel in pixels, with its axes.
+    pub panel_height: u32,
+    /// Small print at the foot.
+    pub footer: String,
+}
+
+impl Default for Picture {
+    fn default() -> Self {
+        Picture {
+            title: String::new(),
+            subtitle: String::new(),
+            panels: Vec::new(),
+            columns: 1,
+            width: 1200,
+            panel_height: 260,
+            footer: String::new(),
+        }
+    }
+}
+
+/// One pair of axes and what is drawn on it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Panel {
+    /// What it shows.
+    pub title: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// Drawn in this order.
+    pub curves: Vec<Curve>,
+    /// Lines that figures are held against.
+    pub marks: Vec<Mark>,
+}
+
+/// An axis.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Axis {
+    /// Quantity and unit.
+    pub label: String,
+    /// How values are spread.
+    pub scale: Scale,
+    /// From and to; found from the values if not given. A linear axis found so begins at 0 unless values
+    /// are negative.
+    pub range: Option<(f64, f64)>,
+}
+
+impl Axis {
+    /// Evenly spread, range found from the values.
+    pub fn linear(label: impl Into<String>) -> Self {
+        Axis { label: label.into(), ..Axis::default() }
+    }
+
+    /// Powers of ten at equal distances; values that are not above 0 are not drawn.
+    pub fn log(label: impl Into<String>) -> Self {
+        Axis { label: label.into(), scale: Scale::Log, range: None }
+    }
+
+    /// The same with a fixed range.
+    pub fn from_to(self, from: f64, to: f64) -> Self {
+        Axis { range: Some((from, to)), ..self }
+    }
+}
+
+/// How values are spread along an axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Scale {
+    /// Evenly.
+    #[default]
+    Linear,
+    /// By their logarithm.
+    Log,
+}
+
+/// Points, joined or not. A point that is not finite interrupts the curve.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Curve {
+    /// In the legend; curves with the same label and colour have one entry, an empty label has none.
+    pub label: String,
+    /// sRGB.
+    pub colour: [u8; 3],
+    /// 0 solid, 1 dashed, 2 dotted, 3 dash-dotted, and so on again.
+    pub dash: usize,
+    /// How points are drawn.
+    pub stroke: Stroke,
+    /// x and y.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Curve {
+    /// Joined points.
+    pub fn line(
+        label: impl Into<String>,
+        colour: [u8; 3],
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        Curve {
+            label: label.into(),
+            colour,
+            dash: 0,
+            stroke: Stroke::Line,
+            points: points.into_iter().collect(),
+        }
+    }
+}
+
+/// How the points of a curve are drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stroke {
+    /// Joined by lines.
+    Line,
+    /// Each a dot.
+    Dots,
+    /// Dots joined by lines: few, measured points.
+    DottedLine,
+}
+
+/// A line across a panel with a name.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Mark {
+    /// At a height.
+    Across {
+        /// The value on the vertical axis.
+        y: f64,
+        /// Its name.
+        label: String,
+    },
+    /// At a time (or whatever the horizontal axis is).
+    Upright {
+        /// The value on the horizontal axis.
+        x: f64,
+        /// Its name.
+        label: String,
+    },
+}
+
+impl Picture {
+    /// As SVG, letters as outlines.
+    pub fn svg(&self) -> String {
+        svg::render(&layout::lay_out(self))
+    }
+
+    /// As PNG, two pixels for each of [`Picture::width`].
+    ///
+    /// # Errors
+    /// The picture has more pixels than memory can hold.
+    pub fn png(&self) -> io::Result<Vec<u8>> {
+        png::render(&layout::lay_out(self), 2.0)
+    }
+}

@@ -1,0 +1,170 @@
+//! Results as a picture: goodput, round-trip time, inflight and queue over time.
+
+use super::{Axis, Curve, Mark, Panel, Picture};
+use crate::figures::{rate_unit, size_unit};
+use crate::palette::colour_of;
+use crate::reduce::{Grid, lines, smoothed};
+use crate::verdict::{troubles, verdict};
+use crate::{About, reduce};
+use fullpipe_experiment::Results;
+use fullpipe_experiment::recording::{Series, column};
+
+/// Points a line: more than a plot has pixels.
+const ROWS: usize = 1600;
+
+/// The picture of `results`, with their conclusion above it.
+pub fn of_results(results: &Results, about: &About) -> Picture {
+    let mut subtitle = verdict(results);
+    for trouble in troubles(results) {
+        subtitle = format!("{trouble}. {subtitle}");
+    }
+    let first = results.runs.first();
+    let same_path = results.runs.windows(2).all(|w| w[0].path == w[1].path);
+    let description = first.filter(|_| same_path).map_or("", |r| r.path.description.as_str());
+    let title = if about.title.is_empty() { description } else { &about.title };
+    let facts = first.filter(|_| same_path).map(|r| r.path.clone()).unwrap_or_default();
+
+    let lines = lines(results);
+    let end = results.runs.iter().map(reduce::end_s).fold(0.0, f64::max);
+    let series: Vec<&Series> = lines.iter().map(|l| l.series.as_ref()).collect();
+    let window = reduce::smoothing_s(results);
+    let panel = |name: &str, title: &str, scale: f64, unit: &str, marks: Vec<(Option<f64>, &str)>| {
+        let curves: Vec<Curve> = lines
+            .iter()
+            .filter_map(|line| {
+                let values = line.series.get(name)?;
+                let smooth =
+                    (name == column::GOODPUT_BPS).then(|| smoothed(&line.series.t_s, values, window));
+                Some(curve(
+                    &line.label,
+                    line.cc,
+                    line.nth,
+                    &line.series.t_s,
+                    smooth.as_deref().unwrap_or(values),
+                    scale,
+                ))
+            })
+            .collect();
+        Panel {
+            title: title.to_owned(),
+            x: Axis::linear("seconds").from_to(0.0, if end > 0.0 { end } else { 1.0 }),
+            y: Axis::linear(unit),
+            curves,
+            marks: marks
+                .into_iter()
+                .filter_map(|(v, label)| Some(Mark::Across { y: v? / scale, label: label.to_owned() }))
+                .collect(),
+        }
+    };
+    let highest = |name: &str, floor: Option<f64>| {
+        let values = series.iter().filter_map(|s| s.get(name)).flatten().copied().filter(|v| v.is_finite());
+        values.fold(floor.unwrap_or(0.0), f64::max)
+    };
+    let limit = facts.goodput_limit_bps;
+    let (rate, rate_size) = rate_unit(limit.unwrap_or_else(|| highest(column::GOODPUT_BPS, None)));
+    let bdp = facts.bdp_bytes.map(|b| b as f64);
+    let full = facts.bdp_bytes.zip(facts.buffer_bytes).map(|(b, q)| (b + q) as f64);
+    let (size, size_size) = size_unit(highest(column::INFLIGHT_BYTES, bdp));
+    let mut panels = vec![
+        panel(column::GOODPUT_BPS, "Goodput", rate_size, rate, vec![(limit, "what the path allows")]),
+        panel(column::RTT_MS, "Round-trip time", 1.0, "ms", vec![(facts.base_rtt_ms, "the path's own")]),
+        panel(
+            column::INFLIGHT_BYTES,
+            "Inflight",
+            size_size,
+            size,
+            vec![(bdp, "BDP"), (full, "BDP + buffer")],
+        ),
+    ];
+    panels.push(queue(results, size_size, size, end, facts.buffer_bytes.map(|b| b as f64)));
+    let footer = first.map(|r| {
+        let seeds: Vec<u64> = results.runs.iter().map(|r| r.seed).collect();
+        let (low, high) = (seeds.iter().min().unwrap_or(&0), seeds.iter().max().unwrap_or(&0));
+        let seeds = if low == high { format!("seed {low}") } else { format!("seeds {low} to {high}") };
+        format!(
+            "fullpipe {} · {description} · engine {} · {seeds} · {}",
+            r.provenance.version,
+            r.engine.name(),
+            about.command
+        )
+    });
+    Picture {
+        title: title.to_owned(),
+        subtitle,
+        panels,
+        columns: 2,
+        footer: footer.unwrap_or_default(),
+        ..Picture::default()
+    }
+}
+
+/// The queue of each run's fullest link.
+fn queue(results: &Results, scale: f64, unit: &str, end: f64, limit: Option<f64>) -> Panel {
+    let curves = results.runs.iter().filter_map(|run| {
+        let series = reduce::fullest_queue(run)?;
+        let values = series.get(column::QUEUE_BYTES)?;
+        let nth =
+            results.runs.iter().take_while(|r| !std::ptr::eq(*r, run)).filter(|r| r.cc == run.cc).count();
+        Some(curve(&run.label, &run.cc, nth, &series.t_s, values, scale))
+    });
+    Panel {
+        title: "Queue".to_owned(),
+        x: Axis::linear("seconds").from_to(0.0, if end > 0.0 { end } else { 1.0 }),
+        y: Axis::linear(unit),
+        curves: curves.collect(),
+        marks: limit.map(|v| Mark::Across { y: v / scale, label: "buffer".to_owned() }).into_iter().collect(),
+    }
+}
+
+fn curve(label: &str, cc: &str, nth: usize, t: &[f64], values: &[f64], scale: f64) -> Curve {
+    let mut own = Series::with_columns(["v"]);
+    own.t_s = t.to_vec();
+    own.columns[0].values = values.to_vec();
+    let grid = Grid::over(&[&own], ROWS);
+    let fitted = grid.fit(t, values);
+    let points = grid.t.iter().zip(&fitted).map(|(t, v)| (*t, v / scale));
+    Curve { dash: nth, ..Curve::line(label, colour_of(cc).light, points) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support;
+
+    #[test]
+    fn it_shows_each_run_in_its_controller_s_colour_with_limit_and_bdp() {
+        let race = support::race(10.0);
+        let svg =
+            of_results(&race, &About { title: "a <race>".into(), command: "fullpipe race".into() }).svg();
+        for run in &race.runs {
+            assert!(svg.contains(&colour_of(&run.cc).light_hex()), "{}", run.cc);
+            assert!(svg.contains(&format!("aria-label=\"{}\"", run.label)));
+        }
+        for text in ["aria-label=\"BDP\"", "what the path allows", "aria-label=\"a &lt;race&gt;\"", "Goodput"]
+        {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert!(!svg.contains("a <race>") && svg.len() < 1_000_000, "{}", svg.len());
+    }
+
+    #[test]
+    fn the_png_is_whole_and_the_same_each_time() {
+        let race = support::race(3.0);
+        let picture = of_results(&race, &About::default());
+        let png = picture.png().unwrap();
+        assert_eq!(png, picture.png().unwrap());
+        assert!(png.starts_with(b"\x89PNG") && png.ends_with(b"IEND\xaeB`\x82"));
+        let image = tiny_skia::Pixmap::decode_png(&png).unwrap();
+        assert_eq!(image.width(), 2400);
+        let [r, g, b] = colour_of("bbr").light;
+        let blue = image.pixels().iter().filter(|p| (p.red(), p.green(), p.blue()) == (r, g, b)).count();
+        assert!(blue > 2000, "{blue}");
+    }
+
+    #[test]
+    fn results_without_series_are_a_picture_too() {
+        for results in [support::race(1.0).without_series(), Results::new(vec![])] {
+            assert!(of_results(&results, &About::default()).png().is_ok());
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Recordings cut down to what can be drawn: which lines there are, and few enough points.
+
+use fullpipe_experiment::recording::{FlowRecording, Recording, Results, Series, column};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// More flows than this in all, and each run shows one line a controller instead.
+const LINES_MOST: usize = 32;
+
+/// All column names of flows and links, in order of first appearance.
+pub(crate) fn columns(results: &Results) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for run in &results.runs {
+        let flows = run.flows.iter().map(|f| &f.series);
+        for series in flows.chain(run.links.iter().map(|l| &l.series)) {
+            for column in &series.columns {
+                if !names.contains(&column.name.as_str()) {
+                    names.push(&column.name);
+                }
+            }
+        }
+    }
+    names
+}
+
+/// The time of the run's last sample, or its length without samples.
+pub(crate) fn end_s(run: &Recording) -> f64 {
+    let flows = run.flows.iter().filter_map(|f| f.series.t_s.last());
+    let links = run.links.iter().filter_map(|l| l.series.t_s.last());
+    let last = flows.chain(links).copied().fold(0.0, f64::max);
+    if last > 0.0 { last } else { run.summary.duration_s }
+}
+
+/// The sum of the goodputs of the flows `which` of `run`, over time.
+pub(crate) fn goodput_of(run: &Recording, which: &[usize]) -> (Vec<f64>, Vec<f64>) {
+    let flows: Vec<&FlowRecording> = which.iter().filter_map(|&i| run.flows.get(i)).collect();
+    let total = merged(&flows);
+    let goodput = total.get(column::GOODPUT_BPS).map(<[f64]>::to_vec).unwrap_or_default();
+    (total.t_s.clone(), goodput)
+}
+
+/// The series of the link whose queue grew longest.
+pub(crate) fn fullest_queue(run: &Recording) -> Option<&Series> {
+    let longest = |s: &Series| {
+        let queue = s.get(column::QUEUE_BYTES).unwrap_or_default();
+        queue.iter().copied().filter(|v| v.is_finite()).fold(0.0, f64::max)
+    };
+    let queues = run.links.iter().map(|l| &l.series).filter(|s| s.get(column::QUEUE_BYTES).is_some());
+    // The first of equals: forward links come first.
+    queues.rev().max_by(|a, b| longest(a).total_cmp(&longest(b)))
+}
+
+/// One thing to draw over time: a flow, or all flows of one controller in a run.
+pub(crate) struct Line<'a> {
+    /// Index of its run.
+    pub(crate) run: usize,
+    pub(crate) label: String,
+    pub(crate) cc: &'a str,
+    /// How many lines of the same controller come before it: tells dash patterns apart.
+    pub(crate) nth: usize,
+    pub(crate) series: Cow<'a, Series>,
+    /// The flow, where the line is a single one.
+    pub(crate) flow: Option<&'a FlowRecording>,
+}
+
+/// The lines of all runs.
+pub(crate) fn lines(results: &Results) -> Vec<Line<'_>> {
+    let single = results.runs.iter().map(|r| r.flows.len()).sum::<usize>() <= LINES_MOST;
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for (index, run) in results.runs.iter().enumerate() {
+        let mut groups: Vec<Vec<&FlowRecording>> = Vec::new();
+        for flow in &run.flows {
+            match groups.iter_mut().find(|g| !single && g[0].cc == flow.cc) {
+                Some(group) => group.push(flow),
+                None => groups.push(vec![flow]),
+            }
+        }
+        let several = groups.len() > 1;
+        for group in groups {
+            let cc = group[0].cc.as_str();
+            let nth = seen.entry(cc).or_default();
+            let label = match (group.len(), several) {
+                (1, false) => run.label.clone(),
+                (1, true) if results.runs.len() > 1 => format!("{}: {}", run.label, group[0].label),
+                (1, true) => group[0].label.clone(),
+                (n, _) if results.runs.len() > 1 => format!("{}: {n} × {cc}", run.label),
+                (n, _) => format!("{n} × {cc}"),
+            };
+            let flow = (group.len() == 1).then(|| group[0]);
+            let series = match flow {
+                Some(flow) => Cow::Borrowed(&flow.series),
+                None => Cow::Owned(merged(&group)),
+            };
+            lines.push(Line { run: index, label, cc, nth: *nth, series, flow });
+            *nth += 1;
+        }
+    }
+    lines
+}
+
+/// Columns that add up over flows; of the others the mean is taken.
+fn adds_up(name: &str) -> bool {
+    !matches!(
+        name,
+        column::RTT_MS | column::SRTT_MS | column::MIN_RTT_MS | column::PACING_GAIN | column::CWND_GAIN
+    )
+}
+
+/// The flows as one, on the first one's columns and the times of the one with the most samples; a flow
+/// counts from its first sample to its last.
+fn merged(flows: &[&FlowRecording]) -> Series {
+    if let [flow] = flows {
+        return flow.series.clone();
+    }
+    let Some(longest) = flows.iter().max_by_key(|f| f.series.t_s.len()) else { return Series::default() };
+    let times = &longest.series.t_s;
+    let mut total = Series { t_s: times.clone(), columns: Vec::new() };
+    for template in &longest.series.columns {
+        let mut sums = vec![(0.0, 0u32); times.len()];
+        for flow in flows {
+            let Some(values) = flow.series.get(&template.name) else { continue };
+            let own = &flow.series.t_s;
+            let mut i = 0;
+            for (&t, (sum, n)) in times.iter().zip(&mut sums) {
+                while i + 1 < own.len() && own[i + 1] <= t {
+                    i += 1;
+                }
+                let within = own.first().is_some_and(|f| *f <= t) && own.last().is_some_and(|l| *l >= t);
+                match values.get(i) {
+                    Some(v) if within && v.is_finite() => {
+                        *sum += v;
+                        *n += 1;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let total_of = |(sum, n): (f64, u32)| match n {
+            0 => f64::NAN,
+            _ if adds_up(&template.name) => sum,
+            n => sum / f64::from(n),
+        };
+        let values = sums.into_iter().map(total_of).collect();
+        total.columns.push(fullpipe_experiment::recording::Column { name: template.name.clone(), values });
+    }
+    total
+}
+
+/// The stretch of time over which goodput is averaged for drawing: a round trip, but no less than a tenth
+/// of a second, and no more than a twentieth of the run.
+pub(crate) fn smoothing_s(results: &Results) -> f64 {
+    let rtt = results.runs.iter().filter_map(|r| r.path.base_rtt_ms).fold(0.0, f64::max) / 1e3;
+    let end = results.runs.iter().map(end_s).fold(0.0, f64::max);
+    rtt.max(0.1).min(end / 20.0)
+}
+
+/// Each value replaced by the mean of those in the `window_s` before and at it.
+pub(crate) fn smoothed(t: &[f64], values: &[f64], window_s: f64) -> Vec<f64> {
+    let mut sum = 0.0;
+    let mut n = 0u32;
+    let mut first = 0;
+    let mut means = Vec::with_capacity(values.len());
+    for (i, &v) in values.iter().enumerate() {
+        if v.is_finite() {
+            sum += v;
+            n += 1;
+        }
+        while first < i && t[first] <= t[i] - window_s {
+            if values[first].is_finite() {
+                sum -= values[first];
+                n -= 1;
+            }
+            first += 1;
+        }
+        means.push(if n > 0 { (sum / f64::from(n)).max(0.0) } else { f64::NAN });
+    }
+    means
+}
+
+/// Common times that all lines are drawn on.
+pub(crate) struct Grid {
+    pub(crate) t: Vec<f64>,
+    /// Width of a stretch with two points each; 0 where the samples are kept as they are.
+    bucket: f64,
+}
+
+impl Grid {
+    /// The samples' own times if all `series` share them and there are at most `rows`; else pairs of
+    /// points, `rows` in all.
+    pub(crate) fn over(series: &[&Series], rows: usize) -> Grid {
+        let longest = series.iter().max_by_key(|s| s.t_s.len());
+        let Some(times) = longest.map(|s| &s.t_s).filter(|t| !t.is_empty()) else {
+            return Grid { t: Vec::new(), bucket: 0.0 };
+        };
+        // A flow that starts later or ends earlier has a stretch of the same times.
+        let shared = |s: &&Series| {
+            let from = s.t_s.first().map_or(0, |f| times.partition_point(|t| t < f));
+            times.get(from..from + s.t_s.len()) == Some(&s.t_s[..])
+        };
+        if times.len() <= rows && series.iter().all(shared) {
+            return Grid { t: times.clone(), bucket: 0.0 };
+        }
+        let end = series.iter().filter_map(|s| s.t_s.last()).copied().fold(0.0, f64::max);
+        let buckets = (rows / 2).max(1);
+        let bucket = if end > 0.0 { end / buckets as f64 } else { 1.0 };
+        let t = (0..buckets * 2).map(|i| (i as f64 + 0.5) * bucket / 2.0).collect();
+        Grid { t, bucket }
+    }
+
+    /// `values` at `times` on the grid. In each stretch the lowest and the highest value are kept, in
+    /// the order in which they came, so that peaks stay; between samples further apart than a stretch
+    /// a straight line is drawn, as between any two samples.
+    pub(crate) fn fit(&self, times: &[f64], values: &[f64]) -> Vec<f64> {
+        if self.bucket == 0.0 {
+            let from = times.first().map_or(0, |f| self.t.partition_point(|t| t < f));
+            let mut out = vec![f64::NAN; self.t.len()];
+            for (slot, v) in out[from.min(self.t.len())..].iter_mut().zip(values) {
+                *slot = *v;
+            }
+            return out;
+        }
+        let buckets = self.t.len() / 2;
+        let mut out = vec![f64::NAN; self.t.len()];
+        let mut next = 0;
+        for b in 0..buckets {
+            let end = if b + 1 == buckets { f64::INFINITY } else { (b + 1) as f64 * self.bucket };
+            let start = next;
+            while next < times.len() && times[next] < end {
+                next += 1;
+            }
+            let slice = &values[start.min(values.len())..next.min(values.len())];
+            if start == next {
+                for (slot, t) in [2 * b, 2 * b + 1].map(|i| (i, self.t[i])) {
+                    out[slot] = between(times, values, next, t);
+                }
+                continue;
+            }
+            let finite = || slice.iter().enumerate().filter(|(_, v)| v.is_finite());
+            let low = finite().min_by(|a, b| a.1.total_cmp(b.1));
+            let high = finite().max_by(|a, b| a.1.total_cmp(b.1));
+            if let (Some((i, low)), Some((j, high))) = (low, high) {
+                (out[2 * b], out[2 * b + 1]) = if i <= j { (*low, *high) } else { (*high, *low) };
+            }
+        }
+        out
+    }
+}
+
+/// On the straight line from the sample before `next` to the one at `next`.
+fn between(times: &[f64], values: &[f64], next: usize, t: f64) -> f64 {
+    let (Some(a), Some(&tb)) = (next.checked_sub(1), times.get(next)) else { return f64::NAN };
+    let (Some(va), Some(vb), ta) = (values.get(a), values.get(next), times[a]) else { return f64::NAN };
+    va + (vb - va) * ((t - ta) / (tb - ta)).clamp(0.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support;
+    use proptest::prelude::*;
+
+    #[test]
+    fn few_samples_are_kept_as_they_are() {
+        let race = support::race(2.0);
+        let lines = lines(&race);
+        let series: Vec<&Series> = lines.iter().map(|l| l.series.as_ref()).collect();
+        let grid = Grid::over(&series, 1000);
+        assert_eq!(grid.t, series[0].t_s);
+        let cwnd = series[0].get(column::CWND_BYTES).unwrap();
+        assert_eq!(grid.fit(&series[0].t_s, cwnd), cwnd);
+    }
+
+    #[test]
+    fn a_thousand_flows_become_a_line_a_controller() {
+        let mut results = support::together(1.0);
+        let flow = results.runs[0].flows[1].clone();
+        results.runs[0].flows.resize(1000, flow);
+        let lines = lines(&results);
+        let labels: Vec<&str> = lines.iter().map(|l| l.label.as_str()).collect();
+        assert_eq!(labels, ["bbr 1", "999 × cubic"]);
+        let one = results.runs[0].flows[1].series.get(column::GOODPUT_BPS).unwrap()[50];
+        let all = lines[1].series.get(column::GOODPUT_BPS).unwrap()[50];
+        assert!((all / one - 999.0).abs() < 1e-6);
+        let rtt = |s: &Series| s.get(column::RTT_MS).unwrap()[50];
+        assert!((rtt(&lines[1].series) - rtt(&results.runs[0].flows[1].series)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_mean_takes_in_its_window_only() {
+        let t: Vec<f64> = (0..6).map(f64::from).collect();
+        assert_eq!(smoothed(&t, &[0.0, 2.0, 4.0, f64::NAN, 8.0, 0.0], 2.0), [0.0, 1.0, 3.0, 4.0, 8.0, 4.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn thinning_out_keeps_the_extremes(values in proptest::collection::vec(-1e9f64..1e9, 1..3000), rows in 2usize..400) {
+            let t: Vec<f64> = (0..values.len()).map(|i| i as f64 * 0.01).collect();
+            let mut series = Series::with_columns(["x"]);
+            for (t, v) in t.iter().zip(&values) {
+                series.push(*t, &[*v]);
+            }
+            let grid = Grid::over(&[&series], rows);
+            let fitted = grid.fit(&t, &values);
+            prop_assert_eq!(fitted.len(), grid.t.len());
+            prop_assert!(fitted.len() <= rows.max(2));
+            let most = |v: &[f64]| v.iter().copied().filter(|x| x.is_finite()).fold(f64::MIN, f64::max);
+            let least = |v: &[f64]| v.iter().copied().filter(|x| x.is_finite()).fold(f64::MAX, f64::min);
+            prop_assert_eq!(most(&fitted), most(&values));
+            prop_assert_eq!(least(&fitted), least(&values));
+        }
+
+        #[test]
+        fn samples_sparser_than_the_grid_are_joined_by_lines(n in 2usize..10) {
+            let sparse_t: Vec<f64> = (0..n).map(|i| i as f64).collect();
+            let ramp: Vec<f64> = sparse_t.iter().map(|t| t * 10.0).collect();
+            let grid = Grid { t: (0..200).map(|i| (f64::from(i) + 0.5) * 0.05).collect(), bucket: 0.1 };
+            let fitted = grid.fit(&sparse_t, &ramp);
+            for (t, v) in grid.t.iter().zip(&fitted) {
+                if *t < (n - 1) as f64 - 0.1 && t.fract() > 0.1 {
+                    prop_assert!((v - t * 10.0).abs() < 1e-6, "{} {}", t, v);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! What the figures say, in a sentence: who carried how much, how far apart, and what in the
+//! recording shows why.
+
+use crate::figures::{millis, percent, rate};
+use fullpipe_experiment::Results;
+use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Summary, column};
+
+/// Two goodputs, or two round-trip times, within this ratio are called equal.
+const ALIKE: f64 = 1.05;
+
+/// All runs, or all flows, that go by one name.
+struct Contender {
+    name: String,
+    cc: String,
+    count: usize,
+    goodput: f64,
+    rtt_ms: Option<f64>,
+    utilization: Option<f64>,
+    /// Mean bytes in flight as a share of the bandwidth-delay product.
+    fill: Option<f64>,
+    /// Entries into loss recovery and time-outs, a run.
+    recoveries: f64,
+    /// Whether the window was smaller a round trip after a loss than before it.
+    yields: bool,
+    /// Whether most packets were lost on the wire rather than in a full queue.
+    wire_loss: bool,
+}
+
+/// The results in one or two sentences that a stranger understands.
+pub fn verdict(results: &Results) -> String {
+    let valid: Vec<&Recording> = results.runs.iter().filter(|r| r.valid).collect();
+    match valid.as_slice() {
+        [] if results.runs.is_empty() => "Nothing was run.".to_owned(),
+        [] => "No run is valid, so nothing can be said.".to_owned(),
+        [run] if distinct_flows(run) => shared(run),
+        [run] => alone(run),
+        runs if runs.iter().all(|r| distinct_flows(r)) => sharing_repeated(runs),
+        runs if same_path(runs) => compared(&contenders(runs), ""),
+        runs => swept(runs),
+    }
+}
+
+/// What a reader must know before believing the rest: runs that are not valid, checks that failed.
+pub fn troubles(results: &Results) -> Vec<String> {
+    let mut troubles = Vec::new();
+    for run in &results.runs {
+        let name = format!("{} ({}, seed {})", run.label, run.engine.name(), run.seed);
+        if !run.valid {
+            let why = if run.invalid_because.is_empty() {
+                "the engine gave no reason".to_owned()
+            } else {
+                run.invalid_because.join("; ")
+            };
+            troubles.push(format!("not valid: {name}: {why}"));
+        }
+        for check in run.checks.iter().filter(|c| !c.passed) {
+            troubles.push(format!("check failed: {name}: {} (measured: {})", check.check, check.measured));
+        }
+    }
+    troubles
+}
+
+fn distinct_flows(run: &Recording) -> bool {
+    run.flows.len() > 1 && run.flows.iter().any(|f| f.cc != run.flows[0].cc)
+}
+
+fn same_path(runs: &[&Recording]) -> bool {
+    runs.iter().all(|r| r.path == runs[0].path)
+}
+
+/// One run, one kind of controller.
+fn alone(run: &Recording) -> String {
+    let s = &run.summary;
+    let who = if run.flows.len() > 1 {
+        format!("{} {} flows together", run.flows.len(), run.cc)
+    } else {
+        run.label.clone()
+    };
+    let mut text = format!("{who} carried {}", rate(s.goodput_bps));
+    if let Some(u) = s.utilization {
+        text += &format!(", {} of what the path allows", percent(u));
+    }
+    if let Some(p50) = s.rtt_ms.p50 {
+        text += &format!(", at a median round-trip time of {}", millis(p50));
+        if let Some(base) = run.path.base_rtt_ms.filter(|b| *b > 0.0) {
+            text += &match p50 / base {
+                x if x < ALIKE => " (the path's own)".to_owned(),
+                x => format!(" ({} times the path's own)", times(x)),
+            };
+        }
+    }
+    if let Some(j) = run.fairness() {
+        text += &format!("; their shares have a Jain index of {j:.2}");
+    }
+    text + "."
+}
+
+/// One run in which different controllers share the path.
+fn shared(run: &Recording) -> String {
+    let mut contenders: Vec<Contender> = Vec::new();
+    for cc in distinct(run.flows.iter().map(|f| f.cc.as_str())) {
+        let flows: Vec<(&Recording, &FlowRecording)> =
+            run.flows.iter().filter(|f| f.cc == cc).map(|f| (run, f)).collect();
+        let summaries: Vec<&Summary> = flows.iter().map(|(_, f)| &f.summary).collect();
+        contenders.push(Contender::new(cc, cc, &summaries, &flows));
+    }
+    let mut text = compared(&contenders, "Sharing the path, ");
+    if let Some(j) = run.fairness() {
+        let word = match j {
+            j if j >= 0.95 => "fair",
+            j if j >= 0.75 => "fairly uneven",
+            _ => "unfair",
+        };
+        text += &format!(" The shares are {word} (Jain index {j:.2}).");
+    }
+    text
+}
+
+/// Several runs, each of which shares the path among different controllers.
+fn sharing_repeated(runs: &[&Recording]) -> String {
+    let parts: Vec<String> = distinct(runs.iter().flat_map(|r| r.flows.iter().map(|f| f.cc.as_str())))
+        .into_iter()
+        .map(|cc| {
+            let each = runs.iter().map(|r| {
+                let total: f64 = r.flows.iter().map(|f| f.summary.goodput_bps).sum();
+                let own: f64 = r.flows.iter().filter(|f| f.cc == cc).map(|f| f.summary.goodput_bps).sum();
+                if total > 0.0 { own / total } else { 0.0 }
+            });
+            format!("{cc} took {} of what was carried", span(each, percent))
+        })
+        .collect();
+    format!("Over {} runs of a shared path: {}.", runs.len(), parts.join("; "))
+}
+
+/// Runs on different paths.
+fn swept(runs: &[&Recording]) -> String {
+    let parts: Vec<String> = distinct(runs.iter().map(|r| r.cc.as_str()))
+        .into_iter()
+        .map(|cc| {
+            let own = runs.iter().filter(|r| r.cc == cc);
+            format!("{cc} carried {}", span(own.map(|r| r.summary.goodput_bps), rate))
+        })
+        .collect();
+    format!("Over {} runs on different paths: {}.", runs.len(), parts.join("; "))
+}
+
+/// `a to b`, or `a` where that is all.
+fn span(values: impl Iterator<Item = f64>, write: fn(f64) -> String) -> String {
+    let (low, high) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
+    let (low, high) = (write(low), write(high));
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
+fn contenders(runs: &[&Recording]) -> Vec<Contender> {
+    let engines = distinct(runs.iter().map(|r| r.engine.name()));
+    let name = |r: &Recording| {
+        if engines.len() > 1 { format!("{} ({})", r.cc, r.engine.name()) } else { r.cc.clone() }
+    };
+    // Runs of one controller with different labels differ in something the label says.
+    let by_label = |r: &Recording| {
+        let mut labels = runs.iter().filter(|o| o.cc == r.cc && o.engine == r.engine && o.seed == r.seed);
+        if labels.any(|o| o.label != r.label) { r.label.clone() } else { name(r) }
+    };
+    let names: Vec<String> = runs.iter().map(|r| by_label(r)).collect();
+    let mut seen: Vec<&String> = Vec::new();
+    for n in &names {
+        if !seen.contains(&n) {
+            seen.push(n);
+        }
+    }
+    seen.into_iter()
+        .map(|name| {
+            let own: Vec<&Recording> =
+                runs.iter().zip(&names).filter(|(_, n)| *n == name).map(|(r, _)| *r).collect();
+            let summaries: Vec<&Summary> = own.iter().map(|r| &r.summary).collect();
+            let flows: Vec<(&Recording, &FlowRecording)> =
+                own.iter().flat_map(|r| r.flows.iter().map(move |f| (*r, f))).collect();
+            Contender::new(name, &own[0].cc, &summaries, &flows)
+        })
+        .collect()
+}
+
+/// The best against the one that a reader most wants it compared with.
+fn compared(contenders: &[Contender], preamble: &str) -> String {
+    let mut order: Vec<&Contender> = contenders.iter().collect();
+    order.sort_by(|a, b| b.goodput.total_cmp(&a.goodput));
+    let best = order[0];
+    let rest = &order[1..];
+    if rest.is_empty() {
+        let runs =
+            if best.count > 1 { format!(" on average over {} runs", best.count) } else { String::new() };
+        let share = best.utilization.map(|u| format!(", {} of what the path allows", percent(u)));
+        let name = &best.name;
+        return format!(
+            "{preamble}{name} carried {}{runs}{}.",
+            rate(best.goodput),
+            share.unwrap_or_default()
+        );
+    }
+    let worst = rest[rest.len() - 1];
+    if best.goodput <= worst.goodput * ALIKE {
+        return alike(&order, preamble);
+    }
+    // CUBIC is what most hosts run, so it is what others are held against; else the runner-up.
+    let other = rest.iter().find(|c| c.cc == "cubic").copied().unwrap_or(rest[0]);
+    let ratio = best.goodput / other.goodput;
+    let difference = if other.goodput <= 0.0 {
+        format!("{} carried nothing", other.name)
+    } else if ratio < ALIKE {
+        format!("hardly more than {}'s {}", other.name, rate(other.goodput))
+    } else if ratio < 2.0 {
+        format!("{:.0} % more than {}'s {}", (ratio - 1.0) * 100.0, other.name, rate(other.goodput))
+    } else {
+        format!("{} times {}'s {}", times(ratio), other.name, rate(other.goodput))
+    };
+    let mut text = format!("{preamble}{} carried {}, {difference}", best.name, rate(best.goodput));
+    // Flows that share a path fill it together: how full each keeps it says nothing.
+    if let Some(reason) = other.reason().filter(|_| preamble.is_empty()) {
+        text += &reason;
+    }
+    text + "."
+}
+
+/// Nobody carried more: then delay decides.
+fn alike(order: &[&Contender], preamble: &str) -> String {
+    let goodputs = span(order.iter().map(|c| c.goodput), rate);
+    let who = match order.len() {
+        2 => "both carried".to_owned(),
+        n => format!("all {n} carried"),
+    };
+    let mut text = format!("{preamble}{who} about the same ({goodputs})");
+    if preamble.is_empty() {
+        text = text.replacen(&who[..1], &who[..1].to_uppercase(), 1);
+    }
+    let timed = |c: &&&Contender| c.rtt_ms.is_some_and(|r| r > 0.0);
+    let delay = |c: &Contender| c.rtt_ms.unwrap_or(f64::INFINITY);
+    let quickest = order.iter().filter(timed).min_by(|a, b| delay(a).total_cmp(&delay(b)));
+    let slowest = order.iter().filter(timed).max_by(|a, b| delay(a).total_cmp(&delay(b)));
+    if let (Some(quick), Some(slow)) = (quickest, slowest) {
+        if delay(slow) > delay(quick) * ALIKE && preamble.is_empty() {
+            text += &format!(
+                "; {} kept the round-trip time lowest: {} at the median, against {} for {}",
+                quick.name,
+                millis(delay(quick)),
+                millis(delay(slow)),
+                slow.name
+            );
+        } else if preamble.is_empty() {
+            text += &format!(", at about the same round-trip time ({})", millis(delay(quick)));
+        }
+    }
+    text + "."
+}
+
+impl Contender {
+    fn new(name: &str, cc: &str, summaries: &[&Summary], flows: &[(&Recording, &FlowRecording)]) -> Self {
+        let n = summaries.len() as f64;
+        let recoveries: usize = flows.iter().map(|(_, f)| backoffs(f).count()).sum();
+        let fills: Vec<f64> = flows.iter().filter_map(|(r, f)| fill(r, f)).collect();
+        let (wire, all) = flows.iter().fold((0, 0), |(wire, all), (r, _)| {
+            let drops = r.links.iter().flat_map(|l| &l.drops);
+            drops.fold((wire, all), |(w, a), (cause, n)| (w + if cause == "loss" { *n } else { 0 }, a + n))
+        });
+        Contender {
+            name: name.to_owned(),
+            cc: cc.to_owned(),
+            count: summaries.len(),
+            goodput: summaries.iter().map(|s| s.goodput_bps).sum::<f64>() / n,
+            rtt_ms: mean(summaries.iter().filter_map(|s| s.rtt_ms.p50)),
+            utilization: mean(summaries.iter().filter_map(|s| s.utilization)),
+            fill: mean(fills.into_iter()),
+            recoveries: recoveries as f64 / n,
+            yields: flows.iter().any(|(r, f)| yields(r, f)),
+            wire_loss: wire * 2 > all,
+        }
+    }
+
+    /// What its recording shows of why it carried little.
+    fn reason(&self) -> Option<String> {
+        let fill = self.fill.filter(|f| *f < 0.6)?;
+        let fill = percent_round(fill);
+        let name = &self.name;
+        if !self.yields || self.recoveries < 1.0 {
+            return Some(format!("; {name} kept the path only {fill} full"));
+        }
+        let times = format!("{:.0}", self.recoveries);
+        let cause = if self.wire_loss { ", mostly for losses that were no congestion," } else { "" };
+        Some(format!("; {name} backed off {times} times{cause} and kept the path {fill} full"))
+    }
+}
+
+/// When the flow went into fast recovery or timed out.
+fn backoffs(flow: &FlowRecording) -> impl Iterator<Item = f64> + '_ {
+    flow.events
+        .iter()
+        .filter(|e| matches!(e.kind, EventKind::RecoveryEntered | EventKind::RetransmissionTimeout))
+        .map(|e| e.at_s)
+}
+
+/// Mean bytes in flight over the BDP.
+fn fill(run: &Recording, flow: &FlowRecording) -> Option<f64> {
+    let bdp = run.path.bdp_bytes.filter(|b| *b > 0)? as f64;
+    let inflight = flow.series.get(column::INFLIGHT_BYTES)?;
+    mean(inflight.iter().copied().filter(|v| v.is_finite())).map(|m| m / bdp)
+}
+
+/// Whether, as a rule, the congestion window is at least a tenth smaller two round trips after a
+/// loss than just before it.
+fn yields(run: &Recording, flow: &FlowRecording) -> bool {
+    let Some(cwnd) = flow.series.get(column::CWND_BYTES) else { return false };
+    let t = &flow.series.t_s;
+    let wait = 2.0 * flow.summary.rtt_ms.p50.or(run.path.base_rtt_ms).unwrap_or(0.0) / 1e3;
+    let ratios: Vec<f64> = backoffs(flow)
+        .filter_map(|at| {
+            let before = t.partition_point(|x| *x < at).checked_sub(1)?;
+            let after = t.partition_point(|x| *x < at + wait).min(t.len() - 1);
+            let span = cwnd.get(before + 1..=after)?;
+            let low = span.iter().copied().filter(|v| v.is_finite()).fold(f64::INFINITY, f64::min);
+            (low.is_finite() && cwnd[before] > 0.0).then(|| low / cwnd[before])
+        })
+        .collect();
+    let lower = ratios.iter().filter(|r| **r < 0.9).count();
+    lower * 2 > ratios.len()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, n) = values.fold((0.0, 0usize), |(sum, n), v| (sum + v, n + 1));
+    (n > 0).then(|| sum / n as f64)
+}
+
+fn percent_round(share: f64) -> String {
+    if share >= 0.01 { format!("{:.0} %", share * 100.0) } else { percent(share) }
+}
+
+fn times(ratio: f64) -> String {
+    if ratio >= 10.0 { format!("{ratio:.0}") } else { format!("{ratio:.1}") }
+}
+
+/// In order of first appearance.
+fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support;
+    use fullpipe_experiment::recording::CheckResult;
+
+    #[test]
+    fn the_best_is_held_against_cubic_and_the_recording_gives_the_reason() {
+        let text = verdict(&support::race(30.0));
+        assert!(text.starts_with("bbr carried 9"), "{text}");
+        assert!(text.contains("times cubic's 2."), "{text}");
+        assert!(
+            text.contains("; cubic backed off 43 times, mostly for losses that were no congestion,"),
+            "{text}"
+        );
+        assert!(text.ends_with("and kept the path 2 % full."), "{text}");
+    }
+
+    #[test]
+    fn the_winner_is_whoever_carried_most() {
+        let mut race = support::race(30.0);
+        for run in &mut race.runs {
+            let bps = if run.cc == "reno" { 95e6 } else { 60e6 };
+            run.summary.goodput_bps = bps;
+        }
+        let text = verdict(&race);
+        assert!(text.starts_with("reno carried 95.0 Mbit/s, 58 % more than cubic's 60.0 Mbit/s"), "{text}");
+    }
+
+    #[test]
+    fn equal_goodput_is_told_apart_by_delay() {
+        let mut race = support::race(5.0);
+        for run in &mut race.runs {
+            run.summary.goodput_bps = 95e6;
+            run.summary.rtt_ms.p50 = Some(if run.cc == "bbr" { 104.0 } else { 188.0 });
+        }
+        let text = verdict(&race);
+        assert!(text.starts_with("All 4 carried about the same (95.0 Mbit/s); bbr kept"), "{text}");
+        assert!(text.contains("104 ms at the median, against 188 ms"), "{text}");
+    }
+
+    #[test]
+    fn flows_that_share_a_path_are_compared_and_their_fairness_named() {
+        let text = verdict(&support::together(20.0));
+        assert!(text.starts_with("Sharing the path, bbr carried 72"), "{text}");
+        assert!(
+            text.contains("3.0 times cubic's") && text.contains("fairly uneven (Jain index 0.80)"),
+            "{text}"
+        );
+        assert!(!text.contains("full"), "{text}");
+    }
+
+    #[test]
+    fn a_sweep_is_told_by_its_range() {
+        let mut race = support::race(2.0);
+        race.runs[1].cc = "bbr".to_owned();
+        race.runs[1].path.description = "another".to_owned();
+        let text = verdict(&race);
+        assert!(text.starts_with("Over 4 runs on different paths: bbr carried 2."), "{text}");
+    }
+
+    #[test]
+    fn repeats_are_averaged() {
+        let mut race = support::race(2.0);
+        race.runs.truncate(1);
+        race.runs[0].summary.goodput_bps = 90e6;
+        let mut again = race.runs[0].clone();
+        again.seed = 2;
+        again.summary.goodput_bps = 94e6;
+        race.runs.push(again);
+        assert!(
+            verdict(&race).starts_with("bbr carried 92.0 Mbit/s on average over 2 runs"),
+            "{}",
+            verdict(&race)
+        );
+    }
+
+    #[test]
+    fn nothing_is_concluded_from_runs_that_are_not_valid() {
+        let mut race = support::race(2.0);
+        for run in &mut race.runs {
+            run.valid = false;
+            run.invalid_because = vec!["the emulator was 12 ms late".to_owned()];
+        }
+        race.runs[1].checks = vec![CheckResult {
+            check: "goodput >= 85mbit".to_owned(),
+            measured: "2.4 Mbit/s".to_owned(),
+            passed: false,
+        }];
+        assert!(verdict(&race).starts_with("No run is valid"));
+        let troubles = troubles(&race);
+        assert_eq!(troubles.len(), 5);
+        assert!(
+            troubles[0].contains("12 ms late") && troubles[2].contains("goodput >= 85mbit"),
+            "{troubles:?}"
+        );
+    }
+
+    #[test]
+    fn a_run_without_anything_panics_nowhere() {
+        let mut race = support::race(0.0);
+        for run in &mut race.runs {
+            run.summary = Summary::default();
+            run.flows.clear();
+            run.links.clear();
+        }
+        assert!(!verdict(&race).is_empty());
+        race.runs.clear();
+        assert_eq!(verdict(&race), "Nothing was run.");
+    }
+}
