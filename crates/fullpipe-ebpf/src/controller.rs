@@ -7,22 +7,26 @@ use crate::error::{Error, Result};
 pub enum Controller {
     /// BBR v1, with exactly the kernel's arithmetic.
     Bbr1,
+    /// BBR v3 of the IETF draft, adapted to stock kernels.
+    Bbr3,
 }
 
 impl Controller {
     /// All of them, in the order they are listed.
-    pub const ALL: [Controller; 1] = [Controller::Bbr1];
+    pub const ALL: [Controller; 2] = [Controller::Bbr3, Controller::Bbr1];
 
     /// The name the kernel knows it by: for `setsockopt(TCP_CONGESTION)`, sysctls and routes.
     pub fn name(self) -> &'static str {
         match self {
             Controller::Bbr1 => "fp_bbr1",
+            Controller::Bbr3 => "fp_bbr3",
         }
     }
 
     /// What it is, in a line.
     pub fn about(self) -> &'static str {
         match self {
+            Controller::Bbr3 => "BBR v3 of draft-ietf-ccwg-bbr, adapted to stock kernels",
             Controller::Bbr1 => "BBR v1, bit for bit the kernel's own",
         }
     }
@@ -31,6 +35,7 @@ impl Controller {
     pub fn object(self) -> &'static [u8] {
         match self {
             Controller::Bbr1 => include_bytes!("../bpf/objects/bbr1.bpf.o"),
+            Controller::Bbr3 => include_bytes!("../bpf/objects/bbr3.bpf.o"),
         }
     }
 

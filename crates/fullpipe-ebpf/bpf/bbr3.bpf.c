@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * fp_bbr3: BBR v3 of draft-ietf-ccwg-bbr, adapted to stock kernels, as a struct_ops program. The core in
+ * bbr3.h is the draft's; this file gives it what a stock kernel does not:
+ *
+ * - P.tx_in_flight and P.lost (draft, "Per-packet (P) state") would be stored with each packet. Here a ring
+ *   remembers snd_nxt, inflight and lost at the start of each burst, and is looked up by the sequence number
+ *   of the newest acknowledged packet. A burst's packets leave back to back, so inflight at burst start plus
+ *   the distance into the burst is exact, as long as the ring has an entry for each burst; with more bursts
+ *   in flight than half the ring, entries are at least cwnd/96 apart and the error is at most that.
+ * - HandleLostPacket(P) would be called for each packet marked lost. Here the packets that one ACK marks
+ *   lost are taken as one packet of their size at snd_una: the head of the losses. An ACK's losses count as
+ *   one lost range.
+ * - OnEnterFastRecovery and OnEnterRTO come as ssthresh(), which is called before the kernel cuts the window.
+ * - A tail loss probe that repaired a loss shows as CWR while tlp_high_seq is set: NoteLoss().
+ * - C.is_cwnd_limited is tcp_sock's; delivered, lost and inflight are packets times the MSS of their time.
+ */
+#include "kernel.h"
+#include "bbr3.h"
+#include "status.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define RING 128U
+
+/* The connection as a burst began. */
+struct burst {
+	u32 seq; /* snd_nxt */
+	u32 inflight; /* bytes */
+	u32 lost; /* packets lost on the connection */
+	u32 spare;
+};
+
+struct flow {
+	struct bbr3 b;
+	/* What the kernel's packet counters were when the byte counters were last brought up to date. */
+	u32 delivered_packets;
+	u32 lost_packets;
+	/* The window as it was last written: any other value is the kernel's doing. */
+	u32 cwnd_packets;
+	/* Bursts written so far, and those that the newest acknowledged and the oldest outstanding packet are in. */
+	u32 head;
+	u32 acked_burst;
+	u32 una_burst;
+	struct burst ring[RING];
+};
+
+struct {
+	__uint(type, FP_MAP_SK_STORAGE);
+	__uint(map_flags, FP_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+/* The connection's part of the core's inputs. */
+FP_INLINE void read_conn(struct flow *f, const struct tcp_sock *tp)
+{
+	struct bbr3_conn *c = &f->b.c;
+	u32 mss = fp_max32(tp->mss_cache, 1);
+	u32 ca_state = FP_BITFIELD(&tp->inet_conn, icsk_ca_state);
+
+	c->now = tp->tcp_clock_cache;
+	c->smss = mss;
+	c->initial_cwnd = (u64)FP_INIT_CWND * mss;
+	c->inflight = (u64)fp_in_flight(tp) * mss;
+	c->delivered += (u64)(tp->delivered - f->delivered_packets) * mss;
+	f->delivered_packets = tp->delivered;
+	c->lost += (u64)(tp->lost - f->lost_packets) * mss;
+	f->lost_packets = tp->lost;
+	c->srtt = (u64)tp->srtt_us * 125;
+	c->is_cwnd_limited = FP_BITFIELD(tp, is_cwnd_limited);
+	c->in_loss_recovery = ca_state >= FP_CA_RECOVERY;
+	c->in_fast_recovery = ca_state == FP_CA_RECOVERY;
+	c->is_app_limited = tp->app_limited != 0;
+	c->random[0] = bpf_get_prandom_u32();
+	c->random[1] = bpf_get_prandom_u32();
+	if (tp->snd_cwnd != f->cwnd_packets)
+		c->cwnd = (u64)tp->snd_cwnd * mss;
+	c->pacing_rate = tp->inet_conn.icsk_inet.sk.sk_pacing_rate;
+}
+
+FP_INLINE void write_conn(struct flow *f, struct tcp_sock *tp)
+{
+	const struct bbr3_conn *c = &f->b.c;
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	u64 rate = fp_min64(c->pacing_rate, sk->sk_max_pacing_rate);
+	u32 cwnd = fp_min32(fp_max32((u32)(c->cwnd / fp_max64(c->smss, 1)), 1), tp->snd_cwnd_clamp);
+
+	f->cwnd_packets = cwnd;
+	if (tp->snd_cwnd != cwnd)
+		tp->snd_cwnd = cwnd;
+	if (sk->sk_pacing_rate != rate)
+		sk->sk_pacing_rate = rate;
+}
+
+/* Moves a place in the ring on to the last burst that began before `end_seq`. */
+FP_INLINE u32 advance(const struct flow *f, u32 at, u32 end_seq)
+{
+	/* The writer may have overtaken the reader. */
+	if (f->head - at > RING)
+		at = f->head - RING;
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < RING; i++) {
+		if ((s32)(f->head - (at + 1)) <= 0 || !fp_before(f->ring[(at + 1) & (RING - 1)].seq, end_seq))
+			break;
+		at++;
+	}
+	return at;
+}
+
+/* Sets the sample's tx_in_flight and lost as of the sending of the packet that ends at `end_seq`. */
+FP_INLINE void look_up(struct flow *f, const struct tcp_sock *tp, u32 at, u32 end_seq)
+{
+	const struct burst *burst = &f->ring[at & (RING - 1)];
+	u32 into = end_seq - burst->seq;
+
+	if (!f->head || (s32)into < 0) {
+		f->b.rs.tx_in_flight = f->b.c.inflight;
+		f->b.rs.lost = 0;
+		return;
+	}
+	f->b.rs.tx_in_flight = (u64)burst->inflight + into;
+	f->b.rs.lost = (u64)(tp->lost - burst->lost) * f->b.c.smss;
+}
+
+FP_INLINE void publish(const struct bbr3 *b, struct tcp_sock *tp)
+{
+	u64 *priv = tp->inet_conn.icsk_ca_priv;
+
+	priv[0] = FP_STATUS_MAGIC | b->mode;
+	priv[1] = b->bw;
+	priv[2] = b->min_rtt;
+	priv[3] = (u64)b->pacing_gain | (u64)b->cwnd_gain << 32;
+	priv[4] = b->inflight_longterm;
+	priv[5] = b->inflight_shortterm;
+	priv[6] = b->round_count;
+}
+
+FP_STEP int start_flow(struct flow *f)
+{
+	if (!f)
+		return 0;
+	bbr3_init(&f->b);
+	return 0;
+}
+
+SEC("struct_ops/fp_bbr3_init")
+void fp_bbr3_init(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, FP_SK_STORAGE_CREATE);
+
+	if (!f)
+		return;
+	/* The socket may have had this controller before. */
+	__builtin_memset(&f->b, 0, sizeof(f->b));
+	f->head = 0;
+	f->acked_burst = 0;
+	f->una_burst = 0;
+	f->delivered_packets = tp->delivered;
+	f->lost_packets = tp->lost;
+	f->cwnd_packets = 0;
+	read_conn(f, tp);
+	f->b.c.now = bpf_ktime_get_ns();
+	f->b.c.cwnd = (u64)tp->snd_cwnd * f->b.c.smss;
+	start_flow(f);
+	tp->snd_ssthresh = FP_INFINITE_SSTHRESH;
+	write_conn(f, tp);
+	publish(&f->b, tp);
+	fp_need_pacing(tp);
+}
+
+/* The packets that this ACK marked lost, as one packet of their size at the head of the losses. */
+FP_INLINE void lose(struct flow *f, const struct tcp_sock *tp, u32 packets)
+{
+	u64 size = (u64)packets * f->b.c.smss;
+	u32 end_seq = tp->snd_una + (u32)size;
+
+	f->una_burst = advance(f, f->una_burst, tp->snd_una + (u32)f->b.c.smss);
+	look_up(f, tp, f->una_burst, end_seq);
+	bbr3_handle_lost_packet(&f->b, size);
+}
+
+SEC("struct_ops/fp_bbr3_cong_control")
+void fp_bbr3_cong_control(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	const struct rate_sample *rs = fp_sample_argument(ctx);
+	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
+	struct bbr3_sample *sample;
+	u32 lost, end_seq;
+	u64 mss;
+
+	if (!f)
+		return;
+	lost = tp->lost - f->lost_packets;
+	read_conn(f, tp);
+	mss = f->b.c.smss;
+	sample = &f->b.rs;
+	sample->is_app_limited = rs->is_app_limited;
+	if (lost && (s32)lost > 0)
+		lose(f, tp, lost);
+
+	sample->has_data = rs->delivered >= 0;
+	sample->delivered = rs->delivered > 0 ? (u64)rs->delivered * mss : 0;
+	sample->prior_delivered = f->b.c.delivered - (u64)(tp->delivered - rs->prior_delivered) * mss;
+	sample->delivery_rate = rs->interval_us > 0 && rs->delivered > 0 ?
+					bbr3_rate_of(sample->delivered, (u64)rs->interval_us * 1000) :
+					0;
+	sample->newly_acked = (u64)rs->acked_sacked * mss;
+	sample->newly_lost = (u64)lost * mss;
+	sample->lost_ranges = lost ? 1 : 0;
+	sample->rtt = rs->rtt_us >= 0 ? (u64)rs->rtt_us * 1000 : BBR3_INFINITE;
+	sample->is_app_limited = rs->is_app_limited;
+	end_seq = FP_FIELD_EXISTS(rs->last_end_seq) ? rs->last_end_seq : tp->snd_una;
+	f->acked_burst = advance(f, f->acked_burst, end_seq);
+	look_up(f, tp, f->acked_burst, end_seq);
+
+	bbr3_on_ack(&f->b);
+	if (f->b.c.mark_app_limited)
+		tp->app_limited = fp_max32(tp->delivered + fp_in_flight(tp), 1);
+	write_conn(f, tp);
+	publish(&f->b, tp);
+}
+
+/* A burst begins. */
+SEC("struct_ops/fp_bbr3_min_tso_segs")
+u32 fp_bbr3_min_tso_segs(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
+	struct burst *burst;
+	u32 last, distance;
+
+	if (!f)
+		return 2;
+	if (f->head) {
+		last = f->ring[(f->head - 1) & (RING - 1)].seq;
+		distance = tp->snd_nxt - last;
+		if (!distance)
+			return 2;
+		/* Most of the ring is in flight: keep only entries that are far enough apart. */
+		if (f->head - f->acked_burst > RING / 2 && distance < (u32)f->b.c.cwnd / 96)
+			return 2;
+	}
+	burst = &f->ring[f->head & (RING - 1)];
+	burst->seq = tp->snd_nxt;
+	burst->inflight = fp_in_flight(tp) * tp->mss_cache;
+	burst->lost = tp->lost;
+	f->head++;
+	return 2;
+}
+
+SEC("struct_ops/fp_bbr3_cwnd_event")
+void fp_bbr3_cwnd_event(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct flow *f;
+
+	if ((u32)ctx[1] != FP_CA_EVENT_TX_START || !tp->app_limited)
+		return;
+	f = bpf_sk_storage_get(&flows, tp, 0, 0);
+	if (!f)
+		return;
+	read_conn(f, tp);
+	bbr3_on_restart_from_idle(&f->b);
+	write_conn(f, tp);
+}
+
+SEC("struct_ops/fp_bbr3_set_state")
+void fp_bbr3_set_state(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	u32 state = (u8)ctx[1];
+	struct flow *f;
+	u32 before = FP_BITFIELD(&tp->inet_conn, icsk_ca_state);
+	int probe_repaired = state == FP_CA_CWR && tp->tlp_high_seq;
+	int recovered = before >= FP_CA_RECOVERY && state < FP_CA_RECOVERY;
+
+	if (!probe_repaired && !recovered)
+		return;
+	f = bpf_sk_storage_get(&flows, tp, 0, 0);
+	if (!f)
+		return;
+	read_conn(f, tp);
+	if (probe_repaired)
+		bbr3_note_loss(&f->b);
+	if (recovered)
+		bbr3_on_exit_recovery(&f->b);
+	write_conn(f, tp);
+}
+
+SEC("struct_ops/fp_bbr3_undo_cwnd")
+u32 fp_bbr3_undo_cwnd(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
+
+	if (!f)
+		return tp->snd_cwnd;
+	read_conn(f, tp);
+	bbr3_on_spurious_loss(&f->b);
+	write_conn(f, tp);
+	return tp->snd_cwnd;
+}
+
+/* Recovery begins; after a time-out the kernel itself then cuts the window to what is in flight. */
+SEC("struct_ops/fp_bbr3_ssthresh")
+u32 fp_bbr3_ssthresh(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
+
+	if (f) {
+		read_conn(f, tp);
+		bbr3_on_enter_fast_recovery(&f->b);
+	}
+	return tp->snd_ssthresh;
+}
+
+SEC("struct_ops/fp_bbr3_sndbuf_expand")
+u32 fp_bbr3_sndbuf_expand(u64 *ctx)
+{
+	return 3;
+}
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops fp_bbr3 = {
+	.init = (void *)fp_bbr3_init,
+	.cong_control = (void *)fp_bbr3_cong_control,
+	.cwnd_event = (void *)fp_bbr3_cwnd_event,
+	.set_state = (void *)fp_bbr3_set_state,
+	.undo_cwnd = (void *)fp_bbr3_undo_cwnd,
+	.ssthresh = (void *)fp_bbr3_ssthresh,
+	.min_tso_segs = (void *)fp_bbr3_min_tso_segs,
+	.sndbuf_expand = (void *)fp_bbr3_sndbuf_expand,
+	.flags = FP_CONG_NON_RESTRICTED,
+	.name = "fp_bbr3",
+};

@@ -1,0 +1,922 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * BBR v3 of the IETF draft (draft-ietf-ccwg-bbr), its functions by the draft's names. A pure core: bytes,
+ * nanoseconds, bytes a second, gains in 1/256. It knows the connection only as struct bbr3_conn and an
+ * ACK only as struct bbr3_sample; who calls it fills them in.
+ */
+#ifndef FP_BBR3_H
+#define FP_BBR3_H
+
+#include "types.h"
+
+#define BBR3_INFINITE (~0ULL)
+#define BBR3_NS_PER_SEC 1000000000ULL
+#define BBR3_NS_PER_MSEC 1000000ULL
+
+/* Gains in 1/256, rounded to the nearest. */
+#define BBR3_STARTUP_PACING_GAIN 709U /* 2.77 */
+#define BBR3_DRAIN_PACING_GAIN 128U   /* 0.5 */
+#define BBR3_DOWN_PACING_GAIN 230U    /* 0.90 */
+#define BBR3_UP_PACING_GAIN 320U      /* 1.25 */
+#define BBR3_UNIT_GAIN 256U
+#define BBR3_DEFAULT_CWND_GAIN 512U /* 2 */
+#define BBR3_UP_CWND_GAIN 576U      /* 2.25 */
+#define BBR3_PROBE_RTT_CWND_GAIN 128U /* 0.5 */
+
+#define BBR3_MAX_BW_FILTER_CYCLES 2U
+#define BBR3_EXTRA_ACKED_FILTER_ROUNDS 10U
+#define BBR3_MIN_RTT_FILTER_NS (10 * BBR3_NS_PER_SEC)
+#define BBR3_PROBE_RTT_INTERVAL_NS (5 * BBR3_NS_PER_SEC)
+#define BBR3_PROBE_RTT_DURATION_NS (200 * BBR3_NS_PER_MSEC)
+#define BBR3_STARTUP_FULL_LOSS_COUNT 6U
+#define BBR3_RENO_ROUNDS_CAP 63U
+#define BBR3_MAX_SEND_QUANTUM 65536U
+
+enum bbr3_mode {
+	BBR3_STARTUP = 0,
+	BBR3_DRAIN = 1,
+	BBR3_PROBE_BW_DOWN = 2,
+	BBR3_PROBE_BW_CRUISE = 3,
+	BBR3_PROBE_BW_REFILL = 4,
+	BBR3_PROBE_BW_UP = 5,
+	BBR3_PROBE_RTT = 6,
+	BBR3_NO_MODE = 7,
+};
+
+enum bbr3_ack_phase {
+	BBR3_ACKS_INIT = 0,
+	BBR3_ACKS_REFILLING = 1,
+	BBR3_ACKS_PROBE_STARTING = 2,
+	BBR3_ACKS_PROBE_FEEDBACK = 3,
+	BBR3_ACKS_PROBE_STOPPING = 4,
+};
+
+/* The connection (the draft's C.), set before each call; the last three are the core's to change. */
+struct bbr3_conn {
+	u64 now;
+	u64 smss;
+	u64 initial_cwnd;
+	u64 inflight;
+	u64 delivered;
+	u64 lost;
+	u64 srtt; /* 0: none yet */
+	u32 random[2];
+	u8 is_cwnd_limited;
+	u8 in_loss_recovery; /* InLossRecovery() */
+	u8 in_fast_recovery;
+	u8 is_app_limited; /* C.app_limited is set */
+	u8 mark_app_limited; /* out: MarkConnectionAppLimited() */
+	u8 spare[3];
+	u64 cwnd;
+	u64 pacing_rate;
+	u64 send_quantum;
+};
+
+/* The rate sample of an ACK (the draft's RS.), or of a packet being marked lost. */
+struct bbr3_sample {
+	u64 delivery_rate; /* 0: no valid sample */
+	u64 delivered;
+	u64 prior_delivered;
+	u64 tx_in_flight;
+	u64 lost;
+	u64 newly_acked;
+	u64 newly_lost;
+	u64 rtt; /* BBR3_INFINITE: none */
+	u32 lost_ranges;
+	u8 is_app_limited;
+	u8 has_data; /* this ACK newly acknowledged a packet */
+	u8 spare[2];
+};
+
+struct bbr3_best {
+	u64 v;
+	u32 t;
+	u32 spare;
+};
+
+struct bbr3 {
+	struct bbr3_conn c;
+	struct bbr3_sample rs;
+
+	struct bbr3_best max_bw_filter[3];
+	struct bbr3_best extra_acked_filter[3];
+	u64 max_bw;
+	u64 bw;
+	u64 bw_shortterm;
+	u64 bw_latest;
+	u64 min_rtt; /* BBR3_INFINITE: none yet */
+	u64 min_rtt_stamp;
+	u64 probe_rtt_min_delay;
+	u64 probe_rtt_min_stamp;
+	u64 probe_rtt_done_stamp; /* 0: not armed */
+	u64 inflight_longterm;
+	u64 inflight_shortterm;
+	u64 inflight_latest;
+	u64 extra_acked_interval_start;
+	u64 extra_acked_delivered;
+	u64 extra_acked;
+	u64 next_round_delivered;
+	u64 loss_round_delivered;
+	u64 full_bw;
+	u64 prior_cwnd;
+	u64 cycle_stamp;
+	u64 bw_probe_wait;
+	u64 probe_up_acked_per_inc;
+	u64 bw_probe_up_acked;
+	u64 undo_bw_shortterm;
+	u64 undo_inflight_shortterm;
+	u64 undo_inflight_longterm;
+	u64 bdp;
+	u64 max_inflight;
+	u64 offload_budget;
+	u32 round_count;
+	u32 drain_start_round;
+	u32 cycle_count;
+	u32 rounds_since_probe_up;
+	u32 bw_probe_up_rounds;
+	u32 loss_events_in_round;
+	u32 full_bw_count;
+	u16 pacing_gain;
+	u16 cwnd_gain;
+	u8 mode;
+	u8 undo_mode;
+	u8 ack_phase;
+	u8 round_start;
+	u8 loss_round_start;
+	u8 is_loss_in_round;
+	u8 full_bw_now;
+	u8 full_bw_reached;
+	u8 idle_restart;
+	u8 probe_rtt_expired;
+	u8 probe_rtt_round_done;
+	u8 is_bw_probe_sample;
+	u8 prev_probe_too_high;
+	u8 prev_probe_precautionary;
+	u8 has_rtt;
+	u8 slot_has_sample; /* the max-bw filter's current cycle has measured something */
+};
+
+FP_INLINE u64 bbr3_gain(u64 value, u32 gain)
+{
+	return value * gain >> 8;
+}
+
+/* BBR.Beta * value = 0.7 value */
+FP_INLINE u64 bbr3_beta(u64 value)
+{
+	return value == BBR3_INFINITE ? value : value * 7 / 10;
+}
+
+/*
+ * rate (bytes/s) times span (ns), in bytes, rounded down. Exact without 128-bit numbers, which BPF does not
+ * have: with rate = q s + r and span = t s + n, s a second's nanoseconds, it is q span + r t + r n / s.
+ */
+FP_INLINE u64 bbr3_bytes_in(u64 rate, u64 span)
+{
+	u64 q = rate / BBR3_NS_PER_SEC, r = rate % BBR3_NS_PER_SEC;
+	u64 t = span / BBR3_NS_PER_SEC, n = span % BBR3_NS_PER_SEC;
+
+	return q * span + r * t + r * n / BBR3_NS_PER_SEC;
+}
+
+/* bytes in span (ns), as bytes/s, rounded down: long division in three steps of a thousand. */
+FP_INLINE u64 bbr3_rate_of(u64 bytes, u64 span)
+{
+	u64 q, r, rate;
+
+	if (!span)
+		return bytes ? BBR3_INFINITE : 0;
+	q = bytes / span;
+	r = bytes % span;
+	/* r * 10^9 fits: the whole division at once. */
+	if (!(r >> 34))
+		return q * BBR3_NS_PER_SEC + r * BBR3_NS_PER_SEC / span;
+	r *= 1000;
+	rate = q * 1000 + r / span;
+	r = r % span * 1000;
+	rate = rate * 1000 + r / span;
+	r = r % span * 1000;
+	return rate * 1000 + r / span;
+}
+
+FP_INLINE void bbr3_filter_reset(struct bbr3_best *m, u32 t, u64 v)
+{
+	m[0].t = m[1].t = m[2].t = t;
+	m[0].v = m[1].v = m[2].v = v;
+}
+
+/* UpdateWindowedMaxFilter(): Kathleen Nichols' three samples (lib/win_minmax.c). */
+FP_INLINE u64 bbr3_filter_max(struct bbr3_best *m, u32 window, u32 t, u64 v)
+{
+	u32 age;
+
+	if (v >= m[0].v || t - m[2].t > window) {
+		bbr3_filter_reset(m, t, v);
+		return v;
+	}
+	if (v >= m[1].v) {
+		m[2].t = m[1].t = t;
+		m[2].v = m[1].v = v;
+	} else if (v >= m[2].v) {
+		m[2].t = t;
+		m[2].v = v;
+	}
+	age = t - m[0].t;
+	if (age > window) {
+		m[0] = m[1];
+		m[1] = m[2];
+		m[2].t = t;
+		m[2].v = v;
+		if (t - m[0].t > window) {
+			m[0] = m[1];
+			m[1] = m[2];
+		}
+	} else if (m[1].t == m[0].t && age > window / 4) {
+		m[2].t = m[1].t = t;
+		m[2].v = m[1].v = v;
+	} else if (m[2].t == m[1].t && age > window / 2) {
+		m[2].t = t;
+		m[2].v = v;
+	}
+	return m[0].v;
+}
+
+FP_INLINE int bbr3_in_probe_bw(const struct bbr3 *b)
+{
+	return b->mode >= BBR3_PROBE_BW_DOWN && b->mode <= BBR3_PROBE_BW_UP;
+}
+
+/* IsProbingBW() */
+FP_INLINE int bbr3_is_probing_bw(const struct bbr3 *b)
+{
+	return b->mode == BBR3_STARTUP || b->mode == BBR3_PROBE_BW_REFILL || b->mode == BBR3_PROBE_BW_UP;
+}
+
+FP_INLINE u64 bbr3_min_pipe_cwnd(const struct bbr3 *b)
+{
+	return 4 * b->c.smss;
+}
+
+/* BDPMultiple(gain) */
+FP_INLINE u64 bbr3_bdp_multiple(struct bbr3 *b, u32 gain)
+{
+	if (b->min_rtt == BBR3_INFINITE)
+		return b->c.initial_cwnd;
+	b->bdp = bbr3_bytes_in(b->bw, b->min_rtt);
+	return bbr3_gain(b->bdp, gain);
+}
+
+/* QuantizationBudget(inflight_cap), UpdateOffloadBudget() */
+FP_INLINE u64 bbr3_quantize(struct bbr3 *b, u64 cap)
+{
+	b->offload_budget = 3 * b->c.send_quantum;
+	cap = fp_max64(cap, b->offload_budget);
+	cap = fp_max64(cap, bbr3_min_pipe_cwnd(b));
+	if (b->mode == BBR3_PROBE_BW_UP)
+		cap += 2 * b->c.smss;
+	return cap;
+}
+
+/* Inflight(gain) */
+FP_INLINE u64 bbr3_inflight(struct bbr3 *b, u32 gain)
+{
+	return bbr3_quantize(b, bbr3_bdp_multiple(b, gain));
+}
+
+/* InflightWithHeadroom() */
+FP_INLINE u64 bbr3_inflight_with_headroom(const struct bbr3 *b)
+{
+	u64 headroom;
+
+	if (b->inflight_longterm == BBR3_INFINITE)
+		return BBR3_INFINITE;
+	headroom = fp_max64(b->c.smss, b->inflight_longterm * 15 / 100);
+	if (b->inflight_longterm < headroom)
+		return bbr3_min_pipe_cwnd(b);
+	return fp_max64(b->inflight_longterm - headroom, bbr3_min_pipe_cwnd(b));
+}
+
+/* TargetInflight() */
+FP_INLINE u64 bbr3_target_inflight(const struct bbr3 *b)
+{
+	return fp_min64(b->bdp, b->c.cwnd);
+}
+
+/* StartRound() */
+FP_INLINE void bbr3_start_round(struct bbr3 *b)
+{
+	b->next_round_delivered = b->c.delivered;
+}
+
+/* ResetFullBW() */
+FP_INLINE void bbr3_reset_full_bw(struct bbr3 *b)
+{
+	b->full_bw = 0;
+	b->full_bw_count = 0;
+	b->full_bw_now = 0;
+}
+
+/* ResetShortTermModel() */
+FP_INLINE void bbr3_reset_short_term(struct bbr3 *b)
+{
+	b->bw_shortterm = BBR3_INFINITE;
+	b->inflight_shortterm = BBR3_INFINITE;
+}
+
+/* ResetCongestionSignals() */
+FP_INLINE void bbr3_reset_congestion_signals(struct bbr3 *b)
+{
+	b->is_loss_in_round = 0;
+	b->bw_latest = 0;
+	b->inflight_latest = 0;
+}
+
+/* SaveCwnd() */
+FP_INLINE void bbr3_save_cwnd(struct bbr3 *b)
+{
+	if (!b->c.in_loss_recovery && b->mode != BBR3_PROBE_RTT)
+		b->prior_cwnd = b->c.cwnd;
+	else
+		b->prior_cwnd = fp_max64(b->prior_cwnd, b->c.cwnd);
+}
+
+/* RestoreCwnd() */
+FP_INLINE void bbr3_restore_cwnd(struct bbr3 *b)
+{
+	b->c.cwnd = fp_max64(b->c.cwnd, b->prior_cwnd);
+}
+
+/* EnterStartup() */
+FP_INLINE void bbr3_enter_startup(struct bbr3 *b)
+{
+	b->mode = BBR3_STARTUP;
+	b->pacing_gain = BBR3_STARTUP_PACING_GAIN;
+	b->cwnd_gain = BBR3_DEFAULT_CWND_GAIN;
+}
+
+/* EnterDrain() */
+FP_INLINE void bbr3_enter_drain(struct bbr3 *b)
+{
+	b->mode = BBR3_DRAIN;
+	b->pacing_gain = BBR3_DRAIN_PACING_GAIN;
+	b->cwnd_gain = BBR3_DEFAULT_CWND_GAIN;
+	b->drain_start_round = b->round_count;
+}
+
+/* StartProbeBW_DOWN(), PickProbeWait() */
+FP_INLINE void bbr3_start_down(struct bbr3 *b)
+{
+	bbr3_reset_congestion_signals(b);
+	b->probe_up_acked_per_inc = BBR3_INFINITE;
+	b->rounds_since_probe_up = b->c.random[0] & 1;
+	b->bw_probe_wait = 2 * BBR3_NS_PER_SEC + ((u64)b->c.random[1] * BBR3_NS_PER_SEC >> 32);
+	b->cycle_stamp = b->c.now;
+	b->ack_phase = BBR3_ACKS_PROBE_STOPPING;
+	bbr3_start_round(b);
+	b->mode = BBR3_PROBE_BW_DOWN;
+	b->pacing_gain = BBR3_DOWN_PACING_GAIN;
+	b->cwnd_gain = BBR3_DEFAULT_CWND_GAIN;
+}
+
+/* StartProbeBW_CRUISE() */
+FP_INLINE void bbr3_start_cruise(struct bbr3 *b)
+{
+	b->mode = BBR3_PROBE_BW_CRUISE;
+	b->pacing_gain = BBR3_UNIT_GAIN;
+	b->cwnd_gain = BBR3_DEFAULT_CWND_GAIN;
+}
+
+/* StartProbeBW_REFILL() */
+FP_INLINE void bbr3_start_refill(struct bbr3 *b)
+{
+	bbr3_reset_short_term(b);
+	b->bw_probe_up_rounds = 0;
+	b->bw_probe_up_acked = 0;
+	b->prev_probe_precautionary = 0;
+	b->ack_phase = BBR3_ACKS_REFILLING;
+	bbr3_start_round(b);
+	b->mode = BBR3_PROBE_BW_REFILL;
+	b->pacing_gain = BBR3_UNIT_GAIN;
+	b->cwnd_gain = BBR3_DEFAULT_CWND_GAIN;
+}
+
+/* RaiseInflightLongtermSlope() */
+FP_INLINE void bbr3_raise_slope(struct bbr3 *b)
+{
+	u64 growth_this_round = 1ULL << (b->bw_probe_up_rounds & 31);
+
+	b->bw_probe_up_rounds = fp_min32(b->bw_probe_up_rounds + 1, 30);
+	b->probe_up_acked_per_inc = fp_max64(b->c.cwnd / growth_this_round, b->c.smss);
+}
+
+/* StartProbeBW_UP() */
+FP_INLINE void bbr3_start_up(struct bbr3 *b)
+{
+	b->ack_phase = BBR3_ACKS_PROBE_STARTING;
+	bbr3_start_round(b);
+	bbr3_reset_full_bw(b);
+	b->full_bw = b->rs.delivery_rate;
+	b->mode = BBR3_PROBE_BW_UP;
+	b->pacing_gain = BBR3_UP_PACING_GAIN;
+	b->cwnd_gain = BBR3_UP_CWND_GAIN;
+	bbr3_raise_slope(b);
+}
+
+/* SetPacingRateWithGain(): never lowered before the pipe is full; 1 % below the estimate. */
+FP_INLINE void bbr3_set_pacing_rate(struct bbr3 *b, u32 gain)
+{
+	u64 rate = bbr3_gain(b->bw, gain) * 99 / 100;
+
+	if (b->full_bw_reached || rate > b->c.pacing_rate)
+		b->c.pacing_rate = rate;
+}
+
+/* InitPacingRate() */
+FP_INLINE void bbr3_init_pacing_rate(struct bbr3 *b)
+{
+	u64 rtt = b->c.srtt ? b->c.srtt : BBR3_NS_PER_MSEC;
+
+	if (b->c.srtt)
+		b->has_rtt = 1;
+	b->c.pacing_rate = bbr3_gain(bbr3_rate_of(b->c.initial_cwnd, rtt), BBR3_STARTUP_PACING_GAIN);
+}
+
+/* SetSendQuantum() */
+FP_INLINE void bbr3_set_send_quantum(struct bbr3 *b)
+{
+	u64 quantum = bbr3_bytes_in(b->c.pacing_rate, BBR3_NS_PER_MSEC);
+
+	quantum = fp_min64(quantum, BBR3_MAX_SEND_QUANTUM);
+	b->c.send_quantum = fp_max64(quantum, 2 * b->c.smss);
+}
+
+/* IsInflightTooHigh(): more than LossThresh (2 %) of what was in flight is lost. */
+FP_INLINE int bbr3_is_inflight_too_high(const struct bbr3 *b)
+{
+	return b->rs.lost * 50 > b->rs.tx_in_flight;
+}
+
+/* HandleInflightTooHigh() */
+FP_INLINE void bbr3_handle_inflight_too_high(struct bbr3 *b)
+{
+	b->prev_probe_too_high = 1;
+	b->is_bw_probe_sample = 0;
+	if (!b->rs.is_app_limited)
+		b->inflight_longterm = fp_max64(b->rs.tx_in_flight, bbr3_beta(bbr3_target_inflight(b)));
+	if (b->mode == BBR3_PROBE_BW_UP) {
+		b->undo_mode = BBR3_PROBE_BW_UP;
+		bbr3_start_down(b);
+	}
+}
+
+/* SaveStateUponLoss() */
+FP_INLINE void bbr3_save_state_upon_loss(struct bbr3 *b)
+{
+	bbr3_save_cwnd(b);
+	b->undo_mode = BBR3_NO_MODE;
+	b->undo_bw_shortterm = b->bw_shortterm;
+	b->undo_inflight_shortterm = b->inflight_shortterm;
+	b->undo_inflight_longterm = b->inflight_longterm;
+}
+
+/* NoteLoss() */
+FP_INLINE void bbr3_note_loss(struct bbr3 *b)
+{
+	if (!b->is_loss_in_round) {
+		b->loss_round_delivered = b->c.delivered;
+		bbr3_save_state_upon_loss(b);
+	}
+	b->is_loss_in_round = 1;
+}
+
+/*
+ * HandleLostPacket(P), InflightAtLoss(P): before the call rs.tx_in_flight, rs.lost (since P was sent) and
+ * rs.is_app_limited are the lost packet's.
+ */
+FP_STEP int bbr3_handle_lost_packet(struct bbr3 *b, u64 size)
+{
+	u64 inflight_prev, lost_prev, prefix = 0;
+
+	if (!b)
+		return 0;
+	bbr3_note_loss(b);
+	if (!b->is_bw_probe_sample || !bbr3_is_inflight_too_high(b))
+		return 0;
+	inflight_prev = b->rs.tx_in_flight > size ? b->rs.tx_in_flight - size : 0;
+	lost_prev = b->rs.lost > size ? b->rs.lost - size : 0;
+	/* (2 % of inflight_prev - lost_prev) / 98 %; losses that exceed the threshold already leave none. */
+	if (2 * inflight_prev > 100 * lost_prev)
+		prefix = (2 * inflight_prev - 100 * lost_prev) / 98;
+	b->rs.tx_in_flight = inflight_prev + prefix;
+	bbr3_handle_inflight_too_high(b);
+	return 0;
+}
+
+/* UpdateRound(), UpdateMaxBw() */
+FP_INLINE void bbr3_update_max_bw(struct bbr3 *b)
+{
+	b->round_start = 0;
+	if (b->rs.has_data && b->rs.prior_delivered >= b->next_round_delivered) {
+		bbr3_start_round(b);
+		b->round_count++;
+		b->rounds_since_probe_up++;
+		b->round_start = 1;
+	}
+	if (b->rs.delivery_rate && (b->rs.delivery_rate >= b->max_bw || !b->rs.is_app_limited)) {
+		b->slot_has_sample = 1;
+		b->max_bw = bbr3_filter_max(b->max_bw_filter, BBR3_MAX_BW_FILTER_CYCLES, b->cycle_count,
+					    b->rs.delivery_rate);
+	}
+}
+
+/* AdaptLowerBoundsFromCongestion(): once a round that saw loss, unless probing. */
+FP_INLINE void bbr3_adapt_lower_bounds(struct bbr3 *b)
+{
+	if (bbr3_is_probing_bw(b) || !b->is_loss_in_round)
+		return;
+	if (b->bw_shortterm == BBR3_INFINITE)
+		b->bw_shortterm = b->max_bw;
+	if (b->inflight_shortterm == BBR3_INFINITE)
+		b->inflight_shortterm = b->c.cwnd;
+	b->bw_shortterm = fp_max64(b->bw_latest, bbr3_beta(b->bw_shortterm));
+	b->inflight_shortterm = fp_max64(b->inflight_latest, bbr3_beta(b->inflight_shortterm));
+}
+
+/* UpdateLatestDeliverySignals(), UpdateCongestionSignals() */
+FP_STEP int bbr3_update_signals(struct bbr3 *b)
+{
+	if (!b)
+		return 0;
+	b->loss_round_start = 0;
+	b->bw_latest = fp_max64(b->bw_latest, b->rs.delivery_rate);
+	b->inflight_latest = fp_max64(b->inflight_latest, b->rs.delivered);
+	if (b->rs.has_data && b->rs.prior_delivered >= b->loss_round_delivered) {
+		b->loss_round_delivered = b->c.delivered;
+		b->loss_round_start = 1;
+	}
+	bbr3_update_max_bw(b);
+	if (b->loss_round_start) {
+		bbr3_adapt_lower_bounds(b);
+		b->is_loss_in_round = 0;
+	}
+	return 0;
+}
+
+/* UpdateACKAggregation() */
+FP_STEP int bbr3_update_aggregation(struct bbr3 *b)
+{
+	u64 expected, extra;
+
+	if (!b)
+		return 0;
+	expected = bbr3_bytes_in(b->bw, b->c.now - b->extra_acked_interval_start);
+	if (b->extra_acked_delivered <= expected) {
+		b->extra_acked_delivered = 0;
+		b->extra_acked_interval_start = b->c.now;
+		expected = 0;
+	}
+	b->extra_acked_delivered += b->rs.newly_acked;
+	extra = fp_min64(b->extra_acked_delivered - expected, b->c.cwnd);
+	b->extra_acked = bbr3_filter_max(b->extra_acked_filter,
+					 b->full_bw_reached ? BBR3_EXTRA_ACKED_FILTER_ROUNDS : 1, b->round_count, extra);
+	return 0;
+}
+
+/* CheckFullBWReached(), CheckStartupHighLoss(), CheckStartupDone(), CheckDrainDone() */
+FP_STEP int bbr3_check_startup_and_drain(struct bbr3 *b)
+{
+	if (!b)
+		return 0;
+	if (!b->full_bw_now && b->round_start && !b->rs.is_app_limited) {
+		if (b->rs.delivery_rate >= b->full_bw + b->full_bw / 4) {
+			bbr3_reset_full_bw(b);
+			b->full_bw = b->rs.delivery_rate;
+		} else {
+			b->full_bw_count++;
+			b->full_bw_now = b->full_bw_count >= 3;
+			if (b->full_bw_now)
+				b->full_bw_reached = 1;
+		}
+	}
+
+	if (!b->full_bw_reached) {
+		b->loss_events_in_round = fp_min32(b->loss_events_in_round + b->rs.lost_ranges, 15);
+		if (b->loss_round_start && b->c.in_fast_recovery &&
+		    b->loss_events_in_round >= BBR3_STARTUP_FULL_LOSS_COUNT && bbr3_is_inflight_too_high(b)) {
+			b->undo_mode = BBR3_STARTUP;
+			b->full_bw_reached = 1;
+			bbr3_bdp_multiple(b, BBR3_UNIT_GAIN);
+			b->inflight_longterm = fp_max64(b->bdp, b->inflight_latest);
+		}
+		if (b->loss_round_start)
+			b->loss_events_in_round = 0;
+	}
+	if (b->mode == BBR3_STARTUP && b->full_bw_reached)
+		bbr3_enter_drain(b);
+
+	if (b->mode == BBR3_DRAIN && (b->c.inflight <= bbr3_inflight(b, BBR3_UNIT_GAIN) ||
+				      b->round_count > b->drain_start_round + 3))
+		bbr3_start_down(b);
+	return 0;
+}
+
+/* AdaptLongTermModel(): true when it decided a state transition. */
+FP_INLINE int bbr3_adapt_long_term(struct bbr3 *b)
+{
+	if (b->ack_phase == BBR3_ACKS_PROBE_STARTING && b->round_start)
+		b->ack_phase = BBR3_ACKS_PROBE_FEEDBACK;
+	if (b->ack_phase == BBR3_ACKS_PROBE_STOPPING && b->round_start) {
+		b->is_bw_probe_sample = 0;
+		b->ack_phase = BBR3_ACKS_INIT;
+		/* AdvanceMaxBwFilter() */
+		if (bbr3_in_probe_bw(b) && !b->rs.is_app_limited && b->slot_has_sample) {
+			b->cycle_count++;
+			b->slot_has_sample = 0;
+		}
+		if (bbr3_in_probe_bw(b) && b->prev_probe_precautionary && !b->prev_probe_too_high) {
+			bbr3_start_refill(b);
+			return 1;
+		}
+	}
+	if (bbr3_is_inflight_too_high(b))
+		return 0;
+	if (b->inflight_longterm == BBR3_INFINITE)
+		return 0;
+	if (b->rs.tx_in_flight > b->inflight_longterm)
+		b->inflight_longterm = b->rs.tx_in_flight;
+	/* ProbeInflightLongtermUpward() */
+	if (b->mode == BBR3_PROBE_BW_UP && b->c.is_cwnd_limited && b->c.cwnd >= b->inflight_longterm) {
+		b->bw_probe_up_acked += b->rs.newly_acked;
+		if (b->bw_probe_up_acked >= b->probe_up_acked_per_inc) {
+			u64 delta = b->bw_probe_up_acked / fp_max64(b->probe_up_acked_per_inc, 1);
+
+			b->bw_probe_up_acked -= delta * b->probe_up_acked_per_inc;
+			b->inflight_longterm += delta * b->c.smss;
+		}
+		if (b->round_start)
+			bbr3_raise_slope(b);
+	}
+	return 0;
+}
+
+/* IsTimeToProbeBW(): the wall clock, or as many rounds as Reno would take (packets against rounds). */
+FP_INLINE int bbr3_is_time_to_probe(const struct bbr3 *b)
+{
+	u64 reno_rounds = bbr3_target_inflight(b) / fp_max64(b->c.smss, 1);
+
+	return b->c.now > b->cycle_stamp + b->bw_probe_wait ||
+	       b->rounds_since_probe_up >= fp_min64(reno_rounds, BBR3_RENO_ROUNDS_CAP);
+}
+
+/* IsTimeToGoDown() */
+FP_INLINE int bbr3_is_time_to_go_down(struct bbr3 *b)
+{
+	if (b->prev_probe_too_high && b->c.inflight >= b->inflight_longterm) {
+		b->prev_probe_precautionary = 1;
+		return 1;
+	}
+	if (b->c.is_cwnd_limited && b->c.cwnd >= b->inflight_longterm) {
+		bbr3_reset_full_bw(b);
+		b->full_bw = b->rs.delivery_rate;
+		return 0;
+	}
+	return b->full_bw_now;
+}
+
+/* UpdateProbeBWCyclePhase() */
+FP_STEP int bbr3_update_cycle(struct bbr3 *b)
+{
+	if (!b)
+		return 0;
+	if (!b->full_bw_reached || bbr3_adapt_long_term(b))
+		return 0;
+	switch (b->mode) {
+	case BBR3_PROBE_BW_DOWN:
+		if (bbr3_is_time_to_probe(b))
+			bbr3_start_refill(b);
+		else if (b->c.inflight <= bbr3_inflight_with_headroom(b) &&
+			 b->c.inflight <= bbr3_inflight(b, BBR3_UNIT_GAIN))
+			bbr3_start_cruise(b);
+		break;
+	case BBR3_PROBE_BW_CRUISE:
+		if (bbr3_is_time_to_probe(b))
+			bbr3_start_refill(b);
+		break;
+	case BBR3_PROBE_BW_REFILL:
+		if (b->round_start) {
+			b->is_bw_probe_sample = 1;
+			bbr3_start_up(b);
+		}
+		break;
+	case BBR3_PROBE_BW_UP:
+		if (bbr3_is_time_to_go_down(b)) {
+			b->prev_probe_too_high = 0;
+			bbr3_start_down(b);
+		}
+		break;
+	default:
+		break;
+	}
+	return 0;
+}
+
+/* ProbeRTTCwnd() */
+FP_INLINE u64 bbr3_probe_rtt_cwnd(struct bbr3 *b)
+{
+	return fp_max64(bbr3_bdp_multiple(b, BBR3_PROBE_RTT_CWND_GAIN), bbr3_min_pipe_cwnd(b));
+}
+
+/* CheckProbeRTTDone(), ExitProbeRTT() */
+FP_INLINE void bbr3_check_probe_rtt_done(struct bbr3 *b)
+{
+	if (!b->probe_rtt_done_stamp || b->c.now <= b->probe_rtt_done_stamp)
+		return;
+	b->probe_rtt_min_stamp = b->c.now;
+	bbr3_restore_cwnd(b);
+	bbr3_reset_short_term(b);
+	if (b->full_bw_reached) {
+		bbr3_start_down(b);
+		bbr3_start_cruise(b);
+	} else {
+		bbr3_enter_startup(b);
+	}
+}
+
+/* UpdateMinRTT(), CheckProbeRTT(), HandleProbeRTT() */
+FP_STEP int bbr3_update_min_rtt(struct bbr3 *b)
+{
+	if (!b)
+		return 0;
+	b->probe_rtt_expired = b->c.now > b->probe_rtt_min_stamp + BBR3_PROBE_RTT_INTERVAL_NS;
+	if (b->rs.rtt != BBR3_INFINITE && (b->rs.rtt < b->probe_rtt_min_delay || b->probe_rtt_expired)) {
+		b->probe_rtt_min_delay = b->rs.rtt;
+		b->probe_rtt_min_stamp = b->c.now;
+	}
+	if (b->probe_rtt_min_delay < b->min_rtt || b->c.now > b->min_rtt_stamp + BBR3_MIN_RTT_FILTER_NS) {
+		b->min_rtt = b->probe_rtt_min_delay;
+		b->min_rtt_stamp = b->probe_rtt_min_stamp;
+	}
+
+	if (b->mode != BBR3_PROBE_RTT && b->probe_rtt_expired && !b->idle_restart) {
+		bbr3_save_cwnd(b);
+		b->mode = BBR3_PROBE_RTT;
+		b->pacing_gain = BBR3_UNIT_GAIN;
+		b->cwnd_gain = BBR3_PROBE_RTT_CWND_GAIN;
+		b->probe_rtt_done_stamp = 0;
+		b->ack_phase = BBR3_ACKS_PROBE_STOPPING;
+		bbr3_start_round(b);
+	}
+	if (b->mode == BBR3_PROBE_RTT) {
+		b->c.mark_app_limited = 1;
+		if (!b->probe_rtt_done_stamp) {
+			if (b->c.inflight <= bbr3_probe_rtt_cwnd(b)) {
+				b->probe_rtt_done_stamp = b->c.now + BBR3_PROBE_RTT_DURATION_NS;
+				b->probe_rtt_round_done = 0;
+				bbr3_start_round(b);
+			}
+		} else {
+			if (b->round_start)
+				b->probe_rtt_round_done = 1;
+			if (b->probe_rtt_round_done)
+				bbr3_check_probe_rtt_done(b);
+		}
+	}
+	if (b->rs.delivered > 0)
+		b->idle_restart = 0;
+	return 0;
+}
+
+/* AdvanceLatestDeliverySignals(), BoundBWForModel() */
+FP_INLINE void bbr3_bound_bw(struct bbr3 *b)
+{
+	if (b->loss_round_start) {
+		b->bw_latest = b->rs.delivery_rate;
+		b->inflight_latest = b->rs.delivered;
+	}
+	b->bw = fp_min64(b->max_bw, b->bw_shortterm);
+}
+
+/* UpdateControlParameters(): SetPacingRate(), SetSendQuantum(), SetCwnd() */
+FP_STEP int bbr3_update_control(struct bbr3 *b)
+{
+	u64 cap = BBR3_INFINITE;
+
+	if (!b)
+		return 0;
+	if (!b->has_rtt && b->c.srtt)
+		bbr3_init_pacing_rate(b);
+	bbr3_set_pacing_rate(b, b->pacing_gain);
+	bbr3_set_send_quantum(b);
+
+	/* UpdateMaxInflight() */
+	b->max_inflight = bbr3_quantize(b, bbr3_bdp_multiple(b, b->cwnd_gain) + b->extra_acked);
+	if (b->full_bw_reached)
+		b->c.cwnd = fp_min64(b->c.cwnd + b->rs.newly_acked, b->max_inflight);
+	else if (b->c.cwnd < b->max_inflight || b->c.delivered < b->c.initial_cwnd)
+		b->c.cwnd += b->rs.newly_acked;
+	b->c.cwnd = fp_max64(b->c.cwnd, bbr3_min_pipe_cwnd(b));
+	/* BoundCwndForProbeRTT() */
+	if (b->mode == BBR3_PROBE_RTT)
+		b->c.cwnd = fp_min64(b->c.cwnd, bbr3_probe_rtt_cwnd(b));
+	/* BoundCwndForModel() */
+	if (bbr3_in_probe_bw(b) && b->mode != BBR3_PROBE_BW_CRUISE)
+		cap = b->inflight_longterm;
+	else if (b->mode == BBR3_PROBE_RTT || b->mode == BBR3_PROBE_BW_CRUISE)
+		cap = bbr3_inflight_with_headroom(b);
+	cap = fp_min64(cap, b->inflight_shortterm);
+	cap = fp_max64(cap, bbr3_min_pipe_cwnd(b));
+	b->c.cwnd = fp_min64(b->c.cwnd, cap);
+	return 0;
+}
+
+/* UpdateOnACK() */
+FP_INLINE void bbr3_on_ack(struct bbr3 *b)
+{
+	b->c.mark_app_limited = 0;
+	bbr3_update_signals(b);
+	bbr3_update_aggregation(b);
+	bbr3_check_startup_and_drain(b);
+	bbr3_update_cycle(b);
+	bbr3_update_min_rtt(b);
+	bbr3_bound_bw(b);
+	bbr3_update_control(b);
+}
+
+/* OnTransmit(), HandleRestartFromIdle(): nothing is in flight, and the application had paused. */
+FP_STEP int bbr3_on_restart_from_idle(struct bbr3 *b)
+{
+	if (!b)
+		return 0;
+	b->idle_restart = 1;
+	b->extra_acked_interval_start = b->c.now;
+	b->extra_acked_delivered = 0;
+	if (bbr3_in_probe_bw(b))
+		bbr3_set_pacing_rate(b, BBR3_UNIT_GAIN);
+	else if (b->mode == BBR3_PROBE_RTT)
+		bbr3_check_probe_rtt_done(b);
+	return 0;
+}
+
+/* OnEnterRTO() */
+FP_INLINE void bbr3_on_enter_rto(struct bbr3 *b)
+{
+	bbr3_save_state_upon_loss(b);
+	b->c.cwnd = b->c.inflight + b->c.smss;
+}
+
+/* OnEnterFastRecovery() */
+FP_INLINE void bbr3_on_enter_fast_recovery(struct bbr3 *b)
+{
+	bbr3_save_state_upon_loss(b);
+}
+
+/* Recovery ends, by repair: RestoreCwnd(). */
+FP_INLINE void bbr3_on_exit_recovery(struct bbr3 *b)
+{
+	bbr3_restore_cwnd(b);
+}
+
+/* HandleSpuriousLossDetection() */
+FP_STEP int bbr3_on_spurious_loss(struct bbr3 *b)
+{
+	if (!b)
+		return 0;
+	bbr3_restore_cwnd(b);
+	b->is_loss_in_round = 0;
+	bbr3_reset_full_bw(b);
+	b->bw_shortterm = fp_max64(b->bw_shortterm, b->undo_bw_shortterm);
+	b->inflight_shortterm = fp_max64(b->inflight_shortterm, b->undo_inflight_shortterm);
+	b->inflight_longterm = fp_max64(b->inflight_longterm, b->undo_inflight_longterm);
+	if (b->undo_mode == BBR3_STARTUP && b->mode != BBR3_STARTUP) {
+		b->full_bw_reached = 0;
+		if (b->mode != BBR3_PROBE_RTT)
+			bbr3_enter_startup(b);
+	} else if (b->undo_mode == BBR3_PROBE_BW_UP && b->mode != BBR3_PROBE_BW_UP && b->mode != BBR3_PROBE_RTT) {
+		bbr3_start_refill(b);
+	}
+	b->undo_mode = BBR3_NO_MODE;
+	return 0;
+}
+
+/* OnInit(); the connection's fields are set, everything else is zero. */
+FP_STEP int bbr3_init(struct bbr3 *b)
+{
+	if (!b)
+		return 0;
+	b->min_rtt = b->c.srtt ? b->c.srtt : BBR3_INFINITE;
+	b->min_rtt_stamp = b->c.now;
+	b->probe_rtt_min_delay = b->min_rtt;
+	b->probe_rtt_min_stamp = b->c.now;
+	b->undo_mode = BBR3_NO_MODE;
+	b->extra_acked_interval_start = b->c.now;
+	b->inflight_longterm = BBR3_INFINITE;
+	b->probe_up_acked_per_inc = BBR3_INFINITE;
+	b->ack_phase = BBR3_ACKS_INIT;
+	bbr3_reset_short_term(b);
+	bbr3_init_pacing_rate(b);
+	bbr3_set_send_quantum(b);
+	bbr3_enter_startup(b);
+	return 0;
+}
+
+#endif
