@@ -13,6 +13,7 @@
  *   one lost range.
  * - OnEnterFastRecovery and OnEnterRTO come as ssthresh(), which is called before the kernel cuts the window.
  * - A tail loss probe that repaired a loss shows as CWR while tlp_high_seq is set: NoteLoss().
+ * - Marks of congestion are tcp_sock's delivered_ce, counted only when the loader's option asks for it.
  * - C.is_cwnd_limited is tcp_sock's; delivered, lost and inflight are packets times the MSS of their time.
  */
 #include "kernel.h"
@@ -36,12 +37,14 @@ struct flow {
 	/* What the kernel's packet counters were when the byte counters were last brought up to date. */
 	u32 delivered_packets;
 	u32 lost_packets;
+	u32 ce_packets;
 	/* The window as it was last written: any other value is the kernel's doing. */
 	u32 cwnd_packets;
 	/* Bursts written so far, and those that the newest acknowledged and the oldest outstanding packet are in. */
 	u32 head;
 	u32 acked_burst;
 	u32 una_burst;
+	u32 spare;
 	struct burst ring[RING];
 };
 
@@ -69,11 +72,9 @@ FP_INLINE void read_conn(struct flow *f, const struct tcp_sock *tp)
 	f->lost_packets = tp->lost;
 	c->srtt = (u64)tp->srtt_us * 125;
 	c->is_cwnd_limited = FP_BITFIELD(tp, is_cwnd_limited);
-	c->in_loss_recovery = ca_state >= FP_CA_RECOVERY;
-	c->in_fast_recovery = ca_state == FP_CA_RECOVERY;
-	c->is_app_limited = tp->app_limited != 0;
-	c->random[0] = bpf_get_prandom_u32();
-	c->random[1] = bpf_get_prandom_u32();
+	c->recovery = ca_state < FP_CA_RECOVERY ? BBR3_OPEN :
+		      ca_state == FP_CA_RECOVERY ? BBR3_FAST_RECOVERY : BBR3_LOSS_RECOVERY;
+	c->ecn = fp_config.options & FP_OPTION_ECN;
 	if (tp->snd_cwnd != f->cwnd_packets)
 		c->cwnd = (u64)tp->snd_cwnd * mss;
 	c->pacing_rate = tp->inet_conn.icsk_inet.sk.sk_pacing_rate;
@@ -108,19 +109,20 @@ FP_INLINE u32 advance(const struct flow *f, u32 at, u32 end_seq)
 	return at;
 }
 
-/* Sets the sample's tx_in_flight and lost as of the sending of the packet that ends at `end_seq`. */
-FP_INLINE void look_up(struct flow *f, const struct tcp_sock *tp, u32 at, u32 end_seq)
+/* What was in flight when the packet that ends at `end_seq` was sent, itself included; what was lost since. */
+FP_INLINE void look_up(const struct flow *f, const struct tcp_sock *tp, u32 at, u32 end_seq, u64 *tx_in_flight,
+		       u64 *lost)
 {
 	const struct burst *burst = &f->ring[at & (RING - 1)];
 	u32 into = end_seq - burst->seq;
 
 	if (!f->head || (s32)into < 0) {
-		f->b.rs.tx_in_flight = f->b.c.inflight;
-		f->b.rs.lost = 0;
+		*tx_in_flight = f->b.c.inflight;
+		*lost = 0;
 		return;
 	}
-	f->b.rs.tx_in_flight = (u64)burst->inflight + into;
-	f->b.rs.lost = (u64)(tp->lost - burst->lost) * f->b.c.smss;
+	*tx_in_flight = (u64)burst->inflight + into;
+	*lost = (u64)(tp->lost - burst->lost) * f->b.c.smss;
 }
 
 FP_INLINE void publish(const struct bbr3 *b, struct tcp_sock *tp)
@@ -154,11 +156,13 @@ void fp_bbr3_init(u64 *ctx)
 		return;
 	/* The socket may have had this controller before. */
 	__builtin_memset(&f->b, 0, sizeof(f->b));
+	f->b.random = (u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
 	f->head = 0;
 	f->acked_burst = 0;
 	f->una_burst = 0;
 	f->delivered_packets = tp->delivered;
 	f->lost_packets = tp->lost;
+	f->ce_packets = tp->delivered_ce;
 	f->cwnd_packets = 0;
 	read_conn(f, tp);
 	f->b.c.now = bpf_ktime_get_ns();
@@ -171,14 +175,13 @@ void fp_bbr3_init(u64 *ctx)
 }
 
 /* The packets that this ACK marked lost, as one packet of their size at the head of the losses. */
-FP_INLINE void lose(struct flow *f, const struct tcp_sock *tp, u32 packets)
+FP_INLINE void lose(struct flow *f, const struct tcp_sock *tp, u32 packets, u32 app_limited)
 {
-	u64 size = (u64)packets * f->b.c.smss;
-	u32 end_seq = tp->snd_una + (u32)size;
+	struct bbr3_lost packet = { .bytes = (u64)packets * f->b.c.smss, .app_limited = app_limited };
 
 	f->una_burst = advance(f, f->una_burst, tp->snd_una + (u32)f->b.c.smss);
-	look_up(f, tp, f->una_burst, end_seq);
-	bbr3_handle_lost_packet(&f->b, size);
+	look_up(f, tp, f->una_burst, tp->snd_una + (u32)packet.bytes, &packet.tx_in_flight, &packet.lost);
+	bbr3_handle_lost_packet(&f->b, &packet);
 }
 
 SEC("struct_ops/fp_bbr3_cong_control")
@@ -197,9 +200,8 @@ void fp_bbr3_cong_control(u64 *ctx)
 	read_conn(f, tp);
 	mss = f->b.c.smss;
 	sample = &f->b.rs;
-	sample->is_app_limited = rs->is_app_limited;
-	if (lost && (s32)lost > 0)
-		lose(f, tp, lost);
+	if ((s32)lost > 0)
+		lose(f, tp, lost, rs->is_app_limited);
 
 	sample->has_data = rs->delivered >= 0;
 	sample->delivered = rs->delivered > 0 ? (u64)rs->delivered * mss : 0;
@@ -214,10 +216,12 @@ void fp_bbr3_cong_control(u64 *ctx)
 	sample->is_app_limited = rs->is_app_limited;
 	end_seq = FP_FIELD_EXISTS(rs->last_end_seq) ? rs->last_end_seq : tp->snd_una;
 	f->acked_burst = advance(f, f->acked_burst, end_seq);
-	look_up(f, tp, f->acked_burst, end_seq);
+	look_up(f, tp, f->acked_burst, end_seq, &sample->tx_in_flight, &sample->lost);
+	sample->ce_count = tp->delivered_ce - f->ce_packets;
+	f->ce_packets = tp->delivered_ce;
 
 	bbr3_on_ack(&f->b);
-	if (f->b.c.mark_app_limited)
+	if (f->b.mode == BBR3_PROBE_RTT)
 		tp->app_limited = fp_max32(tp->delivered + fp_in_flight(tp), 1);
 	write_conn(f, tp);
 	publish(&f->b, tp);
@@ -313,7 +317,7 @@ u32 fp_bbr3_ssthresh(u64 *ctx)
 
 	if (f) {
 		read_conn(f, tp);
-		bbr3_on_enter_fast_recovery(&f->b);
+		bbr3_on_enter_recovery(&f->b);
 	}
 	return tp->snd_ssthresh;
 }

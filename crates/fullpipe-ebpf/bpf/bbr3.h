@@ -23,7 +23,6 @@
 #define BBR3_UP_CWND_GAIN 576U      /* 2.25 */
 #define BBR3_PROBE_RTT_CWND_GAIN 128U /* 0.5 */
 
-#define BBR3_MAX_BW_FILTER_CYCLES 2U
 #define BBR3_EXTRA_ACKED_FILTER_ROUNDS 10U
 #define BBR3_MIN_RTT_FILTER_NS (10 * BBR3_NS_PER_SEC)
 #define BBR3_PROBE_RTT_INTERVAL_NS (5 * BBR3_NS_PER_SEC)
@@ -51,6 +50,12 @@ enum bbr3_ack_phase {
 	BBR3_ACKS_PROBE_STOPPING = 4,
 };
 
+enum bbr3_recovery {
+	BBR3_OPEN = 0,
+	BBR3_FAST_RECOVERY = 1,
+	BBR3_LOSS_RECOVERY = 2,
+};
+
 /* The connection (the draft's C.), set before each call; the last three are the core's to change. */
 struct bbr3_conn {
 	u64 now;
@@ -60,13 +65,10 @@ struct bbr3_conn {
 	u64 delivered;
 	u64 lost;
 	u64 srtt; /* 0: none yet */
-	u32 random[2];
 	u8 is_cwnd_limited;
-	u8 in_loss_recovery; /* InLossRecovery() */
-	u8 in_fast_recovery;
-	u8 is_app_limited; /* C.app_limited is set */
-	u8 mark_app_limited; /* out: MarkConnectionAppLimited() */
-	u8 spare[3];
+	u8 recovery; /* enum bbr3_recovery */
+	u8 ecn;      /* Congestion Experienced counts as loss in the model's bounds */
+	u8 spare[5];
 	u64 cwnd;
 	u64 pacing_rate;
 	u64 send_quantum;
@@ -83,9 +85,10 @@ struct bbr3_sample {
 	u64 newly_lost;
 	u64 rtt; /* BBR3_INFINITE: none */
 	u32 lost_ranges;
+	u32 ce_count;
 	u8 is_app_limited;
 	u8 has_data; /* this ACK newly acknowledged a packet */
-	u8 spare[2];
+	u8 spare[6];
 };
 
 struct bbr3_best {
@@ -98,9 +101,10 @@ struct bbr3 {
 	struct bbr3_conn c;
 	struct bbr3_sample rs;
 
-	struct bbr3_best max_bw_filter[3];
 	struct bbr3_best extra_acked_filter[3];
-	u64 max_bw;
+	u64 random;        /* SplitMix64 */
+	u64 max_bw_last;   /* the best of the last probing cycle */
+	u64 max_bw_cycle;  /* the best of the present one: 0 while it has no sample */
 	u64 bw;
 	u64 bw_shortterm;
 	u64 bw_latest;
@@ -126,15 +130,12 @@ struct bbr3 {
 	u64 undo_bw_shortterm;
 	u64 undo_inflight_shortterm;
 	u64 undo_inflight_longterm;
-	u64 bdp;
-	u64 max_inflight;
-	u64 offload_budget;
+	u64 ce_in_round;
 	u32 round_count;
 	u32 drain_start_round;
-	u32 cycle_count;
 	u32 rounds_since_probe_up;
 	u32 bw_probe_up_rounds;
-	u32 loss_events_in_round;
+	u32 lost_ranges_in_round;
 	u32 full_bw_count;
 	u16 pacing_gain;
 	u16 cwnd_gain;
@@ -153,7 +154,8 @@ struct bbr3 {
 	u8 prev_probe_too_high;
 	u8 prev_probe_precautionary;
 	u8 has_rtt;
-	u8 slot_has_sample; /* the max-bw filter's current cycle has measured something */
+	u8 undo_saved; /* the undo fields are from before the present recovery episode */
+	u8 spare[4];
 };
 
 FP_INLINE u64 bbr3_gain(u64 value, u32 gain)
@@ -257,30 +259,34 @@ FP_INLINE u64 bbr3_min_pipe_cwnd(const struct bbr3 *b)
 	return 4 * b->c.smss;
 }
 
-/* BDPMultiple(gain) */
-FP_INLINE u64 bbr3_bdp_multiple(struct bbr3 *b, u32 gain)
+/* The maximum over this probing cycle and the last. */
+FP_INLINE u64 bbr3_max_bw(const struct bbr3 *b)
+{
+	return fp_max64(b->max_bw_last, b->max_bw_cycle);
+}
+
+/* BDPMultiple(gain), for a bandwidth. */
+FP_INLINE u64 bbr3_bdp_multiple(const struct bbr3 *b, u64 bw, u32 gain)
 {
 	if (b->min_rtt == BBR3_INFINITE)
 		return b->c.initial_cwnd;
-	b->bdp = bbr3_bytes_in(b->bw, b->min_rtt);
-	return bbr3_gain(b->bdp, gain);
+	return bbr3_gain(bbr3_bytes_in(bw, b->min_rtt), gain);
 }
 
 /* QuantizationBudget(inflight_cap), UpdateOffloadBudget() */
-FP_INLINE u64 bbr3_quantize(struct bbr3 *b, u64 cap)
+FP_INLINE u64 bbr3_quantize(const struct bbr3 *b, u64 cap)
 {
-	b->offload_budget = 3 * b->c.send_quantum;
-	cap = fp_max64(cap, b->offload_budget);
+	cap = fp_max64(cap, 3 * b->c.send_quantum);
 	cap = fp_max64(cap, bbr3_min_pipe_cwnd(b));
 	if (b->mode == BBR3_PROBE_BW_UP)
 		cap += 2 * b->c.smss;
 	return cap;
 }
 
-/* Inflight(gain) */
-FP_INLINE u64 bbr3_inflight(struct bbr3 *b, u32 gain)
+/* Inflight(1.0), for a bandwidth. */
+FP_INLINE u64 bbr3_inflight(const struct bbr3 *b, u64 bw)
 {
-	return bbr3_quantize(b, bbr3_bdp_multiple(b, gain));
+	return bbr3_quantize(b, bbr3_bdp_multiple(b, bw, BBR3_UNIT_GAIN));
 }
 
 /* InflightWithHeadroom() */
@@ -299,7 +305,7 @@ FP_INLINE u64 bbr3_inflight_with_headroom(const struct bbr3 *b)
 /* TargetInflight() */
 FP_INLINE u64 bbr3_target_inflight(const struct bbr3 *b)
 {
-	return fp_min64(b->bdp, b->c.cwnd);
+	return fp_min64(bbr3_bdp_multiple(b, b->bw, BBR3_UNIT_GAIN), b->c.cwnd);
 }
 
 /* StartRound() */
@@ -329,12 +335,24 @@ FP_INLINE void bbr3_reset_congestion_signals(struct bbr3 *b)
 	b->is_loss_in_round = 0;
 	b->bw_latest = 0;
 	b->inflight_latest = 0;
+	b->ce_in_round = 0;
+}
+
+/* A number from 0 to n - 1 (SplitMix64: Steele, Lea, Flood 2014). */
+FP_INLINE u32 bbr3_random_below(struct bbr3 *b, u32 n)
+{
+	u64 z;
+
+	b->random += 0x9e3779b97f4a7c15ULL;
+	z = (b->random ^ b->random >> 30) * 0xbf58476d1ce4e5b9ULL;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
+	return (u32)(((z ^ z >> 31) >> 32) * n >> 32);
 }
 
 /* SaveCwnd() */
 FP_INLINE void bbr3_save_cwnd(struct bbr3 *b)
 {
-	if (!b->c.in_loss_recovery && b->mode != BBR3_PROBE_RTT)
+	if (b->c.recovery == BBR3_OPEN && b->mode != BBR3_PROBE_RTT)
 		b->prior_cwnd = b->c.cwnd;
 	else
 		b->prior_cwnd = fp_max64(b->prior_cwnd, b->c.cwnd);
@@ -368,8 +386,8 @@ FP_INLINE void bbr3_start_down(struct bbr3 *b)
 {
 	bbr3_reset_congestion_signals(b);
 	b->probe_up_acked_per_inc = BBR3_INFINITE;
-	b->rounds_since_probe_up = b->c.random[0] & 1;
-	b->bw_probe_wait = 2 * BBR3_NS_PER_SEC + ((u64)b->c.random[1] * BBR3_NS_PER_SEC >> 32);
+	b->rounds_since_probe_up = bbr3_random_below(b, 2);
+	b->bw_probe_wait = 2 * BBR3_NS_PER_SEC + (u64)bbr3_random_below(b, 1000000) * 1000;
 	b->cycle_stamp = b->c.now;
 	b->ack_phase = BBR3_ACKS_PROBE_STOPPING;
 	bbr3_start_round(b);
@@ -427,8 +445,14 @@ FP_INLINE void bbr3_set_pacing_rate(struct bbr3 *b, u32 gain)
 {
 	u64 rate = bbr3_gain(b->bw, gain) * 99 / 100;
 
-	if (b->full_bw_reached || rate > b->c.pacing_rate)
-		b->c.pacing_rate = rate;
+	if (b->bw && (b->full_bw_reached || rate > b->c.pacing_rate))
+		b->c.pacing_rate = fp_max64(rate, 1);
+}
+
+/* SetSendQuantum(): what leaves in a millisecond, between two packets and 64 KiB. */
+FP_INLINE void bbr3_set_send_quantum(struct bbr3 *b)
+{
+	b->c.send_quantum = fp_max64(fp_min64(b->c.pacing_rate / 1000, BBR3_MAX_SEND_QUANTUM), 2 * b->c.smss);
 }
 
 /* InitPacingRate() */
@@ -439,40 +463,38 @@ FP_INLINE void bbr3_init_pacing_rate(struct bbr3 *b)
 	if (b->c.srtt)
 		b->has_rtt = 1;
 	b->c.pacing_rate = bbr3_gain(bbr3_rate_of(b->c.initial_cwnd, rtt), BBR3_STARTUP_PACING_GAIN);
-}
-
-/* SetSendQuantum() */
-FP_INLINE void bbr3_set_send_quantum(struct bbr3 *b)
-{
-	u64 quantum = bbr3_bytes_in(b->c.pacing_rate, BBR3_NS_PER_MSEC);
-
-	quantum = fp_min64(quantum, BBR3_MAX_SEND_QUANTUM);
-	b->c.send_quantum = fp_max64(quantum, 2 * b->c.smss);
+	bbr3_set_send_quantum(b);
 }
 
 /* IsInflightTooHigh(): more than LossThresh (2 %) of what was in flight is lost. */
-FP_INLINE int bbr3_is_inflight_too_high(const struct bbr3 *b)
+FP_INLINE int bbr3_is_too_high(u64 lost, u64 inflight)
 {
-	return b->rs.lost * 50 > b->rs.tx_in_flight;
+	return lost * 50 > inflight;
 }
 
 /* HandleInflightTooHigh() */
-FP_INLINE void bbr3_handle_inflight_too_high(struct bbr3 *b)
+FP_INLINE void bbr3_handle_inflight_too_high(struct bbr3 *b, u64 tx_in_flight, u32 app_limited)
 {
 	b->prev_probe_too_high = 1;
 	b->is_bw_probe_sample = 0;
-	if (!b->rs.is_app_limited)
-		b->inflight_longterm = fp_max64(b->rs.tx_in_flight, bbr3_beta(bbr3_target_inflight(b)));
+	if (!app_limited)
+		b->inflight_longterm = fp_max64(tx_in_flight, bbr3_beta(bbr3_target_inflight(b)));
 	if (b->mode == BBR3_PROBE_BW_UP) {
 		b->undo_mode = BBR3_PROBE_BW_UP;
 		bbr3_start_down(b);
 	}
 }
 
-/* SaveStateUponLoss() */
+/*
+ * SaveStateUponLoss(), once a recovery episode: saving again at each round's first loss would overwrite what
+ * was there before the episode with what the episode itself has changed.
+ */
 FP_INLINE void bbr3_save_state_upon_loss(struct bbr3 *b)
 {
+	if (b->undo_saved)
+		return;
 	bbr3_save_cwnd(b);
+	b->undo_saved = 1;
 	b->undo_mode = BBR3_NO_MODE;
 	b->undo_bw_shortterm = b->bw_shortterm;
 	b->undo_inflight_shortterm = b->inflight_shortterm;
@@ -489,26 +511,42 @@ FP_INLINE void bbr3_note_loss(struct bbr3 *b)
 	b->is_loss_in_round = 1;
 }
 
-/*
- * HandleLostPacket(P), InflightAtLoss(P): before the call rs.tx_in_flight, rs.lost (since P was sent) and
- * rs.is_app_limited are the lost packet's.
- */
-FP_STEP int bbr3_handle_lost_packet(struct bbr3 *b, u64 size)
+/* A packet that was marked lost. */
+struct bbr3_lost {
+	u64 bytes;
+	u64 tx_in_flight; /* when it was sent, itself included */
+	u64 lost;         /* on the connection since it was sent, itself included */
+	u64 app_limited;
+};
+
+/* HandleLostPacket(P), InflightAtLoss(P) */
+FP_STEP int bbr3_handle_lost_packet(struct bbr3 *b, const struct bbr3_lost *lost)
 {
 	u64 inflight_prev, lost_prev, prefix = 0;
 
+	if (!b || !lost)
+		return 0;
+	bbr3_note_loss(b);
+	if (!b->is_bw_probe_sample || !bbr3_is_too_high(lost->lost, lost->tx_in_flight))
+		return 0;
+	inflight_prev = lost->tx_in_flight > lost->bytes ? lost->tx_in_flight - lost->bytes : 0;
+	lost_prev = lost->lost > lost->bytes ? lost->lost - lost->bytes : 0;
+	/* (2 % of inflight_prev - lost_prev) / 98 %; losses that exceed the threshold already leave none. */
+	if (inflight_prev > lost_prev * 50)
+		prefix = (inflight_prev - lost_prev * 50) / 49;
+	bbr3_handle_inflight_too_high(b, inflight_prev + prefix, lost->app_limited != 0);
+	return 0;
+}
+
+/* A marked packet is a lost one, except that it need not be sent again (the draft leaves it open). */
+FP_STEP int bbr3_handle_ce_marks(struct bbr3 *b)
+{
 	if (!b)
 		return 0;
 	bbr3_note_loss(b);
-	if (!b->is_bw_probe_sample || !bbr3_is_inflight_too_high(b))
-		return 0;
-	inflight_prev = b->rs.tx_in_flight > size ? b->rs.tx_in_flight - size : 0;
-	lost_prev = b->rs.lost > size ? b->rs.lost - size : 0;
-	/* (2 % of inflight_prev - lost_prev) / 98 %; losses that exceed the threshold already leave none. */
-	if (2 * inflight_prev > 100 * lost_prev)
-		prefix = (2 * inflight_prev - 100 * lost_prev) / 98;
-	b->rs.tx_in_flight = inflight_prev + prefix;
-	bbr3_handle_inflight_too_high(b);
+	b->ce_in_round += (u64)b->rs.ce_count * b->c.smss;
+	if (b->is_bw_probe_sample && bbr3_is_too_high(b->ce_in_round, b->rs.tx_in_flight))
+		bbr3_handle_inflight_too_high(b, b->rs.tx_in_flight, b->rs.is_app_limited);
 	return 0;
 }
 
@@ -516,17 +554,14 @@ FP_STEP int bbr3_handle_lost_packet(struct bbr3 *b, u64 size)
 FP_INLINE void bbr3_update_max_bw(struct bbr3 *b)
 {
 	b->round_start = 0;
-	if (b->rs.has_data && b->rs.prior_delivered >= b->next_round_delivered) {
+	if (b->rs.prior_delivered >= b->next_round_delivered) {
 		bbr3_start_round(b);
 		b->round_count++;
 		b->rounds_since_probe_up++;
 		b->round_start = 1;
 	}
-	if (b->rs.delivery_rate && (b->rs.delivery_rate >= b->max_bw || !b->rs.is_app_limited)) {
-		b->slot_has_sample = 1;
-		b->max_bw = bbr3_filter_max(b->max_bw_filter, BBR3_MAX_BW_FILTER_CYCLES, b->cycle_count,
-					    b->rs.delivery_rate);
-	}
+	if (b->rs.delivery_rate && (b->rs.delivery_rate >= bbr3_max_bw(b) || !b->rs.is_app_limited))
+		b->max_bw_cycle = fp_max64(b->max_bw_cycle, b->rs.delivery_rate);
 }
 
 /* AdaptLowerBoundsFromCongestion(): once a round that saw loss, unless probing. */
@@ -535,7 +570,7 @@ FP_INLINE void bbr3_adapt_lower_bounds(struct bbr3 *b)
 	if (bbr3_is_probing_bw(b) || !b->is_loss_in_round)
 		return;
 	if (b->bw_shortterm == BBR3_INFINITE)
-		b->bw_shortterm = b->max_bw;
+		b->bw_shortterm = bbr3_max_bw(b);
 	if (b->inflight_shortterm == BBR3_INFINITE)
 		b->inflight_shortterm = b->c.cwnd;
 	b->bw_shortterm = fp_max64(b->bw_latest, bbr3_beta(b->bw_shortterm));
@@ -550,7 +585,7 @@ FP_STEP int bbr3_update_signals(struct bbr3 *b)
 	b->loss_round_start = 0;
 	b->bw_latest = fp_max64(b->bw_latest, b->rs.delivery_rate);
 	b->inflight_latest = fp_max64(b->inflight_latest, b->rs.delivered);
-	if (b->rs.has_data && b->rs.prior_delivered >= b->loss_round_delivered) {
+	if (b->rs.prior_delivered >= b->loss_round_delivered) {
 		b->loss_round_delivered = b->c.delivered;
 		b->loss_round_start = 1;
 	}
@@ -558,6 +593,7 @@ FP_STEP int bbr3_update_signals(struct bbr3 *b)
 	if (b->loss_round_start) {
 		bbr3_adapt_lower_bounds(b);
 		b->is_loss_in_round = 0;
+		b->ce_in_round = 0;
 	}
 	return 0;
 }
@@ -600,21 +636,26 @@ FP_STEP int bbr3_check_startup_and_drain(struct bbr3 *b)
 	}
 
 	if (!b->full_bw_reached) {
-		b->loss_events_in_round = fp_min32(b->loss_events_in_round + b->rs.lost_ranges, 15);
-		if (b->loss_round_start && b->c.in_fast_recovery &&
-		    b->loss_events_in_round >= BBR3_STARTUP_FULL_LOSS_COUNT && bbr3_is_inflight_too_high(b)) {
-			b->undo_mode = BBR3_STARTUP;
-			b->full_bw_reached = 1;
-			bbr3_bdp_multiple(b, BBR3_UNIT_GAIN);
-			b->inflight_longterm = fp_max64(b->bdp, b->inflight_latest);
+		b->lost_ranges_in_round += b->rs.lost_ranges;
+		if (b->loss_round_start) {
+			int many = b->lost_ranges_in_round >= BBR3_STARTUP_FULL_LOSS_COUNT;
+
+			b->lost_ranges_in_round = 0;
+			if (many && b->c.recovery == BBR3_FAST_RECOVERY &&
+			    bbr3_is_too_high(b->rs.lost, b->rs.tx_in_flight)) {
+				b->undo_mode = BBR3_STARTUP;
+				b->full_bw_now = 1;
+				b->full_bw_reached = 1;
+				b->inflight_longterm =
+					fp_max64(bbr3_bdp_multiple(b, bbr3_max_bw(b), BBR3_UNIT_GAIN),
+						 b->inflight_latest);
+			}
 		}
-		if (b->loss_round_start)
-			b->loss_events_in_round = 0;
 	}
 	if (b->mode == BBR3_STARTUP && b->full_bw_reached)
 		bbr3_enter_drain(b);
 
-	if (b->mode == BBR3_DRAIN && (b->c.inflight <= bbr3_inflight(b, BBR3_UNIT_GAIN) ||
+	if (b->mode == BBR3_DRAIN && (b->c.inflight <= bbr3_inflight(b, b->bw) ||
 				      b->round_count > b->drain_start_round + 3))
 		bbr3_start_down(b);
 	return 0;
@@ -629,16 +670,16 @@ FP_INLINE int bbr3_adapt_long_term(struct bbr3 *b)
 		b->is_bw_probe_sample = 0;
 		b->ack_phase = BBR3_ACKS_INIT;
 		/* AdvanceMaxBwFilter() */
-		if (bbr3_in_probe_bw(b) && !b->rs.is_app_limited && b->slot_has_sample) {
-			b->cycle_count++;
-			b->slot_has_sample = 0;
+		if (bbr3_in_probe_bw(b) && !b->rs.is_app_limited && b->max_bw_cycle) {
+			b->max_bw_last = b->max_bw_cycle;
+			b->max_bw_cycle = 0;
 		}
 		if (bbr3_in_probe_bw(b) && b->prev_probe_precautionary && !b->prev_probe_too_high) {
 			bbr3_start_refill(b);
 			return 1;
 		}
 	}
-	if (bbr3_is_inflight_too_high(b))
+	if (bbr3_is_too_high(b->rs.lost, b->rs.tx_in_flight))
 		return 0;
 	if (b->inflight_longterm == BBR3_INFINITE)
 		return 0;
@@ -695,7 +736,7 @@ FP_STEP int bbr3_update_cycle(struct bbr3 *b)
 		if (bbr3_is_time_to_probe(b))
 			bbr3_start_refill(b);
 		else if (b->c.inflight <= bbr3_inflight_with_headroom(b) &&
-			 b->c.inflight <= bbr3_inflight(b, BBR3_UNIT_GAIN))
+			 b->c.inflight <= bbr3_inflight(b, bbr3_max_bw(b)))
 			bbr3_start_cruise(b);
 		break;
 	case BBR3_PROBE_BW_CRUISE:
@@ -721,9 +762,9 @@ FP_STEP int bbr3_update_cycle(struct bbr3 *b)
 }
 
 /* ProbeRTTCwnd() */
-FP_INLINE u64 bbr3_probe_rtt_cwnd(struct bbr3 *b)
+FP_INLINE u64 bbr3_probe_rtt_cwnd(const struct bbr3 *b)
 {
-	return fp_max64(bbr3_bdp_multiple(b, BBR3_PROBE_RTT_CWND_GAIN), bbr3_min_pipe_cwnd(b));
+	return fp_max64(bbr3_bdp_multiple(b, b->bw, BBR3_PROBE_RTT_CWND_GAIN), bbr3_min_pipe_cwnd(b));
 }
 
 /* CheckProbeRTTDone(), ExitProbeRTT() */
@@ -767,7 +808,6 @@ FP_STEP int bbr3_update_min_rtt(struct bbr3 *b)
 		bbr3_start_round(b);
 	}
 	if (b->mode == BBR3_PROBE_RTT) {
-		b->c.mark_app_limited = 1;
 		if (!b->probe_rtt_done_stamp) {
 			if (b->c.inflight <= bbr3_probe_rtt_cwnd(b)) {
 				b->probe_rtt_done_stamp = b->c.now + BBR3_PROBE_RTT_DURATION_NS;
@@ -793,26 +833,24 @@ FP_INLINE void bbr3_bound_bw(struct bbr3 *b)
 		b->bw_latest = b->rs.delivery_rate;
 		b->inflight_latest = b->rs.delivered;
 	}
-	b->bw = fp_min64(b->max_bw, b->bw_shortterm);
+	b->bw = fp_min64(bbr3_max_bw(b), b->bw_shortterm);
 }
 
 /* UpdateControlParameters(): SetPacingRate(), SetSendQuantum(), SetCwnd() */
 FP_STEP int bbr3_update_control(struct bbr3 *b)
 {
-	u64 cap = BBR3_INFINITE;
+	u64 cap = BBR3_INFINITE, max_inflight;
 
 	if (!b)
 		return 0;
-	if (!b->has_rtt && b->c.srtt)
-		bbr3_init_pacing_rate(b);
 	bbr3_set_pacing_rate(b, b->pacing_gain);
 	bbr3_set_send_quantum(b);
 
 	/* UpdateMaxInflight() */
-	b->max_inflight = bbr3_quantize(b, bbr3_bdp_multiple(b, b->cwnd_gain) + b->extra_acked);
+	max_inflight = bbr3_quantize(b, bbr3_bdp_multiple(b, b->bw, b->cwnd_gain) + b->extra_acked);
 	if (b->full_bw_reached)
-		b->c.cwnd = fp_min64(b->c.cwnd + b->rs.newly_acked, b->max_inflight);
-	else if (b->c.cwnd < b->max_inflight || b->c.delivered < b->c.initial_cwnd)
+		b->c.cwnd = fp_min64(b->c.cwnd + b->rs.newly_acked, max_inflight);
+	else if (b->c.cwnd < max_inflight || b->c.delivered < b->c.initial_cwnd)
 		b->c.cwnd += b->rs.newly_acked;
 	b->c.cwnd = fp_max64(b->c.cwnd, bbr3_min_pipe_cwnd(b));
 	/* BoundCwndForProbeRTT() */
@@ -832,7 +870,12 @@ FP_STEP int bbr3_update_control(struct bbr3 *b)
 /* UpdateOnACK() */
 FP_INLINE void bbr3_on_ack(struct bbr3 *b)
 {
-	b->c.mark_app_limited = 0;
+	if (!b->has_rtt && b->c.srtt)
+		bbr3_init_pacing_rate(b);
+	if (b->c.ecn && b->rs.ce_count)
+		bbr3_handle_ce_marks(b);
+	if (!b->rs.has_data)
+		return;
 	bbr3_update_signals(b);
 	bbr3_update_aggregation(b);
 	bbr3_check_startup_and_drain(b);
@@ -857,16 +900,10 @@ FP_STEP int bbr3_on_restart_from_idle(struct bbr3 *b)
 	return 0;
 }
 
-/* OnEnterRTO() */
-FP_INLINE void bbr3_on_enter_rto(struct bbr3 *b)
+/* OnEnterFastRecovery(), and OnEnterRTO() but for the window, which the caller cuts. */
+FP_INLINE void bbr3_on_enter_recovery(struct bbr3 *b)
 {
-	bbr3_save_state_upon_loss(b);
-	b->c.cwnd = b->c.inflight + b->c.smss;
-}
-
-/* OnEnterFastRecovery() */
-FP_INLINE void bbr3_on_enter_fast_recovery(struct bbr3 *b)
-{
+	bbr3_save_cwnd(b);
 	bbr3_save_state_upon_loss(b);
 }
 
@@ -874,31 +911,38 @@ FP_INLINE void bbr3_on_enter_fast_recovery(struct bbr3 *b)
 FP_INLINE void bbr3_on_exit_recovery(struct bbr3 *b)
 {
 	bbr3_restore_cwnd(b);
+	b->undo_saved = 0;
 }
 
 /* HandleSpuriousLossDetection() */
 FP_STEP int bbr3_on_spurious_loss(struct bbr3 *b)
 {
+	u32 undo_mode;
+
 	if (!b)
 		return 0;
+	undo_mode = b->undo_mode;
 	bbr3_restore_cwnd(b);
 	b->is_loss_in_round = 0;
 	bbr3_reset_full_bw(b);
-	b->bw_shortterm = fp_max64(b->bw_shortterm, b->undo_bw_shortterm);
-	b->inflight_shortterm = fp_max64(b->inflight_shortterm, b->undo_inflight_shortterm);
-	b->inflight_longterm = fp_max64(b->inflight_longterm, b->undo_inflight_longterm);
-	if (b->undo_mode == BBR3_STARTUP && b->mode != BBR3_STARTUP) {
+	if (b->undo_saved) {
+		b->bw_shortterm = fp_max64(b->bw_shortterm, b->undo_bw_shortterm);
+		b->inflight_shortterm = fp_max64(b->inflight_shortterm, b->undo_inflight_shortterm);
+		b->inflight_longterm = fp_max64(b->inflight_longterm, b->undo_inflight_longterm);
+	}
+	b->undo_saved = 0;
+	b->undo_mode = BBR3_NO_MODE;
+	if (undo_mode == BBR3_STARTUP && b->mode != BBR3_STARTUP) {
 		b->full_bw_reached = 0;
 		if (b->mode != BBR3_PROBE_RTT)
 			bbr3_enter_startup(b);
-	} else if (b->undo_mode == BBR3_PROBE_BW_UP && b->mode != BBR3_PROBE_BW_UP && b->mode != BBR3_PROBE_RTT) {
+	} else if (undo_mode == BBR3_PROBE_BW_UP && b->mode != BBR3_PROBE_BW_UP && b->mode != BBR3_PROBE_RTT) {
 		bbr3_start_refill(b);
 	}
-	b->undo_mode = BBR3_NO_MODE;
 	return 0;
 }
 
-/* OnInit(); the connection's fields are set, everything else is zero. */
+/* OnInit(); the connection's fields and the random seed are set, everything else is zero. */
 FP_STEP int bbr3_init(struct bbr3 *b)
 {
 	if (!b)
@@ -914,7 +958,6 @@ FP_STEP int bbr3_init(struct bbr3 *b)
 	b->ack_phase = BBR3_ACKS_INIT;
 	bbr3_reset_short_term(b);
 	bbr3_init_pacing_rate(b);
-	bbr3_set_send_quantum(b);
 	bbr3_enter_startup(b);
 	return 0;
 }

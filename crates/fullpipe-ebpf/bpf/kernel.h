@@ -273,10 +273,13 @@ FP_INLINE void fp_need_pacing(struct tcp_sock *tp)
 struct fp_config {
 	/* Parameters of cong_control on the running kernel: 2 before Linux 6.10, 4 since (counted in its BTF). */
 	u32 cong_control_args;
-	u32 reserved;
+	u32 options; /* FP_OPTION_* */
 	/* Which build of the object this is. */
 	u64 build;
 };
+/* Congestion Experienced marks count as loss. */
+#define FP_OPTION_ECN 1U
+
 const volatile struct fp_config fp_config SEC(".rodata.config") = { 4, 0, 0 };
 
 /*

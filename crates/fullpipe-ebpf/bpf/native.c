@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The cores, compiled for the host, so that they can be tested and replayed without a kernel. */
 #include "bbr1.h"
+#include "bbr3.h"
 #include "record.h"
 
 /* Runs one callback of BBR v1 over the kernel's own 104 bytes of state; gives what the callback returns. */
@@ -15,6 +16,50 @@ u32 fp_native_bbr1(struct bbr1_packed *state, struct fp_tcp *tcp, u32 op, u32 ar
 	bbr1_pack(state, &c.s);
 	*tcp = c.tcp;
 	return result;
+}
+
+/* What happens to a BBR v3 flow. */
+enum fp_bbr3_call {
+	FP_BBR3_INIT = 0,
+	FP_BBR3_RESTART = 1,
+	FP_BBR3_LOST = 2,
+	FP_BBR3_ACK = 3,
+	FP_BBR3_ENTER_RECOVERY = 4,
+	FP_BBR3_EXIT_RECOVERY = 5,
+	FP_BBR3_SPURIOUS = 6,
+};
+
+/* Runs one call of BBR v3's core; its inputs are in the state's own c and rs. */
+void fp_native_bbr3(struct bbr3 *b, u32 call, const struct bbr3_lost *lost)
+{
+	switch (call) {
+	case FP_BBR3_INIT:
+		bbr3_init(b);
+		break;
+	case FP_BBR3_RESTART:
+		bbr3_on_restart_from_idle(b);
+		break;
+	case FP_BBR3_LOST:
+		bbr3_handle_lost_packet(b, lost);
+		break;
+	case FP_BBR3_ACK:
+		bbr3_on_ack(b);
+		break;
+	case FP_BBR3_ENTER_RECOVERY:
+		bbr3_on_enter_recovery(b);
+		break;
+	case FP_BBR3_EXIT_RECOVERY:
+		bbr3_on_exit_recovery(b);
+		break;
+	case FP_BBR3_SPURIOUS:
+		bbr3_on_spurious_loss(b);
+		break;
+	}
+}
+
+u32 fp_native_size_of_bbr3(void)
+{
+	return sizeof(struct bbr3);
 }
 
 /* The sizes that the two languages must agree on. */

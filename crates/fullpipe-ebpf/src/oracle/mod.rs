@@ -5,9 +5,11 @@ mod file;
 mod record;
 mod recorder;
 mod replay;
+mod rust_core;
 
 pub use file::{Reader, Writer};
 pub use record::Record;
 pub use recorder::NAME;
 pub use recorder::{Recorder, Summary};
 pub use replay::{Core, Difference, Report, c_core, replay};
+pub use rust_core::rust_core;

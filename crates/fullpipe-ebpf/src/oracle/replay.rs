@@ -36,8 +36,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report for machines.
-    pub fn to_json(&self) -> String {
+    /// The report for machines; `core` and `file` say what of.
+    pub fn to_json(&self, core: &str, file: &str) -> String {
         let first: Vec<serde_json::Value> = self
             .first
             .iter()
@@ -57,6 +57,8 @@ impl Report {
             })
             .collect();
         serde_json::json!({
+            "core": core,
+            "file": file,
             "records": self.records,
             "by_callback": self.by_op,
             "mismatches": self.mismatches,

@@ -133,17 +133,20 @@ fn record(file: PathBuf, command: &[String]) -> Result<(), Failure> {
 }
 
 fn replay(files: &[PathBuf], json: bool) -> Result<(), Failure> {
+    let cores: [(&str, oracle::Core<'_>); 2] = [("C", &mut oracle::c_core), ("Rust", &mut oracle::rust_core)];
     let mut mismatches = 0;
-    for file in files {
-        let from = File::open(file)
-            .map_err(|error| Failure::usage(format!("cannot open {}: {error}", file.display())))?;
-        let reader = Reader::new(from).map_err(failure)?;
-        let report = oracle::replay(reader, &mut oracle::c_core).map_err(failure)?;
-        mismatches += report.mismatches;
-        if json {
-            println!("{}", report.to_json());
-        } else {
-            print!("{}: {report}", file.display());
+    for (name, core) in cores {
+        for file in files {
+            let from = File::open(file)
+                .map_err(|error| Failure::usage(format!("cannot open {}: {error}", file.display())))?;
+            let reader = Reader::new(from).map_err(failure)?;
+            let report = oracle::replay(reader, core).map_err(failure)?;
+            mismatches += report.mismatches;
+            if json {
+                println!("{}", report.to_json(name, &file.display().to_string()));
+            } else {
+                print!("{name} core, {}: {report}", file.display());
+            }
         }
     }
     if mismatches == 0 {

@@ -1,5 +1,9 @@
 //! The controllers' C cores, compiled for the host, and the plain structures they share with Rust.
 
+mod bbr3;
+
+pub use bbr3::{Bbr3, Bbr3State};
+
 use bytemuck::{Pod, Zeroable};
 
 /// `struct fp_tcp` of bpf/types.h: what a controller may know of its connection in one callback, and what
@@ -82,6 +86,8 @@ unsafe extern "C" {
     fn fp_native_bbr1(state: *mut Bbr1State, tcp: *mut Tcp, op: u32, argument: u32) -> u32;
     fn fp_native_size_of_tcp() -> u32;
     fn fp_native_size_of_record() -> u32;
+    fn fp_native_bbr3(state: *mut Bbr3State, call: u32, lost: *const bbr3::LostPacket);
+    fn fp_native_size_of_bbr3() -> u32;
 }
 
 /// Runs one callback of the C core of BBR v1; gives what the callback returns.
@@ -91,10 +97,11 @@ pub fn bbr1(state: &mut Bbr1State, tcp: &mut Tcp, op: Op, argument: u32) -> u32 
     unsafe { fp_native_bbr1(state, tcp, op as u32, argument) }
 }
 
-/// The sizes of `struct fp_tcp` and `struct fp_record` in C.
-pub fn c_sizes() -> (usize, usize) {
-    // SAFETY: both functions take nothing and return a constant.
-    unsafe { (fp_native_size_of_tcp() as usize, fp_native_size_of_record() as usize) }
+/// The sizes of `struct fp_tcp`, `struct fp_record` and `struct bbr3` in C.
+pub fn c_sizes() -> [usize; 3] {
+    // SAFETY: the functions take nothing and return a constant.
+    unsafe { [fp_native_size_of_tcp(), fp_native_size_of_record(), fp_native_size_of_bbr3()] }
+        .map(|size| size as usize)
 }
 
 #[cfg(test)]
@@ -103,6 +110,7 @@ mod tests {
 
     #[test]
     fn sizes_agree() {
-        assert_eq!(c_sizes(), (std::mem::size_of::<Tcp>(), std::mem::size_of::<crate::oracle::Record>()));
+        let ours = [size_of::<Tcp>(), size_of::<crate::oracle::Record>(), size_of::<Bbr3State>()];
+        assert_eq!(c_sizes(), ours);
     }
 }

@@ -1,0 +1,222 @@
+//! The C core of BBR v3 and the Rust one leave the same window, rate, quantum, gains, bounds and state after
+//! every call, over simulated paths and over streams that no path would give.
+
+mod transport;
+
+use fullpipe_cc::bbr::v3;
+use fullpipe_cc::{
+    Ack, Config, CongestionControl, Lost, RateSample, Recovery, RecoveryContext, RecoveryState, Sent,
+};
+use fullpipe_ebpf::native;
+use fullpipe_units::{Rate, Span, Time};
+use std::collections::BTreeMap;
+use transport::{Path, Random, run};
+
+/// 140 Tbit/s. The C core multiplies rates by gains in 64 bits; beyond 2^54 bytes/s that would not fit.
+const FASTEST: Rate = Rate::from_bytes_per_sec(1 << 44);
+
+/// Both cores, fed the same and compared after each call.
+struct Both {
+    rust: v3::Bbr3,
+    c: native::Bbr3,
+    calls: u64,
+    states: BTreeMap<&'static str, u64>,
+}
+
+impl Both {
+    fn new(config: &Config, ecn: bool) -> Self {
+        Both {
+            rust: v3::Bbr3::new(config, v3::Settings { ecn }),
+            c: native::Bbr3::new(config, ecn),
+            calls: 0,
+            states: BTreeMap::new(),
+        }
+    }
+
+    fn compare(&mut self, after: &dyn std::fmt::Debug) {
+        self.calls += 1;
+        let outputs = |cc: &dyn CongestionControl| {
+            (cc.snapshot(), cc.cwnd(), cc.pacing_rate(), cc.send_quantum(), cc.marks_app_limited())
+        };
+        let (rust, c) = (outputs(&self.rust), outputs(&self.c));
+        assert_eq!(rust, c, "call {} (left: Rust, right: C): {after:?}\n{:#?}", self.calls, self.c.state());
+        *self.states.entry(rust.0.state).or_default() += 1;
+    }
+}
+
+impl CongestionControl for Both {
+    fn on_handshake(&mut self, now: Time, rtt: Span) {
+        self.rust.on_handshake(now, rtt);
+        self.c.on_handshake(now, rtt);
+        self.compare(&"handshake");
+    }
+
+    fn on_send(&mut self, sent: &Sent) {
+        self.rust.on_send(sent);
+        self.c.on_send(sent);
+        self.compare(sent);
+    }
+
+    fn on_lost(&mut self, lost: &Lost) {
+        self.rust.on_lost(lost);
+        self.c.on_lost(lost);
+        self.compare(lost);
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.rust.on_ack(ack);
+        self.c.on_ack(ack);
+        self.compare(ack);
+    }
+
+    fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext) {
+        self.rust.on_recovery(event, context);
+        self.c.on_recovery(event, context);
+        self.compare(&event);
+    }
+
+    fn on_mtu(&mut self, smss: u32) {
+        self.rust.on_mtu(smss);
+        self.c.on_mtu(smss);
+    }
+
+    fn cwnd(&self) -> u64 {
+        self.rust.cwnd()
+    }
+
+    fn ssthresh(&self) -> u64 {
+        self.rust.ssthresh()
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        self.rust.pacing_rate()
+    }
+
+    fn send_quantum(&self) -> u64 {
+        self.rust.send_quantum()
+    }
+
+    fn marks_app_limited(&self) -> bool {
+        self.rust.marks_app_limited()
+    }
+
+    fn snapshot(&self) -> fullpipe_cc::Snapshot {
+        self.rust.snapshot()
+    }
+}
+
+#[test]
+fn on_simulated_paths_with_loss_reordering_pauses_and_time_outs() {
+    let mut states: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut calls = 0;
+    for seed in 0..48 {
+        let mut random = Random(seed);
+        let path = Path {
+            rate: 1u64 << (14 + random.below(11)),
+            rtt: Span::from_micros(200 + u64::from(random.below(200_000))),
+            buffer: 20_000 << random.below(6),
+            loss: [0, 0, 1, 10, 30, 80][random.below(6) as usize],
+            reorder: [0, 0, 5][random.below(3) as usize],
+            marks: [0, 0, 20][random.below(3) as usize],
+            pauses: random.below(2) == 1,
+            seed,
+        };
+        let mut both = Both::new(&Config { seed, ..Config::default() }, seed % 2 == 1);
+        if seed % 3 == 0 {
+            both.on_handshake(Time::ZERO, path.rtt);
+        }
+        run(&mut both, &path, Span::from_secs(25), 12_000);
+        calls += both.calls;
+        for (state, count) in both.states {
+            *states.entry(state).or_default() += count;
+        }
+    }
+    println!("{calls} calls, by state: {states:?}");
+    assert_eq!(states.len(), 7, "every state was visited: {states:?}");
+    assert!(calls > 200_000, "{calls}");
+}
+
+#[test]
+fn on_streams_that_no_path_would_give() {
+    for seed in 0..64 {
+        let mut random = Random(1_000 + seed);
+        let config = Config { smss: 536 + random.below(8500), seed, ..Config::default() };
+        let mut both = Both::new(&config, seed % 2 == 0);
+        let mut now = Time::ZERO;
+        let (mut delivered, mut lost) = (0u64, 0u64);
+        let mut recovery = RecoveryState::Open;
+        for _ in 0..1500 {
+            now += Span::from_nanos(random.log(34));
+            let inflight = random.log(32);
+            match random.below(20) {
+                0 => both.on_send(&Sent {
+                    now,
+                    bytes: 1448,
+                    inflight: if random.below(2) == 0 { 0 } else { inflight },
+                    app_limited: random.below(2) == 0,
+                    delivered,
+                    retransmit: false,
+                }),
+                1 | 2 => {
+                    let bytes = random.log(17);
+                    lost += bytes;
+                    both.on_lost(&Lost {
+                        now,
+                        bytes,
+                        tx_in_flight: random.log(32),
+                        delivered_at_send: delivered.saturating_sub(inflight),
+                        lost_at_send: lost.saturating_sub(random.log(20)),
+                        lost,
+                        delivered,
+                        app_limited: random.below(3) == 0,
+                    });
+                }
+                3 => {
+                    let (event, next) = [
+                        (Recovery::EnterFast, RecoveryState::Recovery),
+                        (Recovery::EnterRto, RecoveryState::Loss),
+                        (Recovery::Exit, RecoveryState::Open),
+                        (Recovery::Spurious, RecoveryState::Open),
+                    ][random.below(4) as usize];
+                    recovery = next;
+                    both.on_recovery(event, &RecoveryContext { now, inflight, delivered, lost });
+                }
+                _ => {
+                    let newly_acked = random.log(18);
+                    delivered += newly_acked;
+                    let interval = Span::from_nanos(1 + random.log(36));
+                    let over = random.log(30);
+                    both.on_ack(&Ack {
+                        now,
+                        sample: RateSample {
+                            rate: (random.below(5) > 0)
+                                .then(|| Rate::from_bytes_in(over, interval).min(FASTEST)),
+                            delivered: over,
+                            interval,
+                            prior_delivered: delivered.saturating_sub(random.log(24)),
+                            prior_delivered_at: Time::ZERO,
+                            tx_in_flight: random.log(30),
+                            lost: if random.below(2) == 0 { 0 } else { random.log(24) },
+                            app_limited: random.below(4) == 0,
+                            has_packet: random.below(10) > 0,
+                        },
+                        rtt: (random.below(4) > 0).then(|| Span::from_nanos(1 + random.log(31))),
+                        srtt: Some(Span::from_nanos(1 + random.log(31))).filter(|_| both.calls > 50),
+                        newly_acked,
+                        newly_lost: 0,
+                        lost_ranges: random.below(4),
+                        inflight_before: inflight,
+                        inflight,
+                        delivered,
+                        lost,
+                        cwnd_limited: random.below(2) == 0,
+                        ce_count: if random.below(6) == 0 { random.below(5) } else { 0 },
+                        delayed: false,
+                        recovery,
+                        next_departure: now,
+                    });
+                }
+            }
+        }
+    }
+}
