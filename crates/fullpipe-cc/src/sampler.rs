@@ -70,26 +70,31 @@ impl Sampler {
     }
 
     /// Payload bytes delivered so far.
+    #[inline]
     pub fn delivered(&self) -> u64 {
         self.delivered
     }
 
     /// Payload bytes marked lost so far.
+    #[inline]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
     /// When a packet was last delivered.
+    #[inline]
     pub fn delivered_at(&self) -> Time {
         self.delivered_at
     }
 
     /// Whether the connection is application-limited.
+    #[inline]
     pub fn is_app_limited(&self) -> bool {
         self.app_limited != 0
     }
 
     /// A packet of `bytes` leaves at `sent_at` with `inflight` bytes in flight before it.
+    #[inline]
     pub fn on_sent(&mut self, sent_at: Time, bytes: u64, inflight: u64) -> Stamp {
         if inflight == 0 {
             self.first_sent_at = sent_at;
@@ -109,11 +114,13 @@ impl Sampler {
     }
 
     /// The processing of an ACK begins.
+    #[inline]
     pub fn begin_ack(&mut self) {
         self.newest = None;
     }
 
     /// The packet of `bytes` sent with `stamp` is newly acknowledged at `now`.
+    #[inline]
     pub fn on_acked(&mut self, now: Time, bytes: u64, stamp: &Stamp) {
         self.delivered += bytes;
         self.delivered_at = now;
@@ -125,6 +132,7 @@ impl Sampler {
     }
 
     /// A packet of `bytes` is newly marked lost.
+    #[inline]
     pub fn on_lost(&mut self, bytes: u64) {
         self.lost += bytes;
     }
@@ -136,6 +144,7 @@ impl Sampler {
 
     /// The ACK is processed: the sample it completes. `min_rtt` is the least round-trip time seen;
     /// a sample over a shorter interval is the work of a stretched or reordered ACK, not of the path.
+    #[inline]
     pub fn finish_ack(&mut self, now: Time, min_rtt: Option<Span>) -> RateSample {
         if self.app_limited != 0 && self.delivered > self.app_limited {
             self.app_limited = 0;
@@ -163,6 +172,7 @@ impl Sampler {
 
     /// The application has nothing more to send while the window is open: samples of packets sent
     /// until `inflight` bytes more are delivered do not show what the path can carry.
+    #[inline]
     pub fn mark_app_limited(&mut self, inflight: u64) {
         self.app_limited = (self.delivered + inflight).max(1);
     }
