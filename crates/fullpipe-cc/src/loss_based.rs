@@ -39,8 +39,9 @@ pub struct Window {
     /// `None` while there is nothing to undo.
     prior_ssthresh: Option<u32>,
     state: RecoveryState,
-    /// The window was reduced for an ECN mark: until this much is delivered, marks and growth wait.
-    reduced_until: Option<u64>,
+    /// The window was reduced for an ECN mark: until `marked_until` is delivered, marks and growth wait.
+    marked: bool,
+    marked_until: u64,
     /// Disorder that resolved without loss has been seen: the path reorders, so selective ACKs that
     /// leave a hole are progress all the same (`tcp_may_raise_cwnd`).
     reorders: bool,
@@ -67,7 +68,8 @@ impl Window {
             prior_cwnd: 0,
             prior_ssthresh: None,
             state: RecoveryState::Open,
-            reduced_until: None,
+            marked: false,
+            marked_until: 0,
             reorders: false,
             disorder: false,
             progress: true,
@@ -145,7 +147,7 @@ impl Window {
 
     /// The threshold to fall back to if the present state turns out harmless (`tcp_current_ssthresh`).
     fn current_ssthresh(&self) -> u32 {
-        if self.state == RecoveryState::Recovery || self.reduced_until.is_some() {
+        if self.state == RecoveryState::Recovery || self.marked {
             self.ssthresh
         } else {
             self.ssthresh.max((self.cwnd >> 1) + (self.cwnd >> 2))
@@ -244,15 +246,16 @@ impl<G: Growth> LossBased<G> {
     }
 
     /// An ECN mark counts as a loss, once a window (RFC 3168 §6.1.2).
+    #[cold]
     fn on_marks(&mut self, ack: &Ack) {
-        if self.window.reduced_until.is_some_and(|end| ack.delivered >= end) {
-            self.window.reduced_until = None;
+        if ack.delivered >= self.window.marked_until {
+            self.window.marked = false;
         }
-        let fresh = matches!(self.window.state, RecoveryState::Open) && self.window.reduced_until.is_none();
-        if ack.ce_count > 0 && fresh {
+        if ack.ce_count > 0 && self.window.state == RecoveryState::Open && !self.window.marked {
             self.reduce();
             self.window.prior_ssthresh = None;
-            self.window.reduced_until = Some(ack.delivered.saturating_add(ack.inflight));
+            self.window.marked = true;
+            self.window.marked_until = ack.delivered.saturating_add(ack.inflight);
         }
     }
 }
@@ -291,19 +294,17 @@ impl<G: Growth> CongestionControl for LossBased<G> {
             w.progress = true;
             self.growth.on_acked(w, ack);
         }
-        if w.disorder && ack.recovery == RecoveryState::Open {
-            w.reorders = true;
-        }
-        w.disorder = ack.recovery == RecoveryState::Disorder;
-        if ack.ce_count > 0 || w.reduced_until.is_some() {
+        let disorder = ack.recovery == RecoveryState::Disorder;
+        w.reorders |= w.disorder && ack.recovery == RecoveryState::Open;
+        w.disorder = disorder;
+        if ack.ce_count > 0 || w.marked {
             self.on_marks(ack);
         }
         let w = &mut self.window;
-        let reducing = w.state == RecoveryState::Recovery || w.reduced_until.is_some();
-        if acked == 0 || reducing || w.disorder && !w.reorders {
-            return;
+        let held = w.state == RecoveryState::Recovery || w.marked || disorder && !w.reorders;
+        if acked > 0 && !held {
+            self.growth.grow(w, ack, acked);
         }
-        self.growth.grow(w, ack, acked);
     }
 
     fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext) {
@@ -312,9 +313,10 @@ impl<G: Growth> CongestionControl for LossBased<G> {
                 if self.window.state == RecoveryState::Recovery {
                     return;
                 }
-                if self.window.reduced_until.take().is_none() {
+                if !self.window.marked {
                     self.reduce();
                 }
+                self.window.marked = false;
                 self.window.state = RecoveryState::Recovery;
             }
             Recovery::EnterRto => {
@@ -334,7 +336,7 @@ impl<G: Growth> CongestionControl for LossBased<G> {
                 w.cwnd_count = 0;
                 w.state = RecoveryState::Loss;
                 w.progress = false;
-                w.reduced_until = None;
+                w.marked = false;
             }
             Recovery::Exit => {
                 self.window.state = RecoveryState::Open;

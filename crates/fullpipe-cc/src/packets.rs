@@ -10,7 +10,7 @@ pub(crate) struct PacketScale {
     smss: u32,
     /// ⌈2⁶⁴ / smss⌉: turns the division by `smss` into a multiplication.
     reciprocal: u64,
-    /// Up to here the reciprocal gives the exact quotient.
+    /// Below this the reciprocal rounds a count up exactly.
     exact: u64,
     /// Where the current `smss` came into force, in bytes and in packets.
     origin: (u64, u64),
@@ -21,7 +21,7 @@ impl PacketScale {
         let smss = smss.max(1);
         let reciprocal = (u64::MAX / u64::from(smss)).wrapping_add(1);
         // n·⌈2⁶⁴/d⌉ exceeds n·2⁶⁴/d by less than n; below 2⁶⁴/d that cannot reach the next multiple.
-        let exact = if smss == 1 { 0 } else { u64::MAX / u64::from(smss) };
+        let exact = if smss == 1 { 0 } else { (u64::MAX / u64::from(smss)).saturating_sub(u64::from(smss)) };
         PacketScale { smss, reciprocal, exact, origin: (0, 0) }
     }
 
@@ -36,19 +36,15 @@ impl PacketScale {
         self.origin = (at, packets);
     }
 
-    #[inline]
-    fn divide(&self, bytes: u64) -> u64 {
-        if bytes < self.exact {
-            ((u128::from(bytes) * u128::from(self.reciprocal)) >> 64) as u64
-        } else {
-            bytes / u64::from(self.smss)
-        }
-    }
-
     /// The packets that hold `bytes` bytes.
     #[inline]
     pub(crate) fn count(&self, bytes: u64) -> u64 {
-        if bytes == 0 { 0 } else { self.divide(bytes - 1) + 1 }
+        if bytes < self.exact {
+            let rounded_up = bytes + u64::from(self.smss - 1);
+            ((u128::from(rounded_up) * u128::from(self.reciprocal)) >> 64) as u64
+        } else {
+            bytes.div_ceil(u64::from(self.smss))
+        }
     }
 
     /// The packet number that the byte position `at` falls into.
@@ -58,7 +54,7 @@ impl PacketScale {
         if at >= byte {
             packet + self.count(at - byte)
         } else {
-            packet.saturating_sub(self.divide(byte - at))
+            packet.saturating_sub((byte - at) / u64::from(self.smss))
         }
     }
 

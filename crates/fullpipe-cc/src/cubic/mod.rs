@@ -48,6 +48,16 @@ struct CubicConfig {
     tcp_friendliness: bool,
     /// What a loss leaves of the window, in 1/1024.
     beta: u32,
+    /// Acknowledged packets per packet of Reno's growth and packet of the window, in 1/8:
+    /// (1 + β) / 3(1 − β), RFC 9438 §4.3.
+    reno_scale: u32,
+}
+
+impl CubicConfig {
+    fn new(fast_convergence: bool, tcp_friendliness: bool, beta: u32) -> Self {
+        let reno_scale = 8 * (BETA_SCALE + beta) / 3 / (BETA_SCALE - beta);
+        CubicConfig { fast_convergence, tcp_friendliness, beta, reno_scale }
+    }
 }
 
 /// Growth along a cubic of time.
@@ -165,9 +175,7 @@ impl CubicGrowth {
     /// RFC 9438 §4.3: with 3·(1 − β)/(1 + β) packets a round trip Reno would be as aggressive.
     #[inline]
     fn keep_up_with_reno(&mut self, cwnd: u32) {
-        let beta = self.config.beta;
-        let scale = u64::from(8 * (BETA_SCALE + beta) / 3 / (BETA_SCALE - beta));
-        let per_packet = saturate((u64::from(cwnd) * scale) >> 3).max(1);
+        let per_packet = saturate((u64::from(cwnd) * u64::from(self.config.reno_scale)) >> 3).max(1);
         if self.ack_count > per_packet {
             // As often as it fits while more than one share is left.
             let packets = (self.ack_count - 1) / per_packet;
@@ -365,11 +373,11 @@ impl Build for Cubic {
                 ("off", SlowStart::Classic),
             ],
         )?;
-        let config_ = CubicConfig {
-            fast_convergence: settings.switch("fast_convergence", true)?,
-            tcp_friendliness: settings.switch("tcp_friendliness", true)?,
-            beta: settings.number("beta", 717, 1, BETA_SCALE - 1)?,
-        };
-        Ok(LossBased::new(config, CubicGrowth::new(config_, slow_start)))
+        let cubic = CubicConfig::new(
+            settings.switch("fast_convergence", true)?,
+            settings.switch("tcp_friendliness", true)?,
+            settings.number("beta", 717, 1, BETA_SCALE - 1)?,
+        );
+        Ok(LossBased::new(config, CubicGrowth::new(cubic, slow_start)))
     }
 }

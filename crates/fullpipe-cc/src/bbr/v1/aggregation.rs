@@ -8,12 +8,8 @@ use super::state::Bbr;
 impl Bbr {
     /// `bbr_update_ack_aggregation`.
     #[inline]
-    pub(super) fn update_ack_aggregation(&mut self, sk: &Socket, rs: &RateSample) {
-        if self.params.extra_acked_gain == 0
-            || rs.acked_sacked == 0
-            || rs.delivered < 0
-            || rs.interval_us <= 0
-        {
+    pub(super) fn update_ack_aggregation(&mut self, sk: &Socket, rs: &RateSample, bw: u32) {
+        if self.params.extra_acked_gain == 0 || rs.acked_sacked == 0 || !rs.is_valid() {
             return;
         }
         if self.round_start {
@@ -25,7 +21,7 @@ impl Bbr {
             }
         }
         let epoch_us = stamp_us_delta(sk.delivered_mstamp, self.ack_epoch_mstamp);
-        let mut expected = ((u64::from(self.estimated_bw()) * u64::from(epoch_us)) >> BW_SCALE) as u32;
+        let mut expected = ((u64::from(bw) * u64::from(epoch_us)) >> BW_SCALE) as u32;
         let acked = self.ack_epoch_acked.wrapping_add(rs.acked_sacked);
         // Slower than expected, or too long a count: a new epoch starts with this ACK.
         if self.ack_epoch_acked <= expected || acked >= ACK_EPOCH_RESET {
@@ -43,11 +39,11 @@ impl Bbr {
 
     /// What the window provides for aggregation (`bbr_ack_aggregation_cwnd`).
     #[inline]
-    pub(super) fn ack_aggregation_cwnd(&self) -> u32 {
+    pub(super) fn ack_aggregation_cwnd(&self, bw: u32) -> u32 {
         if self.params.extra_acked_gain == 0 || !self.full_bw_reached {
             return 0;
         }
-        let most = ((u64::from(self.estimated_bw()) * EXTRA_ACKED_MAX_US) >> BW_SCALE) as u32;
+        let most = ((u64::from(bw) * EXTRA_ACKED_MAX_US) >> BW_SCALE) as u32;
         let extra = u32::from(self.extra_acked[0].max(self.extra_acked[1]));
         (self.params.extra_acked_gain.wrapping_mul(extra) >> GAIN_SCALE).min(most)
     }

@@ -9,7 +9,7 @@ impl Bbr {
     #[inline]
     pub(super) fn update_bw(&mut self, sk: &Socket, rs: &RateSample, draw: &mut impl FnMut() -> u32) {
         self.round_start = false;
-        if rs.delivered < 0 || rs.interval_us <= 0 {
+        if !rs.is_valid() {
             return;
         }
         if !after(self.next_rtt_delivered, rs.prior_delivered) {

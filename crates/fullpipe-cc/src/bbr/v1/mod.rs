@@ -57,6 +57,7 @@ pub struct BbrV1 {
     /// Something was delivered since the last time-out.
     progress: bool,
     delivered_bytes: u64,
+    lost_bytes: u64,
     quantum: u64,
 }
 
@@ -97,6 +98,7 @@ impl BbrV1 {
             started: false,
             progress: true,
             delivered_bytes: 0,
+            lost_bytes: 0,
             quantum: 0,
         };
         bbr.model.init(&mut bbr.sk);
@@ -178,14 +180,20 @@ impl CongestionControl for BbrV1 {
         let acked_sacked = delivered.wrapping_sub(sk.delivered);
         sk.delivered = delivered;
         self.delivered_bytes = ack.delivered;
-        sk.lost = position(ack.lost);
+        if ack.lost != self.lost_bytes {
+            self.lost_bytes = ack.lost;
+            sk.lost = position(ack.lost);
+        }
         if ack.newly_acked > 0 {
             sk.delivered_mstamp = sk.tcp_mstamp;
             self.progress = true;
         }
         sk.tcp_wstamp_ns = ack.next_departure.as_nanos();
         sk.packets_in_flight = count(ack.inflight);
-        if let Some(srtt) = ack.srtt {
+        // Only whether there is one matters once the first was seen.
+        if !model.has_seen_rtt
+            && let Some(srtt) = ack.srtt
+        {
             sk.srtt_us = srtt_8us(srtt);
         }
         if sk.ca_state < CA_CWR {
@@ -240,6 +248,7 @@ impl CongestionControl for BbrV1 {
                     self.sk.snd_ssthresh = self.model.ssthresh(&self.sk);
                 }
                 self.sk.snd_cwnd = self.sk.packets_in_flight.saturating_add(1);
+                self.lost_bytes = context.lost;
                 self.sk.lost = self.scale.position(context.lost) as u32;
                 self.set_ca_state(CA_LOSS);
                 self.progress = false;

@@ -60,13 +60,14 @@ impl Bbr {
     #[inline]
     pub fn main(&mut self, sk: &mut Socket, rs: &RateSample, mut draw: impl FnMut() -> u32) {
         self.update_bw(sk, rs, &mut draw);
-        self.update_ack_aggregation(sk, rs);
+        // Nothing below changes the estimate.
+        let bw = self.estimated_bw();
+        self.update_ack_aggregation(sk, rs, bw);
         self.update_cycle_phase(sk, rs);
         self.check_full_bw_reached(rs);
         self.check_drain(sk, &mut draw);
         self.update_min_rtt(sk, rs, &mut draw);
         self.update_gains();
-        let bw = self.estimated_bw();
         self.set_pacing_rate(sk, bw, self.pacing_gain);
         self.set_cwnd(sk, rs, bw, self.cwnd_gain);
     }

@@ -26,8 +26,13 @@ impl Bbr {
         per_us.wrapping_mul(percent.wrapping_mul(1_000_000 / 100)) >> BW_SCALE
     }
 
-    fn bw_to_pacing_rate(&self, sk: &Socket, bw: u32, gain: u32) -> u64 {
-        self.rate_bytes_per_sec(sk, u64::from(bw), gain).min(sk.max_pacing_rate)
+    #[inline]
+    fn bw_to_pacing_rate(&mut self, sk: &Socket, bw: u32, gain: u32) -> u64 {
+        let key = (bw, gain, sk.mss_cache);
+        if self.memo.rate.0 != key {
+            self.memo.rate = (key, self.rate_bytes_per_sec(sk, u64::from(bw), gain));
+        }
+        self.memo.rate.1.min(sk.max_pacing_rate)
     }
 
     /// Paces the initial window over a round trip, a millisecond if none is known
@@ -63,7 +68,15 @@ impl Bbr {
 
     /// Segments a batch is likely to have (`bbr_tso_segs_goal`).
     #[inline]
-    pub(super) fn tso_segs_goal(&self, sk: &Socket) -> u32 {
+    pub(super) fn tso_segs_goal(&mut self, sk: &Socket) -> u32 {
+        let key = (sk.pacing_rate, sk.mss_cache);
+        if self.memo.tso_segs.0 != key {
+            self.memo.tso_segs = (key, self.tso_segs(sk));
+        }
+        self.memo.tso_segs.1
+    }
+
+    fn tso_segs(&self, sk: &Socket) -> u32 {
         let bytes =
             (sk.pacing_rate >> self.params.pacing_shift).min(u64::from(self.params.gso_max_bytes)) as u32;
         (bytes / sk.mss_cache.max(1)).max(Self::min_tso_segs(sk)).min(0x7f)

@@ -7,7 +7,8 @@ use super::state::{Bbr, Mode};
 
 impl Bbr {
     /// Whether the present phase is over (`bbr_is_next_cycle_phase`).
-    fn is_next_cycle_phase(&self, sk: &Socket, rs: &RateSample) -> bool {
+    #[inline]
+    fn is_next_cycle_phase(&mut self, sk: &Socket, rs: &RateSample) -> bool {
         let is_full_length = stamp_us_delta(sk.delivered_mstamp, self.cycle_mstamp) > self.min_rtt_us;
         if self.pacing_gain == GAIN_UNIT {
             return is_full_length;

@@ -78,6 +78,12 @@ pub struct RateSample {
 }
 
 impl RateSample {
+    /// Whether the ACK gave a delivery rate.
+    #[inline]
+    pub fn is_valid(&self) -> bool {
+        self.delivered >= 0 && self.interval_us > 0
+    }
+
     /// A sample of nothing, with `losses`.
     pub(super) fn of_losses(losses: i32) -> Self {
         RateSample {
@@ -95,11 +101,13 @@ impl RateSample {
 }
 
 /// `a` is later than `b` on a clock that wraps around.
+#[inline]
 pub(super) fn after(a: u32, b: u32) -> bool {
     (b.wrapping_sub(a) as i32) < 0
 }
 
 /// Microseconds from `earlier` to `later`, none if the other way round (`tcp_stamp_us_delta`).
+#[inline]
 pub(super) fn stamp_us_delta(later: u64, earlier: u64) -> u32 {
     (later.wrapping_sub(earlier) as i64).max(0) as u32
 }

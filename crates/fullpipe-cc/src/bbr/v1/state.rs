@@ -93,7 +93,26 @@ pub struct Bbr {
     pub extra_acked_win_rtts: u8,
     /// The present slot.
     pub extra_acked_win_idx: u8,
+    pub(super) memo: Memo,
 }
+
+/// Results that hold until what they were computed from changes. No part of the state: two models in
+/// the same state are equal whatever they remember of this.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Memo {
+    /// Bandwidth, gain, segment size; and the pacing rate in bytes/s they give.
+    pub(super) rate: ((u32, u32, u32), u64),
+    /// Pacing rate, segment size; and the segments of a batch they give.
+    pub(super) tso_segs: ((u64, u32), u32),
+}
+
+impl PartialEq for Memo {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Memo {}
 
 /// Size of the kernel's `struct bbr` (`ICSK_CA_PRIV_SIZE` of a 64-bit kernel).
 pub const KERNEL_SIZE: usize = 104;
@@ -136,6 +155,7 @@ impl Bbr {
             ack_epoch_acked: 0,
             extra_acked_win_rtts: 0,
             extra_acked_win_idx: 0,
+            memo: Memo::default(),
         }
     }
 
@@ -217,6 +237,7 @@ impl Bbr {
             ack_epoch_acked: bits(epoch, 0, 20),
             extra_acked_win_rtts: bits(epoch, 20, 5) as u8,
             extra_acked_win_idx: bits(epoch, 25, 1) as u8,
+            memo: Memo::default(),
         })
     }
 

@@ -19,7 +19,7 @@ impl Bbr {
     /// Room for a batch in each of queue, device and receiver, an even number of packets against
     /// delayed ACKs, and a little more while probing for bandwidth (`bbr_quantization_budget`).
     #[inline]
-    pub(super) fn quantization_budget(&self, sk: &Socket, cwnd: u32) -> u32 {
+    pub(super) fn quantization_budget(&mut self, sk: &Socket, cwnd: u32) -> u32 {
         let cwnd = cwnd.wrapping_add(3 * self.tso_segs_goal(sk));
         let cwnd = cwnd.wrapping_add(1) & !1;
         if self.mode == Mode::ProbeBw && self.cycle_idx == 0 { cwnd.wrapping_add(2) } else { cwnd }
@@ -27,13 +27,13 @@ impl Bbr {
 
     /// `bbr_inflight`.
     #[inline]
-    pub(super) fn inflight(&self, sk: &Socket, bw: u32, gain: u32) -> u32 {
+    pub(super) fn inflight(&mut self, sk: &Socket, bw: u32, gain: u32) -> u32 {
         self.quantization_budget(sk, self.bdp(bw, gain))
     }
 
     /// Of `inflight_now` packets, those that will be in the network when the next one departs: the
     /// pacer may have scheduled it for later (`bbr_packets_in_net_at_edt`).
-    pub(super) fn packets_in_net_at_edt(&self, sk: &Socket, inflight_now: u32) -> u32 {
+    pub(super) fn packets_in_net_at_edt(&mut self, sk: &Socket, inflight_now: u32) -> u32 {
         let edt = sk.tcp_wstamp_ns.max(sk.tcp_clock_cache);
         let interval_us = (edt - sk.tcp_clock_cache) / 1000;
         let delivered = (u64::from(self.estimated_bw()).wrapping_mul(interval_us) >> BW_SCALE) as u32;
@@ -50,6 +50,9 @@ impl Bbr {
     fn recover_or_restore(&mut self, sk: &Socket, rs: &RateSample, acked: u32) -> (u32, bool) {
         let (prev, state) = (self.prev_ca_state, sk.ca_state);
         let mut cwnd = sk.snd_cwnd;
+        if prev == state && rs.losses <= 0 && !self.packet_conservation {
+            return (cwnd, false);
+        }
         if rs.losses > 0 {
             cwnd = (cwnd.wrapping_sub(rs.losses as u32) as i32).max(1) as u32;
         }
@@ -75,7 +78,7 @@ impl Bbr {
             let conserving;
             (cwnd, conserving) = self.recover_or_restore(sk, rs, acked);
             if !conserving {
-                let target = self.bdp(bw, gain).wrapping_add(self.ack_aggregation_cwnd());
+                let target = self.bdp(bw, gain).wrapping_add(self.ack_aggregation_cwnd(bw));
                 let target = self.quantization_budget(sk, target);
                 if self.full_bw_reached {
                     cwnd = cwnd.wrapping_add(acked).min(target);
