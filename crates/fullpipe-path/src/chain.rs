@@ -44,8 +44,9 @@ impl<T> Chain<T> {
         enter(&mut self.links, at, packet, keep);
     }
 
-    /// When to call [`advance`](Chain::advance) next: nothing is delivered or dropped before.
-    /// [`Time::NEVER`] if nothing will happen without a `push`.
+    /// When to call [`advance`](Chain::advance) next: nothing is delivered before.
+    /// [`Time::NEVER`] if nothing will be without a `push`. A packet that is dropped inside may be
+    /// reported later than it was, with its exact time.
     pub fn next_event(&self) -> Time {
         let kept = self.kept.front().map_or(Time::NEVER, |(at, _)| *at);
         self.links.iter().fold(kept, |first, link| first.min(link.wake()))

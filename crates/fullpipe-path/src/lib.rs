@@ -29,8 +29,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
-#![allow(dead_code)]
 
+mod blackout;
 mod build;
 mod chain;
 mod limit;
@@ -38,21 +38,26 @@ mod line;
 mod link;
 mod loss;
 mod packet;
+mod policer;
 mod queue;
 mod random;
 mod rate;
+mod schedule;
 mod spec;
 mod station;
 mod stats;
 #[cfg(test)]
 mod testing;
 
+pub use blackout::BlackoutSpec;
 pub use build::{BuildContext, BuildError, Direction};
 pub use chain::Chain;
 pub use limit::Limit;
+pub use line::{AggregateSpec, Distribution, JitterSpec, ReorderSpec};
 pub use loss::{BernoulliSpec, GilbertElliottSpec, ListSpec, LossSpec};
 pub use packet::{DropCause, Ecn, Outcome, Packet};
-pub use queue::{DropTailSpec, QueueSpec};
-pub use rate::{Trace, TraceError, TraceSpec};
+pub use policer::PolicerSpec;
+pub use queue::{CodelSpec, DropTailSpec, FqCodelSpec, FqPieSpec, FqSpec, PieSpec, QueueSpec};
+pub use rate::{CellularSpec, Trace, TraceError, TraceSpec};
 pub use spec::{Change, LinkSpec, ScheduledChange, shorthand};
 pub use stats::LinkStats;

@@ -1,14 +1,17 @@
 //! One link: everything a packet meets between two nodes, in order.
 
-use fullpipe_units::{Fraction, Rate, Span, Time};
+use fullpipe_units::{Fraction, Rate, Time};
 
+use crate::blackout::{self, Blackouts};
 use crate::build::{BuildContext, BuildError, Wrong};
 use crate::line::Line;
 use crate::loss::{Loss, LossSpec};
+use crate::policer::Policer;
 use crate::queue::{QueueContext, Verdicts};
 use crate::random::Stream;
-use crate::rate::{Constant, Server};
-use crate::spec::{Change, LinkSpec, ScheduledChange};
+use crate::rate::{Cellular, Constant, Server};
+use crate::schedule::{Schedule, Step};
+use crate::spec::{Change, LinkSpec};
 use crate::station::Station;
 use crate::stats::LinkStats;
 use crate::{DropCause, Outcome, Packet};
@@ -17,11 +20,19 @@ use crate::{DropCause, Outcome, Packet};
 pub(crate) struct Link<T> {
     /// `None`: no rate, packets go straight onto the line.
     station: Option<Station<T>>,
+    /// The rate without regard to blackouts.
+    rate: Rate,
+    cellular: Option<Cellular>,
     ingress_loss: Option<Loss>,
+    policer: Option<Policer>,
     loss: Loss,
     line: Line<T>,
-    /// Changes to come, latest first.
-    schedule: Vec<ScheduledChange>,
+    schedule: Schedule,
+    /// Blackouts in which packets are lost.
+    losing: Blackouts,
+    /// Blackouts in which packets wait, and the next beginning or end of one.
+    holding: Blackouts,
+    edge: Time,
     verdicts: Verdicts<T>,
     stats: LinkStats,
 }
@@ -33,52 +44,40 @@ impl<T> Link<T> {
 
     fn build(spec: &LinkSpec, index: usize, ctx: &BuildContext) -> Result<Self, Wrong> {
         let random = |element: &str| Stream::new(ctx, index, element);
-        let server = match (spec.rate, &spec.trace) {
-            (Some(_), Some(_)) => {
-                return Err(Wrong::new("trace", "a link has either a `rate` or a `trace`: remove one"));
-            }
-            (Some(rate), None) => Some(Server::Constant(Constant::new(rate))),
-            (None, Some(trace)) => Some(Server::Trace(trace.build()?)),
-            (None, None) => None,
-        };
-        let nominal = spec.nominal_rate().unwrap_or(Rate::MAX);
-        let station = match server {
-            Some(server) => {
-                let queue = spec.queue.clone().unwrap_or_default();
-                let ctx =
-                    QueueContext { rate: nominal, bdp: ctx.bdp(), mtu: ctx.mtu, random: random("queue") };
-                let queue = queue.build(ctx).map_err(|w| Wrong::new(format!("queue.{}", w.key), w.reason))?;
-                Some(Station::new(queue, server))
-            }
-            None if spec.queue.is_some() => {
-                return Err(Wrong::new(
-                    "queue",
-                    "nothing queues in front of a link without `rate` or `trace`: add one",
-                ));
-            }
-            None => None,
-        };
         let loss = |key: &str, spec: &Option<LossSpec>| {
             let build = |spec: &LossSpec| {
                 spec.build(random(key)).map_err(|w| Wrong::new(format!("{key}.{}", w.key), w.reason))
             };
             spec.as_ref().map(build).transpose()
         };
-        let mut schedule = spec.schedule.clone();
-        // The next one is taken from the end; of several at one time the last written holds.
-        schedule.sort_by_key(|change| change.at);
-        schedule.reverse();
+        blackout::check(&spec.blackouts)?;
+        let station = station(spec, ctx, random("queue"))?;
+        let holding = Blackouts::of(&spec.blackouts, true);
+        if !holding.is_empty() && !station.as_ref().is_some_and(Station::has_rate) {
+            let reason = "packets can only wait where there is a `rate`: add one, or remove `hold`";
+            return Err(Wrong::new("blackouts", reason));
+        }
+        let rate = match &spec.cellular {
+            Some(cellular) => cellular.min,
+            None => spec.nominal_rate().unwrap_or(Rate::MAX),
+        };
         let link = Link {
             station,
+            rate,
+            cellular: spec.cellular.as_ref().map(Cellular::new).transpose()?,
             ingress_loss: loss("ingress_loss", &spec.ingress_loss)?,
+            policer: spec.policer.as_ref().map(|p| Policer::new(p, ctx.mtu)).transpose()?,
             loss: match loss("loss", &spec.loss)? {
                 Some(loss) => loss,
                 None => LossSpec::from(Fraction::ZERO).build(random("loss"))?,
             },
-            line: Line::new(spec.delay),
-            schedule,
+            line: Line::new(spec, index, ctx)?,
+            schedule: Schedule::new(spec)?,
+            losing: Blackouts::of(&spec.blackouts, false),
+            holding,
+            edge: Time::NEVER,
             verdicts: Verdicts { dropped: Vec::new(), marked: 0 },
-            stats: LinkStats { rate: nominal, delay: spec.delay, ..LinkStats::default() },
+            stats: LinkStats { rate, delay: spec.delay, ..LinkStats::default() },
         };
         for (i, change) in spec.schedule.iter().enumerate() {
             link.check(change.rate.is_some(), change.loss.is_some())
@@ -89,7 +88,8 @@ impl<T> Link<T> {
 
     /// Whether rate or loss of this link can be changed.
     pub fn check(&self, rate: bool, loss: bool) -> Result<(), Wrong> {
-        if rate && !self.station.as_ref().is_some_and(Station::has_rate) {
+        let has_rate = self.cellular.is_none() && self.station.as_ref().is_some_and(Station::has_rate);
+        if rate && !has_rate {
             let reason = "a link without a constant `rate` has none to change: write the rate it starts with";
             return Err(Wrong::new("rate", reason));
         }
@@ -107,85 +107,122 @@ impl<T> Link<T> {
 
     /// Nothing leaves this link before that time unless something is pushed into it.
     pub fn wake(&self) -> Time {
-        let Some(station) = &self.station else {
-            return self.line.next_arrival();
-        };
-        if station.is_empty() {
-            return self.line.next_arrival();
+        match &self.station {
+            Some(station) if !station.is_empty() => self.line.wake(station.next(), self.next_change()),
+            _ => self.line.next_arrival(),
         }
-        // A change may bring forward what waits; what is on the line is beyond its reach.
-        let departure = station.next().min(self.next_change());
-        if station.chooses() { self.line.next_arrival().min(departure) } else { self.line.next(departure) }
     }
 
     fn next_change(&self) -> Time {
-        self.schedule.last().map_or(Time::NEVER, |change| Time::ZERO + change.at)
+        let granted = self.cellular.as_ref().map_or(Time::NEVER, Cellular::next);
+        self.schedule.next().min(granted).min(self.edge)
     }
 
     /// A packet comes in; all that was due until `at` has been done.
     pub fn push(&mut self, at: Time, packet: Packet<T>, sink: &mut impl FnMut(Time, Outcome<T>)) {
         self.stats.arrived_packets += 1;
         self.stats.arrived_bytes += u64::from(packet.bytes);
-        if let Some(loss) = &mut self.ingress_loss
-            && loss.loses(at)
-        {
-            self.drop(at, packet, DropCause::Loss, sink);
-            return;
+        if self.ingress_loss.as_mut().is_some_and(|loss| loss.loses(at)) {
+            return self.drop(at, packet, DropCause::Loss, sink);
         }
-        match &mut self.station {
-            Some(station) => {
-                station.push(at, packet, &mut self.verdicts);
-                self.report(at, sink);
-            }
-            None => self.depart(at, packet),
+        if self.policer.as_mut().is_some_and(|policer| !policer.passes(at, packet.bytes)) {
+            return self.drop(at, packet, DropCause::Policer, sink);
         }
+        let Some(station) = &self.station else {
+            return self.depart(at, packet, sink);
+        };
+        if let Some(cellular) = &mut self.cellular {
+            cellular.asked(at);
+        }
+        if !self.holding.is_empty() && station.is_empty() {
+            self.hold(at);
+        }
+        if let Some(station) = &mut self.station {
+            station.push(at, packet, &mut self.verdicts);
+        }
+        self.report(at, sink);
     }
 
     /// Does the first thing that is due, at [`Link::next`].
     pub fn step(&mut self, sink: &mut impl FnMut(Time, Outcome<T>)) {
         let arrival = self.line.next_arrival();
         let departure = self.station.as_ref().map_or(Time::NEVER, Station::next);
-        if arrival <= departure && arrival <= self.next_change() {
+        let change = self.next_change();
+        if arrival <= departure && arrival <= change {
             match self.line.pop() {
-                Some((packet, None)) => {
+                Some((packet, false)) => {
                     self.stats.delivered_packets += 1;
                     self.stats.delivered_bytes += u64::from(packet.bytes);
                     sink(arrival, Outcome::Delivered(packet));
                 }
-                Some((packet, Some(cause))) => self.drop(arrival, packet, cause, sink),
+                Some((packet, true)) => self.drop(arrival, packet, DropCause::Thinned, sink),
                 None => {}
             }
-        } else if departure <= self.next_change() {
+        } else if departure <= change {
             if let Some(station) = &mut self.station {
                 if let Some(packet) = station.step(&mut self.verdicts) {
-                    self.depart(departure, packet);
+                    self.depart(departure, packet, sink);
                 }
                 self.report(departure, sink);
             }
-        } else if let Some(change) = self.schedule.pop() {
-            let ScheduledChange { at, rate, delay, loss } = change;
-            self.change(Time::ZERO + at, rate, delay, loss);
+        } else {
+            self.change(change);
         }
     }
 
     /// Changes what is written, from `now` on.
     pub fn apply(&mut self, now: Time, change: &Change) {
-        self.change(now, change.rate, change.delay, change.loss);
+        self.adopt(now, Step { rate: change.rate, delay: change.delay, loss: change.loss });
     }
 
-    fn change(&mut self, now: Time, rate: Option<Rate>, delay: Option<Span>, loss: Option<Fraction>) {
-        if let (Some(rate), Some(station)) = (rate, &mut self.station)
-            && station.has_rate()
-        {
-            station.set_rate(now, rate);
-            self.stats.rate = rate;
+    /// Makes the change that is due at [`Link::next_change`].
+    fn change(&mut self, now: Time) {
+        if now == self.edge {
+            self.hold(now);
+        } else if now == self.schedule.next() {
+            if let Some((_, step)) = self.schedule.pop() {
+                self.adopt(now, step);
+            }
+        } else if let (Some(cellular), Some(station)) = (&mut self.cellular, &self.station) {
+            self.rate = cellular.decide(station.backlog());
+            self.set_rate(now);
         }
-        if let Some(delay) = delay {
+    }
+
+    fn adopt(&mut self, now: Time, step: Step) {
+        if let Some(rate) = step.rate
+            && self.check(true, false).is_ok()
+        {
+            self.rate = rate;
+            self.set_rate(now);
+        }
+        if let Some(delay) = step.delay {
             self.line.delay = delay;
             self.stats.delay = delay;
         }
-        if let Some(share) = loss {
+        if let Some(share) = step.loss {
             self.loss.set_share(share);
+        }
+    }
+
+    /// Stops or goes on with serving, as the blackouts have it. An idle link sleeps until the next
+    /// packet, so that blackouts without end are no events without end.
+    fn hold(&mut self, now: Time) {
+        if !self.holding.is_empty() {
+            let idle = self.edge == now && self.station.as_ref().is_none_or(Station::is_empty);
+            self.edge = if idle { Time::NEVER } else { self.holding.next_edge(now) };
+            self.set_rate(now);
+        }
+    }
+
+    /// Serves at the link's rate from now on, or not at all during a blackout.
+    fn set_rate(&mut self, now: Time) {
+        let rate = if self.holding.is_down(now) { Rate::ZERO } else { self.rate };
+        if let Some(station) = &mut self.station
+            && rate != self.stats.rate
+        {
+            station.set_rate(now, rate);
+            self.stats.rate = rate;
         }
     }
 
@@ -195,11 +232,20 @@ impl<T> Link<T> {
     }
 
     /// The last byte of a packet has left the server.
-    fn depart(&mut self, at: Time, packet: Packet<T>) {
-        let lost = self.loss.loses(at).then_some(DropCause::Loss);
-        self.line.push(at, packet, lost);
+    fn depart(&mut self, at: Time, packet: Packet<T>, sink: &mut impl FnMut(Time, Outcome<T>)) {
+        if let Some(cellular) = &mut self.cellular {
+            cellular.served(packet.bytes);
+        }
+        if self.losing.is_down(at) {
+            self.drop(at, packet, DropCause::Blackout, sink);
+        } else if self.loss.loses(at) {
+            self.drop(at, packet, DropCause::Loss, sink);
+        } else {
+            self.line.push(at, packet);
+        }
     }
 
+    #[cold]
     fn drop(
         &mut self,
         at: Time,
@@ -226,4 +272,31 @@ impl<T> Link<T> {
             self.stats.max_queue_packets = self.stats.max_queue_packets.max(packets as u64);
         }
     }
+}
+
+/// The queue and the server of a link, if it has a rate of any kind.
+fn station<T>(spec: &LinkSpec, ctx: &BuildContext, random: Stream) -> Result<Option<Station<T>>, Wrong> {
+    let server = match (spec.rate, &spec.trace, &spec.cellular) {
+        (None, None, None) if spec.queue.is_some() => {
+            let reason = "nothing queues in front of a link without `rate`, `trace` or `cellular`: add one";
+            return Err(Wrong::new("queue", reason));
+        }
+        (None, None, None) => return Ok(None),
+        (Some(rate), None, None) => Server::Constant(Constant::new(rate)),
+        (None, Some(trace), None) => Server::Trace(trace.build()?),
+        (None, None, Some(cellular)) => Server::Constant(Constant::new(cellular.min)),
+        (rate, _, cellular) => {
+            let key = if rate.is_some() { "rate" } else { "trace" };
+            let other = if cellular.is_some() { "cellular" } else { "trace" };
+            return Err(Wrong::new(
+                key,
+                format!("a link has one rate, and `{other}` is another: remove one"),
+            ));
+        }
+    };
+    let nominal = spec.nominal_rate().unwrap_or(Rate::MAX);
+    let ctx = QueueContext { rate: nominal, bdp: ctx.bdp(), mtu: ctx.mtu, random };
+    let queue = spec.queue.clone().unwrap_or_default().build(ctx);
+    let queue = queue.map_err(|w| Wrong::new(format!("queue.{}", w.key), w.reason))?;
+    Ok(Some(Station::new(queue, server)))
 }

@@ -100,8 +100,8 @@ impl DropCause {
 pub enum Outcome<T> {
     /// It came out of the far end of the chain.
     Delivered(Packet<T>),
-    /// It did not, for this reason. A packet lost on the wire is reported at the time at which
-    /// it would have left the link, a packet dropped by a queue at the time of the drop.
+    /// It did not, for this reason. A packet lost on the wire counts as dropped when it has left
+    /// the queue and the server.
     Dropped(Packet<T>, DropCause),
 }
 

@@ -5,16 +5,19 @@ use std::fmt;
 use fullpipe_units::{Fraction, Rate, Span};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::blackout::BlackoutSpec;
 use crate::limit::Limit;
+use crate::line::{AggregateSpec, JitterSpec, ReorderSpec};
 use crate::loss::LossSpec;
+use crate::policer::PolicerSpec;
 use crate::queue::QueueSpec;
-use crate::rate::{Trace, TraceError, TraceSpec};
+use crate::rate::{CellularSpec, Trace, TraceError, TraceSpec};
 
 /// One link of a path, in one direction. All parts may be left out; an empty link passes packets
 /// through at once.
 ///
-/// A packet meets the parts in this order: loss at the ingress, queue and rate, loss on the wire,
-/// propagation delay.
+/// A packet meets the parts in this order: loss at the ingress, policer, queue and rate, blackouts,
+/// loss on the wire, delay with jitter and reordering, aggregation.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkSpec {
@@ -27,11 +30,24 @@ pub struct LinkSpec {
     /// A recorded link in mahimahi's format, instead of `rate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceSpec>,
+    /// A link whose rate follows what is asked of it, instead of `rate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cellular: Option<CellularSpec>,
     /// Changes of rate, delay or loss during the run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub schedule: Vec<ScheduledChange>,
     /// One-way propagation delay.
     pub delay: Span,
+    /// Random deviation of the delay.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "shorthand::jitter")]
+    #[schemars(schema_with = "shorthand::jitter_schema")]
+    pub jitter: Option<JitterSpec>,
+    /// Packets that take longer than those behind them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reorder: Option<ReorderSpec>,
+    /// Delivery in bursts, and thinning of acknowledgements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aggregate: Option<AggregateSpec>,
     /// The queue in front of the rate; a drop-tail queue of one BDP unless written.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "shorthand::queue")]
     #[schemars(schema_with = "shorthand::queue_schema")]
@@ -44,14 +60,25 @@ pub struct LinkSpec {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "shorthand::loss")]
     #[schemars(schema_with = "shorthand::loss_schema")]
     pub ingress_loss: Option<LossSpec>,
+    /// A token-bucket policer before the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policer: Option<PolicerSpec>,
+    /// Times during which the link is down.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blackouts: Vec<BlackoutSpec>,
 }
 
-/// A change at a time of the run. What is not written stays as it is.
+/// A change at a time of the run. What is not written stays as it is. A schedule may be written
+/// in any order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduledChange {
     /// When, counted from the start of the run.
     pub at: Span,
+    /// Rate and delay go there in a straight line and are there so much later, in at most 100
+    /// steps. Without it they jump.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Span>,
     /// The rate from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
@@ -82,10 +109,12 @@ pub struct Change {
 }
 
 impl LinkSpec {
-    /// The rate that sizes buffers: the rate at the start, or a trace's mean. `None` without any.
+    /// The rate that sizes buffers: the rate at the start, a trace's mean, the most that a cellular
+    /// link grants. `None` without any.
     pub fn nominal_rate(&self) -> Option<Rate> {
-        match &self.trace {
-            Some(TraceSpec::Inline(trace)) => Some(trace.mean_rate()),
+        match (&self.trace, &self.cellular) {
+            (Some(TraceSpec::Inline(trace)), _) => Some(trace.mean_rate()),
+            (_, Some(cellular)) => Some(cellular.max),
             _ => self.rate,
         }
     }
@@ -147,7 +176,7 @@ impl<'de, V: Deserialize<'de>> serde::de::Visitor<'de> for Shorthand<V> {
     }
 }
 
-/// How queues and losses are written where a text may stand for the table: for serde's
+/// How queues, losses and jitter are written where a text may stand for the table: for serde's
 /// `deserialize_with` and schemars' `schema_with`.
 pub mod shorthand {
     use super::*;
@@ -196,10 +225,27 @@ pub mod shorthand {
         })
     }
 
+    /// Reads jitter: a table with a `spread`, or the largest deviation of a uniform distribution.
+    ///
+    /// # Errors
+    /// What cannot be read, with what can.
+    pub fn jitter<'de, D: Deserializer<'de>>(d: D) -> Result<Option<JitterSpec>, D::Error> {
+        let short = |text: &str| text.parse::<Span>().map(JitterSpec::from).map_err(|e| e.to_string());
+        d.deserialize_any(Shorthand { expecting: "a time such as `5ms` or a table with `spread`", short })
+            .map(Some)
+    }
+
     /// What [`loss`] reads.
     pub fn loss_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "anyOf": [generator.subschema_for::<LossSpec>(), generator.subschema_for::<Fraction>()],
+        })
+    }
+
+    /// What [`jitter`] reads.
+    pub fn jitter_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "anyOf": [generator.subschema_for::<JitterSpec>(), generator.subschema_for::<Span>()],
         })
     }
 }

@@ -38,11 +38,12 @@ impl<T> Station<T> {
         matches!(self.server, Server::Constant(_))
     }
 
-    /// Whether a departure can come with a drop.
-    pub fn chooses(&self) -> bool {
-        self.queue.chooses()
+    /// Bytes that wait or are being sent.
+    pub fn backlog(&self) -> u64 {
+        self.queue.bytes() + self.in_service.as_ref().map_or(0, |packet| u64::from(packet.bytes))
     }
 
+    /// Bytes and packets that wait.
     pub fn waiting(&self) -> (u64, usize) {
         (self.queue.bytes(), self.queue.packets())
     }

@@ -98,6 +98,12 @@ impl Run {
         self.verdicts.dropped.iter().map(|(p, cause)| (p.data, *cause)).collect()
     }
 
+    /// How many packets of `flow` were dropped so far.
+    pub fn dropped_of_flow(&self, flow: u32) -> usize {
+        self.verdicts.dropped.iter().filter(|(p, _)| p.flow == flow).count()
+    }
+
+    /// How many packets were marked so far.
     pub fn marked(&self) -> u64 {
         self.verdicts.marked
     }

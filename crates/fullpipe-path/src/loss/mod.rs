@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::build::Wrong;
 use crate::random::Stream;
 
+pub(crate) use bernoulli::Bernoulli;
 pub use bernoulli::BernoulliSpec;
 pub use gilbert_elliott::GilbertElliottSpec;
 pub use list::ListSpec;

@@ -3,7 +3,14 @@
 //! A new discipline is a file here and a line in [`queues!`](self); scenario files, schema, help
 //! and engines then know it.
 
+mod codel;
 mod drop_tail;
+mod fair;
+mod fifo;
+mod fq;
+mod fq_codel;
+mod fq_pie;
+mod pie;
 
 use fullpipe_units::{Rate, Time};
 use serde::{Deserialize, Serialize};
@@ -13,7 +20,12 @@ use crate::limit::{Capacity, Limit};
 use crate::random::Stream;
 use crate::{DropCause, Packet};
 
+pub use codel::CodelSpec;
 pub use drop_tail::DropTailSpec;
+pub use fq::FqSpec;
+pub use fq_codel::FqCodelSpec;
+pub use fq_pie::FqPieSpec;
+pub use pie::PieSpec;
 
 /// What a file of this folder provides for its spec.
 pub(crate) trait QueueKind {
@@ -128,6 +140,17 @@ macro_rules! queues {
 queues! {
     /// First in, first out; a packet that finds no room is dropped.
     DropTail(DropTailSpec);
+    /// Controlled delay, RFC 8289: drops at the head when the delay stays above a target.
+    Codel(CodelSpec);
+    /// Proportional integral controller, RFC 8033: drops at the tail with a probability that
+    /// holds the delay at a target.
+    Pie(PieSpec);
+    /// RFC 8290: flows hashed into queues that take turns by bytes, CoDel in each.
+    FqCodel(FqCodelSpec);
+    /// The same with PIE in each, after Linux.
+    FqPie(FqPieSpec);
+    /// Fair queueing after Linux: a queue for each flow, turns by bytes.
+    Fq(FqSpec);
 }
 
 impl Default for QueueSpec {

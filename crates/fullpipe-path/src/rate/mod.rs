@@ -1,10 +1,13 @@
 //! How fast a link serves packets: at a rate, or at the opportunities of a recorded trace.
 
+mod cellular;
 mod constant;
 mod trace;
 
 use fullpipe_units::{Rate, Time};
 
+pub(crate) use cellular::Cellular;
+pub use cellular::CellularSpec;
 pub(crate) use constant::Constant;
 pub(crate) use trace::TraceServer;
 pub use trace::{Trace, TraceError, TraceSpec};

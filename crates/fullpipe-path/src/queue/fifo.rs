@@ -1,0 +1,41 @@
+//! Packets in order of arrival, each with its time: what the other disciplines are made of.
+
+use std::collections::VecDeque;
+
+use fullpipe_units::Time;
+
+use crate::Packet;
+
+/// First in, first out, without a bound.
+pub(super) struct Fifo<T> {
+    packets: VecDeque<(Time, Packet<T>)>,
+    bytes: u64,
+}
+
+impl<T> Default for Fifo<T> {
+    fn default() -> Self {
+        Fifo { packets: VecDeque::new(), bytes: 0 }
+    }
+}
+
+impl<T> Fifo<T> {
+    pub fn push(&mut self, at: Time, packet: Packet<T>) {
+        self.bytes += u64::from(packet.bytes);
+        self.packets.push_back((at, packet));
+    }
+
+    /// The oldest packet and when it came.
+    pub fn pop(&mut self) -> Option<(Time, Packet<T>)> {
+        let (at, packet) = self.packets.pop_front()?;
+        self.bytes -= u64::from(packet.bytes);
+        Some((at, packet))
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+}
