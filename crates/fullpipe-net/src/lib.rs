@@ -17,4 +17,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "measure")]
+pub mod client;
+#[cfg(feature = "measure")]
+pub mod control;
+#[cfg(feature = "measure")]
+pub mod iperf3;
+pub mod sample;
+#[cfg(feature = "measure")]
+pub mod server;
 pub mod tcp_info;
+#[cfg(feature = "measure")]
+pub mod transfer;

@@ -1,0 +1,178 @@
+//! A test as iperf3's `--json` prints it, so that scripts made for it keep working. What iperf3 has no place
+//! for stands under `fullpipe`.
+
+use super::{Interval, Outcome, StreamInterval, StreamOutcome};
+use crate::iperf3::Protocol;
+use serde_json::{Map, Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The whole test.
+pub fn iperf3_json(outcome: &Outcome) -> Value {
+    let params = &outcome.params;
+    let udp = params.protocol == Protocol::Udp;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let intervals: Vec<Value> = outcome.intervals.iter().map(|i| interval(i, outcome)).collect();
+    let mut end = json!({
+        "streams": outcome.streams.iter().map(|s| stream(s, udp)).collect::<Vec<_>>(),
+        "cpu_utilization_percent": {
+            "host_total": outcome.cpu_local[0],
+            "host_user": outcome.cpu_local[1],
+            "host_system": outcome.cpu_local[2],
+            "remote_total": outcome.cpu_remote[0],
+            "remote_user": outcome.cpu_remote[1],
+            "remote_system": outcome.cpu_remote[2],
+        },
+    });
+    // In both directions at once, iperf3 gives the way back names of its own.
+    let first_sends = params.client_sends();
+    for (sends, suffix) in [(first_sends, ""), (!first_sends, "_bidir_reverse")] {
+        let Some(sum) = outcome.sum(sends) else { continue };
+        if udp {
+            end[format!("sum{suffix}")] = json!({
+                "start": 0, "end": sum.received_seconds, "seconds": sum.received_seconds, "bytes": sum.received,
+                "bits_per_second": sum.goodput(), "jitter_ms": sum.jitter * 1e3, "lost_packets": sum.lost,
+                "packets": sum.packets, "lost_percent": share(sum.lost, sum.packets), "sender": sends,
+            });
+        }
+        let mut sent = json!({
+            "start": 0, "end": sum.sent_seconds, "seconds": sum.sent_seconds, "bytes": sum.sent,
+            "bits_per_second": sum.sent as f64 * 8.0 / sum.sent_seconds.max(1e-9), "sender": sends,
+        });
+        if let Some(retransmits) = sum.retransmits {
+            sent["retransmits"] = retransmits.into();
+        }
+        end[format!("sum_sent{suffix}")] = sent;
+        end[format!("sum_received{suffix}")] = json!({
+            "start": 0, "end": sum.received_seconds, "seconds": sum.received_seconds, "bytes": sum.received,
+            "bits_per_second": sum.goodput(), "sender": sends,
+        });
+    }
+    for (key, sends) in [("sender_tcp_congestion", true), ("receiver_tcp_congestion", false)] {
+        if let Some(name) =
+            outcome.streams.iter().find(|s| s.sends == sends).and_then(|s| s.controller.clone())
+        {
+            end[key] = name.into();
+        }
+    }
+    if let Some(text) = &outcome.server_output {
+        end["server_output_text"] = text.clone().into();
+    }
+    json!({
+        "start": {
+            "connected": outcome.streams.iter().map(|s| json!({
+                "socket": s.id,
+                "local_host": outcome.local.ip().to_string(),
+                "remote_host": outcome.peer.ip().to_string(),
+                "remote_port": outcome.peer.port(),
+            })).collect::<Vec<_>>(),
+            "version": concat!("fullpipe ", env!("CARGO_PKG_VERSION")),
+            "timestamp": { "timesecs": now },
+            "connecting_to": { "host": outcome.peer.ip().to_string(), "port": outcome.peer.port() },
+            "cookie": outcome.cookie,
+            "test_start": {
+                "protocol": if udp { "UDP" } else { "TCP" },
+                "num_streams": params.parallel,
+                "blksize": params.block,
+                "omit": params.omit,
+                "duration": params.seconds,
+                "bytes": params.bytes,
+                "blocks": params.blocks,
+                "reverse": u8::from(params.reverse),
+                "bidir": u8::from(params.bidirectional),
+                "tos": params.tos,
+                "target_bitrate": params.rate,
+            },
+        },
+        "intervals": intervals,
+        "end": end,
+        "fullpipe": {
+            "server": outcome.server,
+            "latency": outcome.latency,
+            "senders": outcome.streams.iter().map(|s| json!({
+                "id": s.id, "controller": s.controller, "socket": s.socket, "receiver": s.receiver,
+            })).collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+fn interval(interval: &Interval, outcome: &Outcome) -> Value {
+    let udp = outcome.params.protocol == Protocol::Udp;
+    let seconds = interval.end - interval.start;
+    let common = |bytes: u64, sends: bool| {
+        json!({
+            "start": interval.start, "end": interval.end, "seconds": seconds, "bytes": bytes,
+            "bits_per_second": bytes as f64 * 8.0 / seconds.max(1e-9), "omitted": interval.omitted, "sender": sends,
+        })
+    };
+    let one = |s: &StreamInterval| {
+        let mut v = common(s.bytes, s.sends);
+        v["socket"] = s.id.into();
+        if udp {
+            v["packets"] = s.packets.into();
+            if !s.sends {
+                v["jitter_ms"] = (s.jitter * 1e3).into();
+                v["lost_packets"] = s.lost.into();
+                v["lost_percent"] = share(s.lost, s.packets).into();
+            }
+        }
+        if let Some(n) = s.retransmits {
+            v["retransmits"] = n.into();
+        }
+        if let Some(socket) = &s.socket {
+            v["snd_cwnd"] = socket.cwnd.into();
+            v["snd_wnd"] = socket.snd_wnd.into();
+            v["rtt"] = socket.rtt_us.into();
+            v["rttvar"] = socket.rttvar_us.into();
+            v["pmtu"] = socket.pmtu.into();
+            v["fullpipe"] = json!(socket);
+        }
+        v
+    };
+    let sum = |sends: bool| {
+        let streams: Vec<_> = interval.streams.iter().filter(|s| s.sends == sends).collect();
+        let mut v = common(streams.iter().map(|s| s.bytes).sum(), sends);
+        if let Some(n) = streams.iter().map(|s| s.retransmits).sum::<Option<u64>>() {
+            v["retransmits"] = n.into();
+        }
+        v
+    };
+    let mut v = Map::new();
+    v.insert("streams".into(), interval.streams.iter().map(one).collect());
+    v.insert("sum".into(), sum(outcome.params.client_sends()));
+    if outcome.params.bidirectional {
+        v.insert("sum_bidir_reverse".into(), sum(false));
+    }
+    if let Some(rtt) = interval.probe_rtt {
+        v.insert("fullpipe_probe_rtt_ms".into(), (rtt * 1e3).into());
+    }
+    Value::Object(v)
+}
+
+fn stream(s: &StreamOutcome, udp: bool) -> Value {
+    if udp {
+        return json!({ "udp": {
+            "socket": s.id, "start": 0, "end": s.received_seconds, "seconds": s.received_seconds,
+            "bytes": s.received, "bits_per_second": s.goodput(), "jitter_ms": s.jitter * 1e3,
+            "lost_packets": s.lost, "packets": s.packets, "lost_percent": share(s.lost, s.packets),
+            "out_of_order": s.out_of_order, "sender": s.sends,
+        }});
+    }
+    let mut sender = json!({
+        "socket": s.id, "start": 0, "end": s.sent_seconds, "seconds": s.sent_seconds, "bytes": s.sent,
+        "bits_per_second": s.sent as f64 * 8.0 / s.sent_seconds.max(1e-9), "sender": s.sends,
+    });
+    if let Some(n) = s.retransmits {
+        sender["retransmits"] = n.into();
+    }
+    json!({
+        "sender": sender,
+        "receiver": {
+            "socket": s.id, "start": 0, "end": s.received_seconds, "seconds": s.received_seconds,
+            "bytes": s.received, "bits_per_second": s.goodput(), "sender": s.sends,
+        },
+    })
+}

@@ -1,0 +1,192 @@
+//! Latency without and under load.
+//!
+//! Our server echoes probes on a connection of their own, with its clock in them: the round trip is exact,
+//! and the growth of either way's delay over its minimum is known although the clocks differ by an unknown
+//! constant. With a stock server there are only the sockets' own estimates.
+
+use super::Sample;
+use crate::iperf3::{Cookie, extension};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const IDLE_PROBES: usize = 10;
+const BETWEEN: Duration = Duration::from_millis(20);
+const BETWEEN_LOADED: Duration = Duration::from_millis(50);
+/// Idle measuring ends here even on long paths.
+const IDLE_TIME: Duration = Duration::from_secs(2);
+
+/// RTTs in seconds.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Latency {
+    /// The median before the load.
+    pub idle: Option<f64>,
+    /// The median under load.
+    pub loaded: Option<f64>,
+    /// The 99th percentile under load, or the highest of fewer probes.
+    pub loaded_p99: Option<f64>,
+    /// What the load adds on the way to the server, median.
+    pub added_forward: Option<f64>,
+    /// What the load adds on the way back, median.
+    pub added_back: Option<f64>,
+    /// Where the figures come from: `probes` or `sockets`.
+    pub source: &'static str,
+}
+
+impl Latency {
+    /// From the sockets' own estimates: the control connection's before, the senders' smoothed RTT after.
+    pub(super) fn from_sockets<'a>(idle: Option<f64>, samples: impl Iterator<Item = &'a Sample>) -> Latency {
+        let mut loaded: Vec<f64> = samples
+            .filter_map(|s| match (&s.socket, &s.receiver) {
+                (Some(socket), _) => Some(socket.rtt_us),
+                (None, Some(receiver)) => Some(receiver.rcv_rtt_us).filter(|&us| us > 0),
+                _ => None,
+            })
+            .map(|us| us as f64 / 1e6)
+            .collect();
+        Latency {
+            idle,
+            loaded: quantile(&mut loaded, 0.5),
+            loaded_p99: quantile(&mut loaded, 0.99),
+            source: "sockets",
+            ..Latency::default()
+        }
+    }
+}
+
+/// The `q`-quantile of some numbers, which get sorted.
+pub(crate) fn quantile(numbers: &mut [f64], q: f64) -> Option<f64> {
+    numbers.sort_by(f64::total_cmp);
+    let last = numbers.len().checked_sub(1)?;
+    Some(numbers[((last as f64 * q).round() as usize).min(last)])
+}
+
+/// One probe: nanoseconds of the round trip, and each way's delay plus an unknown constant.
+#[derive(Clone, Copy)]
+struct Probe {
+    at: Instant,
+    rtt: f64,
+    forward: f64,
+    back: f64,
+    loaded: bool,
+}
+
+/// A thread that sends probes.
+pub(super) struct Probes {
+    probes: Arc<Mutex<Vec<Probe>>>,
+    loaded: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Probes {
+    /// Measures the idle path, then goes on in a thread.
+    pub fn start(socket: TcpStream, cookie: &Cookie) -> io::Result<Probes> {
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut opening = *cookie.as_bytes();
+        if let Some(last) = opening.last_mut() {
+            *last = extension::ECHO_MARK;
+        }
+        (&mut &socket).write_all(&opening)?;
+        let origin = Instant::now();
+        let mut probes = Vec::with_capacity(1024);
+        while probes.len() < IDLE_PROBES && origin.elapsed() < IDLE_TIME {
+            probes.push(probe(&socket, origin, false)?);
+            std::thread::sleep(BETWEEN);
+        }
+        let probes = Arc::new(Mutex::new(probes));
+        let (loaded, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let shared = (Arc::clone(&probes), Arc::clone(&loaded), Arc::clone(&stop));
+        let thread = std::thread::Builder::new().stack_size(128 * 1024).spawn(move || {
+            let (probes, loaded, stop) = shared;
+            while !stop.load(Relaxed) {
+                if loaded.load(Relaxed) {
+                    let Ok(one) = probe(&socket, origin, true) else { return };
+                    if loaded.load(Relaxed) {
+                        probes.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+                    }
+                }
+                std::thread::sleep(BETWEEN_LOADED);
+            }
+        })?;
+        Ok(Probes { probes, loaded, stop, thread: Some(thread) })
+    }
+
+    /// Whether there is load now.
+    pub fn load(&self, on: bool) {
+        self.loaded.store(on, Relaxed);
+    }
+
+    /// The median RTT of the last `span`.
+    pub fn median_since(&self, span: Duration) -> Option<f64> {
+        let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rtts: Vec<f64> =
+            probes.iter().rev().take_while(|p| p.loaded && p.at.elapsed() <= span).map(|p| p.rtt).collect();
+        quantile(&mut rtts, 0.5)
+    }
+
+    /// Ends the thread and sums up.
+    pub fn finish(self) -> Latency {
+        let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let of = |loaded: bool, value: fn(&Probe) -> f64| -> Vec<f64> {
+            probes.iter().filter(|p| p.loaded == loaded).map(value).collect()
+        };
+        let added = |value: fn(&Probe) -> f64| {
+            let idle = quantile(&mut of(false, value), 0.5)?;
+            Some((quantile(&mut of(true, value), 0.5)? - idle).max(0.0))
+        };
+        Latency {
+            idle: quantile(&mut of(false, |p| p.rtt), 0.5),
+            loaded: quantile(&mut of(true, |p| p.rtt), 0.5),
+            loaded_p99: quantile(&mut of(true, |p| p.rtt), 0.99),
+            added_forward: added(|p| p.forward),
+            added_back: added(|p| p.back),
+            source: "probes",
+        }
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It may wait for an echo that the load delays; it ends by itself.
+            drop(thread);
+        }
+    }
+}
+
+/// One round trip.
+fn probe(socket: &TcpStream, origin: Instant, loaded: bool) -> io::Result<Probe> {
+    let sent = origin.elapsed().as_nanos() as u64;
+    let mut bytes = [0; extension::PROBE_LEN];
+    bytes[..8].copy_from_slice(&sent.to_be_bytes());
+    (&mut &*socket).write_all(&bytes)?;
+    (&mut &*socket).read_exact(&mut bytes)?;
+    let back = origin.elapsed().as_nanos() as u64;
+    let [_, _, _, _, _, _, _, _, server @ ..] = bytes;
+    let server = u64::from_be_bytes(server) as f64;
+    Ok(Probe {
+        at: Instant::now(),
+        rtt: (back - sent) as f64 / 1e9,
+        forward: (server - sent as f64) / 1e9,
+        back: (back as f64 - server) / 1e9,
+        loaded,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_few_numbers_are_numbers_seen() {
+        assert_eq!(quantile(&mut [], 0.5), None);
+        assert_eq!(quantile(&mut [3.0, 1.0, 2.0], 0.5), Some(2.0));
+        assert_eq!(quantile(&mut [3.0, 1.0, 2.0], 0.99), Some(3.0));
+    }
+}

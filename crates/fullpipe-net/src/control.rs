@@ -1,0 +1,258 @@
+//! The control connection: states and JSON texts over a socket, never without a deadline.
+
+use crate::iperf3::{MAX_RESULTS, Malformed, ServerError, State};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A peer gets this long to take what is written to it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a conversation ends early.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The peer closed the connection.
+    #[error("the peer closed the connection while {0}")]
+    Closed(&'static str),
+    /// The peer was silent for too long.
+    #[error("no answer within {1:?} while {0}")]
+    TimedOut(&'static str, Duration),
+    /// The peer said what is not in the protocol.
+    #[error("while {0}: {1}")]
+    Malformed(&'static str, #[source] Malformed),
+    /// The peer said what does not fit here.
+    #[error("unexpected {1:?} while {0}")]
+    Unexpected(&'static str, State),
+    /// The connection broke.
+    #[error("the connection broke while {0}: {1}")]
+    Io(&'static str, #[source] io::Error),
+}
+
+/// One end of a control connection.
+#[derive(Debug)]
+pub struct Control {
+    socket: TcpStream,
+}
+
+impl Control {
+    /// Takes over a connected socket.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn new(socket: TcpStream) -> io::Result<Control> {
+        socket.set_nodelay(true)?;
+        socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        Ok(Control { socket })
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Waits until there is something to read, or the peer is gone; `false` after `timeout`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn readable(&self, timeout: Duration) -> io::Result<bool> {
+        readable(&self.socket, timeout)
+    }
+
+    /// Fills `buffer`.
+    ///
+    /// # Errors
+    /// When the peer closes, is silent until `timeout` has passed, or the connection breaks.
+    pub fn read_exact(
+        &self,
+        buffer: &mut [u8],
+        doing: &'static str,
+        timeout: Duration,
+    ) -> Result<(), ControlError> {
+        let deadline = Instant::now() + timeout;
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ControlError::TimedOut(doing, timeout));
+            }
+            self.socket.set_read_timeout(Some(left)).map_err(|e| ControlError::Io(doing, e))?;
+            match (&self.socket).read(&mut buffer[filled..]) {
+                Ok(0) => return Err(ControlError::Closed(doing)),
+                Ok(n) => filled += n,
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(ControlError::Closed(doing));
+                }
+                Err(e) => return Err(ControlError::Io(doing, e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one state.
+    ///
+    /// # Errors
+    /// As [`read_exact`](Self::read_exact), and on a byte that is no state.
+    pub fn read_state(&self, doing: &'static str, timeout: Duration) -> Result<State, ControlError> {
+        let mut byte = [0];
+        self.read_exact(&mut byte, doing, timeout)?;
+        State::parse(byte[0]).map_err(|e| ControlError::Malformed(doing, e))
+    }
+
+    /// Reads one text with its length in front, of at most `longest` bytes.
+    ///
+    /// # Errors
+    /// As [`read_exact`](Self::read_exact), and on a length beyond the bound, before a byte of it is stored.
+    pub fn read_text(
+        &self,
+        longest: usize,
+        doing: &'static str,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, ControlError> {
+        let mut length = [0; 4];
+        self.read_exact(&mut length, doing, timeout)?;
+        let length = u32::from_be_bytes(length) as usize;
+        if length == 0 || length > longest {
+            let what =
+                Malformed(format!("a text of {length} bytes was announced; 1 to {longest} are accepted"));
+            return Err(ControlError::Malformed(doing, what));
+        }
+        let mut text = vec![0; length];
+        self.read_exact(&mut text, doing, timeout)?;
+        Ok(text)
+    }
+
+    /// Reads an error's numbers, after [`State::ServerError`].
+    ///
+    /// # Errors
+    /// As [`read_exact`](Self::read_exact).
+    pub fn read_error(&self, timeout: Duration) -> Result<ServerError, ControlError> {
+        let mut bytes = [0; 8];
+        self.read_exact(&mut bytes, "reading the server's error", timeout)?;
+        Ok(ServerError::parse(bytes))
+    }
+
+    /// Writes raw bytes.
+    ///
+    /// # Errors
+    /// When the peer does not take them in time or the connection breaks.
+    pub fn write(&self, bytes: &[u8], doing: &'static str) -> Result<(), ControlError> {
+        (&self.socket).write_all(bytes).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                ControlError::TimedOut(doing, WRITE_TIMEOUT)
+            }
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ControlError::Closed(doing),
+            _ => ControlError::Io(doing, e),
+        })
+    }
+
+    /// Writes one state.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_state(&self, state: State, doing: &'static str) -> Result<(), ControlError> {
+        self.write(&[state.byte()], doing)
+    }
+
+    /// Writes a JSON text with its length in front.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_text(&self, value: &serde_json::Value, doing: &'static str) -> Result<(), ControlError> {
+        self.write(&with_length(value), doing)
+    }
+
+    /// Writes an extension message, in one piece.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_extension(
+        &self,
+        value: &serde_json::Value,
+        doing: &'static str,
+    ) -> Result<(), ControlError> {
+        let mut bytes = vec![State::Extension.byte()];
+        bytes.extend(with_length(value));
+        self.write(&bytes, doing)
+    }
+
+    /// Tells the peer why it is turned away; whether that arrives does not matter any more.
+    pub fn refuse(&self, error: ServerError) {
+        let mut bytes = vec![State::ServerError.byte()];
+        bytes.extend(error.to_bytes());
+        let _ = (&self.socket).write_all(&bytes);
+    }
+}
+
+fn with_length(value: &serde_json::Value) -> Vec<u8> {
+    let text = value.to_string();
+    debug_assert!(text.len() <= MAX_RESULTS);
+    let mut bytes = (text.len() as u32).to_be_bytes().to_vec();
+    bytes.extend(text.as_bytes());
+    bytes
+}
+
+/// Waits until the socket has something to read, or its peer is gone; `false` after `timeout`.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn readable(socket: &impl AsFd, timeout: Duration) -> io::Result<bool> {
+    let timeout = PollTimeout::try_from(timeout + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut fds, timeout) {
+        Ok(n) => Ok(n > 0),
+        Err(nix::Error::EINTR) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn pair() -> (Control, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Control::new(listener.accept().unwrap().0).unwrap(), a)
+    }
+
+    const SOON: Duration = Duration::from_millis(200);
+
+    #[test]
+    fn a_length_beyond_the_bound_is_refused_before_the_text_comes() {
+        let (control, mut peer) = pair();
+        peer.write_all(&u32::MAX.to_be_bytes()).unwrap();
+        let error = control.read_text(8192, "reading parameters", SOON).unwrap_err().to_string();
+        assert!(error.contains("4294967295") && error.contains("8192"), "{error}");
+    }
+
+    #[test]
+    fn a_peer_that_sends_byte_by_byte_does_not_stretch_the_deadline() {
+        let (control, mut peer) = pair();
+        let began = Instant::now();
+        let dripping = std::thread::spawn(move || {
+            for _ in 0..50 {
+                if peer.write_all(&[0]).is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let result = control.read_exact(&mut [0; 100], "reading", SOON);
+        assert!(matches!(result, Err(ControlError::TimedOut(..))), "{result:?}");
+        assert!(began.elapsed() < Duration::from_secs(1));
+        drop(control);
+        dripping.join().unwrap();
+    }
+
+    #[test]
+    fn closing_is_told_apart_from_silence() {
+        let (control, peer) = pair();
+        assert!(matches!(control.read_state("waiting", SOON), Err(ControlError::TimedOut(..))));
+        drop(peer);
+        assert!(matches!(control.read_state("waiting", SOON), Err(ControlError::Closed(_))));
+    }
+}

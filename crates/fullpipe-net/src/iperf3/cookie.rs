@@ -1,0 +1,84 @@
+//! The random text that ties a test's connections together.
+
+use super::Malformed;
+use std::fmt;
+
+/// Bytes of a cookie on the wire: 36 characters and a zero.
+pub const COOKIE_LEN: usize = 37;
+
+/// iperf3's alphabet for cookies.
+const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// What every connection of one test begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cookie([u8; COOKIE_LEN]);
+
+impl Cookie {
+    /// A cookie nobody can guess, from the system's random source.
+    ///
+    /// # Errors
+    /// When the system has no random source.
+    pub fn random() -> std::io::Result<Cookie> {
+        let mut random = [0; COOKIE_LEN - 1];
+        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut random)?;
+        let mut bytes = [0; COOKIE_LEN];
+        for (byte, r) in bytes.iter_mut().zip(random) {
+            *byte = ALPHABET[usize::from(r % 32)];
+        }
+        Ok(Cookie(bytes))
+    }
+
+    /// Accepts printable characters up to a closing zero: what iperf3 and its reimplementations send.
+    ///
+    /// # Errors
+    /// On other bytes: the peer speaks something else.
+    pub fn parse(bytes: [u8; COOKIE_LEN]) -> Result<Cookie, Malformed> {
+        let text = &bytes[..COOKIE_LEN - 1];
+        let printable = text.iter().all(|b| b.is_ascii_graphic());
+        if printable && bytes[COOKIE_LEN - 1] == 0 {
+            Ok(Cookie(bytes))
+        } else {
+            Err(Malformed("the first 37 bytes are not an iperf3 cookie".to_owned()))
+        }
+    }
+
+    /// As sent.
+    pub fn as_bytes(&self) -> &[u8; COOKIE_LEN] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for &b in &self.0[..COOKIE_LEN - 1] {
+            write!(f, "{}", char::from(b))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cookie({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_accepted_by_its_own_parser_and_differs_every_time() {
+        let (a, b) = (Cookie::random().unwrap(), Cookie::random().unwrap());
+        assert_eq!(Cookie::parse(*a.as_bytes()), Ok(a));
+        assert_ne!(a, b);
+    }
+
+    #[test]
+    fn other_protocols_are_told_apart() {
+        let mut tls = [0; COOKIE_LEN];
+        tls[..3].copy_from_slice(&[0x16, 0x03, 0x01]);
+        assert!(Cookie::parse(tls).is_err());
+        assert!(Cookie::parse([b'a'; COOKIE_LEN]).is_err(), "no closing zero");
+    }
+}

@@ -1,0 +1,166 @@
+//! What each end measured.
+
+use super::{Malformed, Object};
+use serde_json::{Value, json};
+
+/// One end's results.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Results {
+    /// Processor use of this end over the test, per cent of one core: total, user, system.
+    pub cpu: [f64; 3],
+    /// Whether [`StreamResults::retransmits`] means anything: `None` from an end that only received.
+    pub has_retransmits: Option<bool>,
+    /// The controller this end's sockets used.
+    pub congestion_used: Option<String>,
+    /// Per stream.
+    pub streams: Vec<StreamResults>,
+    /// What the server printed, for a client that asked.
+    pub server_output: Option<String>,
+}
+
+/// One stream as one end saw it.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct StreamResults {
+    /// As both ends number it.
+    pub id: u64,
+    /// Bytes sent or received after the omitted seconds.
+    pub bytes: u64,
+    /// Segments retransmitted, at a TCP sender.
+    pub retransmits: Option<u64>,
+    /// Seconds, at a UDP receiver (RFC 3550 section 6.4.1).
+    pub jitter: f64,
+    /// Datagrams missing, at a UDP receiver.
+    pub errors: u64,
+    /// Datagrams sent, or the highest number received.
+    pub packets: u64,
+    /// Seconds measured.
+    pub seconds: f64,
+}
+
+impl Results {
+    /// Reads the peer's results.
+    ///
+    /// # Errors
+    /// Names the field that is missing or absurd.
+    pub fn parse(text: &[u8]) -> Result<Results, Malformed> {
+        let mut o = Object::parse("results", text)?;
+        let need = |o: &Object, name: &str, least: f64| {
+            o.number(name, least, 1e18)?.ok_or_else(|| Malformed(format!("`{name}` is missing")))
+        };
+        let cpu = [
+            need(&o, "cpu_util_total", -1.0)?,
+            need(&o, "cpu_util_user", -1.0)?,
+            need(&o, "cpu_util_system", -1.0)?,
+        ];
+        let has_retransmits = match o.integer("sender_has_retransmits", -1, 1)? {
+            Some(0) => Some(false),
+            Some(1) => Some(true),
+            _ => None,
+        };
+        let congestion_used = o.text("congestion_used", 64)?;
+        let server_output = o.text("server_output_text", super::MAX_RESULTS)?;
+        let Some(Value::Array(list)) = o.take("streams") else {
+            return Err(Malformed("`streams` is missing".to_owned()));
+        };
+        let streams = list
+            .into_iter()
+            .map(|value| {
+                let Value::Object(map) = value else {
+                    return Err(Malformed("`streams`: expected objects".to_owned()));
+                };
+                let s = Object(map);
+                let start = s.number("start_time", 0.0, 1e9)?.unwrap_or(0.0);
+                let end = s.number("end_time", 0.0, 1e9)?.unwrap_or(0.0);
+                Ok(StreamResults {
+                    id: need(&s, "id", 0.0)? as u64,
+                    bytes: need(&s, "bytes", 0.0)? as u64,
+                    retransmits: s.integer("retransmits", -1, i64::MAX)?.and_then(|n| u64::try_from(n).ok()),
+                    jitter: need(&s, "jitter", 0.0)?,
+                    // A late datagram takes a loss back, so iperf3 can report less than none.
+                    errors: need(&s, "errors", -1e18)?.max(0.0) as u64,
+                    packets: need(&s, "packets", 0.0)? as u64,
+                    seconds: (end - start).max(0.0),
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Results { cpu, has_retransmits, congestion_used, streams, server_output })
+    }
+
+    /// The text to send.
+    pub fn to_json(&self) -> Value {
+        let mut v = json!({
+            "cpu_util_total": self.cpu[0],
+            "cpu_util_user": self.cpu[1],
+            "cpu_util_system": self.cpu[2],
+            "sender_has_retransmits": self.has_retransmits.map_or(-1, i32::from),
+            "streams": self.streams.iter().map(|s| json!({
+                "id": s.id,
+                "bytes": s.bytes,
+                "retransmits": s.retransmits.map_or(-1, |n| n as i64),
+                "jitter": s.jitter,
+                "errors": s.errors,
+                "omitted_errors": 0,
+                "packets": s.packets,
+                "omitted_packets": 0,
+                "start_time": 0,
+                "end_time": s.seconds,
+            })).collect::<Vec<_>>(),
+        });
+        if let Some(name) = &self.congestion_used {
+            v["congestion_used"] = name.clone().into();
+        }
+        if let Some(text) = &self.server_output {
+            v["server_output_text"] = text.clone().into();
+        }
+        v
+    }
+
+    /// The stream with this number.
+    pub fn stream(&self, id: u64) -> Option<&StreamResults> {
+        self.streams.iter().find(|s| s.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_iperf3_sends_is_understood() {
+        let text = br#"{"cpu_util_total":12.5,"cpu_util_user":0.5,"cpu_util_system":12,"sender_has_retransmits":1,
+            "congestion_used":"cubic","streams":[{"id":1,"bytes":1048576,"retransmits":3,"jitter":0,"errors":0,
+            "packets":0,"start_time":0,"end_time":1.5}]}"#;
+        let r = Results::parse(text).unwrap();
+        assert_eq!(r.stream(1).unwrap().bytes, 1_048_576);
+        assert_eq!(r.stream(1).unwrap().retransmits, Some(3));
+        assert_eq!(r.stream(1).unwrap().seconds, 1.5);
+        assert_eq!(r.stream(2), None);
+    }
+
+    #[test]
+    fn a_missing_field_is_named() {
+        let error = Results::parse(br#"{"cpu_util_total":1}"#).unwrap_err().to_string();
+        assert!(error.contains("cpu_util_user"), "{error}");
+        assert!(Results::parse(b"{}").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn results_are_read_back(bytes in 0u64..1 << 52, id in 1u64..300, retransmits in proptest::option::of(0u64..1 << 40), ms in 0u32..10_000_000) {
+            let results = Results {
+                cpu: [1.5, 0.5, 1.0],
+                has_retransmits: Some(true),
+                congestion_used: Some("bbr".into()),
+                streams: vec![StreamResults { id, bytes, retransmits, seconds: f64::from(ms) / 1e3, ..Default::default() }],
+                server_output: None,
+            };
+            prop_assert_eq!(Results::parse(results.to_json().to_string().as_bytes()), Ok(results));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Results::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A socket at one moment, in plain numbers: what tables show, reports carry and JSON holds.
+
+use crate::tcp_info::{CcInfo, TcpInfo, controller};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::AsFd;
+
+/// The state of one TCP socket. Counters run from the connection's beginning.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SocketSample {
+    /// The controller in use, as read back from the socket.
+    pub controller: String,
+    /// Smoothed RTT, µs.
+    pub rtt_us: u64,
+    /// Mean deviation of the RTT, µs.
+    pub rttvar_us: u64,
+    /// The lowest RTT seen, µs.
+    pub min_rtt_us: Option<u64>,
+    /// The RTT as the receiving side estimates it, µs; 0 when unknown.
+    pub rcv_rtt_us: u64,
+    /// Congestion window, bytes.
+    pub cwnd: u64,
+    /// Slow-start threshold, bytes; `None` before the first reduction.
+    pub ssthresh: Option<u64>,
+    /// Bytes of payload in a full segment.
+    pub mss: u32,
+    /// Path MTU, bytes.
+    pub pmtu: u32,
+    /// Segments retransmitted.
+    pub retransmits: u64,
+    /// Bytes in flight.
+    pub inflight: u64,
+    /// Bytes in the send buffer and never sent.
+    pub notsent: Option<u64>,
+    /// The latest delivery-rate sample, bytes per second.
+    pub delivery_rate: Option<u64>,
+    /// Whether that sample was limited by the application.
+    pub app_limited: bool,
+    /// Pacing rate, bytes per second.
+    pub pacing_rate: Option<u64>,
+    /// Bytes acknowledged.
+    pub bytes_acked: Option<u64>,
+    /// Bytes retransmitted.
+    pub bytes_retrans: Option<u64>,
+    /// Time with data to send or in flight, µs.
+    pub busy_us: Option<u64>,
+    /// Of it, limited by the peer's receive window, µs.
+    pub rwnd_limited_us: Option<u64>,
+    /// Of it, limited by our send buffer, µs.
+    pub sndbuf_limited_us: Option<u64>,
+    /// The peer's receive window, bytes.
+    pub snd_wnd: Option<u64>,
+    /// Our receive window, bytes.
+    pub rcv_wnd: Option<u64>,
+    /// Segments that arrived out of order.
+    pub rcv_ooopack: Option<u64>,
+    /// BBR's bandwidth estimate, bytes per second.
+    pub bbr_bw: Option<u64>,
+}
+
+impl SocketSample {
+    /// Asks the kernel.
+    ///
+    /// # Errors
+    /// When the descriptor is not a TCP socket.
+    pub fn of(socket: &impl AsFd) -> io::Result<SocketSample> {
+        let bbr_bw = match CcInfo::of(socket)? {
+            Some(CcInfo::Bbr(bbr)) => Some(bbr.bw.as_bytes_per_sec()),
+            _ => None,
+        };
+        Ok(SocketSample { bbr_bw, ..SocketSample::from_info(&TcpInfo::of(socket)?, controller(socket)?) })
+    }
+
+    /// From what the kernel told about a socket whose controller is `controller`.
+    pub fn from_info(info: &TcpInfo, controller: String) -> SocketSample {
+        let mss = u64::from(info.snd_mss);
+        SocketSample {
+            controller,
+            rtt_us: info.rtt.as_micros(),
+            rttvar_us: info.rttvar.as_micros(),
+            min_rtt_us: info.min_rtt.map(|t| t.as_micros()),
+            rcv_rtt_us: info.rcv_rtt.as_micros(),
+            cwnd: info.cwnd_bytes(),
+            ssthresh: (info.snd_ssthresh < i32::MAX as u32).then(|| u64::from(info.snd_ssthresh) * mss),
+            mss: info.snd_mss,
+            pmtu: info.pmtu,
+            retransmits: info.total_retrans.into(),
+            inflight: u64::from(info.inflight()) * mss,
+            notsent: info.notsent_bytes.map(u64::from),
+            delivery_rate: info.delivery_rate.map(|r| r.as_bytes_per_sec()),
+            app_limited: info.delivery_rate_app_limited,
+            pacing_rate: info.pacing_rate.map(|r| r.as_bytes_per_sec()),
+            bytes_acked: info.bytes_acked,
+            bytes_retrans: info.bytes_retrans,
+            busy_us: info.busy_time.map(|t| t.as_micros()),
+            rwnd_limited_us: info.rwnd_limited.map(|t| t.as_micros()),
+            sndbuf_limited_us: info.sndbuf_limited.map(|t| t.as_micros()),
+            snd_wnd: info.snd_wnd.map(u64::from),
+            rcv_wnd: info.rcv_wnd.map(u64::from),
+            rcv_ooopack: info.rcv_ooopack.map(u64::from),
+            bbr_bw: None,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What a server tells of itself: one event, one line.
+
+use serde_json::{Map, Value};
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Something that happened, to be logged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// When, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// What: `listening`, `test_started`, `test_finished`, `test_failed`, `download`, `upload`, `refused` …
+    pub kind: &'static str,
+    /// With whom.
+    pub peer: Option<SocketAddr>,
+    /// The details, in the order they were added.
+    pub fields: Vec<(&'static str, Value)>,
+}
+
+impl Event {
+    pub(super) fn new(kind: &'static str, peer: Option<SocketAddr>) -> Self {
+        let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        Event { unix_ms, kind, peer, fields: Vec::new() }
+    }
+
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.fields.push((name, value.into()));
+        self
+    }
+
+    /// As one JSON object.
+    pub fn to_json(&self) -> Value {
+        let mut map = Map::new();
+        map.insert("unix_ms".into(), self.unix_ms.into());
+        map.insert("event".into(), self.kind.into());
+        if let Some(peer) = self.peer {
+            map.insert("peer".into(), peer.to_string().into());
+        }
+        map.extend(self.fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        Value::Object(map)
+    }
+}
+
+impl fmt::Display for Event {
+    /// `kind peer name=value …`; what a stranger sent stays within quotes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
+        if let Some(peer) = self.peer {
+            write!(f, " {peer}")?;
+        }
+        self.fields.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_cannot_be_forged() {
+        let event = Event::new("refused", None).with("reason", "x\nlistening");
+        assert_eq!(event.to_string(), "refused reason=\"x\\nlistening\"");
+        assert_eq!(event.to_json()["event"], "refused");
+    }
+}

@@ -1,0 +1,123 @@
+//! What a client may do, and who may be one.
+
+use fullpipe_units::{ParseError, Rate};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Bounds on what clients may do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Connections of any kind at once.
+    pub connections: usize,
+    /// Tests and HTTP transfers at once.
+    pub clients: usize,
+    /// Streams per direction of a test.
+    pub streams: u32,
+    /// Seconds of a test or transfer.
+    pub seconds: u32,
+    /// Bytes of a test or transfer, each way.
+    pub bytes: Option<u64>,
+    /// A client's rate, each way, all its streams together.
+    pub rate: Option<Rate>,
+    /// For each step before and after the data.
+    pub handshake: Duration,
+    /// Without a byte moving, while data should move.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections: 4096,
+            clients: 1024,
+            streams: crate::iperf3::MAX_STREAMS,
+            seconds: 86_400,
+            bytes: None,
+            rate: None,
+            handshake: Duration::from_secs(15),
+            idle: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A range of addresses: `192.0.2.0/24`, `2001:db8::/32`, `::1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl Network {
+    /// Whether `ip` is in the range. An IPv4 address mapped into IPv6 counts as IPv4.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        let bits = |ip: IpAddr| match ip {
+            IpAddr::V4(a) => (u128::from(u32::from(a)) << 96, 32),
+            IpAddr::V6(a) => (u128::from(a), 128),
+        };
+        let ((network, width), (ip, ip_width)) = (bits(self.address), bits(ip.to_canonical()));
+        let shift = 128 - u32::from(self.prefix);
+        width == ip_width && network.checked_shr(shift) == ip.checked_shr(shift)
+    }
+}
+
+impl FromStr for Network {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = |reason| ParseError::new(text, reason);
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr =
+            address.parse().map_err(|_| wrong("expected an address or a network such as `192.0.2.0/24`"))?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let prefix =
+            match prefix {
+                None => width,
+                Some(p) => p.parse().ok().filter(|&p| p <= width).ok_or_else(|| {
+                    wrong("the prefix length must lie between 0 and 32 (IPv4) or 128 (IPv6)")
+                })?,
+            };
+        Ok(Network { address, prefix })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// Whether `ip` may connect: an empty list lets everyone in.
+pub(super) fn allowed(list: &[Network], ip: IpAddr) -> bool {
+    list.is_empty() || list.iter().any(|n| n.contains(ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_contain_their_addresses_and_no_others() {
+        let contains =
+            |network: &str, ip: &str| network.parse::<Network>().unwrap().contains(ip.parse().unwrap());
+        assert!(contains("192.0.2.0/24", "192.0.2.255"));
+        assert!(contains("192.0.2.0/24", "::ffff:192.0.2.7"), "mapped");
+        assert!(!contains("192.0.2.0/24", "192.0.3.0"));
+        assert!(contains("0.0.0.0/0", "8.8.8.8"));
+        assert!(!contains("0.0.0.0/0", "::1"));
+        assert!(contains("2001:db8::/32", "2001:db8:ffff::1"));
+        assert!(contains("::1", "::1") && !contains("::1", "::2"));
+        assert!(contains("::/0", "::2"));
+    }
+
+    #[test]
+    fn bad_networks_are_explained() {
+        for text in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/-1", "10.0.0.0/x"] {
+            assert!(text.parse::<Network>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! UDP streams: a hello to the server's port becomes a socket of its own, connected to its client.
+//!
+//! The hello carries no cookie, so it goes to the oldest test of the same address that waits for one.
+
+use super::{Event, Shared, lock};
+use crate::iperf3::{HELLO_REPLY, UdpHeader};
+use socket2::{Domain, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+/// More than any test needs while its thread is busy elsewhere; the kernel grants less if it must.
+const BUFFER: usize = 4 * 1024 * 1024;
+
+/// A UDP socket at the server's address, which others may share.
+pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    socket.bind(&address.into())?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Takes the datagrams that wait at the server's port.
+pub(super) fn hello(shared: &Shared, datagrams: &UdpSocket) {
+    let mut datagram = [0; 64];
+    while let Ok((length, peer)) = datagrams.recv_from(&mut datagram) {
+        welcome(shared, &datagram[..length], peer);
+    }
+}
+
+/// Answers one hello.
+fn welcome(shared: &Shared, datagram: &[u8], peer: SocketAddr) {
+    // Data that came before its socket was connected, or a stranger's: nothing to say.
+    if !UdpHeader::is_hello(datagram) {
+        return;
+    }
+    let ip = peer.ip().to_canonical();
+    let way_in = lock(&shared.udp_waiting).iter().find(|(_, from, _)| *from == ip).map(|(_, _, s)| s.clone());
+    let Some(way_in) = way_in else { return };
+    match connect(shared, peer) {
+        Ok(socket) => {
+            // Until it was connected, the new socket got everybody's datagrams.
+            let mut strays = Vec::new();
+            let mut stray = [0; 64];
+            while let Ok((length, from)) = socket.recv_from(&mut stray) {
+                if from != peer && strays.len() < 256 {
+                    strays.push((stray[..length].to_vec(), from));
+                }
+            }
+            let answered = socket.set_nonblocking(false).and_then(|()| socket.send(&HELLO_REPLY));
+            if answered.is_ok() {
+                let _ = way_in.send(socket);
+            }
+            for (datagram, from) in strays {
+                welcome(shared, &datagram, from);
+            }
+        }
+        Err(e) => shared.log(Event::new("stream_failed", Some(peer)).with("reason", e.to_string())),
+    }
+}
+
+fn connect(shared: &Shared, peer: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = bind(shared.address)?;
+    socket.connect(peer)?;
+    let options = socket2::SockRef::from(&socket);
+    let _ = (options.set_recv_buffer_size(BUFFER), options.set_send_buffer_size(BUFFER));
+    Ok(socket)
+}

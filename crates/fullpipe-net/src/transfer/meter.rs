@@ -1,0 +1,112 @@
+//! Counters that one thread writes while others read them.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+/// What one stream has moved. Everything counts from the stream's beginning.
+#[derive(Debug, Default)]
+pub struct Meter {
+    bytes: AtomicU64,
+    packets: AtomicU64,
+    lost: AtomicU64,
+    out_of_order: AtomicU64,
+    jitter_ns: AtomicU64,
+}
+
+impl Meter {
+    /// Bytes handed to, or taken from, the socket.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Datagrams sent, or the highest number received.
+    pub fn packets(&self) -> u64 {
+        self.packets.load(Relaxed)
+    }
+
+    /// Datagrams whose numbers are missing.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
+
+    /// Datagrams that came after one with a higher number.
+    pub fn out_of_order(&self) -> u64 {
+        self.out_of_order.load(Relaxed)
+    }
+
+    /// Interarrival jitter in seconds (RFC 3550 section 6.4.1).
+    pub fn jitter(&self) -> f64 {
+        self.jitter_ns.load(Relaxed) as f64 / 1e9
+    }
+
+    pub(crate) fn add_bytes(&self, n: u64) {
+        self.bytes.fetch_add(n, Relaxed);
+    }
+
+    pub(crate) fn set_packets(&self, packets: u64, lost: u64, out_of_order: u64, jitter: f64) {
+        self.packets.store(packets, Relaxed);
+        self.lost.store(lost, Relaxed);
+        self.out_of_order.store(out_of_order, Relaxed);
+        self.jitter_ns.store((jitter * 1e9) as u64, Relaxed);
+    }
+}
+
+/// The bytes left to send in a test bounded by bytes, shared by its streams.
+#[derive(Debug)]
+pub struct Budget(AtomicU64);
+
+impl Budget {
+    /// `bytes` in all.
+    pub fn new(bytes: u64) -> Self {
+        Budget(AtomicU64::new(bytes))
+    }
+
+    /// Takes up to `want` bytes; 0 when there are none left.
+    pub fn take(&self, want: u64) -> u64 {
+        let before = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(want)));
+        before.unwrap_or_else(|left| left).min(want)
+    }
+}
+
+/// How much processor time this process has used since it was started, as per cent of one core.
+#[derive(Debug)]
+pub struct CpuClock {
+    started: Instant,
+    user: f64,
+    system: f64,
+}
+
+impl CpuClock {
+    /// Starts now.
+    pub fn start() -> Self {
+        let (user, system) = used();
+        CpuClock { started: Instant::now(), user, system }
+    }
+
+    /// Total, user and system time in per cent of the time passed.
+    pub fn percent(&self) -> [f64; 3] {
+        let (user, system) = used();
+        let scale = 100.0 / self.started.elapsed().as_secs_f64().max(1e-9);
+        let (user, system) = ((user - self.user) * scale, (system - self.system) * scale);
+        [user + system, user, system]
+    }
+}
+
+/// Seconds of user and system time this process has used.
+fn used() -> (f64, f64) {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
+    getrusage(UsageWho::RUSAGE_SELF)
+        .map_or((0.0, 0.0), |u| (seconds(u.user_time()), seconds(u.system_time())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_spent_to_the_last_byte_and_not_beyond() {
+        let budget = Budget::new(100);
+        assert_eq!((budget.take(60), budget.take(60), budget.take(60)), (60, 40, 0));
+    }
+}

@@ -1,0 +1,11 @@
+//! Moving bytes through sockets as fast, or exactly as slowly, as asked, and counting them.
+
+mod meter;
+mod pace;
+mod tcp;
+mod udp;
+
+pub use meter::{Budget, CpuClock, Meter};
+pub use pace::Pace;
+pub use tcp::{DEFAULT_SEND_BLOCK, discard, send, unacked};
+pub use udp::{receive_datagrams, send_datagrams};

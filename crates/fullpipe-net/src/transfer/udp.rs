@@ -1,0 +1,185 @@
+//! A UDP stream's two ends.
+
+use super::{Budget, Meter, Pace};
+use crate::iperf3::{MIN_UDP_BLOCK, UdpHeader};
+use fullpipe_units::Rate;
+use std::io;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often a receiver without datagrams looks whether it was stopped.
+const LOOK: Duration = Duration::from_millis(50);
+
+fn wall_clock_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
+}
+
+/// Sends numbered datagrams of `block` bytes over a connected socket until stopped or until the budget is
+/// spent. A full queue on the way out is not an error: that datagram is tried again.
+///
+/// # Errors
+/// The socket's, unless `stop` was set before.
+pub fn send_datagrams(
+    socket: &UdpSocket,
+    block: usize,
+    wide: bool,
+    rate: Option<Rate>,
+    budget: Option<&Budget>,
+    meter: &Meter,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let mut pace = Pace::new(rate);
+    let mut datagram = vec![0x5a; block.max(MIN_UDP_BLOCK)];
+    let mut number = 0;
+    while pace.wait(datagram.len(), stop) {
+        if budget.is_some_and(|b| b.take(datagram.len() as u64) == 0) {
+            return Ok(());
+        }
+        UdpHeader { sent_us: wall_clock_us(), number: number + 1 }.write(&mut datagram, wide);
+        loop {
+            match socket.send(&datagram) {
+                Ok(_) => break,
+                Err(_) if stop.load(Relaxed) => return Ok(()),
+                Err(e)
+                    if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+                        || e.raw_os_error() == Some(libc::ENOBUFS) =>
+                {
+                    std::thread::yield_now();
+                }
+                // The peer's port may already be closed when its ICMP message arrives; the control
+                // connection tells whether the test is over.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => break,
+                Err(e) => return Err(e),
+            }
+        }
+        number += 1;
+        meter.add_bytes(datagram.len() as u64);
+        meter.set_packets(number, 0, 0, 0.0);
+    }
+    Ok(())
+}
+
+/// Counts datagrams, gaps in their numbers and jitter until stopped.
+///
+/// # Errors
+/// The socket's, unless `stop` was set before.
+pub fn receive_datagrams(socket: &UdpSocket, wide: bool, meter: &Meter, stop: &AtomicBool) -> io::Result<()> {
+    socket.set_read_timeout(Some(LOOK))?;
+    let mut datagram = vec![0; 65_536];
+    let mut count = Count::default();
+    while !stop.load(Relaxed) {
+        match socket.recv(&mut datagram) {
+            Ok(n) => {
+                // A hello that was sent again, or a stranger's bytes.
+                let Some(header) = UdpHeader::parse(&datagram[..n], wide).filter(|_| n >= 12) else {
+                    continue;
+                };
+                count.arrived(header, wall_clock_us());
+                meter.add_bytes(n as u64);
+                meter.set_packets(count.highest, count.lost, count.out_of_order, count.jitter);
+            }
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock
+                        | io::ErrorKind::TimedOut
+                        | io::ErrorKind::Interrupted
+                        | io::ErrorKind::ConnectionRefused
+                ) => {}
+            Err(_) if stop.load(Relaxed) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Loss, order and jitter told from numbers and time stamps, as iperf3 counts them.
+#[derive(Debug, Default)]
+struct Count {
+    highest: u64,
+    lost: u64,
+    out_of_order: u64,
+    jitter: f64,
+    transit: Option<f64>,
+}
+
+impl Count {
+    fn arrived(&mut self, header: UdpHeader, now_us: u64) {
+        if header.number > self.highest {
+            self.lost = self.lost.saturating_add(header.number - 1 - self.highest);
+            self.highest = header.number;
+        } else {
+            self.out_of_order += 1;
+            self.lost = self.lost.saturating_sub(1);
+        }
+        let transit = (now_us as f64 - header.sent_us as f64) / 1e6;
+        let change = (transit - self.transit.unwrap_or(transit)).abs();
+        self.transit = Some(transit);
+        self.jitter += (change - self.jitter) / 16.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(numbers: &[u64]) -> Count {
+        let mut count = Count::default();
+        for &number in numbers {
+            count.arrived(UdpHeader { sent_us: 1_000 * number, number }, 1_000 * number + 500);
+        }
+        count
+    }
+
+    #[test]
+    fn gaps_are_losses_until_the_datagram_comes_late() {
+        let c = count(&[1, 2, 5]);
+        assert_eq!((c.highest, c.lost, c.out_of_order), (5, 2, 0));
+        let c = count(&[1, 2, 5, 3]);
+        assert_eq!((c.highest, c.lost, c.out_of_order), (5, 1, 1));
+        assert_eq!(count(&[1, 2, 3]).jitter, 0.0);
+    }
+
+    #[test]
+    fn jitter_moves_by_a_sixteenth_of_each_change() {
+        let mut c = Count::default();
+        c.arrived(UdpHeader { sent_us: 0, number: 1 }, 1_000);
+        c.arrived(UdpHeader { sent_us: 1_000, number: 2 }, 2_160);
+        assert!((c.jitter - 160e-6 / 16.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn an_absurd_number_does_not_overflow() {
+        let c = count(&[u64::MAX / 2000, 1, u64::MAX / 1500]);
+        assert!(c.lost > 0);
+        let mut c = Count::default();
+        c.arrived(UdpHeader { sent_us: 0, number: u64::MAX }, u64::MAX);
+        c.arrived(UdpHeader { sent_us: u64::MAX, number: 0 }, 0);
+    }
+
+    #[test]
+    fn datagrams_cross_loopback_at_the_rate_asked_for() {
+        let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        a.connect(b.local_addr().unwrap()).unwrap();
+        let (sent, received, stop) = (Meter::default(), Meter::default(), AtomicBool::new(false));
+        std::thread::scope(|s| {
+            s.spawn(|| receive_datagrams(&b, true, &received, &stop).unwrap());
+            let budget = Budget::new(100_000);
+            send_datagrams(
+                &a,
+                1000,
+                true,
+                Some(Rate::from_bytes_per_sec(1_000_000)),
+                Some(&budget),
+                &sent,
+                &stop,
+            )
+            .unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            stop.store(true, Relaxed);
+        });
+        assert_eq!((sent.packets(), sent.bytes()), (100, 100_000));
+        assert_eq!((received.packets(), received.lost()), (100, 0));
+    }
+}
