@@ -26,6 +26,8 @@ pub mod iperf3;
 pub mod sample;
 #[cfg(feature = "measure")]
 pub mod server;
+#[cfg(feature = "measure")]
+pub mod signals;
 pub mod tcp_info;
 #[cfg(feature = "measure")]
 pub mod transfer;

@@ -101,4 +101,19 @@ impl SocketSample {
             bbr_bw: None,
         }
     }
+
+    /// This sample with its counters counted from `before`.
+    pub fn since(&self, before: &SocketSample) -> SocketSample {
+        let less = |now: Option<u64>, before: Option<u64>| now.map(|n| n.saturating_sub(before.unwrap_or(0)));
+        SocketSample {
+            retransmits: self.retransmits.saturating_sub(before.retransmits),
+            bytes_acked: less(self.bytes_acked, before.bytes_acked),
+            bytes_retrans: less(self.bytes_retrans, before.bytes_retrans),
+            busy_us: less(self.busy_us, before.busy_us),
+            rwnd_limited_us: less(self.rwnd_limited_us, before.rwnd_limited_us),
+            sndbuf_limited_us: less(self.sndbuf_limited_us, before.sndbuf_limited_us),
+            rcv_ooopack: less(self.rcv_ooopack, before.rcv_ooopack),
+            ..self.clone()
+        }
+    }
 }

@@ -4,6 +4,7 @@ mod json;
 mod latency;
 mod outcome;
 mod stream;
+pub mod table;
 
 pub use json::iperf3_json;
 pub use latency::Latency;
@@ -301,7 +302,7 @@ impl Test<'_> {
 
     fn create_streams(&mut self) -> Result<(), ClientError> {
         if self.hello.is_some() {
-            self.probes = connect(self.config, self.peer, &Params::default())
+            self.probes = connect(self.config, self.peer, None)
                 .ok()
                 .and_then(|socket| Probes::start(socket.into(), &self.cookie).ok());
         }
@@ -316,7 +317,7 @@ impl Test<'_> {
             for _ in 0..self.params.parallel {
                 let carrier = match self.params.protocol {
                     Protocol::Tcp => {
-                        let socket: TcpStream = connect(self.config, self.peer, &self.params)?.into();
+                        let socket: TcpStream = connect(self.config, self.peer, Some(&self.params))?.into();
                         io::Write::write_all(&mut &socket, self.cookie.as_bytes())
                             .map_err(ClientError::Stream)?;
                         Carrier::Tcp(socket)
@@ -597,7 +598,7 @@ fn connect_control(config: &Config) -> Result<TcpStream, ClientError> {
     });
     let mut failed = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has none of this kind"));
     for address in addresses {
-        match connect(config, address, &Params::default()) {
+        match connect(config, address, None) {
             Ok(socket) => return Ok(socket.into()),
             Err(ClientError::Stream(source)) => failed = ClientError::Connect { address, source },
             Err(e) => return Err(e),
@@ -606,34 +607,33 @@ fn connect_control(config: &Config) -> Result<TcpStream, ClientError> {
     Err(failed)
 }
 
-/// A TCP connection with the socket options `params` asks for.
-fn connect(config: &Config, address: SocketAddr, params: &Params) -> Result<Socket, ClientError> {
+/// A TCP connection; a stream's has the socket options its test asks for.
+fn connect(config: &Config, address: SocketAddr, stream: Option<&Params>) -> Result<Socket, ClientError> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Layer::TCP))
         .map_err(ClientError::Stream)?;
-    if let Some(name) = &params.congestion {
+    if let Some(name) = stream.and_then(|p| p.congestion.as_ref()) {
         crate::tcp_info::pin(&socket, name)?;
     }
     let prepare = || -> io::Result<()> {
-        if params.window > 0 {
-            socket.set_recv_buffer_size(params.window as usize)?;
-            socket.set_send_buffer_size(params.window as usize)?;
+        if let Some(params) = stream {
+            if params.window > 0 {
+                socket.set_recv_buffer_size(params.window as usize)?;
+                socket.set_send_buffer_size(params.window as usize)?;
+            }
+            if params.mss > 0 {
+                socket.set_tcp_mss(params.mss)?;
+            }
+            socket.set_tcp_nodelay(params.no_delay)?;
+            set_tos(&socket, params.tos);
+            if config.abort {
+                socket.set_read_timeout(Some(Duration::from_millis(250)))?;
+                socket.set_write_timeout(Some(Duration::from_millis(250)))?;
+            }
         }
-        if params.mss > 0 {
-            socket.set_tcp_mss(params.mss)?;
-        }
-        if params.no_delay {
-            socket.set_tcp_nodelay(true)?;
-        }
-        set_tos(&socket, params.tos);
         if let Some(ip) = config.bind {
             socket.bind(&SocketAddr::new(ip, 0).into())?;
         }
-        socket.connect_timeout(&address.into(), config.connect_timeout)?;
-        if config.abort && params.extension.is_some() {
-            socket.set_read_timeout(Some(Duration::from_millis(250)))?;
-            socket.set_write_timeout(Some(Duration::from_millis(250)))?;
-        }
-        Ok(())
+        socket.connect_timeout(&address.into(), config.connect_timeout)
     };
     prepare().map_err(ClientError::Stream)?;
     Ok(socket)

@@ -18,6 +18,13 @@ pub struct Results {
     pub server_output: Option<String>,
 }
 
+/// A count, or nothing where iperf3 says −1; up to 3.12 it says that as 2⁶⁴−1.
+fn count(o: &Object, name: &str) -> Result<Option<u64>, Malformed> {
+    const MINUS_ONE: f64 = u64::MAX as f64;
+    let value = o.number(name, -1.0, MINUS_ONE)?;
+    Ok(value.filter(|v| (0.0..1e18).contains(v)).map(|v| v as u64))
+}
+
 /// One stream as one end saw it.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct StreamResults {
@@ -52,10 +59,10 @@ impl Results {
             need(&o, "cpu_util_user", -1.0)?,
             need(&o, "cpu_util_system", -1.0)?,
         ];
-        let has_retransmits = match o.integer("sender_has_retransmits", -1, 1)? {
+        let has_retransmits = match count(&o, "sender_has_retransmits")? {
             Some(0) => Some(false),
-            Some(1) => Some(true),
-            _ => None,
+            Some(_) => Some(true),
+            None => None,
         };
         let congestion_used = o.text("congestion_used", 64)?;
         let server_output = o.text("server_output_text", super::MAX_RESULTS)?;
@@ -74,7 +81,7 @@ impl Results {
                 Ok(StreamResults {
                     id: need(&s, "id", 0.0)? as u64,
                     bytes: need(&s, "bytes", 0.0)? as u64,
-                    retransmits: s.integer("retransmits", -1, i64::MAX)?.and_then(|n| u64::try_from(n).ok()),
+                    retransmits: count(&s, "retransmits")?,
                     jitter: need(&s, "jitter", 0.0)?,
                     // A late datagram takes a loss back, so iperf3 can report less than none.
                     errors: need(&s, "errors", -1e18)?.max(0.0) as u64,
@@ -136,6 +143,18 @@ mod tests {
         assert_eq!(r.stream(1).unwrap().retransmits, Some(3));
         assert_eq!(r.stream(1).unwrap().seconds, 1.5);
         assert_eq!(r.stream(2), None);
+    }
+
+    #[test]
+    fn an_end_that_only_receives_has_no_retransmits_however_it_says_so() {
+        for minus_one in ["-1", "18446744073709551615", "1.8446744073709552e+19"] {
+            let text = format!(
+                "{{\"cpu_util_total\":1,\"cpu_util_user\":1,\"cpu_util_system\":1,\"sender_has_retransmits\":{minus_one},\
+                 \"streams\":[{{\"id\":1,\"bytes\":1,\"retransmits\":{minus_one},\"jitter\":0,\"errors\":0,\"packets\":0}}]}}"
+            );
+            let results = Results::parse(text.as_bytes()).unwrap();
+            assert_eq!((results.has_retransmits, results.streams[0].retransmits), (None, None));
+        }
     }
 
     #[test]

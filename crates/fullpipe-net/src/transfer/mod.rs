@@ -7,5 +7,6 @@ mod udp;
 
 pub use meter::{Budget, CpuClock, Meter};
 pub use pace::Pace;
-pub use tcp::{DEFAULT_SEND_BLOCK, discard, send, unacked};
+pub(crate) use tcp::noise;
+pub use tcp::{DEFAULT_SEND_BLOCK, discard, discard_exactly, send, unacked};
 pub use udp::{receive_datagrams, send_datagrams};

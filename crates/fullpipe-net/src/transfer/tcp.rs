@@ -78,6 +78,41 @@ pub fn discard(socket: &TcpStream, rate: Option<Rate>, meter: &Meter, stop: &Ato
     }
 }
 
+/// Takes exactly `length` bytes, without copying them. `go_on` is asked after every piece and every read
+/// time-out, with the bytes so far.
+///
+/// # Errors
+/// The socket's; `UnexpectedEof` when it ends early; `TimedOut` when `go_on` says no.
+pub fn discard_exactly(
+    socket: &TcpStream,
+    length: u64,
+    rate: Option<Rate>,
+    meter: &Meter,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> io::Result<()> {
+    let never = AtomicBool::new(false);
+    let mut pace = Pace::new(rate);
+    let mut nowhere = vec![0; (pace.quantum(DISCARD_BLOCK, 16 * 1024) as u64).min(length) as usize];
+    let mut left = length;
+    while left > 0 {
+        let wanted = (nowhere.len() as u64).min(left) as usize;
+        match recv(socket.as_raw_fd(), &mut nowhere[..wanted], MsgFlags::MSG_TRUNC) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                left -= n as u64;
+                meter.add_bytes(n as u64);
+                pace.wait(n, &never);
+            }
+            Err(nix::Error::EINTR | nix::Error::EAGAIN) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if !go_on(length - left) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    Ok(())
+}
+
 /// Bytes written to the socket that the peer has not acknowledged (`SIOCOUTQ`).
 pub fn unacked(socket: &TcpStream) -> u64 {
     nix::ioctl_read_bad!(siocoutq, libc::TIOCOUTQ, libc::c_int);
@@ -88,7 +123,7 @@ pub fn unacked(socket: &TcpStream) -> u64 {
 }
 
 /// Bytes that no link compresses (xorshift64).
-fn noise(length: usize) -> Vec<u8> {
+pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {

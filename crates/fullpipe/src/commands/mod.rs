@@ -3,6 +3,10 @@
 #[cfg(feature = "ebpf")]
 mod cc;
 mod lab;
+#[cfg(feature = "net")]
+mod serve;
+#[cfg(feature = "net")]
+mod test;
 
 use crate::failure::Failure;
 use clap::Subcommand;
@@ -12,6 +16,10 @@ pub enum Command {
     #[cfg(feature = "ebpf")]
     Cc(cc::Args),
     Lab(lab::Args),
+    #[cfg(feature = "net")]
+    Serve(serve::Args),
+    #[cfg(feature = "net")]
+    Test(test::Args),
 }
 
 impl Command {
@@ -20,6 +28,10 @@ impl Command {
             #[cfg(feature = "ebpf")]
             Command::Cc(args) => args.run(),
             Command::Lab(args) => args.run(),
+            #[cfg(feature = "net")]
+            Command::Serve(args) => args.run(),
+            #[cfg(feature = "net")]
+            Command::Test(args) => args.run(),
         }
     }
 }

@@ -1,0 +1,24 @@
+//! Ending in good order when the user or the system says so.
+
+use nix::sys::signal::{SigSet, Signal};
+
+/// Calls `end` at the first SIGINT or SIGTERM; a second one ends the process at once. To be called before
+/// any other thread is started: they inherit that the signals are blocked.
+///
+/// # Errors
+/// When a thread cannot be started.
+pub fn on_termination(end: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block()?;
+    std::thread::Builder::new().stack_size(128 * 1024).spawn(move || {
+        if signals.wait().is_ok() {
+            end();
+        }
+        if let Ok(signal) = signals.wait() {
+            std::process::exit(128 + signal as i32);
+        }
+    })?;
+    Ok(())
+}

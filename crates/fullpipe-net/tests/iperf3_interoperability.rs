@@ -1,0 +1,349 @@
+//! Stock iperf3 at either end, with every option that changes what crosses the wire; both ends must tell
+//! the same figures.
+
+mod common;
+
+use common::{Running, have, have_ipv6, iperf3_server, run};
+use fullpipe_net::client::{self, Config, Family, Outcome};
+use fullpipe_net::iperf3::{Params, Protocol};
+use fullpipe_net::server;
+use serde_json::Value;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Runs a stock client against our server; gives its JSON and our server's last word.
+fn stock_client(host: &str, options: &[&str]) -> (Value, Value) {
+    let server = Running::start(server::Config::default());
+    let mut command = Command::new("iperf3");
+    command.args(["-c", host, "-p", &server.port(), "-J"]).args(options);
+    let (code, out, err) = run(command, LIMIT);
+    assert_eq!(code, 0, "{out}{err}{:?}", server.events());
+    let json: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json.get("error"), None, "{json:#}");
+    (json, server.event("test_finished"))
+}
+
+/// Runs our client against a stock server.
+fn stock_server(host: &str, params: Params) -> Outcome {
+    let (_server, port) = iperf3_server();
+    let family = if host.contains(':') { Family::V6 } else { Family::V4 };
+    let block_chosen = params.block != Params::default().block;
+    let config = Config { params, block_chosen, family: Some(family), ..Config::new(host, port) };
+    let outcome = client::run(&config, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    assert_eq!(outcome.server, None, "a stock server");
+    outcome
+}
+
+fn one_second() -> Params {
+    Params { seconds: 1, ..Params::default() }
+}
+
+/// Sender and receiver agree but for what was on its way at the end.
+fn agree(sent: f64, received: f64) {
+    assert!(sent > 0.0 && received > 0.0, "{sent} sent, {received} received");
+    let ratio = received / sent;
+    assert!((0.9..=1.1).contains(&ratio), "{sent} sent, {received} received");
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+#[test]
+fn a_stock_client_sends() {
+    if !have("iperf3") {
+        return;
+    }
+    let (json, event) = stock_client("127.0.0.1", &["-t", "1"]);
+    let end = &json["end"];
+    agree(number(&end["sum_sent"]["bytes"]), number(&end["sum_received"]["bytes"]));
+    assert_eq!(end["sum_received"]["bytes"], event["received"], "what we told is what it shows");
+}
+
+#[test]
+fn a_stock_client_receives() {
+    if !have("iperf3") {
+        return;
+    }
+    let (json, event) = stock_client("127.0.0.1", &["-t", "1", "-R", "-C", "reno"]);
+    let end = &json["end"];
+    agree(number(&end["sum_sent"]["bytes"]), number(&end["sum_received"]["bytes"]));
+    assert_eq!(end["sum_sent"]["bytes"], event["sent"]);
+    assert_eq!(event["controller"], "reno", "the server's sockets use what the client asked for");
+    assert_eq!(end["sender_tcp_congestion"], "reno", "and the client shows it");
+}
+
+#[test]
+fn a_stock_client_does_both_at_once_over_two_streams_each() {
+    if !have("iperf3") {
+        return;
+    }
+    let (json, event) = stock_client("127.0.0.1", &["-t", "1", "--bidir", "-P", "2"]);
+    let end = &json["end"];
+    assert_eq!(end["streams"].as_array().unwrap().len(), 4);
+    agree(number(&end["sum_sent"]["bytes"]), number(&end["sum_received"]["bytes"]));
+    let back = &end["sum_received_bidir_reverse"]["bytes"];
+    agree(number(&event["sent"]), number(back));
+    for stream in end["streams"].as_array().unwrap() {
+        agree(number(&stream["sender"]["bytes"]), number(&stream["receiver"]["bytes"]));
+    }
+}
+
+#[test]
+fn a_stock_client_sends_over_four_streams() {
+    if !have("iperf3") {
+        return;
+    }
+    let (json, event) = stock_client("127.0.0.1", &["-t", "1", "-P", "4"]);
+    let end = &json["end"];
+    assert_eq!(end["streams"].as_array().unwrap().len(), 4);
+    assert_eq!(end["sum_received"]["bytes"], event["received"]);
+    for stream in end["streams"].as_array().unwrap() {
+        agree(number(&stream["sender"]["bytes"]), number(&stream["receiver"]["bytes"]));
+    }
+}
+
+#[test]
+fn a_stock_client_sends_a_number_of_bytes_and_every_one_is_counted() {
+    if !have("iperf3") {
+        return;
+    }
+    let (json, event) = stock_client("127.0.0.1", &["-n", "50M"]);
+    assert_eq!(json["end"]["sum_sent"]["bytes"], json["end"]["sum_received"]["bytes"]);
+    assert_eq!(event["received"], 50 * 1024 * 1024);
+}
+
+#[test]
+fn a_stock_client_receives_a_number_of_bytes() {
+    if !have("iperf3") {
+        return;
+    }
+    let (json, event) = stock_client("127.0.0.1", &["-n", "50M", "-R"]);
+    assert_eq!(number(&json["end"]["sum_received"]["bytes"]), 50.0 * 1024.0 * 1024.0);
+    assert_eq!(event["sent"], 50 * 1024 * 1024);
+}
+
+#[test]
+fn a_stock_client_keeps_to_its_rate() {
+    if !have("iperf3") {
+        return;
+    }
+    for direction in [&[][..], &["-R"]] {
+        let (json, _) =
+            stock_client("127.0.0.1", &[&["-t", "2", "-b", "80M", "-l", "32K"], direction].concat());
+        let rate = number(&json["end"]["sum_received"]["bits_per_second"]);
+        assert!((72e6..88e6).contains(&rate), "{direction:?}: {rate}");
+    }
+}
+
+#[test]
+fn a_stock_client_measures_udp_both_ways() {
+    if !have("iperf3") {
+        return;
+    }
+    for direction in [&[][..], &["-R"], &["--bidir"]] {
+        let options = [&["-u", "-t", "1", "-b", "20M", "-l", "1200"], direction].concat();
+        let (json, _) = stock_client("127.0.0.1", &options);
+        let sum = &json["end"]["sum"];
+        assert!(number(&sum["packets"]) > 1500.0, "{direction:?}: {sum:#}");
+        assert!(number(&sum["lost_percent"]) < 5.0, "{direction:?}: {sum:#}");
+        let rate = number(&sum["bits_per_second"]);
+        assert!((16e6..24e6).contains(&rate), "{direction:?}: {rate}");
+    }
+}
+
+#[test]
+fn a_stock_client_leaves_out_its_first_second() {
+    if !have("iperf3") {
+        return;
+    }
+    let (json, event) = stock_client("127.0.0.1", &["-t", "1", "-O", "1", "-b", "80M"]);
+    let received = number(&json["end"]["sum_received"]["bytes"]);
+    assert!((7e6..13e6).contains(&received), "one second at 80 Mbit/s, not two: {received}");
+    assert!((0.8..1.5).contains(&number(&event["seconds"])));
+}
+
+#[test]
+fn a_stock_client_comes_over_ipv6() {
+    if !have("iperf3") || !have_ipv6() {
+        return;
+    }
+    for options in [&["-t", "1"][..], &["-t", "1", "-R"], &["-t", "1", "-u", "-b", "5M"]] {
+        stock_client("::1", options);
+    }
+}
+
+#[test]
+fn a_stock_client_gets_the_servers_words() {
+    if !have("iperf3") {
+        return;
+    }
+    let (json, _) = stock_client(
+        "127.0.0.1",
+        &["-n", "1M", "--get-server-output", "-w", "128K", "-M", "1000", "-N", "-S", "16"],
+    );
+    assert!(json["server_output_text"].as_str().unwrap().contains("test_finished"), "{json:#}");
+}
+
+#[test]
+fn a_stock_client_is_told_why_it_is_refused() {
+    if !have("iperf3") {
+        return;
+    }
+    let limits = server::Limits { seconds: 5, ..Default::default() };
+    let server = Running::start(server::Config { limits, ..Default::default() });
+    let mut command = Command::new("iperf3");
+    command.args(["-c", "127.0.0.1", "-p", &server.port(), "-t", "60"]);
+    let (code, out, err) = run(command, LIMIT);
+    assert_ne!(code, 0);
+    assert!((out + &err).contains("duration"), "{err}");
+    assert!(server.event("test_failed")["reason"].as_str().unwrap().contains("60 s asked for, 5 s allowed"));
+}
+
+#[test]
+fn we_send_to_a_stock_server() {
+    if !have("iperf3") {
+        return;
+    }
+    let outcome = stock_server("127.0.0.1", Params { congestion: Some("reno".into()), ..one_second() });
+    let sum = outcome.sum(true).unwrap();
+    agree(sum.sent as f64, sum.received as f64);
+    assert_eq!(outcome.streams[0].controller.as_deref(), Some("reno"));
+    assert!(sum.retransmits.is_some());
+}
+
+#[test]
+fn we_receive_from_a_stock_server() {
+    if !have("iperf3") {
+        return;
+    }
+    let outcome =
+        stock_server("127.0.0.1", Params { reverse: true, congestion: Some("reno".into()), ..one_second() });
+    let sum = outcome.sum(false).unwrap();
+    agree(sum.sent as f64, sum.received as f64);
+    assert!(sum.retransmits.is_some(), "its count of retransmits crosses the wire");
+    assert_eq!(outcome.streams[0].controller.as_deref(), Some("reno"), "and which controller it used");
+}
+
+#[test]
+fn we_do_both_at_once_with_a_stock_server_over_two_streams_each() {
+    if !have("iperf3") {
+        return;
+    }
+    let outcome = stock_server("127.0.0.1", Params { bidirectional: true, parallel: 2, ..one_second() });
+    assert_eq!(outcome.streams.len(), 4);
+    for stream in &outcome.streams {
+        agree(stream.sent as f64, stream.received as f64);
+    }
+}
+
+#[test]
+fn we_send_over_four_streams_to_a_stock_server() {
+    if !have("iperf3") {
+        return;
+    }
+    let outcome = stock_server("127.0.0.1", Params { parallel: 4, ..one_second() });
+    assert_eq!(outcome.streams.iter().map(|s| s.id).collect::<Vec<_>>(), [1, 3, 4, 5]);
+    for stream in &outcome.streams {
+        agree(stream.sent as f64, stream.received as f64);
+    }
+}
+
+#[test]
+fn we_send_a_number_of_bytes_to_a_stock_server() {
+    if !have("iperf3") {
+        return;
+    }
+    let bytes = 50 * 1024 * 1024;
+    let sum = stock_server("127.0.0.1", Params { bytes, seconds: 0, ..Params::default() }).sum(true).unwrap();
+    assert_eq!(sum.sent, bytes);
+    agree(sum.sent as f64, sum.received as f64);
+}
+
+#[test]
+fn we_receive_a_number_of_bytes_from_a_stock_server() {
+    if !have("iperf3") {
+        return;
+    }
+    let bytes = 50 * 1024 * 1024;
+    let params = Params { bytes, seconds: 0, reverse: true, ..Params::default() };
+    let sum = stock_server("127.0.0.1", params).sum(false).unwrap();
+    assert!(sum.received >= bytes, "{}", sum.received);
+}
+
+#[test]
+fn we_keep_to_our_rate_with_a_stock_server() {
+    if !have("iperf3") {
+        return;
+    }
+    for reverse in [false, true] {
+        let params = Params { reverse, seconds: 2, rate: 80_000_000, ..Params::default() };
+        let rate = stock_server("127.0.0.1", params).sum(!reverse).unwrap().goodput();
+        assert!((72e6..88e6).contains(&rate), "reverse {reverse}: {rate}");
+    }
+}
+
+#[test]
+fn we_measure_udp_both_ways_with_a_stock_server() {
+    if !have("iperf3") {
+        return;
+    }
+    for (reverse, bidirectional) in [(false, false), (true, false), (false, true)] {
+        let params = Params {
+            protocol: Protocol::Udp,
+            rate: 20_000_000,
+            block: 1200,
+            reverse,
+            bidirectional,
+            udp_counters_64bit: true,
+            ..one_second()
+        };
+        let outcome = stock_server("127.0.0.1", params);
+        for sum in [outcome.sum(true), outcome.sum(false)].into_iter().flatten() {
+            assert!(sum.packets > 1500, "{sum:?}");
+            assert!(sum.lost * 20 < sum.packets, "{sum:?}");
+            assert!((16e6..24e6).contains(&sum.goodput()), "{sum:?}");
+        }
+    }
+}
+
+#[test]
+fn we_reach_a_stock_server_over_ipv6() {
+    if !have("iperf3") || !have_ipv6() {
+        return;
+    }
+    let outcome = stock_server("::1", one_second());
+    assert!(outcome.peer.is_ipv6());
+    stock_server("::1", Params { protocol: Protocol::Udp, rate: 5_000_000, ..one_second() });
+}
+
+#[test]
+fn our_json_reads_as_a_stock_clients() {
+    if !have("iperf3") {
+        return;
+    }
+    let (stock, _) = stock_client("127.0.0.1", &["-t", "1", "-P", "2"]);
+    let ours = client::iperf3_json(&stock_server("127.0.0.1", Params { parallel: 2, ..one_second() }));
+    let paths = [
+        "/start/test_start/num_streams",
+        "/start/version",
+        "/intervals/0/streams/0/bits_per_second",
+        "/intervals/0/streams/1/snd_cwnd",
+        "/intervals/0/streams/1/rtt",
+        "/intervals/0/sum/retransmits",
+        "/end/streams/1/sender/retransmits",
+        "/end/streams/1/receiver/bytes",
+        "/end/sum_sent/retransmits",
+        "/end/sum_received/bits_per_second",
+        "/end/cpu_utilization_percent/remote_total",
+        "/end/sender_tcp_congestion",
+    ];
+    for path in paths {
+        let kind = |v: Option<&Value>| v.map(|v| (v.is_number(), v.is_string()));
+        assert_eq!(kind(ours.pointer(path)), kind(stock.pointer(path)), "{path}");
+        assert!(stock.pointer(path).is_some(), "{path}");
+    }
+}

@@ -1,0 +1,228 @@
+//! `fullpipe test`: measure against a server.
+
+use crate::failure::Failure;
+use fullpipe_net::client::{self, ClientError, Config, Family, Interval, table};
+use fullpipe_net::iperf3::{DEFAULT_TCP_BLOCK, Params, Protocol};
+use fullpipe_net::signals;
+use fullpipe_units::{Bytes, ParseError, Rate, Span};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Measure throughput, RTT and retransmits against `fullpipe serve` or a stock iperf3 server
+///
+/// Options mean what they mean to iperf3. With our server, `-R` shows the sending server's socket live.
+#[derive(clap::Args)]
+#[command(disable_version_flag = true)]
+pub struct Args {
+    /// The server
+    host: String,
+    /// Its port
+    #[arg(short, long, default_value_t = 5201)]
+    port: u16,
+    /// Seconds to measure
+    #[arg(short, long, default_value = "10", value_parser = seconds, value_name = "TIME")]
+    time: f64,
+    /// Bytes to send instead of a time, such as `1g`
+    #[arg(short = 'n', long, value_name = "SIZE", conflicts_with = "time")]
+    bytes: Option<Bytes>,
+    /// Blocks to send instead of a time
+    #[arg(short = 'k', long, value_name = "N", conflicts_with_all = ["time", "bytes"])]
+    blockcount: Option<u64>,
+    /// Seconds between lines
+    #[arg(short, long, default_value = "1", value_parser = seconds, value_name = "TIME")]
+    interval: f64,
+    /// Streams at once
+    #[arg(short = 'P', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128))]
+    parallel: u32,
+    /// The server sends
+    #[arg(short = 'R', long, conflicts_with = "bidir")]
+    reverse: bool,
+    /// Both send
+    #[arg(long)]
+    bidir: bool,
+    /// The sender's congestion controller
+    #[arg(short = 'C', long, value_name = "CC")]
+    congestion: Option<String>,
+    /// Rate per stream: `100M` as iperf3 has it, or `100mbit` [default: unlimited, UDP 1 Mbit/s]
+    #[arg(short, long, value_parser = bitrate, value_name = "RATE")]
+    bitrate: Option<Rate>,
+    /// Seconds to leave out at the beginning
+    #[arg(short = 'O', long, default_value = "0", value_parser = seconds, value_name = "TIME")]
+    omit: f64,
+    /// Socket buffers, such as `256k`
+    #[arg(short, long, value_name = "SIZE")]
+    window: Option<Bytes>,
+    /// Bytes per write, or per datagram
+    #[arg(short, long, value_name = "SIZE")]
+    length: Option<Bytes>,
+    /// Maximum segment size
+    #[arg(short = 'M', long, value_name = "BYTES")]
+    set_mss: Option<u32>,
+    /// Do not wait to fill segments
+    #[arg(short = 'N', long)]
+    no_delay: bool,
+    /// IP type-of-service byte
+    #[arg(short = 'S', long, value_name = "BYTE")]
+    tos: Option<u8>,
+    /// UDP
+    #[arg(short, long)]
+    udp: bool,
+    /// IPv4 only
+    #[arg(short = '4', conflicts_with = "ipv6")]
+    ipv4: bool,
+    /// IPv6 only
+    #[arg(short = '6')]
+    ipv6: bool,
+    /// Local address
+    #[arg(short = 'B', long, value_name = "IP")]
+    bind: Option<IpAddr>,
+    /// Give up connecting after this time
+    #[arg(long, default_value = "10s", value_name = "TIME")]
+    connect_timeout: Span,
+    /// Ask the server for what it prints
+    #[arg(long)]
+    get_server_output: bool,
+    /// File that holds the server's secret
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// Print JSON as iperf3 does
+    #[arg(short = 'J', long)]
+    json: bool,
+}
+
+/// The first line of a file.
+pub fn read_secret(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::usage(format!("cannot read the secret {}: {e}", path.display())))?;
+    match text.lines().next().map(str::trim) {
+        Some(line) if !line.is_empty() => Ok(line.to_owned()),
+        _ => Err(Failure::usage(format!("{} holds no secret in its first line", path.display()))),
+    }
+}
+
+/// Seconds as iperf3 users write them, `10` or `0.5`, or with a unit.
+fn seconds(text: &str) -> Result<f64, ParseError> {
+    let value = match text.parse::<f64>() {
+        Ok(seconds) => seconds,
+        Err(_) => text.parse::<Span>()?.as_secs_f64(),
+    };
+    if (0.0..=86_400.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err(ParseError::new(text, "must lie between 0 and 86400 seconds"))
+    }
+}
+
+/// A rate as iperf3 users write it, `100M` for 10⁸ bit/s, or with a unit.
+fn bitrate(text: &str) -> Result<Rate, ParseError> {
+    let unit = match text.trim_end_matches(|c: char| c.is_ascii_alphabetic()) {
+        digits if digits.len() < text.len() => &text[digits.len()..],
+        _ => "",
+    };
+    match unit {
+        "" => format!("{text}bit").parse(),
+        "k" | "K" | "m" | "M" | "g" | "G" | "t" | "T" => format!("{text}bit").parse(),
+        _ => text.parse(),
+    }
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        let config = self.config()?;
+        let interrupt = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&interrupt);
+        signals::on_termination(move || flag.store(true, Relaxed))
+            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let mut table = table::Table::default();
+        let json = self.json;
+        let mut progress = |interval: &Interval| {
+            if !json {
+                print!("{}", table.lines(interval));
+            }
+        };
+        let outcome = client::run(&config, &interrupt, &mut progress).map_err(failure)?;
+        if json {
+            println!("{:#}", client::iperf3_json(&outcome));
+        } else {
+            print!("{}", table::summary(&outcome));
+            if let Some(text) = &outcome.server_output {
+                print!("\nserver: {text}");
+            }
+        }
+        Ok(())
+    }
+
+    fn config(&self) -> Result<Config, Failure> {
+        let whole = |name: &str, value: f64| {
+            if value.fract() == 0.0 {
+                Ok(value as u32)
+            } else {
+                Err(Failure::usage(format!("{name} {value}: iperf3's protocol knows whole seconds only")))
+            }
+        };
+        let rate = match (self.bitrate, self.udp) {
+            (Some(rate), _) => rate.as_bits_per_sec(),
+            (None, true) => 1_000_000,
+            (None, false) => 0,
+        };
+        let bounded = self.bytes.is_some() || self.blockcount.is_some();
+        let block = self.length.map_or(u64::from(DEFAULT_TCP_BLOCK), |b| b.0);
+        let window = self.window.map_or(0, |b| b.0);
+        if window > 512 << 20 {
+            return Err(Failure::usage("--window: at most 512m"));
+        }
+        let (least, most) = if self.udp { (16, 65_507) } else { (1, 1 << 20) };
+        if self.length.is_some() && !(least..=most).contains(&block) {
+            return Err(Failure::usage(format!("--length: {least} to {most} bytes")));
+        }
+        if self.interval < 0.01 {
+            return Err(Failure::usage("--interval: at least 0.01"));
+        }
+        let params = Params {
+            protocol: if self.udp { Protocol::Udp } else { Protocol::Tcp },
+            seconds: if bounded { 0 } else { whole("--time", self.time)?.max(1) },
+            omit: whole("--omit", self.omit)?,
+            bytes: self.bytes.map_or(0, |b| b.0),
+            blocks: self.blockcount.unwrap_or(0),
+            parallel: self.parallel,
+            reverse: self.reverse,
+            bidirectional: self.bidir,
+            block: block as u32,
+            window: window as u32,
+            rate,
+            mss: self.set_mss.unwrap_or(0),
+            no_delay: self.no_delay,
+            tos: self.tos.unwrap_or(0),
+            congestion: self.congestion.clone(),
+            get_server_output: self.get_server_output,
+            ..Params::default()
+        };
+        Ok(Config {
+            family: match (self.ipv4, self.ipv6) {
+                (true, _) => Some(Family::V4),
+                (_, true) => Some(Family::V6),
+                _ => None,
+            },
+            bind: self.bind,
+            params,
+            block_chosen: self.length.is_some(),
+            interval: Duration::from_secs_f64(self.interval),
+            connect_timeout: Duration::from_nanos(self.connect_timeout.as_nanos()),
+            secret: self.secret_file.as_deref().map(read_secret).transpose()?,
+            ..Config::new(&self.host, self.port)
+        })
+    }
+}
+
+/// What the user asked for that cannot be is bad input; what the machine or the network lacks is not.
+pub fn failure(error: ClientError) -> Failure {
+    match error {
+        ClientError::Resolve { .. } | ClientError::Pin(_) | ClientError::SecretWanted => {
+            Failure::usage(error)
+        }
+        _ => Failure::Impossible(error.to_string()),
+    }
+}
