@@ -1,1 +1,58 @@
-//! Under construction.
+//! Congestion control on a host: examine it ([`checks::examine`]), see exactly what a controller would change
+//! ([`plan::make`]), do it ([`apply::apply`]), see where it stands ([`status::status`]), take it back exactly
+//! ([`revert::revert`]).
+//!
+//! A host is this [machine](host::Machine), or a [model](host::Model) of one under a directory:
+//!
+//! ```
+//! use fullpipe_host::host::{Directory, Files, Host, Model, View};
+//! use fullpipe_host::journal::Store;
+//! use fullpipe_host::plan::Request;
+//! use fullpipe_host::{apply, revert};
+//!
+//! let root = tempfile::tempdir().unwrap();
+//! let write = |path: &str, text: &str| {
+//!     let path = root.path().join(path);
+//!     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+//!     std::fs::write(path, text).unwrap();
+//! };
+//! write("kernel.json", r#"{"release": "6.1.0-18-amd64", "loadable": ["tcp_bbr", "sch_fq"], "qdisc_kinds": ["fq_codel"], "devices": {"eth0": 1},
+//!     "qdiscs": [{"device": "eth0", "kind": "fq_codel", "handle": 0, "parent": 4294967295}]}"#);
+//! write("lib/modules/6.1.0-18-amd64/modules.dep", "kernel/net/ipv4/tcp_bbr.ko:\nkernel/net/sched/sch_fq.ko:\n");
+//! write("proc/sys/net/ipv4/tcp_available_congestion_control", "reno cubic\n");
+//! write("proc/sys/net/ipv4/tcp_allowed_congestion_control", "reno cubic\n");
+//! write("proc/sys/net/ipv4/tcp_congestion_control", "cubic\n");
+//! write("proc/sys/net/ipv4/tcp_mem", "188319 251094 376638\n");
+//! write("proc/sys/net/core/default_qdisc", "fq_codel\n");
+//! for directory in ["sys/module", "etc/sysctl.d", "run", "var/lib"] {
+//!     std::fs::create_dir_all(root.path().join(directory)).unwrap();
+//! }
+//!
+//! let host = Model::new(Directory::new(root.path()));
+//! let store = Store::at("/var/lib/fullpipe");
+//! let applied = apply::apply(&host, &store, &Request::new("bbr"), &apply::Options::default()).unwrap();
+//! assert_eq!(applied.seen.as_deref(), Some("bbr"));
+//! assert_eq!(host.qdiscs().unwrap()[0].kind, "fq");
+//! assert!(host.text("/etc/sysctl.d/99-zz-fullpipe.conf").unwrap().ends_with("tcp_congestion_control = bbr"));
+//!
+//! revert::revert(&host, &store, &revert::Options::default()).unwrap();
+//! assert_eq!(host.sysctl("net.ipv4.tcp_allowed_congestion_control").unwrap(), "reno cubic");
+//! assert!(!host.exists("/etc/sysctl.d/99-zz-fullpipe.conf"));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod apply;
+pub mod boot;
+pub mod checks;
+pub mod diff;
+mod error;
+pub mod facts;
+pub mod host;
+pub mod journal;
+pub mod net;
+pub mod plan;
+pub mod revert;
+pub mod screen;
+pub mod status;
+
+pub use error::{Error, Result};

@@ -1,0 +1,274 @@
+//! Carrying out a plan: journal, change, verify; and undo all of it if any part fails.
+
+use crate::error::{Error, Result};
+use crate::facts::Facts;
+use crate::host::Host;
+use crate::journal::{Journal, Phase, Record, Store};
+use crate::plan::{self, Change, Plan, Request, Standing};
+use crate::revert;
+use serde::Serialize;
+use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The file whose lock keeps two changes of a host apart.
+pub(crate) const LOCK: &str = "/run/fullpipe.lock";
+
+/// How an apply may go about it.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Overwrite what someone changed since an earlier apply.
+    pub force: bool,
+    /// Undo everything unless it is confirmed within this time.
+    pub confirm_within: Option<Duration>,
+    /// This program's path, for a boot unit that starts it.
+    pub program: String,
+}
+
+/// What an apply did.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Applied {
+    /// The plan that is now in force.
+    pub plan: Plan,
+    /// How many of its steps were made now (the others held already).
+    pub made: usize,
+    /// The controller that a new connection was seen to use, if one could be opened.
+    pub seen: Option<String>,
+    /// What could not be verified or deserves attention.
+    pub warnings: Vec<String>,
+}
+
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// Who may change this host, and who is at it.
+pub(crate) fn enter(host: &dyn Host, command: &str) -> Result<Box<dyn std::any::Any>> {
+    if !host.identity().privileged {
+        return Err(Error::impossible(format_args!("this needs root: run `sudo fullpipe {command}`")));
+    }
+    let place = if host.exists("/run") { LOCK.to_owned() } else { "/fullpipe.lock".to_owned() };
+    host.lock(&place).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => Error::check(format_args!(
+            "another fullpipe is changing this host ({e}); wait for it to finish and try again"
+        )),
+        _ => Error::io(format_args!("cannot lock {place}"), &e),
+    })
+}
+
+/// Puts `request` in force on the host, or leaves the host as it was.
+///
+/// # Errors
+/// The plan's refusals; [`Error::Impossible`] without root; [`Error::Check`] if something else is in force, if
+/// someone changed what an earlier apply set, or if the result does not verify. Whenever it fails after having
+/// changed something, everything is undone; if even that fails, the error says so and `revert` completes it.
+pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Options) -> Result<Applied> {
+    let _lock = enter(host, &format!("apply {}", request.controller))?;
+    let mut known = store.load(host)?;
+    // A canary did its duty: what it changed is undone before the same is done for everyone.
+    if let Some(journal) = known.take_if(|j| j.plan.canary.is_some() && request.canary.is_none()) {
+        revert::undo_all(host, store, &journal, &revert::Options::default())?;
+    }
+    let journal = match known {
+        Some(journal) => resume(host, journal, request, options)?,
+        None => {
+            let plan = plan::make(host, request, &options.program)?;
+            if plan.is_empty() {
+                let (seen, warnings) = verify(host, &plan)?;
+                return Ok(Applied { plan, made: 0, seen, warnings });
+            }
+            store.begin(host, &plan, now()).map_err(|e| {
+                Error::io(format_args!("nothing was changed: cannot write {}", store.path()), &e)
+            })?;
+            store
+                .load(host)?
+                .ok_or_else(|| Error::check(format_args!("nothing was changed: {} vanished", store.path())))?
+        }
+    };
+    let attempt = carry_out(host, store, &journal).and_then(|made| {
+        let (seen, warnings) = verify(host, &journal.plan)?;
+        Ok((made, seen, warnings))
+    });
+    let (made, seen, warnings) = match attempt {
+        Ok(result) => result,
+        Err(error) => return Err(back_out(host, store, &journal, &error)),
+    };
+    let deadline =
+        options.confirm_within.map(|within| Record::ConfirmBy(now().saturating_add(within.as_secs())));
+    let finish = (|| {
+        if journal.phase != Phase::Applied {
+            store.append(host, &Record::Applied)?;
+        }
+        deadline.map_or(Ok(()), |record| store.append(host, &record))
+    })();
+    finish.map_err(|e| {
+        let error = Error::io(format_args!("cannot write {}", store.path()), &e);
+        back_out(host, store, &journal, &error)
+    })?;
+    Ok(Applied { plan: journal.plan, made, seen, warnings })
+}
+
+/// Whether an earlier apply may be gone on with.
+fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Options) -> Result<Journal> {
+    let in_force = &journal.plan;
+    if journal.phase == Phase::Reverting {
+        return Err(Error::check(
+            "a revert was interrupted: run `fullpipe revert` to finish it, then apply again",
+        ));
+    }
+    // bbr may be in force as fp_bbr1, which stands in for it.
+    let same = in_force.controller == request.controller
+        || plan::make(host, request, &options.program).is_ok_and(|p| p.controller == in_force.controller);
+    if !same || in_force.canary != request.canary {
+        return Err(Error::check(format_args!(
+            "{} is in force through fullpipe: run `fullpipe revert` first, so that the host's own state is the one that is kept",
+            in_force.controller
+        )));
+    }
+    let changed = revert::changed_since(host, in_force)?;
+    if !changed.is_empty() && !options.force {
+        return Err(Error::check(format_args!(
+            "someone changed this since fullpipe set it:\n{}\n`--force` sets it again; `fullpipe revert` takes everything back",
+            changed.join("\n")
+        )));
+    }
+    Ok(journal)
+}
+
+/// Makes every step that does not hold yet.
+fn carry_out(host: &dyn Host, store: &Store, journal: &Journal) -> Result<usize> {
+    let mut made = 0;
+    for (i, step) in journal.plan.steps.iter().enumerate() {
+        let title = step.change.title();
+        let standing =
+            step.change.standing(host).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
+        if standing == Standing::After {
+            continue;
+        }
+        if standing == Standing::Gone {
+            return Err(Error::check(format_args!("{title} is not there any more")));
+        }
+        let write = |record| {
+            store
+                .append(host, &record)
+                .map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e))
+        };
+        write(Record::Doing(i))?;
+        step.change.perform(host).map_err(|e| {
+            Error::io(
+                format_args!("cannot set {title} to {}", step.change.wanted()),
+                &explain(&step.change, e),
+            )
+        })?;
+        write(Record::Done(i))?;
+        made += 1;
+    }
+    Ok(made)
+}
+
+/// The kernel's error numbers for a controller say less than is known.
+fn explain(change: &Change, error: io::Error) -> io::Error {
+    match (change, error.kind()) {
+        (Change::Sysctl { name, after, .. }, io::ErrorKind::NotFound)
+            if name.ends_with("congestion_control") =>
+        {
+            io::Error::new(io::ErrorKind::NotFound, format!("the kernel does not know {after}"))
+        }
+        (Change::Qdisc { after, .. }, io::ErrorKind::NotFound) => {
+            io::Error::new(io::ErrorKind::NotFound, format!("this kernel has no {after}; use --qdisc keep"))
+        }
+        _ => error,
+    }
+}
+
+/// Reads everything back and opens a connection.
+fn verify(host: &dyn Host, plan: &Plan) -> Result<(Option<String>, Vec<String>)> {
+    for step in &plan.steps {
+        let title = step.change.title();
+        match step.change.standing(host) {
+            Ok(Standing::After) => {}
+            Ok(_) => return Err(Error::check(format_args!("{title} did not stay {}", step.change.wanted()))),
+            Err(e) => return Err(Error::io(format_args!("cannot read {title} back"), &e)),
+        }
+    }
+    if !host.identity().running || plan.canary.is_some() {
+        return Ok((None, Vec::new()));
+    }
+    match host.try_connection() {
+        Ok(seen) if seen == plan.controller => Ok((Some(seen), Vec::new())),
+        Ok(seen) => Err(Error::check(format_args!("a new connection uses {seen}, not {}", plan.controller))),
+        // Loopback may be down in a bare namespace: that says nothing about the controller.
+        Err(e) => Ok((
+            None,
+            vec![format!("no loopback connection could be opened to see the controller at work: {e}")],
+        )),
+    }
+}
+
+/// Undoes everything after `error` and says how that went.
+fn back_out(host: &dyn Host, store: &Store, journal: &Journal, error: &Error) -> Error {
+    let facts = Facts::gather(host);
+    let hint = if facts.scope.read_only { " (/proc/sys is read-only here: act on the host)" } else { "" };
+    match revert::undo_all(host, store, journal, &revert::Options { force: true, ..Default::default() }) {
+        Ok(_) => Error::check(format_args!("{error}{hint}. Everything was put back as it was")),
+        Err(undo) => Error::check(format_args!(
+            "{error}{hint}. Putting things back failed as well: {undo}. `fullpipe status` shows where the host stands; `fullpipe revert` finishes the work"
+        )),
+    }
+}
+
+/// Leaves the terminal's session, so that a connection which breaks does not end the process that would undo what
+/// broke it. A process that leads its group already is in a session of its own making and stays.
+pub fn outlive_terminal() {
+    let _ = rustix::process::setsid();
+}
+
+/// Keeps for good what was applied with a time limit.
+///
+/// # Errors
+/// Nothing waits to be confirmed, or the journal cannot be written.
+pub fn confirm(host: &dyn Host, store: &Store) -> Result<()> {
+    let _lock = enter(host, "apply --keep")?;
+    match store.load(host)? {
+        Some(journal) if journal.phase == Phase::Applied && journal.confirm_by.is_some() => store
+            .append(host, &Record::Confirmed)
+            .map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e)),
+        _ => Err(Error::usage("nothing waits to be confirmed")),
+    }
+}
+
+/// How waiting for a confirmation ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Confirmation {
+    /// It was confirmed, here or by another process.
+    Kept,
+    /// The time ran out and everything was undone.
+    Undone,
+    /// Someone else undid it meanwhile.
+    Gone,
+}
+
+/// Waits until the journal says that the change is kept, `asked` says so, or the time is up; then undoes it.
+///
+/// # Errors
+/// From the undoing.
+pub fn await_confirmation(
+    host: &dyn Host,
+    store: &Store,
+    mut asked: impl FnMut() -> bool,
+) -> Result<Confirmation> {
+    loop {
+        match store.load(host)? {
+            None => return Ok(Confirmation::Gone),
+            Some(Journal { confirm_by: None, .. }) => return Ok(Confirmation::Kept),
+            Some(Journal { confirm_by: Some(deadline), .. }) if now() >= deadline => {
+                revert::revert(host, store, &revert::Options { force: true, ..Default::default() })?;
+                return Ok(Confirmation::Undone);
+            }
+            Some(_) if asked() => {
+                confirm(host, store)?;
+                return Ok(Confirmation::Kept);
+            }
+            Some(_) => host.pause(Duration::from_millis(200)),
+        }
+    }
+}

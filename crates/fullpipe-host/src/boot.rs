@@ -1,0 +1,127 @@
+//! What a host's files will make of its sysctls at the next boot: who reads which file, in which order, and
+//! which line wins.
+//!
+//! The order is that of the programs themselves: systemd-sysctl (sysctl.d(5)), procps' `sysctl --system`
+//! (sysctl(8)), then UFW and tuned, which come later and overrule both.
+
+mod assignment;
+mod directories;
+mod later;
+mod modules;
+
+pub use assignment::{Assignment, Dialect, glob_matches, normalise, parse};
+pub use modules::{ModuleEntry, modules_at_boot};
+
+use crate::host::View;
+use serde::{Deserialize, Serialize};
+
+/// A program (or file read by one) that sets sysctls while a host starts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Program {
+    /// The kernel itself, from `sysctl.…=` on its command line (since 5.8).
+    CommandLine,
+    /// systemd-sysctl: one value a key, the last file name wins.
+    Systemd,
+    /// procps' `sysctl --system`, and OpenRC's and busybox's: the same directories, then /etc/sysctl.conf.
+    Procps,
+    /// UFW's own sysctl.conf, when the firewall starts.
+    Ufw,
+    /// tuned's active profile.
+    Tuned,
+    /// tuned applying /etc and /run again after its profile (`reapply_sysctl`).
+    TunedReapply,
+    /// A start-up script that calls sysctl.
+    Script,
+}
+
+impl Program {
+    /// Its name as people know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Program::CommandLine => "the kernel command line",
+            Program::Systemd => "systemd-sysctl",
+            Program::Procps => "sysctl --system",
+            Program::Ufw => "UFW",
+            Program::Tuned => "tuned",
+            Program::TunedReapply => "tuned (applying sysctl files again)",
+            Program::Script => "a start-up script",
+        }
+    }
+}
+
+/// All that one program would set, in the order in which it writes.
+pub fn simulate(view: &dyn View, program: Program) -> Vec<Assignment> {
+    match program {
+        Program::CommandLine => later::command_line(view),
+        Program::Systemd => directories::systemd(view),
+        Program::Procps => directories::procps(view),
+        Program::Ufw => later::ufw(view),
+        Program::Tuned => later::tuned(view),
+        Program::TunedReapply => directories::tuned_reapply(view),
+        Program::Script => later::scripts(view),
+    }
+}
+
+/// The programs that set sysctls on this host at boot, in their order.
+pub fn programs(view: &dyn View) -> Vec<Program> {
+    let mut found = vec![Program::CommandLine];
+    let systemd =
+        ["/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"].iter().any(|p| view.exists(p));
+    found.push(if systemd { Program::Systemd } else { Program::Procps });
+    if later::ufw_file(view).is_some() {
+        found.push(Program::Ufw);
+    }
+    if later::tuned_profile(view).is_some() {
+        found.push(Program::Tuned);
+        if later::tuned_reapplies(view) {
+            found.push(Program::TunedReapply);
+        }
+    }
+    found.push(Program::Script);
+    found
+}
+
+/// The line that decides `key` after `programs` have run in turn, where `accepts` says which values the kernel
+/// would take: one that it refuses leaves the earlier value in place (for systemd-sysctl, which writes each key
+/// once, the value from before that program).
+pub fn winner(
+    view: &dyn View,
+    programs: &[Program],
+    key: &str,
+    accepts: &dyn Fn(&str) -> bool,
+) -> Option<Assignment> {
+    let key = normalise(key);
+    let mut decided = None;
+    for &program in programs {
+        for assignment in simulate(view, program) {
+            if assignment.sets(&key) && accepts(&assignment.value) {
+                decided = Some(assignment);
+            }
+        }
+    }
+    decided
+}
+
+/// Every line of this host's boot configuration that concerns `key`, whether it wins or not, each once.
+pub fn mentions(view: &dyn View, key: &str) -> Vec<Assignment> {
+    let key = normalise(key);
+    let mut found: Vec<Assignment> = Vec::new();
+    let mut programs = programs(view);
+    if !programs.contains(&Program::Procps) {
+        programs.push(Program::Procps);
+    }
+    for program in programs {
+        let lines = match program {
+            Program::Systemd => directories::systemd_lines(view),
+            program => simulate(view, program),
+        };
+        for assignment in lines {
+            let known = |a: &Assignment| a.file == assignment.file && a.line == assignment.line;
+            if assignment.sets(&key) && !found.iter().any(known) {
+                found.push(assignment);
+            }
+        }
+    }
+    found
+}

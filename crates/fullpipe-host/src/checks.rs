@@ -1,0 +1,240 @@
+//! The doctor: is this host ready for a controller, and if not, what would help.
+//!
+//! Each check reads, judges, says why it matters, what to do, and where the claim comes from. None changes anything,
+//! none needs privileges: what cannot be read is told as such.
+
+mod at_boot;
+mod buffers;
+mod kernel;
+mod queueing;
+mod selection;
+mod tuning;
+
+use crate::boot::{self, Program};
+use crate::facts::{Facts, Presence};
+use crate::host::Host;
+use fullpipe_units::{Rate, Span};
+use serde::Serialize;
+
+/// How a check came out, worst first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It will not work, or not well.
+    Fail,
+    /// It works and something is not as it should be.
+    Warn,
+    /// It could not be read.
+    Unknown,
+    /// Something that may be worth changing.
+    Advice,
+    /// As it should be.
+    Ok,
+}
+
+/// What a check is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Group {
+    /// The kernel and how far it can be reached from here.
+    Kernel,
+    /// Which controller is used, by whom.
+    Controller,
+    /// Queueing disciplines.
+    Queueing,
+    /// What holds after a restart.
+    Boot,
+    /// Buffers and windows.
+    Buffers,
+    /// Smaller switches.
+    Tuning,
+}
+
+/// Something that was read.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Reading {
+    /// Where.
+    pub from: String,
+    /// What was there.
+    pub value: String,
+}
+
+/// The outcome of one check.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    /// A stable name.
+    pub id: &'static str,
+    /// What it is about.
+    pub group: Group,
+    /// How it came out.
+    pub verdict: Verdict,
+    /// The state in one line.
+    pub state: String,
+    /// What was read, and from where.
+    pub read: Vec<Reading>,
+    /// Why it matters.
+    pub why: &'static str,
+    /// What to do, unless there is nothing to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+    /// Where the claim comes from.
+    pub source: &'static str,
+}
+
+impl Finding {
+    fn new(id: &'static str, group: Group, verdict: Verdict, state: impl Into<String>) -> Finding {
+        Finding {
+            id,
+            group,
+            verdict,
+            state: state.into(),
+            read: Vec::new(),
+            why: "",
+            advice: None,
+            source: "",
+        }
+    }
+
+    fn read(mut self, from: impl Into<String>, value: impl Into<String>) -> Finding {
+        self.read.push(Reading { from: from.into(), value: value.into() });
+        self
+    }
+
+    fn why(mut self, why: &'static str, source: &'static str) -> Finding {
+        self.why = why;
+        self.source = source;
+        self
+    }
+
+    fn advice(mut self, advice: impl Into<String>) -> Finding {
+        self.advice = Some(advice.into());
+        self
+    }
+}
+
+/// What the doctor is asked.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Question {
+    /// The controller that is wanted.
+    pub controller: String,
+    /// The path that connections have: its rate and its round-trip time.
+    pub path: Option<(Rate, Span)>,
+}
+
+/// What each check looks at.
+pub(crate) struct Context<'a> {
+    pub host: &'a dyn Host,
+    pub facts: &'a Facts,
+    pub question: &'a Question,
+    pub programs: Vec<Program>,
+}
+
+impl Context<'_> {
+    /// A sysctl as a number, and the reading.
+    fn number(&self, name: &str) -> Option<i64> {
+        self.host.sysctl(name)?.split_ascii_whitespace().next()?.parse().ok()
+    }
+
+    fn sockets(&self) -> &[crate::net::TcpSocket] {
+        self.facts.sockets.as_deref().unwrap_or_default()
+    }
+
+    /// Whether the wanted controller is paced.
+    fn paced(&self) -> bool {
+        self.question.controller.contains("bbr")
+    }
+}
+
+/// All that the doctor found.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// The kernel's release.
+    pub kernel: String,
+    /// The distribution, if the host says.
+    pub system: String,
+    /// How far a change made here reaches.
+    pub scope: String,
+    /// The controller that was asked about.
+    pub controller: String,
+    /// One for each check, worst first.
+    pub findings: Vec<Finding>,
+    /// What to do next.
+    pub next: String,
+}
+
+impl Report {
+    /// The worst verdict.
+    pub fn worst(&self) -> Verdict {
+        self.findings.iter().map(|f| f.verdict).min().unwrap_or(Verdict::Ok)
+    }
+}
+
+/// Examines the host.
+pub fn examine(host: &dyn Host, question: &Question) -> Report {
+    let facts = Facts::gather(host);
+    let context = Context { host, facts: &facts, question, programs: boot::programs(host) };
+    let mut findings = Vec::new();
+    kernel::check(&context, &mut findings);
+    selection::check(&context, &mut findings);
+    queueing::check(&context, &mut findings);
+    at_boot::check(&context, &mut findings);
+    buffers::check(&context, &mut findings);
+    tuning::check(&context, &mut findings);
+    findings.sort_by_key(|f| (f.verdict, f.group));
+    let system = host
+        .content("/etc/os-release")
+        .and_then(|t| {
+            t.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=").map(|v| v.trim_matches('"').to_owned()))
+        })
+        .unwrap_or_default();
+    Report {
+        kernel: facts.identity.release.clone(),
+        system,
+        scope: facts.scope.describe(),
+        controller: question.controller.clone(),
+        next: next(&context, &findings),
+        findings,
+    }
+}
+
+/// The one thing to do now.
+fn next(context: &Context, findings: &[Finding]) -> String {
+    let wanted = &context.question.controller;
+    let verdict = |id: &str| findings.iter().find(|f| f.id == id).map_or(Verdict::Ok, |f| f.verdict);
+    let advice =
+        |id: &str| findings.iter().find(|f| f.id == id).and_then(|f| f.advice.clone()).unwrap_or_default();
+    if verdict("kernel") == Verdict::Fail {
+        return advice("kernel");
+    }
+    if verdict("scope") == Verdict::Fail {
+        return advice("scope");
+    }
+    let presence = context.facts.controller(wanted);
+    if matches!(presence, Presence::Missing(_)) {
+        return advice("controller");
+    }
+    let sudo = if context.facts.identity.privileged { "" } else { "sudo " };
+    let used = context.facts.default.as_ref() == Some(wanted);
+    let lasting = verdict("boot-value") == Verdict::Ok && verdict("boot-qdisc") <= Verdict::Ok;
+    if !used && context.facts.identity.running || !lasting {
+        let buffers = match context.question.path {
+            Some((rate, rtt))
+                if verdict("send-limit") <= Verdict::Warn || verdict("receive-limit") <= Verdict::Warn =>
+            {
+                format!(" --buffers auto --rate {rate} --rtt {rtt}")
+            }
+            _ => String::new(),
+        };
+        return format!(
+            "`fullpipe plan {wanted}{buffers}` shows exactly what would change; `{sudo}fullpipe apply {wanted}{buffers}` does it, and `{sudo}fullpipe revert` takes it back"
+        );
+    }
+    match findings.iter().find(|f| f.verdict <= Verdict::Warn && f.advice.is_some()) {
+        Some(f) => format!(
+            "{wanted} is in use. First of what remains ({}): {}",
+            f.id,
+            f.advice.clone().unwrap_or_default()
+        ),
+        None => format!("nothing: {wanted} is in use, now and after a restart"),
+    }
+}

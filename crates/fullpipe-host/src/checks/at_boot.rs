@@ -1,0 +1,160 @@
+//! What will hold after a restart.
+
+use super::{Context, Finding, Group, Verdict};
+use crate::boot::{self, Assignment};
+use crate::facts::Presence;
+
+pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
+    if !context.facts.scope.boots {
+        return;
+    }
+    findings.push(controller(context));
+    findings.extend(qdisc(context));
+    findings.extend(module(context));
+}
+
+/// The line that would decide if the kernel took every value, and the one that does.
+fn deciding(
+    context: &Context,
+    key: &str,
+    takes: &dyn Fn(&str) -> bool,
+) -> (Option<Assignment>, Option<Assignment>) {
+    let last = boot::winner(context.host, &context.programs, key, &|_| true);
+    (last, boot::winner(context.host, &context.programs, key, takes))
+}
+
+const WHY: &str = "the last file name wins across the sysctl directories, and UFW and tuned come later still: 99-bbr.conf loses to 99-sysctl.conf";
+const SOURCE: &str = "sysctl.d(5), systemd-sysctl(8), sysctl(8)";
+
+fn controller(context: &Context) -> Finding {
+    const KEY: &str = "net.ipv4.tcp_congestion_control";
+    let wanted = &context.question.controller;
+    let takes = |value: &str| {
+        !matches!(context.facts.controller(value), Presence::Missing(_) | Presence::Unknown)
+            || value == "cubic"
+            || value == "reno"
+    };
+    let (last, decides) = deciding(context, KEY, &takes);
+    let kernel =
+        context.facts.config.as_ref().map(|c| c.get("CONFIG_DEFAULT_TCP_CONG").trim_matches('"').to_owned());
+    let finding = |verdict, state: String| {
+        let finding = Finding::new("boot-value", Group::Boot, verdict, state).why(WHY, SOURCE);
+        match (&last, &decides) {
+            (Some(l), _) => finding.read(l.place(), format!("{KEY} = {} (by {})", l.value, l.program.name())),
+            _ => finding.read("sysctl files", "none names the controller"),
+        }
+    };
+    if let Some(line) = last.as_ref().filter(|l| !takes(&l.value)) {
+        let state = format!(
+            "at boot {} asks for `{}`, which the kernel will refuse without anybody noticing",
+            line.place(),
+            line.value
+        );
+        let comment = line.value.contains(['#', ';']);
+        return finding(Verdict::Warn, state).advice(if comment {
+            format!("a comment cannot follow a value: `fullpipe plan {wanted}` puts that line out of force")
+        } else {
+            format!("`fullpipe plan {wanted}` puts that line out of force")
+        });
+    }
+    let after = decides.as_ref().map(|d| d.value.clone()).or(kernel.filter(|k| !k.is_empty() && k != "n"));
+    let live = context.facts.default.as_deref();
+    let by = decides.as_ref().map_or_else(|| "the kernel's own default".to_owned(), Assignment::place);
+    let plan = format!("`fullpipe plan {wanted}` makes it last");
+    match (after.as_deref(), live) {
+        (Some(after), _) if after == wanted => {
+            finding(Verdict::Ok, format!("after a restart the default is {after} ({by})"))
+        }
+        (Some(after), Some(live)) if live == wanted => {
+            finding(Verdict::Warn, format!("now {live}, but after a restart {after} ({by})")).advice(plan)
+        }
+        (Some(after), Some(live)) if live == after => {
+            finding(Verdict::Advice, format!("after a restart the default is {after} ({by}), as now"))
+                .advice(plan)
+        }
+        (Some(after), _) => {
+            finding(Verdict::Warn, format!("after a restart the default is {after} ({by})")).advice(plan)
+        }
+        (None, Some(live)) if live == wanted => {
+            finding(Verdict::Warn, format!("now {live}, but no file makes it so after a restart"))
+                .advice(plan)
+        }
+        (None, _) => finding(
+            Verdict::Advice,
+            "no file names a controller: after a restart it is the kernel's own default".into(),
+        )
+        .advice(plan),
+    }
+}
+
+fn qdisc(context: &Context) -> Option<Finding> {
+    const KEY: &str = "net.core.default_qdisc";
+    let takes = |value: &str| !matches!(context.facts.qdisc(value), Presence::Missing(_));
+    let (last, decides) = deciding(context, KEY, &takes);
+    let live = context.facts.default_qdisc.clone();
+    if last.is_none() && live.is_none() {
+        return None;
+    }
+    let finding = |verdict, state: String| {
+        let finding = Finding::new("boot-qdisc", Group::Boot, verdict, state).why(
+            "net.core.default_qdisc only concerns devices that come up after it is set, which at boot is all of them",
+            "Documentation/admin-guide/sysctl/net.rst",
+        );
+        match &last {
+            Some(l) => finding.read(l.place(), format!("{KEY} = {}", l.value)),
+            None => finding.read("sysctl files", "none names it"),
+        }
+    };
+    if let Some(line) = last.as_ref().filter(|l| !takes(&l.value)) {
+        return Some(
+            finding(
+                Verdict::Warn,
+                format!(
+                    "at boot {} asks for `{}`, which this kernel does not have",
+                    line.place(),
+                    line.value
+                ),
+            )
+            .advice(format!("correct or remove {}", line.place())),
+        );
+    }
+    Some(match (decides, live) {
+        (Some(d), Some(live)) if d.value != live => {
+            finding(Verdict::Warn, format!("now {live}, after a restart {} ({})", d.value, d.place()))
+        }
+        (Some(d), _) => {
+            finding(Verdict::Ok, format!("devices that come up at boot get {} ({})", d.value, d.place()))
+        }
+        (None, Some(live)) => finding(Verdict::Ok, format!("no file names it; now it is {live}")),
+        (None, None) => finding(Verdict::Ok, "no file names it".into()),
+    })
+}
+
+fn module(context: &Context) -> Option<Finding> {
+    let wanted = &context.question.controller;
+    let name = format!("tcp_{wanted}");
+    if !context.facts.modules.is_module(&name) {
+        return None;
+    }
+    let disabled = context.host.sysctl("kernel.modules_disabled").as_deref() == Some("1");
+    let named = boot::modules_at_boot(context.host).into_iter().find(|m| m.module == name);
+    let finding = |verdict, state: String| {
+        Finding::new("module-at-boot", Group::Boot, verdict, state)
+            .read(
+                "modules-load.d",
+                named.as_ref().map_or("not named".to_owned(), |m| format!("{}:{}", m.file, m.line)),
+            )
+            .why(
+                "setting the sysctl loads the module by itself, unless loading is forbidden by then",
+                "modules-load.d(5); Linux tcp_cong.c, request_module",
+            )
+    };
+    Some(match (&named, disabled) {
+        (Some(m), _) => finding(Verdict::Ok, format!("{name} is loaded at boot ({})", m.file)),
+        (None, true) => {
+            finding(Verdict::Warn, format!("{name} is a module, nothing loads it early, and loading is forbidden later on (kernel.modules_disabled)"))
+                .advice(format!("`fullpipe plan {wanted}` names it in modules-load.d"))
+        }
+        (None, false) => finding(Verdict::Ok, format!("{name} loads by itself when the sysctl is set")),
+    })
+}

@@ -1,0 +1,190 @@
+//! The kernel, the controller in it, and how far it can be reached from here.
+
+use super::{Context, Finding, Group, Verdict};
+use crate::facts::{Presence, Version};
+
+pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
+    findings.push(kernel(context));
+    findings.push(controller(context));
+    findings.extend(bbr_version(context));
+    findings.push(scope(context));
+    findings.push(ebpf(context));
+}
+
+fn kernel(context: &Context) -> Finding {
+    let finding = |verdict, state: String| {
+        Finding::new("kernel", Group::Kernel, verdict, state)
+            .read("uname -r", &context.facts.identity.release)
+            .why(
+                "BBR came with Linux 4.9 and was paced by fq alone until TCP learnt to pace by itself in 4.13; since 4.20 it does so by departure time",
+                "Linux 4.9 tcp_bbr.c, 4.13 sk_pacing_status, 4.20 earliest departure time in tcp_output.c and sch_fq.c",
+            )
+    };
+    let Some(version) = context.facts.version else {
+        return finding(Verdict::Unknown, "which kernel this host runs is not known".into());
+    };
+    if !context.paced() {
+        return finding(Verdict::Ok, format!("Linux {version}"));
+    }
+    let fq = !matches!(context.facts.qdisc("fq"), Presence::Missing(_));
+    let new = "boot a kernel of 4.20 or later (every distribution since 2019 has one); fullpipe never installs or removes kernels";
+    match version {
+        v if v >= Version(4, 20) => {
+            finding(Verdict::Ok, format!("Linux {v}: paces by itself, with or without fq"))
+        }
+        v if v >= Version(4, 13) => finding(
+            Verdict::Warn,
+            format!("Linux {v}: paces by a timer for each connection, which costs CPU without fq"),
+        )
+        .advice("use fq on the device that sends, or a kernel of 4.20 or later"),
+        v if v >= Version(4, 9) && fq => finding(Verdict::Warn, format!("Linux {v}: only fq paces bbr here"))
+            .advice("keep fq on every device that sends"),
+        v if v >= Version(4, 9) => {
+            finding(Verdict::Fail, format!("Linux {v}: only fq paces bbr here, and there is no fq"))
+                .advice(new)
+        }
+        v => finding(Verdict::Fail, format!("Linux {v} is older than BBR")).advice(new),
+    }
+}
+
+fn controller(context: &Context) -> Finding {
+    let wanted = &context.question.controller;
+    let finding = |verdict, state: String| {
+        Finding::new("controller", Group::Kernel, verdict, state)
+            .read("net.ipv4.tcp_available_congestion_control", context.facts.available.join(" "))
+            .why(
+                "only a registered controller can be chosen; the list leaves out modules that would still load",
+                "Linux tcp_cong.c, tcp_get_available_congestion_control",
+            )
+    };
+    let ebpf = match wanted.as_str() {
+        "bbr" => "fp_bbr1",
+        "bbr3" => "fp_bbr3",
+        other if other.starts_with("fp_") => other,
+        "hybla" => "fp_hybla",
+        _ => "",
+    };
+    match context.facts.controller(wanted) {
+        Presence::Ready(_) => finding(Verdict::Ok, format!("{wanted} is registered")),
+        Presence::Loadable(from) => finding(Verdict::Ok, format!("{wanted} is a module that will load")).read(from, "present"),
+        Presence::Unknown => finding(Verdict::Unknown, format!("{wanted} is not registered; whether a module exists is not readable"))
+            .advice(format!("`fullpipe apply {wanted}` tries to load it, and puts everything back if that fails")),
+        Presence::Missing(from) if ebpf.is_empty() => {
+            finding(Verdict::Fail, format!("{wanted} is not in this kernel")).read(from, "absent").advice(format!(
+                "choose one of: {}",
+                context.facts.available.join(" ")
+            ))
+        }
+        Presence::Missing(from) => {
+            finding(Verdict::Fail, format!("{wanted} is not in this kernel")).read(from, "absent").advice(format!(
+                "load it as eBPF, without a new kernel or a restart: `fullpipe cc load {ebpf}`, then `fullpipe plan {ebpf}`"
+            ))
+        }
+    }
+}
+
+/// BBR tells its version through its sockets; a module of a patched kernel tells it by itself.
+fn bbr_version(context: &Context) -> Option<Finding> {
+    let registered = context.facts.available.iter().any(|c| c == "bbr");
+    if !registered || !context.paced() {
+        return None;
+    }
+    let module = context.host.text("/sys/module/tcp_bbr/version");
+    let seen = context.sockets().iter().find_map(|s| s.bbr).map(|b| b.version);
+    let finding = |state: String| {
+        Finding::new("bbr-version", Group::Kernel, Verdict::Ok, state).why(
+            "the same name stands for different algorithms: v1 in Linux, v3 in kernels built from Google's branch",
+            "struct tcp_bbr_info; google/bbr v3 branch",
+        )
+    };
+    Some(match (seen, module) {
+        (Some(version), _) => {
+            finding(format!("the kernel's bbr is v{version}")).read("sock_diag BBRINFO", version.to_string())
+        }
+        (None, Some(version)) => {
+            finding(format!("the kernel's bbr is v{version}")).read("/sys/module/tcp_bbr/version", version)
+        }
+        (None, None) => finding("the kernel's bbr is v1, as nothing says otherwise".into())
+            .read("/sys/module/tcp_bbr/version", "not there"),
+    })
+}
+
+fn scope(context: &Context) -> Finding {
+    let scope = &context.facts.scope;
+    let finding = |verdict| {
+        Finding::new("scope", Group::Kernel, verdict, scope.describe())
+            .read(
+                "network namespace",
+                if scope.first_network { "the first" } else { "not the first (net.ipv4.tcp_mem is absent)" },
+            )
+            .read("container", scope.container.as_deref().unwrap_or("no sign of one"))
+            .why(
+                "the default controller belongs to a network namespace; queueing disciplines' default and the allowed list to the host",
+                "Linux sysctl_net_ipv4.c",
+            )
+    };
+    if scope.read_only {
+        return finding(Verdict::Fail).read("/proc/self/mounts", "/proc/sys is read-only").advice(
+            "run fullpipe on the host: what it sets there holds for containers with host networking, and for new namespaces",
+        );
+    }
+    if !scope.first_network {
+        return finding(Verdict::Advice).advice(
+            "only the controller and buffers can be changed from here; act on the host for the rest",
+        );
+    }
+    finding(Verdict::Ok)
+}
+
+fn ebpf(context: &Context) -> Finding {
+    let host = context.host;
+    let btf = host.exists("/sys/kernel/btf/vmlinux");
+    let jit = host.sysctl("net.core.bpf_jit_enable");
+    let always_on = context.facts.config.as_ref().is_some_and(|c| c.get("CONFIG_BPF_JIT_ALWAYS_ON") == "y");
+    let mounts = host.text("/proc/self/mounts").unwrap_or_default();
+    let bpffs = mounts.lines().any(|l| l.split_ascii_whitespace().nth(2) == Some("bpf"));
+    let lockdown = host.text("/sys/kernel/security/lockdown").unwrap_or_default();
+    let locked = lockdown.contains("[confidentiality]");
+    let capabilities = capabilities(&host.text("/proc/self/status").unwrap_or_default());
+    // CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON.
+    let may = |bit: u32| capabilities & (1 << bit) != 0 || capabilities & (1 << 21) != 0;
+    let mut obstacles = Vec::new();
+    if !btf {
+        obstacles.push("no BTF (CONFIG_DEBUG_INFO_BTF)");
+    }
+    if jit.as_deref() == Some("0") && !always_on {
+        obstacles.push("the BPF JIT is off (net.core.bpf_jit_enable)");
+    }
+    if locked {
+        obstacles.push("the kernel is locked down");
+    }
+    if !(may(39) && may(38)) {
+        obstacles.push("CAP_BPF and CAP_PERFMON are missing here (be root)");
+    }
+    let state = if obstacles.is_empty() {
+        let pin = if bpffs { "" } else { "; no bpffs is mounted yet, so it could not outlive its loader" };
+        format!("controllers can be loaded as eBPF{pin}")
+    } else {
+        format!("controllers cannot be loaded as eBPF from here: {}", obstacles.join(", "))
+    };
+    let verdict = if obstacles.is_empty() { Verdict::Ok } else { Verdict::Advice };
+    let finding = Finding::new("ebpf", Group::Kernel, verdict, state)
+        .read("/sys/kernel/btf/vmlinux", if btf { "there" } else { "not there" })
+        .read("net.core.bpf_jit_enable", jit.unwrap_or_else(|| if always_on { "always on".into() } else { "not readable".into() }))
+        .read("bpffs", if bpffs { "mounted" } else { "not mounted" })
+        .read("lockdown", if lockdown.is_empty() { "none" } else { &lockdown })
+        .why(
+            "with it, controllers that this kernel lacks (BBR v3, Hybla) need neither a new kernel nor a restart",
+            "Linux bpf_tcp_ca.c",
+        );
+    match (&obstacles[..], bpffs) {
+        ([], false) => finding.advice("mount -t bpf bpf /sys/fs/bpf"),
+        _ => finding,
+    }
+}
+
+/// The effective capabilities, a bit each.
+fn capabilities(status: &str) -> u64 {
+    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    line.and_then(|v| u64::from_str_radix(v.trim(), 16).ok()).unwrap_or(0)
+}

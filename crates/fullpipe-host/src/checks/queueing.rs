@@ -1,0 +1,124 @@
+//! Queueing disciplines of the devices that send.
+
+use super::{Context, Finding, Group, Verdict};
+use crate::facts::{Presence, Version};
+use crate::net::QdiscNode;
+use crate::plan::Tree;
+use std::time::Duration;
+
+pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
+    if !context.facts.identity.running {
+        return;
+    }
+    let all = match &context.facts.qdiscs {
+        Ok(all) => all,
+        Err(e) => {
+            let state = format!("queueing disciplines cannot be read: {e}");
+            findings.push(
+                Finding::new("qdisc", Group::Queueing, Verdict::Unknown, state)
+                    .read("rtnetlink", "not readable")
+                    .why(
+                        "fq paces for kernels before 4.13, and shares a busy uplink fairly on any",
+                        "sch_fq.c",
+                    ),
+            );
+            return;
+        }
+    };
+    let mut devices: Vec<&str> = all.iter().map(|n| n.device.as_str()).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    let trees: Vec<(&str, Tree)> = devices
+        .into_iter()
+        .map(|d| (d, Tree::of(all, d)))
+        .filter(|(_, t)| t.plain_kind() != Some("noqueue"))
+        .collect();
+    findings.push(leaves(context, &trees));
+    findings.extend(foreign(&trees));
+    findings.extend(drops(context, all));
+}
+
+fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
+    let shown = trees.iter().map(|(d, t)| format!("{d}: {}", t.describe())).collect::<Vec<_>>().join("; ");
+    let finding = |verdict, state: String| {
+        Finding::new("qdisc", Group::Queueing, verdict, state)
+            .read("rtnetlink RTM_GETQDISC", if shown.is_empty() { "no device with a queue" } else { &shown })
+            .why(
+                "fq gives each connection its share of a busy uplink and spares TCP a timer for each; before 4.13 it is what paces bbr at all",
+                "sch_fq.c; Linux 4.13 tcp_internal_pacing",
+            )
+    };
+    if trees.is_empty() {
+        return finding(Verdict::Ok, "no device here queues packets".into());
+    }
+    let without: Vec<&str> =
+        trees.iter().filter(|(_, t)| t.plain_kind() != Some("fq")).map(|(d, _)| *d).collect();
+    if without.is_empty() {
+        return finding(Verdict::Ok, format!("fq on every queue ({shown})"));
+    }
+    if !context.paced() {
+        return finding(Verdict::Ok, shown.clone());
+    }
+    if context.facts.version.is_some_and(|v| v < Version(4, 13)) {
+        return finding(Verdict::Fail, format!("no fq on {}: bbr is not paced there", without.join(", ")))
+            .advice("`fullpipe plan bbr` puts fq on every queue");
+    }
+    match context.facts.qdisc("fq") {
+        Presence::Missing(from) => {
+            finding(Verdict::Ok, format!("{shown}; TCP paces by itself (this kernel has no fq)"))
+                .read(from, "no fq")
+        }
+        _ => finding(
+            Verdict::Advice,
+            format!("{shown}; TCP paces by itself, fq would do it better on a busy host"),
+        )
+        .advice("`fullpipe plan bbr` puts fq on every queue of every device"),
+    }
+}
+
+/// A flattened multi-queue device is also told here: its root hides the queues.
+fn foreign(trees: &[(&str, Tree)]) -> Option<Finding> {
+    let chosen: Vec<String> = trees
+        .iter()
+        .filter(|(_, t)| t.plain_kind().is_none())
+        .map(|(d, t)| format!("{d}: {}", t.describe()))
+        .collect();
+    (!chosen.is_empty()).then(|| {
+        Finding::new(
+            "foreign-qdisc",
+            Group::Queueing,
+            Verdict::Advice,
+            format!("shaping that someone set up: {}", chosen.join("; ")),
+        )
+        .read("rtnetlink RTM_GETQDISC", chosen.join("; "))
+        .why("replacing a shaper would change what it was made for; fullpipe leaves it alone", "tc(8)")
+        .advice("if its leaves should be fq, change them in whatever sets the shaper up")
+    })
+}
+
+/// Whether fq drops packets of single flows while one looks.
+fn drops(context: &Context, before: &[QdiscNode]) -> Option<Finding> {
+    if !before.iter().any(|n| n.kind == "fq") {
+        return None;
+    }
+    let sum = |nodes: &[QdiscNode]| nodes.iter().filter_map(|n| n.flows_plimit).sum::<u64>();
+    context.host.pause(Duration::from_millis(500));
+    let after = context.host.qdiscs().ok()?;
+    let (old, new) = (sum(before), sum(&after));
+    let finding = |verdict, state: String| {
+        Finding::new("fq-drops", Group::Queueing, verdict, state)
+            .read("tc statistics, flows_plimit, 0.5 s apart", format!("{old}, then {new}"))
+            .why("fq drops what a single flow queues beyond its flow_limit (100 packets)", "tc-fq(8)")
+    };
+    Some(match (old, new) {
+        (0, 0) => finding(Verdict::Ok, "fq dropped nothing at its flow limit".into()),
+        (a, b) if b > a => {
+            finding(Verdict::Warn, format!("fq is dropping at its flow limit: {} packets in 0.5 s", b - a))
+                .advice("raise it: `tc qdisc replace dev DEV … fq flow_limit 1000`")
+        }
+        _ => finding(
+            Verdict::Ok,
+            format!("fq dropped {old} packets at its flow limit since it was set up, none now"),
+        ),
+    })
+}

@@ -1,0 +1,279 @@
+//! Smaller switches: advice only, and only where it matters for the wanted controller.
+
+use super::{Context, Finding, Group, Verdict};
+use crate::plan::Tree;
+use fullpipe_units::Bytes;
+
+pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
+    if !context.facts.identity.running {
+        return;
+    }
+    findings.extend(idle(context));
+    findings.extend(metrics(context));
+    findings.extend(unsent(context));
+    findings.extend(mtu(context));
+    findings.extend(queue_length(context));
+    findings.extend(ecn(context));
+    findings.extend(output_limit(context));
+    findings.extend(clock(context));
+    findings.extend(steal(context));
+}
+
+fn finding(
+    id: &'static str,
+    name: &str,
+    value: impl ToString,
+    verdict: Verdict,
+    state: impl Into<String>,
+) -> Finding {
+    Finding::new(id, Group::Tuning, verdict, state).read(name, value.to_string())
+}
+
+fn idle(context: &Context) -> Option<Finding> {
+    const NAME: &str = "net.ipv4.tcp_slow_start_after_idle";
+    let value = context.number(NAME)?;
+    let why = "after an idle second or so a loss-based controller begins again from its initial window; BBR restarts at its estimated rate instead";
+    let source = "Linux tcp_slow_start_after_idle_check; draft-ietf-ccwg-bbr, Restarting from Idle";
+    Some(
+        if value == 0 || context.paced() {
+            finding(
+                "slow-start-after-idle",
+                NAME,
+                value,
+                Verdict::Ok,
+                if value == 0 { "off" } else { "on; BBR does not use it" },
+            )
+        } else {
+            finding(
+                "slow-start-after-idle",
+                NAME,
+                value,
+                Verdict::Advice,
+                "on: connections that pause begin again slowly",
+            )
+            .advice(format!("sysctl {NAME}=0 helps connections that pause and go on (HTTP keep-alive)"))
+        }
+        .why(why, source),
+    )
+}
+
+fn metrics(context: &Context) -> Option<Finding> {
+    const NAME: &str = "net.ipv4.tcp_no_metrics_save";
+    let value = context.number(NAME)?;
+    let why = "a threshold remembered from an earlier connection can end a new one's slow start early; BBR does not use it";
+    Some(
+        if value == 1 || context.paced() {
+            finding(
+                "no-metrics-save",
+                NAME,
+                value,
+                Verdict::Ok,
+                if value == 1 {
+                    "nothing is remembered"
+                } else {
+                    "thresholds are remembered; BBR does not use them"
+                },
+            )
+        } else {
+            finding(
+                "no-metrics-save",
+                NAME,
+                value,
+                Verdict::Advice,
+                "slow-start thresholds are remembered for each peer",
+            )
+            .advice(format!("on paths whose rate varies, sysctl {NAME}=1"))
+        }
+        .why(why, "Linux tcp_metrics.c"),
+    )
+}
+
+fn unsent(context: &Context) -> Option<Finding> {
+    const NAME: &str = "net.ipv4.tcp_notsent_lowat";
+    let value: u64 = context.host.sysctl(NAME)?.parse().ok()?;
+    let why = "what is not sent yet only waits: a server that writes less ahead can still change its mind (HTTP/2 priorities)";
+    Some(
+        if value >= u64::from(u32::MAX) || value == 0 {
+            finding(
+                "notsent-lowat",
+                NAME,
+                value,
+                Verdict::Ok,
+                "no limit on what waits unsent (the kernel's default)",
+            )
+        } else {
+            finding(
+                "notsent-lowat",
+                NAME,
+                value,
+                Verdict::Ok,
+                format!("at most {} waits unsent", Bytes(value)),
+            )
+        }
+        .why(why, "tcp(7), TCP_NOTSENT_LOWAT"),
+    )
+}
+
+fn mtu(context: &Context) -> Option<Finding> {
+    const NAME: &str = "net.ipv4.tcp_mtu_probing";
+    let value = context.number(NAME)?;
+    let state = match value {
+        0 => "off: a path that swallows large packets and ICMP stalls connections",
+        1 => "on when a path seems to swallow large packets",
+        _ => "always on",
+    };
+    Some(
+        finding("mtu-probing", NAME, value, Verdict::Ok, state)
+            .why("RFC 4821 finds the path's packet size without ICMP", "RFC 4821"),
+    )
+}
+
+/// A queue of a few packets under pfifo_fast drops bursts that a paced sender would not even make.
+fn queue_length(context: &Context) -> Option<Finding> {
+    let all = context.facts.qdiscs.as_ref().ok()?;
+    let mut short = Vec::new();
+    let mut seen = Vec::new();
+    for device in context.host.list("/sys/class/net").unwrap_or_default() {
+        let plain = Tree::of(all, &device).plain_kind().is_some_and(|k| k.starts_with("pfifo"));
+        let length = context
+            .host
+            .text(&format!("/sys/class/net/{device}/tx_queue_len"))
+            .and_then(|l| l.parse::<u32>().ok());
+        if let Some(length) = length.filter(|_| plain) {
+            seen.push(format!("{device}: {length}"));
+            if length < 100 {
+                short.push(format!("{device}: {length}"));
+            }
+        }
+    }
+    if seen.is_empty() {
+        return None;
+    }
+    let why = "pfifo_fast holds txqueuelen packets in each queue and drops the rest";
+    Some(
+        if short.is_empty() {
+            finding(
+                "txqueuelen",
+                "/sys/class/net/*/tx_queue_len",
+                seen.join(", "),
+                Verdict::Ok,
+                seen.join(", "),
+            )
+        } else {
+            finding(
+                "txqueuelen",
+                "/sys/class/net/*/tx_queue_len",
+                short.join(", "),
+                Verdict::Advice,
+                format!("very short: {}", short.join(", ")),
+            )
+            .advice("ip link set DEV txqueuelen 1000")
+        }
+        .why(why, "tc-pfifo_fast(8)"),
+    )
+}
+
+fn ecn(context: &Context) -> Option<Finding> {
+    const NAME: &str = "net.ipv4.tcp_ecn";
+    let value = context.number(NAME)?;
+    let v1 = context.question.controller == "bbr"
+        && context.sockets().iter().all(|s| s.bbr.is_none_or(|b| b.version == 1));
+    Some(
+        if value == 1 && v1 {
+            finding(
+                "ecn",
+                NAME,
+                value,
+                Verdict::Advice,
+                "asked for on outgoing connections, and BBR v1 does not react to marks",
+            )
+            .advice(format!("sysctl {NAME}=2 (the kernel's default) asks for ECN only when the peer does"))
+        } else {
+            let state = match value {
+                0 => "off",
+                1 => "asked for",
+                _ => "accepted when the peer asks",
+            };
+            finding("ecn", NAME, value, Verdict::Ok, state)
+        }
+        .why(
+            "a marking queue counts on senders that slow down when marked",
+            "RFC 3168; draft-ietf-ccwg-bbr on ECN",
+        ),
+    )
+}
+
+fn output_limit(context: &Context) -> Option<Finding> {
+    const NAME: &str = "net.ipv4.tcp_limit_output_bytes";
+    let value = context.number(NAME)?;
+    let small = value < 262_144;
+    let state = format!("{} may wait below TCP for each connection", Bytes(value.max(0) as u64));
+    let found = finding(
+        "limit-output",
+        NAME,
+        value,
+        if small { Verdict::Advice } else { Verdict::Ok },
+        state,
+    )
+    .why(
+        "TCP Small Queues: too little starves devices that send in large batches (Wi-Fi, virtual machines)",
+        "Linux tcp_small_queue_check",
+    );
+    Some(if small {
+        found.advice(format!("sysctl {NAME}=1048576 (the kernel's default since 4.20)"))
+    } else {
+        found
+    })
+}
+
+fn clock(context: &Context) -> Option<Finding> {
+    const NAME: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let value = context.host.text(NAME)?;
+    let slow = ["acpi_pm", "hpet", "jiffies", "pit"].contains(&value.as_str());
+    let found = finding(
+        "clocksource",
+        NAME,
+        &value,
+        if slow { Verdict::Warn } else { Verdict::Ok },
+        if slow {
+            format!("{value}: reading the time is slow, and pacing reads it for every packet")
+        } else {
+            value.clone()
+        },
+    )
+    .why("pacing is as good and as cheap as the clock", "Documentation/timers/timekeeping.rst");
+    Some(if slow {
+        found.advice("use tsc or the hypervisor's clock if the machine has one (boot option clocksource=)")
+    } else {
+        found
+    })
+}
+
+fn steal(context: &Context) -> Option<Finding> {
+    let stat = context.host.text("/proc/stat")?;
+    let values: Vec<u64> = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_ascii_whitespace()
+        .filter_map(|v| v.parse().ok())
+        .collect();
+    // user nice system idle iowait irq softirq steal; guest time is part of user.
+    let total: u64 = values.iter().take(8).sum();
+    let stolen = *values.get(7)?;
+    let share = if total == 0 { 0.0 } else { stolen as f64 / total as f64 * 100.0 };
+    let much = share > 5.0;
+    let found = finding(
+        "steal",
+        "/proc/stat",
+        format!("{stolen} of {total} ticks"),
+        if much { Verdict::Warn } else { Verdict::Ok },
+        format!("the hypervisor took {share:.1} % of the CPU time since boot"),
+    )
+    .why("a machine that is not running cannot send on time: rates are measured in bursts", "proc(5)");
+    Some(if much {
+        found.advice("ask for a machine with more of its own CPU; expect measured rates to be uneven")
+    } else {
+        found
+    })
+}

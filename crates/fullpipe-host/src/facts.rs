@@ -1,0 +1,103 @@
+//! What is true of a host before anyone judges it: kernel, modules, scope, controllers.
+
+mod kernel;
+mod scope;
+
+pub use kernel::{Config, ModuleIndex, Presence, Version};
+pub use scope::Scope;
+
+use crate::host::{Host, Identity};
+use crate::net::{CongestionRoute, QdiscNode, TcpSocket};
+
+/// The facts that several checks, the planner and the status share, read once.
+pub struct Facts {
+    /// Who asks, and what kind of host it is.
+    pub identity: Identity,
+    /// The kernel's version, if its release could be read.
+    pub version: Option<Version>,
+    /// How far a change made here reaches.
+    pub scope: Scope,
+    /// Registered controllers.
+    pub available: Vec<String>,
+    /// Those that an application without privileges may choose.
+    pub allowed: Vec<String>,
+    /// The default controller.
+    pub default: Option<String>,
+    /// What new devices get, in the first network namespace.
+    pub default_qdisc: Option<String>,
+    /// How the kernel was configured, if it says.
+    pub config: Option<Config>,
+    /// Which modules are on disk or built in.
+    pub modules: ModuleIndex,
+    /// Queueing disciplines, or why they could not be read.
+    pub qdiscs: Result<Vec<QdiscNode>, String>,
+    /// Routes with a controller, or why they could not be read.
+    pub routes: Result<Vec<CongestionRoute>, String>,
+    /// Established sockets, or why they could not be read.
+    pub sockets: Result<Vec<TcpSocket>, String>,
+}
+
+impl Facts {
+    /// Reads them. Nothing here needs privileges, and what cannot be read is noted rather than failed.
+    pub fn gather(host: &dyn Host) -> Facts {
+        let identity = host.identity();
+        let mut release = identity.release.clone();
+        if release.is_empty() {
+            // An image: the kernel that it would boot, if it holds just one.
+            let installed = host.list("/lib/modules").unwrap_or_default();
+            if let [only] = &installed[..] {
+                release.clone_from(only);
+            }
+        }
+        let words = |name: &str| {
+            let text = host.sysctl(name).unwrap_or_default();
+            text.split_ascii_whitespace().map(str::to_owned).collect()
+        };
+        Facts {
+            version: Version::parse(&release),
+            scope: Scope::of(host, &identity),
+            available: words("net.ipv4.tcp_available_congestion_control"),
+            allowed: words("net.ipv4.tcp_allowed_congestion_control"),
+            default: host.sysctl("net.ipv4.tcp_congestion_control"),
+            default_qdisc: host.sysctl("net.core.default_qdisc"),
+            config: Config::read(host, &release),
+            modules: ModuleIndex::read(host, &release),
+            qdiscs: host.qdiscs().map_err(|e| e.to_string()),
+            routes: host.congestion_routes().map_err(|e| e.to_string()),
+            sockets: host.sockets().map_err(|e| e.to_string()),
+            identity,
+        }
+    }
+
+    /// Whether the kernel has this controller.
+    pub fn controller(&self, name: &str) -> Presence {
+        if self.available.iter().any(|c| c == name) {
+            return Presence::Ready("net.ipv4.tcp_available_congestion_control".into());
+        }
+        // Built in means registered; a kernel that runs and does not list it does not have it built in.
+        match self.modules.find(&format!("tcp_{name}")) {
+            Presence::Ready(from) if self.identity.running => Presence::Missing(from),
+            Presence::Unknown => self.config.as_ref().map_or(Presence::Unknown, |c| {
+                c.presence(&format!("CONFIG_TCP_CONG_{}", name.to_uppercase()), self.identity.running)
+            }),
+            found => found,
+        }
+    }
+
+    /// Whether the kernel has this queueing discipline.
+    pub fn qdisc(&self, kind: &str) -> Presence {
+        let used = self.qdiscs.as_ref().is_ok_and(|all| all.iter().any(|q| q.kind == kind));
+        if used || self.default_qdisc.as_deref() == Some(kind) {
+            return Presence::Ready("in use".into());
+        }
+        if ["pfifo", "bfifo", "pfifo_fast", "mq"].contains(&kind) {
+            return Presence::Ready("part of every kernel".into());
+        }
+        match self.modules.find(&format!("sch_{kind}")) {
+            Presence::Unknown => self.config.as_ref().map_or(Presence::Unknown, |c| {
+                c.presence(&format!("CONFIG_NET_SCH_{}", kind.to_uppercase()), false)
+            }),
+            found => found,
+        }
+    }
+}

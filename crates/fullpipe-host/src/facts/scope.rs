@@ -1,0 +1,86 @@
+//! How far a change made here reaches: the whole host, or one namespace of it.
+
+use crate::host::{Host, Identity};
+
+/// Where the program finds itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scope {
+    /// Whether this is the host's first network namespace. Only that one has `tcp_mem`, `default_qdisc` and a
+    /// writable list of allowed controllers.
+    pub first_network: bool,
+    /// Whether root here is the host's root.
+    pub first_user: bool,
+    /// The container manager, if there are signs of one.
+    pub container: Option<String>,
+    /// Whether this file system has an init of its own, so that its boot files are ever read.
+    pub boots: bool,
+    /// Whether /proc/sys cannot be written.
+    pub read_only: bool,
+    /// An image of a host that does not run.
+    pub image: bool,
+    /// The network namespace, as the kernel numbers it.
+    pub namespace: String,
+}
+
+impl Scope {
+    /// Finds out.
+    pub fn of(host: &dyn Host, identity: &Identity) -> Scope {
+        let sysctl = |name: &str| host.sysctl(name);
+        let first_network =
+            sysctl("net.ipv4.tcp_mem").is_some() || sysctl("net.ipv4.tcp_congestion_control").is_none();
+        let uid_map = host.text("/proc/self/uid_map").unwrap_or_default();
+        let first_user = uid_map.is_empty() || uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
+        let container = container(host);
+        let init = host.text("/proc/1/comm").unwrap_or_default();
+        let inits = ["systemd", "init", "openrc-init", "runit", "s6-svscan", "busybox"];
+        let known_init = inits.contains(&init.as_str());
+        // A network namespace that shares the host's files must not write the host's boot files.
+        let boots = !identity.running
+            || (first_network && (container.is_none() || known_init))
+            || (container.is_some() && known_init);
+        let mounts = host.text("/proc/self/mounts").unwrap_or_default();
+        let read_only = mounts.lines().any(|line| {
+            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+            matches!(fields[..], [_, "/proc/sys" | "/proc", _, options, ..] if options.split(',').any(|o| o == "ro"))
+        });
+        let namespace = host
+            .stat("/proc/self/ns/net")
+            .ok()
+            .and_then(|s| match s.node {
+                crate::host::Node::Link(target) => Some(target),
+                _ => None,
+            })
+            .unwrap_or_default();
+        let namespace = namespace.chars().filter(char::is_ascii_digit).collect();
+        Scope { first_network, first_user, container, boots, read_only, image: !identity.running, namespace }
+    }
+
+    /// In a few words.
+    pub fn describe(&self) -> String {
+        if self.image {
+            return "an image that does not run: only its boot files can change".into();
+        }
+        let network =
+            if self.first_network { "the host's network" } else { "a network namespace of its own" };
+        match &self.container {
+            Some(kind) => format!("inside {kind}, {network}"),
+            None => network.to_owned(),
+        }
+    }
+}
+
+/// The marks that container managers leave.
+fn container(host: &dyn Host) -> Option<String> {
+    if let Some(name) = host.text("/run/systemd/container").filter(|n| !n.is_empty()) {
+        return Some(name);
+    }
+    let marks = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];
+    if let Some((_, name)) = marks.iter().find(|(path, _)| host.exists(path)) {
+        return Some((*name).to_owned());
+    }
+    if host.exists("/proc/vz") && !host.exists("/proc/bc") {
+        return Some("openvz".into());
+    }
+    let environ = host.text("/proc/1/environ").unwrap_or_default();
+    environ.split('\0').find_map(|v| v.strip_prefix("container=")).map(str::to_owned)
+}

@@ -1,0 +1,231 @@
+//! What the rest of the crate sees of a host: files to read ([`View`]), files to change ([`Files`]),
+//! and the kernel's switches ([`Host`]). Everything that can fail, be lost or be faked goes through here;
+//! no other module may open a file or a socket.
+//!
+//! Paths are absolute *on that host* (`/etc/sysctl.conf`), whatever directory stands for its root.
+
+mod directory;
+mod machine;
+mod model;
+mod overlay;
+
+pub use directory::Directory;
+pub use machine::Machine;
+pub use model::{Model, ModelKernel};
+pub use overlay::Overlay;
+
+use crate::net::{CongestionRoute, QdiscNode, QdiscOperation, TcpSocket};
+use std::io;
+
+/// What a path is, without following a final symbolic link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Node {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link and what it says.
+    Link(String),
+    /// A device, socket or pipe.
+    Other,
+}
+
+/// A path's kind, permissions and owner.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stat {
+    /// What it is.
+    pub node: Node,
+    /// Permission bits, including set-id and sticky (0o7777).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// Reading a host's files.
+pub trait View {
+    /// What the path is, without following a final symbolic link; links on the way are followed.
+    fn stat(&self, path: &str) -> io::Result<Stat>;
+
+    /// The content of the file that `path` leads to.
+    fn read(&self, path: &str) -> io::Result<Vec<u8>>;
+
+    /// The names in a directory, sorted by their bytes.
+    fn list(&self, directory: &str) -> io::Result<Vec<String>>;
+
+    /// The content as text without white space at its ends, or nothing if it cannot be read.
+    fn text(&self, path: &str) -> Option<String> {
+        self.read(path).ok().map(|b| String::from_utf8_lossy(&b).trim().to_owned())
+    }
+
+    /// The content as text, untouched so that its lines can be counted; nothing if it cannot be read.
+    fn content(&self, path: &str) -> Option<String> {
+        self.read(path).ok().map(|b| String::from_utf8_lossy(&b).into_owned())
+    }
+
+    /// Whether anything is at `path` (a dangling link is not).
+    fn exists(&self, path: &str) -> bool {
+        self.resolve(path).is_ok_and(|p| self.stat(&p).is_ok())
+    }
+
+    /// The current value of a sysctl, `net.ipv4.tcp_rmem` or `net/ipv4/tcp_rmem`.
+    fn sysctl(&self, name: &str) -> Option<String> {
+        self.text(&sysctl_path(name))
+    }
+
+    /// `path` with every symbolic link replaced by what it leads to *inside this host*; the last component
+    /// need not exist.
+    ///
+    /// # Errors
+    /// More than 40 links (a loop), or a component before the last that is not there.
+    fn resolve(&self, path: &str) -> io::Result<String> {
+        resolve_by(path, &|p| self.stat_literal(p))
+    }
+
+    /// [`View::stat`] of a path whose directories are already free of links. Views whose [`View::stat`]
+    /// itself resolves override this one.
+    fn stat_literal(&self, path: &str) -> io::Result<Stat> {
+        self.stat(path)
+    }
+}
+
+/// `/proc/sys/net/ipv4/tcp_rmem` for `net.ipv4.tcp_rmem`.
+pub fn sysctl_path(name: &str) -> String {
+    format!("/proc/sys/{}", crate::boot::normalise(name))
+}
+
+/// Walks `path` component by component, asking `stat` whether each is a link.
+pub(crate) fn resolve_by(path: &str, stat: &dyn Fn(&str) -> io::Result<Stat>) -> io::Result<String> {
+    let mut pending: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
+    let mut done = String::new();
+    let mut links = 0;
+    while let Some(component) = pending.pop() {
+        match component.as_str() {
+            "" | "." => continue,
+            ".." => {
+                done.truncate(done.rfind('/').unwrap_or(0));
+                continue;
+            }
+            _ => {}
+        }
+        let next = format!("{done}/{component}");
+        match stat(&next) {
+            Ok(Stat { node: Node::Link(target), .. }) => {
+                links += 1;
+                if links > 40 {
+                    return Err(io::Error::other(format!("{path}: too many symbolic links")));
+                }
+                if target.starts_with('/') {
+                    done.clear();
+                }
+                pending.extend(target.split('/').rev().map(str::to_owned));
+            }
+            Ok(_) => done = next,
+            Err(e)
+                if e.kind() == io::ErrorKind::NotFound
+                    && pending.iter().all(|c| c.is_empty() || c == ".") =>
+            {
+                done = next;
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(if done.is_empty() { "/".to_owned() } else { done })
+}
+
+/// The directory that holds `path`.
+pub fn parent(path: &str) -> &str {
+    match path.rfind('/') {
+        None | Some(0) => "/",
+        Some(i) => &path[..i],
+    }
+}
+
+/// Changing a host's files. Nothing here is durable until [`Files::sync`].
+pub trait Files: View {
+    /// Creates a file that must not exist yet.
+    fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()>;
+
+    /// Adds to the end of a file.
+    fn append(&self, path: &str, content: &[u8]) -> io::Result<()>;
+
+    /// Renames, replacing what is at `to`.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file or a symbolic link.
+    fn remove(&self, path: &str) -> io::Result<()>;
+
+    /// Creates a symbolic link that must not exist yet.
+    fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()>;
+
+    /// Creates one directory.
+    fn make_directory(&self, path: &str, mode: u32) -> io::Result<()>;
+
+    /// Removes one empty directory.
+    fn remove_directory(&self, path: &str) -> io::Result<()>;
+
+    /// Makes a file's content, or a directory's list of names, durable.
+    fn sync(&self, path: &str) -> io::Result<()>;
+
+    /// Takes the host's lock, or gives `WouldBlock` with who holds it. It is released when dropped.
+    fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>>;
+
+    /// Copies what belongs to a file besides bytes, mode and owner (security labels), where there is such a thing.
+    fn copy_labels(&self, _from: &str, _to: &str) {}
+}
+
+/// Who asks, and what kind of host this is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Identity {
+    /// The kernel's release (`6.1.0-18-amd64`); empty for an image that does not run.
+    pub release: String,
+    /// Whether the caller may change this host's kernel settings and files.
+    pub privileged: bool,
+    /// Whether a kernel (real or modelled) is there; an image on disk has only its boot configuration.
+    pub running: bool,
+    /// Whether this is the machine the program runs on (so that processes and connections are real).
+    pub this_machine: bool,
+}
+
+/// A host: its files and its kernel.
+pub trait Host: Files {
+    /// Who asks, and what kind of host this is.
+    fn identity(&self) -> Identity;
+
+    /// Writes a sysctl of the current network namespace.
+    fn set_sysctl(&self, name: &str, value: &str) -> io::Result<()>;
+
+    /// Loads a kernel module by name.
+    fn load_module(&self, name: &str) -> io::Result<()>;
+
+    /// Unloads a kernel module; a busy one stays, which is an error.
+    fn unload_module(&self, name: &str) -> io::Result<()>;
+
+    /// Every queueing discipline of every device.
+    fn qdiscs(&self) -> io::Result<Vec<QdiscNode>>;
+
+    /// Changes one queueing discipline.
+    fn change_qdisc(&self, operation: &QdiscOperation) -> io::Result<()>;
+
+    /// Routes that name a controller.
+    fn congestion_routes(&self) -> io::Result<Vec<CongestionRoute>>;
+
+    /// Adds (or with `remove`, deletes) a route that names a controller.
+    fn change_route(&self, route: &CongestionRoute, remove: bool) -> io::Result<()>;
+
+    /// The route now used towards `prefix`, as the start of a more specific one.
+    fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute>;
+
+    /// Established TCP sockets of the current network namespace.
+    fn sockets(&self) -> io::Result<Vec<TcpSocket>>;
+
+    /// Opens a connection to itself over loopback and says which controller the kernel gave it.
+    fn try_connection(&self) -> io::Result<String>;
+
+    /// The default controller of every other network namespace that can be entered, by the namespace's name.
+    fn other_namespaces(&self) -> io::Result<Vec<(String, String)>>;
+
+    /// Waits (modelled hosts only advance their clock).
+    fn pause(&self, time: std::time::Duration);
+}

@@ -1,0 +1,196 @@
+//! The machine that the program runs on.
+
+use super::{Directory, Files, Host, Identity, Stat, View, sysctl_path};
+use crate::net::{self, CongestionRoute, QdiscNode, QdiscOperation, TcpSocket};
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+/// This machine, in the caller's network namespace.
+#[derive(Debug)]
+pub struct Machine {
+    files: Directory,
+}
+
+impl Machine {
+    /// This machine.
+    pub fn new() -> Self {
+        Machine { files: Directory::new("/") }
+    }
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Machine::new()
+    }
+}
+
+impl View for Machine {
+    fn stat(&self, path: &str) -> io::Result<Stat> {
+        self.files.stat(path)
+    }
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.files.read(path)
+    }
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.files.list(directory)
+    }
+}
+
+impl Files for Machine {
+    fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
+        self.files.create(path, content, mode, uid, gid)
+    }
+    fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
+        self.files.append(path, content)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.files.rename(from, to)
+    }
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.files.remove(path)
+    }
+    fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()> {
+        self.files.link(path, target, uid, gid)
+    }
+    fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
+        self.files.make_directory(path, mode)
+    }
+    fn remove_directory(&self, path: &str) -> io::Result<()> {
+        self.files.remove_directory(path)
+    }
+    fn sync(&self, path: &str) -> io::Result<()> {
+        self.files.sync(path)
+    }
+    fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
+        self.files.lock(path)
+    }
+    fn copy_labels(&self, from: &str, to: &str) {
+        self.files.copy_labels(from, to);
+    }
+}
+
+fn modprobe(arguments: &[&str]) -> io::Result<()> {
+    let output = Command::new("modprobe").args(arguments).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let busy = reason.contains("in use");
+    Err(io::Error::new(if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other }, reason))
+}
+
+impl Host for Machine {
+    fn identity(&self) -> Identity {
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        Identity {
+            release,
+            privileged: rustix::process::geteuid().is_root(),
+            running: true,
+            this_machine: true,
+        }
+    }
+
+    fn set_sysctl(&self, name: &str, value: &str) -> io::Result<()> {
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(sysctl_path(name))?
+            .write_all(format!("{value}\n").as_bytes())
+    }
+
+    fn load_module(&self, name: &str) -> io::Result<()> {
+        modprobe(&["--quiet", "--", name]).or_else(|_| modprobe(&["--", name]))
+    }
+
+    fn unload_module(&self, name: &str) -> io::Result<()> {
+        modprobe(&["--remove", "--", name])
+    }
+
+    fn qdiscs(&self) -> io::Result<Vec<QdiscNode>> {
+        net::qdiscs()
+    }
+
+    fn change_qdisc(&self, operation: &QdiscOperation) -> io::Result<()> {
+        net::change_qdisc(operation)
+    }
+
+    fn congestion_routes(&self) -> io::Result<Vec<CongestionRoute>> {
+        net::congestion_routes()
+    }
+
+    fn change_route(&self, route: &CongestionRoute, remove: bool) -> io::Result<()> {
+        net::change_route(route, remove)
+    }
+
+    fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute> {
+        net::route_towards(prefix)
+    }
+
+    fn sockets(&self) -> io::Result<Vec<TcpSocket>> {
+        net::sockets()
+    }
+
+    /// Carries a few bytes over loopback, then asks sock_diag, a witness that is not the socket's owner.
+    fn try_connection(&self) -> io::Result<String> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let mut client = TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(5))?;
+        let (mut server, _) = listener.accept()?;
+        client.set_read_timeout(Some(Duration::from_secs(5)))?;
+        server.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut buffer = [0u8; 8];
+        client.write_all(b"fullpipe")?;
+        server.read_exact(&mut buffer)?;
+        server.write_all(&buffer)?;
+        client.read_exact(&mut buffer)?;
+        let own = rustix::net::sockopt::tcp_congestion(&client)?;
+        let local = client.local_addr()?;
+        match net::sockets()?.into_iter().find(|s| s.local == local) {
+            Some(seen) if seen.controller != own => {
+                Err(io::Error::other(format!("the socket says {own}, sock_diag says {}", seen.controller)))
+            }
+            _ => Ok(own),
+        }
+    }
+
+    fn other_namespaces(&self) -> io::Result<Vec<(String, String)>> {
+        use std::os::unix::fs::MetadataExt;
+        let own = std::fs::metadata("/proc/self/ns/net")?.ino();
+        let mut files = std::collections::BTreeMap::new();
+        for entry in std::fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+            if let Ok(meta) = entry.metadata() {
+                let name = format!("netns {}", entry.file_name().to_string_lossy());
+                files.entry(meta.ino()).or_insert((name, entry.path()));
+            }
+        }
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            let file = entry.path().join("ns/net");
+            if let Ok(meta) = std::fs::metadata(&file) {
+                let command = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+                files.entry(meta.ino()).or_insert((format!("process {pid} ({})", command.trim()), file));
+            }
+        }
+        files.remove(&own);
+        // A thread of its own enters each, so that the caller stays where it is.
+        let reader = std::thread::spawn(move || {
+            files
+                .into_values()
+                .filter_map(|(name, file)| {
+                    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+                    let namespace = std::fs::File::open(file).ok()?;
+                    let kind = Some(LinkNameSpaceType::Network);
+                    move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), kind).ok()?;
+                    let path = sysctl_path("net.ipv4.tcp_congestion_control");
+                    let value = std::fs::read_to_string(path).ok()?;
+                    Some((name, value.trim().to_owned()))
+                })
+                .collect()
+        });
+        reader.join().map_err(|_| io::Error::other("reading other namespaces failed"))
+    }
+
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}

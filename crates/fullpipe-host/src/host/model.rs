@@ -1,0 +1,348 @@
+//! A modelled host: its files are real, its kernel is a model over them. `/proc/sys` and `/sys` are plain files,
+//! and `/kernel.json` holds what has no file (queueing disciplines, sockets, loadable modules); a loaded module has its directory
+//! under `/sys/module`. Writing a sysctl
+//! has the effects that Linux gives it: a default controller is loaded, checked and added to the allowed list.
+//!
+//! A directory without `/kernel.json` is an image of a host that does not run: only its boot files can change.
+
+use super::{Files, Host, Identity, Stat, View, sysctl_path};
+use crate::boot::normalise;
+use crate::net::{CongestionRoute, QdiscNode, QdiscOperation, ROOT, TcpSocket};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+
+/// Where the model keeps what has no file of its own.
+const KERNEL: &str = "/kernel.json";
+
+/// The part of a kernel's state that has no file.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelKernel {
+    /// `uname -r`.
+    pub release: String,
+    /// Whether the caller is not root.
+    pub unprivileged: bool,
+    /// Modules that would load.
+    pub loadable: Vec<String>,
+    /// Modules that are there but refuse to load (a wrong signature).
+    pub refusing: Vec<String>,
+    /// Queueing disciplines that are built in; those loaded or loadable come from the modules.
+    pub qdisc_kinds: Vec<String>,
+    /// Devices and how many transmit queues each has; 0 for one without a queue (`noqueue`).
+    pub devices: BTreeMap<String, u32>,
+    /// The trees.
+    pub qdiscs: Vec<QdiscNode>,
+    /// Routes with a controller.
+    pub routes: Vec<CongestionRoute>,
+    /// Established sockets.
+    pub sockets: Vec<TcpSocket>,
+    /// Default controllers of other network namespaces.
+    pub namespaces: Vec<(String, String)>,
+}
+
+/// Files of `F` with a modelled kernel over them.
+#[derive(Debug)]
+pub struct Model<F> {
+    files: F,
+}
+
+impl<F: Files> Model<F> {
+    /// A model whose kernel is described in `files`.
+    pub fn new(files: F) -> Self {
+        Model { files }
+    }
+
+    /// The files below.
+    pub fn files(&self) -> &F {
+        &self.files
+    }
+
+    fn kernel(&self) -> io::Result<ModelKernel> {
+        let bytes = self.files.read(KERNEL)?;
+        serde_json::from_slice(&bytes)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("{KERNEL}: {e}")))
+    }
+
+    fn put(&self, path: &str, content: &str) -> io::Result<()> {
+        let stat = self.files.stat(path)?;
+        self.files.remove(path)?;
+        self.files.create(path, content.as_bytes(), stat.mode, stat.uid, stat.gid)
+    }
+
+    fn save(&self, kernel: &ModelKernel) -> io::Result<()> {
+        self.put(KERNEL, &(serde_json::to_string_pretty(kernel)? + "\n"))
+    }
+
+    /// Sets the file behind a sysctl, whatever its meaning.
+    fn poke(&self, name: &str, value: &str) -> io::Result<()> {
+        self.put(&sysctl_path(name), &format!("{value}\n"))
+    }
+
+    fn words(&self, name: &str) -> Vec<String> {
+        let text = self.files.sysctl(name).unwrap_or_default();
+        text.split_ascii_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Makes a controller usable, loading its module if need be.
+    fn find_controller(&self, name: &str) -> io::Result<()> {
+        if !self.words("net.ipv4.tcp_available_congestion_control").iter().any(|c| c == name) {
+            self.load_module(&format!("tcp_{name}"))?;
+        }
+        Ok(())
+    }
+
+    fn find_qdisc(&self, kind: &str) -> io::Result<()> {
+        const ALWAYS: [&str; 5] = ["pfifo_fast", "mq", "noqueue", "pfifo", "bfifo"];
+        if ALWAYS.contains(&kind) || self.kernel()?.qdisc_kinds.iter().any(|k| k == kind) {
+            return Ok(());
+        }
+        self.load_module(&format!("sch_{kind}"))
+    }
+
+    /// The tree that the kernel gives a device by itself.
+    fn default_tree(&self, kernel: &ModelKernel, device: &str) -> Vec<QdiscNode> {
+        let kind = self.files.sysctl("net.core.default_qdisc").unwrap_or_else(|| "pfifo_fast".into());
+        let node = |kind: &str, parent: u32| QdiscNode {
+            device: device.into(),
+            kind: kind.into(),
+            parent,
+            ..QdiscNode::default()
+        };
+        match kernel.devices.get(device) {
+            None | Some(0) => vec![node("noqueue", ROOT)],
+            Some(1) => vec![node(&kind, ROOT)],
+            Some(&queues) => {
+                std::iter::once(node("mq", ROOT)).chain((1..=queues).map(|q| node(&kind, q))).collect()
+            }
+        }
+    }
+}
+
+impl<F: Files> View for Model<F> {
+    fn stat(&self, path: &str) -> io::Result<Stat> {
+        self.files.stat(path)
+    }
+    fn stat_literal(&self, path: &str) -> io::Result<Stat> {
+        self.files.stat_literal(path)
+    }
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.files.read(path)
+    }
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.files.list(directory)
+    }
+    fn resolve(&self, path: &str) -> io::Result<String> {
+        self.files.resolve(path)
+    }
+}
+
+impl<F: Files> Files for Model<F> {
+    fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
+        self.files.create(path, content, mode, uid, gid)
+    }
+    fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
+        self.files.append(path, content)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.files.rename(from, to)
+    }
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.files.remove(path)
+    }
+    fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()> {
+        self.files.link(path, target, uid, gid)
+    }
+    fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
+        self.files.make_directory(path, mode)
+    }
+    fn remove_directory(&self, path: &str) -> io::Result<()> {
+        self.files.remove_directory(path)
+    }
+    fn sync(&self, path: &str) -> io::Result<()> {
+        self.files.sync(path)
+    }
+    fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
+        self.files.lock(path)
+    }
+}
+
+impl<F: Files> Host for Model<F> {
+    fn identity(&self) -> Identity {
+        match self.kernel() {
+            Ok(kernel) => Identity {
+                release: kernel.release,
+                privileged: !kernel.unprivileged,
+                running: true,
+                this_machine: false,
+            },
+            Err(_) => Identity { privileged: true, ..Identity::default() },
+        }
+    }
+
+    fn set_sysctl(&self, name: &str, value: &str) -> io::Result<()> {
+        const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
+        let path = sysctl_path(name);
+        if self.files.stat(&path)?.mode & 0o222 == 0 {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        let words: Vec<&str> = value.split_ascii_whitespace().collect();
+        match normalise(name).as_str() {
+            "net/ipv4/tcp_congestion_control" => {
+                self.find_controller(value)?;
+                let mut allowed = self.words(ALLOWED);
+                if !allowed.iter().any(|c| c == value) {
+                    allowed.push(value.to_owned());
+                    self.poke(ALLOWED, &allowed.join(" "))?;
+                }
+            }
+            "net/ipv4/tcp_allowed_congestion_control" => {
+                for controller in &words {
+                    self.find_controller(controller)?;
+                }
+            }
+            "net/core/default_qdisc" => self.find_qdisc(value)?,
+            _ if words.iter().any(|w| w.parse::<i64>().is_err()) || words.is_empty() => {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            _ => {}
+        }
+        self.poke(name, &words.join(if words.len() == 3 { "\t" } else { " " }))
+    }
+
+    fn load_module(&self, name: &str) -> io::Result<()> {
+        let kernel = self.kernel()?;
+        let mark = format!("/sys/module/{name}");
+        if self.files.exists(&mark) {
+            return Ok(());
+        }
+        if kernel.refusing.iter().any(|m| m == name) {
+            return Err(io::Error::other(format!("module {name}: Key was rejected by service")));
+        }
+        if !kernel.loadable.iter().any(|m| m == name) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("module {name} not found")));
+        }
+        self.files.make_directory(&mark, 0o755)?;
+        if let Some(controller) = name.strip_prefix("tcp_") {
+            let mut available = self.words("net.ipv4.tcp_available_congestion_control");
+            available.push(controller.to_owned());
+            self.poke("net.ipv4.tcp_available_congestion_control", &available.join(" "))?;
+        }
+        Ok(())
+    }
+
+    fn unload_module(&self, name: &str) -> io::Result<()> {
+        let kernel = self.kernel()?;
+        if let Some(controller) = name.strip_prefix("tcp_") {
+            let used = kernel.sockets.iter().any(|s| s.controller == controller)
+                || self.files.sysctl("net.ipv4.tcp_congestion_control").as_deref() == Some(controller);
+            if used {
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("module {name} is in use")));
+            }
+            for list in
+                ["net.ipv4.tcp_available_congestion_control", "net.ipv4.tcp_allowed_congestion_control"]
+            {
+                let mut words = self.words(list);
+                words.retain(|w| w != controller);
+                self.poke(list, &words.join(" "))?;
+            }
+        }
+        if let Some(kind) = name.strip_prefix("sch_")
+            && (kernel.qdiscs.iter().any(|q| q.kind == kind)
+                || self.files.sysctl("net.core.default_qdisc").as_deref() == Some(kind))
+        {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("module {name} is in use")));
+        }
+        self.files.remove_directory(&format!("/sys/module/{name}"))
+    }
+
+    fn qdiscs(&self) -> io::Result<Vec<QdiscNode>> {
+        Ok(self.kernel()?.qdiscs)
+    }
+
+    fn change_qdisc(&self, operation: &QdiscOperation) -> io::Result<()> {
+        let (QdiscOperation::Replace { device, .. } | QdiscOperation::DeleteRoot { device }) = operation;
+        if let QdiscOperation::Replace { kind, .. } = operation {
+            self.find_qdisc(kind)?;
+        }
+        let mut kernel = self.kernel()?;
+        if !kernel.devices.contains_key(device) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("no device {device}")));
+        }
+        match operation {
+            QdiscOperation::DeleteRoot { .. } => {
+                // sch_api.c, tc_get_qdisc: "Cannot delete qdisc with handle of zero".
+                if kernel.qdiscs.iter().any(|q| q.device == *device && q.parent == ROOT && q.handle == 0) {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                let tree = self.default_tree(&kernel, device);
+                kernel.qdiscs.retain(|q| q.device != *device);
+                kernel.qdiscs.extend(tree);
+            }
+            QdiscOperation::Replace { parent, handle, kind, options, .. } => {
+                let handle = if *handle != 0 { *handle } else { 0x8001_0000 };
+                let node = QdiscNode {
+                    device: device.clone(),
+                    kind: kind.clone(),
+                    handle,
+                    parent: *parent,
+                    options: options.clone(),
+                    ..QdiscNode::default()
+                };
+                if *parent == ROOT {
+                    let leaves = self.default_tree(&kernel, device);
+                    kernel.qdiscs.retain(|q| q.device != *device);
+                    kernel.qdiscs.push(node);
+                    if kind == "mq" {
+                        let own = |n: QdiscNode| QdiscNode { parent: handle | n.parent, ..n };
+                        kernel.qdiscs.extend(leaves.into_iter().filter(|n| n.parent != ROOT).map(own));
+                    }
+                } else {
+                    let place = kernel
+                        .qdiscs
+                        .iter_mut()
+                        .find(|q| q.device == *device && q.parent == *parent)
+                        .ok_or(io::ErrorKind::NotFound)?;
+                    *place = node;
+                }
+            }
+        }
+        self.save(&kernel)
+    }
+
+    fn congestion_routes(&self) -> io::Result<Vec<CongestionRoute>> {
+        Ok(self.kernel()?.routes)
+    }
+
+    fn change_route(&self, route: &CongestionRoute, remove: bool) -> io::Result<()> {
+        let mut kernel = self.kernel()?;
+        let before = kernel.routes.len();
+        kernel.routes.retain(|r| r.prefix != route.prefix);
+        match (remove, before != kernel.routes.len()) {
+            (true, false) => return Err(io::ErrorKind::NotFound.into()),
+            (true, true) => {}
+            (false, true) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (false, false) => kernel.routes.push(route.clone()),
+        }
+        self.save(&kernel)
+    }
+
+    fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute> {
+        let device = self.kernel()?.devices.keys().next().cloned().ok_or(io::ErrorKind::NotFound)?;
+        Ok(CongestionRoute { prefix: prefix.into(), device, table: 254, ..CongestionRoute::default() })
+    }
+
+    fn sockets(&self) -> io::Result<Vec<TcpSocket>> {
+        Ok(self.kernel()?.sockets)
+    }
+
+    fn try_connection(&self) -> io::Result<String> {
+        self.files.sysctl("net.ipv4.tcp_congestion_control").ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn other_namespaces(&self) -> io::Result<Vec<(String, String)>> {
+        Ok(self.kernel()?.namespaces)
+    }
+
+    fn pause(&self, _time: std::time::Duration) {}
+}

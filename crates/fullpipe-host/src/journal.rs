@@ -1,0 +1,282 @@
+//! The write-ahead journal of an apply: the whole plan with the state before it, made durable before anything
+//! changes, then one record for each thing begun and done.
+//!
+//! Each line is a checksum and a JSON record. A last line that power loss tore off is ignored; damage anywhere else is an
+//! error. Whether a step holds is always asked of the host itself: the journal says what was intended, not what is.
+
+use crate::error::{Error, Result};
+use crate::facts::Scope;
+use crate::host::{Files, View, parent};
+use crate::plan::Plan;
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// One line of the journal.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Record {
+    /// The plan, before anything is changed.
+    Begin {
+        /// The format of this file.
+        version: u32,
+        /// What is going to be done, and how things are before.
+        plan: Box<Plan>,
+        /// Directories that were made to hold the journal.
+        created: Vec<String>,
+        /// When it began, seconds since 1970.
+        time: u64,
+    },
+    /// Step number is about to be made.
+    Doing(usize),
+    /// Step number is made.
+    Done(usize),
+    /// Everything is made and verified.
+    Applied,
+    /// To be undone unless confirmed by this time (seconds since 1970).
+    ConfirmBy(u64),
+    /// Kept for good.
+    Confirmed,
+    /// From here on everything is being undone.
+    Reverting,
+    /// Step number is undone.
+    Undone(usize),
+}
+
+/// How far an apply has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Begun and not finished: `apply` completes it, `revert` undoes it.
+    Applying,
+    /// In force.
+    Applied,
+    /// Being undone and not finished: `revert` completes it.
+    Reverting,
+}
+
+/// What a journal says.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Journal {
+    /// The plan.
+    pub plan: Plan,
+    /// How far it has come.
+    pub phase: Phase,
+    /// When it must be confirmed (seconds since 1970), if that is still awaited.
+    pub confirm_by: Option<u64>,
+    /// When it began, seconds since 1970.
+    pub time: u64,
+    created: Vec<String>,
+}
+
+const VERSION: u32 = 1;
+
+/// FNV-1a, 64 bits: against torn writes, not against people.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn encode(record: &Record) -> io::Result<String> {
+    let json = serde_json::to_string(record)?;
+    Ok(format!("{:016x} {json}\n", checksum(json.as_bytes())))
+}
+
+/// Reads a journal's bytes; nothing if not even its first record is whole, which means that nothing was changed.
+///
+/// # Errors
+/// Damage before the last line, a version that this program does not know, records out of order.
+pub fn decode(bytes: &[u8]) -> std::result::Result<Option<Journal>, String> {
+    let mut records = Vec::new();
+    let lines: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
+    for (i, line) in lines.iter().enumerate() {
+        let whole = (|| {
+            let text = std::str::from_utf8(line).ok()?;
+            let (sum, json) = text.split_once(' ')?;
+            (u64::from_str_radix(sum, 16).ok()? == checksum(json.as_bytes()))
+                .then(|| serde_json::from_str::<Record>(json).map_err(|e| e.to_string()))
+        })();
+        match whole {
+            Some(Ok(record)) => records.push(record),
+            Some(Err(e)) => return Err(format!("line {}: {e}", i + 1)),
+            // Only the end can be torn: nothing was ever written after it.
+            None if lines[i..].iter().skip(1).all(|l| l.is_empty()) => break,
+            None => return Err(format!("line {} is damaged", i + 1)),
+        }
+    }
+    let mut records = records.into_iter();
+    let Some(first) = records.next() else { return Ok(None) };
+    let Record::Begin { version, plan, created, time } = first else {
+        return Err("it does not begin with a plan".into());
+    };
+    if version != VERSION {
+        return Err(format!("it has format {version}, this program knows {VERSION}"));
+    }
+    let mut journal = Journal { plan: *plan, phase: Phase::Applying, confirm_by: None, time, created };
+    for record in records {
+        match record {
+            Record::Begin { .. } => return Err("it holds two plans".into()),
+            Record::Doing(_) | Record::Done(_) | Record::Undone(_) => {}
+            Record::Applied => journal.phase = Phase::Applied,
+            Record::ConfirmBy(time) => journal.confirm_by = Some(time),
+            Record::Confirmed => journal.confirm_by = None,
+            Record::Reverting => journal.phase = Phase::Reverting,
+        }
+    }
+    Ok(Some(journal))
+}
+
+/// Where a host's journal is.
+#[derive(Clone, Debug)]
+pub struct Store {
+    directory: String,
+}
+
+impl Store {
+    /// The place for this host, or for this network namespace of it: a namespace ends with the machine's run, and
+    /// so does `/run`.
+    pub fn of(scope: &Scope) -> Store {
+        if scope.boots {
+            Store::at("/var/lib/fullpipe")
+        } else {
+            Store::at(&format!("/run/fullpipe-net-{}", scope.namespace))
+        }
+    }
+
+    /// A directory of one's own.
+    pub fn at(directory: &str) -> Store {
+        Store { directory: directory.trim_end_matches('/').to_owned() }
+    }
+
+    /// The journal's path.
+    pub fn path(&self) -> String {
+        format!("{}/host.journal", self.directory)
+    }
+
+    /// What the journal says, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read or is damaged.
+    pub fn load(&self, view: &dyn View) -> Result<Option<Journal>> {
+        let path = self.path();
+        let bytes = match view.read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::io(format_args!("cannot read {path}"), &e)),
+        };
+        decode(&bytes).map_err(|e| {
+            Error::check(format_args!(
+                "{path}: {e}. Its first line still holds every state from before; keep the file and restore by it"
+            ))
+        })
+    }
+
+    /// Makes the plan durable. Nothing may be changed before this returns.
+    pub(crate) fn begin(&self, files: &dyn Files, plan: &Plan, time: u64) -> io::Result<()> {
+        let mut created = Vec::new();
+        let mut directory = self.directory.as_str();
+        while !files.exists(directory) {
+            created.push(directory.to_owned());
+            directory = parent(directory);
+        }
+        for path in created.iter().rev() {
+            files.make_directory(path, 0o755)?;
+            files.sync(parent(path))?;
+        }
+        let record = Record::Begin { version: VERSION, plan: Box::new(plan.clone()), created, time };
+        self.write(files, encode(&record)?.as_bytes())
+    }
+
+    /// Adds a record, durably.
+    pub(crate) fn append(&self, files: &dyn Files, record: &Record) -> io::Result<()> {
+        let path = self.path();
+        let old = files.read(&path)?;
+        let line = encode(record)?;
+        if old.last() == Some(&b'\n') {
+            files.append(&path, line.as_bytes())?;
+            return files.sync(&path);
+        }
+        // The end is torn and would damage this line: write the whole lines anew.
+        let whole = old.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
+        self.write(files, &[&old[..whole], line.as_bytes()].concat())
+    }
+
+    /// Replaces the journal's file at once.
+    fn write(&self, files: &dyn Files, content: &[u8]) -> io::Result<()> {
+        let new = format!("{}.new", self.path());
+        if files.exists(&new) {
+            files.remove(&new)?;
+        }
+        let owner = files.stat(&self.directory)?;
+        files.create(&new, content, 0o600, owner.uid, owner.gid)?;
+        files.sync(&new)?;
+        files.rename(&new, &self.path())?;
+        files.sync(&self.directory)
+    }
+
+    /// Removes what a crash left before any plan was durable.
+    pub(crate) fn tidy(&self, files: &dyn Files) -> io::Result<()> {
+        for left in [format!("{}.new", self.path()), self.path()] {
+            if files.exists(&left) {
+                files.remove(&left)?;
+            }
+        }
+        if files.list(&self.directory).is_ok_and(|names| names.is_empty()) {
+            files.remove_directory(&self.directory)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a plan that is undone, leaving no trace.
+    pub(crate) fn end(&self, files: &dyn Files, journal: &Journal) -> io::Result<()> {
+        files.remove(&self.path())?;
+        files.sync(&self.directory)?;
+        for directory in &journal.created {
+            // Someone may have put something else there: then it stays.
+            if files.list(directory).is_ok_and(|names| names.is_empty()) {
+                files.remove_directory(directory)?;
+                files.sync(parent(directory))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(records: &[Record]) -> Vec<u8> {
+        records.iter().flat_map(|r| encode(r).unwrap().into_bytes()).collect()
+    }
+
+    fn begin() -> Record {
+        let plan = Plan { controller: "bbr".into(), steps: vec![], notes: vec![], canary: None };
+        Record::Begin { version: VERSION, plan: Box::new(plan), created: vec![], time: 1 }
+    }
+
+    #[test]
+    fn a_torn_end_is_ignored_wherever_it_tears() {
+        let whole = bytes(&[begin(), Record::Doing(0)]);
+        let all = bytes(&[begin(), Record::Doing(0), Record::Applied]);
+        for end in whole.len()..all.len() - 1 {
+            assert_eq!(decode(&all[..end]).unwrap().unwrap().phase, Phase::Applying, "torn at {end}");
+        }
+        assert_eq!(decode(&all[..all.len() - 1]).unwrap().unwrap().phase, Phase::Applied);
+        assert_eq!(decode(&all[..10]), Ok(None), "without a whole plan nothing was begun");
+    }
+
+    #[test]
+    fn damage_in_the_middle_is_told() {
+        let mut all = bytes(&[begin(), Record::Doing(0), Record::Applied]);
+        let second = bytes(&[begin()]).len() + 20;
+        all[second] ^= 1;
+        assert!(decode(&all).unwrap_err().contains("line 2"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Queueing disciplines: the tree of every device, and one change at a time.
+
+use super::route::links;
+use super::wire::{self, Attributes, Request, hex, text_of, u32_at, u64_at, unhex};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+const NETLINK_ROUTE: u32 = 0;
+const RTM_NEWQDISC: u16 = 36;
+const RTM_DELQDISC: u16 = 37;
+const RTM_GETQDISC: u16 = 38;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_QUEUE: u16 = 3;
+const TCA_STATS_APP: u16 = 4;
+/// `struct tcmsg`.
+const TCMSG: usize = 20;
+
+/// The parent of a device's root discipline (`TC_H_ROOT`).
+pub const ROOT: u32 = u32::MAX;
+
+/// One queueing discipline of a device.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct QdiscNode {
+    /// The device's name.
+    pub device: String,
+    /// `fq`, `mq`, `pfifo_fast`…
+    pub kind: String,
+    /// Its own handle, 0 when the kernel created it by default.
+    pub handle: u32,
+    /// Its parent, [`ROOT`] for the root.
+    pub parent: u32,
+    /// Its options as the kernel dumps them (`TCA_OPTIONS`), in hexadecimal: the form it also accepts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub options: String,
+    /// Packets dropped since it was created.
+    #[serde(default)]
+    pub drops: u64,
+    /// Packets that fq dropped because their flow was at its `flow_limit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows_plimit: Option<u64>,
+}
+
+/// A change to a device's tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum QdiscOperation {
+    /// Puts a discipline of `kind` at `parent`, in place of what is there.
+    Replace {
+        /// The device's name.
+        device: String,
+        /// Where: [`ROOT`] or a class (`0x00010003` is `1:3`).
+        parent: u32,
+        /// The new discipline's handle, 0 to let the kernel choose.
+        handle: u32,
+        /// Its kind.
+        kind: String,
+        /// Its options in hexadecimal, empty for the defaults.
+        options: String,
+    },
+    /// Removes the root, so that the kernel attaches its default tree.
+    DeleteRoot {
+        /// The device's name.
+        device: String,
+    },
+}
+
+/// Every discipline of every device in this network namespace.
+pub fn qdiscs() -> io::Result<Vec<QdiscNode>> {
+    let links = links()?;
+    let request = Request::new(RTM_GETQDISC, wire::NLM_F_DUMP, &[0; TCMSG]);
+    let bodies = wire::exchange(NETLINK_ROUTE, request, RTM_NEWQDISC)?;
+    Ok(bodies
+        .iter()
+        .filter_map(|body| {
+            let (index, mut node) = parse_qdisc(body)?;
+            node.device = links.iter().find(|l| l.index == index)?.name.clone();
+            Some(node)
+        })
+        .collect())
+}
+
+/// Reads the body of an `RTM_NEWQDISC` message: the device's index and the discipline, whose device is still unnamed.
+pub fn parse_qdisc(body: &[u8]) -> Option<(u32, QdiscNode)> {
+    let attributes = Attributes(body.get(TCMSG..)?);
+    let stats = Attributes(attributes.get(TCA_STATS2).unwrap_or_default());
+    let kind = text_of(attributes.get(TCA_KIND)?);
+    // struct gnet_stats_queue: qlen, backlog, drops, requeues, overlimits.
+    let drops = stats.get(TCA_STATS_QUEUE).and_then(|q| u32_at(q, 8)).map_or(0, u64::from);
+    // struct tc_fq_qd_stats: gc_flows, highprio_packets, tcp_retrans, throttled, flows_plimit.
+    let flows_plimit = stats.get(TCA_STATS_APP).filter(|_| kind == "fq").and_then(|a| u64_at(a, 32));
+    let node = QdiscNode {
+        device: String::new(),
+        kind,
+        handle: u32_at(body, 8)?,
+        parent: u32_at(body, 12)?,
+        options: hex(attributes.get(TCA_OPTIONS).unwrap_or_default()),
+        drops,
+        flows_plimit,
+    };
+    Some((u32_at(body, 4)?, node))
+}
+
+/// Carries out one change.
+pub fn change_qdisc(operation: &QdiscOperation) -> io::Result<()> {
+    let (QdiscOperation::Replace { device, .. } | QdiscOperation::DeleteRoot { device }) = operation;
+    let index = links()?
+        .iter()
+        .find(|l| l.name == *device)
+        .map(|l| l.index)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no device {device}")))?;
+    let body = |handle: u32, parent: u32| {
+        let mut body = [0u8; TCMSG];
+        body[4..8].copy_from_slice(&index.to_ne_bytes());
+        body[8..12].copy_from_slice(&handle.to_ne_bytes());
+        body[12..16].copy_from_slice(&parent.to_ne_bytes());
+        body
+    };
+    let request = match operation {
+        QdiscOperation::Replace { parent, handle, kind, options, .. } => {
+            let flags = wire::NLM_F_ACK | wire::NLM_F_CREATE | wire::NLM_F_REPLACE;
+            let mut request = Request::new(RTM_NEWQDISC, flags, &body(*handle, *parent));
+            request.attribute(TCA_KIND, &wire::c_string(kind));
+            let options = unhex(options)
+                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "options are not hexadecimal"))?;
+            if !options.is_empty() {
+                request.attribute(TCA_OPTIONS, &options);
+            }
+            request
+        }
+        QdiscOperation::DeleteRoot { .. } => Request::new(RTM_DELQDISC, wire::NLM_F_ACK, &body(0, ROOT)),
+    };
+    wire::exchange(NETLINK_ROUTE, request, RTM_NEWQDISC).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_flow_limit_drops_of_fq_are_found_in_its_statistics() {
+        let mut app = vec![0u8; 80];
+        app[32..40].copy_from_slice(&17u64.to_ne_bytes());
+        let mut queue = vec![0u8; 20];
+        queue[8..12].copy_from_slice(&3u32.to_ne_bytes());
+        let mut stats = Vec::new();
+        wire::put_attribute(&mut stats, TCA_STATS_QUEUE, &queue);
+        wire::put_attribute(&mut stats, TCA_STATS_APP, &app);
+        let mut body = vec![0u8; TCMSG];
+        body[4] = 2;
+        body[12..16].copy_from_slice(&ROOT.to_ne_bytes());
+        wire::put_attribute(&mut body, TCA_KIND, b"fq\0");
+        wire::put_attribute(&mut body, TCA_STATS2, &stats);
+        let (_, node) = parse_qdisc(&body).unwrap();
+        assert_eq!((node.kind.as_str(), node.parent, node.drops), ("fq", ROOT, 3));
+        assert_eq!(node.flows_plimit, Some(17));
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse_qdisc(&bytes);
+        }
+    }
+}

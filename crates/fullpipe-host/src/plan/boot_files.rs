@@ -1,0 +1,241 @@
+//! The boot side of a plan: one file of ours that wins, and older lines that would beat it put out of force.
+
+use super::Step;
+use super::change::Change;
+use super::state::{Content, FileState};
+use crate::boot::{self, Assignment, Program};
+use crate::error::{Error, Result};
+use crate::facts::Facts;
+use crate::host::{Host, Overlay, View, parent};
+use std::collections::BTreeMap;
+
+/// Our sysctl file. Its name sorts after `99-sysctl.conf` and nearly everything that people write.
+pub const SYSCTL_FILE: &str = "/etc/sysctl.d/99-zz-fullpipe.conf";
+/// Our list of modules.
+pub const MODULES_FILE: &str = "/etc/modules-load.d/fullpipe.conf";
+const UNIT: &str = "/etc/systemd/system/fullpipe-controller.service";
+const UNIT_LINK: &str = "/etc/systemd/system/multi-user.target.wants/fullpipe-controller.service";
+
+/// How a line that was put out of force begins.
+pub const BEGIN: &str = "# off while fullpipe's setting is in force: ";
+
+/// A sysctl that should have this value after a restart, and why.
+pub struct BootSysctl {
+    pub key: &'static str,
+    pub value: String,
+    pub why: String,
+}
+
+/// Files as they will be, with the reason for each.
+#[derive(Default)]
+pub struct BootFiles {
+    pub changes: BTreeMap<String, (FileState, String)>,
+    pub notes: Vec<String>,
+}
+
+impl BootFiles {
+    fn overlay<'a>(&self, host: &'a dyn Host) -> Overlay<'a> {
+        Overlay::new(host, self.changes.iter().map(|(p, (s, _))| (p.clone(), s.clone())))
+    }
+
+    /// The file changes as steps; directories come before what is in them.
+    pub fn steps(self, host: &dyn Host) -> Result<Vec<Step>> {
+        let mut steps = Vec::new();
+        for (path, (after, why)) in self.changes {
+            let before =
+                FileState::of(host, &path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
+            if before != after {
+                steps.push(Step { change: Change::File { path, before, after }, why });
+            }
+        }
+        Ok(steps)
+    }
+
+    fn add(&mut self, host: &dyn Host, path: &str, state: FileState, why: &str) {
+        let mut missing = Vec::new();
+        let mut directory = parent(path);
+        while directory != "/" && !host.exists(directory) && !self.changes.contains_key(directory) {
+            missing.push(directory.to_owned());
+            directory = parent(directory);
+        }
+        for directory in missing {
+            let why = "it holds a file of this plan".to_owned();
+            self.changes.insert(directory, (FileState::Directory { mode: 0o755 }, why));
+        }
+        let path = host.resolve(path).unwrap_or_else(|_| path.to_owned());
+        self.changes.insert(path, (state, why.to_owned()));
+    }
+
+    /// Makes each of `wanted` hold after a restart, whichever program reads the files.
+    ///
+    /// # Errors
+    /// A line that would win and that is not ours to change: it is named with its file.
+    pub fn sysctls(&mut self, host: &dyn Host, controller: &str, wanted: &[BootSysctl]) -> Result<()> {
+        let boot_programs = boot::programs(host);
+        let by_hand = vec![Program::Procps];
+        let settled = |view: &dyn View, sysctl: &BootSysctl| {
+            [&boot_programs, &by_hand].into_iter().find_map(|programs| {
+                let winner = boot::winner(view, programs, sysctl.key, &|_| true);
+                match winner {
+                    Some(w) if same(&w.value, &sysctl.value) => None,
+                    other => Some(other),
+                }
+            })
+        };
+        let ours: Vec<&BootSysctl> = wanted.iter().filter(|s| settled(host, s).is_some()).collect();
+        for sysctl in wanted.iter().filter(|s| settled(host, s).is_none()) {
+            if let Some(line) = boot::winner(host, &boot_programs, sysctl.key, &|_| true)
+                && line.file != SYSCTL_FILE
+            {
+                self.notes.push(format!(
+                    "{} already sets {} = {} at boot; it stays as it is",
+                    line.place(),
+                    sysctl.key,
+                    sysctl.value
+                ));
+            }
+        }
+        if ours.is_empty() {
+            return Ok(());
+        }
+        let mut text = format!(
+            "# Written by `fullpipe apply {controller}`. `fullpipe revert` removes it; do not edit it by hand.\n"
+        );
+        for sysctl in &ours {
+            text += &format!("\n# {}\n{} = {}\n", sysctl.why, sysctl.key, sysctl.value);
+        }
+        self.add(
+            host,
+            SYSCTL_FILE,
+            FileState::new_file(host, &text),
+            "the value that every boot program ends with",
+        );
+        for sysctl in &ours {
+            // Each round puts one line out of force, so that this ends.
+            while let Some(winner) = settled(&self.overlay(host), sysctl) {
+                let Some(line) = winner else {
+                    return Err(Error::impossible(format_args!(
+                        "{} would not be read at boot on this host: no boot program reads /etc/sysctl.d",
+                        sysctl.key
+                    )));
+                };
+                self.silence(host, &line, sysctl)?;
+            }
+        }
+        for sysctl in ours {
+            self.note_overruled(host, sysctl);
+        }
+        Ok(())
+    }
+
+    /// Puts a line out of force by making it a comment, or refuses.
+    fn silence(&mut self, host: &dyn Host, line: &Assignment, sysctl: &BootSysctl) -> Result<()> {
+        let editable = line.line > 0
+            && line.file.starts_with("/etc/")
+            && line.program != Program::Script
+            && line.program != Program::Tuned;
+        if !editable {
+            let way_out = match line.program {
+                Program::Tuned => {
+                    "change or leave that profile (`tuned-adm profile …`), or set `reapply_sysctl = 1` in /etc/tuned/tuned-main.conf"
+                }
+                Program::Script => "remove that line from the script",
+                Program::CommandLine => "remove it from the boot loader's configuration",
+                _ => "put a file of the same name into /etc/sysctl.d that does not set it",
+            };
+            return Err(Error::check(format_args!(
+                "{} ({}) sets {} = {} at boot, after our file, and is not fullpipe's to change: {way_out}; or use --live-only",
+                line.place(),
+                line.program.name(),
+                sysctl.key,
+                line.value
+            )));
+        }
+        let state = match self.changes.get(&line.file) {
+            Some((state, _)) => state.clone(),
+            None => FileState::of(host, &line.file)
+                .map_err(|e| Error::io(format_args!("cannot read {}", line.file), &e))?,
+        };
+        let FileState::File { content, mode, uid, gid } = state else {
+            return Err(Error::check(format_args!("{} is not a regular file", line.file)));
+        };
+        let mut lines: Vec<&[u8]> = content.split(|&b| b == b'\n').collect();
+        let old = lines.get(line.line - 1).copied().unwrap_or_default();
+        let silenced = [BEGIN.as_bytes(), old].concat();
+        lines[line.line - 1] = &silenced;
+        let content = Content(lines.join(&b'\n'));
+        let why = format!("line {} sets {} = {} and would win at boot", line.line, sysctl.key, line.value);
+        let entry =
+            self.changes.entry(line.file.clone()).or_insert_with(|| (FileState::Absent, String::new()));
+        entry.0 = FileState::File { content, mode, uid, gid };
+        entry.1 = if entry.1.is_empty() { why } else { format!("{}; {why}", entry.1) };
+        Ok(())
+    }
+
+    /// Names the older lines that lose against ours and say something else.
+    fn note_overruled(&mut self, host: &dyn Host, sysctl: &BootSysctl) {
+        for line in boot::mentions(&self.overlay(host), sysctl.key) {
+            if line.file != SYSCTL_FILE && !same(&line.value, &sysctl.value) {
+                self.notes.push(format!(
+                    "{} says {} = {}; it stays and has no effect, since {SYSCTL_FILE} is read later",
+                    line.place(),
+                    sysctl.key,
+                    line.value
+                ));
+            }
+        }
+    }
+
+    /// Has `modules` loaded at boot, less those that some file names already.
+    pub fn modules(&mut self, host: &dyn Host, modules: &[String]) {
+        let named = boot::modules_at_boot(host);
+        let missing: Vec<&String> = modules
+            .iter()
+            .filter(|m| !named.iter().any(|n| n.module == **m && n.file != MODULES_FILE))
+            .collect();
+        if missing.is_empty() {
+            return;
+        }
+        let mut text = "# Written by fullpipe; `fullpipe revert` removes it.\n".to_owned();
+        for module in missing {
+            text += &format!("{module}\n");
+        }
+        let why = "loaded before the sysctls that need them are set";
+        self.add(host, MODULES_FILE, FileState::new_file(host, &text), why);
+    }
+
+    /// Has an eBPF controller loaded and made the default at boot, by a systemd unit: systemd-sysctl would meet
+    /// a name that is not registered yet, warn and go on.
+    pub fn ebpf_unit(&mut self, host: &dyn Host, facts: &Facts, controller: &str, program: &str) {
+        if !boot::programs(host).contains(&Program::Systemd) {
+            self.notes.push(format!(
+                "without systemd nothing loads {controller} at boot: after a restart the host has the default that its files name"
+            ));
+            return;
+        }
+        let (uid, gid) = host.stat("/etc").map_or((0, 0), |s| (s.uid, s.gid));
+        let fallback = facts.default.as_deref().unwrap_or("cubic");
+        let text = format!(
+            "# Written by `fullpipe apply {controller}`; `fullpipe revert` removes it.\n\
+             [Unit]\n\
+             Description=TCP congestion control {controller} (if it fails, {fallback} stays)\n\
+             After=systemd-sysctl.service systemd-modules-load.service\n\
+             RequiresMountsFor=/sys/fs/bpf\n\n\
+             [Service]\n\
+             Type=oneshot\n\
+             RemainAfterExit=yes\n\
+             ExecStart={program} cc load {controller}\n\
+             ExecStart=/bin/sh -c 'echo {controller} > /proc/sys/net/ipv4/tcp_congestion_control'\n\n\
+             [Install]\n\
+             WantedBy=multi-user.target\n"
+        );
+        let why = "loads the eBPF controller at boot and makes it the default";
+        self.add(host, UNIT, FileState::new_file(host, &text), why);
+        let link = FileState::Link { target: UNIT.into(), uid, gid };
+        self.add(host, UNIT_LINK, link, "switches the unit on (as `systemctl enable` does)");
+    }
+}
+
+fn same(a: &str, b: &str) -> bool {
+    a.split_ascii_whitespace().eq(b.split_ascii_whitespace())
+}

@@ -1,0 +1,323 @@
+//! One reversible change, and telling whether it holds.
+
+use super::state::{FileState, install};
+use crate::host::Host;
+use crate::net::{CongestionRoute, QdiscNode, QdiscOperation, ROOT};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// A device's queueing disciplines, root first.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Tree(pub Vec<QdiscNode>);
+
+/// The handle's upper half that marks ingress and clsact.
+const INGRESS: u32 = 0xffff_0000;
+
+/// The handle `fb00:` of roots that fullpipe makes, so that they are known again.
+const OUR_HANDLE: u32 = 0xfb00_0000;
+
+impl Tree {
+    /// The tree of `device` among all disciplines: without statistics, and without ingress and clsact, which
+    /// live beside it and are never touched.
+    pub fn of(all: &[QdiscNode], device: &str) -> Tree {
+        let mut nodes: Vec<QdiscNode> = all
+            .iter()
+            .filter(|n| n.device == device && n.handle & INGRESS != INGRESS)
+            .map(|n| QdiscNode { drops: 0, flows_plimit: None, ..n.clone() })
+            .collect();
+        nodes.sort_by_key(|n| (n.parent != ROOT, n.parent));
+        Tree(nodes)
+    }
+
+    /// The root.
+    pub fn root(&self) -> Option<&QdiscNode> {
+        self.0.first().filter(|n| n.parent == ROOT)
+    }
+
+    /// Whether the kernel made it by itself.
+    pub fn is_default(&self) -> bool {
+        !self.0.is_empty() && self.0.iter().all(|n| n.handle == 0)
+    }
+
+    /// The disciplines that hold packets: the root, or one for each queue below mq.
+    pub fn leaves(&self) -> &[QdiscNode] {
+        match self.root() {
+            Some(root) if root.kind == "mq" => &self.0[1..],
+            _ => &self.0,
+        }
+    }
+
+    /// The one kind of all its leaves, if it is a plain tree: a root without classes, or mq over such.
+    pub fn plain_kind(&self) -> Option<&str> {
+        const CLASSLESS: [&str; 11] = [
+            "fq",
+            "fq_codel",
+            "fq_pie",
+            "cake",
+            "pfifo_fast",
+            "pfifo",
+            "bfifo",
+            "sfq",
+            "pie",
+            "codel",
+            "noqueue",
+        ];
+        let leaves = self.leaves();
+        let first = leaves.first()?.kind.as_str();
+        let plain = CLASSLESS.contains(&first)
+            && leaves.iter().all(|l| l.kind == first)
+            && (self.0.len() == 1 || leaves.len() == self.0.len() - 1);
+        plain.then_some(first)
+    }
+
+    /// In one line, as `tc` would name the parts.
+    pub fn describe(&self) -> String {
+        let Some(root) = self.root() else { return "none".into() };
+        let by = if root.handle == 0 { ", the kernel's default" } else { "" };
+        match self.plain_kind() {
+            Some(kind) if root.kind == "mq" => format!("mq with {} × {kind}{by}", self.leaves().len()),
+            Some(kind) => format!("{kind}{by}"),
+            None => {
+                let kinds: Vec<&str> = self.0.iter().map(|n| n.kind.as_str()).collect();
+                kinds.join(" / ")
+            }
+        }
+    }
+}
+
+/// A change of one thing.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// Loads a kernel module.
+    Module {
+        /// Its name.
+        name: String,
+    },
+    /// Sets a sysctl of the running kernel.
+    Sysctl {
+        /// Its name with dots.
+        name: String,
+        /// Its value now.
+        before: String,
+        /// Its value then.
+        after: String,
+    },
+    /// Gives a device another queueing discipline.
+    Qdisc {
+        /// The device.
+        device: String,
+        /// Its tree now.
+        before: Tree,
+        /// The kind of its root, or of every leaf if it has several queues.
+        after: String,
+    },
+    /// Adds a route that chooses a controller for one destination.
+    Route {
+        /// The route.
+        route: CongestionRoute,
+    },
+    /// Replaces, creates or removes what is at a path.
+    File {
+        /// The path, links resolved.
+        path: String,
+        /// What is there now.
+        before: FileState,
+        /// What will be.
+        after: FileState,
+    },
+}
+
+/// Which of its two states a change's object is in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// The change has not been made.
+    Before,
+    /// The change holds.
+    After,
+    /// It was stopped half-way: a device's tree between the two states.
+    Partial,
+    /// Someone changed it since; what is there now.
+    Other(String),
+    /// The object is gone (a device that was unplugged).
+    Gone,
+}
+
+/// Lists of controllers are sets: the kernel prints them in its own order.
+fn same_value(name: &str, a: &str, b: &str) -> bool {
+    let words = |v: &str| {
+        let mut words: Vec<String> = v.split_ascii_whitespace().map(str::to_owned).collect();
+        if name.ends_with("allowed_congestion_control") {
+            words.sort_unstable();
+        }
+        words
+    };
+    words(a) == words(b)
+}
+
+impl Change {
+    /// What is changed, in a few words.
+    pub fn title(&self) -> String {
+        match self {
+            Change::Module { name } => format!("module {name}"),
+            Change::Sysctl { name, .. } => name.clone(),
+            Change::Qdisc { device, .. } => format!("queueing discipline of {device}"),
+            Change::Route { route } => format!("route to {}", route.prefix),
+            Change::File { path, .. } => path.clone(),
+        }
+    }
+
+    /// The state after the change, in a few words.
+    pub fn wanted(&self) -> String {
+        match self {
+            Change::Module { .. } => "loaded".into(),
+            Change::Sysctl { after, .. } => after.clone(),
+            Change::Qdisc { after, .. } => after.clone(),
+            Change::Route { route } => format!("congctl {}", route.controller),
+            Change::File { after, .. } => after.describe(),
+        }
+    }
+
+    /// Whether it changes the running kernel, which forgets it at the next boot.
+    pub fn is_live(&self) -> bool {
+        !matches!(self, Change::File { .. })
+    }
+
+    /// Where the host stands between before and after.
+    ///
+    /// # Errors
+    /// The object cannot be read.
+    pub fn standing(&self, host: &dyn Host) -> io::Result<Standing> {
+        Ok(match self {
+            Change::Module { name } => {
+                let listed = name.strip_prefix("tcp_").is_some_and(|c| {
+                    let available =
+                        host.sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
+                    available.split_ascii_whitespace().any(|a| a == c)
+                });
+                if listed || host.exists(&format!("/sys/module/{name}")) {
+                    Standing::After
+                } else {
+                    Standing::Before
+                }
+            }
+            Change::Sysctl { name, before, after } => match host.sysctl(name) {
+                None => Standing::Gone,
+                Some(now) if same_value(name, &now, after) => Standing::After,
+                Some(now) if same_value(name, &now, before) => Standing::Before,
+                Some(now) => Standing::Other(now),
+            },
+            Change::Qdisc { device, before, after } => {
+                let now = Tree::of(&host.qdiscs()?, device);
+                let ours = now.root().is_some_and(|r| r.handle == OUR_HANDLE);
+                let old = before.leaves().first().map(|l| &l.kind);
+                if now.0.is_empty() {
+                    Standing::Gone
+                } else if now == *before {
+                    Standing::Before
+                } else if now.plain_kind() == Some(after) {
+                    Standing::After
+                } else if ours && now.leaves().iter().all(|l| l.kind == *after || Some(&l.kind) == old) {
+                    Standing::Partial
+                } else {
+                    Standing::Other(now.describe())
+                }
+            }
+            Change::Route { route } => {
+                let now = host.congestion_routes()?;
+                match now.iter().find(|r| r.prefix == route.prefix && r.table == route.table) {
+                    None => Standing::Before,
+                    Some(r) if r == route => Standing::After,
+                    Some(r) => Standing::Other(format!("congctl {} dev {}", r.controller, r.device)),
+                }
+            }
+            Change::File { path, before, after } => {
+                let now = FileState::of(host, path)?;
+                if now == *after {
+                    Standing::After
+                } else if now == *before {
+                    Standing::Before
+                } else {
+                    Standing::Other(now.describe())
+                }
+            }
+        })
+    }
+
+    /// Makes the change.
+    ///
+    /// # Errors
+    /// From the kernel or the file system.
+    pub fn perform(&self, host: &dyn Host) -> io::Result<()> {
+        match self {
+            Change::Module { name } => host.load_module(name),
+            Change::Sysctl { name, after, .. } => host.set_sysctl(name, after),
+            Change::Qdisc { device, before, after } => {
+                let replace = |parent, handle, kind: &str| {
+                    host.change_qdisc(&QdiscOperation::Replace {
+                        device: device.clone(),
+                        parent,
+                        handle,
+                        kind: kind.to_owned(),
+                        options: String::new(),
+                    })
+                };
+                if before.root().is_none_or(|r| r.kind != "mq") {
+                    return replace(ROOT, OUR_HANDLE, after);
+                }
+                // The default mq (handle 0) has classes that cannot be named: it is replaced by one that has.
+                if Tree::of(&host.qdiscs()?, device).root().is_none_or(|r| r.handle != OUR_HANDLE) {
+                    replace(ROOT, OUR_HANDLE, "mq")?;
+                }
+                before
+                    .leaves()
+                    .iter()
+                    .try_for_each(|leaf| replace(OUR_HANDLE | (leaf.parent & 0xffff), 0, after))
+            }
+            Change::Route { route } => host.change_route(route, false),
+            Change::File { path, after, .. } => install(host, path, after),
+        }
+    }
+
+    /// Puts the state before the change back.
+    ///
+    /// # Errors
+    /// From the kernel or the file system.
+    pub fn undo(&self, host: &dyn Host) -> io::Result<()> {
+        match self {
+            Change::Module { name } => host.unload_module(name),
+            Change::Sysctl { name, before, .. } => host.set_sysctl(name, before),
+            Change::Qdisc { device, before, .. } if before.is_default() => {
+                // The kernel builds its default tree from default_qdisc as it is at that moment.
+                const DEFAULT: &str = "net.core.default_qdisc";
+                let kind = before.leaves().first().map_or("", |l| l.kind.as_str());
+                if host.sysctl(DEFAULT).is_some_and(|now| now != kind) {
+                    host.set_sysctl(DEFAULT, kind)?;
+                }
+                // After a restart the tree is a default one too, of our kind, and the kernel refuses to delete that.
+                if Tree::of(&host.qdiscs()?, device).is_default() {
+                    let mq = before.root().is_some_and(|r| r.kind == "mq");
+                    host.change_qdisc(&QdiscOperation::Replace {
+                        device: device.clone(),
+                        parent: ROOT,
+                        handle: OUR_HANDLE,
+                        kind: if mq { "mq" } else { kind }.to_owned(),
+                        options: String::new(),
+                    })?;
+                }
+                host.change_qdisc(&QdiscOperation::DeleteRoot { device: device.clone() })
+            }
+            Change::Qdisc { device, before, .. } => before.0.iter().try_for_each(|node| {
+                host.change_qdisc(&QdiscOperation::Replace {
+                    device: device.clone(),
+                    parent: node.parent,
+                    handle: node.handle,
+                    kind: node.kind.clone(),
+                    options: node.options.clone(),
+                })
+            }),
+            Change::Route { route } => host.change_route(route, true),
+            Change::File { path, before, .. } => install(host, path, before),
+        }
+    }
+}

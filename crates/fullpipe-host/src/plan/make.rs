@@ -1,0 +1,422 @@
+//! From a request and a host to a plan, or to a refusal that says what would help.
+
+use super::boot_files::{BootFiles, BootSysctl};
+use super::change::{Change, Tree};
+use super::{Plan, QdiscChoice, Request, Step};
+use crate::error::{Error, Result};
+use crate::facts::{Facts, Presence, Version};
+use crate::host::Host;
+use fullpipe_units::{Bytes, Rate, Span};
+
+const CONTROLLER: &str = "net.ipv4.tcp_congestion_control";
+const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
+const DEFAULT_QDISC: &str = "net.core.default_qdisc";
+
+/// Controllers that exist in Linux, for telling a missing one from a misspelt one.
+const KNOWN: [&str; 18] = [
+    "reno",
+    "cubic",
+    "bbr",
+    "bic",
+    "cdg",
+    "dctcp",
+    "highspeed",
+    "htcp",
+    "hybla",
+    "illinois",
+    "lp",
+    "nv",
+    "scalable",
+    "vegas",
+    "veno",
+    "westwood",
+    "yeah",
+    "bbr3",
+];
+
+/// The eBPF controller that stands in for a kernel's own.
+fn ebpf_twin(controller: &str) -> Option<&'static str> {
+    match controller {
+        "bbr" => Some("fp_bbr1"),
+        "bbr3" => Some("fp_bbr3"),
+        "hybla" => Some("fp_hybla"),
+        _ => None,
+    }
+}
+
+fn is_ebpf(controller: &str) -> bool {
+    controller.starts_with("fp_")
+}
+
+/// Whether the controller decides its sending by pacing, so that fq serves it best.
+fn paces(controller: &str) -> bool {
+    controller.contains("bbr")
+}
+
+/// Works out what `request` takes on this host. Reads only.
+///
+/// # Errors
+/// [`Error::Usage`] for a controller or discipline that does not exist, [`Error::Impossible`] for what this
+/// kernel or this namespace cannot do, [`Error::Check`] for a setting that would win and is not ours to change.
+pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
+    let facts = Facts::gather(host);
+    let mut notes = Vec::new();
+    let (controller, module) = choose_controller(host, &facts, request, &mut notes)?;
+    let mut steps = Vec::new();
+    let mut modules = Vec::new();
+    if let Some(module) = module {
+        if facts.identity.running {
+            let why = format!("the kernel has {controller} as a module that is not loaded");
+            steps.push(Step { change: Change::Module { name: module.clone() }, why });
+        }
+        modules.push(module);
+    } else if facts.modules.is_module(&format!("tcp_{controller}")) {
+        modules.push(format!("tcp_{controller}"));
+    }
+    if let Some(prefix) = &request.canary {
+        steps.push(canary(host, &facts, &controller, prefix)?);
+        notes
+            .push(format!("only connections to {prefix} use {controller}; `fullpipe revert` ends the trial"));
+        return Ok(Plan { controller, steps, notes, canary: Some(prefix.clone()) });
+    }
+    let kind = choose_qdisc(&facts, request, &controller, &mut notes)?;
+    if let Some(kind) = &kind {
+        match facts.qdisc(kind) {
+            Presence::Loadable(_) => {
+                let name = format!("sch_{kind}");
+                if facts.identity.running {
+                    let why = format!("the kernel has {kind} as a module that is not loaded");
+                    steps.push(Step { change: Change::Module { name: name.clone() }, why });
+                }
+                modules.push(name);
+            }
+            _ if facts.modules.is_module(&format!("sch_{kind}")) => modules.push(format!("sch_{kind}")),
+            _ => {}
+        }
+        if facts.identity.running {
+            qdisc_steps(&facts, request, kind, &mut steps, &mut notes)?;
+        }
+    }
+    let buffers = buffer_sysctls(host, request, &mut notes);
+    if facts.identity.running {
+        for (name, before, after, why) in &buffers {
+            let (name, before, after) = ((*name).to_owned(), before.clone(), after.clone());
+            steps.push(Step { change: Change::Sysctl { name, before, after }, why: why.clone() });
+        }
+        controller_steps(&facts, &controller, &mut steps, &mut notes);
+    }
+    if request.live_only {
+        notes.push("nothing is written for the next boot (--live-only)".into());
+    } else if !facts.scope.boots {
+        notes.push(format!(
+            "no file is written: nothing reads boot files here ({}), so that the change lasts until the restart",
+            facts.scope.describe()
+        ));
+    } else {
+        let mut files = BootFiles::default();
+        let mut wanted: Vec<BootSysctl> = Vec::new();
+        if let Some(kind) = kind.filter(|_| facts.scope.first_network || facts.scope.image) {
+            let why = format!("{kind} for devices that come up at boot");
+            wanted.push(BootSysctl { key: DEFAULT_QDISC, value: kind, why });
+        }
+        for (key, _, value, why) in buffers {
+            wanted.push(BootSysctl { key, value, why });
+        }
+        if is_ebpf(&controller) {
+            files.ebpf_unit(host, &facts, &controller, program);
+        } else {
+            let why = "the controller of new connections".to_owned();
+            wanted.push(BootSysctl { key: CONTROLLER, value: controller.clone(), why });
+        }
+        files.modules(host, &modules);
+        files.sysctls(host, &controller, &wanted)?;
+        notes.append(&mut files.notes);
+        steps.extend(files.steps(host)?);
+    }
+    Ok(Plan { controller, steps, notes, canary: None })
+}
+
+/// The controller that will be used, and the module that has to be loaded for it.
+fn choose_controller(
+    host: &dyn Host,
+    facts: &Facts,
+    request: &Request,
+    notes: &mut Vec<String>,
+) -> Result<(String, Option<String>)> {
+    let asked = request.controller.as_str();
+    let well_formed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    if asked.is_empty() || asked.len() > 15 || !asked.chars().all(well_formed) {
+        return Err(Error::usage(format_args!(
+            "`{asked}` cannot be a controller's name (1 to 15 of a–z, 0–9, _ and -); try bbr"
+        )));
+    }
+    if facts.scope.read_only {
+        return Err(Error::impossible(format_args!(
+            "/proc/sys is read-only here ({}): run fullpipe on the host itself",
+            facts.scope.describe()
+        )));
+    }
+    let module = format!("tcp_{asked}");
+    let chosen = match facts.controller(asked) {
+        Presence::Ready(_) => (asked.to_owned(), None),
+        Presence::Loadable(_) if facts.scope.first_network || facts.scope.image => {
+            modules_allowed(host, &module)?;
+            (asked.to_owned(), Some(module))
+        }
+        Presence::Unknown if facts.scope.image && (asked == "cubic" || asked == "reno") => {
+            (asked.to_owned(), None)
+        }
+        Presence::Unknown
+            if KNOWN.contains(&asked) && facts.identity.running && facts.scope.first_network =>
+        {
+            modules_allowed(host, &module)?;
+            notes.push(format!(
+                "nothing readable says whether this kernel has {asked}: loading it is tried first"
+            ));
+            (asked.to_owned(), Some(module))
+        }
+        found => match ebpf_twin(asked).filter(|twin| facts.available.iter().any(|c| c == twin)) {
+            Some(twin) => {
+                notes.push(format!(
+                    "this kernel has no {asked} of its own; its eBPF form {twin} is loaded and is used"
+                ));
+                (twin.to_owned(), None)
+            }
+            None => return Err(refuse_missing(host, facts, asked, &found)),
+        },
+    };
+    // tcp_set_default_congestion_control: only the first namespace may choose a restricted controller.
+    if !facts.scope.first_network && !facts.allowed.is_empty() && !facts.allowed.contains(&chosen.0) {
+        return Err(Error::impossible(format_args!(
+            "{} is restricted, and a network namespace may only choose from: {}. On the host, add it to {ALLOWED} \
+             (making it the host's default does that), then run this again",
+            chosen.0,
+            facts.allowed.join(" ")
+        )));
+    }
+    Ok(chosen)
+}
+
+fn modules_allowed(host: &dyn Host, module: &str) -> Result<()> {
+    if host.sysctl("kernel.modules_disabled").as_deref() == Some("1") {
+        return Err(Error::impossible(format_args!(
+            "{module} is not loaded and kernel.modules_disabled = 1 forbids loading modules until the next boot"
+        )));
+    }
+    Ok(())
+}
+
+fn refuse_missing(host: &dyn Host, facts: &Facts, asked: &str, found: &Presence) -> Error {
+    let evidence = match found {
+        Presence::Missing(from) => format!(" ({from})"),
+        _ => String::new(),
+    };
+    if is_ebpf(asked) {
+        return Error::impossible(format_args!(
+            "{asked} is not loaded in this kernel. Load it first, then ask again:\n  fullpipe cc load {asked}\n  fullpipe plan {asked}"
+        ));
+    }
+    if let Some(twin) = ebpf_twin(asked) {
+        if host.exists("/sys/kernel/btf/vmlinux") || !facts.identity.running {
+            return Error::impossible(format_args!(
+                "this kernel has no {asked}{evidence}. It can be had without a new kernel or a reboot, as eBPF:\n  fullpipe cc load {twin}\n  fullpipe plan {twin}"
+            ));
+        }
+        return Error::impossible(format_args!(
+            "this kernel has no {asked}{evidence}, and without BTF (/sys/kernel/btf/vmlinux) it cannot be loaded as eBPF either: \
+             a distribution kernel of 5.15 or later has both"
+        ));
+    }
+    if KNOWN.contains(&asked) {
+        return Error::impossible(format_args!(
+            "this kernel has no {asked}{evidence}; it has: {}",
+            facts.available.join(" ")
+        ));
+    }
+    Error::usage(format_args!(
+        "unknown controller `{asked}`; this kernel has: {}; others that fullpipe can load: fp_bbr1, fp_bbr3, fp_hybla",
+        facts.available.join(" ")
+    ))
+}
+
+/// The discipline that devices should get, or nothing to keep theirs.
+fn choose_qdisc(
+    facts: &Facts,
+    request: &Request,
+    controller: &str,
+    notes: &mut Vec<String>,
+) -> Result<Option<String>> {
+    // TCP paces by itself since 4.13 (sk_pacing_status).
+    let needs_fq = controller == "bbr" && facts.version.is_some_and(|v| v < Version(4, 13));
+    let kind = match &request.qdisc {
+        QdiscChoice::Keep if needs_fq => {
+            return Err(Error::impossible(
+                "before Linux 4.13 bbr is only paced by fq: without it bbr sends in bursts; leave out `--qdisc keep`",
+            ));
+        }
+        QdiscChoice::Keep => return Ok(None),
+        QdiscChoice::Recommended if !paces(controller) => return Ok(None),
+        QdiscChoice::Recommended if !facts.scope.first_network && !facts.scope.image => {
+            notes.push(
+                "queueing disciplines are left alone in a network namespace; TCP paces by itself".into(),
+            );
+            return Ok(None);
+        }
+        QdiscChoice::Recommended => "fq",
+        QdiscChoice::Kind(kind) => kind,
+    };
+    match facts.qdisc(kind) {
+        Presence::Missing(from) if request.qdisc == QdiscChoice::Recommended && !needs_fq => {
+            notes.push(format!(
+                "this kernel has no fq ({from}): {controller} is paced by TCP itself, which is enough; fq would share a busy uplink more fairly"
+            ));
+            Ok(None)
+        }
+        Presence::Missing(from) => Err(Error::impossible(format_args!(
+            "this kernel has no {kind} ({from}){}",
+            if needs_fq { ", and before 4.13 nothing else paces bbr" } else { "; use --qdisc keep" }
+        ))),
+        _ => Ok(Some(kind.to_owned())),
+    }
+}
+
+fn qdisc_steps(
+    facts: &Facts,
+    request: &Request,
+    kind: &str,
+    steps: &mut Vec<Step>,
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    let all = facts.qdiscs.as_ref().map_err(|e| {
+        Error::impossible(format_args!("cannot read the queueing disciplines: {e}; use --qdisc keep"))
+    })?;
+    let mut devices: Vec<&str> = all.iter().map(|n| n.device.as_str()).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    if let Some(unknown) = request.replace_on.iter().find(|d| !devices.contains(&d.as_str())) {
+        return Err(Error::usage(format_args!("no device `{unknown}`; there are: {}", devices.join(" "))));
+    }
+    let mut changes = Vec::new();
+    for device in devices {
+        let tree = Tree::of(all, device);
+        let insisted = request.replace_on.iter().any(|d| d == device);
+        match tree.plain_kind() {
+            None if insisted => {
+                return Err(Error::impossible(format_args!(
+                    "{device} has a tree with classes ({}), which fullpipe could not put back exactly; change it by hand",
+                    tree.describe()
+                )));
+            }
+            Some("noqueue") => {}
+            Some(now) if now == kind => {}
+            Some(_) if tree.is_default() || insisted => {
+                let why = if tree.leaves().len() > 1 {
+                    format!(
+                        "{kind} on each of {} queues; a single {kind} at the root would make them one",
+                        tree.leaves().len()
+                    )
+                } else {
+                    format!("was {}", tree.describe())
+                };
+                let change =
+                    Change::Qdisc { device: device.to_owned(), before: tree, after: kind.to_owned() };
+                changes.push(Step { change, why });
+            }
+            _ => notes.push(format!(
+                "{device} keeps {}: someone chose it{}",
+                tree.describe(),
+                if tree.plain_kind().is_some() {
+                    format!(" (--replace {device} replaces it)")
+                } else {
+                    String::new()
+                }
+            )),
+        }
+    }
+    if let Some(before) = &facts.default_qdisc
+        && (before != kind || !changes.is_empty())
+    {
+        // Even when it stays the same: putting a device's default tree back passes through it.
+        steps.push(Step {
+            change: Change::Sysctl {
+                name: DEFAULT_QDISC.into(),
+                before: before.clone(),
+                after: kind.to_owned(),
+            },
+            why: "for devices that appear later".into(),
+        });
+    }
+    steps.extend(changes);
+    Ok(())
+}
+
+type SysctlChange = (&'static str, String, String, String);
+
+fn buffer_sysctls(host: &dyn Host, request: &Request, notes: &mut Vec<String>) -> Vec<SysctlChange> {
+    let Some((rate, rtt)) = request.buffers else { return Vec::new() };
+    let mut changes = Vec::new();
+    for (name, multiple) in [("net.ipv4.tcp_wmem", 4), ("net.ipv4.tcp_rmem", 2)] {
+        let Some(now) = host.sysctl(name) else {
+            notes.push(format!("{name} cannot be read here and is left alone"));
+            continue;
+        };
+        let mut values: Vec<u64> = now.split_ascii_whitespace().filter_map(|v| v.parse().ok()).collect();
+        let needed = buffer_needed(rate, rtt, multiple);
+        if let [.., largest] = &mut values[..]
+            && *largest < needed
+        {
+            let why = format!("{multiple} × BDP of {rate} × {rtt}; it was {}", Bytes(*largest));
+            *largest = needed;
+            let after = values.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+            changes.push((name, now, after, why));
+        }
+    }
+    changes
+}
+
+/// `multiple` bandwidth-delay products, within what the kernel takes (a signed 32-bit number).
+pub(crate) fn buffer_needed(rate: Rate, rtt: Span, multiple: u64) -> u64 {
+    rate.bytes_in(rtt).saturating_mul(multiple).min(i32::MAX as u64)
+}
+
+fn controller_steps(facts: &Facts, controller: &str, steps: &mut Vec<Step>, notes: &mut Vec<String>) {
+    if facts.scope.first_network && !facts.allowed.iter().any(|c| c == controller) {
+        let before = facts.allowed.join(" ");
+        steps.push(Step {
+            change: Change::Sysctl {
+                name: ALLOWED.into(),
+                after: format!("{before} {controller}").trim().to_owned(),
+                before,
+            },
+            why: "a default controller is always allowed; written first, so that it can be undone".into(),
+        });
+    }
+    let before = facts.default.clone().unwrap_or_default();
+    if before != controller {
+        let name = CONTROLLER.to_owned();
+        let change = Change::Sysctl { name, before, after: controller.to_owned() };
+        steps.push(Step { change, why: "the controller of new connections".into() });
+        if let Ok(sockets) = &facts.sockets {
+            let old = sockets.iter().filter(|s| s.controller != controller && !s.is_loopback()).count();
+            if old > 0 {
+                notes.push(format!(
+                    "{old} established connection{} the old controller until closed; new ones use {controller}",
+                    if old == 1 { " keeps" } else { "s keep" }
+                ));
+            }
+        }
+    }
+}
+
+fn canary(host: &dyn Host, facts: &Facts, controller: &str, prefix: &str) -> Result<Step> {
+    if !facts.identity.running {
+        return Err(Error::usage("--canary needs a running host"));
+    }
+    let route = host.route_towards(prefix).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidInput => Error::usage(format_args!("--canary {e}")),
+        _ => Error::io(format_args!("no route towards {prefix}"), &e),
+    })?;
+    let route = crate::net::CongestionRoute { controller: controller.to_owned(), ..route };
+    let why = format!("connections to {prefix} alone try {controller}");
+    Ok(Step { change: Change::Route { route }, why })
+}

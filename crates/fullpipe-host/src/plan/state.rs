@@ -1,0 +1,178 @@
+//! The state of a path, whole: enough to put it back byte for byte.
+
+use crate::host::{Files, Node, View, parent};
+use crate::net::{hex, unhex};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::io;
+
+/// A file's bytes; written as text where they are text.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Content(pub Vec<u8>);
+
+impl std::ops::Deref for Content {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Written {
+    Text(String),
+    Hex(String),
+}
+
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => Written::Text(text.to_owned()),
+            Err(_) => Written::Hex(hex(&self.0)),
+        }
+        .serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        match Written::deserialize(d)? {
+            Written::Text(text) => Ok(Content(text.into_bytes())),
+            Written::Hex(digits) => {
+                unhex(&digits).map(Content).ok_or_else(|| serde::de::Error::custom("not hexadecimal digits"))
+            }
+        }
+    }
+}
+
+/// What is, was or will be at a path.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileState {
+    /// Nothing.
+    Absent,
+    /// A regular file.
+    File {
+        /// Its bytes.
+        content: Content,
+        /// Its permission bits.
+        mode: u32,
+        /// Its owner.
+        uid: u32,
+        /// Its group.
+        gid: u32,
+    },
+    /// A symbolic link.
+    Link {
+        /// What it says.
+        target: String,
+        /// Its owner.
+        uid: u32,
+        /// Its group.
+        gid: u32,
+    },
+    /// A directory; what is in it is not part of this.
+    Directory {
+        /// Its permission bits.
+        mode: u32,
+    },
+}
+
+impl FileState {
+    /// The state of `path` now.
+    ///
+    /// # Errors
+    /// It cannot be read, or is neither file, link nor directory.
+    pub fn of(view: &dyn View, path: &str) -> io::Result<FileState> {
+        let stat = match view.stat(path) {
+            Ok(stat) => stat,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(FileState::Absent),
+            Err(e) => return Err(e),
+        };
+        Ok(match stat.node {
+            Node::File => FileState::File {
+                content: Content(view.read(path)?),
+                mode: stat.mode,
+                uid: stat.uid,
+                gid: stat.gid,
+            },
+            Node::Link(target) => FileState::Link { target, uid: stat.uid, gid: stat.gid },
+            Node::Directory => FileState::Directory { mode: stat.mode },
+            Node::Other => {
+                return Err(io::Error::other(format!("{path} is neither a file, a link nor a directory")));
+            }
+        })
+    }
+
+    /// A new file, readable by all, of the same owner as `/etc`.
+    pub fn new_file(view: &dyn View, text: &str) -> FileState {
+        let (uid, gid) = view.stat("/etc").map_or((0, 0), |s| (s.uid, s.gid));
+        FileState::File { content: Content(text.as_bytes().to_vec()), mode: 0o644, uid, gid }
+    }
+
+    /// Its text; empty for what has none.
+    pub fn text(&self) -> String {
+        match self {
+            FileState::File { content, .. } => String::from_utf8_lossy(content).into_owned(),
+            _ => String::new(),
+        }
+    }
+
+    /// In a few words, for someone who must choose between two states.
+    pub fn describe(&self) -> String {
+        match self {
+            FileState::Absent => "nothing there".into(),
+            FileState::File { content, mode, uid, gid } => {
+                format!("a file of {} bytes, mode {mode:04o}, owner {uid}:{gid}", content.len())
+            }
+            FileState::Link { target, .. } => format!("a link to {target}"),
+            FileState::Directory { mode } => format!("a directory, mode {mode:04o}"),
+        }
+    }
+}
+
+/// Where a new state is prepared; no boot program reads a name that ends so.
+fn temporary(path: &str) -> String {
+    format!("{path}.fullpipe-new")
+}
+
+fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+}
+
+/// Puts `state` at `path` so that at every moment, power loss included, either the old state is there or the
+/// new one, whole: prepared beside it, made durable, renamed over it, and the directory made durable.
+///
+/// # Errors
+/// From the file system; then `path` is as it was.
+pub fn install(files: &dyn Files, path: &str, state: &FileState) -> io::Result<()> {
+    let new = temporary(path);
+    let prepare = || -> io::Result<()> {
+        missing_is_fine(files.remove(&new))?;
+        match state {
+            FileState::File { content, mode, uid, gid } => {
+                files.create(&new, content, *mode, *uid, *gid)?;
+                files.copy_labels(path, &new);
+                files.sync(&new)
+            }
+            FileState::Link { target, uid, gid } => files.link(&new, target, *uid, *gid),
+            FileState::Absent | FileState::Directory { .. } => Ok(()),
+        }
+    };
+    prepare().inspect_err(|_| {
+        // What stopped the preparation is the error to tell; the name is harmless if it stays.
+        let _ = files.remove(&new);
+    })?;
+    match state {
+        FileState::File { .. } | FileState::Link { .. } => files.rename(&new, path)?,
+        FileState::Directory { mode } => match files.stat(path) {
+            Ok(_) => {}
+            Err(_) => files.make_directory(path, *mode)?,
+        },
+        FileState::Absent => match files.stat(path).map(|s| s.node) {
+            Ok(Node::Directory) => files.remove_directory(path)?,
+            Ok(_) => files.remove(path)?,
+            Err(_) => {}
+        },
+    }
+    files.sync(parent(path))
+}

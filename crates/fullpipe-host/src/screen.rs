@@ -1,0 +1,316 @@
+//! What a person sees: the doctor's findings, a plan as a diff, where a host stands.
+
+use crate::apply::Applied;
+use crate::checks::{Finding, Report, Verdict};
+use crate::diff;
+use crate::plan::{Change, FileState, Plan};
+use crate::revert::Reverted;
+use crate::status::Status;
+use std::fmt::Write;
+use std::io::IsTerminal;
+
+/// How to write.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// With ANSI colours.
+    pub colour: bool,
+    /// Columns.
+    pub width: usize,
+}
+
+impl Style {
+    /// What suits the standard output: colours on a terminal unless `NO_COLOR` is set, its width, at most 110.
+    pub fn of_stdout() -> Style {
+        let terminal = std::io::stdout().is_terminal();
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |s| usize::from(s.ws_col));
+        Style { colour: terminal && !plain, width: if columns < 40 { 100 } else { columns.min(110) } }
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    fn verdict(self, verdict: Verdict, text: &str) -> String {
+        self.paint(
+            match verdict {
+                Verdict::Fail => "1;31",
+                Verdict::Warn => "1;33",
+                Verdict::Unknown => "35",
+                Verdict::Advice => "36",
+                Verdict::Ok => "32",
+            },
+            text,
+        )
+    }
+
+    /// `text` in lines that fit beside an indent, the first beginning with `head` (which is as wide as the indent).
+    fn wrap(self, head: &str, indent: usize, text: &str) -> String {
+        let room = self.width.saturating_sub(indent).max(20);
+        let mut out = head.to_owned();
+        for (i, paragraph) in text.lines().enumerate() {
+            let mut column = 0;
+            if i > 0 {
+                out += &format!("\n{:indent$}", "");
+            }
+            for word in paragraph.split(' ') {
+                let length = word.chars().count();
+                if column > 0 && column + 1 + length > room {
+                    out += &format!("\n{:indent$}", "");
+                    column = 0;
+                } else if column > 0 {
+                    out.push(' ');
+                    column += 1;
+                }
+                out += word;
+                column += length;
+            }
+        }
+        out + "\n"
+    }
+}
+
+const INDENT: usize = 31;
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fail => "FAIL",
+        Verdict::Warn => "WARN",
+        Verdict::Unknown => "?",
+        Verdict::Advice => "advice",
+        Verdict::Ok => "ok",
+    }
+}
+
+fn finding(style: Style, finding: &Finding, whole: bool) -> String {
+    let head = format!(
+        "{}  {}",
+        style.verdict(finding.verdict, &format!("{:<6}", word(finding.verdict))),
+        style.bold(&format!("{:<23}", finding.id))
+    );
+    let mut out = style.wrap(&head, INDENT, &finding.state);
+    let mut part = |name: &str, text: &str| {
+        let head = format!("{:8}{}", "", style.dim(&format!("{name:<23}")));
+        out += &style.wrap(&head, INDENT, text);
+    };
+    if whole {
+        for reading in &finding.read {
+            let value = if reading.value.is_empty() { "(empty)" } else { &reading.value };
+            part("read", &format!("{}: {}", reading.from, value.replace('\t', " ")));
+        }
+        part("why", &format!("{} [{}]", finding.why, finding.source));
+    }
+    if let Some(advice) = finding.advice.as_ref().filter(|_| whole || finding.verdict == Verdict::Advice) {
+        part("do", advice);
+    }
+    out
+}
+
+/// The doctor's findings: what is wrong in full, what is fine in a line each (in full with `verbose`).
+pub fn doctor(style: Style, report: &Report, verbose: bool) -> String {
+    let mut out = String::new();
+    let title = format!("Is this host ready for {}?", report.controller);
+    let kernel = if report.kernel.is_empty() { String::new() } else { format!("Linux {}", report.kernel) };
+    let facts: Vec<&str> = [report.system.as_str(), kernel.as_str(), report.scope.as_str()]
+        .into_iter()
+        .filter(|f| !f.is_empty())
+        .collect();
+    let _ = writeln!(out, "{}\n{}\n", style.bold(&title), facts.join(" · "));
+    let mut previous = None;
+    for one in &report.findings {
+        let whole = verbose || one.verdict < Verdict::Advice;
+        if previous.is_some_and(|(v, w)| w || v != one.verdict) {
+            out.push('\n');
+        }
+        out += &finding(style, one, whole);
+        previous = Some((one.verdict, whole));
+    }
+    let count = |verdict| report.findings.iter().filter(|f| f.verdict == verdict).count();
+    let summary: Vec<String> = [
+        (Verdict::Fail, "failed"),
+        (Verdict::Warn, "to look at"),
+        (Verdict::Unknown, "not readable"),
+        (Verdict::Advice, "with advice"),
+        (Verdict::Ok, "fine"),
+    ]
+    .iter()
+    .filter(|(v, _)| count(*v) > 0)
+    .map(|(v, what)| format!("{} {what}", count(*v)))
+    .collect();
+    let hint = if verbose { "" } else { "  (--verbose: what was read, and why, for each)" };
+    let _ = writeln!(out, "\n{} checks: {}{}", report.findings.len(), summary.join(", "), style.dim(hint));
+    out += &style.wrap(&style.bold("Next: "), 6, &report.next);
+    out
+}
+
+fn diff_lines(style: Style, out: &mut String, old: &str, new: &str) {
+    for line in diff::lines(old, new) {
+        let code = match line.as_bytes().first() {
+            Some(b'-') => "31",
+            Some(b'+') => "32",
+            _ => "2",
+        };
+        let _ = writeln!(out, "       {}", style.paint(code, &line));
+    }
+}
+
+/// One change, as a diff.
+fn change(style: Style, out: &mut String, change: &Change) {
+    let mut both = |old: &str, new: &str| diff_lines(style, out, old, new);
+    match change {
+        Change::Module { name } => both("", &format!("modprobe {name}")),
+        Change::Sysctl { name, before, after } if before == after => {
+            both("", &format!("{name} = {after} (as now)"))
+        }
+        Change::Sysctl { name, before, after } => {
+            both(&format!("{name} = {before}"), &format!("{name} = {after}"));
+        }
+        Change::Qdisc { before, after, .. } => {
+            let leaves = before.leaves().len();
+            let new = if before.root().is_some_and(|r| r.kind == "mq") {
+                format!("mq with {leaves} × {after}")
+            } else {
+                after.clone()
+            };
+            both(&before.describe(), &new);
+        }
+        Change::Route { route } => {
+            let gateway = route.gateway.map(|g| format!(" via {g}")).unwrap_or_default();
+            both(
+                "",
+                &format!(
+                    "ip route add {}{gateway} dev {} congctl {}",
+                    route.prefix, route.device, route.controller
+                ),
+            );
+        }
+        Change::File { before, after, .. } => match (before, after) {
+            (_, FileState::File { .. }) => both(&before.text(), &after.text()),
+            _ => both(&before.describe(), &after.describe()),
+        },
+    }
+}
+
+/// A plan: what changes in the running kernel, then what changes for the next boot, each with its reason.
+pub fn plan(style: Style, plan: &Plan) -> String {
+    let mut out = String::new();
+    if plan.is_empty() {
+        let _ = writeln!(out, "{} is in force already: nothing would change.", plan.controller);
+    } else {
+        let _ =
+            writeln!(out, "{}", style.bold(&format!("To put {} in force, in this order:", plan.controller)));
+    }
+    let mut live = None;
+    for (i, step) in plan.steps.iter().enumerate() {
+        if live != Some(step.change.is_live()) {
+            live = Some(step.change.is_live());
+            let part = if step.change.is_live() { "In the running kernel" } else { "For the next boot" };
+            let _ = writeln!(out, "\n{}", style.dim(part));
+        }
+        let head = format!("  {:>2}. ", i + 1);
+        out += &style.wrap(&head, 6, &format!("{}: {}", style.bold(&step.change.title()), step.why));
+        change(style, &mut out, &step.change);
+    }
+    if !plan.notes.is_empty() {
+        let _ = writeln!(out, "\n{}", style.dim("To know"));
+        for note in &plan.notes {
+            out += &style.wrap("  · ", 4, note);
+        }
+    }
+    out
+}
+
+/// What an apply did.
+pub fn applied(style: Style, applied: &Applied) -> String {
+    let mut out = String::new();
+    let plan = &applied.plan;
+    match applied.made {
+        0 => {
+            let _ =
+                writeln!(out, "{} was in force already: nothing was changed.", style.bold(&plan.controller));
+        }
+        made => {
+            for step in &plan.steps {
+                let _ = writeln!(
+                    out,
+                    "{} {}: {}",
+                    style.verdict(Verdict::Ok, "✓"),
+                    step.change.title(),
+                    step.change.wanted()
+                );
+            }
+            let _ = writeln!(out, "{made} of {} steps made now, all read back.", plan.steps.len());
+        }
+    }
+    match &plan.canary {
+        Some(prefix) => {
+            let _ = writeln!(
+                out,
+                "Connections to {prefix} use {}. Watch them, then `fullpipe apply {}` for all.",
+                plan.controller, plan.controller
+            );
+        }
+        None => {
+            if let Some(seen) = &applied.seen {
+                let _ = writeln!(out, "A new connection was opened and seen to use {}.", style.bold(seen));
+            }
+        }
+    }
+    for note in applied.warnings.iter().chain(&plan.notes) {
+        out += &style.wrap("  · ", 4, note);
+    }
+    out
+}
+
+/// What a revert did.
+pub fn reverted(style: Style, reverted: &Option<Reverted>) -> String {
+    let Some(report) = reverted else {
+        return "fullpipe has nothing in force on this host: nothing to revert.\n".into();
+    };
+    let mut out = String::new();
+    for title in &report.undone {
+        let _ = writeln!(out, "{} {title}", style.verdict(Verdict::Ok, "↩"));
+    }
+    for note in &report.notes {
+        out += &style.wrap("  · ", 4, note);
+    }
+    out + "The host is as it was before.\n"
+}
+
+/// Where the host stands.
+pub fn status(style: Style, status: &Status) -> String {
+    let mut out = String::new();
+    let verdict = if status.consistent { Verdict::Ok } else { Verdict::Warn };
+    out +=
+        &style.wrap(&style.verdict(verdict, if status.consistent { "✓ " } else { "! " }), 2, &status.summary);
+    let mut row = |name: &str, text: &str| {
+        let head = style.dim(&format!("  {name:<18}"));
+        out += &style.wrap(&head, 20, text);
+    };
+    row("default now", status.live.as_deref().unwrap_or("not readable"));
+    row("default at boot", &status.boot);
+    if !status.connections.is_empty() {
+        let total: usize = status.connections.values().sum();
+        let shares: Vec<String> = status
+            .connections
+            .iter()
+            .map(|(c, n)| format!("{c} {n} ({:.0} %)", *n as f64 / total as f64 * 100.0))
+            .collect();
+        row("connections", &shares.join(", "));
+    }
+    for (name, controller) in &status.other_namespaces {
+        row("elsewhere", &format!("{name}: {controller}"));
+    }
+    for drift in &status.drift {
+        row("changed since", drift);
+    }
+    out
+}

@@ -1,0 +1,178 @@
+//! Where a host stands: what fullpipe set, what the boot files say, what the kernel does, and whether they agree.
+
+use crate::apply::now;
+use crate::boot;
+use crate::error::Result;
+use crate::facts::{Facts, Presence};
+use crate::host::Host;
+use crate::journal::{Phase, Store};
+use crate::plan::Standing;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The state of a host's congestion control.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Status {
+    /// In one sentence, with what to do if something is not as it should be.
+    pub summary: String,
+    /// Whether journal, boot files and kernel agree and nothing is half-done.
+    pub consistent: bool,
+    /// What fullpipe has in force or was doing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// The controller of fullpipe's plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<String>,
+    /// Seconds until what was applied is undone unless confirmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm_within: Option<u64>,
+    /// The default controller now.
+    pub live: Option<String>,
+    /// The default controller after a restart, and what decides it.
+    pub boot: String,
+    /// What is not as fullpipe left it.
+    pub drift: Vec<String>,
+    /// Established connections beyond loopback, by controller.
+    pub connections: BTreeMap<String, usize>,
+    /// Other network namespaces whose default differs from this one's.
+    pub other_namespaces: Vec<(String, String)>,
+}
+
+/// Finds out. Changes nothing and needs no privileges.
+///
+/// # Errors
+/// The journal is damaged.
+pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
+    let facts = Facts::gather(host);
+    let journal = match store.load(host) {
+        // Only root may read what it changes.
+        Err(e) if !facts.identity.privileged => return Err(e),
+        other => other?,
+    };
+    let mut drift = Vec::new();
+    let mut missing = 0;
+    for step in journal.iter().flat_map(|j| &j.plan.steps) {
+        let title = step.change.title();
+        match step.change.standing(host) {
+            Ok(Standing::After) => {}
+            Ok(Standing::Before | Standing::Partial) => {
+                missing += 1;
+                drift.push(format!("{title}: not {}", step.change.wanted()));
+            }
+            Ok(Standing::Gone) => drift.push(format!("{title}: gone")),
+            Ok(Standing::Other(now)) => {
+                missing += 1;
+                drift.push(format!("{title}: set to {}, now {now}", step.change.wanted()));
+            }
+            Err(e) => drift.push(format!("{title}: cannot be read ({e})")),
+        }
+    }
+    let takes = |value: &str| !matches!(facts.controller(value), Presence::Missing(_));
+    let key = "net.ipv4.tcp_congestion_control";
+    let boot_line = boot::winner(host, &boot::programs(host), key, &takes);
+    let boot = match &boot_line {
+        Some(line) => format!("{} ({})", line.value, line.place()),
+        None => "the kernel's own default (no file names one)".into(),
+    };
+    let live = facts.default.clone();
+    let at_boot_differs =
+        facts.scope.boots && boot_line.is_some_and(|l| live.as_ref().is_some_and(|live| *live != l.value));
+    let confirm_within = journal.as_ref().and_then(|j| j.confirm_by).map(|t| t.saturating_sub(now()));
+    let phase = journal.as_ref().map(|j| j.phase);
+    let controller = journal.as_ref().map(|j| j.plan.controller.clone());
+    let name = controller.clone().unwrap_or_default();
+    let (consistent, summary) = match phase {
+        Some(Phase::Applying) => (
+            false,
+            format!(
+                "an apply of {name} was interrupted ({missing} steps not made): `fullpipe apply {name}` completes it, `fullpipe revert` undoes it"
+            ),
+        ),
+        Some(Phase::Reverting) => {
+            (false, format!("a revert of {name} was interrupted: `fullpipe revert` finishes it"))
+        }
+        Some(Phase::Applied) if confirm_within == Some(0) => (
+            false,
+            format!(
+                "{name} was not confirmed in time and whoever waited for it is gone: `fullpipe revert` undoes it, `fullpipe apply --keep` keeps it"
+            ),
+        ),
+        Some(Phase::Applied) if !drift.is_empty() => (
+            false,
+            format!(
+                "{name} was put in force by fullpipe, but not everything is so any more: `fullpipe apply {name}` sets it again, `fullpipe revert` takes it back"
+            ),
+        ),
+        Some(Phase::Applied) => match confirm_within {
+            Some(left) => (
+                true,
+                format!(
+                    "{name} is in force on trial: {left} s left for `fullpipe apply --keep`, then it is undone"
+                ),
+            ),
+            None => match journal.as_ref().and_then(|j| j.plan.canary.as_ref()) {
+                Some(prefix) => (true, format!("{name} is on trial for {prefix} only")),
+                None => {
+                    (true, format!("{name} is in force through fullpipe, and everything is as it left it"))
+                }
+            },
+        },
+        None if at_boot_differs => (
+            false,
+            "fullpipe has changed nothing here; the default now and the one after a restart differ".into(),
+        ),
+        None => (true, "fullpipe has changed nothing on this host".into()),
+    };
+    let mut connections = BTreeMap::new();
+    for socket in facts.sockets.iter().flatten().filter(|s| !s.is_loopback()) {
+        *connections.entry(socket.controller.clone()).or_default() += 1;
+    }
+    let mut other_namespaces = host.other_namespaces().unwrap_or_default();
+    other_namespaces.retain(|(_, c)| Some(c) != live.as_ref());
+    Ok(Status {
+        summary,
+        consistent,
+        phase,
+        controller,
+        confirm_within,
+        live,
+        boot,
+        drift,
+        connections,
+        other_namespaces,
+    })
+}
+
+/// The status in Prometheus' text format, for node_exporter's textfile collector.
+pub fn prometheus(status: &Status) -> String {
+    let mut out = String::new();
+    let mut gauge = |name: &str, help: &str, samples: &[(String, f64)]| {
+        let _ = writeln!(out, "# HELP fullpipe_{name} {help}\n# TYPE fullpipe_{name} gauge");
+        for (labels, value) in samples {
+            let _ = writeln!(out, "fullpipe_{name}{labels} {value}");
+        }
+    };
+    let label = |name: &str, value: &str| {
+        format!("{{{name}=\"{}\"}}", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+    };
+    let consistent = f64::from(u8::from(status.consistent));
+    gauge("host_consistent", "Whether journal, boot files and kernel agree.", &[(String::new(), consistent)]);
+    gauge(
+        "host_drift",
+        "Settings that are not as fullpipe left them.",
+        &[(String::new(), status.drift.len() as f64)],
+    );
+    let live: Vec<_> = status.live.iter().map(|c| (label("controller", c), 1.0)).collect();
+    gauge("host_default_controller", "The default congestion controller.", &live);
+    let connections: Vec<_> =
+        status.connections.iter().map(|(c, n)| (label("controller", c), *n as f64)).collect();
+    gauge("host_connections", "Established connections beyond loopback, by controller.", &connections);
+    let other = status.other_namespaces.len() as f64;
+    gauge(
+        "host_namespaces_differing",
+        "Network namespaces whose default differs.",
+        &[(String::new(), other)],
+    );
+    out
+}

@@ -1,0 +1,97 @@
+//! `fullpipe plan`: what would change, exactly.
+
+use super::host::{Target, failure, print_json};
+use crate::failure::Failure;
+use fullpipe_host::plan::{self, QdiscChoice, Request};
+use fullpipe_host::screen::{self, Style};
+use fullpipe_units::{Rate, Span};
+
+/// Show exactly what putting a controller in force would change, and why. Changes nothing
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// For machines
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What a plan and an apply are asked.
+#[derive(clap::Args)]
+pub struct Wanted {
+    /// The controller: bbr, hybla, cubic, reno, or fp_… when it is loaded
+    #[arg(value_name = "CC")]
+    pub controller: String,
+    #[command(flatten)]
+    pub how: How,
+}
+
+#[derive(clap::Args)]
+pub struct How {
+    /// The queueing discipline of devices that still have the kernel's default [default: fq for bbr where the kernel has it, else keep]
+    #[arg(long, value_name = "KIND", value_parser = ["fq", "fq_pie", "fq_codel", "cake", "keep"])]
+    qdisc: Option<String>,
+    /// Also replace the discipline that someone chose for DEV
+    #[arg(long, value_name = "DEV")]
+    replace: Vec<String>,
+    /// Raise the buffer limits to what --rate and --rtt need
+    #[arg(long, value_name = "auto", value_parser = ["auto"], requires = "rate", requires = "rtt")]
+    buffers: Option<String>,
+    /// The rate that a connection should reach
+    #[arg(long, requires = "buffers", value_name = "RATE")]
+    rate: Option<Rate>,
+    /// The round-trip time of the path
+    #[arg(long, requires = "buffers", value_name = "TIME")]
+    rtt: Option<Span>,
+    /// Change only the running kernel: a restart takes it back
+    #[arg(long)]
+    live_only: bool,
+    /// Try the controller on connections to PREFIX alone
+    #[arg(long, value_name = "PREFIX")]
+    canary: Option<String>,
+}
+
+impl How {
+    pub fn request(self, controller: String) -> Request {
+        Request {
+            controller,
+            qdisc: match self.qdisc {
+                None => QdiscChoice::Recommended,
+                Some(kind) if kind == "keep" => QdiscChoice::Keep,
+                Some(kind) => QdiscChoice::Kind(kind),
+            },
+            replace_on: self.replace,
+            buffers: self.buffers.and(self.rate.zip(self.rtt)),
+            live_only: self.live_only,
+            canary: self.canary,
+        }
+    }
+}
+
+/// Where this program is, for a boot unit that starts it.
+pub fn program() -> String {
+    let path = std::env::current_exe().ok().and_then(|p| p.into_os_string().into_string().ok());
+    path.unwrap_or_else(|| "/usr/local/bin/fullpipe".into())
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        let (host, _) = self.target.open()?;
+        let command = format!("fullpipe apply {}", self.wanted.controller);
+        let request = self.wanted.how.request(self.wanted.controller);
+        let plan = plan::make(&*host, &request, &program()).map_err(failure)?;
+        if self.json {
+            return print_json(&plan);
+        }
+        print!("{}", screen::plan(Style::of_stdout(), &plan));
+        if !plan.is_empty() {
+            let sudo = if host.identity().privileged { "" } else { "sudo " };
+            println!(
+                "\nNothing was changed. `{sudo}{command}` with the same options does this, `{sudo}fullpipe revert` takes it back."
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,35 @@
+//! `fullpipe revert`: put the host back exactly as it was.
+
+use super::host::{Target, failure, print_json};
+use crate::failure::Failure;
+use fullpipe_host::revert::{self, Options};
+use fullpipe_host::screen::{self, Style};
+
+/// Put everything back exactly as it was before `apply`
+#[derive(clap::Args)]
+pub struct Args {
+    /// Overwrite what someone changed since
+    #[arg(long, conflicts_with = "keep_changed")]
+    force: bool,
+    /// Leave what someone changed since, undo the rest
+    #[arg(long)]
+    keep_changed: bool,
+    /// For machines
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        let (host, store) = self.target.open()?;
+        let options = Options { force: self.force, keep_changed: self.keep_changed };
+        let reverted = revert::revert(&*host, &store, &options).map_err(failure)?;
+        if self.json {
+            return print_json(&reverted);
+        }
+        print!("{}", screen::reverted(Style::of_stdout(), &reverted));
+        Ok(())
+    }
+}
