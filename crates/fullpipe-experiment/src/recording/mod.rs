@@ -179,6 +179,8 @@ pub enum EventKind {
     SpuriousLoss,
     /// The connection restarted after being idle.
     IdleRestart,
+    /// A burst or an answer was delivered in full; the value is the seconds since it was begun or asked for.
+    TransferDelivered,
     /// The flow's last byte was delivered.
     Completed,
 }

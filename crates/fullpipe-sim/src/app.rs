@@ -1,0 +1,156 @@
+//! When the application writes, and when its peer asks for more.
+
+use crate::sender::Sender;
+use fullpipe_cc::{CongestionControl, Span, Time};
+use fullpipe_experiment::scenario::App;
+use fullpipe_units::Bytes;
+
+/// The application at the sending end, and its peer's questions.
+#[derive(Debug)]
+pub(crate) struct Source {
+    app: App,
+    /// Bytes it may still write.
+    left: u64,
+    /// Next time it writes.
+    pub at: Time,
+    /// Chunks are timed from the first, so that fractions of a nanosecond do not add up.
+    started: Time,
+    chunks: u64,
+    /// The next burst is due and waits for the last to be delivered.
+    waiting: bool,
+    /// Beginnings of transfers (bursts or answers) that are not delivered yet, with their last byte.
+    transfer: Option<Transfer>,
+    written: u64,
+    stopped: bool,
+}
+
+/// A burst or an answer under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Transfer {
+    /// When it was written or asked for.
+    pub began: Time,
+    /// The stream's length with it.
+    pub end: u64,
+}
+
+impl Source {
+    /// An application that sends at most `size` bytes in all.
+    pub fn new(app: App, size: Option<u64>) -> Self {
+        let app = match app {
+            // No application writes more often than every microsecond.
+            App::Rate { rate, chunk } => {
+                let least = rate.bytes_in(Span::from_micros(1)) + 1;
+                App::Rate { rate, chunk: Bytes(chunk.0.max(least)) }
+            }
+            other => other,
+        };
+        Source {
+            app,
+            left: size.unwrap_or(u64::MAX),
+            at: Time::NEVER,
+            started: Time::ZERO,
+            chunks: 0,
+            waiting: false,
+            transfer: None,
+            written: 0,
+            stopped: false,
+        }
+    }
+
+    /// The connection is there.
+    pub fn start<C: CongestionControl>(&mut self, now: Time, sender: &mut Sender<C>) {
+        self.started = now;
+        match self.app {
+            App::Bulk => {
+                let all = self.left;
+                self.write(all, sender);
+                if all != u64::MAX {
+                    sender.close(false);
+                }
+            }
+            App::Rate { .. } | App::Bursts { .. } => {
+                self.at = now;
+                self.on_time(now, sender);
+            }
+            App::RequestResponse { .. } => {}
+        }
+    }
+
+    fn write<C: CongestionControl>(&mut self, bytes: u64, sender: &mut Sender<C>) {
+        let bytes = bytes.min(self.left);
+        if self.left != u64::MAX {
+            self.left -= bytes;
+        }
+        self.written = self.written.saturating_add(bytes);
+        sender.write(bytes);
+        if self.left == 0 {
+            self.stop(sender, false);
+        }
+    }
+
+    /// It writes no more.
+    pub fn stop<C: CongestionControl>(&mut self, sender: &mut Sender<C>, truncate: bool) {
+        self.stopped = true;
+        self.waiting = false;
+        self.at = Time::NEVER;
+        sender.close(truncate);
+    }
+
+    /// Does what is due at `now`.
+    pub fn on_time<C: CongestionControl>(&mut self, now: Time, sender: &mut Sender<C>) {
+        while self.at <= now && !self.stopped {
+            match self.app {
+                App::Rate { rate, chunk } => {
+                    self.chunks += 1;
+                    self.at = self.started + rate.time_to_send(chunk.0.saturating_mul(self.chunks));
+                    self.write(chunk.0, sender);
+                }
+                App::Bursts { size, every } => {
+                    if sender.is_idle() {
+                        self.burst(now, size.0, every, sender);
+                    } else {
+                        self.at = Time::NEVER;
+                        self.waiting = true;
+                    }
+                }
+                App::Bulk | App::RequestResponse { .. } => self.at = Time::NEVER,
+            }
+        }
+    }
+
+    fn burst<C: CongestionControl>(&mut self, now: Time, size: u64, every: Span, sender: &mut Sender<C>) {
+        self.waiting = false;
+        self.at = now + every;
+        self.write(size, sender);
+        self.transfer = Some(Transfer { began: now, end: self.written });
+    }
+
+    /// An ACK has been processed; whether the application wrote.
+    #[inline]
+    pub fn on_ack<C: CongestionControl>(&mut self, now: Time, sender: &mut Sender<C>) -> bool {
+        if !self.waiting || !sender.is_idle() {
+            return false;
+        }
+        if let App::Bursts { size, every } = self.app {
+            self.burst(now, size.0, every, sender);
+        }
+        true
+    }
+
+    /// The peer's question, asked at `asked`, has arrived.
+    pub fn answer<C: CongestionControl>(&mut self, asked: Time, sender: &mut Sender<C>) {
+        if let (App::RequestResponse { response, .. }, false) = (&self.app, self.stopped) {
+            self.write(response.0, sender);
+            self.transfer = Some(Transfer { began: asked, end: self.written });
+        }
+    }
+
+    /// The transfer that is complete now that the peer has `delivered` bytes.
+    #[inline]
+    pub fn on_delivered(&mut self, delivered: u64) -> Option<Transfer> {
+        match self.transfer {
+            Some(t) if delivered >= t.end => self.transfer.take(),
+            _ => None,
+        }
+    }
+}

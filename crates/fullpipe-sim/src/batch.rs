@@ -1,0 +1,55 @@
+//! Many runs on all cores.
+
+use crate::{SimError, Simulation};
+use fullpipe_experiment::{Recording, Scenario};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What hears of each run as it ends, with its index.
+pub type Each<'a> = dyn Fn(usize, &Result<Recording, SimError>) -> ControlFlow<()> + Sync + 'a;
+
+/// Runs each of `scenarios` with its own seed, on up to `threads` threads (0: as many as there are
+/// cores). The results are in the order of the scenarios whatever order they end in.
+///
+/// `each` hears of every run as it ends, with its index; once it answers [`ControlFlow::Break`], no run
+/// begins any more and those under way are interrupted. Runs that were not made are `None`.
+pub fn run_many(
+    scenarios: &[Scenario],
+    threads: usize,
+    each: &Each<'_>,
+) -> Vec<Option<Result<Recording, SimError>>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if threads == 0 { cores } else { threads }.clamp(1, scenarios.len().max(1));
+    let next = AtomicUsize::new(0);
+    // Beyond the last run there is none: interruption and the end are one condition.
+    let stop = || next.store(scenarios.len(), Ordering::Relaxed);
+    let interrupted = std::sync::atomic::AtomicBool::new(false);
+    let results = Mutex::new((0..scenarios.len()).map(|_| None).collect::<Vec<_>>());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(scenario) = scenarios.get(i) else { break };
+                    let result = Simulation::new(scenario, scenario.seed).run_with(&mut |_| {
+                        if interrupted.load(Ordering::Relaxed) {
+                            ControlFlow::Break(())
+                        } else {
+                            ControlFlow::Continue(())
+                        }
+                    });
+                    if each(i, &result).is_break() {
+                        interrupted.store(true, Ordering::Relaxed);
+                        stop();
+                    }
+                    // A panic of another thread ends the scope anyway.
+                    if let Ok(mut results) = results.lock() {
+                        results[i] = Some(result);
+                    }
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,404 @@
+//! A connection: both ends, the application on it, its handshake and its timers.
+
+use crate::app::Source;
+use crate::receiver::Receiver;
+use crate::recorder::FlowRecorder;
+use crate::segment::{
+    ACK_BYTES, Kind, NO_SACK, SACK_BLOCK_BYTES, SACK_OPTION_BYTES, SYN_BYTES, SackStore, Segment,
+};
+use crate::sender::Sender;
+use fullpipe_cc::{CongestionControl, Span, Time};
+use fullpipe_experiment::recording::{Event, EventKind};
+use fullpipe_experiment::scenario::{App, FlowSpec, HEADER_BYTES};
+use fullpipe_path::{Chain, Ecn, Packet};
+use std::collections::VecDeque;
+
+/// Unanswered SYNs that are repeated every second before the waits double (`tcp_syn_linear_timeouts`).
+const LINEAR_SYNS: u32 = 4;
+/// First wait for an answer to a SYN or SYN-ACK (`TCP_TIMEOUT_INIT`), and the longest.
+const SYN_TIMEOUT: Span = Span::from_secs(1);
+const SYN_TIMEOUT_MAX: Span = Span::from_secs(64);
+
+/// Most packets of one question: they leave without congestion control.
+const MOST_PARTS: u64 = 1 << 16;
+
+/// How far the connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Starts later.
+    Waiting,
+    /// The SYN is out.
+    Connecting,
+    /// Data may be sent.
+    Open,
+}
+
+/// The asking side of a request/response application, at the receiving end.
+#[derive(Debug, Default)]
+struct Asker {
+    /// Questions asked so far.
+    asked: u64,
+    /// The stream's length when the present answer is complete.
+    answered_at: u64,
+    /// When the present question was first asked.
+    asked_at: Time,
+    repeats: u32,
+}
+
+/// Parts of the present question that have arrived at the sending end.
+#[derive(Debug, Default)]
+struct Question {
+    number: u64,
+    parts: Vec<bool>,
+    missing: usize,
+}
+
+/// What a packet's arrival or a timer needs of the rest of the engine.
+pub(crate) struct Net<'a> {
+    /// Where this end's packets go.
+    pub out: &'a mut Chain<Segment>,
+    pub sacks: &'a mut SackStore,
+}
+
+/// A connection: both ends and the application.
+#[derive(Debug)]
+pub(crate) struct Connection<C> {
+    id: u32,
+    pub sender: Sender<C>,
+    pub receiver: Receiver,
+    pub recorder: FlowRecorder,
+    source: Source,
+    phase: Phase,
+    pub start: Time,
+    /// When the application stops, and the same until it has.
+    stop: Time,
+    stop_at: Time,
+    size: Option<u64>,
+    ecn: bool,
+    /// Requests: payload of a question, of an answer, pause.
+    questions: Option<(u64, u64, Span)>,
+    asker: Asker,
+    question: Question,
+    /// Sending end: when the SYN is repeated.
+    syn_at: Time,
+    syns: u32,
+    /// Receiving end: when the SYN-ACK is repeated; none once the connection is known to be there.
+    syn_ack_at: Time,
+    syn_acks: u32,
+    /// Receiving end: when the next question is asked or the present one repeated.
+    ask_at: Time,
+    /// Own delay on top of the path's, and what is in it: packets on their way to the sending end.
+    extra: Span,
+    access: VecDeque<(Time, Packet<Segment>)>,
+    smss: u32,
+}
+
+impl<C: CongestionControl> Connection<C> {
+    pub fn new(id: u32, spec: &FlowSpec, cc: C, smss: u32, rows: usize) -> Self {
+        let start = Time::ZERO + spec.start;
+        let size = spec.size.map(|b| b.0);
+        let stop = spec.stop.map_or(Time::NEVER, |at| Time::ZERO + at);
+        let questions = match spec.app {
+            App::RequestResponse { request, response, think } => Some((request.0, response.0, think)),
+            _ => None,
+        };
+        Connection {
+            id,
+            sender: Sender::new(cc, smss, spec.send_buffer.map(|b| b.0)),
+            receiver: Receiver::new(smss, spec.receive_buffer.map(|b| b.0)),
+            recorder: FlowRecorder::new(rows, start),
+            source: Source::new(spec.app.clone(), size),
+            phase: Phase::Waiting,
+            start,
+            stop,
+            stop_at: stop,
+            size,
+            ecn: spec.ecn,
+            questions,
+            asker: Asker::default(),
+            question: Question::default(),
+            syn_at: start,
+            syns: 0,
+            syn_ack_at: Time::NEVER,
+            syn_acks: 0,
+            ask_at: Time::NEVER,
+            extra: spec.extra_rtt,
+            access: VecDeque::new(),
+            smss,
+        }
+    }
+
+    /// Whether it will send and receive nothing more.
+    pub fn is_over(&self) -> bool {
+        self.recorder.completed.is_some() && self.sender.is_idle()
+    }
+
+    /// Whether it is over and the end of it is in the series.
+    pub fn is_recorded(&self) -> bool {
+        self.is_over() && self.recorder.completed.is_some_and(|at| at <= self.recorder.last_row())
+    }
+
+    /// When it ended: its last byte's delivery, its stop, or the end of the run.
+    pub fn end(&self, run_end: Time) -> Time {
+        self.recorder.completed.unwrap_or(run_end).min(self.stop).max(self.start).min(run_end)
+    }
+
+    /// The next time that something must happen at either end without a packet from the path.
+    #[inline]
+    pub fn wake(&self) -> Time {
+        let timers = self.sender.wake().min(self.receiver.ack_due()).min(self.source.at);
+        let rare = self.syn_at.min(self.syn_ack_at).min(self.ask_at).min(self.stop_at);
+        let access = self.access.front().map_or(Time::NEVER, |&(at, _)| at);
+        timers.min(rare).min(access)
+    }
+
+    fn packet(&self, bytes: u32, segment: Segment) -> Packet<Segment> {
+        Packet::new(self.id, bytes, segment)
+    }
+
+    fn handshake(&self, now: Time, kind: Kind) -> Packet<Segment> {
+        let bytes = if kind == Kind::Established { ACK_BYTES } else { SYN_BYTES };
+        self.packet(bytes, Segment { seq: 0, stamp: now, edge: 0, detail: NO_SACK, ce: 0, kind })
+    }
+
+    /// Lets the sender send what it may.
+    #[inline]
+    pub fn pump(&mut self, now: Time, out: &mut Chain<Segment>) {
+        let (id, ecn) = (self.id, self.ecn);
+        self.sender.send(now, &mut |segment, retransmit| transmit(now, id, ecn, segment, retransmit, out));
+    }
+
+    // At the receiving end.
+
+    /// A packet arrives that the sending end sent.
+    #[inline]
+    pub fn at_receiver(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
+        let segment = packet.data;
+        match segment.kind {
+            Kind::Data => {
+                self.known_open(now);
+                let marked = packet.ecn == Ecn::Ce;
+                let rtt = self.sender.srtt();
+                if self.receiver.on_data(now, &segment, marked, rtt) {
+                    self.acknowledge(now, net);
+                }
+                let delivered = self.receiver.delivered();
+                if let Some(transfer) = self.source.on_delivered(delivered) {
+                    let took = now.since(transfer.began).as_secs_f64();
+                    self.happened(now, EventKind::TransferDelivered, Some(took));
+                    self.think(now);
+                }
+                if self.recorder.completed.is_none() && self.size.is_some_and(|size| delivered >= size) {
+                    self.recorder.completed = Some(now);
+                    self.happened(now, EventKind::Completed, None);
+                    self.ask_at = Time::NEVER;
+                }
+            }
+            Kind::Syn => {
+                // A repeated SYN is answered at once, whatever the timer says.
+                if self.phase != Phase::Open || self.syn_ack_at != Time::NEVER {
+                    self.send_syn_ack(now, net);
+                }
+            }
+            Kind::Established => self.known_open(now),
+            Kind::SynAck | Kind::Ack | Kind::Request => {}
+        }
+    }
+
+    fn happened(&mut self, now: Time, kind: EventKind, value: Option<f64>) {
+        self.recorder.on_event(Event { at_s: now.as_secs_f64(), kind, value });
+    }
+
+    fn send_syn_ack(&mut self, now: Time, net: &mut Net<'_>) {
+        let wait = (SYN_TIMEOUT * (1 << self.syn_acks.min(10))).min(SYN_TIMEOUT_MAX);
+        self.syn_ack_at = now + wait;
+        self.syn_acks += 1;
+        net.out.push(now, self.handshake(now, Kind::SynAck));
+    }
+
+    /// The receiving end knows that the handshake is complete.
+    #[inline]
+    fn known_open(&mut self, now: Time) {
+        if self.syn_acks > 0 {
+            self.syn_acks = 0;
+            self.syn_ack_at = Time::NEVER;
+            if self.questions.is_some() {
+                self.ask_at = now;
+            }
+        }
+    }
+
+    /// The answer is complete: the next question follows after a pause.
+    fn think(&mut self, now: Time) {
+        if let Some((_, _, think)) = self.questions {
+            self.asker.repeats = 0;
+            self.ask_at = now + think;
+        }
+    }
+
+    /// Asks the next question, or the present one again if its answer has not begun.
+    fn ask(&mut self, now: Time, net: &mut Net<'_>) {
+        let Some((request, response, _)) = self.questions else {
+            self.ask_at = Time::NEVER;
+            return;
+        };
+        let delivered = self.receiver.delivered();
+        if delivered >= self.asker.answered_at {
+            self.asker = Asker {
+                asked: self.asker.asked + 1,
+                answered_at: delivered.saturating_add(response),
+                asked_at: now,
+                repeats: 0,
+            };
+        } else if delivered > self.asker.answered_at - response {
+            // The answer is under way: its sender repeats what is lost.
+            self.ask_at = Time::NEVER;
+            return;
+        }
+        let parts = request.div_ceil(u64::from(self.smss)).clamp(1, MOST_PARTS) as u32;
+        for part in 0..parts {
+            let payload = (request - u64::from(part) * u64::from(self.smss)).min(u64::from(self.smss)) as u32;
+            let segment = Segment {
+                seq: self.asker.asked,
+                stamp: self.asker.asked_at,
+                edge: u64::from(parts),
+                detail: part,
+                ce: 0,
+                kind: Kind::Request,
+            };
+            net.out.push(now, self.packet(HEADER_BYTES + payload, segment));
+        }
+        self.ask_at = now + self.sender.rto() * (1 << self.asker.repeats.min(6));
+        self.asker.repeats += 1;
+    }
+
+    #[inline]
+    fn acknowledge(&mut self, now: Time, net: &mut Net<'_>) {
+        let ack = self.receiver.acknowledge(net.sacks);
+        let blocks = net.sacks.count(ack.detail) as u32;
+        let options = if blocks > 0 { SACK_OPTION_BYTES + blocks * SACK_BLOCK_BYTES } else { 0 };
+        let mut packet = self.packet(ACK_BYTES + options, ack);
+        packet.pure_ack = true;
+        net.out.push(now, packet);
+    }
+
+    /// Does what is due at the receiving end.
+    pub fn wake_receiver(&mut self, now: Time, net: &mut Net<'_>) {
+        if self.receiver.ack_due() <= now {
+            self.acknowledge(now, net);
+        }
+        if self.syn_ack_at <= now {
+            self.send_syn_ack(now, net);
+        }
+        if self.ask_at <= now {
+            self.ask(now, net);
+        }
+    }
+
+    // At the sending end.
+
+    /// A packet arrives that the receiving end sent: at once, or after the flow's own delay.
+    #[inline]
+    pub fn at_sender(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
+        if self.extra.is_zero() {
+            self.take(now, packet.data, net);
+        } else {
+            self.access.push_back((now + self.extra, packet));
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, now: Time, segment: Segment, net: &mut Net<'_>) {
+        match segment.kind {
+            Kind::Ack => {
+                let sack = net.sacks.take(segment.detail);
+                if let Some(rtt) = self.sender.on_ack(now, &segment, &sack) {
+                    self.recorder.on_rtt(rtt);
+                }
+                self.source.on_ack(now, &mut self.sender);
+                self.pump(now, net.out);
+            }
+            Kind::SynAck => self.open(now, net),
+            Kind::Request => self.asked(now, &segment, net),
+            Kind::Syn | Kind::Established | Kind::Data => {}
+        }
+    }
+
+    fn open(&mut self, now: Time, net: &mut Net<'_>) {
+        net.out.push(now, self.handshake(now, Kind::Established));
+        if self.phase == Phase::Open {
+            return;
+        }
+        self.phase = Phase::Open;
+        // Which of several SYNs is answered, nobody knows (Karn).
+        let first_try = self.syns == 1;
+        let rtt = first_try.then(|| now.since(self.start));
+        self.syn_at = Time::NEVER;
+        let edge = self.receiver.initial_edge();
+        self.sender.establish(now, rtt, edge);
+        if let Some(rtt) = rtt {
+            self.recorder.on_rtt(rtt);
+        }
+        self.source.start(now, &mut self.sender);
+        self.pump(now, net.out);
+    }
+
+    fn asked(&mut self, now: Time, segment: &Segment, net: &mut Net<'_>) {
+        let q = &mut self.question;
+        if segment.seq > q.number {
+            let parts = segment.edge as usize;
+            *q = Question { number: segment.seq, parts: vec![false; parts], missing: parts };
+        }
+        let part = segment.detail as usize;
+        if segment.seq == q.number && !std::mem::replace(&mut q.parts[part], true) {
+            q.missing -= 1;
+            if q.missing == 0 {
+                self.source.answer(segment.stamp, &mut self.sender);
+                self.pump(now, net.out);
+            }
+        }
+    }
+
+    /// Does what is due at the sending end.
+    pub fn wake_sender(&mut self, now: Time, net: &mut Net<'_>) {
+        while let Some((_, packet)) = self.access.pop_front_if(|(at, _)| *at <= now) {
+            self.take(now, packet.data, net);
+        }
+        if self.syn_at <= now {
+            self.phase = Phase::Connecting;
+            let doublings = (self.syns + 1).saturating_sub(LINEAR_SYNS).min(10);
+            self.syn_at = now + (SYN_TIMEOUT * (1 << doublings)).min(SYN_TIMEOUT_MAX);
+            self.syns += 1;
+            net.out.push(now, self.handshake(now, Kind::Syn));
+        }
+        if self.stop_at <= now {
+            self.stop_at = Time::NEVER;
+            self.syn_at = Time::NEVER;
+            self.ask_at = Time::NEVER;
+            self.questions = None;
+            self.source.stop(&mut self.sender, true);
+        }
+        let wrote = self.source.at <= now;
+        if wrote {
+            self.source.on_time(now, &mut self.sender);
+        }
+        if self.sender.wake() <= now {
+            let (id, ecn) = (self.id, self.ecn);
+            let out = &mut *net.out;
+            self.sender.on_wake(now, &mut |segment, again| transmit(now, id, ecn, segment, again, out));
+            self.pump(now, net.out);
+        } else if wrote {
+            self.pump(now, net.out);
+        }
+    }
+}
+
+/// A data segment leaves. Retransmissions are not marked capable (RFC 3168 §6.1.5).
+#[inline]
+fn transmit(now: Time, id: u32, ecn: bool, segment: Segment, retransmit: bool, out: &mut Chain<Segment>) {
+    let mut packet = Packet::new(id, segment.detail + HEADER_BYTES, segment);
+    if ecn && !retransmit {
+        packet.ecn = Ecn::Ect0;
+    }
+    out.push(now, packet);
+}

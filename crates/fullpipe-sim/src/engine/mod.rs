@@ -1,0 +1,478 @@
+//! The event loop: what happens next on the path, at an end, or on the clock of the recording.
+
+mod connection;
+mod queueing;
+mod triggers;
+mod wakes;
+
+use crate::error::SimError;
+use crate::recorder::{FlowRecorder, LinkRecorder, total};
+use crate::segment::{Kind, SackStore, Segment};
+use connection::{Connection, Net};
+use fullpipe_cc::{Config, CongestionControl, Controller, Span, Time, registry};
+use fullpipe_experiment::recording::{Engine, Provenance, Recording};
+use fullpipe_experiment::scenario::{Direction, FlowSpec, Scenario, Vocabulary};
+use fullpipe_path::{Chain, Outcome, Packet};
+use fullpipe_units::Rate;
+use queueing::Queueing;
+use std::ops::ControlFlow;
+use triggers::Triggers;
+use wakes::Wakes;
+
+/// Rows that all flows together may record: beyond it the sampling interval is a multiple of the
+/// scenario's.
+const MOST_ROWS: u64 = 1 << 19;
+/// Events between two looks at the budget and two reports of progress.
+const REPORT_EVERY: u64 = 1 << 14;
+/// The most events of any run: minutes of computing.
+const MOST_EVENTS: u64 = 1 << 33;
+
+/// A run of a scenario, to be adjusted before it starts.
+///
+/// ```
+/// use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
+/// use fullpipe_sim::Simulation;
+///
+/// let path = PathSpec::bottleneck("10mbit".parse()?, "40ms".parse()?, "1bdp".parse()?);
+/// let mut scenario = Scenario::new(path, vec![FlowSpec::bulk("cubic")]);
+/// scenario.duration = "5s".parse()?;
+/// let recording = Simulation::new(&scenario, 1).most_events(1_000_000).run()?;
+/// assert!(recording.summary.goodput_bps > 8e6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Simulation<'a> {
+    scenario: &'a Scenario,
+    seed: u64,
+    most_events: Option<u64>,
+}
+
+impl<'a> Simulation<'a> {
+    /// `scenario` with all that is random in it drawn from `seed`.
+    pub fn new(scenario: &'a Scenario, seed: u64) -> Self {
+        Simulation { scenario, seed, most_events: None }
+    }
+
+    /// Ends the run with [`SimError::TooManyEvents`] after `n` events, instead of after the number
+    /// that the path's rates can account for.
+    pub fn most_events(mut self, n: u64) -> Self {
+        self.most_events = Some(n);
+        self
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// See [`SimError`].
+    pub fn run(self) -> Result<Recording, SimError> {
+        self.run_with(&mut |_| ControlFlow::Continue(()))
+    }
+
+    /// Runs it and tells `progress` now and then how far it is; [`ControlFlow::Break`] ends it.
+    ///
+    /// # Errors
+    /// See [`SimError`].
+    pub fn run_with(self, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<Recording, SimError> {
+        let vocabulary = Vocabulary::new(
+            registry::CONTROLLERS
+                .iter()
+                .flat_map(|c| std::iter::once(c.name).chain(c.aliases.iter().copied())),
+        );
+        self.scenario.validate(&vocabulary)?;
+        let mut world = World::new(self.scenario, self.seed, self.most_events)?;
+        world.run(progress)?;
+        Ok(world.finish())
+    }
+}
+
+/// One direction of the path with what is recorded of it.
+struct Way {
+    chain: Chain<Segment>,
+    queueing: Queueing,
+    recorders: Vec<LinkRecorder>,
+}
+
+impl Way {
+    fn new(scenario: &Scenario, direction: Direction, seed: u64) -> Result<Self, SimError> {
+        let links = scenario.path.links(direction);
+        let context = scenario.path.context(direction, scenario.mtu, seed);
+        let name = match direction {
+            Direction::Forward => "forward",
+            Direction::Reverse => "reverse",
+        };
+        let chain = Chain::new(links, &context).map_err(|error| SimError::Path { direction: name, error })?;
+        let changed = scenario.triggers.iter().any(|t| t.then.direction == direction);
+        let queueing = Queueing::new(links, &chain, scenario.mtu, changed);
+        let recorders = links.iter().map(|_| LinkRecorder::new()).collect();
+        Ok(Way { chain, queueing, recorders })
+    }
+}
+
+/// Everything that exists during a run.
+struct World<'a> {
+    scenario: &'a Scenario,
+    specs: Vec<FlowSpec>,
+    seed: u64,
+    forward: Way,
+    reverse: Way,
+    flows: Flows,
+    wakes: Wakes,
+    sampling: Span,
+    next_sample: Time,
+    warmup: Time,
+    end: Time,
+    events: u64,
+    most_events: u64,
+}
+
+/// The connections, and what their packets share.
+struct Flows {
+    connections: Vec<Connection<Controller>>,
+    reversed: Vec<bool>,
+    sacks: SackStore,
+    triggers: Triggers,
+    unfinished: usize,
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario, seed: u64, most_events: Option<u64>) -> Result<Self, SimError> {
+        let specs = scenario.connections();
+        let end = Time::ZERO + scenario.duration;
+        let flows = specs.len() as u64;
+        let wanted = scenario.duration.as_nanos() / scenario.sample.as_nanos().max(1);
+        let stride = if flows > 1 { (wanted * flows).div_ceil(MOST_ROWS).max(1) } else { 1 };
+        let sampling = scenario.sample * stride;
+        let smss = scenario.smss();
+        let mut connections = Vec::with_capacity(specs.len());
+        for (i, spec) in specs.iter().enumerate() {
+            let cc = controller(scenario, spec, i, seed)?;
+            let lasts = end.since(Time::ZERO + spec.start);
+            let rows = (lasts.as_nanos() / sampling.as_nanos().max(1)) as usize + 1;
+            connections.push(Connection::new(i as u32, spec, cc, smss, rows));
+        }
+        let forward = Way::new(scenario, Direction::Forward, seed)?;
+        let reverse = Way::new(scenario, Direction::Reverse, seed)?;
+        let mut wakes = Wakes::new(connections.len());
+        for (i, c) in connections.iter().enumerate() {
+            wakes.set(i, c.wake());
+        }
+        let most_events = most_events.unwrap_or_else(|| budget(scenario, flows));
+        Ok(World {
+            scenario,
+            seed,
+            forward,
+            reverse,
+            wakes,
+            sampling,
+            next_sample: Time::ZERO + sampling,
+            warmup: if scenario.warmup.is_zero() { Time::NEVER } else { Time::ZERO + scenario.warmup },
+            end,
+            events: 0,
+            most_events,
+            flows: Flows {
+                unfinished: connections.len(),
+                reversed: specs.iter().map(|s| s.direction == Direction::Reverse).collect(),
+                connections,
+                sacks: SackStore::default(),
+                triggers: Triggers::new(&scenario.triggers),
+            },
+            specs,
+        })
+    }
+
+    /// The next time at which anything happens.
+    #[inline]
+    fn next(&self) -> Time {
+        let path = self.forward.chain.next_event().min(self.reverse.chain.next_event());
+        let clock = self.next_sample.min(self.warmup).min(self.flows.triggers.next());
+        path.min(self.wakes.first()).min(clock)
+    }
+
+    fn run(&mut self, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<(), SimError> {
+        let mut report_at = REPORT_EVERY.min(self.most_events);
+        loop {
+            let now = self.next();
+            if now > self.end {
+                break;
+            }
+            self.events += 1;
+            if self.events >= report_at {
+                self.report(now, progress)?;
+                report_at = (self.events + REPORT_EVERY).min(self.most_events);
+            }
+            self.step(now);
+            if self.flows.unfinished == 0 {
+                self.end = now;
+                self.sample(now);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn report(&self, now: Time, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<(), SimError> {
+        let at = now.since(Time::ZERO);
+        if self.events >= self.most_events {
+            return Err(SimError::TooManyEvents {
+                events: self.events,
+                at,
+                duration: self.scenario.duration,
+            });
+        }
+        match progress(now) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(SimError::Interrupted { at }),
+        }
+    }
+
+    fn step(&mut self, now: Time) {
+        let Self { forward, reverse, flows, wakes, events, .. } = self;
+        if forward.chain.next_event() <= now {
+            // What a delivery sets off leaves the other way: never the way that is being advanced.
+            forward.queueing.observe(&forward.chain);
+            let queueing = &forward.queueing;
+            let (chain, other) = (&mut forward.chain, &mut reverse.chain);
+            chain.advance(now, &mut |at, outcome| {
+                *events += 1;
+                flows.on_outcome(at, outcome, queueing, other, wakes);
+            });
+        }
+        if reverse.chain.next_event() <= now {
+            reverse.queueing.observe(&reverse.chain);
+            let queueing = &reverse.queueing;
+            let (chain, other) = (&mut reverse.chain, &mut forward.chain);
+            chain.advance(now, &mut |at, outcome| {
+                *events += 1;
+                flows.on_outcome(at, outcome, queueing, other, wakes);
+            });
+        }
+        while wakes.first() <= now {
+            *events += 1;
+            let flow = wakes.first_flow();
+            flows.wake(now, flow, &mut forward.chain, &mut reverse.chain);
+            let next = flows.connections[flow].wake();
+            wakes.set(flow, next.max(now + Span::from_nanos(1)));
+        }
+        if now >= self.next_sample.min(self.warmup).min(self.flows.triggers.next()) {
+            self.on_clock(now);
+        }
+    }
+
+    #[cold]
+    fn on_clock(&mut self, now: Time) {
+        if self.flows.triggers.next() <= now {
+            for (direction, change) in self.flows.triggers.due(now) {
+                match direction {
+                    Direction::Forward => self.forward.chain.apply(now, &change),
+                    Direction::Reverse => self.reverse.chain.apply(now, &change),
+                }
+            }
+        }
+        if self.warmup <= now {
+            self.warmup = Time::NEVER;
+            for c in &mut self.flows.connections {
+                let delivered = c.receiver.delivered();
+                c.recorder.warmed_up(&c.sender, delivered);
+            }
+        }
+        if self.next_sample <= now {
+            self.sample(now);
+            self.next_sample += self.sampling;
+        }
+    }
+
+    fn sample(&mut self, now: Time) {
+        for c in &mut self.flows.connections {
+            if c.start < now && !c.is_recorded() {
+                let delivered = c.receiver.delivered();
+                c.recorder.sample(now, &c.sender, delivered);
+            }
+        }
+        for way in [&mut self.forward, &mut self.reverse] {
+            for (recorder, stats) in way.recorders.iter_mut().zip(way.chain.stats()) {
+                recorder.sample(now, stats);
+            }
+        }
+    }
+
+    fn finish(self) -> Recording {
+        let scenario = self.scenario;
+        let warmup = Time::ZERO + scenario.warmup;
+        let path = scenario.path.facts(scenario.mtu, scenario.smss());
+        let limit = path.goodput_limit_bps;
+        let utilization = |bps: f64| limit.filter(|&l| l > 0.0).map(|l| bps / l);
+        let connections = &self.flows.connections;
+        let summaries: Vec<_> = connections
+            .iter()
+            .map(|c| {
+                let duration = c.end(self.end).since(c.start.max(warmup));
+                let mut s = c.recorder.summary(&c.sender, c.receiver.delivered(), duration, c.start);
+                s.utilization = utilization(s.goodput_bps);
+                s
+            })
+            .collect();
+        let recorders: Vec<&FlowRecorder> = connections.iter().map(|c| &c.recorder).collect();
+        let last = connections.iter().map(|c| c.end(self.end)).max().unwrap_or(self.end);
+        let mut summary = total(&summaries, &recorders, last.since(warmup));
+        summary.utilization = utilization(summary.goodput_bps);
+        let mut links = Vec::new();
+        for (name, way) in [("forward", self.forward), ("reverse", self.reverse)] {
+            for (i, (recorder, stats)) in way.recorders.into_iter().zip(way.chain.stats()).enumerate() {
+                links.push(recorder.finish(format!("{name} {}", i + 1), stats));
+            }
+        }
+        let flows = self
+            .flows
+            .connections
+            .into_iter()
+            .zip(self.specs)
+            .zip(summaries)
+            .map(|((c, spec), summary)| {
+                let label = spec.label.unwrap_or_else(|| spec.cc.clone());
+                c.recorder.finish(&c.sender, label, spec.cc, c.start, summary)
+            })
+            .collect();
+        let mut recording = Recording {
+            label: scenario.cc(),
+            engine: Engine::Sim,
+            cc: scenario.cc(),
+            seed: self.seed,
+            valid: true,
+            invalid_because: Vec::new(),
+            summary,
+            flows,
+            links,
+            path,
+            checks: Vec::new(),
+            health: None,
+            provenance: Provenance {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                scenario: Scenario { seed: self.seed, repeats: 1, ..scenario.clone() }.to_toml(),
+                kernel: None,
+                started: None,
+            },
+        };
+        recording.checks = scenario.checks.iter().flat_map(|c| c.evaluate(&recording)).collect();
+        recording
+    }
+}
+
+impl Flows {
+    #[inline]
+    fn on_outcome(
+        &mut self,
+        at: Time,
+        outcome: Outcome<Segment>,
+        queueing: &Queueing,
+        other: &mut Chain<Segment>,
+        wakes: &mut Wakes,
+    ) {
+        match outcome {
+            Outcome::Delivered(packet) => self.on_delivered(at, packet, queueing, other, wakes),
+            Outcome::Dropped(packet, _) => self.on_dropped(&packet),
+        }
+    }
+
+    #[inline]
+    fn on_delivered(
+        &mut self,
+        at: Time,
+        packet: Packet<Segment>,
+        queueing: &Queueing,
+        other: &mut Chain<Segment>,
+        wakes: &mut Wakes,
+    ) {
+        let flow = packet.flow as usize;
+        let c = &mut self.connections[flow];
+        let mut net = Net { out: other, sacks: &mut self.sacks };
+        match packet.data.kind {
+            Kind::Data | Kind::Syn | Kind::Established => {
+                if packet.data.kind == Kind::Data {
+                    c.recorder.on_queued(queueing.of_packet(packet.data.stamp, at, packet.bytes));
+                }
+                let was_over = c.is_over();
+                c.at_receiver(at, packet, &mut net);
+                self.unfinished -= usize::from(!was_over && c.is_over());
+            }
+            Kind::Ack | Kind::SynAck | Kind::Request => {
+                let was_over = c.is_over();
+                c.at_sender(at, packet, &mut net);
+                self.unfinished -= usize::from(!was_over && c.is_over());
+                note_state(at, flow, c, &mut self.triggers);
+            }
+        }
+        wakes.no_later(flow, c.wake());
+    }
+
+    /// The path dropped a packet.
+    fn on_dropped(&mut self, packet: &Packet<Segment>) {
+        match packet.data.kind {
+            Kind::Data => self.connections[packet.flow as usize].recorder.dropped += 1,
+            Kind::Ack => {
+                self.sacks.take(packet.data.detail);
+            }
+            Kind::Syn | Kind::SynAck | Kind::Established | Kind::Request => {}
+        }
+    }
+
+    /// Wakes `flow` at `now`.
+    fn wake(&mut self, now: Time, flow: usize, forward: &mut Chain<Segment>, reverse: &mut Chain<Segment>) {
+        let (data_way, ack_way) = if self.reversed[flow] { (reverse, forward) } else { (forward, reverse) };
+        let c = &mut self.connections[flow];
+        let was_over = c.is_over();
+        c.wake_receiver(now, &mut Net { out: ack_way, sacks: &mut self.sacks });
+        c.wake_sender(now, &mut Net { out: data_way, sacks: &mut self.sacks });
+        self.unfinished -= usize::from(!was_over && c.is_over());
+        note_state(now, flow, c, &mut self.triggers);
+    }
+}
+
+/// Records the controller's state if it has changed, and tells who waits for it.
+#[inline]
+fn note_state<C: CongestionControl>(now: Time, flow: usize, c: &mut Connection<C>, triggers: &mut Triggers) {
+    let state = c.sender.cc.snapshot().state;
+    if c.recorder.on_state(now, state) && !triggers.is_empty() {
+        triggers.on_state(now, flow as u32, state);
+    }
+}
+
+/// The controller of the `i`-th flow, its own random numbers drawn from the run's seed.
+fn controller(scenario: &Scenario, spec: &FlowSpec, i: usize, seed: u64) -> Result<Controller, SimError> {
+    let config = Config {
+        smss: scenario.smss(),
+        initial_cwnd: u64::from(spec.initial_window) * u64::from(scenario.smss()),
+        // Neighbouring flows and seeds must not draw alike (SplitMix64's increment).
+        seed: seed.wrapping_add((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+    };
+    let values: Vec<(String, String)> =
+        spec.settings.iter().map(|(key, value)| (key.clone(), value.to_string())).collect();
+    let pairs: Vec<(&str, &str)> = values.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    Controller::new(&spec.cc, &config, &pairs)
+        .map_err(|e| SimError::Controller { flow: i, reason: e.to_string() })
+}
+
+/// How many events the path's rates can account for, many times over: what is beyond is a path that
+/// lets through more than can be followed.
+fn budget(scenario: &Scenario, flows: u64) -> u64 {
+    const SMALLEST_PACKET: u64 = 40;
+    const EVENTS_PER_PACKET: u64 = 8;
+    let carried = |direction| {
+        let links = scenario.path.links(direction);
+        let fastest = links.iter().map(|l| {
+            let scheduled = l.schedule.iter().filter_map(|c| c.rate);
+            let triggered = scenario.triggers.iter().filter_map(|t| t.then.rate);
+            let at_first = l.nominal_rate().unwrap_or(Rate::MAX);
+            scheduled.chain(triggered).fold(at_first, Rate::max)
+        });
+        fastest.min().unwrap_or(Rate::MAX).bytes_in(scenario.duration) / SMALLEST_PACKET
+    };
+    let packets = carried(Direction::Forward).saturating_add(carried(Direction::Reverse));
+    let clock = scenario.duration.as_nanos() / scenario.sample.as_nanos().max(1);
+    let timers = flows.saturating_mul(scenario.duration.as_nanos() / 1_000_000 + 1000);
+    packets
+        .saturating_mul(EVENTS_PER_PACKET)
+        .saturating_add(clock)
+        .saturating_add(timers)
+        .saturating_add(1 << 20)
+        .min(MOST_EVENTS)
+}

@@ -1,0 +1,102 @@
+//! Changes of the path that wait for a flow's controller to enter a state.
+
+use fullpipe_cc::Time;
+use fullpipe_experiment::scenario::{Direction, Trigger};
+use fullpipe_path::Change;
+
+#[derive(Debug)]
+struct Pending {
+    trigger: Trigger,
+    entries: u32,
+    /// When the change happens, once that is known.
+    at: Option<Time>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Triggers {
+    pending: Vec<Pending>,
+    next: Time,
+}
+
+impl Triggers {
+    pub fn new(triggers: &[Trigger]) -> Self {
+        let pending = triggers.iter().map(|t| Pending { trigger: t.clone(), entries: 0, at: None }).collect();
+        Triggers { pending, next: Time::NEVER }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// When the next change happens.
+    #[inline]
+    pub fn next(&self) -> Time {
+        self.next
+    }
+
+    /// The controller of `flow` enters `state`.
+    pub fn on_state(&mut self, now: Time, flow: u32, state: &str) {
+        for p in &mut self.pending {
+            let when = &p.trigger.when;
+            if p.at.is_some()
+                || when.flow != flow
+                || when.state != state
+                || now < Time::ZERO + when.not_before
+            {
+                continue;
+            }
+            p.entries += 1;
+            if p.entries == when.entry {
+                p.at = Some(now + when.delay);
+            }
+        }
+        self.find_next();
+    }
+
+    fn find_next(&mut self) {
+        self.next = self.pending.iter().filter_map(|p| p.at).min().unwrap_or(Time::NEVER);
+    }
+
+    /// The changes due at `now`, each once.
+    pub fn due(&mut self, now: Time) -> Vec<(Direction, Change)> {
+        let (due, pending) = std::mem::take(&mut self.pending)
+            .into_iter()
+            .partition::<Vec<_>, _>(|p| p.at.is_some_and(|at| at <= now));
+        self.pending = pending;
+        self.find_next();
+        let change = |p: Pending| {
+            let then = p.trigger.then;
+            let change =
+                Change { link: then.link as usize, rate: then.rate, delay: then.delay, loss: then.loss };
+            (then.direction, change)
+        };
+        due.into_iter().map(change).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe_cc::Span;
+
+    #[test]
+    fn a_change_comes_after_the_entry_it_waits_for_and_only_once() {
+        let trigger: Trigger = toml::from_str(
+            "when = { state = 'Drain', not_before = '1s', entry = 2, delay = '5ms' }\nthen = { rate = '1mbit' }",
+        )
+        .unwrap();
+        let at = |ms| Time::ZERO + Span::from_millis(ms);
+        let mut t = Triggers::new(&[trigger]);
+        t.on_state(at(500), 0, "Drain");
+        t.on_state(at(1000), 0, "Drain");
+        t.on_state(at(1100), 0, "Startup");
+        t.on_state(at(1200), 1, "Drain");
+        assert_eq!(t.next(), Time::NEVER);
+        t.on_state(at(1300), 0, "Drain");
+        assert_eq!(t.next(), at(1305));
+        let due = t.due(at(1305));
+        assert_eq!(due.len(), 1);
+        assert!(due[0].1.rate.is_some());
+        assert!(t.is_empty() && t.next() == Time::NEVER);
+    }
+}

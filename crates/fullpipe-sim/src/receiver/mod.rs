@@ -1,0 +1,133 @@
+//! The receiving end of a connection: reassembly, acknowledgements, receive window.
+
+mod acks;
+mod reassembly;
+mod window;
+
+use crate::segment::{Kind, NO_SACK, SackInfo, SackStore, Segment};
+use acks::AckPolicy;
+use fullpipe_cc::{Span, Time};
+use reassembly::{Arrival, Reassembly};
+use window::ReceiveWindow;
+
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    queue: Reassembly,
+    policy: AckPolicy,
+    window: ReceiveWindow,
+    /// When the segment that the next ACK answers was sent (RFC 7323 §4.3).
+    echo: Time,
+    last_ack: u64,
+    dsack: Option<(u64, u64)>,
+    marked: u16,
+}
+
+impl Receiver {
+    /// A receiver of segments of up to `smss` payload bytes, with a buffer of `buffer` bytes.
+    pub fn new(smss: u32, buffer: Option<u64>) -> Self {
+        Receiver {
+            queue: Reassembly::default(),
+            policy: AckPolicy::new(smss),
+            window: ReceiveWindow::new(smss, buffer),
+            echo: Time::ZERO,
+            last_ack: 0,
+            dsack: None,
+            marked: 0,
+        }
+    }
+
+    /// Payload bytes delivered in order to the application.
+    pub fn delivered(&self) -> u64 {
+        self.queue.next_bytes()
+    }
+
+    /// When an ACK is due at the latest.
+    pub fn ack_due(&self) -> Time {
+        self.policy.due()
+    }
+
+    /// The right edge of the first window, advertised in the handshake.
+    pub fn initial_edge(&mut self) -> u64 {
+        self.window.edge(0)
+    }
+
+    /// A data segment arrives, `marked` if with Congestion Experienced, on a path of round-trip time
+    /// `rtt`; whether to acknowledge at once.
+    #[inline]
+    pub fn on_data(&mut self, now: Time, data: &Segment, marked: bool, rtt: Option<Span>) -> bool {
+        if data.seq <= self.last_ack {
+            self.echo = data.stamp;
+        }
+        self.marked = self.marked.saturating_add(u16::from(marked));
+        let arrival = self.queue.insert(data.seq, data.edge);
+        match arrival {
+            Arrival::Duplicate => self.dsack = Some((data.seq, data.seq + 1)),
+            Arrival::InOrder { .. } => self.window.on_read(now, self.queue.next_bytes(), rtt),
+            Arrival::Beyond { .. } => {}
+        }
+        let has_hole = self.queue.has_hole();
+        self.policy.on_data(now, arrival, self.queue.next_bytes(), has_hole, marked, rtt)
+    }
+
+    /// The ACK for all that has arrived; the caller sends it.
+    #[inline]
+    pub fn acknowledge(&mut self, sacks: &mut SackStore) -> Segment {
+        let next_bytes = self.queue.next_bytes();
+        self.policy.on_sent(next_bytes);
+        self.last_ack = self.queue.next();
+        let mut detail = NO_SACK;
+        if self.queue.has_hole() || self.dsack.is_some() {
+            let mut info = SackInfo::default();
+            info.dsack = self.dsack.take();
+            self.queue.report(&mut info);
+            detail = sacks.put(info);
+        }
+        Segment {
+            seq: self.last_ack,
+            stamp: self.echo,
+            edge: self.window.edge(next_bytes),
+            detail,
+            ce: std::mem::take(&mut self.marked),
+            kind: Kind::Ack,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(seq: u64, sent_ms: u64) -> Segment {
+        Segment {
+            seq,
+            stamp: Time::ZERO + Span::from_millis(sent_ms),
+            edge: (seq + 1) * 1000,
+            detail: 1000,
+            ce: 0,
+            kind: Kind::Data,
+        }
+    }
+
+    #[test]
+    fn a_hole_is_reported_and_the_echo_is_of_the_last_segment_in_order() {
+        let mut sacks = SackStore::default();
+        let mut r = Receiver::new(1000, None);
+        let now = Time::ZERO + Span::from_millis(60);
+        for seq in [0, 1, 3, 4] {
+            assert!(r.on_data(now, &data(seq, seq), false, None));
+        }
+        let ack = r.acknowledge(&mut sacks);
+        assert_eq!((ack.seq, ack.stamp), (2, Time::ZERO));
+        assert_eq!(sacks.take(ack.detail).blocks(), [(3, 5)]);
+        r.on_data(now, &data(2, 50), true, None);
+        let ack = r.acknowledge(&mut sacks);
+        assert_eq!((ack.seq, ack.detail, ack.ce), (5, NO_SACK, 1));
+        assert_eq!(ack.stamp, Time::ZERO + Span::from_millis(50));
+        assert_eq!(r.delivered(), 5000);
+        // The same again: a duplicate report, once.
+        assert!(r.on_data(now, &data(3, 55), false, None));
+        let ack = r.acknowledge(&mut sacks);
+        assert_eq!(sacks.take(ack.detail).dsack, Some((3, 4)));
+        assert_eq!(sacks.in_use(), 0);
+    }
+}

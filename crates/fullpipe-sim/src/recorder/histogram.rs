@@ -1,0 +1,141 @@
+//! A distribution in constant time a sample: buckets that double every 128, so that a quantile is
+//! right within 0.4 %. The least and the largest value are exact.
+
+/// Buckets in each doubling.
+const SUB: u64 = 128;
+const SUB_BITS: u32 = SUB.trailing_zeros();
+
+/// Counts of values in nanoseconds. Only the doublings that occur take memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Histogram {
+    octaves: Vec<Option<Box<[u32; SUB as usize]>>>,
+    count: u64,
+    min: u64,
+    max: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { octaves: Vec::new(), count: 0, min: u64::MAX, max: 0 }
+    }
+}
+
+impl Histogram {
+    /// Counts `value`.
+    #[inline]
+    pub fn add(&mut self, value: u64) {
+        let (octave, sub) = place(value);
+        match self.octaves.get_mut(octave) {
+            Some(Some(counts)) => counts[sub] = counts[sub].saturating_add(1),
+            _ => self.open(octave)[sub] = 1,
+        }
+        self.count += 1;
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    #[cold]
+    fn open(&mut self, octave: usize) -> &mut [u32; SUB as usize] {
+        if self.octaves.len() <= octave {
+            self.octaves.resize(octave + 1, None);
+        }
+        self.octaves[octave].get_or_insert_with(|| Box::new([0; SUB as usize]))
+    }
+
+    /// Adds all that `other` counted.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (octave, counts) in other.octaves.iter().enumerate() {
+            if let Some(counts) = counts {
+                let own = self.open(octave);
+                for (a, b) in own.iter_mut().zip(counts.iter()) {
+                    *a = a.saturating_add(*b);
+                }
+            }
+        }
+        self.count += other.count;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// The least value.
+    pub fn min(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.min)
+    }
+
+    /// The largest value.
+    pub fn max(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.max)
+    }
+
+    /// The value that the share `q` of all does not exceed.
+    pub fn quantile(&self, q: f64) -> Option<u64> {
+        if self.count == 0 {
+            return None;
+        }
+        let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count);
+        let mut seen = 0;
+        for (octave, counts) in self.octaves.iter().enumerate() {
+            let Some(counts) = counts else { continue };
+            for (sub, &n) in counts.iter().enumerate() {
+                seen += u64::from(n);
+                if seen >= rank {
+                    return Some(middle(octave, sub as u64).clamp(self.min, self.max));
+                }
+            }
+        }
+        Some(self.max)
+    }
+}
+
+/// Octave 0 holds the values below `SUB` exactly; octave `k` those below `SUB·2^k`.
+fn place(value: u64) -> (usize, usize) {
+    let bits = u64::BITS - value.leading_zeros();
+    let octave = bits.saturating_sub(SUB_BITS);
+    if octave == 0 {
+        return (0, value as usize);
+    }
+    // The leading bit is known: of the octave's range [SUB·2^(k-1), SUB·2^k) take SUB parts.
+    let start = SUB << (octave - 1);
+    let offset = value - start;
+    let sub = if octave == 1 { offset } else { offset >> (octave - 1) };
+    (octave as usize, sub as usize)
+}
+
+fn middle(octave: usize, sub: u64) -> u64 {
+    if octave == 0 {
+        return sub;
+    }
+    let width = 1u64 << (octave - 1);
+    (SUB << (octave - 1)) + sub * width + width / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn no_sample_no_quantile() {
+        let h = Histogram::default();
+        assert_eq!((h.min(), h.quantile(0.5), h.max()), (None, None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn a_quantile_is_within_half_a_percent(mut values in prop::collection::vec(
+            prop_oneof![0u64..300, 0u64..1 << 40, any::<u64>()], 1..400), q in 0.0f64..=1.0) {
+            let mut h = Histogram::default();
+            let (a, b) = values.split_at(values.len() / 2);
+            a.iter().for_each(|&v| h.add(v));
+            let mut other = Histogram::default();
+            b.iter().for_each(|&v| other.add(v));
+            h.merge(&other);
+            values.sort_unstable();
+            let rank = ((q * values.len() as f64).ceil() as usize).clamp(1, values.len());
+            let (exact, got) = (values[rank - 1] as f64, h.quantile(q).unwrap() as f64);
+            prop_assert!((got - exact).abs() <= exact * 0.005 + 0.5, "{got} for {exact}");
+            prop_assert_eq!(h.min(), values.first().copied());
+            prop_assert_eq!(h.max(), values.last().copied());
+        }
+    }
+}

@@ -1,0 +1,559 @@
+//! What is known of every segment between the first unacknowledged and the last sent: a ring indexed
+//! by segment number. Each operation is O(1) amortised a segment, with any number in flight:
+//! selectively acknowledged runs are skipped by compressed jumps, loss detection never looks twice
+//! at a segment whose fate is decided, and lost segments queue up for retransmission.
+
+use fullpipe_cc::{Span, Stamp, Time};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// The receiver reported it (SACK).
+const SACKED: u8 = 1;
+/// Marked lost, and not retransmitted since.
+const LOST: u8 = 2;
+/// Retransmitted at least once.
+const RETRANSMITTED: u8 = 4;
+
+/// A segment that has been sent and is not acknowledged cumulatively.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Entry {
+    /// The connection as its last transmission left.
+    pub stamp: Stamp,
+    /// Byte position in the stream.
+    pub offset: u64,
+    /// From a sacked segment, this many segments on there may be one that is not.
+    skip: u32,
+    /// Payload bytes.
+    pub len: u16,
+    flags: u8,
+}
+
+impl Entry {
+    pub fn was_retransmitted(&self) -> bool {
+        self.flags & RETRANSMITTED != 0
+    }
+
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Counted as in flight: neither arrived nor lost.
+    fn is_out(&self) -> bool {
+        self.flags & (SACKED | LOST) == 0
+    }
+
+    /// Counted as a retransmission in flight.
+    fn is_resent(&self) -> bool {
+        self.flags & (SACKED | LOST | RETRANSMITTED) == RETRANSMITTED
+    }
+
+    /// Order of transmission.
+    fn sent(&self) -> (Time, u64) {
+        (self.stamp.sent_at, self.stamp.id)
+    }
+}
+
+/// All segments in [`una`](Self::una)`..`[`nxt`](Self::nxt).
+#[derive(Debug)]
+pub(crate) struct Scoreboard {
+    ring: Box<[Entry]>,
+    una: u64,
+    nxt: u64,
+    una_bytes: u64,
+    nxt_bytes: u64,
+    inflight: u64,
+    sacked: u64,
+    lost: u64,
+    /// Retransmissions in flight.
+    resent: u64,
+    /// One past the highest segment the receiver reported selectively.
+    fack: u64,
+    /// Every segment below was decided as an original transmission: acknowledged, lost or retransmitted.
+    undecided: u64,
+    /// Lost originals in sequence order; entries overtaken by events are skipped when met.
+    lost_originals: VecDeque<u64>,
+    /// Lost retransmissions, lowest first.
+    lost_again: BinaryHeap<Reverse<u64>>,
+    /// Retransmissions in order of sending, with the stamp's id; overtaken ones are skipped when met.
+    retransmissions: VecDeque<(u64, u64)>,
+}
+
+impl Scoreboard {
+    pub fn new() -> Self {
+        Scoreboard {
+            ring: vec![Entry::default(); 64].into_boxed_slice(),
+            una: 0,
+            nxt: 0,
+            una_bytes: 0,
+            nxt_bytes: 0,
+            inflight: 0,
+            sacked: 0,
+            lost: 0,
+            resent: 0,
+            fack: 0,
+            undecided: 0,
+            lost_originals: VecDeque::new(),
+            lost_again: BinaryHeap::new(),
+            retransmissions: VecDeque::new(),
+        }
+    }
+
+    /// First segment not acknowledged.
+    pub fn una(&self) -> u64 {
+        self.una
+    }
+
+    /// Next segment to be sent for the first time.
+    pub fn nxt(&self) -> u64 {
+        self.nxt
+    }
+
+    /// Bytes acknowledged cumulatively.
+    pub fn una_bytes(&self) -> u64 {
+        self.una_bytes
+    }
+
+    /// Bytes sent for the first time.
+    pub fn nxt_bytes(&self) -> u64 {
+        self.nxt_bytes
+    }
+
+    /// Payload bytes in flight: sent, not arrived, not lost.
+    pub fn inflight(&self) -> u64 {
+        self.inflight
+    }
+
+    /// Segments sent and not acknowledged cumulatively.
+    pub fn outstanding(&self) -> u64 {
+        self.nxt - self.una
+    }
+
+    /// Segments reported selectively.
+    pub fn sacked(&self) -> u64 {
+        self.sacked
+    }
+
+    /// Segments marked lost that wait for their retransmission.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Retransmissions in flight.
+    pub fn resent(&self) -> u64 {
+        self.resent
+    }
+
+    /// Whether anything that was retransmitted is still to be acknowledged (`tcp_any_retrans_done`).
+    pub fn any_retransmitted(&self) -> bool {
+        self.resent > 0 || self.una < self.nxt && self.at(self.una).was_retransmitted()
+    }
+
+    /// One past the highest segment reported selectively.
+    pub fn fack(&self) -> u64 {
+        self.fack
+    }
+
+    fn at(&self, seq: u64) -> &Entry {
+        &self.ring[seq as usize & (self.ring.len() - 1)]
+    }
+
+    fn at_mut(&mut self, seq: u64) -> &mut Entry {
+        let mask = self.ring.len() - 1;
+        &mut self.ring[seq as usize & mask]
+    }
+
+    /// The segment `seq`, which must be outstanding.
+    pub fn get(&self, seq: u64) -> &Entry {
+        debug_assert!((self.una..self.nxt).contains(&seq));
+        self.at(seq)
+    }
+
+    /// A new segment of `len` bytes has been sent.
+    pub fn push(&mut self, len: u16, stamp: Stamp) {
+        if self.outstanding() as usize == self.ring.len() {
+            self.grow();
+        }
+        let offset = self.nxt_bytes;
+        *self.at_mut(self.nxt) = Entry { stamp, offset, skip: 0, len, flags: 0 };
+        self.nxt += 1;
+        self.nxt_bytes += u64::from(len);
+        self.inflight += u64::from(len);
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let mut larger = vec![Entry::default(); self.ring.len() * 2].into_boxed_slice();
+        let mask = larger.len() - 1;
+        for seq in self.una..self.nxt {
+            larger[seq as usize & mask] = *self.at(seq);
+        }
+        self.ring = larger;
+    }
+
+    /// The segment `seq` has been sent again.
+    pub fn retransmitted(&mut self, seq: u64, stamp: Stamp) {
+        let e = self.at_mut(seq);
+        let (was_lost, was_resent) = (e.is(LOST), e.is_resent());
+        let len = u64::from(e.len);
+        e.flags = e.flags & !LOST | RETRANSMITTED;
+        e.stamp = stamp;
+        self.resent += u64::from(!was_resent);
+        // A probe repeats a segment that still counts as in flight: one copy counts.
+        if was_lost {
+            self.lost -= 1;
+            self.inflight += len;
+        }
+        self.retransmissions.push_back((seq, stamp.id));
+    }
+
+    /// The lowest segment at or above `seq` that is not sacked; [`nxt`](Self::nxt) if all are.
+    fn next_unsacked(&mut self, seq: u64) -> u64 {
+        let mut end = seq;
+        while end < self.nxt && self.at(end).is(SACKED) {
+            end += u64::from(self.at(end).skip);
+        }
+        let mut s = seq;
+        while s < end {
+            let e = self.at_mut(s);
+            let step = u64::from(e.skip);
+            e.skip = (end - s) as u32;
+            s += step;
+        }
+        end
+    }
+
+    /// The receiver has `start..end`: calls `newly` for every segment it did not report before.
+    pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(u64, &Entry)) {
+        let end = end.min(self.nxt);
+        let mut seq = start.max(self.una);
+        if seq >= end {
+            return;
+        }
+        seq = self.next_unsacked(seq);
+        while seq < end {
+            let e = self.at_mut(seq);
+            let before = *e;
+            e.flags = e.flags & !LOST | SACKED;
+            e.skip = 1;
+            newly(seq, &before);
+            self.leave(&before);
+            self.sacked += 1;
+            seq = self.next_unsacked(seq + 1);
+        }
+        self.fack = self.fack.max(end);
+    }
+
+    /// A segment that was not sacked has arrived.
+    #[inline]
+    fn leave(&mut self, e: &Entry) {
+        if e.is(LOST) {
+            self.lost -= 1;
+        } else {
+            self.inflight -= u64::from(e.len);
+        }
+        self.resent -= u64::from(e.is_resent());
+    }
+
+    /// Everything below `ack` has arrived: calls `newly` for every segment not reported before.
+    pub fn ack(&mut self, ack: u64, mut newly: impl FnMut(u64, &Entry)) {
+        let ack = ack.min(self.nxt);
+        let mut seq = self.una;
+        while seq < ack {
+            let e = self.at(seq);
+            if e.is(SACKED) {
+                let end = self.next_unsacked(seq).min(ack);
+                self.sacked -= end - seq;
+                seq = end;
+                continue;
+            }
+            let e = *e;
+            newly(seq, &e);
+            self.leave(&e);
+            seq += 1;
+        }
+        if ack > self.una {
+            self.una = ack;
+            self.una_bytes = if ack < self.nxt { self.at(ack).offset } else { self.nxt_bytes };
+            self.undecided = self.undecided.max(ack);
+            self.fack = self.fack.max(ack);
+        }
+    }
+
+    /// RACK's judgement (RFC 8985 §6.2 step 5): a segment is lost that was sent before the newest
+    /// delivered one, `newest`, and at least `window` ago. Calls `lost` for each; returns when the
+    /// last of those still in doubt will be lost.
+    pub fn detect(
+        &mut self,
+        now: Time,
+        newest: (Time, u64),
+        window: Span,
+        mut lost: impl FnMut(u64, &Entry),
+    ) -> Option<Time> {
+        let mut doubt = false;
+        while self.undecided < self.nxt {
+            let seq = self.undecided;
+            let e = self.at(seq);
+            if e.is(SACKED) {
+                self.undecided = self.next_unsacked(seq);
+                continue;
+            }
+            if !e.is(LOST | RETRANSMITTED) {
+                if e.sent() >= newest {
+                    break;
+                }
+                if e.stamp.sent_at + window > now {
+                    doubt = true;
+                    break;
+                }
+                self.mark_lost(seq, &mut lost);
+            }
+            self.undecided = seq + 1;
+        }
+        while let Some(&(seq, id)) = self.retransmissions.front() {
+            let overtaken = seq < self.una || self.at(seq).stamp.id != id || !self.at(seq).is_out();
+            if !overtaken {
+                let e = self.at(seq);
+                if e.sent() >= newest {
+                    break;
+                }
+                if e.stamp.sent_at + window > now {
+                    doubt = true;
+                    break;
+                }
+                self.mark_lost(seq, &mut lost);
+            }
+            self.retransmissions.pop_front();
+        }
+        doubt.then(|| newest.0 + window)
+    }
+
+    fn mark_lost(&mut self, seq: u64, lost: &mut impl FnMut(u64, &Entry)) {
+        let e = self.at_mut(seq);
+        debug_assert!(e.is_out());
+        e.flags |= LOST;
+        lost(seq, e);
+        let (len, again) = (u64::from(e.len), e.is(RETRANSMITTED));
+        self.inflight -= len;
+        self.lost += 1;
+        self.resent -= u64::from(again);
+        if again {
+            self.lost_again.push(Reverse(seq));
+        } else {
+            self.lost_originals.push_back(seq);
+        }
+    }
+
+    /// The retransmission timer fired: the first segment is lost, and everything sent at least `rtt`
+    /// ago (Linux `tcp_timeout_mark_lost`).
+    pub fn time_out(&mut self, now: Time, rtt: Span, mut lost: impl FnMut(u64, &Entry)) {
+        if self.una < self.nxt && self.at(self.una).is_out() {
+            self.mark_lost(self.una, &mut lost);
+        }
+        self.detect(now, (Time::NEVER, u64::MAX), rtt, lost);
+    }
+
+    /// The losses were none: what was marked and not yet retransmitted is in flight again.
+    pub fn unmark_lost(&mut self) {
+        if self.lost > 0 {
+            let mut resent = Vec::new();
+            let mut seq = self.una;
+            while seq < self.nxt {
+                seq = self.next_unsacked(seq);
+                if seq == self.nxt {
+                    break;
+                }
+                let e = self.at_mut(seq);
+                let (len, was_lost) = (u64::from(e.len), e.is(LOST));
+                e.flags &= !LOST;
+                if e.is(RETRANSMITTED) {
+                    resent.push((e.sent(), seq));
+                }
+                if was_lost {
+                    self.inflight += len;
+                    self.resent += u64::from(self.at(seq).is(RETRANSMITTED));
+                }
+                seq += 1;
+            }
+            resent.sort_unstable();
+            self.retransmissions = resent.into_iter().map(|((_, id), seq)| (seq, id)).collect();
+            self.lost = 0;
+            self.undecided = self.una;
+        }
+        self.lost_originals.clear();
+        self.lost_again.clear();
+    }
+
+    /// The lowest segment that waits for its retransmission.
+    pub fn next_lost(&mut self) -> Option<u64> {
+        if self.lost == 0 {
+            self.lost_originals.clear();
+            self.lost_again.clear();
+            return None;
+        }
+        while self.lost_originals.front().is_some_and(|&s| !self.waits(s)) {
+            self.lost_originals.pop_front();
+        }
+        while self.lost_again.peek().is_some_and(|&Reverse(s)| !self.waits(s)) {
+            self.lost_again.pop();
+        }
+        let original = self.lost_originals.front().copied();
+        let again = self.lost_again.peek().map(|&Reverse(s)| s);
+        match (original, again) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn waits(&self, seq: u64) -> bool {
+        seq >= self.una && self.at(seq).is(LOST)
+    }
+
+    /// The last segment sent that has not arrived: what a tail loss probe repeats.
+    pub fn last_unsacked(&self) -> Option<u64> {
+        (self.una..self.nxt).rev().find(|&seq| !self.at(seq).is(SACKED))
+    }
+
+    /// When the first outstanding segment was last sent.
+    pub fn head_sent_at(&self) -> Option<Time> {
+        (self.una < self.nxt).then(|| self.at(self.una).stamp.sent_at)
+    }
+
+    /// Inflight, sacked, lost and resent as running totals, and counted afresh.
+    #[cfg(test)]
+    pub fn audit(&self) -> [(u64, u64, u64, u64); 2] {
+        let mut totals = (0, 0, 0, 0);
+        for seq in self.una..self.nxt {
+            let e = self.at(seq);
+            totals.0 += if e.is_out() { u64::from(e.len) } else { 0 };
+            totals.1 += u64::from(e.is(SACKED));
+            totals.2 += u64::from(e.is(LOST));
+            totals.3 += u64::from(e.is_resent());
+        }
+        [(self.inflight, self.sacked, self.lost, self.resent), totals]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ms(n: u64) -> Time {
+        Time::ZERO + Span::from_millis(n)
+    }
+
+    /// `n` segments of 1000 bytes, one a millisecond.
+    fn sent(n: u64) -> Scoreboard {
+        let mut b = Scoreboard::new();
+        for i in 0..n {
+            b.push(1000, Stamp { sent_at: ms(i), id: i, ..Stamp::default() });
+        }
+        b
+    }
+
+    fn sack(b: &mut Scoreboard, start: u64, end: u64) -> Vec<u64> {
+        let mut newly = Vec::new();
+        b.sack(start, end, |seq, _| newly.push(seq));
+        newly
+    }
+
+    fn detect(b: &mut Scoreboard, now: Time, newest: (Time, u64), window: Span) -> (Vec<u64>, Option<Time>) {
+        let mut lost = Vec::new();
+        let doubt = b.detect(now, newest, window, |seq, _| lost.push(seq));
+        (lost, doubt)
+    }
+
+    #[test]
+    fn a_segment_is_reported_once() {
+        let mut b = sent(10);
+        assert_eq!(sack(&mut b, 3, 5), [3, 4]);
+        assert_eq!(sack(&mut b, 2, 7), [2, 5, 6]);
+        assert!(sack(&mut b, 2, 7).is_empty());
+        let mut acked = Vec::new();
+        b.ack(8, |seq, _| acked.push(seq));
+        assert_eq!(acked, [0, 1, 7]);
+        assert_eq!((b.una(), b.una_bytes(), b.inflight(), b.sacked()), (8, 8000, 2000, 0));
+    }
+
+    #[test]
+    fn what_was_sent_before_the_newest_delivered_is_lost_after_the_window() {
+        let mut b = sent(10);
+        sack(&mut b, 5, 6);
+        let window = Span::from_millis(100);
+        let newest = (ms(5), 5);
+        assert_eq!(detect(&mut b, ms(101), newest, window), (vec![0, 1], Some(ms(105))));
+        assert_eq!(detect(&mut b, ms(105), newest, window), (vec![2, 3, 4], None));
+        assert_eq!((b.inflight(), b.lost()), (4000, 5));
+        assert_eq!(b.next_lost(), Some(0));
+    }
+
+    #[test]
+    fn a_lost_retransmission_is_found_and_goes_first() {
+        let mut b = sent(10);
+        sack(&mut b, 5, 6);
+        detect(&mut b, ms(200), (ms(5), 5), Span::from_millis(50));
+        for seq in 0..3 {
+            assert_eq!(b.next_lost(), Some(seq));
+            b.retransmitted(seq, Stamp { sent_at: ms(200 + seq), id: 100 + seq, ..Stamp::default() });
+        }
+        // The retransmission of 2 arrives, those of 0 and 1 were sent before it.
+        sack(&mut b, 2, 3);
+        let (lost, _) = detect(&mut b, ms(300), (ms(202), 102), Span::from_millis(50));
+        assert_eq!(lost, [6, 7, 8, 9, 0, 1]);
+        assert_eq!(b.next_lost(), Some(0));
+        let [kept, fresh] = b.audit();
+        assert_eq!(kept, fresh);
+    }
+
+    #[test]
+    fn a_timeout_marks_the_first_and_what_is_older_than_a_round_trip() {
+        let mut b = sent(10);
+        let mut lost = Vec::new();
+        b.time_out(ms(50), Span::from_millis(46), |seq, _| lost.push(seq));
+        assert_eq!(lost, [0, 1, 2, 3, 4]);
+        b.unmark_lost();
+        assert_eq!((b.inflight(), b.next_lost()), (10_000, None));
+    }
+
+    #[test]
+    fn the_ring_grows_with_the_window() {
+        let mut b = sent(50);
+        b.ack(40, |_, _| {});
+        for i in 50..500 {
+            b.push(1000, Stamp { id: i, ..Stamp::default() });
+        }
+        assert_eq!(b.outstanding(), 460);
+        assert!((40..500).all(|seq| b.get(seq).stamp.id == seq && b.get(seq).offset == seq * 1000));
+    }
+
+    proptest! {
+        /// Any order of events keeps the totals equal to a fresh count, and every loss is offered.
+        #[test]
+        fn totals_match_a_recount(ops in prop::collection::vec((0u8..7, 0u64..200, 1u64..40), 1..200)) {
+            let mut b = Scoreboard::new();
+            let (mut now, mut id) = (0, 0);
+            for (op, a, n) in ops {
+                now += 1;
+                match op {
+                    0 | 1 => for _ in 0..n {
+                        id += 1;
+                        b.push(700 + (id % 700) as u16, Stamp { sent_at: ms(now), id, ..Stamp::default() });
+                    },
+                    2 => b.sack(b.una() + a, b.una() + a + n, |_, _| {}),
+                    3 => b.ack(b.una() + a.min(n), |_, _| {}),
+                    4 => { b.detect(ms(now), (ms(now - 1), id), Span::from_millis(a % 20), |_, _| {}); }
+                    5 => if a % 4 == 0 { b.unmark_lost() } else { b.time_out(ms(now), Span::from_millis(a), |_, _| {}) },
+                    _ => for _ in 0..n {
+                        let Some(seq) = b.next_lost() else { break };
+                        id += 1;
+                        b.retransmitted(seq, Stamp { sent_at: ms(now), id, ..Stamp::default() });
+                    },
+                }
+                let [kept, fresh] = b.audit();
+                prop_assert_eq!(kept, fresh);
+                prop_assert_eq!(b.next_lost().is_some(), b.lost() > 0);
+                prop_assert!(b.una_bytes() <= b.nxt_bytes());
+            }
+        }
+    }
+}

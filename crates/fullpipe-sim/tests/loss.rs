@@ -1,0 +1,83 @@
+//! How loss governs each controller: the closed forms of the literature.
+
+mod common;
+use common::{bulk, losing, path, run_seeded, scenario};
+
+/// Payload bits of a packet.
+const PACKET_BITS: f64 = 1448.0 * 8.0;
+
+/// Mean goodput over a few seeds, in packets per round trip of `rtt_s`.
+fn window(cc: &str, rtt: &str, rtt_s: f64, loss: &str, seconds: u64) -> f64 {
+    let seeds = 3;
+    let total: f64 = (1..=seeds)
+        .map(|seed| {
+            let mut s = scenario(losing(path("10gbit", rtt, "1bdp"), loss), &[cc], seconds);
+            s.warmup = fullpipe_units::Span::from_secs(seconds / 5);
+            run_seeded(&s, seed).summary.goodput_bps
+        })
+        .sum();
+    total / seeds as f64 * rtt_s / PACKET_BITS
+}
+
+#[test]
+fn bbr_carries_the_rate_less_the_loss_where_cubic_collapses() {
+    let lossy = || losing(path("100mbit", "100ms", "1bdp"), "1%");
+    let (bbr, cubic) = (bulk(lossy(), "bbr", 30), bulk(lossy(), "cubic", 30));
+    assert!(bbr.goodput_bps > 85e6, "bbr {}", bbr.goodput_bps);
+    assert!(cubic.goodput_bps < 4e6, "cubic {}", cubic.goodput_bps);
+}
+
+/// Cardwell et al. 2017, figure 8: within 5 % of rate · (1 − loss).
+#[test]
+fn bbr_delivers_the_rate_times_one_less_the_loss() {
+    for (loss, share) in [("0.1%", 0.001), ("1%", 0.01), ("3%", 0.03)] {
+        let mut s = scenario(losing(path("100mbit", "100ms", "1bdp"), loss), &["bbr"], 40);
+        s.warmup = fullpipe_units::Span::from_secs(5);
+        let got = run_seeded(&s, 1).summary.utilization.unwrap();
+        // ProbeRTT takes 2 % of the time for itself.
+        assert!(got > (1.0 - share) * 0.93 && got <= 1.0 - share * 0.9, "{loss}: {got}");
+    }
+}
+
+#[test]
+fn cubic_falls_tenfold_at_a_thousandth_loss() {
+    let clean = bulk(path("100mbit", "100ms", "1bdp"), "cubic", 60).goodput_bps;
+    let lossy = bulk(losing(path("100mbit", "100ms", "1bdp"), "0.1%"), "cubic", 60).goodput_bps;
+    assert!(clean > 90e6 && lossy < clean / 8.0, "{clean} {lossy}");
+}
+
+/// Mathis et al. 1997: W = sqrt(3/(2p)). Linux counts the packets of a delayed ACK one by one, so
+/// that the factor for delayed ACKs does not apply.
+#[test]
+fn reno_follows_the_square_root_of_the_loss() {
+    for (loss, p) in [("0.1%", 1e-3), ("0.4%", 4e-3), ("1%", 1e-2)] {
+        let expected = f64::sqrt(1.5 / p);
+        let got = window("reno", "50ms", 0.05, loss, 200);
+        assert!((0.8..1.2).contains(&(got / expected)), "{loss}: {got} for {expected}");
+    }
+}
+
+/// RFC 9438 §5.1, table 1: the average window is 1.054 · (RTT³/p³)^(1/4), or that of its
+/// Reno-friendly region (§4.3), whichever is larger.
+#[test]
+fn cubic_follows_its_response_function() {
+    for (rtt, rtt_s, loss, p) in
+        [("100ms", 0.1f64, "0.01%", 1e-4f64), ("100ms", 0.1, "0.1%", 1e-3), ("200ms", 0.2, "0.02%", 2e-4)]
+    {
+        let cubic = 1.054 * (rtt_s.powi(3) / p.powi(3)).powf(0.25);
+        let friendly = f64::sqrt(1.5 / p);
+        let expected = cubic.max(friendly);
+        let got = window("cubic", rtt, rtt_s, loss, 400);
+        assert!((0.8..1.35).contains(&(got / expected)), "{rtt} {loss}: {got} for {expected}");
+    }
+}
+
+/// Caini and Firrincieli 2004: throughput as if the round trip were 25 ms, at any round trip.
+#[test]
+fn hybla_does_not_depend_on_the_round_trip_where_reno_does() {
+    let rate = |cc, rtt, rtt_s: f64| window(cc, rtt, rtt_s, "0.1%", 150) / rtt_s;
+    let (near, far) = (rate("hybla", "50ms", 0.05), rate("hybla", "200ms", 0.2));
+    assert!((0.5..2.0).contains(&(near / far)), "hybla {near} {far} packets/s");
+    let (near, far) = (rate("reno", "50ms", 0.05), rate("reno", "200ms", 0.2));
+    assert!(near / far > 3.0, "reno {near} {far} packets/s");
+}

@@ -1,0 +1,226 @@
+//! What every run must hold to, whatever the scenario.
+
+mod common;
+use common::{losing, path, run, run_seeded, scenario};
+use fullpipe_experiment::recording::{EventKind, column};
+use fullpipe_experiment::scenario::{App, Direction, FlowSpec, Scenario};
+use fullpipe_sim::{SimError, Simulation, run_many};
+use fullpipe_units::{Bytes, Span};
+use std::ops::ControlFlow;
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_thread() {
+    let s = scenario(losing(path("20mbit", "50ms", "1bdp"), "1%"), &["bbr", "cubic"], 10);
+    let json = |r| serde_json::to_string(&r).unwrap();
+    let alone = json(run_seeded(&s, s.seed));
+    let each = |_: usize, _: &Result<_, SimError>| ControlFlow::Continue(());
+    for result in run_many(&vec![s.clone(); 4], 2, &each) {
+        assert_eq!(json(result.unwrap().unwrap()), alone);
+    }
+    assert_ne!(json(run_seeded(&s, 2)), alone);
+}
+
+#[test]
+fn an_interrupted_batch_keeps_the_finished_runs() {
+    let s = scenario(path("1mbit", "50ms", "1bdp"), &["cubic"], 2);
+    let each = |_: usize, _: &Result<_, SimError>| ControlFlow::Break(());
+    let results = run_many(&vec![s; 10], 1, &each);
+    assert!(results[0].as_ref().unwrap().is_ok());
+    assert!(results[1..].iter().all(Option::is_none));
+}
+
+#[test]
+fn a_transfer_takes_the_round_trips_of_slow_start() {
+    let mut s = scenario(path("1gbit", "100ms", "1bdp"), &["reno"], 10);
+    // SYN, then 10, 20 and 40 packets: three round trips and a half after the handshake.
+    s.flows[0].size = Some(Bytes(70 * 1448));
+    let r = run(&s);
+    let completion = r.summary.completion_s.unwrap();
+    assert!((0.35..0.36).contains(&completion), "{completion}");
+    assert_eq!(r.summary.bytes_delivered, 70 * 1448);
+    assert_eq!((r.summary.packets_sent, r.summary.packets_lost), (70, 0));
+    assert!(r.flows[0].events.iter().any(|e| e.kind == EventKind::Completed));
+    assert!(r.summary.duration_s < 0.5, "the run ends with its last flow");
+}
+
+#[test]
+fn drop_tail_bounds_the_queue_that_cubic_fills() {
+    let r = run(&scenario(path("10mbit", "40ms", "2bdp"), &["cubic"], 30));
+    let (rtt, queue) = (&r.summary.rtt_ms, &r.summary.queue_ms);
+    assert!((40.0..41.5).contains(&rtt.min.unwrap()), "{rtt:?}");
+    assert!((118.0..123.0).contains(&rtt.p99.unwrap()), "{rtt:?}");
+    assert!((78.0..80.1).contains(&queue.max.unwrap()), "{queue:?}");
+    assert!(r.summary.utilization.unwrap() > 0.97);
+    let drops = r.links[0].drops["queue-full"];
+    assert!(drops > 0 && drops == r.summary.packets_lost);
+}
+
+#[test]
+fn figures_leave_the_warm_up_out() {
+    let mut s = scenario(path("10mbit", "40ms", "1bdp"), &["cubic"], 10);
+    s.warmup = Span::from_secs(5);
+    let r = run(&s);
+    assert_eq!(r.summary.duration_s, 5.0);
+    let series = &r.flows[0].series;
+    let goodput = series.get(column::GOODPUT_BPS).unwrap();
+    let late: Vec<f64> = series.t_s.iter().zip(goodput).filter(|(t, _)| **t > 5.0).map(|(_, g)| *g).collect();
+    let mean = late.iter().sum::<f64>() / late.len() as f64;
+    assert!((mean / r.summary.goodput_bps - 1.0).abs() < 0.001, "{mean} {}", r.summary.goodput_bps);
+}
+
+#[test]
+fn equal_flows_share_and_a_longer_path_of_its_own_is_measured() {
+    let mut s = scenario(path("20mbit", "20ms", "1bdp"), &["cubic", "cubic"], 60);
+    let r = run(&s);
+    assert!(r.fairness().unwrap() > 0.9, "{:?}", r.fairness());
+    s.flows[1].extra_rtt = Span::from_millis(80);
+    let r = run(&s);
+    let min = |i: usize| r.flows[i].summary.rtt_ms.min.unwrap();
+    assert!(min(0) < 22.0 && (100.0..102.0).contains(&min(1)), "{} {}", min(0), min(1));
+}
+
+#[test]
+fn data_flows_both_ways_at_once() {
+    let mut p = path("10mbit", "40ms", "1bdp");
+    p.reverse[0].rate = p.forward[0].rate;
+    let mut s = scenario(p, &["bbr", "bbr"], 20);
+    s.flows[1].direction = Direction::Reverse;
+    let r = run(&s);
+    for flow in &r.flows {
+        assert!(flow.summary.goodput_bps > 7e6, "{}: {}", flow.label, flow.summary.goodput_bps);
+    }
+}
+
+#[test]
+fn a_receive_buffer_limits_the_rate_to_its_window_per_round_trip() {
+    let mut s = scenario(path("1gbit", "100ms", "1bdp"), &["cubic"], 10);
+    s.flows[0].receive_buffer = Some(Bytes(2 << 20));
+    s.warmup = Span::from_secs(3);
+    let limit = 8.0 * f64::from(1 << 20) / 0.1;
+    let got = run(&s).summary.goodput_bps;
+    assert!((0.97..1.01).contains(&(got / limit)), "{got} for {limit}");
+    s.flows[0].receive_buffer = None;
+    s.flows[0].send_buffer = Some(Bytes(1 << 20));
+    let got = run(&s).summary.goodput_bps;
+    assert!((0.97..1.01).contains(&(got / limit)), "{got} for {limit}");
+}
+
+#[test]
+fn an_application_below_the_rate_gets_its_rate_without_a_queue() {
+    for cc in ["bbr", "cubic"] {
+        let mut s = scenario(path("10mbit", "40ms", "4bdp"), &[cc], 20);
+        s.flows[0].app = App::Rate { rate: "4mbit".parse().unwrap(), chunk: Bytes(10_000) };
+        s.warmup = Span::from_secs(2);
+        let summary = run(&s).summary;
+        assert!((3.9e6..4.1e6).contains(&summary.goodput_bps), "{cc} {}", summary.goodput_bps);
+        assert!(summary.queue_ms.p95.unwrap() < 10.0, "{cc} {:?}", summary.queue_ms);
+    }
+}
+
+#[test]
+fn bursts_and_answers_are_delivered_and_timed() {
+    let mut s = scenario(path("10mbit", "40ms", "1bdp"), &["cubic"], 10);
+    s.flows[0].app = App::Bursts { size: Bytes(100_000), every: Span::from_secs(1) };
+    let transfers = |s: &Scenario| {
+        let r = run(s);
+        let done = r.flows[0].events.iter().filter(|e| e.kind == EventKind::TransferDelivered);
+        done.map(|e| e.value.unwrap()).collect::<Vec<_>>()
+    };
+    let bursts = transfers(&s);
+    assert_eq!(bursts.len(), 10);
+    // 100 kB take 83 ms at the rate, and their last byte half a round trip.
+    assert!(bursts.iter().all(|&t| (0.1..0.4).contains(&t)), "{bursts:?}");
+    s.flows[0].app =
+        App::RequestResponse { request: Bytes(3000), response: Bytes(14_480), think: Span::from_millis(60) };
+    let answers = transfers(&s);
+    // A round trip and 12 ms for the packets, then the pause.
+    assert!((80..90).contains(&answers.len()), "{}", answers.len());
+    assert!(answers.iter().all(|&t| (0.05..0.06).contains(&t)), "{answers:?}");
+}
+
+#[test]
+fn requests_and_handshakes_survive_heavy_loss() {
+    let mut p = losing(path("10mbit", "40ms", "1bdp"), "30%");
+    p.reverse[0].loss = p.forward[0].loss.clone();
+    let mut s = scenario(p, &["cubic"], 120);
+    s.flows[0].app =
+        App::RequestResponse { request: Bytes(4000), response: Bytes(20_000), think: Span::ZERO };
+    s.flows[0].size = Some(Bytes(200_000));
+    let r = run(&s);
+    assert!(r.summary.completion_s.is_some(), "{:?}", r.summary);
+}
+
+#[test]
+fn a_flow_that_stops_leaves_the_path_to_the_other() {
+    let mut s = scenario(path("10mbit", "20ms", "1bdp"), &["bbr", "bbr"], 30);
+    s.flows[0].stop = Some(Span::from_secs(10));
+    s.flows[1].start = Span::from_secs(5);
+    let r = run(&s);
+    assert_eq!(r.flows[0].summary.duration_s, 10.0);
+    assert_eq!(r.flows[1].summary.duration_s, 25.0);
+    let (t, goodput) = (&r.flows[1].series.t_s, r.flows[1].series.get(column::GOODPUT_BPS).unwrap());
+    let alone: Vec<f64> = t.iter().zip(goodput).filter(|(t, _)| **t > 20.0).map(|(_, g)| *g).collect();
+    assert!(alone.iter().sum::<f64>() / alone.len() as f64 > 8.5e6);
+}
+
+#[test]
+fn a_blackout_is_survived_by_time_outs_that_back_off() {
+    let mut p = path("10mbit", "40ms", "1bdp");
+    p.forward[0].schedule = toml::from_str::<fullpipe_path::LinkSpec>(
+        "schedule = [{ at = '5s', loss = '100%' }, { at = '25s', loss = '0%' }]",
+    )
+    .unwrap()
+    .schedule;
+    p = losing(p, "0%");
+    for cc in ["bbr", "cubic"] {
+        let r = run(&scenario(p.clone(), &[cc], 60));
+        let timeouts: Vec<f64> = r.flows[0]
+            .events
+            .iter()
+            .filter(|e| e.kind == EventKind::RetransmissionTimeout)
+            .map(|e| e.value.unwrap())
+            .collect();
+        assert!((5..10).contains(&timeouts.len()), "{cc} {timeouts:?}");
+        assert!(timeouts.windows(2).all(|w| w[1] > 1.9 * w[0]), "{cc} {timeouts:?}");
+        let goodput = r.flows[0].series.get(column::GOODPUT_BPS).unwrap();
+        let tail = &goodput[goodput.len() - 100..];
+        assert!(tail.iter().sum::<f64>() / 100.0 > 8e6, "{cc} does not come back");
+    }
+}
+
+#[test]
+fn triggers_change_the_path_when_a_state_is_entered() {
+    let mut s = scenario(path("10mbit", "40ms", "1bdp"), &["bbr"], 20);
+    s.triggers = vec![
+        toml::from_str(
+            "when = { state = 'ProbeBW', not_before = '2s', delay = '1s' }\nthen = { rate = '20mbit' }",
+        )
+        .unwrap(),
+    ];
+    s.triggers[0].when.not_before = Span::ZERO;
+    let r = run(&s);
+    let rates = r.links[0].series.get(column::RATE_BPS).unwrap();
+    assert_eq!((rates[0], rates[rates.len() - 1]), (10e6, 20e6));
+}
+
+#[test]
+fn what_cannot_be_run_is_named() {
+    let s = scenario(path("10mbit", "40ms", "1bdp"), &["cubik"], 1);
+    let e = Simulation::new(&s, 1).run().unwrap_err().to_string();
+    assert!(e.contains("flow.0.cc") && e.contains("cubic"), "{e}");
+    let s = scenario(path("10mbit", "40ms", "1bdp"), &["cubic"], 1);
+    let e = Simulation::new(&s, 1).most_events(100).run().unwrap_err();
+    assert!(matches!(e, SimError::TooManyEvents { events: 100, .. }), "{e}");
+    let e = Simulation::new(&s, 1).run_with(&mut |_| ControlFlow::Break(()));
+    assert!(e.is_ok() || matches!(e, Err(SimError::Interrupted { .. })));
+}
+
+#[test]
+fn many_flows_share_a_link() {
+    let mut s = scenario(path("100mbit", "40ms", "1bdp"), &[], 10);
+    s.flows = vec![FlowSpec { count: 100, stagger: Span::from_millis(10), ..FlowSpec::bulk("cubic") }];
+    let r = run(&s);
+    assert_eq!(r.flows.len(), 100);
+    assert!(r.summary.utilization.unwrap() > 0.9, "{:?}", r.summary.utilization);
+    assert!(r.fairness().unwrap() > 0.6, "{:?}", r.fairness());
+}
