@@ -12,6 +12,7 @@ extern crate std;
 pub mod bbr;
 mod control;
 pub mod cubic;
+pub mod fixed;
 pub mod hybla;
 mod jiffies;
 pub mod loss_based;

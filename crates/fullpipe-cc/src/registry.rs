@@ -357,6 +357,7 @@ controllers! {
     Cubic(crate::cubic::Cubic),
     Reno(crate::reno::Reno),
     Hybla(crate::hybla::Hybla),
+    Fixed(crate::fixed::Fixed),
 }
 
 #[cfg(test)]

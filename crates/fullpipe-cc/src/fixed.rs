@@ -1,0 +1,97 @@
+//! A constant window: no control at all, for measuring what a path does at a given inflight.
+
+use crate::registry::{About, Build, BuildError, Setting, Settings};
+use crate::{Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot};
+
+/// The window grows by what is acknowledged, as in slow start, until it has the size asked for, and
+/// stays there whatever is lost.
+#[derive(Clone, Debug)]
+pub struct Fixed {
+    window_packets: u64,
+    smss: u64,
+    cwnd: u64,
+}
+
+impl Fixed {
+    /// A window of `packets` full packets.
+    pub fn new(config: &Config, packets: u32) -> Self {
+        let smss = u64::from(config.smss.max(1));
+        let window_packets = u64::from(packets.max(1));
+        let cwnd = config.initial_cwnd.min(window_packets * smss).max(1);
+        Fixed { window_packets, smss, cwnd }
+    }
+}
+
+impl Build for Fixed {
+    const ABOUT: About = About {
+        name: "fixed",
+        aliases: &["constant"],
+        kernel: None,
+        about: "a constant window, to see what a path does at a given inflight",
+        settings: &[Setting {
+            key: "window",
+            values: "a number of packets from 1 to 10000000",
+            default: "10",
+            about: "the window it grows to and stays at",
+        }],
+    };
+
+    fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>> {
+        Ok(Fixed::new(config, settings.number("window", 10, 1, 10_000_000)?))
+    }
+}
+
+impl CongestionControl for Fixed {
+    fn on_send(&mut self, _sent: &Sent) {}
+
+    fn on_lost(&mut self, _lost: &Lost) {}
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.cwnd = self.cwnd.saturating_add(ack.newly_acked).min(self.window_packets * self.smss);
+    }
+
+    fn on_recovery(&mut self, _event: Recovery, _context: &RecoveryContext) {}
+
+    fn on_mtu(&mut self, smss: u32) {
+        self.smss = u64::from(smss.max(1));
+    }
+
+    fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+
+    fn ssthresh(&self) -> u64 {
+        self.window_packets * self.smss
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        None
+    }
+
+    fn send_quantum(&self) -> u64 {
+        2 * self.smss
+    }
+
+    fn uses_prr(&self) -> bool {
+        false
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot { state: "Fixed", cwnd: self.cwnd, ..Snapshot::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_grows_to_its_window_and_no_further() {
+        let config = Config { smss: 1000, initial_cwnd: 10_000, seed: 1 };
+        let mut fixed = Fixed::new(&config, 25);
+        assert_eq!(fixed.cwnd(), 10_000);
+        fixed.cwnd = fixed.cwnd.saturating_add(50_000).min(fixed.ssthresh());
+        assert_eq!(fixed.cwnd(), 25_000);
+        assert_eq!(Fixed::new(&config, 3).cwnd(), 3_000);
+    }
+}

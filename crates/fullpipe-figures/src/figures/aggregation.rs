@@ -1,0 +1,57 @@
+//! Section 6.2: ACKs delayed and aggregated by up to a round trip.
+
+use super::{PAPER, n, scenario};
+use crate::view::dotted;
+use crate::{Figure, Finding, Outcome, Runs};
+use fullpipe_report::picture::{Axis, Panel, Picture};
+use fullpipe_units::Span;
+
+pub(super) const FIGURE: Figure = Figure {
+    id: "aggregation",
+    title: "ACKs delayed and aggregated by up to a round trip (§6.2)",
+    source: PAPER,
+    about: "The way back of a 50 Mbit/s, 40 ms path holds ACKs for 5 to 40 ms and releases them together.",
+    file: "scenarios/figures/aggregation.toml",
+    text: scenario!("aggregation"),
+    expand: None,
+    judge,
+    in_lab: true,
+};
+
+fn judge(runs: &Runs) -> Outcome {
+    let mut findings = Vec::new();
+    let mut curves = Vec::new();
+    for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
+        let points: Vec<(f64, f64)> = runs
+            .of(cc)
+            .filter_map(|(case, run)| {
+                let (_, hold) = case.varied.iter().find(|(k, _)| k.ends_with("hold"))?;
+                let hold: Span = hold.parse().ok()?;
+                Some((hold.as_millis_f64(), run.summary.utilization? * 100.0))
+            })
+            .collect();
+        let least = points.iter().map(|p| p.1).fold(f64::NAN, f64::min);
+        findings.push(Finding::new(
+            format!("{name} keeps full throughput"),
+            "full throughput with cwnd_gain 2",
+            format!("at least {} % of the link", n(least)),
+            "≥ 90 %",
+            least >= 90.0,
+        ));
+        curves.push(dotted(cc, points));
+    }
+    let picture = Picture {
+        title: "§6.2: utilisation while ACKs are held back".into(),
+        subtitle: "A window of one BDP would stall between bursts of ACKs.".into(),
+        panels: vec![Panel {
+            title: String::new(),
+            x: Axis::linear("ACKs held for, ms"),
+            y: Axis::linear("% of the link").from_to(0.0, 100.0),
+            curves,
+            marks: vec![],
+        }],
+        panel_height: 320,
+        ..Picture::default()
+    };
+    Outcome { findings, picture, notes: Vec::new() }
+}

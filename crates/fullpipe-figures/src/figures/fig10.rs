@@ -1,0 +1,88 @@
+//! Figure 10: latency against buffer size on a slow link.
+
+use super::{PAPER, n, scenario};
+use crate::view::{dotted, fit, median, values};
+use crate::{Figure, Finding, Outcome, Runs};
+use fullpipe_experiment::recording::column;
+use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
+use fullpipe_units::Bytes;
+
+pub(super) const FIGURE: Figure = Figure {
+    id: "fig10",
+    title: "Latency against buffer size on a slow link",
+    source: PAPER,
+    about: "128 kbit/s, 40 ms, eight flows, packets of 256 bytes (see the scenario for why).",
+    file: "scenarios/figures/fig10.toml",
+    text: scenario!("fig10"),
+    expand: None,
+    judge,
+    in_lab: true,
+};
+
+/// Buffer in kB against the median RTT of all flows in seconds, after the warm-up.
+fn medians(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
+    runs.of(cc)
+        .filter_map(|(case, run)| {
+            let (_, buffer) = case.varied.iter().find(|(k, _)| k == "path.buffer")?;
+            let buffer: Bytes = buffer.parse().ok()?;
+            let from = case.scenario.warmup.as_secs_f64();
+            let rtts: Vec<f64> = run
+                .flows
+                .iter()
+                .flat_map(|f| values(&f.series, column::RTT_MS, from, f64::INFINITY))
+                .collect();
+            Some((buffer.0 as f64 / 1e3, median(&rtts) / 1e3))
+        })
+        .collect()
+}
+
+fn judge(runs: &Runs) -> Outcome {
+    let mut findings = Vec::new();
+    let mut curves = Vec::new();
+    for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
+        let points = medians(runs, cc);
+        let (Some(first), Some(last)) = (points.first(), points.last()) else { continue };
+        findings.push(Finding::new(
+            format!("{name}'s median round-trip time hardly depends on the buffer"),
+            "nearly flat",
+            format!("{} s with {} kB, {} s with {} kB", n(first.1), n(first.0), n(last.1), n(last.0)),
+            "grows less than twofold",
+            last.1 < 2.0 * first.1,
+        ));
+        curves.push(dotted(cc, points));
+    }
+    let cubic = medians(runs, "cubic");
+    let (slope, _, r2) = fit(&cubic);
+    findings.push(Finding::new(
+        "CUBIC's grows linearly with it",
+        "linear",
+        format!(
+            "{} s for each 100 kB (a 100 kB buffer at 128 kbit/s holds 6.25 s), R² {r2:.4}",
+            n(slope * 100.0)
+        ),
+        "R² ≥ 0.98, slope above 3 s for 100 kB",
+        r2 >= 0.98 && slope * 100.0 > 3.0,
+    ));
+    curves.push(dotted("cubic", cubic));
+    let timeout = |y: f64, label: &str| Mark::Across { y, label: label.into() };
+    let picture = Picture {
+        title: "Figure 10: median round-trip time of eight flows on 128 kbit/s, 40 ms".into(),
+        subtitle:
+            "Above the lines a new connection cannot be made: its SYN times out before the answer is back \
+                   (systems give up after so many seconds of first waiting)."
+                .into(),
+        panels: vec![Panel {
+            title: String::new(),
+            x: Axis::linear("buffer, kB"),
+            y: Axis::log("seconds"),
+            curves,
+            marks: vec![
+                timeout(1.0, "SYN time-out of 1 s (Linux, Android)"),
+                timeout(3.0, "3 s (older systems)"),
+            ],
+        }],
+        panel_height: 440,
+        ..Picture::default()
+    };
+    Outcome { findings, picture, notes: Vec::new() }
+}

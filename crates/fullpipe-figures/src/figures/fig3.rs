@@ -1,0 +1,103 @@
+//! Figure 3: the bandwidth doubles and halves.
+
+use super::{PAPER, n, scenario};
+use crate::view::{bottleneck, curve, median, most, points, values};
+use crate::{Figure, Finding, Outcome, Runs};
+use fullpipe_experiment::recording::column;
+use fullpipe_report::picture::{Axis, Panel, Picture};
+
+pub(super) const FIGURE: Figure = Figure {
+    id: "fig3",
+    title: "The bandwidth doubles and halves",
+    source: PAPER,
+    about: "10 Mbit/s, 20 Mbit/s from 20 s, 10 Mbit/s again from 40 s.",
+    file: "scenarios/figures/fig3.toml",
+    text: scenario!("fig3"),
+    expand: None,
+    judge,
+    in_lab: true,
+};
+
+fn judge(runs: &Runs) -> Outcome {
+    let mut findings = Vec::new();
+    let mut panels = Vec::new();
+    for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
+        let Some(run) = runs.first(cc) else { continue };
+        let flow = &run.flows[0];
+        let limit = run.path.goodput_limit_bps.unwrap_or(f64::NAN);
+        let found = points(&flow.series, column::BW_BPS, 20.0, 40.0)
+            .into_iter()
+            .find(|(_, bw)| *bw >= 1.9 * limit)
+            .map_or(f64::NAN, |(t, _)| t - 20.0);
+        let lowered = points(&flow.series, column::BW_BPS, 40.0, 44.0)
+            .into_iter()
+            .find(|(_, bw)| *bw <= 1.1 * limit)
+            .map_or(f64::NAN, |(t, _)| t - 40.0);
+        let bdp = run.path.bdp_bytes.unwrap_or(1) as f64;
+        let queue = bottleneck(run).map(|q| values(q, column::QUEUE_BYTES, 43.0, 44.0)).unwrap_or_default();
+        // v1: three cycles of eight round trips, the RTT a little above 40 ms, and the wait for the next probe.
+        let (bound, words) = if cc == "bbr" {
+            (4.0 * 8.0 * 0.045, "≤ 1.44 s: four cycles of 8 RTT")
+        } else {
+            (6.5, "≤ 6.5 s: two waits of up to 3 s and a probe")
+        };
+        findings.push(Finding::new(
+            format!("{name} finds twice the rate"),
+            if cc == "bbr" { "three cycles of 1.25" } else { "(not published)" },
+            format!("95 % of 20 Mbit/s after {} s", n(found)),
+            words,
+            found <= bound,
+        ));
+        findings.push(Finding::new(
+            format!("{name} lowers its estimate when the rate halves"),
+            "about 2 s in the figure",
+            format!("within 10 % of the rate after {} s", n(lowered)),
+            "≤ 3 s",
+            lowered <= 3.0,
+        ));
+        findings.push(Finding::new(
+            format!("{name} has drained the queue that the step made"),
+            "drained",
+            format!(
+                "median {} BDP from 3 to 4 s after the step (most {})",
+                n(median(&queue) / bdp),
+                n(most(&queue) / bdp)
+            ),
+            "median ≤ 0.3 BDP",
+            median(&queue) / bdp <= 0.3,
+        ));
+        for (title, from, to) in
+            [("Inflight as the bandwidth doubles", 19.5, 22.0), ("Inflight as it halves", 39.5, 44.0)]
+        {
+            panels.push(Panel {
+                title: format!("{title} ({name})"),
+                x: Axis::linear("seconds").from_to(from, to),
+                y: Axis::linear("kB"),
+                curves: vec![curve(flow, column::INFLIGHT_BYTES, 1e-3, from, to)],
+                marks: vec![],
+            });
+        }
+        for (title, from, to) in
+            [("RTT as the bandwidth doubles", 19.5, 22.0), ("RTT as it halves", 39.5, 44.0)]
+        {
+            panels.push(Panel {
+                title: format!("{title} ({name})"),
+                x: Axis::linear("seconds").from_to(from, to),
+                y: Axis::linear("ms"),
+                curves: vec![curve(flow, column::RTT_MS, 1.0, from, to)],
+                marks: vec![],
+            });
+        }
+    }
+    let picture = Picture {
+        title: "Figure 3: the bandwidth doubles at 20 s and halves at 40 s".into(),
+        subtitle: "Up: each probe raises inflight by a quarter and finds it delivered. Down: more is in flight than \
+                   fits, until the old maximum leaves the filter."
+            .into(),
+        panels,
+        columns: 2,
+        panel_height: 220,
+        ..Picture::default()
+    };
+    Outcome { findings, picture, notes: Vec::new() }
+}

@@ -1,0 +1,84 @@
+//! Figure 4: the first second of BBR and CUBIC.
+
+use super::{PAPER, n, scenario};
+use crate::view::{curve, median, most, values};
+use crate::{Figure, Finding, Outcome, Runs};
+use fullpipe_experiment::recording::column;
+use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
+
+pub(super) const FIGURE: Figure = Figure {
+    id: "fig4",
+    title: "The first second of BBR and CUBIC",
+    source: PAPER,
+    about: "CUBIC with the classic slow start that the figure shows; with HyStart (the kernel's default) it \
+            leaves slow start before the buffer is full.",
+    file: "scenarios/figures/fig4.toml",
+    text: scenario!("fig4"),
+    expand: Some(super::fig5::without_hystart),
+    judge,
+    in_lab: true,
+};
+
+fn judge(runs: &Runs) -> Outcome {
+    let mut findings = Vec::new();
+    let end = 1.2;
+    let rtt = |cc: &str, from: f64, to: f64| {
+        runs.first(cc).map(|r| values(&r.flows[0].series, column::RTT_MS, from, to)).unwrap_or_default()
+    };
+    for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
+        if runs.first(cc).is_none() {
+            continue;
+        }
+        let (peak, after) = (most(&rtt(cc, 0.0, 1.0)), median(&rtt(cc, 0.9, 1.2)));
+        findings.push(Finding::new(
+            format!("{name} fills the pipe, then drains the queue of its startup within the first second"),
+            "RTT back at 40 ms before 1 s",
+            format!("RTT up to {} ms, {} ms after 0.9 s", n(peak), n(after)),
+            "peak ≥ 60 ms; ≤ 46 ms after 0.9 s",
+            peak >= 60.0 && after <= 46.0,
+        ));
+    }
+    let cubic = median(&rtt("cubic", 0.9, 1.2));
+    findings.push(Finding::new(
+        "CUBIC keeps the queue it made",
+        "the buffer stays filled",
+        format!("RTT {} ms after 0.9 s", n(cubic)),
+        "≥ 80 ms",
+        cubic >= 80.0,
+    ));
+    // Growth to double a round: how much is delivered by 0.4 s, against each other.
+    let delivered = |cc: &str| {
+        runs.first(cc)
+            .and_then(|r| values(&r.flows[0].series, column::DELIVERED_BYTES, 0.0, 0.4).last().copied())
+            .unwrap_or(f64::NAN)
+    };
+    let ratio = delivered("bbr") / delivered("cubic");
+    findings.push(Finding::new(
+        "both double each round trip at first",
+        "the same exponential",
+        format!("BBR has delivered {} of what CUBIC has at 0.4 s", n(ratio)),
+        "0.7 to 1.4",
+        (0.7..=1.4).contains(&ratio),
+    ));
+    let panel = |title: &str, name: &str, unit: &str, scale: f64, marks: Vec<Mark>| Panel {
+        title: title.into(),
+        x: Axis::linear("seconds").from_to(0.0, end),
+        y: Axis::linear(unit),
+        curves: runs.runs.iter().map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, end)).collect(),
+        marks,
+    };
+    let bdp = runs.runs.first().and_then(|(_, r)| r.path.bdp_bytes).unwrap_or(0) as f64 * 1e-3;
+    let picture = Picture {
+        title: "Figure 4: the first second on 10 Mbit/s, 40 ms".into(),
+        subtitle: "All double their rate each round trip until the pipe is full. BBR notices that the delivery rate \
+                   stops rising and drains what it queued; CUBIC goes on until the buffer overflows."
+            .into(),
+        panels: vec![
+            panel("Delivered", column::DELIVERED_BYTES, "kB", 1e-3, vec![]),
+            panel("Inflight", column::INFLIGHT_BYTES, "kB", 1e-3, vec![Mark::Across { y: bdp, label: "BDP".into() }]),
+            panel("Round-trip time", column::RTT_MS, "ms", 1.0, vec![Mark::Across { y: 40.0, label: "RTprop".into() }]),
+        ],
+        ..Picture::default()
+    };
+    Outcome { findings, picture, notes: Vec::new() }
+}

@@ -1,0 +1,89 @@
+//! Figure 5: the first eight seconds of BBR and CUBIC.
+
+use super::{PAPER, n, scenario};
+use crate::view::{bottleneck, curve, least, median, most, quantile, values};
+use crate::{Figure, Finding, Outcome, Runs};
+use fullpipe_experiment::Case;
+use fullpipe_experiment::recording::column;
+use fullpipe_experiment::scenario::Setting;
+use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
+
+pub(super) const FIGURE: Figure = Figure {
+    id: "fig5",
+    title: "The first eight seconds of BBR and CUBIC",
+    source: PAPER,
+    about: "CUBIC with classic slow start, as in fig4. The plot shows eight seconds, the check looks at twelve, so \
+            that CUBIC has been through more than one of its cycles.",
+    file: "scenarios/figures/fig5.toml",
+    text: scenario!("fig5"),
+    expand: Some(without_hystart),
+    judge,
+    in_lab: true,
+};
+
+/// Gives CUBIC the slow start without HyStart.
+pub(super) fn without_hystart(mut cases: Vec<Case>) -> Vec<Case> {
+    for flow in cases.iter_mut().flat_map(|c| &mut c.scenario.flows).filter(|f| f.cc == "cubic") {
+        flow.settings.insert("hystart".into(), Setting::Text("off".into()));
+    }
+    cases
+}
+
+fn judge(runs: &Runs) -> Outcome {
+    let mut findings = Vec::new();
+    let queue = |cc: &str, from: f64, to: f64| {
+        let run = runs.first(cc)?;
+        let buffer = run.path.buffer_bytes? as f64;
+        let values = values(bottleneck(run)?, column::QUEUE_BYTES, from, to);
+        Some(values.into_iter().map(|v| v / buffer).collect::<Vec<f64>>())
+    };
+    let cubic = queue("cubic", 3.0, 12.0).unwrap_or_default();
+    findings.push(Finding::new(
+        "CUBIC cycles between about 70 % of the pipe and a full buffer",
+        "70 % to 100 %",
+        format!(
+            "queue from {} % to {} % of the buffer, median {} %",
+            n(least(&cubic) * 100.0),
+            n(most(&cubic) * 100.0),
+            n(median(&cubic) * 100.0)
+        ),
+        "full at the top (≥ 95 %); never below 10 %; median ≥ 50 %",
+        most(&cubic) >= 0.95 && least(&cubic) >= 0.1 && median(&cubic) >= 0.5,
+    ));
+    for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
+        let Some(q) = queue(cc, 2.0, 12.0) else { continue };
+        findings.push(Finding::new(
+            format!("{name} runs with essentially no queue"),
+            "RTT stays near 40 ms",
+            format!(
+                "median {} % of the buffer, 90th percentile {} %",
+                n(median(&q) * 100.0),
+                n(quantile(&q, 0.9) * 100.0)
+            ),
+            "median ≤ 5 %, 90th percentile ≤ 20 %",
+            median(&q) <= 0.05 && quantile(&q, 0.9) <= 0.2,
+        ));
+    }
+    let curves = runs.runs.iter().map(|(_, r)| curve(&r.flows[0], column::RTT_MS, 1.0, 0.0, 8.0)).collect();
+    let inflight =
+        runs.runs.iter().map(|(_, r)| curve(&r.flows[0], column::INFLIGHT_BYTES, 1e-3, 0.0, 8.0)).collect();
+    let x = || Axis::linear("seconds").from_to(0.0, 8.0);
+    let picture = Picture {
+        title: "Figure 5: the first eight seconds on 10 Mbit/s, 40 ms".into(),
+        subtitle: "CUBIC's losses cut its window, but the queue never empties: every packet waits. BBR holds inflight \
+                   near the BDP and the round-trip time near that of the empty path."
+            .into(),
+        panels: vec![
+            Panel {
+                title: "Round-trip time".into(),
+                x: x(),
+                y: Axis::linear("ms"),
+                curves,
+                marks: vec![Mark::Across { y: 40.0, label: "RTprop".into() }],
+            },
+            Panel { title: "Inflight".into(), x: x(), y: Axis::linear("kB"), curves: inflight, marks: vec![] },
+        ],
+        ..Picture::default()
+    };
+    Outcome { findings, picture, notes: Vec::new() }
+}

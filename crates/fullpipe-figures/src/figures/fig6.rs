@@ -1,0 +1,90 @@
+//! Figure 6: five BBR flows share a link.
+
+use super::{PAPER, n, scenario};
+use crate::view::{MBIT, mean, stays, values};
+use crate::{Figure, Finding, Outcome, Runs};
+use fullpipe_experiment::recording::{Recording, column, jain};
+use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
+
+pub(super) const FIGURE: Figure = Figure {
+    id: "fig6",
+    title: "Five BBR flows share a link",
+    source: PAPER,
+    about: "Five flows on 100 Mbit/s, 10 ms, starting two seconds apart.",
+    file: "scenarios/figures/fig6.toml",
+    text: scenario!("fig6"),
+    expand: None,
+    judge,
+    in_lab: true,
+};
+
+/// The most flows that are in ProbeRTT at one time from `from` on.
+fn most_in_probe_rtt(run: &Recording, from: f64) -> usize {
+    let dips: Vec<Vec<(f64, f64)>> =
+        run.flows.iter().map(|f| stays(&f.states, 50.0, |s| s == "ProbeRTT")).collect();
+    let starts = dips.iter().flatten().map(|d| d.0).filter(|t| *t > from);
+    starts
+        .map(|t| dips.iter().filter(|d| d.iter().any(|(a, b)| *a <= t + 0.1 && t <= *b)).count())
+        .max()
+        .unwrap_or(0)
+}
+
+fn judge(runs: &Runs) -> Outcome {
+    let mut findings = Vec::new();
+    let mut panels = Vec::new();
+    let five = [[0, 114, 178], [213, 94, 0], [0, 158, 115], [184, 85, 140], [95, 102, 112]];
+    for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
+        let Some(run) = runs.first(cc) else { continue };
+        let shares: Vec<f64> =
+            run.flows.iter().map(|f| mean(&values(&f.series, column::GOODPUT_BPS, 30.0, 50.0))).collect();
+        let index = jain(&shares);
+        findings.push(Finding::new(
+            format!("five {name} flows come to fair shares"),
+            "fair shares within 30 s",
+            format!(
+                "Jain {index:.3} over the last 20 s ({} Mbit/s)",
+                shares.iter().map(|s| n(s * MBIT)).collect::<Vec<_>>().join(", ")
+            ),
+            "≥ 0.95",
+            index >= 0.95,
+        ));
+        let together = most_in_probe_rtt(run, 20.0);
+        findings.push(Finding::new(
+            format!("{name}: their ProbeRTT dips synchronise"),
+            "dips coincide",
+            format!("up to {together} of 5 at the same time"),
+            "≥ 4",
+            together >= 4,
+        ));
+        panels.push(Panel {
+            title: format!("Throughput of each flow ({name})"),
+            x: Axis::linear("seconds").from_to(0.0, 50.0),
+            y: Axis::linear("Mbit/s"),
+            curves: run
+                .flows
+                .iter()
+                .zip(five)
+                .map(|(f, colour)| {
+                    // A second's mean: the published plot is as smooth.
+                    let bins = (0..100).map(|i| {
+                        let t = f64::from(i) * 0.5;
+                        (t + 0.25, mean(&values(&f.series, column::GOODPUT_BPS, t, t + 0.5)) * MBIT)
+                    });
+                    Curve::line(f.label.as_str(), colour, bins)
+                })
+                .collect(),
+            marks: vec![],
+        });
+    }
+    let picture = Picture {
+        title: "Figure 6: five flows, 100 Mbit/s, 10 ms, starting 2 s apart".into(),
+        subtitle:
+            "A large flow that enters ProbeRTT empties the queue; the others see a new minimum RTT at that \
+                   moment, so all minima expire together and the flows take turns from the same start."
+                .into(),
+        panels,
+        panel_height: 320,
+        ..Picture::default()
+    };
+    Outcome { findings, picture, notes: Vec::new() }
+}

@@ -1,0 +1,65 @@
+//! Operators' measurement: a 250 ms path, BBR against Hybla.
+
+use super::{n, scenario};
+use crate::view::{MBIT, curve, values};
+use crate::{Figure, Finding, Outcome, Runs};
+use fullpipe_experiment::recording::column;
+use fullpipe_report::picture::{Axis, Panel, Picture};
+
+pub(super) const FIGURE: Figure = Figure {
+    id: "long-fat",
+    title: "A 250 ms path: BBR against Hybla",
+    source: "operators' measurement (iperf3 -R 20 s, 250 ms, fq_pie)",
+    about: "A path of 90 Mbit/s without random loss.",
+    file: "scenarios/figures/long-fat.toml",
+    text: scenario!("long-fat"),
+    expand: None,
+    judge,
+    in_lab: true,
+};
+
+fn judge(runs: &Runs) -> Outcome {
+    let goodput = |cc: &str| runs.first(cc).map_or(f64::NAN, |r| r.summary.goodput_bps);
+    let delivered = |cc: &str, by: f64| {
+        runs.first(cc)
+            .and_then(|r| values(&r.flows[0].series, column::DELIVERED_BYTES, 0.0, by).last().copied())
+            .unwrap_or(f64::NAN)
+    };
+    let ramp = delivered("hybla", 2.0) / delivered("bbr", 2.0);
+    let (bbr, hybla) = (goodput("bbr"), goodput("hybla"));
+    let findings = vec![
+        Finding::new(
+            "both carry most of the path",
+            "BBR 64.2, Hybla 78.0 Mbit/s",
+            format!("BBR {}, Hybla {} Mbit/s", n(bbr * MBIT), n(hybla * MBIT)),
+            "both ≥ 55 Mbit/s",
+            bbr >= 55e6 && hybla >= 55e6,
+        ),
+        Finding::new(
+            "Hybla ramps faster in the first seconds",
+            "faster in the first seconds",
+            format!("{}× what BBR has delivered after 2 s", n(ramp)),
+            "≥ 1.2×",
+            ramp >= 1.2,
+        ),
+    ];
+    let panel = |title: &str, name: &str, unit: &str, scale: f64, to: f64| Panel {
+        title: title.into(),
+        x: Axis::linear("seconds").from_to(0.0, to),
+        y: Axis::linear(unit),
+        curves: runs.runs.iter().map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, to)).collect(),
+        marks: vec![],
+    };
+    let picture = Picture {
+        title: "20 s over 90 Mbit/s, 250 ms".into(),
+        subtitle: "Hybla grows as fast as a flow of 25 ms would; the others wait a quarter of a second for each round.".into(),
+        panels: vec![
+            panel("Delivered in the first five seconds", column::DELIVERED_BYTES, "MB", 1e-6, 5.0),
+            panel("Round-trip time", column::RTT_MS, "ms", 1.0, 20.0),
+        ],
+        columns: 2,
+        panel_height: 340,
+        ..Picture::default()
+    };
+    Outcome { findings, picture, notes: Vec::new() }
+}

@@ -1,0 +1,83 @@
+//! One file a figure; a line here makes it known.
+
+mod aggregation;
+mod cellular;
+mod coexistence;
+mod fig1;
+mod fig10;
+mod fig2;
+mod fig3;
+mod fig4;
+mod fig5;
+mod fig6;
+mod fig7;
+mod fig8;
+mod fig9;
+mod lan_loss;
+mod long_fat;
+mod policer;
+mod vm_pair;
+mod wan_host;
+
+use crate::Figure;
+
+/// "BBR: Congestion-Based Congestion Control", Cardwell, Cheng, Gunn, Hassas Yeganeh, Jacobson, CACM 60(2), 2017.
+const PAPER: &str = "Cardwell et al., CACM 60(2), 2017";
+
+/// All figures, in the order of the paper, then the operators' measurements.
+pub static FIGURES: &[Figure] = &[
+    fig1::FIGURE,
+    fig2::FIGURE,
+    fig3::FIGURE,
+    fig4::FIGURE,
+    fig5::FIGURE,
+    fig6::FIGURE,
+    fig7::FIGURE,
+    fig8::FIGURE,
+    fig9::FIGURE,
+    fig10::FIGURE,
+    cellular::FIGURE,
+    aggregation::FIGURE,
+    policer::FIGURE,
+    coexistence::FIGURE,
+    lan_loss::FIGURE,
+    vm_pair::FIGURE,
+    long_fat::FIGURE,
+    wan_host::FIGURE,
+];
+
+/// The scenario file of a figure: its name and text, and its `about`.
+macro_rules! scenario {
+    ($name:literal) => {
+        include_str!(concat!("../../../../scenarios/figures/", $name, ".toml"))
+    };
+}
+use scenario;
+
+/// A number for a sentence: three significant digits.
+fn n(x: f64) -> String {
+    if !x.is_finite() {
+        return "nothing".to_owned();
+    }
+    let digits = if x == 0.0 { 0 } else { (2 - x.abs().log10().floor() as i32).clamp(0, 6) as usize };
+    format!("{x:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_s_scenario_reads_and_its_id_is_its_own() {
+        for (i, figure) in FIGURES.iter().enumerate() {
+            let cases = figure.cases().unwrap_or_else(|e| panic!("{e}"));
+            assert!(!cases.is_empty(), "{}", figure.id);
+            assert!(FIGURES[..i].iter().all(|f| f.id != figure.id));
+        }
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([n(0.01234), n(1.5), n(1234.5), n(f64::NAN)], ["0.0123", "1.50", "1234", "nothing"]);
+    }
+}

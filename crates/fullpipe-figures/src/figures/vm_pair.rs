@@ -1,0 +1,63 @@
+//! Operators' measurement: two virtual machines.
+
+use super::{n, scenario};
+use crate::view::{MBIT, curve};
+use crate::{Figure, Finding, Outcome, Runs};
+use fullpipe_experiment::recording::column;
+use fullpipe_report::picture::{Axis, Panel, Picture};
+
+pub(super) const FIGURE: Figure = Figure {
+    id: "vm-pair",
+    title: "Two virtual machines",
+    source: "operators' measurement (iperf3 10 s between two VMs)",
+    about: "The published hosts are not described beyond that: here the virtual switch has a buffer of 0.3 BDP and \
+            0.01 % of random loss. What counts is the order, and what it costs in retransmissions.",
+    file: "scenarios/figures/vm-pair.toml",
+    text: scenario!("vm-pair"),
+    expand: None,
+    judge,
+    in_lab: true,
+};
+
+fn judge(runs: &Runs) -> Outcome {
+    let of =
+        |cc: &str| runs.first(cc).map(|r| (r.summary.goodput_bps, r.summary.packets_retransmitted as f64));
+    let (bbr, cubic) =
+        (of("bbr").unwrap_or((f64::NAN, f64::NAN)), of("cubic").unwrap_or((f64::NAN, f64::NAN)));
+    let findings = vec![
+        Finding::new(
+            "BBR carries more than CUBIC",
+            "2.65 against 2.07 (1.84 on the old kernel) Gbit/s: 1.28×",
+            format!("{} against {} Mbit/s: {}×", n(bbr.0 * MBIT), n(cubic.0 * MBIT), n(bbr.0 / cubic.0)),
+            "1.1× to 2.5×",
+            (1.1..=2.5).contains(&(bbr.0 / cubic.0)),
+        ),
+        Finding::new(
+            "and pays with retransmissions",
+            "120610 against 3970: 30×",
+            format!("{} against {}: {}×", n(bbr.1), n(cubic.1), n(bbr.1 / cubic.1)),
+            "≥ 5×",
+            bbr.1 >= 5.0 * cubic.1,
+        ),
+    ];
+    let panel = |title: &str, name: &str, unit: &str, scale: f64| Panel {
+        title: title.into(),
+        x: Axis::linear("seconds").from_to(0.0, 10.0),
+        y: Axis::linear(unit),
+        curves: runs.runs.iter().map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, 10.0)).collect(),
+        marks: vec![],
+    };
+    let picture = Picture {
+        title: "iperf3 between two virtual machines".into(),
+        subtitle: "A shallow buffer drops BBR v1's probes again and again; v3 remembers what was too much."
+            .into(),
+        panels: vec![
+            panel("Goodput", column::GOODPUT_BPS, "Mbit/s", MBIT),
+            panel("Retransmissions so far", column::RETRANSMITTED_PACKETS, "packets", 1.0),
+        ],
+        columns: 2,
+        panel_height: 340,
+        ..Picture::default()
+    };
+    Outcome { findings, picture, notes: Vec::new() }
+}

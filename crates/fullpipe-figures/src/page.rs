@@ -1,0 +1,133 @@
+//! All figures on one page: what was published, what was measured, whether it agrees, and the plot.
+
+use crate::{Figure, Outcome};
+use fullpipe_experiment::recording::Engine;
+use std::fmt::Write;
+
+/// One self-contained HTML page. `command` says how to make it again; `chapters` is where the
+/// explanations are, as a prefix of their links.
+pub fn page(results: &[(&Figure, Outcome)], engine: Engine, command: &str, chapters: &str) -> String {
+    let passed = results.iter().filter(|(_, o)| o.passed()).count();
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>The published results on BBR, measured again</title>\n<style>{STYLE}</style></head><body>\n\
+         <header><h1>The published results on BBR, measured again</h1>\
+         <p class=\"lead\">{passed} of {} figures and tables come out as published, in {}.</p>\
+         <p class=\"how\">Made by <code>{}</code></p></header>\n<nav>",
+        results.len(),
+        match engine {
+            Engine::Sim => "the simulator",
+            Engine::Lab => "the lab: kernel TCP over an emulated path",
+            Engine::Net => "a real network",
+        },
+        escape(command)
+    );
+    for (figure, outcome) in results {
+        let _ = write!(
+            out,
+            "<a href=\"#{id}\" class=\"{class}\">{mark} {id}</a> ",
+            id = figure.id,
+            class = class(outcome),
+            mark = mark(outcome.passed())
+        );
+    }
+    out.push_str("</nav>\n");
+    for (figure, outcome) in results {
+        section(&mut out, figure, outcome, chapters);
+    }
+    out.push_str("</body></html>\n");
+    out
+}
+
+fn section(out: &mut String, figure: &Figure, outcome: &Outcome, chapters: &str) {
+    let verdict = if outcome.passed() { "as published" } else { "differs from what was published" };
+    let _ = write!(
+        out,
+        "<section id=\"{id}\"><h2>{title} <span class=\"verdict {class}\">{mark} {verdict}</span></h2>\
+         <p class=\"source\">{source} · scenario <code>{file}</code> · <a href=\"{chapters}{chapter}\">what to look at, and why</a></p>\
+         <p>{about}</p>\n<figure>{svg}</figure>\n\
+         <table><thead><tr><th></th><th>claim</th><th>published</th><th>measured here</th><th>counts as seen</th></tr></thead><tbody>\n",
+        id = figure.id,
+        title = escape(figure.title),
+        class = class(outcome),
+        mark = mark(outcome.passed()),
+        source = escape(figure.source),
+        file = escape(figure.file),
+        chapter = figure.chapter(),
+        about = escape(figure.about),
+        svg = outcome.picture.svg(),
+    );
+    for f in &outcome.findings {
+        let _ = writeln!(
+            out,
+            "<tr class=\"{}\"><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            if f.passed { "pass" } else { "fail" },
+            mark(f.passed),
+            escape(&f.claim),
+            escape(&f.published),
+            escape(&f.measured),
+            escape(&f.bound)
+        );
+    }
+    out.push_str("</tbody></table>\n");
+    for note in &outcome.notes {
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(note));
+    }
+    out.push_str("</section>\n");
+}
+
+fn class(outcome: &Outcome) -> &'static str {
+    if outcome.passed() { "pass" } else { "fail" }
+}
+
+fn mark(passed: bool) -> &'static str {
+    if passed { "✓" } else { "✗" }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+const STYLE: &str = "
+:root { color-scheme: light; --ink: #1c2430; --soft: #5b6672; --line: #dde2e8; --good: #00734f; --bad: #b3400a; }
+* { box-sizing: border-box; }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: #fff; margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 1120px; }
+h1 { font-size: 2rem; margin: 0; } h2 { font-size: 1.3rem; margin: 0 0 .2rem; }
+.lead { font-size: 1.2rem; margin: .4rem 0; } .how, .source { color: var(--soft); font-size: .9rem; margin: 0 0 .6rem; }
+nav { position: sticky; top: 0; background: #fff; padding: .6rem 0; border-bottom: 1px solid var(--line); display: flex; flex-wrap: wrap; gap: .2rem .9rem; font-size: .9rem; }
+nav a { text-decoration: none; } a.pass, .pass td:first-child, .verdict.pass { color: var(--good); } a.fail, .fail td:first-child, .verdict.fail { color: var(--bad); }
+section { margin-top: 2.6rem; scroll-margin-top: 5rem; } .verdict { font-size: .95rem; font-weight: 600; white-space: nowrap; margin-left: .6rem; }
+figure { margin: .8rem 0; border: 1px solid var(--line); border-radius: 6px; padding: .5rem; } figure svg { width: 100%; height: auto; display: block; }
+table { border-collapse: collapse; width: 100%; font-size: .92rem; } th { text-align: left; color: var(--soft); font-weight: 600; }
+td, th { padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; } .fail td { background: #fff6f1; }
+.note { color: var(--soft); font-size: .92rem; } code { font-size: .9em; background: #f3f5f7; padding: .1em .3em; border-radius: 3px; }
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FIGURES, Finding};
+
+    #[test]
+    fn the_page_says_what_held_and_what_did_not_and_escapes_what_it_is_given() {
+        let outcome = |passed| Outcome {
+            findings: vec![Finding::new("a <claim>", "p", "m", "b", passed)],
+            picture: Default::default(),
+            notes: vec![],
+        };
+        let results = [(&FIGURES[0], outcome(true)), (&FIGURES[1], outcome(false))];
+        let html = page(&results, Engine::Sim, "fullpipe figure <all>", "docs/");
+        assert!(html.contains("1 of 2 figures"));
+        assert!(
+            html.contains("a &lt;claim&gt;")
+                && html.contains("figure &lt;all&gt;")
+                && !html.contains("<claim>")
+        );
+        assert!(html.contains("docs/figures/fig1.md"));
+        assert!(!html.contains("http://www.w3.org/1999/xlink") && !html.contains("src="));
+    }
+}

@@ -1,0 +1,118 @@
+//! Looking at recordings: values in a window of time, quantiles, fits.
+
+use fullpipe_experiment::recording::{FlowRecording, Recording, Series, StateChange};
+use fullpipe_report::colour_of;
+use fullpipe_report::picture::{Curve, Stroke};
+
+/// The finite points of a column with from < t ≤ to.
+pub(crate) fn points(series: &Series, name: &str, from: f64, to: f64) -> Vec<(f64, f64)> {
+    let values = series.get(name).unwrap_or(&[]);
+    let all = series.t_s.iter().copied().zip(values.iter().copied());
+    all.filter(|(t, v)| *t > from && *t <= to && v.is_finite()).collect()
+}
+
+/// The values alone.
+pub(crate) fn values(series: &Series, name: &str, from: f64, to: f64) -> Vec<f64> {
+    points(series, name, from, to).into_iter().map(|(_, v)| v).collect()
+}
+
+/// Mean, NaN of nothing.
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The largest, NaN of nothing.
+pub(crate) fn most(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NAN, f64::max)
+}
+
+/// The smallest, NaN of nothing.
+pub(crate) fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NAN, f64::min)
+}
+
+/// The `q`-quantile (nearest rank), NaN of nothing.
+pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n => sorted[((n - 1) as f64 * q).round() as usize],
+    }
+}
+
+/// Median, NaN of nothing.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// Least-squares line through points: slope, intercept and R².
+pub(crate) fn fit(points: &[(f64, f64)]) -> (f64, f64, f64) {
+    let n = points.len() as f64;
+    let mx = points.iter().map(|p| p.0).sum::<f64>() / n;
+    let my = points.iter().map(|p| p.1).sum::<f64>() / n;
+    let sxy: f64 = points.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum();
+    let sxx: f64 = points.iter().map(|p| (p.0 - mx).powi(2)).sum();
+    let slope = sxy / sxx;
+    let intercept = my - slope * mx;
+    let residual: f64 = points.iter().map(|p| (p.1 - intercept - slope * p.0).powi(2)).sum();
+    let total: f64 = points.iter().map(|p| (p.1 - my).powi(2)).sum();
+    (slope, intercept, 1.0 - residual / total)
+}
+
+/// When the flow was in states that `is` names: from and to in seconds, the last open end at `end`.
+pub(crate) fn stays(states: &[StateChange], end: f64, is: impl Fn(&str) -> bool) -> Vec<(f64, f64)> {
+    let until = |i: usize| states.get(i + 1).map_or(end, |next| next.at_s);
+    states.iter().enumerate().filter(|(_, s)| is(&s.state)).map(|(i, s)| (s.at_s, until(i))).collect()
+}
+
+/// A column of a flow as a curve, scaled.
+pub(crate) fn curve(flow: &FlowRecording, name: &str, scale: f64, from: f64, to: f64) -> Curve {
+    let points = points(&flow.series, name, from, to).into_iter().map(|(t, v)| (t, v * scale));
+    Curve::line(flow.cc.as_str(), colour_of(&flow.cc).light, points)
+}
+
+/// Few measured points as dots joined by lines.
+pub(crate) fn dotted(cc: &str, points: Vec<(f64, f64)>) -> Curve {
+    Curve { stroke: Stroke::DottedLine, ..Curve::line(cc, colour_of(cc).light, points) }
+}
+
+/// The fullest forward link's series.
+pub(crate) fn bottleneck(run: &Recording) -> Option<&Series> {
+    let most_queued = |series: &Series| most(series.get("queue_bytes").unwrap_or(&[]));
+    run.links
+        .iter()
+        .filter(|l| l.label.starts_with("forward"))
+        .map(|l| &l.series)
+        .max_by(|a, b| most_queued(a).total_cmp(&most_queued(b)))
+}
+
+/// A distribution function: sorted values against the share at or below each.
+pub(crate) fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let n = sorted.len() as f64;
+    sorted.into_iter().enumerate().map(|(i, v)| (v, (i + 1) as f64 / n)).collect()
+}
+
+/// Mbit/s of bit/s.
+pub(crate) const MBIT: f64 = 1e-6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_fitted_exactly() {
+        let (slope, intercept, r2) = fit(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]);
+        assert!((slope - 2.0).abs() < 1e-12 && (intercept - 1.0).abs() < 1e-12 && (r2 - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn stays_end_where_the_next_state_begins() {
+        let states: Vec<StateChange> = [(0.0, "A"), (1.0, "B"), (2.0, "A")]
+            .map(|(at_s, s)| StateChange { at_s, state: s.into() })
+            .into();
+        assert_eq!(stays(&states, 5.0, |s| s == "A"), [(0.0, 1.0), (2.0, 5.0)]);
+    }
+}
