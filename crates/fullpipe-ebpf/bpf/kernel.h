@@ -65,6 +65,7 @@ struct tcp_sock {
 	u32 snd_cwnd_cnt;
 	u32 snd_cwnd_clamp;
 	u32 snd_ssthresh;
+	u32 prior_cwnd;
 	u32 snd_una;
 	u32 snd_nxt;
 	u32 write_seq;
@@ -279,6 +280,8 @@ struct fp_config {
 };
 /* Congestion Experienced marks count as loss. */
 #define FP_OPTION_ECN 1U
+/* The recorder disturbs the state before some callbacks. */
+#define FP_OPTION_PERTURB 2U
 
 const volatile struct fp_config fp_config SEC(".rodata.config") = { 4, 0, 0 };
 

@@ -2,6 +2,7 @@
 /* The cores, compiled for the host, so that they can be tested and replayed without a kernel. */
 #include "bbr1.h"
 #include "bbr3.h"
+#include "hybla.h"
 #include "record.h"
 
 /* Runs one callback of BBR v1 over the kernel's own 104 bytes of state; gives what the callback returns. */
@@ -60,6 +61,25 @@ void fp_native_bbr3(struct bbr3 *b, u32 call, const struct bbr3_lost *lost)
 u32 fp_native_size_of_bbr3(void)
 {
 	return sizeof(struct bbr3);
+}
+
+/* Hybla's init (0) and cong_avoid (1). */
+void fp_native_hybla(struct hybla *h, u32 call, u32 acked)
+{
+	if (call == 0)
+		hybla_init(h);
+	else
+		hybla_cong_avoid(h, acked);
+}
+
+u32 fp_native_hybla_ssthresh(u32 snd_cwnd)
+{
+	return hybla_ssthresh(snd_cwnd);
+}
+
+u32 fp_native_size_of_hybla(void)
+{
+	return sizeof(struct hybla);
 }
 
 /* The sizes that the two languages must agree on. */

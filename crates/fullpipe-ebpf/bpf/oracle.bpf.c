@@ -29,8 +29,84 @@ struct fp_oracle_counts {
 	u64 hz;
 } fp_oracle_counts SEC(".data.counts");
 
+/*
+ * Some branches need hours, a terabit or a coincidence. So, when asked for, one callback in 64 finds some part
+ * of the state changed; what is recorded as the state before is the changed one, and what the kernel makes of
+ * it is as authoritative as ever. Word by word of struct bbr (two 32-bit words in each of icsk_ca_priv).
+ */
+FP_INLINE int perturb(struct tcp_sock *tp, u32 ticks, u32 random)
+{
+	u64 *priv = tp->inet_conn.icsk_ca_priv;
+	u32 value = random >> 12;
+	const u64 high = 0xffffffff00000000ULL, low = 0xffffffffULL;
+
+	switch (random >> 6 & 15) {
+	case 0: /* an aggregation epoch about to overflow its counter */
+		priv[12] = (priv[12] & ~(0xfffffULL << 32)) | 0xffffeULL << 32;
+		priv[11] = tp->tcp_mstamp;
+		break;
+	case 1: /* no RTT sample yet */
+		priv[0] |= low;
+		break;
+	case 2: /* min_rtt expired */
+		priv[0] = (priv[0] & low) | (u64)(ticks - 11 * CONFIG_HZ) << 32;
+		break;
+	case 3: /* a policer was found long ago */
+		priv[7] = (priv[7] & 0x00ffffffULL) | 0x80000000ULL | 47ULL << 24 | (u64)(value | 1) << 32;
+		break;
+	case 4: /* a policer's first interval is about to end */
+		priv[7] = (priv[7] & 0x00ffffffULL) | 1ULL << 23 | (u64)(value & 31) << 24 |
+			  (value & 32 ? priv[2] << 32 : 0);
+		priv[8] = (u32)(tp->delivered - (value >> 6 & 63)) | (tp->delivered_mstamp / 1000 - (value >> 12)) << 32;
+		priv[9] = (priv[9] & high) | (u32)(tp->lost - (value >> 4 & 63));
+		break;
+	case 5: /* no RTT seen */
+		priv[9] &= ~(1ULL << 58);
+		break;
+	case 6: /* an interval of more than an hour */
+		priv[7] = (priv[7] & ~(0xff000000ULL)) | 1ULL << 23 | 5ULL << 24;
+		priv[8] = (u32)(tp->delivered - 4) | (tp->delivered_mstamp / 1000 - 5000000) << 32;
+		priv[9] = (priv[9] & high) | (u32)(tp->lost - 4);
+		break;
+	case 7: /* another recovery state before */
+		priv[7] = (priv[7] & ~(0x78ULL)) | (u64)(value % 5) << 3 | (u64)(value >> 4 & 1) << 6;
+		break;
+	case 8: /* the pipe is not full, or looks so */
+		priv[9] = (priv[9] & ~(7ULL << 52)) | (u64)(value & 3) << 53;
+		priv[10] = (priv[10] & low) | (u64)value << 36;
+		break;
+	case 9: /* ProbeRTT over, or not yet */
+		priv[7] = (priv[7] & ~7ULL) | 3;
+		priv[1] = (priv[1] & high) | (value & 3 ? (u32)(ticks - 1 + (value & 1)) : 0);
+		break;
+	case 10: /* any phase of ProbeBW */
+		priv[7] = (priv[7] & ~7ULL) | 2;
+		priv[9] = (priv[9] & ~(7ULL << 55)) | (u64)(value & 7) << 55 | 1ULL << 52;
+		break;
+	case 11:
+		priv[7] |= 1ULL << 8; /* idle_restart */
+		break;
+	case 12: /* an old bandwidth filter */
+		priv[1] = (priv[1] & low) | (priv[4] & high) - ((u64)(value & 15) << 32);
+		priv[2] = (priv[2] & low) | (priv[4] & high) - ((u64)(value >> 4 & 15) << 32);
+		priv[3] = (priv[3] & low) | (priv[4] & high) - ((u64)(value >> 8 & 15) << 32);
+		break;
+	case 13: /* an aggregation window of any age */
+		priv[12] = (priv[12] & ~(31ULL << 52)) | (u64)(value & 31) << 52;
+		break;
+	case 14: /* nothing delivered in a policer's interval */
+		priv[7] = (priv[7] & ~(0xff000000ULL)) | 1ULL << 23 | 5ULL << 24;
+		priv[8] = (priv[8] & high) | tp->delivered;
+		break;
+	case 15:
+		priv[7] = (priv[7] & ~7ULL) | 1; /* Drain */
+		break;
+	}
+	return 0;
+}
+
 /* Fills in everything that is known before the callback; NULL when the ring is full. */
-FP_INLINE struct fp_record *begin(const struct tcp_sock *tp, u32 op, u32 argument)
+FP_INLINE struct fp_record *begin(struct tcp_sock *tp, u32 op, u32 argument)
 {
 	struct fp_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
 
@@ -38,6 +114,12 @@ FP_INLINE struct fp_record *begin(const struct tcp_sock *tp, u32 op, u32 argumen
 	if (!r) {
 		__sync_fetch_and_add(&fp_oracle_counts.lost, 1);
 		return 0;
+	}
+	if (fp_config.options & FP_OPTION_PERTURB && op != FP_OP_INIT) {
+		u32 random = bpf_get_prandom_u32();
+
+		if (!(random & 63))
+			perturb(tp, (u32)bpf_jiffies64(), random);
 	}
 	r->socket = (u64)tp;
 	r->op = op;

@@ -9,17 +9,20 @@ pub enum Controller {
     Bbr1,
     /// BBR v3 of the IETF draft, adapted to stock kernels.
     Bbr3,
+    /// Hybla, for long paths.
+    Hybla,
 }
 
 impl Controller {
     /// All of them, in the order they are listed.
-    pub const ALL: [Controller; 2] = [Controller::Bbr3, Controller::Bbr1];
+    pub const ALL: [Controller; 3] = [Controller::Bbr3, Controller::Bbr1, Controller::Hybla];
 
     /// The name the kernel knows it by: for `setsockopt(TCP_CONGESTION)`, sysctls and routes.
     pub fn name(self) -> &'static str {
         match self {
             Controller::Bbr1 => "fp_bbr1",
             Controller::Bbr3 => "fp_bbr3",
+            Controller::Hybla => "fp_hybla",
         }
     }
 
@@ -27,6 +30,7 @@ impl Controller {
     pub fn about(self) -> &'static str {
         match self {
             Controller::Bbr3 => "BBR v3 of draft-ietf-ccwg-bbr, adapted to stock kernels",
+            Controller::Hybla => "Hybla: on a long path, grows as Reno does on a short one",
             Controller::Bbr1 => "BBR v1, bit for bit the kernel's own",
         }
     }
@@ -36,6 +40,7 @@ impl Controller {
         match self {
             Controller::Bbr1 => include_bytes!("../bpf/objects/bbr1.bpf.o"),
             Controller::Bbr3 => include_bytes!("../bpf/objects/bbr3.bpf.o"),
+            Controller::Hybla => include_bytes!("../bpf/objects/hybla.bpf.o"),
         }
     }
 

@@ -42,11 +42,21 @@ impl std::fmt::Debug for Loaded {
 /// # Errors
 /// [`Error::Impossible`] with the missing capability or kernel feature, or the verifier's words.
 pub fn load(controller: Controller, name: Option<&str>, kernel: &Kernel) -> Result<Loaded> {
-    load_object(controller.object(), controller.build(), name.unwrap_or(controller.name()), kernel)
+    let name = name.unwrap_or(controller.name());
+    load_object(controller.object(), name, kernel, Config { build: controller.build(), options: 0 })
+}
+
+/// What a program is told before the kernel sees it, besides what the kernel is like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Config {
+    /// Which build of the object it is.
+    pub(crate) build: u64,
+    /// `FP_OPTION_…` of bpf/kernel.h.
+    pub(crate) options: u32,
 }
 
 /// Loads an object that holds one congestion controller.
-pub(crate) fn load_object(object: &[u8], build: u64, name: &str, kernel: &Kernel) -> Result<Loaded> {
+pub(crate) fn load_object(object: &[u8], name: &str, kernel: &Kernel, config: Config) -> Result<Loaded> {
     if name.is_empty() || name.len() >= NAME_SIZE {
         return Err(Error::Malformed(format!("a controller's name has 1 to 15 characters: {name:?}")));
     }
@@ -54,19 +64,20 @@ pub(crate) fn load_object(object: &[u8], build: u64, name: &str, kernel: &Kernel
     let mut open = ObjectBuilder::default()
         .open_memory(object)
         .map_err(|error| Error::Malformed(format!("the BPF object cannot be opened: {error}")))?;
-    configure(&mut open, build, name, kernel);
+    configure(&mut open, name, kernel, config);
     let object = open.load().map_err(|error| explain(&error, &said.text()))?;
     Ok(Loaded { object, name: name.to_owned() })
 }
 
-fn configure(open: &mut OpenObject, build: u64, name: &str, kernel: &Kernel) {
+fn configure(open: &mut OpenObject, name: &str, kernel: &Kernel, config: Config) {
     for mut map in open.maps_mut() {
         let map_name = map.name().to_string_lossy().into_owned();
         let kind = map.map_type();
         let Some(value) = map.initial_value_mut() else { continue };
         if map_name.ends_with(".rodata.config") && value.len() >= CONFIG_SIZE {
             value[0..4].copy_from_slice(&kernel.cong_control_args.to_ne_bytes());
-            value[8..16].copy_from_slice(&build.to_ne_bytes());
+            value[4..8].copy_from_slice(&config.options.to_ne_bytes());
+            value[8..16].copy_from_slice(&config.build.to_ne_bytes());
         } else if kind == MapType::StructOps && value.len() >= NAME_AT + NAME_SIZE {
             let field = &mut value[NAME_AT..NAME_AT + NAME_SIZE];
             field.fill(0);

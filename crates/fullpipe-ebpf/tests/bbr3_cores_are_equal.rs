@@ -136,6 +136,12 @@ fn on_simulated_paths_with_loss_reordering_pauses_and_time_outs() {
     assert!(calls > 200_000, "{calls}");
 }
 
+/// A number of up to `bits` bits, all lengths alike.
+fn log(random: &mut Random, bits: u32) -> u64 {
+    let width = random.below(bits);
+    random.next() & ((1 << width) - 1)
+}
+
 #[test]
 fn on_streams_that_no_path_would_give() {
     for seed in 0..64 {
@@ -146,8 +152,8 @@ fn on_streams_that_no_path_would_give() {
         let (mut delivered, mut lost) = (0u64, 0u64);
         let mut recovery = RecoveryState::Open;
         for _ in 0..1500 {
-            now += Span::from_nanos(random.log(34));
-            let inflight = random.log(32);
+            now += Span::from_nanos(log(&mut random, 34));
+            let inflight = log(&mut random, 32);
             match random.below(20) {
                 0 => both.on_send(&Sent {
                     now,
@@ -158,14 +164,14 @@ fn on_streams_that_no_path_would_give() {
                     retransmit: false,
                 }),
                 1 | 2 => {
-                    let bytes = random.log(17);
+                    let bytes = log(&mut random, 17);
                     lost += bytes;
                     both.on_lost(&Lost {
                         now,
                         bytes,
-                        tx_in_flight: random.log(32),
+                        tx_in_flight: log(&mut random, 32),
                         delivered_at_send: delivered.saturating_sub(inflight),
-                        lost_at_send: lost.saturating_sub(random.log(20)),
+                        lost_at_send: lost.saturating_sub(log(&mut random, 20)),
                         lost,
                         delivered,
                         app_limited: random.below(3) == 0,
@@ -182,10 +188,10 @@ fn on_streams_that_no_path_would_give() {
                     both.on_recovery(event, &RecoveryContext { now, inflight, delivered, lost });
                 }
                 _ => {
-                    let newly_acked = random.log(18);
+                    let newly_acked = log(&mut random, 18);
                     delivered += newly_acked;
-                    let interval = Span::from_nanos(1 + random.log(36));
-                    let over = random.log(30);
+                    let interval = Span::from_nanos(1 + log(&mut random, 36));
+                    let over = log(&mut random, 30);
                     both.on_ack(&Ack {
                         now,
                         sample: RateSample {
@@ -193,15 +199,15 @@ fn on_streams_that_no_path_would_give() {
                                 .then(|| Rate::from_bytes_in(over, interval).min(FASTEST)),
                             delivered: over,
                             interval,
-                            prior_delivered: delivered.saturating_sub(random.log(24)),
+                            prior_delivered: delivered.saturating_sub(log(&mut random, 24)),
                             prior_delivered_at: Time::ZERO,
-                            tx_in_flight: random.log(30),
-                            lost: if random.below(2) == 0 { 0 } else { random.log(24) },
+                            tx_in_flight: log(&mut random, 30),
+                            lost: if random.below(2) == 0 { 0 } else { log(&mut random, 24) },
                             app_limited: random.below(4) == 0,
                             has_packet: random.below(10) > 0,
                         },
-                        rtt: (random.below(4) > 0).then(|| Span::from_nanos(1 + random.log(31))),
-                        srtt: Some(Span::from_nanos(1 + random.log(31))).filter(|_| both.calls > 50),
+                        rtt: (random.below(4) > 0).then(|| Span::from_nanos(1 + log(&mut random, 31))),
+                        srtt: Some(Span::from_nanos(1 + log(&mut random, 31))).filter(|_| both.calls > 50),
                         newly_acked,
                         newly_lost: 0,
                         lost_ranges: random.below(4),

@@ -1,8 +1,10 @@
 //! The controllers' C cores, compiled for the host, and the plain structures they share with Rust.
 
 mod bbr3;
+mod hybla;
 
 pub use bbr3::{Bbr3, Bbr3State};
+pub use hybla::{HyblaGrowth, HyblaState};
 
 use bytemuck::{Pod, Zeroable};
 
@@ -88,6 +90,9 @@ unsafe extern "C" {
     fn fp_native_size_of_record() -> u32;
     fn fp_native_bbr3(state: *mut Bbr3State, call: u32, lost: *const bbr3::LostPacket);
     fn fp_native_size_of_bbr3() -> u32;
+    fn fp_native_hybla(state: *mut HyblaState, call: u32, acked: u32);
+    fn fp_native_hybla_ssthresh(snd_cwnd: u32) -> u32;
+    fn fp_native_size_of_hybla() -> u32;
 }
 
 /// Runs one callback of the C core of BBR v1; gives what the callback returns.
@@ -97,11 +102,18 @@ pub fn bbr1(state: &mut Bbr1State, tcp: &mut Tcp, op: Op, argument: u32) -> u32 
     unsafe { fp_native_bbr1(state, tcp, op as u32, argument) }
 }
 
-/// The sizes of `struct fp_tcp`, `struct fp_record` and `struct bbr3` in C.
-pub fn c_sizes() -> [usize; 3] {
+/// The sizes of `struct fp_tcp`, `struct fp_record`, `struct bbr3` and `struct hybla` in C.
+pub fn c_sizes() -> [usize; 4] {
     // SAFETY: the functions take nothing and return a constant.
-    unsafe { [fp_native_size_of_tcp(), fp_native_size_of_record(), fp_native_size_of_bbr3()] }
-        .map(|size| size as usize)
+    unsafe {
+        [
+            fp_native_size_of_tcp(),
+            fp_native_size_of_record(),
+            fp_native_size_of_bbr3(),
+            fp_native_size_of_hybla(),
+        ]
+    }
+    .map(|size| size as usize)
 }
 
 #[cfg(test)]
@@ -110,7 +122,12 @@ mod tests {
 
     #[test]
     fn sizes_agree() {
-        let ours = [size_of::<Tcp>(), size_of::<crate::oracle::Record>(), size_of::<Bbr3State>()];
+        let ours = [
+            size_of::<Tcp>(),
+            size_of::<crate::oracle::Record>(),
+            size_of::<Bbr3State>(),
+            size_of::<HyblaState>(),
+        ];
         assert_eq!(c_sizes(), ours);
     }
 }

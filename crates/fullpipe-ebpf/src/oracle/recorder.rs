@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// The name sockets choose to be recorded.
 pub const NAME: &str = "fp_oracle";
 
+/// `FP_OPTION_PERTURB` of bpf/kernel.h.
+const OPTION_PERTURB: u32 = 2;
+
 /// The wrapper, registered.
 pub struct Recorder {
     loaded: loader::Loaded,
@@ -32,11 +35,12 @@ pub struct Summary {
 }
 
 impl Recorder {
-    /// Registers the wrapper under `name`.
+    /// Registers the wrapper under `name`. With `perturb`, it disturbs BBR's state before one callback in 64,
+    /// so that branches are recorded which a path would take only in hours or never.
     ///
     /// # Errors
     /// When the kernel's BBR is not built in or is of a shape the wrapper does not know.
-    pub fn start(name: &str, kernel: &Kernel) -> Result<Self> {
+    pub fn start(name: &str, perturb: bool, kernel: &Kernel) -> Result<Self> {
         let missing: Vec<&str> =
             BBR_FUNCTIONS.into_iter().filter(|name| !kernel.bbr_functions.contains(*name)).collect();
         if !missing.is_empty() || kernel.cong_control_args != 4 {
@@ -52,8 +56,9 @@ impl Recorder {
                 "Linux 6.10 or newer with CONFIG_TCP_CONG_BBR=y; where BBR is a module, `modprobe tcp_bbr` first",
             ));
         }
+        let config = loader::Config { build: 0, options: if perturb { OPTION_PERTURB } else { 0 } };
         let object = include_bytes!("../../bpf/objects/oracle.bpf.o");
-        let mut loaded = loader::load_object(object, 0, name, kernel)?;
+        let mut loaded = loader::load_object(object, name, kernel, config)?;
         let link = loaded.attach()?;
         Ok(Recorder { loaded, _link: link })
     }

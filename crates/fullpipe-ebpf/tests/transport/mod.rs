@@ -22,12 +22,6 @@ impl Random {
     pub fn below(&mut self, n: u32) -> u32 {
         (((self.next() >> 32) * u64::from(n)) >> 32) as u32
     }
-
-    /// A number of up to `bits` bits, all lengths alike.
-    pub fn log(&mut self, bits: u32) -> u64 {
-        let width = self.below(bits);
-        self.next() & ((1 << width) - 1)
-    }
 }
 
 /// Rates in bytes/s, chances in thousandths.

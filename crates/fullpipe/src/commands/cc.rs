@@ -38,6 +38,9 @@ enum What {
     Record {
         /// The file to write.
         file: PathBuf,
+        /// Disturb BBR's state before one callback in 64, to record branches that paths rarely take.
+        #[arg(long)]
+        perturb: bool,
         /// The command; its sockets choose the controller fp_oracle (iperf3 -C fp_oracle, for instance).
         #[arg(last = true, required = true)]
         command: Vec<String>,
@@ -63,7 +66,7 @@ impl Args {
                 println!("{controller} is unloaded");
                 Ok(())
             }
-            What::Record { file, command } => record(file, &command),
+            What::Record { file, perturb, command } => record(file, perturb, &command),
             What::Replay { files, json } => replay(&files, json),
         }
     }
@@ -100,9 +103,9 @@ fn load(controller: Controller) -> Result<(), Failure> {
     Ok(())
 }
 
-fn record(file: PathBuf, command: &[String]) -> Result<(), Failure> {
+fn record(file: PathBuf, perturb: bool, command: &[String]) -> Result<(), Failure> {
     let kernel = kernel::Kernel::ask().map_err(failure)?;
-    let recorder = Recorder::start(oracle::NAME, &kernel).map_err(failure)?;
+    let recorder = Recorder::start(oracle::NAME, perturb, &kernel).map_err(failure)?;
     let to = File::create(&file)
         .map_err(|error| Failure::usage(format!("cannot create {}: {error}", file.display())))?;
     let mut writer = Writer::new(BufWriter::new(to))
