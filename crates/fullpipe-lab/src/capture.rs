@@ -7,7 +7,7 @@ use crate::LabError;
 use fullpipe_units::Time;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,6 +22,13 @@ struct Record {
     at: Time,
     length: u32,
     bytes: Vec<u8>,
+}
+
+/// The file of one end's capture.
+pub(crate) fn named(prefix: &Path, end: &str) -> PathBuf {
+    let mut name = prefix.as_os_str().to_owned();
+    name.push(format!("-{end}.pcap"));
+    PathBuf::from(name)
 }
 
 /// One end's capture as the emulator's threads see it.

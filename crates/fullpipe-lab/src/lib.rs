@@ -18,15 +18,20 @@
 //! assert!(report.invalid_because.is_empty(), "the machine was too busy");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-#![allow(dead_code)]
 
+mod calendar;
 mod capture;
 mod emulator;
 mod error;
+mod flow;
 mod health;
+mod priority;
+mod run;
 mod shell;
 mod space;
+mod triggers;
 mod wire;
 
 pub use error::LabError;
+pub use run::{Options, run, run_with};
 pub use shell::{CLIENT_ADDRESS, LinkReport, SERVER_ADDRESS, Shell, ShellReport, shell};

@@ -1,9 +1,10 @@
 //! Any program inside an emulated path.
 
 use crate::LabError;
-use crate::capture::{Capture, Tap};
+use crate::capture::{self, Capture, Tap};
 use crate::emulator::{Clock, Emulator, EmulatorReport, Known, Plan, Views};
 use crate::health::{self, Verdict};
+use crate::priority;
 use crate::space::{
     Addresses, CLIENT, Enclosure, End, Message, SERVER, Topology, raise_ambient_capabilities, remount_proc,
 };
@@ -114,14 +115,8 @@ impl Drop for Deaf {
 fn inside(shell: &Shell) -> Result<ShellReport, LabError> {
     remount_proc();
     let mut topology = Topology::build(shell.mtu)?;
-    let capture = |end: &str| {
-        let path = |prefix: &PathBuf| {
-            let mut name = prefix.clone().into_os_string();
-            name.push(format!("-{end}.pcap"));
-            PathBuf::from(name)
-        };
-        shell.pcap.as_ref().map(|p| Capture::create(&path(p))).transpose()
-    };
+    let capture =
+        |end: &str| shell.pcap.as_ref().map(|p| Capture::create(&capture::named(p, end))).transpose();
     let captures = [capture("client")?, capture("server")?];
     let [client, server] = [captures[0].as_ref(), captures[1].as_ref()];
     let plan = Plan {
@@ -130,7 +125,7 @@ fn inside(shell: &Shell) -> Result<ShellReport, LabError> {
         mtu: shell.mtu,
         seed: shell.seed,
         sample: None,
-        known: Known { views: Views::new(0), ways: Vec::new(), measured_from: Time::ZERO },
+        known: Known { views: Views::new(0), count: 0, measured_from: Time::ZERO },
         taps: [Tap::between(client, server), Tap::between(server, client)],
     };
     let clock = Clock::start();
@@ -154,6 +149,7 @@ fn inside(shell: &Shell) -> Result<ShellReport, LabError> {
     let started = Instant::now();
     let pid = start(&topology.ends[CLIENT], command)
         .map_err(|e| LabError::Input(format!("cannot run `{}`: {e}", program.to_string_lossy())))?;
+    priority::endpoint();
     let exit_code = wait_for(pid);
     let duration = started.elapsed();
 
@@ -184,6 +180,7 @@ fn start(end: &End, mut command: Command) -> Result<Pid, LabError> {
             for s in [Signal::SIGINT, Signal::SIGQUIT] {
                 signal(s, SigHandler::SigDfl)?;
             }
+            priority::ordinary();
             raise_ambient_capabilities()
         });
     }

@@ -7,7 +7,7 @@ use super::port::{Port, Sender};
 use super::rtt::Views;
 use crate::capture::Tap;
 use crate::wire::{Frame, MAX_HEADERS, Protocol};
-use fullpipe_path::{Chain, Direction as Way, DropCause, Ecn, Outcome, Packet};
+use fullpipe_path::{Chain, Direction as Way, Ecn, Outcome, Packet};
 use fullpipe_units::{Span, Time};
 
 /// The listening port of the scenario's first flow; the others follow.
@@ -21,8 +21,8 @@ const BATCH: usize = 128;
 pub(crate) struct Known {
     /// What is recorded of them.
     pub(crate) views: Views,
-    /// The way their data goes, by number.
-    pub(crate) ways: Vec<Way>,
+    /// How many there are.
+    pub(crate) count: usize,
     /// Start of the measured time.
     pub(crate) measured_from: Time,
 }
@@ -46,8 +46,6 @@ pub(crate) struct Direction {
     known: Known,
     clock: Clock,
     latest: Time,
-    /// Connection requests that random loss took, to be offered again.
-    again: Vec<Packet<Parcel>>,
     pub(crate) tap: Option<Tap>,
 }
 
@@ -61,7 +59,7 @@ impl Direction {
         tap: Option<Tap>,
     ) -> Self {
         let parcels = Parcels::default();
-        Direction { way, chain, from, to, parcels, known, clock, latest: Time::ZERO, again: Vec::new(), tap }
+        Direction { way, chain, from, to, parcels, known, clock, latest: Time::ZERO, tap }
     }
 
     pub(crate) fn port(&self) -> &Port {
@@ -73,7 +71,7 @@ impl Direction {
         let Protocol::Tcp { .. } = frame.protocol else { return None };
         let number = |port: u16| {
             let n = usize::from(port.checked_sub(FIRST_PORT)?);
-            (n < self.known.ways.len()).then_some(n)
+            (n < self.known.count).then_some(n)
         };
         if let Some(n) = number(frame.ports.1) {
             return Some((n, true));
@@ -146,7 +144,7 @@ impl Direction {
             return;
         }
         let mut run: Option<Run> = None;
-        let Direction { chain, parcels, to, clock, known, again, tap, .. } = self;
+        let Direction { chain, parcels, to, clock, known, tap, .. } = self;
         let mut out = Out { parcels, to, clock, known, audit, tap };
         chain.advance(now, &mut |at, outcome| match outcome {
             Outcome::Delivered(Packet { data, ecn, .. }) => match &mut run {
@@ -160,13 +158,8 @@ impl Direction {
                     }
                 }
             },
-            Outcome::Dropped(packet, cause) => {
+            Outcome::Dropped(packet, _) => {
                 let slot = out.parcels.get(packet.data.slot);
-                let syn = matches!(slot.frame.protocol, Protocol::Tcp { syn: true, .. });
-                if syn && slot.flow.is_some() && cause == DropCause::Loss {
-                    again.push(packet);
-                    return;
-                }
                 if let Some(n) = slot.flow
                     && slot.frame.payload() > 0
                 {
@@ -177,12 +170,6 @@ impl Direction {
         });
         if let Some(done) = run {
             out.send(&done);
-        }
-        // A scenario says when a flow starts; a lost SYN would start it a second later. So random loss
-        // does not apply to connection requests of the scenario's flows.
-        self.latest = self.latest.max(if self.again.is_empty() { Time::ZERO } else { now });
-        for packet in self.again.drain(..) {
-            self.chain.push(self.latest, packet);
         }
     }
 
@@ -228,6 +215,6 @@ impl Out<'_> {
     /// The flow that a frame acknowledges.
     fn ack_of(&self, frame: &Frame) -> Option<usize> {
         let n = usize::from(frame.ports.0.checked_sub(FIRST_PORT)?);
-        (n < self.known.ways.len()).then_some(n)
+        (n < self.known.count).then_some(n)
     }
 }

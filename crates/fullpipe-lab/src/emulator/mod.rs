@@ -15,6 +15,6 @@ mod worker;
 
 pub(crate) use audit::{Audit, micros};
 pub(crate) use clock::Clock;
-pub(crate) use direction::Known;
+pub(crate) use direction::{FIRST_PORT, Known};
 pub(crate) use rtt::Views;
 pub(crate) use worker::{Emulator, EmulatorReport, Plan};

@@ -7,6 +7,7 @@ use super::parcels::Parcel;
 use super::port::Port;
 use crate::LabError;
 use crate::capture::Tap;
+use crate::priority;
 use fullpipe_experiment::recording::{LinkRecording, Series, column};
 use fullpipe_path::{BuildContext, Chain, Change, Direction as Way, DropCause, LinkSpec};
 use fullpipe_units::{Rate, Span, Time};
@@ -218,7 +219,7 @@ const HEARTBEAT: Span = Span::from_millis(10);
 
 impl Worker {
     fn run(mut self) -> Account {
-        prefer_this_thread();
+        priority::emulator();
         let mut next_sample = self.sample.map_or(Time::NEVER, |s| Time::ZERO + s);
         while !self.stop.load(Ordering::Relaxed) {
             for direction in &mut self.directions {
@@ -287,14 +288,6 @@ impl Worker {
         // An interruption is as good as a time-out: the caller looks what there is to do.
         let _ = ppoll(&mut fds, Some(timeout), None);
     }
-}
-
-/// Timers to the nanosecond, and before other processes where the machine allows it.
-fn prefer_this_thread() {
-    let _ = nix::sys::prctl::set_timerslack(1);
-    let priority = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the parameter lives through the call; 0 means the calling thread.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
 }
 
 fn thread_cpu() -> Span {

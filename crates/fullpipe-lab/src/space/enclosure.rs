@@ -2,6 +2,7 @@
 
 use super::identity;
 use crate::LabError;
+use crate::priority;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -191,6 +192,8 @@ fn supervise(
     if nix::unistd::getppid() != caller {
         leave(1);
     }
+    // Inside a user namespace of its own no process may ask for this: take it along.
+    priority::take();
     if let Err(e) = unshare(CloneFlags::CLONE_NEWUSER) {
         let advice = identity::advice();
         outbox.fail(&LabError::Impossible(format!("cannot make a user namespace ({e}). {advice}")));

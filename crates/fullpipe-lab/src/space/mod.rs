@@ -15,7 +15,7 @@ mod netlink;
 mod sysctl;
 mod topology;
 
-pub(crate) use enclosure::{Enclosure, Message, remount_proc};
+pub(crate) use enclosure::{Enclosure, Message, Outbox, remount_proc};
 pub(crate) use end::End;
 pub(crate) use identity::raise_ambient_capabilities;
 pub(crate) use topology::{Addresses, CLIENT, SERVER, Topology};

@@ -13,6 +13,7 @@ use super::end::End;
 use super::netlink::{Netlink, NewInterface, index_of};
 use super::sysctl::Sysctls;
 use crate::LabError;
+use crate::flow::Connection;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -117,6 +118,59 @@ impl Topology {
         })
     }
 
+    /// Bounds the buffers of all sockets as the flows ask for it: by the namespace's limits, up to which
+    /// windows tune themselves, where the largest is asked for; by the socket's own where less is.
+    pub(crate) fn bound_buffers(&mut self, connections: &mut [Connection]) -> Result<(), LabError> {
+        for end in [CLIENT, SERVER] {
+            let most = buffer_limit();
+            let limit = |asked: Vec<Option<u64>>| {
+                asked.into_iter().map(|b| b.unwrap_or(most)).max().unwrap_or(most).min(most)
+            };
+            let receive = limit(
+                connections
+                    .iter()
+                    .filter(|c| c.sending_end() != end)
+                    .map(|c| c.spec.receive_buffer.map(|b| b.0))
+                    .collect(),
+            );
+            let send = limit(
+                connections
+                    .iter()
+                    .filter(|c| c.sending_end() == end)
+                    .map(|c| c.spec.send_buffer.map(|b| b.0))
+                    .collect(),
+            );
+            let mut refused = self.ends[end].inside(|| {
+                let mut sysctl = Sysctls::default();
+                sysctl.set("ipv4/tcp_rmem", &format!("4096 {} {receive}", receive.min(131_072)));
+                sysctl.set("ipv4/tcp_wmem", &format!("4096 {} {send}", send.min(65_536)));
+                Ok(sysctl.refused)
+            })?;
+            self.refused.append(&mut refused);
+            for c in connections.iter_mut() {
+                if c.sending_end() == end {
+                    c.send_buffer = c.spec.send_buffer.map(|b| b.0).filter(|b| *b < send);
+                } else {
+                    c.receive_buffer = c.spec.receive_buffer.map(|b| b.0).filter(|b| *b < receive);
+                }
+            }
+        }
+        self.refused.sort();
+        self.refused.dedup();
+        Ok(())
+    }
+
+    /// Packets that either end's kernel threw away because their checksum was wrong.
+    pub(crate) fn checksum_errors(&self) -> u64 {
+        let errors = |end: &End| {
+            end.inside(|| {
+                let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
+                Ok(count_checksum_errors(&text))
+            })
+        };
+        self.ends.iter().map(|end| errors(end).unwrap_or_default()).sum()
+    }
+
     /// Packets that the emulator's interfaces dropped: none of the path's doing.
     pub(crate) fn dropped_by_interfaces(&mut self) -> u64 {
         self.near.iter().map(|&i| self.netlink.counters(i).unwrap_or_default().dropped).sum()
@@ -161,4 +215,24 @@ fn furnish(end: usize, ipv6: bool) -> Result<Vec<String>, LabError> {
 fn buffer_limit() -> u64 {
     let memory = nix::sys::sysinfo::sysinfo().map_or(0, |s| s.ram_total());
     (memory / 8).clamp(6 << 20, 1 << 30)
+}
+
+/// The sum of all `InCsumErrors` in `/proc/net/snmp`: lines in pairs, names and values.
+fn count_checksum_errors(snmp: &str) -> u64 {
+    let lines: Vec<&str> = snmp.lines().collect();
+    let pairs =
+        lines.chunks_exact(2).flat_map(|pair| pair[0].split_whitespace().zip(pair[1].split_whitespace()));
+    pairs.filter(|(name, _)| *name == "InCsumErrors").filter_map(|(_, n)| n.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksum_errors_of_all_protocols_count() {
+        let snmp = "Tcp: InSegs InCsumErrors\nTcp: 100 2\nUdp: InCsumErrors\nUdp: 3\n";
+        assert_eq!(count_checksum_errors(snmp), 5);
+        assert_eq!(count_checksum_errors(""), 0);
+    }
 }

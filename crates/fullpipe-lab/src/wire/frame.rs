@@ -32,8 +32,6 @@ pub(crate) enum Protocol {
         seq: u32,
         /// Acknowledgement number; meaningful with the ACK flag, which all but the first SYN carry.
         ack: u32,
-        /// Whether SYN is set.
-        syn: bool,
         /// Whether it carries nothing but an acknowledgement: no payload, SYN, FIN or RST.
         pure_ack: bool,
     },
@@ -147,7 +145,7 @@ impl Frame {
                 ports = (be16(body, 0)?, be16(body, 2)?);
                 let pure_ack = body.len() == header && flags & (SYN | FIN | RST) == 0 && flags & ACK != 0;
                 let (seq, ack) = (be32(body, 4)?, be32(body, 8)?);
-                (Protocol::Tcp { seq, ack, syn: flags & SYN != 0, pure_ack }, header)
+                (Protocol::Tcp { seq, ack, pure_ack }, header)
             }
             UDP if !fragment && body.len() >= 8 => {
                 ports = (be16(body, 0)?, be16(body, 2)?);

@@ -1,0 +1,158 @@
+//! A connection before and at its start: where it goes, and with which options.
+
+use crate::LabError;
+use crate::emulator::FIRST_PORT;
+use crate::space::{Addresses, CLIENT, SERVER};
+use fullpipe_experiment::scenario::{Direction, FlowSpec};
+use fullpipe_net::tcp_info::{PinError, pin};
+use fullpipe_units::{Span, Time};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, getsockopt, listen,
+    setsockopt, socket, sockopt,
+};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// One connection of the scenario.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    /// Its number, and the place of its port.
+    pub(crate) number: usize,
+    pub(crate) spec: FlowSpec,
+    /// Which of the receiver's addresses it connects to.
+    pub(crate) spare: usize,
+    /// Socket buffers in bytes, where the namespace's limits are not what the flow asks for.
+    pub(crate) receive_buffer: Option<u64>,
+    pub(crate) send_buffer: Option<u64>,
+}
+
+/// What holds for all connections of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outset {
+    pub(crate) ipv6: bool,
+    /// Unsent bytes that a socket holds before it takes more.
+    pub(crate) unsent: u32,
+}
+
+fn socket_error(e: Errno) -> LabError {
+    match e {
+        Errno::EMFILE | Errno::ENFILE => LabError::Impossible(
+            "too many open files for this many flows: raise `ulimit -n`, or run fewer".to_owned(),
+        ),
+        Errno::ENOBUFS | Errno::ENOMEM => {
+            LabError::Impossible(format!("no memory for another socket ({e}): free some, or run fewer flows"))
+        }
+        _ => LabError::failed("cannot open a socket", e),
+    }
+}
+
+impl Connection {
+    /// The end it sends from.
+    pub(crate) fn sending_end(&self) -> usize {
+        match self.spec.direction {
+            Direction::Forward => CLIENT,
+            Direction::Reverse => SERVER,
+        }
+    }
+
+    /// When it starts.
+    pub(crate) fn start(&self) -> Time {
+        Time::ZERO + self.spec.start
+    }
+
+    /// When its application stops.
+    pub(crate) fn stop(&self) -> Time {
+        self.spec.stop.map_or(Time::NEVER, |s: Span| Time::ZERO + s)
+    }
+
+    fn port(&self) -> u16 {
+        FIRST_PORT + self.number as u16
+    }
+
+    /// Opens the receiving socket; the calling thread is in the receiving end.
+    pub(crate) fn listen(&self, outset: Outset) -> Result<TcpListener, LabError> {
+        let any: IpAddr =
+            if outset.ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        let socket = open(any)?;
+        if let Some(bytes) = self.receive_buffer {
+            // The kernel doubles the value for its own structures (socket(7)).
+            setsockopt(&socket, sockopt::RcvBuf, &((bytes / 2) as usize)).map_err(socket_error)?;
+            let got = getsockopt(&socket, sockopt::RcvBuf).unwrap_or_default() as u64;
+            if got + 1 < bytes {
+                return Err(LabError::Impossible(format!(
+                    "flows with different receive buffers need sockets of {bytes} bytes, and the kernel gives \
+                     {got}: as root, `sysctl net.core.rmem_max={}`",
+                    bytes / 2
+                )));
+            }
+        }
+        setsockopt(&socket, sockopt::ReuseAddr, &true).map_err(socket_error)?;
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(any, self.port())))
+            .map_err(socket_error)?;
+        listen(&socket, Backlog::new(8).unwrap_or(Backlog::MAXCONN)).map_err(socket_error)?;
+        Ok(TcpListener::from(socket))
+    }
+
+    /// Opens the sending socket with all its options; the calling thread is in the sending end.
+    pub(crate) fn prepare(&self, outset: Outset) -> Result<TcpStream, LabError> {
+        let socket = open(self.peer(outset).ip())?;
+        pin(&socket, &self.spec.cc).map_err(controller_error)?;
+        setsockopt(&socket, sockopt::TcpNoDelay, &true).map_err(socket_error)?;
+        if let Some(bytes) = self.send_buffer {
+            setsockopt(&socket, sockopt::SndBuf, &((bytes / 2) as usize)).map_err(socket_error)?;
+        }
+        set_unsent(&socket, outset.unsent).map_err(|e| LabError::failed("TCP_NOTSENT_LOWAT", e))?;
+        Ok(TcpStream::from(socket))
+    }
+
+    /// Sends the SYN.
+    pub(crate) fn connect(&self, socket: &TcpStream, outset: Outset) -> io::Result<()> {
+        match connect(socket.as_raw_fd(), &SockaddrStorage::from(self.peer(outset))) {
+            Ok(()) | Err(Errno::EINPROGRESS) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn peer(&self, outset: Outset) -> SocketAddr {
+        let end = 1 - self.sending_end();
+        let address: IpAddr = if outset.ipv6 {
+            Addresses::v6(end, self.spare).into()
+        } else {
+            Addresses::v4(end, self.spare).into()
+        };
+        SocketAddr::new(address, self.port())
+    }
+}
+
+fn open(address: IpAddr) -> Result<OwnedFd, LabError> {
+    let family = if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    socket(family, SockType::Stream, flags, None).map_err(socket_error)
+}
+
+/// Sets `TCP_NOTSENT_LOWAT`.
+fn set_unsent(socket: &OwnedFd, bytes: u32) -> io::Result<()> {
+    // SAFETY: pointer and length describe `bytes`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const bytes).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn controller_error(e: PinError) -> LabError {
+    match e {
+        PinError::Unknown { ref name, .. } => LabError::Impossible(format!(
+            "{e}; `fullpipe cc load {name}` as root loads it where fullpipe brings it as eBPF"
+        )),
+        PinError::Name(_) => LabError::Input(e.to_string()),
+        _ => LabError::Impossible(e.to_string()),
+    }
+}

@@ -1,0 +1,410 @@
+//! One end's thread: the applications of all connections that send or receive there.
+
+use super::connection::{Connection, Outset};
+use super::desk::Desk;
+use super::source::Source;
+use crate::LabError;
+use crate::emulator::Clock;
+use crate::priority;
+use fullpipe_experiment::scenario::App;
+use fullpipe_units::{Span, Time};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::time::TimeSpec;
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A stop of the run is noticed at the latest after this.
+const HEARTBEAT: Span = Span::from_millis(20);
+/// How often an application that waits for its last burst to be acknowledged looks.
+const IDLE_CHECK: Span = Span::from_micros(500);
+/// Bytes of one write.
+const CHUNK: usize = 256 << 10;
+
+/// The sending side of a connection.
+struct Sending {
+    connection: Connection,
+    /// Prepared; gone once it is on the desk.
+    socket: Option<TcpStream>,
+    live: Option<Arc<TcpStream>>,
+    connected: bool,
+    source: Source,
+    /// The socket takes no more until epoll says so.
+    full: bool,
+    closed: bool,
+    /// When to do something next without the socket's asking.
+    at: Time,
+}
+
+/// The receiving side.
+struct Receiving {
+    connection: Connection,
+    listener: Option<TcpListener>,
+    live: Option<Arc<TcpStream>>,
+    received: u64,
+    /// Questions: bytes of one, of its answer, pause.
+    questions: Option<(u64, u64, Span)>,
+    /// The stream's length with the answer to the present question.
+    answered_at: u64,
+    ask_at: Time,
+    finished: bool,
+}
+
+/// All connections of one end.
+pub(crate) struct Endpoint {
+    senders: Vec<Sending>,
+    receivers: Vec<Receiving>,
+    epoll: Epoll,
+    desk: Desk,
+    clock: Clock,
+    outset: Outset,
+    /// What applications write.
+    zeros: Vec<u8>,
+    /// The length of a read: the kernel throws the bytes away.
+    scratch: Vec<u8>,
+}
+
+/// What an epoll event belongs to.
+const RECEIVER: u64 = 1 << 32;
+
+impl Endpoint {
+    /// Opens the sockets of end `end`. The calling thread must be in that end, and stay.
+    pub(crate) fn open(
+        end: usize,
+        connections: &[Connection],
+        desk: Desk,
+        outset: Outset,
+    ) -> Result<Self, LabError> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| LabError::failed("epoll", e))?;
+        let mut endpoint = Endpoint {
+            senders: Vec::new(),
+            receivers: Vec::new(),
+            epoll,
+            desk,
+            clock: Clock::start(),
+            outset,
+            zeros: vec![0; CHUNK],
+            scratch: vec![0; 4 * CHUNK],
+        };
+        for connection in connections.iter().cloned() {
+            if connection.sending_end() == end {
+                let socket = connection.prepare(outset)?;
+                let size = connection.spec.size.map(|b| b.0);
+                endpoint.senders.push(Sending {
+                    source: Source::new(connection.spec.app.clone(), size),
+                    socket: Some(socket),
+                    live: None,
+                    connected: false,
+                    full: true,
+                    closed: false,
+                    at: connection.start(),
+                    connection,
+                });
+            } else {
+                let listener = connection.listen(outset)?;
+                let questions = match connection.spec.app {
+                    App::RequestResponse { request, response, think } => Some((request.0, response.0, think)),
+                    _ => None,
+                };
+                let index = endpoint.receivers.len() as u64;
+                endpoint.watch(&listener, EpollFlags::EPOLLIN, RECEIVER | index)?;
+                endpoint.receivers.push(Receiving {
+                    connection,
+                    listener: Some(listener),
+                    live: None,
+                    received: 0,
+                    questions,
+                    answered_at: 0,
+                    ask_at: Time::NEVER,
+                    finished: false,
+                });
+            }
+        }
+        Ok(endpoint)
+    }
+
+    fn watch(&self, socket: impl std::os::fd::AsFd, flags: EpollFlags, key: u64) -> Result<(), LabError> {
+        self.epoll.add(socket, EpollEvent::new(flags, key)).map_err(|e| LabError::failed("epoll", e))
+    }
+
+    /// Runs the applications on the run's `clock` until `stop`.
+    pub(crate) fn run(mut self, clock: Clock, stop: &AtomicBool) -> Result<(), LabError> {
+        self.clock = clock;
+        priority::endpoint();
+        let mut events = vec![EpollEvent::empty(); 64];
+        while !stop.load(Ordering::Relaxed) {
+            self.on_time()?;
+            self.wait();
+            let count = match self.epoll.wait(&mut events, EpollTimeout::ZERO) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => 0,
+                Err(e) => return Err(LabError::failed("epoll", e)),
+            };
+            for event in &events[..count] {
+                let key = event.data();
+                let index = (key & (RECEIVER - 1)) as usize;
+                if key & RECEIVER != 0 {
+                    self.receiver_ready(index)?
+                } else {
+                    self.sender_ready(index, event.events())
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a socket or the clock asks for something.
+    fn wait(&self) {
+        let senders = self.senders.iter().map(|s| s.at).min().unwrap_or(Time::NEVER);
+        let receivers = self.receivers.iter().map(|r| r.ask_at).min().unwrap_or(Time::NEVER);
+        let left = senders.min(receivers).since(self.clock.now()).min(HEARTBEAT);
+        let timeout = TimeSpec::from_duration(Duration::from_nanos(left.as_nanos()));
+        let mut fds = [PollFd::new(std::os::fd::AsFd::as_fd(&self.epoll.0), PollFlags::POLLIN)];
+        // An interruption is as good as a time-out.
+        let _ = ppoll(&mut fds, Some(timeout), None);
+    }
+
+    fn on_time(&mut self) -> Result<(), LabError> {
+        let now = self.clock.now();
+        for index in 0..self.senders.len() {
+            if self.senders[index].at <= now {
+                self.sender_due(index, now)?;
+            }
+        }
+        for receiver in &mut self.receivers {
+            if receiver.ask_at <= now {
+                receiver.ask_at = Time::NEVER;
+                receiver.ask(now, &self.desk);
+            }
+        }
+        Ok(())
+    }
+
+    fn sender_due(&mut self, index: usize, now: Time) -> Result<(), LabError> {
+        let sending = &mut self.senders[index];
+        let number = sending.connection.number;
+        if now >= sending.connection.stop() {
+            sending.stop(&self.desk);
+            return Ok(());
+        }
+        if let Some(socket) = sending.socket.take() {
+            let socket = Arc::new(socket);
+            if let Err(e) = sending.connection.connect(&socket, self.outset) {
+                sending.fail(&self.desk, &e);
+                return Ok(());
+            }
+            sending.live = Some(Arc::clone(&socket));
+            sending.at = sending.connection.stop();
+            self.desk.entry(number).sender = Some(Arc::clone(&socket));
+            let edge = EpollFlags::EPOLLOUT | EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+            return self.watch(&*socket, edge, index as u64);
+        }
+        sending.produce(now, &self.desk, &self.zeros);
+        Ok(())
+    }
+
+    fn sender_ready(&mut self, index: usize, flags: EpollFlags) {
+        let now = self.clock.now();
+        let sending = &mut self.senders[index];
+        let Some(socket) = sending.live.clone() else { return };
+        if !sending.connected {
+            match socket.take_error() {
+                Ok(None) if flags.contains(EpollFlags::EPOLLOUT) => {}
+                Ok(None) => return,
+                Ok(Some(e)) | Err(e) => return sending.fail(&self.desk, &e),
+            }
+            sending.connected = true;
+            sending.source.start(now);
+        }
+        if flags.contains(EpollFlags::EPOLLIN) {
+            sending.hear(&socket);
+        }
+        if flags.contains(EpollFlags::EPOLLOUT) {
+            sending.full = false;
+        }
+        sending.produce(now, &self.desk, &self.zeros);
+    }
+
+    fn receiver_ready(&mut self, index: usize) -> Result<(), LabError> {
+        let now = self.clock.now();
+        let receiving = &mut self.receivers[index];
+        if receiving.live.is_none() {
+            let Some(listener) = &receiving.listener else { return Ok(()) };
+            let socket = match listener.accept() {
+                Ok((socket, _)) => socket,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => {
+                    self.desk.entry(receiving.connection.number).trouble = Some(format!("accept: {e}"));
+                    return Ok(());
+                }
+            };
+            socket.set_nonblocking(true).map_err(|e| LabError::failed("accept", e))?;
+            let _ = socket.set_nodelay(true);
+            let socket = Arc::new(socket);
+            receiving.live = Some(Arc::clone(&socket));
+            receiving.listener = None;
+            if receiving.questions.is_some() {
+                receiving.ask_at = now;
+            }
+            self.desk.entry(receiving.connection.number).receiver = Some(Arc::clone(&socket));
+            return self.watch(&*socket, EpollFlags::EPOLLIN, RECEIVER | index as u64);
+        }
+        if receiving.read(&self.clock, &self.desk, &mut self.scratch)
+            && let Some(socket) = &receiving.live
+        {
+            let _ = self.epoll.delete(socket);
+        }
+        Ok(())
+    }
+}
+
+/// Reads and throws away what is there (`MSG_TRUNC`: the kernel copies nothing); the number of bytes, 0
+/// at the end of the stream.
+fn discard(socket: &TcpStream, buffer: &mut [u8]) -> Result<usize, Errno> {
+    recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT)
+}
+
+impl Sending {
+    fn fail(&mut self, desk: &Desk, error: &io::Error) {
+        let mut entry = desk.entry(self.connection.number);
+        entry.trouble = Some(error.to_string());
+        entry.over = true;
+        self.source.stop();
+        self.closed = true;
+        self.at = Time::NEVER;
+    }
+
+    /// Its application stops; what is in the socket still goes out.
+    fn stop(&mut self, desk: &Desk) {
+        self.source.stop();
+        self.socket = None;
+        self.close(desk);
+        self.at = Time::NEVER;
+    }
+
+    fn close(&mut self, desk: &Desk) {
+        if !self.closed {
+            self.closed = true;
+            if let Some(socket) = &self.live {
+                let _ = socket.shutdown(Shutdown::Write);
+            }
+            desk.entry(self.connection.number).over = true;
+        }
+    }
+
+    /// Questions from the peer.
+    fn hear(&mut self, socket: &TcpStream) {
+        let mut buffer = [0; 4096];
+        while let Ok(n @ 1..) = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+            self.source.on_question(n as u64);
+        }
+    }
+
+    /// Asks the application for more and writes what the socket takes.
+    fn produce(&mut self, now: Time, desk: &Desk, zeros: &[u8]) {
+        if !self.connected || self.closed {
+            return;
+        }
+        let Some(socket) = self.live.clone() else { return };
+        let mut idle = false;
+        if self.source.at() <= now {
+            idle = self.source.pending() == 0 && unacknowledged(&socket) == 0;
+            if let Some(transfer) = self.source.on_time(now, idle) {
+                desk.entry(self.connection.number).transfer = Some(transfer);
+            }
+        }
+        while self.source.pending() > 0 && !self.full {
+            let length = self.source.pending().min(zeros.len() as u64) as usize;
+            match (&*socket).write(&zeros[..length]) {
+                Ok(n) => self.source.wrote(n as u64),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.full = true,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return self.fail(desk, &e),
+            }
+        }
+        if self.source.is_done() {
+            self.close(desk);
+        }
+        let next = match self.source.at() {
+            at if at <= now && !idle => now + IDLE_CHECK,
+            at => at,
+        };
+        self.at = next.min(self.connection.stop());
+    }
+}
+
+/// Bytes written to the socket that the peer has not acknowledged (`SIOCOUTQ`).
+fn unacknowledged(socket: &TcpStream) -> i32 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one int to the pointer, which outlives the call.
+    unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    bytes
+}
+
+impl Receiving {
+    /// Reads what has come; true when the stream has ended.
+    fn read(&mut self, clock: &Clock, desk: &Desk, scratch: &mut [u8]) -> bool {
+        let Some(socket) = self.live.clone() else { return false };
+        loop {
+            match discard(&socket, scratch) {
+                Ok(0) => {
+                    self.finished = true;
+                    return true;
+                }
+                Ok(n) => {
+                    self.received += n as u64;
+                    self.on_received(clock.now(), desk);
+                    if n < scratch.len() {
+                        return false;
+                    }
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return false,
+                Err(e) => {
+                    desk.entry(self.connection.number).trouble = Some(e.to_string());
+                    return true;
+                }
+            }
+        }
+    }
+
+    fn on_received(&mut self, now: Time, desk: &Desk) {
+        let size = self.connection.spec.size.map(|b| b.0);
+        let whole = size.is_some_and(|s| self.received >= s);
+        if !whole && self.questions.is_none() && !matches!(self.connection.spec.app, App::Bursts { .. }) {
+            return;
+        }
+        let mut entry = desk.entry(self.connection.number);
+        if let Some(transfer) = entry.transfer
+            && self.received >= transfer.end
+        {
+            entry.transfer = None;
+            entry.transfers.push((now, now.since(transfer.began).as_secs_f64()));
+            if let Some((_, _, think)) = self.questions {
+                self.ask_at = now + think;
+            }
+        }
+        if whole && entry.completed.is_none() {
+            entry.completed = Some(now);
+            self.ask_at = Time::NEVER;
+        }
+    }
+
+    /// Sends the next question.
+    fn ask(&mut self, now: Time, desk: &Desk) {
+        let (Some((request, response, _)), Some(socket)) = (self.questions, &self.live) else { return };
+        self.answered_at = self.received + response;
+        let transfer = super::source::Transfer { began: now, end: self.answered_at };
+        desk.entry(self.connection.number).transfer = Some(transfer);
+        let question = vec![0; request as usize];
+        if let Err(e) = (&**socket).write_all(&question) {
+            desk.entry(self.connection.number).trouble = Some(format!("request: {e}"));
+        }
+    }
+}

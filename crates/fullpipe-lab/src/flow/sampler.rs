@@ -1,0 +1,279 @@
+//! Looks at every connection at every sampling interval, as `ss -i` would.
+
+use super::connection::Connection;
+use super::desk::Desk;
+use crate::emulator::{Clock, Views};
+use fullpipe_experiment::recording::{
+    Event, EventKind, FlowRecording, Quantiles, QueueQuantiles, Series, StateChange, Summary, column,
+};
+use fullpipe_net::tcp_info::{BbrMode, CaState, CcInfo, TcpInfo};
+use fullpipe_units::{Rate, Span, Time};
+use hdrhistogram::Histogram;
+
+const COLUMNS: [&str; 15] = [
+    column::GOODPUT_BPS,
+    column::RTT_MS,
+    column::SRTT_MS,
+    column::MIN_RTT_MS,
+    column::INFLIGHT_BYTES,
+    column::CWND_BYTES,
+    column::SSTHRESH_BYTES,
+    column::PACING_BPS,
+    column::BW_BPS,
+    column::DELIVERY_RATE_BPS,
+    column::PACING_GAIN,
+    column::CWND_GAIN,
+    column::DELIVERED_BYTES,
+    column::SENT_PACKETS,
+    column::RETRANSMITTED_PACKETS,
+];
+
+/// `TCP_INFINITE_SSTHRESH`: no slow-start threshold yet.
+const NO_SSTHRESH: u32 = 0x7fff_ffff;
+
+/// Running totals of a connection: a summary is the difference of two.
+#[derive(Clone, Copy, Default, Debug)]
+struct Totals {
+    delivered: u64,
+    sent: u64,
+    retransmitted: u64,
+    dropped: u64,
+}
+
+/// One connection while it runs.
+pub(crate) struct Sampler {
+    connection: Connection,
+    series: Series,
+    states: Vec<(Time, String)>,
+    events: Vec<Event>,
+    totals: Totals,
+    at_warmup: Totals,
+    row: (Time, u64),
+    ca_state: CaState,
+    time_outs: u16,
+    over_at: Option<Time>,
+}
+
+/// What is left of a connection: its recording and the distributions that the whole run adds up.
+pub(crate) struct FlowReport {
+    pub(crate) recording: FlowRecording,
+    pub(crate) rtt: Histogram<u64>,
+    pub(crate) queue: Histogram<u64>,
+    /// When it ended.
+    pub(crate) end: Time,
+    pub(crate) trouble: Option<String>,
+}
+
+impl Sampler {
+    pub(crate) fn new(connection: Connection) -> Self {
+        let start = connection.start();
+        Sampler {
+            connection,
+            series: Series::with_columns(COLUMNS),
+            states: Vec::new(),
+            events: Vec::new(),
+            totals: Totals::default(),
+            at_warmup: Totals::default(),
+            row: (start, 0),
+            ca_state: CaState::Open,
+            time_outs: 0,
+            over_at: None,
+        }
+    }
+
+    /// Looks; gives the controller's state if it has changed, and whether the connection is over.
+    pub(crate) fn look(&mut self, clock: &Clock, desk: &Desk, views: &Views) -> (Option<String>, bool) {
+        if self.over_at.is_some() {
+            return (None, true);
+        }
+        let (sender, receiver, over, completed) = {
+            let entry = desk.entry(self.connection.number);
+            (entry.sender.clone(), entry.receiver.clone(), entry.over, entry.completed)
+        };
+        let Some(sender) = sender else { return (None, over) };
+        let now = clock.now();
+        let delivered = receiver
+            .and_then(|r| TcpInfo::of(&*r).ok())
+            .and_then(|i| i.bytes_received)
+            .unwrap_or(self.totals.delivered);
+        let Ok(info) = TcpInfo::of(&*sender) else { return (None, over) };
+        let cc = CcInfo::of(&*sender).ok().flatten();
+        let (rtt, dropped) = {
+            let view = views.flow(self.connection.number);
+            (view.last, view.dropped)
+        };
+        self.totals = Totals {
+            delivered,
+            sent: info.data_segs_out.unwrap_or_default().into(),
+            retransmitted: info.total_retrans.into(),
+            dropped,
+        };
+        self.push_row(now, &info, cc.as_ref(), rtt);
+        self.note_events(now, &info);
+        // All that was written has arrived: a FIN that is still under way changes nothing.
+        if over && (info.unacked == 0 || completed.is_some()) {
+            self.over_at = Some(now);
+        }
+        let state = state_of(&info, cc.as_ref());
+        let changed =
+            state.filter(|s| self.states.last().is_none_or(|(_, last)| last != s)).map(str::to_owned);
+        if let Some(state) = &changed {
+            self.states.push((now, state.clone()));
+        }
+        (changed, self.over_at.is_some())
+    }
+
+    fn push_row(&mut self, now: Time, info: &TcpInfo, cc: Option<&CcInfo>, rtt: Option<Span>) {
+        let span = now.since(self.row.0).as_secs_f64();
+        if span <= 0.0 {
+            return;
+        }
+        let goodput = self.totals.delivered.saturating_sub(self.row.1) as f64 * 8.0 / span;
+        self.row = (now, self.totals.delivered);
+        let ms = |s: Option<Span>| s.map_or(f64::NAN, Span::as_millis_f64);
+        let bps = |r: Option<Rate>| r.map_or(f64::NAN, Rate::as_bits_per_sec_f64);
+        let mss = f64::from(info.snd_mss);
+        let bbr = match cc {
+            Some(CcInfo::Bbr(bbr)) => Some(bbr),
+            _ => None,
+        };
+        let min_rtt = bbr.map(|b| b.min_rtt).or(info.min_rtt);
+        let ssthresh =
+            if info.snd_ssthresh >= NO_SSTHRESH { f64::NAN } else { f64::from(info.snd_ssthresh) * mss };
+        let srtt = (!info.rtt.is_zero()).then_some(info.rtt);
+        self.series.push(
+            now.as_secs_f64(),
+            &[
+                goodput,
+                ms(rtt.or(srtt)),
+                ms(srtt),
+                ms(min_rtt),
+                f64::from(info.inflight()) * mss,
+                info.cwnd_bytes() as f64,
+                ssthresh,
+                bps(info.pacing_rate),
+                bps(bbr.map(|b| b.bw)),
+                bps(info.delivery_rate),
+                bbr.map_or(f64::NAN, |b| b.pacing_gain.as_f64()),
+                bbr.map_or(f64::NAN, |b| b.cwnd_gain.as_f64()),
+                self.totals.delivered as f64,
+                self.totals.sent as f64,
+                self.totals.retransmitted as f64,
+            ],
+        );
+    }
+
+    fn note_events(&mut self, now: Time, info: &TcpInfo) {
+        let mut note = |kind, value| self.events.push(Event { at_s: now.as_secs_f64(), kind, value });
+        let in_recovery = |s| matches!(s, CaState::Recovery | CaState::Loss);
+        match (in_recovery(self.ca_state), in_recovery(info.ca_state)) {
+            (false, true) => {
+                note(EventKind::RecoveryEntered, Some(f64::from(info.inflight()) * f64::from(info.snd_mss)));
+            }
+            (true, false) => note(EventKind::RecoveryExited, None),
+            _ => {}
+        }
+        self.ca_state = info.ca_state;
+        let time_outs = info.total_rto.unwrap_or_default();
+        for _ in self.time_outs..time_outs {
+            note(EventKind::RetransmissionTimeout, Some(info.rto.as_secs_f64()));
+        }
+        self.time_outs = time_outs;
+    }
+
+    /// The warm-up is over: figures count from here.
+    pub(crate) fn warmed_up(&mut self) {
+        self.at_warmup = self.totals;
+    }
+
+    /// The connection in figures; `end` is that of the run.
+    pub(crate) fn finish(self, desk: &Desk, views: &Views, warmup: Time, end: Time) -> FlowReport {
+        let mut entry = desk.entry(self.connection.number);
+        let mut view = views.flow(self.connection.number);
+        let start = self.connection.start();
+        let own_end = entry.completed.unwrap_or(end).min(self.connection.stop()).min(end).max(start);
+        let duration = own_end.since(start.max(warmup));
+        let (all, before) = (self.totals, self.at_warmup);
+        let bytes = all.delivered.saturating_sub(before.delivered);
+        let mut events = self.events;
+        events.extend(entry.completed.map(|at| Event {
+            at_s: at.as_secs_f64(),
+            kind: EventKind::Completed,
+            value: None,
+        }));
+        events.extend(std::mem::take(&mut entry.transfers).into_iter().map(|(at, took)| Event {
+            at_s: at.as_secs_f64(),
+            kind: EventKind::TransferDelivered,
+            value: Some(took),
+        }));
+        events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+        let mut series = self.series;
+        series.columns.retain(|c| c.values.iter().any(|v| v.is_finite()));
+        let spec = self.connection.spec;
+        let summary = Summary {
+            duration_s: duration.as_secs_f64(),
+            goodput_bps: per_second(bytes, duration),
+            utilization: None,
+            bytes_delivered: bytes,
+            packets_sent: all.sent - before.sent,
+            packets_retransmitted: all.retransmitted - before.retransmitted,
+            packets_lost: all.dropped - before.dropped,
+            rtt_ms: quantiles(&view.rtt),
+            queue_ms: queue_quantiles(&view.queue),
+            completion_s: entry.completed.map(|at| at.since(start).as_secs_f64()),
+        };
+        let empty = || Histogram::new_from(&view.rtt);
+        let (rtt, queue) = (empty(), empty());
+        FlowReport {
+            recording: FlowRecording {
+                label: spec.label.unwrap_or_else(|| spec.cc.clone()),
+                cc: spec.cc,
+                start_s: start.as_secs_f64(),
+                summary,
+                series,
+                states: self
+                    .states
+                    .into_iter()
+                    .map(|(at, state)| StateChange { at_s: at.as_secs_f64(), state })
+                    .collect(),
+                events,
+            },
+            rtt: std::mem::replace(&mut view.rtt, rtt),
+            queue: std::mem::replace(&mut view.queue, queue),
+            end: own_end,
+            trouble: entry.trouble.take(),
+        }
+    }
+}
+
+/// The controller's state in the field's term, as far as the kernel lets it be known.
+fn state_of(info: &TcpInfo, cc: Option<&CcInfo>) -> Option<&'static str> {
+    if let Some(CcInfo::Bbr(bbr)) = cc {
+        // Until the first acknowledgement of data (the SYN counts as one byte) the gains say nothing.
+        if info.bytes_acked.is_some_and(|b| b <= 1) {
+            return Some("Startup");
+        }
+        return bbr.mode().map(|mode| match mode {
+            BbrMode::Startup => "Startup",
+            BbrMode::Drain => "Drain",
+            BbrMode::ProbeBw => "ProbeBW",
+            BbrMode::ProbeRtt => "ProbeRTT",
+        });
+    }
+    Some(if info.in_slow_start() { "SlowStart" } else { "CongestionAvoidance" })
+}
+
+/// `bytes` in `duration` as bits per second.
+pub(crate) fn per_second(bytes: u64, duration: Span) -> f64 {
+    if duration.is_zero() { 0.0 } else { bytes as f64 * 8.0 / duration.as_secs_f64() }
+}
+
+pub(crate) fn quantiles(h: &Histogram<u64>) -> Quantiles {
+    let q = |q| (!h.is_empty()).then(|| h.value_at_quantile(q) as f64 / 1e6);
+    Quantiles { min: q(0.0), p50: q(0.50), p95: q(0.95), p99: q(0.99) }
+}
+
+pub(crate) fn queue_quantiles(h: &Histogram<u64>) -> QueueQuantiles {
+    let q = |q| (!h.is_empty()).then(|| h.value_at_quantile(q) as f64 / 1e6);
+    QueueQuantiles { p50: q(0.50), p95: q(0.95), max: q(1.0) }
+}

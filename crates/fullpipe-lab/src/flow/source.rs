@@ -1,0 +1,190 @@
+//! When the application has something to write.
+
+use fullpipe_experiment::scenario::App;
+use fullpipe_units::{Span, Time};
+
+/// The application at the sending end.
+#[derive(Debug)]
+pub(crate) struct Source {
+    app: App,
+    /// Bytes it may still ask to write.
+    left: u64,
+    /// Bytes asked for and not yet taken by the socket.
+    pending: u64,
+    /// Next time it asks for more by itself.
+    at: Time,
+    started: Time,
+    chunks: u64,
+    /// Bytes of the present question that have arrived.
+    asked: u64,
+    /// Everything asked for so far.
+    total: u64,
+}
+
+/// Something that the application began: a burst or an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Transfer {
+    /// When.
+    pub(crate) began: Time,
+    /// Length of the stream with it.
+    pub(crate) end: u64,
+}
+
+/// No application writes more often than this: a slower clock with larger chunks carries the same rate.
+const LEAST_PERIOD: Span = Span::from_micros(200);
+
+impl Source {
+    /// An application that writes at most `size` bytes.
+    pub(crate) fn new(app: App, size: Option<u64>) -> Self {
+        let left = size.unwrap_or(u64::MAX);
+        Source { app, left, pending: 0, at: Time::NEVER, started: Time::ZERO, chunks: 0, asked: 0, total: 0 }
+    }
+
+    /// The connection is there.
+    pub(crate) fn start(&mut self, now: Time) {
+        self.started = now;
+        match self.app {
+            App::Bulk => self.want(u64::MAX),
+            App::Rate { .. } | App::Bursts { .. } => self.at = now,
+            App::RequestResponse { .. } => {}
+        }
+    }
+
+    fn want(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.left);
+        if self.left != u64::MAX {
+            self.left -= bytes;
+        }
+        self.pending = self.pending.saturating_add(bytes);
+        self.total = self.total.saturating_add(bytes);
+    }
+
+    /// When [`on_time`](Self::on_time) has something to do.
+    pub(crate) fn at(&self) -> Time {
+        self.at
+    }
+
+    /// Does what is due. `idle` says whether all that was written has been acknowledged.
+    pub(crate) fn on_time(&mut self, now: Time, idle: bool) -> Option<Transfer> {
+        while self.at <= now {
+            match self.app {
+                App::Rate { rate, chunk } => {
+                    // In one go what falls into the shortest period, counted from the start so that
+                    // roundings do not add up.
+                    let elapsed = (now + LEAST_PERIOD).since(self.started);
+                    let due = (rate.bytes_in(elapsed) / chunk.0).max(self.chunks + 1);
+                    self.want((due - self.chunks).saturating_mul(chunk.0));
+                    self.chunks = due;
+                    self.at = self.started + rate.time_to_send(chunk.0.saturating_mul(due));
+                }
+                App::Bursts { size, every } => {
+                    if !idle {
+                        return None;
+                    }
+                    self.want(size.0);
+                    self.at = now + every;
+                    return Some(Transfer { began: now, end: self.total });
+                }
+                App::Bulk | App::RequestResponse { .. } => self.at = Time::NEVER,
+            }
+            if self.left == 0 {
+                self.at = Time::NEVER;
+            }
+        }
+        None
+    }
+
+    /// The peer sent `bytes` of questions.
+    pub(crate) fn on_question(&mut self, bytes: u64) {
+        if let App::RequestResponse { request, response, .. } = self.app {
+            self.asked += bytes;
+            while self.asked >= request.0 {
+                self.asked -= request.0;
+                self.want(response.0);
+            }
+        }
+    }
+
+    /// Bytes to write now.
+    pub(crate) fn pending(&self) -> u64 {
+        self.pending
+    }
+
+    /// The socket took `bytes`.
+    pub(crate) fn wrote(&mut self, bytes: u64) {
+        if self.pending != u64::MAX {
+            self.pending -= bytes;
+        }
+    }
+
+    /// Whether everything it will ever write has been written.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == 0 && self.pending == 0
+    }
+
+    /// It asks for no more.
+    pub(crate) fn stop(&mut self) {
+        (self.left, self.pending, self.at) = (0, 0, Time::NEVER);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe_units::{Bytes, Rate};
+
+    fn ms(n: u64) -> Time {
+        Time::from_nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn a_constant_rate_is_kept_however_late_the_clock_is() {
+        let app = App::Rate { rate: Rate::from_bits_per_sec(8_000_000), chunk: Bytes(1000) };
+        let mut source = Source::new(app, None);
+        source.start(ms(0));
+        for late in [0, 5, 100, 1000] {
+            source.on_time(ms(late), true);
+        }
+        let wanted = source.pending();
+        assert!((1_000_000..=1_002_000).contains(&wanted), "{wanted}");
+    }
+
+    #[test]
+    fn a_burst_waits_for_the_one_before() {
+        let app = App::Bursts { size: Bytes(5000), every: Span::from_millis(100) };
+        let mut source = Source::new(app, Some(12_000));
+        source.start(ms(0));
+        assert_eq!(source.on_time(ms(0), true), Some(Transfer { began: ms(0), end: 5000 }));
+        source.wrote(5000);
+        assert_eq!(source.on_time(ms(100), false), None);
+        assert_eq!(source.on_time(ms(130), true), Some(Transfer { began: ms(130), end: 10_000 }));
+        assert_eq!(source.at(), ms(230));
+        source.on_time(ms(230), true);
+        assert_eq!(source.pending(), 7000, "the last burst is cut to the size of the flow");
+        source.wrote(7000);
+        assert!(source.is_done());
+    }
+
+    #[test]
+    fn each_whole_question_is_answered() {
+        let app = App::RequestResponse { request: Bytes(200), response: Bytes(10), think: Span::ZERO };
+        let mut source = Source::new(app, None);
+        source.start(ms(0));
+        source.on_question(150);
+        assert_eq!(source.pending(), 0);
+        source.on_question(250);
+        assert_eq!(source.pending(), 20);
+    }
+
+    #[test]
+    fn bulk_never_runs_dry_unless_it_has_a_size() {
+        let mut source = Source::new(App::Bulk, None);
+        source.start(ms(0));
+        source.wrote(1 << 40);
+        assert_eq!(source.pending(), u64::MAX);
+        let mut source = Source::new(App::Bulk, Some(10));
+        source.start(ms(0));
+        source.wrote(10);
+        assert!(source.is_done());
+    }
+}

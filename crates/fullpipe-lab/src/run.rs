@@ -1,0 +1,405 @@
+//! A scenario on kernel TCP: from its flows and links to a recording.
+
+use crate::LabError;
+use crate::capture::{Capture, Tap};
+use crate::emulator::{Clock, Emulator, EmulatorReport, Known, Plan, Views};
+use crate::flow::{
+    Connection, Desk, Endpoint, FlowReport, Outset, Sampler, per_second, quantiles, queue_quantiles,
+};
+use crate::health::{self, Verdict};
+use crate::priority;
+use crate::space::{Enclosure, Message, Outbox, SERVER, Topology};
+use crate::triggers::Triggers;
+use fullpipe_experiment::recording::{Engine, Provenance, Recording, Summary};
+use fullpipe_experiment::scenario::{App, Direction, Scenario};
+use fullpipe_units::{Rate, Span, Time};
+use hdrhistogram::Histogram;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How a run differs from what the scenario says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Use IPv6. Its header is 20 bytes longer, which the payload pays.
+    pub ipv6: bool,
+    /// Where to write captures: `PREFIX-client.pcap`, `PREFIX-server.pcap`.
+    pub pcap: Option<PathBuf>,
+}
+
+/// Most connections of one run: two sockets and a port each.
+const MOST_CONNECTIONS: usize = 2000;
+
+/// Longest question of a request and response: it must fit in a socket that is still small.
+const MOST_REQUEST: u64 = 64 << 10;
+
+/// Runs `scenario` on the running kernel's TCP, in real time, with all that is random on the path drawn
+/// from `seed`. Tells `progress` about every 100 ms how far it is; [`ControlFlow::Break`] ends the run.
+///
+/// Nothing of it is left when this returns, or when the calling process dies.
+///
+/// # Errors
+/// [`LabError::Impossible`] when the machine lacks something, [`LabError::Input`] for a scenario that
+/// kernel TCP cannot run, [`LabError::Stopped`] after a break.
+pub fn run(
+    scenario: &Scenario,
+    seed: u64,
+    progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
+) -> Result<Recording, LabError> {
+    run_with(scenario, seed, &Options::default(), progress)
+}
+
+/// [`run`] with options.
+///
+/// # Errors
+/// As there.
+pub fn run_with(
+    scenario: &Scenario,
+    seed: u64,
+    options: &Options,
+    progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
+) -> Result<Recording, LabError> {
+    let mut enclosure = Enclosure::start(|outbox| {
+        let recording = Inside::prepare(scenario, seed, options)?.run(outbox)?;
+        serde_json::to_vec(&recording).map_err(|e| LabError::failed("cannot write the recording", e))
+    })?;
+    loop {
+        match enclosure.next()? {
+            Message::Note(at) => {
+                let at = at.first_chunk::<8>().map_or(0, |b| u64::from_ne_bytes(*b));
+                if progress(Time::from_nanos(at)).is_break() {
+                    return Err(LabError::Stopped);
+                }
+            }
+            Message::Done(outcome) => {
+                let mut recording: Recording = serde_json::from_slice(&outcome?)
+                    .map_err(|e| LabError::failed("cannot read the recording", e))?;
+                recording.checks = scenario.checks.iter().flat_map(|c| c.evaluate(&recording)).collect();
+                return Ok(recording);
+            }
+        }
+    }
+}
+
+/// A run inside its own namespaces.
+struct Inside<'a> {
+    scenario: &'a Scenario,
+    seed: u64,
+    topology: Topology,
+    connections: Vec<Connection>,
+    outset: Outset,
+    captures: [Option<Capture>; 2],
+    notes: Vec<String>,
+}
+
+/// What the sampling loop leaves.
+struct Ran {
+    samplers: Vec<Sampler>,
+    end: Time,
+    sampling_late: Histogram<u64>,
+}
+
+impl<'a> Inside<'a> {
+    fn prepare(scenario: &'a Scenario, seed: u64, options: &Options) -> Result<Self, LabError> {
+        let mut topology = Topology::build(scenario.mtu)?;
+        if options.ipv6 && !topology.ipv6 {
+            return Err(LabError::Impossible(format!(
+                "no IPv6: the kernel was started without it, or the MTU of {} is below 1280",
+                scenario.mtu
+            )));
+        }
+        let specs = scenario.connections();
+        if specs.len() > MOST_CONNECTIONS {
+            return Err(LabError::Input(format!(
+                "{} flows: the lab runs at most {MOST_CONNECTIONS} at a time",
+                specs.len()
+            )));
+        }
+        raise_open_files();
+        let mut notes = Vec::new();
+        let mut dressed: Vec<(Direction, u32, bool)> = Vec::new();
+        let mut connections = Vec::with_capacity(specs.len());
+        for (number, spec) in specs.into_iter().enumerate() {
+            if let App::RequestResponse { request, .. } = spec.app
+                && request.0 > MOST_REQUEST
+            {
+                return Err(LabError::Input(format!(
+                    "flow {number}: a request of {request} bytes; the lab's are at most {MOST_REQUEST}"
+                )));
+            }
+            if !spec.settings.is_empty() {
+                notes.push(format!("the settings of {} do not apply: the kernel's has none", spec.cc));
+            }
+            let outfit = (spec.direction, spec.initial_window, spec.ecn);
+            let spare = match dressed.iter().position(|d| *d == outfit) {
+                Some(spare) => spare,
+                None => {
+                    dressed.push(outfit);
+                    dressed.len() - 1
+                }
+            };
+            let connection = Connection { number, spec, spare, receive_buffer: None, send_buffer: None };
+            if spare == dressed.len() - 1 && connections.iter().all(|c: &Connection| c.spare != spare) {
+                topology.dress_route(connection.sending_end(), spare, outfit.1, outfit.2)?;
+            }
+            connections.push(connection);
+        }
+        notes.dedup();
+        topology.bound_buffers(&mut connections)?;
+        notes.extend(topology.refused.drain(..).map(|r| format!("setting refused: {r}")));
+        let capture = |end: &str| {
+            let named = |prefix: &PathBuf| crate::capture::named(prefix, end);
+            options.pcap.as_ref().map(|p| Capture::create(&named(p))).transpose()
+        };
+        let captures = [capture("client")?, capture("server")?];
+        let outset = Outset { ipv6: options.ipv6, unsent: unsent(scenario) };
+        Ok(Inside { scenario, seed, topology, connections, outset, captures, notes })
+    }
+
+    fn run(mut self, outbox: &mut Outbox) -> Result<Recording, LabError> {
+        let scenario = self.scenario;
+        let count = self.connections.len();
+        let desk = Desk::new(count);
+        let known = Known { views: Views::new(count), count, measured_from: Time::ZERO + scenario.warmup };
+        let views = known.views.clone();
+        let stop = AtomicBool::new(false);
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let ready = std::sync::Barrier::new(3);
+        let shared_clock: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
+        let (ran, report) = thread::scope(|scope| {
+            let ends: Vec<_> = (0..=SERVER)
+                .map(|end| {
+                    let (topology, connections, desk) = (&self.topology, &self.connections, desk.clone());
+                    let (outset, ready, stop, shared_clock) = (self.outset, &ready, &stop, &shared_clock);
+                    scope.spawn(move || {
+                        let opened = topology.ends[end]
+                            .enter()
+                            .map_err(|e| LabError::failed("cannot enter a network namespace", e))
+                            .and_then(|()| Endpoint::open(end, connections, desk, outset));
+                        // Both ends are open, then the clock starts, then traffic.
+                        ready.wait();
+                        ready.wait();
+                        match (opened, shared_clock.get()) {
+                            (Ok(endpoint), Some(clock)) => endpoint.run(*clock, stop),
+                            (Err(e), _) => Err(e),
+                            (Ok(_), None) => Ok(()),
+                        }
+                    })
+                })
+                .collect();
+            ready.wait();
+            let clock = Clock::start();
+            let [client, server] = [self.captures[0].as_ref(), self.captures[1].as_ref()];
+            let plan = Plan {
+                forward: &scenario.path.forward,
+                reverse: &scenario.path.reverse,
+                mtu: scenario.mtu,
+                seed: self.seed,
+                sample: Some(scenario.sample),
+                known,
+                taps: [Tap::between(client, server), Tap::between(server, client)],
+            };
+            let emulator = Emulator::start(self.topology.near, plan, clock);
+            if emulator.is_ok() {
+                let _ = shared_clock.set(clock);
+            }
+            ready.wait();
+            let ran = emulator.and_then(|emulator| {
+                let ran = self.sample(&clock, &desk, &views, &emulator, &ends, outbox);
+                // The path closes before the sockets do: their farewells are not part of the run.
+                emulator.stop().map(|report| (ran, report))
+            });
+            stop.store(true, Ordering::Relaxed);
+            for end in ends {
+                end.join().map_err(|_| LabError::Failed("an end of the path panicked".to_owned()))??;
+            }
+            ran
+        })?;
+        for capture in std::mem::take(&mut self.captures).into_iter().flatten() {
+            capture.finish()?;
+        }
+        Ok(self.record(ran, report, &desk, &views, started))
+    }
+
+    /// Samples all connections until the run is over.
+    fn sample<T>(
+        &self,
+        clock: &Clock,
+        desk: &Desk,
+        views: &Views,
+        emulator: &Emulator,
+        ends: &[thread::ScopedJoinHandle<'_, T>],
+        outbox: &mut Outbox,
+    ) -> Ran {
+        let scenario = self.scenario;
+        priority::endpoint();
+        let end = Time::ZERO + scenario.duration;
+        let warmup = Time::ZERO + scenario.warmup;
+        let mut warm = scenario.warmup.is_zero();
+        let mut triggers = Triggers::new(&scenario.triggers);
+        let mut samplers: Vec<Sampler> = self.connections.iter().cloned().map(Sampler::new).collect();
+        let mut late = Histogram::new_with_max(100_000_000_000, 2).unwrap_or_else(|_| unreachable!());
+        let mut next = Time::ZERO + scenario.sample;
+        let mut told = Time::ZERO;
+        loop {
+            let wake = next.min(end).min(triggers.next()).min(if warm { Time::NEVER } else { warmup });
+            let now = clock.now();
+            if wake > now {
+                thread::sleep(Duration::from_nanos(wake.since(now).as_nanos()));
+            }
+            let now = clock.now();
+            for (way, change) in triggers.due(now) {
+                emulator.change(way, change);
+            }
+            let is_end = now >= end || ends.iter().any(thread::ScopedJoinHandle::is_finished);
+            let mut all_over = false;
+            if now >= next.min(end) || is_end || (!warm && now >= warmup) {
+                late.saturating_record(now.since(next.min(end)).as_nanos());
+                all_over = true;
+                for (number, sampler) in samplers.iter_mut().enumerate() {
+                    let (state, over) = sampler.look(clock, desk, views);
+                    all_over &= over;
+                    if let Some(state) = state {
+                        triggers.on_state(clock.now(), number as u32, &state);
+                    }
+                    if !warm && now >= warmup {
+                        sampler.warmed_up();
+                    }
+                }
+                warm |= now >= warmup;
+                while next <= now {
+                    next += scenario.sample;
+                }
+            }
+            if now.since(told) >= Span::from_millis(100) {
+                told = now;
+                outbox.note(&now.as_nanos().to_ne_bytes());
+            }
+            if is_end || all_over {
+                return Ran { samplers, end: now.min(end), sampling_late: late };
+            }
+        }
+    }
+
+    fn record(
+        mut self,
+        ran: Ran,
+        report: EmulatorReport,
+        desk: &Desk,
+        views: &Views,
+        started: u64,
+    ) -> Recording {
+        let scenario = self.scenario;
+        let warmup = Time::ZERO + scenario.warmup;
+        let headers = fullpipe_experiment::scenario::HEADER_BYTES + if self.outset.ipv6 { 20 } else { 0 };
+        let path = scenario.path.facts(scenario.mtu, scenario.mtu.saturating_sub(headers).max(1));
+        let utilization = |bps: f64| path.goodput_limit_bps.filter(|&l| l > 0.0).map(|l| bps / l);
+        let mut notes = std::mem::take(&mut self.notes);
+        let mut flows: Vec<FlowReport> =
+            ran.samplers.into_iter().map(|s| s.finish(desk, views, warmup, ran.end)).collect();
+        for flow in &mut flows {
+            flow.recording.summary.utilization = utilization(flow.recording.summary.goodput_bps);
+            if let Some(trouble) = &flow.trouble {
+                notes.push(format!("{}: {trouble}", flow.recording.label));
+            }
+        }
+        let mut summary = total(&flows, warmup, ran.end);
+        summary.utilization = utilization(summary.goodput_bps);
+
+        let base_rtt = Span::from_secs_f64(path.base_rtt_ms.unwrap_or_default() / 1e3);
+        let ran_for = ran.end.since(Time::ZERO);
+        let stray = self.topology.dropped_by_interfaces();
+        let Verdict { mut health, mut invalid_because } =
+            health::judge(&report.audit, stray, base_rtt, ran_for);
+        let late = ran.sampling_late.value_at_quantile(0.99) as f64 / 1e6;
+        if late > scenario.sample.as_millis_f64().max(10.0) {
+            notes.push(format!(
+                "the sampler ran late (p99 {late:.1} ms): the ends may have been short of CPU, too"
+            ));
+        }
+        let bad = self.topology.checksum_errors();
+        if bad > 0 {
+            invalid_because
+                .push(format!("{bad} packets arrived with a wrong checksum: a bug in the emulator"));
+        }
+        notes.push(format!(
+            "emulator in {} thread{}",
+            report.threads,
+            if report.threads == 1 { "" } else { "s" }
+        ));
+        health.notes = notes;
+        Recording {
+            label: scenario.cc(),
+            engine: Engine::Lab,
+            cc: scenario.cc(),
+            seed: self.seed,
+            valid: invalid_because.is_empty(),
+            invalid_because,
+            summary,
+            flows: flows.into_iter().map(|f| f.recording).collect(),
+            links: report.links.into_iter().map(|l| l.recording).collect(),
+            path,
+            checks: Vec::new(),
+            health: Some(health),
+            provenance: Provenance {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                scenario: Scenario { seed: self.seed, repeats: 1, ..scenario.clone() }.to_toml(),
+                kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+                    .ok()
+                    .map(|r| r.trim().to_owned()),
+                started: Some(crate::calendar::rfc3339(started)),
+            },
+        }
+    }
+}
+
+/// All flows together.
+fn total(flows: &[FlowReport], warmup: Time, end: Time) -> Summary {
+    let last = flows.iter().map(|f| f.end).max().unwrap_or(end);
+    let duration = last.since(warmup);
+    let sum = |of: fn(&Summary) -> u64| flows.iter().map(|f| of(&f.recording.summary)).sum::<u64>();
+    let merged = |of: fn(&FlowReport) -> &Histogram<u64>| {
+        let mut all = flows.first().map(|f| Histogram::new_from(of(f)));
+        for flow in flows {
+            // Equal bounds always add.
+            let _ = all.as_mut().map(|h| h.add(of(flow)));
+        }
+        all
+    };
+    let bytes = sum(|s| s.bytes_delivered);
+    let completions: Option<Vec<f64>> = flows.iter().map(|f| f.recording.summary.completion_s).collect();
+    Summary {
+        duration_s: duration.as_secs_f64(),
+        goodput_bps: per_second(bytes, duration),
+        utilization: None,
+        bytes_delivered: bytes,
+        packets_sent: sum(|s| s.packets_sent),
+        packets_retransmitted: sum(|s| s.packets_retransmitted),
+        packets_lost: sum(|s| s.packets_lost),
+        rtt_ms: merged(|f| &f.rtt).as_ref().map(quantiles).unwrap_or_default(),
+        queue_ms: merged(|f| &f.queue).as_ref().map(queue_quantiles).unwrap_or_default(),
+        completion_s: completions.map(|all| all.into_iter().fold(0.0, f64::max)),
+    }
+}
+
+/// How much a socket may hold that is not sent yet: 10 ms of the bottleneck, so that an application that
+/// the machine wakes late never leaves TCP without data, and stops within that time when it should.
+fn unsent(scenario: &Scenario) -> u32 {
+    let fastest = |way| {
+        let nominal = scenario.path.context(way, scenario.mtu, 0).bottleneck;
+        let links = scenario.path.links(way);
+        links.iter().flat_map(|l| &l.schedule).filter_map(|c| c.rate).fold(nominal, Rate::max)
+    };
+    let rate = fastest(Direction::Forward).max(fastest(Direction::Reverse));
+    rate.bytes_in(Span::from_millis(10)).clamp(64 << 10, 8 << 20) as u32
+}
+
+/// Lets the process have as many sockets as the machine allows.
+fn raise_open_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
