@@ -77,6 +77,30 @@ pub struct Ack {
     pub next_departure: Time,
 }
 
+impl Ack {
+    /// An ACK at `now` that says nothing: to fill in what is known.
+    pub fn at(now: Time) -> Self {
+        Ack {
+            now,
+            sample: RateSample::default(),
+            rtt: None,
+            srtt: None,
+            newly_acked: 0,
+            newly_lost: 0,
+            lost_ranges: 0,
+            inflight_before: 0,
+            inflight: 0,
+            delivered: 0,
+            lost: 0,
+            cwnd_limited: false,
+            ce_count: 0,
+            delayed: false,
+            recovery: RecoveryState::Open,
+            next_departure: now,
+        }
+    }
+}
+
 /// A packet has just been marked lost. Told before the [`Ack`] whose arrival showed it, once a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lost {
@@ -119,7 +143,10 @@ pub enum Recovery {
     EnterFast,
     /// The retransmission timer fired: everything outstanding is presumed lost.
     EnterRto,
-    /// All that was outstanding when recovery began has been acknowledged.
+    /// All that was outstanding when recovery began has been acknowledged, what was lost of it by its
+    /// retransmission. A transport that leaves recovery sooner (RFC 9002 §7.3.2: at the first packet
+    /// sent since) restarts it with every loss, and BBR v1, which conserves packets in the first
+    /// round of each recovery, then runs below its rate from a few percent of loss on.
     Exit,
     /// The losses turned out not to be (DSACK, F-RTO, timestamps): undo what they caused.
     Spurious,

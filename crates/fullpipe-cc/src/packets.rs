@@ -52,7 +52,7 @@ impl PacketScale {
     pub(crate) fn position(&self, at: u64) -> u64 {
         let (byte, packet) = self.origin;
         if at >= byte {
-            packet + self.count(at - byte)
+            packet.saturating_add(self.count(at - byte))
         } else {
             packet.saturating_sub((byte - at) / u64::from(self.smss))
         }

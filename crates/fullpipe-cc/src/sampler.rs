@@ -107,7 +107,7 @@ impl Sampler {
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
             lost: self.lost,
-            tx_in_flight: inflight + bytes,
+            tx_in_flight: inflight.saturating_add(bytes),
             app_limited: self.app_limited != 0,
             id: self.next_id,
         }
@@ -122,7 +122,7 @@ impl Sampler {
     /// The packet of `bytes` sent with `stamp` is newly acknowledged at `now`.
     #[inline]
     pub fn on_acked(&mut self, now: Time, bytes: u64, stamp: &Stamp) {
-        self.delivered += bytes;
+        self.delivered = self.delivered.saturating_add(bytes);
         self.delivered_at = now;
         let newer = self.newest.is_none_or(|n| (stamp.sent_at, stamp.id) > (n.sent_at, n.id));
         if newer {
@@ -134,7 +134,7 @@ impl Sampler {
     /// A packet of `bytes` is newly marked lost.
     #[inline]
     pub fn on_lost(&mut self, bytes: u64) {
-        self.lost += bytes;
+        self.lost = self.lost.saturating_add(bytes);
     }
 
     /// A packet of `bytes`, marked lost before, turned out to have arrived.
@@ -155,7 +155,7 @@ impl Sampler {
         let send_elapsed = stamp.sent_at.since(stamp.first_sent_at);
         let ack_elapsed = now.since(stamp.delivered_at);
         let interval = send_elapsed.max(ack_elapsed);
-        let delivered = self.delivered - stamp.delivered;
+        let delivered = self.delivered.saturating_sub(stamp.delivered);
         let valid = !interval.is_zero() && min_rtt.is_none_or(|rtt| interval >= rtt);
         RateSample {
             rate: valid.then(|| Rate::from_bytes_in(delivered, interval)),
@@ -174,7 +174,7 @@ impl Sampler {
     /// until `inflight` bytes more are delivered do not show what the path can carry.
     #[inline]
     pub fn mark_app_limited(&mut self, inflight: u64) {
-        self.app_limited = (self.delivered + inflight).max(1);
+        self.app_limited = self.delivered.saturating_add(inflight).max(1);
     }
 }
 

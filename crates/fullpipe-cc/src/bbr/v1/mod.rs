@@ -177,7 +177,8 @@ impl CongestionControl for BbrV1 {
         let count = |bytes: u64| saturate(scale.count(bytes));
         let position = |bytes: u64| scale.position(bytes) as u32;
         let delivered = position(ack.delivered);
-        let acked_sacked = delivered.wrapping_sub(sk.delivered);
+        // A count that falls acknowledges nothing.
+        let acked_sacked = (delivered.wrapping_sub(sk.delivered) as i32).max(0) as u32;
         sk.delivered = delivered;
         self.delivered_bytes = ack.delivered;
         if ack.lost != self.lost_bytes {
@@ -222,6 +223,7 @@ impl CongestionControl for BbrV1 {
         };
         let before = sk.pacing_rate;
         model.main(sk, &rs, || random.below(CYCLE_RAND));
+        sk.snd_cwnd = sk.snd_cwnd.max(1);
         if self.sk.pacing_rate != before {
             self.update_quantum();
         }

@@ -1,0 +1,310 @@
+//! A sender, a bottleneck with a drop-tail queue and random loss, and a receiver that acknowledges
+//! every packet: the least that shows how a controller behaves. Selective acknowledgement, loss
+//! detection by three later packets, Proportional Rate Reduction, a retransmission time-out.
+
+use fullpipe_cc::{
+    Ack, Config, CongestionControl, Controller, Lost, Pacer, Prr, Rate, Recovery, RecoveryContext,
+    RecoveryState, Sampler, Sent, Span, Stamp, Time,
+};
+use std::collections::{BTreeSet, VecDeque};
+
+pub const SMSS: u64 = 1448;
+
+#[derive(Clone, Copy)]
+pub struct Path {
+    pub rate: Rate,
+    pub rtt: Span,
+    /// Queue limit in packets.
+    pub buffer: u64,
+    /// Every n-th packet is lost; 0 for none.
+    pub lose_every: u64,
+    /// One loss in so many packets at random; 0 for none.
+    pub lose_one_in: u64,
+    pub seed: u64,
+}
+
+impl Path {
+    pub fn new(mbit: u64, rtt_ms: u64) -> Self {
+        let (rate, rtt) = (Rate::from_bits_per_sec(mbit * 1_000_000), Span::from_millis(rtt_ms));
+        let buffer = (rate.bytes_in(rtt) / SMSS).max(10);
+        Path { rate, rtt, buffer, lose_every: 0, lose_one_in: 0, seed: 1 }
+    }
+}
+
+struct Packet {
+    /// Which packet of the stream it carries.
+    seq: u64,
+    stamp: Stamp,
+    /// When its ACK arrives; `None` if it was dropped.
+    acked_at: Option<Time>,
+}
+
+pub struct Flow {
+    pub cc: Controller,
+    pub now: Time,
+    pub sampler: Sampler,
+    pub sent: u64,
+    pub recoveries: u64,
+    pub timeouts: u64,
+    /// Every change of the controller's state, with its time.
+    pub states: Vec<(Time, &'static str)>,
+    pub least_cwnd: u64,
+    path: Path,
+    pacer: Pacer,
+    flight: VecDeque<Packet>,
+    link_free: Time,
+    srtt: Option<Span>,
+    min_rtt: Option<Span>,
+    recovery: RecoveryState,
+    /// The packet of the stream that recovery ends at.
+    high_seq: u64,
+    next_seq: u64,
+    /// Packets of the stream not yet acknowledged, and those of them to send again.
+    unacked: BTreeSet<u64>,
+    lost: VecDeque<u64>,
+    prr: Option<Prr>,
+    random: u64,
+    /// New packets the application has yet to send; `None` for no limit.
+    pub backlog: Option<u64>,
+}
+
+impl Flow {
+    pub fn new(name: &str, settings: &[(&str, &str)], path: Path) -> Self {
+        let config = Config { seed: path.seed, ..Config::default() };
+        let mut cc = Controller::new(name, &config, settings).expect("a controller and its settings");
+        cc.on_handshake(Time::ZERO, path.rtt);
+        Flow {
+            cc,
+            now: Time::ZERO,
+            sampler: Sampler::new(),
+            sent: 0,
+            recoveries: 0,
+            timeouts: 0,
+            states: Vec::new(),
+            least_cwnd: u64::MAX,
+            path,
+            pacer: Pacer::new(),
+            flight: VecDeque::new(),
+            link_free: Time::ZERO,
+            srtt: None,
+            min_rtt: None,
+            recovery: RecoveryState::Open,
+            high_seq: 0,
+            next_seq: 0,
+            unacked: BTreeSet::new(),
+            lost: VecDeque::new(),
+            prr: None,
+            random: path.seed,
+            backlog: None,
+        }
+    }
+
+    pub fn inflight(&self) -> u64 {
+        self.flight.len() as u64 * SMSS
+    }
+
+    pub fn set_rate(&mut self, rate: Rate) {
+        self.path.rate = rate;
+    }
+
+    pub fn window(&self) -> u64 {
+        self.prr.map_or(self.cc.cwnd(), |prr| prr.cwnd())
+    }
+
+    fn lost_in_network(&mut self) -> bool {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let p = &self.path;
+        p.lose_every != 0 && self.sent.is_multiple_of(p.lose_every)
+            || p.lose_one_in != 0 && (self.random >> 32).is_multiple_of(p.lose_one_in)
+    }
+
+    fn has_data(&self) -> bool {
+        !self.lost.is_empty() || self.backlog != Some(0)
+    }
+
+    fn send(&mut self) {
+        let (now, inflight) = (self.now, self.inflight());
+        let again = self.lost.pop_front();
+        let retransmit = again.is_some();
+        let seq = again.unwrap_or_else(|| {
+            if let Some(left) = &mut self.backlog {
+                *left -= 1;
+            }
+            self.next_seq += 1;
+            self.unacked.insert(self.next_seq);
+            self.next_seq
+        });
+        self.cc.on_send(&Sent {
+            now,
+            bytes: SMSS,
+            inflight,
+            app_limited: self.sampler.is_app_limited(),
+            delivered: self.sampler.delivered(),
+            retransmit,
+        });
+        let stamp = self.sampler.on_sent(now, SMSS, inflight);
+        self.pacer.on_sent(now, SMSS, 1, self.cc.pacing_rate());
+        self.sent += 1;
+        if let Some(prr) = &mut self.prr {
+            prr.on_sent(SMSS);
+        }
+        let queued = self.path.rate.bytes_in(self.link_free - now) / SMSS;
+        let acked_at = if queued >= self.path.buffer || self.lost_in_network() {
+            None
+        } else {
+            self.link_free = self.link_free.max(now) + self.path.rate.time_to_send(SMSS);
+            Some(self.link_free + self.path.rtt)
+        };
+        self.flight.push_back(Packet { seq, stamp, acked_at });
+    }
+
+    fn context(&self, inflight: u64) -> RecoveryContext {
+        RecoveryContext {
+            now: self.now,
+            inflight,
+            delivered: self.sampler.delivered(),
+            lost: self.sampler.lost(),
+        }
+    }
+
+    fn lose(&mut self, packet: &Packet) {
+        self.sampler.on_lost(SMSS);
+        self.cc.on_lost(&Lost {
+            now: self.now,
+            bytes: SMSS,
+            tx_in_flight: packet.stamp.tx_in_flight,
+            delivered_at_send: packet.stamp.delivered,
+            lost_at_send: packet.stamp.lost,
+            lost: self.sampler.lost(),
+            delivered: self.sampler.delivered(),
+            app_limited: packet.stamp.app_limited,
+        });
+        self.lost.push_back(packet.seq);
+    }
+
+    fn on_ack(&mut self, index: usize) {
+        let inflight_before = self.inflight();
+        let cwnd_limited = inflight_before + SMSS > self.window();
+        self.sampler.begin_ack();
+        let acked = self.flight.remove(index).expect("an index into the flight");
+        let advanced = self.unacked.first() == Some(&acked.seq);
+        self.unacked.remove(&acked.seq);
+        let rtt = self.now - acked.stamp.sent_at;
+        self.min_rtt = Some(self.min_rtt.map_or(rtt, |m| m.min(rtt)));
+        self.srtt = Some(self.srtt.map_or(rtt, |s| (s * 7 + rtt) / 8));
+        self.sampler.on_acked(self.now, SMSS, &acked.stamp);
+        // The network does not reorder: a packet dropped before three later ones arrived is lost.
+        let mut lost = 0;
+        while let Some(first) = self.flight.front()
+            && first.acked_at.is_none()
+            && first.stamp.id + 3 <= acked.stamp.id
+        {
+            let packet = self.flight.pop_front().expect("the front just seen");
+            self.lose(&packet);
+            lost += 1;
+        }
+        let repaired = self.unacked.first().is_none_or(|&una| una > self.high_seq);
+        if self.recovery != RecoveryState::Open && repaired {
+            self.recovery = RecoveryState::Open;
+            self.prr = None;
+            self.cc.on_recovery(Recovery::Exit, &self.context(self.inflight()));
+        }
+        if lost > 0 && self.recovery == RecoveryState::Open {
+            self.recovery = RecoveryState::Recovery;
+            self.high_seq = self.next_seq;
+            self.recoveries += 1;
+            if self.cc.uses_prr() {
+                self.prr = Some(Prr::new(self.cc.cwnd(), SMSS as u32));
+            }
+            self.cc.on_recovery(Recovery::EnterFast, &self.context(self.inflight() + lost * SMSS));
+        }
+        let inflight = self.inflight();
+        if let Some(prr) = &mut self.prr {
+            prr.on_ack(SMSS, lost * SMSS, inflight, self.cc.ssthresh(), advanced);
+        }
+        let ack = Ack {
+            sample: self.sampler.finish_ack(self.now, self.min_rtt),
+            rtt: Some(rtt),
+            srtt: self.srtt,
+            newly_acked: SMSS,
+            newly_lost: lost * SMSS,
+            lost_ranges: u32::from(lost > 0),
+            inflight_before,
+            inflight,
+            delivered: self.sampler.delivered(),
+            lost: self.sampler.lost(),
+            cwnd_limited,
+            recovery: self.recovery,
+            next_departure: self.pacer.next_departure(),
+            ..Ack::at(self.now)
+        };
+        self.cc.on_ack(&ack);
+        if self.cc.marks_app_limited() {
+            self.sampler.mark_app_limited(inflight);
+        }
+    }
+
+    fn on_timeout(&mut self) {
+        self.timeouts += 1;
+        while let Some(packet) = self.flight.pop_front() {
+            self.lose(&packet);
+        }
+        self.prr = None;
+        self.recovery = RecoveryState::Loss;
+        self.high_seq = self.next_seq;
+        self.cc.on_recovery(Recovery::EnterRto, &self.context(0));
+    }
+
+    /// Runs until `end`.
+    pub fn run_until(&mut self, end: Time) {
+        while self.now < end {
+            let open = self.inflight() + SMSS <= self.window() || self.flight.is_empty();
+            let has_data = self.has_data();
+            if open && has_data && self.pacer.ready(self.now) {
+                self.send();
+                continue;
+            }
+            if open && !has_data {
+                self.sampler.mark_app_limited(self.inflight());
+            }
+            let next = self.flight.iter().position(|p| p.acked_at.is_some());
+            let ack_at = next.and_then(|i| self.flight[i].acked_at);
+            let event = match (ack_at, self.flight.front()) {
+                (Some(at), _) => at,
+                (None, Some(first)) => first.stamp.sent_at + self.path.rtt * 2 + Span::from_secs(1),
+                (None, None) => end,
+            };
+            let wake = if open && has_data { event.min(self.pacer.next_departure()) } else { event };
+            if wake > end {
+                self.now = end;
+                break;
+            }
+            self.now = self.now.max(wake);
+            if wake == event {
+                match (next, self.flight.is_empty()) {
+                    (Some(index), _) => self.on_ack(index),
+                    (None, false) => self.on_timeout(),
+                    (None, true) => {}
+                }
+                let state = self.cc.snapshot().state;
+                if self.states.last().is_none_or(|&(_, last)| last != state) {
+                    self.states.push((self.now, state));
+                }
+                self.least_cwnd = self.least_cwnd.min(self.cc.cwnd());
+            }
+        }
+    }
+
+    pub fn run_for(&mut self, span: Span) {
+        self.run_until(self.now + span);
+    }
+
+    /// Goodput in Mbit/s over the next `span`.
+    pub fn goodput_over(&mut self, span: Span) -> f64 {
+        let before = self.sampler.delivered();
+        self.run_for(span);
+        Rate::from_bytes_in(self.sampler.delivered() - before, span).as_bits_per_sec_f64() / 1e6
+    }
+}
