@@ -109,10 +109,11 @@ fn bbr_keeps_the_queue_short_that_cubic_fills() {
     // Eight bandwidth-delay products of buffer.
     let deep = |name| {
         let path = Path::new(20, 40);
-        let mut flow = Flow::new(name, &[("hystart", "off")][..usize::from(name == "cubic")], Path {
-            buffer: path.buffer * 8,
-            ..path
-        });
+        let mut flow = Flow::new(
+            name,
+            &[("hystart", "off")][..usize::from(name == "cubic")],
+            Path { buffer: path.buffer * 8, ..path },
+        );
         flow.run_for(seconds(30));
         flow.inflight() as f64 / path.rate.bytes_in(path.rtt) as f64
     };

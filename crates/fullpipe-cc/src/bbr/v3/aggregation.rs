@@ -39,7 +39,7 @@ impl Bbr3 {
             aggregation.interval_start = now.time;
             expected = 0;
         }
-        aggregation.delivered += now.newly_acked;
+        aggregation.delivered = aggregation.delivered.saturating_add(now.newly_acked);
         let extra = aggregation.delivered.saturating_sub(expected).min(self.out.cwnd);
         let window =
             if self.full_pipe.reached { EXTRA_ACKED_FILTER_LEN } else { EXTRA_ACKED_FILTER_LEN_STARTUP };

@@ -158,7 +158,7 @@ fn inflight_at_loss(tx_in_flight: u64, lost: u64, size: u64) -> u64 {
     // (LossThresh·inflight_prev − lost_prev) / (1 − LossThresh), both multiplied by 1/LossThresh.
     let lost_prefix = inflight_prev.saturating_sub(lost_prev.saturating_mul(LOSS_THRESH_INVERSE))
         / (LOSS_THRESH_INVERSE - 1);
-    inflight_prev + lost_prefix
+    inflight_prev.saturating_add(lost_prefix)
 }
 
 #[cfg(test)]

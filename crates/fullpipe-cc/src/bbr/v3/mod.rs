@@ -286,6 +286,7 @@ impl CongestionControl for Bbr3 {
 
     fn on_mtu(&mut self, smss: u32) {
         self.smss = u64::from(smss.max(1));
+        self.out.cwnd = self.out.cwnd.max(self.smss);
     }
 
     fn cwnd(&self) -> u64 {

@@ -233,7 +233,7 @@ impl Bbr3 {
             return;
         }
         let cycle = &mut self.cycle;
-        cycle.bw_probe_up_acked += now.newly_acked;
+        cycle.bw_probe_up_acked = cycle.bw_probe_up_acked.saturating_add(now.newly_acked);
         if cycle.bw_probe_up_acked >= cycle.probe_up_acked_per_inc {
             let delta = cycle.bw_probe_up_acked / cycle.probe_up_acked_per_inc;
             cycle.bw_probe_up_acked -= delta * cycle.probe_up_acked_per_inc;

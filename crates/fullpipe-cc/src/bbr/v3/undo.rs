@@ -67,7 +67,7 @@ impl Bbr3 {
         self.save_cwnd();
         self.save_state_upon_loss();
         self.recovery = RecoveryState::Loss;
-        self.out.cwnd = context.inflight + self.smss;
+        self.out.cwnd = context.inflight.saturating_add(self.smss);
     }
 
     /// All that was lost is repaired.
