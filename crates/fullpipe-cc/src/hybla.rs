@@ -154,3 +154,96 @@ impl Build for Hybla {
         Ok(LossBased::new(config, HyblaGrowth::new(settings.number("rtt0", 25, 1, 10_000)?)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::CongestionControl;
+    use fullpipe_units::Time;
+
+    fn hybla(rtt_ms: u64) -> Hybla {
+        let mut c = LossBased::new(&Config { smss: 1000, ..Config::default() }, HyblaGrowth::new(25));
+        c.on_handshake(Time::ZERO, Span::from_millis(rtt_ms));
+        c
+    }
+
+    /// ACKs of a packet each, `n` of them, with the window limiting.
+    fn acks(c: &mut Hybla, n: u64, delivered: &mut u64) {
+        for _ in 0..n {
+            *delivered += 1000;
+            c.on_ack(&Ack {
+                newly_acked: 1000,
+                delivered: *delivered,
+                cwnd_limited: true,
+                ..Ack::at(Time::ZERO)
+            });
+        }
+    }
+
+    #[test]
+    fn rho_is_the_round_trip_time_over_25_ms_and_at_least_one() {
+        for (rtt_ms, rho_8) in [(1, 8), (25, 8), (50, 16), (100, 32), (110, 35), (600, 192)] {
+            assert_eq!(hybla(rtt_ms).growth().rho_8(), rho_8, "{rtt_ms} ms");
+        }
+    }
+
+    #[test]
+    fn the_first_window_is_rho() {
+        assert_eq!(hybla(100).cwnd(), 4000);
+        assert_eq!(hybla(5).cwnd(), 1000);
+    }
+
+    #[test]
+    fn slow_start_adds_two_to_the_rho_less_one_per_ack() {
+        // ρ = 2: three packets an ACK.
+        let mut c = hybla(50);
+        let before = c.cwnd();
+        acks(&mut c, 10, &mut 0);
+        assert_eq!(c.cwnd() - before, 30_000);
+        // ρ = 1 1/8: 2^1.125 − 1 = 1.18 packets.
+        let mut c = hybla(29);
+        let before = c.cwnd();
+        acks(&mut c, 100, &mut 0);
+        let per_ack = (c.cwnd() - before) as f64 / 100_000.0;
+        assert!((per_ack - (2f64.powf(9.0 / 8.0) - 1.0)).abs() < 0.02, "{per_ack}");
+    }
+
+    #[test]
+    fn congestion_avoidance_adds_rho_squared_packets_a_round_trip() {
+        for (rtt_ms, rho) in [(25, 1.0f64), (50, 2.0), (100, 4.0), (200, 8.0)] {
+            let mut c = hybla(rtt_ms);
+            let mut delivered = 0;
+            while c.cwnd() < 1_000_000 {
+                acks(&mut c, 1, &mut delivered);
+            }
+            let context =
+                crate::control::RecoveryContext { now: Time::ZERO, inflight: 0, delivered, lost: 0 };
+            c.on_recovery(crate::Recovery::EnterFast, &context);
+            c.on_recovery(crate::Recovery::Exit, &context);
+            let window = c.cwnd() / 1000;
+            let before = c.cwnd();
+            acks(&mut c, window, &mut delivered);
+            let grown = (c.cwnd() - before) as f64 / 1000.0;
+            assert!((grown - rho * rho).abs() <= 0.1 * rho * rho + 1.0, "ρ {rho}: {grown} packets");
+        }
+    }
+
+    #[test]
+    fn the_window_stops_at_the_modules_clamp() {
+        let mut c = hybla(500);
+        acks(&mut c, 10, &mut 0);
+        assert_eq!(c.cwnd(), 65_535_000);
+    }
+
+    #[test]
+    fn outside_the_open_state_it_grows_as_reno() {
+        let mut c = hybla(100);
+        let mut delivered = 0;
+        acks(&mut c, 4, &mut delivered);
+        let context = RecoveryContext { now: Time::ZERO, inflight: 0, delivered, lost: 0 };
+        c.on_recovery(crate::Recovery::EnterRto, &context);
+        assert_eq!(c.cwnd(), 1000);
+        acks(&mut c, 3, &mut delivered);
+        assert_eq!(c.cwnd(), 4000, "a packet an ACK, not fifteen");
+    }
+}

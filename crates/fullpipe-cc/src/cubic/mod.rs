@@ -381,3 +381,322 @@ impl Build for Cubic {
         Ok(LossBased::new(config, CubicGrowth::new(cubic, slow_start)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Controller;
+    use crate::control::{CongestionControl, Recovery};
+
+    const RTT: Span = Span::from_millis(100);
+
+    struct Test {
+        c: Cubic,
+        now: Time,
+        delivered: u64,
+    }
+
+    impl Test {
+        fn new(settings: &[(&str, &str)]) -> Self {
+            let config = Config { smss: 1000, initial_cwnd: 10_000, seed: 0 };
+            let Ok(Controller::Cubic(c)) = Controller::new("cubic", &config, settings) else { panic!() };
+            Test { c, now: Time::ZERO + Span::from_secs(1), delivered: 0 }
+        }
+
+        fn cwnd(&self) -> u64 {
+            self.c.cwnd() / 1000
+        }
+
+        /// An ACK of `packets`, `after` the last one, with a round trip of `rtt`.
+        fn ack(&mut self, packets: u64, after: Span, rtt: Span) {
+            self.now += after;
+            self.delivered += packets * 1000;
+            self.c.on_ack(&Ack {
+                rtt: Some(rtt),
+                srtt: Some(RTT),
+                newly_acked: packets * 1000,
+                delivered: self.delivered,
+                inflight: self.c.cwnd(),
+                cwnd_limited: true,
+                ..Ack::at(self.now)
+            });
+        }
+
+        /// A round trip: an ACK for each packet of the window, evenly spaced.
+        fn round(&mut self) {
+            let window = self.cwnd();
+            for _ in 0..window {
+                self.ack(1, RTT / window, RTT);
+            }
+        }
+
+        fn recovery(&mut self, event: Recovery) {
+            let context = RecoveryContext {
+                now: self.now,
+                inflight: if event == Recovery::EnterRto { 0 } else { self.c.cwnd() },
+                delivered: self.delivered,
+                lost: 0,
+            };
+            self.c.on_recovery(event, &context);
+        }
+
+        fn lose(&mut self) {
+            self.recovery(Recovery::EnterFast);
+            self.recovery(Recovery::Exit);
+        }
+
+        /// At a window of at least `packets`, with a known path.
+        fn at(packets: u64, settings: &[(&str, &str)]) -> Self {
+            let mut t = Test::new(settings);
+            while t.cwnd() < packets {
+                t.ack(1, Span::from_micros(10), RTT);
+            }
+            t
+        }
+    }
+
+    const PURE: &[(&str, &str)] = &[("hystart", "off"), ("tcp_friendliness", "off")];
+
+    /// RFC 9438 §4.2, figures 1 and 2: W(t) = C(t − K)³ + W_max, K = ∛(W_max(1 − β)/C).
+    #[test]
+    fn the_window_is_the_cubic_of_the_time_since_the_loss() {
+        let mut t = Test::at(1000, PURE);
+        t.lose();
+        let w_max = 1000.0f64;
+        assert_eq!(t.cwnd(), 700);
+        let k = (w_max * 0.3 / 0.4).cbrt();
+        t.round();
+        assert!((t.c.growth().k().as_secs_f64() / k - 1.0).abs() < 0.005);
+        let start = t.now;
+        for _ in 0..180 {
+            t.round();
+            // The kernel aims at where the cubic will be a round trip ahead.
+            let time = (t.now - start).as_secs_f64() + 0.1;
+            let law = 0.4 * (time - k).powi(3) + w_max;
+            let got = t.cwnd() as f64;
+            assert!((got / law - 1.0).abs() < 0.03, "{time} s: {got} packets, the law says {law}");
+        }
+    }
+
+    #[test]
+    fn a_loss_leaves_seven_tenths() {
+        let mut t = Test::at(100, PURE);
+        t.lose();
+        assert_eq!(t.cwnd(), 70);
+        assert_eq!(t.c.growth().last_max_cwnd(), 100);
+    }
+
+    /// RFC 9438 §4.7: a second loss below W_max releases more.
+    #[test]
+    fn fast_convergence_gives_up_more_when_the_window_shrinks() {
+        for (setting, w_max) in [("on", 59), ("off", 70)] {
+            let mut t = Test::at(100, &[("hystart", "off"), ("fast_convergence", setting)]);
+            t.lose();
+            t.lose();
+            assert_eq!(t.c.growth().last_max_cwnd(), w_max, "fast convergence {setting}");
+        }
+    }
+
+    /// RFC 9438 §4.3: half a packet a round trip is 3(1 − β)/(1 + β).
+    #[test]
+    fn in_the_reno_friendly_region_it_grows_as_reno_does_with_its_decrease() {
+        let rounds = 100;
+        let grown = |settings| {
+            let mut t = Test::at(100, settings);
+            t.lose();
+            let before = t.cwnd();
+            // A path so short that the cubic hardly moves.
+            for _ in 0..rounds {
+                let window = t.cwnd();
+                for _ in 0..window {
+                    t.ack(1, Span::from_millis(1) / window, Span::from_millis(1));
+                }
+            }
+            (t.cwnd() - before) as f64 / f64::from(rounds)
+        };
+        let friendly = grown(&[("hystart", "off")]);
+        assert!((friendly - 0.529).abs() < 0.06, "{friendly} packets a round trip");
+        assert!(grown(PURE) < 0.2);
+    }
+
+    #[test]
+    fn growth_is_at_most_half_the_window_a_round_trip() {
+        let mut t = Test::at(100, PURE);
+        t.lose();
+        t.round();
+        // Two minutes later the cubic is far above.
+        t.now += Span::from_secs(120);
+        t.round();
+        let before = t.cwnd();
+        t.round();
+        assert!(t.cwnd() <= before + before / 2 + 1);
+    }
+
+    #[test]
+    fn idle_time_does_not_count() {
+        let grown_after = |idle: Span| {
+            let mut t = Test::at(1000, PURE);
+            t.lose();
+            for _ in 0..20 {
+                t.round();
+            }
+            let sent = |now| crate::Sent {
+                now,
+                bytes: 1000,
+                inflight: 0,
+                app_limited: true,
+                delivered: 0,
+                retransmit: true,
+            };
+            t.c.on_send(&sent(t.now));
+            t.now += idle;
+            t.c.on_send(&sent(t.now));
+            let before = t.cwnd();
+            for _ in 0..10 {
+                t.round();
+            }
+            t.cwnd() - before
+        };
+        let (none, long) = (grown_after(Span::ZERO), grown_after(Span::from_secs(20)));
+        assert!(none.abs_diff(long) <= 3, "{none} packets without, {long} after idling");
+    }
+
+    #[test]
+    fn a_spurious_loss_gives_the_window_back() {
+        let mut t = Test::at(100, PURE);
+        t.recovery(Recovery::EnterFast);
+        t.recovery(Recovery::Spurious);
+        assert_eq!((t.cwnd(), t.c.ssthresh()), (100, u64::MAX));
+    }
+
+    #[test]
+    fn a_time_out_forgets_the_curve() {
+        let mut t = Test::at(100, PURE);
+        t.recovery(Recovery::EnterRto);
+        assert_eq!((t.cwnd(), t.c.ssthresh()), (1, 70_000));
+        assert_eq!(t.c.growth().last_max_cwnd(), 0);
+    }
+
+    #[test]
+    fn before_the_first_loss_congestion_avoidance_adds_at_least_a_twentieth() {
+        // HyStart ends slow start; the cubic starts flat at the present window.
+        let mut t = Test::at(100, &[("hystart_detect", "2"), ("tcp_friendliness", "off")]);
+        while t.c.ssthresh() == u64::MAX {
+            t.ack(1, Span::from_millis(1), RTT * 2);
+        }
+        let before = t.cwnd();
+        t.round();
+        let grown = (t.cwnd() - before) as f64 / before as f64;
+        assert!((grown - 0.05).abs() < 0.01, "{grown}");
+    }
+
+    fn state(t: &Test) -> &'static str {
+        t.c.snapshot().state
+    }
+
+    #[test]
+    fn hystart_ends_slow_start_when_a_rounds_delay_grows_by_an_eighth() {
+        let mut t = Test::at(40, &[("hystart_detect", "2")]);
+        let queued = RTT + Span::from_millis(13);
+        // A new round begins once what was in flight is delivered; its first eight samples decide.
+        for _ in 0..200 {
+            t.ack(1, Span::from_millis(3), queued);
+            if state(&t) != "SlowStart" {
+                break;
+            }
+        }
+        assert_eq!(state(&t), "CongestionAvoidance");
+        let mut t = Test::at(40, &[("hystart_detect", "2")]);
+        for _ in 0..200 {
+            t.ack(1, Span::from_millis(3), RTT + Span::from_millis(12));
+        }
+        assert_eq!(state(&t), "SlowStart", "an eighth of 100 ms is 12.5 ms");
+    }
+
+    #[test]
+    fn hystart_ends_slow_start_when_a_train_of_acks_lasts_half_a_round_trip() {
+        let mut t = Test::at(40, &[("hystart_detect", "1")]);
+        let begin = t.now;
+        while state(&t) == "SlowStart" && t.now - begin < RTT * 3 {
+            t.ack(1, Span::from_millis(1), RTT);
+        }
+        assert_eq!(state(&t), "CongestionAvoidance");
+        let mut sparse = Test::at(40, &[("hystart_detect", "1")]);
+        for _ in 0..100 {
+            sparse.ack(1, Span::from_millis(3), RTT);
+        }
+        assert_eq!(state(&sparse), "SlowStart", "ACKs 3 ms apart are no train");
+    }
+
+    #[test]
+    fn hystart_leaves_windows_below_sixteen_packets_alone() {
+        let mut t = Test::new(&[("hystart_detect", "2")]);
+        t.ack(1, Span::from_millis(1), RTT);
+        for _ in 0..4 {
+            t.ack(1, Span::from_millis(3), RTT * 3);
+        }
+        assert_eq!(state(&t), "SlowStart");
+        assert!(t.cwnd() < 16);
+    }
+
+    /// Grows to a window of at least `packets` and then sees a round trip longer by `extra`.
+    fn with_hystart_plus(packets: u64, extra: Span) -> Test {
+        let mut t = Test::new(&[("hystart", "plus")]);
+        while t.cwnd() < packets {
+            t.round();
+        }
+        for _ in 0..2 {
+            let window = t.cwnd();
+            for _ in 0..window {
+                t.ack(1, RTT / window, RTT + extra);
+            }
+        }
+        t
+    }
+
+    /// RFC 9406 §4.2.
+    #[test]
+    fn hystart_plus_slows_slow_start_to_a_quarter_when_the_delay_grows() {
+        assert_eq!(state(&with_hystart_plus(40, Span::from_millis(12))), "SlowStart");
+        let mut t = with_hystart_plus(40, Span::from_millis(13));
+        assert_eq!(state(&t), "ConservativeSlowStart");
+        let before = t.cwnd();
+        for _ in 0..before {
+            t.ack(1, RTT / before, RTT + Span::from_millis(13));
+        }
+        let grown = (t.cwnd() - before) as f64 / before as f64;
+        assert!((grown - 0.25).abs() < 0.02, "{grown}");
+    }
+
+    #[test]
+    fn hystart_plus_resumes_slow_start_when_the_delay_was_noise() {
+        let mut t = with_hystart_plus(40, Span::from_millis(13));
+        let window = t.cwnd();
+        for _ in 0..2 * window {
+            t.ack(1, RTT / window, RTT);
+        }
+        assert_eq!(state(&t), "SlowStart");
+    }
+
+    #[test]
+    fn hystart_plus_ends_slow_start_after_five_conservative_rounds() {
+        let mut t = with_hystart_plus(40, Span::from_millis(13));
+        let mut rounds = 0;
+        while state(&t) == "ConservativeSlowStart" {
+            let window = t.cwnd();
+            for _ in 0..window {
+                t.ack(1, RTT / window, RTT + Span::from_millis(13));
+            }
+            rounds += 1;
+        }
+        assert_eq!(state(&t), "CongestionAvoidance");
+        assert!((4..=6).contains(&rounds), "{rounds}");
+    }
+
+    #[test]
+    fn settings_reach_the_algorithm() {
+        let mut t = Test::at(1000, &[("hystart", "off"), ("beta", "512")]);
+        t.lose();
+        assert_eq!(t.cwnd(), 500);
+    }
+}
