@@ -20,9 +20,13 @@
 #[cfg(feature = "measure")]
 pub mod client;
 #[cfg(feature = "measure")]
+pub mod compare;
+#[cfg(feature = "measure")]
 pub mod control;
 #[cfg(feature = "measure")]
 pub mod iperf3;
+#[cfg(feature = "measure")]
+pub mod recording;
 pub mod sample;
 #[cfg(feature = "measure")]
 pub mod server;

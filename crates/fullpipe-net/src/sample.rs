@@ -56,6 +56,9 @@ pub struct SocketSample {
     pub rcv_ooopack: Option<u64>,
     /// BBR's bandwidth estimate, bytes per second.
     pub bbr_bw: Option<u64>,
+    /// BBR's state, told from its gains.
+    #[serde(default)]
+    pub bbr_mode: Option<String>,
 }
 
 impl SocketSample {
@@ -64,11 +67,12 @@ impl SocketSample {
     /// # Errors
     /// When the descriptor is not a TCP socket.
     pub fn of(socket: &impl AsFd) -> io::Result<SocketSample> {
-        let bbr_bw = match CcInfo::of(socket)? {
-            Some(CcInfo::Bbr(bbr)) => Some(bbr.bw.as_bytes_per_sec()),
-            _ => None,
-        };
-        Ok(SocketSample { bbr_bw, ..SocketSample::from_info(&TcpInfo::of(socket)?, controller(socket)?) })
+        let mut sample = SocketSample::from_info(&TcpInfo::of(socket)?, controller(socket)?);
+        if let Some(CcInfo::Bbr(bbr)) = CcInfo::of(socket)? {
+            sample.bbr_bw = Some(bbr.bw.as_bytes_per_sec());
+            sample.bbr_mode = bbr.mode().map(|mode| format!("{mode:?}"));
+        }
+        Ok(sample)
     }
 
     /// From what the kernel told about a socket whose controller is `controller`.
@@ -99,6 +103,7 @@ impl SocketSample {
             rcv_wnd: info.rcv_wnd.map(u64::from),
             rcv_ooopack: info.rcv_ooopack.map(u64::from),
             bbr_bw: None,
+            bbr_mode: None,
         }
     }
 

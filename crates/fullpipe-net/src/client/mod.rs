@@ -8,6 +8,7 @@ pub mod table;
 
 pub use json::iperf3_json;
 pub use latency::Latency;
+pub(crate) use latency::quantile;
 pub use outcome::{Interval, Outcome, Sample, StreamInterval, StreamOutcome, Sum};
 
 use crate::control::{Control, ControlError};

@@ -1,15 +1,19 @@
 //! `fullpipe test`: measure against a server.
 
 use crate::failure::Failure;
+use fullpipe_experiment::{Recording, Results};
 use fullpipe_net::client::{self, ClientError, Config, Family, Interval, table};
+use fullpipe_net::compare::{CompareError, Plan};
 use fullpipe_net::iperf3::{DEFAULT_TCP_BLOCK, Params, Protocol};
+use fullpipe_net::recording::recording;
 use fullpipe_net::signals;
+use fullpipe_report::{About, Output};
 use fullpipe_units::{Bytes, ParseError, Rate, Span};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Measure throughput, RTT and retransmits against `fullpipe serve` or a stock iperf3 server
 ///
@@ -88,7 +92,22 @@ pub struct Args {
     /// File that holds the server's secret
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Print JSON as iperf3 does
+    /// Measure these controllers in interleaved rounds and say which is better here: `bbr,cubic`
+    #[arg(long, value_name = "CC,CC", value_delimiter = ',', conflicts_with = "congestion")]
+    compare: Option<Vec<String>>,
+    /// Rounds of a comparison; each measures every controller once
+    #[arg(long, default_value_t = 10, value_name = "N", requires = "compare")]
+    rounds: usize,
+    /// What the others are compared with [default: cubic if it takes part, else the last]
+    #[arg(long, value_name = "CC", requires = "compare")]
+    baseline: Option<String>,
+    /// Seed of the comparison's bootstrap
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Also write a report: .html, .json, .csv, .svg, .png … by its ending
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Print JSON, as iperf3 does unless --compare is given
     #[arg(short = 'J', long)]
     json: bool,
 }
@@ -136,6 +155,10 @@ impl Args {
         let flag = Arc::clone(&interrupt);
         signals::on_termination(move || flag.store(true, Relaxed))
             .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let output = self.out.as_deref().map(Output::open).transpose().map_err(Failure::usage)?;
+        if self.compare.is_some() {
+            return self.compare(config, &interrupt, output);
+        }
         let mut table = table::Table::default();
         let json = self.json;
         let mut progress = |interval: &Interval| {
@@ -152,7 +175,47 @@ impl Args {
                 print!("\nserver: {text}");
             }
         }
-        Ok(())
+        let label =
+            outcome.streams.iter().find_map(|s| s.controller.clone()).unwrap_or_else(|| "test".into());
+        write(output, vec![recording(&outcome, &label, self.seed)], &self.host)
+    }
+
+    fn compare(
+        self,
+        mut config: Config,
+        interrupt: &AtomicBool,
+        output: Option<Output>,
+    ) -> Result<(), Failure> {
+        // The beginning of a test says how fast a controller starts, not how fast it is.
+        if config.params.omit == 0 && config.params.byte_budget().is_none() {
+            config.params.omit = (config.params.seconds / 5).clamp(1, 5);
+        }
+        let controllers = self.compare.unwrap_or_default();
+        let plan =
+            Plan::new(config, controllers, self.baseline, self.rounds, self.seed).map_err(Failure::usage)?;
+        let began = Instant::now();
+        let mut tests = 0;
+        let total = plan.rounds * plan.controllers.len();
+        let mut begun = |round: usize, name: &str| {
+            let left =
+                began.elapsed().as_secs_f64() / f64::from(tests.max(1)) * f64::from(total as u32 - tests);
+            let left = if tests == 0 { String::new() } else { format!(", about {left:.0} s left") };
+            eprintln!("round {} of {}: {name}{left}", round + 1, plan.rounds);
+            tests += 1;
+        };
+        let comparison = plan.run(interrupt, &mut begun, &mut |_| {}).map_err(|e| match e {
+            CompareError::Plan(_) => Failure::usage(e),
+            CompareError::Round { source: ClientError::Pin(_), .. } => Failure::usage(e),
+            _ => Failure::Impossible(e.to_string()),
+        })?;
+        if self.json {
+            println!("{:#}", comparison.to_json());
+        } else {
+            print!("{}", comparison.text());
+        }
+        let runs = comparison.typical().into_iter().zip(&comparison.plan.controllers);
+        let runs = runs.map(|(outcome, name)| recording(outcome, name, self.seed)).collect();
+        write(output, runs, &self.host)
     }
 
     fn config(&self) -> Result<Config, Failure> {
@@ -215,6 +278,14 @@ impl Args {
             ..Config::new(&self.host, self.port)
         })
     }
+}
+
+/// Writes the report, if one is wanted.
+fn write(output: Option<Output>, runs: Vec<Recording>, host: &str) -> Result<(), Failure> {
+    let Some(output) = output else { return Ok(()) };
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let about = About { title: format!("Measured against {host}"), command };
+    output.write(&Results::new(runs), &about).map_err(Failure::usage)
 }
 
 /// What the user asked for that cannot be is bad input; what the machine or the network lacks is not.

@@ -1,0 +1,387 @@
+//! Which controller is better *here*: interleaved rounds against one server, and a verdict in words.
+//!
+//! Rounds run A B, B A, A B … so that a path that slowly changes favours neither. The beginning of every
+//! test is left out, and streams are reset at their end, so that the kernel caches no metrics by which an
+//! earlier test would help a later one.
+
+mod statistics;
+
+pub use statistics::{Estimate, FEWEST_PAIRS, Finding, WORTH, compare, estimate, median};
+
+use crate::client::{self, ClientError, Config, Interval, Outcome, table};
+use std::fmt::Write;
+use std::sync::atomic::AtomicBool;
+
+/// What is compared, and how often.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The test of one round; its controller is replaced.
+    pub config: Config,
+    /// The controllers, at least two, each once.
+    pub controllers: Vec<String>,
+    /// The one the others are held against.
+    pub baseline: String,
+    /// How often each is measured.
+    pub rounds: usize,
+    /// Of the bootstrap.
+    pub seed: u64,
+}
+
+/// Why there is no comparison.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// The plan makes no sense.
+    #[error("{0}")]
+    Plan(String),
+    /// A round failed.
+    #[error("round {round}, {controller}: {source}")]
+    Round {
+        /// Counted from 1.
+        round: usize,
+        /// Whose turn it was.
+        controller: String,
+        /// The reason.
+        source: ClientError,
+    },
+    /// A sender did not use what it was to use.
+    #[error("round {round}: the sender used {used} and not {controller}; there is nothing to compare")]
+    NotUsed {
+        /// Counted from 1.
+        round: usize,
+        /// What was asked for.
+        controller: String,
+        /// What it used.
+        used: String,
+    },
+}
+
+impl Plan {
+    /// A plan with the usual baseline: CUBIC, the default nearly everywhere, if it takes part; else the last.
+    ///
+    /// # Errors
+    /// When there are not two different controllers, or no rounds.
+    pub fn new(
+        config: Config,
+        controllers: Vec<String>,
+        baseline: Option<String>,
+        rounds: usize,
+        seed: u64,
+    ) -> Result<Plan, CompareError> {
+        let plan = |why: &str| Err(CompareError::Plan(why.to_owned()));
+        let mut unique = controllers.clone();
+        unique.sort();
+        unique.dedup();
+        if unique.len() < 2 || unique.len() != controllers.len() {
+            return plan("--compare needs at least two different controllers, such as `bbr,cubic`");
+        }
+        if rounds == 0 {
+            return plan("--rounds: at least 1");
+        }
+        let usual = || {
+            let cubic = controllers.iter().find(|c| *c == "cubic");
+            cubic.or(controllers.last()).cloned().unwrap_or_default()
+        };
+        let baseline = baseline.unwrap_or_else(usual);
+        if !controllers.contains(&baseline) {
+            return Err(CompareError::Plan(format!("the baseline {baseline} does not take part")));
+        }
+        Ok(Plan { config, controllers, baseline, rounds, seed })
+    }
+
+    /// The order of a round, counted from 0.
+    pub fn order(&self, round: usize) -> Vec<&str> {
+        let order = self.controllers.iter().map(String::as_str);
+        if round.is_multiple_of(2) { order.collect() } else { order.rev().collect() }
+    }
+
+    /// Runs the rounds. `begun` hears of every test before it runs.
+    ///
+    /// # Errors
+    /// At the first test that fails, or whose sender does not use its controller.
+    pub fn run(
+        &self,
+        interrupt: &AtomicBool,
+        begun: &mut dyn FnMut(usize, &str),
+        progress: &mut dyn FnMut(&Interval),
+    ) -> Result<Comparison, CompareError> {
+        let mut runs: Vec<Vec<Outcome>> = self.controllers.iter().map(|_| Vec::new()).collect();
+        for round in 0..self.rounds {
+            for name in self.order(round) {
+                begun(round, name);
+                let mut config = self.config.clone();
+                config.params.congestion = Some(name.to_owned());
+                config.abort = true;
+                let outcome = client::run(&config, interrupt, progress).map_err(|source| {
+                    CompareError::Round { round: round + 1, controller: name.to_owned(), source }
+                })?;
+                if let Some(used) =
+                    outcome.streams.iter().filter_map(|s| s.controller.clone()).find(|used| used != name)
+                {
+                    return Err(CompareError::NotUsed {
+                        round: round + 1,
+                        controller: name.to_owned(),
+                        used,
+                    });
+                }
+                let place = self.controllers.iter().position(|c| c == name).unwrap_or(0);
+                runs[place].push(outcome);
+            }
+        }
+        Ok(Comparison { plan: self.clone(), runs })
+    }
+}
+
+/// What the rounds found.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// What was planned.
+    pub plan: Plan,
+    /// By controller, in the plan's order, then by round.
+    pub runs: Vec<Vec<Outcome>>,
+}
+
+/// One figure of every round of one controller.
+fn figures(runs: &[Outcome], figure: fn(&Outcome) -> f64) -> Vec<f64> {
+    runs.iter().map(figure).collect()
+}
+
+/// Bits per second that arrived, both directions together.
+fn goodput(outcome: &Outcome) -> f64 {
+    [true, false].into_iter().filter_map(|sends| outcome.sum(sends)).map(|s| s.goodput()).sum()
+}
+
+/// Segments retransmitted per hundred sent.
+fn retransmits(outcome: &Outcome) -> f64 {
+    let mss =
+        outcome.streams.iter().find_map(|s| s.socket.as_ref()).map_or(1448.0, |s| f64::from(s.mss.max(1)));
+    let sums = || [true, false].into_iter().filter_map(|sends| outcome.sum(sends));
+    let again: f64 = sums().filter_map(|s| s.retransmits).map(|n| n as f64).sum();
+    let segments = sums().map(|s| s.sent as f64).sum::<f64>() / mss + again;
+    100.0 * again / segments.max(1.0)
+}
+
+/// Milliseconds.
+fn loaded_rtt(outcome: &Outcome) -> f64 {
+    outcome.latency.loaded.unwrap_or(f64::NAN) * 1e3
+}
+
+/// One candidate against the baseline.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Verdict {
+    /// The controller.
+    pub controller: String,
+    /// What it is held against.
+    pub baseline: String,
+    /// Goodput of the controller over that of the baseline, by round.
+    pub ratio: Estimate,
+    /// What follows.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// Retransmits per hundred segments: the controller's minus the baseline's.
+    pub retransmits_added: Estimate,
+    /// RTT under load, milliseconds: the controller's minus the baseline's.
+    pub rtt_added_ms: Option<Estimate>,
+    /// In words.
+    pub words: String,
+}
+
+impl Comparison {
+    fn of(&self, controller: &str) -> &[Outcome] {
+        let place = self.plan.controllers.iter().position(|c| c == controller).unwrap_or(0);
+        &self.runs[place]
+    }
+
+    /// Every candidate against the baseline.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        let candidates = self.plan.controllers.iter().filter(|c| **c != self.plan.baseline);
+        candidates.map(|c| self.verdict(c)).collect()
+    }
+
+    fn verdict(&self, controller: &str) -> Verdict {
+        let baseline = &self.plan.baseline;
+        let (a, b) = (self.of(controller), self.of(baseline));
+        let (ratio, finding) = compare(&figures(a, goodput), &figures(b, goodput), self.plan.seed);
+        let difference = |figure: fn(&Outcome) -> f64| {
+            let pairs: Vec<f64> = a.iter().zip(b).map(|(a, b)| figure(a) - figure(b)).collect();
+            pairs.iter().all(|p| p.is_finite()).then(|| estimate(&pairs, self.plan.seed))
+        };
+        let words = words(controller, baseline, &ratio, finding);
+        Verdict {
+            controller: controller.to_owned(),
+            baseline: baseline.clone(),
+            ratio,
+            finding,
+            retransmits_added: difference(retransmits).unwrap_or_else(|| estimate(&[], 0)),
+            rtt_added_ms: difference(loaded_rtt),
+            words,
+        }
+    }
+
+    /// The table of medians, then the verdicts and what they cost.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{:<12} {:>6} {:>14} {:>30} {:>12} {:>16}\n",
+            "controller",
+            "rounds",
+            "goodput",
+            "from slowest to fastest round",
+            "retransmits",
+            "RTT under load"
+        );
+        for (name, runs) in self.plan.controllers.iter().zip(&self.runs) {
+            let goodputs = figures(runs, goodput);
+            let least = goodputs.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = goodputs.iter().copied().fold(0.0, f64::max);
+            let rtt = median(&figures(runs, loaded_rtt));
+            let _ = writeln!(
+                text,
+                "{name:<12} {:>6} {:>14} {:>30} {:>10.2} % {:>16}",
+                runs.len(),
+                table::rate(median(&goodputs)),
+                format!("{} – {}", table::rate(least), table::rate(most)),
+                median(&figures(runs, retransmits)),
+                if rtt.is_finite() { table::millis(rtt / 1e3) } else { "-".into() },
+            );
+        }
+        for verdict in self.verdicts() {
+            let _ = write!(
+                text,
+                "\n{}\n  it costs: retransmits {}",
+                verdict.words,
+                signed(&verdict.retransmits_added, " percentage points", 2)
+            );
+            if let Some(rtt) = &verdict.rtt_added_ms {
+                let _ = write!(text, "; RTT under load {}", signed(rtt, " ms", 1));
+            }
+            text.push('\n');
+        }
+        let _ = writeln!(
+            text,
+            "\nmedians of paired rounds; intervals: 95 % bootstrap, seed {}; streams reset so that no path metrics are cached",
+            self.plan.seed
+        );
+        text
+    }
+
+    /// For machines.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "rounds": self.plan.rounds,
+            "seed": self.plan.seed,
+            "baseline": self.plan.baseline,
+            "controllers": self.plan.controllers.iter().zip(&self.runs).map(|(name, runs)| serde_json::json!({
+                "controller": name,
+                "goodput_bps": figures(runs, goodput),
+                "retransmits_percent": figures(runs, retransmits),
+                "loaded_rtt_ms": runs.iter().map(|o| o.latency.loaded.map(|s| s * 1e3)).collect::<Vec<_>>(),
+            })).collect::<Vec<_>>(),
+            "verdicts": self.verdicts(),
+        })
+    }
+
+    /// The run of the median goodput, of each controller.
+    pub fn typical(&self) -> Vec<&Outcome> {
+        self.runs
+            .iter()
+            .filter_map(|runs| {
+                let mut sorted: Vec<&Outcome> = runs.iter().collect();
+                sorted.sort_by(|a, b| goodput(a).total_cmp(&goodput(b)));
+                sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+            })
+            .collect()
+    }
+}
+
+/// `+1.20 ms (95 % CI +0.90 to +1.40)`.
+fn signed(e: &Estimate, unit: &str, digits: usize) -> String {
+    // Adding zero turns −0.0 into 0.0.
+    let number = |x: f64| format!("{:+.digits$}", x + 0.0);
+    format!("{}{unit} (95 % CI {} to {})", number(e.median), number(e.low), number(e.high))
+}
+
+/// A ratio as people say it: `4.9×`, or `12 %` when it is near one.
+fn times(ratio: f64) -> String {
+    match ratio {
+        r if r >= 10.0 => format!("{r:.0}× "),
+        r if r >= 1.5 => format!("{r:.1}× "),
+        r => format!("{:.0} % ", (r - 1.0) * 100.0),
+    }
+}
+
+fn words(controller: &str, baseline: &str, ratio: &Estimate, finding: Finding) -> String {
+    let interval = |low: f64, high: f64| format!("(95 % CI {low:.2} to {high:.2} times)");
+    match finding {
+        Finding::Faster => format!(
+            "{controller} is {}faster than {baseline} {}",
+            times(ratio.median),
+            interval(ratio.low, ratio.high)
+        ),
+        Finding::Slower => format!(
+            "keep {baseline}: it is {}faster than {controller} {}",
+            times(1.0 / ratio.median),
+            interval(1.0 / ratio.high, 1.0 / ratio.low)
+        ),
+        Finding::Same => format!(
+            "keep {baseline}: there is no difference worth switching for; {controller} has {:.2} times its goodput {}",
+            ratio.median,
+            interval(ratio.low, ratio.high)
+        ),
+        Finding::Inconclusive { more_rounds } => format!(
+            "inconclusive: {controller} has {:.2} times the goodput of {baseline} {}; about {more_rounds} more rounds would tell",
+            ratio.median,
+            interval(ratio.low, ratio.high)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(names: &[&str], rounds: usize) -> Result<Plan, CompareError> {
+        let names = names.iter().map(|&n| n.to_owned()).collect();
+        Plan::new(Config::new("localhost", 5201), names, None, rounds, 1)
+    }
+
+    #[test]
+    fn rounds_alternate_their_order() {
+        let plan = plan(&["bbr", "cubic", "hybla"], 2).unwrap();
+        assert_eq!(plan.order(0), ["bbr", "cubic", "hybla"]);
+        assert_eq!(plan.order(1), ["hybla", "cubic", "bbr"]);
+        assert_eq!(plan.order(2), ["bbr", "cubic", "hybla"]);
+    }
+
+    #[test]
+    fn the_usual_baseline_is_cubic() {
+        assert_eq!(plan(&["cubic", "bbr"], 1).unwrap().baseline, "cubic");
+        assert_eq!(plan(&["bbr", "reno"], 1).unwrap().baseline, "reno");
+    }
+
+    #[test]
+    fn plans_that_compare_nothing_are_refused() {
+        assert!(plan(&["bbr"], 1).is_err());
+        assert!(plan(&["bbr", "bbr"], 1).is_err());
+        assert!(plan(&["bbr", "cubic"], 0).is_err());
+        let names = vec!["bbr".to_owned(), "cubic".to_owned()];
+        assert!(Plan::new(Config::new("h", 1), names, Some("reno".into()), 1, 1).is_err());
+    }
+
+    #[test]
+    fn verdicts_read_as_sentences() {
+        let e = |median, low, high| Estimate { median, low, high };
+        let say = |e: Estimate, f| words("bbr", "cubic", &e, f);
+        assert_eq!(
+            say(e(4.9, 4.5, 5.25), Finding::Faster),
+            "bbr is 4.9× faster than cubic (95 % CI 4.50 to 5.25 times)"
+        );
+        assert_eq!(
+            say(e(0.5, 0.4, 0.625), Finding::Slower),
+            "keep cubic: it is 2.0× faster than bbr (95 % CI 1.60 to 2.50 times)"
+        );
+        assert!(say(e(1.0, 0.99, 1.01), Finding::Same).contains("no difference worth switching for"));
+        assert!(
+            say(e(1.2, 0.8, 1.9), Finding::Inconclusive { more_rounds: 7 }).contains("about 7 more rounds")
+        );
+        assert_eq!(times(1.12), "12 % ");
+    }
+}

@@ -1,0 +1,213 @@
+//! What repeated, interleaved measurements say, and how sure it is. Pure functions of numbers and a seed.
+
+use rand_core::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+
+/// Resamples of a bootstrap: the ends of a 95 % interval then wobble by a fraction of its width.
+const RESAMPLES: usize = 10_000;
+
+/// The fewest pairs from which a 95 % interval of a median can be had: with five, even the range from the
+/// lowest to the highest covers it in only 93.75 % of cases (1 − 2·2⁻⁵).
+pub const FEWEST_PAIRS: usize = 6;
+
+/// A difference smaller than this is not worth a change, however sure it is.
+pub const WORTH: f64 = 1.05;
+
+/// A median and the interval that covers the true one in 95 % of cases.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Estimate {
+    /// Of the pairs.
+    pub median: f64,
+    /// The interval's low end.
+    pub low: f64,
+    /// The interval's high end.
+    pub high: f64,
+}
+
+/// The median of numbers; 0 of none.
+pub fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
+    }
+}
+
+/// The median of `pairs` with its bootstrap interval: percentiles of the medians of resamples (Efron and
+/// Tibshirani, *An Introduction to the Bootstrap*, chapter 13), widened to the order statistics that the
+/// sign test needs, because percentiles alone cover too little of so few pairs.
+pub fn estimate(pairs: &[f64], seed: u64) -> Estimate {
+    let n = pairs.len();
+    if n == 0 {
+        return Estimate { median: 0.0, low: f64::NEG_INFINITY, high: f64::INFINITY };
+    }
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut resample = vec![0.0; n];
+    let mut medians: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            for value in &mut resample {
+                *value = pairs[(random.next_u64() % n as u64) as usize];
+            }
+            median(&resample)
+        })
+        .collect();
+    medians.sort_by(f64::total_cmp);
+    let at = |q: f64| medians[((RESAMPLES - 1) as f64 * q).round() as usize];
+    let mut sorted = pairs.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = sign_rank(n);
+    Estimate {
+        median: median(pairs),
+        low: at(0.025).min(sorted[rank]),
+        high: at(0.975).max(sorted[n - 1 - rank]),
+    }
+}
+
+/// How many of `n` sorted numbers may be left out at each end so that the rest still spans the true median
+/// in 95 % of cases: binomial tails with probability ½.
+fn sign_rank(n: usize) -> usize {
+    let mut tail = 0.5_f64.powi(n as i32);
+    let mut term = tail;
+    let mut rank = 0;
+    loop {
+        term *= (n - rank) as f64 / (rank + 1) as f64;
+        tail += term;
+        if tail > 0.025 || rank + 1 >= n.div_ceil(2) {
+            return rank;
+        }
+        rank += 1;
+    }
+}
+
+/// What a comparison of `candidate` with `baseline` comes to.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Finding {
+    /// The candidate is faster, and by more than [`WORTH`].
+    Faster,
+    /// The candidate is slower, and by more than [`WORTH`].
+    Slower,
+    /// Whatever the difference is, it is not worth a change.
+    Same,
+    /// Too little is known.
+    Inconclusive {
+        /// Further rounds that would probably settle it.
+        more_rounds: usize,
+    },
+}
+
+/// The ratio of two series measured in the same rounds, and what follows from it. Rounds in which either
+/// moved nothing count as a thousandfold difference.
+pub fn compare(candidate: &[f64], baseline: &[f64], seed: u64) -> (Estimate, Finding) {
+    let floor = |x: f64, other: f64| x.max(other / 1000.0).max(1e-9);
+    let logs: Vec<f64> =
+        candidate.iter().zip(baseline).map(|(&a, &b)| (floor(a, b) / floor(b, a)).ln()).collect();
+    let log = estimate(&logs, seed);
+    let ratio = Estimate { median: log.median.exp(), low: log.low.exp(), high: log.high.exp() };
+    (ratio, finding(&log, logs.len()))
+}
+
+fn finding(log: &Estimate, pairs: usize) -> Finding {
+    let worth = WORTH.ln();
+    if pairs < FEWEST_PAIRS {
+        return Finding::Inconclusive { more_rounds: FEWEST_PAIRS - pairs };
+    }
+    if log.low > 0.0 && log.median >= worth {
+        return Finding::Faster;
+    }
+    if log.high < 0.0 && log.median <= -worth {
+        return Finding::Slower;
+    }
+    // Sure to be small, or sure not to be an advantage.
+    if log.high <= worth && log.low >= -worth {
+        return Finding::Same;
+    }
+    if (log.low > 0.0 || log.high < 0.0) && log.median.abs() < worth {
+        return Finding::Same;
+    }
+    // The interval shrinks as one over the root of the rounds, to half the distance that must be told apart.
+    let half = (log.high - log.low) / 2.0;
+    let apart = if log.median.abs() > worth { log.median.abs() } else { worth - log.median.abs() };
+    let needed = pairs as f64 * (half / apart.max(worth / 4.0)).powi(2) * 1.2;
+    Finding::Inconclusive { more_rounds: (needed.ceil() as usize).saturating_sub(pairs).clamp(2, 100) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Approximately normal numbers: the sum of twelve uniform ones.
+    fn normal(random: &mut Pcg64Mcg) -> f64 {
+        (0..12).map(|_| random.next_u64() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
+    }
+
+    #[test]
+    fn the_interval_covers_the_true_median_in_95_of_100_cases() {
+        let mut random = Pcg64Mcg::seed_from_u64(7);
+        for n in [6, 10] {
+            let covered = (0..200)
+                .filter(|&seed| {
+                    let numbers: Vec<f64> = (0..n).map(|_| 3.0 + normal(&mut random)).collect();
+                    let e = estimate(&numbers, seed);
+                    e.low <= 3.0 && 3.0 <= e.high
+                })
+                .count();
+            // 200 draws of 95 %: standard deviation 1.5 %.
+            assert!(covered >= 200 * 91 / 100, "{covered} of 200 with {n} numbers");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_interval() {
+        let numbers = [1.0, 5.0, 2.0, 8.0, 3.0, 9.0, 4.0];
+        assert_eq!(estimate(&numbers, 1), estimate(&numbers, 1));
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_sign_test() {
+        // From tables: 6 to 8 numbers leave out none, 9 to 11 one, 12 to 14 two, 20 five.
+        let ranks: Vec<usize> = [6, 8, 9, 11, 12, 14, 20].into_iter().map(sign_rank).collect();
+        assert_eq!(ranks, [0, 0, 1, 1, 2, 2, 5]);
+        assert_eq!(sign_rank(1), 0);
+        assert_eq!(sign_rank(2), 0);
+    }
+
+    #[test]
+    fn fivefold_in_every_round_is_faster() {
+        let (ratio, finding) =
+            compare(&[50.0, 49.0, 52.0, 48.0, 50.0, 51.0], &[10.0, 9.0, 11.0, 10.0, 12.0, 10.0], 1);
+        assert_eq!(finding, Finding::Faster);
+        assert!(ratio.low > 4.0 && ratio.high < 6.0, "{ratio:?}");
+        let (_, finding) = compare(&[10.0; 6], &[20.0, 21.0, 19.0, 20.0, 22.0, 20.0], 1);
+        assert_eq!(finding, Finding::Slower);
+    }
+
+    #[test]
+    fn a_sure_but_small_difference_is_not_worth_a_change() {
+        let (_, finding) =
+            compare(&[94.0, 94.1, 94.0, 93.9, 94.2, 94.0], &[93.0, 93.1, 93.0, 93.0, 93.2, 93.1], 1);
+        assert_eq!(finding, Finding::Same);
+        assert_eq!(compare(&[94.0; 6], &[94.0; 6], 1).1, Finding::Same);
+    }
+
+    #[test]
+    fn noise_is_inconclusive_and_asks_for_more_rounds() {
+        let (_, finding) =
+            compare(&[10.0, 30.0, 8.0, 25.0, 9.0, 28.0], &[20.0, 12.0, 22.0, 14.0, 19.0, 13.0], 1);
+        let Finding::Inconclusive { more_rounds } = finding else { panic!("{finding:?}") };
+        assert!(more_rounds >= 2);
+        // Few rounds prove nothing, whatever they say.
+        assert_eq!(compare(&[9.0; 3], &[1.0; 3], 1).1, Finding::Inconclusive { more_rounds: 3 });
+        assert!(matches!(compare(&[], &[], 1).1, Finding::Inconclusive { .. }));
+    }
+
+    #[test]
+    fn a_round_that_moved_nothing_is_not_infinite() {
+        let (ratio, _) = compare(&[10.0; 6], &[0.0; 6], 1);
+        assert!(ratio.high <= 1000.1, "{ratio:?}");
+        let (ratio, finding) = compare(&[0.0; 6], &[0.0; 6], 1);
+        assert_eq!((ratio.median, finding), (1.0, Finding::Same));
+    }
+}

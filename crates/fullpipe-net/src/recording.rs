@@ -1,0 +1,153 @@
+//! A test as a [`Recording`], the form every engine's runs have and every report reads.
+
+use crate::client::{Outcome, Sample};
+use crate::iperf3::Protocol;
+use fullpipe_experiment::recording::{
+    Engine, FlowRecording, PathFacts, Provenance, Quantiles, Recording, Series, StateChange, Summary, column,
+};
+
+/// The columns written, in this order.
+const COLUMNS: [&str; 10] = [
+    column::GOODPUT_BPS,
+    column::SRTT_MS,
+    column::MIN_RTT_MS,
+    column::INFLIGHT_BYTES,
+    column::CWND_BYTES,
+    column::SSTHRESH_BYTES,
+    column::PACING_BPS,
+    column::DELIVERY_RATE_BPS,
+    column::RETRANSMITTED_PACKETS,
+    column::BW_BPS,
+];
+
+/// The whole test. `label` tells it from the others beside it.
+pub fn recording(outcome: &Outcome, label: &str, seed: u64) -> Recording {
+    let omit = f64::from(outcome.params.omit);
+    let flows: Vec<FlowRecording> = outcome.streams.iter().map(|s| flow(outcome, s.id, omit)).collect();
+    let mut names: Vec<&str> = flows.iter().map(|f| f.cc.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let sum = |f: fn(&Summary) -> u64| flows.iter().map(|flow| f(&flow.summary)).sum::<u64>();
+    let duration_s = flows.iter().map(|f| f.summary.duration_s).fold(0.0, f64::max);
+    let summary = Summary {
+        duration_s,
+        goodput_bps: flows.iter().map(|f| f.summary.goodput_bps).sum(),
+        utilization: None,
+        bytes_delivered: sum(|s| s.bytes_delivered),
+        packets_sent: sum(|s| s.packets_sent),
+        packets_retransmitted: sum(|s| s.packets_retransmitted),
+        packets_lost: sum(|s| s.packets_lost),
+        rtt_ms: rtt_quantiles(outcome.samples.iter().filter(|s| s.seconds >= omit)),
+        completion_s: outcome.params.byte_budget().map(|_| duration_s),
+        ..Summary::default()
+    };
+    let direction = match (outcome.params.bidirectional, outcome.params.reverse) {
+        (true, _) => "both ways",
+        (_, true) => "from the server",
+        _ => "to the server",
+    };
+    Recording {
+        label: label.to_owned(),
+        engine: Engine::Net,
+        cc: names.join("+"),
+        seed,
+        valid: true,
+        invalid_because: Vec::new(),
+        summary,
+        links: Vec::new(),
+        path: PathFacts {
+            base_rtt_ms: outcome.latency.idle.map(|s| s * 1e3),
+            description: format!("{} → {}, {direction}", outcome.local.ip(), outcome.peer),
+            ..PathFacts::default()
+        },
+        flows,
+        checks: Vec::new(),
+        health: None,
+        provenance: Provenance {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            scenario: String::new(),
+            kernel: nix::sys::utsname::uname().ok().map(|u| u.release().to_string_lossy().into_owned()),
+            started: None,
+        },
+    }
+}
+
+fn flow(outcome: &Outcome, id: u64, omit: f64) -> FlowRecording {
+    let Some(stream) = outcome.streams.iter().find(|s| s.id == id) else {
+        unreachable!("ids come from the streams")
+    };
+    let udp = outcome.params.protocol == Protocol::Udp;
+    let cc = match (&stream.controller, udp) {
+        (_, true) => "udp".to_owned(),
+        (Some(name), _) => name.clone(),
+        (None, _) => "unknown".to_owned(),
+    };
+    let mut series = Series::with_columns(COLUMNS);
+    let mut states: Vec<StateChange> = Vec::new();
+    let (mut last_bytes, mut last_at) = (0, 0.0);
+    let samples = || outcome.samples.iter().filter(|s| s.stream == id);
+    for sample in samples() {
+        let seconds = sample.seconds - last_at;
+        let rate = sample.bytes.saturating_sub(last_bytes) as f64 * 8.0 / seconds.max(1e-9);
+        (last_bytes, last_at) = (sample.bytes, sample.seconds);
+        series.push(sample.seconds, &row(rate, sample));
+        if let Some(state) = sample.socket.as_ref().and_then(|s| s.bbr_mode.clone())
+            && states.last().is_none_or(|last| last.state != state)
+        {
+            states.push(StateChange { at_s: sample.seconds, state });
+        }
+    }
+    let mss = stream.socket.as_ref().map_or(u64::from(outcome.params.block), |s| u64::from(s.mss)).max(1);
+    let retransmits = stream.retransmits.unwrap_or(0);
+    let packets_sent = if udp { stream.packets } else { stream.sent.div_ceil(mss) + retransmits };
+    FlowRecording {
+        label: format!("{cc} {}", if stream.sends { "→" } else { "←" }) + &format!(" {id}"),
+        cc,
+        start_s: 0.0,
+        summary: Summary {
+            duration_s: stream.received_seconds,
+            goodput_bps: stream.goodput(),
+            bytes_delivered: stream.received,
+            packets_sent,
+            packets_retransmitted: retransmits,
+            packets_lost: if udp { stream.lost } else { retransmits },
+            rtt_ms: rtt_quantiles(samples().filter(|s| s.seconds >= omit)),
+            ..Summary::default()
+        },
+        series,
+        states,
+        events: Vec::new(),
+    }
+}
+
+fn row(rate: f64, sample: &Sample) -> [f64; COLUMNS.len()] {
+    let Some(s) = &sample.socket else {
+        let mut row = [f64::NAN; COLUMNS.len()];
+        row[0] = rate;
+        return row;
+    };
+    let bytes = |n: Option<u64>| n.map_or(f64::NAN, |n| n as f64);
+    let bits = |n: Option<u64>| n.map_or(f64::NAN, |n| n as f64 * 8.0);
+    [
+        rate,
+        s.rtt_us as f64 / 1e3,
+        s.min_rtt_us.map_or(f64::NAN, |us| us as f64 / 1e3),
+        s.inflight as f64,
+        s.cwnd as f64,
+        bytes(s.ssthresh),
+        bits(s.pacing_rate),
+        bits(s.delivery_rate),
+        s.retransmits as f64,
+        bits(s.bbr_bw),
+    ]
+}
+
+fn rtt_quantiles<'a>(samples: impl Iterator<Item = &'a Sample>) -> Quantiles {
+    let mut rtts: Vec<f64> = samples
+        .filter_map(|s| s.socket.as_ref())
+        .filter(|s| s.rtt_us > 0)
+        .map(|s| s.rtt_us as f64 / 1e3)
+        .collect();
+    let mut at = |q| crate::client::quantile(&mut rtts, q);
+    Quantiles { min: at(0.0), p50: at(0.5), p95: at(0.95), p99: at(0.99) }
+}
