@@ -48,3 +48,64 @@ impl Bbr {
         (self.params.extra_acked_gain.wrapping_mul(extra) >> GAIN_SCALE).min(most)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Test;
+    use super::super::params::BW_UNIT;
+    use super::super::socket::RateSample;
+
+    const RATE: u64 = BW_UNIT / 10;
+
+    #[test]
+    fn a_burst_of_acks_is_remembered_for_five_to_ten_rounds() {
+        let mut t = Test::steady();
+        let rs = t.sample(1, 10_000, RATE);
+        t.main(&rs);
+        // Five hundred at once where ten were expected.
+        let rs = t.sample(500, 100, RATE);
+        t.main(&rs);
+        let burst = t.bbr.extra_acked[0].max(t.bbr.extra_acked[1]);
+        assert!((485..=501).contains(&burst), "{burst}");
+        assert_eq!(t.bbr.ack_aggregation_cwnd(t.bbr.estimated_bw()), u32::from(burst));
+        let mut rounds = 0;
+        while t.bbr.extra_acked[0].max(t.bbr.extra_acked[1]) == burst {
+            let rs = t.sample(1, 10_000, RATE);
+            t.main(&RateSample { prior_delivered: t.bbr.next_rtt_delivered, ..rs });
+            rounds += 1;
+        }
+        assert!((5..=10).contains(&rounds), "{rounds}");
+    }
+
+    #[test]
+    fn at_most_a_tenth_of_a_second_of_silence_is_bridged() {
+        let mut t = Test::steady();
+        t.bbr.extra_acked[0] = u16::MAX;
+        let bw = t.bbr.estimated_bw();
+        // A packet each 10 µs for 100 ms.
+        assert_eq!(t.bbr.ack_aggregation_cwnd(bw), 9_999);
+        t.bbr.full_bw_reached = false;
+        assert_eq!(t.bbr.ack_aggregation_cwnd(bw), 0, "only once the pipe is full");
+    }
+
+    #[test]
+    fn an_epoch_ends_when_acks_fall_behind_the_estimate() {
+        let mut t = Test::steady();
+        t.bbr.ack_epoch_acked = 50;
+        t.bbr.ack_epoch_mstamp = t.sk.delivered_mstamp;
+        let rs = t.sample(7, 1000, RATE);
+        t.main(&rs);
+        assert_eq!(t.bbr.ack_epoch_acked, 7);
+        assert_eq!(t.bbr.ack_epoch_mstamp, t.sk.delivered_mstamp);
+    }
+
+    #[test]
+    fn an_epoch_ends_at_two_to_the_twentieth_packets() {
+        let mut t = Test::steady();
+        t.bbr.ack_epoch_acked = (1 << 20) - 5;
+        t.bbr.ack_epoch_mstamp = t.sk.delivered_mstamp;
+        let rs = t.sample(5, 10, RATE);
+        t.main(&rs);
+        assert_eq!(t.bbr.ack_epoch_acked, 5);
+    }
+}

@@ -27,3 +27,77 @@ impl Bbr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Test;
+    use super::super::params::BW_UNIT;
+    use super::super::socket::RateSample;
+
+    #[test]
+    fn a_round_ends_when_a_packet_sent_in_it_is_acknowledged() {
+        let mut t = Test::new();
+        let rs = t.sample(10, 10_000, BW_UNIT / 1000);
+        t.main(&RateSample { prior_delivered: 0, ..rs });
+        assert!(t.bbr.round_start);
+        assert_eq!((t.bbr.rtt_cnt, t.bbr.next_rtt_delivered), (1, 10));
+        let rs = t.sample(5, 1000, BW_UNIT / 1000);
+        t.main(&RateSample { prior_delivered: 9, ..rs });
+        assert!(!t.bbr.round_start);
+        let rs = t.sample(5, 1000, BW_UNIT / 1000);
+        t.main(&RateSample { prior_delivered: 10, ..rs });
+        assert_eq!((t.bbr.rtt_cnt, t.bbr.next_rtt_delivered), (2, 20));
+    }
+
+    #[test]
+    fn counts_may_wrap_around() {
+        let mut t = Test::new();
+        t.sk.delivered = u32::MAX - 4;
+        t.bbr.next_rtt_delivered = t.sk.delivered;
+        t.sk.delivered = 5;
+        let rs = RateSample { prior_delivered: u32::MAX - 4, ..t.sample(0, 1000, BW_UNIT / 1000) };
+        t.main(&rs);
+        assert_eq!(t.bbr.next_rtt_delivered, 5);
+    }
+
+    #[test]
+    fn the_estimate_is_the_largest_rate_of_ten_rounds() {
+        let mut t = Test::new();
+        let rs = t.round(BW_UNIT / 10);
+        t.main(&rs);
+        let best = t.bbr.max_bw();
+        for _ in 0..10 {
+            let rs = t.round(BW_UNIT / 20);
+            t.main(&rs);
+            assert_eq!(t.bbr.max_bw(), best);
+        }
+        let rs = t.round(BW_UNIT / 20);
+        t.main(&rs);
+        assert!(t.bbr.max_bw() < best * 6 / 10);
+    }
+
+    #[test]
+    fn an_application_limited_sample_counts_only_if_it_shows_more() {
+        let mut t = Test::new();
+        let rs = t.round(BW_UNIT / 10);
+        t.main(&rs);
+        let best = t.bbr.max_bw();
+        for _ in 0..20 {
+            let rs = t.round(BW_UNIT / 20);
+            t.main(&RateSample { is_app_limited: true, ..rs });
+        }
+        assert_eq!(t.bbr.max_bw(), best, "rounds pass, the estimate stays");
+        let rs = t.round(BW_UNIT / 5);
+        t.main(&RateSample { is_app_limited: true, ..rs });
+        assert!(t.bbr.max_bw() > best);
+    }
+
+    #[test]
+    fn an_ack_without_a_sample_changes_no_estimate() {
+        let mut t = Test::new();
+        let rs = t.round(BW_UNIT / 10);
+        t.main(&RateSample { interval_us: -1, ..rs });
+        t.main(&RateSample { delivered: -1, ..rs });
+        assert_eq!((t.bbr.max_bw(), t.bbr.rtt_cnt), (0, 0));
+    }
+}

@@ -37,3 +37,68 @@ impl Bbr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Test;
+    use super::super::params::BW_UNIT;
+    use super::super::socket::RateSample;
+    use super::super::state::Mode;
+
+    #[test]
+    fn three_rounds_without_a_quarter_more_bandwidth_fill_the_pipe() {
+        let mut t = Test::new();
+        let mut bw = BW_UNIT / 100;
+        for _ in 0..5 {
+            let rs = t.round(bw);
+            t.main(&rs);
+            bw = bw * 13 / 10;
+        }
+        assert_eq!(t.bbr.full_bw_cnt, 0);
+        t.sk.packets_in_flight = 100_000;
+        for round in 1..=3 {
+            bw = bw * 105 / 100;
+            let rs = t.round(t.bbr.max_bw().into());
+            t.main(&rs);
+            assert_eq!(t.bbr.full_bw_reached, round == 3, "round {round}");
+        }
+        assert_eq!(t.bbr.mode, Mode::Drain);
+        assert_eq!(t.bbr.pacing_gain, 88);
+    }
+
+    #[test]
+    fn application_limited_rounds_do_not_count() {
+        let mut t = Test::new();
+        for _ in 0..20 {
+            let rs = t.round(BW_UNIT / 100);
+            t.main(&RateSample { is_app_limited: true, ..rs });
+        }
+        assert!(!t.bbr.full_bw_reached);
+    }
+
+    #[test]
+    fn drain_ends_when_inflight_is_down_to_the_bandwidth_delay_product() {
+        let mut t = Test::steady();
+        t.bbr.mode = Mode::Drain;
+        let target = t.bbr.inflight(&t.sk, t.bbr.max_bw(), 256);
+        t.sk.packets_in_flight = target + 1;
+        t.bbr.check_drain(&mut t.sk, &mut || 0);
+        assert_eq!(t.bbr.mode, Mode::Drain);
+        t.sk.packets_in_flight = target;
+        t.bbr.check_drain(&mut t.sk, &mut || 0);
+        assert_eq!(t.bbr.mode, Mode::ProbeBw);
+    }
+
+    #[test]
+    fn what_the_pacer_still_holds_back_is_not_in_the_network() {
+        let mut t = Test::steady();
+        t.bbr.mode = Mode::Drain;
+        t.bbr.update_gains();
+        let target = t.bbr.inflight(&t.sk, t.bbr.max_bw(), 256);
+        // The next departure in 1 ms: a hundred packets more will have been delivered by then.
+        t.sk.packets_in_flight = target + 99;
+        t.sk.tcp_wstamp_ns = t.sk.tcp_clock_cache + 1_000_100;
+        t.bbr.check_drain(&mut t.sk, &mut || 0);
+        assert_eq!(t.bbr.mode, Mode::ProbeBw);
+    }
+}

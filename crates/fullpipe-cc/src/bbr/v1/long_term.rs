@@ -108,3 +108,90 @@ impl Bbr {
         self.lt_bw_interval_done(sk, bw as u32);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Test;
+    use super::super::params::BW_UNIT;
+    use super::super::socket::RateSample;
+    use super::super::state::Mode;
+
+    /// Rounds of a policed flow: `delivered` packets a round trip of 10 ms, `lost` lost.
+    fn lossy_rounds(t: &mut Test, rounds: u32, delivered: u32, lost: u32) {
+        for _ in 0..rounds {
+            t.sk.lost += lost;
+            let rs = t.round(u64::from(delivered) * BW_UNIT / 10_000);
+            t.main(&RateSample { losses: lost as i32, ..rs });
+        }
+    }
+
+    #[test]
+    fn two_lossy_intervals_of_the_same_rate_betray_a_policer() {
+        let mut t = Test::steady();
+        lossy_rounds(&mut t, 5, 100, 30);
+        assert!(t.bbr.lt_is_sampling && t.bbr.lt_bw > 0 && !t.bbr.lt_use_bw);
+        lossy_rounds(&mut t, 4, 105, 30);
+        assert!(t.bbr.lt_use_bw);
+        // About a hundred packets in 10 ms.
+        let bw = t.bbr.estimated_bw() as f64 / BW_UNIT as f64 * 10_000.0;
+        assert!((95.0..112.0).contains(&bw), "{bw}");
+        assert_eq!(t.bbr.pacing_gain, 256);
+    }
+
+    #[test]
+    fn intervals_of_different_rates_do_not() {
+        let mut t = Test::steady();
+        lossy_rounds(&mut t, 5, 100, 30);
+        lossy_rounds(&mut t, 4, 200, 60);
+        assert!(!t.bbr.lt_use_bw);
+    }
+
+    #[test]
+    fn a_fifth_lost_is_needed() {
+        let mut t = Test::steady();
+        lossy_rounds(&mut t, 16, 100, 10);
+        assert_eq!(t.bbr.lt_bw, 0);
+        lossy_rounds(&mut t, 2, 100, 10);
+        assert!(t.bbr.lt_rtt_cnt < 4, "after sixteen rounds sampling starts over");
+    }
+
+    #[test]
+    fn an_application_limited_sample_starts_over() {
+        let mut t = Test::steady();
+        lossy_rounds(&mut t, 5, 100, 30);
+        let rs = t.round(BW_UNIT / 100);
+        t.main(&RateSample { is_app_limited: true, ..rs });
+        assert!(!t.bbr.lt_is_sampling && t.bbr.lt_bw == 0);
+    }
+
+    #[test]
+    fn the_policed_rate_is_left_after_48_rounds() {
+        let mut t = Test::steady();
+        while !t.bbr.lt_use_bw {
+            lossy_rounds(&mut t, 1, 100, 30);
+        }
+        for round in 1..=48 {
+            assert!(t.bbr.lt_use_bw, "round {round}");
+            let rs = t.round(BW_UNIT / 100);
+            t.main(&rs);
+        }
+        assert!(!t.bbr.lt_use_bw);
+        assert_eq!((t.bbr.mode, t.bbr.cycle_idx), (Mode::ProbeBw, 0), "probing again");
+    }
+
+    #[test]
+    fn spurious_losses_end_it() {
+        let mut t = Test::steady();
+        lossy_rounds(&mut t, 9, 100, 30);
+        t.bbr.undo_cwnd(&t.sk);
+        assert!(!t.bbr.lt_use_bw && t.bbr.lt_bw == 0);
+    }
+
+    #[test]
+    fn it_can_be_turned_off() {
+        let mut t = Test::steady();
+        t.bbr.params.long_term = false;
+        lossy_rounds(&mut t, 20, 100, 30);
+        assert!(!t.bbr.lt_use_bw);
+    }
+}

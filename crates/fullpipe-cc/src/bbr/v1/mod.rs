@@ -19,6 +19,8 @@
 
 mod aggregation;
 mod bandwidth;
+#[cfg(test)]
+mod fixture;
 mod full_pipe;
 mod long_term;
 mod model;

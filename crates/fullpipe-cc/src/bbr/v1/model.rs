@@ -129,3 +129,98 @@ impl Bbr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Test;
+    use super::super::params::BW_UNIT;
+    use super::super::state::{KERNEL_SIZE, Mode};
+    use super::*;
+
+    #[test]
+    fn a_transmission_after_idle_paces_at_the_estimate() {
+        let mut t = Test::steady();
+        t.bbr.pacing_gain = 320;
+        t.sk.app_limited = 1;
+        t.pass(1_000_000);
+        t.bbr.transmit_start(&mut t.sk, || 0);
+        assert!(t.bbr.idle_restart);
+        assert_eq!((t.bbr.ack_epoch_mstamp, t.bbr.ack_epoch_acked), (t.sk.tcp_mstamp, 0));
+        assert_eq!(t.sk.pacing_rate, t.bbr.rate_bytes_per_sec(&t.sk, BW_UNIT / 10, GAIN_UNIT));
+    }
+
+    #[test]
+    fn without_the_application_limited_mark_it_is_no_restart() {
+        let mut t = Test::steady();
+        let before = t.bbr;
+        t.bbr.transmit_start(&mut t.sk, || 0);
+        assert_eq!(t.bbr, before);
+    }
+
+    #[test]
+    fn idle_time_in_probe_rtt_may_have_ended_it() {
+        let mut t = Test::steady();
+        t.bbr.mode = Mode::ProbeRtt;
+        t.bbr.probe_rtt_done_stamp = t.sk.jiffies + 200;
+        t.sk.app_limited = 1;
+        t.pass(200_000);
+        t.bbr.transmit_start(&mut t.sk, || 0);
+        assert_eq!(t.bbr.mode, Mode::ProbeRtt);
+        t.pass(1_000);
+        t.bbr.transmit_start(&mut t.sk, || 3);
+        assert_eq!((t.bbr.mode, t.bbr.cycle_idx), (Mode::ProbeBw, 5));
+    }
+
+    #[test]
+    fn undoing_restarts_the_search_for_a_full_pipe() {
+        let mut t = Test::new();
+        (t.bbr.full_bw, t.bbr.full_bw_cnt) = (1000, 2);
+        assert_eq!(t.bbr.undo_cwnd(&t.sk), t.sk.snd_cwnd);
+        assert_eq!((t.bbr.full_bw, t.bbr.full_bw_cnt), (0, 0));
+    }
+
+    #[test]
+    fn the_threshold_is_left_alone() {
+        let mut t = Test::steady();
+        t.sk.snd_ssthresh = 123;
+        assert_eq!(t.bbr.ssthresh(&t.sk), 123);
+    }
+
+    #[test]
+    fn a_second_reduction_keeps_the_better_window() {
+        let mut t = Test::steady();
+        t.bbr.ssthresh(&t.sk);
+        t.bbr.prev_ca_state = crate::bbr::v1::CA_RECOVERY;
+        t.sk.snd_cwnd = 10;
+        t.bbr.ssthresh(&t.sk);
+        assert_eq!(t.bbr.prior_cwnd, 2000);
+    }
+
+    #[test]
+    fn the_info_is_in_bytes_per_second() {
+        let t = Test::steady();
+        let info = t.bbr.info(&t.sk);
+        assert!((info.bw as f64 / 144_800_000.0 - 1.0).abs() < 1e-5);
+        assert_eq!((info.min_rtt, info.pacing_gain, info.cwnd_gain), (10_000, 256, 512));
+        assert_eq!(Bbr::sndbuf_expand(), 3);
+    }
+
+    /// A replay can take any recorded state, continue, and be compared byte by byte.
+    #[test]
+    fn a_model_taken_from_the_kernels_bytes_goes_on_as_the_original() {
+        let mut a = Test::steady();
+        for i in 0..500 {
+            let rs = a.sample(3, 37 + i % 50, BW_UNIT / 20);
+            a.main(&rs);
+            let bytes: [u8; KERNEL_SIZE] = a.bbr.to_kernel();
+            let mut b = Test { bbr: Bbr::from_kernel(&bytes, a.bbr.params).unwrap(), sk: a.sk, draw: 0 };
+            let rs = a.sample(2, 20, BW_UNIT / 15);
+            (b.sk.delivered, b.sk.delivered_mstamp) = (a.sk.delivered, a.sk.delivered_mstamp);
+            (b.sk.tcp_mstamp, b.sk.tcp_clock_cache) = (a.sk.tcp_mstamp, a.sk.tcp_clock_cache);
+            b.sk.jiffies = a.sk.jiffies;
+            a.main(&rs);
+            b.main(&rs);
+            assert_eq!((a.bbr.to_kernel(), a.sk), (b.bbr.to_kernel(), b.sk));
+        }
+    }
+}

@@ -98,3 +98,98 @@ impl Bbr {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Test;
+    use super::super::params::{BW_UNIT, GAIN_UNIT};
+    use super::super::state::{Bbr, Mode};
+
+    /// 10 packets × 1448 bytes in 10 ms, times 739/256, less 1 %.
+    #[test]
+    fn the_first_rate_is_the_initial_window_per_round_trip_times_the_high_gain() {
+        let t = Test::new();
+        let exact = 10.0 * 1448.0 / 0.010 * 739.0 / 256.0 * 0.99;
+        assert!((t.sk.pacing_rate as f64 / exact - 1.0).abs() < 1e-4, "{} of {exact}", t.sk.pacing_rate);
+        assert!(t.bbr.has_seen_rtt);
+    }
+
+    #[test]
+    fn without_a_round_trip_time_a_millisecond_is_assumed_and_made_good_at_the_first() {
+        let mut t = Test::new();
+        let with_rtt = t.sk.pacing_rate;
+        t.sk.srtt_us = 0;
+        t.bbr.init(&mut t.sk);
+        assert!(!t.bbr.has_seen_rtt);
+        assert!(t.sk.pacing_rate.abs_diff(10 * with_rtt) < with_rtt / 1000);
+        t.sk.srtt_us = 10_000 << 3;
+        t.bbr.set_pacing_rate(&mut t.sk, 0, GAIN_UNIT);
+        assert_eq!(t.sk.pacing_rate, with_rtt);
+    }
+
+    #[test]
+    fn one_percent_of_the_bandwidth_is_left_unused() {
+        let t = Test::steady();
+        // A packet each 10 µs: 144.8 MB/s.
+        let rate = t.bbr.rate_bytes_per_sec(&t.sk, BW_UNIT / 10, GAIN_UNIT);
+        assert!((rate as f64 / (144_800_000.0 * 0.99) - 1.0).abs() < 1e-5, "{rate}");
+    }
+
+    #[test]
+    fn the_rate_does_not_fall_before_the_pipe_is_full() {
+        let mut t = Test::new();
+        let before = t.sk.pacing_rate;
+        t.bbr.set_pacing_rate(&mut t.sk, 1, GAIN_UNIT);
+        assert_eq!(t.sk.pacing_rate, before);
+        t.bbr.full_bw_reached = true;
+        t.bbr.set_pacing_rate(&mut t.sk, 10_000, GAIN_UNIT);
+        assert!(t.sk.pacing_rate < before);
+    }
+
+    #[test]
+    fn the_socket_option_caps_the_rate() {
+        let mut t = Test::steady();
+        t.sk.max_pacing_rate = 1_000_000;
+        t.bbr.set_pacing_rate(&mut t.sk, (BW_UNIT / 10) as u32, GAIN_UNIT);
+        assert_eq!(t.sk.pacing_rate, 1_000_000);
+    }
+
+    #[test]
+    fn a_batch_is_a_millisecond_of_segments_one_below_the_least_rate_and_at_most_127() {
+        let mut t = Test::steady();
+        for (rate, mss, segments) in [
+            (149_999, 1448, 1),
+            (150_000, 1448, 2),
+            (14_480_000, 1448, 9),
+            (u64::MAX, 1448, 45),
+            (u64::MAX, 100, 127),
+        ] {
+            (t.sk.pacing_rate, t.sk.mss_cache) = (rate, mss);
+            assert_eq!(t.bbr.tso_segs_goal(&t.sk), segments, "{rate} bytes/s of {mss}");
+        }
+        t.sk.pacing_rate = 149_999;
+        assert_eq!(Bbr::min_tso_segs(&t.sk), 1);
+    }
+
+    #[test]
+    fn gains_follow_the_state() {
+        let mut t = Test::steady();
+        for (mode, gains) in
+            [(Mode::Startup, (739, 739)), (Mode::Drain, (88, 739)), (Mode::ProbeRtt, (256, 256))]
+        {
+            t.bbr.mode = mode;
+            t.bbr.update_gains();
+            assert_eq!((t.bbr.pacing_gain, t.bbr.cwnd_gain), gains);
+        }
+        t.bbr.mode = Mode::ProbeBw;
+        for (idx, gain) in [320, 192, 256, 256, 256, 256, 256, 256].into_iter().enumerate() {
+            t.bbr.cycle_idx = idx as u8;
+            t.bbr.update_gains();
+            assert_eq!((t.bbr.pacing_gain, t.bbr.cwnd_gain), (gain, 512));
+            t.bbr.lt_use_bw = true;
+            t.bbr.update_gains();
+            assert_eq!(t.bbr.pacing_gain, 256, "a policer's rate is not probed");
+            t.bbr.lt_use_bw = false;
+        }
+    }
+}

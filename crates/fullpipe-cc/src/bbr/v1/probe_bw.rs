@@ -52,3 +52,77 @@ impl Bbr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Test;
+    use super::super::params::BW_UNIT;
+    use super::super::socket::RateSample;
+
+    const RATE: u64 = BW_UNIT / 10;
+
+    #[test]
+    fn the_cycle_never_starts_in_the_draining_phase() {
+        let mut t = Test::steady();
+        let starts: std::vec::Vec<u8> = (0..7)
+            .map(|n| {
+                t.bbr.reset_probe_bw_mode(&t.sk, &mut || n);
+                t.bbr.cycle_idx
+            })
+            .collect();
+        assert_eq!(starts, [0, 7, 6, 5, 4, 3, 2]);
+    }
+
+    #[test]
+    fn a_cruising_phase_lasts_a_min_rtt() {
+        let mut t = Test::steady();
+        for (us, idx) in [(9_000, 2), (1_000, 2), (1, 3)] {
+            let rs = t.sample(1, us, RATE);
+            t.main(&rs);
+            assert_eq!(t.bbr.cycle_idx, idx);
+        }
+    }
+
+    #[test]
+    fn the_probing_phase_lasts_until_inflight_has_risen_or_packets_are_lost() {
+        let probing = || {
+            let mut t = Test::steady();
+            t.bbr.cycle_idx = 0;
+            t.bbr.update_gains();
+            t.sk.packets_in_flight = 1000;
+            t
+        };
+        let mut t = probing();
+        let rs = t.sample(1, 50_000, RATE);
+        t.main(&rs);
+        assert_eq!(t.bbr.cycle_idx, 0, "five round trips, inflight too low");
+        let mut t = probing();
+        let rs = t.sample(1, 50_000, RATE);
+        t.main(&RateSample { losses: 1, ..rs });
+        assert_eq!(t.bbr.cycle_idx, 1);
+        let mut t = probing();
+        t.sk.packets_in_flight = 1500;
+        let rs = t.sample(1, 50_000, RATE);
+        t.main(&rs);
+        assert_eq!(t.bbr.cycle_idx, 1);
+        let mut t = probing();
+        t.sk.packets_in_flight = 1500;
+        let rs = t.sample(1, 5_000, RATE);
+        t.main(&rs);
+        assert_eq!(t.bbr.cycle_idx, 0, "not before a round trip");
+    }
+
+    #[test]
+    fn the_draining_phase_ends_early_when_the_queue_is_gone() {
+        let draining = |inflight| {
+            let mut t = Test::steady();
+            t.bbr.cycle_idx = 1;
+            t.bbr.update_gains();
+            t.sk.packets_in_flight = inflight;
+            let rs = t.sample(1, 1_000, RATE);
+            t.main(&rs);
+            t.bbr.cycle_idx
+        };
+        assert_eq!((draining(900), draining(1500)), (2, 1));
+    }
+}

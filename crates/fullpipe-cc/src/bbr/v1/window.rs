@@ -94,3 +94,102 @@ impl Bbr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Test;
+    use super::super::params::BW_UNIT;
+    use super::super::socket::{CA_LOSS, CA_OPEN, CA_RECOVERY, RateSample};
+    use super::super::state::Mode;
+
+    const RATE: u64 = BW_UNIT / 10;
+
+    #[test]
+    fn the_bandwidth_delay_product_rounds_up() {
+        let t = Test::steady();
+        // 2²⁴/10 rounded down over 10 000 µs: 999.99 packets.
+        assert_eq!(t.bbr.bdp((BW_UNIT / 10) as u32, 256), 1000);
+        assert_eq!(t.bbr.bdp((BW_UNIT / 10) as u32, 320), 1250);
+        assert_eq!(t.bbr.bdp(1, 256), 1);
+    }
+
+    #[test]
+    fn without_a_round_trip_time_it_is_the_initial_window() {
+        let mut t = Test::steady();
+        t.bbr.min_rtt_us = u32::MAX;
+        assert_eq!(t.bbr.bdp(u32::MAX, 739), 10);
+    }
+
+    #[test]
+    fn the_budget_adds_three_batches_and_an_even_end() {
+        let mut t = Test::steady();
+        t.sk.pacing_rate = 1_000_000; // batches of two
+        assert_eq!(t.bbr.quantization_budget(&t.sk, 101), 108);
+        assert_eq!(t.bbr.quantization_budget(&t.sk, 100), 106);
+        t.bbr.cycle_idx = 0;
+        assert_eq!(t.bbr.quantization_budget(&t.sk, 100), 108, "room to probe");
+    }
+
+    #[test]
+    fn the_steady_window_is_two_bandwidth_delay_products_and_the_budget() {
+        let mut t = Test::steady();
+        for _ in 0..50 {
+            let rs = t.sample(100, 1000, RATE);
+            t.main(&rs);
+        }
+        let batches = 3 * t.bbr.tso_segs_goal(&t.sk);
+        let extra = t.sk.snd_cwnd - 2000 - batches;
+        // What an ACK of a hundred packets at once has added for aggregation, and the even end.
+        assert!((0..=103).contains(&extra), "{extra}");
+    }
+
+    #[test]
+    fn the_first_round_of_recovery_conserves_packets() {
+        let mut t = Test::steady();
+        t.bbr.ssthresh(&t.sk);
+        assert_eq!(t.bbr.prior_cwnd, 2000);
+        t.sk.ca_state = CA_RECOVERY;
+        t.sk.packets_in_flight = 900;
+        let rs = t.sample(2, 100, RATE);
+        t.main(&RateSample { losses: 1, ..rs });
+        assert!(t.bbr.packet_conservation);
+        assert_eq!(t.sk.snd_cwnd, 902);
+        // The next round may slow-start.
+        let rs = t.sample(10, 10_000, RATE);
+        t.main(&RateSample { prior_delivered: t.bbr.next_rtt_delivered, ..rs });
+        assert!(!t.bbr.packet_conservation);
+        assert_eq!(t.sk.snd_cwnd, 912);
+        // The end restores the window.
+        t.sk.ca_state = CA_OPEN;
+        let rs = t.sample(1, 100, RATE);
+        t.main(&rs);
+        assert!(t.sk.snd_cwnd >= 2000);
+    }
+
+    #[test]
+    fn after_a_time_out_the_window_grows_from_one_packet() {
+        let mut t = Test::steady();
+        t.bbr.ssthresh(&t.sk);
+        t.sk.snd_cwnd = 1;
+        t.bbr.set_state(&t.sk, CA_LOSS, || 0);
+        t.sk.ca_state = CA_LOSS;
+        t.sk.packets_in_flight = 0;
+        let rs = t.sample(1, 100, RATE);
+        t.main(&rs);
+        assert_eq!(t.sk.snd_cwnd, 4, "the least window");
+        assert_eq!(t.bbr.full_bw, 0);
+    }
+
+    #[test]
+    fn startup_grows_without_regard_to_the_target_until_ten_packets_are_delivered() {
+        let mut t = Test::new();
+        t.bbr.min_rtt_us = 1;
+        let rs = t.sample(5, 1000, 1);
+        t.main(&rs);
+        assert_eq!(t.sk.snd_cwnd, 15);
+        let rs = t.sample(10, 1000, 1);
+        t.main(&rs);
+        assert_eq!(t.sk.snd_cwnd, 15, "the target is far below");
+        assert_eq!(t.bbr.mode, Mode::Startup);
+    }
+}
