@@ -171,6 +171,7 @@ impl Store {
 
     /// Makes the plan durable. Nothing may be changed before this returns.
     pub(crate) fn begin(&self, files: &dyn Files, plan: &Plan, time: u64) -> io::Result<()> {
+        self.tidy(files)?;
         let mut created = Vec::new();
         let mut directory = self.directory.as_str();
         while !files.exists(directory) {

@@ -14,7 +14,7 @@ pub use boot_files::{BEGIN, MODULES_FILE, SYSCTL_FILE};
 pub use change::{Change, Standing, Tree};
 pub(crate) use make::buffer_needed;
 pub use make::make;
-pub use state::{Content, FileState, install};
+pub use state::{Content, FileState, install, tidy};
 
 use fullpipe_units::{Rate, Span};
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@ use crate::apply::enter;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Record, Store};
-use crate::plan::{Change, FileState, Plan, Standing};
+use crate::plan::{Change, FileState, Plan, Standing, tidy};
 use serde::Serialize;
 use std::io;
 
@@ -110,6 +110,9 @@ pub(crate) fn undo_all(
     for (i, step) in plan.steps.iter().enumerate().rev() {
         let change = &step.change;
         let title = change.title();
+        if let Change::File { path, .. } = change {
+            tidy(host, path).map_err(|e| failed(&format!("cannot tidy up beside {path}"), &e))?;
+        }
         let standing = change.standing(host).map_err(|e| failed(&format!("cannot read {title}"), &e))?;
         match standing {
             Standing::Before => continue,

@@ -38,7 +38,8 @@ impl BootFiles {
         Overlay::new(host, self.changes.iter().map(|(p, (s, _))| (p.clone(), s.clone())))
     }
 
-    /// The file changes as steps; directories come before what is in them.
+    /// The file changes as steps: directories before what is in them, and old lines put out of force last. So at every
+    /// moment, forwards and backwards, a restart finds the old value or the new one and never neither.
     pub fn steps(self, host: &dyn Host) -> Result<Vec<Step>> {
         let mut steps = Vec::new();
         for (path, (after, why)) in self.changes {
@@ -48,6 +49,7 @@ impl BootFiles {
                 steps.push(Step { change: Change::File { path, before, after }, why });
             }
         }
+        steps.sort_by_key(|s| !matches!(&s.change, Change::File { before: FileState::Absent, .. }));
         Ok(steps)
     }
 

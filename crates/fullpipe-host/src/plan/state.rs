@@ -139,6 +139,18 @@ fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
+/// Removes what an interrupted [`install`] may have left beside `path`.
+///
+/// # Errors
+/// From the file system.
+pub fn tidy(files: &dyn Files, path: &str) -> io::Result<()> {
+    let left = temporary(path);
+    match files.stat(&left) {
+        Ok(_) => missing_is_fine(files.remove(&left)),
+        Err(_) => Ok(()),
+    }
+}
+
 /// Puts `state` at `path` so that at every moment, power loss included, either the old state is there or the
 /// new one, whole: prepared beside it, made durable, renamed over it, and the directory made durable.
 ///

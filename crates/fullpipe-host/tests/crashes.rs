@@ -1,0 +1,267 @@
+//! A crash at every change that an apply or a revert makes, a fault at every one, and the loss of unsynced writes: the
+//! host stays whole, `status` tells the truth, `apply` or `revert` finishes the work.
+
+mod support;
+
+use fullpipe_host::host::{Host, Model, ModelKernel};
+use fullpipe_host::journal::{Phase, Store};
+use fullpipe_host::net::ROOT;
+use fullpipe_host::plan::Request;
+use fullpipe_host::status::status;
+use fullpipe_host::{Error, apply, revert};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use support::faulty::{Fault, Faulty};
+use support::manifest::Manifest;
+use support::memory::{Entry, Loss};
+use support::{Fake, assert_same, differences, restart, snapshot};
+
+fn store() -> Store {
+    Store::at("/var/lib/fullpipe")
+}
+
+fn request(controller: &str) -> Request {
+    let mut request = Request::new(controller);
+    request.buffers = Some(("1gbit".parse().unwrap(), "100ms".parse().unwrap()));
+    request
+}
+
+fn put_in_force(host: &dyn Host, controller: &str) -> Result<apply::Applied, Error> {
+    apply::apply(host, &store(), &request(controller), &apply::Options::default())
+}
+
+fn take_back(host: &dyn Host) -> Result<Option<revert::Reverted>, Error> {
+    revert::revert(host, &store(), &revert::Options::default())
+}
+
+/// What happens to the machine when the process dies.
+#[derive(Clone, Copy, Debug)]
+enum After {
+    Killed,
+    Power(Loss),
+}
+
+const AFTER: [After; 4] =
+    [After::Killed, After::Power(Loss::Everything), After::Power(Loss::Bytes), After::Power(Loss::Nothing)];
+
+const CRASHES: [Fault; 3] = [Fault::CrashBefore, Fault::CrashWithin, Fault::CrashAfter];
+
+fn strike(host: &Fake, pristine: &BTreeMap<String, Entry>, after: After) {
+    match after {
+        After::Killed => host.files().release(),
+        After::Power(loss) => {
+            host.files().lose(loss);
+            restart(host, pristine);
+        }
+    }
+}
+
+/// Nothing is lost on a host that lies about it: what `status` says agrees with the files and the kernel.
+fn status_is_true(host: &Fake, context: &str) {
+    let status = status(host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
+    match status.phase {
+        Some(Phase::Applied) => {
+            assert_eq!(status.consistent, status.drift.is_empty(), "{context}: {}", status.summary)
+        }
+        Some(Phase::Applying | Phase::Reverting) => {
+            assert!(
+                !status.consistent && status.summary.contains("interrupted"),
+                "{context}: {}",
+                status.summary
+            );
+        }
+        None => assert!(status.summary.contains("changed nothing"), "{context}: {}", status.summary),
+    }
+}
+
+/// Hosts that need every kind of step: modules, queues, buffers, a losing and a winning older file.
+const HOSTS: [(&str, &str); 3] =
+    [("debian-12-multiqueue", "bbr"), ("hand-edited-sysctl-conf", "bbr"), ("ebpf-hybla-loaded", "fp_hybla")];
+
+fn copy(host: &Fake) -> Fake {
+    Model::new(host.files().copy())
+}
+
+fn fresh(name: &str) -> (Fake, BTreeMap<String, Entry>) {
+    Manifest::read(name).host()
+}
+
+#[test]
+fn a_crash_at_any_change_of_an_apply_is_completed_or_undone() {
+    let mut cases = 0;
+    for (name, controller) in HOSTS {
+        let (start, pristine) = fresh(name);
+        let host = copy(&start);
+        let original = snapshot(&host);
+        let counter = Faulty::counting(&host);
+        put_in_force(&counter, controller).unwrap();
+        let changes = counter.changes();
+        let in_force = snapshot(&host);
+        assert!(changes > 30, "{name}: only {changes} changes");
+        for at in 0..changes {
+            for crash in CRASHES {
+                for after in AFTER {
+                    for finish_by_apply in [true, false] {
+                        let context = format!("{name}, change {at} of {changes}, {crash:?}, {after:?}");
+                        let host = copy(&start);
+                        let faulty = Faulty::new(&host, at, crash);
+                        // A crash after the last change may come after all is done.
+                        let outcome = put_in_force(&faulty, controller);
+                        assert!(faulty.dead(), "{context}: it ended with {outcome:?}");
+                        strike(&host, &pristine, after);
+                        status_is_true(&host, &context);
+                        if finish_by_apply {
+                            put_in_force(&host, controller).unwrap_or_else(|e| panic!("{context}: {e}"));
+                            same_in_force(&snapshot(&host), &in_force, &context);
+                        }
+                        take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+                        assert_same(&snapshot(&host), &original, &context);
+                        cases += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{cases} crashes of an apply");
+}
+
+/// The state in force is the same however it was reached, but for the journal's wording and for handles: the kernel's
+/// own tree of fq (after a restart, or under a new mq) has none.
+fn same_in_force(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>, context: &str) {
+    let relevant = |all: &BTreeMap<String, String>| {
+        let mut all = all.clone();
+        all.retain(|p, _| !p.starts_with("/var/lib/fullpipe"));
+        let mut kernel: ModelKernel = serde_json::from_str(&all["/kernel.json"]).unwrap();
+        for node in &mut kernel.qdiscs {
+            node.handle = 0;
+            node.parent = if node.parent == ROOT { ROOT } else { node.parent & 0xffff };
+        }
+        all.insert("/kernel.json".into(), serde_json::to_string(&kernel).unwrap());
+        all
+    };
+    let (a, b) = (relevant(a), relevant(b));
+    assert!(a == b, "{context}: another state was reached:\n{}", differences(&a, &b));
+}
+
+#[test]
+fn a_crash_at_any_change_of_a_revert_is_finished_by_another_revert() {
+    let mut cases = 0;
+    for (name, controller) in HOSTS {
+        let (host, pristine) = fresh(name);
+        let original = snapshot(&host);
+        put_in_force(&host, controller).unwrap();
+        let in_force = copy(&host);
+        let counter = Faulty::counting(&host);
+        take_back(&counter).unwrap();
+        let changes = counter.changes();
+        for at in 0..changes {
+            for crash in CRASHES {
+                for after in AFTER {
+                    for restarted_between in [false, true] {
+                        let context = format!(
+                            "{name}, change {at} of {changes}, {crash:?}, {after:?}, restarted between: {restarted_between}"
+                        );
+                        let host = copy(&in_force);
+                        if restarted_between {
+                            restart(&host, &pristine);
+                        }
+                        let faulty = Faulty::new(&host, at, crash);
+                        let ended = take_back(&faulty);
+                        // After a restart there may be fewer changes to make.
+                        assert!(
+                            faulty.dead() || (restarted_between && ended.is_ok()),
+                            "{context}: {ended:?}"
+                        );
+                        strike(&host, &pristine, after);
+                        status_is_true(&host, &context);
+                        take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+                        assert_same(&snapshot(&host), &original, &context);
+                        cases += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{cases} crashes of a revert");
+}
+
+#[test]
+fn a_change_that_fails_is_undone_at_once() {
+    const KINDS: [ErrorKind; 3] =
+        [ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem, ErrorKind::PermissionDenied];
+    for (name, controller) in HOSTS {
+        let (start, _) = fresh(name);
+        let original = snapshot(&start);
+        let host = copy(&start);
+        let counter = Faulty::counting(&host);
+        put_in_force(&counter, controller).unwrap();
+        for at in 0..counter.changes() {
+            for kind in KINDS {
+                let context = format!("{name}, change {at} fails once: {kind}");
+                let host = copy(&start);
+                let faulty = Faulty::new(&host, at, Fault::Once(kind));
+                let error = put_in_force(&faulty, controller).expect_err(&context);
+                assert!(!error.text().is_empty());
+                if !snapshot(&host).contains_key("/var/lib/fullpipe/host.journal") {
+                    take_back(&host).unwrap();
+                    assert_same(&snapshot(&host), &original, &context);
+                } else {
+                    // The journal itself could not be kept or removed: then status says so and revert goes on.
+                    status_is_true(&host, &context);
+                    take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+                    assert_same(&snapshot(&host), &original, &context);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_stays_full_leaves_a_journal_that_revert_finishes_by() {
+    for (name, controller) in HOSTS {
+        let (start, _) = fresh(name);
+        let original = snapshot(&start);
+        let host = copy(&start);
+        let counter = Faulty::counting(&host);
+        put_in_force(&counter, controller).unwrap();
+        for at in 0..counter.changes() {
+            let context = format!("{name}, every change from {at} on fails");
+            let host = copy(&start);
+            let faulty = Faulty::new(&host, at, Fault::Always(ErrorKind::StorageFull));
+            let error = put_in_force(&faulty, controller).expect_err(&context);
+            assert!(
+                error.text().contains("the disk is full") || error.text().contains("no storage"),
+                "{context}: {error}"
+            );
+            status_is_true(&host, &context);
+            take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+            assert_same(&snapshot(&host), &original, &context);
+        }
+    }
+}
+
+#[test]
+fn a_second_apply_at_the_same_time_is_refused() {
+    let (host, _) = fresh("debian-12-multiqueue");
+    let held = fullpipe_host::host::Files::lock(&host, "/run/fullpipe.lock").unwrap();
+    let error = put_in_force(&host, "bbr").unwrap_err();
+    assert!(matches!(&error, Error::Check(text) if text.contains("another fullpipe")), "{error}");
+    drop(held);
+    put_in_force(&host, "bbr").unwrap();
+}
+
+#[test]
+fn a_restart_of_a_host_with_everything_in_force_keeps_it_in_force() {
+    for (name, controller) in [("debian-12-multiqueue", "bbr"), ("hand-edited-sysctl-conf", "bbr")] {
+        let (host, pristine) = fresh(name);
+        let original = snapshot(&host);
+        put_in_force(&host, controller).unwrap();
+        restart(&host, &pristine);
+        let status = status(&host, &store()).unwrap();
+        assert!(status.consistent, "{name}: {status:?}");
+        assert_eq!(status.live.as_deref(), Some(controller));
+        assert_eq!(put_in_force(&host, controller).unwrap().made, 0, "{name}");
+        take_back(&host).unwrap();
+        assert_same(&snapshot(&host), &original, name);
+    }
+}

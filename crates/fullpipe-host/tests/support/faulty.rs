@@ -1,0 +1,177 @@
+//! A host on which the n-th change fails, or is the last thing that happens.
+
+use super::Fake;
+use fullpipe_host::host::{Files, Host, Identity, Stat, View};
+use fullpipe_host::net::{CongestionRoute, QdiscNode, QdiscOperation, TcpSocket};
+use std::cell::Cell;
+use std::io;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Fault {
+    /// The process dies before the change.
+    CrashBefore,
+    /// The process dies half-way through a write (before any other change).
+    CrashWithin,
+    /// The process dies after the change.
+    CrashAfter,
+    /// The change fails, once.
+    Once(io::ErrorKind),
+    /// The change and every later one fail.
+    Always(io::ErrorKind),
+}
+
+pub struct Faulty<'a> {
+    host: &'a Fake,
+    at: usize,
+    fault: Option<Fault>,
+    changes: Cell<usize>,
+    dead: Cell<bool>,
+}
+
+impl<'a> Faulty<'a> {
+    pub fn new(host: &'a Fake, at: usize, fault: Fault) -> Self {
+        Faulty { host, at, fault: Some(fault), changes: Cell::new(0), dead: Cell::new(false) }
+    }
+
+    /// Without a fault, to count the changes.
+    pub fn counting(host: &'a Fake) -> Self {
+        Faulty { host, at: usize::MAX, fault: None, changes: Cell::new(0), dead: Cell::new(false) }
+    }
+
+    pub fn changes(&self) -> usize {
+        self.changes.get()
+    }
+
+    pub fn dead(&self) -> bool {
+        self.dead.get()
+    }
+
+    fn change<T>(&self, perform: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.change_or_half(perform, || {})
+    }
+
+    fn change_or_half<T>(
+        &self,
+        perform: impl FnOnce() -> io::Result<T>,
+        half: impl FnOnce(),
+    ) -> io::Result<T> {
+        let number = self.changes.replace(self.changes.get() + 1);
+        let died = || io::Error::other("the process was killed");
+        if self.dead.get() {
+            return Err(died());
+        }
+        match self.fault {
+            Some(Fault::Always(kind)) if number >= self.at => Err(kind.into()),
+            Some(fault) if number == self.at => match fault {
+                Fault::Once(kind) | Fault::Always(kind) => Err(kind.into()),
+                Fault::CrashBefore => {
+                    self.dead.set(true);
+                    Err(died())
+                }
+                Fault::CrashWithin => {
+                    half();
+                    self.dead.set(true);
+                    Err(died())
+                }
+                Fault::CrashAfter => {
+                    let _ = perform();
+                    self.dead.set(true);
+                    Err(died())
+                }
+            },
+            _ => perform(),
+        }
+    }
+}
+
+impl View for Faulty<'_> {
+    fn stat(&self, path: &str) -> io::Result<Stat> {
+        self.host.stat(path)
+    }
+    fn stat_literal(&self, path: &str) -> io::Result<Stat> {
+        self.host.stat_literal(path)
+    }
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.host.read(path)
+    }
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.host.list(directory)
+    }
+}
+
+impl Files for Faulty<'_> {
+    fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
+        let half = &content[..content.len() / 2];
+        self.change_or_half(
+            || self.host.create(path, content, mode, uid, gid),
+            || drop(self.host.create(path, half, mode, uid, gid)),
+        )
+    }
+    fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
+        let half = &content[..content.len() / 2];
+        self.change_or_half(|| self.host.append(path, content), || drop(self.host.append(path, half)))
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.change(|| self.host.rename(from, to))
+    }
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.change(|| self.host.remove(path))
+    }
+    fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()> {
+        self.change(|| self.host.link(path, target, uid, gid))
+    }
+    fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
+        self.change(|| self.host.make_directory(path, mode))
+    }
+    fn remove_directory(&self, path: &str) -> io::Result<()> {
+        self.change(|| self.host.remove_directory(path))
+    }
+    fn sync(&self, path: &str) -> io::Result<()> {
+        self.change(|| self.host.sync(path))
+    }
+    fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
+        self.host.lock(path)
+    }
+}
+
+impl Host for Faulty<'_> {
+    fn identity(&self) -> Identity {
+        self.host.identity()
+    }
+    fn set_sysctl(&self, name: &str, value: &str) -> io::Result<()> {
+        self.change(|| self.host.set_sysctl(name, value))
+    }
+    fn load_module(&self, name: &str) -> io::Result<()> {
+        self.change(|| self.host.load_module(name))
+    }
+    fn unload_module(&self, name: &str) -> io::Result<()> {
+        self.change(|| self.host.unload_module(name))
+    }
+    fn qdiscs(&self) -> io::Result<Vec<QdiscNode>> {
+        self.host.qdiscs()
+    }
+    fn change_qdisc(&self, operation: &QdiscOperation) -> io::Result<()> {
+        self.change(|| self.host.change_qdisc(operation))
+    }
+    fn congestion_routes(&self) -> io::Result<Vec<CongestionRoute>> {
+        self.host.congestion_routes()
+    }
+    fn change_route(&self, route: &CongestionRoute, remove: bool) -> io::Result<()> {
+        self.change(|| self.host.change_route(route, remove))
+    }
+    fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute> {
+        self.host.route_towards(prefix)
+    }
+    fn sockets(&self) -> io::Result<Vec<TcpSocket>> {
+        self.host.sockets()
+    }
+    fn try_connection(&self) -> io::Result<String> {
+        self.host.try_connection()
+    }
+    fn other_namespaces(&self) -> io::Result<Vec<(String, String)>> {
+        self.host.other_namespaces()
+    }
+    fn pause(&self, time: std::time::Duration) {
+        self.host.pause(time);
+    }
+}
