@@ -88,11 +88,18 @@ impl Blackouts {
         Blackouts(all.iter().filter(|blackout| blackout.hold == hold).copied().collect())
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    #[inline]
     pub fn is_down(&self, time: Time) -> bool {
+        !self.0.is_empty() && self.any_down(time)
+    }
+
+    #[inline(never)]
+    fn any_down(&self, time: Time) -> bool {
         self.0.iter().any(|blackout| blackout.is_down(time))
     }
 

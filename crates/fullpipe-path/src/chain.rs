@@ -37,6 +37,7 @@ impl<T> Chain<T> {
     ///
     /// `at` must not be earlier than that of the push before. It may be earlier than the latest
     /// `advance`: a real-time engine reads packets some time after they arrived.
+    #[inline]
     pub fn push(&mut self, at: Time, packet: Packet<T>) {
         let kept = &mut self.kept;
         let keep = &mut |at, outcome| kept.push_back((at, outcome));
@@ -47,17 +48,26 @@ impl<T> Chain<T> {
     /// When to call [`advance`](Chain::advance) next: nothing is delivered before.
     /// [`Time::NEVER`] if nothing will be without a `push`. A packet that is dropped inside may be
     /// reported later than it was, with its exact time.
+    #[inline]
     pub fn next_event(&self) -> Time {
         let kept = self.kept.front().map_or(Time::NEVER, |(at, _)| *at);
         self.links.iter().fold(kept, |first, link| first.min(link.wake()))
     }
 
     /// Does everything that is due until `now` and reports it in the order of its times.
+    #[inline]
     pub fn advance(&mut self, now: Time, sink: &mut impl FnMut(Time, Outcome<T>)) {
+        if !self.kept.is_empty() {
+            self.report_kept(now, sink);
+        }
+        run(&mut self.links, now, sink);
+    }
+
+    #[cold]
+    fn report_kept(&mut self, now: Time, sink: &mut impl FnMut(Time, Outcome<T>)) {
         while let Some((at, outcome)) = self.kept.pop_front_if(|(at, _)| *at <= now) {
             sink(at, outcome);
         }
-        run(&mut self.links, now, sink);
     }
 
     /// Applies a change to one link from `now` on. What the link does not have (see
@@ -89,6 +99,7 @@ impl<T> Chain<T> {
 }
 
 /// A packet enters the first of `links`.
+#[inline]
 fn enter<T>(links: &mut [Link<T>], at: Time, packet: Packet<T>, sink: &mut impl FnMut(Time, Outcome<T>)) {
     match links.first_mut() {
         Some(link) => link.push(at, packet, sink),
@@ -98,6 +109,7 @@ fn enter<T>(links: &mut [Link<T>], at: Time, packet: Packet<T>, sink: &mut impl 
 
 /// Does all that is due until `limit`, in the order of time. At one time the links towards the
 /// receiver go first, so that a queue is as empty as it can be when a packet arrives.
+#[inline]
 fn run<T>(links: &mut [Link<T>], limit: Time, sink: &mut impl FnMut(Time, Outcome<T>)) {
     // Never does not come, not even for a caller who asks for everything.
     let limit = limit.min(Time::from_nanos(u64::MAX - 1));

@@ -42,12 +42,14 @@ impl Limit {
 
 impl Capacity {
     /// Whether a queue that already holds `packets` of `bytes` in sum has room for `len` more.
+    #[inline]
     pub fn has_room(self, bytes: u64, packets: usize, len: u32) -> bool {
         bytes + u64::from(len) <= self.bytes && (packets as u64) < self.packets
     }
 
     /// The same, but an empty queue always takes one packet: a discipline that must see every
     /// packet would otherwise never pass one that is larger than its limit.
+    #[inline]
     pub fn has_room_or_empty(self, bytes: u64, packets: usize, len: u32) -> bool {
         packets == 0 || self.has_room(bytes, packets, len)
     }

@@ -20,6 +20,8 @@ use crate::{DropCause, Outcome, Packet};
 pub(crate) struct Link<T> {
     /// `None`: no rate, packets go straight onto the line.
     station: Option<Station<T>>,
+    /// There are changes that nobody follows while nothing waits.
+    sleeps: bool,
     /// The rate without regard to blackouts.
     rate: Rate,
     cellular: Option<Cellular>,
@@ -33,6 +35,8 @@ pub(crate) struct Link<T> {
     /// Blackouts in which packets wait, and the next beginning or end of one.
     holding: Blackouts,
     edge: Time,
+    /// When rate, delay or loss change next.
+    next_change: Time,
     verdicts: Verdicts<T>,
     stats: LinkStats,
 }
@@ -61,8 +65,9 @@ impl<T> Link<T> {
             Some(cellular) => cellular.min,
             None => spec.nominal_rate().unwrap_or(Rate::MAX),
         };
-        let link = Link {
+        let mut link = Link {
             station,
+            sleeps: spec.cellular.is_some() || !holding.is_empty(),
             rate,
             cellular: spec.cellular.as_ref().map(Cellular::new).transpose()?,
             ingress_loss: loss("ingress_loss", &spec.ingress_loss)?,
@@ -76,6 +81,7 @@ impl<T> Link<T> {
             losing: Blackouts::of(&spec.blackouts, false),
             holding,
             edge: Time::NEVER,
+            next_change: Time::NEVER,
             verdicts: Verdicts { dropped: Vec::new(), marked: 0 },
             stats: LinkStats { rate, delay: spec.delay, ..LinkStats::default() },
         };
@@ -83,6 +89,7 @@ impl<T> Link<T> {
             link.check(change.rate.is_some(), change.loss.is_some())
                 .map_err(|w| Wrong::new(format!("schedule[{i}].{}", w.key), w.reason))?;
         }
+        link.find_next_change();
         Ok(link)
     }
 
@@ -100,25 +107,28 @@ impl<T> Link<T> {
     }
 
     /// When [`Link::step`] has something to do.
+    #[inline(always)]
     pub fn next(&self) -> Time {
         let station = self.station.as_ref().map_or(Time::NEVER, Station::next);
-        self.line.next_arrival().min(station).min(self.next_change())
+        self.line.next_arrival().min(station).min(self.next_change)
     }
 
     /// Nothing leaves this link before that time unless something is pushed into it.
+    #[inline(always)]
     pub fn wake(&self) -> Time {
         match &self.station {
-            Some(station) if !station.is_empty() => self.line.wake(station.next(), self.next_change()),
+            Some(station) if !station.is_empty() => self.line.wake(station.next(), self.next_change),
             _ => self.line.next_arrival(),
         }
     }
 
-    fn next_change(&self) -> Time {
+    fn find_next_change(&mut self) {
         let granted = self.cellular.as_ref().map_or(Time::NEVER, Cellular::next);
-        self.schedule.next().min(granted).min(self.edge)
+        self.next_change = self.schedule.next().min(granted).min(self.edge);
     }
 
     /// A packet comes in; all that was due until `at` has been done.
+    #[inline(always)]
     pub fn push(&mut self, at: Time, packet: Packet<T>, sink: &mut impl FnMut(Time, Outcome<T>)) {
         self.stats.arrived_packets += 1;
         self.stats.arrived_bytes += u64::from(packet.bytes);
@@ -128,27 +138,24 @@ impl<T> Link<T> {
         if self.policer.as_mut().is_some_and(|policer| !policer.passes(at, packet.bytes)) {
             return self.drop(at, packet, DropCause::Policer, sink);
         }
-        let Some(station) = &self.station else {
-            return self.depart(at, packet, sink);
-        };
-        if let Some(cellular) = &mut self.cellular {
-            cellular.asked(at);
+        if self.sleeps {
+            self.wake_up(at);
         }
-        if !self.holding.is_empty() && station.is_empty() {
-            self.hold(at);
+        match &mut self.station {
+            Some(station) => {
+                station.push(at, packet, &mut self.verdicts);
+                self.report(at, sink);
+            }
+            None => self.depart(at, packet, sink),
         }
-        if let Some(station) = &mut self.station {
-            station.push(at, packet, &mut self.verdicts);
-        }
-        self.report(at, sink);
     }
 
     /// Does the first thing that is due, at [`Link::next`].
+    #[inline(always)]
     pub fn step(&mut self, sink: &mut impl FnMut(Time, Outcome<T>)) {
         let arrival = self.line.next_arrival();
         let departure = self.station.as_ref().map_or(Time::NEVER, Station::next);
-        let change = self.next_change();
-        if arrival <= departure && arrival <= change {
+        if arrival <= departure && arrival <= self.next_change {
             match self.line.pop() {
                 Some((packet, false)) => {
                     self.stats.delivered_packets += 1;
@@ -158,7 +165,7 @@ impl<T> Link<T> {
                 Some((packet, true)) => self.drop(arrival, packet, DropCause::Thinned, sink),
                 None => {}
             }
-        } else if departure <= change {
+        } else if departure <= self.next_change {
             if let Some(station) = &mut self.station {
                 if let Some(packet) = station.step(&mut self.verdicts) {
                     self.depart(departure, packet, sink);
@@ -166,8 +173,20 @@ impl<T> Link<T> {
                 self.report(departure, sink);
             }
         } else {
-            self.change(change);
+            self.change(self.next_change);
         }
+    }
+
+    /// A packet comes to a link whose demand or blackouts nobody has followed while it was idle.
+    #[inline(never)]
+    fn wake_up(&mut self, at: Time) {
+        if let Some(cellular) = &mut self.cellular {
+            cellular.asked(at);
+        }
+        if self.station.as_ref().is_some_and(Station::is_empty) {
+            self.hold(at);
+        }
+        self.find_next_change();
     }
 
     /// Changes what is written, from `now` on.
@@ -175,7 +194,8 @@ impl<T> Link<T> {
         self.adopt(now, Step { rate: change.rate, delay: change.delay, loss: change.loss });
     }
 
-    /// Makes the change that is due at [`Link::next_change`].
+    /// Makes the change that is due at `now`.
+    #[inline(never)]
     fn change(&mut self, now: Time) {
         if now == self.edge {
             self.hold(now);
@@ -187,6 +207,7 @@ impl<T> Link<T> {
             self.rate = cellular.decide(station.backlog());
             self.set_rate(now);
         }
+        self.find_next_change();
     }
 
     fn adopt(&mut self, now: Time, step: Step) {
@@ -232,6 +253,7 @@ impl<T> Link<T> {
     }
 
     /// The last byte of a packet has left the server.
+    #[inline(always)]
     fn depart(&mut self, at: Time, packet: Packet<T>, sink: &mut impl FnMut(Time, Outcome<T>)) {
         if let Some(cellular) = &mut self.cellular {
             cellular.served(packet.bytes);
@@ -258,18 +280,27 @@ impl<T> Link<T> {
     }
 
     /// Passes on what the queue decided, and how full it is now.
+    #[inline(always)]
     fn report(&mut self, at: Time, sink: &mut impl FnMut(Time, Outcome<T>)) {
+        if !self.verdicts.dropped.is_empty() {
+            self.report_drops(at, sink);
+        }
+        if let Some(station) = &self.station {
+            let (bytes, packets) = station.waiting();
+            let stats = &mut self.stats;
+            stats.queue_bytes = bytes;
+            stats.queue_packets = packets as u64;
+            stats.max_queue_bytes = stats.max_queue_bytes.max(bytes);
+            stats.max_queue_packets = stats.max_queue_packets.max(packets as u64);
+            stats.marked_packets = self.verdicts.marked;
+        }
+    }
+
+    #[cold]
+    fn report_drops(&mut self, at: Time, sink: &mut impl FnMut(Time, Outcome<T>)) {
         for (packet, cause) in self.verdicts.dropped.drain(..) {
             self.stats.count_drop(packet.bytes, cause);
             sink(at, Outcome::Dropped(packet, cause));
-        }
-        self.stats.marked_packets = self.verdicts.marked;
-        if let Some(station) = &self.station {
-            let (bytes, packets) = station.waiting();
-            self.stats.queue_bytes = bytes;
-            self.stats.queue_packets = packets as u64;
-            self.stats.max_queue_bytes = self.stats.max_queue_bytes.max(bytes);
-            self.stats.max_queue_packets = self.stats.max_queue_packets.max(packets as u64);
         }
     }
 }

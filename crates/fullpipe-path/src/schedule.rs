@@ -49,6 +49,7 @@ impl Schedule {
     }
 
     /// When something changes next.
+    #[inline]
     pub fn next(&self) -> Time {
         self.steps.last().map_or(Time::NEVER, |(at, _)| *at)
     }

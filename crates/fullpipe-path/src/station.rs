@@ -10,27 +10,31 @@ use crate::rate::Server;
 pub(crate) struct Station<T> {
     queue: Queue<T>,
     server: Server,
-    in_service: Option<Packet<T>>,
-    /// When the packet in service has left.
-    departs: Time,
-    /// When the next packet will be chosen, if nothing is served although something waits (a
-    /// trace between two opportunities).
-    chooses: Time,
+    /// Something waits or is served.
+    busy: bool,
+    /// When the packet in service has left. If none is although something waits (a trace between
+    /// two opportunities), when the next one will be chosen. [`Time::NEVER`] if nothing waits.
+    due: Time,
+    /// The packet in service, if the queue chooses its packets. Otherwise it stays in front of the
+    /// queue until it has left, which saves moving it: nearly all links have such a queue.
+    chosen: Option<Packet<T>>,
 }
 
 impl<T> Station<T> {
     pub fn new(queue: Queue<T>, server: Server) -> Self {
-        Station { queue, server, in_service: None, departs: Time::NEVER, chooses: Time::NEVER }
+        Station { queue, server, busy: false, due: Time::NEVER, chosen: None }
     }
 
     /// When [`Station::step`] has something to do.
+    #[inline]
     pub fn next(&self) -> Time {
-        self.departs.min(self.chooses)
+        self.due
     }
 
     /// Whether nothing waits and nothing is served.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.in_service.is_none() && self.chooses == Time::NEVER
+        !self.busy
     }
 
     /// Whether the server has a rate that can be changed.
@@ -40,32 +44,53 @@ impl<T> Station<T> {
 
     /// Bytes that wait or are being sent.
     pub fn backlog(&self) -> u64 {
-        self.queue.bytes() + self.in_service.as_ref().map_or(0, |packet| u64::from(packet.bytes))
+        self.queue.bytes() + self.in_service().map_or(0, u64::from)
     }
 
     /// Bytes and packets that wait.
+    #[inline(always)]
     pub fn waiting(&self) -> (u64, usize) {
+        if let Queue::DropTail(queue) = &self.queue {
+            return (queue.waiting_bytes(), queue.waiting_packets());
+        }
         (self.queue.bytes(), self.queue.packets())
     }
 
     /// Takes a packet in; everything before `at` has been done.
+    #[inline(always)]
     pub fn push(&mut self, at: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
-        if self.in_service.is_some() || self.chooses != Time::NEVER {
-            self.queue.enqueue(at, packet, verdicts);
-        } else if self.queue.chooses() {
-            self.queue.enqueue(at, packet, verdicts);
+        if let Queue::DropTail(queue) = &mut self.queue {
+            if !self.busy {
+                self.busy = true;
+                self.due = self.server.serve(at, packet.bytes);
+            }
+            queue.push(packet, verdicts);
+            return;
+        }
+        self.queue.enqueue(at, packet, verdicts);
+        if !self.busy {
             self.start(at, verdicts);
-        } else {
-            self.serve(at, packet);
         }
     }
 
     /// Does what is due at [`Station::next`]; the packet that has left.
+    #[inline(always)]
     pub fn step(&mut self, verdicts: &mut Verdicts<T>) -> Option<Packet<T>> {
-        let now = self.next();
-        self.chooses = Time::NEVER;
-        self.departs = Time::NEVER;
-        let left = self.in_service.take();
+        let now = self.due;
+        if let Queue::DropTail(queue) = &mut self.queue {
+            let left = queue.pop();
+            match queue.first() {
+                Some(bytes) => self.due = self.server.serve(now, bytes),
+                None => (self.busy, self.due) = (false, Time::NEVER),
+            }
+            return left;
+        }
+        self.choose_next(now, verdicts)
+    }
+
+    #[inline(never)]
+    fn choose_next(&mut self, now: Time, verdicts: &mut Verdicts<T>) -> Option<Packet<T>> {
+        let left = self.chosen.take();
         if left.is_some() {
             self.start(now, verdicts);
         } else {
@@ -76,32 +101,39 @@ impl<T> Station<T> {
 
     /// Changes the rate at `now`, also for the rest of the packet in service.
     pub fn set_rate(&mut self, now: Time, rate: Rate) {
-        let in_service = self.in_service.as_ref().map(|p| (self.departs, p.bytes));
+        let in_service = self.in_service().map(|bytes| (self.due, bytes));
         if let Some(departs) = self.server.set_rate(now, rate, in_service) {
-            self.departs = departs;
+            self.due = departs;
         }
     }
 
-    fn start(&mut self, ready: Time, verdicts: &mut Verdicts<T>) {
-        if self.queue.packets() == 0 {
-            return;
+    /// Length of the packet in service.
+    fn in_service(&self) -> Option<u32> {
+        match &self.queue {
+            Queue::DropTail(queue) => queue.first(),
+            _ => self.chosen.as_ref().map(|packet| packet.bytes),
         }
-        let start = self.server.next_start(ready);
-        if start > ready && self.queue.chooses() {
-            self.chooses = start;
-        } else {
-            self.choose(start, verdicts);
+    }
+
+    /// The server is free from `ready` on.
+    fn start(&mut self, ready: Time, verdicts: &mut Verdicts<T>) {
+        (self.busy, self.due) = (self.queue.packets() > 0, Time::NEVER);
+        if self.busy {
+            let start = self.server.next_start(ready);
+            if start > ready {
+                self.due = start;
+            } else {
+                self.choose(start, verdicts);
+            }
         }
     }
 
     fn choose(&mut self, now: Time, verdicts: &mut Verdicts<T>) {
-        if let Some(packet) = self.queue.dequeue(now, verdicts) {
-            self.serve(now, packet);
-        }
-    }
-
-    fn serve(&mut self, ready: Time, packet: Packet<T>) {
-        self.departs = self.server.serve(ready, packet.bytes);
-        self.in_service = Some(packet);
+        self.chosen = self.queue.dequeue(now, verdicts);
+        self.busy = self.chosen.is_some();
+        self.due = match &self.chosen {
+            Some(packet) => self.server.serve(now, packet.bytes),
+            None => Time::NEVER,
+        };
     }
 }

@@ -25,32 +25,9 @@ pub(crate) fn stream(seed: u64) -> Stream {
 
 /// A queue driven by hand, without a link around it. Packets are numbered in order of arrival.
 pub(crate) struct Run {
-    queue: Box<dyn Discipline2>,
+    queue: Box<dyn Discipline<u32>>,
     next: u32,
     verdicts: Verdicts<u32>,
-}
-
-/// [`Discipline`] without its constant, which keeps it from being a trait object.
-trait Discipline2 {
-    fn enqueue(&mut self, at: Time, packet: Packet<u32>, verdicts: &mut Verdicts<u32>);
-    fn dequeue(&mut self, at: Time, verdicts: &mut Verdicts<u32>) -> Option<Packet<u32>>;
-    fn bytes(&self) -> u64;
-    fn packets(&self) -> usize;
-}
-
-impl<D: Discipline<u32>> Discipline2 for D {
-    fn enqueue(&mut self, at: Time, packet: Packet<u32>, verdicts: &mut Verdicts<u32>) {
-        Discipline::enqueue(self, at, packet, verdicts);
-    }
-    fn dequeue(&mut self, at: Time, verdicts: &mut Verdicts<u32>) -> Option<Packet<u32>> {
-        Discipline::dequeue(self, at, verdicts)
-    }
-    fn bytes(&self) -> u64 {
-        Discipline::bytes(self)
-    }
-    fn packets(&self) -> usize {
-        Discipline::packets(self)
-    }
 }
 
 /// The queue of this spec on a 100 Mbit/s link.

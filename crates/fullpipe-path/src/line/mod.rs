@@ -38,6 +38,12 @@ pub(crate) struct Line<T> {
     /// Those that may be overtaken or overtake.
     free: BinaryHeap<Free<T>>,
     freed: u64,
+    /// Neither jitter nor reordering nor bursts.
+    plain: bool,
+    /// When the first of all comes out.
+    next: Time,
+    /// Packets may come out before others that are already under way.
+    unordered: bool,
 }
 
 /// A packet and when it comes out.
@@ -85,7 +91,9 @@ impl<T> Line<T> {
             ));
         }
         let random = |element| Stream::new(ctx, index, element);
+        let plain = spec.jitter.is_none() && spec.reorder.is_none() && aggregate.is_none();
         Ok(Line {
+            plain,
             delay: spec.delay,
             jitter: spec.jitter.as_ref().map(|jitter| Jitter::new(jitter, random("jitter"))),
             overtakes,
@@ -96,21 +104,22 @@ impl<T> Line<T> {
             latest: Time::ZERO,
             free: BinaryHeap::new(),
             freed: 0,
+            next: Time::NEVER,
+            unordered: overtakes || spec.reorder.is_some(),
         })
     }
 
     /// When the next of the packets under way comes out.
+    #[inline]
     pub fn next_arrival(&self) -> Time {
-        let ordered = self.ordered.front().map_or(Time::NEVER, |first| first.at);
-        let free = self.free.peek().map_or(Time::NEVER, |first| first.arrival.at);
-        ordered.min(free)
+        self.next
     }
 
     /// Nothing comes out before that time, if the next packet comes in at `departs` at the
     /// earliest and the delay may change at `changes`.
+    #[inline(always)]
     pub fn wake(&self, departs: Time, changes: Time) -> Time {
-        let unordered = self.overtakes || self.reorder.is_some();
-        let early = unordered || self.aggregate.as_ref().is_some_and(Aggregate::may_be_early);
+        let early = self.unordered || self.aggregate.as_ref().is_some_and(Aggregate::may_be_early);
         if !early && !self.ordered.is_empty() {
             // What comes in now comes out behind these.
             return self.next_arrival();
@@ -121,8 +130,21 @@ impl<T> Line<T> {
         departs + self.delay
     }
 
-    /// A packet leaves the server.
+    /// A packet leaves the server. What is behind stays behind, also when the delay has become
+    /// shorter meanwhile, unless jitter or reordering has it otherwise.
+    #[inline(always)]
     pub fn push(&mut self, departed: Time, packet: Packet<T>) {
+        if self.plain {
+            self.latest = self.latest.max(departed + self.delay);
+            self.next = self.next.min(self.latest);
+            self.ordered.push_back(Arrival { at: self.latest, thinned: false, packet });
+        } else {
+            self.push_with_all(departed, packet);
+        }
+    }
+
+    #[inline(never)]
+    fn push_with_all(&mut self, departed: Time, packet: Packet<T>) {
         let mut at = match &mut self.jitter {
             Some(jitter) => jitter.arrival(departed, self.delay),
             None => departed + self.delay,
@@ -132,30 +154,39 @@ impl<T> Line<T> {
             at += late.unwrap_or(Span::ZERO);
             self.free.push(Free { arrival: Arrival { at, thinned: false, packet }, number: self.freed });
             self.freed += 1;
+            self.next = self.next.min(at);
             return;
         }
-        // What is behind stays behind, also when the delay has become shorter meanwhile.
         self.latest = self.latest.max(at);
-        at = self.latest;
-        if self.aggregate.is_some() {
-            at = self.join(at, &packet);
-        }
+        at = self.join(self.latest, &packet);
+        self.next = self.next.min(at);
         self.ordered.push_back(Arrival { at, thinned: false, packet });
     }
 
     /// The packet that comes out at [`Line::next_arrival`], and whether another has replaced it.
+    #[inline(always)]
     pub fn pop(&mut self) -> Option<(Packet<T>, bool)> {
-        let ordered = self.ordered.front().map_or(Time::NEVER, |first| first.at);
-        let arrival = if self.free.peek().is_some_and(|first| first.arrival.at < ordered) {
+        let arrival = if self.unordered && self.free_is_first() {
             self.free.pop()?.arrival
         } else {
             self.first += 1;
             self.ordered.pop_front()?
         };
+        self.next = self.ordered.front().map_or(Time::NEVER, |first| first.at);
+        if self.unordered
+            && let Some(first) = self.free.peek()
+        {
+            self.next = self.next.min(first.arrival.at);
+        }
         Some((arrival.packet, arrival.thinned))
     }
 
-    /// The packet that would arrive at `at` joins a burst; when it comes out instead.
+    fn free_is_first(&self) -> bool {
+        let ordered = self.ordered.front().map_or(Time::NEVER, |first| first.at);
+        self.free.peek().is_some_and(|first| first.arrival.at < ordered)
+    }
+
+    /// The packet that would arrive at `at` joins a burst if there are any; when it comes out.
     fn join(&mut self, at: Time, packet: &Packet<T>) -> Time {
         let Some(aggregate) = &mut self.aggregate else {
             return at;

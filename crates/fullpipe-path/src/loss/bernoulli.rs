@@ -51,6 +51,7 @@ impl Bernoulli {
 }
 
 impl LossModel for Bernoulli {
+    #[inline]
     fn loses(&mut self, _: Time) -> bool {
         if self.survivors > 0 {
             self.survivors -= 1;

@@ -63,6 +63,7 @@ macro_rules! loss_models {
         pub(crate) enum Loss { $($Kind(<$Spec as LossKind>::Model),)+ }
 
         impl Loss {
+            #[inline]
             pub fn loses(&mut self, at: Time) -> bool {
                 match self { $(Loss::$Kind(model) => model.loses(at),)+ }
             }

@@ -34,18 +34,34 @@ impl QueueKind for DropTailSpec {
     }
 }
 
-/// The waiting packets.
+/// The packet being sent, and behind it those that wait.
 pub(crate) struct DropTail<T> {
     packets: VecDeque<Packet<T>>,
     bytes: u64,
     capacity: Capacity,
 }
 
-impl<T> Discipline<T> for DropTail<T> {
-    const CHOOSES: bool = false;
+impl<T> DropTail<T> {
+    /// Length of the packet being sent.
+    #[inline(always)]
+    pub fn first(&self) -> Option<u32> {
+        self.packets.front().map(|packet| packet.bytes)
+    }
 
-    fn enqueue(&mut self, _: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
-        if self.capacity.has_room(self.bytes, self.packets.len(), packet.bytes) {
+    #[inline(always)]
+    pub fn waiting_bytes(&self) -> u64 {
+        self.bytes - self.first().map_or(0, u64::from)
+    }
+
+    #[inline(always)]
+    pub fn waiting_packets(&self) -> usize {
+        self.packets.len().saturating_sub(1)
+    }
+
+    #[inline(always)]
+    pub fn push(&mut self, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
+        let is_sent = self.packets.is_empty();
+        if is_sent || self.capacity.has_room(self.waiting_bytes(), self.waiting_packets(), packet.bytes) {
             self.bytes += u64::from(packet.bytes);
             self.packets.push_back(packet);
         } else {
@@ -53,18 +69,30 @@ impl<T> Discipline<T> for DropTail<T> {
         }
     }
 
-    fn dequeue(&mut self, _: Time, _: &mut Verdicts<T>) -> Option<Packet<T>> {
+    /// The packet that has been sent.
+    #[inline(always)]
+    pub fn pop(&mut self) -> Option<Packet<T>> {
         let packet = self.packets.pop_front()?;
         self.bytes -= u64::from(packet.bytes);
         Some(packet)
     }
+}
+
+impl<T> Discipline<T> for DropTail<T> {
+    fn enqueue(&mut self, _: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
+        self.push(packet, verdicts);
+    }
+
+    fn dequeue(&mut self, _: Time, _: &mut Verdicts<T>) -> Option<Packet<T>> {
+        self.pop()
+    }
 
     fn bytes(&self) -> u64 {
-        self.bytes
+        self.waiting_bytes()
     }
 
     fn packets(&self) -> usize {
-        self.packets.len()
+        self.waiting_packets()
     }
 }
 
@@ -83,15 +111,23 @@ mod tests {
 
     #[test]
     fn bytes_are_the_limit_and_the_last_one_in_is_dropped() {
-        let run = run("3000", &[1500, 1000, 501, 500, 1]);
-        assert_eq!(run.dropped(), [(2, DropCause::QueueFull), (4, DropCause::QueueFull)]);
+        // The first is being sent.
+        let run = run("3000", &[9000, 1500, 1000, 501, 500, 1]);
+        assert_eq!(run.dropped(), [(3, DropCause::QueueFull), (5, DropCause::QueueFull)]);
         assert_eq!((run.bytes(), run.packets()), (3000, 3));
     }
 
     #[test]
     fn packets_are_the_limit_whatever_their_length() {
-        let run = run("2p", &[1, 65_535, 1]);
-        assert_eq!(run.dropped(), [(2, DropCause::QueueFull)]);
+        let run = run("2p", &[1, 1, 65_535, 1]);
+        assert_eq!(run.dropped(), [(3, DropCause::QueueFull)]);
+    }
+
+    #[test]
+    fn an_idle_link_takes_any_packet() {
+        let mut run = run("0", &[1500, 1]);
+        assert_eq!(run.dropped(), [(1, DropCause::QueueFull)]);
+        assert_eq!((run.dequeue(0), run.dequeue(0)), (Some(0), None));
     }
 
     #[test]

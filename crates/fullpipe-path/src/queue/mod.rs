@@ -58,16 +58,14 @@ pub(crate) struct Verdicts<T> {
 }
 
 impl<T> Verdicts<T> {
+    #[cold]
     pub fn drop(&mut self, packet: Packet<T>, cause: DropCause) {
         self.dropped.push((packet, cause));
     }
 }
 
-/// A queue. Packets in service have left it.
+/// A queue. The packet in service has left it, except for [`DropTail`](drop_tail::DropTail).
 pub(crate) trait Discipline<T> {
-    /// Whether the choice of the next packet depends on when it is made. If not, the link takes
-    /// the first packet as soon as the server is idle.
-    const CHOOSES: bool = true;
     /// Takes a packet in at `at`, or drops it (or another one).
     fn enqueue(&mut self, at: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>);
     /// The packet to be served from `at` on; `None` if there is none or all were dropped.
@@ -111,13 +109,6 @@ macro_rules! queues {
         pub(crate) enum Queue<T> { $($Kind(<$Spec as QueueKind>::Queue<T>),)+ }
 
         impl<T> Queue<T> {
-            pub fn chooses(&self) -> bool {
-                fn of<T, D: Discipline<T>>(_: &D) -> bool {
-                    D::CHOOSES
-                }
-                match self { $(Queue::$Kind(queue) => of(queue),)+ }
-            }
-
             pub fn enqueue(&mut self, at: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
                 match self { $(Queue::$Kind(queue) => queue.enqueue(at, packet, verdicts),)+ }
             }

@@ -22,10 +22,12 @@ impl Constant {
         Constant { rate, per_byte: per_byte(rate), free_at: Time::ZERO, fraction: 0, stalled: None }
     }
 
+    #[inline]
     pub fn next_start(&self, ready: Time) -> Time {
         ready.max(self.free_at)
     }
 
+    #[inline]
     pub fn serve(&mut self, start: Time, bytes: u32) -> Time {
         if start > self.free_at {
             (self.free_at, self.fraction) = (start, 0);

@@ -21,6 +21,7 @@ pub(crate) enum Server {
 
 impl Server {
     /// When a packet that is ready at `ready` can begin to be served.
+    #[inline]
     pub fn next_start(&self, ready: Time) -> Time {
         match self {
             Server::Constant(server) => server.next_start(ready),
@@ -29,6 +30,7 @@ impl Server {
     }
 
     /// Serves `bytes` from `start` on; the time when the last of them has left.
+    #[inline]
     pub fn serve(&mut self, start: Time, bytes: u32) -> Time {
         match self {
             Server::Constant(server) => server.serve(start, bytes),
