@@ -17,7 +17,7 @@ impl Fixed {
     pub fn new(config: &Config, packets: u32) -> Self {
         let smss = u64::from(config.smss.max(1));
         let window_packets = u64::from(packets.max(1));
-        let cwnd = config.initial_cwnd.min(window_packets * smss).max(1);
+        let cwnd = config.initial_cwnd.min(window_packets * smss).max(smss);
         Fixed { window_packets, smss, cwnd }
     }
 }
@@ -54,6 +54,7 @@ impl CongestionControl for Fixed {
 
     fn on_mtu(&mut self, smss: u32) {
         self.smss = u64::from(smss.max(1));
+        self.cwnd = self.cwnd.max(self.smss);
     }
 
     fn cwnd(&self) -> u64 {

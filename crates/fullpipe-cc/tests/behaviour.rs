@@ -18,7 +18,8 @@ fn goodput(name: &str, path: Path, s: u64) -> f64 {
 
 #[test]
 fn every_controller_fills_a_clean_path() {
-    for c in CONTROLLERS {
+    // A constant window controls nothing.
+    for c in CONTROLLERS.iter().filter(|c| c.name != "fixed") {
         let got = goodput(c.name, Path::new(20, 40), 20);
         assert!(got > 18.5 && got < 20.1, "{}: {got} of 20 Mbit/s", c.name);
     }
