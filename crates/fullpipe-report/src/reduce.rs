@@ -147,12 +147,13 @@ fn merged(flows: &[&FlowRecording]) -> Series {
     total
 }
 
-/// The stretch of time over which goodput is averaged for drawing: a round trip, but no less than a tenth
-/// of a second, and no more than a twentieth of the run.
+/// The stretch of time over which goodput is averaged for drawing: five round trips, because a loss holds
+/// back what came behind it for one or two and then hands it over at once; no less than a tenth of a second,
+/// and no more than a twentieth of the run.
 pub(crate) fn smoothing_s(results: &Results) -> f64 {
     let rtt = results.runs.iter().filter_map(|r| r.path.base_rtt_ms).fold(0.0, f64::max) / 1e3;
     let end = results.runs.iter().map(end_s).fold(0.0, f64::max);
-    rtt.max(0.1).min(end / 20.0)
+    (5.0 * rtt).max(0.1).min(end / 20.0)
 }
 
 /// Each value replaced by the mean of those in the `window_s` before and at it.

@@ -285,7 +285,7 @@ impl Contender {
             return Some(format!("; {name} kept the path only {fill} full"));
         }
         let times = format!("{:.0}", self.recoveries);
-        let cause = if self.wire_loss { ", mostly for losses that were no congestion," } else { "" };
+        let cause = if self.wire_loss { ", mostly for losses that were not congestion," } else { "" };
         Some(format!("; {name} backed off {times} times{cause} and kept the path {fill} full"))
     }
 }
@@ -360,7 +360,7 @@ mod tests {
         assert!(text.starts_with("bbr carried 9"), "{text}");
         assert!(text.contains("times cubic's 2."), "{text}");
         assert!(
-            text.contains("; cubic backed off 43 times, mostly for losses that were no congestion,"),
+            text.contains("; cubic backed off 43 times, mostly for losses that were not congestion,"),
             "{text}"
         );
         assert!(text.ends_with("and kept the path 2 % full."), "{text}");

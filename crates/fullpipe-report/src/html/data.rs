@@ -202,9 +202,13 @@ fn panel(
     } else {
         lines.iter().enumerate().map(|(i, l)| (i, l.series.as_ref())).collect()
     };
-    let sources: Vec<(usize, &Series, &[f64])> =
-        sources.into_iter().filter_map(|(i, s)| Some((i, s, s.get(spec.column)?))).collect();
-    let finite = sources.iter().flat_map(|s| s.2).copied().filter(|v| v.is_finite());
+    let drawn = |s: &Series, values: &[f64]| match spec.column {
+        column::GOODPUT_BPS => grid.fit(&s.t_s, &smoothed(&s.t_s, values, window)),
+        _ => grid.fit(&s.t_s, values),
+    };
+    let sources: Vec<(usize, Vec<f64>)> =
+        sources.into_iter().filter_map(|(i, s)| Some((i, drawn(s, s.get(spec.column)?)))).collect();
+    let finite = sources.iter().flat_map(|s| &s.1).copied().filter(|v| v.is_finite());
     let wanted = spec.marks.iter().filter(|m| m.2).filter_map(|m| m.0);
     let highest = finite.chain(wanted).fold(f64::NEG_INFINITY, f64::max);
     if highest == f64::NEG_INFINITY {
@@ -217,11 +221,9 @@ fn panel(
         Kind::Count => ("packets", 1.0),
     };
     let digits = if spec.kind == Kind::Count { 9 } else { 4 };
-    let curve = |(line, series, values): &(usize, &Series, &[f64])| {
-        let smooth = (spec.column == column::GOODPUT_BPS).then(|| smoothed(&series.t_s, values, window));
-        let fitted = grid.fit(&series.t_s, smooth.as_deref().unwrap_or(values));
-        let known = fitted.iter().any(|v| v.is_finite());
-        let v = numbers(fitted.iter().map(|v| v / size), digits);
+    let curve = |(line, values): &(usize, Vec<f64>)| {
+        let known = values.iter().any(|v| v.is_finite());
+        let v = numbers(values.iter().map(|v| v / size), digits);
         known.then_some(Curve { line: *line, whole_run: of_links, v })
     };
     let marks = spec.marks.iter();

@@ -79,7 +79,7 @@
     height,
     legend: { show: false },
     cursor: cursor(),
-    padding: [10, 8, 0, 0],
+    padding: [10, 24, 0, 0],
   });
 
   const selectHook = (u) => {
@@ -142,8 +142,15 @@
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
       ctx.textAlign = "right";
-      ctx.textBaseline = y - bbox.top < 16 * px ? "top" : "bottom";
-      ctx.fillText(m.label, bbox.left + bbox.width - 4 * px, y + (y - bbox.top < 16 * px ? 2 : -2) * px);
+      const below = y - bbox.top < 16 * px;
+      ctx.textBaseline = below ? "top" : "bottom";
+      const at = [m.label, bbox.left + bbox.width - 4 * px, y + (below ? 3 : -2) * px];
+      // A rim in the colour of the ground keeps the name readable on top of curves.
+      ctx.setLineDash([]);
+      ctx.lineWidth = 4 * px;
+      ctx.strokeStyle = ink("--ground");
+      ctx.strokeText(...at);
+      ctx.fillText(...at);
     }
     ctx.restore();
   };
@@ -225,6 +232,7 @@
       ctx.clip();
       ctx.font = `${12 * px}px system-ui, sans-serif`;
       ctx.textBaseline = "middle";
+      ctx.textAlign = "left";
       const right = bbox.left + bbox.width;
       rows().forEach((s, row) => {
         const top = bbox.top + row * ROW * px;

@@ -20,9 +20,31 @@ pub(super) struct Drawing {
 }
 
 pub(super) enum Shape {
-    Line { points: Vec<(f32, f32)>, colour: Rgb, width: f32, dash: &'static [f32], clip: Option<Rect> },
-    Dots { points: Vec<(f32, f32)>, colour: Rgb, radius: f32, clip: Rect },
-    Text { text: String, x: f32, y: f32, size: f32, bold: bool, colour: Rgb, anchor: Anchor, upright: bool },
+    Line {
+        points: Vec<(f32, f32)>,
+        colour: Rgb,
+        width: f32,
+        dash: &'static [f32],
+        clip: Option<Rect>,
+    },
+    Dots {
+        points: Vec<(f32, f32)>,
+        colour: Rgb,
+        radius: f32,
+        clip: Rect,
+    },
+    /// `halo`: on a rim of the ground's colour, readable on top of curves.
+    Text {
+        text: String,
+        x: f32,
+        y: f32,
+        size: f32,
+        bold: bool,
+        colour: Rgb,
+        anchor: Anchor,
+        upright: bool,
+        halo: bool,
+    },
 }
 
 /// Which part of a text its place is.
@@ -88,7 +110,13 @@ impl Page {
 
     fn text(&mut self, text: &str, (x, y): (f32, f32), size: f32, bold: bool, colour: Rgb, anchor: Anchor) {
         let text = text.to_owned();
-        self.shapes.push(Shape::Text { text, x, y, size, bold, colour, anchor, upright: false });
+        self.shapes.push(Shape::Text { text, x, y, size, bold, colour, anchor, upright: false, halo: false });
+    }
+
+    /// The name of a mark.
+    fn name(&mut self, text: &str, (x, y): (f32, f32), anchor: Anchor) {
+        let (text, size, bold, colour) = (text.to_owned(), 11.0, false, FAINT);
+        self.shapes.push(Shape::Text { text, x, y, size, bold, colour, anchor, upright: false, halo: true });
     }
 
     fn rule(&mut self, points: [(f32, f32); 2], colour: Rgb, width: f32, dash: &'static [f32]) {
@@ -157,7 +185,7 @@ impl Page {
             Mark::Across { y, .. } => Some(*y),
             Mark::Upright { .. } => None,
         });
-        let y_axis = Settled::new(&panel.y, ys.chain(across), ((bottom - top) / 36.0) as usize, true);
+        let y_axis = Settled::new(&panel.y, ys.chain(across), ((bottom - top) / 30.0) as usize, true);
         let widest = y_axis.ticks.iter().map(|(_, t)| self.font(false).width(t, 11.0)).fold(0.0, f32::max);
         let left = frame.x + widest + if panel.y.label.is_empty() { 8.0 } else { 26.0 };
         let plot = Rect { x: left, y: top, w: frame.x + frame.w - left - 6.0, h: bottom - top };
@@ -188,7 +216,17 @@ impl Page {
         if !panel.y.label.is_empty() {
             let (text, x, y) = (panel.y.label.clone(), frame.x + 10.0, plot.y + plot.h / 2.0);
             let (size, bold, colour, anchor) = (11.5, false, FAINT, Anchor::Middle);
-            self.shapes.push(Shape::Text { text, x, y, size, bold, colour, anchor, upright: true });
+            self.shapes.push(Shape::Text {
+                text,
+                x,
+                y,
+                size,
+                bold,
+                colour,
+                anchor,
+                upright: true,
+                halo: false,
+            });
         }
         for curve in &panel.curves {
             self.curve(curve, plot, &at_x, &at_y);
@@ -198,12 +236,12 @@ impl Page {
                 Mark::Across { y, label } if (0.0..=1.0).contains(&y_axis.place(*y)) => {
                     let y = at_y(*y);
                     self.rule([(plot.x, y), (right, y)], MARK, 1.2, DASHES[1]);
-                    self.text(label, (right - 4.0, y - 4.0), 11.0, false, FAINT, Anchor::End);
+                    self.name(label, (right - 4.0, y - 4.0), Anchor::End);
                 }
                 Mark::Upright { x, label } if (0.0..=1.0).contains(&x_axis.place(*x)) => {
                     let x = at_x(*x);
                     self.rule([(x, plot.y), (x, foot)], MARK, 1.2, DASHES[1]);
-                    self.text(label, (x + 4.0, plot.y + 11.0), 11.0, false, FAINT, Anchor::Start);
+                    self.name(label, (x + 4.0, plot.y + 11.0), Anchor::Start);
                 }
                 _ => {}
             }

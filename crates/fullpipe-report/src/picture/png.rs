@@ -45,7 +45,7 @@ pub(super) fn render(drawing: &Drawing, scale: f32) -> io::Result<Vec<u8>> {
                     pixels.fill_path(&path, &paint(*colour), FillRule::Winding, zoom, mask);
                 }
             }
-            Shape::Text { text, x, y, size, bold, colour, anchor, upright } => {
+            Shape::Text { text, x, y, size, bold, colour, anchor, upright, halo } => {
                 let font = &fonts[usize::from(*bold)];
                 let (glyphs, length) = font.glyphs(text);
                 let shift = match anchor {
@@ -66,6 +66,10 @@ pub(super) fn render(drawing: &Drawing, scale: f32) -> io::Result<Vec<u8>> {
                     font.outline(glyph, &mut outline);
                 }
                 if let Some(path) = outline.path.finish() {
+                    if *halo {
+                        let rim = Stroke { width: 4.0 / em, line_join: LineJoin::Round, ..Stroke::default() };
+                        pixels.stroke_path(&path, &paint([255; 3]), &rim, place, None);
+                    }
                     pixels.fill_path(&path, &paint(*colour), FillRule::Winding, place, None);
                 }
             }

@@ -81,12 +81,10 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
         let seeds: Vec<u64> = results.runs.iter().map(|r| r.seed).collect();
         let (low, high) = (seeds.iter().min().unwrap_or(&0), seeds.iter().max().unwrap_or(&0));
         let seeds = if low == high { format!("seed {low}") } else { format!("seeds {low} to {high}") };
-        format!(
-            "fullpipe {} · {description} · engine {} · {seeds} · {}",
-            r.provenance.version,
-            r.engine.name(),
-            about.command
-        )
+        let version = format!("fullpipe {}", r.provenance.version);
+        let engine = format!("engine {}", r.engine.name());
+        let parts = [&version, description, &engine, &seeds, &about.command];
+        parts.iter().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>().join(" · ")
     });
     Picture {
         title: title.to_owned(),

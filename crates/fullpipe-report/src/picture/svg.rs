@@ -39,7 +39,7 @@ pub(super) fn render(drawing: &Drawing) -> String {
                 }
                 body += "</g>\n";
             }
-            Shape::Text { text, x, y, size, bold, colour, anchor, upright } => {
+            Shape::Text { text, x, y, size, bold, colour, anchor, upright, halo } => {
                 let weight = usize::from(*bold);
                 let font = &fonts[weight];
                 let (placed, length) = font.glyphs(text);
@@ -50,9 +50,18 @@ pub(super) fn render(drawing: &Drawing) -> String {
                     Anchor::End => -(length as f32),
                 };
                 let turn = if *upright { " rotate(-90)" } else { "" };
+                // The rim's width is in font units, like everything inside.
+                let rim = (4.0 / scale).round();
+                let rim = if *halo {
+                    format!(
+                        " stroke=\"#fff\" stroke-width=\"{rim}\" stroke-linejoin=\"round\" paint-order=\"stroke\""
+                    )
+                } else {
+                    String::new()
+                };
                 let _ = write!(
                     body,
-                    "<g role=\"img\" aria-label=\"{}\" fill=\"{}\" transform=\"translate({} {}){turn} scale({scale:.6} -{scale:.6}) translate({shift} 0)\">",
+                    "<g role=\"img\" aria-label=\"{}\" fill=\"{}\"{rim} transform=\"translate({} {}){turn} scale({scale:.6} -{scale:.6}) translate({shift} 0)\">",
                     escaped(text),
                     hex(*colour),
                     tenth(*x),
