@@ -2,8 +2,9 @@
 
 mod commands;
 mod failure;
+mod runs;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
 /// How fast TCP really goes: race, prove, deploy and measure BBR and its peers.
@@ -12,6 +13,11 @@ use std::process::ExitCode;
 struct Cli {
     #[command(subcommand)]
     command: commands::Command,
+}
+
+/// The command line as a description: what help, manual pages and completions are made of.
+fn command() -> clap::Command {
+    Cli::command()
 }
 
 fn main() -> ExitCode {

@@ -3,11 +3,16 @@
 mod apply;
 #[cfg(feature = "ebpf")]
 mod cc;
+mod completions;
 mod doctor;
 mod host;
 mod lab;
+mod man;
 mod plan;
+mod race;
 mod revert;
+mod run;
+mod schema;
 #[cfg(feature = "net")]
 mod serve;
 mod status;
@@ -19,6 +24,8 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Command {
+    Race(race::Args),
+    Run(run::Args),
     #[cfg(feature = "ebpf")]
     Cc(cc::Args),
     Doctor(doctor::Args),
@@ -31,11 +38,16 @@ pub enum Command {
     Serve(serve::Args),
     #[cfg(feature = "net")]
     Test(test::Args),
+    Schema(schema::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 impl Command {
     pub fn run(self) -> Result<(), Failure> {
         match self {
+            Command::Race(args) => args.run(),
+            Command::Run(args) => args.run(),
             #[cfg(feature = "ebpf")]
             Command::Cc(args) => args.run(),
             Command::Doctor(args) => args.run(),
@@ -48,6 +60,9 @@ impl Command {
             Command::Serve(args) => args.run(),
             #[cfg(feature = "net")]
             Command::Test(args) => args.run(),
+            Command::Schema(args) => args.run(),
+            Command::Completions(args) => args.run(),
+            Command::Man(args) => args.run(),
         }
     }
 }

@@ -1,0 +1,26 @@
+//! `fullpipe run`: a scenario file.
+
+use crate::failure::Failure;
+use crate::runs::{self, Reporting};
+use std::path::PathBuf;
+
+/// Run a scenario file, with all its sweeps, repeats and checks.
+///
+/// `fullpipe schema scenario` describes the file; an error in it is shown at its place, and nothing is run.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The scenario file (TOML).
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    #[command(flatten)]
+    reporting: Reporting,
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        let cases = runs::read(&self.file)?;
+        let title = cases.first().map(|c| c.scenario.title.clone()).filter(|t| !t.is_empty());
+        let name = || self.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        self.reporting.run(title.unwrap_or_else(name), cases)
+    }
+}

@@ -1,0 +1,31 @@
+//! `fullpipe schema`: the published JSON Schemas.
+
+use crate::failure::Failure;
+use std::io::Write;
+
+/// Print the JSON Schema of a scenario file or of a recording.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which.
+    #[arg(value_enum)]
+    of: Of,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Of {
+    /// What `fullpipe run` reads (TOML with this structure)
+    Scenario,
+    /// What --json and --out FILE.json write
+    Recording,
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        let schema = match self.of {
+            Of::Scenario => fullpipe_experiment::scenario::schema(),
+            Of::Recording => schemars::schema_for!(fullpipe_experiment::Results).to_value(),
+        };
+        let text = serde_json::to_string_pretty(&schema).map_err(Failure::usage)?;
+        writeln!(std::io::stdout(), "{text}").map_err(Failure::usage)
+    }
+}

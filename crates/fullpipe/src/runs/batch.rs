@@ -1,0 +1,147 @@
+//! Many runs: simulated ones on all cores, those in real time one after another.
+
+use super::engine::{self, Ended};
+use super::interrupt;
+use crate::failure::Failure;
+use fullpipe_experiment::recording::{Engine, Recording, Results};
+use fullpipe_experiment::scenario::Case;
+use fullpipe_units::Time;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// One run to make.
+pub struct Job {
+    pub engine: Engine,
+    pub case: Case,
+}
+
+/// Runs to make, and how.
+pub struct Batch {
+    pub jobs: Vec<Job>,
+    /// Simulations at a time.
+    pub threads: usize,
+    /// Whether time series are kept; without them a run is a few figures.
+    pub series: bool,
+}
+
+/// What came of a batch.
+pub struct Outcome {
+    /// The finished runs, in the order of the jobs.
+    pub results: Results,
+    /// The user asked to stop before all were finished.
+    pub interrupted: bool,
+    /// Why runs failed that did not finish.
+    pub failures: Vec<Failure>,
+}
+
+impl Batch {
+    /// Runs everything; Ctrl-C leaves what is finished.
+    pub fn run(self) -> Outcome {
+        interrupt::watch();
+        let progress = Progress::new(&self.jobs);
+        let slots: Vec<Mutex<Option<Ended>>> = self.jobs.iter().map(|_| Mutex::new(None)).collect();
+        let one = |i: usize| {
+            let job = &self.jobs[i];
+            let mut at = Time::ZERO;
+            let ended = engine::run(job.engine, &job.case, &mut |now| {
+                progress.advance(now.since(at).as_millis_f64());
+                at = now;
+                if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            let ended = match ended {
+                Ended::Finished(recording) => {
+                    let duration = job.case.scenario.duration.as_millis_f64();
+                    progress.finished(duration - at.since(Time::ZERO).as_millis_f64());
+                    Ended::Finished(if self.series { recording } else { without_series(*recording) })
+                }
+                other => other,
+            };
+            if let Ok(mut slot) = slots[i].lock() {
+                *slot = Some(ended);
+            }
+        };
+        let (parallel, serial): (Vec<usize>, Vec<usize>) =
+            (0..self.jobs.len()).partition(|&i| self.jobs[i].engine == Engine::Sim);
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.clamp(1, parallel.len().max(1)) {
+                scope.spawn(|| {
+                    while let Some(&i) = parallel.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if interrupt::asked() {
+                            break;
+                        }
+                        one(i);
+                    }
+                });
+            }
+        });
+        // Real time measures real time: nothing else may run beside it.
+        for i in serial {
+            if interrupt::asked() {
+                break;
+            }
+            one(i);
+        }
+        progress.clear();
+        let mut outcome =
+            Outcome { results: Results::new(Vec::new()), interrupted: false, failures: Vec::new() };
+        let mut runs: Vec<Recording> = Vec::new();
+        for slot in slots {
+            match slot.into_inner().ok().flatten() {
+                Some(Ended::Finished(recording)) => runs.push(*recording),
+                Some(Ended::Failed(failure)) => outcome.failures.push(failure),
+                Some(Ended::Interrupted) | None => outcome.interrupted = true,
+            }
+        }
+        outcome.results = Results::new(runs);
+        outcome
+    }
+}
+
+/// The run's figures.
+fn without_series(recording: Recording) -> Box<Recording> {
+    Box::new(Results::new(vec![recording]).without_series().runs.remove(0))
+}
+
+/// A bar on stderr, if that is a terminal and the runs take more than a moment.
+struct Progress {
+    bar: ProgressBar,
+    runs: usize,
+    finished: AtomicUsize,
+}
+
+impl Progress {
+    fn new(jobs: &[Job]) -> Progress {
+        let total: f64 = jobs.iter().map(|j| j.case.scenario.duration.as_millis_f64()).sum();
+        let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr_with_hz(10));
+        if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {percent:>3} % {eta:>4}") {
+            bar.set_style(style);
+        }
+        let progress = Progress { bar, runs: jobs.len(), finished: AtomicUsize::new(0) };
+        progress.tell();
+        progress.bar.enable_steady_tick(Duration::from_millis(500));
+        progress
+    }
+
+    fn tell(&self) {
+        let done = self.finished.load(Ordering::Relaxed);
+        self.bar.set_message(format!("{done} of {} runs", self.runs));
+    }
+
+    fn advance(&self, virtual_ms: f64) {
+        self.bar.inc(virtual_ms as u64);
+    }
+
+    fn finished(&self, rest_ms: f64) {
+        self.advance(rest_ms.max(0.0));
+        self.finished.fetch_add(1, Ordering::Relaxed);
+        self.tell();
+    }
+
+    fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}

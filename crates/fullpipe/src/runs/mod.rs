@@ -1,0 +1,11 @@
+//! From the runs that a command asks for to what it prints and writes: shared by every command that
+//! runs scenarios.
+
+mod batch;
+mod engine;
+mod input;
+mod interrupt;
+mod reporting;
+
+pub use input::{read, vocabulary};
+pub use reporting::Reporting;

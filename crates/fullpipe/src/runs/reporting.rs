@@ -1,0 +1,131 @@
+//! What a command says of its runs: on the terminal, as JSON, in files.
+
+use super::batch::{Batch, Job};
+use super::engine::Choice;
+use crate::failure::Failure;
+use fullpipe_experiment::Results;
+use fullpipe_experiment::scenario::Case;
+use fullpipe_report::{About, Format, Output, table};
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+
+/// How runs are made and told of.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Engine and output")]
+pub struct Reporting {
+    /// What runs it.
+    #[arg(long, value_enum, default_value_t)]
+    engine: Choice,
+    /// Simulations at a time; by default one a core.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Print figures as JSON instead of the table (`fullpipe schema recording` describes it); files written
+    /// by --out have the time series too.
+    #[arg(long)]
+    json: bool,
+    /// Also write a report to FILE; its extension tells the form: html, json, csv, parquet (if built in),
+    /// png, svg, qlog. May be repeated.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    out: Vec<PathBuf>,
+}
+
+/// Without a file to write, more runs than this keep their figures only.
+const SERIES_KEPT: usize = 64;
+
+impl Reporting {
+    /// Runs `cases` and tells what came of them.
+    ///
+    /// # Errors
+    /// A report that cannot be written (known before anything runs), a run that failed, an invalid run, a
+    /// check that did not hold, an interruption.
+    pub fn run(self, title: String, cases: Vec<Case>) -> Result<(), Failure> {
+        let outputs: Vec<Output> =
+            self.out.iter().map(|p| Output::open(p).map_err(Failure::usage)).collect::<Result<_, _>>()?;
+        let total = cases.len() * self.engine.engines().len();
+        let jobs: Vec<Job> = cases
+            .into_iter()
+            .flat_map(|case| {
+                self.engine.engines().iter().map(move |&engine| Job { engine, case: case.clone() })
+            })
+            .collect();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.jobs.map_or(cores, usize::from);
+        let series = !outputs.is_empty() || (!self.json && total <= SERIES_KEPT);
+        let outcome = Batch { jobs, threads, series }.run();
+
+        let results = outcome.results;
+        let about = About { title, command: command_line() };
+        if !results.runs.is_empty() {
+            self.print(&results, &about).map_err(|e| Failure::usage(format!("cannot print: {e}")))?;
+            for output in outputs {
+                let path = output.path().display().to_string();
+                output.write(&results, &about).map_err(Failure::usage)?;
+                eprintln!("wrote {path}");
+            }
+        }
+        if outcome.interrupted {
+            eprintln!("fullpipe: interrupted: {} of {total} runs are finished", results.runs.len());
+            return Err(Failure::Passed(130));
+        }
+        let mut failures = outcome.failures.into_iter();
+        if let Some(first) = failures.next() {
+            for failure in failures {
+                failure.report();
+            }
+            return Err(first);
+        }
+        verdict(&results)
+    }
+
+    fn print(&self, results: &Results, about: &About) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            let figures = results.clone().without_series();
+            return ignore_closed(Format::Json.write(&figures, about, &mut out).and_then(|()| out.flush()));
+        }
+        let terminal = out.is_terminal();
+        let width = if terminal { console::Term::stdout().size().1 } else { columns().unwrap_or(100) };
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
+            || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+        let style = table::Style { width: usize::from(width), colour: terminal && !plain };
+        ignore_closed(out.write_all(table(results, &style).as_bytes()).and_then(|()| out.flush()))
+    }
+}
+
+/// `| head` is no error.
+fn ignore_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+fn columns() -> Option<u16> {
+    std::env::var("COLUMNS").ok()?.parse().ok()
+}
+
+/// Whether all that was to hold held.
+fn verdict(results: &Results) -> Result<(), Failure> {
+    let invalid = results.runs.iter().filter(|r| !r.valid).count();
+    let checks = || results.runs.iter().flat_map(|r| &r.checks);
+    let failed = checks().filter(|c| !c.passed).count();
+    match (invalid, failed) {
+        (0, 0) => Ok(()),
+        (0, n) => Err(Failure::Check(format!("{n} of {} checks failed", checks().count()))),
+        (n, _) => Err(Failure::Check(format!("{n} of {} runs are not valid", results.runs.len()))),
+    }
+}
+
+/// The command as it was given, for a shell.
+fn command_line() -> String {
+    let quoted = |arg: String| {
+        let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+%@".contains(c);
+        if !arg.is_empty() && arg.chars().all(safe) {
+            arg
+        } else {
+            format!("'{}'", arg.replace('\'', r"'\''"))
+        }
+    };
+    let args = std::env::args_os().skip(1).map(|a| quoted(a.to_string_lossy().into_owned()));
+    std::iter::once("fullpipe".to_owned()).chain(args).collect::<Vec<_>>().join(" ")
+}
