@@ -33,6 +33,8 @@ pub enum Program {
     TunedReapply,
     /// A start-up script that calls sysctl.
     Script,
+    /// fullpipe's own unit, which loads an eBPF controller and makes it the default.
+    Unit,
 }
 
 impl Program {
@@ -46,6 +48,7 @@ impl Program {
             Program::Tuned => "tuned",
             Program::TunedReapply => "tuned (applying sysctl files again)",
             Program::Script => "a start-up script",
+            Program::Unit => "fullpipe's own unit",
         }
     }
 }
@@ -60,6 +63,7 @@ pub fn simulate(view: &dyn View, program: Program) -> Vec<Assignment> {
         Program::Tuned => later::tuned(view),
         Program::TunedReapply => directories::tuned_reapply(view),
         Program::Script => later::scripts(view),
+        Program::Unit => later::unit(view),
     }
 }
 
@@ -79,6 +83,7 @@ pub fn programs(view: &dyn View) -> Vec<Program> {
         }
     }
     found.push(Program::Script);
+    found.push(Program::Unit);
     found
 }
 

@@ -11,7 +11,7 @@ mod selection;
 mod tuning;
 
 use crate::boot::{self, Program};
-use crate::facts::{Facts, Presence};
+use crate::facts::Facts;
 use crate::host::Host;
 use fullpipe_units::{Rate, Span};
 use serde::Serialize;
@@ -209,8 +209,7 @@ fn next(context: &Context, findings: &[Finding]) -> String {
     if verdict("scope") == Verdict::Fail {
         return advice("scope");
     }
-    let presence = context.facts.controller(wanted);
-    if matches!(presence, Presence::Missing(_)) {
+    if verdict("controller") == Verdict::Fail {
         return advice("controller");
     }
     let sudo = if context.facts.identity.privileged { "" } else { "sudo " };

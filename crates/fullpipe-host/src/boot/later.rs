@@ -166,6 +166,19 @@ pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
     all
 }
 
+/// What the unit that an apply of an eBPF controller wrote will set, if it is switched on.
+pub(super) fn unit(view: &dyn View) -> Vec<Assignment> {
+    let link = "/etc/systemd/system/multi-user.target.wants/fullpipe-controller.service";
+    let Ok(file) = view.resolve(link) else { return Vec::new() };
+    let text = view.content(&file).unwrap_or_default();
+    let settings = text.lines().enumerate().filter_map(|(i, line)| {
+        let (key, value) = script_setting(line.strip_prefix("ExecStart=/bin/sh -c '")?.strip_suffix('\'')?)?;
+        let file = file.clone();
+        Some(Assignment { key, value, file, line: i + 1, tolerant: true, program: Program::Unit })
+    });
+    settings.collect()
+}
+
 /// `sysctl -w net.core.default_qdisc=fq` or `echo fq > /proc/sys/net/core/default_qdisc`.
 fn script_setting(line: &str) -> Option<(String, String)> {
     if line.starts_with('#') {

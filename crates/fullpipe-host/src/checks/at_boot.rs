@@ -57,33 +57,26 @@ fn controller(context: &Context) -> Finding {
             format!("`fullpipe plan {wanted}` puts that line out of force")
         });
     }
-    let after = decides.as_ref().map(|d| d.value.clone()).or(kernel.filter(|k| !k.is_empty() && k != "n"));
+    // Linux and every distribution build cubic in as the default; a kernel that says otherwise is believed.
+    let own = kernel.filter(|k| !k.is_empty() && k != "n").unwrap_or_else(|| "cubic".into());
     let live = context.facts.default.as_deref();
-    let by = decides.as_ref().map_or_else(|| "the kernel's own default".to_owned(), Assignment::place);
+    let by = decides
+        .as_ref()
+        .map_or_else(|| "the kernel's own default, as no file names one".to_owned(), Assignment::place);
+    let after = decides.as_ref().map_or(own, |d| d.value.clone());
     let plan = format!("`fullpipe plan {wanted}` makes it last");
-    match (after.as_deref(), live) {
-        (Some(after), _) if after == wanted => {
+    match live {
+        _ if after == *wanted => {
             finding(Verdict::Ok, format!("after a restart the default is {after} ({by})"))
         }
-        (Some(after), Some(live)) if live == wanted => {
+        Some(live) if live == wanted => {
             finding(Verdict::Warn, format!("now {live}, but after a restart {after} ({by})")).advice(plan)
         }
-        (Some(after), Some(live)) if live == after => {
+        Some(live) if live == after => {
             finding(Verdict::Advice, format!("after a restart the default is {after} ({by}), as now"))
                 .advice(plan)
         }
-        (Some(after), _) => {
-            finding(Verdict::Warn, format!("after a restart the default is {after} ({by})")).advice(plan)
-        }
-        (None, Some(live)) if live == wanted => {
-            finding(Verdict::Warn, format!("now {live}, but no file makes it so after a restart"))
-                .advice(plan)
-        }
-        (None, _) => finding(
-            Verdict::Advice,
-            "no file names a controller: after a restart it is the kernel's own default".into(),
-        )
-        .advice(plan),
+        _ => finding(Verdict::Warn, format!("after a restart the default is {after} ({by})")).advice(plan),
     }
 }
 

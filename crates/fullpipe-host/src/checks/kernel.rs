@@ -167,7 +167,9 @@ fn ebpf(context: &Context) -> Finding {
     } else {
         format!("controllers cannot be loaded as eBPF from here: {}", obstacles.join(", "))
     };
-    let verdict = if obstacles.is_empty() { Verdict::Ok } else { Verdict::Advice };
+    // It only matters for a controller that the kernel lacks.
+    let lacking = matches!(context.facts.controller(&context.question.controller), Presence::Missing(_));
+    let verdict = if obstacles.is_empty() || !lacking { Verdict::Ok } else { Verdict::Advice };
     let finding = Finding::new("ebpf", Group::Kernel, verdict, state)
         .read("/sys/kernel/btf/vmlinux", if btf { "there" } else { "not there" })
         .read("net.core.bpf_jit_enable", jit.unwrap_or_else(|| if always_on { "always on".into() } else { "not readable".into() }))

@@ -53,6 +53,21 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
     }
     let without: Vec<&str> =
         trees.iter().filter(|(_, t)| t.plain_kind() != Some("fq")).map(|(d, _)| *d).collect();
+    let flattened: Vec<String> = trees
+        .iter()
+        .filter(|(_, t)| t.plain_kind() == Some("fq") && t.root().is_some_and(|r| r.kind == "fq"))
+        .filter_map(|(device, _)| {
+            let queues = context.host.list(&format!("/sys/class/net/{device}/queues")).unwrap_or_default();
+            let count = queues.iter().filter(|q| q.starts_with("tx-")).count();
+            (count > 1).then(|| format!("{device} ({count} queues)"))
+        })
+        .collect();
+    if !flattened.is_empty() {
+        let state = format!("a single fq at the root makes one queue of all: {}", flattened.join(", "));
+        return finding(Verdict::Advice, state).advice(
+            "`tc qdisc del dev DEV root` with net.core.default_qdisc=fq gives mq with an fq for each queue",
+        );
+    }
     if without.is_empty() {
         return finding(Verdict::Ok, format!("fq on every queue ({shown})"));
     }
@@ -60,8 +75,20 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
         return finding(Verdict::Ok, shown.clone());
     }
     if context.facts.version.is_some_and(|v| v < Version(4, 13)) {
-        return finding(Verdict::Fail, format!("no fq on {}: bbr is not paced there", without.join(", ")))
-            .advice("`fullpipe plan bbr` puts fq on every queue");
+        let finding =
+            finding(Verdict::Fail, format!("no fq on {}: bbr is not paced there", without.join(", ")));
+        return match context.facts.qdisc("fq") {
+            Presence::Missing(_) => {
+                finding.advice("this kernel has no fq either: use a newer one, or keep cubic")
+            }
+            _ => finding.advice("`fullpipe plan bbr` puts fq on every queue"),
+        };
+    }
+    if !context.facts.scope.first_network {
+        return finding(
+            Verdict::Ok,
+            format!("{shown}; TCP paces by itself, and the host's devices have the last word"),
+        );
     }
     match context.facts.qdisc("fq") {
         Presence::Missing(from) => {

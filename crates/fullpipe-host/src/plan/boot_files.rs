@@ -27,7 +27,7 @@ pub struct BootSysctl {
 }
 
 /// Files as they will be, with the reason for each.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct BootFiles {
     pub changes: BTreeMap<String, (FileState, String)>,
     pub notes: Vec<String>,
@@ -72,7 +72,14 @@ impl BootFiles {
     ///
     /// # Errors
     /// A line that would win and that is not ours to change: it is named with its file.
-    pub fn sysctls(&mut self, host: &dyn Host, controller: &str, wanted: &[BootSysctl]) -> Result<()> {
+    ///
+    /// Gives the values that our file sets: the others some file sets already.
+    pub fn sysctls(
+        &mut self,
+        host: &dyn Host,
+        controller: &str,
+        wanted: &[BootSysctl],
+    ) -> Result<Vec<String>> {
         let boot_programs = boot::programs(host);
         let by_hand = vec![Program::Procps];
         let settled = |view: &dyn View, sysctl: &BootSysctl| {
@@ -84,21 +91,34 @@ impl BootFiles {
                 }
             })
         };
-        let ours: Vec<&BootSysctl> = wanted.iter().filter(|s| settled(host, s).is_some()).collect();
-        for sysctl in wanted.iter().filter(|s| settled(host, s).is_none()) {
-            if let Some(line) = boot::winner(host, &boot_programs, sysctl.key, &|_| true)
+        // Where one old line stands before another that says what is wanted, that line out of force is enough.
+        for sysctl in wanted {
+            if let Some(Some(line)) = settled(&self.overlay(host), sysctl) {
+                let mut without = self.clone();
+                if without.silence(host, &line, sysctl).is_ok()
+                    && settled(&without.overlay(host), sysctl).is_none()
+                {
+                    *self = without;
+                }
+            }
+        }
+        let (others, ours): (Vec<&BootSysctl>, Vec<&BootSysctl>) =
+            wanted.iter().partition(|s| settled(&self.overlay(host), s).is_none());
+        for sysctl in others {
+            if let Some(line) = boot::winner(&self.overlay(host), &boot_programs, sysctl.key, &|_| true)
                 && line.file != SYSCTL_FILE
             {
                 self.notes.push(format!(
-                    "{} already sets {} = {} at boot; it stays as it is",
+                    "{} sets {} = {} at boot: it stays, and is not repeated elsewhere",
                     line.place(),
                     sysctl.key,
                     sysctl.value
                 ));
             }
         }
+        let values = ours.iter().map(|s| s.value.clone()).collect();
         if ours.is_empty() {
-            return Ok(());
+            return Ok(values);
         }
         let mut text = format!(
             "# Written by `fullpipe apply {controller}`. `fullpipe revert` removes it; do not edit it by hand.\n"
@@ -127,7 +147,7 @@ impl BootFiles {
         for sysctl in ours {
             self.note_overruled(host, sysctl);
         }
-        Ok(())
+        Ok(values)
     }
 
     /// Puts a line out of force by making it a comment, or refuses.
@@ -135,7 +155,7 @@ impl BootFiles {
         let editable = line.line > 0
             && line.file.starts_with("/etc/")
             && line.program != Program::Script
-            && line.program != Program::Tuned;
+            && !matches!(line.program, Program::Tuned | Program::Unit);
         if !editable {
             let way_out = match line.program {
                 Program::Tuned => {

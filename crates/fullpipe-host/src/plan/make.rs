@@ -128,8 +128,10 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
             let why = "the controller of new connections".to_owned();
             wanted.push(BootSysctl { key: CONTROLLER, value: controller.clone(), why });
         }
+        let ours = files.sysctls(host, &controller, &wanted)?;
+        // A file that sets the value already has so far come by its module, too.
+        modules.retain(|m| ours.iter().any(|v| m.strip_prefix("tcp_").or(m.strip_prefix("sch_")) == Some(v)));
         files.modules(host, &modules);
-        files.sysctls(host, &controller, &wanted)?;
         notes.append(&mut files.notes);
         steps.extend(files.steps(host)?);
     }

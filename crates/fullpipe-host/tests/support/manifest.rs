@@ -2,7 +2,7 @@
 
 use super::memory::{Entry, Memory};
 use super::{Fake, boot};
-use fullpipe_host::host::{Model, ModelKernel};
+use fullpipe_host::host::{Host, Model, ModelKernel};
 use fullpipe_host::net::{QdiscNode, TcpSocket};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -98,12 +98,11 @@ pub struct Expect {
     pub next: Option<String>,
     /// The titles of the plan's steps, in order.
     pub plan: Option<Vec<String>>,
-    /// Lines that files of the plan have at the end.
-    #[serde(default)]
-    pub lines: BTreeMap<String, Vec<String>>,
-    /// What the notes mention.
+    /// What the plan's notes say.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// The plan is sound, the host refuses it, and this is said about it.
+    pub apply_fails: Option<String>,
     /// Instead of a plan: what the refusal mentions.
     pub refused: Option<Vec<String>>,
 }
@@ -206,6 +205,12 @@ impl Manifest {
                 0o644,
             );
         }
+        for (device, queues) in &kernel.devices {
+            for queue in 0..(*queues).max(1) {
+                memory.directories(&format!("/sys/class/net/{device}/queues/tx-{queue}"));
+            }
+            memory.put(&format!("/sys/class/net/{device}/tx_queue_len"), b"1000\n", 0o644);
+        }
         if !kernel.config.is_empty() {
             memory.put(&format!("/boot/config-{}", kernel.release), kernel.config.as_bytes(), 0o644);
         }
@@ -239,8 +244,7 @@ impl Manifest {
         let pristine = host.files().volatile_entries();
         boot(&host);
         for (name, value) in &self.live {
-            let path = format!("/proc/sys/{}", name.replace('.', "/"));
-            host.files().put(&path, format!("{value}\n").as_bytes(), 0o644);
+            host.set_sysctl(name, value).unwrap();
         }
         (host, pristine)
     }

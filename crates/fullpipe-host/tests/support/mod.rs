@@ -24,6 +24,9 @@ pub fn boot(host: &Fake) {
             let _ = host.set_sysctl(&assignment.key, &assignment.value);
         }
     }
+    for node in kernel(host).qdiscs {
+        let _ = host.load_module(&format!("sch_{}", node.kind));
+    }
     let mut kernel = kernel(host);
     let kind = host.sysctl("net.core.default_qdisc").unwrap_or_else(|| "pfifo_fast".into());
     let shaped: Vec<String> = kernel.qdiscs.iter().map(|q| q.device.clone()).collect();

@@ -1,0 +1,142 @@
+//! Every fake host: what the doctor says, what the plan is, and that apply and revert leave it as it was.
+
+mod support;
+
+use fullpipe_host::boot;
+use fullpipe_host::checks::{self, Question, Verdict};
+use fullpipe_host::host::{Host, Model, View};
+use fullpipe_host::journal::Store;
+use fullpipe_host::plan::{self, QdiscChoice, Request};
+use fullpipe_host::{apply, revert};
+use std::collections::BTreeMap;
+use support::manifest::{Expect, Manifest};
+use support::memory::Entry;
+use support::{assert_same, restart, snapshot};
+
+fn store() -> Store {
+    Store::at("/var/lib/fullpipe")
+}
+
+fn request(expect: &Expect) -> Request {
+    let mut request = Request::new(&expect.controller);
+    request.qdisc = match expect.qdisc.as_deref() {
+        None => QdiscChoice::Recommended,
+        Some("keep") => QdiscChoice::Keep,
+        Some(kind) => QdiscChoice::Kind(kind.into()),
+    };
+    request
+}
+
+fn question(expect: &Expect) -> Question {
+    let path = expect.path.as_ref().map(|p| {
+        let (rate, rtt) = p.split_once(' ').unwrap();
+        (rate.parse().unwrap(), rtt.parse().unwrap())
+    });
+    Question { controller: expect.controller.clone(), path }
+}
+
+#[test]
+fn the_doctor_says_of_each_host_what_it_should() {
+    let names = Manifest::all();
+    assert!(names.len() >= 25, "only {} hosts", names.len());
+    for name in names {
+        let manifest = Manifest::read(&name);
+        let (host, _) = manifest.host();
+        for expect in &manifest.expect {
+            let before = snapshot(&host);
+            let report = checks::examine(&host, &question(expect));
+            // Every verdict that is not ok is written down in the manifest, and no other.
+            let found: BTreeMap<String, String> = report
+                .findings
+                .iter()
+                .filter(|f| f.verdict != Verdict::Ok)
+                .map(|f| (f.id.to_owned(), format!("{:?}", f.verdict).to_lowercase()))
+                .collect();
+            assert_eq!(found, expect.doctor, "{name} ({})", manifest.about);
+            if let Some(next) = &expect.next {
+                assert!(report.next.contains(next.as_str()), "{name}: {}", report.next);
+            }
+            for finding in &report.findings {
+                assert!(
+                    !finding.read.is_empty() && !finding.why.is_empty() && !finding.source.is_empty(),
+                    "{name}: {finding:?}"
+                );
+                let helped = finding.advice.is_some();
+                assert!(
+                    helped || finding.verdict > Verdict::Warn || finding.id == "boot-qdisc",
+                    "{name}: {finding:?}"
+                );
+            }
+            assert_same(&snapshot(&host), &before, &format!("{name}: the doctor changed something"));
+        }
+    }
+}
+
+#[test]
+fn each_host_gets_its_plan_or_its_refusal_and_comes_back_byte_for_byte() {
+    for name in Manifest::all() {
+        let manifest = Manifest::read(&name);
+        for expect in &manifest.expect {
+            let (host, pristine) = manifest.host();
+            let original = snapshot(&host);
+            let context = format!("{name}, {}", expect.controller);
+            let made = plan::make(&host, &request(expect), "/usr/bin/fullpipe");
+            assert_same(&snapshot(&host), &original, &format!("{context}: planning changed something"));
+            let plan = match (made, &expect.refused) {
+                (Ok(plan), None) => plan,
+                (Err(error), Some(parts)) => {
+                    assert!(!parts.is_empty(), "{context}: {error}");
+                    for part in parts {
+                        assert!(error.text().contains(part.as_str()), "{context}: {error}");
+                    }
+                    continue;
+                }
+                (Ok(plan), Some(_)) => panic!("{context}: not refused: {plan:?}"),
+                (Err(error), None) => panic!("{context}: {error}"),
+            };
+            let titles: Vec<String> = plan.steps.iter().map(|s| s.change.title()).collect();
+            assert_eq!(Some(&titles), expect.plan.as_ref(), "{context}");
+            assert_eq!(plan.notes, expect.notes, "{context}");
+            match apply::apply(&host, &store(), &request(expect), &apply::Options::default()) {
+                Err(error) => {
+                    let expected =
+                        expect.apply_fails.as_ref().unwrap_or_else(|| panic!("{context}: {error}"));
+                    assert!(error.text().contains(expected.as_str()), "{context}: {error}");
+                }
+                Ok(applied) => {
+                    assert_eq!(applied.seen.as_deref(), Some(expect.controller.as_str()), "{context}");
+                    if !plan.is_empty() {
+                        let again =
+                            apply::apply(&host, &store(), &request(expect), &apply::Options::default())
+                                .unwrap();
+                        assert_eq!(again.made, 0, "{context}: applying twice makes nothing new");
+                    }
+                    holds_after_a_restart(&host, &pristine, expect, &context);
+                    revert::revert(&host, &store(), &revert::Options::default()).unwrap();
+                }
+            }
+            assert_same(&snapshot(&host), &original, &context);
+        }
+    }
+}
+
+/// The boot programs leave the host with the controller, on a machine of its own that is started from these files.
+fn holds_after_a_restart(
+    host: &support::Fake,
+    pristine: &BTreeMap<String, Entry>,
+    expect: &Expect,
+    context: &str,
+) {
+    let twin = Model::new(host.files().copy());
+    restart(&twin, pristine);
+    let live = twin.sysctl("net.ipv4.tcp_congestion_control").unwrap();
+    let by_unit = expect.controller.starts_with("fp_");
+    assert!(live == expect.controller || by_unit, "{context}: after a restart it is {live}");
+    if !by_unit {
+        // The same when someone runs `sysctl --system` by hand.
+        for assignment in boot::simulate(&twin, boot::Program::Procps) {
+            let _ = twin.set_sysctl(&assignment.key, &assignment.value);
+        }
+        assert_eq!(twin.sysctl("net.ipv4.tcp_congestion_control").unwrap(), expect.controller, "{context}");
+    }
+}
