@@ -155,9 +155,27 @@ impl PathSpec {
             goodput_limit_bps: rate_bps.map(|bps| bps * f64::from(smss) / f64::from(mtu)),
             base_rtt_ms: Some(context.base_rtt.as_millis_f64()),
             bdp_bytes: rate.map(|_| context.bdp()),
-            buffer_bytes: None,
+            buffer_bytes: self.buffer_bytes(&context),
             description: self.describe(),
         }
+    }
+
+    /// The link that limits the forward direction, if any link has a rate.
+    fn bottleneck_link(&self) -> Option<&LinkSpec> {
+        self.forward.iter().filter(|l| l.nominal_rate().is_some()).min_by_key(|l| l.nominal_rate())
+    }
+
+    /// Limit of the bottleneck's queue in bytes, if it has one.
+    fn buffer_bytes(&self, context: &BuildContext) -> Option<u64> {
+        let link = self.bottleneck_link()?;
+        let written = serde_json::to_value(link.queue.clone().unwrap_or_default()).ok()?;
+        let limit: Limit = serde_json::from_value(written.get("limit")?.clone()).ok()?;
+        Some(match limit {
+            Limit::Bytes(bytes) => bytes,
+            Limit::Packets(packets) => packets.saturating_mul(u64::from(context.mtu)),
+            Limit::Time(span) => link.nominal_rate()?.bytes_in(span),
+            Limit::Bdp(times) => (context.bdp() as f64 * times) as u64,
+        })
     }
 
     /// The path in words.
@@ -168,9 +186,7 @@ impl PathSpec {
             parts.push(context.bottleneck.to_string());
         }
         parts.push(format!("{} RTT", context.base_rtt));
-        if let Some(link) =
-            self.forward.iter().filter(|l| l.nominal_rate().is_some()).min_by_key(|l| l.nominal_rate())
-        {
+        if let Some(link) = self.bottleneck_link() {
             parts.push(describe_queue(&link.queue.clone().unwrap_or_default()));
         }
         let losses = self.forward.iter().filter_map(|l| l.loss.as_ref().and_then(LossSpec::mean));
@@ -216,6 +232,7 @@ mod tests {
         let facts = path.facts(1500, 1448);
         assert_eq!(facts.base_rtt_ms, Some(101.0));
         assert_eq!(facts.bdp_bytes, Some(1_262_500));
+        assert_eq!(facts.buffer_bytes, Some(65_536));
         assert!(facts.description.starts_with("100mbit, 101ms RTT"), "{}", facts.description);
         assert!(facts.description.ends_with("1% loss"), "{}", facts.description);
     }

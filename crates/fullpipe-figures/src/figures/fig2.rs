@@ -61,15 +61,15 @@ fn judge(runs: &Runs) -> Outcome {
             "a probe adds at most a quarter BDP of queue",
             "0.25 BDP",
             format!("at most {} BDP", n(most(&bumps))),
-            "≤ 0.25 BDP and a send quantum",
-            most(&bumps) <= 0.25 + 3.0 * 1500.0 / bdp,
+            "≤ 0.25 BDP and nine packets: Linux adds three quanta, two packets and rounds up (bbr_quantization_budget)",
+            most(&bumps) <= 0.25 + 9.0 * 1500.0 / bdp,
         ));
         findings.push(Finding::new(
             "and the next phase drains it",
             "drained in one RTprop",
             format!("median queue two phases later at most {} BDP", n(most(&after))),
-            "≤ 0.08 BDP",
-            most(&after) <= 0.08,
+            "≤ seven packets: the phase ends at a BDP and three quanta of two packets, rounded up",
+            most(&after) <= 7.0 * 1500.0 / bdp,
         ));
         findings.push(Finding::new(
             "the bandwidth filter holds the bottleneck's rate",

@@ -51,17 +51,17 @@ fn judge(runs: &Runs) -> Outcome {
         most(&cubic) >= 0.95 && least(&cubic) >= 0.1 && median(&cubic) >= 0.5,
     ));
     for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
-        let Some(q) = queue(cc, 2.0, 12.0) else { continue };
+        // In BDPs: the buffer is two.
+        let Some(q) = queue(cc, 2.0, 12.0).map(|q| q.into_iter().map(|v| 2.0 * v).collect::<Vec<f64>>())
+        else {
+            continue;
+        };
         findings.push(Finding::new(
             format!("{name} runs with essentially no queue"),
             "RTT stays near 40 ms",
-            format!(
-                "median {} % of the buffer, 90th percentile {} %",
-                n(median(&q) * 100.0),
-                n(quantile(&q, 0.9) * 100.0)
-            ),
-            "median ≤ 5 %, 90th percentile ≤ 20 %",
-            median(&q) <= 0.05 && quantile(&q, 0.9) <= 0.2,
+            format!("median {} BDP, 90th percentile {} BDP", n(median(&q)), n(quantile(&q, 0.9))),
+            "median ≤ 0.2 BDP (the six packets of three send quanta), 90th percentile ≤ 0.6 (a probe of 1.25)",
+            median(&q) <= 0.2 && quantile(&q, 0.9) <= 0.6,
         ));
     }
     let curves = runs.runs.iter().map(|(_, r)| curve(&r.flows[0], column::RTT_MS, 1.0, 0.0, 8.0)).collect();

@@ -15,8 +15,8 @@ pub(super) const FIGURE: Figure = Figure {
     id: "fig9",
     title: "Round-trip time of video-like flows over deep buffers",
     source: PAPER,
-    about: "40 seeded access paths from 2.5G (0.1 to 0.3 Mbit/s) to fibre (50 Mbit/s), 20 to 150 ms, buffers of 0.2 \
-            to 4 MB; segments of 4 s at 70 to 90 % of the link's rate. YouTube's population is not public, so the \
+    about: "40 seeded access paths from 2.5G (0.1 to 0.3 Mbit/s) to fibre (50 Mbit/s), 20 to 150 ms, buffers of \
+            30 kB to 1 MB (2.5G: 0.2 to 4 MB); segments of 4 s at 70 to 90 % of the link's rate. YouTube's population is not public, so the \
             averages can agree in kind, not in the digit.",
     file: "scenarios/figures/fig9.toml",
     text: scenario!("fig9"),
@@ -39,7 +39,7 @@ fn paths(cases: Vec<Case>) -> Vec<Case> {
     for i in 0..PATHS {
         let rate = if i < CELLULAR { between(0.1e6, 0.3e6) } else { between(1e6, 50e6) };
         let rtt = between(0.02, 0.15);
-        let buffer = between(0.2e6, 4e6);
+        let buffer = if i < CELLULAR { between(0.2e6, 4e6) } else { between(30e3, 1e6) };
         let load = between(0.7, 0.9);
         for case in &cases {
             let mut case = case.clone();
