@@ -5,6 +5,7 @@ mod apply;
 mod cc;
 mod completions;
 mod doctor;
+mod figure;
 mod host;
 mod lab;
 mod man;
@@ -26,6 +27,7 @@ use clap::Subcommand;
 pub enum Command {
     Race(race::Args),
     Run(run::Args),
+    Figure(figure::Args),
     #[cfg(feature = "ebpf")]
     Cc(cc::Args),
     Doctor(doctor::Args),
@@ -48,6 +50,7 @@ impl Command {
         match self {
             Command::Race(args) => args.run(),
             Command::Run(args) => args.run(),
+            Command::Figure(args) => args.run(),
             #[cfg(feature = "ebpf")]
             Command::Cc(args) => args.run(),
             Command::Doctor(args) => args.run(),

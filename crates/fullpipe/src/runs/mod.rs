@@ -7,5 +7,7 @@ mod input;
 mod interrupt;
 mod reporting;
 
+pub use batch::{Batch, Job};
+pub use engine::Choice;
 pub use input::{read, vocabulary};
 pub use reporting::Reporting;
