@@ -152,6 +152,12 @@ impl<C: CongestionControl> Connection<C> {
         timers.min(rare).min(access)
     }
 
+    /// Packets in the flow's own delay.
+    #[cfg(test)]
+    pub fn waiting_outside(&self) -> usize {
+        self.access.len()
+    }
+
     fn packet(&self, bytes: u32, segment: Segment) -> Packet<Segment> {
         Packet::new(self.id, bytes, segment)
     }

@@ -57,6 +57,12 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
+    /// How many values there were.
+    #[cfg(test)]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
     /// The least value.
     pub fn min(&self) -> Option<u64> {
         (self.count > 0).then_some(self.min)

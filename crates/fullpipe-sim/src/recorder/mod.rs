@@ -118,6 +118,12 @@ impl FlowRecorder {
         }
     }
 
+    /// Data packets that arrived at the receiver since the warm-up.
+    #[cfg(test)]
+    pub fn arrived(&self) -> u64 {
+        self.queue.count()
+    }
+
     /// When the last row was added to the series.
     pub fn last_row(&self) -> Time {
         self.row_at

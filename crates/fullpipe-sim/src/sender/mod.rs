@@ -44,6 +44,12 @@ pub(crate) struct Counts {
     pub marked_lost: u64,
     /// Packets that arrived: acknowledged, cumulatively or selectively.
     pub arrived: u64,
+    /// Of these, marked lost and not retransmitted before their arrival was reported.
+    pub found: u64,
+    /// Packets whose mark was taken back.
+    pub unmarked: u64,
+    /// Packets retransmitted as a probe while still counted as in flight.
+    pub superseded: u64,
 }
 
 /// Something that happened at one time, for the recording.
@@ -236,10 +242,11 @@ impl<C: CongestionControl> Sender<C> {
         let mut original_arrived = false;
         let mut lowest_late = u64::MAX;
         let mut sacked_sent: Option<(Time, Time)> = None;
-        let mut arrived = 0;
+        let (mut arrived, mut found) = (0, 0);
         for &(start, end) in sack.blocks() {
             board.sack(start, end, |seq, e| {
                 arrived += 1;
+                found += u64::from(e.is_lost());
                 sampler.on_acked(now, u64::from(e.len), &e.stamp);
                 rack.on_delivered(now, e, min_rtt);
                 if !e.was_retransmitted() {
@@ -255,6 +262,7 @@ impl<C: CongestionControl> Sender<C> {
         let mut retransmission_acked = false;
         board.ack(ack.seq, |seq, e| {
             arrived += 1;
+            found += u64::from(e.is_lost());
             sampler.on_acked(now, u64::from(e.len), &e.stamp);
             rack.on_delivered(now, e, min_rtt);
             if e.was_retransmitted() {
@@ -270,6 +278,7 @@ impl<C: CongestionControl> Sender<C> {
             rack.on_reordered(lowest_late, prior_fack);
         }
         counts.arrived += arrived;
+        counts.found += found;
         let advanced = board.una() > prior_una;
         let newly_acked = sampler.delivered() - delivered_before;
         if advanced {
@@ -474,7 +483,7 @@ impl<C: CongestionControl> Sender<C> {
 
     fn undo(&mut self, now: Time, unmark: bool) {
         if unmark {
-            self.board.unmark_lost();
+            self.counts.unmarked += self.board.unmark_lost();
         }
         let was_recovering = self.recovering.is_recovering();
         let context = self.context(now, self.board.inflight());
@@ -749,6 +758,7 @@ impl<C: CongestionControl> Sender<C> {
     fn retransmit(&mut self, now: Time, seq: u64, out: &mut impl FnMut(Segment, bool)) -> u64 {
         let e = *self.board.get(seq);
         let len = u64::from(e.len);
+        self.counts.superseded += u64::from(!e.is_lost());
         self.tell_sent(now, len, true);
         let stamp = self.sampler.on_sent(now, len, self.board.inflight());
         self.board.retransmitted(seq, stamp);
@@ -757,6 +767,24 @@ impl<C: CongestionControl> Sender<C> {
         let edge = e.offset + len;
         out(Segment { seq, stamp: now, edge, detail: len as u32, ce: 0, kind: Kind::Data }, true);
         len
+    }
+}
+
+#[cfg(test)]
+impl<C: CongestionControl> Sender<C> {
+    /// Payload bytes acknowledged cumulatively.
+    pub fn acknowledged(&self) -> u64 {
+        self.board.una_bytes()
+    }
+
+    /// Panics unless every packet sent is accounted for: arrived, lost, replaced or in flight.
+    pub fn audit(&self) {
+        let [kept, fresh] = self.board.audit();
+        assert_eq!(kept, fresh, "inflight, sacked, lost, resent");
+        let c = &self.counts;
+        let gone = (c.arrived - c.found) + (c.marked_lost - c.unmarked) + c.superseded;
+        assert_eq!(c.sent, gone + self.board.out(), "{c:?}");
+        assert_eq!(self.sampler.delivered() - self.board.una_bytes(), self.board.sacked_bytes());
     }
 }
 

@@ -33,6 +33,11 @@ impl Entry {
         self.flags & RETRANSMITTED != 0
     }
 
+    /// Marked lost, and not retransmitted since.
+    pub fn is_lost(&self) -> bool {
+        self.is(LOST)
+    }
+
     fn is(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -352,9 +357,11 @@ impl Scoreboard {
         self.detect(now, (Time::NEVER, u64::MAX), rtt, lost);
     }
 
-    /// The losses were none: what was marked and not yet retransmitted is in flight again.
-    pub fn unmark_lost(&mut self) {
-        if self.lost > 0 {
+    /// The losses were none: what was marked and not yet retransmitted is in flight again. Returns
+    /// how many segments that are.
+    pub fn unmark_lost(&mut self) -> u64 {
+        let unmarked = self.lost;
+        if unmarked > 0 {
             let mut resent = Vec::new();
             let mut seq = self.una;
             while seq < self.nxt {
@@ -381,6 +388,7 @@ impl Scoreboard {
         }
         self.lost_originals.clear();
         self.lost_again.clear();
+        unmarked
     }
 
     /// The lowest segment that waits for its retransmission.
@@ -416,6 +424,18 @@ impl Scoreboard {
     /// When the first outstanding segment was last sent.
     pub fn head_sent_at(&self) -> Option<Time> {
         (self.una < self.nxt).then(|| self.at(self.una).stamp.sent_at)
+    }
+
+    /// Bytes reported selectively.
+    #[cfg(test)]
+    pub fn sacked_bytes(&self) -> u64 {
+        (self.una..self.nxt).map(|seq| self.at(seq)).filter(|e| e.is(SACKED)).map(|e| u64::from(e.len)).sum()
+    }
+
+    /// Segments in flight.
+    #[cfg(test)]
+    pub fn out(&self) -> u64 {
+        (self.una..self.nxt).filter(|&seq| self.at(seq).is_out()).count() as u64
     }
 
     /// Inflight, sacked, lost and resent as running totals, and counted afresh.
@@ -542,7 +562,8 @@ mod tests {
                     2 => b.sack(b.una() + a, b.una() + a + n, |_, _| {}),
                     3 => b.ack(b.una() + a.min(n), |_, _| {}),
                     4 => { b.detect(ms(now), (ms(now - 1), id), Span::from_millis(a % 20), |_, _| {}); }
-                    5 => if a % 4 == 0 { b.unmark_lost() } else { b.time_out(ms(now), Span::from_millis(a), |_, _| {}) },
+                    5 if a % 4 == 0 => { b.unmark_lost(); }
+                    5 => b.time_out(ms(now), Span::from_millis(a), |_, _| {}),
                     _ => for _ in 0..n {
                         let Some(seq) = b.next_lost() else { break };
                         id += 1;
