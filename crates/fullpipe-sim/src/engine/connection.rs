@@ -1,5 +1,6 @@
 //! A connection: both ends, the application on it, its handshake and its timers.
 
+use super::Road;
 use crate::app::Source;
 use crate::receiver::Receiver;
 use crate::recorder::FlowRecorder;
@@ -10,7 +11,7 @@ use crate::sender::Sender;
 use fullpipe_cc::{CongestionControl, Span, Time};
 use fullpipe_experiment::recording::{Event, EventKind};
 use fullpipe_experiment::scenario::{App, FlowSpec, HEADER_BYTES};
-use fullpipe_path::{Chain, Ecn, Packet};
+use fullpipe_path::{Ecn, Packet};
 use std::collections::VecDeque;
 
 /// Unanswered SYNs that are repeated every second before the waits double (`tcp_syn_linear_timeouts`).
@@ -56,7 +57,7 @@ struct Question {
 /// What a packet's arrival or a timer needs of the rest of the engine.
 pub(crate) struct Net<'a> {
     /// Where this end's packets go.
-    pub out: &'a mut Chain<Segment>,
+    pub out: &'a mut Road,
     pub sacks: &'a mut SackStore,
 }
 
@@ -169,7 +170,7 @@ impl<C: CongestionControl> Connection<C> {
 
     /// Lets the sender send what it may.
     #[inline]
-    pub fn pump(&mut self, now: Time, out: &mut Chain<Segment>) {
+    pub fn pump(&mut self, now: Time, out: &mut Road) {
         let (id, ecn) = (self.id, self.ecn);
         self.sender.send(now, &mut |segment, retransmit| transmit(now, id, ecn, segment, retransmit, out));
     }
@@ -401,7 +402,7 @@ impl<C: CongestionControl> Connection<C> {
 
 /// A data segment leaves. Retransmissions are not marked capable (RFC 3168 §6.1.5).
 #[inline]
-fn transmit(now: Time, id: u32, ecn: bool, segment: Segment, retransmit: bool, out: &mut Chain<Segment>) {
+fn transmit(now: Time, id: u32, ecn: bool, segment: Segment, retransmit: bool, out: &mut Road) {
     let mut packet = Packet::new(id, segment.detail + HEADER_BYTES, segment);
     if ecn && !retransmit {
         packet.ecn = Ecn::Ect0;

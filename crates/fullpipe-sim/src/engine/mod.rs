@@ -21,7 +21,7 @@ use wakes::Wakes;
 
 /// Rows that all flows together may record: beyond it the sampling interval is a multiple of the
 /// scenario's.
-const MOST_ROWS: u64 = 1 << 19;
+const MOST_ROWS: u64 = 1 << 17;
 /// Events between two looks at the budget and two reports of progress.
 const REPORT_EVERY: u64 = 1 << 14;
 /// The most events of any run: minutes of computing.
@@ -86,9 +86,40 @@ impl<'a> Simulation<'a> {
 
 /// One direction of the path with what is recorded of it.
 struct Way {
-    chain: Chain<Segment>,
+    road: Road,
     queueing: Queueing,
     recorders: Vec<LinkRecorder>,
+}
+
+/// A chain that remembers when something happens on it next: asking costs more than all else when
+/// only the other direction has changed.
+pub(crate) struct Road {
+    chain: Chain<Segment>,
+    next: Time,
+    pushed: bool,
+}
+
+impl Road {
+    fn new(chain: Chain<Segment>) -> Self {
+        Road { next: chain.next_event(), chain, pushed: false }
+    }
+
+    /// A packet enters.
+    #[inline]
+    pub fn push(&mut self, now: Time, packet: Packet<Segment>) {
+        self.pushed = true;
+        self.chain.push(now, packet);
+    }
+
+    /// When something happens on it next.
+    #[inline]
+    fn next(&mut self) -> Time {
+        if self.pushed {
+            self.pushed = false;
+            self.next = self.chain.next_event();
+        }
+        self.next
+    }
 }
 
 impl Way {
@@ -103,7 +134,7 @@ impl Way {
         let changed = scenario.triggers.iter().any(|t| t.then.direction == direction);
         let queueing = Queueing::new(links, &chain, scenario.mtu, changed);
         let recorders = links.iter().map(|_| LinkRecorder::new()).collect();
-        Ok(Way { chain, queueing, recorders })
+        Ok(Way { road: Road::new(chain), queueing, recorders })
     }
 }
 
@@ -181,8 +212,8 @@ impl<'a> World<'a> {
 
     /// The next time at which anything happens.
     #[inline]
-    fn next(&self) -> Time {
-        let path = self.forward.chain.next_event().min(self.reverse.chain.next_event());
+    fn next(&mut self) -> Time {
+        let path = self.forward.road.next().min(self.reverse.road.next());
         let clock = self.next_sample.min(self.warmup).min(self.flows.triggers.next());
         path.min(self.wakes.first()).min(clock)
     }
@@ -227,29 +258,13 @@ impl<'a> World<'a> {
 
     fn step(&mut self, now: Time) {
         let Self { forward, reverse, flows, wakes, events, .. } = self;
-        if forward.chain.next_event() <= now {
-            // What a delivery sets off leaves the other way: never the way that is being advanced.
-            forward.queueing.observe(&forward.chain);
-            let queueing = &forward.queueing;
-            let (chain, other) = (&mut forward.chain, &mut reverse.chain);
-            chain.advance(now, &mut |at, outcome| {
-                *events += 1;
-                flows.on_outcome(at, outcome, queueing, other, wakes);
-            });
-        }
-        if reverse.chain.next_event() <= now {
-            reverse.queueing.observe(&reverse.chain);
-            let queueing = &reverse.queueing;
-            let (chain, other) = (&mut reverse.chain, &mut forward.chain);
-            chain.advance(now, &mut |at, outcome| {
-                *events += 1;
-                flows.on_outcome(at, outcome, queueing, other, wakes);
-            });
-        }
+        // What a delivery sets off leaves the other way: never the way that is being advanced.
+        *events += flows.advance(now, forward, &mut reverse.road, wakes);
+        *events += flows.advance(now, reverse, &mut forward.road, wakes);
         while wakes.first() <= now {
             *events += 1;
             let flow = wakes.first_flow();
-            flows.wake(now, flow, &mut forward.chain, &mut reverse.chain);
+            flows.wake(now, flow, &mut forward.road, &mut reverse.road);
             let next = flows.connections[flow].wake();
             wakes.set(flow, next.max(now + Span::from_nanos(1)));
         }
@@ -262,10 +277,12 @@ impl<'a> World<'a> {
     fn on_clock(&mut self, now: Time) {
         if self.flows.triggers.next() <= now {
             for (direction, change) in self.flows.triggers.due(now) {
-                match direction {
-                    Direction::Forward => self.forward.chain.apply(now, &change),
-                    Direction::Reverse => self.reverse.chain.apply(now, &change),
-                }
+                let way = match direction {
+                    Direction::Forward => &mut self.forward,
+                    Direction::Reverse => &mut self.reverse,
+                };
+                way.road.chain.apply(now, &change);
+                way.road.pushed = true;
             }
         }
         if self.warmup <= now {
@@ -289,7 +306,7 @@ impl<'a> World<'a> {
             }
         }
         for way in [&mut self.forward, &mut self.reverse] {
-            for (recorder, stats) in way.recorders.iter_mut().zip(way.chain.stats()) {
+            for (recorder, stats) in way.recorders.iter_mut().zip(way.road.chain.stats()) {
                 recorder.sample(now, stats);
             }
         }
@@ -317,7 +334,7 @@ impl<'a> World<'a> {
         summary.utilization = utilization(summary.goodput_bps);
         let mut links = Vec::new();
         for (name, way) in [("forward", self.forward), ("reverse", self.reverse)] {
-            for (i, (recorder, stats)) in way.recorders.into_iter().zip(way.chain.stats()).enumerate() {
+            for (i, (recorder, stats)) in way.recorders.into_iter().zip(way.road.chain.stats()).enumerate() {
                 links.push(recorder.finish(format!("{name} {}", i + 1), stats));
             }
         }
@@ -358,13 +375,30 @@ impl<'a> World<'a> {
 }
 
 impl Flows {
+    /// Does what is due on `way`; what it sets off leaves by `other`. Returns the number of outcomes.
+    #[inline]
+    fn advance(&mut self, now: Time, way: &mut Way, other: &mut Road, wakes: &mut Wakes) -> u64 {
+        if way.road.next() > now {
+            return 0;
+        }
+        let mut outcomes = 0;
+        way.queueing.observe(&way.road.chain);
+        let queueing = &way.queueing;
+        way.road.chain.advance(now, &mut |at, outcome| {
+            outcomes += 1;
+            self.on_outcome(at, outcome, queueing, other, wakes);
+        });
+        way.road.pushed = true;
+        outcomes
+    }
+
     #[inline]
     fn on_outcome(
         &mut self,
         at: Time,
         outcome: Outcome<Segment>,
         queueing: &Queueing,
-        other: &mut Chain<Segment>,
+        other: &mut Road,
         wakes: &mut Wakes,
     ) {
         match outcome {
@@ -379,7 +413,7 @@ impl Flows {
         at: Time,
         packet: Packet<Segment>,
         queueing: &Queueing,
-        other: &mut Chain<Segment>,
+        other: &mut Road,
         wakes: &mut Wakes,
     ) {
         let flow = packet.flow as usize;
@@ -416,7 +450,7 @@ impl Flows {
     }
 
     /// Wakes `flow` at `now`.
-    fn wake(&mut self, now: Time, flow: usize, forward: &mut Chain<Segment>, reverse: &mut Chain<Segment>) {
+    fn wake(&mut self, now: Time, flow: usize, forward: &mut Road, reverse: &mut Road) {
         let (data_way, ack_way) = if self.reversed[flow] { (reverse, forward) } else { (forward, reverse) };
         let c = &mut self.connections[flow];
         let was_over = c.is_over();
@@ -636,7 +670,7 @@ mod tests {
                 let mut inside = 0;
                 let mut dropped_on_path = 0;
                 for way in [&world.forward, &world.reverse] {
-                    for stats in way.chain.stats() {
+                    for stats in way.road.chain.stats() {
                         inside += stats.inside_packets();
                         dropped_on_path += stats.dropped_packets();
                     }

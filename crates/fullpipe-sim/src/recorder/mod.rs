@@ -5,16 +5,20 @@ mod histogram;
 use crate::sender::{Counts, Sender};
 use fullpipe_cc::{CongestionControl, Span, Time};
 use fullpipe_experiment::recording::{
-    Event, FlowRecording, LinkRecording, Quantiles, QueueQuantiles, Series, StateChange, Summary, column,
+    Column, Event, FlowRecording, LinkRecording, Quantiles, QueueQuantiles, Series, StateChange, Summary,
+    column,
 };
 use fullpipe_path::{DropCause, LinkStats};
 use fullpipe_units::Rate;
 pub(crate) use histogram::Histogram;
 
+/// Quantities in a row.
+const WIDTH: usize = 18;
+
 /// Most state changes kept of a flow: a state machine on a path of nanoseconds would fill all memory.
 const MOST_STATES: usize = 1 << 20;
 
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; WIDTH] = [
     column::GOODPUT_BPS,
     column::RTT_MS,
     column::SRTT_MS,
@@ -46,7 +50,8 @@ struct Totals {
 /// The record of one flow.
 #[derive(Debug)]
 pub(crate) struct FlowRecorder {
-    series: Series,
+    /// The series by rows, as they come: one piece of memory a row, not one a quantity.
+    rows: Vec<(Time, [f64; WIDTH])>,
     states: Vec<(Time, &'static str)>,
     events: Vec<Event>,
     rtt: Histogram,
@@ -66,13 +71,8 @@ fn or_nan(value: Option<f64>) -> f64 {
 
 impl FlowRecorder {
     pub fn new(rows: usize, start: Time) -> Self {
-        let mut series = Series::with_columns(COLUMNS);
-        series.t_s.reserve(rows);
-        for column in &mut series.columns {
-            column.values.reserve(rows);
-        }
         FlowRecorder {
-            series,
+            rows: Vec::with_capacity(rows),
             states: Vec::new(),
             events: Vec::new(),
             rtt: Histogram::default(),
@@ -151,9 +151,9 @@ impl FlowRecorder {
         let ms = |span: Option<Span>| or_nan(span.map(Span::as_millis_f64));
         let bps = |rate: Option<Rate>| or_nan(rate.map(Rate::as_bits_per_sec_f64));
         let bytes = |n: Option<u64>| or_nan(n.map(|n| n as f64));
-        self.series.push(
-            now.as_secs_f64(),
-            &[
+        self.rows.push((
+            now,
+            [
                 goodput,
                 ms(rtt),
                 ms(srtt),
@@ -173,7 +173,7 @@ impl FlowRecorder {
                 sender.counts.retransmitted as f64,
                 sender.counts.marked_lost as f64,
             ],
-        );
+        ));
     }
 
     /// The flow in figures, over `duration`.
@@ -209,8 +209,14 @@ impl FlowRecorder {
         start: Time,
         summary: Summary,
     ) -> FlowRecording {
-        let mut series = self.series;
-        series.columns.retain(|c| c.values.iter().any(|v| v.is_finite()));
+        let columns = COLUMNS.iter().enumerate().map(|(i, name)| Column {
+            name: (*name).to_owned(),
+            values: self.rows.iter().map(|(_, row)| row[i]).collect(),
+        });
+        let series = Series {
+            t_s: self.rows.iter().map(|(at, _)| at.as_secs_f64()).collect(),
+            columns: columns.filter(|c| c.values.iter().any(|v| v.is_finite())).collect(),
+        };
         let states = self.states.iter();
         let happened = sender.happenings.iter();
         let mut events = self.events;

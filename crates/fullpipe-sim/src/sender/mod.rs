@@ -247,10 +247,10 @@ impl<C: CongestionControl> Sender<C> {
             board.sack(start, end, |seq, e| {
                 arrived += 1;
                 found += u64::from(e.is_lost());
-                sampler.on_acked(now, u64::from(e.len), &e.stamp);
+                sampler.on_acked(now, u64::from(e.len), &e.stamp());
                 rack.on_delivered(now, e, min_rtt);
                 if !e.was_retransmitted() {
-                    let at = e.stamp.sent_at;
+                    let at = e.sent_at();
                     sacked_sent = Some((sacked_sent.map_or(at, |(first, _)| first), at));
                     original_arrived |= seq < high;
                     lowest_late = lowest_late.min(seq);
@@ -263,12 +263,12 @@ impl<C: CongestionControl> Sender<C> {
         board.ack(ack.seq, |seq, e| {
             arrived += 1;
             found += u64::from(e.is_lost());
-            sampler.on_acked(now, u64::from(e.len), &e.stamp);
+            sampler.on_acked(now, u64::from(e.len), &e.stamp());
             rack.on_delivered(now, e, min_rtt);
             if e.was_retransmitted() {
                 retransmission_acked = true;
             } else {
-                let at = e.stamp.sent_at;
+                let at = e.sent_at();
                 acked_sent = Some((acked_sent.map_or(at, |(first, _)| first), at));
                 original_arrived |= seq < high;
                 lowest_late = lowest_late.min(seq);
@@ -756,15 +756,15 @@ impl<C: CongestionControl> Sender<C> {
     }
 
     fn retransmit(&mut self, now: Time, seq: u64, out: &mut impl FnMut(Segment, bool)) -> u64 {
-        let e = *self.board.get(seq);
-        let len = u64::from(e.len);
+        let e = self.board.get(seq);
+        let (len, start) = (u64::from(e.len), self.board.start_of(seq));
         self.counts.superseded += u64::from(!e.is_lost());
         self.tell_sent(now, len, true);
         let stamp = self.sampler.on_sent(now, len, self.board.inflight());
         self.board.retransmitted(seq, stamp);
         self.recovering.on_retransmit(now);
         self.counts.retransmitted += 1;
-        let edge = e.offset + len;
+        let edge = start + len;
         out(Segment { seq, stamp: now, edge, detail: len as u32, ce: 0, kind: Kind::Data }, true);
         len
     }
@@ -806,6 +806,7 @@ struct LossTeller<'a, C> {
 impl<C: CongestionControl> LossTeller<'_, C> {
     fn tell(&mut self, seq: u64, e: &scoreboard::Entry) {
         let bytes = u64::from(e.len);
+        let stamp = e.stamp();
         self.sampler.on_lost(bytes);
         self.counts.marked_lost += 1;
         if self.next != Some(seq) {
@@ -815,12 +816,12 @@ impl<C: CongestionControl> LossTeller<'_, C> {
         self.cc.on_lost(&Lost {
             now: self.now,
             bytes,
-            tx_in_flight: e.stamp.tx_in_flight,
-            delivered_at_send: e.stamp.delivered,
-            lost_at_send: e.stamp.lost,
+            tx_in_flight: stamp.tx_in_flight,
+            delivered_at_send: stamp.delivered,
+            lost_at_send: stamp.lost,
             lost: self.sampler.lost(),
             delivered: self.sampler.delivered(),
-            app_limited: e.stamp.app_limited,
+            app_limited: stamp.app_limited,
         });
     }
 }

@@ -1,7 +1,7 @@
 //! Loss detection by time: RACK (RFC 8985 §6, Linux `tcp_recovery.c`). The segments themselves are
 //! judged in [`Scoreboard::detect`](super::scoreboard::Scoreboard::detect); this is what is judged by.
 
-use super::scoreboard::Entry;
+use super::scoreboard::{Entry, Sending};
 use fullpipe_cc::{Span, Time};
 
 /// Duplicate ACKs that mean loss on a path that has never reordered (RFC 5681).
@@ -14,7 +14,7 @@ const MAX_REORDERING: u64 = 300;
 #[derive(Clone, Debug)]
 pub(crate) struct Rack {
     /// Transmission time and id of the newest segment known to have arrived.
-    newest: (Time, u64),
+    newest: Sending,
     /// Its round trip.
     rtt: Span,
     /// Whether this ACK moved `newest` or found anything delivered.
@@ -33,7 +33,7 @@ pub(crate) struct Rack {
 impl Default for Rack {
     fn default() -> Self {
         Rack {
-            newest: (Time::ZERO, 0),
+            newest: Sending::default(),
             rtt: Span::ZERO,
             advanced: false,
             reordering_seen: false,
@@ -47,7 +47,7 @@ impl Default for Rack {
 }
 
 impl Rack {
-    pub fn newest(&self) -> (Time, u64) {
+    pub fn newest(&self) -> Sending {
         self.newest
     }
 
@@ -63,16 +63,15 @@ impl Rack {
     /// A segment is newly delivered (`tcp_rack_advance`).
     #[inline]
     pub fn on_delivered(&mut self, now: Time, e: &Entry, min_rtt: Option<Span>) {
-        let rtt = now.since(e.stamp.sent_at);
+        let rtt = now.since(e.sent_at());
         // Faster than the path: the ACK answers the original, not the retransmission.
         if e.was_retransmitted() && min_rtt.is_some_and(|min| rtt < min) {
             return;
         }
         self.advanced = true;
         self.rtt = rtt;
-        let sent = (e.stamp.sent_at, e.stamp.id);
-        if sent > self.newest {
-            self.newest = sent;
+        if self.newest.is_before(e.sent()) {
+            self.newest = e.sent();
         }
     }
 

@@ -13,14 +13,25 @@ const SACKED: u8 = 1;
 const LOST: u8 = 2;
 /// Retransmitted at least once.
 const RETRANSMITTED: u8 = 4;
+/// The connection was application-limited when it was last sent.
+const APP_LIMITED: u8 = 8;
 
-/// A segment that has been sent and is not acknowledged cumulatively.
+/// A segment that has been sent and is not acknowledged cumulatively. One line of cache: thousands are
+/// in flight.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 pub(crate) struct Entry {
-    /// The connection as its last transmission left.
-    pub stamp: Stamp,
-    /// Byte position in the stream.
-    pub offset: u64,
+    // The connection as its last transmission left: a `Stamp`, where 30 bits of bytes in flight are enough.
+    sent_at: Time,
+    delivered: u64,
+    delivered_at: Time,
+    first_sent_at: Time,
+    lost: u64,
+    tx_in_flight: u32,
+    /// Low bits of the number of the transmission.
+    id: u32,
+    /// Low bits of the byte position in the stream.
+    offset: u32,
     /// From a sacked segment, this many segments on there may be one that is not.
     skip: u32,
     /// Payload bytes.
@@ -29,6 +40,44 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    fn new(len: u16, offset: u64, stamp: &Stamp, flags: u8) -> Self {
+        debug_assert!(stamp.tx_in_flight <= u64::from(u32::MAX));
+        Entry {
+            sent_at: stamp.sent_at,
+            delivered: stamp.delivered,
+            delivered_at: stamp.delivered_at,
+            first_sent_at: stamp.first_sent_at,
+            lost: stamp.lost,
+            tx_in_flight: stamp.tx_in_flight as u32,
+            id: stamp.id as u32,
+            offset: offset as u32,
+            skip: 0,
+            len,
+            flags: if stamp.app_limited { flags | APP_LIMITED } else { flags & !APP_LIMITED },
+        }
+    }
+
+    /// The connection as its last transmission left.
+    #[inline]
+    pub fn stamp(&self) -> Stamp {
+        Stamp {
+            sent_at: self.sent_at,
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_sent_at: self.first_sent_at,
+            lost: self.lost,
+            tx_in_flight: u64::from(self.tx_in_flight),
+            app_limited: self.is(APP_LIMITED),
+            id: u64::from(self.id),
+        }
+    }
+
+    /// When it was last sent.
+    #[inline]
+    pub fn sent_at(&self) -> Time {
+        self.sent_at
+    }
+
     pub fn was_retransmitted(&self) -> bool {
         self.flags & RETRANSMITTED != 0
     }
@@ -52,9 +101,28 @@ impl Entry {
         self.flags & (SACKED | LOST | RETRANSMITTED) == RETRANSMITTED
     }
 
-    /// Order of transmission.
-    fn sent(&self) -> (Time, u64) {
-        (self.stamp.sent_at, self.stamp.id)
+    /// Its last transmission.
+    #[inline]
+    pub fn sent(&self) -> Sending {
+        Sending { at: self.sent_at, id: self.id }
+    }
+}
+
+/// A transmission: when, and its number, which tells those of one time apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Sending {
+    pub at: Time,
+    pub id: u32,
+}
+
+impl Sending {
+    /// Later than all others.
+    const LAST: Sending = Sending { at: Time::NEVER, id: 0 };
+
+    /// Whether this one left before `other`. The numbers wrap around, long after the time has changed.
+    #[inline]
+    pub fn is_before(self, other: Sending) -> bool {
+        self.at < other.at || self.at == other.at && (other.id.wrapping_sub(self.id) as i32) > 0
     }
 }
 
@@ -80,13 +148,13 @@ pub(crate) struct Scoreboard {
     /// Lost retransmissions, lowest first.
     lost_again: BinaryHeap<Reverse<u64>>,
     /// Retransmissions in order of sending, with the stamp's id; overtaken ones are skipped when met.
-    retransmissions: VecDeque<(u64, u64)>,
+    retransmissions: VecDeque<(u64, u32)>,
 }
 
 impl Scoreboard {
     pub fn new() -> Self {
         Scoreboard {
-            ring: vec![Entry::default(); 64].into_boxed_slice(),
+            ring: vec![Entry::default(); 16].into_boxed_slice(),
             una: 0,
             nxt: 0,
             una_bytes: 0,
@@ -173,13 +241,23 @@ impl Scoreboard {
         self.at(seq)
     }
 
+    /// Byte position at which the segment `seq` begins, which is outstanding or next.
+    pub fn start_of(&self, seq: u64) -> u64 {
+        if seq == self.nxt {
+            return self.nxt_bytes;
+        }
+        // Less than 2³² bytes are outstanding.
+        let ahead = self.at(seq).offset.wrapping_sub(self.una_bytes as u32);
+        self.una_bytes + u64::from(ahead)
+    }
+
     /// A new segment of `len` bytes has been sent.
     pub fn push(&mut self, len: u16, stamp: Stamp) {
         if self.outstanding() as usize == self.ring.len() {
             self.grow();
         }
         let offset = self.nxt_bytes;
-        *self.at_mut(self.nxt) = Entry { stamp, offset, skip: 0, len, flags: 0 };
+        *self.at_mut(self.nxt) = Entry::new(len, offset, &stamp, 0);
         self.nxt += 1;
         self.nxt_bytes += u64::from(len);
         self.inflight += u64::from(len);
@@ -200,15 +278,14 @@ impl Scoreboard {
         let e = self.at_mut(seq);
         let (was_lost, was_resent) = (e.is(LOST), e.is_resent());
         let len = u64::from(e.len);
-        e.flags = e.flags & !LOST | RETRANSMITTED;
-        e.stamp = stamp;
+        *e = Entry::new(e.len, u64::from(e.offset), &stamp, e.flags & !LOST | RETRANSMITTED);
         self.resent += u64::from(!was_resent);
         // A probe repeats a segment that still counts as in flight: one copy counts.
         if was_lost {
             self.lost -= 1;
             self.inflight += len;
         }
-        self.retransmissions.push_back((seq, stamp.id));
+        self.retransmissions.push_back((seq, stamp.id as u32));
     }
 
     /// The lowest segment at or above `seq` that is not sacked; [`nxt`](Self::nxt) if all are.
@@ -278,7 +355,7 @@ impl Scoreboard {
         }
         if ack > self.una {
             self.una = ack;
-            self.una_bytes = if ack < self.nxt { self.at(ack).offset } else { self.nxt_bytes };
+            self.una_bytes = self.start_of(ack);
             self.undecided = self.undecided.max(ack);
             self.fack = self.fack.max(ack);
         }
@@ -290,7 +367,7 @@ impl Scoreboard {
     pub fn detect(
         &mut self,
         now: Time,
-        newest: (Time, u64),
+        newest: Sending,
         window: Span,
         mut lost: impl FnMut(u64, &Entry),
     ) -> Option<Time> {
@@ -303,10 +380,10 @@ impl Scoreboard {
                 continue;
             }
             if !e.is(LOST | RETRANSMITTED) {
-                if e.sent() >= newest {
+                if !e.sent().is_before(newest) {
                     break;
                 }
-                if e.stamp.sent_at + window > now {
+                if e.sent_at + window > now {
                     doubt = true;
                     break;
                 }
@@ -315,13 +392,13 @@ impl Scoreboard {
             self.undecided = seq + 1;
         }
         while let Some(&(seq, id)) = self.retransmissions.front() {
-            let overtaken = seq < self.una || self.at(seq).stamp.id != id || !self.at(seq).is_out();
+            let overtaken = seq < self.una || self.at(seq).id != id || !self.at(seq).is_out();
             if !overtaken {
                 let e = self.at(seq);
-                if e.sent() >= newest {
+                if !e.sent().is_before(newest) {
                     break;
                 }
-                if e.stamp.sent_at + window > now {
+                if e.sent_at + window > now {
                     doubt = true;
                     break;
                 }
@@ -329,7 +406,7 @@ impl Scoreboard {
             }
             self.retransmissions.pop_front();
         }
-        doubt.then(|| newest.0 + window)
+        doubt.then(|| newest.at + window)
     }
 
     fn mark_lost(&mut self, seq: u64, lost: &mut impl FnMut(u64, &Entry)) {
@@ -354,7 +431,7 @@ impl Scoreboard {
         if self.una < self.nxt && self.at(self.una).is_out() {
             self.mark_lost(self.una, &mut lost);
         }
-        self.detect(now, (Time::NEVER, u64::MAX), rtt, lost);
+        self.detect(now, Sending::LAST, rtt, lost);
     }
 
     /// The losses were none: what was marked and not yet retransmitted is in flight again. Returns
@@ -373,7 +450,7 @@ impl Scoreboard {
                 let (len, was_lost) = (u64::from(e.len), e.is(LOST));
                 e.flags &= !LOST;
                 if e.is(RETRANSMITTED) {
-                    resent.push((e.sent(), seq));
+                    resent.push((e.sent_at, e.id, seq));
                 }
                 if was_lost {
                     self.inflight += len;
@@ -382,7 +459,7 @@ impl Scoreboard {
                 seq += 1;
             }
             resent.sort_unstable();
-            self.retransmissions = resent.into_iter().map(|((_, id), seq)| (seq, id)).collect();
+            self.retransmissions = resent.into_iter().map(|(_, id, seq)| (seq, id)).collect();
             self.lost = 0;
             self.undecided = self.una;
         }
@@ -423,7 +500,7 @@ impl Scoreboard {
 
     /// When the first outstanding segment was last sent.
     pub fn head_sent_at(&self) -> Option<Time> {
-        (self.una < self.nxt).then(|| self.at(self.una).stamp.sent_at)
+        (self.una < self.nxt).then(|| self.at(self.una).sent_at)
     }
 
     /// Bytes reported selectively.
@@ -477,9 +554,9 @@ mod tests {
         newly
     }
 
-    fn detect(b: &mut Scoreboard, now: Time, newest: (Time, u64), window: Span) -> (Vec<u64>, Option<Time>) {
+    fn detect(b: &mut Scoreboard, now: Time, newest: (Time, u32), window: Span) -> (Vec<u64>, Option<Time>) {
         let mut lost = Vec::new();
-        let doubt = b.detect(now, newest, window, |seq, _| lost.push(seq));
+        let doubt = b.detect(now, Sending { at: newest.0, id: newest.1 }, window, |seq, _| lost.push(seq));
         (lost, doubt)
     }
 
@@ -543,7 +620,7 @@ mod tests {
             b.push(1000, Stamp { id: i, ..Stamp::default() });
         }
         assert_eq!(b.outstanding(), 460);
-        assert!((40..500).all(|seq| b.get(seq).stamp.id == seq && b.get(seq).offset == seq * 1000));
+        assert!((40..500).all(|seq| b.get(seq).stamp().id == seq && b.start_of(seq) == seq * 1000));
     }
 
     proptest! {
@@ -561,7 +638,7 @@ mod tests {
                     },
                     2 => b.sack(b.una() + a, b.una() + a + n, |_, _| {}),
                     3 => b.ack(b.una() + a.min(n), |_, _| {}),
-                    4 => { b.detect(ms(now), (ms(now - 1), id), Span::from_millis(a % 20), |_, _| {}); }
+                    4 => { b.detect(ms(now), Sending { at: ms(now - 1), id: id as u32 }, Span::from_millis(a % 20), |_, _| {}); }
                     5 if a % 4 == 0 => { b.unmark_lost(); }
                     5 => b.time_out(ms(now), Span::from_millis(a), |_, _| {}),
                     _ => for _ in 0..n {
