@@ -30,17 +30,17 @@ struct fp_oracle_counts {
 } fp_oracle_counts SEC(".data.counts");
 
 /*
- * Some branches need hours, a terabit or a coincidence. So, when asked for, one callback in 64 finds some part
- * of the state changed; what is recorded as the state before is the changed one, and what the kernel makes of
+ * Some branches need hours, a terabit or a coincidence. So, when asked for, one callback in 16 (and one in 4 of
+ * those with losses or after idle) finds some part of the state changed; what is recorded as the state before is the changed one, and what the kernel makes of
  * it is as authoritative as ever. Word by word of struct bbr (two 32-bit words in each of icsk_ca_priv).
  */
-FP_INLINE int perturb(struct tcp_sock *tp, u32 ticks, u32 random)
+FP_INLINE int perturb(struct tcp_sock *tp, u32 ticks, u32 which, u32 random)
 {
 	u64 *priv = tp->inet_conn.icsk_ca_priv;
 	u32 value = random >> 12;
 	const u64 high = 0xffffffff00000000ULL, low = 0xffffffffULL;
 
-	switch (random >> 6 & 15) {
+	switch (which) {
 	case 0: /* an aggregation epoch about to overflow its counter */
 		priv[12] = (priv[12] & ~(0xfffffULL << 32)) | 0xffffeULL << 32;
 		priv[11] = tp->tcp_mstamp;
@@ -101,12 +101,23 @@ FP_INLINE int perturb(struct tcp_sock *tp, u32 ticks, u32 random)
 	case 15:
 		priv[7] = (priv[7] & ~7ULL) | 1; /* Drain */
 		break;
+	case 16: /* a policer of some 150 kbit/s, seen over ten seconds, or of a tenth of that */
+		priv[7] = 2 | 1ULL << 23 | 5ULL << 24 | (u64)(value & 256 ? 8 + (value & 31) : 100 + (value & 127)) << 32;
+		priv[8] = (u32)(tp->delivered - 100 - (value >> 9 & 31)) |
+			  (tp->delivered_mstamp / 1000 - (value & 256 ? 100000 : 10000)) << 32;
+		priv[9] = (priv[9] & high) | (u32)(tp->lost - 60);
+		break;
+	case 17: /* an interval that began this millisecond */
+		priv[7] = 2 | 1ULL << 23 | 5ULL << 24;
+		priv[8] = (u32)(tp->delivered - 4) | (tp->delivered_mstamp / 1000) << 32;
+		priv[9] = (priv[9] & high) | (u32)(tp->lost - 4);
+		break;
 	}
 	return 0;
 }
 
 /* Fills in everything that is known before the callback; NULL when the ring is full. */
-FP_INLINE struct fp_record *begin(struct tcp_sock *tp, u32 op, u32 argument)
+FP_INLINE struct fp_record *begin(struct tcp_sock *tp, u32 op, u32 argument, u32 losses)
 {
 	struct fp_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
 
@@ -116,10 +127,15 @@ FP_INLINE struct fp_record *begin(struct tcp_sock *tp, u32 op, u32 argument)
 		return 0;
 	}
 	if (fp_config.options & FP_OPTION_PERTURB && op != FP_OP_INIT) {
-		u32 random = bpf_get_prandom_u32();
+		u32 random = bpf_get_prandom_u32(), ticks = (u32)bpf_jiffies64();
 
-		if (!(random & 63))
-			perturb(tp, (u32)bpf_jiffies64(), random);
+		if (losses && !(random & 3))
+			perturb(tp, ticks, random >> 4 & 1 ? 16 + (random >> 5 & 1) :
+					   random >> 5 & 1 ? 4 : 6 + (random >> 6 & 8), random);
+		else if (op == FP_OP_EVENT && !(random & 3))
+			perturb(tp, ticks, 9, random);
+		else if (!(random & 15))
+			perturb(tp, ticks, random >> 6 & 15, random);
 	}
 	r->socket = (u64)tp;
 	r->op = op;
@@ -154,7 +170,7 @@ SEC("struct_ops/fp_oracle_init")
 void fp_oracle_init(u64 *ctx)
 {
 	struct tcp_sock *tp = FP_TCP(ctx);
-	struct fp_record *r = begin(tp, FP_OP_INIT, 0);
+	struct fp_record *r = begin(tp, FP_OP_INIT, 0, 0);
 
 	bbr_init((struct sock *)tp);
 	if (r)
@@ -166,7 +182,7 @@ void fp_oracle_cong_control(u64 *ctx)
 {
 	struct tcp_sock *tp = FP_TCP(ctx);
 	const struct rate_sample *rs = (const struct rate_sample *)ctx[3];
-	struct fp_record *r = begin(tp, FP_OP_MAIN, 0);
+	struct fp_record *r = begin(tp, FP_OP_MAIN, 0, rs->losses);
 
 	if (r)
 		fp_read_sample(&r->tcp, rs);
@@ -179,7 +195,7 @@ SEC("struct_ops/fp_oracle_cwnd_event")
 void fp_oracle_cwnd_event(u64 *ctx)
 {
 	struct tcp_sock *tp = FP_TCP(ctx);
-	struct fp_record *r = begin(tp, FP_OP_EVENT, (u32)ctx[1]);
+	struct fp_record *r = begin(tp, FP_OP_EVENT, (u32)ctx[1], 0);
 
 	bbr_cwnd_event((struct sock *)tp, (enum tcp_ca_event)ctx[1]);
 	if (r)
@@ -190,7 +206,7 @@ SEC("struct_ops/fp_oracle_set_state")
 void fp_oracle_set_state(u64 *ctx)
 {
 	struct tcp_sock *tp = FP_TCP(ctx);
-	struct fp_record *r = begin(tp, FP_OP_STATE, (u8)ctx[1]);
+	struct fp_record *r = begin(tp, FP_OP_STATE, (u8)ctx[1], 0);
 
 	bbr_set_state((struct sock *)tp, (u8)ctx[1]);
 	if (r)
@@ -201,7 +217,7 @@ SEC("struct_ops/fp_oracle_undo_cwnd")
 u32 fp_oracle_undo_cwnd(u64 *ctx)
 {
 	struct tcp_sock *tp = FP_TCP(ctx);
-	struct fp_record *r = begin(tp, FP_OP_UNDO, 0);
+	struct fp_record *r = begin(tp, FP_OP_UNDO, 0, 0);
 	u32 cwnd = bbr_undo_cwnd((struct sock *)tp);
 
 	if (r) {
@@ -215,7 +231,7 @@ SEC("struct_ops/fp_oracle_ssthresh")
 u32 fp_oracle_ssthresh(u64 *ctx)
 {
 	struct tcp_sock *tp = FP_TCP(ctx);
-	struct fp_record *r = begin(tp, FP_OP_SSTHRESH, 0);
+	struct fp_record *r = begin(tp, FP_OP_SSTHRESH, 0, 0);
 	u32 ssthresh = bbr_ssthresh((struct sock *)tp);
 
 	if (r) {
@@ -235,7 +251,7 @@ u32 fp_oracle_min_tso_segs(u64 *ctx)
 
 	if (bpf_get_prandom_u32() & 31)
 		return bbr_min_tso_segs((struct sock *)tp);
-	r = begin(tp, FP_OP_MIN_TSO, 0);
+	r = begin(tp, FP_OP_MIN_TSO, 0, 0);
 	segs = bbr_min_tso_segs((struct sock *)tp);
 	if (r) {
 		r->result = segs;

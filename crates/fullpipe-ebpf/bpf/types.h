@@ -10,7 +10,9 @@ typedef unsigned long long u64;
 typedef signed int s32;
 typedef signed long long s64;
 
+#ifndef FP_INLINE
 #define FP_INLINE static inline __attribute__((always_inline))
+#endif
 
 /*
  * A step of a core. In BPF a global function is verified once, by itself, so a controller of several

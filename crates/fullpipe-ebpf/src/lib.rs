@@ -15,9 +15,13 @@ mod error;
 pub mod kernel;
 pub mod life;
 pub mod loader;
+pub mod namespaces;
 pub mod native;
 pub mod oracle;
+pub mod persist;
 pub mod pins;
+pub mod sockets;
+pub mod usage;
 
 pub use controller::Controller;
 pub use error::{Error, Result};

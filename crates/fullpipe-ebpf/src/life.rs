@@ -4,7 +4,10 @@ use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::kernel::{self, Kernel};
 use crate::loader::{self, name_taken};
+use crate::namespaces;
 use crate::pins::Pins;
+use crate::sockets::{Socket, Walker};
+use crate::usage::{self, Uses};
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Program};
 use std::os::fd::AsRawFd;
@@ -21,33 +24,110 @@ pub enum Outcome {
     Replaced,
 }
 
-/// Puts a controller into the kernel, where it stays until [`unload`] or a reboot.
+/// Puts a controller into the kernel, where it stays until [`unload`] or a reboot. With `name` it is
+/// registered under that instead of its own.
+///
+/// A build that is already loaded stays; a different one is replaced in place.
 ///
 /// # Errors
 /// [`Error::Impossible`] with what is missing. Nothing is left registered or pinned then.
-pub fn load(controller: Controller) -> Result<Outcome> {
+pub fn load(controller: Controller, name: Option<&str>) -> Result<Outcome> {
     let kernel = Kernel::ask()?;
     let pins = Pins::change()?;
-    let path = pins.path(controller.name());
-    if let Some(there) = Pinned::open(&pins, controller.name())? {
+    let name = name.unwrap_or(controller.name());
+    let path = pins.path(name);
+    if let Some(there) = Pinned::open(&pins, name)? {
         if there.build()? == Some(controller.build()) {
             return Ok(Outcome::AlreadyThere);
         }
-        loader::load(controller, None, &kernel)?.replace(&there.link)?;
+        loader::load(controller, Some(name), &kernel)?.replace(&there.link)?;
         return Ok(Outcome::Replaced);
     }
-    if kernel::available()?.iter().any(|name| name == controller.name()) {
-        return Err(name_taken(controller.name()));
+    if kernel::available()?.iter().any(|taken| taken == name) {
+        return Err(name_taken(name));
     }
-    let mut loaded = loader::load(controller, None, &kernel)?;
+    let mut loaded = loader::load(controller, Some(name), &kernel)?;
     let mut link = loaded.attach()?;
     link.pin(&path).map_err(|error| {
         Error::impossible(
-            format!("{} is registered but cannot be pinned at {}: {error}", controller, path.display()),
+            format!("{name} is registered but cannot be pinned at {}: {error}", path.display()),
             "check that the BPF file system is writable",
         )
     })?;
     Ok(Outcome::Loaded)
+}
+
+/// Replaces a loaded controller by this build, in place.
+///
+/// # Errors
+/// When it is not loaded.
+pub fn update(controller: Controller, name: Option<&str>) -> Result<Outcome> {
+    let known = name.unwrap_or(controller.name());
+    if !Pins::look().is_some_and(|pins| pins.path(known).exists()) {
+        return Err(not_loaded(known));
+    }
+    load(controller, name)
+}
+
+/// Sends data over loopback with the controller, and makes sure that it arrives.
+///
+/// # Errors
+/// [`Error::Impossible`] when a socket cannot choose it or the data does not arrive within ten seconds.
+pub fn verify(name: &str) -> Result<()> {
+    const BYTES: usize = 1 << 20;
+    let failed = |reason: String| {
+        Error::impossible(
+            format!("{name} did not carry a test transfer: {reason}"),
+            "unload it and report this",
+        )
+    };
+    let io = |error: std::io::Error| failed(error.to_string());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(io)?;
+    let address = listener.local_addr().map_err(io)?;
+    let sender = std::thread::spawn(move || -> std::io::Result<()> {
+        let mut to = std::net::TcpStream::connect(address)?;
+        to.set_write_timeout(Some(Duration::from_secs(10)))?;
+        std::io::Write::write_all(&mut to, &vec![0x5a; BYTES])
+    });
+    let (mut from, _) = listener.accept().map_err(io)?;
+    from.set_read_timeout(Some(Duration::from_secs(10))).map_err(io)?;
+    // Both directions count: what we send back chooses the controller, what comes in is the peer's default.
+    choose(&from, name).map_err(|error| failed(format!("a socket cannot choose it: {error}")))?;
+    let mut received = vec![0; BYTES];
+    std::io::Read::read_exact(&mut from, &mut received).map_err(io)?;
+    sender.join().map_err(|_| failed("the sender ended".to_owned()))?.map_err(io)?;
+
+    let receiver = std::thread::spawn(move || -> std::io::Result<usize> {
+        let mut peer = std::net::TcpStream::connect(address)?;
+        peer.set_read_timeout(Some(Duration::from_secs(10)))?;
+        std::io::Read::read_to_end(&mut peer, &mut Vec::new())
+    });
+    let (mut to, _) = listener.accept().map_err(io)?;
+    choose(&to, name).map_err(io)?;
+    std::io::Write::write_all(&mut to, &received).map_err(io)?;
+    drop(to);
+    match receiver.join().map_err(|_| failed("the receiver ended".to_owned()))?.map_err(io)? {
+        BYTES => Ok(()),
+        bytes => Err(failed(format!("{bytes} of {BYTES} bytes arrived"))),
+    }
+}
+
+fn choose(socket: &std::net::TcpStream, name: &str) -> std::io::Result<()> {
+    // SAFETY: the name lives through the call and its length is given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_ptr().cast(),
+            name.len() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+fn not_loaded(name: &str) -> Error {
+    Error::impossible(format!("{name} is not loaded"), "`fullpipe cc status` shows what is")
 }
 
 /// A controller that is loaded and pinned.
@@ -103,7 +183,7 @@ impl Pinned {
         for word in value.chunks_exact(8) {
             let id = u64::from_ne_bytes(word.try_into().unwrap_or_default());
             let Ok(id) = u32::try_from(id) else { continue };
-            for map in maps_of_program(id, &self.name) {
+            for map in maps_of_program(id) {
                 let Ok(map) = MapHandle::from_map_id(map) else { continue };
                 if !map.name().to_string_lossy().ends_with(".rodata.config") {
                     continue;
@@ -117,8 +197,8 @@ impl Pinned {
     }
 }
 
-/// The maps of the program of that id, when its name begins with the controller's.
-fn maps_of_program(id: u32, controller: &str) -> Vec<u32> {
+/// The maps of the program of that id.
+fn maps_of_program(id: u32) -> Vec<u32> {
     let Ok(fd) = Program::fd_from_id(id) else { return Vec::new() };
     let mut maps = [0u32; 16];
     let mut info = libbpf_sys::bpf_prog_info {
@@ -130,27 +210,31 @@ fn maps_of_program(id: u32, controller: &str) -> Vec<u32> {
     // SAFETY: the descriptor is a program's; `info` and the array it points to are writable, and their
     // sizes are given.
     let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut size) };
-    let name: Vec<u8> = info.name.iter().map(|byte| *byte as u8).collect();
-    if result != 0 || !name.starts_with(controller.as_bytes()) {
+    if result != 0 {
         return Vec::new();
     }
     maps[..maps.len().min(info.nr_map_ids as usize)].to_vec()
 }
 
-/// Takes a controller out of the kernel.
+/// Takes a controller out of the kernel: ends its uses as a default, on routes and for control groups, moves
+/// live sockets to the controller that was the default before, unregisters it, and waits until nothing holds
+/// it any more.
 ///
 /// # Errors
-/// When it is not loaded, or still in use after `patience`.
+/// When it is not loaded, or still held after `patience`.
 pub fn unload(name: &str, patience: Duration) -> Result<()> {
     let pins = Pins::change()?;
-    let Some(pinned) = Pinned::open(&pins, name)? else {
-        return Err(Error::impossible(format!("{name} is not loaded"), "`fullpipe cc status` shows what is"));
-    };
+    let Some(pinned) = Pinned::open(&pins, name)? else { return Err(not_loaded(name)) };
+    let ended = usage::end(name, &pins)?;
     let path = pins.path(name);
     std::fs::remove_file(&path).map_err(Error::io("cannot remove", &path))?;
     let map = pinned.map_id;
     drop(pinned);
+
+    // Nothing can choose it now; sockets that have it keep its code until they are moved or close.
     let started = Instant::now();
+    let mut walkers: Vec<(String, Walker)> = Vec::new();
+    let mut pause = Duration::from_millis(5);
     while MapHandle::from_map_id(map).is_ok() {
         if started.elapsed() > patience {
             return Err(Error::impossible(
@@ -158,10 +242,75 @@ pub fn unload(name: &str, patience: Duration) -> Result<()> {
                     "{name} is unregistered, but something still holds it after {} s",
                     patience.as_secs()
                 ),
-                "sockets that chose it keep it until they close",
+                "sockets in network namespaces that no process is in, or half-closed ones, let go when they end",
             ));
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+        if started.elapsed() < Duration::from_millis(30) {
+            continue;
+        }
+        for (namespace, other) in &ended {
+            if !walkers.iter().any(|(to, _)| to == other) {
+                walkers.push((other.clone(), Walker::load(Some((name, other)))?));
+            }
+            for (_, walker) in walkers.iter().filter(|(to, _)| to == other) {
+                walker.migrate(namespace)?;
+            }
+        }
     }
     Ok(())
+}
+
+/// A controller that is loaded, and what is known of its use.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Status {
+    /// The name it is registered under.
+    pub name: String,
+    /// Whether sockets can choose it; when not, the pin is there but the controller is not.
+    pub registered: bool,
+    /// The build that is loaded, in hexadecimal.
+    pub build: Option<String>,
+    /// Whether that is this program's build.
+    pub is_this_build: bool,
+    /// The kernel's number of its map.
+    pub map_id: u32,
+    /// Where it is in use by choice.
+    pub uses: Uses,
+    /// The sockets that use it, in all namespaces.
+    pub sockets: Vec<Socket>,
+}
+
+/// The controllers that are loaded.
+///
+/// # Errors
+/// When a pin or a namespace may not be looked into.
+pub fn status() -> Result<Vec<Status>> {
+    let Some(pins) = Pins::look() else { return Ok(Vec::new()) };
+    let names = pins.names()?;
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let walker = Walker::load(None)?;
+    let mut sockets = Vec::new();
+    for namespace in namespaces::all() {
+        sockets.extend(walker.sockets(&namespace)?);
+    }
+    let available = kernel::available()?;
+    let mut all = Vec::new();
+    for name in names {
+        // It may be unloaded while we look.
+        let Some(pinned) = Pinned::open(&pins, &name)? else { continue };
+        let build = pinned.build()?;
+        all.push(Status {
+            registered: available.contains(&name),
+            build: build.map(|build| format!("{build:016x}")),
+            is_this_build: Controller::ALL.iter().any(|controller| Some(controller.build()) == build),
+            map_id: pinned.map_id,
+            uses: usage::find(&name, &pins)?,
+            sockets: sockets.iter().filter(|socket| socket.controller == name).cloned().collect(),
+            name,
+        });
+    }
+    Ok(all)
 }

@@ -183,6 +183,12 @@ impl Said {
     }
 }
 
+/// Loads with libbpf's words kept from the terminal, and used to explain a refusal.
+pub(crate) fn quietly<T>(load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
+    let mut said = Said::listen();
+    load().map_err(|error| explain(&error, &said.text()))
+}
+
 fn explain(error: &libbpf_rs::Error, said: &str) -> Error {
     use libbpf_rs::ErrorKind::PermissionDenied;
     let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();

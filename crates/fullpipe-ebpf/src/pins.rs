@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 /// Where the BPF file system is mounted on every distribution.
 pub const BPFFS: &str = "/sys/fs/bpf";
 const DIRECTORY: &str = "fullpipe";
+const CGROUPS: &str = "cgroups";
 const BPF_FS_MAGIC: libc::__fsword_t = 0xcafe_4a11;
 /// How long to wait for another loader.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -68,6 +69,37 @@ impl Pins {
         self.directory.join(name)
     }
 
+    /// Where the program that gives a control group a controller is pinned, or would be.
+    ///
+    /// # Errors
+    /// When the directory for them cannot be made.
+    pub fn cgroup_path(&self, name: &str, inode: u64) -> Result<PathBuf> {
+        let directory = self.directory.join(CGROUPS);
+        if !directory.is_dir() {
+            std::fs::create_dir(&directory).map_err(Error::io("cannot create", &directory))?;
+        }
+        Ok(directory.join(format!("{name}@{inode}")))
+    }
+
+    /// The control groups, by inode, that are given the controller.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn cgroups(&self, name: &str) -> Result<Vec<u64>> {
+        let directory = self.directory.join(CGROUPS);
+        if !directory.is_dir() {
+            return Ok(Vec::new());
+        }
+        let entries = std::fs::read_dir(&directory).map_err(Error::io("cannot read", &directory))?;
+        Ok(entries
+            .flatten()
+            .filter_map(|entry| {
+                let pin = entry.file_name().to_string_lossy().into_owned();
+                pin.strip_prefix(name)?.strip_prefix('@')?.parse().ok()
+            })
+            .collect())
+    }
+
     /// The names that are pinned.
     ///
     /// # Errors
@@ -76,6 +108,9 @@ impl Pins {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.directory).map_err(Error::io("cannot read", &self.directory))? {
             let entry = entry.map_err(Error::io("cannot read", &self.directory))?;
+            if entry.path().is_dir() {
+                continue;
+            }
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
         names.sort();

@@ -3,6 +3,7 @@
 mod bbr3;
 mod hybla;
 
+pub(crate) use bbr3::MODES;
 pub use bbr3::{Bbr3, Bbr3State};
 pub use hybla::{HyblaGrowth, HyblaState};
 

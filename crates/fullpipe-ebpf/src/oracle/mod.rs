@@ -11,5 +11,5 @@ pub use file::{Reader, Writer};
 pub use record::Record;
 pub use recorder::NAME;
 pub use recorder::{Recorder, Summary};
-pub use replay::{Core, Difference, Report, c_core, replay};
+pub use replay::{Core, Difference, Report, c_core, random_that_led_to, replay};
 pub use rust_core::rust_core;

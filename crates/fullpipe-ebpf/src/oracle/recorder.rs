@@ -35,7 +35,7 @@ pub struct Summary {
 }
 
 impl Recorder {
-    /// Registers the wrapper under `name`. With `perturb`, it disturbs BBR's state before one callback in 64,
+    /// Registers the wrapper under `name`. With `perturb`, it disturbs BBR's state before some callbacks,
     /// so that branches are recorded which a path would take only in hours or never.
     ///
     /// # Errors

@@ -159,7 +159,7 @@ fn bits_of(state: &Bbr1State, word: usize, shift: u32, bits: u32) -> u64 {
 
 /// The random number for which entering ProbeBW ends at the phase the kernel ended at. The kernel draws one
 /// of seven: the draining phase is never first, so a state that shows it gives no number that leads there.
-fn random_that_led_to(record: &Record) -> u32 {
+pub fn random_that_led_to(record: &Record) -> u32 {
     let draw = u64::from((8 - record.cycle_after()) & 7);
     u32::try_from((draw << 32).div_ceil(7)).unwrap_or(u32::MAX)
 }

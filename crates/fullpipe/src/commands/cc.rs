@@ -3,7 +3,9 @@
 use crate::failure::Failure;
 use clap::{Args as ClapArgs, Subcommand};
 use fullpipe_ebpf::oracle::{self, Reader, Recorder, Writer};
-use fullpipe_ebpf::{Controller, Error, kernel, life};
+use fullpipe_ebpf::pins::Pins;
+use fullpipe_ebpf::sockets::Socket;
+use fullpipe_ebpf::{Controller, Error, kernel, life, persist, usage};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -23,22 +25,57 @@ enum What {
     List,
     /// Load a controller; it stays until it is unloaded or the machine restarts.
     Load {
-        /// bbr1, …: see `fullpipe cc list`.
+        /// bbr3, bbr1 or hybla.
         controller: Controller,
+        /// Register it under another name (at most 15 characters).
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// Send a test transfer through it.
+        #[arg(long)]
+        verify: bool,
+        /// Make it the default of this network namespace, after a test transfer.
+        #[arg(long)]
+        default: bool,
+        /// Have new connections of this control group's processes use it.
+        #[arg(long, value_name = "PATH")]
+        cgroup: Option<PathBuf>,
+        /// Have new connections over this route use it (`default`, `10.0.0.0/8`).
+        #[arg(long, value_name = "PREFIX")]
+        route: Option<String>,
+        /// Load it at every boot (a systemd unit), with --default as the default.
+        #[arg(long)]
+        persist: bool,
     },
-    /// Take a controller out again.
+    /// Put this build in the place of a loaded one; sockets go on.
+    Update {
+        /// The controller.
+        controller: Controller,
+        /// The name it was registered under.
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+    },
+    /// Take a controller out again, wherever it is in use.
     Unload {
         /// The controller.
         controller: Controller,
+        /// The name it was registered under.
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
         /// How long to wait for sockets that still use it, in seconds.
         #[arg(long, default_value_t = 10)]
         wait: u64,
+    },
+    /// What is loaded, where it is used, and what its sockets believe of their paths.
+    Status {
+        /// For machines.
+        #[arg(long)]
+        json: bool,
     },
     /// Record the kernel's own BBR, callback by callback, while a command runs.
     Record {
         /// The file to write.
         file: PathBuf,
-        /// Disturb BBR's state before one callback in 64, to record branches that paths rarely take.
+        /// Disturb BBR's state before some callbacks, to record branches that paths rarely take.
         #[arg(long)]
         perturb: bool,
         /// The command; its sockets choose the controller fp_oracle (iperf3 -C fp_oracle, for instance).
@@ -60,12 +97,26 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         match self.what {
             What::List => list(),
-            What::Load { controller } => load(controller),
-            What::Unload { controller, wait } => {
-                life::unload(controller.name(), Duration::from_secs(wait)).map_err(failure)?;
-                println!("{controller} is unloaded");
+            What::Load { controller, name, verify, default, cgroup, route, persist } => {
+                let how = Use { verify, default, cgroup, route, persist };
+                load(controller, name.as_deref(), &how)
+            }
+            What::Update { controller, name } => {
+                let outcome = life::update(controller, name.as_deref()).map_err(failure)?;
+                say(name.as_deref().unwrap_or(controller.name()), outcome);
                 Ok(())
             }
+            What::Unload { controller, name, wait } => {
+                let name = name.as_deref().unwrap_or(controller.name());
+                let removed = name == controller.name() && persist::remove(controller).map_err(failure)?;
+                life::unload(name, Duration::from_secs(wait)).map_err(failure)?;
+                println!(
+                    "{name} is unloaded{}",
+                    if removed { ", and not loaded at boot any more" } else { "" }
+                );
+                Ok(())
+            }
+            What::Status { json } => status(json),
             What::Record { file, perturb, command } => record(file, perturb, &command),
             What::Replay { files, json } => replay(&files, json),
         }
@@ -93,14 +144,116 @@ fn list() -> Result<(), Failure> {
     Ok(())
 }
 
-fn load(controller: Controller) -> Result<(), Failure> {
-    let outcome = life::load(controller).map_err(failure)?;
+/// How a controller is to be used once it is loaded.
+struct Use {
+    verify: bool,
+    default: bool,
+    cgroup: Option<PathBuf>,
+    route: Option<String>,
+    persist: bool,
+}
+
+fn say(name: &str, outcome: life::Outcome) {
     match outcome {
-        life::Outcome::Loaded => println!("{controller} is loaded: sockets can choose it now"),
-        life::Outcome::AlreadyThere => println!("{controller} was loaded already"),
-        life::Outcome::Replaced => println!("{controller} is replaced by this build"),
+        life::Outcome::Loaded => println!("{name} is loaded: sockets can choose it now"),
+        life::Outcome::AlreadyThere => println!("{name} was loaded already"),
+        life::Outcome::Replaced => println!("{name} is replaced by this build"),
+    }
+}
+
+fn load(controller: Controller, name: Option<&str>, how: &Use) -> Result<(), Failure> {
+    let outcome = life::load(controller, name).map_err(failure)?;
+    let name = name.unwrap_or(controller.name());
+    say(name, outcome);
+    if how.verify || how.default {
+        if let Err(error) = life::verify(name) {
+            // What does not carry data is not left behind, unless it was there before.
+            if outcome == life::Outcome::Loaded {
+                life::unload(name, Duration::from_secs(10)).map_err(failure)?;
+            }
+            return Err(failure(error));
+        }
+        println!("a test transfer went through");
+    }
+    if how.default {
+        usage::make_default(name).map_err(failure)?;
+        println!("it is the default of this network namespace");
+    }
+    if let Some(path) = &how.cgroup {
+        let pins = Pins::change().map_err(failure)?;
+        usage::use_in_cgroup(&pins, path, name).map_err(failure)?;
+        println!("new connections of processes in {} use it", path.display());
+    }
+    if let Some(prefix) = &how.route {
+        usage::use_on_route(prefix, name).map_err(failure)?;
+        println!("new connections over the route {prefix} use it");
+    }
+    if how.persist {
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::Impossible(format!("this program's path is not known: {error}")))?;
+        let unit = persist::install(controller, &program, how.default).map_err(failure)?;
+        println!("{} loads it at every boot", unit.display());
     }
     Ok(())
+}
+
+fn status(json: bool) -> Result<(), Failure> {
+    let all = life::status().map_err(failure)?;
+    if json {
+        let text =
+            serde_json::to_string_pretty(&all).map_err(|error| Failure::Impossible(error.to_string()))?;
+        println!("{text}");
+        return Ok(());
+    }
+    if all.is_empty() {
+        println!("no controller of ours is loaded");
+    }
+    for one in all {
+        let registered = if one.registered { "loaded" } else { "pinned, but not registered" };
+        let build = match (&one.build, one.is_this_build) {
+            (_, true) => "this build".to_owned(),
+            (Some(build), false) => format!("another build, {build}: `fullpipe cc update` replaces it"),
+            (None, false) => "an unknown build".to_owned(),
+        };
+        println!("{}: {registered}, {build}, {} sockets", one.name, one.sockets.len());
+        for inode in &one.uses.default_of {
+            println!("  default of network namespace {inode}");
+        }
+        for route in &one.uses.routes {
+            println!("  route {route}");
+        }
+        for inode in &one.uses.cgroups {
+            println!("  control group {inode}");
+        }
+        for socket in &one.sockets {
+            println!("  {}", describe(socket));
+        }
+    }
+    Ok(())
+}
+
+fn describe(socket: &Socket) -> String {
+    if socket.listens {
+        return "listens".to_owned();
+    }
+    let mut text = format!(
+        "{:<14} cwnd {}, pacing {:.3} Mbit/s, srtt {:.3} ms, {} bytes acked",
+        socket.state.unwrap_or("-"),
+        socket.cwnd,
+        socket.pacing_rate as f64 * 8e-6,
+        f64::from(socket.srtt_us) * 1e-3,
+        socket.bytes_acked,
+    );
+    if let Some(bw) = socket.bw {
+        text += &format!(", bw {:.3} Mbit/s", bw as f64 * 8e-6);
+    }
+    if let Some(min_rtt) = socket.min_rtt_us {
+        text += &format!(", min_rtt {:.3} ms", min_rtt as f64 * 1e-3);
+    }
+    if let (Some(pacing), Some(cwnd)) = (socket.pacing_gain, socket.cwnd_gain) {
+        text += &format!(", gains {pacing:.2}/{cwnd:.2}");
+    }
+    text
 }
 
 fn record(file: PathBuf, perturb: bool, command: &[String]) -> Result<(), Failure> {

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Walks the TCP sockets of a network namespace. fp_sockets writes what `fullpipe cc status` shows of those
+ * that use one of our controllers; fp_migrate gives the sockets of one controller another.
+ */
+#include "kernel.h"
+#include "status.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+struct bpf_iter_meta {
+	void *seq;
+} FP_CORE;
+
+struct sock_common {
+	volatile u8 skc_state;
+} FP_CORE;
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+} FP_CORE;
+
+struct fp_migration {
+	u64 from[2]; /* names, 16 bytes each */
+	char to[16];
+};
+const volatile struct fp_migration fp_migration SEC(".rodata.migration") = { { 0, 0 }, { 0 } };
+
+static long (*bpf_setsockopt)(void *socket, int level, int option, const void *value, int size) = (void *)49;
+#define IPPROTO_TCP 6
+#define TCP_CONGESTION 13
+
+FP_INLINE void name_of(const struct tcp_sock *tp, u64 *first, u64 *second)
+{
+	const struct tcp_congestion_ops *ops = tp->inet_conn.icsk_ca_ops;
+
+	*first = *(const u64 *)&ops->name[0];
+	*second = *(const u64 *)&ops->name[8];
+}
+
+SEC("iter/tcp")
+int fp_sockets(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct fp_socket socket = {};
+	struct tcp_sock *tp;
+	u64 first, second;
+
+	if (!common)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(common);
+	if (!tp)
+		return 0;
+	name_of(tp, &first, &second);
+	if ((first & 0xffff) != ('f' | 'p' << 8))
+		return 0;
+	__builtin_memcpy(socket.controller, &first, 8);
+	__builtin_memcpy(socket.controller + 8, &second, 8);
+#pragma unroll
+	for (int i = 0; i < 13; i++)
+		socket.priv[i] = tp->inet_conn.icsk_ca_priv[i];
+	socket.pacing_rate = tp->inet_conn.icsk_inet.sk.sk_pacing_rate;
+	socket.bytes_acked = tp->bytes_acked;
+	socket.snd_cwnd = tp->snd_cwnd;
+	socket.mss = tp->mss_cache;
+	socket.srtt_us = tp->srtt_us;
+	socket.tcp_state = common->skc_state;
+	bpf_seq_write(ctx->meta->seq, &socket, sizeof(socket));
+	return 0;
+}
+
+SEC("iter/tcp")
+int fp_migrate(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct tcp_sock *tp;
+	u64 first, second;
+	char to[16];
+
+	if (!common)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(common);
+	if (!tp)
+		return 0;
+	name_of(tp, &first, &second);
+	if (first != fp_migration.from[0] || second != fp_migration.from[1])
+		return 0;
+#pragma unroll
+	for (int i = 0; i < 16; i++)
+		to[i] = fp_migration.to[i];
+	bpf_setsockopt(tp, IPPROTO_TCP, TCP_CONGESTION, to, sizeof(to));
+	return 0;
+}

@@ -1,0 +1,74 @@
+//! The network namespaces of this machine, and doing something in each.
+
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// A network namespace, held open.
+#[derive(Debug)]
+pub struct Namespace {
+    /// Its inode, as in `net:[4026531840]`.
+    pub inode: u64,
+    file: File,
+    /// Whether this process is in it.
+    pub is_own: bool,
+}
+
+/// The namespaces that a process is in or that /run/netns names, our own first.
+pub fn all() -> Vec<Namespace> {
+    let own = std::fs::metadata("/proc/self/ns/net").map(|about| about.ino()).unwrap_or(0);
+    let mut found: BTreeMap<u64, File> = BTreeMap::new();
+    let mut consider = |path: PathBuf| {
+        let Ok(about) = std::fs::metadata(&path) else { return };
+        if let std::collections::btree_map::Entry::Vacant(place) = found.entry(about.ino())
+            && let Ok(file) = File::open(&path)
+        {
+            place.insert(file);
+        }
+    };
+    consider("/proc/self/ns/net".into());
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()) {
+            consider(entry.path().join("ns/net"));
+        }
+    }
+    for entry in std::fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+        consider(entry.path());
+    }
+    let mut namespaces: Vec<Namespace> =
+        found.into_iter().map(|(inode, file)| Namespace { inode, file, is_own: inode == own }).collect();
+    namespaces.sort_by_key(|namespace| !namespace.is_own);
+    namespaces
+}
+
+impl Namespace {
+    /// Runs `what` in this namespace, on a thread of its own. Files under /proc/sys/net and programs started
+    /// there are the namespace's.
+    ///
+    /// # Errors
+    /// When the namespace may not be entered, or what `what` says.
+    pub fn enter<T: Send>(&self, what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        if self.is_own {
+            return what();
+        }
+        std::thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    // SAFETY: the descriptor is open; only this thread changes its namespace, and it ends here.
+                    if unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
+                        let reason = std::io::Error::last_os_error();
+                        return Err(Error::impossible(
+                            format!("network namespace {} cannot be entered: {reason}", self.inode),
+                            "run as root",
+                        ));
+                    }
+                    what()
+                })
+                .join()
+                .unwrap_or_else(|_| Err(Error::Malformed("a thread ended before its time".to_owned())))
+        })
+    }
+}

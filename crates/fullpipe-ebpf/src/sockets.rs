@@ -1,0 +1,193 @@
+//! The TCP sockets that use our controllers: what they are doing, and moving them to another controller.
+
+use crate::error::{Error, Result};
+use crate::loader;
+use crate::namespaces::Namespace;
+use crate::native::MODES;
+use bytemuck::{Pod, Zeroable};
+use libbpf_rs::ObjectBuilder;
+use std::io::Read;
+
+/// `struct fp_socket` of bpf/status.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+struct Raw {
+    controller: [u8; 16],
+    private: [u64; 13],
+    pacing_rate: u64,
+    bytes_acked: u64,
+    snd_cwnd: u32,
+    mss: u32,
+    srtt_us: u32,
+    tcp_state: u32,
+}
+
+/// A socket and what its controller believes.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Socket {
+    /// The controller's name.
+    pub controller: String,
+    /// Whether it listens: its connections will inherit the controller.
+    pub listens: bool,
+    /// Congestion window in packets.
+    pub cwnd: u32,
+    /// Pacing rate in bytes/s.
+    pub pacing_rate: u64,
+    /// Smoothed RTT in µs.
+    pub srtt_us: u32,
+    /// Bytes acknowledged so far.
+    pub bytes_acked: u64,
+    /// The state machine's state, where the controller has one.
+    pub state: Option<&'static str>,
+    /// Estimated bandwidth in bytes/s.
+    pub bw: Option<u64>,
+    /// min_rtt in µs.
+    pub min_rtt_us: Option<u64>,
+    /// Pacing gain.
+    pub pacing_gain: Option<f64>,
+    /// Window gain.
+    pub cwnd_gain: Option<f64>,
+    /// BBR v3's bounds of inflight in bytes.
+    pub inflight_longterm: Option<u64>,
+    /// The short-term one.
+    pub inflight_shortterm: Option<u64>,
+}
+
+const TCP_LISTEN: u32 = 10;
+/// `FP_STATUS_MAGIC`.
+const BBR3_MAGIC: u64 = 0x6670_6262_7233_0000;
+const BBR1_MODES: [&str; 4] = ["STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT"];
+
+impl Raw {
+    fn read(&self) -> Socket {
+        let end = self.controller.iter().position(|byte| *byte == 0).unwrap_or(self.controller.len());
+        let mut socket = Socket {
+            controller: String::from_utf8_lossy(&self.controller[..end]).into_owned(),
+            listens: self.tcp_state == TCP_LISTEN,
+            cwnd: self.snd_cwnd,
+            pacing_rate: self.pacing_rate,
+            srtt_us: self.srtt_us >> 3,
+            bytes_acked: self.bytes_acked,
+            state: None,
+            bw: None,
+            min_rtt_us: None,
+            pacing_gain: None,
+            cwnd_gain: None,
+            inflight_longterm: None,
+            inflight_shortterm: None,
+        };
+        let bounded = |value: u64| (value != u64::MAX).then_some(value);
+        if socket.listens {
+            return socket;
+        }
+        let p = &self.private;
+        if p[0] & !0xff == BBR3_MAGIC {
+            socket.state = MODES.get((p[0] & 0xff) as usize).copied();
+            socket.bw = Some(p[1]);
+            socket.min_rtt_us = bounded(p[2]).map(|ns| ns / 1000);
+            socket.pacing_gain = Some((p[3] & 0xffff_ffff) as f64 / 256.0);
+            socket.cwnd_gain = Some((p[3] >> 32) as f64 / 256.0);
+            socket.inflight_longterm = bounded(p[4]);
+            socket.inflight_shortterm = bounded(p[5]);
+        } else if socket.controller.contains("bbr1") {
+            let words: &[u32; 26] = bytemuck::cast_ref(p);
+            let (modes, gains) = (words[14], words[19]);
+            socket.state = BBR1_MODES.get((modes & 7) as usize).copied();
+            // bbr_get_info(): packets/µs << 24 to bytes/s.
+            let bw = u64::from(if modes >> 31 == 1 { words[15] } else { words[4] });
+            socket.bw = Some(((u128::from(bw) * u128::from(self.mss) * 1_000_000) >> 24) as u64);
+            socket.min_rtt_us = (words[0] != u32::MAX).then_some(words[0].into());
+            socket.pacing_gain = Some(f64::from(gains & 1023) / 256.0);
+            socket.cwnd_gain = Some(f64::from(gains >> 10 & 1023) / 256.0);
+        }
+        socket
+    }
+}
+
+const OBJECT: &[u8] = include_bytes!("../bpf/objects/sockets.bpf.o");
+
+/// The walks over TCP sockets, loaded.
+pub struct Walker {
+    object: libbpf_rs::Object,
+}
+
+impl std::fmt::Debug for Walker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Walker").finish_non_exhaustive()
+    }
+}
+
+impl Walker {
+    /// Loads the walks; with `migration`, sockets of the first name are given the second.
+    ///
+    /// # Errors
+    /// When BPF programs may not be loaded.
+    pub fn load(migration: Option<(&str, &str)>) -> Result<Self> {
+        loader::quietly(|| {
+            let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+            for mut map in open.maps_mut() {
+                let Some(value) = map.initial_value_mut() else { continue };
+                if let Some((from, to)) = migration
+                    && value.len() >= 32
+                {
+                    value[..32].fill(0);
+                    value[..from.len().min(15)].copy_from_slice(&from.as_bytes()[..from.len().min(15)]);
+                    value[16..16 + to.len().min(15)].copy_from_slice(&to.as_bytes()[..to.len().min(15)]);
+                }
+            }
+            open.load()
+        })
+        .map(|object| Walker { object })
+    }
+
+    fn walk(&self, program: &str, namespace: &Namespace) -> Result<Vec<u8>> {
+        let program = self
+            .object
+            .progs_mut()
+            .find(|candidate| candidate.name() == program)
+            .ok_or_else(|| Error::Malformed(format!("the object has no program {program}")))?;
+        let refused = |error: &dyn std::fmt::Display| {
+            Error::impossible(format!("TCP sockets cannot be walked: {error}"), "Linux 5.9 or newer, as root")
+        };
+        let link = program.attach().map_err(|error| refused(&error))?;
+        // The namespace is the one of the thread that opens the iterator.
+        let fd = link_fd(&link);
+        namespace.enter(move || {
+            // SAFETY: the link outlives the call, so its descriptor is open.
+            let raw = unsafe { libbpf_sys::bpf_iter_create(fd) };
+            if raw < 0 {
+                return Err(refused(&std::io::Error::last_os_error()));
+            }
+            // SAFETY: the descriptor was just made and is owned by nothing else.
+            let mut file = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(raw) };
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map_err(|error| refused(&error))?;
+            Ok(bytes)
+        })
+    }
+
+    /// The sockets of a namespace that use one of our controllers.
+    ///
+    /// # Errors
+    /// When the sockets cannot be walked.
+    pub fn sockets(&self, namespace: &Namespace) -> Result<Vec<Socket>> {
+        let bytes = self.walk("fp_sockets", namespace)?;
+        Ok(bytes
+            .chunks_exact(std::mem::size_of::<Raw>())
+            .map(|chunk| bytemuck::pod_read_unaligned::<Raw>(chunk).read())
+            .collect())
+    }
+
+    /// Gives the sockets of a namespace the other controller of the pair that [`load`](Self::load) was told.
+    ///
+    /// # Errors
+    /// When the sockets cannot be walked.
+    pub fn migrate(&self, namespace: &Namespace) -> Result<()> {
+        self.walk("fp_migrate", namespace).map(drop)
+    }
+}
+
+fn link_fd(link: &libbpf_rs::Link) -> i32 {
+    use std::os::fd::{AsFd, AsRawFd};
+    link.as_fd().as_raw_fd()
+}

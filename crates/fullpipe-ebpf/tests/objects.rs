@@ -1,0 +1,37 @@
+//! The BPF objects that are checked in are what their sources give.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_objects_are_built_from_these_sources() {
+    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
+    // Version 14 gives the very same bytes; another compiler gives other code for the same program.
+    let there = ["clang-14", "llvm-strip-14", "make"]
+        .iter()
+        .all(|tool| Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success()));
+    assert!(there || std::env::var_os("CI").is_none(), "CI must have clang-14, llvm-strip-14 and make");
+    if !there {
+        println!("SKIPPED: clang-14, llvm-strip-14 or make is not installed");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new("make")
+        .arg(format!("OUT={}", directory.path().display()))
+        .current_dir(&bpf)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut compared = 0;
+    for entry in std::fs::read_dir(bpf.join("objects")).unwrap() {
+        let checked_in = entry.unwrap().path();
+        let built = directory.path().join(checked_in.file_name().unwrap());
+        assert!(
+            std::fs::read(&checked_in).unwrap() == std::fs::read(&built).unwrap(),
+            "{} differs from what its source gives: run `make -C crates/fullpipe-ebpf/bpf`",
+            checked_in.display()
+        );
+        compared += 1;
+    }
+    assert_eq!(compared, 6);
+}
