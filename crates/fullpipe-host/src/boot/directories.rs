@@ -23,78 +23,75 @@ fn files(view: &dyn View, directories: &[&str], hidden: bool) -> Vec<String> {
     chosen.into_values().collect()
 }
 
-/// The settings and exclusions of a file, in order. One masked by a link to /dev/null has none.
-fn lines(view: &dyn View, path: &str, program: Program, dialect: Dialect) -> (Vec<Assignment>, Vec<String>) {
-    let Ok(resolved) = view.resolve(path) else { return Default::default() };
+/// A line in force: a setting, or the exclusion of a key from globs.
+struct Entry {
+    key: String,
+    set: Option<Assignment>,
+}
+
+/// The entries of a file, in order. One masked by a link to /dev/null has none.
+fn entries(view: &dyn View, path: &str, program: Program, dialect: Dialect) -> Vec<Entry> {
+    let Ok(resolved) = view.resolve(path) else { return Vec::new() };
     let readable = view.stat(&resolved).is_ok_and(|s| s.node == Node::File);
-    let Some(content) = readable.then(|| view.read(&resolved).ok()).flatten() else {
-        return Default::default();
-    };
-    let (mut set, mut excluded) = (Vec::new(), Vec::new());
-    for (line, parsed) in parse(&content, dialect) {
-        match parsed {
-            Line::Set { key, value, tolerant } => {
-                set.push(Assignment { key, value, file: resolved.clone(), line, tolerant, program });
-            }
-            Line::Exclude { key } => excluded.push(key),
-            Line::Nothing => {}
+    let Some(content) = readable.then(|| view.read(&resolved).ok()).flatten() else { return Vec::new() };
+    let entry = |(line, parsed)| match parsed {
+        Line::Set { key, value, tolerant } => {
+            let set = Assignment { key: key.clone(), value, file: resolved.clone(), line, tolerant, program };
+            Some(Entry { key, set: Some(set) })
         }
-    }
-    (set, excluded)
+        Line::Exclude { key } => Some(Entry { key, set: None }),
+        Line::Nothing => None,
+    };
+    parse(&content, dialect).into_iter().filter_map(entry).collect()
 }
 
 /// Every setting that systemd-sysctl reads, before it keeps only the last for each key.
 pub(super) fn systemd_lines(view: &dyn View) -> Vec<Assignment> {
     files(view, &DIRECTORIES, false)
         .iter()
-        .flat_map(|f| lines(view, f, Program::Systemd, Dialect::Systemd).0)
+        .flat_map(|f| entries(view, f, Program::Systemd, Dialect::Systemd))
+        .filter_map(|e| e.set)
         .collect()
 }
 
-/// One write a key: a later line replaces an earlier one of the same key, and a key that is set by name (or
-/// excluded) is left out of every glob.
+/// One write a key: a later line replaces an earlier one of the same key, be it a value or an exclusion, and a key
+/// that is named either way is left out of every glob.
 pub(super) fn systemd(view: &dyn View) -> Vec<Assignment> {
-    let (mut kept, mut excluded): (Vec<Assignment>, BTreeSet<String>) = Default::default();
+    let mut kept: Vec<Entry> = Vec::new();
     for file in files(view, &DIRECTORIES, false) {
-        let (set, exclude) = lines(view, &file, Program::Systemd, Dialect::Systemd);
-        for assignment in set {
+        for entry in entries(view, &file, Program::Systemd, Dialect::Systemd) {
             // The same value again changes nothing, not even the place in the order.
-            if let Some(old) = kept.iter().position(|a| a.key == assignment.key) {
-                if kept[old].value == assignment.value {
+            if let Some(old) = kept.iter().position(|e| e.key == entry.key) {
+                let value = |e: &Entry| e.set.as_ref().map(|a| a.value.clone());
+                if value(&kept[old]) == value(&entry) {
                     continue;
                 }
                 kept.remove(old);
             }
-            kept.push(assignment);
+            kept.push(entry);
         }
-        excluded.extend(exclude);
     }
-    expand(view, kept, &excluded)
+    expand(view, kept)
 }
 
 /// Replaces each glob by the keys that it stands for, less those that are named or excluded elsewhere.
-fn expand(view: &dyn View, lines: Vec<Assignment>, excluded: &BTreeSet<String>) -> Vec<Assignment> {
-    let named: BTreeSet<String> = lines
-        .iter()
-        .filter(|a| !is_glob(&a.key))
-        .map(|a| a.key.clone())
-        .chain(excluded.iter().cloned())
-        .collect();
-    lines
-        .into_iter()
-        .flat_map(|line| {
-            if !is_glob(&line.key) {
-                return vec![line];
-            }
-            matching_keys(view, &line.key)
-                .into_iter()
-                .filter(|key| {
-                    !named.contains(key) && !excluded.iter().any(|e| is_glob(e) && glob_matches(e, key))
-                })
-                .map(|key| Assignment { key, ..line.clone() })
-                .collect()
-        })
-        .collect()
+fn expand(view: &dyn View, entries: Vec<Entry>) -> Vec<Assignment> {
+    let named: BTreeSet<String> =
+        entries.iter().filter(|e| !is_glob(&e.key)).map(|e| e.key.clone()).collect();
+    let excluded: Vec<String> =
+        entries.iter().filter(|e| e.set.is_none() && is_glob(&e.key)).map(|e| e.key.clone()).collect();
+    let keys = |line: Assignment| {
+        if !is_glob(&line.key) {
+            return vec![line];
+        }
+        let free = |key: &String| !named.contains(key) && !excluded.iter().any(|e| glob_matches(e, key));
+        matching_keys(view, &line.key)
+            .into_iter()
+            .filter(free)
+            .map(|key| Assignment { key, ..line.clone() })
+            .collect()
+    };
+    entries.into_iter().filter_map(|e| e.set).flat_map(keys).collect()
 }
 
 /// The keys of this kernel that the glob stands for. On an image without a kernel, the ones that this crate asks about.
@@ -125,11 +122,6 @@ pub(super) fn tuned_reapply(view: &dyn View) -> Vec<Assignment> {
 fn in_turn(view: &dyn View, directories: &[&str], program: Program) -> Vec<Assignment> {
     let mut paths = files(view, directories, true);
     paths.push("/etc/sysctl.conf".into());
-    let (mut all, mut excluded): (Vec<Assignment>, BTreeSet<String>) = Default::default();
-    for path in paths {
-        let (set, exclude) = lines(view, &path, program, Dialect::Procps);
-        all.extend(set);
-        excluded.extend(exclude);
-    }
-    expand(view, all, &excluded)
+    let all = paths.iter().flat_map(|p| entries(view, p, program, Dialect::Procps)).collect();
+    expand(view, all)
 }

@@ -1,6 +1,6 @@
 //! How far a change made here reaches: the whole host, or one namespace of it.
 
-use crate::host::{Host, Identity};
+use crate::host::{Host, Identity, Node};
 
 /// Where the program finds itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,24 +34,22 @@ impl Scope {
         let init = host.text("/proc/1/comm").unwrap_or_default();
         let inits = ["systemd", "init", "openrc-init", "runit", "s6-svscan", "busybox"];
         let known_init = inits.contains(&init.as_str());
-        // A network namespace that shares the host's files must not write the host's boot files.
+        let link = |path: &str| match host.stat(path).ok()?.node {
+            Node::Link(target) => Some(target),
+            _ => None,
+        };
+        let own = link("/proc/self/ns/net");
+        // A network namespace that shares the files of whoever started it must not write their boot files.
+        let borrowed = matches!((link("/proc/1/ns/net"), &own), (Some(init), Some(own)) if init != *own);
         let boots = !identity.running
-            || (first_network && (container.is_none() || known_init))
-            || (container.is_some() && known_init);
+            || (!borrowed && first_network && (container.is_none() || known_init))
+            || (!borrowed && container.is_some() && known_init);
         let mounts = host.text("/proc/self/mounts").unwrap_or_default();
         let read_only = mounts.lines().any(|line| {
             let fields: Vec<&str> = line.split_ascii_whitespace().collect();
             matches!(fields[..], [_, "/proc/sys" | "/proc", _, options, ..] if options.split(',').any(|o| o == "ro"))
         });
-        let namespace = host
-            .stat("/proc/self/ns/net")
-            .ok()
-            .and_then(|s| match s.node {
-                crate::host::Node::Link(target) => Some(target),
-                _ => None,
-            })
-            .unwrap_or_default();
-        let namespace = namespace.chars().filter(char::is_ascii_digit).collect();
+        let namespace = own.unwrap_or_default().chars().filter(char::is_ascii_digit).collect();
         Scope { first_network, first_user, container, boots, read_only, image: !identity.running, namespace }
     }
 

@@ -308,6 +308,10 @@ impl Change {
                 host.change_qdisc(&QdiscOperation::DeleteRoot { device: device.clone() })
             }
             Change::Qdisc { device, before, .. } => before.0.iter().try_for_each(|node| {
+                // Under a new mq the kernel makes default leaves, which have no handle: one of those is back already.
+                if node.handle == 0 && Tree::of(&host.qdiscs()?, device).0.contains(node) {
+                    return Ok(());
+                }
                 host.change_qdisc(&QdiscOperation::Replace {
                     device: device.clone(),
                     parent: node.parent,

@@ -43,6 +43,14 @@ pub enum FileSpec {
     },
 }
 
+impl FileSpec {
+    pub fn text(&self) -> &str {
+        match self {
+            FileSpec::Text(text) | FileSpec::Full { text, .. } => text,
+        }
+    }
+}
+
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Kernel {

@@ -1,0 +1,337 @@
+//! The running kernel: controllers, routes and queueing disciplines in a private network namespace, where nothing
+//! outside can be changed.
+
+use fullpipe_host::host::{Host, Machine, View};
+use fullpipe_host::journal::{Phase, Store};
+use fullpipe_host::net::{self, QdiscNode, QdiscOperation, ROOT};
+use fullpipe_host::plan::{QdiscChoice, Request, Tree};
+use fullpipe_host::{Error, apply, revert, status};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+const INSIDE: &str = "FULLPIPE_HOST_TEST_INSIDE";
+
+/// Runs the named test once more in namespaces of its own, with a private /run. Gives whether this is the inner run.
+fn enter(name: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let devices = "mount -t tmpfs none /run && ip link set lo up \
+        && ip link add v0 numtxqueues 4 type veth peer name v1 && ip link set v0 up && ip link set v1 up \
+        && ip address add 192.0.2.1/24 dev v0 \
+        && ip tuntap add dev t0 mode tap && ip link set t0 up \
+        && ip tuntap add dev t4 mode tap multi_queue && ip link set t4 up";
+    let unshared = |script: &str, program: &str| {
+        Command::new("unshare")
+            .args([
+                "--user",
+                "--map-root-user",
+                "--mount",
+                "--net",
+                "sh",
+                "-c",
+                script,
+                "sh",
+                program,
+                "--exact",
+                name,
+                "--nocapture",
+            ])
+            .env(INSIDE, "1")
+            .output()
+    };
+    let reason = match unshared(devices, "") {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(e) => Some(format!("unshare: {e}")),
+    };
+    if let Some(reason) = reason {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "no private namespace: {reason}");
+        println!("SKIPPED: no private namespace: {reason}");
+        return false;
+    }
+    let program = std::env::current_exe().unwrap();
+    let output = unshared(&format!("{devices} && \"$@\""), program.to_str().unwrap()).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    print!("{text}");
+    assert!(
+        output.status.success(),
+        "inside the namespace:\n{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(text.contains("1 passed"), "the inner test did not run:\n{text}");
+    false
+}
+
+fn store() -> Store {
+    Store::at("/run/state")
+}
+
+fn live(controller: &str) -> Request {
+    Request { live_only: true, ..Request::new(controller) }
+}
+
+fn put_in_force(request: &Request) -> Result<apply::Applied, Error> {
+    apply::apply(&Machine::new(), &store(), request, &apply::Options::default())
+}
+
+fn take_back() -> revert::Reverted {
+    revert::revert(&Machine::new(), &store(), &revert::Options::default()).unwrap().unwrap()
+}
+
+/// Every sysctl of the namespace, every queueing discipline, every route with a controller.
+struct Everything {
+    sysctls: BTreeMap<String, String>,
+    qdiscs: Vec<QdiscNode>,
+    routes: Vec<net::CongestionRoute>,
+}
+
+#[track_caller]
+fn assert_same(now: &Everything, before: &Everything, context: &str) {
+    for (name, value) in &now.sysctls {
+        assert_eq!(Some(value), before.sysctls.get(name), "{context}: {name}");
+    }
+    for (a, b) in now.qdiscs.iter().zip(&before.qdiscs) {
+        assert_eq!(a, b, "{context}");
+    }
+    assert_eq!(now.qdiscs.len(), before.qdiscs.len(), "{context}");
+    assert_eq!(now.routes, before.routes, "{context}");
+}
+
+fn everything() -> Everything {
+    let host = Machine::new();
+    let mut sysctls = BTreeMap::new();
+    for directory in ["/proc/sys/net/ipv4", "/proc/sys/net/core"] {
+        for name in host.list(directory).unwrap() {
+            // What is registered belongs to the whole machine, and others may load an eBPF controller meanwhile.
+            let own = name != "tcp_available_congestion_control" && name != "tcp_allowed_congestion_control";
+            if let Some(value) = host.text(&format!("{directory}/{name}")).filter(|_| own) {
+                sysctls.insert(name, value);
+            }
+        }
+    }
+    let mut qdiscs = host.qdiscs().unwrap();
+    for node in &mut qdiscs {
+        node.drops = 0;
+    }
+    qdiscs.sort_by_key(|n| (n.device.clone(), n.parent));
+    Everything { sysctls, qdiscs, routes: host.congestion_routes().unwrap() }
+}
+
+fn words(name: &str) -> Vec<String> {
+    let text = Machine::new().sysctl(name).unwrap();
+    text.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+/// The controller of a new connection, as sock_diag tells it, on both ends.
+fn controllers_of_a_new_connection() -> Vec<String> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(b"x").unwrap();
+    server.read_exact(&mut [0]).unwrap();
+    let port = client.local_addr().unwrap().port();
+    let ends =
+        net::sockets().unwrap().into_iter().filter(|s| s.local.port() == port || s.peer.port() == port);
+    ends.map(|s| s.controller).collect()
+}
+
+#[test]
+fn each_controller_is_put_in_force_seen_at_work_and_taken_back() {
+    if !enter("each_controller_is_put_in_force_seen_at_work_and_taken_back") {
+        return;
+    }
+    let (available, allowed) = (
+        words("net.ipv4.tcp_available_congestion_control"),
+        words("net.ipv4.tcp_allowed_congestion_control"),
+    );
+    let mut used = 0;
+    let host = Machine::new();
+    for controller in ["bbr", "reno", "cubic", "hybla", "fp_hybla", "fp_bbr1", "fp_bbr3"] {
+        // From another default, so that there is something to change.
+        let start = allowed.iter().find(|c| *c != controller).expect("two allowed controllers");
+        host.set_sysctl("net.ipv4.tcp_congestion_control", start).unwrap();
+        let before = everything();
+        match put_in_force(&live(controller)) {
+            Ok(applied) => {
+                let used_one = applied.plan.controller.as_str();
+                assert!(used_one == controller || used_one == format!("fp_{controller}"), "{used_one}");
+                used += 1;
+                assert_eq!(applied.seen.as_deref(), Some(used_one));
+                assert_eq!(controllers_of_a_new_connection(), [used_one, used_one]);
+                let now = status::status(&Machine::new(), &store()).unwrap();
+                assert_eq!((now.phase, now.consistent), (Some(Phase::Applied), true), "{now:?}");
+                println!("{controller}: in force, a connection uses {used_one}");
+                take_back();
+                assert_same(&everything(), &before, controller);
+                let back = before.sysctls["tcp_congestion_control"].as_str();
+                assert_eq!(controllers_of_a_new_connection(), [back, back]);
+            }
+            Err(error) => {
+                let text = error.text();
+                let registered = available.iter().any(|c| c == controller);
+                if registered {
+                    assert!(
+                        !allowed.iter().any(|c| c == controller) && text.contains("is restricted"),
+                        "{text}"
+                    );
+                } else {
+                    let twin = if controller == "hybla" { "fp_hybla" } else { controller };
+                    assert!(text.contains(&format!("fullpipe cc load {twin}")), "{text}");
+                }
+                assert!(matches!(error, Error::Impossible(_)));
+                println!("{controller}: refused, {}", text.lines().next().unwrap());
+                assert_same(&everything(), &before, controller);
+            }
+        }
+    }
+    assert!(used >= 2, "too little could be tried: available {available:?}, allowed {allowed:?}");
+}
+
+#[test]
+fn default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults() {
+    if !enter("default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults") {
+        return;
+    }
+    let host = Machine::new();
+    let before = everything();
+    let tree = |device: &str| Tree::of(&host.qdiscs().unwrap(), device);
+    let (single, multi) = (tree("t0"), tree("t4"));
+    assert!(single.is_default() && multi.is_default(), "{single:?} {multi:?}");
+    // Every kernel has bfifo; fq would need a module.
+    let request = Request { qdisc: QdiscChoice::Kind("bfifo".into()), ..live("reno") };
+    let applied = put_in_force(&request).unwrap();
+    assert!(applied.made >= 2, "{applied:?}");
+    assert_eq!(tree("t0").plain_kind(), Some("bfifo"));
+    let now = tree("t4");
+    assert_eq!(now.plain_kind(), Some("bfifo"));
+    assert_eq!(now.root().unwrap().kind, multi.root().unwrap().kind, "a device with queues keeps them");
+    assert_eq!(now.leaves().len(), multi.leaves().len());
+    assert_eq!(tree("v0").plain_kind(), Some("noqueue"), "a device without a queue is left alone");
+    println!("t0: {}; t4: {}", tree("t0").describe(), now.describe());
+    take_back();
+    assert_same(&everything(), &before, "");
+}
+
+#[test]
+fn what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_options() {
+    if !enter("what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_options") {
+        return;
+    }
+    let tc = |arguments: &str| {
+        let output = Command::new("tc").args(arguments.split(' ')).output().unwrap();
+        assert!(output.status.success(), "tc {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    tc("qdisc replace dev t0 root handle 77: pfifo limit 123");
+    tc("qdisc replace dev v0 root handle 5: htb default 1");
+    tc("qdisc add dev v1 clsact");
+    let before = everything();
+    let request = Request { qdisc: QdiscChoice::Kind("bfifo".into()), ..live("reno") };
+    put_in_force(&request).unwrap();
+    let kept = |device: &str| Tree::of(&everything().qdiscs, device);
+    assert_eq!(kept("t0"), Tree::of(&before.qdiscs, "t0"), "chosen by hand");
+    assert_eq!(kept("v0"), Tree::of(&before.qdiscs, "v0"), "a shaper");
+    take_back();
+    assert_same(&everything(), &before, "");
+
+    let insist = Request { replace_on: vec!["t0".into()], ..request.clone() };
+    put_in_force(&insist).unwrap();
+    assert_eq!(kept("t0").plain_kind(), Some("bfifo"));
+    take_back();
+    assert_same(&everything(), &before, "handle, kind and `limit 123` are back");
+
+    // A tree of four queues, put there by hand over the kernel's default leaves.
+    tc("qdisc del dev v0 root");
+    tc("qdisc replace dev v0 root handle 1: mq");
+    tc("qdisc replace dev v0 parent 1:2 handle 12: pfifo limit 55");
+    tc("qdisc replace dev v0 parent 1:1 handle 11: pfifo limit 44");
+    tc("qdisc replace dev v0 parent 1:3 handle 13: pfifo limit 44");
+    tc("qdisc replace dev v0 parent 1:4 handle 14: pfifo limit 44");
+    let queues = everything();
+    put_in_force(&Request { replace_on: vec!["v0".into()], ..request.clone() }).unwrap();
+    assert_eq!((kept("v0").plain_kind(), kept("v0").leaves().len()), (Some("bfifo"), 4));
+    take_back();
+    assert_same(&everything(), &queues, "each queue has its own options back");
+    tc("qdisc replace dev v0 root handle 2: mq");
+    let fresh = everything();
+    put_in_force(&Request { replace_on: vec!["v0".into()], ..request.clone() }).unwrap();
+    take_back();
+    assert_same(&everything(), &fresh, "default leaves under an mq of someone's are default leaves again");
+
+    tc("qdisc del dev v0 root");
+    tc("qdisc replace dev v0 root handle 5: htb default 1");
+    let before = everything();
+    let shaper = Request { replace_on: vec!["v0".into()], ..request };
+    let error = put_in_force(&shaper).unwrap_err();
+    assert!(error.text().contains("htb") && error.text().contains("by hand"), "{error}");
+    assert_same(&everything(), &before, "");
+}
+
+#[test]
+fn a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whole() {
+    if !enter("a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whole") {
+        return;
+    }
+    let before = everything();
+    let other = if before.sysctls["tcp_congestion_control"] == "reno" { "bbr" } else { "reno" };
+    let canary = Request { canary: Some("192.0.2.128/25".into()), ..live(other) };
+    put_in_force(&canary).unwrap();
+    let routes = net::congestion_routes().unwrap();
+    assert_eq!(routes.len(), 1);
+    assert_eq!((routes[0].prefix.as_str(), routes[0].controller.as_str()), ("192.0.2.128/25", other));
+    assert_eq!(everything().sysctls, before.sysctls, "nobody else is concerned");
+    put_in_force(&live(other)).unwrap();
+    assert!(net::congestion_routes().unwrap().is_empty(), "the trial is over");
+    assert_eq!(controllers_of_a_new_connection(), [other, other]);
+    take_back();
+    assert_same(&everything(), &before, "");
+    let error = put_in_force(&Request { canary: Some("192.0.2/24".into()), ..live(other) }).unwrap_err();
+    assert!(matches!(&error, Error::Usage(t) if t.contains("192.0.2.0/24")), "{error}");
+}
+
+#[test]
+fn what_is_not_confirmed_in_time_is_undone_and_what_is_stays() {
+    if !enter("what_is_not_confirmed_in_time_is_undone_and_what_is_stays") {
+        return;
+    }
+    let host = Machine::new();
+    let before = everything();
+    let other = if before.sysctls["tcp_congestion_control"] == "reno" { "bbr" } else { "reno" };
+    let trial =
+        apply::Options { confirm_within: Some(std::time::Duration::from_secs(2)), ..Default::default() };
+    apply::apply(&host, &store(), &live(other), &trial).unwrap();
+    assert!(status::status(&host, &store()).unwrap().summary.contains("on trial"));
+    assert_eq!(apply::await_confirmation(&host, &store(), || false).unwrap(), apply::Confirmation::Undone);
+    assert_same(&everything(), &before, "");
+
+    apply::apply(&host, &store(), &live(other), &trial).unwrap();
+    assert_eq!(apply::await_confirmation(&host, &store(), || true).unwrap(), apply::Confirmation::Kept);
+    std::thread::sleep(std::time::Duration::from_millis(2_100));
+    assert_eq!(words("net.ipv4.tcp_congestion_control"), [other]);
+    take_back();
+    assert_same(&everything(), &before, "");
+}
+
+#[test]
+fn an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back() {
+    if !enter("an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back") {
+        return;
+    }
+    let before = everything();
+    let refused = net::change_qdisc(&QdiscOperation::Replace {
+        device: "t0".into(),
+        parent: ROOT,
+        handle: 0,
+        kind: "nosuch".into(),
+        options: String::new(),
+    });
+    assert!(refused.is_err());
+    let request = Request { qdisc: QdiscChoice::Kind("nosuch".into()), ..live("reno") };
+    let error = put_in_force(&request).unwrap_err();
+    println!("{error}");
+    assert!(error.text().contains("nosuch") && error.text().contains("--qdisc keep"), "{error}");
+    assert_same(&everything(), &before, "");
+    assert!(!Machine::new().exists("/run/state/host.journal"));
+}
