@@ -24,6 +24,10 @@ pub mod compare;
 #[cfg(feature = "measure")]
 pub mod control;
 #[cfg(feature = "measure")]
+pub mod diagnose;
+#[cfg(feature = "measure")]
+pub mod get;
+#[cfg(feature = "measure")]
 pub mod iperf3;
 #[cfg(feature = "measure")]
 pub mod recording;
@@ -32,6 +36,8 @@ pub mod sample;
 pub mod server;
 #[cfg(feature = "measure")]
 pub mod signals;
+#[cfg(feature = "measure")]
+pub mod sock_diag;
 pub mod tcp_info;
 #[cfg(feature = "measure")]
 pub mod transfer;

@@ -557,6 +557,8 @@ impl Test<'_> {
             peer: self.peer,
             cookie: self.cookie.to_string(),
             params: self.params.clone(),
+            server_rmem: self.hello.as_ref().and_then(|h| h.tcp_rmem.clone()),
+            server_wmem: self.hello.as_ref().and_then(|h| h.tcp_wmem.clone()),
             server: self.hello.as_ref().map(|h| format!("fullpipe {}", h.version)),
             intervals: std::mem::take(&mut self.intervals),
             samples: std::mem::take(&mut self.samples),

@@ -111,6 +111,10 @@ pub struct Outcome {
     pub params: Params,
     /// A fullpipe server's version; `None` for a stock one.
     pub server: Option<String>,
+    /// A fullpipe server's `net.ipv4.tcp_rmem`.
+    pub server_rmem: Option<String>,
+    /// A fullpipe server's `net.ipv4.tcp_wmem`.
+    pub server_wmem: Option<String>,
     /// As they were reported.
     pub intervals: Vec<Interval>,
     /// Finer than the intervals.

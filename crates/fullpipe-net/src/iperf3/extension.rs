@@ -38,6 +38,12 @@ pub struct Hello {
     /// Random text to answer with a [`Proof`], when the server wants one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenge: Option<String>,
+    /// The server's `net.ipv4.tcp_rmem`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_rmem: Option<String>,
+    /// The server's `net.ipv4.tcp_wmem`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_wmem: Option<String>,
 }
 
 /// The client's answer to a challenge.

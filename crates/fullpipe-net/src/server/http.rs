@@ -19,7 +19,6 @@ use serde_json::json;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -40,12 +39,6 @@ pub(super) type Transfers = VecDeque<(String, serde_json::Value)>;
 /// Whether a connection that begins with these bytes speaks HTTP. Cookies have no capital letters.
 pub(super) fn begins(opening: &[u8]) -> bool {
     [&b"GET "[..], b"HEAD", b"PUT ", b"POST", b"OPTI", b"DELE"].contains(&opening)
-}
-
-/// What the whole of a download consists of, again and again: `transfer::noise`.
-fn content() -> &'static [u8] {
-    static CONTENT: OnceLock<Vec<u8>> = OnceLock::new();
-    CONTENT.get_or_init(|| transfer::noise(transfer::DEFAULT_SEND_BLOCK))
 }
 
 /// A request that is answered with an error.
@@ -425,7 +418,9 @@ impl Connection<'_> {
         socket.write_all(head.as_bytes())?;
         let stop = AtomicBool::new(false);
         let mut pace = Pace::new(rate);
-        let (content, piece) = (content(), pace.quantum(content().len(), 1448) as u64);
+        // A download is this block again and again.
+        let content = transfer::noise();
+        let piece = pace.quantum(content.len(), 1448) as u64;
         let mut done = 0;
         let mut looked = began;
         let mut failed = None;

@@ -2,6 +2,7 @@
 
 use super::{Arrival, Event, Place, Shared, lock};
 use crate::control::{Control, ControlError};
+use crate::diagnose::setting;
 use crate::iperf3::{
     Cookie, MAX_PARAMS, MAX_RESULTS, Params, Protocol, Results, ServerError, State, StreamResults, extension,
     stream_id,
@@ -309,8 +310,12 @@ impl Session<'_> {
             }
             None => None,
         };
-        let hello =
-            extension::Hello { version: env!("CARGO_PKG_VERSION").into(), challenge: challenge.clone() };
+        let hello = extension::Hello {
+            version: env!("CARGO_PKG_VERSION").into(),
+            challenge: challenge.clone(),
+            tcp_rmem: setting("tcp_rmem"),
+            tcp_wmem: setting("tcp_wmem"),
+        };
         self.control.write_extension(&json!(hello), "saying hello")?;
         if let (Some(secret), Some(challenge)) = (secret, challenge) {
             let text =

@@ -6,16 +6,16 @@
 
 use super::{Budget, Meter, Pace};
 use fullpipe_units::Rate;
-use nix::sys::socket::{MsgFlags, recv};
 use std::io::{self, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Bytes per write when the user did not choose: large, for fewer system calls; still in a last-level cache.
 pub const DEFAULT_SEND_BLOCK: usize = 1024 * 1024;
 
-/// Asked of the kernel at once when discarding. Never touched, so it costs address space only.
+/// Asked of the kernel at once when discarding.
 const DISCARD_BLOCK: usize = 4 * 1024 * 1024;
 
 /// Writes blocks until stopped, until the budget is spent, or until the socket fails. Setting `stop` ends a
@@ -32,7 +32,7 @@ pub fn send(
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let mut pace = Pace::new(rate);
-    let payload = noise(pace.quantum(block, 1448));
+    let payload = &noise()[..pace.quantum(block, 1448).min(DEFAULT_SEND_BLOCK)];
     loop {
         let wanted = budget.map_or(payload.len() as u64, |b| b.take(payload.len() as u64)) as usize;
         if wanted == 0 || !pace.wait(wanted, stop) {
@@ -61,9 +61,9 @@ pub fn send(
 /// The socket's, unless `stop` was set before.
 pub fn discard(socket: &TcpStream, rate: Option<Rate>, meter: &Meter, stop: &AtomicBool) -> io::Result<()> {
     let mut pace = Pace::new(rate);
-    let mut nowhere = vec![0; pace.quantum(DISCARD_BLOCK, 16 * 1024)];
+    let most = pace.quantum(DISCARD_BLOCK, 16 * 1024);
     loop {
-        match recv(socket.as_fd().as_raw_fd(), &mut nowhere, MsgFlags::MSG_TRUNC) {
+        match drop_bytes(socket, most) {
             Ok(0) => return Ok(()),
             Ok(n) => {
                 meter.add_bytes(n as u64);
@@ -72,8 +72,8 @@ pub fn discard(socket: &TcpStream, rate: Option<Rate>, meter: &Meter, stop: &Ato
                 }
             }
             Err(_) if stop.load(Relaxed) => return Ok(()),
-            Err(nix::Error::EINTR | nix::Error::EAGAIN) => {}
-            Err(e) => return Err(e.into()),
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(e) => return Err(e),
         }
     }
 }
@@ -92,19 +92,18 @@ pub fn discard_exactly(
 ) -> io::Result<()> {
     let never = AtomicBool::new(false);
     let mut pace = Pace::new(rate);
-    let mut nowhere = vec![0; (pace.quantum(DISCARD_BLOCK, 16 * 1024) as u64).min(length) as usize];
+    let most = pace.quantum(DISCARD_BLOCK, 16 * 1024) as u64;
     let mut left = length;
     while left > 0 {
-        let wanted = (nowhere.len() as u64).min(left) as usize;
-        match recv(socket.as_raw_fd(), &mut nowhere[..wanted], MsgFlags::MSG_TRUNC) {
+        match drop_bytes(socket, most.min(left) as usize) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => {
                 left -= n as u64;
                 meter.add_bytes(n as u64);
                 pace.wait(n, &never);
             }
-            Err(nix::Error::EINTR | nix::Error::EAGAIN) => {}
-            Err(e) => return Err(e.into()),
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(e) => return Err(e),
         }
         if !go_on(length - left) {
             return Err(io::ErrorKind::TimedOut.into());
@@ -122,18 +121,27 @@ pub fn unacked(socket: &TcpStream) -> u64 {
     if result.is_ok() { bytes.max(0) as u64 } else { 0 }
 }
 
-/// Bytes that no link compresses (xorshift64).
-pub(crate) fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
+/// Takes up to `most` bytes that wait at the socket, and leaves them nowhere.
+fn drop_bytes(socket: &TcpStream, most: usize) -> io::Result<usize> {
+    // SAFETY: with MSG_TRUNC a TCP socket discards the bytes and writes nothing to the buffer (tcp(7)), so
+    // there need not be one; `TcpStream` makes sure that the socket is TCP's.
+    let n = unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), most, libc::MSG_TRUNC) };
+    if n >= 0 { Ok(n as usize) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A block that no link compresses (xorshift64), the same in every process and shared by all streams.
+pub(crate) fn noise() -> &'static [u8] {
+    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
+    NOISE.get_or_init(|| {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let words = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        });
+        words.take(DEFAULT_SEND_BLOCK / 8).flatten().collect()
+    })
 }
 
 #[cfg(test)]

@@ -4,8 +4,12 @@ mod apply;
 #[cfg(feature = "ebpf")]
 mod cc;
 mod completions;
+#[cfg(feature = "net")]
+mod diagnose;
 mod doctor;
 mod figure;
+#[cfg(feature = "net")]
+mod get;
 mod host;
 mod lab;
 mod man;
@@ -37,6 +41,10 @@ pub enum Command {
     Status(status::Args),
     Lab(lab::Args),
     #[cfg(feature = "net")]
+    Diagnose(diagnose::Args),
+    #[cfg(feature = "net")]
+    Get(get::Args),
+    #[cfg(feature = "net")]
     Serve(serve::Args),
     #[cfg(feature = "net")]
     Test(test::Args),
@@ -59,6 +67,10 @@ impl Command {
             Command::Revert(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Lab(args) => args.run(),
+            #[cfg(feature = "net")]
+            Command::Diagnose(args) => args.run(),
+            #[cfg(feature = "net")]
+            Command::Get(args) => args.run(),
             #[cfg(feature = "net")]
             Command::Serve(args) => args.run(),
             #[cfg(feature = "net")]

@@ -1,0 +1,141 @@
+//! `fullpipe diagnose`: what limits a transfer.
+
+use super::test::{failure, read_secret};
+use crate::failure::Failure;
+use fullpipe_net::client::table::rate;
+use fullpipe_net::client::{Config, Outcome};
+use fullpipe_net::diagnose::{self, Diagnosis};
+use fullpipe_net::iperf3::Params;
+use fullpipe_net::signals;
+use fullpipe_units::Span;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Say what limits a transfer: application, receive window, send buffer, congestion control or path
+///
+/// With HOST, measures against `fullpipe serve` or iperf3 -s; with --pid, watches the sockets of a running process.
+#[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["host", "pid"]))]
+pub struct Args {
+    /// The server to measure against
+    host: Option<String>,
+    /// A process to watch
+    #[arg(long)]
+    pid: Option<u32>,
+    /// The server's port
+    #[arg(short, long, default_value_t = 5201, conflicts_with = "pid")]
+    port: u16,
+    /// How long
+    #[arg(short, long, default_value = "5s", value_name = "TIME")]
+    time: Span,
+    /// The server sends (needs `fullpipe serve`)
+    #[arg(short = 'R', long, conflicts_with = "pid")]
+    reverse: bool,
+    /// The sender's congestion controller
+    #[arg(short = 'C', long, value_name = "CC", conflicts_with = "pid")]
+    congestion: Option<String>,
+    /// File that holds the server's secret
+    #[arg(long, value_name = "FILE", conflicts_with = "pid")]
+    secret_file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        match (&self.host, self.pid) {
+            (Some(host), _) => self.host(host),
+            (None, Some(pid)) => self.pid(pid),
+            (None, None) => Err(Failure::usage("name a HOST or a --pid")),
+        }
+    }
+
+    fn host(&self, host: &str) -> Result<(), Failure> {
+        let interrupt = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&interrupt);
+        signals::on_termination(move || flag.store(true, Relaxed))
+            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let params = Params {
+            seconds: self.time.as_secs_f64().round().clamp(1.0, 3600.0) as u32,
+            omit: 1,
+            reverse: self.reverse,
+            congestion: self.congestion.clone(),
+            ..Params::default()
+        };
+        let secret = self.secret_file.as_deref().map(read_secret).transpose()?;
+        let config = Config { params, secret, abort: true, ..Config::new(host, self.port) };
+        let Some((outcome, diagnosis)) = diagnose::server(&config, &interrupt).map_err(failure)? else {
+            return Err(Failure::Impossible(
+                "a stock iperf3 server does not show its sending socket: leave out -R, or run `fullpipe serve` there".into(),
+            ));
+        };
+        if self.json {
+            println!("{:#}", serde_json::json!(diagnosis));
+        } else {
+            print!("{}", text(&title(&outcome), &diagnosis));
+        }
+        Ok(())
+    }
+
+    fn pid(&self, pid: u32) -> Result<(), Failure> {
+        let time = Duration::from_nanos(self.time.as_nanos());
+        let sockets = diagnose::process(pid, time)
+            .map_err(|e| Failure::Impossible(format!("cannot look at the sockets of process {pid}: {e}")))?;
+        if self.json {
+            let list: Vec<_> = sockets
+                .iter()
+                .map(|(s, d)| {
+                    serde_json::json!({
+                        "local": s.local.to_string(), "remote": s.remote.to_string(), "unread": s.unread,
+                        "socket": s.sample, "diagnosis": d,
+                    })
+                })
+                .collect();
+            println!("{:#}", serde_json::json!(list));
+            return Ok(());
+        }
+        if sockets.is_empty() {
+            println!("process {pid} has no connected TCP socket in this network namespace");
+        }
+        for (socket, diagnosis) in &sockets {
+            let controller = socket.sample.as_ref().map_or("", |s| s.controller.as_str());
+            let title = format!("{} → {}, {controller}", socket.local, socket.remote);
+            match diagnosis {
+                Some(diagnosis) => print!("{}", text(&title, diagnosis)),
+                None if socket.unread > 0 => {
+                    println!(
+                        "{title}\n  sent nothing; {} bytes wait to be read: the application is the limit",
+                        socket.unread
+                    );
+                }
+                None => println!("{title}\n  sent nothing"),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn title(outcome: &Outcome) -> String {
+    let controller = outcome.streams.iter().find_map(|s| s.controller.clone()).unwrap_or_default();
+    let (from, to) = if outcome.params.reverse {
+        (outcome.peer.ip(), outcome.local.ip())
+    } else {
+        (outcome.local.ip(), outcome.peer.ip())
+    };
+    format!("{from} → {to}, {controller}")
+}
+
+fn text(title: &str, diagnosis: &Diagnosis) -> String {
+    let [idle, window, buffer, cwnd] = diagnosis.shares.map(|s| format!("{:.0} %", s * 100.0));
+    let mut text = format!(
+        "{title}: {}\n  of the time: application idle {idle}, receive window {window}, send buffer {buffer}, congestion window {cwnd}\n",
+        rate(diagnosis.goodput)
+    );
+    for line in &diagnosis.words {
+        text += &format!("  {line}\n");
+    }
+    text
+}

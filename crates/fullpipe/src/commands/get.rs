@@ -1,0 +1,182 @@
+//! `fullpipe get`: download, and say what limited it.
+
+use crate::failure::Failure;
+use fullpipe_net::client::table::{bytes, millis, rate};
+use fullpipe_net::get::{self, GetError, Progress, Request, Target, Url};
+use fullpipe_net::signals;
+use fullpipe_units::{Bytes, Span};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Download like wget, and say afterwards what limited it
+///
+/// From `fullpipe serve`, the sender's controller can be chosen: fullpipe get 'HOST:5201/download?size=1g&cc=bbr'
+#[derive(clap::Args)]
+pub struct Args {
+    /// http:// or https://
+    url: String,
+    /// File to write; `-` for stdout [default: the last part of the path]
+    #[arg(short = 'O', long, value_name = "FILE", conflicts_with_all = ["discard", "memory"])]
+    output: Option<PathBuf>,
+    /// Throw the bytes away
+    #[arg(long, conflicts_with = "memory")]
+    discard: bool,
+    /// Keep the bytes in memory only
+    #[arg(long)]
+    memory: bool,
+    /// Go on where the file ends
+    #[arg(short = 'c', long = "resume", visible_alias = "continue")]
+    resume: bool,
+    /// Fail unless the whole has this SHA-256
+    #[arg(long, value_name = "HEX", value_parser = sha256)]
+    sha256: Option<String>,
+    /// Our receive buffer, such as `256k`
+    #[arg(short, long, value_name = "SIZE")]
+    window: Option<Bytes>,
+    /// Give up after a pause of this length
+    #[arg(long, default_value = "30s", value_name = "TIME")]
+    timeout: Span,
+    /// File that holds the server's secret
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn sha256(text: &str) -> Result<String, String> {
+    if text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        Ok(text.to_owned())
+    } else {
+        Err("a SHA-256 has 64 hexadecimal digits".to_owned())
+    }
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        let to_stdout = self.output.as_deref().is_some_and(|p| p.as_os_str() == "-");
+        let target = if self.discard {
+            Target::Discard
+        } else if self.memory || to_stdout {
+            Target::Memory
+        } else {
+            Target::File(match &self.output {
+                Some(path) => path.clone(),
+                None => {
+                    let url = Url::parse(&self.url).map_err(Failure::usage)?;
+                    let name = url.file_name().map(str::to_owned);
+                    name.ok_or_else(|| {
+                        Failure::usage(format!("{url} names no file: say --output or --discard"))
+                    })?
+                    .into()
+                }
+            })
+        };
+        if self.resume && !matches!(target, Target::File(_)) {
+            return Err(Failure::usage("--resume needs a file to go on with"));
+        }
+        let request = Request {
+            target,
+            resume: self.resume,
+            sha256: self.sha256.clone(),
+            window: self.window.map(|b| b.0.min(1 << 30) as u32),
+            token: self.secret_file.as_deref().map(super::test::read_secret).transpose()?,
+            timeout: Duration::from_nanos(self.timeout.as_nanos()),
+            ..Request::new(&self.url)
+        };
+        let interrupt = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&interrupt);
+        signals::on_termination(move || flag.store(true, Relaxed))
+            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let live = std::io::stderr().is_terminal() && !self.json;
+        let mut progress = |p: Progress| {
+            if live {
+                eprint!("\r\x1b[K{}", line(&p));
+            }
+        };
+        let result = get::get(&request, &interrupt, &mut progress);
+        if live {
+            eprint!("\r\x1b[K");
+        }
+        let download = result.map_err(failure)?;
+        if let (true, Some(content)) = (to_stdout, &download.content) {
+            std::io::stdout().write_all(content).map_err(|e| Failure::Impossible(format!("stdout: {e}")))?;
+        }
+        let report = if self.json {
+            format!(
+                "{:#}",
+                serde_json::json!({
+                    "url": download.url,
+                    "bytes": download.bytes,
+                    "resumed_at": download.resumed_at,
+                    "seconds": download.seconds,
+                    "first_byte_seconds": download.first_byte,
+                    "bits_per_second": download.rate(),
+                    "sha256": download.sha256,
+                    "sha256_matches": download.matches,
+                    "controller": download.controller,
+                    "limited_by": download.limit,
+                    "socket": download.socket,
+                })
+            )
+        } else {
+            let mut text = format!(
+                "{} in {:.2} s: {}, first byte after {}",
+                bytes(download.bytes),
+                download.seconds,
+                rate(download.rate()),
+                millis(download.first_byte)
+            );
+            if download.resumed_at > 0 {
+                text += &format!(" ({} were there before)", bytes(download.resumed_at));
+            }
+            if let Some(name) = &download.controller {
+                text += &format!("; the sender used {name}");
+            }
+            if download.matches == Some(true) {
+                text += "\nSHA-256 as expected";
+            }
+            text + "\n" + &download.limit
+        };
+        if to_stdout {
+            eprintln!("{report}");
+        } else {
+            println!("{report}");
+        }
+        match download.matches {
+            Some(false) => Err(Failure::Check(format!(
+                "the SHA-256 is {} and not the expected {}",
+                download.sha256.unwrap_or_default(),
+                self.sha256.unwrap_or_default()
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn line(p: &Progress) -> String {
+    let speed = rate(p.bytes as f64 * 8.0 / p.seconds.max(1e-9));
+    match p.total.filter(|&t| t > 0) {
+        Some(total) => {
+            let share = p.bytes as f64 / total as f64;
+            let left = p.seconds / share.max(1e-9) * (1.0 - share);
+            format!(
+                "{:3.0} %  {} of {}  {speed}  {left:.0} s left",
+                share * 100.0,
+                bytes(p.bytes),
+                bytes(total)
+            )
+        }
+        None => format!("{}  {speed}", bytes(p.bytes)),
+    }
+}
+
+fn failure(error: GetError) -> Failure {
+    match error {
+        GetError::Url(_) | GetError::Pin(_) | GetError::File { .. } => Failure::usage(error),
+        _ => Failure::Impossible(error.to_string()),
+    }
+}
