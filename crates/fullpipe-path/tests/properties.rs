@@ -243,7 +243,7 @@ fn delivered(fates: &[Fate]) -> Vec<(Time, u32)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_goes_in_comes_out_or_is_dropped_or_is_inside(
