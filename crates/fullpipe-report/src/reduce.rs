@@ -1,6 +1,8 @@
 //! Recordings cut down to what can be drawn: which lines there are, and few enough points.
 
-use fullpipe_experiment::recording::{FlowRecording, Recording, Results, Series, column};
+use fullpipe_experiment::recording::{
+    FlowRecording, Quantiles, QueueQuantiles, Recording, Results, Series, Summary, column,
+};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -39,6 +41,79 @@ pub(crate) fn goodput_of(run: &Recording, which: &[usize]) -> (Vec<f64>, Vec<f64
     (total.t_s.clone(), goodput)
 }
 
+/// What tells the path of a run from those of the others: its label without controller and seed.
+pub(crate) fn place(run: &Recording) -> &str {
+    let rest = run.label.split_once(", ").map_or("", |(_, rest)| rest);
+    let rest = rest.rsplit_once(", seed ").map_or(rest, |(rest, _)| rest);
+    if rest.is_empty() || rest.starts_with("seed ") { &run.path.description } else { rest }
+}
+
+/// With more runs than this, repeats of one run are shown as one.
+const RUNS_SINGLE: usize = 24;
+
+/// The runs with repeats (runs that differ in their seed only) replaced by their means, if there are many.
+pub(crate) fn condensed(results: &Results) -> Cow<'_, Results> {
+    if results.runs.len() <= RUNS_SINGLE {
+        return Cow::Borrowed(results);
+    }
+    let mut groups: Vec<Vec<&Recording>> = Vec::new();
+    for run in &results.runs {
+        let like = |g: &&mut Vec<&Recording>| {
+            g[0].cc == run.cc
+                && g[0].engine == run.engine
+                && place(g[0]) == place(run)
+                && g[0].seed != run.seed
+        };
+        match groups.iter_mut().find(like) {
+            Some(group) => group.push(run),
+            None => groups.push(vec![run]),
+        }
+    }
+    if groups.iter().all(|g| g.len() == 1) {
+        return Cow::Borrowed(results);
+    }
+    let runs = groups.into_iter().map(|group| {
+        let mut one = group[0].clone();
+        let label = one.label.rsplit_once(", seed ").map_or(one.label.as_str(), |(rest, _)| rest);
+        one.label = format!("{label} × {}", group.len());
+        one.valid = group.iter().all(|r| r.valid);
+        one.summary = mean_summary(&group.iter().map(|r| &r.summary).collect::<Vec<_>>());
+        one
+    });
+    Cow::Owned(Results { schema: results.schema.clone(), runs: runs.collect(), fairness: results.fairness })
+}
+
+/// The mean of each figure, over those that have it.
+fn mean_summary(all: &[&Summary]) -> Summary {
+    let mean = |figure: &dyn Fn(&Summary) -> Option<f64>| {
+        let (sum, n) = all.iter().filter_map(|s| figure(s)).fold((0.0, 0u32), |(sum, n), v| (sum + v, n + 1));
+        (n > 0).then(|| sum / f64::from(n))
+    };
+    let count =
+        |figure: &dyn Fn(&Summary) -> u64| mean(&|s| Some(figure(s) as f64)).unwrap_or(0.0).round() as u64;
+    Summary {
+        duration_s: mean(&|s| Some(s.duration_s)).unwrap_or(0.0),
+        goodput_bps: mean(&|s| Some(s.goodput_bps)).unwrap_or(0.0),
+        utilization: mean(&|s| s.utilization),
+        bytes_delivered: count(&|s| s.bytes_delivered),
+        packets_sent: count(&|s| s.packets_sent),
+        packets_retransmitted: count(&|s| s.packets_retransmitted),
+        packets_lost: count(&|s| s.packets_lost),
+        rtt_ms: Quantiles {
+            min: mean(&|s| s.rtt_ms.min),
+            p50: mean(&|s| s.rtt_ms.p50),
+            p95: mean(&|s| s.rtt_ms.p95),
+            p99: mean(&|s| s.rtt_ms.p99),
+        },
+        queue_ms: QueueQuantiles {
+            p50: mean(&|s| s.queue_ms.p50),
+            p95: mean(&|s| s.queue_ms.p95),
+            max: mean(&|s| s.queue_ms.max),
+        },
+        completion_s: mean(&|s| s.completion_s),
+    }
+}
+
 /// The series of the link whose queue grew longest.
 pub(crate) fn fullest_queue(run: &Recording) -> Option<&Series> {
     let longest = |s: &Series| {
@@ -68,7 +143,12 @@ pub(crate) fn lines(results: &Results) -> Vec<Line<'_>> {
     let single = results.runs.iter().map(|r| r.flows.len()).sum::<usize>() <= LINES_MOST;
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let mut lines = Vec::new();
+    let several_engines = results.runs.windows(2).any(|w| w[0].engine != w[1].engine);
     for (index, run) in results.runs.iter().enumerate() {
+        let name = match several_engines {
+            true => format!("{} ({})", run.label, run.engine.name()),
+            false => run.label.clone(),
+        };
         let mut groups: Vec<Vec<&FlowRecording>> = Vec::new();
         for flow in &run.flows {
             match groups.iter_mut().find(|g| !single && g[0].cc == flow.cc) {
@@ -81,10 +161,10 @@ pub(crate) fn lines(results: &Results) -> Vec<Line<'_>> {
             let cc = group[0].cc.as_str();
             let nth = seen.entry(cc).or_default();
             let label = match (group.len(), several) {
-                (1, false) => run.label.clone(),
-                (1, true) if results.runs.len() > 1 => format!("{}: {}", run.label, group[0].label),
+                (1, false) => name.clone(),
+                (1, true) if results.runs.len() > 1 => format!("{name}: {}", group[0].label),
                 (1, true) => group[0].label.clone(),
-                (n, _) if results.runs.len() > 1 => format!("{}: {n} × {cc}", run.label),
+                (n, _) if results.runs.len() > 1 => format!("{name}: {n} × {cc}"),
                 (n, _) => format!("{n} × {cc}"),
             };
             let flow = (group.len() == 1).then(|| group[0]);
@@ -285,6 +365,27 @@ mod tests {
         assert!((all / one - 999.0).abs() < 1e-6);
         let rtt = |s: &Series| s.get(column::RTT_MS).unwrap()[50];
         assert!((rtt(&lines[1].series) - rtt(&results.runs[0].flows[1].series)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn repeats_of_many_runs_are_one_with_their_means() {
+        let mut results = support::race(0.5);
+        let runs = std::mem::take(&mut results.runs);
+        for seed in 1..=10 {
+            for run in &runs {
+                let mut run = run.clone();
+                run.seed = seed;
+                run.label = format!("{}, loss 1%, seed {seed}", run.cc);
+                run.summary.goodput_bps = seed as f64;
+                results.runs.push(run);
+            }
+        }
+        let few = condensed(&results);
+        assert_eq!(few.runs.len(), runs.len());
+        assert_eq!(few.runs[0].label, "bbr, loss 1% × 10");
+        assert_eq!(few.runs[0].summary.goodput_bps, 5.5);
+        results.runs.truncate(8);
+        assert_eq!(condensed(&results).runs.len(), 8);
     }
 
     #[test]

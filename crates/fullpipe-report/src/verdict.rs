@@ -1,7 +1,8 @@
 //! What the figures say, in a sentence: who carried how much, how far apart, and what in the
 //! recording shows why.
 
-use crate::figures::{millis, percent, rate};
+use crate::figures::{millis, percent, rate, seconds};
+use crate::reduce::place;
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Summary, column};
 
@@ -16,6 +17,10 @@ struct Contender {
     goodput: f64,
     rtt_ms: Option<f64>,
     utilization: Option<f64>,
+    /// Mean time until all was delivered, if it was in every run.
+    completion_s: Option<f64>,
+    /// Longest of its runs.
+    duration_s: f64,
     /// Mean bytes in flight as a share of the bandwidth-delay product.
     fill: Option<f64>,
     /// Entries into loss recovery and time-outs, a run.
@@ -132,16 +137,24 @@ fn sharing_repeated(runs: &[&Recording]) -> String {
     format!("Over {} runs of a shared path: {}.", runs.len(), parts.join("; "))
 }
 
-/// Runs on different paths.
+/// Runs on different paths: how it was on the first and on the last of them.
 fn swept(runs: &[&Recording]) -> String {
-    let parts: Vec<String> = distinct(runs.iter().map(|r| r.cc.as_str()))
-        .into_iter()
-        .map(|cc| {
-            let own = runs.iter().filter(|r| r.cc == cc);
-            format!("{cc} carried {}", span(own.map(|r| r.summary.goodput_bps), rate))
-        })
-        .collect();
-    format!("Over {} runs on different paths: {}.", runs.len(), parts.join("; "))
+    let places = distinct(runs.iter().map(|r| place(r)));
+    let at = |place_: &str| {
+        let own = || runs.iter().filter(|r| place(r) == place_);
+        let each = distinct(own().map(|r| r.cc.as_str())).into_iter().map(|cc| {
+            let goodputs = own().filter(|r| r.cc == cc).map(|r| r.summary.goodput_bps);
+            format!("{cc} carried {}", rate(mean(goodputs).unwrap_or(0.0)))
+        });
+        format!("at {place_}, {}", each.collect::<Vec<_>>().join(", "))
+    };
+    match places.as_slice() {
+        [first, .., last] => format!("Over {} runs: {}; {}.", runs.len(), at(first), at(last)),
+        _ => {
+            let goodputs = span(runs.iter().map(|r| r.summary.goodput_bps), rate);
+            format!("Over {} runs on different paths: {goodputs}.", runs.len())
+        }
+    }
 }
 
 /// `a to b`, or `a` where that is all.
@@ -183,6 +196,9 @@ fn contenders(runs: &[&Recording]) -> Vec<Contender> {
 
 /// The best against the one that a reader most wants it compared with.
 fn compared(contenders: &[Contender], preamble: &str) -> String {
+    if contenders.len() > 1 && contenders.iter().any(|c| c.completion_s.is_some()) {
+        return timed(contenders, preamble);
+    }
     let mut order: Vec<&Contender> = contenders.iter().collect();
     order.sort_by(|a, b| b.goodput.total_cmp(&a.goodput));
     let best = order[0];
@@ -217,6 +233,26 @@ fn compared(contenders: &[Contender], preamble: &str) -> String {
     let mut text = format!("{preamble}{} carried {}, {difference}", best.name, rate(best.goodput));
     // Flows that share a path fill it together: how full each keeps it says nothing.
     if let Some(reason) = other.reason().filter(|_| preamble.is_empty()) {
+        text += &reason;
+    }
+    text + "."
+}
+
+/// Transfers of a given size: who was done first.
+fn timed(contenders: &[Contender], preamble: &str) -> String {
+    let mut order: Vec<&Contender> = contenders.iter().collect();
+    let time = |c: &Contender| c.completion_s.unwrap_or(f64::INFINITY);
+    order.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    let first = order[0];
+    let other = order[1..].iter().find(|c| c.cc == "cubic").copied().unwrap_or(order[1]);
+    let mut text = format!("{preamble}{} was done after {}; ", first.name, seconds(time(first)));
+    text += &match other.completion_s {
+        None => format!("{} was not done after {}", other.name, seconds(other.duration_s)),
+        Some(t) if t <= time(first) * ALIKE => format!("{} took about as long", other.name),
+        Some(t) => format!("{} took {}, {} times as long", other.name, seconds(t), times(t / time(first))),
+    };
+    if let Some(reason) = other.reason().filter(|_| preamble.is_empty() && time(other) > time(first) * ALIKE)
+    {
         text += &reason;
     }
     text + "."
@@ -257,7 +293,15 @@ impl Contender {
     fn new(name: &str, cc: &str, summaries: &[&Summary], flows: &[(&Recording, &FlowRecording)]) -> Self {
         let n = summaries.len() as f64;
         let recoveries: usize = flows.iter().map(|(_, f)| backoffs(f).count()).sum();
-        let fills: Vec<f64> = flows.iter().filter_map(|(r, f)| fill(r, f)).collect();
+        // Flows of one run fill its path together.
+        let mut fills: Vec<(&Recording, f64)> = Vec::new();
+        for (run, flow) in flows {
+            let Some(share) = fill(run, flow) else { continue };
+            match fills.iter_mut().find(|(r, _)| std::ptr::eq(*r, *run)) {
+                Some((_, sum)) => *sum += share,
+                None => fills.push((run, share)),
+            }
+        }
         let (wire, all) = flows.iter().fold((0, 0), |(wire, all), (r, _)| {
             let drops = r.links.iter().flat_map(|l| &l.drops);
             drops.fold((wire, all), |(w, a), (cause, n)| (w + if cause == "loss" { *n } else { 0 }, a + n))
@@ -269,7 +313,13 @@ impl Contender {
             goodput: summaries.iter().map(|s| s.goodput_bps).sum::<f64>() / n,
             rtt_ms: mean(summaries.iter().filter_map(|s| s.rtt_ms.p50)),
             utilization: mean(summaries.iter().filter_map(|s| s.utilization)),
-            fill: mean(fills.into_iter()),
+            completion_s: summaries
+                .iter()
+                .map(|s| s.completion_s)
+                .collect::<Option<Vec<f64>>>()
+                .and_then(|all| mean(all.into_iter())),
+            duration_s: summaries.iter().map(|s| s.duration_s).fold(0.0, f64::max),
+            fill: mean(fills.into_iter().map(|(_, share)| share)),
             recoveries: recoveries as f64 / n,
             yields: flows.iter().any(|(r, f)| yields(r, f)),
             wire_loss: wire * 2 > all,
@@ -401,12 +451,34 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_is_told_by_its_range() {
+    fn a_sweep_is_told_by_its_ends() {
         let mut race = support::race(2.0);
-        race.runs[1].cc = "bbr".to_owned();
-        race.runs[1].path.description = "another".to_owned();
+        for (i, run) in race.runs.iter_mut().enumerate() {
+            let loss = ["0%", "5%"][i / 2];
+            run.cc = ["bbr", "cubic"][i % 2].to_owned();
+            run.label = format!("{}, loss {loss}, seed 1", run.cc);
+            run.path.description = format!("a path, {loss} loss");
+            run.summary.goodput_bps = [90e6, 91e6, 80e6, 1e6][i];
+        }
+        assert_eq!(
+            verdict(&race),
+            "Over 4 runs: at loss 0%, bbr carried 90.0 Mbit/s, cubic carried 91.0 Mbit/s; \
+             at loss 5%, bbr carried 80.0 Mbit/s, cubic carried 1.00 Mbit/s."
+        );
+    }
+
+    #[test]
+    fn transfers_are_compared_by_their_time() {
+        let mut race = support::race(5.0);
+        race.runs[0].summary.completion_s = Some(2.0);
+        race.runs[1].summary.completion_s = None;
         let text = verdict(&race);
-        assert!(text.starts_with("Over 4 runs on different paths: bbr carried 2."), "{text}");
+        assert!(
+            text.starts_with("bbr was done after 2 s; cubic was not done after 5 s; cubic backed off"),
+            "{text}"
+        );
+        race.runs[1].summary.completion_s = Some(3.0);
+        assert!(verdict(&race).contains("; cubic took 3 s, 1.5 times as long"), "{}", verdict(&race));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod commands;
 mod failure;
+mod print;
 mod runs;
 
 use clap::{CommandFactory, Parser};

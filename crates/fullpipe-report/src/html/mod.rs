@@ -8,7 +8,8 @@ mod data;
 use crate::About;
 use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share, significant};
 use crate::palette::colour_of;
-use crate::picture::escaped;
+use crate::picture::{self, escaped};
+use crate::reduce::condensed;
 use crate::verdict::{troubles, verdict};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Summary};
@@ -39,6 +40,11 @@ pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io
             "verdict" => out.write_all(escaped(&verdict(results)).as_bytes())?,
             "troubles" => out.write_all(trouble_list(results).as_bytes())?,
             "table" => out.write_all(table(results).as_bytes())?,
+            "sweep" => {
+                if let Some(sweep) = picture::of_sweep(results) {
+                    write!(out, "<figure>{}</figure>", sweep.svg())?;
+                }
+            }
             "details" => out.write_all(details(results, about).as_bytes())?,
             "uplot-licence" => out.write_all(UPLOT_LICENCE.as_bytes())?,
             "uplot-style" => out.write_all(UPLOT_STYLE.as_bytes())?,
@@ -98,6 +104,7 @@ fn trouble_list(results: &Results) -> String {
 }
 
 fn table(results: &Results) -> String {
+    let results = &*condensed(results);
     let top = results.runs.iter().map(|r| r.summary.goodput_bps).fold(0.0, f64::max);
     let (unit, size) = rate_unit(top);
     let jain = results.runs.iter().any(|r| r.flows.len() > 1);

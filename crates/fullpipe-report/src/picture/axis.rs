@@ -44,7 +44,13 @@ impl Settled {
         if from >= to {
             to = from + if from == 0.0 { 1.0 } else { from.abs() };
         }
-        let ticks = if log { log_ticks(from, to, count) } else { linear_ticks(from, to, count) };
+        let ticks = if !axis.names.is_empty() {
+            named_ticks(&axis.names, count)
+        } else if log {
+            log_ticks(from, to, count)
+        } else {
+            linear_ticks(from, to, count)
+        };
         Settled { from, to, scale: axis.scale, ticks }
     }
 
@@ -56,6 +62,12 @@ impl Settled {
             Scale::Log => f64::NAN,
         }
     }
+}
+
+/// Every name, or every other and so on if there are more than fit.
+fn named_ticks(names: &[String], count: usize) -> Vec<(f64, String)> {
+    let stride = names.len().div_ceil(count.max(1));
+    names.iter().enumerate().step_by(stride).map(|(i, name)| (i as f64, name.clone())).collect()
 }
 
 /// Multiples of 1, 2 or 5 times a power of ten.

@@ -27,9 +27,11 @@ mod layout;
 mod png;
 mod race;
 mod svg;
+mod sweep;
 
 pub use race::of_results;
 pub(crate) use svg::escaped;
+pub use sweep::of_sweep;
 
 use std::io;
 
@@ -91,6 +93,8 @@ pub struct Axis {
     /// From and to; found from the values if not given. A linear axis found so begins at 0 unless values
     /// are negative.
     pub range: Option<(f64, f64)>,
+    /// Names for the values 0, 1, 2, … instead of numbers.
+    pub names: Vec<String>,
 }
 
 impl Axis {
@@ -101,7 +105,13 @@ impl Axis {
 
     /// Powers of ten at equal distances; values that are not above 0 are not drawn.
     pub fn log(label: impl Into<String>) -> Self {
-        Axis { label: label.into(), scale: Scale::Log, range: None }
+        Axis { label: label.into(), scale: Scale::Log, ..Axis::default() }
+    }
+
+    /// The values 0, 1, 2, … by name.
+    pub fn named(label: impl Into<String>, names: Vec<String>) -> Self {
+        let range = Some((-0.5, names.len() as f64 - 0.5));
+        Axis { label: label.into(), range, names, ..Axis::default() }
     }
 
     /// The same with a fixed range.

@@ -1,6 +1,6 @@
 //! Results as a picture: goodput, round-trip time, inflight and queue over time.
 
-use super::{Axis, Curve, Mark, Panel, Picture};
+use super::{Axis, Curve, Mark, Panel, Picture, of_sweep};
 use crate::figures::{rate_unit, size_unit};
 use crate::palette::colour_of;
 use crate::reduce::{Grid, lines, smoothed};
@@ -11,6 +11,9 @@ use fullpipe_experiment::recording::{Series, column};
 
 /// Points a line: more than a plot has pixels.
 const ROWS: usize = 1600;
+
+/// More runs than this are not drawn over time one by one.
+const RUNS_MOST: usize = 12;
 
 /// The picture of `results`, with their conclusion above it.
 pub fn of_results(results: &Results, about: &About) -> Picture {
@@ -24,7 +27,14 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
     let title = if about.title.is_empty() { description } else { &about.title };
     let facts = first.filter(|_| same_path).map(|r| r.path.clone()).unwrap_or_default();
 
+    if let Some(sweep) = of_sweep(results).filter(|_| results.runs.len() > RUNS_MOST) {
+        let footer = about.command.clone();
+        return Picture { title: title.to_owned(), subtitle, footer, ..sweep };
+    }
+
     let lines = lines(results);
+    // Of very many runs only the controller is told.
+    let crowded = results.runs.len() > RUNS_MOST;
     let end = results.runs.iter().map(reduce::end_s).fold(0.0, f64::max);
     let series: Vec<&Series> = lines.iter().map(|l| l.series.as_ref()).collect();
     let window = reduce::smoothing_s(results);
@@ -36,9 +46,9 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
                 let smooth =
                     (name == column::GOODPUT_BPS).then(|| smoothed(&line.series.t_s, values, window));
                 Some(curve(
-                    &line.label,
+                    if crowded { line.cc } else { &line.label },
                     line.cc,
-                    line.nth,
+                    if crowded { 0 } else { line.nth },
                     &line.series.t_s,
                     smooth.as_deref().unwrap_or(values),
                     scale,
@@ -103,7 +113,9 @@ fn queue(results: &Results, scale: f64, unit: &str, end: f64, limit: Option<f64>
         let values = series.get(column::QUEUE_BYTES)?;
         let nth =
             results.runs.iter().take_while(|r| !std::ptr::eq(*r, run)).filter(|r| r.cc == run.cc).count();
-        Some(curve(&run.label, &run.cc, nth, &series.t_s, values, scale))
+        let crowded = results.runs.len() > RUNS_MOST;
+        let (label, nth) = if crowded { (&run.cc, 0) } else { (&run.label, nth) };
+        Some(curve(label, &run.cc, nth, &series.t_s, values, scale))
     });
     Panel {
         title: "Queue".to_owned(),

@@ -38,7 +38,7 @@ pub fn table(results: &Results, style: &Style) -> String {
             let _ = writeln!(out, "{}", paint(&line, "2"));
         }
         out.push('\n');
-        out += &rows(results, style);
+        out += &rows(&reduce::condensed(results), style);
         out.push('\n');
     }
     for trouble in troubles(results) {
@@ -188,6 +188,8 @@ fn rows(results: &Results, style: &Style) -> String {
 
     let limit = results.runs.iter().filter_map(|r| r.path.goodput_limit_bps).fold(0.0, f64::max);
     let top = if limit > 0.0 { limit } else { peak(results) };
+    // One scale of time for all curves.
+    let end = results.runs.iter().map(reduce::end_s).fold(0.0, f64::max);
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     if style.colour {
@@ -205,7 +207,7 @@ fn rows(results: &Results, style: &Style) -> String {
         if with_spark && !row.flows.is_empty() {
             let run = &results.runs[row.run];
             let (t, v) = reduce::goodput_of(run, &row.flows);
-            row.cells.push(sparkline(&t, &v, reduce::end_s(run), top, spark_width));
+            row.cells.push(sparkline(&t, &v, end, top, spark_width));
         }
         let last = row.cells.len() - 1;
         table.add_row(row.cells.iter().enumerate().map(|(i, text)| {

@@ -1,7 +1,7 @@
 //! `fullpipe completions`: for the shell.
 
 use crate::failure::Failure;
-use std::io::Write;
+use crate::print::print;
 
 /// Print the completion script for a shell.
 ///
@@ -17,6 +17,6 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut crate::command(), "fullpipe", &mut script);
-        std::io::stdout().write_all(&script).map_err(Failure::usage)
+        print(script)
     }
 }

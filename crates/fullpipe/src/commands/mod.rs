@@ -11,7 +11,7 @@ mod figure;
 #[cfg(feature = "net")]
 mod get;
 mod host;
-mod lab;
+pub mod lab;
 mod man;
 mod plan;
 mod race;

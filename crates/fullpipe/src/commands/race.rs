@@ -23,19 +23,19 @@ pub struct Args {
     #[arg(value_name = "CC[:KEY=VALUE,…]", help_heading = None)]
     cc: Vec<String>,
     /// Rate of the bottleneck.
-    #[arg(long, default_value = "100mbit")]
+    #[arg(long, allow_hyphen_values = true, default_value = "100mbit")]
     rate: Rate,
     /// Round-trip propagation delay.
-    #[arg(long, default_value = "100ms")]
+    #[arg(long, allow_hyphen_values = true, default_value = "100ms")]
     rtt: Span,
     /// Limit of the bottleneck's queue: `1bdp`, `64k`, `100p`, `20ms` [default: 1bdp, or the queue's own].
-    #[arg(long, value_name = "LIMIT")]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIMIT")]
     buffer: Option<Limit>,
     /// Kind of the bottleneck's queue [default: drop-tail].
     #[arg(long, value_name = "KIND", value_parser = queue_kinds())]
     queue: Option<String>,
     /// Random loss behind the bottleneck.
-    #[arg(long, default_value = "1%", value_name = "SHARE")]
+    #[arg(long, allow_hyphen_values = true, default_value = "1%", value_name = "SHARE")]
     loss: Fraction,
     /// Rate of the way back, if it is limited.
     #[arg(long, value_name = "RATE")]
@@ -45,7 +45,13 @@ pub struct Args {
     mtu: u32,
 
     /// How long each run lasts.
-    #[arg(long, default_value = "30s", value_name = "TIME", help_heading = "Runs")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        default_value = "30s",
+        value_name = "TIME",
+        help_heading = "Runs"
+    )]
     duration: Span,
     /// Leave the first part of a run out of its figures.
     #[arg(long, value_name = "TIME", help_heading = "Runs")]

@@ -1,7 +1,7 @@
 //! `fullpipe schema`: the published JSON Schemas.
 
 use crate::failure::Failure;
-use std::io::Write;
+use crate::print::print;
 
 /// Print the JSON Schema of a scenario file or of a recording.
 #[derive(clap::Args)]
@@ -26,6 +26,6 @@ impl Args {
             Of::Recording => schemars::schema_for!(fullpipe_experiment::Results).to_value(),
         };
         let text = serde_json::to_string_pretty(&schema).map_err(Failure::usage)?;
-        writeln!(std::io::stdout(), "{text}").map_err(Failure::usage)
+        print(text + "\n")
     }
 }

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::Engine;
 use fullpipe_experiment::scenario::Case;
+use fullpipe_lab::LabError;
 use fullpipe_sim::SimError;
 use fullpipe_units::Time;
 use std::ops::ControlFlow;
@@ -14,6 +15,10 @@ pub enum Choice {
     /// Simulated TCP in virtual time: quick, deterministic, nothing needed
     #[default]
     Sim,
+    /// The running kernel's TCP over an emulated path, in real time; needs no root
+    Lab,
+    /// Each run in both
+    Both,
 }
 
 impl Choice {
@@ -21,6 +26,8 @@ impl Choice {
     pub fn engines(self) -> &'static [Engine] {
         match self {
             Choice::Sim => &[Engine::Sim],
+            Choice::Lab => &[Engine::Lab],
+            Choice::Both => &[Engine::Sim, Engine::Lab],
         }
     }
 }
@@ -34,17 +41,26 @@ pub enum Ended {
 
 /// Runs `case` in `engine`; `progress` hears how far it is and may stop it.
 pub fn run(engine: Engine, case: &Case, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Ended {
-    match engine {
-        Engine::Sim => match fullpipe_sim::run(&case.scenario, case.scenario.seed, progress) {
-            Ok(mut recording) => {
-                recording.label.clone_from(&case.label);
-                Ended::Finished(Box::new(recording))
-            }
-            Err(SimError::Interrupted { .. }) => Ended::Interrupted,
-            Err(e) => Ended::Failed(Failure::usage(format!("{}: {e}", case.label))),
-        },
-        Engine::Lab | Engine::Net => {
-            Ended::Failed(Failure::usage(format!("{}: cannot be run by {}", case.label, engine.name())))
+    let scenario = &case.scenario;
+    let ended = match engine {
+        Engine::Sim => fullpipe_sim::run(scenario, scenario.seed, progress).map_err(|e| match e {
+            SimError::Interrupted { .. } => None,
+            e => Some(Failure::usage(format!("{}: {e}", case.label))),
+        }),
+        Engine::Lab => fullpipe_lab::run(scenario, scenario.seed, progress).map_err(|e| match e {
+            LabError::Stopped => None,
+            e => Some(crate::commands::lab::failure(e)),
+        }),
+        Engine::Net => {
+            Err(Some(Failure::usage(format!("{}: a real network has no path to set", case.label))))
         }
+    };
+    match ended {
+        Ok(mut recording) => {
+            recording.label.clone_from(&case.label);
+            Ended::Finished(Box::new(recording))
+        }
+        Err(Some(failure)) => Ended::Failed(failure),
+        Err(None) => Ended::Interrupted,
     }
 }

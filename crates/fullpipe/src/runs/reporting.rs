@@ -3,10 +3,11 @@
 use super::batch::{Batch, Job};
 use super::engine::Choice;
 use crate::failure::Failure;
+use crate::print::print;
 use fullpipe_experiment::Results;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_report::{About, Format, Output, table};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 /// How runs are made and told of.
@@ -56,7 +57,7 @@ impl Reporting {
         let results = outcome.results;
         let about = About { title, command: command_line() };
         if !results.runs.is_empty() {
-            self.print(&results, &about).map_err(|e| Failure::usage(format!("cannot print: {e}")))?;
+            self.print(&results, &about)?;
             for output in outputs {
                 let path = output.path().display().to_string();
                 output.write(&results, &about).map_err(Failure::usage)?;
@@ -77,26 +78,19 @@ impl Reporting {
         verdict(&results)
     }
 
-    fn print(&self, results: &Results, about: &About) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+    fn print(&self, results: &Results, about: &About) -> Result<(), Failure> {
         if self.json {
             let figures = results.clone().without_series();
-            return ignore_closed(Format::Json.write(&figures, about, &mut out).and_then(|()| out.flush()));
+            let mut text = Vec::new();
+            Format::Json.write(&figures, about, &mut text).map_err(Failure::usage)?;
+            return print(text);
         }
-        let terminal = out.is_terminal();
+        let terminal = io::stdout().is_terminal();
         let width = if terminal { console::Term::stdout().size().1 } else { columns().unwrap_or(100) };
         let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
             || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
         let style = table::Style { width: usize::from(width), colour: terminal && !plain };
-        ignore_closed(out.write_all(table(results, &style).as_bytes()).and_then(|()| out.flush()))
-    }
-}
-
-/// `| head` is no error.
-fn ignore_closed(written: io::Result<()>) -> io::Result<()> {
-    match written {
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        print(table(results, &style))
     }
 }
 

@@ -1,0 +1,70 @@
+//! Help, completions, manual pages and schemas.
+
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+fn stdout(args: &[&str]) -> String {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_fullpipe")).args(args).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn every_shell_gets_completions_that_know_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = stdout(&["completions", shell]);
+        assert!(script.contains("race") && script.contains("repeats"), "{shell}");
+    }
+}
+
+#[test]
+fn bash_accepts_its_completions() {
+    let script = stdout(&["completions", "bash"]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fullpipe.bash");
+    std::fs::write(&path, script).unwrap();
+    let status = Command::new("bash").arg("-n").arg(&path).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man1");
+    stdout(&["man", &pages.display().to_string()]);
+    for name in ["fullpipe", "fullpipe-race", "fullpipe-run", "fullpipe-schema"] {
+        let page = std::fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
+        assert!(page.contains(".TH") && page.contains(".SH NAME"), "{name}");
+    }
+    let race = std::fs::read_to_string(pages.join("fullpipe-race.1")).unwrap();
+    assert!(race.contains("together") && race.contains("1bdp"));
+}
+
+#[test]
+fn the_schemas_describe_what_is_read_and_what_is_printed() {
+    let scenario: Value = serde_json::from_str(&stdout(&["schema", "scenario"])).unwrap();
+    for key in ["duration", "path", "flow", "check", "sweep", "trigger"] {
+        assert!(scenario["properties"].get(key).is_some(), "{key}");
+    }
+    let recording: Value = serde_json::from_str(&stdout(&["schema", "recording"])).unwrap();
+    let described = &recording["properties"];
+    let printed: Value =
+        serde_json::from_str(&stdout(&["race", "reno", "--duration", "1s", "--json"])).unwrap();
+    for key in printed.as_object().unwrap().keys() {
+        assert!(described.get(key).is_some(), "{key} is printed but not described");
+    }
+    let run = &recording["$defs"]["Recording"]["properties"];
+    for key in printed["runs"][0].as_object().unwrap().keys() {
+        assert!(run.get(key).is_some(), "{key} of a run is printed but not described");
+    }
+}
+
+#[test]
+fn the_help_of_race_names_every_controller() {
+    let help = stdout(&["race", "--help"]);
+    for cc in ["bbr", "bbr3", "cubic", "reno", "hybla"] {
+        assert!(help.contains(cc), "{cc}");
+    }
+    assert!(help.contains("fullpipe race --out report.html"), "{help}");
+}

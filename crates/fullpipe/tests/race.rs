@@ -1,0 +1,306 @@
+//! `fullpipe race` and `fullpipe run` as a user calls them.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn fullpipe(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(args).env_remove("COLUMNS").env_remove("NO_COLOR").stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    fullpipe(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// What it prints, if all went well.
+fn stdout(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&stdout(args)).unwrap()
+}
+
+/// What it says when it refuses with exit code 2.
+fn refusal(args: &[&str]) -> String {
+    let output = run(args);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
+    assert!(output.stdout.is_empty(), "nothing may be run: {}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+fn goodput(results: &Value, cc: &str) -> f64 {
+    let runs = results["runs"].as_array().unwrap();
+    let run = runs.iter().find(|r| r["cc"] == cc).unwrap_or_else(|| panic!("no run of {cc}"));
+    run["summary"]["goodput_bps"].as_f64().unwrap()
+}
+
+#[test]
+fn without_arguments_four_controllers_race_and_bbr_carries_what_cubic_cannot() {
+    let results = json(&["race", "--json"]);
+    assert_eq!(results["schema"], "fullpipe/recording/1");
+    let names: Vec<&str> =
+        results["runs"].as_array().unwrap().iter().map(|r| r["cc"].as_str().unwrap()).collect();
+    assert_eq!(names, ["bbr", "cubic", "hybla", "reno"]);
+    // The main job's own promise for 100 Mbit/s, 100 ms, 1 BDP and 1 % loss.
+    assert!(goodput(&results, "bbr") >= 85e6, "{}", goodput(&results, "bbr"));
+    assert!(goodput(&results, "cubic") <= 4e6, "{}", goodput(&results, "cubic"));
+    for run in results["runs"].as_array().unwrap() {
+        assert_eq!(run["engine"], "sim");
+        assert_eq!(run["valid"], true);
+        assert_eq!(run["flows"].as_array().unwrap().len(), 1);
+        for part in [&run["summary"], &run["flows"][0]["summary"]] {
+            for key in ["duration_s", "goodput_bps", "utilization", "packets_sent", "packets_retransmitted"] {
+                assert!(part[key].is_number(), "{key}");
+            }
+            assert!(part["rtt_ms"]["p99"].is_number() && part["queue_ms"]["max"].is_number());
+            assert!(part.get("completion_s").is_some() && part["packets_lost"].is_number());
+        }
+    }
+}
+
+#[test]
+fn the_table_is_plain_text_in_a_pipe_and_ends_with_the_conclusion() {
+    let short = ["race", "--duration", "10s"];
+    let output = fullpipe(&short).env("COLUMNS", "80").output().unwrap();
+    let table = text(&output.stdout);
+    assert!(!table.contains('\x1b') && table.contains("p99") && table.contains('▁'), "{table}");
+    assert!(table.lines().all(|l| l.chars().count() <= 80), "{table}");
+    assert!(table.contains("bbr carried") && table.contains("times cubic's"), "{table}");
+    assert!(text(&output.stderr).is_empty(), "no progress bar in a pipe: {}", text(&output.stderr));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_one_core_and_on_all() {
+    let args = |jobs| {
+        [
+            "race",
+            "bbr",
+            "cubic",
+            "--duration",
+            "5s",
+            "--repeats",
+            "3",
+            "--seed",
+            "7",
+            "--json",
+            "--jobs",
+            jobs,
+        ]
+    };
+    let one = stdout(&args("1"));
+    assert_eq!(one, stdout(&args("4")));
+    assert_eq!(one, stdout(&args("4")));
+    let seeds: Vec<u64> = serde_json::from_str::<Value>(&one).unwrap()["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["seed"].as_u64().unwrap())
+        .collect();
+    assert_eq!(seeds, [7, 8, 9, 7, 8, 9]);
+    assert_ne!(
+        one,
+        stdout(&["race", "bbr", "cubic", "--duration", "5s", "--repeats", "3", "--seed", "8", "--json"])
+    );
+}
+
+#[test]
+fn together_they_share_the_path_and_their_fairness_is_told() {
+    let results = json(&[
+        "race",
+        "bbr",
+        "cubic",
+        "--together",
+        "--flows",
+        "2",
+        "--loss",
+        "0",
+        "--duration",
+        "10s",
+        "--json",
+    ]);
+    let runs = results["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 1);
+    assert_eq!(runs[0]["flows"].as_array().unwrap().len(), 4);
+    let fairness = results["fairness"].as_f64().unwrap();
+    assert!((0.25..=1.0).contains(&fairness), "{fairness}");
+    let table = stdout(&["race", "bbr", "cubic", "--together", "--loss", "0", "--duration", "10s"]);
+    assert!(table.contains("Sharing the path") && table.contains("Jain"), "{table}");
+}
+
+#[test]
+fn a_sweep_of_a_hundred_runs_works() {
+    let results = json(&[
+        "race",
+        "bbr",
+        "cubic",
+        "--sweep",
+        "loss=0,0.01%,0.1%,1%,5%",
+        "--repeats",
+        "10",
+        "--duration",
+        "2s",
+        "--json",
+    ]);
+    let runs = results["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 100);
+    assert_eq!(runs[0]["label"], "bbr, loss 0, seed 1");
+    assert_eq!(runs[99]["label"], "cubic, loss 5%, seed 10");
+}
+
+#[test]
+fn every_form_of_report_is_written_and_an_older_file_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("r.html"), "old").unwrap();
+    let forms = ["r.html", "r.json", "r.csv", "r.png", "r.svg", "r.qlog"].map(path);
+    let mut args = vec!["race", "bbr", "cubic", "--duration", "3s"];
+    for form in &forms {
+        args.extend(["--out", form]);
+    }
+    let output = run(&args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr).matches("wrote ").count(), forms.len());
+    let beginning = |path: &str| String::from_utf8_lossy(&std::fs::read(path).unwrap()[..15]).into_owned();
+    let starts = ["<!doctype html>", "{\"schema\":\"full", "run,label,engin", "\u{fffd}PNG", "<svg", "\x1e{"];
+    for (form, start) in forms.iter().zip(starts) {
+        assert!(beginning(form).starts_with(start), "{form}: {}", beginning(form));
+    }
+    let recording: Value = serde_json::from_slice(&std::fs::read(&forms[1]).unwrap()).unwrap();
+    let rows = recording["runs"][0]["flows"][0]["series"]["t_s"].as_array().unwrap();
+    assert!(rows.len() > 250, "the file has the time series: {} rows", rows.len());
+    let page = std::fs::read_to_string(&forms[0]).unwrap();
+    assert!(page.contains("fullpipe race bbr cubic --duration 3s") && page.contains("seed 1"));
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left.len(), forms.len(), "{left:?}");
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_before_anything_runs() {
+    let started = Instant::now();
+    // It would take minutes, if it ran.
+    let e = refusal(&["race", "--duration", "3000s", "--repeats", "50", "--out", "/no/such/dir/r.html"]);
+    assert!(e.contains("/no/such/dir/r.html") && e.contains("does not exist"), "{e}");
+    let e = refusal(&["race", "--duration", "3000s", "--repeats", "50", "--out", "/tmp"]);
+    assert!(e.contains("/tmp") && e.contains(".html"), "{e}");
+    assert!(started.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn bad_usage_names_the_place_the_reason_and_the_way_out() {
+    for (args, words) in [
+        (&["race", "cubik"][..], &["unknown controller `cubik`", "`cubic`"][..]),
+        (&["race", "cubic:hystrat=off"], &["hystrat", "hystart"]),
+        (&["race", "--rate", "100"], &["--rate", "100mbit"]),
+        (&["race", "--rtt", "-5ms"], &["--rtt", "-5ms", "negative"]),
+        (&["race", "--loss", "150%"], &["--loss", "between 0 and 1"]),
+        (&["race", "--queue", "red"], &["red", "fq-codel"]),
+        (&["race", "--sweep", "rtt"], &["--sweep", "KEY=A,B"]),
+        (&["race", "--sweep", "path.rrt=1ms,2ms"], &["rrt", "rtt"]),
+        (&["race", "--duration", "1h", "--sample", "1us"], &["sample"]),
+        (&["race", "--jobs", "0"], &["--jobs"]),
+        (&["run", "/no/such/file.toml"], &["/no/such/file.toml", "No such file"]),
+        (&["rase"], &["race"]),
+    ] {
+        let e = refusal(args);
+        for word in words {
+            assert!(e.contains(word), "{args:?} should speak of {word}: {e}");
+        }
+        assert!(!e.contains("panicked"), "{e}");
+    }
+}
+
+fn scenario(dir: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn a_scenario_file_runs_and_its_checks_decide_the_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |bound: &str| {
+        format!(
+            "title = \"a small path\"\nduration = \"5s\"\n[path]\nrate = \"10mbit\"\nrtt = \"20ms\"\n\
+             [[flow]]\ncc = \"bbr\"\n[[check]]\ngoodput = \"{bound}\"\n"
+        )
+    };
+    let good = scenario(dir.path(), "good.toml", file(">= 8mbit"));
+    let table = stdout(&["run", &good]);
+    assert!(table.contains("bbr carried 9."), "{table}");
+    let bad = scenario(dir.path(), "bad.toml", file(">= 80mbit"));
+    let output = run(&["run", &bad]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("check failed: bbr"), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("1 of 1 checks failed"), "{}", text(&output.stderr));
+    let results = text(&run(&["run", &bad, "--json"]).stdout);
+    let results: Value = serde_json::from_str(&results).unwrap();
+    assert_eq!(results["runs"][0]["checks"][0]["passed"], false);
+}
+
+#[test]
+fn an_error_in_a_scenario_is_shown_at_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = scenario(
+        dir.path(),
+        "s.toml",
+        "duration = \"5s\"\n[path]\nrate = \"10mb\"\n[[flow]]\ncc = \"bbr\"\n",
+    );
+    let e = refusal(&["run", &path]);
+    assert!(e.contains("s.toml:3:8") && e.contains("^^^^^^"), "{e}");
+    let path = scenario(dir.path(), "t.toml", "[path]\nrate = \"10mbit\"\n[[flow]]\ncc = \"cubik\"\n");
+    let e = refusal(&["run", &path]);
+    assert!(e.contains("t.toml:4:6") && e.contains("`cubic`"), "{e}");
+    let path = scenario(dir.path(), "binary.toml", b"duration = \"5s\"\ntitle = \"\xff\xfe\"\n");
+    let e = refusal(&["run", &path]);
+    assert!(e.contains("binary.toml:2") && e.contains("UTF-8"), "{e}");
+    let e = refusal(&["run", &dir.path().display().to_string()]);
+    assert!(e.contains("directory"), "{e}");
+}
+
+#[test]
+fn the_scenario_in_a_recording_makes_the_same_run_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = json(&[
+        "race",
+        "bbr",
+        "--duration",
+        "4s",
+        "--loss",
+        "0.5%",
+        "--buffer",
+        "64k",
+        "--seed",
+        "9",
+        "--json",
+    ]);
+    let file = first["runs"][0]["provenance"]["scenario"].as_str().unwrap();
+    let path = scenario(dir.path(), "again.toml", file);
+    let again = json(&["run", &path, "--json"]);
+    assert_eq!(first, again);
+}
+
+#[test]
+fn ctrl_c_in_a_long_sweep_reports_the_finished_runs() {
+    let args = ["race", "bbr", "--repeats", "5000", "--duration", "20s", "--json", "--jobs", "2"];
+    let child = fullpipe(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Long enough for some runs even on a busy machine, far too short for all of them.
+    std::thread::sleep(Duration::from_secs(8));
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("of 5000 runs are finished"), "{}", text(&output.stderr));
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let finished = results["runs"].as_array().unwrap().len();
+    assert!((1..5000).contains(&finished), "{finished}");
+}
