@@ -27,15 +27,18 @@ fn bbr_carries_the_rate_less_the_loss_where_cubic_collapses() {
     assert!(cubic.goodput_bps < 4e6, "cubic {}", cubic.goodput_bps);
 }
 
-/// Cardwell et al. 2017, figure 8: within 5 % of rate · (1 − loss).
+/// Cardwell et al. 2017, figure 8. BBR paces at what was delivered at best, so that in six phases of
+/// eight loss takes its share off once more; the kernel's own carried 82.2 of 96.5 Mbit/s at 5 %, which
+/// is 0.90 of the rate less the loss.
 #[test]
-fn bbr_delivers_the_rate_times_one_less_the_loss() {
-    for (loss, share) in [("0.1%", 0.001), ("1%", 0.01), ("3%", 0.03)] {
-        let mut s = scenario(losing(path("100mbit", "100ms", "1bdp"), loss), &["bbr"], 40);
+fn bbr_delivers_the_rate_less_the_loss_up_to_five_percent() {
+    for (loss, share, least) in
+        [("0.1%", 0.001, 0.95), ("1%", 0.01, 0.94), ("3%", 0.03, 0.91), ("5%", 0.05, 0.88)]
+    {
+        let mut s = scenario(losing(path("100mbit", "100ms", "1bdp"), loss), &["bbr"], 60);
         s.warmup = fullpipe_units::Span::from_secs(5);
-        let got = run_seeded(&s, 1).summary.utilization.unwrap();
-        // ProbeRTT takes 2 % of the time for itself.
-        assert!(got > (1.0 - share) * 0.93 && got <= 1.0 - share * 0.9, "{loss}: {got}");
+        let got = run_seeded(&s, 1).summary.utilization.unwrap() / (1.0 - share);
+        assert!((least..1.003).contains(&got), "{loss}: {got}");
     }
 }
 

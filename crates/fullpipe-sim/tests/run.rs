@@ -224,3 +224,52 @@ fn many_flows_share_a_link() {
     assert!(r.summary.utilization.unwrap() > 0.9, "{:?}", r.summary.utilization);
     assert!(r.fairness().unwrap() > 0.6, "{:?}", r.fairness());
 }
+
+/// RFC 8985 §6.2 step 4: reordering seen once opens a window in which it is no loss.
+#[test]
+fn a_path_that_reorders_is_learnt() {
+    for (cc, by) in [("cubic", "1ms"), ("cubic", "8ms"), ("reno", "3ms"), ("bbr", "3ms")] {
+        let mut p = path("100mbit", "40ms", "1bdp");
+        let text = format!("reorder = {{ share = '1%', by = '{by}' }}");
+        p.forward[0].reorder = toml::from_str::<fullpipe_path::LinkSpec>(&text).unwrap().reorder;
+        let r = run(&scenario(p, &[cc], 15));
+        let spurious = r.flows[0].events.iter().filter(|e| e.kind == EventKind::SpuriousLoss).count();
+        // About 1200 packets are overtaken.
+        assert!(spurious < 60, "{cc} {by}: {spurious}");
+        assert!(r.summary.utilization.unwrap() > 0.9, "{cc} {by}: {:?}", r.summary.utilization);
+    }
+}
+
+#[test]
+fn marks_make_a_flow_yield_without_loss() {
+    let marked = |ecn| {
+        let mut p = path("50mbit", "40ms", "1bdp");
+        p.forward[0] = toml::from_str(
+            "rate = '50mbit'\ndelay = '20ms'\nqueue = { kind = 'codel', ecn = true, limit = '1000p' }",
+        )
+        .unwrap();
+        let mut s = scenario(p, &["cubic"], 20);
+        s.flows[0].ecn = ecn;
+        let r = run(&s);
+        (r.links[0].ce_marked, r.summary)
+    };
+    let ((marks, with), (no_marks, without)) = (marked(true), marked(false));
+    assert!(marks > 0 && with.packets_lost == 0, "{marks} {with:?}");
+    assert!(no_marks == 0 && without.packets_lost > 0, "{without:?}");
+    assert!((with.goodput_bps / without.goodput_bps - 1.0).abs() < 0.1);
+    assert!(with.queue_ms.p95.unwrap() < 15.0);
+}
+
+/// Linux waits a second for each of the first answers to a SYN.
+#[test]
+fn a_lost_syn_is_repeated_after_a_second() {
+    let mut p = path("10mbit", "40ms", "1bdp");
+    p.forward[0].blackouts =
+        toml::from_str::<fullpipe_path::LinkSpec>("blackouts = [{ at = '0s', for = '1500ms' }]")
+            .unwrap()
+            .blackouts;
+    let mut s = scenario(p, &["cubic"], 5);
+    s.flows[0].size = Some(Bytes(1000));
+    let completion = run(&s).summary.completion_s.unwrap();
+    assert!((1.5..2.07).contains(&completion), "{completion}");
+}

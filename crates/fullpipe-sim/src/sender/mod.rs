@@ -293,6 +293,7 @@ impl<C: CongestionControl> Sender<C> {
         }
         self.probe_answered(now, sack.dsack.is_some(), advanced, sacked_more);
 
+        let prior = (prior_una, prior_fack);
         let ranges = self.recover(
             now,
             ack.stamp,
@@ -300,6 +301,7 @@ impl<C: CongestionControl> Sender<C> {
             original_arrived,
             sacked_more,
             inflight_before,
+            prior,
             &mut rearm,
         );
 
@@ -404,6 +406,7 @@ impl<C: CongestionControl> Sender<C> {
         original_arrived: bool,
         sacked_more: bool,
         inflight_before: u64,
+        (prior_una, prior_fack): (u64, u64),
         rearm: &mut bool,
     ) -> u32 {
         let shown = Shown {
@@ -420,7 +423,13 @@ impl<C: CongestionControl> Sender<C> {
             Verdict::Stay => {}
             Verdict::ProbeWithNew => self.new_first = true,
             Verdict::Exit => self.exit_recovery(now),
-            Verdict::Undo { unmark } => self.undo(now, unmark),
+            Verdict::Undo { unmark } => {
+                // The hole was filled by a delayed packet, not by its retransmission (`tcp_try_undo_partial`).
+                if unmark && prior_una < prior_fack {
+                    self.rack.on_reordered(prior_una, prior_fack);
+                }
+                self.undo(now, unmark);
+            }
         }
         if !self.rack.take_advanced() {
             return 0;
