@@ -26,7 +26,7 @@ struct Both {
 impl Both {
     fn new(config: &Config, ecn: bool) -> Self {
         Both {
-            rust: v3::Bbr3::new(config, v3::Settings { ecn }),
+            rust: v3::Bbr3::new(config, v3::Params { ecn, ..v3::Params::DRAFT }),
             c: native::Bbr3::new(config, ecn),
             calls: 0,
             states: BTreeMap::new(),

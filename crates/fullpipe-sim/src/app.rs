@@ -22,6 +22,8 @@ pub(crate) struct Source {
     transfer: Option<Transfer>,
     written: u64,
     stopped: bool,
+    /// What it does instead from `at` on.
+    change: Option<App>,
 }
 
 /// A burst or an answer under way.
@@ -54,6 +56,15 @@ impl Source {
             transfer: None,
             written: 0,
             stopped: false,
+            change: None,
+        }
+    }
+
+    /// From `now` on it does what `app` says. What it wrote and was not sent yet is forgotten.
+    pub fn change(&mut self, now: Time, app: App) {
+        if !self.stopped {
+            self.change = Some(app);
+            self.at = now;
         }
     }
 
@@ -98,6 +109,16 @@ impl Source {
 
     /// Does what is due at `now`.
     pub fn on_time<C: CongestionControl>(&mut self, now: Time, sender: &mut Sender<C>) {
+        if let Some(app) = self.change.take() {
+            self.app = app;
+            self.chunks = 0;
+            self.waiting = false;
+            self.transfer = None;
+            self.at = Time::NEVER;
+            self.written = sender.forget_unsent();
+            self.start(now, sender);
+            return;
+        }
         while self.at <= now && !self.stopped {
             match self.app {
                 App::Rate { rate, chunk } => {

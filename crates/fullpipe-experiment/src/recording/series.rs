@@ -33,6 +33,8 @@ pub mod column {
     pub const INFLIGHT_LONGTERM_BYTES: &str = "inflight_longterm_bytes";
     /// BBR v3's short-term bound on inflight in bytes.
     pub const INFLIGHT_SHORTTERM_BYTES: &str = "inflight_shortterm_bytes";
+    /// Packet-timed round trips the controller has counted.
+    pub const ROUNDS: &str = "rounds";
     /// Payload bytes delivered so far.
     pub const DELIVERED_BYTES: &str = "delivered_bytes";
     /// Data packets sent so far.

@@ -1,7 +1,7 @@
-//! Changes of the path that wait for a flow to reach a state: what a test of a state machine needs
-//! ("the rate doubles while in ProbeBW_CRUISE").
+//! Changes of the path or of an application that wait for a flow to reach a state: what a test of a
+//! state machine needs ("the rate doubles while in ProbeBW_CRUISE").
 
-use super::{Direction, Fault, Scenario};
+use super::{App, Direction, Fault, Scenario};
 use fullpipe_units::{Fraction, Rate, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ fn one() -> u32 {
     1
 }
 
-/// New constants of a link; what is not given stays.
+/// New constants of a link, a new application of the flow waited for; what is not given stays.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkChange {
@@ -59,6 +59,9 @@ pub struct LinkChange {
     /// New random loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<Fraction>,
+    /// What the flow's application does from then on; what it had not sent is forgotten. (The simulator only.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<App>,
 }
 
 impl Trigger {
@@ -91,8 +94,12 @@ impl Trigger {
                 ),
             ));
         }
-        if self.then.rate.is_none() && self.then.delay.is_none() && self.then.loss.is_none() {
-            return Err(Fault::new("then", "changes nothing: give `rate`, `delay` or `loss`"));
+        let then = &self.then;
+        if then.rate.is_none() && then.delay.is_none() && then.loss.is_none() && then.app.is_none() {
+            return Err(Fault::new("then", "changes nothing: give `rate`, `delay`, `loss` or `app`"));
+        }
+        if let Some(app) = &then.app {
+            app.validate().map_err(|f| f.under("then.app"))?;
         }
         Ok(())
     }

@@ -366,6 +366,11 @@ impl<C: CongestionControl> Connection<C> {
         }
     }
 
+    /// From `now` on the application does what `app` says.
+    pub fn change_app(&mut self, now: Time, app: App) {
+        self.source.change(now, app);
+    }
+
     /// Does what is due at the sending end.
     pub fn wake_sender(&mut self, now: Time, net: &mut Net<'_>) {
         while let Some((_, packet)) = self.access.pop_front_if(|(at, _)| *at <= now) {

@@ -276,13 +276,17 @@ impl<'a> World<'a> {
     #[cold]
     fn on_clock(&mut self, now: Time) {
         if self.flows.triggers.next() <= now {
-            for (direction, change) in self.flows.triggers.due(now) {
-                let way = match direction {
+            for due in self.flows.triggers.due(now) {
+                let way = match due.direction {
                     Direction::Forward => &mut self.forward,
                     Direction::Reverse => &mut self.reverse,
                 };
-                way.road.chain.apply(now, &change);
+                way.road.chain.apply(now, &due.change);
                 way.road.pushed = true;
+                if let Some(app) = due.app {
+                    self.flows.connections[due.flow].change_app(now, app);
+                    self.wakes.set(due.flow, now);
+                }
             }
         }
         if self.warmup <= now {

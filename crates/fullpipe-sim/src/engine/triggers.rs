@@ -1,7 +1,7 @@
 //! Changes of the path that wait for a flow's controller to enter a state.
 
 use fullpipe_cc::Time;
-use fullpipe_experiment::scenario::{Direction, Trigger};
+use fullpipe_experiment::scenario::{App, Direction, Trigger};
 use fullpipe_path::Change;
 
 #[derive(Debug)]
@@ -10,6 +10,17 @@ struct Pending {
     entries: u32,
     /// When the change happens, once that is known.
     at: Option<Time>,
+}
+
+/// What changes.
+#[derive(Debug)]
+pub(crate) struct Due {
+    pub direction: Direction,
+    pub change: Change,
+    /// Whose state was waited for.
+    pub flow: usize,
+    /// What that flow's application does from now on, if that changes.
+    pub app: Option<App>,
 }
 
 #[derive(Debug)]
@@ -58,7 +69,7 @@ impl Triggers {
     }
 
     /// The changes due at `now`, each once.
-    pub fn due(&mut self, now: Time) -> Vec<(Direction, Change)> {
+    pub fn due(&mut self, now: Time) -> Vec<Due> {
         let (due, pending) = std::mem::take(&mut self.pending)
             .into_iter()
             .partition::<Vec<_>, _>(|p| p.at.is_some_and(|at| at <= now));
@@ -68,7 +79,7 @@ impl Triggers {
             let then = p.trigger.then;
             let change =
                 Change { link: then.link as usize, rate: then.rate, delay: then.delay, loss: then.loss };
-            (then.direction, change)
+            Due { direction: then.direction, change, flow: p.trigger.when.flow as usize, app: then.app }
         };
         due.into_iter().map(change).collect()
     }
@@ -96,7 +107,7 @@ mod tests {
         assert_eq!(t.next(), at(1305));
         let due = t.due(at(1305));
         assert_eq!(due.len(), 1);
-        assert!(due[0].1.rate.is_some());
+        assert!(due[0].change.rate.is_some());
         assert!(t.is_empty() && t.next() == Time::NEVER);
     }
 }

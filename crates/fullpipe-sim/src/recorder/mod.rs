@@ -13,7 +13,7 @@ use fullpipe_units::Rate;
 pub(crate) use histogram::Histogram;
 
 /// Quantities in a row.
-const WIDTH: usize = 18;
+const WIDTH: usize = 19;
 
 /// Most state changes kept of a flow: a state machine on a path of nanoseconds would fill all memory.
 const MOST_STATES: usize = 1 << 20;
@@ -37,6 +37,7 @@ const COLUMNS: [&str; WIDTH] = [
     column::SENT_PACKETS,
     column::RETRANSMITTED_PACKETS,
     column::LOST_PACKETS,
+    column::ROUNDS,
 ];
 
 /// Running totals of a flow: the summary is the difference of two.
@@ -172,6 +173,7 @@ impl FlowRecorder {
                 sender.counts.sent as f64,
                 sender.counts.retransmitted as f64,
                 sender.counts.marked_lost as f64,
+                or_nan(snapshot.rounds.map(|n| n as f64)),
             ],
         ));
     }

@@ -136,6 +136,12 @@ impl<C: CongestionControl> Sender<C> {
         self.written = self.written.saturating_add(bytes);
     }
 
+    /// What the application wrote and was not sent yet is not to be sent. How much it has written then.
+    pub fn forget_unsent(&mut self) -> u64 {
+        self.written = self.written.min(self.board.nxt_bytes());
+        self.written
+    }
+
     /// The application will write no more; what it did not hand over yet it will not.
     pub fn close(&mut self, truncate: bool) {
         if truncate {

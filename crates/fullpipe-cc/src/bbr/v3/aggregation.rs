@@ -1,6 +1,5 @@
 //! How much more than expected is acknowledged at once (draft § BBR.extra_acked).
 
-use super::params::{EXTRA_ACKED_FILTER_LEN, EXTRA_ACKED_FILTER_LEN_STARTUP};
 use super::{Bbr3, Now};
 use crate::minmax::MinMax;
 use crate::{Rate, Time};
@@ -41,8 +40,7 @@ impl Bbr3 {
         }
         aggregation.delivered = aggregation.delivered.saturating_add(now.newly_acked);
         let extra = aggregation.delivered.saturating_sub(expected).min(self.out.cwnd);
-        let window =
-            if self.full_pipe.reached { EXTRA_ACKED_FILTER_LEN } else { EXTRA_ACKED_FILTER_LEN_STARTUP };
+        let window = if self.full_pipe.reached { self.params.extra_acked_rounds } else { 1 };
         aggregation.filter.running_max(window, self.model.round_count as u32, extra);
     }
 }

@@ -1,7 +1,6 @@
 //! What losses say about the path: the long-term bound while probing, the short-term bounds
 //! otherwise (draft § Updating the Model Upon Packet Loss).
 
-use super::params::{BETA, LOSS_THRESH_INVERSE};
 use super::undo::UndoState;
 use super::{Bbr3, INFINITY, Now, State};
 use crate::{Ack, Lost, RateSample};
@@ -33,21 +32,12 @@ impl Congestion {
     }
 }
 
-/// `IsInflightTooHigh()`: lost more than 2 % of what was in flight? (Selective ACKs are presumed.)
-pub(super) fn is_inflight_too_high(sample: &RateSample) -> bool {
-    exceeds_loss_thresh(sample.lost, sample.tx_in_flight)
-}
-
-fn exceeds_loss_thresh(lost: u64, inflight: u64) -> bool {
-    lost.saturating_mul(LOSS_THRESH_INVERSE) > inflight
-}
-
-/// `value`·`Beta`.
-fn beta(value: u64) -> u64 {
-    (value / BETA.1).saturating_mul(BETA.0).saturating_add(value % BETA.1 * BETA.0 / BETA.1)
-}
-
 impl Bbr3 {
+    /// `IsInflightTooHigh()`. (Selective ACKs are presumed.)
+    pub(super) fn is_inflight_too_high(&self, sample: &RateSample) -> bool {
+        self.params.is_too_lossy(sample.lost, sample.tx_in_flight)
+    }
+
     /// `UpdateLatestDeliverySignals()`.
     pub(super) fn update_latest_delivery_signals(&mut self, now: &Now) {
         let c = &mut self.congestion;
@@ -89,8 +79,9 @@ impl Bbr3 {
         if model.inflight_shortterm == INFINITY {
             model.inflight_shortterm = self.out.cwnd;
         }
-        model.bw_shortterm = self.congestion.bw_latest.max(beta(model.bw_shortterm));
-        model.inflight_shortterm = self.congestion.inflight_latest.max(beta(model.inflight_shortterm));
+        model.bw_shortterm = self.congestion.bw_latest.max(self.params.beta(model.bw_shortterm));
+        model.inflight_shortterm =
+            self.congestion.inflight_latest.max(self.params.beta(model.inflight_shortterm));
     }
 
     /// `NoteLoss()`.
@@ -109,8 +100,8 @@ impl Bbr3 {
             return;
         }
         let lost_since_send = lost.lost.saturating_sub(lost.lost_at_send);
-        if exceeds_loss_thresh(lost_since_send, lost.tx_in_flight) {
-            let inflight = inflight_at_loss(lost.tx_in_flight, lost_since_send, lost.bytes);
+        if self.params.is_too_lossy(lost_since_send, lost.tx_in_flight) {
+            let inflight = self.params.inflight_at_loss(lost.tx_in_flight, lost_since_send, lost.bytes);
             self.handle_inflight_too_high(inflight, lost.app_limited, lost);
         }
     }
@@ -120,7 +111,7 @@ impl Bbr3 {
         self.cycle.prev_probe_too_high = true;
         self.cycle.is_bw_probe_sample = false;
         if !app_limited {
-            self.model.inflight_longterm = tx_in_flight.max(beta(self.target_inflight()));
+            self.model.inflight_longterm = tx_in_flight.max(self.params.beta(self.target_inflight()));
         }
         if self.state == State::ProbeBwUp {
             self.undo.state = UndoState::ProbeBwUp;
@@ -134,7 +125,7 @@ impl Bbr3 {
         let c = &mut self.congestion;
         c.ce_in_round = c.ce_in_round.saturating_add(u64::from(ack.ce_count) * self.smss);
         let marked = c.ce_in_round;
-        if self.cycle.is_bw_probe_sample && exceeds_loss_thresh(marked, now.sample.tx_in_flight) {
+        if self.cycle.is_bw_probe_sample && self.params.is_too_lossy(marked, now.sample.tx_in_flight) {
             let at = Lost {
                 now: now.time,
                 bytes: 0,
@@ -147,43 +138,5 @@ impl Bbr3 {
             };
             self.handle_inflight_too_high(now.sample.tx_in_flight, now.sample.app_limited, &at);
         }
-    }
-}
-
-/// `InflightAtLoss()`: how much was in flight when losses crossed the threshold, somewhere within
-/// the lost packet of `size` bytes.
-fn inflight_at_loss(tx_in_flight: u64, lost: u64, size: u64) -> u64 {
-    let inflight_prev = tx_in_flight.saturating_sub(size);
-    let lost_prev = lost.saturating_sub(size);
-    // (LossThresh·inflight_prev − lost_prev) / (1 − LossThresh), both multiplied by 1/LossThresh.
-    let lost_prefix = inflight_prev.saturating_sub(lost_prev.saturating_mul(LOSS_THRESH_INVERSE))
-        / (LOSS_THRESH_INVERSE - 1);
-    inflight_prev.saturating_add(lost_prefix)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_percent_is_tolerated_and_more_is_not() {
-        assert!(!exceeds_loss_thresh(2_000, 100_000));
-        assert!(exceeds_loss_thresh(2_001, 100_000));
-        assert!(!exceeds_loss_thresh(0, 0));
-    }
-
-    #[test]
-    fn the_threshold_is_crossed_within_the_packet() {
-        // 98 000 bytes before, none lost: 2 % of 100 000 is lost once 2 000 of this packet are.
-        assert_eq!(inflight_at_loss(98_000 + 64_000, 64_000, 64_000), 100_000);
-        // Losses before it exceed the threshold already: nothing of the packet was safe.
-        assert_eq!(inflight_at_loss(100_000, 50_000, 10_000), 90_000);
-    }
-
-    #[test]
-    fn beta_takes_three_tenths_off() {
-        assert_eq!(beta(1000), 700);
-        assert_eq!(beta(0), 0);
-        assert!(beta(u64::MAX) > u64::MAX / 2);
     }
 }

@@ -1,6 +1,5 @@
 //! Drain: empty the queue that Startup built (draft § Drain).
 
-use super::params::{DEFAULT_CWND_GAIN, DRAIN_PACING_GAIN, DRAIN_ROUNDS};
 use super::{Bbr3, Now, State};
 use crate::Gain;
 
@@ -8,7 +7,7 @@ impl Bbr3 {
     /// `EnterDrain()`.
     pub(super) fn enter_drain(&mut self) {
         self.state = State::Drain;
-        self.out.set_gains(DRAIN_PACING_GAIN, DEFAULT_CWND_GAIN);
+        self.out.set_gains(self.params.drain_pacing_gain, self.params.default_cwnd_gain);
         self.drain_start_round = self.model.round_count;
     }
 
@@ -16,7 +15,7 @@ impl Bbr3 {
     pub(super) fn check_drain_done(&mut self, now: &Now) {
         if self.state == State::Drain
             && (now.inflight <= self.inflight(self.model.bw, Gain::UNIT)
-                || self.model.round_count > self.drain_start_round + DRAIN_ROUNDS)
+                || self.model.round_count > self.drain_start_round + u64::from(self.params.drain_rounds))
         {
             self.enter_probe_bw(now.time, now.delivered);
         }

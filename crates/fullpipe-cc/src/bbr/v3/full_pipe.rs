@@ -1,7 +1,6 @@
 //! Has sending faster stopped raising the delivery rate?
 //! (draft § Exiting Acceleration Based on Bandwidth Plateau)
 
-use super::params::{FULL_BW_GROWTH, FULL_BW_ROUNDS};
 use super::{Bbr3, Now};
 
 #[derive(Clone, Debug, Default)]
@@ -38,12 +37,12 @@ impl Bbr3 {
         if pipe.now || !self.model.round_start || now.sample.app_limited {
             return;
         }
-        if now.delivery_rate >= FULL_BW_GROWTH.apply(pipe.bw) {
+        if now.delivery_rate >= self.params.full_bw_growth().apply(pipe.bw) {
             pipe.restart(now.delivery_rate);
             return;
         }
         pipe.count += 1;
-        if pipe.count >= FULL_BW_ROUNDS {
+        if u32::from(pipe.count) >= self.params.full_bw_rounds {
             pipe.set_reached();
         }
     }

@@ -24,7 +24,7 @@
 //! 9. State for undo is saved once a recovery episode, at its first loss. The draft saves again at
 //!    the first loss of each round and at `OnEnterFastRecovery()`, which would overwrite both the
 //!    values from before the episode and `undo_state` with what the episode itself has changed.
-//! 10. Congestion Experienced marks are ignored unless [`Settings::ecn`] asks for them; then a marked
+//! 10. Congestion Experienced marks are ignored unless [`Params::ecn`] asks for them; then a marked
 //!     packet counts as a lost one in the bounds of the model (the draft's "treat CE as congestion").
 
 mod aggregation;
@@ -40,10 +40,10 @@ mod probe_rtt;
 mod startup;
 mod undo;
 
-pub use params::Settings;
+pub use params::Params;
 
 use crate::random::Random;
-use crate::registry::{About, Build, BuildError, Setting};
+use crate::registry::{About, Build, BuildError};
 use crate::{
     Ack, Config, CongestionControl, Lost, Rate, RateSample, Recovery, RecoveryContext, RecoveryState, Sent,
     Snapshot, Span, Time,
@@ -120,7 +120,7 @@ struct Now {
 /// A BBR v3 controller.
 #[derive(Clone, Debug)]
 pub struct Bbr3 {
-    settings: Settings,
+    params: Params,
     smss: u64,
     initial_cwnd: u64,
     random: Random,
@@ -142,10 +142,10 @@ pub struct Bbr3 {
 
 impl Bbr3 {
     /// `OnInit()`.
-    pub fn new(config: &Config, settings: Settings) -> Self {
+    pub fn new(config: &Config, params: Params) -> Self {
         let smss = u64::from(config.smss.max(1));
         let mut bbr = Bbr3 {
-            settings,
+            params,
             smss,
             initial_cwnd: config.initial_cwnd.max(smss),
             random: Random::new(config.seed),
@@ -214,16 +214,11 @@ impl Build for Bbr3 {
         aliases: &["bbrv3", "bbr-v3"],
         kernel: Some("fp_bbr3"),
         about: "BBR v3 (IETF draft): as v1, but bounded by the loss it causes, and shares better",
-        settings: &[Setting {
-            key: "ecn",
-            values: "on or off",
-            default: "off",
-            about: "treat Congestion Experienced marks as losses in the model's bounds",
-        }],
+        settings: Params::SETTINGS,
     };
 
     fn build<'a>(config: &Config, settings: crate::registry::Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Ok(Bbr3::new(config, Settings { ecn: settings.switch("ecn", false)? }))
+        Ok(Bbr3::new(config, Params::read(&settings)?))
     }
 }
 
@@ -266,7 +261,7 @@ impl CongestionControl for Bbr3 {
             delivered: ack.delivered,
             cwnd_limited: ack.cwnd_limited,
         };
-        if self.settings.ecn && ack.ce_count > 0 {
+        if self.params.ecn && ack.ce_count > 0 {
             self.handle_ce_marks(ack, &now);
         }
         if now.sample.has_packet {

@@ -1,7 +1,6 @@
 //! What the flow believes of the path: bandwidth, round-trip propagation time, safe inflight
 //! (draft § Network Path Model Parameters, § Updating Network Path Model Parameters).
 
-use super::params::MIN_RTT_FILTER_LEN;
 use super::{Bbr3, INFINITY, Now};
 use crate::{Gain, Span, Time};
 
@@ -94,7 +93,7 @@ impl Bbr3 {
     /// `UpdateMinRTT()`.
     pub(super) fn update_min_rtt(&mut self, now: Time, rtt: Option<Span>) {
         self.update_probe_rtt_min_delay(now, rtt);
-        let expired = now > self.model.min_rtt_stamp + MIN_RTT_FILTER_LEN;
+        let expired = now > self.model.min_rtt_stamp + self.params.min_rtt_filter();
         if self.probe_rtt.min_delay < self.model.min_rtt || expired {
             self.model.min_rtt = self.probe_rtt.min_delay;
             self.model.min_rtt_stamp = self.probe_rtt.min_stamp;

@@ -1,6 +1,5 @@
 //! Pacing rate, send quantum and window (draft § Updating Control Parameters).
 
-use super::params::{MIN_PIPE_CWND_PACKETS, PACING_MARGIN_PERCENT, STARTUP_PACING_GAIN};
 use super::{Bbr3, Now, State};
 use crate::{Gain, Rate, Span};
 
@@ -22,25 +21,30 @@ impl Default for Output {
 
 impl Output {
     /// The gains of a state, from the draft's summary table (decision 1).
-    pub(super) fn set_gains(&mut self, pacing: Gain, cwnd: Gain) {
-        self.pacing_gain = pacing;
-        self.cwnd_gain = cwnd;
+    pub(super) fn set_gains(&mut self, pacing_256ths: u32, cwnd_256ths: u32) {
+        self.pacing_gain = Gain::from_256ths(pacing_256ths);
+        self.cwnd_gain = Gain::from_256ths(cwnd_256ths);
     }
 }
 
 impl Bbr3 {
+    /// `MinPipeCwnd` in bytes.
+    pub(super) fn min_pipe_cwnd(&self) -> u64 {
+        u64::from(self.params.min_pipe_cwnd_packets) * self.smss
+    }
+
     /// `InitPacingRate()`.
     pub(super) fn init_pacing_rate(&mut self) {
         let rtt = self.srtt.filter(|rtt| !rtt.is_zero()).unwrap_or(Span::from_millis(1));
         let nominal = Rate::from_bytes_in(self.initial_cwnd, rtt);
-        self.out.pacing_rate = nominal.scale(STARTUP_PACING_GAIN).as_bytes_per_sec();
+        self.out.pacing_rate =
+            nominal.scale(Gain::from_256ths(self.params.startup_pacing_gain)).as_bytes_per_sec();
         self.set_send_quantum();
     }
 
     /// `SetPacingRateWithGain()`.
     pub(super) fn set_pacing_rate_with_gain(&mut self, gain: Gain) {
-        let rate = gain.apply(self.model.bw) / 100 * (100 - PACING_MARGIN_PERCENT)
-            + gain.apply(self.model.bw) % 100 * (100 - PACING_MARGIN_PERCENT) / 100;
+        let rate = self.params.less_margin(gain.apply(self.model.bw));
         // Without a bandwidth estimate there is nothing better than the initial rate.
         if self.model.bw > 0 && (self.full_pipe.reached || rate > self.out.pacing_rate) {
             self.out.pacing_rate = rate.max(1);
@@ -64,7 +68,7 @@ impl Bbr3 {
 
     /// `QuantizationBudget()`, with TCP's offload budget of three send quanta.
     fn quantization_budget(&self, inflight_cap: u64) -> u64 {
-        let cap = inflight_cap.max(3 * self.out.send_quantum).max(MIN_PIPE_CWND_PACKETS * self.smss);
+        let cap = inflight_cap.max(3 * self.out.send_quantum).max(self.min_pipe_cwnd());
         if self.state == State::ProbeBwUp { cap.saturating_add(2 * self.smss) } else { cap }
     }
 
@@ -83,7 +87,7 @@ impl Bbr3 {
         } else if self.out.cwnd < max_inflight || now.delivered < self.initial_cwnd {
             self.out.cwnd = grown;
         }
-        self.out.cwnd = self.out.cwnd.max(MIN_PIPE_CWND_PACKETS * self.smss);
+        self.out.cwnd = self.out.cwnd.max(self.min_pipe_cwnd());
         if self.state == State::ProbeRtt {
             // `BoundCwndForProbeRTT()`.
             self.out.cwnd = self.out.cwnd.min(self.probe_rtt_cwnd());
@@ -98,7 +102,7 @@ impl Bbr3 {
             State::ProbeRtt | State::ProbeBwCruise => self.inflight_with_headroom(),
             State::Startup | State::Drain => super::INFINITY,
         };
-        let cap = cap.min(self.model.inflight_shortterm).max(MIN_PIPE_CWND_PACKETS * self.smss);
+        let cap = cap.min(self.model.inflight_shortterm).max(self.min_pipe_cwnd());
         self.out.cwnd = self.out.cwnd.min(cap);
     }
 }

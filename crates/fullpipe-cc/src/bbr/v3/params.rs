@@ -1,66 +1,175 @@
-//! Constants of the draft (§ Core Algorithm Design Parameters and the sections that use them), and
-//! what may be set.
+//! Constants of the draft (§ Core Algorithm Design Parameters and the sections that use them), as
+//! values: the defaults are the draft's, others are experiments.
 
+use crate::registry::{BuildError, Setting, Settings};
 use crate::{Gain, Span};
 
-/// What a user of the controller may choose.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Settings {
-    /// Whether Congestion Experienced marks count as losses in the model's bounds (draft § ECN).
-    pub ecn: bool,
+/// Most doublings of the slope at which `inflight_longterm` grows (`RaiseInflightLongtermSlope()`).
+pub(super) const PROBE_UP_MOST_DOUBLINGS: u32 = 30;
+
+macro_rules! params {
+    ($($name:ident: $default:literal = $text:literal of 1/$unit:literal, $least:literal..=$most:literal, $about:literal;)+) => {
+        /// What can be varied. Each value counts in the unit its line gives: gains in 1/256, shares
+        /// in percent or per mille, times in milliseconds.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct Params {
+            /// Whether Congestion Experienced marks count as losses in the model's bounds (draft § ECN).
+            pub ecn: bool,
+            $(
+                #[doc = concat!($about, "; in 1/", stringify!($unit), ".")]
+                pub $name: u32,
+            )+
+        }
+
+        impl Params {
+            /// The draft's.
+            pub const DRAFT: Params = Params { ecn: false, $($name: $default,)+ };
+
+            pub(super) const SETTINGS: &[Setting] = &[
+                Setting {
+                    key: "ecn",
+                    values: "on or off",
+                    default: "off",
+                    about: "treat Congestion Experienced marks as losses in the model's bounds",
+                },
+                $(Setting {
+                    key: stringify!($name),
+                    values: concat!("a number from ", $least, " to ", $most, " in steps of 1/", $unit),
+                    default: $text,
+                    about: $about,
+                },)+
+            ];
+
+            /// The draft's, but for what `settings` give.
+            pub(super) fn read<'a>(settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
+                Ok(Params {
+                    ecn: settings.switch("ecn", false)?,
+                    $($name: settings.decimal(stringify!($name), $default, $unit, $least * $unit, $most * $unit)?,)+
+                })
+            }
+        }
+    };
 }
 
-/// `StartupPacingGain`: 2.77, just above 4·ln 2.
-pub(super) const STARTUP_PACING_GAIN: Gain = Gain::from_256ths(709);
-/// `DrainPacingGain`: 0.5.
-pub(super) const DRAIN_PACING_GAIN: Gain = Gain::from_256ths(128);
-/// `ProbeDownPacingGain`: 0.90, rounded to the nearest 1/256.
-pub(super) const PROBE_DOWN_PACING_GAIN: Gain = Gain::from_256ths(230);
-/// Pacing gain of ProbeBW_UP: 1.25.
-pub(super) const PROBE_UP_PACING_GAIN: Gain = Gain::from_256ths(320);
-/// `DefaultCwndGain`: 2.
-pub(super) const DEFAULT_CWND_GAIN: Gain = Gain::from_256ths(512);
-/// Window gain of ProbeBW_UP: 2.25.
-pub(super) const PROBE_UP_CWND_GAIN: Gain = Gain::from_256ths(576);
-/// `ProbeRTTCwndGain`: 0.5.
-pub(super) const PROBE_RTT_CWND_GAIN: Gain = Gain::from_256ths(128);
+params! {
+    startup_pacing_gain: 709 = "2.77" of 1/256, 1..=16, "pacing gain of Startup: just above 4·ln 2";
+    startup_cwnd_gain: 512 = "2" of 1/256, 1..=16, "window gain of Startup";
+    drain_pacing_gain: 128 = "0.5" of 1/256, 0..=1, "pacing gain of Drain";
+    default_cwnd_gain: 512 = "2" of 1/256, 1..=16, "window gain of Drain, DOWN, CRUISE and REFILL";
+    probe_down_pacing_gain: 230 = "0.9" of 1/256, 0..=1, "pacing gain of ProbeBW_DOWN";
+    probe_cruise_pacing_gain: 256 = "1" of 1/256, 0..=2, "pacing gain of ProbeBW_CRUISE";
+    probe_refill_pacing_gain: 256 = "1" of 1/256, 0..=2, "pacing gain of ProbeBW_REFILL";
+    probe_up_pacing_gain: 320 = "1.25" of 1/256, 1..=16, "pacing gain of ProbeBW_UP";
+    probe_up_cwnd_gain: 576 = "2.25" of 1/256, 1..=16, "window gain of ProbeBW_UP";
+    probe_rtt_pacing_gain: 256 = "1" of 1/256, 0..=2, "pacing gain of ProbeRTT";
+    probe_rtt_cwnd_gain: 128 = "0.5" of 1/256, 0..=1, "window gain of ProbeRTT";
+    pacing_margin_percent: 1 = "1" of 1/1, 0..=50, "how far below the estimated bandwidth to pace, in percent";
+    loss_thresh_permille: 20 = "20" of 1/1, 1..=999, "share of inflight that may be lost, in per mille";
+    beta_percent: 70 = "70" of 1/1, 1..=100, "what is left of a short-term bound after a lossy round, in percent";
+    headroom_percent: 15 = "15" of 1/1, 0..=99, "share of inflight_longterm left to others in CRUISE, in percent";
+    min_pipe_cwnd_packets: 4 = "4" of 1/1, 1..=1000, "least window in packets";
+    full_bw_growth: 320 = "1.25" of 1/256, 1..=16, "growth of the delivery rate that shows the pipe is not full";
+    full_bw_rounds: 3 = "3" of 1/1, 1..=100, "rounds without that growth after which it is";
+    startup_full_loss_count: 6 = "6" of 1/1, 1..=1000, "lost ranges in a round that may end Startup";
+    drain_rounds: 3 = "3" of 1/1, 1..=100, "rounds after which Drain ends whatever is in flight";
+    extra_acked_rounds: 10 = "10" of 1/1, 1..=1000, "rounds over which ACK aggregation is remembered, once the pipe is full";
+    min_rtt_filter_ms: 10_000 = "10000" of 1/1, 1..=3_600_000, "how long a minimum of the round-trip time is believed, in ms";
+    probe_rtt_interval_ms: 5_000 = "5000" of 1/1, 1..=3_600_000, "how long ProbeRTT may be put off, in ms";
+    probe_rtt_duration_ms: 200 = "200" of 1/1, 0..=10_000, "least time in ProbeRTT, in ms";
+    probe_wait_base_ms: 2_000 = "2000" of 1/1, 0..=3_600_000, "least wait between probes of bandwidth, in ms";
+    probe_wait_random_ms: 1_000 = "1000" of 1/1, 0..=3_600_000, "most that is added to it at random, in ms";
+    probe_max_rounds: 63 = "63" of 1/1, 1..=100_000, "most rounds between probes of bandwidth (Reno coexistence)";
+}
 
-/// `PacingMarginPercent`: pace this far below the estimated bandwidth, to keep queues from standing.
-pub(super) const PACING_MARGIN_PERCENT: u64 = 1;
-/// 1/`LossThresh`: 2 % of what was in flight.
-pub(super) const LOSS_THRESH_INVERSE: u64 = 50;
-/// `Beta` = 0.7, as a fraction.
-pub(super) const BETA: (u64, u64) = (7, 10);
-/// `Headroom` = 0.15, as a fraction.
-pub(super) const HEADROOM: (u64, u64) = (15, 100);
-/// `MinPipeCwnd` in packets.
-pub(super) const MIN_PIPE_CWND_PACKETS: u64 = 4;
+impl Default for Params {
+    fn default() -> Self {
+        Params::DRAFT
+    }
+}
 
-/// Growth of the delivery rate that shows the pipe is not full yet: 1.25.
-pub(super) const FULL_BW_GROWTH: Gain = Gain::from_256ths(320);
-/// Rounds without that growth after which it is.
-pub(super) const FULL_BW_ROUNDS: u8 = 3;
-/// `StartupFullLossCnt`: lost ranges in a round that may end Startup.
-pub(super) const STARTUP_FULL_LOSS_COUNT: u32 = 6;
-/// Rounds after which Drain ends whatever is in flight.
-pub(super) const DRAIN_ROUNDS: u64 = 3;
+impl Params {
+    pub(super) fn min_rtt_filter(&self) -> Span {
+        Span::from_millis(u64::from(self.min_rtt_filter_ms))
+    }
 
-/// `ExtraAckedFilterLen` in rounds, once the pipe is full.
-pub(super) const EXTRA_ACKED_FILTER_LEN: u32 = 10;
-/// The same before.
-pub(super) const EXTRA_ACKED_FILTER_LEN_STARTUP: u32 = 1;
-/// `MinRTTFilterLen`.
-pub(super) const MIN_RTT_FILTER_LEN: Span = Span::from_secs(10);
-/// `ProbeRTTInterval`.
-pub(super) const PROBE_RTT_INTERVAL: Span = Span::from_secs(5);
-/// `ProbeRTTDuration`.
-pub(super) const PROBE_RTT_DURATION: Span = Span::from_millis(200);
+    pub(super) fn probe_rtt_interval(&self) -> Span {
+        Span::from_millis(u64::from(self.probe_rtt_interval_ms))
+    }
 
-/// The least time between bandwidth probes; up to [`PROBE_WAIT_RANDOM`] is added.
-pub(super) const PROBE_WAIT_BASE: Span = Span::from_secs(2);
-/// Upper end of the random part of the time between bandwidth probes.
-pub(super) const PROBE_WAIT_RANDOM: Span = Span::from_secs(1);
-/// Most rounds between bandwidth probes (Reno coexistence).
-pub(super) const PROBE_MAX_ROUNDS: u64 = 63;
-/// Most doublings of the slope at which `inflight_longterm` grows.
-pub(super) const PROBE_UP_MOST_DOUBLINGS: u32 = 30;
+    pub(super) fn probe_rtt_duration(&self) -> Span {
+        Span::from_millis(u64::from(self.probe_rtt_duration_ms))
+    }
+
+    pub(super) fn full_bw_growth(&self) -> Gain {
+        Gain::from_256ths(self.full_bw_growth)
+    }
+
+    /// `IsInflightTooHigh()` for these amounts: is more than `LossThresh` of `inflight` lost?
+    pub(super) fn is_too_lossy(&self, lost: u64, inflight: u64) -> bool {
+        u128::from(lost) * 1000 > u128::from(inflight) * u128::from(self.loss_thresh_permille)
+    }
+
+    /// `value`·`Beta`.
+    pub(super) fn beta(&self, value: u64) -> u64 {
+        percent(value, self.beta_percent)
+    }
+
+    /// `value`·`Headroom`.
+    pub(super) fn headroom(&self, value: u64) -> u64 {
+        percent(value, self.headroom_percent)
+    }
+
+    /// `value` less `PacingMarginPercent`.
+    pub(super) fn less_margin(&self, value: u64) -> u64 {
+        percent(value, 100 - self.pacing_margin_percent)
+    }
+
+    /// `InflightAtLoss()`: how much was in flight when losses crossed the threshold, somewhere within
+    /// the lost packet of `size` bytes.
+    pub(super) fn inflight_at_loss(&self, tx_in_flight: u64, lost: u64, size: u64) -> u64 {
+        let inflight_prev = tx_in_flight.saturating_sub(size);
+        let lost_prev = lost.saturating_sub(size);
+        // (LossThresh·inflight_prev − lost_prev) / (1 − LossThresh), both in per mille.
+        let permille = u128::from(self.loss_thresh_permille);
+        let excess = (u128::from(inflight_prev) * permille).saturating_sub(u128::from(lost_prev) * 1000);
+        let lost_prefix = u64::try_from(excess / (1000 - permille)).unwrap_or(u64::MAX);
+        inflight_prev.saturating_add(lost_prefix)
+    }
+}
+
+/// `value`·`percent`/100, rounded down. `percent` is at most 100.
+fn percent(value: u64, percent: u32) -> u64 {
+    let percent = u64::from(percent);
+    value / 100 * percent + value % 100 * percent / 100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P: Params = Params::DRAFT;
+
+    #[test]
+    fn two_percent_is_tolerated_and_more_is_not() {
+        assert!(!P.is_too_lossy(2_000, 100_000));
+        assert!(P.is_too_lossy(2_001, 100_000));
+        assert!(!P.is_too_lossy(0, 0));
+    }
+
+    #[test]
+    fn the_threshold_is_crossed_within_the_packet() {
+        // 98 000 bytes before, none lost: 2 % of 100 000 is lost once 2 000 of this packet are.
+        assert_eq!(P.inflight_at_loss(98_000 + 64_000, 64_000, 64_000), 100_000);
+        // Losses before it exceed the threshold already: nothing of the packet was safe.
+        assert_eq!(P.inflight_at_loss(100_000, 50_000, 10_000), 90_000);
+        assert_eq!(P.inflight_at_loss(u64::MAX, 0, 0), u64::MAX);
+    }
+
+    #[test]
+    fn shares_are_taken_without_overflow() {
+        assert_eq!((P.beta(1000), P.beta(0)), (700, 0));
+        assert!(P.beta(u64::MAX) > u64::MAX / 2);
+        assert_eq!(P.less_margin(10_000), 9_900);
+        assert_eq!(P.headroom(1_000), 150);
+    }
+}

@@ -1,10 +1,6 @@
 //! ProbeBW: down, cruise, refill, up, and round again (draft § ProbeBW).
 
-use super::params::{
-    DEFAULT_CWND_GAIN, HEADROOM, MIN_PIPE_CWND_PACKETS, PROBE_DOWN_PACING_GAIN, PROBE_MAX_ROUNDS,
-    PROBE_UP_CWND_GAIN, PROBE_UP_MOST_DOUBLINGS, PROBE_UP_PACING_GAIN, PROBE_WAIT_BASE, PROBE_WAIT_RANDOM,
-};
-use super::{Bbr3, INFINITY, Now, State, congestion};
+use super::{Bbr3, INFINITY, Now, State};
 use crate::{Gain, Span, Time};
 
 /// What the ACKs that arrive now tell about bandwidth probing.
@@ -70,13 +66,13 @@ impl Bbr3 {
         self.cycle.ack_phase = AckPhase::ProbeStopping;
         self.model.start_round(delivered);
         self.state = State::ProbeBwDown;
-        self.out.set_gains(PROBE_DOWN_PACING_GAIN, DEFAULT_CWND_GAIN);
+        self.out.set_gains(self.params.probe_down_pacing_gain, self.params.default_cwnd_gain);
     }
 
     /// `StartProbeBW_CRUISE()`.
     pub(super) fn start_probe_bw_cruise(&mut self) {
         self.state = State::ProbeBwCruise;
-        self.out.set_gains(Gain::UNIT, DEFAULT_CWND_GAIN);
+        self.out.set_gains(self.params.probe_cruise_pacing_gain, self.params.default_cwnd_gain);
     }
 
     /// `StartProbeBW_REFILL()`.
@@ -88,7 +84,7 @@ impl Bbr3 {
         self.cycle.ack_phase = AckPhase::Refilling;
         self.model.start_round(delivered);
         self.state = State::ProbeBwRefill;
-        self.out.set_gains(Gain::UNIT, DEFAULT_CWND_GAIN);
+        self.out.set_gains(self.params.probe_refill_pacing_gain, self.params.default_cwnd_gain);
     }
 
     /// `StartProbeBW_UP()`.
@@ -97,7 +93,7 @@ impl Bbr3 {
         self.model.start_round(now.delivered);
         self.full_pipe.restart(now.delivery_rate);
         self.state = State::ProbeBwUp;
-        self.out.set_gains(PROBE_UP_PACING_GAIN, PROBE_UP_CWND_GAIN);
+        self.out.set_gains(self.params.probe_up_pacing_gain, self.params.probe_up_cwnd_gain);
         self.raise_inflight_longterm_slope();
     }
 
@@ -150,7 +146,7 @@ impl Bbr3 {
                 return true;
             }
         }
-        if !congestion::is_inflight_too_high(&now.sample) && self.model.inflight_longterm != INFINITY {
+        if !self.is_inflight_too_high(&now.sample) && self.model.inflight_longterm != INFINITY {
             self.model.inflight_longterm = self.model.inflight_longterm.max(now.sample.tx_in_flight);
             if self.state == State::ProbeBwUp {
                 self.probe_inflight_longterm_upward(now);
@@ -172,14 +168,16 @@ impl Bbr3 {
     /// `PickProbeWait()`.
     fn pick_probe_wait(&mut self) {
         self.cycle.rounds_since_probe_up = u64::from(self.random.below(2));
-        let random = u64::from(self.random.below(PROBE_WAIT_RANDOM.as_micros() as u32));
-        self.cycle.bw_probe_wait = PROBE_WAIT_BASE + Span::from_micros(random);
+        let random =
+            u64::from(self.random.below(self.params.probe_wait_random_ms.saturating_mul(1000).max(1)));
+        let base = Span::from_millis(u64::from(self.params.probe_wait_base_ms));
+        self.cycle.bw_probe_wait = base + Span::from_micros(random);
     }
 
     /// `IsRenoCoexistenceProbeTime()`: a Reno flow of this size would by now have grown by its BDP.
     fn is_reno_coexistence_probe_time(&self) -> bool {
         let reno_rounds = self.target_inflight() / self.smss;
-        self.cycle.rounds_since_probe_up >= reno_rounds.min(PROBE_MAX_ROUNDS)
+        self.cycle.rounds_since_probe_up >= reno_rounds.min(u64::from(self.params.probe_max_rounds))
     }
 
     /// `TargetInflight()`.
@@ -213,17 +211,15 @@ impl Bbr3 {
         if longterm == INFINITY {
             return INFINITY;
         }
-        let (numerator, denominator) = HEADROOM;
-        let headroom = (longterm / denominator * numerator
-            + longterm % denominator * numerator / denominator)
-            .max(self.smss);
-        longterm.saturating_sub(headroom).max(MIN_PIPE_CWND_PACKETS * self.smss)
+        let headroom = self.params.headroom(longterm).max(self.smss);
+        longterm.saturating_sub(headroom).max(self.min_pipe_cwnd())
     }
 
     /// `RaiseInflightLongtermSlope()`: twice as steep each round.
     fn raise_inflight_longterm_slope(&mut self) {
         let growth_this_round = 1u64 << self.cycle.bw_probe_up_rounds;
-        self.cycle.bw_probe_up_rounds = (self.cycle.bw_probe_up_rounds + 1).min(PROBE_UP_MOST_DOUBLINGS);
+        self.cycle.bw_probe_up_rounds =
+            (self.cycle.bw_probe_up_rounds + 1).min(super::params::PROBE_UP_MOST_DOUBLINGS);
         self.cycle.probe_up_acked_per_inc = (self.out.cwnd / growth_this_round).max(self.smss);
     }
 

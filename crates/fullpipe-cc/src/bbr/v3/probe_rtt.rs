@@ -1,7 +1,6 @@
 //! ProbeRTT: now and then keep so little in flight that the round-trip propagation time shows
 //! (draft § ProbeRTT).
 
-use super::params::{MIN_PIPE_CWND_PACKETS, PROBE_RTT_CWND_GAIN, PROBE_RTT_DURATION, PROBE_RTT_INTERVAL};
 use super::probe_bw::AckPhase;
 use super::{Bbr3, INFINITY, Now, State};
 use crate::{Gain, Span, Time};
@@ -36,7 +35,7 @@ impl Bbr3 {
     /// The first half of `UpdateMinRTT()`: when was the least delay of the interval seen?
     pub(super) fn update_probe_rtt_min_delay(&mut self, now: Time, rtt: Option<Span>) {
         let probe = &mut self.probe_rtt;
-        probe.expired = now > probe.min_stamp + PROBE_RTT_INTERVAL;
+        probe.expired = now > probe.min_stamp + self.params.probe_rtt_interval();
         if let Some(rtt) = rtt
             && (rtt.as_nanos() < probe.min_delay || probe.expired)
         {
@@ -65,7 +64,7 @@ impl Bbr3 {
     /// `EnterProbeRTT()`.
     fn enter_probe_rtt(&mut self) {
         self.state = State::ProbeRtt;
-        self.out.set_gains(Gain::UNIT, PROBE_RTT_CWND_GAIN);
+        self.out.set_gains(self.params.probe_rtt_pacing_gain, self.params.probe_rtt_cwnd_gain);
     }
 
     /// `HandleProbeRTT()`. The transport is asked to mark the connection application-limited by
@@ -73,7 +72,7 @@ impl Bbr3 {
     fn handle_probe_rtt(&mut self, now: &Now) {
         if self.probe_rtt.done_stamp.is_none() {
             if now.inflight <= self.probe_rtt_cwnd() {
-                self.probe_rtt.done_stamp = Some(now.time + PROBE_RTT_DURATION);
+                self.probe_rtt.done_stamp = Some(now.time + self.params.probe_rtt_duration());
                 self.probe_rtt.round_done = false;
                 self.model.start_round(now.delivered);
             }
@@ -109,6 +108,7 @@ impl Bbr3 {
 
     /// `ProbeRTTCwnd()`.
     pub(super) fn probe_rtt_cwnd(&self) -> u64 {
-        self.bdp_multiple(self.model.bw, PROBE_RTT_CWND_GAIN).max(MIN_PIPE_CWND_PACKETS * self.smss)
+        self.bdp_multiple(self.model.bw, Gain::from_256ths(self.params.probe_rtt_cwnd_gain))
+            .max(self.min_pipe_cwnd())
     }
 }

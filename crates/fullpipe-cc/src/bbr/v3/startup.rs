@@ -1,6 +1,5 @@
 //! Startup: double the rate each round (draft § Startup).
 
-use super::params::{DEFAULT_CWND_GAIN, STARTUP_FULL_LOSS_COUNT, STARTUP_PACING_GAIN};
 use super::undo::UndoState;
 use super::{Bbr3, Now, State};
 use crate::{Ack, RecoveryState};
@@ -9,7 +8,7 @@ impl Bbr3 {
     /// `EnterStartup()`.
     pub(super) fn enter_startup(&mut self) {
         self.state = State::Startup;
-        self.out.set_gains(STARTUP_PACING_GAIN, DEFAULT_CWND_GAIN);
+        self.out.set_gains(self.params.startup_pacing_gain, self.params.startup_cwnd_gain);
     }
 
     /// `CheckStartupDone()`.
@@ -31,12 +30,9 @@ impl Bbr3 {
         if !self.congestion.loss_round_start {
             return;
         }
-        let many = *ranges >= STARTUP_FULL_LOSS_COUNT;
+        let many = *ranges >= self.params.startup_full_loss_count;
         *ranges = 0;
-        if many
-            && self.recovery == RecoveryState::Recovery
-            && super::congestion::is_inflight_too_high(&now.sample)
-        {
+        if many && self.recovery == RecoveryState::Recovery && self.is_inflight_too_high(&now.sample) {
             self.undo.state = UndoState::Startup;
             self.full_pipe.set_reached();
             let bdp = self.bdp_multiple(self.model.max_bw(), crate::Gain::UNIT);
