@@ -38,7 +38,7 @@ impl Default for HyStartConfig {
 
 /// The state of a detection. Times in µs, wrapping.
 #[derive(Clone, Copy, Debug)]
-pub struct HyStart {
+pub(super) struct HyStart {
     config: HyStartConfig,
     samples: u8,
     found: bool,

@@ -3,7 +3,7 @@
 
 use crate::control::Ack;
 use crate::loss_based::Window;
-use fullpipe_units::{Span, Time};
+use fullpipe_units::Span;
 
 /// RFC 9406 §4.3, the tuning constants.
 const MIN_RTT_THRESH: Span = Span::from_millis(4);
@@ -28,7 +28,7 @@ enum Phase {
 
 /// The state of a detection.
 #[derive(Clone, Copy, Debug)]
-pub struct HyStartPlus {
+pub(super) struct HyStartPlus {
     phase: Phase,
     /// Delivered bytes that end the round.
     window_end: u64,
@@ -116,10 +116,5 @@ impl HyStartPlus {
         let packets = self.credit / CSS_GROWTH_DIVISOR;
         self.credit %= CSS_GROWTH_DIVISOR;
         packets
-    }
-
-    /// After a time-out.
-    pub(super) fn restart(&mut self, _now: Time) {
-        self.end();
     }
 }

@@ -2,6 +2,15 @@
 //! function of the time since the last loss, W(t) = C·(t − K)³ + W_max, with C = 0.4 and β = 0.7.
 //!
 //! Time counts in 1/1024 s, C in 1/1024 over a nominal round trip of 100 ms, β in 1/1024.
+//!
+//! ```
+//! use fullpipe_cc::cubic::{Cubic, CubicConfig, CubicGrowth, SlowStartExit};
+//! use fullpipe_cc::{Config, CongestionControl, loss_based::LossBased};
+//!
+//! let settings = CubicConfig { slow_start: SlowStartExit::HyStartPlus { paced: true }, ..CubicConfig::default() };
+//! let cubic: Cubic = LossBased::new(&Config::default(), CubicGrowth::new(settings));
+//! assert_eq!(cubic.snapshot().state, "SlowStart");
+//! ```
 
 mod hystart;
 mod hystart_plus;
@@ -13,8 +22,9 @@ use crate::loss_based::{Growth, LossBased, Window, rescaled};
 use crate::packets::saturate;
 use crate::registry::{About, Build, BuildError, Setting, Settings};
 use fullpipe_units::{Span, Time};
-pub use hystart::{HyStart, HyStartConfig};
-pub use hystart_plus::HyStartPlus;
+use hystart::HyStart;
+pub use hystart::HyStartConfig;
+use hystart_plus::HyStartPlus;
 use root::cube_root;
 
 /// The unit of β.
@@ -28,36 +38,50 @@ const C_PER_SECOND: u64 = C * 10;
 /// 2⁴⁰ / C: turns a distance in packets into the cube of a time.
 const CUBE_FACTOR: u64 = (1 << (10 + 3 * TIME_SHIFT)) / C_PER_SECOND;
 
-/// How slow start ends before loss.
+/// How slow start ends before the first loss.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlowStartExit {
+    /// It does not.
+    Loss,
+    /// By HyStart, as Linux.
+    HyStart(HyStartConfig),
+    /// By HyStart++ (RFC 9406).
+    HyStartPlus {
+        /// The transport paces, so a single ACK may count for any number of packets.
+        paced: bool,
+    },
+}
+
+/// What can be varied; the default is Linux's. The kernel module's parameters have the same names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CubicConfig {
+    /// Give up more of the window when it shrinks from one loss to the next (RFC 9438 §4.7).
+    pub fast_convergence: bool,
+    /// Never grow slower than Reno would (RFC 9438 §4.3).
+    pub tcp_friendliness: bool,
+    /// What a loss leaves of the window, in 1/1024, from 1 to 1023.
+    pub beta: u32,
+    /// How slow start ends before the first loss.
+    pub slow_start: SlowStartExit,
+}
+
+impl Default for CubicConfig {
+    fn default() -> Self {
+        CubicConfig {
+            fast_convergence: true,
+            tcp_friendliness: true,
+            beta: 717,
+            slow_start: SlowStartExit::HyStart(HyStartConfig::default()),
+        }
+    }
+}
+
+/// The state of what watches slow start.
 #[derive(Clone, Copy, Debug)]
 enum SlowStart {
-    /// At the first loss.
-    Classic,
-    /// By HyStart, as Linux.
+    Unwatched,
     HyStart(HyStart),
-    /// By HyStart++ (RFC 9406).
     HyStartPlus(HyStartPlus),
-}
-
-/// The settings of CUBIC: what the kernel module's parameters of the same names mean.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct CubicConfig {
-    /// Give up more of the window when it shrinks from one loss to the next (RFC 9438 §4.7).
-    fast_convergence: bool,
-    /// Never grow slower than Reno would (RFC 9438 §4.3).
-    tcp_friendliness: bool,
-    /// What a loss leaves of the window, in 1/1024.
-    beta: u32,
-    /// Acknowledged packets per packet of Reno's growth and packet of the window, in 1/8:
-    /// (1 + β) / 3(1 − β), RFC 9438 §4.3.
-    reno_scale: u32,
-}
-
-impl CubicConfig {
-    fn new(fast_convergence: bool, tcp_friendliness: bool, beta: u32) -> Self {
-        let reno_scale = 8 * (BETA_SCALE + beta) / 3 / (BETA_SCALE - beta);
-        CubicConfig { fast_convergence, tcp_friendliness, beta, reno_scale }
-    }
 }
 
 /// Growth along a cubic of time.
@@ -65,6 +89,9 @@ impl CubicConfig {
 pub struct CubicGrowth {
     config: CubicConfig,
     slow_start: SlowStart,
+    /// Acknowledged packets per packet of Reno's growth and packet of the window, in 1/8:
+    /// (1 + β) / 3(1 − β), RFC 9438 §4.3.
+    reno_scale: u32,
     /// Acknowledged packets per packet of growth.
     per_increase: u32,
     /// W_max: the window at the last loss.
@@ -87,10 +114,17 @@ pub struct CubicGrowth {
 }
 
 impl CubicGrowth {
-    fn new(config: CubicConfig, slow_start: SlowStart) -> Self {
+    /// Growth for a new connection.
+    pub fn new(config: CubicConfig) -> Self {
+        let beta = config.beta.clamp(1, BETA_SCALE - 1);
         CubicGrowth {
-            config,
-            slow_start,
+            config: CubicConfig { beta, ..config },
+            slow_start: match config.slow_start {
+                SlowStartExit::Loss => SlowStart::Unwatched,
+                SlowStartExit::HyStart(config) => SlowStart::HyStart(HyStart::new(config)),
+                SlowStartExit::HyStartPlus { paced } => SlowStart::HyStartPlus(HyStartPlus::new(paced)),
+            },
+            reno_scale: 8 * (BETA_SCALE + beta) / 3 / (BETA_SCALE - beta),
             per_increase: 0,
             last_max_cwnd: 0,
             last_cwnd: 0,
@@ -175,7 +209,7 @@ impl CubicGrowth {
     /// RFC 9438 §4.3: with 3·(1 − β)/(1 + β) packets a round trip Reno would be as aggressive.
     #[inline]
     fn keep_up_with_reno(&mut self, cwnd: u32) {
-        let per_packet = saturate((u64::from(cwnd) * u64::from(self.config.reno_scale)) >> 3).max(1);
+        let per_packet = saturate((u64::from(cwnd) * u64::from(self.reno_scale)) >> 3).max(1);
         if self.ack_count > per_packet {
             // As often as it fits while more than one share is left.
             let packets = (self.ack_count - 1) / per_packet;
@@ -260,15 +294,15 @@ impl Growth for CubicGrowth {
     fn set_state(&mut self, state: RecoveryState, context: &RecoveryContext) {
         if state == RecoveryState::Loss {
             // What was known of the path may be wrong: forget all of it (`bictcp_reset`).
-            let (config, mut slow_start) = (self.config, self.slow_start);
+            let mut slow_start = self.slow_start;
             match &mut slow_start {
-                SlowStart::Classic => {}
+                SlowStart::Unwatched => {}
                 SlowStart::HyStart(h) => {
                     h.restart(context.now, context.delivered.saturating_add(context.inflight));
                 }
-                SlowStart::HyStartPlus(h) => h.restart(context.now),
+                SlowStart::HyStartPlus(h) => h.end(),
             }
-            *self = Self::new(config, slow_start);
+            *self = CubicGrowth { slow_start, ..Self::new(self.config) };
         }
     }
 
@@ -364,21 +398,22 @@ impl Build for Cubic {
             ack_delta_us: settings.number("hystart_ack_delta_us", defaults.ack_delta_us, 0, 1_000_000)?,
             paced: settings.switch("paced", defaults.paced)?,
         };
-        let slow_start = settings.choice(
-            "hystart",
-            SlowStart::HyStart(HyStart::new(hystart)),
-            &[
-                ("linux", SlowStart::HyStart(HyStart::new(hystart))),
-                ("plus", SlowStart::HyStartPlus(HyStartPlus::new(hystart.paced))),
-                ("off", SlowStart::Classic),
-            ],
-        )?;
-        let cubic = CubicConfig::new(
-            settings.switch("fast_convergence", true)?,
-            settings.switch("tcp_friendliness", true)?,
-            settings.number("beta", 717, 1, BETA_SCALE - 1)?,
-        );
-        Ok(LossBased::new(config, CubicGrowth::new(cubic, slow_start)))
+        let defaults = CubicConfig::default();
+        let cubic = CubicConfig {
+            fast_convergence: settings.switch("fast_convergence", defaults.fast_convergence)?,
+            tcp_friendliness: settings.switch("tcp_friendliness", defaults.tcp_friendliness)?,
+            beta: settings.number("beta", defaults.beta, 1, BETA_SCALE - 1)?,
+            slow_start: settings.choice(
+                "hystart",
+                SlowStartExit::HyStart(hystart),
+                &[
+                    ("linux", SlowStartExit::HyStart(hystart)),
+                    ("plus", SlowStartExit::HyStartPlus { paced: hystart.paced }),
+                    ("off", SlowStartExit::Loss),
+                ],
+            )?,
+        };
+        Ok(LossBased::new(config, CubicGrowth::new(cubic)))
     }
 }
 
