@@ -316,7 +316,10 @@ impl<'a> World<'a> {
         }
     }
 
-    fn finish(self) -> Recording {
+    fn finish(mut self) -> Recording {
+        for c in &mut self.flows.connections {
+            c.recorder.settle();
+        }
         let scenario = self.scenario;
         let warmup = Time::ZERO + scenario.warmup;
         let path = scenario.path.facts(scenario.mtu, scenario.smss());

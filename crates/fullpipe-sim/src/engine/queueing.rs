@@ -25,7 +25,7 @@ impl Queueing {
                 queue: link.queue.clone(),
                 loss: link.loss.clone(),
                 ingress_loss: link.ingress_loss.clone(),
-                policer: link.policer.clone(),
+                policer: link.policer,
                 name: link.name.clone(),
                 ..LinkSpec::default()
             } == *link

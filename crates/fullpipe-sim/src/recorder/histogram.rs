@@ -5,9 +5,15 @@
 const SUB: u64 = 128;
 const SUB_BITS: u32 = SUB.trailing_zeros();
 
+/// Values kept until they are counted together: with many flows every look at the counts is a miss
+/// of the cache.
+const PENDING: usize = 7;
+
 /// Counts of values in nanoseconds. Only the doublings that occur take memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
+    pending: [u64; PENDING],
+    waiting: usize,
     octaves: Vec<Option<Box<[u32; SUB as usize]>>>,
     count: u64,
     min: u64,
@@ -16,7 +22,7 @@ pub(crate) struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { octaves: Vec::new(), count: 0, min: u64::MAX, max: 0 }
+        Histogram { pending: [0; PENDING], waiting: 0, octaves: Vec::new(), count: 0, min: u64::MAX, max: 0 }
     }
 }
 
@@ -24,6 +30,22 @@ impl Histogram {
     /// Counts `value`.
     #[inline]
     pub fn add(&mut self, value: u64) {
+        self.pending[self.waiting] = value;
+        self.waiting += 1;
+        if self.waiting == PENDING {
+            self.settle();
+        }
+    }
+
+    /// Counts what waits to be counted; everything that reads counts comes after.
+    pub fn settle(&mut self) {
+        for i in 0..std::mem::take(&mut self.waiting) {
+            self.count(self.pending[i]);
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, value: u64) {
         let (octave, sub) = place(value);
         match self.octaves.get_mut(octave) {
             Some(Some(counts)) => counts[sub] = counts[sub].saturating_add(1),
@@ -42,7 +64,7 @@ impl Histogram {
         self.octaves[octave].get_or_insert_with(|| Box::new([0; SUB as usize]))
     }
 
-    /// Adds all that `other` counted.
+    /// Adds all that `other`, which is settled, counted.
     pub fn merge(&mut self, other: &Histogram) {
         for (octave, counts) in other.octaves.iter().enumerate() {
             if let Some(counts) = counts {
@@ -59,8 +81,8 @@ impl Histogram {
 
     /// How many values there were.
     #[cfg(test)]
-    pub fn count(&self) -> u64 {
-        self.count
+    pub fn len(&self) -> u64 {
+        self.count + self.waiting as u64
     }
 
     /// The least value.
@@ -135,6 +157,8 @@ mod tests {
             a.iter().for_each(|&v| h.add(v));
             let mut other = Histogram::default();
             b.iter().for_each(|&v| other.add(v));
+            h.settle();
+            other.settle();
             h.merge(&other);
             values.sort_unstable();
             let rank = ((q * values.len() as f64).ceil() as usize).clamp(1, values.len());

@@ -122,7 +122,13 @@ impl FlowRecorder {
     /// Data packets that arrived at the receiver since the warm-up.
     #[cfg(test)]
     pub fn arrived(&self) -> u64 {
-        self.queue.count()
+        self.queue.len()
+    }
+
+    /// The run is over: all that was measured is counted from here on.
+    pub fn settle(&mut self) {
+        self.rtt.settle();
+        self.queue.settle();
     }
 
     /// When the last row was added to the series.

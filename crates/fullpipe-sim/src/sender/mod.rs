@@ -674,14 +674,14 @@ impl<C: CongestionControl> Sender<C> {
 
     /// Whether a packet could be sent were it not for the pacer.
     fn has_something(&mut self, by_window: &mut bool) -> bool {
-        self.next_to_send(by_window).is_some()
+        let window = self.window().min(MOST_BYTES);
+        self.next_to_send(window, by_window).is_some()
     }
 
     /// What to send next: a lost segment, or the length of a new one.
     #[inline]
-    fn next_to_send(&mut self, by_window: &mut bool) -> Option<Next> {
+    fn next_to_send(&mut self, window: u64, by_window: &mut bool) -> Option<Next> {
         let inflight = self.board.inflight();
-        let window = self.window().min(MOST_BYTES);
         let fits = |len: u64| inflight + len <= window || inflight == 0;
         let new = self.next_new();
         if !(self.new_first && new.is_some())
@@ -722,12 +722,17 @@ impl<C: CongestionControl> Sender<C> {
         out: &mut impl FnMut(Segment, bool),
     ) -> (u64, u64) {
         let (mut bytes, mut segments) = (0, 0);
+        let mut window = self.window().min(MOST_BYTES);
         while bytes < quantum {
-            let Some(next) = self.next_to_send(by_window) else { break };
+            let Some(next) = self.next_to_send(window, by_window) else { break };
             let len = match next {
                 Next::Lost(seq) => self.retransmit(now, seq, out),
                 Next::New => self.send_new(now, out),
             };
+            if segments == 0 {
+                // The first packet after an idle time may have made the controller restart.
+                window = self.window().min(MOST_BYTES);
+            }
             bytes += len;
             segments += 1;
         }
