@@ -10,9 +10,14 @@ pub(crate) fn take() {
     nice(-10);
 }
 
-/// For the calling thread, which is the emulator's: timers to the nanosecond.
-pub(crate) fn emulator() {
+/// For the calling thread, which is the emulator's: timers to the nanosecond. If it will be `busy` nearly
+/// all of the time it gives real-time priority back, because the kernel stops such threads for 50 ms in
+/// each second (`sched_rt_runtime_us`).
+pub(crate) fn emulator(busy: bool) {
     let _ = nix::sys::prctl::set_timerslack(1);
+    if busy {
+        schedule(libc::SCHED_OTHER, 0);
+    }
 }
 
 /// For the calling thread, which is an end's: timers to the nanosecond, no real-time priority.

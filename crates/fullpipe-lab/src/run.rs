@@ -162,7 +162,11 @@ impl<'a> Inside<'a> {
         let scenario = self.scenario;
         let count = self.connections.len();
         let desk = Desk::new(count);
-        let known = Known { views: Views::new(count), count, measured_from: Time::ZERO + scenario.warmup };
+        let known = Known {
+            views: Views::new(count),
+            extra: self.connections.iter().map(|c| c.spec.extra_rtt).collect(),
+            measured_from: Time::ZERO + scenario.warmup,
+        };
         let views = known.views.clone();
         let stop = AtomicBool::new(false);
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());

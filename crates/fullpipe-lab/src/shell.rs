@@ -20,6 +20,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The client's address in a shell.
@@ -125,7 +126,7 @@ fn inside(shell: &Shell) -> Result<ShellReport, LabError> {
         mtu: shell.mtu,
         seed: shell.seed,
         sample: None,
-        known: Known { views: Views::new(0), count: 0, measured_from: Time::ZERO },
+        known: Known { views: Views::new(0), extra: Arc::default(), measured_from: Time::ZERO },
         taps: [Tap::between(client, server), Tap::between(server, client)],
     };
     let clock = Clock::start();

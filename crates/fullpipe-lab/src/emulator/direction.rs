@@ -7,8 +7,11 @@ use super::port::{Port, Sender};
 use super::rtt::Views;
 use crate::capture::Tap;
 use crate::wire::{Frame, MAX_HEADERS, Protocol};
-use fullpipe_path::{Chain, Direction as Way, Ecn, Outcome, Packet};
-use fullpipe_units::{Span, Time};
+use fullpipe_path::{Chain, Direction as Way, Ecn, LinkStats, Outcome, Packet};
+use fullpipe_units::{Rate, Span, Time};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 /// The listening port of the scenario's first flow; the others follow.
 pub(crate) const FIRST_PORT: u16 = 20_000;
@@ -21,8 +24,8 @@ const BATCH: usize = 128;
 pub(crate) struct Known {
     /// What is recorded of them.
     pub(crate) views: Views,
-    /// How many there are.
-    pub(crate) count: usize,
+    /// Delay of each flow's own on top of the path's, by number; the sending end's way in has it.
+    pub(crate) extra: Arc<[Span]>,
     /// Start of the measured time.
     pub(crate) measured_from: Time,
 }
@@ -36,6 +39,34 @@ struct Run {
     due: Time,
 }
 
+/// A run that waits out its flow's own delay. The earliest is the greatest, as a heap wants it.
+struct Held {
+    at: Time,
+    /// Keeps the order of those due at one time.
+    number: u64,
+    run: Run,
+}
+
+impl Ord for Held {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Held {}
+
 /// One direction at work.
 pub(crate) struct Direction {
     pub(crate) way: Way,
@@ -47,6 +78,14 @@ pub(crate) struct Direction {
     clock: Clock,
     latest: Time,
     pub(crate) tap: Option<Tap>,
+    /// Whether what was delivered last had a payload.
+    data: bool,
+    held: BinaryHeap<Held>,
+    /// How many have been held so far.
+    holds: u64,
+    /// Whether the time a packet takes beyond propagation and transmission is time in queues, because
+    /// nothing else of the links holds it up.
+    plain: bool,
 }
 
 impl Direction {
@@ -57,9 +96,29 @@ impl Direction {
         known: Known,
         clock: Clock,
         tap: Option<Tap>,
+        plain: bool,
     ) -> Self {
         let parcels = Parcels::default();
-        Direction { way, chain, from, to, parcels, known, clock, latest: Time::ZERO, tap }
+        Direction {
+            way,
+            chain,
+            from,
+            to,
+            parcels,
+            known,
+            clock,
+            latest: Time::ZERO,
+            tap,
+            data: false,
+            held: BinaryHeap::new(),
+            holds: 0,
+            plain,
+        }
+    }
+
+    /// Whether it carries data at the moment, and not just acknowledgements.
+    pub(crate) fn carries_data(&self) -> bool {
+        self.data
     }
 
     pub(crate) fn port(&self) -> &Port {
@@ -71,7 +130,7 @@ impl Direction {
         let Protocol::Tcp { .. } = frame.protocol else { return None };
         let number = |port: u16| {
             let n = usize::from(port.checked_sub(FIRST_PORT)?);
-            (n < self.known.count).then_some(n)
+            (n < self.known.extra.len()).then_some(n)
         };
         if let Some(n) = number(frame.ports.1) {
             return Some((n, true));
@@ -98,7 +157,7 @@ impl Direction {
                 if let Some(tap) = tap {
                     tap.arrival(at, received.frame);
                 }
-                taken = Some((at, frame, parcels.insert(received.frame, frame)));
+                taken = Some((at, frame, parcels.insert(received.frame, frame, at)));
             });
             if !more {
                 break;
@@ -120,11 +179,11 @@ impl Direction {
             if let Protocol::Tcp { seq, .. } = frame.protocol
                 && frame.payload() > 0
             {
-                let wait = self.chain.stats().fold(Span::ZERO, |sum, link| sum + link.queue_delay());
                 let mut view = self.known.views.flow(n);
                 view.on_data(seq.wrapping_add(frame.payload()), at);
-                if at >= self.known.measured_from {
-                    view.queue.saturating_record(wait.as_nanos());
+                if !self.plain && at >= self.known.measured_from {
+                    let waits = self.chain.stats().map(LinkStats::queue_delay).filter(|&d| d < Span::MAX);
+                    view.queue.saturating_record(waits.max().unwrap_or_default().as_nanos());
                 }
             }
         }
@@ -138,26 +197,37 @@ impl Direction {
         }
     }
 
+    /// When [`deliver`](Self::deliver) has something to do.
+    pub(crate) fn next_event(&self) -> Time {
+        self.chain.next_event().min(self.held.peek().map_or(Time::NEVER, |h| h.at))
+    }
+
     /// Sends what is due until `now`.
     pub(crate) fn deliver(&mut self, now: Time, audit: &mut Audit) {
-        if self.chain.next_event() > now {
+        if self.next_event() > now {
             return;
         }
+        // What holds for every packet now: how long the links take to propagate, and their rates.
+        let links: Vec<(Span, Rate)> =
+            if self.plain { self.chain.stats().map(|l| (l.delay, l.rate)).collect() } else { Vec::new() };
         let mut run: Option<Run> = None;
-        let Direction { chain, parcels, to, clock, known, tap, .. } = self;
-        let mut out = Out { parcels, to, clock, known, audit, tap };
+        let Direction { chain, parcels, to, clock, known, tap, held, holds, data: carries_data, .. } = self;
+        let mut out = Out { parcels, to, clock, known, audit, tap, held, holds };
         chain.advance(now, &mut |at, outcome| match outcome {
-            Outcome::Delivered(Packet { data, ecn, .. }) => match &mut run {
-                Some(r) if r.slot == data.slot && r.first + r.count == data.index && r.ecn == ecn => {
-                    r.count += 1;
-                }
-                _ => {
-                    let next = Run { slot: data.slot, first: data.index, count: 1, ecn, due: at };
-                    if let Some(done) = run.replace(next) {
-                        out.send(&done);
+            Outcome::Delivered(Packet { data, ecn, bytes, .. }) => {
+                out.time(&links, data, bytes, at);
+                match &mut run {
+                    Some(r) if r.slot == data.slot && r.first + r.count == data.index && r.ecn == ecn => {
+                        r.count += 1;
+                    }
+                    _ => {
+                        let next = Run { slot: data.slot, first: data.index, count: 1, ecn, due: at };
+                        if let Some(done) = run.replace(next) {
+                            out.dispatch(done);
+                        }
                     }
                 }
-            },
+            }
             Outcome::Dropped(packet, _) => {
                 let slot = out.parcels.get(packet.data.slot);
                 if let Some(n) = slot.flow
@@ -169,7 +239,13 @@ impl Direction {
             }
         });
         if let Some(done) = run {
-            out.send(&done);
+            *carries_data = out.parcels.get(done.slot).frame.payload() > 0;
+            out.dispatch(done);
+        }
+        while out.held.peek().is_some_and(|h| h.at <= now) {
+            if let Some(Held { run, .. }) = out.held.pop() {
+                out.send(&run);
+            }
         }
     }
 
@@ -187,9 +263,38 @@ struct Out<'a> {
     known: &'a Known,
     audit: &'a mut Audit,
     tap: &'a mut Option<Tap>,
+    held: &'a mut BinaryHeap<Held>,
+    holds: &'a mut u64,
 }
 
 impl Out<'_> {
+    /// Notes how long a segment of data that comes out at `at` has waited in queues.
+    fn time(&self, links: &[(Span, Rate)], parcel: Parcel, bytes: u32, at: Time) {
+        let slot = self.parcels.get(parcel.slot);
+        let Some(n) = slot.flow else { return };
+        if links.is_empty() || slot.frame.payload() == 0 || at < self.known.measured_from {
+            return;
+        }
+        let sending = |rate: Rate| {
+            if rate == Rate::MAX { Span::ZERO } else { rate.time_to_send(bytes.into()) }
+        };
+        let empty = links.iter().fold(Span::ZERO, |sum, &(delay, rate)| sum + delay + sending(rate));
+        let waited = at.since(slot.arrived) - empty;
+        self.known.views.flow(n).queue.saturating_record(waited.as_nanos());
+    }
+
+    /// Sends a run, or holds it back for as long as its flow's own delay.
+    fn dispatch(&mut self, mut run: Run) {
+        let flow = self.ack_of(&self.parcels.get(run.slot).frame);
+        let extra = flow.map_or(Span::ZERO, |n| self.known.extra[n]);
+        if extra.is_zero() {
+            return self.send(&run);
+        }
+        run.due += extra;
+        *self.holds += 1;
+        self.held.push(Held { at: run.due, number: *self.holds, run });
+    }
+
     fn send(&mut self, run: &Run) {
         let slot = self.parcels.get(run.slot);
         let mut headers = [0; MAX_HEADERS];
@@ -215,6 +320,6 @@ impl Out<'_> {
     /// The flow that a frame acknowledges.
     fn ack_of(&self, frame: &Frame) -> Option<usize> {
         let n = usize::from(frame.ports.0.checked_sub(FIRST_PORT)?);
-        (n < self.known.count).then_some(n)
+        (n < self.known.extra.len()).then_some(n)
     }
 }

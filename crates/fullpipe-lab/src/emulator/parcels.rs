@@ -1,6 +1,7 @@
 //! Frames under way. The path handles their segments one by one; the bytes stay here once.
 
 use crate::wire::Frame;
+use fullpipe_units::Time;
 
 /// One segment of a frame under way: what the path carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +14,7 @@ pub(crate) struct Parcel {
 pub(crate) struct Slot {
     pub(crate) bytes: Vec<u8>,
     pub(crate) frame: Frame,
+    pub(crate) arrived: Time,
     /// Number of the scenario's flow it belongs to.
     pub(crate) flow: Option<usize>,
     /// Segments not yet delivered or dropped.
@@ -34,11 +36,11 @@ const MAX_SPARE: usize = 256;
 
 impl Parcels {
     /// Copies a frame in, with as many claims on it as it has segments.
-    pub(crate) fn insert(&mut self, bytes: &[u8], frame: Frame) -> u32 {
+    pub(crate) fn insert(&mut self, bytes: &[u8], frame: Frame, arrived: Time) -> u32 {
         let mut buffer = if bytes.len() >= LARGE { self.spare.pop().unwrap_or_default() } else { Vec::new() };
         buffer.clear();
         buffer.extend_from_slice(bytes);
-        let slot = Slot { bytes: buffer, frame, flow: None, left: frame.segments() };
+        let slot = Slot { bytes: buffer, frame, arrived, flow: None, left: frame.segments() };
         match self.free.pop() {
             Some(index) => {
                 self.slots[index as usize] = slot;

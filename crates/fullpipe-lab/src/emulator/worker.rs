@@ -96,6 +96,7 @@ impl Emulator {
                 plan.known.clone(),
                 clock,
                 forward_tap,
+                is_plain(plan.forward),
             ),
             Direction::new(
                 Way::Reverse,
@@ -104,6 +105,7 @@ impl Emulator {
                 plan.known.clone(),
                 clock,
                 reverse_tap,
+                is_plain(plan.reverse),
             ),
         ];
         let context = BuildContext::of_path(plan.forward, plan.reverse, Way::Forward, plan.mtu, plan.seed);
@@ -128,7 +130,7 @@ impl Emulator {
                 changes: receive,
                 sample: plan.sample,
                 spin,
-                coalesce: coalescing(context.bottleneck),
+                coalesce: coalescing(&context),
                 audit: Audit::new(),
             };
             let thread = thread::Builder::new()
@@ -192,13 +194,31 @@ fn link_series() -> Series {
     Series::with_columns([column::QUEUE_BYTES, column::RATE_BPS, column::DROPPED_PACKETS])
 }
 
-/// How long a due packet may wait for those that follow, so that they leave in one system call.
-/// It thins acknowledgements as receive offload (GRO) in network cards does at such rates.
-fn coalescing(bottleneck: Rate) -> Span {
-    match bottleneck.as_bits_per_sec() {
-        0..=1_500_000_000 => Span::ZERO,
-        1_500_000_001..=5_000_000_000 => Span::from_micros(20),
-        _ => Span::from_micros(50),
+/// Whether nothing but queues, rates and constant delays holds a packet up on these links.
+fn is_plain(links: &[LinkSpec]) -> bool {
+    links.iter().all(|link| {
+        let plain = LinkSpec {
+            name: link.name.clone(),
+            rate: link.rate,
+            delay: link.delay,
+            queue: link.queue.clone(),
+            loss: link.loss.clone(),
+            ingress_loss: link.ingress_loss.clone(),
+            ..LinkSpec::default()
+        };
+        plain == *link
+    })
+}
+
+/// How long a due segment of data may wait for those that follow it, so that they leave as one
+/// super-packet in one system call. Receive offload (GRO) and interrupt moderation in network cards do the
+/// same at such rates, and thin the acknowledgements as this does.
+fn coalescing(context: &BuildContext) -> Span {
+    const MOST: Span = Span::from_micros(50);
+    match context.bottleneck.as_bits_per_sec() {
+        0..300_000_000 => Span::ZERO,
+        300_000_000..3_000_000_000 => (context.base_rtt / 20).min(MOST),
+        _ => MOST,
     }
 }
 
@@ -219,7 +239,7 @@ const HEARTBEAT: Span = Span::from_millis(10);
 
 impl Worker {
     fn run(mut self) -> Account {
-        priority::emulator();
+        priority::emulator(self.spin && self.directions.len() > 1);
         let mut next_sample = self.sample.map_or(Time::NEVER, |s| Time::ZERO + s);
         while !self.stop.load(Ordering::Relaxed) {
             for direction in &mut self.directions {
@@ -259,8 +279,8 @@ impl Worker {
 
     /// Waits until something is due or a frame arrives.
     fn wait(&self, next_sample: Time) {
-        let due = self.directions.iter().map(|d| d.chain.next_event()).min().unwrap_or(Time::NEVER);
-        let wake = (due + self.coalesce).min(next_sample);
+        let due = |d: &Direction| d.next_event() + if d.carries_data() { self.coalesce } else { Span::ZERO };
+        let wake = self.directions.iter().map(due).fold(next_sample, Time::min);
         let arrived = || self.directions.iter().any(|d| d.port().ready());
         if arrived() {
             return;
