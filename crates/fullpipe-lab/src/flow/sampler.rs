@@ -6,7 +6,7 @@ use crate::emulator::{Clock, Views};
 use fullpipe_experiment::recording::{
     Event, EventKind, FlowRecording, Quantiles, QueueQuantiles, Series, StateChange, Summary, column,
 };
-use fullpipe_net::tcp_info::{BbrMode, CaState, CcInfo, TcpInfo};
+use fullpipe_net::tcp_info::{BbrMode, CaState, CcInfo, State, TcpInfo};
 use fullpipe_units::{Rate, Span, Time};
 use hdrhistogram::Histogram;
 
@@ -94,7 +94,7 @@ impl Sampler {
         let now = clock.now();
         let delivered = receiver
             .and_then(|r| TcpInfo::of(&*r).ok())
-            .and_then(|i| i.bytes_received)
+            .and_then(|i| i.bytes_received.map(|n| n - u64::from(fin_counted(&i, n))))
             .unwrap_or(self.totals.delivered);
         let Ok(info) = TcpInfo::of(&*sender) else { return (None, over) };
         let cc = CcInfo::of(&*sender).ok().flatten();
@@ -244,6 +244,12 @@ impl Sampler {
             trouble: entry.trouble.take(),
         }
     }
+}
+
+/// The kernel counts a FIN that has come as a byte.
+fn fin_counted(info: &TcpInfo, received: u64) -> bool {
+    let open = matches!(info.state, State::Established | State::FinWait1 | State::FinWait2 | State::SynRecv);
+    !open && received > 0
 }
 
 /// The controller's state in the field's term, as far as the kernel lets it be known.

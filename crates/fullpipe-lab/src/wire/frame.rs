@@ -322,3 +322,186 @@ impl Frame {
         h[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::VNET_LEN;
+    use proptest::prelude::*;
+
+    /// A super-packet as the kernel hands it over: checksum field holding the pseudo-header's sum.
+    fn super_packet(
+        ipv6: bool,
+        tcp: bool,
+        payload: usize,
+        segment: u16,
+        options: usize,
+        flags: u8,
+    ) -> (VnetHeader, Vec<u8>) {
+        let transport = if tcp { 20 + options * 4 } else { 8 };
+        let ip = if ipv6 { 40 } else { 20 };
+        let mut f = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        f.extend_from_slice(if ipv6 { &[0x86, 0xdd] } else { &[8, 0] });
+        let (protocol, length) = (if tcp { TCP } else { UDP }, (transport + payload) as u16);
+        if ipv6 {
+            f.extend_from_slice(&[0x60, 0x20, 0, 0]);
+            f.extend_from_slice(&length.to_be_bytes());
+            f.extend_from_slice(&[protocol, 64]);
+            f.extend((0..32).map(|i| i * 7));
+        } else {
+            f.extend_from_slice(&[0x45, 2]);
+            f.extend_from_slice(&(20 + length).to_be_bytes());
+            f.extend_from_slice(&[0xff, 0xfe, 0x40, 0, 64, protocol, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2]);
+            let sum = !checksum::sum(0, &f[14..34]);
+            f[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+        let start = f.len();
+        f.extend_from_slice(&[0x4e, 0x20, 0x4e, 0x21]);
+        if tcp {
+            f.extend_from_slice(&0xffff_f000_u32.to_be_bytes());
+            f.extend_from_slice(&77_u32.to_be_bytes());
+            f.extend_from_slice(&[((transport / 4) as u8) << 4, flags, 1, 2, 0, 0, 0, 0]);
+            f.extend(std::iter::repeat_n(1, options * 4));
+        } else {
+            f.extend_from_slice(&length.to_be_bytes());
+            f.extend_from_slice(&[0, 0]);
+        }
+        let addresses = if ipv6 { 22..54 } else { 26..34 };
+        let sum = checksum::pseudo_header(&f[addresses], protocol, length.into());
+        let at = start + if tcp { 16 } else { 6 };
+        f[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        f.extend((0..payload).map(|i| (i * 31 % 251) as u8));
+        let gso = match (payload > usize::from(segment), tcp, ipv6) {
+            (false, ..) => Gso::None,
+            (true, false, _) => Gso::Udp,
+            (true, true, false) => Gso::TcpV4,
+            (true, true, true) => Gso::TcpV6,
+        };
+        let vnet = VnetHeader {
+            flags: NEEDS_CSUM,
+            gso,
+            gso_ecn: flags & CWR != 0 && gso != Gso::None && tcp,
+            hdr_len: (14 + ip + transport) as u16,
+            gso_size: if gso == Gso::None { 0 } else { segment },
+            csum_start: (14 + ip) as u16,
+            csum_offset: if tcp { 16 } else { 6 },
+        };
+        (vnet, f)
+    }
+
+    /// Puts the checksum in as the device at the end of the path would, and checks it as the receiver does.
+    fn complete_and_verify(frame: &Frame, mut packet: Vec<u8>) {
+        let t = usize::from(frame.transport);
+        let at = t + usize::from(frame.vnet.csum_offset);
+        let sum = !checksum::sum(0, &packet[t..]);
+        packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        let addresses = if frame.ipv6 { 22..54 } else { 26..34 };
+        let protocol = packet[if frame.ipv6 { 20 } else { 23 }];
+        let pseudo = checksum::pseudo_header(&packet[addresses], protocol, (packet.len() - t) as u32);
+        assert_eq!(checksum::sum(pseudo.into(), &packet[t..]), 0xffff, "transport checksum");
+        if !frame.ipv6 {
+            assert_eq!(checksum::sum(0, &packet[14..t]), 0xffff, "IP checksum");
+            assert_eq!(usize::from(be16(&packet, 16).unwrap()), packet.len() - 14);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_carry_what_segmentation_would(
+            ipv6: bool, tcp: bool, payload in 0usize..20_000, segment in 1u16..3000, options in 0usize..=10,
+            flags in any::<u8>(), cuts in proptest::collection::vec(1u16..9, 1..40), mark: bool,
+        ) {
+            // SYN and RST do not come in super-packets, nor do acknowledgements without the ACK flag.
+            let flags = flags & !(SYN | RST) | ACK;
+            let segment = segment.max((payload / 60) as u16);
+            let (vnet, bytes) = super_packet(ipv6, tcp, payload, segment, options, flags);
+            let frame = Frame::parse(vnet, &bytes).unwrap();
+            prop_assert_eq!(u32::from(frame.segments()), (payload as u32).div_ceil(segment.into()).max(1));
+            let (mut first, mut carried, mut on_path) = (0, Vec::new(), 0);
+            for cut in cuts.into_iter().cycle() {
+                if first == frame.segments() {
+                    break;
+                }
+                let count = cut.min(frame.segments() - first);
+                let ecn = if mark { Ecn::Ce } else { frame.ecn };
+                let mut headers = [0; MAX_HEADERS];
+                let (vnet, length, range) = frame.piece(&bytes, (first, count), ecn, &mut headers);
+                let packet = [&headers[..length], &bytes[range.clone()]].concat();
+                let again = Frame::parse(vnet, &packet).unwrap();
+                prop_assert_eq!(again.segments(), count);
+                prop_assert_eq!(again.ecn, ecn);
+                prop_assert_eq!(again.flow_hash, frame.flow_hash);
+                if let (Protocol::Tcp { seq, .. }, Protocol::Tcp { seq: start, .. }) = (again.protocol, frame.protocol) {
+                    prop_assert_eq!(seq, start.wrapping_add(carried.len() as u32));
+                    let last = first + count == frame.segments();
+                    let flag = packet[usize::from(frame.transport) + 13];
+                    prop_assert_eq!(flag & (FIN | PSH), if last { flags & (FIN | PSH) } else { 0 });
+                    prop_assert_eq!(flag & CWR, if first == 0 { flags & CWR } else { 0 });
+                }
+                if !ipv6 {
+                    prop_assert_eq!(be16(&packet, 18).unwrap(), 0xfffe_u16.wrapping_add(first));
+                }
+                complete_and_verify(&frame, packet);
+                carried.extend_from_slice(&bytes[range]);
+                on_path += (first..first + count).map(|i| frame.l3_bytes(i)).sum::<u32>();
+                first += count;
+            }
+            prop_assert_eq!(&carried[..], &bytes[bytes.len() - payload..]);
+            let headers = (bytes.len() - payload - 14) as u32;
+            prop_assert_eq!(on_path, payload as u32 + headers * u32::from(frame.segments()));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), first in 0u16..4, count in 1u16..4) {
+            if let Some(vnet) = VnetHeader::decode(&bytes) {
+                exercise(vnet, &bytes[VNET_LEN..], first, count);
+            }
+        }
+
+        #[test]
+        fn no_damaged_packet_panics(
+            ipv6: bool, tcp: bool, payload in 0usize..5000, at in 0usize..90, byte: u8, cut in 0usize..6000,
+            first in 0u16..4, count in 1u16..4,
+        ) {
+            let (vnet, mut bytes) = super_packet(ipv6, tcp, payload, 1448, 3, ACK);
+            if let Some(b) = bytes.get_mut(at) {
+                *b = byte;
+            }
+            bytes.truncate(cut);
+            exercise(vnet, &bytes, first, count);
+        }
+    }
+
+    fn exercise(vnet: VnetHeader, bytes: &[u8], first: u16, count: u16) {
+        if let Some(frame) = Frame::parse(vnet, bytes) {
+            let _ = frame.highest_received(bytes);
+            let first = first.min(frame.segments() - 1);
+            let count = count.min(frame.segments() - first);
+            let (_, length, range) = frame.piece(bytes, (first, count), Ecn::Ce, &mut [0; MAX_HEADERS]);
+            assert!(length <= bytes.len() && range.end <= bytes.len());
+        }
+    }
+
+    #[test]
+    fn the_right_edge_of_the_newest_sack_block_counts() {
+        let (vnet, mut bytes) = super_packet(false, true, 0, 1448, 10, ACK);
+        let options = 54;
+        bytes[options..options + 20]
+            .copy_from_slice(&[1, 1, 5, 18, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0]);
+        let frame = Frame::parse(vnet, &bytes).unwrap();
+        assert_eq!(frame.highest_received(&bytes), Some(0x400));
+        bytes[options + 3] = 255;
+        assert_eq!(frame.highest_received(&bytes), Some(77), "a length beyond the header ends the options");
+    }
+
+    #[test]
+    fn what_is_not_traffic_of_the_path_is_left_out() {
+        let (vnet, bytes) = super_packet(true, true, 100, 1448, 3, ACK);
+        let mut multicast = bytes.clone();
+        multicast[0] |= 1;
+        assert_eq!(Frame::parse(vnet, &multicast), None);
+        let mut arp = bytes;
+        arp[12..14].copy_from_slice(&[8, 6]);
+        assert_eq!(Frame::parse(vnet, &arp), None);
+    }
+}

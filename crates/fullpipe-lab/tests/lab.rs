@@ -1,0 +1,424 @@
+//! Kernel TCP over the emulated path, seen from outside.
+//!
+//! Programs that run inside the lab are this test binary again, told by the environment what to do.
+
+use fullpipe_experiment::recording::{EventKind, Recording, column};
+use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
+use fullpipe_lab::{LabError, Shell, run, shell};
+use fullpipe_path::LinkSpec;
+use fullpipe_units::{Span, Time};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+const TASK: &str = "FULLPIPE_LAB_TEST";
+
+/// Runs are measured in real time: one at a time. None where the machine cannot run any, which continuous
+/// integration treats as a failure.
+fn lab() -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    match shell(&command(["true"])) {
+        Err(LabError::Impossible(reason)) if std::env::var_os("CI").is_none() => {
+            println!("SKIPPED: {reason}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+        Ok(_) => Some(turn),
+    }
+}
+
+fn link(text: &str) -> LinkSpec {
+    serde_json::from_str(text).unwrap()
+}
+
+fn command<const N: usize>(words: [&str; N]) -> Shell {
+    let both = link(r#"{"rate": "100mbit", "delay": "5ms"}"#);
+    Shell {
+        forward: vec![both.clone()],
+        reverse: vec![both],
+        mtu: 1500,
+        seed: 7,
+        command: words.map(Into::into).to_vec(),
+        ..Shell::default()
+    }
+}
+
+/// A command line that runs `task` in a copy of this program.
+fn line(task: &str) -> String {
+    let exe = std::env::current_exe().unwrap();
+    format!("{TASK}='{task}' exec {} --exact the_program_inside --nocapture", exe.display())
+}
+
+fn scenario(path: &str, flows: Vec<FlowSpec>, duration: &str) -> Scenario {
+    let path: PathSpec = serde_json::from_str(path).unwrap();
+    Scenario { duration: duration.parse().unwrap(), ..Scenario::new(path, flows) }
+}
+
+fn record(scenario: &Scenario) -> Recording {
+    run(scenario, 1, &mut |_| ControlFlow::Continue(())).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// What this binary does inside a lab; nothing when the tests are run.
+#[test]
+fn the_program_inside() {
+    let Ok(task) = std::env::var(TASK) else { return };
+    let words: Vec<&str> = task.split(' ').collect();
+    match words[..] {
+        ["serve", address, bytes] => serve(address.parse().unwrap(), bytes.parse().unwrap()),
+        ["fetch", address, bytes] => fetch(address.parse().unwrap(), bytes.parse().unwrap()),
+        ["run"] => {
+            let path = r#"{"rate": "20mbit", "rtt": "20ms"}"#;
+            let recording = record(&scenario(path, vec![FlowSpec::bulk("cubic")], "1s"));
+            assert!(recording.summary.bytes_delivered > 500_000);
+        }
+        ["impossible"] => {
+            let error = shell(&command(["true"])).unwrap_err();
+            println!("{error}");
+            assert!(matches!(error, LabError::Impossible(_)), "{error}");
+            assert!(error.to_string().contains("max_user_namespaces"), "{error}");
+        }
+        ["linger"] => {
+            let path = r#"{"rate": "20mbit", "rtt": "20ms"}"#;
+            record(&scenario(path, vec![FlowSpec::bulk("cubic"), FlowSpec::bulk("reno")], "30s"));
+        }
+        ["linger-shell"] => {
+            let mut shell_ = command(["sleep", "30"]);
+            shell_.servers = vec![line("serve 198.18.0.2 1000")];
+            shell_.pcap = Some(Path::new("capture").to_owned());
+            let _ = shell(&shell_);
+        }
+        _ => panic!("no task {task}"),
+    }
+}
+
+/// The same bytes at both ends, without a pattern that a misplaced segment could hide in.
+fn stream() -> impl Iterator<Item = u8> {
+    let mut x = 0x2545_f491_4f6c_dd1d_u64;
+    std::iter::repeat_with(move || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        (x >> 32) as u8
+    })
+}
+
+fn serve(address: IpAddr, bytes: usize) {
+    let listener = TcpListener::bind(SocketAddr::new(address, 7000)).unwrap();
+    let (mut socket, _) = listener.accept().unwrap();
+    let data: Vec<u8> = stream().take(bytes).collect();
+    socket.write_all(&data).unwrap();
+}
+
+fn fetch(address: IpAddr, bytes: usize) {
+    let mut socket = TcpStream::connect(SocketAddr::new(address, 7000)).unwrap();
+    let mut data = Vec::new();
+    socket.read_to_end(&mut data).unwrap();
+    assert_eq!(data.len(), bytes);
+    let different = data.iter().zip(stream()).position(|(a, b)| *a != b);
+    assert_eq!(different, None, "first wrong byte");
+    let snmp = std::fs::read_to_string("/proc/self/net/snmp").unwrap();
+    let tcp: Vec<&str> = snmp.lines().filter(|l| l.starts_with("Tcp:")).collect();
+    let at = tcp[0].split_whitespace().position(|n| n == "InCsumErrors").unwrap();
+    assert_eq!(tcp[1].split_whitespace().nth(at), Some("0"), "checksum errors");
+}
+
+#[test]
+fn bbr_keeps_the_rate_under_random_loss_and_cubic_does_not() {
+    let Some(_turn) = lab() else { return };
+    let goodput = |cc: &str| {
+        let path = r#"{"rate": "50mbit", "rtt": "60ms", "loss": "1%"}"#;
+        let mut scenario = scenario(path, vec![FlowSpec::bulk(cc)], "6s");
+        scenario.warmup = Span::from_secs(2);
+        let recording = record(&scenario);
+        // The path's own delay is there, and not much more of the machine's.
+        let least = recording.summary.rtt_ms.min.unwrap();
+        assert!((60.0..66.0).contains(&least), "least RTT {least} ms");
+        let lost = recording.links[0].drops["loss"] as f64 / recording.links[0].packets_in as f64;
+        assert!((0.003..0.03).contains(&lost), "{lost} of the packets were lost");
+        recording.summary.goodput_bps
+    };
+    let (bbr, cubic) = (goodput("bbr"), goodput("cubic"));
+    // 100 Mbit/s, 100 ms, 1 %: 80–89 and 2.5 Mbit/s measured; here the square root law gives CUBIC more.
+    assert!(bbr > 5.0 * cubic, "BBR {bbr} bit/s, CUBIC {cubic} bit/s");
+    assert!(bbr > 25e6, "BBR {bbr} bit/s of 48 Mbit/s");
+}
+
+#[test]
+fn flows_start_stop_and_talk_as_the_scenario_says() {
+    let Some(_turn) = lab() else { return };
+    let flows: Vec<FlowSpec> = serde_json::from_str(
+        r#"[
+            {"cc": "cubic", "stop": "1500ms"},
+            {"cc": "reno", "label": "sized", "size": "200k", "start": "500ms"},
+            {"cc": "bbr", "label": "asked", "app": {"kind": "request-response", "response": "20k", "think": "50ms"}},
+            {"cc": "cubic", "label": "back", "direction": "reverse", "size": "300k"},
+            {"cc": "reno", "label": "far", "extra_rtt": "80ms", "app": {"kind": "rate", "rate": "1mbit", "chunk": "1k"}},
+            {"cc": "reno", "label": "bursts", "app": {"kind": "bursts", "size": "30k", "every": "400ms"}}
+        ]"#,
+    )
+    .unwrap();
+    let path = r#"{"rate": "40mbit", "rtt": "20ms"}"#;
+    let recording = record(&scenario(path, flows, "3s"));
+    let flow = |label: &str| recording.flows.iter().find(|f| f.label == label).unwrap();
+
+    let cubic = flow("cubic");
+    let last_row = cubic.series.t_s.last().copied().unwrap();
+    assert!((1.4..2.2).contains(&last_row), "it stopped at 1.5 s; its last row is of {last_row} s");
+    assert!(cubic.series.get(column::CWND_BYTES).is_some() && cubic.series.get(column::BW_BPS).is_none());
+    let sized = flow("sized");
+    assert_eq!(sized.summary.bytes_delivered, 200 << 10);
+    assert!(sized.summary.completion_s.is_some_and(|s| s < 2.0), "{:?}", sized.summary.completion_s);
+    assert_eq!(sized.events.iter().filter(|e| e.kind == EventKind::Completed).count(), 1);
+    let asked = flow("asked");
+    let answers: Vec<f64> = asked
+        .events
+        .iter()
+        .filter(|e| e.kind == EventKind::TransferDelivered)
+        .filter_map(|e| e.value)
+        .collect();
+    assert!((5..60).contains(&answers.len()), "{} answers", answers.len());
+    assert!(answers.iter().all(|s| *s >= 0.020), "no answer is quicker than a round trip: {answers:?}");
+    assert!(asked.series.get(column::BW_BPS).is_some() && !asked.states.is_empty());
+    assert_eq!(flow("back").summary.bytes_delivered, 300 << 10);
+    assert!(recording.links[1].packets_in > 200, "its data went the other way");
+    let far = flow("far").summary.rtt_ms.min.unwrap();
+    assert!((100.0..110.0).contains(&far), "20 ms of the path and 80 ms of its own: {far} ms");
+    let rate = flow("far").summary.goodput_bps;
+    assert!((0.8e6..1.05e6).contains(&rate), "{rate} bit/s of 1 Mbit/s");
+    assert!((5..=8).contains(&flow("bursts").events.len()), "{:?}", flow("bursts").events);
+
+    for link in &recording.links {
+        let dropped: u64 = link.drops.values().sum();
+        let inside = link.packets_in - link.packets_out - dropped;
+        assert!(inside < 200, "{}: {inside} packets unaccounted for", link.label);
+    }
+    assert!(recording.provenance.kernel.is_some() && recording.health.is_some());
+}
+
+#[test]
+fn the_rate_changes_when_the_schedule_says() {
+    let Some(_turn) = lab() else { return };
+    let path = r#"{
+        "forward": [{"rate": "40mbit", "delay": "10ms", "schedule": [{"at": "2s", "rate": "8mbit"}]}],
+        "reverse": [{"delay": "10ms"}]
+    }"#;
+    let recording = record(&scenario(path, vec![FlowSpec::bulk("cubic")], "4s"));
+    let series = &recording.flows[0].series;
+    let mean = |from: f64, to: f64| {
+        let goodput = series.get(column::GOODPUT_BPS).unwrap();
+        let rows = series.t_s.iter().zip(goodput).filter(|(t, g)| (from..to).contains(t) && g.is_finite());
+        let (sum, n) = rows.fold((0.0, 0.0), |(sum, n), (_, g)| (sum + g, n + 1.0));
+        sum / n
+    };
+    let (before, after) = (mean(1.0, 2.0), mean(2.5, 4.0));
+    assert!((30e6..42e6).contains(&before), "{before}");
+    assert!((6e6..8.5e6).contains(&after), "{after}");
+}
+
+#[test]
+fn bytes_arrive_intact_through_loss_and_no_checksum_is_wrong() {
+    let Some(_turn) = lab() else { return };
+    for server in ["198.18.0.2", "2001:2::2"] {
+        let bytes = 4_000_001;
+        let lossy = link(r#"{"rate": "200mbit", "delay": "2ms", "loss": "1%"}"#);
+        let serve = line(&format!("serve {server} {bytes}"));
+        let fetch = line(&format!("fetch {server} {bytes}"));
+        let report = shell(&Shell {
+            forward: vec![lossy.clone()],
+            reverse: vec![lossy],
+            servers: vec![serve],
+            ..command(["sh", "-c", &fetch])
+        })
+        .unwrap();
+        assert_eq!(report.exit_code, 0);
+        assert!(report.links[1].link.drops["loss"] > 5, "{:?}", report.links[1]);
+        assert!(report.links[1].bytes_out > bytes);
+    }
+}
+
+#[test]
+fn a_command_passes_its_exit_code_on_and_labs_nest() {
+    let Some(_turn) = lab() else { return };
+    assert_eq!(shell(&command(["sh", "-c", "exit 42"])).unwrap().exit_code, 42);
+    assert_eq!(shell(&command(["sh", "-c", "kill -9 $$"])).unwrap().exit_code, 128 + 9);
+    assert_eq!(shell(&command(["sh", "-c", &line("run")])).unwrap().exit_code, 0, "a lab inside a lab");
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let Some(_turn) = lab() else { return };
+    let error = shell(&command(["no-such-program"])).unwrap_err();
+    assert!(matches!(&error, LabError::Input(text) if text.contains("`no-such-program`")), "{error}");
+    let mut with_server = command(["true"]);
+    with_server.servers = vec!["exit 3".to_owned()];
+    let error = shell(&with_server).unwrap_err().to_string();
+    assert!(error.contains("`exit 3`") && error.contains("exit code 3"), "{error}");
+    let path = r#"{"rate": "10mbit", "rtt": "20ms"}"#;
+    let unknown = scenario(path, vec![FlowSpec::bulk("nosuchcc")], "1s");
+    let error = run(&unknown, 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, LabError::Impossible(_)) && text.contains("fullpipe cc load nosuchcc"), "{text}");
+    let asleep = format!("echo 0 > /proc/sys/user/max_user_namespaces && {}", line("impossible"));
+    if nix_uid() == 0 {
+        assert_eq!(shell(&command(["sh", "-c", &asleep])).unwrap().exit_code, 0);
+    }
+}
+
+fn nix_uid() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
+#[test]
+fn progress_is_told_and_a_break_stops_the_run() {
+    let Some(_turn) = lab() else { return };
+    let path = r#"{"rate": "10mbit", "rtt": "20ms"}"#;
+    let long = scenario(path, vec![FlowSpec::bulk("cubic")], "60s");
+    let (began, mut heard) = (Instant::now(), Time::ZERO);
+    let outcome = run(&long, 1, &mut |at| {
+        heard = at;
+        if at >= Time::ZERO + Span::from_millis(300) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    assert_eq!(outcome.unwrap_err(), LabError::Stopped);
+    assert!(heard >= Time::ZERO + Span::from_millis(300));
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn an_ordinary_user_needs_no_privilege() {
+    let Some(_turn) = lab() else { return };
+    if nix_uid() != 0 {
+        println!("already an ordinary user: every other test shows it");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = directory.path().join("lab");
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let outcome = Command::new(&copy)
+        .args(["--exact", "the_program_inside"])
+        .env(TASK, "run")
+        .current_dir("/")
+        .uid(65_534)
+        .gid(65_534)
+        .output()
+        .unwrap();
+    assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stdout));
+}
+
+/// Processes that were started with `marker` in their environment, and how many network namespaces they and
+/// their threads are in. The dead that wait for their parent do not count.
+fn marked(marker: &str) -> (Vec<i32>, usize) {
+    let (mut pids, mut rooms) = (Vec::new(), BTreeSet::new());
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+        let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
+        if environment.windows(marker.len()).any(|w| w == marker.as_bytes()) {
+            pids.push(pid);
+            for task in std::fs::read_dir(entry.path().join("task")).into_iter().flatten().flatten() {
+                rooms.extend(std::fs::read_link(task.path().join("ns/net")));
+            }
+        }
+    }
+    (pids, rooms.len())
+}
+
+/// Namespaces and their interfaces live as long as a process in them, a descriptor or a mount, which
+/// belong to processes again: no process, no namespace. `FULLPIPE_LAB_ABORTS` says how often; 200 is the
+/// full test.
+#[test]
+fn an_abort_at_any_time_leaves_nothing_behind() {
+    let Some(_turn) = lab() else { return };
+    let aborts: u64 = std::env::var("FULLPIPE_LAB_ABORTS").ok().and_then(|n| n.parse().ok()).unwrap_or(16);
+    let interfaces = || std::fs::read_to_string("/proc/self/net/dev").unwrap().lines().count();
+    let mounts = || std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let before = (interfaces(), mounts());
+    let mut random = stream();
+    let mut labs_seen = 0;
+    for n in 0..aborts {
+        let directory = tempfile::tempdir().unwrap();
+        let marker = directory.path().to_str().unwrap();
+        let task = if n % 2 == 0 { "linger" } else { "linger-shell" };
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_program_inside", "--nocapture"])
+            .env(TASK, task)
+            .env("TMPDIR", directory.path())
+            .current_dir(directory.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let wait = u64::from(random.next().unwrap()) * 2;
+        std::thread::sleep(Duration::from_millis(wait));
+        labs_seen += usize::from(marked(marker).1 > 1);
+        let signals =
+            [libc::SIGKILL, libc::SIGTERM, libc::SIGHUP, libc::SIGABRT, libc::SIGUSR1, libc::SIGALRM];
+        let signal = signals[usize::from(random.next().unwrap()) % signals.len()];
+        // SAFETY: takes plain numbers; the child has not been waited for, so the id is its own.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        let _ = child.wait();
+
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let left = loop {
+            let (pids, _) = marked(marker);
+            if pids.is_empty() || Instant::now() > deadline {
+                break pids;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(left, Vec::<i32>::new(), "processes left by signal {signal} after {wait} ms of {task}");
+        let files = std::fs::read_dir(directory.path()).unwrap().flatten().map(|e| e.file_name());
+        // The captures were asked for, and where.
+        let strays: Vec<_> =
+            files.filter(|f| !f.to_str().is_some_and(|f| f.starts_with("capture-"))).collect();
+        assert!(strays.is_empty(), "files left: {strays:?}");
+    }
+    assert!(labs_seen > 0, "no abort came while a lab was there: the test looked at nothing");
+    assert_eq!((interfaces(), mounts()), before, "interfaces or mounts left");
+}
+
+#[test]
+fn both_ends_are_captured() {
+    let Some(_turn) = lab() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let bytes = 50_000;
+    let report = shell(&Shell {
+        servers: vec![line(&format!("serve 198.18.0.2 {bytes}"))],
+        pcap: Some(directory.path().join("run")),
+        ..command(["sh", "-c", &line(&format!("fetch 198.18.0.2 {bytes}"))])
+    })
+    .unwrap();
+    assert_eq!(report.exit_code, 0);
+    // Of each packet: time of capture (ns), captured and real length.
+    let packets = |end: &str| {
+        let bytes = std::fs::read(directory.path().join(format!("run-{end}.pcap"))).unwrap();
+        assert_eq!(bytes[..4], 0xa1b2_3c4d_u32.to_le_bytes());
+        let (mut rest, mut packets) = (&bytes[24..], Vec::new());
+        while let [head @ .., _] = &rest[..rest.len().min(17)]
+            && head.len() == 16
+        {
+            let word = |i: usize| u32::from_le_bytes(head[i..i + 4].try_into().unwrap());
+            packets.push((u64::from(word(0)) * 1_000_000_000 + u64::from(word(4)), word(12)));
+            rest = &rest[16 + word(8) as usize..];
+        }
+        assert!(rest.is_empty());
+        packets
+    };
+    let (client, server) = (packets("client"), packets("server"));
+    let payload = |packets: &[(u64, u32)]| packets.iter().map(|p| u64::from(p.1)).sum::<u64>();
+    assert!(payload(&client) > bytes && payload(&server) > bytes);
+    // The SYN leaves the client and is at the server 5 ms later.
+    let delay = server[0].0 - client[0].0;
+    assert!((5_000_000..9_000_000).contains(&delay), "{delay} ns");
+}
