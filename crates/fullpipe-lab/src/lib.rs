@@ -25,6 +25,7 @@ mod emulator;
 mod error;
 mod flow;
 mod health;
+mod kernel;
 mod priority;
 mod run;
 mod shell;
@@ -33,5 +34,6 @@ mod triggers;
 mod wire;
 
 pub use error::LabError;
+pub use kernel::offers;
 pub use run::{Options, run, run_with};
 pub use shell::{CLIENT_ADDRESS, LinkReport, SERVER_ADDRESS, Shell, ShellReport, shell};

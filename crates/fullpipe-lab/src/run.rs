@@ -7,6 +7,7 @@ use crate::flow::{
     Connection, Desk, Endpoint, FlowReport, Outset, Sampler, per_second, quantiles, queue_quantiles,
 };
 use crate::health::{self, Verdict};
+use crate::kernel;
 use crate::priority;
 use crate::space::{Enclosure, Message, Outbox, SERVER, Topology};
 use crate::triggers::Triggers;
@@ -61,6 +62,10 @@ pub fn run_with(
     options: &Options,
     progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Recording, LabError> {
+    for flow in &scenario.flows {
+        // What is missing is told where the flow is made.
+        let _ = kernel::offers(&flow.cc);
+    }
     let mut enclosure = Enclosure::start(|outbox| {
         let recording = Inside::prepare(scenario, seed, options)?.run(outbox)?;
         serde_json::to_vec(&recording).map_err(|e| LabError::failed("cannot write the recording", e))

@@ -2,6 +2,7 @@
 
 use crate::LabError;
 use crate::emulator::FIRST_PORT;
+use crate::kernel;
 use crate::space::{Addresses, CLIENT, SERVER};
 use fullpipe_experiment::scenario::{Direction, FlowSpec};
 use fullpipe_net::tcp_info::{PinError, pin};
@@ -98,7 +99,8 @@ impl Connection {
     /// Opens the sending socket with all its options; the calling thread is in the sending end.
     pub(crate) fn prepare(&self, outset: Outset) -> Result<TcpStream, LabError> {
         let socket = open(self.peer(outset).ip())?;
-        pin(&socket, &self.spec.cc).map_err(controller_error)?;
+        let name = kernel::controller(&self.spec.cc);
+        pin(&socket, name.as_deref().unwrap_or(&self.spec.cc)).map_err(controller_error)?;
         setsockopt(&socket, sockopt::TcpNoDelay, &true).map_err(socket_error)?;
         if let Some(bytes) = self.send_buffer {
             setsockopt(&socket, sockopt::SndBuf, &((bytes / 2) as usize)).map_err(socket_error)?;

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::runs::{Batch, Choice, Job};
+use fullpipe_experiment::recording::Engine;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs, find, nearest, page};
 use std::path::{Path, PathBuf};
@@ -37,10 +38,15 @@ impl Args {
         let figures = self.chosen()?;
         std::fs::create_dir_all(&self.out)
             .map_err(|e| Failure::usage(format!("{}: cannot make this folder: {e}", self.out.display())))?;
-        let engine = self.engine.engines()[0];
+        let &[engine] = self.engine.engines() else {
+            return Err(Failure::usage("a figure is made by one engine: --engine sim or --engine lab"));
+        };
         let mut results: Vec<(&Figure, Outcome)> = Vec::new();
         for figure in figures {
-            let cases = figure.cases().map_err(Failure::usage)?;
+            let mut cases = figure.cases().map_err(Failure::usage)?;
+            if engine == Engine::Lab {
+                leave_out_what_the_kernel_lacks(&mut cases);
+            }
             eprintln!("{}: {} ({} runs)", figure.id, figure.title, cases.len());
             let runs = run(&cases, engine)?;
             let outcome = figure.judge(&Runs { engine, runs: cases.into_iter().zip(runs).collect() });
@@ -76,11 +82,25 @@ impl Args {
     }
 }
 
+/// A figure without one of its controllers still says something of the others.
+fn leave_out_what_the_kernel_lacks(cases: &mut Vec<Case>) {
+    let mut missing: Vec<String> = Vec::new();
+    cases.retain(|case| {
+        let lacking = case.scenario.flows.iter().find(|f| !fullpipe_lab::offers(&f.cc));
+        if let Some(flow) = lacking
+            && !missing.contains(&flow.cc)
+        {
+            missing.push(flow.cc.clone());
+        }
+        lacking.is_none()
+    });
+    for cc in missing {
+        eprintln!("left out: the kernel has no `{cc}`; `fullpipe cc load {cc}` as root may load it");
+    }
+}
+
 /// Runs all cases, or says why not.
-fn run(
-    cases: &[Case],
-    engine: fullpipe_experiment::recording::Engine,
-) -> Result<Vec<fullpipe_experiment::Recording>, Failure> {
+fn run(cases: &[Case], engine: Engine) -> Result<Vec<fullpipe_experiment::Recording>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = cases.iter().map(|case| Job { engine, case: case.clone() }).collect();
     let outcome = Batch { jobs, threads, series: true }.run();

@@ -18,6 +18,7 @@ pub struct Args {
 enum Lab {
     /// Run any program inside an emulated path.
     Shell(ShellArgs),
+    Compare(super::compare::Args),
 }
 
 /// The program runs at the client's end (198.18.0.1, 2001:2::1); servers started with --server are at
@@ -64,6 +65,7 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         match self.command {
             Lab::Shell(args) => args.run(),
+            Lab::Compare(args) => args.run(),
         }
     }
 }

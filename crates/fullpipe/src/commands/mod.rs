@@ -3,6 +3,7 @@
 mod apply;
 #[cfg(feature = "ebpf")]
 mod cc;
+mod compare;
 mod completions;
 #[cfg(feature = "net")]
 mod diagnose;

@@ -1,0 +1,144 @@
+//! `fullpipe lab compare`: the same scenarios simulated and on kernel TCP, in one table.
+
+use crate::failure::Failure;
+use crate::runs::{Batch, Job, read};
+use fullpipe_experiment::Recording;
+use fullpipe_experiment::recording::Engine;
+use fullpipe_experiment::scenario::Case;
+use fullpipe_units::Span;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Run scenarios in both engines and print a Markdown table of what differs.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Scenario files.
+    #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// Run no scenario for longer than this; a shortened one is marked.
+    #[arg(long, value_name = "TIME")]
+    at_most: Option<Span>,
+    /// Only this many runs of each file, spread over its sweep.
+    #[arg(long, value_name = "N")]
+    runs: Option<usize>,
+}
+
+/// Agreement that needs no explanation: a tenth of the goodput.
+const AGREES: f64 = 0.10;
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        println!(
+            "| scenario | run | goodput sim | lab | differs | RTT p50 sim | lab | retransmitted sim | lab | lab valid |"
+        );
+        println!("|---|---|--:|--:|--:|--:|--:|--:|--:|---|");
+        let (mut agree, mut compared) = (0, 0);
+        for file in &self.files {
+            let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            for (case, shortened) in self.cases(read(file)?) {
+                let jobs = [Engine::Sim, Engine::Lab].map(|engine| Job { engine, case: case.clone() });
+                let outcome = Batch { jobs: jobs.into(), threads: 1, series: false }.run();
+                if outcome.interrupted {
+                    return Err(Failure::Passed(130));
+                }
+                if let Some(failure) = outcome.failures.into_iter().next() {
+                    return Err(failure);
+                }
+                let [sim, lab] = &outcome.results.runs[..] else { continue };
+                let difference = relative(sim.summary.goodput_bps, lab.summary.goodput_bps);
+                compared += 1;
+                agree += usize::from(difference.abs() <= AGREES);
+                let mark = if shortened { " (shortened)" } else { "" };
+                println!("{}", row(&format!("{name}{mark}"), &case.label, sim, lab, difference));
+            }
+        }
+        println!("\n{agree} of {compared} runs agree within {:.0} % of goodput.", AGREES * 100.0);
+        Ok(())
+    }
+
+    /// The runs to compare, and whether each was shortened. Those whose controller the kernel lacks are
+    /// left out.
+    fn cases(&self, mut cases: Vec<Case>) -> Vec<(Case, bool)> {
+        cases.retain(|c| c.scenario.flows.iter().all(|f| fullpipe_lab::offers(&f.cc)));
+        let all = cases.len();
+        let wanted = self.runs.unwrap_or(all).min(all);
+        let picked = (0..wanted).map(|i| cases[i * all / wanted].clone());
+        picked
+            .map(|mut case| match self.at_most {
+                Some(most) if case.scenario.duration > most && shorten(&mut case, most) => (case, true),
+                _ => (case, false),
+            })
+            .collect()
+    }
+}
+
+/// Cuts a case to `most`, unless something in it would then never happen.
+fn shorten(case: &mut Case, most: Span) -> bool {
+    let s = &mut case.scenario;
+    let last = s.flows.iter().map(|f| f.start + f.stagger * u64::from(f.count)).max().unwrap_or_default();
+    let links = s.path.forward.iter().chain(&s.path.reverse);
+    let last = links.flat_map(|l| &l.schedule).map(|c| c.at).fold(last.max(s.warmup), Span::max);
+    if last * 2 > most {
+        return false;
+    }
+    s.duration = most;
+    // Its bounds are those of the whole length.
+    s.checks.clear();
+    true
+}
+
+/// How much more (or less) the lab has than the simulator.
+fn relative(sim: f64, lab: f64) -> f64 {
+    if sim == 0.0 { if lab == 0.0 { 0.0 } else { f64::INFINITY } } else { lab / sim - 1.0 }
+}
+
+fn row(name: &str, label: &str, sim: &Recording, lab: &Recording, difference: f64) -> String {
+    let mbit = |r: &Recording| format!("{:.2}", r.summary.goodput_bps / 1e6);
+    let rtt = |r: &Recording| r.summary.rtt_ms.p50.map_or("–".to_owned(), |ms| format!("{ms:.1} ms"));
+    let again = |r: &Recording| {
+        let share = r.summary.packets_retransmitted as f64 / r.summary.packets_sent.max(1) as f64;
+        format!("{:.2} %", share * 100.0)
+    };
+    let valid = if lab.valid { "yes".to_owned() } else { format!("no: {}", lab.invalid_because.join("; ")) };
+    let mut text = String::new();
+    let _ = write!(
+        text,
+        "| {name} | {label} | {} | {} | {:+.1} % | {} | {} | {} | {} | {valid} |",
+        mbit(sim),
+        mbit(lab),
+        difference * 100.0,
+        rtt(sim),
+        rtt(lab),
+        again(sim),
+        again(lab)
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_against_something_differs_without_bound() {
+        assert_eq!(relative(0.0, 0.0), 0.0);
+        assert_eq!(relative(0.0, 1.0), f64::INFINITY);
+        assert!((relative(100.0, 90.0) + 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_scenario_is_not_cut_before_its_last_change() {
+        let file = "duration = '60s'\n[path]\n[[path.forward]]\nrate = '10mbit'\nschedule = [{ at = '20s', rate = '5mbit' }]\n[[flow]]\ncc = 'cubic'";
+        let case = |text: &str| {
+            fullpipe_experiment::scenario::parse("x", text, &crate::runs::vocabulary(), &|_| {
+                Err(String::new())
+            })
+            .unwrap()
+            .remove(0)
+        };
+        assert!(!shorten(&mut case(file), Span::from_secs(30)));
+        let mut cut = case(file);
+        assert!(shorten(&mut cut, Span::from_secs(50)));
+        assert_eq!(cut.scenario.duration, Span::from_secs(50));
+    }
+}
