@@ -1,13 +1,12 @@
 //! `fullpipe diagnose`: what limits a transfer.
 
-use super::test::{failure, read_secret};
+use super::test::{failure, read_secret, seconds};
 use crate::failure::Failure;
 use fullpipe_net::client::table::rate;
 use fullpipe_net::client::{Config, Outcome};
 use fullpipe_net::diagnose::{self, Diagnosis};
 use fullpipe_net::iperf3::Params;
 use fullpipe_net::signals;
-use fullpipe_units::Span;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -28,8 +27,8 @@ pub struct Args {
     #[arg(short, long, default_value_t = 5201, conflicts_with = "pid")]
     port: u16,
     /// How long
-    #[arg(short, long, default_value = "5s", value_name = "TIME")]
-    time: Span,
+    #[arg(short, long, default_value = "5", value_parser = seconds, value_name = "TIME")]
+    time: f64,
     /// The server sends (needs `fullpipe serve`)
     #[arg(short = 'R', long, conflicts_with = "pid")]
     reverse: bool,
@@ -59,7 +58,7 @@ impl Args {
         signals::on_termination(move || flag.store(true, Relaxed))
             .map_err(|e| Failure::Impossible(e.to_string()))?;
         let params = Params {
-            seconds: self.time.as_secs_f64().round().clamp(1.0, 3600.0) as u32,
+            seconds: self.time.round().clamp(1.0, 3600.0) as u32,
             omit: 1,
             reverse: self.reverse,
             congestion: self.congestion.clone(),
@@ -81,7 +80,7 @@ impl Args {
     }
 
     fn pid(&self, pid: u32) -> Result<(), Failure> {
-        let time = Duration::from_nanos(self.time.as_nanos());
+        let time = Duration::from_secs_f64(self.time);
         let sockets = diagnose::process(pid, time)
             .map_err(|e| Failure::Impossible(format!("cannot look at the sockets of process {pid}: {e}")))?;
         if self.json {

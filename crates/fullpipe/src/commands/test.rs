@@ -123,7 +123,7 @@ pub fn read_secret(path: &Path) -> Result<String, Failure> {
 }
 
 /// Seconds as iperf3 users write them, `10` or `0.5`, or with a unit.
-fn seconds(text: &str) -> Result<f64, ParseError> {
+pub fn seconds(text: &str) -> Result<f64, ParseError> {
     let value = match text.parse::<f64>() {
         Ok(seconds) => seconds,
         Err(_) => text.parse::<Span>()?.as_secs_f64(),

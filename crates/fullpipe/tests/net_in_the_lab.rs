@@ -1,0 +1,131 @@
+//! The measuring commands on paths of known properties: kernel TCP in the lab.
+
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+
+const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
+const SERVER: &str = "198.18.0.2";
+
+/// Runs `client`, a shell command line, on a path, with our server at the other end. `None` when this
+/// machine cannot make a lab.
+fn in_the_lab(path: &[&str], before_serving: &str, client: &str) -> Option<Output> {
+    let server = format!("sh -c '{before_serving} exec {FULLPIPE} serve --log /dev/null'");
+    let output = Command::new("timeout")
+        .args(["150", FULLPIPE, "lab", "shell"])
+        .args(path)
+        .args(["--server", &server, "--", "sh", "-c", client])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    if output.status.code() == Some(3) && !String::from_utf8_lossy(&output.stderr).contains("fullpipe lab:") {
+        assert!(std::env::var_os("CI").is_none(), "{}", String::from_utf8_lossy(&output.stderr));
+        eprintln!("SKIPPED: no lab on this machine: {}", String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
+    assert!(output.status.success(), "{output:?}");
+    Some(output)
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn at_one_percent_loss_bbr_is_faster_than_cubic_beyond_doubt() {
+    let client = format!("{FULLPIPE} test {SERVER} --compare bbr,cubic --rounds 6 -t 2 --json");
+    let path = ["--rate", "100mbit", "--rtt", "100ms", "--loss", "1%"];
+    let Some(output) = in_the_lab(&path, "", &client) else { return };
+    let json: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let verdict = &json["verdicts"][0];
+    assert_eq!(verdict["kind"], "faster", "{json:#}");
+    assert!(verdict["ratio"]["low"].as_f64().unwrap() > 1.0, "{json:#}");
+    assert!(verdict["words"].as_str().unwrap().starts_with("bbr is "), "{json:#}");
+}
+
+#[test]
+fn on_a_clean_short_path_there_is_no_difference_worth_switching_for() {
+    let client = format!("{FULLPIPE} test {SERVER} --compare bbr,cubic --rounds 6 -t 2 --json");
+    // Short enough that either fills it at once; the queue is large enough for CUBIC's overshoot.
+    let path = ["--rate", "50mbit", "--rtt", "4ms", "--buffer", "100ms"];
+    let Some(output) = in_the_lab(&path, "", &client) else { return };
+    let json: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let verdict = &json["verdicts"][0];
+    assert_eq!(verdict["kind"], "same", "{json:#}");
+    assert!(verdict["words"].as_str().unwrap().contains("no difference worth switching for"), "{json:#}");
+}
+
+#[test]
+fn a_small_receive_buffer_is_found_and_its_value_named() {
+    let client = format!("{FULLPIPE} diagnose {SERVER} -t 3 -C cubic");
+    let shrink = "echo 4096 65536 131072 > /proc/sys/net/ipv4/tcp_rmem;";
+    let Some(output) = in_the_lab(&["--rate", "100mbit", "--rtt", "60ms"], shrink, &client) else { return };
+    let text = stdout(&output);
+    assert!(text.contains("limited by the receiver's window"), "{text}");
+    assert!(text.contains("net.ipv4.tcp_rmem is 4096 65536 131072"), "the value that is too small: {text}");
+    // 8 streams show 8 windows; the buffer for that rate at 60 ms is more than the 131072 there is.
+    let needed = text.split("third value of at least ").nth(1).unwrap();
+    let needed: u64 = needed.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
+    assert!((400_000..4_000_000).contains(&needed), "{text}");
+}
+
+#[test]
+fn a_full_path_and_lossy_congestion_control_are_told_apart() {
+    let client = format!("{FULLPIPE} diagnose {SERVER} -t 3 -C cubic --json");
+    let Some(output) = in_the_lab(&["--rate", "20mbit", "--rtt", "20ms", "--buffer", "100ms"], "", &client)
+    else {
+        return;
+    };
+    let full: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(full["limit"], "path", "{full:#}");
+    let path = ["--rate", "100mbit", "--rtt", "60ms", "--loss", "1%"];
+    let Some(output) = in_the_lab(&path, "", &client) else { return };
+    let lossy: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(lossy["limit"], "congestion_control", "{lossy:#}");
+}
+
+#[test]
+fn in_reverse_the_senders_socket_is_seen_as_it_sends() {
+    let client = format!("{FULLPIPE} test {SERVER} -R -t 2 -C reno --json");
+    let Some(output) = in_the_lab(&["--rate", "20mbit", "--rtt", "40ms"], "", &client) else { return };
+    let json: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let stream = &json["intervals"][1]["streams"][0];
+    assert_eq!(stream["fullpipe"]["controller"], "reno", "{stream:#}");
+    assert!(stream["rtt"].as_f64().unwrap() >= 40_000.0, "{stream:#}");
+    assert!(stream["snd_cwnd"].as_f64().unwrap() > 50_000.0, "{stream:#}");
+    let latency = &json["fullpipe"]["latency"];
+    assert!((0.040..0.080).contains(&latency["idle"].as_f64().unwrap()), "{latency:#}");
+    assert_eq!(latency["source"], "probes");
+}
+
+#[test]
+fn wget_curl_and_get_agree_within_three_percent() {
+    for program in ["wget", "curl"] {
+        if Command::new(program).arg("--version").stdout(Stdio::null()).status().is_err() {
+            assert!(std::env::var_os("CI").is_none(), "{program} is not installed");
+            eprintln!("SKIPPED: {program} is not installed");
+            return;
+        }
+    }
+    let url = format!("http://{SERVER}:5201/download?size=12MB&cc=cubic");
+    let client = format!(
+        "curl -s -o /dev/null -w '%{{speed_download}}\\n' '{url}'; \
+         wget -O /dev/null --report-speed=bits '{url}' 2>&1 | grep -o '([0-9.,]* [KMG]b/s)'; \
+         {FULLPIPE} get --discard --json '{url}'"
+    );
+    let Some(output) = in_the_lab(&["--rate", "40mbit", "--rtt", "6ms", "--buffer", "60ms"], "", &client)
+    else {
+        return;
+    };
+    let text = stdout(&output);
+    let mut lines = text.splitn(3, '\n');
+    let curl: f64 = lines.next().unwrap().parse::<f64>().unwrap() * 8.0;
+    let wget = lines.next().unwrap().trim_matches(['(', ')']).to_owned();
+    let wget: f64 =
+        wget.strip_suffix(" Mb/s").unwrap_or_else(|| panic!("{text}")).parse::<f64>().unwrap() * 1e6;
+    let json: Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    let ours = json["bits_per_second"].as_f64().unwrap();
+    // wget prints three digits.
+    assert!((ours / curl - 1.0).abs() < 0.03, "curl {curl}, get {ours}");
+    assert!((ours / wget - 1.0).abs() < 0.03, "wget {wget}, get {ours}");
+    assert_eq!(json["controller"], "cubic");
+}
