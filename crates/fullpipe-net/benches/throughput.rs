@@ -38,8 +38,7 @@ fn serve() {
 }
 
 fn send(port: u16, parallel: u32) {
-    let params =
-        Params { seconds: SECONDS, parallel, congestion: Some("cubic".into()), ..Params::default() };
+    let params = Params { seconds: SECONDS, parallel, congestion: Some("cubic".into()), ..Params::default() };
     // As a stock client: without probes and reports.
     let config = Config { params, extensions: false, sample_every: None, ..Config::new("127.0.0.1", port) };
     let outcome = client::run(&config, &AtomicBool::new(false), &mut |_| {}).unwrap();
@@ -59,7 +58,10 @@ fn start(command: &mut Command) -> Child {
 }
 
 fn measured(bytes: f64, seconds: f64, before: f64) -> Figure {
-    Figure { gbit_per_second: bytes * 8.0 / seconds / 1e9, cpu_seconds_per_gb: (children() - before) / (bytes / 1e9) }
+    Figure {
+        gbit_per_second: bytes * 8.0 / seconds / 1e9,
+        cpu_seconds_per_gb: (children() - before) / (bytes / 1e9),
+    }
 }
 
 fn ours(parallel: u32) -> Figure {
@@ -114,7 +116,8 @@ fn compare() {
         }
         for (who, figures) in [("fullpipe", &us), ("iperf3", &them)] {
             if !figures.is_empty() {
-                let (rate, cpu) = (median(figures, |f| f.gbit_per_second), median(figures, |f| f.cpu_seconds_per_gb));
+                let (rate, cpu) =
+                    (median(figures, |f| f.gbit_per_second), median(figures, |f| f.cpu_seconds_per_gb));
                 println!("{parallel:>7}  {who:<9} {rate:>7.1} {cpu:>9.3}");
             }
         }

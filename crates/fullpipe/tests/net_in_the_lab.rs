@@ -106,7 +106,7 @@ fn wget_curl_and_get_agree_within_three_percent() {
             return;
         }
     }
-    let url = format!("http://{SERVER}:5201/download?size=12MB&cc=cubic");
+    let url = format!("http://{SERVER}:5201/download?size=20MB&cc=cubic");
     let client = format!(
         "curl -s -o /dev/null -w '%{{speed_download}}\\n' '{url}'; \
          wget -O /dev/null --report-speed=bits '{url}' 2>&1 | grep -o '([0-9.,]* [KMG]b/s)'; \

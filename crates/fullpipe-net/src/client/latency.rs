@@ -10,7 +10,6 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const IDLE_PROBES: usize = 10;
@@ -79,7 +78,6 @@ pub(super) struct Probes {
     probes: Arc<Mutex<Vec<Probe>>>,
     loaded: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Probes {
@@ -101,7 +99,8 @@ impl Probes {
         let probes = Arc::new(Mutex::new(probes));
         let (loaded, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let shared = (Arc::clone(&probes), Arc::clone(&loaded), Arc::clone(&stop));
-        let thread = std::thread::Builder::new().stack_size(128 * 1024).spawn(move || {
+        // Not waited for at the end: its last echo may be delayed by the load it measures.
+        std::thread::Builder::new().stack_size(128 * 1024).spawn(move || {
             let (probes, loaded, stop) = shared;
             while !stop.load(Relaxed) {
                 if loaded.load(Relaxed) {
@@ -113,7 +112,7 @@ impl Probes {
                 std::thread::sleep(BETWEEN_LOADED);
             }
         })?;
-        Ok(Probes { probes, loaded, stop, thread: Some(thread) })
+        Ok(Probes { probes, loaded, stop })
     }
 
     /// Whether there is load now.
@@ -153,10 +152,6 @@ impl Probes {
 impl Drop for Probes {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It may wait for an echo that the load delays; it ends by itself.
-            drop(thread);
-        }
     }
 }
 

@@ -246,7 +246,7 @@ impl Comparison {
         for verdict in self.verdicts() {
             let _ = write!(
                 text,
-                "\n{}\n  it costs: retransmits {}",
+                "\n{}\n  the price: retransmits {}",
                 verdict.words,
                 signed(&verdict.retransmits_added, " percentage points", 2)
             );
@@ -254,6 +254,7 @@ impl Comparison {
                 let _ = write!(text, "; RTT under load {}", signed(rtt, " ms", 1));
             }
             text.push('\n');
+            text.push_str(&self.latency_remark(&verdict));
         }
         let _ = writeln!(
             text,
@@ -261,6 +262,24 @@ impl Comparison {
             self.plan.seed
         );
         text
+    }
+
+    /// Equal goodput is not everything: a much shorter queue may be worth the change all the same.
+    fn latency_remark(&self, verdict: &Verdict) -> String {
+        let (with, without) = (
+            median(&figures(self.of(&verdict.controller), loaded_rtt)),
+            median(&figures(self.of(&verdict.baseline), loaded_rtt)),
+        );
+        let lower = verdict.rtt_added_ms.is_some_and(|rtt| rtt.high < -(without * 0.2).max(5.0));
+        if verdict.finding == Finding::Same && lower {
+            let (with, without) = (table::millis(with / 1e3), table::millis(without / 1e3));
+            format!(
+                "  but if latency matters: the RTT under load is {with} with {} instead of {without}\n",
+                verdict.controller
+            )
+        } else {
+            String::new()
+        }
     }
 
     /// For machines.
@@ -322,7 +341,7 @@ fn words(controller: &str, baseline: &str, ratio: &Estimate, finding: Finding) -
             interval(1.0 / ratio.high, 1.0 / ratio.low)
         ),
         Finding::Same => format!(
-            "keep {baseline}: there is no difference worth switching for; {controller} has {:.2} times its goodput {}",
+            "keep {baseline}: there is no difference worth switching for in goodput; {controller} has {:.2} times as much {}",
             ratio.median,
             interval(ratio.low, ratio.high)
         ),

@@ -66,6 +66,9 @@ impl Url {
         if host.is_empty() {
             return Err(wrong("there is no host in it"));
         }
+        if host.contains(['[', ']']) {
+            return Err(wrong("brackets belong around the whole of an IPv6 address"));
+        }
         let port = match port {
             None | Some("") => scheme.port(),
             Some(port) => port.parse().map_err(|_| wrong("the port must be a number up to 65535"))?,
@@ -136,9 +139,15 @@ mod tests {
 
     #[test]
     fn bad_addresses_are_explained() {
-        for text in
-            ["ftp://h/", "http://", "http://h:99999/", "http://[::1/", "http://h/a b", "http://h/\r\nX: y"]
-        {
+        for text in [
+            "ftp://h/",
+            "http://",
+            "http://h:99999/",
+            "http://[::1/",
+            "http://[[h]/",
+            "http://h/a b",
+            "http://h/\r\nX: y",
+        ] {
             assert!(Url::parse(text).unwrap_err().contains(text), "{text}");
         }
     }
