@@ -13,13 +13,15 @@ pub(crate) struct Constant {
     /// End of the latest service: whole nanoseconds and the fraction in 2⁻⁶⁴ ns.
     free_at: Time,
     fraction: u64,
-    /// Work left in byte·ns/s of a packet that stands still at rate zero.
-    stalled: Option<u128>,
+    /// A packet stands still at rate zero, with so much work left in byte·ns/s. (Not an `Option`:
+    /// its tag would be as wide as the number, and a costly one for all enums around it.)
+    stalled: bool,
+    left: u128,
 }
 
 impl Constant {
     pub fn new(rate: Rate) -> Self {
-        Constant { rate, per_byte: per_byte(rate), free_at: Time::ZERO, fraction: 0, stalled: None }
+        Constant { rate, per_byte: per_byte(rate), free_at: Time::ZERO, fraction: 0, stalled: false, left: 0 }
     }
 
     #[inline]
@@ -33,7 +35,7 @@ impl Constant {
             (self.free_at, self.fraction) = (start, 0);
         }
         if self.rate == Rate::ZERO {
-            self.stalled = Some(u128::from(bytes) * NS_PER_S);
+            (self.stalled, self.left) = (true, u128::from(bytes) * NS_PER_S);
             return Time::NEVER;
         }
         // At most 2^94 · 2^32, so there is room for the fraction.
@@ -48,12 +50,14 @@ impl Constant {
         self.per_byte = per_byte(rate);
         let (end, bytes) = in_service?;
         let whole = u128::from(bytes) * NS_PER_S;
-        let left = match self.stalled.take() {
-            Some(left) => left,
-            None => (u128::from(end.since(now).as_nanos()) * u128::from(old.as_bytes_per_sec())).min(whole),
+        let left = if self.stalled {
+            self.left
+        } else {
+            (u128::from(end.since(now).as_nanos()) * u128::from(old.as_bytes_per_sec())).min(whole)
         };
-        if rate == Rate::ZERO {
-            self.stalled = Some(left);
+        self.stalled = rate == Rate::ZERO;
+        if self.stalled {
+            self.left = left;
             return Some(Time::NEVER);
         }
         let ns = left.div_ceil(u128::from(rate.as_bytes_per_sec()));
