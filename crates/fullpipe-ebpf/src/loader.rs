@@ -46,6 +46,21 @@ pub fn load(controller: Controller, name: Option<&str>, kernel: &Kernel) -> Resu
     load_object(controller.object(), name, kernel, Config { build: controller.build(), options: 0 })
 }
 
+/// Loads the kernel's own `bbr` or `cubic` behind a wrapper, so that its callbacks can be timed as programs are.
+///
+/// # Errors
+/// As [`load`]; also when it is neither of the two.
+pub fn load_wrapped(kernels: &str, name: &str, kernel: &Kernel) -> Result<Loaded> {
+    let object: &[u8] = match kernels {
+        "bbr" => include_bytes!("../bpf/objects/wrapped_bbr.bpf.o"),
+        "cubic" => include_bytes!("../bpf/objects/wrapped_cubic.bpf.o"),
+        other => {
+            return Err(Error::Unknown { name: other.to_owned(), known: "bbr, cubic".to_owned() });
+        }
+    };
+    load_object(object, name, kernel, Config::default())
+}
+
 /// What a program is told before the kernel sees it, besides what the kernel is like.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Config {

@@ -33,5 +33,5 @@ fn the_objects_are_built_from_these_sources() {
         );
         compared += 1;
     }
-    assert_eq!(compared, 6);
+    assert_eq!(compared, 8);
 }
