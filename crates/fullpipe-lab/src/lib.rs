@@ -37,3 +37,5 @@ pub use error::LabError;
 pub use kernel::offers;
 pub use run::{Options, run, run_with};
 pub use shell::{CLIENT_ADDRESS, LinkReport, SERVER_ADDRESS, Shell, ShellReport, shell};
+#[doc(hidden)]
+pub use wire::read_and_cut;

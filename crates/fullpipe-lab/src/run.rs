@@ -310,6 +310,14 @@ impl<'a> Inside<'a> {
             ran.samplers.into_iter().map(|s| s.finish(desk, views, warmup, ran.end)).collect();
         for flow in &mut flows {
             flow.recording.summary.utilization = utilization(flow.recording.summary.goodput_bps);
+            if flow.starved > 0.01 {
+                notes.push(format!(
+                    "{}: at {:.0} % of the samples its application had left TCP without data: the ends were short \
+                     of CPU, or its send buffer is small",
+                    flow.recording.label,
+                    flow.starved * 100.0
+                ));
+            }
             if let Some(trouble) = &flow.trouble {
                 notes.push(format!("{}: {trouble}", flow.recording.label));
             }
@@ -393,8 +401,8 @@ fn total(flows: &[FlowReport], warmup: Time, end: Time) -> Summary {
     }
 }
 
-/// How much a socket may hold that is not sent yet: 10 ms of the bottleneck, so that an application that
-/// the machine wakes late never leaves TCP without data, and stops within that time when it should.
+/// How much a socket may hold that is not sent yet: 50 ms of the bottleneck, so that an application that
+/// the machine wakes late does not leave TCP without data, and stops within that time when it should.
 fn unsent(scenario: &Scenario) -> u32 {
     let fastest = |way| {
         let nominal = scenario.path.context(way, scenario.mtu, 0).bottleneck;
@@ -402,7 +410,7 @@ fn unsent(scenario: &Scenario) -> u32 {
         links.iter().flat_map(|l| &l.schedule).filter_map(|c| c.rate).fold(nominal, Rate::max)
     };
     let rate = fastest(Direction::Forward).max(fastest(Direction::Reverse));
-    rate.bytes_in(Span::from_millis(10)).clamp(64 << 10, 8 << 20) as u32
+    rate.bytes_in(Span::from_millis(50)).clamp(64 << 10, 16 << 20) as u32
 }
 
 /// Lets the process have as many sockets as the machine allows.

@@ -6,6 +6,7 @@ use crate::emulator::{Clock, Views};
 use fullpipe_experiment::recording::{
     Event, EventKind, FlowRecording, Quantiles, QueueQuantiles, Series, StateChange, Summary, column,
 };
+use fullpipe_experiment::scenario::App;
 use fullpipe_net::tcp_info::{BbrMode, CaState, CcInfo, State, TcpInfo};
 use fullpipe_units::{Rate, Span, Time};
 use hdrhistogram::Histogram;
@@ -52,6 +53,9 @@ pub(crate) struct Sampler {
     ca_state: CaState,
     time_outs: u16,
     over_at: Option<Time>,
+    /// Samples of an application that always has something to send, and those at which TCP had nothing left.
+    bulk_samples: u64,
+    bulk_starved: u64,
 }
 
 /// What is left of a connection: its recording and the distributions that the whole run adds up.
@@ -62,6 +66,8 @@ pub(crate) struct FlowReport {
     /// When it ended.
     pub(crate) end: Time,
     pub(crate) trouble: Option<String>,
+    /// Share of samples at which an application that always has something to send had left TCP without data.
+    pub(crate) starved: f64,
 }
 
 impl Sampler {
@@ -78,6 +84,8 @@ impl Sampler {
             ca_state: CaState::Open,
             time_outs: 0,
             over_at: None,
+            bulk_samples: 0,
+            bulk_starved: 0,
         }
     }
 
@@ -108,6 +116,10 @@ impl Sampler {
             retransmitted: info.total_retrans.into(),
             dropped,
         };
+        if self.connection.spec.app == App::Bulk && !over && info.bytes_acked.is_some_and(|b| b > 1) {
+            self.bulk_samples += 1;
+            self.bulk_starved += u64::from(info.notsent_bytes == Some(0));
+        }
         self.push_row(now, &info, cc.as_ref(), rtt);
         self.note_events(now, &info);
         // All that was written has arrived: a FIN that is still under way changes nothing.
@@ -242,6 +254,7 @@ impl Sampler {
             queue: std::mem::replace(&mut view.queue, queue),
             end: own_end,
             trouble: entry.trouble.take(),
+            starved: self.bulk_starved as f64 / self.bulk_samples.max(1) as f64,
         }
     }
 }
