@@ -160,12 +160,12 @@ struct Scale {
 fn row(out: &mut String, scale: &Scale, class: &str, label: &str, cc: &str, s: &Summary, jain: Option<f64>) {
     let ms = |v: Option<f64>| v.map_or("–".to_owned(), |v| significant(v, 3));
     let colour = colour_of(cc);
-    let bar = if scale.top > 0.0 { (s.goodput_bps / scale.top * 100.0).clamp(0.0, 100.0) } else { 0.0 };
+    let bar = if scale.top > 0.0 { (s.goodput_bps / scale.top).clamp(0.0, 1.0) } else { 0.0 };
     let mark = if class == "invalid" { " <b class=\"bad\">not valid</b>" } else { "" };
     let _ = write!(
         out,
         "<tr class=\"{class}\" style=\"--light:{};--dark:{}\"><th scope=\"row\"><i class=\"swatch\"></i>{}{mark}</th>\
-         <td class=\"goodput\"><span>{}</span><i style=\"width:{bar:.1}%\"></i></td><td>{}</td><td>{}</td>",
+         <td class=\"goodput\"><span>{}</span><i style=\"--share:{bar:.4}\"></i></td><td>{}</td><td>{}</td>",
         colour.light_hex(),
         colour.dark_hex(),
         escaped(label),

@@ -20,9 +20,10 @@
   const applyTheme = () => root.classList.toggle("dark", dark);
   applyTheme();
 
-  // With many lines only the first ones are shown at the start; the others are a click away.
+  // Of many lines a few from all over are shown at the start; the others are a click away.
   const FIRST = 12;
-  const shown = data.lines.map((_, i) => i < FIRST);
+  const stride = Math.ceil(data.lines.length / FIRST);
+  const shown = data.lines.map((_, i) => i % stride === 0);
   let log = false;
   let range = null; // [from, to] in seconds, or null for the whole run
   let charts = [];
@@ -168,7 +169,7 @@
     const box = make("div", panel.id === "goodput" ? "chart wide" : "chart");
     box.dataset.panel = panel.id;
     byId("charts").append(box);
-    const note = panel.id === "goodput" ? `${panel.unit}, mean over ${data.smoothing}` : panel.unit;
+    const note = panel.id === "goodput" ? `${panel.unit} in order at the receiver, mean over ${data.smoothing}` : panel.unit;
     const readout = heading(box, panel.title, note);
     const usable = (v) => (log ? v.map((x) => (x > 0 ? x : null)) : v);
     const plot = new uPlot(
