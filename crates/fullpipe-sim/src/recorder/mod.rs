@@ -217,14 +217,8 @@ impl FlowRecorder {
         start: Time,
         summary: Summary,
     ) -> FlowRecording {
-        let columns = COLUMNS.iter().enumerate().map(|(i, name)| Column {
-            name: (*name).to_owned(),
-            values: self.rows.iter().map(|(_, row)| row[i]).collect(),
-        });
-        let series = Series {
-            t_s: self.rows.iter().map(|(at, _)| at.as_secs_f64()).collect(),
-            columns: columns.filter(|c| c.values.iter().any(|v| v.is_finite())).collect(),
-        };
+        let mut series = by_columns(&self.rows);
+        series.columns.retain(|c| c.values.iter().any(|v| v.is_finite()));
         let states = self.states.iter();
         let happened = sender.happenings.iter();
         let mut events = self.events;
@@ -242,6 +236,22 @@ impl FlowRecorder {
             events,
         }
     }
+}
+
+/// Rows turned into columns, a block at a time: so that neither rows nor columns leave the cache.
+fn by_columns(rows: &[(Time, [f64; WIDTH])]) -> Series {
+    const BLOCK: usize = 128;
+    let column = |name: &&str| Column { name: (*name).to_owned(), values: Vec::with_capacity(rows.len()) };
+    let mut series = Series {
+        t_s: rows.iter().map(|(at, _)| at.as_secs_f64()).collect(),
+        columns: COLUMNS.iter().map(column).collect(),
+    };
+    for block in rows.chunks(BLOCK) {
+        for (i, column) in series.columns.iter_mut().enumerate() {
+            column.values.extend(block.iter().map(|(_, row)| row[i]));
+        }
+    }
+    series
 }
 
 /// `bytes` in `duration` as bits per second.

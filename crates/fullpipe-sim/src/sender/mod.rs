@@ -245,6 +245,7 @@ impl<C: CongestionControl> Sender<C> {
         let Self { board, sampler, rack, counts, .. } = self;
         sampler.begin_ack();
         let min_rtt = self.rtt.min();
+        let echo = ack.stamp;
         let mut original_arrived = false;
         let mut lowest_late = u64::MAX;
         let mut sacked_sent: Option<(Time, Time)> = None;
@@ -270,7 +271,10 @@ impl<C: CongestionControl> Sender<C> {
             arrived += 1;
             found += u64::from(e.is_lost());
             sampler.on_acked(now, u64::from(e.len), &e.stamp());
-            rack.on_delivered(now, e, min_rtt);
+            // An echo of something older: it was the original that arrived (RFC 8985 §6.2 step 2).
+            if !e.was_retransmitted() || echo >= e.sent_at() {
+                rack.on_delivered(now, e, min_rtt);
+            }
             if e.was_retransmitted() {
                 retransmission_acked = true;
             } else {
