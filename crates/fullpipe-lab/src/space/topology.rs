@@ -142,7 +142,10 @@ impl Topology {
             );
             let mut refused = self.ends[end].inside(|| {
                 let mut sysctl = Sysctls::default();
-                sysctl.set("ipv4/tcp_rmem", &format!("4096 {} {receive}", receive.min(131_072)));
+                // Without a limit of the scenario's the window must not hold a sender back while it tunes
+                // itself, either: it is open from the start.
+                let first = if receive == most { most } else { receive.min(131_072) };
+                sysctl.set("ipv4/tcp_rmem", &format!("4096 {first} {receive}"));
                 sysctl.set("ipv4/tcp_wmem", &format!("4096 {} {send}", send.min(65_536)));
                 Ok(sysctl.refused)
             })?;
