@@ -27,7 +27,7 @@ pub fn of_sweep(results: &Results) -> Option<Picture> {
         let rest = |p: &&str| {
             p.strip_prefix(*key).and_then(|r| r.strip_prefix(' ')).is_some_and(|r| !r.contains(", "))
         };
-        places.iter().all(|p| rest(p))
+        places.iter().all(rest)
     });
     let names =
         places.iter().map(|p| key.map_or(*p, |k| p[k.len()..].trim_start()).to_owned()).collect::<Vec<_>>();
