@@ -314,3 +314,63 @@ pub fn status(style: Style, status: &Status) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::{Group, Reading};
+
+    fn report() -> Report {
+        let finding = |id, verdict, state: &str, advice: Option<&str>| Finding {
+            id,
+            group: Group::Kernel,
+            verdict,
+            state: state.into(),
+            read: vec![Reading { from: "net.ipv4.tcp_rmem".into(), value: "4096\t131072\t6291456".into() }],
+            why: "a window smaller than the path stops any controller",
+            advice: advice.map(str::to_owned),
+            source: "tcp(7)",
+        };
+        Report {
+            kernel: "6.1.0".into(),
+            system: "Debian GNU/Linux 12".into(),
+            scope: "the host's network".into(),
+            controller: "bbr".into(),
+            findings: vec![
+                finding("receive-limit", Verdict::Fail, "6MiB is 0.3 × the path", Some("raise it")),
+                finding("kernel", Verdict::Ok, "Linux 6.1: paces by itself", None),
+            ],
+            next: "do this".into(),
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_full_and_what_is_fine_in_a_line() {
+        let text = doctor(Style { colour: false, width: 100 }, &report(), false);
+        let expected = "\
+Is this host ready for bbr?
+Debian GNU/Linux 12 · Linux 6.1.0 · the host's network
+
+FAIL    receive-limit          6MiB is 0.3 × the path
+        read                   net.ipv4.tcp_rmem: 4096 131072 6291456
+        why                    a window smaller than the path stops any controller [tcp(7)]
+        do                     raise it
+
+ok      kernel                 Linux 6.1: paces by itself
+
+2 checks: 1 failed, 1 fine  (--verbose: what was read, and why, for each)
+Next: do this
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn lines_fit_the_terminal_and_colours_are_only_there_when_asked_for() {
+        let mut long = report();
+        long.findings[0].state = "word ".repeat(60);
+        let text = doctor(Style { colour: false, width: 80 }, &long, true);
+        assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+        assert!(!text.contains('\x1b'));
+        assert!(doctor(Style { colour: true, width: 80 }, &long, true).contains("\x1b[1;31m"));
+    }
+}

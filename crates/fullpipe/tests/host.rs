@@ -1,0 +1,196 @@
+//! The host's commands as a user meets them: exit codes, messages, JSON, on a host under a directory.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// A Debian host with an older line that would win at boot.
+fn host() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let r = root.path();
+    write(
+        r,
+        "kernel.json",
+        r#"{"release": "6.1.0-18-amd64", "loadable": ["tcp_bbr", "sch_fq"], "qdisc_kinds": ["fq_codel"],
+            "devices": {"eth0": 2}, "qdiscs": [
+              {"device": "eth0", "kind": "mq", "handle": 0, "parent": 4294967295},
+              {"device": "eth0", "kind": "fq_codel", "handle": 0, "parent": 1},
+              {"device": "eth0", "kind": "fq_codel", "handle": 0, "parent": 2}]}"#,
+    );
+    write(
+        r,
+        "lib/modules/6.1.0-18-amd64/modules.dep",
+        "kernel/net/ipv4/tcp_bbr.ko:\nkernel/net/sched/sch_fq.ko:\n",
+    );
+    for (name, value) in [
+        ("ipv4/tcp_available_congestion_control", "reno cubic"),
+        ("ipv4/tcp_allowed_congestion_control", "reno cubic"),
+        ("ipv4/tcp_congestion_control", "cubic"),
+        ("ipv4/tcp_mem", "188319 251094 376638"),
+        ("ipv4/tcp_rmem", "4096\t131072\t6291456"),
+        ("ipv4/tcp_wmem", "4096\t16384\t4194304"),
+        ("core/default_qdisc", "fq_codel"),
+    ] {
+        write(r, &format!("proc/sys/net/{name}"), &format!("{value}\n"));
+    }
+    write(r, "usr/lib/systemd/systemd-sysctl", "");
+    write(r, "sys/kernel/btf/vmlinux", "");
+    write(r, "etc/sysctl.conf", "# mine\nnet.ipv4.tcp_congestion_control = cubic\n");
+    write(r, "etc/sysctl.d/README", "");
+    std::os::unix::fs::symlink("../sysctl.conf", r.join("etc/sysctl.d/99-sysctl.conf")).unwrap();
+    for directory in ["sys/module", "run", "var/lib"] {
+        fs::create_dir_all(r.join(directory)).unwrap();
+    }
+    root
+}
+
+fn fullpipe(root: &Path, arguments: &str) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(arguments.split_ascii_whitespace())
+        .args(["--root", root.to_str().unwrap()])
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+fn content(root: &Path, path: &str) -> String {
+    fs::read_to_string(root.join(path)).unwrap()
+}
+
+#[test]
+fn a_host_is_examined_planned_changed_and_put_back() {
+    let root = host();
+    let r = root.path();
+    let (code, out, _) = fullpipe(r, "doctor --rate 1gbit --rtt 200ms");
+    assert_eq!(code, 1, "buffers are too small for that path: {out}");
+    assert!(
+        out.contains("FAIL    receive-limit") && out.lines().last().unwrap_or_default().len() > 10,
+        "{out}"
+    );
+    let (code, out, _) = fullpipe(r, "doctor --json");
+    assert_eq!(code, 0, "{out}");
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(report["findings"].as_array().unwrap().len() > 15);
+
+    let before = content(r, "etc/sysctl.conf");
+    let (code, out, _) = fullpipe(r, "plan bbr --buffers auto --rate 1gbit --rtt 200ms");
+    assert_eq!(code, 0, "{out}");
+    for part in ["-# mine", "+# off while", "fq on each of 2 queues", "tcp_rmem", "Nothing was changed"] {
+        assert!(out.contains(part) == (part != "-# mine"), "{part}: {out}");
+    }
+    let (code, out, err) = fullpipe(r, "apply bbr");
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("seen to use bbr"), "{out}");
+    assert_eq!(content(r, "proc/sys/net/ipv4/tcp_congestion_control").trim(), "bbr");
+    assert_eq!(
+        fullpipe(r, "apply bbr").1.lines().next().unwrap(),
+        "bbr was in force already: nothing was changed."
+    );
+    let (code, _, err) = fullpipe(r, "apply cubic");
+    assert!(code == 1 && err.contains("run `fullpipe revert` first"), "{code} {err}");
+    assert_eq!(fullpipe(r, "status").0, 0);
+
+    fs::write(r.join("etc/sysctl.d/99-zz-fullpipe.conf"), "net.ipv4.tcp_congestion_control = reno\n")
+        .unwrap();
+    let (code, out, _) = fullpipe(r, "status");
+    assert!(code == 1 && out.contains("99-zz-fullpipe.conf"), "{out}");
+    let (code, _, err) = fullpipe(r, "revert");
+    assert_eq!(code, 1);
+    assert!(
+        err.contains("+net.ipv4.tcp_congestion_control = reno") && err.contains("--keep-changed"),
+        "{err}"
+    );
+    let (code, out, _) = fullpipe(r, "revert --force");
+    assert!(code == 0 && out.ends_with("The host is as it was before.\n"), "{out}");
+    assert_eq!(content(r, "etc/sysctl.conf"), before);
+    assert!(!r.join("etc/sysctl.d/99-zz-fullpipe.conf").exists() && !r.join("var/lib/fullpipe").exists());
+    assert_eq!(fullpipe(r, "revert").1, "fullpipe has nothing in force on this host: nothing to revert.\n");
+}
+
+#[test]
+fn bad_input_and_what_cannot_be_are_told_apart_by_their_exit_codes() {
+    let root = host();
+    let r = root.path();
+    for (arguments, code, part) in [
+        ("plan nosuch", 2, "unknown controller `nosuch`"),
+        ("plan BBR!", 2, "cannot be a controller's name"),
+        ("plan hybla", 3, "fullpipe cc load fp_hybla"),
+        ("plan fp_bbr3", 3, "fullpipe cc load fp_bbr3"),
+        ("plan bbr --qdisc fq_pie", 3, "no fq_pie"),
+        ("plan bbr --replace eth7", 2, "no device `eth7`; there are: eth0"),
+        ("plan bbr --qdisc nosuch", 2, "possible values"),
+        ("plan bbr --buffers auto", 2, "--rate"),
+        ("doctor --rate 1gbit", 2, "--rtt"),
+        ("apply bbr --confirm 1ms", 2, "at least 1s"),
+        ("apply --keep", 2, "nothing waits"),
+        ("apply", 2, "required"),
+    ] {
+        let (got, out, err) = fullpipe(r, arguments);
+        assert_eq!(got, code, "{arguments}: {out}{err}");
+        assert!(err.contains(part), "{arguments}: {err}");
+    }
+    let (code, _, err) = fullpipe(Path::new("/nonexistent"), "doctor");
+    assert!(code == 2 && err.contains("--root /nonexistent"), "{err}");
+    write(
+        r,
+        "kernel.json",
+        r#"{"release": "6.1.0-18-amd64", "unprivileged": true, "loadable": ["tcp_bbr"]}"#,
+    );
+    let (code, _, err) = fullpipe(r, "apply bbr --qdisc keep");
+    assert!(code == 3 && err.contains("sudo fullpipe apply bbr"), "{err}");
+}
+
+#[test]
+fn the_status_is_written_for_prometheus() {
+    let root = host();
+    let file = root.path().join("textfile.prom");
+    let (code, _, err) = fullpipe(root.path(), &format!("status --prometheus {}", file.display()));
+    assert_eq!(code, 0, "{err}");
+    assert!(
+        fs::read_to_string(&file)
+            .unwrap()
+            .contains("fullpipe_host_default_controller{controller=\"cubic\"} 1")
+    );
+}
+
+/// A controller that the kernel lacks is loaded as eBPF, put in force in a private namespace, and taken back.
+#[cfg(feature = "ebpf")]
+#[test]
+fn hybla_is_put_in_force_through_its_ebpf_form() {
+    let program = env!("CARGO_BIN_EXE_fullpipe");
+    let loaded = Command::new(program).args(["cc", "load", "fp_hybla"]).output().unwrap();
+    let script = format!(
+        "mount -t tmpfs none /run && ip link set lo up && {program} apply hybla --live-only --state /run/s \
+         && {program} status --state /run/s && {program} revert --state /run/s"
+    );
+    let inside = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "--net", "sh", "-c", &script])
+        .output();
+    let unloaded = Command::new(program).args(["cc", "unload", "fp_hybla"]).output().unwrap();
+    let reason = match (&loaded.status.success(), &inside) {
+        (false, _) => Some(String::from_utf8_lossy(&loaded.stderr).into_owned()),
+        (_, Err(e)) => Some(format!("unshare: {e}")),
+        (true, Ok(_)) => None,
+    };
+    if let Some(reason) = reason {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{reason}");
+        println!("SKIPPED: {reason}");
+        return;
+    }
+    let inside = inside.unwrap();
+    let text = String::from_utf8_lossy(&inside.stdout);
+    assert!(inside.status.success(), "{text}{}", String::from_utf8_lossy(&inside.stderr));
+    assert!(
+        text.contains("seen to use fp_hybla") && text.contains("The host is as it was before."),
+        "{text}"
+    );
+    assert!(unloaded.status.success(), "{}", String::from_utf8_lossy(&unloaded.stderr));
+}
