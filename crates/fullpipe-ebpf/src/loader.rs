@@ -46,6 +46,23 @@ pub fn load(controller: Controller, name: Option<&str>, kernel: &Kernel) -> Resu
     load_object(controller.object(), name, kernel, Config { build: controller.build(), options: 0 })
 }
 
+/// A controller that is registered as long as this lives, and gone afterwards: for one run of something.
+#[derive(Debug)]
+pub struct Held {
+    _link: Link,
+    _loaded: Loaded,
+}
+
+/// Loads and registers a controller under its own name until the result is dropped. Sockets that chose it keep
+/// it until they close.
+///
+/// # Errors
+/// As [`load`] and [`Loaded::attach`].
+pub fn hold(controller: Controller) -> Result<Held> {
+    let mut loaded = load(controller, None, &Kernel::ask()?)?;
+    Ok(Held { _link: loaded.attach()?, _loaded: loaded })
+}
+
 /// Loads the kernel's own `bbr` or `cubic` behind a wrapper, so that its callbacks can be timed as programs are.
 ///
 /// # Errors

@@ -59,7 +59,7 @@ impl Args {
     /// The runs to compare, and whether each was shortened. Those whose controller the kernel lacks are
     /// left out.
     fn cases(&self, mut cases: Vec<Case>) -> Vec<(Case, bool)> {
-        cases.retain(|c| c.scenario.flows.iter().all(|f| fullpipe_lab::offers(&f.cc)));
+        cases.retain(|c| c.scenario.flows.iter().all(|f| crate::runs::kernel_offers(&f.cc)));
         let all = cases.len();
         let wanted = self.runs.unwrap_or(all).min(all);
         let picked = (0..wanted).map(|i| cases[i * all / wanted].clone());

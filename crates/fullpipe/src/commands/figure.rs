@@ -86,7 +86,7 @@ impl Args {
 fn leave_out_what_the_kernel_lacks(cases: &mut Vec<Case>) {
     let mut missing: Vec<String> = Vec::new();
     cases.retain(|case| {
-        let lacking = case.scenario.flows.iter().find(|f| !fullpipe_lab::offers(&f.cc));
+        let lacking = case.scenario.flows.iter().find(|f| !crate::runs::kernel_offers(&f.cc));
         if let Some(flow) = lacking
             && !missing.contains(&flow.cc)
         {

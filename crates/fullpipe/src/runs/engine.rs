@@ -39,6 +39,35 @@ pub enum Ended {
     Failed(Failure),
 }
 
+/// Whether the kernel offers a controller, or can be given it for the time of a run.
+pub fn kernel_offers(cc: &str) -> bool {
+    if fullpipe_lab::offers(cc) {
+        return true;
+    }
+    #[cfg(feature = "ebpf")]
+    if let Ok(controller) = cc.parse::<fullpipe_ebpf::Controller>() {
+        return fullpipe_ebpf::loader::hold(controller).is_ok();
+    }
+    false
+}
+
+/// Loads the scenario's controllers that the kernel lacks and we have as eBPF, until the run is over. What
+/// cannot be loaded, for want of root for instance, is for the lab to report as missing.
+#[cfg(feature = "ebpf")]
+fn hold_what_the_kernel_lacks(
+    scenario: &fullpipe_experiment::scenario::Scenario,
+) -> Vec<fullpipe_ebpf::loader::Held> {
+    let mut held = Vec::new();
+    for flow in &scenario.flows {
+        if !fullpipe_lab::offers(&flow.cc)
+            && let Ok(controller) = flow.cc.parse::<fullpipe_ebpf::Controller>()
+        {
+            held.extend(fullpipe_ebpf::loader::hold(controller).ok());
+        }
+    }
+    held
+}
+
 /// Runs `case` in `engine`; `progress` hears how far it is and may stop it.
 pub fn run(engine: Engine, case: &Case, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Ended {
     let scenario = &case.scenario;
@@ -47,10 +76,14 @@ pub fn run(engine: Engine, case: &Case, progress: &mut dyn FnMut(Time) -> Contro
             SimError::Interrupted { .. } => None,
             e => Some(Failure::usage(format!("{}: {e}", case.label))),
         }),
-        Engine::Lab => fullpipe_lab::run(scenario, scenario.seed, progress).map_err(|e| match e {
-            LabError::Stopped => None,
-            e => Some(crate::commands::lab::failure(e)),
-        }),
+        Engine::Lab => {
+            #[cfg(feature = "ebpf")]
+            let _held = hold_what_the_kernel_lacks(scenario);
+            fullpipe_lab::run(scenario, scenario.seed, progress).map_err(|e| match e {
+                LabError::Stopped => None,
+                e => Some(crate::commands::lab::failure(e)),
+            })
+        }
         Engine::Net => {
             Err(Some(Failure::usage(format!("{}: a real network has no path to set", case.label))))
         }

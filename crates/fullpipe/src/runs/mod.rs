@@ -8,6 +8,6 @@ mod interrupt;
 mod reporting;
 
 pub use batch::{Batch, Job};
-pub use engine::Choice;
+pub use engine::{Choice, kernel_offers};
 pub use input::{read, vocabulary};
 pub use reporting::Reporting;
