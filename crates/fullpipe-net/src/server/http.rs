@@ -44,11 +44,13 @@ pub(super) fn begins(opening: &[u8]) -> bool {
 /// A request that is answered with an error.
 struct Refusal {
     status: &'static str,
+    /// Of what a range was asked of, for `Content-Range` (RFC 9110 section 15.5.17).
+    size: Option<u64>,
     why: String,
 }
 
 fn bad(why: impl Into<String>) -> Refusal {
-    Refusal { status: "400 Bad Request", why: why.into() }
+    Refusal { size: None, status: "400 Bad Request", why: why.into() }
 }
 
 /// How a connection goes on.
@@ -195,7 +197,11 @@ fn range(header: Option<&str>, size: u64) -> Result<Option<(u64, u64)>, Refusal>
     if parsed.0 < size {
         Ok(Some(parsed))
     } else {
-        Err(Refusal { status: "416 Range Not Satisfiable", why: format!("there are {size} bytes") })
+        Err(Refusal {
+            size: Some(size),
+            status: "416 Range Not Satisfiable",
+            why: format!("there are {size} bytes"),
+        })
     }
 }
 
@@ -243,6 +249,7 @@ impl Connection<'_> {
             }
             if buffer.len() > MAX_HEAD {
                 return Err(Refusal {
+                    size: None,
                     status: "431 Request Header Fields Too Large",
                     why: format!("the request head is longer than {MAX_HEAD} bytes"),
                 });
@@ -256,6 +263,7 @@ impl Connection<'_> {
                 Err(_) if was_empty => return Ok(None),
                 Err(_) => {
                     return Err(Refusal {
+                        size: None,
                         status: "408 Request Timeout",
                         why: "the request did not come in time".into(),
                     });
@@ -267,6 +275,7 @@ impl Connection<'_> {
     fn answer(&self, request: &Request, buffer: &mut Vec<u8>) -> io::Result<Next> {
         let result = match (request.method.as_str(), request.path.as_str()) {
             (_, _) if !self.authorized(request) => Err(Refusal {
+                size: None,
                 status: "401 Unauthorized",
                 why: "this server wants `Authorization: Bearer SECRET`".into(),
             }),
@@ -286,15 +295,17 @@ impl Connection<'_> {
                 match found {
                     Some(json) => return self.text(request, "200 OK", "application/json", &json),
                     None => Err(Refusal {
+                        size: None,
                         status: "404 Not Found",
                         why: "no such transfer, or too long ago".into(),
                     }),
                 }
             }
             ("GET" | "HEAD" | "PUT" | "POST", _) => {
-                Err(Refusal { status: "404 Not Found", why: "see / for what there is".into() })
+                Err(Refusal { size: None, status: "404 Not Found", why: "see / for what there is".into() })
             }
             _ => Err(Refusal {
+                size: None,
                 status: "405 Method Not Allowed",
                 why: "GET, HEAD, PUT and POST are known".into(),
             }),
@@ -321,8 +332,10 @@ impl Connection<'_> {
 
     fn refuse(&self, refusal: &Refusal) -> io::Result<()> {
         let body = format!("{}\n", refusal.why);
+        let range =
+            refusal.size.map_or_else(String::new, |size| format!("Content-Range: bytes */{size}\r\n"));
         let head = format!(
-            "HTTP/1.1 {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 {}\r\n{range}Content-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             refusal.status,
             body.len()
         );
@@ -344,9 +357,12 @@ impl Connection<'_> {
 
     /// A place among the clients, and the controller asked for.
     fn admit(&self, request: &Request) -> Result<Place<'_>, Refusal> {
-        let place = Place::take(&self.shared.tests, self.shared.config.limits.clients).ok_or_else(|| {
-            Refusal { status: "503 Service Unavailable", why: "too many clients; try again later".into() }
-        })?;
+        let place =
+            Place::take(&self.shared.tests, self.shared.config.limits.clients).ok_or_else(|| Refusal {
+                size: None,
+                status: "503 Service Unavailable",
+                why: "too many clients; try again later".into(),
+            })?;
         if let Some(name) = request.parameter("cc") {
             tcp_info::pin(self.socket, name).map_err(|e| bad(format!("cc: {e}")))?;
         }
@@ -508,10 +524,18 @@ impl Connection<'_> {
         let limits = &self.shared.config.limits;
         let most = limits.bytes.unwrap_or(MAX_SIZE);
         if request.length.is_some_and(|n| n > most) {
-            return Err(Refusal { status: "413 Content Too Large", why: format!("at most {most} bytes") });
+            return Err(Refusal {
+                size: None,
+                status: "413 Content Too Large",
+                why: format!("at most {most} bytes"),
+            });
         }
         if request.length.is_none() && !request.chunked {
-            return Err(Refusal { status: "411 Length Required", why: "no Content-Length".into() });
+            return Err(Refusal {
+                size: None,
+                status: "411 Length Required",
+                why: "no Content-Length".into(),
+            });
         }
         let rate = self.rate(request)?;
         let _place = self.admit(request)?;
