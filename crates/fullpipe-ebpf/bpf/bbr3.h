@@ -709,10 +709,13 @@ FP_INLINE int bbr3_is_time_to_probe(const struct bbr3 *b)
 	       b->rounds_since_probe_up >= fp_min64(reno_rounds, BBR3_RENO_ROUNDS_CAP);
 }
 
-/* IsTimeToGoDown() */
+/*
+ * IsTimeToGoDown(). Inflight reaches the bound when, before this ACK, another full packet would not have fit:
+ * counted in bytes and after the ACK it would hardly ever equal a bound that cwnd obeys.
+ */
 FP_INLINE int bbr3_is_time_to_go_down(struct bbr3 *b)
 {
-	if (b->prev_probe_too_high && b->c.inflight >= b->inflight_longterm) {
+	if (b->prev_probe_too_high && b->c.inflight + b->rs.newly_acked + b->c.smss > b->inflight_longterm) {
 		b->prev_probe_precautionary = 1;
 		return 1;
 	}

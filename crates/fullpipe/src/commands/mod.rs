@@ -5,6 +5,7 @@ mod apply;
 mod cc;
 mod compare;
 mod completions;
+mod conformance;
 #[cfg(feature = "net")]
 mod diagnose;
 mod doctor;
@@ -33,6 +34,7 @@ pub enum Command {
     Race(race::Args),
     Run(run::Args),
     Figure(figure::Args),
+    Conformance(conformance::Args),
     #[cfg(feature = "ebpf")]
     Cc(cc::Args),
     Doctor(doctor::Args),
@@ -60,6 +62,7 @@ impl Command {
             Command::Race(args) => args.run(),
             Command::Run(args) => args.run(),
             Command::Figure(args) => args.run(),
+            Command::Conformance(args) => args.run(),
             #[cfg(feature = "ebpf")]
             Command::Cc(args) => args.run(),
             Command::Doctor(args) => args.run(),

@@ -26,6 +26,9 @@
 //!    values from before the episode and `undo_state` with what the episode itself has changed.
 //! 10. Congestion Experienced marks are ignored unless [`Params::ecn`] asks for them; then a marked
 //!     packet counts as a lost one in the bounds of the model (the draft's "treat CE as congestion").
+//! 11. In `IsTimeToGoDown()`, inflight has reached `inflight_longterm` when another full packet would not have
+//!     fit before this ACK. The draft compares what is in flight after the ACK, in bytes, with a bound
+//!     that the window obeys: that is hardly ever equal, and precautionary probes would never end early.
 
 mod aggregation;
 mod congestion;

@@ -193,7 +193,9 @@ impl Bbr3 {
 
     /// `IsTimeToGoDown()`: from UP.
     fn is_time_to_go_down(&mut self, now: &Now) -> bool {
-        if self.cycle.prev_probe_too_high && now.inflight >= self.model.inflight_longterm {
+        // Decision 11.
+        let next_packet = now.inflight.saturating_add(now.newly_acked).saturating_add(self.smss);
+        if self.cycle.prev_probe_too_high && next_packet > self.model.inflight_longterm {
             self.cycle.prev_probe_precautionary = true;
             return true;
         }

@@ -1,0 +1,68 @@
+//! Drain ends when the queue is gone, or after three rounds.
+
+use super::scenario;
+use crate::observed::{Complaints, Observed};
+use crate::{Case, Experiment};
+use fullpipe_experiment::recording::column;
+
+pub(super) const INFLIGHT: Case = Case {
+    name: "exiting-drain-based-on-inflight",
+    heading: "Exiting DRAIN Based on Inflight",
+    paths: &[("10mbit", "40ms"), ("100mbit", "200ms"), ("1gbit", "10ms"), ("10gbit", "5ms")],
+    experiments: |s| {
+        let rtt = s.rtt.as_secs_f64();
+        vec![Experiment { text: scenario(s, 60.0 * rtt, rtt / 100.0, "8bdp", "", "", ""), judge: inflight }]
+    },
+};
+
+fn inflight(o: &Observed<'_>, c: &mut Complaints) {
+    o.always(c);
+    let Some((from, to, next)) = o.exits("Drain").first().copied() else {
+        c.expect(false, || format!("never left Drain: {}", o.sequence()));
+        return;
+    };
+    c.expect(next.starts_with("ProbeBW"), || format!("Drain led to {next}"));
+    o.paces_below_bw(c, from, to);
+    // Inflight(1.0): the estimated BDP, at least three quanta; an ACK takes two packets off, or a quantum.
+    let target = (o.at(column::BW_BPS, to) / 8.0 * o.at(column::MIN_RTT_MS, to) / 1e3).max(4.0 * o.smss);
+    let slack = (0.03 * target).max(8.0 * o.smss);
+    let (before, after) =
+        (o.at(column::INFLIGHT_BYTES, to - 2.0 * o.step()), o.after(column::INFLIGHT_BYTES, to));
+    c.expect(after <= target + slack, || {
+        format!("left Drain with {after:.0} bytes in flight, above {target:.0}")
+    });
+    c.expect(before >= target - slack, || {
+        format!("stayed in Drain with {before:.0} bytes in flight, below {target:.0}")
+    });
+}
+
+pub(super) const TIME: Case = Case {
+    name: "exiting-drain-based-on-time",
+    heading: "Exiting DRAIN Based on Time",
+    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms")],
+    experiments: |s| {
+        let rtt = s.rtt.as_secs_f64();
+        // Drain paces at half the estimate: only a link of less than half the rate keeps inflight up. (The
+        // draft's decrease by 10 % does not.)
+        let less = s.rate.as_bytes_per_sec() * 8 / 10 * 4;
+        let trigger =
+            format!("[[trigger]]\nwhen = {{ state = \"Drain\" }}\nthen = {{ rate = \"{less}bit\" }}");
+        vec![Experiment { text: scenario(s, 90.0 * rtt, rtt / 50.0, "16bdp", "", "", &trigger), judge: time }]
+    },
+};
+
+fn time(o: &Observed<'_>, c: &mut Complaints) {
+    let Some((from, to, next)) = o.exits("Drain").first().copied() else {
+        c.expect(false, || format!("never left Drain: {}", o.sequence()));
+        return;
+    };
+    c.expect(next == "ProbeBW_DOWN", || format!("Drain led to {next}"));
+    let bdp = o.at(column::BW_BPS, to) / 8.0 * o.at(column::MIN_RTT_MS, to) / 1e3;
+    let left = o.at(column::INFLIGHT_BYTES, to);
+    c.expect(left > bdp, || {
+        format!("{left:.0} bytes in flight are no more than the BDP of {bdp:.0}: nothing shown")
+    });
+    // round_count must exceed its value at the start by more than three.
+    let rounds = o.after(column::ROUNDS, to) - o.at(column::ROUNDS, from + o.step());
+    c.expect((rounds - 4.0).abs() < 0.5, || format!("left Drain after {rounds} rounds, not in the fourth"));
+}

@@ -1,0 +1,282 @@
+//! Paths that are hard on a model: aggregation, tiny BDPs, changes tenfold, policers.
+
+use super::{scenario, scenario_with_return};
+use crate::observed::{Complaints, Observed};
+use crate::{Case, Experiment};
+use fullpipe_experiment::recording::column;
+
+pub(super) const STARTUP_WITH_AGGREGATION: Case = Case {
+    name: "achieving-expected-startup-bandwidth-on-a-link-with-aggregation",
+    heading: "Achieving Expected STARTUP Bandwidth on a Link With Aggregation",
+    paths: &[("20mbit", "40ms"), ("100mbit", "60ms"), ("500mbit", "20ms")],
+    experiments: |s| vec![aggregated(s, startup_with_aggregation)],
+};
+
+pub(super) const CRUISE_WITH_AGGREGATION: Case = Case {
+    name: "achieving-expected-cruise-bandwidth-on-a-link-with-aggregation",
+    heading: "Achieving Expected Cruise Bandwidth on a Link With Aggregation",
+    paths: &[("20mbit", "40ms"), ("100mbit", "60ms"), ("500mbit", "20ms")],
+    experiments: |s| {
+        // In the second experiment ACKs are held back in one round of five: what is added must outlast the
+        // other four.
+        let rtt = s.rtt.as_secs_f64();
+        let back = format!(
+            "rate = \"{}\"\nqueue = \"100000p\"\nblackouts = [{{ at = \"1s\", for = \"{:.6}s\", every = \"{:.6}s\", hold = true }}]",
+            s.rate,
+            0.6 * rtt,
+            5.0 * rtt
+        );
+        let now_and_then = scenario_with_return(s, 12.0, rtt / 10.0, "8bdp", "", &back, "", "");
+        vec![
+            aggregated(s, cruise_with_aggregation),
+            Experiment { text: now_and_then, judge: aggregation_is_remembered },
+        ]
+    },
+};
+
+/// ACKs are held back for half a round trip and come together.
+fn aggregated(s: &crate::Setting, judge: fn(&Observed<'_>, &mut Complaints)) -> Experiment {
+    let rtt = s.rtt.as_secs_f64();
+    let back = format!("aggregate = {{ hold = \"{:.6}s\" }}", rtt / 2.0);
+    Experiment { text: scenario_with_return(s, 12.0, rtt / 20.0, "8bdp", "", &back, "", ""), judge }
+}
+
+fn startup_with_aggregation(o: &Observed<'_>, c: &mut Complaints) {
+    o.always(c);
+    let Some(drain) = o.first("Drain") else {
+        c.expect(false, || format!("never left Startup: {}", o.sequence()));
+        return;
+    };
+    let bw = o.at(column::BW_BPS, drain + o.step());
+    c.expect((0.9..=1.25).contains(&(bw / o.limit)), || {
+        format!("max_bw {:.2} of the link's rate after Startup", bw / o.limit)
+    });
+    let most = o.within(column::CWND_BYTES, 0.0, drain + 2.0 * o.rtt).into_iter().fold(0.0, f64::max);
+    c.expect(most > 2.0 * o.bdp, || {
+        format!("cwnd rose to {:.2} BDP only: nothing added for aggregation", most / o.bdp)
+    });
+}
+
+fn cruise_with_aggregation(o: &Observed<'_>, c: &mut Complaints) {
+    let mut seen = 0;
+    for (from, to) in
+        o.stays("ProbeBW_CRUISE").into_iter().filter(|(from, to)| *from > 1.0 && to - from > 10.0 * o.rtt)
+    {
+        seen += 1;
+        let goodput = o.goodput(from + 2.0 * o.rtt, to);
+        c.expect(goodput >= 0.93 * o.limit, || {
+            format!("{:.0} % of the link in CRUISE", 100.0 * goodput / o.limit)
+        });
+        let model = o.at(column::BW_BPS, to) / 8.0 * o.at(column::MIN_RTT_MS, to) / 1e3;
+        let cwnd = o.at(column::CWND_BYTES, to - o.step());
+        c.expect(cwnd >= 2.1 * model, || {
+            format!("cwnd is {:.2} of the estimated BDP: nothing added for aggregation", cwnd / model)
+        });
+        // What is added is remembered for ten rounds and no longer: it does not exceed what a hold adds.
+        c.expect(cwnd <= 4.0 * model + 8.0 * o.smss, || {
+            format!("cwnd is {:.2} of the estimated BDP", cwnd / model)
+        });
+    }
+    c.expect(seen > 0, || format!("never long in CRUISE: {}", o.sequence()));
+}
+
+fn aggregation_is_remembered(o: &Observed<'_>, c: &mut Complaints) {
+    let mut seen = 0;
+    for (from, to) in
+        o.stays("ProbeBW_CRUISE").into_iter().filter(|(from, to)| *from > 2.0 && to - from > 15.0 * o.rtt)
+    {
+        seen += 1;
+        let least = o
+            .points(column::CWND_BYTES, from + 7.0 * o.rtt, to)
+            .into_iter()
+            .map(|(t, cwnd)| cwnd / (o.at(column::BW_BPS, t) / 8.0 * o.at(column::MIN_RTT_MS, t) / 1e3))
+            .fold(f64::INFINITY, f64::min);
+        c.expect(least >= 2.2, || {
+            format!("cwnd falls to {least:.2} of the estimated BDP between bursts of ACKs")
+        });
+    }
+    c.expect(seen > 0, || format!("never long in CRUISE: {}", o.sequence()));
+}
+
+pub(super) const SUB_PACKET_BDP: Case = Case {
+    name: "correctly-managing-sub-packet-bdps",
+    heading: "Correctly Managing Sub-Packet BDPs",
+    paths: &[("64kbit", "10ms"), ("128kbit", "1ms"), ("1mbit", "1ms")],
+    experiments: |s| {
+        vec![Experiment { text: scenario(s, 120.0, 0.05, "100p", "", "", ""), judge: sub_packet }]
+    },
+};
+
+fn sub_packet(o: &Observed<'_>, c: &mut Complaints) {
+    o.always(c);
+    c.expect(o.first("ProbeBW_DOWN").is_some() || o.first("ProbeBW_CRUISE").is_some(), || {
+        format!("never in ProbeBW: {}", o.sequence())
+    });
+    let goodput = o.goodput(60.0, o.end);
+    c.expect(goodput >= 0.9 * o.limit, || format!("{:.0} % of the link", 100.0 * goodput / o.limit));
+    let bw = o.at(column::BW_BPS, o.end);
+    c.expect((bw / o.limit - 1.0).abs() <= 0.05, || {
+        format!("bandwidth estimate {:.2} of the rate", bw / o.limit)
+    });
+    let floor = o.within(column::CWND_BYTES, 60.0, o.end).into_iter().fold(f64::INFINITY, f64::min);
+    c.expect(floor == 4.0 * o.smss || o.stays("ProbeRTT").is_empty(), || {
+        format!("ProbeRTT's window is {floor:.0}, not four packets")
+    });
+    c.expect(floor >= 4.0 * o.smss, || format!("cwnd fell to {floor:.0}"));
+}
+
+pub(super) const TENFOLD_UP: Case = Case {
+    name: "increasing-bandwidth-10x-and-ensuring-full-bandwidth-is-reached",
+    heading: "Increasing Bandwidth 10x and Ensuring Full Bandwidth is Reached",
+    paths: &[("10mbit", "40ms"), ("20mbit", "100ms"), ("100mbit", "20ms")],
+    experiments: |s| {
+        let more = s.rate.as_bytes_per_sec() * 80;
+        let rtt = s.rtt.as_secs_f64();
+        // A shallow buffer sets inflight_longterm before the change; then it must grow.
+        let trigger = format!(
+            "[[trigger]]\nwhen = {{ state = \"ProbeBW_CRUISE\", not_before = \"5s\" }}\nthen = {{ rate = \"{more}bit\" }}"
+        );
+        vec![
+            Experiment { text: scenario(s, 20.0, rtt / 20.0, "2bdp", "", "", &trigger), judge: tenfold_up },
+            Experiment {
+                text: scenario(s, 30.0, rtt / 20.0, "0.25bdp", "", "", &trigger),
+                judge: growth_doubles,
+            },
+        ]
+    },
+};
+
+/// When the rate changed: the first entry into CRUISE from 5 s on.
+fn changed_at(o: &Observed<'_>) -> Option<f64> {
+    o.flow.states.iter().find(|s| s.state == "ProbeBW_CRUISE" && s.at_s >= 5.0).map(|s| s.at_s)
+}
+
+fn tenfold_up(o: &Observed<'_>, c: &mut Complaints) {
+    let Some(at) = changed_at(o) else {
+        c.expect(false, || format!("not in CRUISE after 5 s: {}", o.sequence()));
+        return;
+    };
+    let found =
+        o.points(column::BW_BPS, at, o.end).into_iter().find(|(_, bw)| *bw >= 9.0 * o.limit).map(|p| p.0);
+    match found {
+        Some(t) => {
+            let up = o.stays("ProbeBW_UP").into_iter().map(|u| u.0).find(|u| *u > at).unwrap_or(at);
+            let rounds = (t - up) / o.rtt;
+            // 1.25 a round: 10 is reached in 10.3 rounds; with a ProbeRTT in between twice as many.
+            c.expect(rounds <= 40.0 || t - up <= 6.0, || {
+                format!("90 % of ten times the rate after {rounds:.0} rounds of probing")
+            });
+        }
+        None => c.expect(false, || {
+            format!(
+                "found {:.1} of ten times the rate in {:.0} s",
+                o.at(column::BW_BPS, o.end) / o.limit,
+                o.end - at
+            )
+        }),
+    }
+}
+
+fn growth_doubles(o: &Observed<'_>, c: &mut Complaints) {
+    let Some(at) = changed_at(o) else {
+        c.expect(false, || format!("not in CRUISE after 5 s: {}", o.sequence()));
+        return;
+    };
+    c.expect(o.at(column::INFLIGHT_LONGTERM_BYTES, at).is_finite(), || {
+        "inflight_longterm was not set before the change".into()
+    });
+    let best = o.within(column::BW_BPS, at, o.end).into_iter().fold(0.0, f64::max);
+    c.expect(best >= 5.0 * o.limit, || format!("found {:.1} times the old rate of ten", best / o.limit));
+    // The step added to inflight_longterm doubles each round of a probe.
+    let doubled = o.stays("ProbeBW_UP").into_iter().filter(|(from, _)| *from > at).any(|(from, to)| {
+        let samples: Vec<f64> = (0..)
+            .map(|i| from + f64::from(i) * o.rtt)
+            .take_while(|t| *t <= to)
+            .map(|t| o.at(column::INFLIGHT_LONGTERM_BYTES, t))
+            .collect();
+        let steps: Vec<f64> = samples.windows(2).map(|w| w[1] - w[0]).collect();
+        steps.windows(2).filter(|w| w[0] > 0.0 && w[1] >= 1.4 * w[0]).count() >= 2
+    });
+    c.expect(doubled, || "the growth of inflight_longterm does not double from round to round".into());
+}
+
+pub(super) const TENFOLD_DOWN: Case = Case {
+    name: "decreasing-bandwidth-10x-and-ensuring-max-bandwidth-adapts-down",
+    heading: "Decreasing Bandwidth 10x and Ensuring Max Bandwidth Adapts Down",
+    paths: &[("100mbit", "40ms"), ("50mbit", "100ms"), ("1gbit", "20ms")],
+    experiments: |s| {
+        let less = s.rate.as_bytes_per_sec() * 8 / 10;
+        let rtt = s.rtt.as_secs_f64();
+        let trigger = format!(
+            "[[trigger]]\nwhen = {{ state = \"ProbeBW_CRUISE\", not_before = \"5s\" }}\nthen = {{ rate = \"{less}bit\" }}"
+        );
+        vec![Experiment {
+            text: scenario(s, 40.0, rtt / 20.0, "0.5bdp", "", "", &trigger),
+            judge: tenfold_down,
+        }]
+    },
+};
+
+fn tenfold_down(o: &Observed<'_>, c: &mut Complaints) {
+    let Some(at) = changed_at(o) else {
+        c.expect(false, || format!("not in CRUISE after 5 s: {}", o.sequence()));
+        return;
+    };
+    let new = o.limit / 10.0;
+    // bw_shortterm takes 0.7 a lossy round, and a round takes up to fifteen old round trips while what is in
+    // flight drains at a tenth of the rate; a probe, two to three seconds later, starts from max_bw again.
+    let below = |bound: f64| {
+        o.points(column::BW_BPS, at, o.end).into_iter().find(|(_, bw)| *bw <= bound).map(|p| p.0 - at)
+    };
+    let halved = below(0.5 * o.limit);
+    c.expect(halved.is_some_and(|t| t <= 3.0 * 15.0 * o.rtt + 1.0), || {
+        format!("bw at half the old rate after {halved:?} s")
+    });
+    let lowered = below(1.5 * new);
+    c.expect(lowered.is_some_and(|t| t <= 12.0), || {
+        format!("bw within half of the new rate after {lowered:?} s")
+    });
+    // Beta: no round takes more than 30 % off.
+    let values: Vec<f64> =
+        o.within(column::BW_BPS, at, at + 3.0).into_iter().fold(Vec::new(), |mut all, v| {
+            if all.last() != Some(&v) {
+                all.push(v);
+            }
+            all
+        });
+    let steepest = values.windows(2).map(|w| w[1] / w[0]).fold(1.0, f64::min);
+    c.expect(steepest >= 0.69, || format!("bw fell to {steepest:.2} of itself in a round; Beta is 0.7"));
+    c.expect(steepest <= 0.72, || format!("bw never fell by Beta in a round, only to {steepest:.2}"));
+    // The maximum filter: two cycles later the old rate is forgotten, and no probe brings it back.
+    let late = o.within(column::BW_BPS, o.end - 8.0, o.end).into_iter().fold(0.0, f64::max);
+    c.expect((late / new - 1.0).abs() <= 0.1, || {
+        format!("max_bw is {:.2} of the new rate at the end", late / new)
+    });
+    let goodput = o.goodput(o.end - 8.0, o.end);
+    c.expect(goodput >= 0.8 * new, || format!("{:.0} % of the new rate at the end", 100.0 * goodput / new));
+}
+
+pub(super) const POLICER: Case = Case {
+    name: "handling-token-bucket-policers",
+    heading: "Handling Token Bucket Policers",
+    paths: &[("100mbit", "40ms"), ("50mbit", "100ms"), ("1gbit", "20ms")],
+    experiments: |s| {
+        let tokens = s.rate.as_bytes_per_sec() * 8 / 10;
+        let rtt = s.rtt.as_secs_f64();
+        let burst = (s.rate.bytes_in(s.rtt)).max(30_000);
+        let link = format!("policer = {{ rate = \"{tokens}bit\", burst = \"{burst}\" }}");
+        vec![Experiment { text: scenario(s, 30.0, rtt / 10.0, "2bdp", &link, "", ""), judge: policer }]
+    },
+};
+
+fn policer(o: &Observed<'_>, c: &mut Complaints) {
+    let tokens = o.limit / 10.0;
+    c.expect(o.first("ProbeBW_DOWN").is_some(), || format!("never in ProbeBW: {}", o.sequence()));
+    let bounded = !o.within(column::INFLIGHT_SHORTTERM_BYTES, 0.0, o.end).is_empty();
+    c.expect(bounded, || "losses never set inflight_shortterm".into());
+    let goodput = o.goodput(12.0, o.end);
+    c.expect(goodput >= 0.7 * tokens, || format!("{:.0} % of the policed rate", 100.0 * goodput / tokens));
+    let sent = o.at(column::SENT_PACKETS, o.end) - o.at(column::SENT_PACKETS, 12.0);
+    let lost = o.at(column::LOST_PACKETS, o.end) - o.at(column::LOST_PACKETS, 12.0);
+    c.expect(lost <= 0.10 * sent, || format!("{:.1} % lost from 12 s on", 100.0 * lost / sent));
+}

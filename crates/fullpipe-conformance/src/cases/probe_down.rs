@@ -1,0 +1,117 @@
+//! ProbeBW_DOWN ends when the queue is gone, or when it is time to probe.
+
+use super::scenario;
+use crate::observed::{Complaints, Observed};
+use crate::{Case, Experiment};
+use fullpipe_experiment::recording::column;
+
+pub(super) const INFLIGHT: Case = Case {
+    name: "exiting-probe-down-on-inflight",
+    heading: "Exiting PROBE_DOWN on Inflight",
+    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
+    experiments: |s| {
+        let rtt = s.rtt.as_secs_f64();
+        let run =
+            |buffer| Experiment { text: scenario(s, 12.0, rtt / 40.0, buffer, "", "", ""), judge: inflight };
+        // The second has losses, so that there is a long-term bound to leave headroom below.
+        vec![
+            run("8bdp"),
+            Experiment { text: scenario(s, 12.0, rtt / 40.0, "0.2bdp", "", "", ""), judge: headroom },
+        ]
+    },
+};
+
+fn inflight(o: &Observed<'_>, c: &mut Complaints) {
+    o.always(c);
+    let exits: Vec<_> = o
+        .exits("ProbeBW_DOWN")
+        .into_iter()
+        .filter(|e| e.2 == "ProbeBW_CRUISE" && e.1 > e.0 + 2.0 * o.step())
+        .collect();
+    c.expect(!exits.is_empty(), || format!("never from DOWN to CRUISE: {}", o.sequence()));
+    for (from, to, _) in exits {
+        o.paces_below_bw(c, from, to);
+        let target = (o.at(column::BW_BPS, to) / 8.0 * o.at(column::MIN_RTT_MS, to) / 1e3).max(4.0 * o.smss);
+        let slack = (0.03 * target).max(8.0 * o.smss);
+        let (before, after) =
+            (o.at(column::INFLIGHT_BYTES, to - 2.0 * o.step()), o.after(column::INFLIGHT_BYTES, to));
+        c.expect(after <= target + slack, || {
+            format!("left DOWN with {after:.0} bytes in flight, above {target:.0}")
+        });
+        c.expect(before >= target - slack, || {
+            format!("stayed in DOWN with {before:.0} bytes in flight, below {target:.0}")
+        });
+    }
+}
+
+fn headroom(o: &Observed<'_>, c: &mut Complaints) {
+    o.always(c);
+    let mut seen = 0;
+    for (from, to) in o.stays("ProbeBW_CRUISE") {
+        for (t, cwnd) in o.points(column::CWND_BYTES, from + 1e-9, to - 1e-9) {
+            let longterm = o.at(column::INFLIGHT_LONGTERM_BYTES, t);
+            if longterm.is_finite() {
+                seen += 1;
+                let cap = (0.85 * longterm).ceil().max(4.0 * o.smss) + 1.0;
+                c.expect(cwnd <= cap || seen > 1000, || {
+                    format!("cwnd {cwnd:.0} in CRUISE leaves no headroom of 15 % below {longterm:.0}")
+                });
+            }
+        }
+    }
+    c.expect(seen > 0, || "a buffer of 0.2 BDP never set inflight_longterm".into());
+    // The window makes use of what the headroom leaves: it is the bound, not something smaller.
+    let used = o.stays("ProbeBW_CRUISE").iter().any(|(from, to)| {
+        o.points(column::CWND_BYTES, *from, *to).iter().any(|(t, cwnd)| {
+            let longterm = o.at(column::INFLIGHT_LONGTERM_BYTES, *t);
+            longterm.is_finite() && *cwnd >= 0.80 * longterm
+        })
+    });
+    c.expect(used, || "cwnd in CRUISE never comes near 85 % of inflight_longterm".into());
+}
+
+pub(super) const MAX_TIME: Case = Case {
+    name: "exiting-probe-down-after-max-time",
+    heading: "Exiting PROBE_DOWN After Max Time",
+    paths: &[("10mbit", "100ms"), ("100mbit", "60ms"), ("50mbit", "80ms"), ("1gbit", "10ms")],
+    experiments: |s| {
+        let rtt = s.rtt.as_secs_f64();
+        // DOWN paces at 0.99 · 0.9 of the estimate: a link of 0.85 keeps the queue.
+        let less = s.rate.as_bytes_per_sec() * 8 / 100 * 85;
+        let trigger = format!(
+            "[[trigger]]\nwhen = {{ state = \"ProbeBW_DOWN\", not_before = \"{:.3}s\" }}\nthen = {{ rate = \"{less}bit\" }}",
+            30.0 * rtt
+        );
+        // A shorter path from 3 s on gives a new minimum: ProbeRTT does not come in between.
+        let shorter = format!("schedule = [{{ at = \"3s\", delay = \"{:.6}s\" }}]", 0.4 * rtt);
+        vec![Experiment {
+            text: scenario(s, 12.0, rtt / 20.0, "16bdp", &shorter, "", &trigger),
+            judge: max_time,
+        }]
+    },
+};
+
+fn max_time(o: &Observed<'_>, c: &mut Complaints) {
+    let exits = o.exits("ProbeBW_DOWN");
+    let direct = exits.iter().find(|e| e.2 == "ProbeBW_REFILL" && e.1 - e.0 > 5.0 * o.rtt);
+    let Some((from, to, _)) = direct else {
+        c.expect(exits.iter().any(|e| e.2 == "ProbeRTT"), || {
+            format!("DOWN never led to REFILL: {}", o.sequence())
+        });
+        c.expect(false, || format!("DOWN never lasted until it was time to probe: {}", o.sequence()));
+        return;
+    };
+    let (waited, rounds) = (to - from, o.at(column::ROUNDS, *to) - o.at(column::ROUNDS, from + o.step()));
+    let by_time = (2.0..=3.0 + 2.0 * o.rtt + 2.0 * o.step()).contains(&waited);
+    let by_rounds = (61.0..=64.0).contains(&rounds);
+    c.expect(by_time || by_rounds, || {
+        format!("left DOWN after {waited:.2} s and {rounds} rounds: neither 2 to 3 s nor 62 to 63 rounds")
+    });
+    // On short round trips the rounds come first, on long ones the clock.
+    let rounds_first = 62.0 * o.rtt * 1.3 < 2.0 && packets_of(o) > 63.0;
+    c.expect(!rounds_first || by_rounds, || format!("{rounds} rounds in DOWN, not 62 to 63"));
+}
+
+fn packets_of(o: &Observed<'_>) -> f64 {
+    o.bdp / o.smss
+}

@@ -1,0 +1,86 @@
+//! Losses that were none are undone.
+
+use super::scenario;
+use crate::observed::{Complaints, Observed};
+use crate::{Case, Experiment};
+use fullpipe_experiment::recording::{EventKind, column};
+
+pub(super) const FAST_RECOVERY: Case = Case {
+    name: "handling-spurious-fast-recovery",
+    heading: "Handling Spurious Fast Recovery",
+    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
+    experiments: |s| {
+        let rtt = s.rtt.as_secs_f64();
+        // Now and then a packet takes nearly a round trip longer: RACK takes it for lost, DSACK says not.
+        let link = format!("reorder = {{ share = \"0.02%\", by = \"{:.6}s\" }}", 0.8 * rtt);
+        vec![Experiment { text: scenario(s, 14.0, rtt / 10.0, "8bdp", &link, "", ""), judge: fast_recovery }]
+    },
+};
+
+fn fast_recovery(o: &Observed<'_>, c: &mut Complaints) {
+    let spurious = o.events(EventKind::SpuriousLoss);
+    c.expect(!spurious.is_empty(), || "reordering was never found out to be no loss".into());
+    for t in &spurious {
+        let entered =
+            o.events(EventKind::RecoveryEntered).into_iter().filter(|e| e <= t).fold(f64::NAN, f64::max);
+        // Bounds are at least what they were before the episode; none is infinite.
+        for name in [column::INFLIGHT_SHORTTERM_BYTES, column::INFLIGHT_LONGTERM_BYTES] {
+            let before = o.at(name, entered - o.step());
+            let after = o.after_row(name, *t);
+            c.expect(after.is_nan() || (before.is_finite() && after >= before), || {
+                format!("{name} {before:.0} before, {after:.0} after the undo")
+            });
+        }
+        let probe_rtt = o.stays("ProbeRTT").iter().any(|(a, b)| *a <= t + 0.1 && entered - 3.0 * o.rtt <= *b);
+        let before = o.at(column::CWND_BYTES, entered - o.step());
+        let after = o.after_row(column::CWND_BYTES, *t);
+        c.expect(probe_rtt || after >= 0.75 * before, || {
+            format!("cwnd {before:.0} before, {after:.0} after the undo")
+        });
+    }
+    let goodput = o.goodput(3.0, o.end);
+    c.expect(goodput >= 0.85 * o.limit, || {
+        format!("{:.0} % of the link in spite of no loss", 100.0 * goodput / o.limit)
+    });
+}
+
+pub(super) const RTO: Case = Case {
+    name: "handling-spurious-rto-recovery",
+    heading: "Handling Spurious RTO Recovery",
+    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
+    experiments: |s| {
+        let rtt = s.rtt.as_secs_f64();
+        // In UP the way becomes a second longer for 0.2 s: nothing is lost, but the timer fires.
+        let triggers = format!(
+            "[[trigger]]\nwhen = {{ state = \"ProbeBW_UP\" }}\nthen = {{ delay = \"{:.6}s\" }}\n\
+             [[trigger]]\nwhen = {{ state = \"ProbeBW_UP\", delay = \"200ms\" }}\nthen = {{ delay = \"{:.6}s\" }}",
+            rtt / 2.0 + 1.0,
+            rtt / 2.0
+        );
+        vec![Experiment { text: scenario(s, 12.0, rtt / 10.0, "16bdp", "", "", &triggers), judge: rto }]
+    },
+};
+
+fn rto(o: &Observed<'_>, c: &mut Complaints) {
+    let timeouts = o.events(EventKind::RetransmissionTimeout);
+    let spurious = o.events(EventKind::SpuriousLoss);
+    c.expect(!timeouts.is_empty(), || "the timer never fired".into());
+    c.expect(!spurious.is_empty(), || "the time-out was never found out to be spurious".into());
+    let (Some(fired), Some(undone)) = (timeouts.first(), spurious.first()) else { return };
+    let low = o.within(column::CWND_BYTES, *fired, *undone).into_iter().fold(f64::INFINITY, f64::min);
+    c.expect(low <= 6.0 * o.smss, || format!("cwnd stayed at {low:.0} after the time-out"));
+    let before = o.at(column::CWND_BYTES, fired - o.step());
+    let after = o.after_row(column::CWND_BYTES, undone + o.step());
+    let probe_rtt = o.stays("ProbeRTT").iter().any(|(a, b)| *a <= undone + 0.1 && fired - 3.0 * o.rtt <= *b);
+    c.expect(probe_rtt || after >= 0.75 * before, || {
+        format!("cwnd {before:.0} before, {after:.0} after the undo")
+    });
+    let bw = o.at(column::BW_BPS, o.end);
+    c.expect((bw / o.limit - 1.0).abs() <= 0.1, || {
+        format!("bandwidth estimate {:.2} of the rate at the end", bw / o.limit)
+    });
+    let goodput = o.goodput(o.end - 4.0, o.end);
+    c.expect(goodput >= 0.85 * o.limit, || {
+        format!("{:.0} % of the link at the end", 100.0 * goodput / o.limit)
+    });
+}

@@ -1,0 +1,102 @@
+//! BBR v3 passes the draft's cases in the simulator, on every path; and a controller with any one constant
+//! changed does not. `CASE=name` runs one case alone.
+
+use fullpipe_conformance::{CASES, Case};
+use fullpipe_experiment::{Recording, Scenario};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn simulate(scenario: &Scenario) -> Result<Recording, String> {
+    fullpipe_sim::run(scenario, scenario.seed, &mut |_| ControlFlow::Continue(())).map_err(|e| e.to_string())
+}
+
+/// What each case on each path complains of, on all cores; with `first` only until there is a complaint.
+fn complaints(cases: &[&Case], settings: &[(&str, &str)], first: bool) -> Vec<String> {
+    let jobs: Vec<_> =
+        cases.iter().flat_map(|case| case.settings().into_iter().map(move |s| (*case, s))).collect();
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some((case, setting)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let verdict = case.check(setting, "bbr3", settings, &mut simulate);
+                    let lines =
+                        verdict.complaints.into_iter().map(|c| format!("{} ({setting}): {c}", case.name));
+                    let mut all = all.lock().unwrap();
+                    all.extend(lines);
+                    if first && !all.is_empty() {
+                        next.store(jobs.len(), Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let mut all = all.into_inner().unwrap();
+    all.sort();
+    all
+}
+
+#[test]
+fn bbr3_passes_every_case_on_every_path() {
+    let only = std::env::var("CASE").ok();
+    let cases: Vec<&Case> = CASES.iter().filter(|c| only.as_ref().is_none_or(|n| n == c.name)).collect();
+    let complaints = complaints(&cases, &[], false);
+    assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
+}
+
+/// A constant each, changed to what a slip of the pen or an older version of the algorithm might have.
+const MUTATIONS: &[(&str, &str)] = &[
+    ("startup_pacing_gain", "2.885"),
+    ("startup_cwnd_gain", "2.885"),
+    ("drain_pacing_gain", "0.35"),
+    ("default_cwnd_gain", "2.5"),
+    ("probe_down_pacing_gain", "0.75"),
+    ("probe_cruise_pacing_gain", "0.98"),
+    ("probe_refill_pacing_gain", "1.1"),
+    ("probe_up_pacing_gain", "1.5"),
+    ("probe_up_cwnd_gain", "2"),
+    ("probe_rtt_pacing_gain", "0.8"),
+    ("probe_rtt_cwnd_gain", "0.25"),
+    ("pacing_margin_percent", "0"),
+    ("loss_thresh_permille", "10"),
+    ("loss_thresh_permille", "100"),
+    ("beta_percent", "50"),
+    ("beta_percent", "85"),
+    ("headroom_percent", "0"),
+    ("headroom_percent", "30"),
+    ("min_pipe_cwnd_packets", "2"),
+    ("min_pipe_cwnd_packets", "8"),
+    ("full_bw_growth", "1.6"),
+    ("full_bw_rounds", "1"),
+    ("full_bw_rounds", "6"),
+    ("startup_full_loss_count", "2"),
+    ("startup_full_loss_count", "12"),
+    ("drain_rounds", "1"),
+    ("drain_rounds", "6"),
+    ("extra_acked_rounds", "1"),
+    ("min_rtt_filter_ms", "5000"),
+    ("min_rtt_filter_ms", "20000"),
+    ("probe_rtt_interval_ms", "10000"),
+    ("probe_rtt_interval_ms", "2500"),
+    ("probe_rtt_duration_ms", "50"),
+    ("probe_rtt_duration_ms", "800"),
+    ("probe_wait_base_ms", "1000"),
+    ("probe_wait_base_ms", "4000"),
+    ("probe_wait_random_ms", "4000"),
+    ("probe_max_rounds", "30"),
+    ("probe_max_rounds", "120"),
+];
+
+#[test]
+fn any_constant_changed_makes_a_case_fail() {
+    let cases: Vec<&Case> = CASES.iter().collect();
+    let mut survived = Vec::new();
+    for (key, value) in MUTATIONS {
+        match complaints(&cases, &[(key, value)], true).first() {
+            Some(complaint) => println!("killed   {key} = {value}: {complaint}"),
+            None => survived.push(format!("{key} = {value}")),
+        }
+    }
+    assert!(survived.is_empty(), "no case notices: {}", survived.join(", "));
+}
