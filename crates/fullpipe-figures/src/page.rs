@@ -59,7 +59,7 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome, chapters: &str)
         file = escape(figure.file),
         chapter = figure.chapter(),
         about = escape(figure.about),
-        svg = outcome.picture.svg(),
+        svg = with_own_ids(&outcome.picture.svg(), figure.id),
     );
     for f in &outcome.findings {
         let _ = writeln!(
@@ -78,6 +78,13 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome, chapters: &str)
         let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(note));
     }
     out.push_str("</section>\n");
+}
+
+/// Several pictures share the page, and with it one space of ids: each picture's get its figure's name.
+fn with_own_ids(svg: &str, figure: &str) -> String {
+    svg.replace("id=\"", &format!("id=\"{figure}-"))
+        .replace("url(#", &format!("url(#{figure}-"))
+        .replace("href=\"#", &format!("href=\"#{figure}-"))
 }
 
 fn class(outcome: &Outcome) -> &'static str {
@@ -111,12 +118,19 @@ td, th { padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-a
 mod tests {
     use super::*;
     use crate::{FIGURES, Finding};
+    use fullpipe_report::picture::{Curve, Panel, Picture};
 
     #[test]
     fn the_page_says_what_held_and_what_did_not_and_escapes_what_it_is_given() {
         let outcome = |passed| Outcome {
             findings: vec![Finding::new("a <claim>", "p", "m", "b", passed)],
-            picture: Default::default(),
+            picture: Picture {
+                panels: vec![Panel {
+                    curves: vec![Curve::line("a", [0, 0, 0], [(0.0, 1.0), (1.0, 2.0)])],
+                    ..Panel::default()
+                }],
+                ..Picture::default()
+            },
             notes: vec![],
         };
         let results = [(&FIGURES[0], outcome(true)), (&FIGURES[1], outcome(false))];
@@ -128,6 +142,13 @@ mod tests {
                 && !html.contains("<claim>")
         );
         assert!(html.contains("docs/figures/fig1.md"));
+        // No id twice, or a picture would be clipped like its neighbour.
+        let mut ids: Vec<&str> =
+            html.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert!(ids.len() == count && count > 2, "{count} ids, {} of them distinct", ids.len());
         assert!(!html.contains("http://www.w3.org/1999/xlink") && !html.contains("src="));
     }
 }

@@ -50,7 +50,7 @@ fn without_arguments_four_controllers_race_and_bbr_carries_what_cubic_cannot() {
     assert_eq!(results["schema"], "fullpipe/recording/1");
     let names: Vec<&str> =
         results["runs"].as_array().unwrap().iter().map(|r| r["cc"].as_str().unwrap()).collect();
-    assert_eq!(names, ["bbr", "cubic", "hybla", "reno"]);
+    assert_eq!(names, ["bbr", "bbr3", "cubic", "hybla", "reno"]);
     // The main job's own promise for 100 Mbit/s, 100 ms, 1 BDP and 1 % loss.
     assert!(goodput(&results, "bbr") >= 85e6, "{}", goodput(&results, "bbr"));
     assert!(goodput(&results, "cubic") <= 4e6, "{}", goodput(&results, "cubic"));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// A schedule at a constant rate. Time lost to a blocked socket is not made up for beyond
-/// [`CATCH_UP`]: after it the rate is the one asked for again, and not a burst.
+/// `CATCH_UP`: after it the rate is the one asked for again, and not a burst.
 #[derive(Debug)]
 pub struct Pace {
     rate: Option<Rate>,

@@ -2,23 +2,23 @@
 //! like any scenario file.
 
 use crate::failure::Failure;
-use crate::runs::{Reporting, vocabulary};
+use crate::runs::{Choice, Reporting, kernel_offers, vocabulary};
 use fullpipe_experiment::scenario::{Case, ScenarioError, parse};
 use fullpipe_path::{Limit, QueueSpec};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use toml::{Table, Value};
 
 /// Who races if nobody is named.
-const DEFAULT: [&str; 4] = ["bbr", "cubic", "hybla", "reno"];
+const DEFAULT: [&str; 5] = ["bbr", "bbr3", "cubic", "hybla", "reno"];
 
 /// Compare congestion controllers on one path.
 ///
-/// Without arguments: bbr, cubic, hybla and reno, one after another, on 100 Mbit/s, 100 ms round-trip time,
+/// Without arguments: bbr, bbr3, cubic, hybla and reno, one after another, on 100 Mbit/s, 100 ms round-trip time,
 /// a buffer of one bandwidth-delay product, 1 % random loss, for 30 seconds.
 #[derive(clap::Args)]
 #[command(after_help = examples(), next_help_heading = "Path")]
 pub struct Args {
-    /// Controllers, each with its settings after a colon: `bbr cubic:hystart=off` [default: bbr cubic hybla
+    /// Controllers, each with its settings after a colon: `bbr cubic:hystart=off` [default: bbr bbr3 cubic hybla
     /// reno].
     #[arg(value_name = "CC[:KEY=VALUE,…]", help_heading = None)]
     cc: Vec<String>,
@@ -173,9 +173,24 @@ impl Contestant {
 }
 
 impl Args {
+    /// Who races if nobody is named: in the lab, those of the usual ones that the kernel has or can be given.
+    fn default_contestants(&self) -> Vec<&'static str> {
+        if self.reporting.engine() == Choice::Sim {
+            return DEFAULT.to_vec();
+        }
+        let (there, missing): (Vec<_>, Vec<_>) = DEFAULT.iter().partition(|cc| kernel_offers(cc));
+        if !missing.is_empty() {
+            eprintln!(
+                "fullpipe: without {}: not in this kernel (as root, `fullpipe cc load` brings bbr3 and hybla)",
+                missing.join(", ")
+            );
+        }
+        there
+    }
+
     pub fn run(self) -> Result<(), Failure> {
         let names: Vec<&str> = match self.cc.as_slice() {
-            [] => DEFAULT.to_vec(),
+            [] => self.default_contestants(),
             given => given.iter().map(String::as_str).collect(),
         };
         let contestants: Vec<Contestant> =

@@ -34,6 +34,11 @@ pub struct Reporting {
 const SERIES_KEPT: usize = 64;
 
 impl Reporting {
+    /// What runs it.
+    pub fn engine(&self) -> Choice {
+        self.engine
+    }
+
     /// Runs `cases` and tells what came of them.
     ///
     /// # Errors
