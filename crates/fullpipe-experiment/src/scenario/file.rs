@@ -53,7 +53,8 @@ const MOST_CASES: usize = 100_000;
 /// the values in `[sweep]`, each repeated with seeds counting up.
 ///
 /// # Errors
-/// What is wrong, where in the file, and what to do; nothing is run of a file with an error in it.
+/// What is wrong, where in the file, and what to do; nothing is run of a file with an error in it. A
+/// check whose `where` fits none of the runs is one.
 ///
 /// A path that names a trace file has its contents read by `open`, which gets the name as written
 /// and says in words why it cannot.
@@ -71,6 +72,7 @@ pub fn parse(
             .at(sweep.span(), format!("stands for {} runs, more than {MOST_CASES}", sweep.combinations())));
     }
     let mut cases = Vec::new();
+    let mut idle_checks: Option<Vec<usize>> = None;
     for i in 0..sweep.combinations() {
         let mut table = document.clone();
         // The swept values keep their own place in the file, so errors in them point there.
@@ -79,6 +81,13 @@ pub fn parse(
         let mut scenario = Scenario::deserialize(deserializer).map_err(|e| reader.toml_error(&e))?;
         load_traces(&mut scenario, open).map_err(|fault| reader.fault(&fault, table.get_ref(), &varied))?;
         scenario.validate(vocabulary).map_err(|fault| reader.fault(&fault, table.get_ref(), &varied))?;
+        match &mut idle_checks {
+            Some(idle) => idle.retain(|&n| !scenario.checks[n].applies_to(&varied)),
+            None => {
+                let checks = scenario.checks.iter().enumerate();
+                idle_checks = Some(checks.filter(|(_, c)| !c.applies_to(&varied)).map(|(n, _)| n).collect());
+            }
+        }
         scenario.checks.retain(|check| check.applies_to(&varied));
         for check in &mut scenario.checks {
             check.case.clear();
@@ -94,6 +103,12 @@ pub fn parse(
             let label = label(&one, &varied, repeats);
             cases.push(Case { scenario: one, label, varied: varied.clone() });
         }
+    }
+    // A misspelt value would otherwise turn a check off without a word.
+    if let Some(n) = idle_checks.unwrap_or_default().first() {
+        let fault = Fault::new(&format!("check.{n}.where"), "no run of the sweep has these values")
+            .help(format!("the sweep has {}", sweep.written()));
+        return Err(reader.fault(&fault, document.get_ref(), &[]));
     }
     Ok(cases)
 }
@@ -315,6 +330,19 @@ count = 2
         );
         let counts: Vec<usize> = read(&text).unwrap().iter().map(|c| c.scenario.checks.len()).collect();
         assert_eq!(counts, [1, 0]);
+    }
+
+    #[test]
+    fn a_check_of_no_case_is_an_error_with_the_cases_there_are() {
+        let text = format!(
+            "{FILE}[[check]]\ngoodput = '>= 1mbit'\nwhere = {{ 'path.rate' = '10 mbit' }}\n[sweep]\n'path.rate' = ['10mbit', '20mbit']\n"
+        );
+        let e = error(&text);
+        assert_eq!((e.line, e.column), (18, 9), "{e}");
+        assert!(e.message.contains("check.0.where"), "{e}");
+        assert_eq!(e.help.as_deref(), Some("the sweep has `path.rate` = `10mbit`, `20mbit`"));
+        let e = error(&format!("{FILE}[[check]]\ngoodput = '>= 1mbit'\nwhere = {{ 'flow.cc' = 'bbr' }}\n"));
+        assert_eq!(e.help.as_deref(), Some("the sweep has no keys"));
     }
 
     #[test]

@@ -48,6 +48,18 @@ impl<'i> Sweep<'i> {
         self.axes.iter().fold(1, |n: usize, (_, _, values)| n.saturating_mul(values.len()))
     }
 
+    /// The keys and their values as a check's `where` names them.
+    pub(super) fn written(&self) -> String {
+        if self.axes.is_empty() {
+            return "no keys".into();
+        }
+        let axis = |(key, _, values): &(String, Range<usize>, Vec<Spanned<DeValue<'_>>>)| {
+            let values: Vec<String> = values.iter().map(|v| format!("`{}`", written(v.get_ref()))).collect();
+            format!("`{key}` = {}", values.join(", "))
+        };
+        self.axes.iter().map(axis).collect::<Vec<_>>().join("; ")
+    }
+
     /// Puts the values of combination `i` into `document` and says which they are. The last key varies fastest.
     pub(super) fn apply(
         &self,
