@@ -1,0 +1,177 @@
+//! The scenario files that come with the project: each runs, passes its own checks, and together they
+//! show all that a scenario can say.
+
+use fullpipe_experiment::scenario::{App, Case, Check, FlowSpec, Vocabulary, parse};
+use fullpipe_path::{
+    AggregateSpec, BlackoutSpec, JitterSpec, Limit, LinkSpec, LossSpec, PolicerSpec, QueueSpec, ReorderSpec,
+    ScheduledChange,
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
+}
+
+/// Each file's name with the runs it stands for.
+fn files() -> Vec<(String, Vec<Case>)> {
+    let directory = directory();
+    let vocabulary = Vocabulary::new(fullpipe_cc::CONTROLLERS.iter().map(|c| c.name));
+    let open = |file: &str| fs::read_to_string(directory.join(file)).map_err(|e| e.to_string());
+    let mut names: Vec<String> = fs::read_dir(&directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".toml"))
+        .collect();
+    names.sort();
+    let read = |name: String| {
+        let text = fs::read_to_string(directory.join(&name)).unwrap();
+        let cases = parse(&name, &text, &vocabulary, &open).unwrap_or_else(|e| panic!("{e}"));
+        (name, cases)
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// What a part of a scenario may say: the keys of its published schema.
+fn keys_of<T: schemars::JsonSchema>() -> BTreeSet<String> {
+    let schema = schemars::schema_for!(T).to_value();
+    schema["properties"].as_object().unwrap().keys().cloned().collect()
+}
+
+/// The keys that `part` says.
+fn keys_in(part: &impl serde::Serialize) -> BTreeSet<String> {
+    let written = serde_json::to_value(part).unwrap();
+    let said = |(key, value): (&String, &Value)| (!value.is_null()).then(|| key.clone());
+    written.as_object().unwrap().iter().filter_map(said).collect()
+}
+
+fn kind_of(part: &impl serde::Serialize) -> String {
+    serde_json::to_value(part).unwrap()["kind"].as_str().unwrap().to_owned()
+}
+
+fn assert_nothing_missing(what: &str, all: BTreeSet<String>, used: &BTreeSet<String>) {
+    assert!(!all.is_empty());
+    let missing: Vec<&String> = all.difference(used).collect();
+    assert!(missing.is_empty(), "no scenario shows these {what}: {missing:?}");
+}
+
+#[test]
+fn every_scenario_passes_its_checks() {
+    let files = files();
+    assert!(files.len() >= 16, "only {} files", files.len());
+    let runs: Vec<(&String, &Case)> =
+        files.iter().flat_map(|(name, cases)| cases.iter().map(move |case| (name, case))).collect();
+    let scenarios: Vec<_> = runs.iter().map(|(_, case)| case.scenario.clone()).collect();
+    let recordings = fullpipe_sim::run_many(&scenarios, 0, &|_, _| ControlFlow::Continue(()));
+    let mut failed = Vec::new();
+    for ((file, case), recording) in runs.iter().zip(recordings) {
+        let recording = recording.unwrap().unwrap_or_else(|e| panic!("{file}, {}: {e}", case.label));
+        assert_eq!(recording.checks.is_empty(), case.scenario.checks.is_empty());
+        for check in recording.checks.iter().filter(|c| !c.passed) {
+            failed.push(format!("{file}, {}: {} but {}", case.label, check.check, check.measured));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn every_scenario_says_what_it_shows_and_is_held_to_it() {
+    for (name, cases) in files() {
+        let first = &cases[0].scenario;
+        assert!(!first.title.is_empty(), "{name} has no title");
+        assert!(first.about.len() > first.title.len(), "{name} does not say what it is about");
+        assert!(cases.iter().any(|case| !case.scenario.checks.is_empty()), "{name} checks nothing");
+    }
+}
+
+#[test]
+fn the_table_names_every_scenario() {
+    let table = fs::read_to_string(directory().join("README.md")).unwrap();
+    for (name, _) in files() {
+        assert!(table.contains(&format!("({name})")), "{name} is not in scenarios/README.md");
+    }
+}
+
+#[test]
+fn together_they_show_every_element_of_a_path() {
+    let (mut keys, mut queues, mut losses) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut triggers, mut chains) = (0, 0);
+    for case in files().iter().flat_map(|(_, cases)| cases) {
+        let path = &case.scenario.path;
+        triggers += case.scenario.triggers.len();
+        chains += usize::from(path.forward.len() > 1);
+        for link in path.forward.iter().chain(&path.reverse) {
+            keys.extend(keys_in(link));
+            queues.extend(link.queue.iter().map(kind_of));
+            losses.extend(link.loss.iter().chain(&link.ingress_loss).map(kind_of));
+        }
+    }
+    assert_nothing_missing("parts of a link", keys_of::<LinkSpec>(), &keys);
+    assert_nothing_missing("queues", QueueSpec::kinds().map(|(name, _)| name).collect(), &queues);
+    assert_nothing_missing("losses", LossSpec::kinds().map(|(name, _)| name).collect(), &losses);
+    assert!(triggers > 0 && chains > 0, "{triggers} triggers, {chains} paths of several links");
+}
+
+#[test]
+fn together_they_show_every_key_of_the_elements() {
+    let mut used: [BTreeSet<String>; 6] = Default::default();
+    let mut limits = BTreeSet::new();
+    for case in files().iter().flat_map(|(_, cases)| cases) {
+        let path = &case.scenario.path;
+        for link in path.forward.iter().chain(&path.reverse) {
+            used[0].extend(link.aggregate.iter().flat_map(keys_in));
+            used[1].extend(link.blackouts.iter().flat_map(keys_in));
+            used[2].extend(link.jitter.iter().flat_map(keys_in));
+            used[3].extend(link.policer.iter().flat_map(keys_in));
+            used[4].extend(link.reorder.iter().flat_map(keys_in));
+            used[5].extend(link.schedule.iter().flat_map(keys_in));
+            limits.extend(link.queue.iter().map(limit_of));
+        }
+    }
+    assert_nothing_missing("keys of `aggregate`", keys_of::<AggregateSpec>(), &used[0]);
+    assert_nothing_missing("keys of `blackouts`", keys_of::<BlackoutSpec>(), &used[1]);
+    assert_nothing_missing("keys of `jitter`", keys_of::<JitterSpec>(), &used[2]);
+    assert_nothing_missing("keys of `policer`", keys_of::<PolicerSpec>(), &used[3]);
+    assert_nothing_missing("keys of `reorder`", keys_of::<ReorderSpec>(), &used[4]);
+    assert_nothing_missing("keys of `schedule`", keys_of::<ScheduledChange>(), &used[5]);
+    let all = ["bytes", "packets", "time", "bdp"].map(str::to_owned).into();
+    assert_nothing_missing("ways to write a buffer", all, &limits);
+}
+
+/// The unit in which a queue's limit is written.
+fn limit_of(queue: &QueueSpec) -> String {
+    let written = serde_json::to_value(queue).unwrap();
+    let limit: Limit = serde_json::from_value(written["limit"].clone()).unwrap();
+    let unit = match limit {
+        Limit::Bytes(_) => "bytes",
+        Limit::Packets(_) => "packets",
+        Limit::Time(_) => "time",
+        Limit::Bdp(_) => "bdp",
+    };
+    unit.to_owned()
+}
+
+#[test]
+fn together_they_show_every_kind_of_flow_application_and_check() {
+    let (mut keys, mut apps, mut checks) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for case in files().iter().flat_map(|(_, cases)| cases) {
+        for flow in &case.scenario.flows {
+            keys.extend(keys_in(flow));
+            apps.insert(kind_of(&flow.app));
+        }
+        for check in &case.scenario.checks {
+            checks.extend(keys_in(check));
+        }
+    }
+    assert_nothing_missing("settings of a flow", keys_of::<FlowSpec>(), &keys);
+    let schema = schemars::schema_for!(App).to_value();
+    let kinds = schema["oneOf"].as_array().unwrap();
+    let kinds = kinds.iter().map(|kind| kind["properties"]["kind"]["const"].as_str().unwrap().to_owned());
+    assert_nothing_missing("applications", kinds.collect(), &apps);
+    // A check's `where` is resolved once its run is known.
+    let bounds = keys_of::<Check>().into_iter().filter(|key| key != "where").collect();
+    assert_nothing_missing("bounds", bounds, &checks);
+}
