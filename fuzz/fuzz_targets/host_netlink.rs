@@ -1,4 +1,4 @@
-//! Netlink messages about queueing disciplines, routes and sockets.
+//! Netlink messages about queueing disciplines, routes, sockets and offloads.
 #![no_main]
 
 use fullpipe_host::net;
@@ -10,5 +10,6 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let _ = net::parse_route(bytes);
     let _ = net::parse_socket(bytes);
+    let _ = net::parse_features(bytes);
     assert!(net::Attributes(bytes).count() <= bytes.len());
 });

@@ -6,6 +6,7 @@
 mod at_boot;
 mod buffers;
 mod kernel;
+mod offloads;
 mod queueing;
 mod selection;
 mod tuning;
@@ -145,9 +146,15 @@ impl Context<'_> {
     }
 }
 
+/// The name and version of [`Report`]'s JSON form. A field that is removed or changes its meaning changes it; new
+/// fields, checks and verdicts' texts do not.
+pub const SCHEMA: &str = "fullpipe/doctor/1";
+
 /// All that the doctor found.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
     /// The kernel's release.
     pub kernel: String,
     /// The distribution, if the host says.
@@ -180,6 +187,7 @@ pub fn examine(host: &dyn Host, question: &Question) -> Report {
     at_boot::check(&context, &mut findings);
     buffers::check(&context, &mut findings);
     tuning::check(&context, &mut findings);
+    offloads::check(&context, &mut findings);
     findings.sort_by_key(|f| (f.verdict, f.group));
     let system = host
         .content("/etc/os-release")
@@ -188,6 +196,7 @@ pub fn examine(host: &dyn Host, question: &Question) -> Report {
         })
         .unwrap_or_default();
     Report {
+        schema: SCHEMA,
         kernel: facts.identity.release.clone(),
         system,
         scope: facts.scope.describe(),

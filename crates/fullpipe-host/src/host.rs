@@ -14,7 +14,7 @@ pub use machine::Machine;
 pub use model::{Model, ModelKernel};
 pub use overlay::Overlay;
 
-use crate::net::{CongestionRoute, QdiscNode, QdiscOperation, TcpSocket};
+use crate::net::{CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, TcpSocket};
 use std::io;
 
 /// What a path is, without following a final symbolic link.
@@ -207,6 +207,9 @@ pub trait Host: Files {
 
     /// Changes one queueing discipline.
     fn change_qdisc(&self, operation: &QdiscOperation) -> io::Result<()>;
+
+    /// The offloads of every device that tells them.
+    fn features(&self) -> io::Result<Vec<DeviceFeatures>>;
 
     /// Routes that name a controller.
     fn congestion_routes(&self) -> io::Result<Vec<CongestionRoute>>;

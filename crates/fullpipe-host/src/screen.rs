@@ -332,6 +332,7 @@ mod tests {
             source: "tcp(7)",
         };
         Report {
+            schema: crate::checks::SCHEMA,
             kernel: "6.1.0".into(),
             system: "Debian GNU/Linux 12".into(),
             scope: "the host's network".into(),

@@ -73,6 +73,40 @@ fn the_doctor_says_of_each_host_what_it_should() {
 }
 
 #[test]
+fn offloads_are_judged_on_cards_and_not_on_loopback_or_veth() {
+    let ask = |name: &str, controller: &str| {
+        let (host, _) = Manifest::read(name).host();
+        let report = checks::examine(&host, &Question { controller: controller.into(), path: None });
+        report.findings.into_iter().find(|f| f.id == "offloads").unwrap_or_else(|| panic!("{name}"))
+    };
+    let fine = ask("fast-card-offloads-on", "bbr");
+    assert_eq!(fine.verdict, Verdict::Ok);
+    assert_eq!(fine.read.len(), 2, "lo and veth0 are not read: {:?}", fine.read);
+    assert!(fine.read[0].from.ends_with("eth0") && fine.read[0].value.starts_with("TSO on"), "{fine:?}");
+    assert_eq!(fine.advice, None);
+    // What a paced controller takes for a slow path, a loss-based one only pays for.
+    let off = |controller| ask("fast-card-tso-off", controller);
+    assert_eq!((off("bbr").verdict, off("cubic").verdict), (Verdict::Warn, Verdict::Advice));
+    assert!(off("bbr").state.contains("25gbit"), "{}", off("bbr").state);
+    let router = ask("router-with-lro", "bbr");
+    assert_eq!(
+        router.state,
+        "GRO is off on eth0 (speed not told); LRO is on on eth0, and this host forwards"
+    );
+    let advice = router.advice.unwrap();
+    assert!(advice.starts_with("`ethtool -K eth0 gro on; ethtool -K eth0 lro off`"), "{advice}");
+}
+
+#[test]
+fn the_doctor_for_machines_says_which_form_it_has() {
+    let (host, _) = Manifest::read("bbr-everywhere").host();
+    let report = checks::examine(&host, &Question { controller: "bbr".into(), path: None });
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["schema"], "fullpipe/doctor/1");
+    assert!(json["findings"].as_array().unwrap().iter().all(|f| f["id"].is_string() && f["read"].is_array()));
+}
+
+#[test]
 fn each_host_gets_its_plan_or_its_refusal_and_comes_back_byte_for_byte() {
     for name in Manifest::all() {
         let manifest = Manifest::read(&name);

@@ -335,3 +335,32 @@ fn an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back() {
     assert_same(&everything(), &before, "");
     assert!(!Machine::new().exists("/run/state/host.journal"));
 }
+
+#[test]
+fn the_kernel_tells_the_offloads_of_a_device_as_they_are_switched() {
+    if !enter("the_kernel_tells_the_offloads_of_a_device_as_they_are_switched") {
+        return;
+    }
+    let of = |device: &str| {
+        let all = Machine::new().features().unwrap();
+        all.into_iter().find(|f| f.device == device).unwrap_or_else(|| panic!("nothing about {device}"))
+    };
+    let before = of("v0");
+    assert!(before.on("tx-tcp-segmentation") && before.on("tx-generic-segmentation"), "{before:?}");
+    let switch = |value| Command::new("ethtool").args(["-K", "v0", "tso", value]).status();
+    match switch("off") {
+        Ok(status) => assert!(status.success()),
+        Err(e) => {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "ethtool: {e}");
+            println!("SKIPPED: ethtool: {e}");
+            return;
+        }
+    }
+    assert!(of("v0").needlessly_off("tx-tcp-segmentation") && of("v1").on("tx-tcp-segmentation"));
+    assert!(switch("on").unwrap().success());
+    assert_eq!(of("v0"), before);
+    // None of these devices is a card.
+    let question = fullpipe_host::checks::Question { controller: "bbr".into(), path: None };
+    let report = fullpipe_host::checks::examine(&Machine::new(), &question);
+    assert!(report.findings.iter().all(|f| f.id != "offloads"), "{report:?}");
+}

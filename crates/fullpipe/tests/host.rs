@@ -78,6 +78,7 @@ fn a_host_is_examined_planned_changed_and_put_back() {
     let (code, out, _) = fullpipe(r, "doctor --json");
     assert_eq!(code, 0, "{out}");
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["schema"], "fullpipe/doctor/1");
     assert!(report["findings"].as_array().unwrap().len() > 15);
 
     let before = content(r, "etc/sysctl.conf");

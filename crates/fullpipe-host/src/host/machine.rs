@@ -1,7 +1,7 @@
 //! The machine that the program runs on.
 
 use super::{Directory, Files, Host, Identity, Stat, View, sysctl_path};
-use crate::net::{self, CongestionRoute, QdiscNode, QdiscOperation, TcpSocket};
+use crate::net::{self, CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, TcpSocket};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -113,6 +113,10 @@ impl Host for Machine {
 
     fn change_qdisc(&self, operation: &QdiscOperation) -> io::Result<()> {
         net::change_qdisc(operation)
+    }
+
+    fn features(&self) -> io::Result<Vec<DeviceFeatures>> {
+        net::features()
     }
 
     fn congestion_routes(&self) -> io::Result<Vec<CongestionRoute>> {

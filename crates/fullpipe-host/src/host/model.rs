@@ -1,5 +1,5 @@
 //! A modelled host: its files are real, its kernel is a model over them. `/proc/sys` and `/sys` are plain files,
-//! and `/kernel.json` holds what has no file (queueing disciplines, sockets, loadable modules); a loaded module has its directory
+//! and `/kernel.json` holds what has no file (queueing disciplines, offloads, sockets, loadable modules); a loaded module has its directory
 //! under `/sys/module`. Writing a sysctl
 //! has the effects that Linux gives it: a default controller is loaded, checked and added to the allowed list.
 //!
@@ -7,7 +7,7 @@
 
 use super::{Files, Host, Identity, Stat, View, sysctl_path};
 use crate::boot::normalise;
-use crate::net::{CongestionRoute, QdiscNode, QdiscOperation, ROOT, TcpSocket};
+use crate::net::{CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, ROOT, TcpSocket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -33,6 +33,8 @@ pub struct ModelKernel {
     pub devices: BTreeMap<String, u32>,
     /// The trees.
     pub qdiscs: Vec<QdiscNode>,
+    /// Offloads, of the devices that tell them.
+    pub features: Vec<DeviceFeatures>,
     /// Routes with a controller.
     pub routes: Vec<CongestionRoute>,
     /// Established sockets.
@@ -308,6 +310,10 @@ impl<F: Files> Host for Model<F> {
             }
         }
         self.save(&kernel)
+    }
+
+    fn features(&self) -> io::Result<Vec<DeviceFeatures>> {
+        Ok(self.kernel()?.features)
     }
 
     fn congestion_routes(&self) -> io::Result<Vec<CongestionRoute>> {

@@ -2,7 +2,7 @@
 
 use super::Fake;
 use fullpipe_host::host::{Files, Host, Identity, Stat, View};
-use fullpipe_host::net::{CongestionRoute, QdiscNode, QdiscOperation, TcpSocket};
+use fullpipe_host::net::{CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, TcpSocket};
 use std::cell::Cell;
 use std::io;
 
@@ -152,6 +152,9 @@ impl Host for Faulty<'_> {
     }
     fn change_qdisc(&self, operation: &QdiscOperation) -> io::Result<()> {
         self.change(|| self.host.change_qdisc(operation))
+    }
+    fn features(&self) -> io::Result<Vec<DeviceFeatures>> {
+        self.host.features()
     }
     fn congestion_routes(&self) -> io::Result<Vec<CongestionRoute>> {
         self.host.congestion_routes()

@@ -3,7 +3,7 @@
 use super::memory::{Entry, Memory};
 use super::{Fake, boot};
 use fullpipe_host::host::{Host, Model, ModelKernel};
-use fullpipe_host::net::{QdiscNode, TcpSocket};
+use fullpipe_host::net::{DeviceFeatures, QdiscNode, TcpSocket};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -63,6 +63,8 @@ pub struct Kernel {
     pub refusing: Vec<String>,
     pub devices: BTreeMap<String, u32>,
     pub qdiscs: Vec<QdiscNode>,
+    /// Offloads, of the devices that tell them.
+    pub features: Vec<DeviceFeatures>,
     pub btf: bool,
     /// Not in a network namespace of its own.
     pub first_network: bool,
@@ -83,6 +85,7 @@ impl Default for Kernel {
             refusing: Vec::new(),
             devices: [("lo".into(), 0), ("eth0".into(), 1)].into(),
             qdiscs: Vec::new(),
+            features: Vec::new(),
             btf: true,
             first_network: true,
             unprivileged: false,
@@ -245,6 +248,7 @@ impl Manifest {
                 qdisc_kinds: vec!["fq_codel".into()],
                 devices: kernel.devices.clone(),
                 qdiscs: kernel.qdiscs.clone(),
+                features: kernel.features.clone(),
                 sockets: self.sockets.clone(),
                 ..ModelKernel::default()
             },

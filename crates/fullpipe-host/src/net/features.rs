@@ -1,0 +1,189 @@
+//! Offloads of network devices, by the ethtool family of generic netlink (`include/uapi/linux/ethtool_netlink.h`,
+//! Linux 5.7 and later). The kernel names each feature itself, as `ethtool -k` does.
+
+use super::wire::{self, Attributes, Request, text_of, u16_at};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+const NETLINK_GENERIC: u32 = 16;
+const GENL_ID_CTRL: u16 = 0x10;
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
+const ETHTOOL_A_FEATURES_HEADER: u16 = 1;
+const ETHTOOL_A_FEATURES_HW: u16 = 2;
+const ETHTOOL_A_FEATURES_ACTIVE: u16 = 4;
+const ETHTOOL_A_HEADER_DEV_NAME: u16 = 2;
+const ETHTOOL_A_BITSET_NOMASK: u16 = 1;
+const ETHTOOL_A_BITSET_BITS: u16 = 3;
+const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
+const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
+const ETHTOOL_A_BITSET_BIT_VALUE: u16 = 3;
+const NLA_F_NESTED: u16 = 0x8000;
+/// `struct genlmsghdr`: command, version, reserved.
+const GENLMSGHDR: usize = 4;
+
+/// The offloads of one device, by the kernel's names (`tx-tcp-segmentation`, `rx-gro`…).
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceFeatures {
+    /// The device's name.
+    pub device: String,
+    /// Those that are on.
+    #[serde(default)]
+    pub active: Vec<String>,
+    /// Those that can be switched.
+    #[serde(default)]
+    pub changeable: Vec<String>,
+}
+
+impl DeviceFeatures {
+    /// Whether `feature` is on.
+    pub fn on(&self, feature: &str) -> bool {
+        self.active.iter().any(|f| f == feature)
+    }
+
+    /// Whether `feature` is off and could be switched on.
+    pub fn needlessly_off(&self, feature: &str) -> bool {
+        !self.on(feature) && self.changeable.iter().any(|f| f == feature)
+    }
+}
+
+/// The offloads of every device in this network namespace. Needs no privileges.
+pub fn features() -> io::Result<Vec<DeviceFeatures>> {
+    let family = ethtool_family()?;
+    let mut request = Request::new(family, wire::NLM_F_DUMP, &[ETHTOOL_MSG_FEATURES_GET, 1, 0, 0]);
+    // Some kernels insist on a header, even one that names no device.
+    request.attribute(ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED, &[]);
+    let bodies = wire::exchange(NETLINK_GENERIC, request, family)?;
+    Ok(bodies.iter().filter_map(|body| parse_features(body)).collect())
+}
+
+/// Generic netlink numbers its families as they register.
+fn ethtool_family() -> io::Result<u16> {
+    let mut request = Request::new(GENL_ID_CTRL, 0, &[CTRL_CMD_GETFAMILY, 1, 0, 0]);
+    request.attribute(CTRL_ATTR_FAMILY_NAME, &wire::c_string("ethtool"));
+    let bodies = wire::exchange(NETLINK_GENERIC, request, GENL_ID_CTRL)?;
+    let id = bodies
+        .iter()
+        .find_map(|body| u16_at(Attributes(body.get(GENLMSGHDR..)?).get(CTRL_ATTR_FAMILY_ID)?, 0));
+    id.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the ethtool family has no number"))
+}
+
+/// Reads the body of an `ETHTOOL_MSG_FEATURES_GET_REPLY`; nothing if it names no device or lacks what is on.
+pub fn parse_features(body: &[u8]) -> Option<DeviceFeatures> {
+    let attributes = Attributes(body.get(GENLMSGHDR..)?);
+    let header = Attributes(attributes.get(ETHTOOL_A_FEATURES_HEADER)?);
+    let device = text_of(header.get(ETHTOOL_A_HEADER_DEV_NAME)?);
+    Some(DeviceFeatures {
+        device,
+        active: names(attributes.get(ETHTOOL_A_FEATURES_ACTIVE)?),
+        changeable: attributes.get(ETHTOOL_A_FEATURES_HW).map(names).unwrap_or_default(),
+    })
+}
+
+/// The names of the bits that are set. Without a mask only those are listed; with one, each says its value.
+fn names(bitset: &[u8]) -> Vec<String> {
+    let bitset = Attributes(bitset);
+    let listed_means_set = bitset.get(ETHTOOL_A_BITSET_NOMASK).is_some();
+    Attributes(bitset.get(ETHTOOL_A_BITSET_BITS).unwrap_or_default())
+        .filter(|(kind, _)| *kind == ETHTOOL_A_BITSET_BITS_BIT)
+        .filter_map(|(_, bit)| {
+            let bit = Attributes(bit);
+            let set = listed_means_set || bit.get(ETHTOOL_A_BITSET_BIT_VALUE).is_some();
+            bit.get(ETHTOOL_A_BITSET_BIT_NAME).filter(|_| set).map(text_of)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wire::put_attribute;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bitset(masked: bool, bits: &[(&str, bool)]) -> Vec<u8> {
+        let mut list = Vec::new();
+        for (name, value) in bits {
+            let mut bit = Vec::new();
+            put_attribute(&mut bit, ETHTOOL_A_BITSET_BIT_NAME, &wire::c_string(name));
+            if *value {
+                put_attribute(&mut bit, ETHTOOL_A_BITSET_BIT_VALUE, &[]);
+            }
+            put_attribute(&mut list, ETHTOOL_A_BITSET_BITS_BIT | NLA_F_NESTED, &bit);
+        }
+        let mut set = Vec::new();
+        if !masked {
+            put_attribute(&mut set, ETHTOOL_A_BITSET_NOMASK, &[]);
+        }
+        put_attribute(&mut set, ETHTOOL_A_BITSET_BITS | NLA_F_NESTED, &list);
+        set
+    }
+
+    fn reply() -> Vec<u8> {
+        let mut header = Vec::new();
+        put_attribute(&mut header, 1, &2u32.to_ne_bytes());
+        put_attribute(&mut header, ETHTOOL_A_HEADER_DEV_NAME, b"eth0\0");
+        let mut body = vec![ETHTOOL_MSG_FEATURES_GET, 1, 0, 0];
+        put_attribute(&mut body, ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED, &header);
+        let switches = [("tx-tcp-segmentation", true), ("rx-gro", true), ("rx-lro", false)];
+        put_attribute(&mut body, ETHTOOL_A_FEATURES_HW | NLA_F_NESTED, &bitset(true, &switches));
+        let on = bitset(false, &[("rx-gro", false), ("tx-generic-segmentation", false)]);
+        put_attribute(&mut body, ETHTOOL_A_FEATURES_ACTIVE | NLA_F_NESTED, &on);
+        body
+    }
+
+    #[test]
+    fn what_is_on_and_what_can_be_switched_are_told_apart() {
+        let found = parse_features(&reply()).unwrap();
+        assert_eq!(found.device, "eth0");
+        assert_eq!(found.active, ["rx-gro", "tx-generic-segmentation"]);
+        assert_eq!(
+            found.changeable,
+            ["tx-tcp-segmentation", "rx-gro"],
+            "a masked bit without a value is not set"
+        );
+        assert!(found.needlessly_off("tx-tcp-segmentation") && !found.on("tx-tcp-segmentation"));
+        assert!(!found.needlessly_off("rx-lro") && !found.needlessly_off("rx-gro"));
+    }
+
+    #[test]
+    fn a_reply_cut_anywhere_tells_nothing_that_the_whole_does_not() {
+        let whole = reply();
+        let all = parse_features(&whole).unwrap();
+        for end in 0..whole.len() {
+            if let Some(part) = parse_features(&whole[..end]) {
+                panic!("cut at {end} of {}: {part:?}, where the whole says {all:?}", whole.len());
+            }
+        }
+    }
+
+    #[test]
+    fn an_attribute_that_claims_more_than_there_is_ends_the_reading() {
+        for (offset, length) in [(4, u16::MAX), (4, 0), (4, 3), (8, 500), (16, 2)] {
+            let mut body = reply();
+            body[offset..offset + 2].copy_from_slice(&length.to_ne_bytes());
+            assert_eq!(parse_features(&body), None, "length {length} at {offset}");
+        }
+        let mut list = bitset(false, &[("rx-gro", true), ("rx-lro", true)]);
+        let second = list.len() - 20;
+        list[second..second + 2].copy_from_slice(&900u16.to_ne_bytes());
+        assert_eq!(names(&list), ["rx-gro"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_reply_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse_features(&bytes);
+        }
+
+        #[test]
+        fn no_damaged_reply_panics(at in 0usize..200, byte in any::<u8>()) {
+            let mut body = reply();
+            let at = at % body.len();
+            body[at] = byte;
+            let _ = parse_features(&body);
+        }
+    }
+}
