@@ -193,7 +193,9 @@ fn flows_start_stop_and_talk_as_the_scenario_says() {
     assert!((100.0..110.0).contains(&far), "20 ms of the path and 80 ms of its own: {far} ms");
     let rate = flow("far").summary.goodput_bps;
     assert!((0.8e6..1.05e6).contains(&rate), "{rate} bit/s of 1 Mbit/s");
-    assert!((5..=8).contains(&flow("bursts").events.len()), "{:?}", flow("bursts").events);
+    // Beside the bursts there may be recoveries: the flows share a queue.
+    let bursts = flow("bursts").events.iter().filter(|e| e.kind == EventKind::TransferDelivered).count();
+    assert!((5..=8).contains(&bursts), "{:?}", flow("bursts").events);
 
     for link in &recording.links {
         let dropped: u64 = link.drops.values().sum();
