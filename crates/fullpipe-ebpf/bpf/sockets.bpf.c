@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * Walks the TCP sockets of a network namespace. fp_sockets writes what `fullpipe cc status` shows of those
- * that use one of our controllers; fp_migrate gives the sockets of one controller another.
+ * that use one of our controllers; fp_migrate gives the sockets of one controller another. fp_watched writes
+ * the same as fp_sockets of the sockets that were put into `watched` alone, in any namespace.
  */
 #include "kernel.h"
 #include "status.h"
@@ -21,6 +22,20 @@ struct bpf_iter__tcp {
 	struct sock_common *sk_common;
 } FP_CORE;
 
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk;
+	void *value;
+} FP_CORE;
+
+/* The sockets to watch, each with the number that its watcher knows it by. */
+struct {
+	__uint(type, FP_MAP_SK_STORAGE);
+	__uint(map_flags, FP_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u64);
+} watched SEC(".maps");
+
 struct fp_migration {
 	u64 from[2]; /* names, 16 bytes each */
 	char to[16];
@@ -39,6 +54,24 @@ FP_INLINE void name_of(const struct tcp_sock *tp, u64 *first, u64 *second)
 	*second = *(const u64 *)&ops->name[8];
 }
 
+FP_INLINE void describe(struct fp_socket *socket, const struct sock_common *common, const struct tcp_sock *tp)
+{
+	u64 first, second;
+
+	name_of(tp, &first, &second);
+	__builtin_memcpy(socket->controller, &first, 8);
+	__builtin_memcpy(socket->controller + 8, &second, 8);
+#pragma unroll
+	for (int i = 0; i < 13; i++)
+		socket->priv[i] = tp->inet_conn.icsk_ca_priv[i];
+	socket->pacing_rate = tp->inet_conn.icsk_inet.sk.sk_pacing_rate;
+	socket->bytes_acked = tp->bytes_acked;
+	socket->snd_cwnd = tp->snd_cwnd;
+	socket->mss = tp->mss_cache;
+	socket->srtt_us = tp->srtt_us;
+	socket->tcp_state = common->skc_state;
+}
+
 SEC("iter/tcp")
 int fp_sockets(struct bpf_iter__tcp *ctx)
 {
@@ -55,17 +88,7 @@ int fp_sockets(struct bpf_iter__tcp *ctx)
 	name_of(tp, &first, &second);
 	if ((first & 0xffff) != ('f' | 'p' << 8))
 		return 0;
-	__builtin_memcpy(socket.controller, &first, 8);
-	__builtin_memcpy(socket.controller + 8, &second, 8);
-#pragma unroll
-	for (int i = 0; i < 13; i++)
-		socket.priv[i] = tp->inet_conn.icsk_ca_priv[i];
-	socket.pacing_rate = tp->inet_conn.icsk_inet.sk.sk_pacing_rate;
-	socket.bytes_acked = tp->bytes_acked;
-	socket.snd_cwnd = tp->snd_cwnd;
-	socket.mss = tp->mss_cache;
-	socket.srtt_us = tp->srtt_us;
-	socket.tcp_state = common->skc_state;
+	describe(&socket, common, tp);
 	bpf_seq_write(ctx->meta->seq, &socket, sizeof(socket));
 	return 0;
 }
@@ -90,5 +113,24 @@ int fp_migrate(struct bpf_iter__tcp *ctx)
 	for (int i = 0; i < 16; i++)
 		to[i] = fp_migration.to[i];
 	bpf_setsockopt(tp, IPPROTO_TCP, TCP_CONGESTION, to, sizeof(to));
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int fp_watched(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct sock_common *common = ctx->sk;
+	const u64 *number = ctx->value;
+	struct fp_watched_socket seen = {};
+	struct tcp_sock *tp;
+
+	if (!common || !number)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(common);
+	if (!tp)
+		return 0;
+	seen.number = *number;
+	describe(&seen.socket, common, tp);
+	bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
 	return 0;
 }

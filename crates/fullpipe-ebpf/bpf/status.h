@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What `fullpipe cc status` reads of a socket. */
+/* What `fullpipe cc status` and the lab read of a socket. */
 #ifndef FP_STATUS_H
 #define FP_STATUS_H
 
@@ -21,6 +21,12 @@ struct fp_socket {
 	u32 mss;
 	u32 srtt_us;
 	u32 tcp_state;
+};
+
+/* The same of a socket that is watched by number. */
+struct fp_watched_socket {
+	u64 number;
+	struct fp_socket socket;
 };
 
 #endif

@@ -5,8 +5,9 @@ use crate::loader;
 use crate::namespaces::Namespace;
 use crate::native::MODES;
 use bytemuck::{Pod, Zeroable};
-use libbpf_rs::ObjectBuilder;
-use std::io::Read;
+use libbpf_rs::{MapCore, MapFlags, ObjectBuilder};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// `struct fp_socket` of bpf/status.h.
 #[repr(C)]
@@ -51,12 +52,14 @@ pub struct Socket {
     pub inflight_longterm: Option<u64>,
     /// The short-term one.
     pub inflight_shortterm: Option<u64>,
+    /// Round trips counted so far.
+    pub rounds: Option<u64>,
 }
 
 const TCP_LISTEN: u32 = 10;
 /// `FP_STATUS_MAGIC`.
 const BBR3_MAGIC: u64 = 0x6670_6262_7233_0000;
-const BBR1_MODES: [&str; 4] = ["STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT"];
+const BBR1_MODES: [&str; 4] = ["Startup", "Drain", "ProbeBW", "ProbeRTT"];
 
 impl Raw {
     fn read(&self) -> Socket {
@@ -75,6 +78,7 @@ impl Raw {
             cwnd_gain: None,
             inflight_longterm: None,
             inflight_shortterm: None,
+            rounds: None,
         };
         let bounded = |value: u64| (value != u64::MAX).then_some(value);
         if socket.listens {
@@ -89,6 +93,7 @@ impl Raw {
             socket.cwnd_gain = Some((p[3] >> 32) as f64 / 256.0);
             socket.inflight_longterm = bounded(p[4]);
             socket.inflight_shortterm = bounded(p[5]);
+            socket.rounds = Some(p[6]);
         } else if socket.controller.contains("bbr1") {
             let words: &[u32; 26] = bytemuck::cast_ref(p);
             let (modes, gains) = (words[14], words[19]);
@@ -99,8 +104,16 @@ impl Raw {
             socket.min_rtt_us = (words[0] != u32::MAX).then_some(words[0].into());
             socket.pacing_gain = Some(f64::from(gains & 1023) / 256.0);
             socket.cwnd_gain = Some(f64::from(gains >> 10 & 1023) / 256.0);
+            socket.rounds = Some(words[9].into());
         }
         socket
+    }
+}
+
+impl Socket {
+    /// What the bytes that a program wrote of a socket say.
+    fn parse(bytes: &[u8]) -> Socket {
+        bytemuck::pod_read_unaligned::<Raw>(bytes).read()
     }
 }
 
@@ -172,10 +185,7 @@ impl Walker {
     /// When the sockets cannot be walked.
     pub fn sockets(&self, namespace: &Namespace) -> Result<Vec<Socket>> {
         let bytes = self.walk("fp_sockets", namespace)?;
-        Ok(bytes
-            .chunks_exact(std::mem::size_of::<Raw>())
-            .map(|chunk| bytemuck::pod_read_unaligned::<Raw>(chunk).read())
-            .collect())
+        Ok(bytes.chunks_exact(std::mem::size_of::<Raw>()).map(Socket::parse).collect())
     }
 
     /// Gives the sockets of a namespace the other controller of the pair that [`load`](Self::load) was told.
@@ -187,7 +197,67 @@ impl Walker {
     }
 }
 
+/// Sockets that are looked at again and again, chosen by their descriptors: whoever holds this may watch its own
+/// sockets and look at them, without privilege and in any network namespace.
+pub struct Watch {
+    object: libbpf_rs::Object,
+    link: libbpf_rs::Link,
+    read: Vec<u8>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+/// A watched socket as its program writes it: its number, then the socket.
+const WATCHED: usize = 8 + size_of::<Raw>();
+
+impl Watch {
+    /// Loads what looks; nothing is watched yet. It is gone when this is dropped.
+    ///
+    /// # Errors
+    /// When BPF programs may not be loaded.
+    pub fn load() -> Result<Self> {
+        let object = loader::quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load())?;
+        let missing = || Error::Malformed("the object has nothing to watch sockets with".to_owned());
+        let map = object.maps().find(|map| map.name() == "watched").ok_or_else(missing)?;
+        let program =
+            object.progs_mut().find(|program| program.name() == "fp_watched").ok_or_else(missing)?;
+        let link = program.attach_iter(map.as_fd()).map_err(|error| {
+            Error::impossible(format!("sockets cannot be watched: {error}"), "Linux 5.9 or newer, as root")
+        })?;
+        drop((map, program));
+        Ok(Watch { object, link, read: Vec::new() })
+    }
+
+    /// Watches a socket, until it is closed, under a number of the caller's.
+    ///
+    /// # Errors
+    /// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use BPF.
+    pub fn add(&self, socket: BorrowedFd<'_>, number: u64) -> io::Result<()> {
+        let Some(map) = self.object.maps().find(|map| map.name() == "watched") else { return Ok(()) };
+        let key = socket.as_raw_fd().to_ne_bytes();
+        map.update(&key, &number.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)
+    }
+
+    /// Looks at all of them: their numbers, and what their controllers believe.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn look(&mut self, mut seen: impl FnMut(u64, Socket)) -> io::Result<()> {
+        let mut iterator = libbpf_rs::Iter::new(&self.link).map_err(io::Error::other)?;
+        self.read.clear();
+        iterator.read_to_end(&mut self.read)?;
+        for one in self.read.chunks_exact(WATCHED) {
+            let (number, socket) = one.split_at(8);
+            seen(u64::from_ne_bytes(number.try_into().unwrap_or_default()), Socket::parse(socket));
+        }
+        Ok(())
+    }
+}
+
 fn link_fd(link: &libbpf_rs::Link) -> i32 {
-    use std::os::fd::{AsFd, AsRawFd};
     link.as_fd().as_raw_fd()
 }

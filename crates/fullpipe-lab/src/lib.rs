@@ -25,6 +25,7 @@ mod emulator;
 mod error;
 mod flow;
 mod health;
+mod inspect;
 mod kernel;
 mod priority;
 mod run;
@@ -34,6 +35,7 @@ mod triggers;
 mod wire;
 
 pub use error::LabError;
+pub use inspect::{Belief, Inspect};
 pub use kernel::offers;
 pub use run::{Options, run, run_with};
 pub use shell::{CLIENT_ADDRESS, LinkReport, SERVER_ADDRESS, Shell, ShellReport, shell};

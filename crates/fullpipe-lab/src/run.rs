@@ -7,6 +7,7 @@ use crate::flow::{
     Connection, Desk, Endpoint, FlowReport, Outset, Sampler, per_second, quantiles, queue_quantiles,
 };
 use crate::health::{self, Verdict};
+use crate::inspect::{Belief, Inspect};
 use crate::kernel;
 use crate::priority;
 use crate::space::{Enclosure, Message, Outbox, SERVER, Topology};
@@ -17,17 +18,20 @@ use fullpipe_units::{Rate, Span, Time};
 use hdrhistogram::Histogram;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How a run differs from what the scenario says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Use IPv6. Its header is 20 bytes longer, which the payload pays.
     pub ipv6: bool,
     /// Where to write captures: `PREFIX-client.pcap`, `PREFIX-server.pcap`.
     pub pcap: Option<PathBuf>,
+    /// How to see what those controllers believe that the kernel tells nothing of.
+    pub inspect: Option<Arc<dyn Inspect>>,
 }
 
 /// Most connections of one run: two sockets and a port each.
@@ -95,6 +99,7 @@ struct Inside<'a> {
     topology: Topology,
     connections: Vec<Connection>,
     outset: Outset,
+    inspect: Option<Arc<dyn Inspect>>,
     captures: [Option<Capture>; 2],
     notes: Vec<String>,
 }
@@ -160,7 +165,8 @@ impl<'a> Inside<'a> {
         };
         let captures = [capture("client")?, capture("server")?];
         let outset = Outset { ipv6: options.ipv6, unsent: unsent(scenario) };
-        Ok(Inside { scenario, seed, topology, connections, outset, captures, notes })
+        let inspect = options.inspect.clone();
+        Ok(Inside { scenario, seed, topology, connections, outset, inspect, captures, notes })
     }
 
     fn run(mut self, outbox: &mut Outbox) -> Result<Recording, LabError> {
@@ -182,11 +188,12 @@ impl<'a> Inside<'a> {
                 .map(|end| {
                     let (topology, connections, desk) = (&self.topology, &self.connections, desk.clone());
                     let (outset, ready, stop, shared_clock) = (self.outset, &ready, &stop, &shared_clock);
+                    let inspect = self.inspect.as_deref();
                     scope.spawn(move || {
                         let opened = topology.ends[end]
                             .enter()
                             .map_err(|e| LabError::failed("cannot enter a network namespace", e))
-                            .and_then(|()| Endpoint::open(end, connections, desk, outset));
+                            .and_then(|()| Endpoint::open(end, connections, desk, outset, inspect));
                         // Both ends are open, then the clock starts, then traffic.
                         ready.wait();
                         ready.wait();
@@ -252,6 +259,7 @@ impl<'a> Inside<'a> {
         let mut late = Histogram::new_with_max(100_000_000_000, 2).unwrap_or_else(|_| unreachable!());
         let mut next = Time::ZERO + scenario.sample;
         let mut told = Time::ZERO;
+        let mut beliefs: Vec<Option<Belief>> = vec![None; samplers.len()];
         loop {
             let wake = next.min(end).min(triggers.next()).min(if warm { Time::NEVER } else { warmup });
             let now = clock.now();
@@ -267,8 +275,9 @@ impl<'a> Inside<'a> {
             if now >= next.min(end) || is_end || (!warm && now >= warmup) {
                 late.saturating_record(now.since(next.min(end)).as_nanos());
                 all_over = true;
+                self.inspect(&mut beliefs);
                 for (number, sampler) in samplers.iter_mut().enumerate() {
-                    let (state, over) = sampler.look(clock, desk, views);
+                    let (state, over) = sampler.look(clock, desk, views, beliefs[number].take());
                     all_over &= over;
                     if let Some(state) = state {
                         triggers.on_state(clock.now(), number as u32, &state);
@@ -289,6 +298,19 @@ impl<'a> Inside<'a> {
             if is_end || all_over {
                 return Ran { samplers, end: now.min(end), sampling_late: late };
             }
+        }
+    }
+
+    /// Fills in what the controllers of watched sockets believe at this moment.
+    fn inspect(&self, beliefs: &mut [Option<Belief>]) {
+        if let Some(inspect) = &self.inspect {
+            // Without an answer the kernel's own facts are what there is; a socket that could not be watched
+            // has been told of when it was made.
+            let _ = inspect.look(&mut |number, belief| {
+                if let Some(place) = beliefs.get_mut(number) {
+                    *place = Some(belief);
+                }
+            });
         }
     }
 

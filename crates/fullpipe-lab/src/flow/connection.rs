@@ -2,6 +2,7 @@
 
 use crate::LabError;
 use crate::emulator::FIRST_PORT;
+use crate::inspect::Inspect;
 use crate::kernel;
 use crate::space::{Addresses, CLIENT, SERVER};
 use fullpipe_experiment::scenario::{Direction, FlowSpec};
@@ -14,7 +15,7 @@ use nix::sys::socket::{
 };
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// One connection of the scenario.
 #[derive(Clone, Debug)]
@@ -107,6 +108,12 @@ impl Connection {
         }
         set_unsent(&socket, outset.unsent).map_err(|e| LabError::failed("TCP_NOTSENT_LOWAT", e))?;
         Ok(TcpStream::from(socket))
+    }
+
+    /// Has the controller of `socket` looked at, if that can be.
+    pub(crate) fn watch(&self, socket: &TcpStream, inspect: &dyn Inspect) -> Option<io::Result<()>> {
+        let name = kernel::controller(&self.spec.cc)?;
+        inspect.sees(&name).then(|| inspect.watch(socket.as_fd(), self.number))
     }
 
     /// Sends the SYN.

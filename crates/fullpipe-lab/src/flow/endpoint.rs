@@ -5,6 +5,7 @@ use super::desk::Desk;
 use super::source::Source;
 use crate::LabError;
 use crate::emulator::Clock;
+use crate::inspect::Inspect;
 use crate::priority;
 use fullpipe_experiment::scenario::App;
 use fullpipe_units::{Span, Time};
@@ -80,6 +81,7 @@ impl Endpoint {
         connections: &[Connection],
         desk: Desk,
         outset: Outset,
+        inspect: Option<&dyn Inspect>,
     ) -> Result<Self, LabError> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| LabError::failed("epoll", e))?;
         let mut endpoint = Endpoint {
@@ -95,6 +97,10 @@ impl Endpoint {
         for connection in connections.iter().cloned() {
             if connection.sending_end() == end {
                 let socket = connection.prepare(outset)?;
+                if let Some(Err(e)) = inspect.and_then(|i| connection.watch(&socket, i)) {
+                    let told = format!("what its controller believes cannot be seen: {e}");
+                    endpoint.desk.entry(connection.number).trouble = Some(told);
+                }
                 let size = connection.spec.size.map(|b| b.0);
                 endpoint.senders.push(Sending {
                     source: Source::new(connection.spec.app.clone(), size),

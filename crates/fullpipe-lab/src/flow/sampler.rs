@@ -3,6 +3,7 @@
 use super::connection::Connection;
 use super::desk::Desk;
 use crate::emulator::{Clock, Views};
+use crate::inspect::Belief;
 use fullpipe_experiment::recording::{
     Event, EventKind, FlowRecording, Quantiles, QueueQuantiles, Series, StateChange, Summary, column,
 };
@@ -11,7 +12,7 @@ use fullpipe_net::tcp_info::{BbrMode, CaState, CcInfo, State, TcpInfo};
 use fullpipe_units::{Rate, Span, Time};
 use hdrhistogram::Histogram;
 
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 18] = [
     column::GOODPUT_BPS,
     column::RTT_MS,
     column::SRTT_MS,
@@ -24,6 +25,9 @@ const COLUMNS: [&str; 15] = [
     column::DELIVERY_RATE_BPS,
     column::PACING_GAIN,
     column::CWND_GAIN,
+    column::INFLIGHT_LONGTERM_BYTES,
+    column::INFLIGHT_SHORTTERM_BYTES,
+    column::ROUNDS,
     column::DELIVERED_BYTES,
     column::SENT_PACKETS,
     column::RETRANSMITTED_PACKETS,
@@ -89,8 +93,15 @@ impl Sampler {
         }
     }
 
-    /// Looks; gives the controller's state if it has changed, and whether the connection is over.
-    pub(crate) fn look(&mut self, clock: &Clock, desk: &Desk, views: &Views) -> (Option<String>, bool) {
+    /// Looks; gives the controller's state if it has changed, and whether the connection is over. `told` is what
+    /// the controller believes, where the run has its own way to know.
+    pub(crate) fn look(
+        &mut self,
+        clock: &Clock,
+        desk: &Desk,
+        views: &Views,
+        told: Option<Belief>,
+    ) -> (Option<String>, bool) {
         if self.over_at.is_some() {
             return (None, true);
         }
@@ -105,7 +116,7 @@ impl Sampler {
             .and_then(|i| i.bytes_received.map(|n| n - u64::from(fin_counted(&i, n))))
             .unwrap_or(self.totals.delivered);
         let Ok(info) = TcpInfo::of(&*sender) else { return (None, over) };
-        let cc = CcInfo::of(&*sender).ok().flatten();
+        let belief = told.or_else(|| CcInfo::of(&*sender).ok().flatten().and_then(|cc| belief(&info, &cc)));
         let (rtt, dropped) = {
             let view = views.flow(self.connection.number);
             (view.last, view.dropped)
@@ -120,13 +131,13 @@ impl Sampler {
             self.bulk_samples += 1;
             self.bulk_starved += u64::from(info.notsent_bytes == Some(0));
         }
-        self.push_row(now, &info, cc.as_ref(), rtt);
+        self.push_row(now, &info, belief.as_ref(), rtt);
         self.note_events(now, &info);
         // All that was written has arrived: a FIN that is still under way changes nothing.
         if over && (info.unacked == 0 || completed.is_some()) {
             self.over_at = Some(now);
         }
-        let state = state_of(&info, cc.as_ref());
+        let state = state_of(&info, belief.as_ref());
         let changed =
             state.filter(|s| self.states.last().is_none_or(|(_, last)| last != s)).map(str::to_owned);
         if let Some(state) = &changed {
@@ -135,7 +146,7 @@ impl Sampler {
         (changed, self.over_at.is_some())
     }
 
-    fn push_row(&mut self, now: Time, info: &TcpInfo, cc: Option<&CcInfo>, rtt: Option<Span>) {
+    fn push_row(&mut self, now: Time, info: &TcpInfo, belief: Option<&Belief>, rtt: Option<Span>) {
         let span = now.since(self.row.0).as_secs_f64();
         if span <= 0.0 {
             return;
@@ -145,11 +156,10 @@ impl Sampler {
         let ms = |s: Option<Span>| s.map_or(f64::NAN, Span::as_millis_f64);
         let bps = |r: Option<Rate>| r.map_or(f64::NAN, Rate::as_bits_per_sec_f64);
         let mss = f64::from(info.snd_mss);
-        let bbr = match cc {
-            Some(CcInfo::Bbr(bbr)) => Some(bbr),
-            _ => None,
-        };
-        let min_rtt = bbr.map(|b| b.min_rtt).or(info.min_rtt);
+        let or_nan = |v: Option<f64>| v.unwrap_or(f64::NAN);
+        let none = Belief::default();
+        let belief = belief.unwrap_or(&none);
+        let min_rtt = belief.min_rtt.or(info.min_rtt);
         let ssthresh =
             if info.snd_ssthresh >= NO_SSTHRESH { f64::NAN } else { f64::from(info.snd_ssthresh) * mss };
         let srtt = (!info.rtt.is_zero()).then_some(info.rtt);
@@ -164,10 +174,13 @@ impl Sampler {
                 info.cwnd_bytes() as f64,
                 ssthresh,
                 bps(info.pacing_rate),
-                bps(bbr.map(|b| b.bw)),
+                bps(belief.bw),
                 bps(info.delivery_rate),
-                bbr.map_or(f64::NAN, |b| b.pacing_gain.as_f64()),
-                bbr.map_or(f64::NAN, |b| b.cwnd_gain.as_f64()),
+                or_nan(belief.pacing_gain),
+                or_nan(belief.cwnd_gain),
+                or_nan(belief.inflight_longterm.map(|n| n as f64)),
+                or_nan(belief.inflight_shortterm.map(|n| n as f64)),
+                or_nan(belief.rounds.map(|n| n as f64)),
                 self.totals.delivered as f64,
                 self.totals.sent as f64,
                 self.totals.retransmitted as f64,
@@ -265,21 +278,34 @@ fn fin_counted(info: &TcpInfo, received: u64) -> bool {
     !open && received > 0
 }
 
-/// The controller's state in the field's term, as far as the kernel lets it be known.
-fn state_of(info: &TcpInfo, cc: Option<&CcInfo>) -> Option<&'static str> {
-    if let Some(CcInfo::Bbr(bbr)) = cc {
-        // Until the first acknowledgement of data (the SYN counts as one byte) the gains say nothing.
-        if info.bytes_acked.is_some_and(|b| b <= 1) {
-            return Some("Startup");
-        }
-        return bbr.mode().map(|mode| match mode {
+/// What the kernel's own controller believes, as far as it tells.
+fn belief(info: &TcpInfo, cc: &CcInfo) -> Option<Belief> {
+    let CcInfo::Bbr(bbr) = cc else { return None };
+    // Until the first acknowledgement of data (the SYN counts as one byte) the gains say nothing.
+    let state = if info.bytes_acked.is_some_and(|b| b <= 1) {
+        Some("Startup")
+    } else {
+        bbr.mode().map(|mode| match mode {
             BbrMode::Startup => "Startup",
             BbrMode::Drain => "Drain",
             BbrMode::ProbeBw => "ProbeBW",
             BbrMode::ProbeRtt => "ProbeRTT",
-        });
-    }
-    Some(if info.in_slow_start() { "SlowStart" } else { "CongestionAvoidance" })
+        })
+    };
+    Some(Belief {
+        state,
+        bw: Some(bbr.bw),
+        min_rtt: Some(bbr.min_rtt),
+        pacing_gain: Some(bbr.pacing_gain.as_f64()),
+        cwnd_gain: Some(bbr.cwnd_gain.as_f64()),
+        ..Belief::default()
+    })
+}
+
+/// The controller's state in the field's term, as far as it can be known.
+fn state_of(info: &TcpInfo, belief: Option<&Belief>) -> Option<&'static str> {
+    let slow_start = if info.in_slow_start() { "SlowStart" } else { "CongestionAvoidance" };
+    belief.map_or(Some(slow_start), |belief| belief.state)
 }
 
 /// `bytes` in `duration` as bits per second.

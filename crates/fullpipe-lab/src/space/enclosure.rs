@@ -160,6 +160,9 @@ impl Drop for Enclosure {
             let _ = nix::sys::signal::kill(self.supervisor, Signal::SIGKILL);
             let _ = waitpid(self.supervisor, None);
         }
+        // Nothing of the inside may outlive us, descriptors that it got with the fork least of all: they could
+        // hold what the caller thinks gone. The pipe ends when the last process inside has closed its files.
+        let _ = std::io::copy(&mut self.inbox, &mut std::io::sink());
     }
 }
 

@@ -39,33 +39,16 @@ pub enum Ended {
     Failed(Failure),
 }
 
-/// Whether the kernel offers a controller, or can be given it for the time of a run.
+/// Whether the kernel offers a controller, or could be given it for as long as this process lives.
 pub fn kernel_offers(cc: &str) -> bool {
     if fullpipe_lab::offers(cc) {
         return true;
     }
     #[cfg(feature = "ebpf")]
-    if let Ok(controller) = cc.parse::<fullpipe_ebpf::Controller>() {
-        return fullpipe_ebpf::loader::hold(controller).is_ok();
+    if super::lent::lend(cc).is_ok() {
+        return fullpipe_lab::offers(cc);
     }
     false
-}
-
-/// Loads the scenario's controllers that the kernel lacks and we have as eBPF, until the run is over. What
-/// cannot be loaded, for want of root for instance, is for the lab to report as missing.
-#[cfg(feature = "ebpf")]
-fn hold_what_the_kernel_lacks(
-    scenario: &fullpipe_experiment::scenario::Scenario,
-) -> Vec<fullpipe_ebpf::loader::Held> {
-    let mut held = Vec::new();
-    for flow in &scenario.flows {
-        if !fullpipe_lab::offers(&flow.cc)
-            && let Ok(controller) = flow.cc.parse::<fullpipe_ebpf::Controller>()
-        {
-            held.extend(fullpipe_ebpf::loader::hold(controller).ok());
-        }
-    }
-    held
 }
 
 /// Runs `case` in `engine`; `progress` hears how far it is and may stop it.
@@ -78,8 +61,17 @@ pub fn run(engine: Engine, case: &Case, progress: &mut dyn FnMut(Time) -> Contro
         }),
         Engine::Lab => {
             #[cfg(feature = "ebpf")]
-            let _held = hold_what_the_kernel_lacks(scenario);
-            fullpipe_lab::run(scenario, scenario.seed, progress).map_err(|e| match e {
+            for flow in &scenario.flows {
+                if let Err(error) = super::lent::lend(&flow.cc) {
+                    return Ended::Failed(Failure::Impossible(format!("{}: {error}", flow.cc)));
+                }
+            }
+            let options = fullpipe_lab::Options {
+                #[cfg(feature = "ebpf")]
+                inspect: super::lent::watcher(scenario),
+                ..Default::default()
+            };
+            fullpipe_lab::run_with(scenario, scenario.seed, &options, progress).map_err(|e| match e {
                 LabError::Stopped => None,
                 e => Some(crate::commands::lab::failure(e)),
             })

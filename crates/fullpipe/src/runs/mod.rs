@@ -5,6 +5,8 @@ mod batch;
 mod engine;
 mod input;
 mod interrupt;
+#[cfg(feature = "ebpf")]
+mod lent;
 mod reporting;
 
 pub use batch::{Batch, Job};

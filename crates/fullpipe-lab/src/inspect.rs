@@ -1,0 +1,53 @@
+//! Controllers that the kernel tells nothing of.
+//!
+//! `TCP_CC_INFO` shows what the kernel's own BBR believes of its path; a controller loaded as eBPF cannot
+//! answer it. Whoever loaded one may know another way, and gives it to a run as [`Options::inspect`].
+//!
+//! [`Options::inspect`]: crate::Options
+
+use fullpipe_units::{Rate, Span};
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// What a controller believes, as far as it has such a thing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Belief {
+    /// The state in the field's term (`Startup`, `ProbeBW_UP`).
+    pub state: Option<&'static str>,
+    /// Estimated bandwidth.
+    pub bw: Option<Rate>,
+    /// Shortest round-trip time.
+    pub min_rtt: Option<Span>,
+    /// Factor between bandwidth and pacing rate.
+    pub pacing_gain: Option<f64>,
+    /// Factor between the bandwidth-delay product and the window.
+    pub cwnd_gain: Option<f64>,
+    /// BBR v3's long-term bound of inflight, in bytes.
+    pub inflight_longterm: Option<u64>,
+    /// The short-term one, in bytes.
+    pub inflight_shortterm: Option<u64>,
+    /// Round trips counted so far.
+    pub rounds: Option<u64>,
+}
+
+/// A way to see what controllers believe.
+///
+/// It is called in a forked process inside a user namespace of its own, where nothing can be loaded or
+/// opened that needs privilege: what it takes must be open before the run begins.
+pub trait Inspect: Debug + Send + Sync {
+    /// Whether it sees anything of the controller that the kernel knows as `name`.
+    fn sees(&self, name: &str) -> bool;
+
+    /// From now on `socket`, which has such a controller, is looked at under `number`.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    fn watch(&self, socket: BorrowedFd<'_>, number: usize) -> io::Result<()>;
+
+    /// Looks at all of them at once: tells the number and the belief of each.
+    ///
+    /// # Errors
+    /// When it cannot.
+    fn look(&self, seen: &mut dyn FnMut(usize, Belief)) -> io::Result<()>;
+}
