@@ -169,37 +169,58 @@ impl Pinned {
         self.map_id
     }
 
-    /// Which build is loaded, as [`Controller::build`] counts it: read from the loaded programs themselves.
-    ///
-    /// # Errors
-    /// When the map may not be read.
-    pub fn build(&self) -> Result<Option<u64>> {
+    /// The kernel's numbers of the programs it is made of.
+    fn programs(&self) -> Result<Vec<u32>> {
         let gone = |error: libbpf_rs::Error| {
             Error::impossible(format!("{}'s map cannot be read: {error}", self.name), "run as root")
         };
         let map = MapHandle::from_map_id(self.map_id).map_err(gone)?;
         let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(gone)?.unwrap_or_default();
         // The map's value has the programs' ids where the kernel's structure has its function pointers.
-        for word in value.chunks_exact(8) {
-            let id = u64::from_ne_bytes(word.try_into().unwrap_or_default());
-            let Ok(id) = u32::try_from(id) else { continue };
-            for map in maps_of_program(id) {
-                let Ok(map) = MapHandle::from_map_id(map) else { continue };
-                if !map.name().to_string_lossy().ends_with(".rodata.config") {
-                    continue;
-                }
-                let config =
-                    map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
-                return Ok(config.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes));
+        let words = value.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+        Ok(words.filter_map(|id| u32::try_from(id).ok()).collect())
+    }
+
+    /// Which controller it is, whatever it is called and whichever build: its programs carry its own name.
+    ///
+    /// # Errors
+    /// When the map may not be read.
+    pub fn controller(&self) -> Result<Option<Controller>> {
+        let programs = self.programs()?;
+        let names = programs.into_iter().filter_map(|id| about_program(id).map(|about| about.name));
+        Ok(names
+            .filter_map(|name| {
+                Controller::ALL.into_iter().find(|c| name.starts_with(&format!("{}_", c.name())))
+            })
+            .next())
+    }
+
+    /// Which build is loaded, as [`Controller::build`] counts it: read from the loaded programs themselves.
+    ///
+    /// # Errors
+    /// When the map may not be read.
+    pub fn build(&self) -> Result<Option<u64>> {
+        for map in self.programs()?.into_iter().filter_map(about_program).flat_map(|about| about.maps) {
+            let Ok(map) = MapHandle::from_map_id(map) else { continue };
+            if !map.name().to_string_lossy().ends_with(".rodata.config") {
+                continue;
             }
+            let config = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
+            return Ok(config.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes));
         }
         Ok(None)
     }
 }
 
-/// The maps of the program of that id.
-fn maps_of_program(id: u32) -> Vec<u32> {
-    let Ok(fd) = Program::fd_from_id(id) else { return Vec::new() };
+/// A loaded program: its name, of which the kernel keeps 15 characters, and its maps' numbers.
+struct AboutProgram {
+    name: String,
+    maps: Vec<u32>,
+}
+
+/// The program of that id, if there is one.
+fn about_program(id: u32) -> Option<AboutProgram> {
+    let fd = Program::fd_from_id(id).ok()?;
     let mut maps = [0u32; 16];
     let mut info = libbpf_sys::bpf_prog_info {
         nr_map_ids: maps.len() as u32,
@@ -210,10 +231,24 @@ fn maps_of_program(id: u32) -> Vec<u32> {
     // SAFETY: the descriptor is a program's; `info` and the array it points to are writable, and their
     // sizes are given.
     let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut size) };
-    if result != 0 {
-        return Vec::new();
+    let name = info.name.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+    let maps = maps[..maps.len().min(info.nr_map_ids as usize)].to_vec();
+    (result == 0).then(|| AboutProgram { name: String::from_utf8(name).unwrap_or_default(), maps })
+}
+
+/// The names under which controllers are loaded, and which they are. Empty without the right to look.
+///
+/// # Errors
+/// When a pin cannot be used.
+pub fn loaded() -> Result<Vec<(String, Option<Controller>)>> {
+    let Some(pins) = Pins::look() else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    for name in pins.names()? {
+        if let Some(pinned) = Pinned::open(&pins, &name)? {
+            all.push((name, pinned.controller()?));
+        }
     }
-    maps[..maps.len().min(info.nr_map_ids as usize)].to_vec()
+    Ok(all)
 }
 
 /// Takes a controller out of the kernel: ends its uses as a default, on routes and for control groups, moves

@@ -97,6 +97,10 @@ impl Raw {
         } else if socket.controller.contains("bbr1") {
             let words: &[u32; 26] = bytemuck::cast_ref(p);
             let (modes, gains) = (words[14], words[19]);
+            // Before the connection is there the controller has not begun, and its state is all zero.
+            if gains & 1023 == 0 {
+                return socket;
+            }
             socket.state = BBR1_MODES.get((modes & 7) as usize).copied();
             // bbr_get_info(): packets/µs << 24 to bytes/s.
             let bw = u64::from(if modes >> 31 == 1 { words[15] } else { words[4] });
@@ -222,13 +226,14 @@ impl Watch {
     pub fn load() -> Result<Self> {
         let object = loader::quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load())?;
         let missing = || Error::Malformed("the object has nothing to watch sockets with".to_owned());
-        let map = object.maps().find(|map| map.name() == "watched").ok_or_else(missing)?;
-        let program =
-            object.progs_mut().find(|program| program.name() == "fp_watched").ok_or_else(missing)?;
-        let link = program.attach_iter(map.as_fd()).map_err(|error| {
+        let link = {
+            let map = object.maps().find(|map| map.name() == "watched").ok_or_else(missing)?;
+            let program = object.progs_mut().find(|program| program.name() == "fp_watched");
+            program.ok_or_else(missing)?.attach_iter(map.as_fd())
+        };
+        let link = link.map_err(|error| {
             Error::impossible(format!("sockets cannot be watched: {error}"), "Linux 5.9 or newer, as root")
         })?;
-        drop((map, program));
         Ok(Watch { object, link, read: Vec::new() })
     }
 

@@ -8,7 +8,7 @@ const LOADED: &str = "fp_";
 /// The kernel's name of controller `cc`: its own of that name, or the one that fullpipe has loaded. None if
 /// it has neither.
 pub(crate) fn controller(cc: &str) -> Option<String> {
-    choose(cc, &tcp_info::available().unwrap_or_default())
+    choose(cc, &controllers())
 }
 
 fn choose(cc: &str, available: &[String]) -> Option<String> {
@@ -22,6 +22,11 @@ pub(crate) fn invite(cc: &str) {
     if let Ok(socket) = std::net::TcpListener::bind(("127.0.0.1", 0)) {
         let _ = tcp_info::pin(&socket, cc);
     }
+}
+
+/// The names of the controllers that the running kernel offers now; it may load others when they are asked for.
+pub fn controllers() -> Vec<String> {
+    tcp_info::available().unwrap_or_default()
 }
 
 /// Whether the running kernel offers the controller that a scenario calls `cc`.

@@ -36,7 +36,7 @@ mod wire;
 
 pub use error::LabError;
 pub use inspect::{Belief, Inspect};
-pub use kernel::offers;
+pub use kernel::{controllers, offers};
 pub use run::{Options, run, run_with};
 pub use shell::{CLIENT_ADDRESS, LinkReport, SERVER_ADDRESS, Shell, ShellReport, shell};
 #[doc(hidden)]

@@ -142,6 +142,9 @@ impl<'a> Inside<'a> {
             if !spec.settings.is_empty() {
                 notes.push(format!("the settings of {} do not apply: the kernel's has none", spec.cc));
             }
+            if let Some(name) = kernel::controller(&spec.cc).filter(|name| *name != spec.cc) {
+                notes.push(format!("{} is {name} here", spec.cc));
+            }
             let outfit = (spec.direction, spec.initial_window, spec.ecn);
             let spare = match dressed.iter().position(|d| *d == outfit) {
                 Some(spare) => spare,
@@ -156,6 +159,7 @@ impl<'a> Inside<'a> {
             }
             connections.push(connection);
         }
+        notes.sort();
         notes.dedup();
         topology.bound_buffers(&mut connections)?;
         notes.extend(topology.refused.drain(..).map(|r| format!("setting refused: {r}")));

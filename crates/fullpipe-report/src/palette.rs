@@ -47,14 +47,19 @@ const ORANGE: Colour = Colour::new(0xc98a00, 0xf0b429, T::Yellow);
 const BROWN: Colour = Colour::new(0x7a4f1d, 0xc49a6c, T::DarkYellow);
 const GREY: Colour = Colour::new(0x5f6670, 0xa8b0bb, T::Grey);
 
+/// A controller that is loaded into the kernel has the colour of its algorithm; BBR v1 races against the
+/// kernel's own.
 const KNOWN: &[(&str, Colour)] = &[
     ("bbr", BLUE),
     ("bbr1", BLUE),
+    ("fp_bbr1", BROWN),
     ("bbr3", SKY),
+    ("fp_bbr3", SKY),
     ("cubic", VERMILION),
     ("reno", GREEN),
     ("newreno", GREEN),
     ("hybla", PURPLE),
+    ("fp_hybla", PURPLE),
     ("bbr2", ORANGE),
     ("fixed", GREY),
 ];
@@ -81,9 +86,12 @@ mod tests {
 
     #[test]
     fn the_controllers_of_the_race_have_colours_of_their_own() {
-        let race = ["bbr", "cubic", "hybla", "reno", "bbr3"].map(|cc| colour_of(cc).light);
-        for (i, a) in race.iter().enumerate() {
-            assert!(race[i + 1..].iter().all(|b| b != a));
+        let in_lab = ["bbr", "cubic", "fp_bbr3", "fp_bbr1", "fp_hybla"];
+        for race in [["bbr", "cubic", "hybla", "reno", "bbr3"], in_lab] {
+            let race = race.map(|cc| colour_of(cc).light);
+            for (i, a) in race.iter().enumerate() {
+                assert!(race[i + 1..].iter().all(|b| b != a));
+            }
         }
     }
 

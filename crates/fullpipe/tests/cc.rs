@@ -119,6 +119,11 @@ fn each_controller_loads_carries_data_and_unloads() {
         assert!(space.is_loaded(&name));
         let again = space.ok(&format!("$FULLPIPE cc load {controller} --name {name}"));
         assert!(again.contains("was loaded already"), "{again}");
+        let list = space.ok("$FULLPIPE cc list");
+        let line = |name: &str| list.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
+        let about = |name: &str| line(name).split_whitespace().skip(2).collect::<Vec<_>>().join(" ");
+        assert!(line(&name).contains(" loaded "), "{list}");
+        assert_eq!(about(&name), about(&format!("fp_{controller}")), "{list}");
         space.ok(&format!("$FULLPIPE cc unload {controller} --name {name}"));
         assert!(!space.is_loaded(&name));
     }

@@ -14,17 +14,38 @@ use toml::de::{DeTable, DeValue};
 pub struct Vocabulary {
     /// Names of congestion controllers.
     pub controllers: Vec<String>,
+    /// Names that mean something, but not here.
+    pub refused: Vec<Refused>,
+}
+
+/// A controller that exists, but not where the scenario is to run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// Its name.
+    pub name: String,
+    /// Why it cannot be used.
+    pub reason: String,
+    /// What to do instead.
+    pub help: String,
 }
 
 impl Vocabulary {
     /// These controllers.
     pub fn new<S: Into<String>>(controllers: impl IntoIterator<Item = S>) -> Self {
-        Vocabulary { controllers: controllers.into_iter().map(Into::into).collect() }
+        let controllers = controllers.into_iter().map(Into::into).collect();
+        Vocabulary { controllers, refused: Vec::new() }
     }
 
-    pub(super) fn check_controller(&self, name: &str) -> Result<(), Fault> {
+    /// Whether a flow's controller may be `name`.
+    ///
+    /// # Errors
+    /// Why not, with the name that was meant or the known ones as help.
+    pub fn check_controller(&self, name: &str) -> Result<(), Fault> {
         if self.controllers.iter().any(|c| c == name) {
             return Ok(());
+        }
+        if let Some(refused) = self.refused.iter().find(|r| r.name == name) {
+            return Err(Fault::new("cc", refused.reason.clone()).help(refused.help.clone()));
         }
         let known = self.controllers.iter().map(String::as_str);
         let fault = Fault::new("cc", format!("unknown controller `{name}`"));

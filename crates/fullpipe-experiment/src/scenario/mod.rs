@@ -15,7 +15,7 @@ mod trigger;
 pub use app::App;
 pub use check::{Bound, Check};
 pub use error::ScenarioError;
-pub use file::{Case, Vocabulary, parse, schema};
+pub use file::{Case, Refused, Vocabulary, parse, schema};
 pub use flow::{FlowSpec, Setting};
 pub use path::{Direction, PathSpec};
 pub use trigger::{LinkChange, Trigger, When};

@@ -156,11 +156,14 @@ fn set_unsent(socket: &OwnedFd, bytes: u32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// What `fullpipe cc load` can load.
+const LOADABLE: [&str; 3] = ["bbr1", "bbr3", "hybla"];
+
 fn controller_error(e: PinError) -> LabError {
     match e {
-        PinError::Unknown { ref name, .. } => LabError::Impossible(format!(
-            "{e}; `fullpipe cc load {name}` as root loads it where fullpipe brings it as eBPF"
-        )),
+        PinError::Unknown { ref name, .. } if LOADABLE.contains(&name.trim_start_matches("fp_")) => {
+            LabError::Impossible(format!("{e}; `fullpipe cc load {name}` as root loads it as eBPF"))
+        }
         PinError::Name(_) => LabError::Input(e.to_string()),
         _ => LabError::Impossible(e.to_string()),
     }

@@ -133,13 +133,26 @@ fn failure(error: Error) -> Failure {
 
 fn list() -> Result<(), Failure> {
     let available = kernel::available().map_err(failure)?;
-    println!("{:<10} {:<10} what it is", "name", "state");
+    let loaded = life::loaded().map_err(failure)?;
+    // Only root may see what is pinned.
+    let seen = std::fs::read_dir(fullpipe_ebpf::pins::BPFFS).is_ok();
+    let mut rows: Vec<(&str, &str, &str)> = Vec::new();
     for controller in Controller::ALL {
         let state = if available.iter().any(|name| name == controller.name()) { "loaded" } else { "-" };
-        println!("{:<10} {:<10} {}", controller.name(), state, controller.about());
+        rows.push((controller.name(), state, controller.about()));
     }
     for name in available.iter().filter(|name| !Controller::ALL.iter().any(|ours| ours.name() == *name)) {
-        println!("{name:<10} {:<10} the kernel's", "there");
+        rows.push(match loaded.iter().find(|(pinned, _)| pinned == name) {
+            Some((_, Some(controller))) => (name, "loaded", controller.about()),
+            Some((_, None)) => (name, "loaded", "by another version of fullpipe"),
+            None if seen => (name, "there", "the kernel's"),
+            None => (name, "there", "the kernel's, or loaded by root under another name"),
+        });
+    }
+    let width = rows.iter().map(|row| row.0.len()).max().unwrap_or(0).max(10);
+    println!("{:<width$} {:<10} what it is", "name", "state");
+    for (name, state, about) in rows {
+        println!("{name:<width$} {state:<10} {about}");
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `fullpipe lab compare`: the same scenarios simulated and on kernel TCP, in one table.
 
 use crate::failure::Failure;
-use crate::runs::{Batch, Job, read};
+use crate::runs::{Batch, Choice, Job, read};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::Engine;
 use fullpipe_experiment::scenario::Case;
@@ -35,7 +35,7 @@ impl Args {
         let (mut agree, mut compared) = (0, 0);
         for file in &self.files {
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            for (case, shortened) in self.cases(read(file)?) {
+            for (case, shortened) in self.cases(read(file, Choice::Both)?) {
                 let jobs = [Engine::Sim, Engine::Lab].map(|engine| Job { engine, case: case.clone() });
                 let outcome = Batch { jobs: jobs.into(), threads: 1, series: false }.run();
                 if outcome.interrupted {
@@ -130,11 +130,10 @@ mod tests {
     fn a_scenario_is_not_cut_before_its_last_change() {
         let file = "duration = '60s'\n[path]\n[[path.forward]]\nrate = '10mbit'\nschedule = [{ at = '20s', rate = '5mbit' }]\n[[flow]]\ncc = 'cubic'";
         let case = |text: &str| {
-            fullpipe_experiment::scenario::parse("x", text, &crate::runs::vocabulary(), &|_| {
-                Err(String::new())
-            })
-            .unwrap()
-            .remove(0)
+            let vocabulary = crate::runs::vocabulary(Choice::Both);
+            fullpipe_experiment::scenario::parse("x", text, &vocabulary, &|_| Err(String::new()))
+                .unwrap()
+                .remove(0)
         };
         assert!(!shorten(&mut case(file), Span::from_secs(30)));
         let mut cut = case(file);

@@ -1,7 +1,7 @@
 //! `fullpipe conformance`: the draft's example test cases.
 
 use crate::failure::Failure;
-use crate::runs::vocabulary;
+use crate::runs::{Choice, check_controller};
 use fullpipe_conformance::{CASES, Case, Setting, Verdict, find};
 use fullpipe_experiment::Results;
 use fullpipe_report::{About, Format};
@@ -52,10 +52,7 @@ impl Args {
             return Ok(());
         }
         let cases = self.chosen()?;
-        if !vocabulary().controllers.contains(&self.cc) {
-            let names = vocabulary().controllers.join(", ");
-            return Err(Failure::usage(format!("unknown controller `{}`; there are: {names}", self.cc)));
-        }
+        check_controller(&self.cc, Choice::Sim)?;
         let settings: Vec<(&str, &str)> = self
             .set
             .iter()

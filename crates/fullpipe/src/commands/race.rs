@@ -2,7 +2,7 @@
 //! like any scenario file.
 
 use crate::failure::Failure;
-use crate::runs::{Choice, Reporting, kernel_offers, vocabulary};
+use crate::runs::{Choice, Reporting, check_controller, kernel_offers, vocabulary};
 use fullpipe_experiment::scenario::{Case, ScenarioError, parse};
 use fullpipe_path::{Limit, QueueSpec};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
@@ -10,11 +10,14 @@ use toml::{Table, Value};
 
 /// Who races if nobody is named.
 const DEFAULT: [&str; 5] = ["bbr", "bbr3", "cubic", "hybla", "reno"];
+/// The same in the lab: the kernel's own, and ours in it.
+const DEFAULT_IN_LAB: [&str; 5] = ["bbr", "cubic", "fp_bbr3", "fp_bbr1", "fp_hybla"];
 
 /// Compare congestion controllers on one path.
 ///
 /// Without arguments: bbr, bbr3, cubic, hybla and reno, one after another, on 100 Mbit/s, 100 ms round-trip time,
-/// a buffer of one bandwidth-delay product, 1 % random loss, for 30 seconds.
+/// a buffer of one bandwidth-delay product, 1 % random loss, for 30 seconds. With --engine lab: the kernel's bbr
+/// and cubic, and fp_bbr3, fp_bbr1 and fp_hybla, which are loaded for the time of the race if run as root.
 #[derive(clap::Args)]
 #[command(after_help = examples(), next_help_heading = "Path")]
 pub struct Args {
@@ -94,10 +97,12 @@ fn examples() -> String {
     for c in fullpipe_cc::CONTROLLERS {
         text += &format!("  {:<8} {}\n", c.name, c.about);
     }
+    text += "In the lab also what the kernel has, as vegas, and what is loaded into it: fp_bbr3, fp_bbr1, fp_hybla.\n";
     text + "\nExamples:\n  \
         fullpipe race --out report.html\n  \
         fullpipe race bbr cubic --rate 1gbit --rtt 20ms --buffer 0.5bdp --loss 0\n  \
         fullpipe race bbr cubic --together --loss 0 --duration 60s\n  \
+        fullpipe race bbr fp_bbr3 vegas --engine lab\n  \
         fullpipe race bbr cubic --sweep loss=0.01%,0.1%,1%,5% --repeats 5"
 }
 
@@ -148,16 +153,15 @@ fn value(text: &str) -> Value {
 struct Contestant {
     /// As the user wrote it, if that says more than the name.
     label: Option<String>,
-    cc: &'static str,
+    cc: String,
     settings: Table,
 }
 
 impl Contestant {
-    fn parse(text: &str) -> Result<Contestant, Failure> {
+    fn parse(text: &str, engine: Choice) -> Result<Contestant, Failure> {
         let (name, settings) = text.split_once(':').unwrap_or((text, ""));
-        let Some(about) = fullpipe_cc::registry::find(name) else {
-            return Err(Failure::usage(fullpipe_cc::BuildError::UnknownController { name }));
-        };
+        let name = fullpipe_cc::registry::find(name).map_or(name, |about| about.name);
+        check_controller(name, engine)?;
         let mut table = Table::new();
         for pair in settings.split(',').filter(|p| !p.is_empty()) {
             let (key, given) = pair.split_once('=').ok_or_else(|| {
@@ -168,20 +172,22 @@ impl Contestant {
             table.insert(key.to_owned(), value(given));
         }
         let label = (!table.is_empty()).then(|| text.to_owned());
-        Ok(Contestant { label, cc: about.name, settings: table })
+        Ok(Contestant { label, cc: name.to_owned(), settings: table })
     }
 }
 
 impl Args {
     /// Who races if nobody is named: in the lab, those of the usual ones that the kernel has or can be given.
     fn default_contestants(&self) -> Vec<&'static str> {
-        if self.reporting.engine() == Choice::Sim {
-            return DEFAULT.to_vec();
-        }
-        let (there, missing): (Vec<_>, Vec<_>) = DEFAULT.iter().partition(|cc| kernel_offers(cc));
+        let wanted = match self.reporting.engine() {
+            Choice::Sim => return DEFAULT.to_vec(),
+            Choice::Lab => DEFAULT_IN_LAB,
+            Choice::Both => DEFAULT,
+        };
+        let (there, missing): (Vec<_>, Vec<_>) = wanted.iter().partition(|cc| kernel_offers(cc));
         if !missing.is_empty() {
             eprintln!(
-                "fullpipe: without {}: not in this kernel (as root, `fullpipe cc load` brings bbr3 and hybla)",
+                "fullpipe: without {}: not in this kernel; run as root, fullpipe loads its own",
                 missing.join(", ")
             );
         }
@@ -193,8 +199,9 @@ impl Args {
             [] => self.default_contestants(),
             given => given.iter().map(String::as_str).collect(),
         };
+        let engine = self.reporting.engine();
         let contestants: Vec<Contestant> =
-            names.into_iter().map(Contestant::parse).collect::<Result<_, _>>()?;
+            names.into_iter().map(|name| Contestant::parse(name, engine)).collect::<Result<_, _>>()?;
         let title = self.title(&contestants);
         let mut cases = Vec::new();
         if self.together {
@@ -204,7 +211,7 @@ impl Args {
                 let mut own = self.cases(&title, std::slice::from_ref(contestant))?;
                 for case in &mut own {
                     if let Some(label) = &contestant.label {
-                        case.label = case.label.replacen(contestant.cc, label, 1);
+                        case.label = case.label.replacen(&contestant.cc, label, 1);
                     }
                 }
                 cases.extend(own);
@@ -214,7 +221,7 @@ impl Args {
     }
 
     fn title(&self, contestants: &[Contestant]) -> String {
-        let names: Vec<&str> = contestants.iter().map(|c| c.label.as_deref().unwrap_or(c.cc)).collect();
+        let names: Vec<&str> = contestants.iter().map(|c| c.label.as_deref().unwrap_or(&c.cc)).collect();
         let how = match (names.len(), self.together) {
             (1, _) => "",
             (_, true) => ", sharing the path",
@@ -231,7 +238,8 @@ impl Args {
         let file = self.file(title, contestants);
         let text = toml::to_string(&file).map_err(Failure::usage)?;
         let no_files = |name: &str| Err(format!("{name}: a race reads no files; use `fullpipe run`"));
-        parse("race", &text, &vocabulary(), &no_files).map_err(|e| Failure::usage(without_place(&e)))
+        parse("race", &text, &vocabulary(self.reporting.engine()), &no_files)
+            .map_err(|e| Failure::usage(without_place(&e)))
     }
 
     /// The scenario file that the options stand for.
@@ -267,7 +275,7 @@ impl Args {
         }
         let flows = contestants.iter().map(|c| {
             let mut flow = Table::new();
-            flow.insert("cc".into(), c.cc.into());
+            flow.insert("cc".into(), c.cc.as_str().into());
             if !c.settings.is_empty() {
                 flow.insert("settings".into(), c.settings.clone().into());
             }

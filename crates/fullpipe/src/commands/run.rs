@@ -18,7 +18,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let cases = runs::read(&self.file)?;
+        let cases = runs::read(&self.file, self.reporting.engine())?;
         let title = cases.first().map(|c| c.scenario.title.clone()).filter(|t| !t.is_empty());
         let name = || self.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         self.reporting.run(title.unwrap_or_else(name), cases)

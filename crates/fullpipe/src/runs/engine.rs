@@ -66,6 +66,15 @@ pub fn run(engine: Engine, case: &Case, progress: &mut dyn FnMut(Time) -> Contro
                     return Ended::Failed(Failure::Impossible(format!("{}: {error}", flow.cc)));
                 }
             }
+            #[cfg(not(feature = "ebpf"))]
+            if let Some(flow) =
+                scenario.flows.iter().find(|f| f.cc.starts_with("fp_") && !kernel_offers(&f.cc))
+            {
+                return Ended::Failed(Failure::Impossible(format!(
+                    "{}: this fullpipe was built without the controllers it can load (feature `ebpf`)",
+                    flow.cc
+                )));
+            }
             let options = fullpipe_lab::Options {
                 #[cfg(feature = "ebpf")]
                 inspect: super::lent::watcher(scenario),

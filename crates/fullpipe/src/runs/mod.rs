@@ -11,5 +11,5 @@ mod reporting;
 
 pub use batch::{Batch, Job};
 pub use engine::{Choice, kernel_offers};
-pub use input::{read, vocabulary};
+pub use input::{check_controller, read, vocabulary};
 pub use reporting::Reporting;

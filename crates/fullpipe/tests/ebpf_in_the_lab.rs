@@ -1,0 +1,182 @@
+//! The controllers that fullpipe loads, in the lab: chosen by name, seen from inside, and gone afterwards.
+
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+fn fullpipe(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Controllers are the machine's, so one test at a time; none where they cannot be loaded, which CI must be able
+/// to do.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
+    let can = root && std::path::Path::new("/sys/kernel/btf/vmlinux").exists();
+    assert!(can || std::env::var_os("CI").is_none(), "CI must be able to load controllers");
+    if !can {
+        println!("SKIPPED: needs root and BTF");
+        return None;
+    }
+    Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Those of our controllers that the kernel has now.
+fn registered() -> Vec<String> {
+    let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    let ours = ["fp_bbr1", "fp_bbr3", "fp_hybla"];
+    names.split_whitespace().filter(|name| ours.contains(name)).map(str::to_owned).collect()
+}
+
+/// Runs it; what it loads must be gone when it has ended.
+fn run(args: &[&str]) -> Output {
+    let before = registered();
+    let output = fullpipe(args).output().unwrap();
+    assert_eq!(registered(), before, "{args:?}: {}", text(&output.stderr));
+    output
+}
+
+/// The runs of a command that must succeed, with their time series.
+fn runs(args: &[&str]) -> Vec<Value> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("runs.json");
+    let mut all = args.to_vec();
+    all.extend(["--engine", "lab", "--out", file.to_str().unwrap()]);
+    let output = run(&all);
+    assert!(output.status.success(), "{all:?}: {}", text(&output.stderr));
+    let results: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    results["runs"].as_array().unwrap().clone()
+}
+
+fn states(run: &Value) -> Vec<&str> {
+    run["flows"][0]["states"].as_array().unwrap().iter().map(|s| s["state"].as_str().unwrap()).collect()
+}
+
+/// The finite values of a column.
+fn column(run: &Value, name: &str) -> Vec<f64> {
+    let columns = run["flows"][0]["series"]["columns"].as_array().unwrap();
+    let column = columns.iter().find(|c| c["name"] == name).unwrap_or_else(|| panic!("no column {name}"));
+    column["values"].as_array().unwrap().iter().filter_map(Value::as_f64).collect()
+}
+
+const PATH: [&str; 6] = ["--rate", "20mbit", "--rtt", "40ms", "--loss", "0"];
+
+#[test]
+fn what_bbr3_and_bbr1_believe_is_recorded() {
+    let Some(_turn) = turn() else { return };
+    let mut args = vec!["race", "bbr3", "fp_bbr1", "--duration", "12s"];
+    args.extend(PATH);
+    let runs = runs(&args);
+    let start: [&[&str]; 2] = [&["Startup", "Drain", "ProbeBW_"], &["Startup", "Drain", "ProbeBW"]];
+    for (run, start) in runs.iter().zip(start) {
+        let states = states(run);
+        assert!(states.iter().zip(start).all(|(seen, s)| seen.starts_with(s)), "{states:?}");
+        // The path carries 20 Mbit/s of packets of 1500 bytes, 1448 of them payload, which BBR estimates.
+        let bw = column(run, "bw_bps");
+        let settled = bw[bw.len() / 2];
+        assert!((18e6..=20.5e6).contains(&settled), "bw {settled}");
+        let min_rtt = column(run, "min_rtt_ms").into_iter().fold(f64::INFINITY, f64::min);
+        assert!((40.0..44.0).contains(&min_rtt), "min_rtt {min_rtt}");
+        let gains = column(run, "pacing_gain");
+        assert!(gains.iter().any(|&g| g > 2.7) && gains.contains(&1.25), "Startup's gain and ProbeBW's");
+        let rounds = column(run, "rounds");
+        let last = rounds.last().copied().unwrap_or_default();
+        assert!((100.0..=300.0).contains(&last), "12 s of 40 ms and more are at most 300 rounds: {last}");
+    }
+    assert!(states(&runs[0]).contains(&"ProbeRTT"), "v3 looks for the minimum every 5 s");
+    let up: Vec<f64> = runs[0]["flows"][0]["states"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|s| s["state"] == "ProbeBW_UP")
+        .map(|s| s["at_s"].as_f64().unwrap())
+        .collect();
+    assert!(up.len() >= 2, "v3 probes every 2 to 3 s, and once again after ProbeRTT: {up:?}");
+    let notes = runs[0]["health"]["notes"].to_string();
+    assert!(notes.contains("bbr3 is fp_bbr3 here"), "{notes}");
+}
+
+#[test]
+fn the_loaded_race_beside_the_kernels_own_under_their_names() {
+    let Some(_turn) = turn() else { return };
+    let names = ["bbr", "cubic", "fp_bbr3", "fp_bbr1", "fp_hybla"];
+    let mut args = vec!["race"];
+    args.extend(names);
+    args.extend(["--duration", "3s"]);
+    args.extend(PATH);
+    let runs = runs(&args);
+    assert_eq!(runs.iter().map(|r| r["label"].as_str().unwrap()).collect::<Vec<_>>(), names);
+    for run in &runs {
+        assert_eq!(run["engine"], "lab");
+        let goodput = run["summary"]["goodput_bps"].as_f64().unwrap();
+        assert!(goodput > 10e6, "{} carried {goodput}", run["label"]);
+    }
+}
+
+#[test]
+fn in_the_simulator_a_controller_of_the_kernel_is_refused_with_its_like() {
+    for engine in ["sim", "both"] {
+        let output = fullpipe(&["race", "fp_bbr1", "--engine", engine]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("kernel only") && said.contains("`bbr`") && said.contains("--engine lab"),
+            "{said}"
+        );
+        let output = fullpipe(&["race", "vegas", "--engine", engine]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
+#[test]
+fn without_the_privilege_it_says_what_is_missing() {
+    let Some(_turn) = turn() else { return };
+    // Root of a user namespace of one's own may load nothing.
+    let fullpipe = env!("CARGO_BIN_EXE_fullpipe");
+    let output = Command::new("unshare")
+        .args(["-U", "-r", fullpipe, "race", "fp_bbr1", "--engine", "lab", "--duration", "1s"])
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("fp_bbr1") && said.contains("CAP_BPF"), "{said}");
+}
+
+#[test]
+fn nothing_stays_loaded_after_an_error_or_an_interruption() {
+    let Some(_turn) = turn() else { return };
+    // An error that shows only after loading.
+    let output = run(&["race", "fp_hybla", "--engine", "lab", "--flows", "2001", "--duration", "1s"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+
+    for signal in ["INT", "KILL"] {
+        let before = registered();
+        let mut child =
+            fullpipe(&["race", "fp_hybla", "--engine", "lab", "--duration", "60s"]).spawn().unwrap();
+        let started = Instant::now();
+        while !registered().contains(&"fp_hybla".to_owned()) {
+            assert!(started.elapsed() < Duration::from_secs(20), "fp_hybla does not appear");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+        let status = child.wait().unwrap();
+        assert!(signal == "KILL" || status.code() == Some(130), "{status}");
+        // A killed process cannot wait for the one inside, which the kernel ends for it.
+        let ended = Instant::now();
+        let patience = Duration::from_secs(if signal == "KILL" { 5 } else { 0 });
+        while registered() != before {
+            assert!(ended.elapsed() < patience, "after SIG{signal} there is {:?}", registered());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
