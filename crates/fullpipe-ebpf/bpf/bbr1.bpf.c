@@ -5,31 +5,21 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-FP_INLINE void load(struct bbr1 *c, const struct tcp_sock *tp)
+/* The state where the kernel keeps it, so that only what a core works on passes over the stack. */
+FP_INLINE struct bbr1_packed *packed(struct tcp_sock *tp)
 {
-	union {
-		u64 word[13];
-		struct bbr1_packed packed;
-	} priv;
+	return (struct bbr1_packed *)tp->inet_conn.icsk_ca_priv;
+}
 
-#pragma unroll
-	for (int i = 0; i < 13; i++)
-		priv.word[i] = tp->inet_conn.icsk_ca_priv[i];
-	bbr1_unpack(&c->s, &priv.packed);
+FP_INLINE void load(struct bbr1 *c, struct tcp_sock *tp)
+{
+	bbr1_unpack(&c->s, packed(tp));
 	fp_read_tcp(&c->tcp, tp);
 }
 
 FP_INLINE void store(struct tcp_sock *tp, const struct bbr1 *c)
 {
-	union {
-		u64 word[13];
-		struct bbr1_packed packed;
-	} priv;
-
-	bbr1_pack(&priv.packed, &c->s);
-#pragma unroll
-	for (int i = 0; i < 13; i++)
-		tp->inet_conn.icsk_ca_priv[i] = priv.word[i];
+	bbr1_pack(packed(tp), &c->s);
 	fp_write_tcp(tp, &c->tcp);
 }
 

@@ -71,18 +71,13 @@ struct bbr1_packed {
 };
 _Static_assert(sizeof(struct bbr1_packed) == 104, "the size of icsk_ca_priv");
 
-struct bbr1_sample {
-	u32 t;
-	u32 v;
-};
-
 struct bbr1_state {
 	u64 cycle_mstamp;
 	u64 ack_epoch_mstamp;
+	struct fp_best bw[3];
 	u32 min_rtt_us;
 	u32 min_rtt_stamp;
 	u32 probe_rtt_done_stamp;
-	struct bbr1_sample bw[3];
 	u32 rtt_cnt;
 	u32 next_rtt_delivered;
 	u32 lt_bw;
@@ -169,11 +164,11 @@ FP_INLINE void bbr1_pack(struct bbr1_packed *p, const struct bbr1_state *s)
 	p->min_rtt_stamp = s->min_rtt_stamp;
 	p->probe_rtt_done_stamp = s->probe_rtt_done_stamp;
 	p->bw[0] = s->bw[0].t;
-	p->bw[1] = s->bw[0].v;
+	p->bw[1] = (u32)s->bw[0].v;
 	p->bw[2] = s->bw[1].t;
-	p->bw[3] = s->bw[1].v;
+	p->bw[3] = (u32)s->bw[1].v;
 	p->bw[4] = s->bw[2].t;
-	p->bw[5] = s->bw[2].v;
+	p->bw[5] = (u32)s->bw[2].v;
 	p->rtt_cnt = s->rtt_cnt;
 	p->next_rtt_delivered = s->next_rtt_delivered;
 	p->hole = s->hole;
@@ -198,61 +193,13 @@ FP_INLINE void bbr1_pack(struct bbr1_packed *p, const struct bbr1_state *s)
 
 FP_INLINE u32 bbr1_max_bw(const struct bbr1 *c)
 {
-	return c->s.bw[0].v;
+	return (u32)c->s.bw[0].v;
 }
 
 /* The bandwidth in use: the long-term (policed) one when it was found, else the windowed maximum. */
 FP_INLINE u32 bbr1_bw(const struct bbr1 *c)
 {
 	return c->s.lt_use_bw ? c->s.lt_bw : bbr1_max_bw(c);
-}
-
-/* minmax_reset(): forget everything but this sample. */
-FP_INLINE void bbr1_filter_reset(struct bbr1 *c, u32 t, u32 v)
-{
-	c->s.bw[0].t = t;
-	c->s.bw[0].v = v;
-	c->s.bw[1] = c->s.bw[0];
-	c->s.bw[2] = c->s.bw[0];
-}
-
-/* minmax_running_max(): Kathleen Nichols' best, second and third best over a sliding window. */
-FP_INLINE void bbr1_filter_max(struct bbr1 *c, u32 window, u32 t, u32 v)
-{
-	struct bbr1_sample *m = c->s.bw;
-	u32 age;
-
-	if (v >= m[0].v || t - m[2].t > window) {
-		bbr1_filter_reset(c, t, v);
-		return;
-	}
-	if (v >= m[1].v) {
-		m[1].t = t;
-		m[1].v = v;
-		m[2] = m[1];
-	} else if (v >= m[2].v) {
-		m[2].t = t;
-		m[2].v = v;
-	}
-
-	age = t - m[0].t;
-	if (age > window) {
-		m[0] = m[1];
-		m[1] = m[2];
-		m[2].t = t;
-		m[2].v = v;
-		if (t - m[0].t > window) {
-			m[0] = m[1];
-			m[1] = m[2];
-		}
-	} else if (m[1].t == m[0].t && age > window / 4) {
-		m[1].t = t;
-		m[1].v = v;
-		m[2] = m[1];
-	} else if (m[2].t == m[1].t && age > window / 2) {
-		m[2].t = t;
-		m[2].v = v;
-	}
 }
 
 /* bbr_rate_bytes_per_sec(): the order of the shifts keeps 2.9 Tbit/s inside 64 bits. */
@@ -366,7 +313,7 @@ FP_INLINE void bbr1_advance_cycle(struct bbr1 *c)
 FP_INLINE void bbr1_enter_probe_bw(struct bbr1 *c)
 {
 	c->s.mode = BBR1_PROBE_BW;
-	c->s.cycle_idx = BBR1_CYCLE_LEN - 1 - (u32)((u64)c->tcp.random * BBR1_CYCLE_RAND >> 32);
+	c->s.cycle_idx = BBR1_CYCLE_LEN - 1 - (u32)((u64)fp_random(&c->tcp) * BBR1_CYCLE_RAND >> 32);
 	bbr1_advance_cycle(c);
 }
 
@@ -407,7 +354,10 @@ FP_INLINE void bbr1_lt_interval_done(struct bbr1 *c, u32 bw)
 	bbr1_lt_start_interval(c);
 }
 
-/* bbr_lt_bw_sampling(): find a token-bucket policer (Flach et al., SIGCOMM 2016). */
+/*
+ * bbr_lt_bw_sampling(): find a token-bucket policer (Flach et al., SIGCOMM 2016). There is nothing to do without a
+ * loss while neither an interval nor a policer's rate is in use: who calls it sees to that.
+ */
 FP_STEP int bbr1_lt_sample(struct bbr1 *c, s32 losses, u32 app_limited)
 {
 	u32 lost, delivered, ms;
@@ -426,8 +376,6 @@ FP_STEP int bbr1_lt_sample(struct bbr1 *c, s32 losses, u32 app_limited)
 	}
 	/* The first loss says that the policer's tokens are spent; earlier samples would be too high. */
 	if (!c->s.lt_is_sampling) {
-		if (!losses)
-			return 0;
 		bbr1_lt_start_interval(c);
 		c->s.lt_is_sampling = 1;
 	}
@@ -478,7 +426,8 @@ FP_STEP int bbr1_update_bw(struct bbr1 *c)
 		c->s.round_start = 1;
 		c->s.packet_conservation = 0;
 	}
-	bbr1_lt_sample(c, c->tcp.rs_losses, c->tcp.rs_flags & FP_RS_APP_LIMITED);
+	if (c->tcp.rs_losses || c->s.lt_is_sampling || c->s.lt_use_bw)
+		bbr1_lt_sample(c, c->tcp.rs_losses, c->tcp.rs_flags & FP_RS_APP_LIMITED);
 
 	interval_us = (u32)c->tcp.rs_interval_us;
 	if (!interval_us)
@@ -486,7 +435,7 @@ FP_STEP int bbr1_update_bw(struct bbr1 *c)
 	bw = ((u64)(u32)c->tcp.rs_delivered << BBR1_BW_SCALE) / interval_us;
 	/* An application-limited sample tells of the application, unless it beats the model. */
 	if (!(c->tcp.rs_flags & FP_RS_APP_LIMITED) || bw >= bbr1_max_bw(c))
-		bbr1_filter_max(c, BBR1_BW_WINDOW_ROUNDS, c->s.rtt_cnt, (u32)bw);
+		fp_filter_max(c->s.bw, BBR1_BW_WINDOW_ROUNDS, c->s.rtt_cnt, (u32)bw);
 	return 0;
 }
 
@@ -739,7 +688,7 @@ FP_INLINE void bbr1_init(struct bbr1 *c)
 	c->s.probe_rtt_round_done = 0;
 	c->s.min_rtt_us = c->tcp.min_rtt_us;
 	c->s.min_rtt_stamp = c->tcp.ticks;
-	bbr1_filter_reset(c, c->s.rtt_cnt, 0);
+	fp_filter_reset(c->s.bw, c->s.rtt_cnt, 0);
 	c->s.has_seen_rtt = 0;
 	bbr1_init_pacing_rate(c);
 	c->s.round_start = 0;

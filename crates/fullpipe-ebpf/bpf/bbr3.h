@@ -91,17 +91,11 @@ struct bbr3_sample {
 	u8 spare[6];
 };
 
-struct bbr3_best {
-	u64 v;
-	u32 t;
-	u32 spare;
-};
-
 struct bbr3 {
 	struct bbr3_conn c;
 	struct bbr3_sample rs;
 
-	struct bbr3_best extra_acked_filter[3];
+	struct fp_best extra_acked_filter[3];
 	u64 random;        /* SplitMix64 */
 	u64 max_bw_last;   /* the best of the last probing cycle */
 	u64 max_bw_cycle;  /* the best of the present one: 0 while it has no sample */
@@ -170,77 +164,39 @@ FP_INLINE u64 bbr3_beta(u64 value)
 }
 
 /*
- * rate (bytes/s) times span (ns), in bytes, rounded down. Exact without 128-bit numbers, which BPF does not
- * have: with rate = q s + r and span = t s + n, s a second's nanoseconds, it is q span + r t + r n / s.
+ * rate (bytes/s) times span (ns), in bytes, rounded down. Up to half a terabit a second and a quarter of a second
+ * the product fits and one division does. Beyond, exact without 128-bit numbers, which BPF does not have: with
+ * rate = q s + r and span = t s + n, s a second's nanoseconds, it is q span + r t + r n / s.
  */
 FP_INLINE u64 bbr3_bytes_in(u64 rate, u64 span)
 {
-	u64 q = rate / BBR3_NS_PER_SEC, r = rate % BBR3_NS_PER_SEC;
-	u64 t = span / BBR3_NS_PER_SEC, n = span % BBR3_NS_PER_SEC;
+	u64 q, r, t, n;
 
+	if (!(rate >> 36) && !(span >> 28))
+		return rate * span / BBR3_NS_PER_SEC;
+	q = rate / BBR3_NS_PER_SEC;
+	r = rate % BBR3_NS_PER_SEC;
+	t = span / BBR3_NS_PER_SEC;
+	n = span % BBR3_NS_PER_SEC;
 	return q * span + r * t + r * n / BBR3_NS_PER_SEC;
 }
 
-/* bytes in span (ns), as bytes/s, rounded down: long division in three steps of a thousand. */
+/* bytes in span (ns), as bytes/s, rounded down: at once when that fits, else in three steps of a thousand. */
 FP_INLINE u64 bbr3_rate_of(u64 bytes, u64 span)
 {
 	u64 q, r, rate;
 
 	if (!span)
 		return bytes ? BBR3_INFINITE : 0;
+	if (!(bytes >> 34))
+		return bytes * BBR3_NS_PER_SEC / span;
 	q = bytes / span;
-	r = bytes % span;
-	/* r * 10^9 fits: the whole division at once. */
-	if (!(r >> 34))
-		return q * BBR3_NS_PER_SEC + r * BBR3_NS_PER_SEC / span;
-	r *= 1000;
+	r = bytes % span * 1000;
 	rate = q * 1000 + r / span;
 	r = r % span * 1000;
 	rate = rate * 1000 + r / span;
 	r = r % span * 1000;
 	return rate * 1000 + r / span;
-}
-
-FP_INLINE void bbr3_filter_reset(struct bbr3_best *m, u32 t, u64 v)
-{
-	m[0].t = m[1].t = m[2].t = t;
-	m[0].v = m[1].v = m[2].v = v;
-}
-
-/* UpdateWindowedMaxFilter(): Kathleen Nichols' three samples (lib/win_minmax.c). */
-FP_INLINE u64 bbr3_filter_max(struct bbr3_best *m, u32 window, u32 t, u64 v)
-{
-	u32 age;
-
-	if (v >= m[0].v || t - m[2].t > window) {
-		bbr3_filter_reset(m, t, v);
-		return v;
-	}
-	if (v >= m[1].v) {
-		m[2].t = m[1].t = t;
-		m[2].v = m[1].v = v;
-	} else if (v >= m[2].v) {
-		m[2].t = t;
-		m[2].v = v;
-	}
-	age = t - m[0].t;
-	if (age > window) {
-		m[0] = m[1];
-		m[1] = m[2];
-		m[2].t = t;
-		m[2].v = v;
-		if (t - m[0].t > window) {
-			m[0] = m[1];
-			m[1] = m[2];
-		}
-	} else if (m[1].t == m[0].t && age > window / 4) {
-		m[2].t = m[1].t = t;
-		m[2].v = m[1].v = v;
-	} else if (m[2].t == m[1].t && age > window / 2) {
-		m[2].t = t;
-		m[2].v = v;
-	}
-	return m[0].v;
 }
 
 FP_INLINE int bbr3_in_probe_bw(const struct bbr3 *b)
@@ -613,8 +569,8 @@ FP_STEP int bbr3_update_aggregation(struct bbr3 *b)
 	}
 	b->extra_acked_delivered += b->rs.newly_acked;
 	extra = fp_min64(b->extra_acked_delivered - expected, b->c.cwnd);
-	b->extra_acked = bbr3_filter_max(b->extra_acked_filter,
-					 b->full_bw_reached ? BBR3_EXTRA_ACKED_FILTER_ROUNDS : 1, b->round_count, extra);
+	b->extra_acked = fp_filter_max(b->extra_acked_filter,
+				       b->full_bw_reached ? BBR3_EXTRA_ACKED_FILTER_ROUNDS : 1, b->round_count, extra);
 	return 0;
 }
 

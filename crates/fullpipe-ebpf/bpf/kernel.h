@@ -131,7 +131,6 @@ struct tcp_congestion_ops {
 
 /* Helpers by their number in uapi/linux/bpf.h. */
 static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
-static u32 (*bpf_get_prandom_u32)(void) = (void *)7;
 static u64 (*bpf_get_socket_cookie)(void *sk) = (void *)46;
 static void *(*bpf_sk_storage_get)(void *map, void *sk, void *value, u64 flags) = (void *)107;
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
@@ -216,7 +215,6 @@ FP_INLINE void fp_read_tcp(struct fp_tcp *t, const struct tcp_sock *tp)
 	t->gso_limit = fp_gso_limit(sk->sk_gso_max_size);
 	t->pacing_shift = sk->sk_pacing_shift;
 	t->ca_state = FP_BITFIELD(icsk, icsk_ca_state);
-	t->random = bpf_get_prandom_u32();
 }
 
 FP_INLINE void fp_no_sample(struct fp_tcp *t)

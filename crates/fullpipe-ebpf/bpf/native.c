@@ -58,6 +58,17 @@ void fp_native_bbr3(struct bbr3 *b, u32 call, const struct bbr3_lost *lost)
 	}
 }
 
+/* BBR v3's arithmetic on rates, for a test of its own. */
+u64 fp_native_bbr3_bytes_in(u64 rate, u64 span)
+{
+	return bbr3_bytes_in(rate, span);
+}
+
+u64 fp_native_bbr3_rate_of(u64 bytes, u64 span)
+{
+	return bbr3_rate_of(bytes, span);
+}
+
 u32 fp_native_size_of_bbr3(void)
 {
 	return sizeof(struct bbr3);

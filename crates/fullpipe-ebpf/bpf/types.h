@@ -65,6 +65,56 @@ FP_INLINE u32 fp_stamp_delta(u64 later, u64 earlier)
 	return (s64)(later - earlier) > 0 ? (u32)(later - earlier) : 0;
 }
 
+/* A value and the round in which it was seen. */
+struct fp_best {
+	u64 v;
+	u32 t;
+	u32 spare;
+};
+
+/* minmax_reset(): forget everything but this sample. */
+FP_INLINE void fp_filter_reset(struct fp_best *m, u32 t, u64 v)
+{
+	m[0].t = m[1].t = m[2].t = t;
+	m[0].v = m[1].v = m[2].v = v;
+}
+
+/* minmax_running_max(): Kathleen Nichols' best, second and third best over a sliding window (lib/win_minmax.c). */
+FP_INLINE u64 fp_filter_max(struct fp_best *m, u32 window, u32 t, u64 v)
+{
+	u32 age;
+
+	if (v >= m[0].v || t - m[2].t > window) {
+		fp_filter_reset(m, t, v);
+		return v;
+	}
+	if (v >= m[1].v) {
+		m[2].t = m[1].t = t;
+		m[2].v = m[1].v = v;
+	} else if (v >= m[2].v) {
+		m[2].t = t;
+		m[2].v = v;
+	}
+	age = t - m[0].t;
+	if (age > window) {
+		m[0] = m[1];
+		m[1] = m[2];
+		m[2].t = t;
+		m[2].v = v;
+		if (t - m[0].t > window) {
+			m[0] = m[1];
+			m[1] = m[2];
+		}
+	} else if (m[1].t == m[0].t && age > window / 4) {
+		m[2].t = m[1].t = t;
+		m[2].v = m[1].v = v;
+	} else if (m[2].t == m[1].t && age > window / 2) {
+		m[2].t = t;
+		m[2].v = v;
+	}
+	return m[0].v;
+}
+
 /* enum tcp_ca_state (uapi/linux/tcp.h). */
 enum fp_ca_state {
 	FP_CA_OPEN = 0,
@@ -116,8 +166,23 @@ struct fp_tcp {
 	u32 gso_limit;     /* GSO_LEGACY_MAX_SIZE - 1 - MAX_TCP_HEADER, which depends on the kernel's configuration */
 	u32 pacing_shift;  /* sk_pacing_shift */
 	u32 ca_state;      /* icsk_ca_state */
-	u32 random;        /* a fresh random number */
+	u32 random;        /* for fp_random() where no helper gives one */
 };
+
+/* A fresh random number. A program draws one only when it is wanted, which is seldom. */
+#ifdef __bpf__
+static u32 (*bpf_get_prandom_u32)(void) = (void *)7;
+
+FP_INLINE u32 fp_random(const struct fp_tcp *t)
+{
+	return bpf_get_prandom_u32();
+}
+#else
+FP_INLINE u32 fp_random(const struct fp_tcp *t)
+{
+	return t->random;
+}
+#endif
 
 #define FP_RS_APP_LIMITED 1U
 #define FP_RS_ACK_DELAYED 2U

@@ -306,3 +306,41 @@ impl CongestionControl for Bbr3 {
 /// `enum bbr3_mode`, by the names that recordings show.
 pub(crate) const MODES: [&str; 7] =
     ["Startup", "Drain", "ProbeBW_DOWN", "ProbeBW_CRUISE", "ProbeBW_REFILL", "ProbeBW_UP", "ProbeRTT"];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    unsafe extern "C" {
+        fn fp_native_bbr3_bytes_in(rate: u64, span: u64) -> u64;
+        fn fp_native_bbr3_rate_of(bytes: u64, span: u64) -> u64;
+    }
+
+    const SECOND: u128 = 1_000_000_000;
+
+    /// Numbers of every size up to `bits`.
+    fn sized(bits: u32) -> impl Strategy<Value = u64> {
+        (any::<u64>(), 64 - bits..64).prop_map(|(number, shift)| number >> shift)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8_000))]
+
+        #[test]
+        fn bytes_in_a_span_are_exact_whichever_way_they_are_divided(rate in sized(50), span in sized(45)) {
+            let exact = u128::from(rate) * u128::from(span) / SECOND;
+            prop_assume!(exact <= u128::from(u64::MAX));
+            // SAFETY: takes and gives numbers.
+            prop_assert_eq!(u128::from(unsafe { fp_native_bbr3_bytes_in(rate, span) }), exact);
+        }
+
+        #[test]
+        fn a_rate_is_exact_whichever_way_it_is_divided(bytes in sized(50), span in sized(45)) {
+            let span = span.max(1);
+            let exact = u128::from(bytes) * SECOND / u128::from(span);
+            prop_assume!(exact <= u128::from(u64::MAX));
+            // SAFETY: takes and gives numbers.
+            prop_assert_eq!(u128::from(unsafe { fp_native_bbr3_rate_of(bytes, span) }), exact);
+        }
+    }
+}
