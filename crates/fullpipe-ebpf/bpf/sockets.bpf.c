@@ -2,7 +2,8 @@
 /*
  * Walks the TCP sockets of a network namespace. fp_sockets writes what `fullpipe cc status` shows of those
  * that use one of our controllers; fp_migrate gives the sockets of one controller another. fp_watched writes
- * the same as fp_sockets of the sockets that were put into `watched` alone, in any namespace.
+ * the same as fp_sockets of the sockets that were put into `watched` alone, in any namespace. fp_kept walks any
+ * map of socket storage and writes a byte for each socket that has an entry there.
  */
 #include "kernel.h"
 #include "status.h"
@@ -132,5 +133,15 @@ int fp_watched(struct bpf_iter__bpf_sk_storage_map *ctx)
 	seen.number = *number;
 	describe(&seen.socket, common, tp);
 	bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
+	return 0;
+}
+
+SEC("iter/bpf_sk_storage_map")
+int fp_kept(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	u8 one = 1;
+
+	if (ctx->sk)
+		bpf_seq_write(ctx->meta->seq, &one, sizeof(one));
 	return 0;
 }

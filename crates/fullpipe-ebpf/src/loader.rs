@@ -3,7 +3,9 @@
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::kernel::{self, Kernel};
+use crate::sockets::Walker;
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 
 /// The fields of the BPF programs' `struct fp_config`: arguments of cong_control, a spare word, the build.
@@ -173,6 +175,18 @@ impl Loaded {
             format!("the kernel does not replace {}: {reason}", self.name),
             "unload it and load it again",
         ))
+    }
+
+    /// How many sockets the controller keeps storage for beside them, in all namespaces: 0 when it keeps its
+    /// state inside the socket.
+    ///
+    /// # Errors
+    /// When the storage cannot be walked (Linux before 5.9, or not root).
+    pub fn sockets_with_storage(&self) -> Result<usize> {
+        let Some(storage) = self.object.maps().find(|map| map.map_type() == MapType::SkStorage) else {
+            return Ok(0);
+        };
+        Walker::load(None)?.kept(storage.as_fd())
     }
 
     /// The maps and programs, for those who read them.

@@ -5,9 +5,9 @@ use crate::loader;
 use crate::namespaces::Namespace;
 use crate::native::MODES;
 use bytemuck::{Pod, Zeroable};
-use libbpf_rs::{MapCore, MapFlags, ObjectBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, ObjectBuilder};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
 
 /// `struct fp_socket` of bpf/status.h.
 #[repr(C)]
@@ -157,30 +157,34 @@ impl Walker {
         .map(|object| Walker { object })
     }
 
-    fn walk(&self, program: &str, namespace: &Namespace) -> Result<Vec<u8>> {
+    /// Attaches a program to what it walks: a map's entries, or else sockets.
+    fn attach(&self, program: &str, map: Option<BorrowedFd<'_>>) -> Result<Link> {
         let program = self
             .object
             .progs_mut()
             .find(|candidate| candidate.name() == program)
             .ok_or_else(|| Error::Malformed(format!("the object has no program {program}")))?;
-        let refused = |error: &dyn std::fmt::Display| {
-            Error::impossible(format!("TCP sockets cannot be walked: {error}"), "Linux 5.9 or newer, as root")
-        };
-        let link = program.attach().map_err(|error| refused(&error))?;
+        match map {
+            Some(map) => program.attach_iter(map),
+            None => program.attach(),
+        }
+        .map_err(|error| refused(&error))
+    }
+
+    fn walk(&self, program: &str, namespace: &Namespace) -> Result<Vec<u8>> {
+        let link = self.attach(program, None)?;
+        let fd = link.as_fd().as_raw_fd();
         // The namespace is the one of the thread that opens the iterator.
-        let fd = link_fd(&link);
-        namespace.enter(move || {
-            // SAFETY: the link outlives the call, so its descriptor is open.
-            let raw = unsafe { libbpf_sys::bpf_iter_create(fd) };
-            if raw < 0 {
-                return Err(refused(&std::io::Error::last_os_error()));
-            }
-            // SAFETY: the descriptor was just made and is owned by nothing else.
-            let mut file = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(raw) };
-            let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes).map_err(|error| refused(&error))?;
-            Ok(bytes)
-        })
+        namespace.enter(move || read(fd))
+    }
+
+    /// How many sockets have an entry in a map of socket storage, in all namespaces.
+    ///
+    /// # Errors
+    /// When the map is of another type or cannot be walked.
+    pub(crate) fn kept(&self, map: BorrowedFd<'_>) -> Result<usize> {
+        let link = self.attach("fp_kept", Some(map))?;
+        read(link.as_fd().as_raw_fd()).map(|bytes| bytes.len())
     }
 
     /// The sockets of a namespace that use one of our controllers.
@@ -205,7 +209,7 @@ impl Walker {
 /// sockets and look at them, without privilege and in any network namespace.
 pub struct Watch {
     object: libbpf_rs::Object,
-    link: libbpf_rs::Link,
+    link: Link,
     read: Vec<u8>,
 }
 
@@ -263,6 +267,20 @@ impl Watch {
     }
 }
 
-fn link_fd(link: &libbpf_rs::Link) -> i32 {
-    link.as_fd().as_raw_fd()
+fn refused(error: &dyn std::fmt::Display) -> Error {
+    Error::impossible(format!("TCP sockets cannot be walked: {error}"), "Linux 5.9 or newer, as root")
+}
+
+/// Runs the walk of a link, whose descriptor must be open, to its end; gives what it wrote.
+fn read(link: RawFd) -> Result<Vec<u8>> {
+    // SAFETY: the call only looks the number up.
+    let raw = unsafe { libbpf_sys::bpf_iter_create(link) };
+    if raw < 0 {
+        return Err(refused(&io::Error::last_os_error()));
+    }
+    // SAFETY: the descriptor was just made and is owned by nothing else.
+    let mut file = unsafe { std::fs::File::from_raw_fd(raw) };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|error| refused(&error))?;
+    Ok(bytes)
 }

@@ -1,0 +1,99 @@
+//! Thousands of connections on fp_bbr3, whose state is beside the socket: each gets its own, and gives it back.
+
+use fullpipe_ebpf::kernel::Kernel;
+use fullpipe_ebpf::{Controller, loader};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+const CONNECTIONS: usize = 2_000;
+/// Three times a first window, so that every connection has acknowledgements to work on.
+const BYTES: usize = 45_000;
+
+/// Whether controllers can be loaded here; in CI they must. When they can, the calling thread is in a network
+/// namespace of its own afterwards.
+fn can_load() -> bool {
+    // SAFETY: a plain system call that concerns the calling thread alone.
+    let can = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 && Kernel::ask().is_ok();
+    assert!(can || std::env::var_os("CI").is_none(), "CI must be able to load controllers");
+    if !can {
+        println!("SKIPPED: needs root and BTF");
+    }
+    can
+}
+
+/// Lets this process have two descriptors a connection, and some.
+fn raise_descriptor_limit() {
+    let most = 2 * CONNECTIONS as u64 + 500;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable, then a valid value.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit = libc::rlimit { rlim_cur: most.max(limit.rlim_cur), rlim_max: most.max(limit.rlim_max) };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+    }
+}
+
+fn choose(socket: &TcpStream, name: &str) {
+    // SAFETY: the name lives through the call and its length is given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_ptr().cast(),
+            name.len() as u32,
+        )
+    };
+    assert_eq!(result, 0, "{name}: {}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn each_of_two_thousand_connections_has_its_own_state_and_none_is_left_behind() {
+    if !can_load() {
+        return;
+    }
+    raise_descriptor_limit();
+    assert!(std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+    let name = "fpt_many";
+    let mut loaded = loader::load(Controller::Bbr3, Some(name), &Kernel::ask().unwrap()).unwrap();
+    let _link = loaded.attach().unwrap();
+    assert_eq!(loaded.sockets_with_storage().unwrap(), 0);
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut connections: Vec<(TcpStream, TcpStream)> = (0..CONNECTIONS)
+        .map(|_| {
+            let to = TcpStream::connect(address).unwrap();
+            choose(&to, name);
+            (to, listener.accept().unwrap().0)
+        })
+        .collect();
+    assert_eq!(loaded.sockets_with_storage().unwrap(), CONNECTIONS);
+
+    // All of them send at once, each something of its own.
+    for (number, (to, _)) in connections.iter_mut().enumerate() {
+        to.write_all(&vec![number as u8; BYTES]).unwrap();
+    }
+    for (number, (_, from)) in connections.iter_mut().enumerate() {
+        let mut got = vec![0; BYTES];
+        from.read_exact(&mut got).unwrap();
+        assert!(got.iter().all(|byte| *byte == number as u8), "connection {number}");
+    }
+    assert_eq!(loaded.sockets_with_storage().unwrap(), CONNECTIONS);
+
+    // Half of them end; the others keep what they have.
+    connections.truncate(CONNECTIONS / 2);
+    let expect = |count: usize| {
+        let started = Instant::now();
+        // The last reference to a socket goes after a grace period.
+        while loaded.sockets_with_storage().unwrap() != count && started.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(loaded.sockets_with_storage().unwrap(), count);
+    };
+    expect(CONNECTIONS / 2);
+    drop(connections);
+    expect(0);
+}
