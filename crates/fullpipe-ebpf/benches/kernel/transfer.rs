@@ -1,0 +1,144 @@
+//! Bulk transfers over the veth pair, one controller after the other.
+
+use crate::cpu::{Moment, wait_until_quiet};
+use crate::veth::{RECEIVER, Receiver};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Startup and the first rounds are not measured.
+const WARM_UP: Duration = Duration::from_millis(200);
+/// Short, so that what is compared is close together in time.
+const SPAN: Duration = Duration::from_millis(600);
+/// Each end's socket buffer in bytes: many times what fits between the two.
+const BUFFER: libc::c_int = 8 << 20;
+const WRITE: usize = 1 << 18;
+
+/// What a transfer came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer {
+    /// Gbit/s at the receiver.
+    pub rate: f64,
+    /// Seconds of this process per gigabit.
+    pub own: f64,
+    /// Seconds of the machine per gigabit.
+    pub machine: f64,
+    /// Other programs ran meanwhile.
+    pub disturbed: bool,
+}
+
+pub fn choose(socket: &TcpStream, name: &str) {
+    // SAFETY: the name lives through the call and its length is given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_ptr().cast(),
+            name.len() as u32,
+        )
+    };
+    assert_eq!(result, 0, "{name}: {}", std::io::Error::last_os_error());
+}
+
+fn set_buffer(socket: &impl AsRawFd, option: libc::c_int) {
+    let size = BUFFER;
+    // SAFETY: the value lives through the call and its size is given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw const size).cast(),
+            size_of_val(&size) as u32,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Sends with a controller for [`SPAN`] after the warm-up.
+fn transfer(receiver: &Receiver, name: &str) -> Transfer {
+    let received = Arc::new(AtomicU64::new(0));
+    let (counter, (bound, address)) = (Arc::clone(&received), std::sync::mpsc::channel());
+    let reading = receiver.run(move || {
+        let listener = TcpListener::bind((RECEIVER, 0)).unwrap();
+        set_buffer(&listener, libc::SO_RCVBUFFORCE);
+        bound.send(listener.local_addr().unwrap()).unwrap();
+        let (mut from, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; WRITE];
+        loop {
+            match from.read(&mut buffer).unwrap() {
+                0 => break,
+                size => counter.fetch_add(size as u64, Ordering::Relaxed),
+            };
+        }
+    });
+    let mut to = TcpStream::connect(address.recv().unwrap()).unwrap();
+    set_buffer(&to, libc::SO_SNDBUFFORCE);
+    choose(&to, name);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopping = Arc::clone(&stop);
+    let sending = std::thread::spawn(move || {
+        let buffer = vec![0; WRITE];
+        while !stopping.load(Ordering::Relaxed) {
+            to.write_all(&buffer).unwrap();
+        }
+    });
+
+    std::thread::sleep(WARM_UP);
+    let (before, start) = (received.load(Ordering::Relaxed), Moment::now());
+    std::thread::sleep(SPAN);
+    let (after, spent) = (received.load(Ordering::Relaxed), start.spent());
+    stop.store(true, Ordering::Relaxed);
+    sending.join().unwrap();
+    reading.recv().unwrap();
+
+    let gigabits = (after - before) as f64 * 8e-9;
+    Transfer {
+        rate: gigabits / spent.wall,
+        own: spent.own / gigabits,
+        machine: spent.busy / gigabits,
+        disturbed: spent.disturbed,
+    }
+}
+
+/// Rounds in which each of `names` sends once, another one first each time; per name, a value for each round.
+/// `measure` makes the value, given what sends. A round with other programs in it is taken again, as long as
+/// `patience` lasts; afterwards it counts all the same, and the number of such rounds is given.
+pub fn rounds<T>(
+    receiver: &Receiver,
+    names: &[&str],
+    count: usize,
+    patience: Duration,
+    mut measure: impl FnMut(&str, &mut dyn FnMut() -> Transfer) -> T,
+) -> (Vec<Vec<T>>, usize) {
+    let mut results: Vec<Vec<T>> = names.iter().map(|_| Vec::new()).collect();
+    let (started, mut disturbed_rounds, mut first) = (Instant::now(), 0, 0);
+    while results[0].len() < count {
+        let left = patience.saturating_sub(started.elapsed());
+        wait_until_quiet(left);
+        let mut disturbed = false;
+        let mut round: Vec<(usize, T)> = Vec::new();
+        for turn in 0..names.len() {
+            let at = (first + turn) % names.len();
+            let mut send = || {
+                let transfer = transfer(receiver, names[at]);
+                disturbed |= transfer.disturbed;
+                transfer
+            };
+            round.push((at, measure(names[at], &mut send)));
+        }
+        if disturbed && started.elapsed() < patience {
+            continue;
+        }
+        disturbed_rounds += usize::from(disturbed);
+        first += 1;
+        for (at, value) in round {
+            results[at].push(value);
+        }
+    }
+    (results, disturbed_rounds)
+}
