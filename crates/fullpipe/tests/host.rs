@@ -81,6 +81,14 @@ fn a_host_is_examined_planned_changed_and_put_back() {
     assert_eq!(report["schema"], "fullpipe/doctor/1");
     assert!(report["findings"].as_array().unwrap().len() > 15);
 
+    for (command, field) in [("plan bbr", "steps"), ("status", "consistent")] {
+        let (code, out, _) = fullpipe(r, &format!("{command} --json"));
+        let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let name = command.split(' ').next().unwrap();
+        assert_eq!((code, &document["schema"]), (0, &format!("fullpipe/{name}/1").into()), "{out}");
+        assert!(!document[field].is_null(), "{out}");
+    }
+
     let before = content(r, "etc/sysctl.conf");
     let (code, out, _) = fullpipe(r, "plan bbr --buffers auto --rate 1gbit --rtt 200ms");
     assert_eq!(code, 0, "{out}");
@@ -114,6 +122,14 @@ fn a_host_is_examined_planned_changed_and_put_back() {
     assert_eq!(content(r, "etc/sysctl.conf"), before);
     assert!(!r.join("etc/sysctl.d/99-zz-fullpipe.conf").exists() && !r.join("var/lib/fullpipe").exists());
     assert_eq!(fullpipe(r, "revert").1, "fullpipe has nothing in force on this host: nothing to revert.\n");
+
+    for (command, field) in [("apply bbr", "made"), ("revert", "undone")] {
+        let (code, out, _) = fullpipe(r, &format!("{command} --json"));
+        let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let name = command.split(' ').next().unwrap();
+        assert_eq!((code, &document["schema"]), (0, &format!("fullpipe/{name}/1").into()), "{out}");
+        assert!(!document[field].is_null(), "{out}");
+    }
 }
 
 #[test]

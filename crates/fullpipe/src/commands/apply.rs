@@ -1,6 +1,6 @@
 //! `fullpipe apply`: put a controller in force, verified, journaled and reversible.
 
-use super::host::{Target, failure, print_json};
+use super::host::{Document, Target, failure, print_json};
 use super::plan::{How, program};
 use crate::failure::Failure;
 use fullpipe_host::apply::{self, Confirmation, Options};
@@ -54,7 +54,7 @@ impl Args {
         let request = self.how.request(controller);
         let applied = apply::apply(&*host, &store, &request, &options).map_err(failure)?;
         if self.json {
-            print_json(&applied)?;
+            print_json(&Document { schema: "fullpipe/apply/1", value: &applied })?;
         } else {
             print!("{}", screen::applied(Style::of_stdout(), &applied));
         }

@@ -1,6 +1,6 @@
 //! `fullpipe plan`: what would change, exactly.
 
-use super::host::{Target, failure, print_json};
+use super::host::{Document, Target, failure, print_json};
 use crate::failure::Failure;
 use fullpipe_host::plan::{self, QdiscChoice, Request};
 use fullpipe_host::screen::{self, Style};
@@ -83,7 +83,7 @@ impl Args {
         let request = self.wanted.how.request(self.wanted.controller);
         let plan = plan::make(&*host, &request, &program()).map_err(failure)?;
         if self.json {
-            return print_json(&plan);
+            return print_json(&Document { schema: "fullpipe/plan/1", value: &plan });
         }
         print!("{}", screen::plan(Style::of_stdout(), &plan));
         if !plan.is_empty() {

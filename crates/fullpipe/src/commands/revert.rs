@@ -1,6 +1,6 @@
 //! `fullpipe revert`: put the host back exactly as it was.
 
-use super::host::{Target, failure, print_json};
+use super::host::{Document, Target, failure, print_json};
 use crate::failure::Failure;
 use fullpipe_host::revert::{self, Options};
 use fullpipe_host::screen::{self, Style};
@@ -27,7 +27,7 @@ impl Args {
         let options = Options { force: self.force, keep_changed: self.keep_changed };
         let reverted = revert::revert(&*host, &store, &options).map_err(failure)?;
         if self.json {
-            return print_json(&reverted);
+            return print_json(&Document { schema: "fullpipe/revert/1", value: &reverted });
         }
         print!("{}", screen::reverted(Style::of_stdout(), &reverted));
         Ok(())

@@ -1,6 +1,6 @@
 //! `fullpipe status`: where the host stands.
 
-use super::host::{Target, failure, print_json};
+use super::host::{Document, Target, failure, print_json};
 use crate::failure::Failure;
 use fullpipe_host::screen::{self, Style};
 use fullpipe_host::status;
@@ -36,7 +36,7 @@ impl Args {
                     .map_err(|e| Failure::usage(format_args!("--prometheus {}: {e}", file.display())))?;
             }
             if self.json {
-                print_json(&status)?;
+                print_json(&Document { schema: "fullpipe/status/1", value: &status })?;
             } else if self.prometheus.is_none() || self.watch {
                 if self.watch {
                     print!("\x1b[2J\x1b[H");
