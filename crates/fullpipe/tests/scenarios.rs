@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
@@ -174,4 +175,27 @@ fn together_they_show_every_kind_of_flow_application_and_check() {
     // A check's `where` is resolved once its run is known.
     let bounds = keys_of::<Check>().into_iter().filter(|key| key != "where").collect();
     assert_nothing_missing("bounds", bounds, &checks);
+}
+
+#[test]
+fn the_labs_shell_takes_the_path_of_a_scenario_file() {
+    let shell = |file: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        command.args(["lab", "shell", "--json", "--path"]).arg(directory().join(file)).args(["--", "true"]);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = shell("reordering.toml");
+    assert!(code == Some(2) && said.contains("several paths"), "{said}");
+
+    let (code, said) = shell("long-chain.toml");
+    if code == Some(3) {
+        assert!(std::env::var_os("CI").is_none(), "{said}");
+        println!("SKIPPED: no lab on this machine: {said}");
+        return;
+    }
+    let report: Value = serde_json::from_str(&said).unwrap();
+    let files = files();
+    let path = &files.iter().find(|(name, _)| name == "long-chain.toml").unwrap().1[0].scenario.path;
+    assert_eq!(report["links"].as_array().unwrap().len(), path.forward.len() + path.reverse.len(), "{said}");
 }

@@ -1,6 +1,8 @@
 //! `fullpipe lab`: kernel TCP over an emulated path.
 
 use crate::failure::Failure;
+use crate::runs;
+use fullpipe_experiment::scenario::Case;
 use fullpipe_lab::{LabError, LinkReport, Shell, ShellReport};
 use fullpipe_path::{Limit, LinkSpec, LossSpec, QueueSpec};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
@@ -26,6 +28,10 @@ enum Lab {
 /// way from client to server and, unless said otherwise, on the way back.
 #[derive(clap::Args)]
 struct ShellArgs {
+    /// The path, packet size and seed of this scenario file, instead of the options for them.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath,
+          conflicts_with_all = ["rate", "down_rate", "rtt", "buffer", "loss", "mtu", "seed"])]
+    path: Option<PathBuf>,
     /// Rate of the path, both ways (`50mbit`); none: no limit.
     #[arg(long)]
     rate: Option<Rate>,
@@ -103,12 +109,34 @@ impl ShellArgs {
             loss: (self.loss != Fraction::ZERO).then(|| LossSpec::from(self.loss)),
             ..LinkSpec::default()
         };
-        let there = self.rtt / 2;
         let command = if self.command.is_empty() {
             vec![std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())]
         } else {
             self.command
         };
+        if let Some(file) = &self.path {
+            let cases = runs::read(file, runs::Choice::Lab)?;
+            let Some(first) = cases.first().map(|case| case.scenario.clone()) else {
+                return Err(Failure::usage(format!("--path {}: holds no run", file.display())));
+            };
+            let same = |case: &Case| case.scenario.path == first.path && case.scenario.mtu == first.mtu;
+            if !cases.iter().all(same) {
+                return Err(Failure::usage(format!(
+                    "--path {}: its sweep makes several paths; take what changes the path out of [sweep]",
+                    file.display()
+                )));
+            }
+            return Ok(Shell {
+                forward: first.path.forward,
+                reverse: first.path.reverse,
+                mtu: first.mtu,
+                seed: first.seed,
+                command,
+                servers: self.servers,
+                pcap: self.pcap,
+            });
+        }
+        let there = self.rtt / 2;
         let mtu = u32::try_from(self.mtu.0).ok().filter(|m| (68..=65_535).contains(m)).ok_or_else(|| {
             Failure::usage(format!("--mtu {}: an IP packet has 68 to 65535 bytes", self.mtu.0))
         })?;
