@@ -300,4 +300,14 @@ FP_INLINE const struct rate_sample *fp_sample_argument(const u64 *ctx)
 
 #define FP_TCP(ctx) ((struct tcp_sock *)(ctx)[0])
 
+/* The kernel's own BBR, for the programs that wrap it. */
+extern void bbr_init(struct sock *sk) FP_KFUNC;
+extern void bbr_main(struct sock *sk, u32 ack, int flag, const struct rate_sample *rs) FP_KFUNC;
+extern void bbr_cwnd_event(struct sock *sk, enum tcp_ca_event event) FP_KFUNC;
+extern void bbr_set_state(struct sock *sk, u8 new_state) FP_KFUNC;
+extern u32 bbr_undo_cwnd(struct sock *sk) FP_KFUNC;
+extern u32 bbr_ssthresh(struct sock *sk) FP_KFUNC;
+extern u32 bbr_min_tso_segs(struct sock *sk) FP_KFUNC;
+extern u32 bbr_sndbuf_expand(struct sock *sk) FP_KFUNC;
+
 #endif

@@ -7,15 +7,6 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-extern void bbr_init(struct sock *sk) FP_KFUNC;
-extern void bbr_main(struct sock *sk, u32 ack, int flag, const struct rate_sample *rs) FP_KFUNC;
-extern void bbr_cwnd_event(struct sock *sk, enum tcp_ca_event event) FP_KFUNC;
-extern void bbr_set_state(struct sock *sk, u8 new_state) FP_KFUNC;
-extern u32 bbr_undo_cwnd(struct sock *sk) FP_KFUNC;
-extern u32 bbr_ssthresh(struct sock *sk) FP_KFUNC;
-extern u32 bbr_min_tso_segs(struct sock *sk) FP_KFUNC;
-extern u32 bbr_sndbuf_expand(struct sock *sk) FP_KFUNC;
-
 SEC("struct_ops/w_bbr_init")
 void w_bbr_init(u64 *ctx)
 {
