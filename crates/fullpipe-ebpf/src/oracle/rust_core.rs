@@ -7,8 +7,13 @@ use fullpipe_cc::bbr::v1::{Bbr, CYCLE_RAND, KERNEL_SIZE, Params, RateSample, Soc
 ///
 /// The state's padding, which the kernel never touches, stays what it was.
 pub fn rust_core(_socket: u64, state: &mut Bbr1State, tcp: &mut Tcp, op: Op, argument: u32) -> u32 {
-    let params =
-        Params { hz: tcp.hz, pacing_shift: tcp.pacing_shift, gso_max_bytes: tcp.gso_limit, ..Params::LINUX };
+    let params = Params {
+        hz: tcp.hz,
+        // A file may say anything; the C core and the processor's shift take six bits of it.
+        pacing_shift: tcp.pacing_shift & 63,
+        gso_max_bytes: tcp.gso_limit,
+        ..Params::LINUX
+    };
     let bytes: [u8; KERNEL_SIZE] = bytemuck::cast(*state);
     // A mode that is none of the four leaves the state as it is, which shows as a difference.
     let Some(mut bbr) = Bbr::from_kernel(&bytes, params) else { return 0 };
