@@ -75,37 +75,39 @@ pub fn update(controller: Controller, name: Option<&str>) -> Result<Outcome> {
 /// [`Error::Impossible`] when a socket cannot choose it or the data does not arrive within ten seconds.
 pub fn verify(name: &str) -> Result<()> {
     const BYTES: usize = 1 << 20;
+    const PATIENCE: Duration = Duration::from_secs(10);
     let failed = |reason: String| {
         Error::impossible(
             format!("{name} did not carry a test transfer: {reason}"),
-            "unload it and report this",
+            "check that loopback is up; if it is, unload it and report this",
         )
     };
     let io = |error: std::io::Error| failed(error.to_string());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(io)?;
     let address = listener.local_addr().map_err(io)?;
-    let sender = std::thread::spawn(move || -> std::io::Result<()> {
-        let mut to = std::net::TcpStream::connect(address)?;
-        to.set_write_timeout(Some(Duration::from_secs(10)))?;
-        std::io::Write::write_all(&mut to, &vec![0x5a; BYTES])
-    });
-    let (mut from, _) = listener.accept().map_err(io)?;
-    from.set_read_timeout(Some(Duration::from_secs(10))).map_err(io)?;
-    // Both directions count: what we send back chooses the controller, what comes in is the peer's default.
-    choose(&from, name).map_err(|error| failed(format!("a socket cannot choose it: {error}")))?;
+    // Connected before it is accepted, so that neither waits for the other in vain.
+    let connection = || -> std::io::Result<_> {
+        let peer = std::net::TcpStream::connect_timeout(&address, PATIENCE)?;
+        let (own, _) = listener.accept()?;
+        for end in [&peer, &own] {
+            end.set_read_timeout(Some(PATIENCE))?;
+            end.set_write_timeout(Some(PATIENCE))?;
+        }
+        Ok((peer, own))
+    };
+    // Both directions count: what we send chooses the controller, what comes in is the peer's default.
+    let (mut peer, mut own) = connection().map_err(io)?;
+    choose(&own, name).map_err(|error| failed(format!("a socket cannot choose it: {error}")))?;
+    let sender = std::thread::spawn(move || std::io::Write::write_all(&mut peer, &vec![0x5a; BYTES]));
     let mut received = vec![0; BYTES];
-    std::io::Read::read_exact(&mut from, &mut received).map_err(io)?;
+    std::io::Read::read_exact(&mut own, &mut received).map_err(io)?;
     sender.join().map_err(|_| failed("the sender ended".to_owned()))?.map_err(io)?;
 
-    let receiver = std::thread::spawn(move || -> std::io::Result<usize> {
-        let mut peer = std::net::TcpStream::connect(address)?;
-        peer.set_read_timeout(Some(Duration::from_secs(10)))?;
-        std::io::Read::read_to_end(&mut peer, &mut Vec::new())
-    });
-    let (mut to, _) = listener.accept().map_err(io)?;
-    choose(&to, name).map_err(io)?;
-    std::io::Write::write_all(&mut to, &received).map_err(io)?;
-    drop(to);
+    let (mut peer, mut own) = connection().map_err(io)?;
+    choose(&own, name).map_err(io)?;
+    let receiver = std::thread::spawn(move || std::io::Read::read_to_end(&mut peer, &mut Vec::new()));
+    std::io::Write::write_all(&mut own, &received).map_err(io)?;
+    drop(own);
     match receiver.join().map_err(|_| failed("the receiver ended".to_owned()))?.map_err(io)? {
         BYTES => Ok(()),
         bytes => Err(failed(format!("{bytes} of {BYTES} bytes arrived"))),

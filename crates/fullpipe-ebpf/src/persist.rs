@@ -24,7 +24,6 @@ pub fn unit(controller: Controller, program: &Path, default: bool) -> String {
     format!(
         "[Unit]\n\
          Description=TCP congestion controller {controller} (eBPF)\n\
-         Documentation=man:fullpipe(1)\n\
          After=systemd-sysctl.service sys-fs-bpf.mount\n\
          Wants=sys-fs-bpf.mount\n\
          Before=network.target\n\
@@ -32,14 +31,19 @@ pub fn unit(controller: Controller, program: &Path, default: bool) -> String {
          [Service]\n\
          Type=oneshot\n\
          RemainAfterExit=yes\n\
-         ExecStart={} cc load {short}{option}\n\
-         ExecStop={} cc unload {short}\n\
+         ExecStart={program} cc load {short}{option}\n\
+         ExecStop={program} cc unload {short} --until-boot\n\
          \n\
          [Install]\n\
          WantedBy=multi-user.target\n",
-        program.display(),
-        program.display(),
+        program = word(program),
     )
+}
+
+/// A path as one word of a unit's command line (systemd.service(5), "Command lines").
+fn word(path: &Path) -> String {
+    let text = path.display().to_string().replace('%', "%%");
+    if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text }
 }
 
 /// Installs and enables the unit.
@@ -51,6 +55,12 @@ pub fn install(controller: Controller, program: &Path, default: bool) -> Result<
         return Err(Error::impossible(
             "this machine does not run systemd",
             format!("have your init system run `fullpipe cc load {controller} --default` at boot"),
+        ));
+    }
+    if program.display().to_string().contains(|c: char| c.is_control() || "\"'\\".contains(c)) {
+        return Err(Error::impossible(
+            format!("systemd starts no program whose path has quotes or backslashes: {}", program.display()),
+            "install fullpipe under another path",
         ));
     }
     let path = Path::new(UNITS).join(unit_name(controller));
@@ -99,5 +109,16 @@ mod tests {
         assert!(text.contains("ExecStart=/usr/bin/fullpipe cc load bbr3 --default\n"), "{text}");
         assert!(text.contains("Type=oneshot\n") && text.contains("RemainAfterExit=yes\n"));
         assert!(text.lines().all(|line| !line.starts_with(' ')), "{text}");
+    }
+
+    #[test]
+    fn a_shutdown_does_not_take_the_unit_away() {
+        let text = unit(Controller::Bbr3, Path::new("/usr/bin/fullpipe"), false);
+        assert!(text.contains("ExecStop=/usr/bin/fullpipe cc unload bbr3 --until-boot\n"), "{text}");
+    }
+
+    #[test]
+    fn a_strange_path_stays_one_word() {
+        assert_eq!(word(Path::new("/opt/50% tools/fullpipe")), "\"/opt/50%% tools/fullpipe\"");
     }
 }

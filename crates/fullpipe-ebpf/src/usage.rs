@@ -33,10 +33,12 @@ pub fn make_default(name: &str) -> Result<()> {
     if before == name {
         return Ok(());
     }
-    let path = remembered(own_inode());
+    let path = remembered(own_inode(), name);
     std::fs::create_dir_all(REMEMBERED).map_err(Error::io("cannot create", REMEMBERED))?;
     std::fs::write(&path, before).map_err(Error::io("cannot write", &path))?;
-    set_default(name)
+    set_default(name).inspect_err(|_| {
+        let _ = std::fs::remove_file(&path);
+    })
 }
 
 fn set_default(name: &str) -> Result<()> {
@@ -52,19 +54,44 @@ fn own_inode() -> u64 {
     std::fs::metadata("/proc/thread-self/ns/net").map(|about| about.ino()).unwrap_or(0)
 }
 
-fn remembered(inode: u64) -> PathBuf {
-    Path::new(REMEMBERED).join(format!("default-{inode}"))
+/// Where the default that a controller replaced is kept: in /run, since neither outlives a reboot.
+fn remembered(inode: u64, name: &str) -> PathBuf {
+    Path::new(REMEMBERED).join(format!("default-{inode}-{name}"))
 }
 
-/// What this namespace's default shall be when `name` goes: what it was before, else the kernel's usual ones.
-fn fallback(name: &str) -> Result<String> {
+/// Makes this namespace's default what it was before `name`, else one of the kernel's usual ones: in a namespace
+/// that is not the first the kernel refuses some.
+fn give_back(name: &str) -> Result<String> {
     let available = kernel::available()?;
-    let before = std::fs::read_to_string(remembered(own_inode())).unwrap_or_default();
-    [before.trim(), "cubic", "bbr", "reno"]
-        .into_iter()
-        .find(|candidate| *candidate != name && available.iter().any(|there| there == candidate))
-        .map(str::to_owned)
-        .ok_or_else(|| Error::impossible("no other controller is there", "every kernel has reno"))
+    let before = std::fs::read_to_string(remembered(own_inode(), name)).unwrap_or_default();
+    let mut refused = Error::impossible("no other controller is there", "every kernel has reno");
+    for other in [before.trim(), "cubic", "bbr", "reno"] {
+        if other == name || !available.iter().any(|there| there == other) {
+            continue;
+        }
+        match set_default(other) {
+            Ok(()) => return Ok(other.to_owned()),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+/// What was remembered for `name` goes; a controller that replaced it goes back to that in its stead.
+fn forget(name: &str) -> Result<()> {
+    let inode = own_inode();
+    let own = remembered(inode, name);
+    let Ok(before) = std::fs::read_to_string(&own) else { return Ok(()) };
+    let of_this_namespace = format!("default-{inode}-");
+    for entry in std::fs::read_dir(REMEMBERED).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_name().to_string_lossy().starts_with(&of_this_namespace)
+            && std::fs::read_to_string(&path).is_ok_and(|replaced| replaced == name)
+        {
+            std::fs::write(&path, &before).map_err(Error::io("cannot write", &path))?;
+        }
+    }
+    std::fs::remove_file(&own).map_err(Error::io("cannot remove", &own))
 }
 
 /// A route that names a controller, as `ip route` shows it.
@@ -231,12 +258,9 @@ pub fn end(name: &str, pins: &Pins) -> Result<Vec<(Namespace, String)>> {
     let mut ended = Vec::new();
     for namespace in namespaces::all() {
         let other = namespace.enter(|| {
-            let other = fallback(name)?;
-            if default()? == name {
-                set_default(&other)?;
-            }
-            // A namespace's number may be used again; what was remembered of it is of no more use.
-            let _ = std::fs::remove_file(remembered(own_inode()));
+            let now = default()?;
+            let other = if now == name { give_back(name)? } else { now };
+            forget(name)?;
             for route in routes(name) {
                 let mut words = strings(&["replace"]);
                 words.extend(route.without_controller());

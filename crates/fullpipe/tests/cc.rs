@@ -2,7 +2,13 @@
 //! names that nothing else uses.
 #![cfg(feature = "ebpf")]
 
+mod steps;
+
+use fullpipe_ebpf::oracle::{Reader, Record};
+use fullpipe_ebpf::{Controller, persist};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,7 +17,7 @@ const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
 /// Whether controllers can be loaded here; in CI they must.
 fn can_load() -> bool {
     let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
-    let btf = std::path::Path::new("/sys/kernel/btf/vmlinux").exists();
+    let btf = Path::new("/sys/kernel/btf/vmlinux").exists();
     let namespaces = Command::new("unshare").args(["-n", "-m", "true"]).status().is_ok_and(|s| s.success());
     let can = root && btf && namespaces;
     assert!(can || std::env::var_os("CI").is_none(), "CI must be able to load controllers");
@@ -165,6 +171,25 @@ fn unloading_ends_every_use_and_moves_live_sockets() {
 }
 
 #[test]
+fn defaults_go_back_one_after_the_other_in_any_order() {
+    if !can_load() {
+        return;
+    }
+    let space = Space::new();
+    let before = space.ok(DEFAULT);
+    for last in ["fpi_a", "fpi_b"] {
+        space.ok(
+            "$FULLPIPE cc load bbr1 --name fpi_a --default && $FULLPIPE cc load hybla --name fpi_b --default",
+        );
+        for name in if last == "fpi_b" { ["fpi_a", "fpi_b"] } else { ["fpi_b", "fpi_a"] } {
+            space.ok(&format!("$FULLPIPE cc unload bbr1 --name {name}"));
+            assert!(!space.is_loaded(name));
+        }
+        assert_eq!(space.ok(DEFAULT), before, "{last} was unloaded last");
+    }
+}
+
+#[test]
 fn another_build_takes_the_place_of_a_loaded_one_under_live_sockets() {
     if !can_load() {
         return;
@@ -184,40 +209,152 @@ fn another_build_takes_the_place_of_a_loaded_one_under_live_sockets() {
     assert!(!space.is_loaded("fpc_bbr"));
 }
 
+/// The default controller, and what is remembered of earlier ones.
+const DEFAULT: &str = "cat /proc/sys/net/ipv4/tcp_congestion_control; echo $(ls /run/fullpipe)";
+
+/// A control group of its own in a space, gone with this.
+struct Group<'a> {
+    space: &'a Space,
+    path: String,
+}
+
+impl<'a> Group<'a> {
+    fn new(space: &'a Space, name: &str) -> Self {
+        let path = format!("/run/cgroup/{name}-{}", std::process::id());
+        space.ok(&format!("mkdir /run/cgroup && mount -t cgroup2 cgroup2 /run/cgroup && mkdir {path}"));
+        Group { space, path }
+    }
+}
+
+impl Drop for Group<'_> {
+    fn drop(&mut self) {
+        self.space.run(&format!("rmdir {}", self.path));
+    }
+}
+
+/// What the kernel and the file systems have of a controller, which must be what `cc status` says of it: whether
+/// it is registered, the default, named by a route, given to a control group.
+fn found(space: &Space, name: &str, at: &str) -> [bool; 4] {
+    let text =
+        space.ok("cd /proc/sys/net/ipv4; cat tcp_available_congestion_control tcp_congestion_control; \
+         echo $(ip route show 192.0.2.0/24); echo $(ls /sys/fs/bpf/fullpipe/cgroups); \
+         echo $(ls /run/fullpipe); $FULLPIPE cc status --json");
+    let mut lines = text.splitn(6, '\n');
+    let mut line = || lines.next().unwrap();
+    let registered = line().split(' ').any(|one| one == name);
+    let default = line() == name;
+    let route = line().contains(&format!("congctl {name}"));
+    let group = line().starts_with(&format!("{name}@"));
+    let remembered = line();
+    let status: serde_json::Value = serde_json::from_str(line()).unwrap();
+    let one = status.as_array().unwrap().iter().find(|one| one["name"] == name);
+    let uses = |what: &str| one.is_some_and(|one| !one["uses"][what].as_array().unwrap().is_empty());
+    let told = [
+        one.is_some_and(|one| one["registered"] == true),
+        uses("default_of"),
+        uses("routes"),
+        uses("cgroups"),
+    ];
+    let there = [registered, default, route, group];
+    assert_eq!(there, told, "{at}: {text}");
+    assert!(!default || !remembered.is_empty(), "{at}: what the default was is forgotten: {text}");
+    there
+}
+
 #[test]
-fn a_loader_killed_at_any_moment_leaves_a_usable_host_and_a_true_status() {
+fn a_loader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
     if !can_load() {
         return;
     }
     let space = Space::new();
+    let group = Group::new(&space, "fpd");
+    // Mounting the BPF file system is a step, too.
+    space.ok("umount /sys/fs/bpf && ip route add 192.0.2.0/24 dev lo");
+    let before = space.ok(DEFAULT);
+    let load = "exec $FULLPIPE cc load bbr1 --name fpd_bbr1";
+    let whole = format!("{load} --default --route 192.0.2.0/24 --cgroup {}", group.path);
+    let mut seen = BTreeSet::new();
     let started = Instant::now();
-    space.ok("$FULLPIPE cc load bbr1 --name fpd_bbr1");
-    let whole = started.elapsed();
-    space.ok("$FULLPIPE cc unload bbr1 --name fpd_bbr1");
-
-    let (mut there, mut gone) = (0, 0);
-    let steps = 20;
-    for step in 0..steps {
-        // From before it does anything to after it has ended.
-        let limit = (whole * step * 3 / steps).as_secs_f64() + 0.001;
-        for what in ["load", "unload"] {
-            let line = format!("timeout -s KILL {limit:.4} $FULLPIPE cc {what} bbr1 --name fpd_bbr1");
-            let _ = space.run(&line);
-            if space.is_loaded("fpd_bbr1") {
-                there += 1;
-            } else {
-                gone += 1;
+    let mut n = 0;
+    loop {
+        let at = match steps::kill_before(space.command(&whole), Path::new(FULLPIPE), n) {
+            steps::End::Killed(step) => format!("load, killed before step {n}: {step}"),
+            steps::End::Itself(status) => {
+                assert!(status.success(), "{status}");
+                assert_eq!(found(&space, "fpd_bbr1", "loaded"), [true; 4]);
+                "load, not killed".to_owned()
             }
+        };
+        let there = found(&space, "fpd_bbr1", &at);
+        println!("{there:?} after {at}");
+        seen.insert(there);
+        // Whatever is there: a new load works, so does unloading, and then nothing is left.
+        space.ok(load);
+        space.ok("exec $FULLPIPE cc unload bbr1 --name fpd_bbr1");
+        assert_eq!(found(&space, "fpd_bbr1", &at), [false; 4]);
+        assert_eq!(space.pins(), "", "{at}");
+        assert_eq!(space.ok(DEFAULT), before, "{at}");
+        space.ok("umount /sys/fs/bpf");
+        n += 1;
+        if there == [true; 4] {
+            break;
         }
     }
-    println!("loaded after {there} kills, not loaded after {gone}, over {whole:?}");
-    // How many of each depends on how busy the machine is; the earliest kills come before anything is loaded.
-    assert!(gone > 0, "no kill came early enough: {there}, {gone}");
-    // And everything still works.
-    space.ok("$FULLPIPE cc load bbr1 --name fpd_bbr1 --verify");
-    space.ok("$FULLPIPE cc unload bbr1 --name fpd_bbr1");
-    assert!(!space.is_loaded("fpd_bbr1"));
-    assert_eq!(space.pins(), "");
+    println!("{n} loads in {:?}", started.elapsed());
+    // In this order it becomes registered, the default, given to the control group, named by the route.
+    let stages = [
+        [false; 4],
+        [true, false, false, false],
+        [true, true, false, false],
+        [true, true, false, true],
+        [true; 4],
+    ];
+    assert_eq!(seen, stages.into_iter().collect());
+    assert!(n > 40, "a load is more than {n} steps");
+}
+
+#[test]
+fn an_unloader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
+    if !can_load() {
+        return;
+    }
+    let space = Space::new();
+    let group = Group::new(&space, "fph");
+    space.ok("ip route add 192.0.2.0/24 dev lo");
+    let before = space.ok(DEFAULT);
+    let whole = format!(
+        "exec $FULLPIPE cc load bbr1 --name fph_bbr1 --default --route 192.0.2.0/24 --cgroup {}",
+        group.path
+    );
+    let mut seen = BTreeSet::new();
+    let mut n = 0;
+    loop {
+        space.ok(&whole);
+        assert_eq!(found(&space, "fph_bbr1", "loaded"), [true; 4]);
+        let unload = space.command("exec $FULLPIPE cc unload bbr1 --name fph_bbr1");
+        let (ended, at) = match steps::kill_before(unload, Path::new(FULLPIPE), n) {
+            steps::End::Killed(step) => (false, format!("unload, killed before step {n}: {step}")),
+            steps::End::Itself(status) => {
+                assert!(status.success(), "{status}");
+                (true, "unload, not killed".to_owned())
+            }
+        };
+        let there = found(&space, "fph_bbr1", &at);
+        println!("{there:?} after {at}");
+        seen.insert(there);
+        // What is still there can be unloaded; else that is said.
+        let again = space.run("exec $FULLPIPE cc unload bbr1 --name fph_bbr1");
+        assert_eq!(again.status.code(), Some(if there[0] { 0 } else { 3 }), "{at}: {again:?}");
+        assert_eq!(found(&space, "fph_bbr1", &at), [false; 4]);
+        assert_eq!(space.pins(), "", "{at}");
+        assert_eq!(space.ok(DEFAULT), before, "{at}");
+        n += 1;
+        if ended {
+            break;
+        }
+    }
+    assert!(seen.contains(&[true; 4]) && seen.contains(&[true, false, false, false]), "{seen:?}");
+    assert!(n > 5, "unloading is more than {n} steps");
 }
 
 #[test]
@@ -303,4 +440,134 @@ fn what_is_impossible_is_told_with_the_missing_thing_and_exit_code_3() {
     fails(blind, 3, &["no type information", "CONFIG_DEBUG_INFO_BTF"]);
     assert!(!space.is_loaded("fpg_bbr1"));
     assert_eq!(space.pins(), "");
+}
+
+/// The commands of a unit's lines of that kind, in the order that systemd runs them.
+fn commands(unit: &str, kind: &str) -> String {
+    let lines = unit.lines().filter_map(|line| line.strip_prefix(kind)?.strip_prefix('='));
+    lines.collect::<Vec<_>>().join(" && ").replace(" bbr1", " bbr1 --name fpj_bbr1")
+}
+
+#[test]
+fn the_unit_at_boot_makes_it_the_default_or_leaves_the_default_alone() {
+    if !can_load() {
+        return;
+    }
+    let space = Space::new();
+    let unit = persist::unit(Controller::Bbr1, Path::new(FULLPIPE), true);
+    let (start, stop) = (commands(&unit, "ExecStart"), commands(&unit, "ExecStop"));
+    let before = space.ok(DEFAULT);
+    space.ok(&start);
+    assert_eq!(space.ok("cat /proc/sys/net/ipv4/tcp_congestion_control"), "fpj_bbr1\n");
+    space.ok(&stop);
+    assert_eq!(space.ok(DEFAULT), before);
+    assert!(!space.is_loaded("fpj_bbr1"));
+
+    // What keeps it from starting, the exit code, and whether the controller is there nevertheless.
+    let elsewhere = start.replace(FULLPIPE, "/usr/lib/fullpipe-that-was-removed");
+    let refusals = [
+        (elsewhere, 127, false),
+        (format!("unshare -m sh -c 'mount -t tmpfs tmpfs /sys/kernel && {start}'"), 3, false),
+        (format!("setpriv --bounding-set -all --inh-caps -all {start}"), 3, false),
+        (format!("ip link set lo down; {start}; code=$?; ip link set lo up; exit $code"), 3, false),
+        (format!("unshare -m sh -c 'mount -o bind,ro /proc/sys/net /proc/sys/net && {start}'"), 3, true),
+    ];
+    for (line, code, loaded) in refusals {
+        let output = space.run(&line);
+        assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");
+        assert_eq!(space.ok(DEFAULT), before, "{line}");
+        assert_eq!(space.is_loaded("fpj_bbr1"), loaded, "{line}");
+    }
+    space.ok(&stop);
+    assert_eq!(space.pins(), "");
+}
+
+#[test]
+fn systemd_understands_the_unit_and_stopping_it_keeps_it() {
+    if !can_load() {
+        return;
+    }
+    let analyze = Command::new("systemd-analyze").arg("--version").output();
+    let there = analyze.is_ok_and(|output| output.status.success());
+    assert!(there || std::env::var_os("CI").is_none(), "CI must have systemd-analyze");
+    if !there {
+        println!("SKIPPED: systemd-analyze is not installed");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let odd = directory.path().join("a 50% odd place");
+    std::fs::create_dir(&odd).unwrap();
+    std::fs::copy("/bin/true", odd.join("fullpipe")).unwrap();
+    let unit = directory.path().join(persist::unit_name(Controller::Bbr1));
+    for program in [Path::new(FULLPIPE), &odd.join("fullpipe")] {
+        std::fs::write(&unit, persist::unit(Controller::Bbr1, program, true)).unwrap();
+        let output = Command::new("systemd-analyze").arg("verify").arg(&unit).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{program:?}: {output:?}");
+    }
+
+    let space = Space::new();
+    space.ok("mount -t tmpfs tmpfs /etc/systemd/system");
+    let installed = format!("/etc/systemd/system/{}", persist::unit_name(Controller::Bbr1));
+    space.ok(&format!("cp {} {installed} && $FULLPIPE cc load bbr1", unit.display()));
+    let stopped = space.ok("$FULLPIPE cc unload bbr1 --until-boot");
+    assert_eq!(stopped, "fp_bbr1 is unloaded\n");
+    space.ok(&format!("test -e {installed}"));
+}
+
+/// Records the kernel's own BBR over a lossy path in the lab. `None` where the kernel's BBR cannot be called.
+fn recorded(file: &Path, options: &str, seconds: u32) -> Option<Vec<Record>> {
+    let line = format!(
+        "exec timeout 60 {FULLPIPE} cc record {options} {} -- \
+         {FULLPIPE} lab shell --rate 20mbit --rtt 20ms --loss 1% --server 'iperf3 -s -1' -- \
+         iperf3 -c 198.18.0.2 -C fp_oracle -t {seconds}",
+        file.display()
+    );
+    let output = Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(3) {
+        assert!(std::env::var_os("CI").is_none(), "CI must be able to record the kernel's BBR: {said}");
+        println!("SKIPPED: {said}");
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains(" callbacks recorded in ") && said.contains(", 0 lost"), "{said}");
+    Some(Reader::new(std::fs::File::open(file).unwrap()).unwrap().map(|record| record.unwrap()).collect())
+}
+
+#[test]
+fn fresh_callbacks_of_the_kernels_bbr_are_repeated_by_both_cores() {
+    if !can_load() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (plain, disturbed) = (directory.path().join("plain.rec"), directory.path().join("disturbed.rec"));
+    let Some(records) = recorded(&plain, "", 6) else { return };
+    let phases: BTreeSet<u32> =
+        records.iter().filter(|record| record.mode_after() == 2).map(Record::cycle_after).collect();
+    assert_eq!(phases, (0..8).collect(), "every phase of ProbeBW");
+    // TCP_CA_Recovery and cong_control, by their numbers.
+    let recovering = records.iter().filter(|record| record.tcp.ca_state == 3 && record.op == 1).count();
+    assert!(recovering >= 100, "{recovering} ACKs in recovery");
+    assert!(records.len() >= 2_000, "{} callbacks", records.len());
+
+    // Startup, and ProbeRTT long before its ten seconds. (Drain may begin and end within one callback.)
+    let records = recorded(&disturbed, "--perturb", 4).unwrap();
+    for mode in [0, 3] {
+        let count = records.iter().filter(|record| record.mode_after() == mode).count();
+        assert!(count >= 10, "{count} callbacks left mode {mode}");
+    }
+
+    let output = Command::new(FULLPIPE).args(["cc", "replay", "--json"]).args([&plain, &disturbed]).output();
+    let output = output.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let reports: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(reports.iter().filter(|report| report["core"] == "Rust").count(), 2, "{text}");
+    assert_eq!(reports.iter().filter(|report| report["core"] == "C").count(), 2, "{text}");
+    for report in reports {
+        println!("{} core: {} callbacks", report["core"], report["records"]);
+        assert_eq!(report["mismatches"], 0, "{report:#}");
+        assert!(report["records"].as_u64().unwrap() >= 1_000, "{report:#}");
+    }
 }

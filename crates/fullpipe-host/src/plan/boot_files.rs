@@ -246,7 +246,7 @@ impl BootFiles {
              [Service]\n\
              Type=oneshot\n\
              RemainAfterExit=yes\n\
-             ExecStart={program} cc load {controller}\n\
+             ExecStart={program} cc load {controller} --verify\n\
              ExecStart=/bin/sh -c 'echo {controller} > /proc/sys/net/ipv4/tcp_congestion_control'\n\n\
              [Install]\n\
              WantedBy=multi-user.target\n"

@@ -64,6 +64,9 @@ enum What {
         /// How long to wait for sockets that still use it, in seconds.
         #[arg(long, default_value_t = 10)]
         wait: u64,
+        /// Leave the systemd unit of --persist, which loads it again at the next boot.
+        #[arg(long)]
+        until_boot: bool,
     },
     /// What is loaded, where it is used, and what its sockets believe of their paths.
     Status {
@@ -106,9 +109,11 @@ impl Args {
                 say(name.as_deref().unwrap_or(controller.name()), outcome);
                 Ok(())
             }
-            What::Unload { controller, name, wait } => {
+            What::Unload { controller, name, wait, until_boot } => {
                 let name = name.as_deref().unwrap_or(controller.name());
-                let removed = name == controller.name() && persist::remove(controller).map_err(failure)?;
+                let removed = !until_boot
+                    && name == controller.name()
+                    && persist::remove(controller).map_err(failure)?;
                 life::unload(name, Duration::from_secs(wait)).map_err(failure)?;
                 println!(
                     "{name} is unloaded{}",

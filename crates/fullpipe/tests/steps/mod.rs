@@ -1,0 +1,144 @@
+//! Ends a program at a step that is known beforehand: before its n-th system call that may leave something in the
+//! kernel or in a file system. A kill between two of these finds what one right before the second finds.
+
+use nix::libc;
+use nix::sys::ptrace::{self, Event, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::collections::HashSet;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+
+/// How a run ended.
+pub enum End {
+    /// Killed before its n-th step, which was this.
+    Killed(String),
+    /// It has no n-th step, and ended by itself.
+    Itself(ExitStatus),
+}
+
+/// Runs `command`, which becomes or starts `program`, and kills that before its step number `n` (from 0). What the
+/// program starts itself is not touched, as if someone had killed it by its number.
+pub fn kill_before(mut command: Command, program: &Path, n: usize) -> End {
+    command.stdout(Stdio::null());
+    // SAFETY: between fork and exec only one system call is made.
+    unsafe {
+        command.pre_exec(|| Ok(ptrace::traceme()?));
+    }
+    let first = Pid::from_raw(command.spawn().unwrap().id() as i32);
+    let options = Options::PTRACE_O_TRACESYSGOOD
+        | Options::PTRACE_O_TRACEFORK
+        | Options::PTRACE_O_TRACEVFORK
+        | Options::PTRACE_O_TRACECLONE
+        | Options::PTRACE_O_TRACEEXEC
+        | Options::PTRACE_O_EXITKILL;
+    let mut begun = HashSet::new();
+    let (mut main, mut killed, mut steps) = (None, None, 0);
+    loop {
+        // Of this thread's children only: other tests wait for theirs.
+        let (pid, pass) = match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)).unwrap() {
+            WaitStatus::Exited(pid, code) if pid == first => {
+                return killed.map_or_else(|| End::Itself(ExitStatus::from_raw(code << 8)), End::Killed);
+            }
+            WaitStatus::Signaled(pid, signal, _) if pid == first => {
+                return killed.map_or_else(|| End::Itself(ExitStatus::from_raw(signal as i32)), End::Killed);
+            }
+            WaitStatus::Stopped(pid, _) if begun.insert(pid) => {
+                if pid == first {
+                    ptrace::setoptions(pid, options).unwrap();
+                } else if main.is_some_and(|main| !is_thread_of(pid, main)) {
+                    let _ = ptrace::detach(pid, None);
+                    continue;
+                }
+                (pid, None)
+            }
+            WaitStatus::Stopped(pid, signal) => (pid, Some(signal)),
+            WaitStatus::PtraceEvent(pid, _, event) => {
+                let is_exec = event == Event::PTRACE_EVENT_EXEC as i32;
+                if is_exec && std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program) {
+                    main = Some(pid);
+                }
+                (pid, None)
+            }
+            WaitStatus::PtraceSyscall(pid) => {
+                if let (Some(main), None, Some(step)) = (main, &killed, step(pid)) {
+                    if steps == n {
+                        kill(main, Signal::SIGKILL).unwrap();
+                        killed = Some(step);
+                    }
+                    steps += 1;
+                }
+                (pid, None)
+            }
+            _ => continue,
+        };
+        // What was killed meanwhile cannot go on, and need not.
+        let _ = match main {
+            Some(_) => ptrace::syscall(pid, pass),
+            None => ptrace::cont(pid, pass),
+        };
+    }
+}
+
+fn is_thread_of(thread: Pid, process: Pid) -> bool {
+    Path::new(&format!("/proc/{process}/task/{thread}")).exists()
+}
+
+/// The system call that a stopped thread is about to make, if it may leave something behind.
+fn step(pid: Pid) -> Option<String> {
+    let info = ptrace::syscall_info(pid).ok()?;
+    if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+        return None;
+    }
+    // SAFETY: at the entry of a system call this is the member that the kernel filled in.
+    let entry = unsafe { info.u.entry };
+    let [a, b, c, ..] = entry.args;
+    let writes =
+        |flags: u64| flags as i32 & libc::O_ACCMODE != libc::O_RDONLY || flags as i32 & libc::O_CREAT != 0;
+    match entry.nr as libc::c_long {
+        libc::SYS_bpf if !BPF_LOOKS.contains(&a) => Some(format!("bpf command {a}")),
+        libc::SYS_openat if writes(c) => Some(format!("open for writing {}", text(pid, b))),
+        // Standard output and error are no state.
+        libc::SYS_write if a > 2 => Some(format!("write {}", target(pid, a))),
+        libc::SYS_mkdirat => Some(format!("make directory {}", text(pid, b))),
+        libc::SYS_unlinkat => Some(format!("remove {}", text(pid, b))),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_mkdir => Some(format!("make directory {}", text(pid, a))),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_unlink => Some(format!("remove {}", text(pid, a))),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork | libc::SYS_vfork => Some("start a program".to_owned()),
+        libc::SYS_clone | libc::SYS_clone3 => Some("start a thread or program".to_owned()),
+        libc::SYS_mount => Some(format!("mount on {}", text(pid, b))),
+        libc::SYS_flock => Some("lock".to_owned()),
+        libc::SYS_setns => Some("enter a namespace".to_owned()),
+        _ => None,
+    }
+}
+
+/// Commands of bpf(2) that only look (uapi/linux/bpf.h, `enum bpf_cmd`): elements of maps, pins, and the objects of
+/// a number.
+const BPF_LOOKS: [u64; 14] = [1, 4, 7, 11, 12, 13, 14, 15, 16, 19, 20, 23, 30, 31];
+
+/// The string at an address of the thread's.
+fn text(pid: Pid, mut address: u64) -> String {
+    let mut bytes = Vec::new();
+    while let Ok(word) = ptrace::read(pid, address as ptrace::AddressType) {
+        let word = word.to_ne_bytes();
+        let end = word.iter().position(|byte| *byte == 0);
+        bytes.extend_from_slice(&word[..end.unwrap_or(word.len())]);
+        if end.is_some() {
+            break;
+        }
+        address += word.len() as u64;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What a descriptor of the thread's is.
+fn target(pid: Pid, descriptor: u64) -> String {
+    let link = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).unwrap_or_default();
+    link.display().to_string()
+}
