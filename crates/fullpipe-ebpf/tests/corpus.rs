@@ -8,8 +8,11 @@ use std::process::Command;
 
 fn corpus() -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rec"))
+        .collect();
     files.sort();
     assert!(!files.is_empty());
     files
