@@ -3,20 +3,51 @@
 
 use fullpipe_units::Time;
 
-/// Ticks a second (`CONFIG_HZ`) in the controllers of this crate.
+/// Ticks a second (`CONFIG_HZ`), unless a controller is told otherwise.
 pub(crate) const HZ: u32 = 1000;
 
-/// The tick that `now` falls into. It starts at one, for the kernel's controllers take zero for
-/// "never", and wraps around after 49 days as the kernel's does.
+/// The ticks a second that a kernel can be built with.
+pub(crate) const HZ_RANGE: core::ops::RangeInclusive<u32> = 24..=1200;
+
+/// The kernel's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ticks {
+    hz: u32,
+}
+
+impl Ticks {
+    /// A clock of so many ticks a second.
+    pub(crate) fn new(hz: u32) -> Self {
+        Ticks { hz: hz.clamp(*HZ_RANGE.start(), *HZ_RANGE.end()) }
+    }
+
+    /// Ticks a second.
+    #[inline]
+    pub(crate) fn per_second(self) -> u32 {
+        self.hz
+    }
+
+    /// The tick that `now` falls into. It starts at one, for the kernel's controllers take zero for
+    /// "never", and wraps around as the kernel's does.
+    #[inline]
+    pub(crate) fn at(self, now: Time) -> u32 {
+        if self.hz == HZ {
+            return jiffies(now);
+        }
+        (now.as_nanos() / (1_000_000_000 / u64::from(self.hz))).wrapping_add(1) as u32
+    }
+
+    /// Microseconds as ticks, rounded up (`usecs_to_jiffies`).
+    #[inline]
+    pub(crate) fn in_micros(self, us: u32) -> u32 {
+        us.div_ceil(1_000_000 / self.hz)
+    }
+}
+
+/// The tick of the usual clock that `now` falls into.
 #[inline]
 pub(crate) fn jiffies(now: Time) -> u32 {
     (now.as_nanos() / (1_000_000_000 / HZ as u64)).wrapping_add(1) as u32
-}
-
-/// Microseconds as ticks, rounded up (`usecs_to_jiffies`).
-#[inline]
-pub(crate) fn from_micros(us: u32) -> u32 {
-    us.div_ceil(1_000_000 / HZ)
 }
 
 #[cfg(test)]
@@ -28,6 +59,16 @@ mod tests {
     fn a_tick_is_a_millisecond_and_never_zero_at_the_start() {
         assert_eq!(jiffies(Time::ZERO), 1);
         assert_eq!(jiffies(Time::ZERO + Span::from_micros(2999)), 3);
-        assert_eq!((from_micros(0), from_micros(1), from_micros(1001)), (0, 1, 2));
+        let ticks = Ticks::new(HZ);
+        assert_eq!([0, 1, 1001].map(|us| ticks.in_micros(us)), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_slower_clock_ticks_less_often() {
+        let ticks = Ticks::new(250);
+        let at = |ms| ticks.at(Time::ZERO + Span::from_millis(ms));
+        assert_eq!([0, 3, 4, 1000].map(at), [1, 1, 2, 251]);
+        assert_eq!([0, 1, 4000, 4001].map(|us| ticks.in_micros(us)), [0, 1, 1, 2]);
+        assert_eq!((Ticks::new(0).per_second(), Ticks::new(u32::MAX).per_second()), (24, 1200));
     }
 }

@@ -17,7 +17,7 @@ mod hystart_plus;
 mod root;
 
 use crate::control::{Ack, Config, RecoveryContext, RecoveryState};
-use crate::jiffies::{self, HZ, jiffies};
+use crate::jiffies::{HZ, HZ_RANGE, Ticks};
 use crate::loss_based::{Growth, LossBased, Window, rescaled};
 use crate::packets::saturate;
 use crate::registry::{About, Build, BuildError, Setting, Settings};
@@ -61,6 +61,10 @@ pub struct CubicConfig {
     pub tcp_friendliness: bool,
     /// What a loss leaves of the window, in 1/1024, from 1 to 1023.
     pub beta: u32,
+    /// Ticks a second of the clock (`CONFIG_HZ`), from 24 to 1200. Below 30 ms of RTT the rate under random
+    /// loss depends on it: the cubic is evaluated once a tick, and every thirty-second of a second while the
+    /// window does not change.
+    pub hz: u32,
     /// How slow start ends before the first loss.
     pub slow_start: SlowStartExit,
 }
@@ -71,6 +75,7 @@ impl Default for CubicConfig {
             fast_convergence: true,
             tcp_friendliness: true,
             beta: 717,
+            hz: HZ,
             slow_start: SlowStartExit::HyStart(HyStartConfig::default()),
         }
     }
@@ -88,6 +93,7 @@ enum SlowStart {
 #[derive(Clone, Copy, Debug)]
 pub struct CubicGrowth {
     config: CubicConfig,
+    ticks: Ticks,
     slow_start: SlowStart,
     /// Acknowledged packets per packet of Reno's growth and packet of the window, in 1/8:
     /// (1 + β) / 3(1 − β), RFC 9438 §4.3.
@@ -119,6 +125,7 @@ impl CubicGrowth {
         let beta = config.beta.clamp(1, BETA_SCALE - 1);
         CubicGrowth {
             config: CubicConfig { beta, ..config },
+            ticks: Ticks::new(config.hz),
             slow_start: match config.slow_start {
                 SlowStartExit::Loss => SlowStart::Unwatched,
                 SlowStartExit::HyStart(config) => SlowStart::HyStart(HyStart::new(config)),
@@ -153,7 +160,7 @@ impl CubicGrowth {
     fn update(&mut self, now: u32, cwnd: u32, acked: u32) {
         self.ack_count = self.ack_count.saturating_add(acked);
         let unchanged = self.last_cwnd == cwnd;
-        if unchanged && now.wrapping_sub(self.last_time) as i32 <= (HZ / 32) as i32 {
+        if unchanged && now.wrapping_sub(self.last_time) as i32 <= (self.ticks.per_second() / 32) as i32 {
             return;
         }
         // The cubic moves at most once a tick; Reno's window with every ACK.
@@ -188,8 +195,8 @@ impl CubicGrowth {
     /// Where the cubic will be a round trip from now, as acknowledged packets per packet of growth.
     fn acks_per_increase(&self, now: u32, cwnd: u32) -> u32 {
         let elapsed = i64::from(now.wrapping_sub(self.epoch_start) as i32);
-        let ticks = (elapsed + i64::from(jiffies::from_micros(self.delay_min))).max(0) as u64;
-        let t = (ticks << TIME_SHIFT) / u64::from(HZ);
+        let ticks = (elapsed + i64::from(self.ticks.in_micros(self.delay_min))).max(0) as u64;
+        let t = (ticks << TIME_SHIFT) / u64::from(self.ticks.per_second());
         let k = u64::from(self.k);
         let distance = t.abs_diff(k);
         let cube = u128::from(distance) * u128::from(distance) * u128::from(distance);
@@ -225,7 +232,7 @@ impl CubicGrowth {
 impl Growth for CubicGrowth {
     fn transmit_start(&mut self, now: Time, last: Time) {
         // Idle time is no time: the epoch moves along (RFC 9438 §4.2 at its end).
-        let (now, last) = (jiffies(now), jiffies(last));
+        let (now, last) = (self.ticks.at(now), self.ticks.at(last));
         let idle = now.wrapping_sub(last) as i32;
         if self.epoch_start != 0 && idle > 0 {
             self.epoch_start = self.epoch_start.wrapping_add(idle as u32);
@@ -244,8 +251,11 @@ impl Growth for CubicGrowth {
         }
         let Some(rtt) = ack.rtt else { return };
         // The queue of the last epoch may still stand in its first second.
-        if self.epoch_start != 0 && (jiffies(ack.now).wrapping_sub(self.epoch_start) as i32) < HZ as i32 {
-            return;
+        if self.epoch_start != 0 {
+            let elapsed = self.ticks.at(ack.now).wrapping_sub(self.epoch_start) as i32;
+            if elapsed < self.ticks.per_second() as i32 {
+                return;
+            }
         }
         let rtt = saturate(rtt.as_micros()).max(1);
         if self.delay_min == 0 || rtt < self.delay_min {
@@ -273,7 +283,7 @@ impl Growth for CubicGrowth {
                 return;
             }
         }
-        self.update(jiffies(ack.now), window.cwnd, acked);
+        self.update(self.ticks.at(ack.now), window.cwnd, acked);
         window.additive_increase(self.per_increase, acked);
     }
 
@@ -385,6 +395,12 @@ impl Build for Cubic {
                 default: "717",
                 about: "what a loss leaves of the window",
             },
+            Setting {
+                key: "hz",
+                values: "24 to 1200 (1/s)",
+                default: "1000",
+                about: "ticks a second of the kernel's clock (CONFIG_HZ): counts on paths below 30 ms with random loss",
+            },
         ],
     };
 
@@ -403,6 +419,7 @@ impl Build for Cubic {
             fast_convergence: settings.switch("fast_convergence", defaults.fast_convergence)?,
             tcp_friendliness: settings.switch("tcp_friendliness", defaults.tcp_friendliness)?,
             beta: settings.number("beta", defaults.beta, 1, BETA_SCALE - 1)?,
+            hz: settings.number("hz", defaults.hz, *HZ_RANGE.start(), *HZ_RANGE.end())?,
             slow_start: settings.choice(
                 "hystart",
                 SlowStartExit::HyStart(hystart),
