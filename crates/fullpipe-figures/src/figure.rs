@@ -26,6 +26,8 @@ pub struct Figure {
     pub(crate) judge: fn(&Runs) -> Outcome,
     /// Whether kernel TCP in the lab can show it too.
     pub in_lab: bool,
+    /// Fewer or shorter runs that still show every claim, for figures that take many minutes in real time.
+    pub(crate) short: Option<fn(&mut Vec<Case>)>,
 }
 
 /// What a figure's runs came to.
@@ -124,7 +126,19 @@ impl Figure {
         })
     }
 
-    /// Holds the runs of [`cases`](Self::cases) against what was published.
+    /// Fewer or shorter runs than [`cases`](Self::cases), where there is such a form of it.
+    ///
+    /// # Errors
+    /// A mistake in the scenario file.
+    pub fn short_cases(&self) -> Result<Option<Vec<Case>>, ScenarioError> {
+        let Some(shorten) = self.short else { return Ok(None) };
+        let mut cases = self.cases()?;
+        shorten(&mut cases);
+        Ok(Some(cases))
+    }
+
+    /// Holds the runs of [`cases`](Self::cases), or of [`short_cases`](Self::short_cases), against what was
+    /// published.
     pub fn judge(&self, runs: &Runs) -> Outcome {
         (self.judge)(runs)
     }

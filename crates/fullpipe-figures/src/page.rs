@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// One self-contained HTML page. `command` says how to make it again; `chapters` is where the
 /// explanations are, as a prefix of their links.
-pub fn page(results: &[(&Figure, Outcome)], engine: Engine, command: &str, chapters: &str) -> String {
+pub fn page(results: &[(&Figure, &Outcome)], engine: Engine, command: &str, chapters: &str) -> String {
     let passed = results.iter().filter(|(_, o)| o.passed()).count();
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -133,7 +133,8 @@ mod tests {
             },
             notes: vec![],
         };
-        let results = [(&FIGURES[0], outcome(true)), (&FIGURES[1], outcome(false))];
+        let (first, second) = (outcome(true), outcome(false));
+        let results = [(&FIGURES[0], &first), (&FIGURES[1], &second)];
         let html = page(&results, Engine::Sim, "fullpipe figure <all>", "docs/");
         assert!(html.contains("1 of 2 figures"));
         assert!(

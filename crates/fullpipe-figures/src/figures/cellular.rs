@@ -16,6 +16,7 @@ pub(super) const FIGURE: Figure = Figure {
     expand: None,
     judge,
     in_lab: true,
+    short: None,
 };
 
 fn judge(runs: &Runs) -> Outcome {

@@ -16,6 +16,7 @@ pub(super) const FIGURE: Figure = Figure {
     expand: None,
     judge,
     in_lab: false,
+    short: None,
 };
 
 /// Buffer in BDP against BBR's share of both goodputs in percent.

@@ -15,6 +15,7 @@ pub(super) const FIGURE: Figure = Figure {
     expand: None,
     judge,
     in_lab: false,
+    short: None,
 };
 
 /// Window in packets, goodput in Mbit/s, median RTT in ms, share lost.

@@ -3,9 +3,10 @@
 use super::{PAPER, n, scenario};
 use crate::view::{dotted, fit, median, values};
 use crate::{Figure, Finding, Outcome, Runs};
+use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::column;
 use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Span};
 
 pub(super) const FIGURE: Figure = Figure {
     id: "fig10",
@@ -17,7 +18,22 @@ pub(super) const FIGURE: Figure = Figure {
     expand: None,
     judge,
     in_lab: true,
+    short: Some(shorter),
 };
+
+/// Small buffers, which fill within a minute.
+fn shorter(cases: &mut Vec<Case>) {
+    cases.retain(|case| {
+        case.varied
+            .iter()
+            .any(|(key, buffer)| key == "path.buffer" && matches!(&**buffer, "50kB" | "100kB" | "200kB"))
+    });
+    for case in cases {
+        case.scenario.duration = Span::from_secs(150);
+        case.scenario.warmup = Span::from_secs(60);
+        case.scenario.sample = Span::from_millis(500);
+    }
+}
 
 /// Buffer in kB against the median RTT of all flows in seconds, after the warm-up.
 fn medians(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {

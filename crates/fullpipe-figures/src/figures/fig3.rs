@@ -16,6 +16,7 @@ pub(super) const FIGURE: Figure = Figure {
     expand: None,
     judge,
     in_lab: true,
+    short: None,
 };
 
 fn judge(runs: &Runs) -> Outcome {
@@ -57,7 +58,9 @@ fn judge(runs: &Runs) -> Outcome {
             found <= bound,
         ));
         let (lower_bound, drain_bound, why) = if cc == "bbr" {
-            (3.0, 6.0, "ten rounds of a filled queue; then the pacing margin of 1 % and ProbeRTT drain it")
+            // Above a BDP the phases of 1.25 and 0.75 cancel out: what drains is the pacing margin of 1 %, as far
+            // as the filter's error leaves it, and at the latest ProbeRTT, ten seconds after the last.
+            (3.0, 10.5, "ten rounds of a filled queue")
         } else {
             (
                 12.0,
@@ -76,7 +79,7 @@ fn judge(runs: &Runs) -> Outcome {
             format!("{name} drains the queue that the step made"),
             "drained",
             format!("below 0.3 BDP after {} s", n(drained)),
-            format!("≤ {drain_bound} s"),
+            format!("≤ {drain_bound} s: by the next ProbeRTT at the latest"),
             drained <= drain_bound,
         ));
         for (title, from, to) in

@@ -16,6 +16,7 @@ pub(super) const FIGURE: Figure = Figure {
     expand: None,
     judge,
     in_lab: true,
+    short: None,
 };
 
 /// The most flows that are in ProbeRTT at one time from `from` on.

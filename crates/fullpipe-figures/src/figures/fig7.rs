@@ -24,6 +24,7 @@ pub(super) const FIGURE: Figure = Figure {
     expand: Some(paths),
     judge,
     in_lab: false,
+    short: None,
 };
 
 const PATHS: u32 = 24;

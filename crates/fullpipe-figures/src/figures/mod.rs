@@ -20,6 +20,7 @@ mod vm_pair;
 mod wan_host;
 
 use crate::Figure;
+use fullpipe_experiment::recording::Engine;
 
 /// "BBR: Congestion-Based Congestion Control", Cardwell, Cheng, Gunn, Hassas Yeganeh, Jacobson, CACM 60(2), 2017.
 const PAPER: &str = "Cardwell et al., CACM 60(2), 2017";
@@ -53,6 +54,14 @@ macro_rules! scenario {
     };
 }
 use scenario;
+
+/// Packets of 1500 bytes by which a BBR flow of some tens of packets may queue more in the lab than simulated. An
+/// ACK of the kernel covers one packet or two, so single rate samples come out 1 or 2 % high, and BBR believes the
+/// highest of ten rounds: that eats the pacing margin of 1 % which otherwise drains the queue between two probes,
+/// and lifts what is rounded to pairs of packets by one pair.
+fn spare_packets(engine: Engine) -> f64 {
+    if engine == Engine::Lab { 2.0 } else { 0.0 }
+}
 
 /// A number for a sentence: three significant digits.
 fn n(x: f64) -> String {

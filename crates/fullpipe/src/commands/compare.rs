@@ -1,7 +1,7 @@
 //! `fullpipe lab compare`: the same scenarios simulated and on kernel TCP, in one table.
 
 use crate::failure::Failure;
-use crate::runs::{Batch, Choice, Job, read};
+use crate::runs::{Batch, Choice, InRealTime, Job, read};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::Engine;
 use fullpipe_experiment::scenario::Case;
@@ -21,6 +21,9 @@ pub struct Args {
     /// Only this many runs of each file, spread over its sweep.
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
+    /// One run after another in the lab, also those that may share the machine.
+    #[arg(long)]
+    alone: bool,
 }
 
 /// Agreement that needs no explanation: a tenth of the goodput.
@@ -28,31 +31,36 @@ const AGREES: f64 = 0.10;
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
+        let mut names: Vec<String> = Vec::new();
+        let mut jobs: Vec<Job> = Vec::new();
+        for file in &self.files {
+            let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            for (case, shortened) in self.cases(read(file, Choice::Both)?) {
+                names.push(format!("{name}{}", if shortened { " (shortened)" } else { "" }));
+                jobs.extend([Engine::Sim, Engine::Lab].map(|engine| Job { engine, case: case.clone() }));
+            }
+        }
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let lab = InRealTime { together: !self.alone, again: 2 };
+        let outcome = Batch { jobs, threads, lab, series: false }.run();
+        if outcome.interrupted {
+            return Err(Failure::Passed(130));
+        }
+        if let Some(failure) = outcome.failures.into_iter().next() {
+            return Err(failure);
+        }
         println!(
             "| scenario | run | goodput sim | lab | differs | RTT p50 sim | lab | retransmitted sim | lab | lab valid |"
         );
         println!("|---|---|--:|--:|--:|--:|--:|--:|--:|---|");
-        let (mut agree, mut compared) = (0, 0);
-        for file in &self.files {
-            let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            for (case, shortened) in self.cases(read(file, Choice::Both)?) {
-                let jobs = [Engine::Sim, Engine::Lab].map(|engine| Job { engine, case: case.clone() });
-                let outcome = Batch { jobs: jobs.into(), threads: 1, series: false }.run();
-                if outcome.interrupted {
-                    return Err(Failure::Passed(130));
-                }
-                if let Some(failure) = outcome.failures.into_iter().next() {
-                    return Err(failure);
-                }
-                let [sim, lab] = &outcome.results.runs[..] else { continue };
-                let difference = relative(sim.summary.goodput_bps, lab.summary.goodput_bps);
-                compared += 1;
-                agree += usize::from(difference.abs() <= AGREES);
-                let mark = if shortened { " (shortened)" } else { "" };
-                println!("{}", row(&format!("{name}{mark}"), &case.label, sim, lab, difference));
-            }
+        let mut agree = 0;
+        for (name, pair) in names.iter().zip(outcome.results.runs.chunks_exact(2)) {
+            let [sim, lab] = pair else { continue };
+            let difference = relative(sim.summary.goodput_bps, lab.summary.goodput_bps);
+            agree += usize::from(difference.abs() <= AGREES);
+            println!("{}", row(name, &sim.label, sim, lab, difference));
         }
-        println!("\n{agree} of {compared} runs agree within {:.0} % of goodput.", AGREES * 100.0);
+        println!("\n{agree} of {} runs agree within {:.0} % of goodput.", names.len(), AGREES * 100.0);
         Ok(())
     }
 

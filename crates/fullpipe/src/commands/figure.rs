@@ -1,7 +1,8 @@
 //! `fullpipe figure`: the published results, made again.
 
 use crate::failure::Failure;
-use crate::runs::{Batch, Choice, Job};
+use crate::runs::{Batch, Choice, InRealTime, Job};
+use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::Engine;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs, find, nearest, page};
@@ -18,6 +19,9 @@ pub struct Args {
     /// What runs them.
     #[arg(long, value_enum, default_value_t)]
     engine: Choice,
+    /// Fewer and shorter runs of the figures that take long in real time (marked so); the claims are the same.
+    #[arg(long)]
+    short: bool,
     /// Folder for the page and the pictures.
     #[arg(long, value_name = "DIR", default_value = "figures", value_hint = clap::ValueHint::DirPath)]
     out: PathBuf,
@@ -41,22 +45,31 @@ impl Args {
         let &[engine] = self.engine.engines() else {
             return Err(Failure::usage("a figure is made by one engine: --engine sim or --engine lab"));
         };
-        let mut results: Vec<(&Figure, Outcome)> = Vec::new();
+        let mut to_make: Vec<ToMake> = Vec::new();
         for figure in figures {
-            let mut cases = figure.cases().map_err(Failure::usage)?;
-            if engine == Engine::Lab {
-                leave_out_what_the_kernel_lacks(&mut cases);
-            }
-            eprintln!("{}: {} ({} runs)", figure.id, figure.title, cases.len());
-            let runs = run(&cases, engine)?;
-            let outcome = figure.judge(&Runs { engine, runs: cases.into_iter().zip(runs).collect() });
-            self.write(&format!("{}.svg", figure.id), outcome.picture.svg().as_bytes())?;
-            let png = outcome.picture.png().map_err(|e| Failure::usage(format!("{}: {e}", figure.id)))?;
-            self.write(&format!("{}.png", figure.id), &png)?;
-            results.push((figure, outcome));
+            to_make.push(self.to_make(figure, engine)?);
         }
-        let command = format!("fullpipe figure {} --engine {}", self.ids.join(" "), engine.name());
-        let html = page(&results, engine, &command, "../docs/");
+        // In real time everything at once, because runs that leave the machine idle may share it; simulations
+        // figure by figure, because recordings are large.
+        let together = if engine == Engine::Lab { to_make.len() } else { 1 };
+        let mut results: Vec<Made> = Vec::new();
+        let mut to_make = to_make.into_iter().peekable();
+        while to_make.peek().is_some() {
+            let some: Vec<ToMake> = to_make.by_ref().take(together).collect();
+            for ToMake { figure, cases, short } in &some {
+                let short = if *short { ", shortened" } else { "" };
+                eprintln!("{}: {} ({} runs{short})", figure.id, figure.title, cases.len());
+            }
+            let mut runs = run(&some, engine)?.into_iter();
+            for ToMake { figure, cases, short } in some {
+                let runs: Vec<(Case, Recording)> = cases.into_iter().zip(runs.by_ref()).collect();
+                results.push(self.judge(figure, short, Runs { engine, runs })?);
+            }
+        }
+        let command = self.command(engine);
+        let pages: Vec<(&Figure, &Outcome)> =
+            results.iter().map(|made| (made.figure, &made.outcome)).collect();
+        let html = page(&pages, engine, &command, "../docs/");
         self.write("figures.html", html.as_bytes())?;
         if self.json {
             println!("{}", json(&results));
@@ -66,6 +79,43 @@ impl Args {
         let at = self.out.join("figures.html");
         eprintln!("wrote {}", at.display());
         verdict(&results, &at)
+    }
+
+    fn to_make(&self, figure: &'static Figure, engine: Engine) -> Result<ToMake, Failure> {
+        let short = if self.short { figure.short_cases().map_err(Failure::usage)? } else { None };
+        let is_short = short.is_some();
+        let mut cases = match short {
+            Some(cases) => cases,
+            None => figure.cases().map_err(Failure::usage)?,
+        };
+        if engine == Engine::Lab {
+            leave_out_what_the_kernel_lacks(&mut cases);
+        }
+        Ok(ToMake { figure, cases, short: is_short })
+    }
+
+    /// Holds the runs against what was published, and writes the picture.
+    fn judge(&self, figure: &'static Figure, short: bool, runs: Runs) -> Result<Made, Failure> {
+        let invalid: Vec<String> = runs
+            .runs
+            .iter()
+            .filter(|(_, run)| !run.valid)
+            .map(|(case, run)| format!("{}: {}", case.label, run.invalid_because.join("; ")))
+            .collect();
+        let mut outcome = figure.judge(&runs);
+        if short {
+            outcome.notes.insert(0, "Shortened: fewer and shorter runs than the figure's own.".to_owned());
+        }
+        outcome.notes.extend(invalid.iter().map(|run| format!("Not valid: {run}")));
+        self.write(&format!("{}.svg", figure.id), outcome.picture.svg().as_bytes())?;
+        let png = outcome.picture.png().map_err(|e| Failure::usage(format!("{}: {e}", figure.id)))?;
+        self.write(&format!("{}.png", figure.id), &png)?;
+        Ok(Made { figure, short, outcome, invalid })
+    }
+
+    fn command(&self, engine: Engine) -> String {
+        let short = if self.short { " --short" } else { "" };
+        format!("fullpipe figure {} --engine {}{short}", self.ids.join(" "), engine.name())
     }
 
     fn chosen(&self) -> Result<Vec<&'static Figure>, Failure> {
@@ -99,11 +149,29 @@ fn leave_out_what_the_kernel_lacks(cases: &mut Vec<Case>) {
     }
 }
 
+/// A figure and the runs it takes.
+struct ToMake {
+    figure: &'static Figure,
+    cases: Vec<Case>,
+    short: bool,
+}
+
+/// A figure that was made.
+struct Made {
+    figure: &'static Figure,
+    short: bool,
+    outcome: Outcome,
+    /// Runs that must not be believed, and why.
+    invalid: Vec<String>,
+}
+
 /// Runs all cases, or says why not.
-fn run(cases: &[Case], engine: Engine) -> Result<Vec<fullpipe_experiment::Recording>, Failure> {
+fn run(figures: &[ToMake], engine: Engine) -> Result<Vec<Recording>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs = cases.iter().map(|case| Job { engine, case: case.clone() }).collect();
-    let outcome = Batch { jobs, threads, series: true }.run();
+    let cases = figures.iter().flat_map(|f| &f.cases);
+    let jobs = cases.map(|case| Job { engine, case: case.clone() }).collect();
+    let lab = InRealTime { together: true, again: 2 };
+    let outcome = Batch { jobs, threads, lab, series: true }.run();
     if outcome.interrupted {
         return Err(Failure::Passed(130));
     }
@@ -113,9 +181,10 @@ fn run(cases: &[Case], engine: Engine) -> Result<Vec<fullpipe_experiment::Record
     }
 }
 
-fn print(results: &[(&Figure, Outcome)]) {
-    for (figure, outcome) in results {
-        println!("\n{} — {}", figure.id, figure.title);
+fn print(results: &[Made]) {
+    for Made { figure, short, outcome, .. } in results {
+        let short = if *short { " (shortened)" } else { "" };
+        println!("\n{} — {}{short}", figure.id, figure.title);
         for Finding { claim, published, measured, bound, passed } in &outcome.findings {
             let mark = if *passed { "✓" } else { "✗" };
             println!(
@@ -126,14 +195,14 @@ fn print(results: &[(&Figure, Outcome)]) {
             println!("  note: {note}");
         }
     }
-    let passed = results.iter().filter(|(_, o)| o.passed()).count();
+    let passed = results.iter().filter(|made| made.outcome.passed()).count();
     println!("\n{passed} of {} as published", results.len());
 }
 
-fn json(results: &[(&Figure, Outcome)]) -> serde_json::Value {
+fn json(results: &[Made]) -> serde_json::Value {
     let figures: Vec<serde_json::Value> = results
         .iter()
-        .map(|(figure, outcome)| {
+        .map(|Made { figure, short, outcome, invalid }| {
             let findings: Vec<serde_json::Value> = outcome
                 .findings
                 .iter()
@@ -146,16 +215,24 @@ fn json(results: &[(&Figure, Outcome)]) -> serde_json::Value {
                 .collect();
             serde_json::json!({
                 "id": figure.id, "title": figure.title, "source": figure.source, "scenario": figure.file,
-                "passed": outcome.passed(), "findings": findings, "notes": outcome.notes,
+                "passed": outcome.passed(), "shortened": short, "findings": findings, "notes": outcome.notes,
+                "not_valid": invalid,
             })
         })
         .collect();
     serde_json::json!({ "schema": "fullpipe/figures/1", "figures": figures })
 }
 
-fn verdict(results: &[(&Figure, Outcome)], page: &Path) -> Result<(), Failure> {
+fn verdict(results: &[Made], page: &Path) -> Result<(), Failure> {
+    let invalid: Vec<String> = results
+        .iter()
+        .flat_map(|made| made.invalid.iter().map(|run| format!("{}: {run}", made.figure.id)))
+        .collect();
+    if !invalid.is_empty() {
+        return Err(Failure::Check(format!("{} runs are not valid:\n{}", invalid.len(), invalid.join("\n"))));
+    }
     let mut failed = Vec::new();
-    for (figure, outcome) in results {
+    for Made { figure, outcome, .. } in results {
         for f in outcome.findings.iter().filter(|f| !f.passed) {
             failed.push(format!(
                 "{}: {}: measured {}; bound {}; published {} ({}); to see the run: fullpipe run {} --out report.html",

@@ -1,7 +1,8 @@
-//! Many runs: simulated ones on all cores, those in real time one after another.
+//! Many runs: simulated ones on all cores, those in real time in turns.
 
 use super::engine::{self, Ended};
 use super::interrupt;
+use super::turns::Turns;
 use crate::failure::Failure;
 use fullpipe_experiment::recording::{Engine, Recording, Results};
 use fullpipe_experiment::scenario::Case;
@@ -23,8 +24,19 @@ pub struct Batch {
     pub jobs: Vec<Job>,
     /// Simulations at a time.
     pub threads: usize,
+    /// How runs in real time go about it.
+    pub lab: InRealTime,
     /// Whether time series are kept; without them a run is a few figures.
     pub series: bool,
+}
+
+/// How runs in real time share the machine, and what becomes of those that came out not valid.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InRealTime {
+    /// Slow paths may be run side by side ([`Turns`] says which); otherwise one after another.
+    pub together: bool,
+    /// How often a run that is not valid is made again, alone.
+    pub again: u32,
 }
 
 /// What came of a batch.
@@ -78,12 +90,38 @@ impl Batch {
                 });
             }
         });
-        // Real time measures real time: nothing else may run beside it.
-        for i in serial {
-            if interrupt::asked() {
-                break;
+        let scenarios = serial.iter().map(|&i| (i, &self.jobs[i].case.scenario));
+        let turns = Turns::new(scenarios, cores(), !self.lab.together);
+        std::thread::scope(|scope| {
+            for _ in 0..turns.at_most() {
+                scope.spawn(|| {
+                    while let Some(turn) = turns.next() {
+                        if !interrupt::asked() {
+                            one(turn.job);
+                        }
+                    }
+                });
             }
-            one(i);
+        });
+        for _ in 0..self.lab.again {
+            for &i in &serial {
+                let because = slots[i].lock().ok().and_then(|slot| match &*slot {
+                    Some(Ended::Finished(run)) if !run.valid => Some(run.invalid_because.join("; ")),
+                    _ => None,
+                });
+                if let Some(because) = because.filter(|_| !interrupt::asked()) {
+                    progress.again(self.jobs[i].case.scenario.duration.as_millis_f64());
+                    one(i);
+                    if let Ok(mut slot) = slots[i].lock()
+                        && let Some(Ended::Finished(run)) = &mut *slot
+                        && let Some(health) = &mut run.health
+                    {
+                        health
+                            .notes
+                            .push(format!("run again, alone: the run before was not valid ({because})"));
+                    }
+                }
+            }
         }
         progress.clear();
         let mut outcome =
@@ -99,6 +137,10 @@ impl Batch {
         outcome.results = Results::new(runs);
         outcome
     }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The run's figures.
@@ -133,6 +175,13 @@ impl Progress {
 
     fn advance(&self, virtual_ms: f64) {
         self.bar.inc(virtual_ms as u64);
+    }
+
+    /// A run will be made once more.
+    fn again(&self, duration_ms: f64) {
+        self.bar.inc_length(duration_ms as u64);
+        self.finished.fetch_sub(1, Ordering::Relaxed);
+        self.tell();
     }
 
     fn finished(&self, rest_ms: f64) {

@@ -21,8 +21,10 @@ static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
 /// Why it cannot be loaded.
 pub fn lend(cc: &str) -> Result<(), Error> {
     let Ok(controller) = cc.parse::<Controller>() else { return Ok(()) };
+    // Runs side by side ask at the same time: the first brings it.
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     if !offers(cc) {
-        HELD.lock().unwrap_or_else(PoisonError::into_inner).push(loader::hold(controller)?);
+        held.push(loader::hold(controller)?);
     }
     Ok(())
 }

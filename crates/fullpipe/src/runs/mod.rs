@@ -8,8 +8,9 @@ mod interrupt;
 #[cfg(feature = "ebpf")]
 mod lent;
 mod reporting;
+mod turns;
 
-pub use batch::{Batch, Job};
+pub use batch::{Batch, InRealTime, Job};
 pub use engine::{Choice, kernel_offers};
 pub use input::{check_controller, read, vocabulary};
 pub use reporting::Reporting;

@@ -1,6 +1,6 @@
 //! What a command says of its runs: on the terminal, as JSON, in files.
 
-use super::batch::{Batch, Job};
+use super::batch::{Batch, InRealTime, Job};
 use super::engine::Choice;
 use crate::failure::Failure;
 use crate::print::print;
@@ -20,6 +20,9 @@ pub struct Reporting {
     /// Simulations at a time; by default one a core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+    /// Runs in the lab whose rates are low enough share the machine, instead of one after another.
+    #[arg(long)]
+    side_by_side: bool,
     /// Print figures as JSON instead of the table (`fullpipe schema recording` describes it); files written
     /// by --out have the time series too.
     #[arg(long)]
@@ -57,7 +60,8 @@ impl Reporting {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.jobs.map_or(cores, usize::from);
         let series = !outputs.is_empty() || (!self.json && total <= SERIES_KEPT);
-        let outcome = Batch { jobs, threads, series }.run();
+        let lab = InRealTime { together: self.side_by_side, again: 0 };
+        let outcome = Batch { jobs, threads, lab, series }.run();
 
         let results = outcome.results;
         let about = About { title, command: command_line() };

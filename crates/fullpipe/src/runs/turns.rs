@@ -1,0 +1,158 @@
+//! Which runs of the lab may go on at the same time.
+//!
+//! A run in real time measures the machine along with TCP, unless the machine has time to spare. A slow path
+//! takes little of it: runs share the machine as long as their rates together stay below what it carries
+//! without running late. Whether it did is not assumed: every recording carries its emulator's lateness.
+
+use fullpipe_experiment::scenario::Scenario;
+use fullpipe_path::LinkSpec;
+use fullpipe_units::{Rate, Span};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// What runs that share the machine may emulate in all, for each processor. A run of 100 Mbit/s takes about
+/// 0.15 of one, its two ends included.
+const SHARED_BY_RUNS: Rate = Rate::from_bits_per_sec(200_000_000);
+
+/// Most runs at a time, however slow: each is a process with its threads, sockets and namespaces.
+const MOST_AT_A_TIME: usize = 48;
+
+/// Jobs waiting for their turn.
+pub struct Turns {
+    state: Mutex<State>,
+    ended: Condvar,
+    budget: u64,
+}
+
+struct State {
+    /// Jobs and their rates, the longest first: what takes most decides when all is over.
+    waiting: Vec<(usize, u64)>,
+    running: usize,
+    used: u64,
+}
+
+/// A job's turn; the machine is free again for others when this is dropped.
+pub struct Turn<'a> {
+    turns: &'a Turns,
+    /// Which one.
+    pub job: usize,
+    rate: u64,
+}
+
+impl Turns {
+    /// Turns for `jobs` on a machine of so many processors; `alone`: one after another.
+    pub fn new<'a>(
+        jobs: impl Iterator<Item = (usize, &'a Scenario)>,
+        processors: usize,
+        alone: bool,
+    ) -> Turns {
+        let budget = if alone { 0 } else { SHARED_BY_RUNS.as_bits_per_sec() * processors as u64 };
+        let mut jobs: Vec<(usize, Span, u64)> = jobs
+            .map(|(job, s)| (job, s.duration, fastest(s).map_or(u64::MAX, Rate::as_bits_per_sec)))
+            .collect();
+        jobs.sort_by_key(|(_, duration, _)| std::cmp::Reverse(*duration));
+        let waiting = jobs.into_iter().map(|(job, _, rate)| (job, rate)).collect();
+        Turns { state: Mutex::new(State { waiting, running: 0, used: 0 }), ended: Condvar::new(), budget }
+    }
+
+    /// How many may ever be under way together.
+    pub fn at_most(&self) -> usize {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting.len().min(MOST_AT_A_TIME)
+    }
+
+    /// Waits for the next turn; none is left when this is `None`.
+    pub fn next(&self) -> Option<Turn<'_>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if state.waiting.is_empty() {
+                return None;
+            }
+            let left = self.budget.saturating_sub(state.used);
+            // What is too fast to share runs when nothing else does.
+            let alone = state.running == 0;
+            if let Some(at) = state.waiting.iter().position(|(_, rate)| alone || *rate <= left) {
+                let (job, rate) = state.waiting.remove(at);
+                state.running += 1;
+                state.used = state.used.saturating_add(rate);
+                return Some(Turn { turns: self, job, rate });
+            }
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.turns.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.running -= 1;
+        state.used = if state.running == 0 { 0 } else { state.used.saturating_sub(self.rate) };
+        self.turns.ended.notify_all();
+    }
+}
+
+/// The most that the path's data can ever need of the emulator in a second, or `None` if nothing bounds it.
+fn fastest(scenario: &Scenario) -> Option<Rate> {
+    let changed = scenario.triggers.iter().filter_map(|t| t.then.rate);
+    let most = |link: &LinkSpec| {
+        let scheduled = link.schedule.iter().filter_map(|change| change.rate);
+        link.nominal_rate().map(|rate| scheduled.chain(changed.clone()).fold(rate, Rate::max))
+    };
+    let ways = scenario.connections().into_iter().map(|c| c.direction);
+    ways.map(|way| scenario.path.links(way).iter().filter_map(most).min())
+        .try_fold(Rate::ZERO, |most, way| way.map(|rate| most.max(rate)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario(rate: &str, seconds: u64) -> Scenario {
+        let text = format!("duration = '{seconds}s'\n[path]\n{rate}\nrtt = '40ms'\n[[flow]]\ncc = 'bbr'");
+        let read = |_: &str| Err(String::new());
+        fullpipe_experiment::scenario::parse(
+            "x",
+            &text,
+            &crate::runs::vocabulary(crate::runs::Choice::Sim),
+            &read,
+        )
+        .unwrap()
+        .remove(0)
+        .scenario
+    }
+
+    fn turns(scenarios: &[Scenario], alone: bool) -> Turns {
+        Turns::new(scenarios.iter().enumerate(), 2, alone)
+    }
+
+    #[test]
+    fn slow_paths_share_the_machine_and_fast_ones_do_not() {
+        let slow: Vec<Scenario> = (0..9).map(|_| scenario("rate = '100mbit'", 10)).collect();
+        let all = turns(&slow, false);
+        let mut taken: Vec<Turn> = (0..4).map(|_| all.next().unwrap()).collect();
+        assert_eq!(all.state.lock().unwrap().used, 400_000_000);
+        // The fifth waits for one of them to end.
+        std::thread::scope(|scope| {
+            let fifth = scope.spawn(|| all.next().map(|turn| turn.job));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(!fifth.is_finished());
+            taken.pop();
+            assert_eq!(fifth.join().unwrap(), Some(4));
+        });
+        for fast in ["rate = '1gbit'", ""] {
+            let all = turns(&[scenario(fast, 10), scenario("rate = '1mbit'", 5)], false);
+            let first = all.next().unwrap();
+            assert_eq!(first.job, 0);
+            assert!(all.state.lock().unwrap().used > 400_000_000, "nothing fits beside it");
+        }
+    }
+
+    #[test]
+    fn the_longest_goes_first_and_every_job_has_one_turn() {
+        let jobs: Vec<Scenario> = [3, 9, 6].map(|seconds| scenario("rate = '300mbit'", seconds)).into();
+        for alone in [true, false] {
+            let all = turns(&jobs, alone);
+            let order: Vec<usize> = std::iter::from_fn(|| all.next().map(|turn| turn.job)).collect();
+            assert_eq!(order, [1, 2, 0]);
+        }
+    }
+}
