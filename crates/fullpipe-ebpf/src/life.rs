@@ -32,9 +32,10 @@ pub enum Outcome {
 /// # Errors
 /// [`Error::Impossible`] with what is missing. Nothing is left registered or pinned then.
 pub fn load(controller: Controller, name: Option<&str>) -> Result<Outcome> {
+    let name = name.unwrap_or(controller.name());
+    loader::check_name(name)?;
     let kernel = Kernel::ask()?;
     let pins = Pins::change()?;
-    let name = name.unwrap_or(controller.name());
     let path = pins.path(name);
     if let Some(there) = Pinned::open(&pins, name)? {
         if there.build()? == Some(controller.build()) {
@@ -260,6 +261,7 @@ pub fn loaded() -> Result<Vec<(String, Option<Controller>)>> {
 /// # Errors
 /// When it is not loaded, or still held after `patience`.
 pub fn unload(name: &str, patience: Duration) -> Result<()> {
+    loader::check_name(name)?;
     let pins = Pins::change()?;
     let Some(pinned) = Pinned::open(&pins, name)? else { return Err(not_loaded(name)) };
     let ended = usage::end(name, &pins)?;

@@ -3,6 +3,7 @@
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::kernel::{self, Kernel};
+use crate::pins;
 use crate::sockets::Walker;
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
 use std::os::fd::AsFd;
@@ -91,9 +92,7 @@ pub(crate) struct Config {
 
 /// Loads an object that holds one congestion controller.
 pub(crate) fn load_object(object: &[u8], name: &str, kernel: &Kernel, config: Config) -> Result<Loaded> {
-    if name.is_empty() || name.len() >= NAME_SIZE {
-        return Err(Error::Malformed(format!("a controller's name has 1 to 15 characters: {name:?}")));
-    }
+    check_name(name)?;
     let mut said = Said::listen();
     let mut open = ObjectBuilder::default()
         .open_memory(object)
@@ -101,6 +100,18 @@ pub(crate) fn load_object(object: &[u8], name: &str, kernel: &Kernel, config: Co
     configure(&mut open, name, kernel, config);
     let object = open.load().map_err(|error| explain(&error, &said.text()))?;
     Ok(Loaded { object, name: name.to_owned() })
+}
+
+/// A name is a word wherever the kernel lists controllers, and a file's name among the pins.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let is_word = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+    if name.len() >= NAME_SIZE || !is_word || name == pins::CGROUPS {
+        return Err(Error::Malformed(format!(
+            "a controller's name has 1 to 15 characters: letters, digits, `_`, `-` and `.`, not {name:?}"
+        )));
+    }
+    Ok(())
 }
 
 fn configure(open: &mut OpenObject, name: &str, kernel: &Kernel, config: Config) {
@@ -274,5 +285,21 @@ fn missing_capabilities() -> String {
         "the capabilities are there, but not in the initial user namespace".to_owned()
     } else {
         format!("{} missing", missing.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_word_that_can_be_a_pin() {
+        for good in ["fp_bbr1", "a", "fifteen_letters", "x.y-z"] {
+            check_name(good).unwrap();
+        }
+        for bad in ["", "sixteen_letters_", "a b", "../bbr1", "a/b", ".", "-x", "cgroups", "bbr\u{e9}", "a@1"]
+        {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 /// Where the BPF file system is mounted on every distribution.
 pub const BPFFS: &str = "/sys/fs/bpf";
 const DIRECTORY: &str = "fullpipe";
-const CGROUPS: &str = "cgroups";
+/// The directory among the pins that is for control groups.
+pub(crate) const CGROUPS: &str = "cgroups";
 const BPF_FS_MAGIC: libc::__fsword_t = 0xcafe_4a11;
 /// How long to wait for another loader.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -431,7 +431,10 @@ fn what_is_impossible_is_told_with_the_missing_thing_and_exit_code_3() {
     };
     fails("$FULLPIPE cc load bbr1 --name reno", 3, &["already registered", "help:"]);
     fails("$FULLPIPE cc load vegas", 2, &["vegas"]);
-    fails("$FULLPIPE cc load bbr1 --name a_name_that_is_too_long", 2, &["15 characters"]);
+    for name in ["a_name_that_is_too_long", "../bbr1", "'two words'", "cgroups"] {
+        fails(&format!("$FULLPIPE cc load bbr1 --name {name}"), 2, &["15 characters"]);
+        fails(&format!("$FULLPIPE cc unload bbr1 --name {name}"), 2, &["15 characters"]);
+    }
     fails("$FULLPIPE cc unload bbr1 --name fpg_bbr1", 3, &["not loaded"]);
     let dropped = "setpriv --bounding-set -all --inh-caps -all $FULLPIPE cc load bbr1 --name fpg_bbr1";
     fails(dropped, 3, &["not permitted", "CAP_BPF", "help:"]);
