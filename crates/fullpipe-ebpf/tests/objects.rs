@@ -1,5 +1,7 @@
-//! The BPF objects that are checked in are what their sources give.
+//! The BPF objects that are checked in are what their sources give, and the running kernel's verifier takes them.
 
+use fullpipe_ebpf::kernel::{BBR_FUNCTIONS, Kernel};
+use fullpipe_ebpf::{Controller, loader};
 use std::path::Path;
 use std::process::Command;
 
@@ -34,4 +36,28 @@ fn the_objects_are_built_from_these_sources() {
         compared += 1;
     }
     assert_eq!(compared, 8);
+}
+
+#[test]
+fn the_verifier_takes_every_controller_and_both_wrappers() {
+    let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
+    let kernel = Kernel::ask().ok().filter(|_| root);
+    assert!(kernel.is_some() || std::env::var_os("CI").is_none(), "CI must be able to load controllers");
+    let Some(kernel) = kernel else {
+        println!("SKIPPED: needs root and BTF");
+        return;
+    };
+    // Nothing is registered: the programs are only loaded.
+    for controller in Controller::ALL {
+        loader::load(controller, Some("fpt_verified"), &kernel).unwrap();
+    }
+    let has_bbr = BBR_FUNCTIONS.iter().all(|function| kernel.bbr_functions.contains(*function));
+    assert!(has_bbr || std::env::var_os("CI").is_none(), "CI's kernel must have BBR built in");
+    if !has_bbr {
+        println!("SKIPPED: the kernel's BBR is not built in");
+        return;
+    }
+    for wrapped in ["bbr", "cubic"] {
+        loader::load_wrapped(wrapped, "fpt_verified", &kernel).unwrap();
+    }
 }

@@ -179,7 +179,7 @@ fn defaults_go_back_one_after_the_other_in_any_order() {
     let before = space.ok(DEFAULT);
     for last in ["fpi_a", "fpi_b"] {
         space.ok(
-            "$FULLPIPE cc load bbr1 --name fpi_a --default && $FULLPIPE cc load hybla --name fpi_b --default",
+            "$FULLPIPE cc load bbr1 --name fpi_a --default && $FULLPIPE cc load bbr3 --name fpi_b --default",
         );
         for name in if last == "fpi_b" { ["fpi_a", "fpi_b"] } else { ["fpi_b", "fpi_a"] } {
             space.ok(&format!("$FULLPIPE cc unload bbr1 --name {name}"));
