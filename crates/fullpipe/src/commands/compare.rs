@@ -41,7 +41,7 @@ impl Args {
             }
         }
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let lab = InRealTime { together: !self.alone, again: 2 };
+        let lab = InRealTime { together: !self.alone, again: 2, pcap: None };
         let outcome = Batch { jobs, threads, lab, series: false }.run();
         if outcome.interrupted {
             return Err(Failure::Passed(130));

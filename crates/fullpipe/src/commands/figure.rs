@@ -170,7 +170,7 @@ fn run(figures: &[ToMake], engine: Engine) -> Result<Vec<Recording>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cases = figures.iter().flat_map(|f| &f.cases);
     let jobs = cases.map(|case| Job { engine, case: case.clone() }).collect();
-    let lab = InRealTime { together: true, again: 2 };
+    let lab = InRealTime { together: true, again: 2, pcap: None };
     let outcome = Batch { jobs, threads, lab, series: true }.run();
     if outcome.interrupted {
         return Err(Failure::Passed(130));

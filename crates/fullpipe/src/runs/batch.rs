@@ -9,6 +9,7 @@ use fullpipe_experiment::scenario::Case;
 use fullpipe_units::Time;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -31,12 +32,15 @@ pub struct Batch {
 }
 
 /// How runs in real time share the machine, and what becomes of those that came out not valid.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct InRealTime {
     /// Slow paths may be run side by side ([`Turns`] says which); otherwise one after another.
     pub together: bool,
     /// How often a run that is not valid is made again, alone.
     pub again: u32,
+    /// Where captures go: `PREFIX-client.pcap` and `PREFIX-server.pcap`, with the number of the run after
+    /// PREFIX if there are several.
+    pub pcap: Option<PathBuf>,
 }
 
 /// What came of a batch.
@@ -50,6 +54,18 @@ pub struct Outcome {
 }
 
 impl Batch {
+    /// Where the captures of job `i` go, if they are wanted.
+    fn capture(&self, i: usize) -> Option<PathBuf> {
+        let prefix = self.lab.pcap.clone()?;
+        let number = |to: usize| self.jobs[..to].iter().filter(|job| job.engine == Engine::Lab).count();
+        if number(self.jobs.len()) == 1 {
+            return Some(prefix);
+        }
+        let mut name = prefix.into_os_string();
+        name.push(format!("-{}", number(i) + 1));
+        Some(name.into())
+    }
+
     /// Runs everything; Ctrl-C leaves what is finished.
     pub fn run(self) -> Outcome {
         interrupt::watch();
@@ -58,7 +74,7 @@ impl Batch {
         let one = |i: usize| {
             let job = &self.jobs[i];
             let mut at = Time::ZERO;
-            let ended = engine::run(job.engine, &job.case, &mut |now| {
+            let ended = engine::run(job.engine, &job.case, self.capture(i), &mut |now| {
                 progress.advance(now.since(at).as_millis_f64());
                 at = now;
                 if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -8,6 +8,7 @@ use fullpipe_lab::LabError;
 use fullpipe_sim::SimError;
 use fullpipe_units::Time;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 /// What the user may choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -51,8 +52,13 @@ pub fn kernel_offers(cc: &str) -> bool {
     false
 }
 
-/// Runs `case` in `engine`; `progress` hears how far it is and may stop it.
-pub fn run(engine: Engine, case: &Case, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Ended {
+/// Runs `case` in `engine`; `progress` hears how far it is and may stop it. With `pcap` the lab writes captures.
+pub fn run(
+    engine: Engine,
+    case: &Case,
+    pcap: Option<PathBuf>,
+    progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
+) -> Ended {
     let scenario = &case.scenario;
     let ended = match engine {
         Engine::Sim => fullpipe_sim::run(scenario, scenario.seed, progress).map_err(|e| match e {
@@ -76,6 +82,7 @@ pub fn run(engine: Engine, case: &Case, progress: &mut dyn FnMut(Time) -> Contro
                 )));
             }
             let options = fullpipe_lab::Options {
+                pcap,
                 #[cfg(feature = "ebpf")]
                 inspect: super::lent::watcher(scenario),
                 ..Default::default()

@@ -23,6 +23,10 @@ pub struct Reporting {
     /// Runs in the lab whose rates are low enough share the machine, instead of one after another.
     #[arg(long)]
     side_by_side: bool,
+    /// Capture both ends of each run of the lab: PREFIX-client.pcap and PREFIX-server.pcap, with the number of the
+    /// run after PREFIX if there are several.
+    #[arg(long, value_name = "PREFIX")]
+    pcap: Option<PathBuf>,
     /// Print figures as JSON instead of the table (`fullpipe schema recording` describes it); files written
     /// by --out have the time series too.
     #[arg(long)]
@@ -48,6 +52,9 @@ impl Reporting {
     /// A report that cannot be written (known before anything runs), a run that failed, an invalid run, a
     /// check that did not hold, an interruption.
     pub fn run(self, title: String, cases: Vec<Case>) -> Result<(), Failure> {
+        if self.pcap.is_some() && self.engine == Choice::Sim {
+            return Err(Failure::usage("--pcap captures packets of the lab: add --engine lab"));
+        }
         let outputs: Vec<Output> =
             self.out.iter().map(|p| Output::open(p).map_err(Failure::usage)).collect::<Result<_, _>>()?;
         let total = cases.len() * self.engine.engines().len();
@@ -60,7 +67,7 @@ impl Reporting {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.jobs.map_or(cores, usize::from);
         let series = !outputs.is_empty() || (!self.json && total <= SERIES_KEPT);
-        let lab = InRealTime { together: self.side_by_side, again: 0 };
+        let lab = InRealTime { together: self.side_by_side, again: 0, pcap: self.pcap.clone() };
         let outcome = Batch { jobs, threads, lab, series }.run();
 
         let results = outcome.results;
