@@ -29,7 +29,7 @@ fn shorter(cases: &mut Vec<Case>) {
             .any(|(key, buffer)| key == "path.buffer" && matches!(&**buffer, "50kB" | "100kB" | "200kB"))
     });
     for case in cases {
-        case.scenario.duration = Span::from_secs(150);
+        case.scenario.duration = Span::from_secs(120);
         case.scenario.warmup = Span::from_secs(60);
         case.scenario.sample = Span::from_millis(500);
     }

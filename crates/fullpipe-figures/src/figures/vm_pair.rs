@@ -10,8 +10,8 @@ pub(super) const FIGURE: Figure = Figure {
     id: "vm-pair",
     title: "Two virtual machines",
     source: "operators' measurement (iperf3 10 s between two VMs)",
-    about: "The published hosts are not described beyond that: here the virtual switch has a buffer of 0.3 BDP and \
-            0.01 % of random loss. What counts is the order, and what it costs in retransmissions.",
+    about: "The published hosts are not described beyond that: here the virtual switch has a buffer of 0.7 BDP and \
+            0.003 % of random loss. What counts is the order, and what it costs in retransmissions.",
     file: "scenarios/figures/vm-pair.toml",
     text: scenario!("vm-pair"),
     expand: None,
