@@ -267,7 +267,7 @@ fn what_is_missing_is_named() {
     let unknown = scenario(path, vec![FlowSpec::bulk("nosuchcc")], "1s");
     let error = run(&unknown, 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
     let text = error.to_string();
-    assert!(matches!(error, LabError::Impossible(_)) && text.contains("fullpipe cc load nosuchcc"), "{text}");
+    assert!(matches!(error, LabError::Impossible(_)) && text.contains("modprobe tcp_nosuchcc"), "{text}");
     let asleep = format!("echo 0 > /proc/sys/user/max_user_namespaces && {}", line("impossible"));
     if nix_uid() == 0 {
         assert_eq!(shell(&command(["sh", "-c", &asleep])).unwrap().exit_code, 0);
