@@ -4,13 +4,14 @@
  * bbr3.h is the draft's; this file gives it what a stock kernel does not:
  *
  * - P.tx_in_flight and P.lost (draft, "Per-packet (P) state") would be stored with each packet. Here a ring
- *   remembers snd_nxt, inflight and lost at the start of each burst, and is looked up by the sequence number
- *   of the newest acknowledged packet. A burst's packets leave back to back, so inflight at burst start plus
- *   the distance into the burst is exact, as long as the ring has an entry for each burst; with more bursts
- *   in flight than half the ring, entries are at least cwnd/96 apart and the error is at most that.
- * - HandleLostPacket(P) would be called for each packet marked lost. Here the packets that one ACK marks
- *   lost are taken as one packet of their size at snd_una: the head of the losses. An ACK's losses count as
- *   one lost range.
+ *   remembers snd_nxt, inflight, lost and delivered as each burst began, also one of retransmissions. What was
+ *   delivered when the newest acknowledged packet was last sent (rate_sample.prior_delivered) tells its burst, and
+ *   its sequence number how far into the burst it was. With more bursts in flight than half the ring, entries are
+ *   at least cwnd/96 apart, and what was acknowledged between two entries is missed.
+ * - HandleLostPacket(P) would be called for each packet marked lost. Here the packets that one ACK marks lost are
+ *   taken as one packet of their size, sent when the newest acknowledged packet was: RACK takes for lost what was
+ *   sent just before that. An ACK's losses count as one lost range.
+ * How close both come is measured by bbr3_measured.bpf.c (crates/fullpipe/tests/bbr3_adaptations.rs).
  * - OnEnterFastRecovery and OnEnterRTO come as ssthresh(), which is called before the kernel cuts the window.
  * - A tail loss probe that repaired a loss shows as CWR while tlp_high_seq is set: NoteLoss().
  * - Marks of congestion are tcp_sock's delivered_ce, counted only when the loader's option asks for it.
@@ -22,6 +23,11 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+/* bbr3_measured.bpf.c looks at what each ACK gave the core, and at what of it is approximated. */
+#ifndef FP_ON_ACK
+#define FP_ON_ACK(f, tp, end_seq, packet) ((void)(packet))
+#endif
+
 #define RING 128U
 
 /* The connection as a burst began. */
@@ -29,7 +35,7 @@ struct burst {
 	u32 seq; /* snd_nxt */
 	u32 inflight; /* bytes */
 	u32 lost; /* packets lost on the connection */
-	u32 spare;
+	u32 delivered; /* and delivered */
 };
 
 struct flow {
@@ -40,10 +46,11 @@ struct flow {
 	u32 ce_packets;
 	/* The window as it was last written: any other value is the kernel's doing. */
 	u32 cwnd_packets;
-	/* Bursts written so far, and those that the newest acknowledged and the oldest outstanding packet are in. */
+	/* Bursts written so far, and the one that the newest acknowledged packet was last sent in. */
 	u32 head;
 	u32 acked_burst;
-	u32 una_burst;
+	/* tcp_sock's total_retrans when the last of them began. */
+	u32 retransmitted;
 	u32 spare;
 	struct burst ring[RING];
 };
@@ -94,35 +101,49 @@ FP_INLINE void write_conn(struct flow *f, struct tcp_sock *tp)
 		sk->sk_pacing_rate = rate;
 }
 
-/* Moves a place in the ring on to the last burst that began before `end_seq`. */
-FP_INLINE u32 advance(const struct flow *f, u32 at, u32 end_seq)
+/*
+ * Moves a place in the ring on to the burst in which the packet that ends at `end_seq` was sent, when `delivered`
+ * packets had been delivered. Bursts between two ACKs share that number: of new data, sequence numbers tell them
+ * apart; what is sent again goes first.
+ */
+FP_INLINE u32 advance(const struct flow *f, u32 at, u32 delivered, u32 end_seq)
 {
 	/* The writer may have overtaken the reader. */
 	if (f->head - at > RING)
 		at = f->head - RING;
 #pragma clang loop unroll(disable)
 	for (u32 i = 0; i < RING; i++) {
-		if ((s32)(f->head - (at + 1)) <= 0 || !fp_before(f->ring[(at + 1) & (RING - 1)].seq, end_seq))
+		const struct burst *now = &f->ring[at & (RING - 1)];
+		const struct burst *next = &f->ring[(at + 1) & (RING - 1)];
+
+		if ((s32)(f->head - (at + 1)) <= 0 || fp_after(next->delivered, delivered))
+			break;
+		if (next->delivered == delivered && !fp_before(next->seq, end_seq) &&
+		    (now->delivered == delivered || fp_before(now->seq, end_seq)))
 			break;
 		at++;
 	}
 	return at;
 }
 
-/* What was in flight when the packet that ends at `end_seq` was sent, itself included; what was lost since. */
-FP_INLINE void look_up(const struct flow *f, const struct tcp_sock *tp, u32 at, u32 end_seq, u64 *tx_in_flight,
-		       u64 *lost)
+/* What was in flight when the newest acknowledged packet, which ends at `end_seq`, was sent, itself included. */
+FP_INLINE u64 tx_in_flight(const struct flow *f, u32 end_seq)
 {
-	const struct burst *burst = &f->ring[at & (RING - 1)];
+	const struct burst *burst = &f->ring[f->acked_burst & (RING - 1)];
 	u32 into = end_seq - burst->seq;
 
-	if (!f->head || (s32)into < 0) {
-		*tx_in_flight = f->b.c.inflight;
-		*lost = 0;
-		return;
-	}
-	*tx_in_flight = (u64)burst->inflight + into;
-	*lost = (u64)(tp->lost - burst->lost) * f->b.c.smss;
+	if (!f->head)
+		return f->b.c.inflight;
+	/* A retransmission lies before the burst's new data: it is taken as its first packet. */
+	return (u64)burst->inflight + ((s32)into > 0 ? into : (u32)f->b.c.smss);
+}
+
+/* What was lost since that packet was sent. */
+FP_INLINE u64 lost_since(const struct flow *f, const struct tcp_sock *tp)
+{
+	if (!f->head)
+		return 0;
+	return (u64)(tp->lost - f->ring[f->acked_burst & (RING - 1)].lost) * f->b.c.smss;
 }
 
 FP_INLINE void publish(const struct bbr3 *b, struct tcp_sock *tp)
@@ -159,7 +180,7 @@ void fp_bbr3_init(u64 *ctx)
 	f->b.random = (u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
 	f->head = 0;
 	f->acked_burst = 0;
-	f->una_burst = 0;
+	f->retransmitted = tp->total_retrans;
 	f->delivered_packets = tp->delivered;
 	f->lost_packets = tp->lost;
 	f->ce_packets = tp->delivered_ce;
@@ -174,14 +195,16 @@ void fp_bbr3_init(u64 *ctx)
 	fp_need_pacing(tp);
 }
 
-/* The packets that this ACK marked lost, as one packet of their size at the head of the losses. */
-FP_INLINE void lose(struct flow *f, const struct tcp_sock *tp, u32 packets, u32 app_limited)
+/* The packets that this ACK marked lost, as one packet of their size sent with the newest acknowledged one. */
+FP_INLINE struct bbr3_lost lose(struct flow *f, const struct tcp_sock *tp, u32 packets, u32 app_limited)
 {
 	struct bbr3_lost packet = { .bytes = (u64)packets * f->b.c.smss, .app_limited = app_limited };
+	const struct burst *burst = &f->ring[f->acked_burst & (RING - 1)];
 
-	f->una_burst = advance(f, f->una_burst, tp->snd_una + (u32)f->b.c.smss);
-	look_up(f, tp, f->una_burst, tp->snd_una + (u32)packet.bytes, &packet.tx_in_flight, &packet.lost);
+	packet.tx_in_flight = f->head ? burst->inflight + packet.bytes : f->b.c.inflight;
+	packet.lost = lost_since(f, tp);
 	bbr3_handle_lost_packet(&f->b, &packet);
+	return packet;
 }
 
 SEC("struct_ops/fp_bbr3_cong_control")
@@ -190,6 +213,7 @@ void fp_bbr3_cong_control(u64 *ctx)
 	struct tcp_sock *tp = FP_TCP(ctx);
 	const struct rate_sample *rs = fp_sample_argument(ctx);
 	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
+	struct bbr3_lost packet = {};
 	struct bbr3_sample *sample;
 	u32 lost, end_seq;
 	u64 mss;
@@ -200,8 +224,11 @@ void fp_bbr3_cong_control(u64 *ctx)
 	read_conn(f, tp);
 	mss = f->b.c.smss;
 	sample = &f->b.rs;
+	end_seq = FP_FIELD_EXISTS(rs->last_end_seq) ? rs->last_end_seq : tp->snd_una;
+	if (rs->delivered >= 0)
+		f->acked_burst = advance(f, f->acked_burst, rs->prior_delivered, end_seq);
 	if ((s32)lost > 0)
-		lose(f, tp, lost, rs->is_app_limited);
+		packet = lose(f, tp, lost, rs->is_app_limited);
 
 	sample->has_data = rs->delivered >= 0;
 	sample->delivered = rs->delivered > 0 ? (u64)rs->delivered * mss : 0;
@@ -214,11 +241,11 @@ void fp_bbr3_cong_control(u64 *ctx)
 	sample->lost_ranges = lost ? 1 : 0;
 	sample->rtt = rs->rtt_us >= 0 ? (u64)rs->rtt_us * 1000 : BBR3_INFINITE;
 	sample->is_app_limited = rs->is_app_limited;
-	end_seq = FP_FIELD_EXISTS(rs->last_end_seq) ? rs->last_end_seq : tp->snd_una;
-	f->acked_burst = advance(f, f->acked_burst, end_seq);
-	look_up(f, tp, f->acked_burst, end_seq, &sample->tx_in_flight, &sample->lost);
+	sample->tx_in_flight = tx_in_flight(f, end_seq);
+	sample->lost = lost_since(f, tp);
 	sample->ce_count = tp->delivered_ce - f->ce_packets;
 	f->ce_packets = tp->delivered_ce;
+	FP_ON_ACK(f, tp, end_seq, &packet);
 
 	bbr3_on_ack(&f->b);
 	if (f->b.mode == BBR3_PROBE_RTT)
@@ -234,24 +261,28 @@ u32 fp_bbr3_min_tso_segs(u64 *ctx)
 	struct tcp_sock *tp = FP_TCP(ctx);
 	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
 	struct burst *burst;
-	u32 last, distance;
+	u32 distance;
 
 	if (!f)
 		return 2;
-	if (f->head) {
-		last = f->ring[(f->head - 1) & (RING - 1)].seq;
-		distance = tp->snd_nxt - last;
-		if (!distance)
-			return 2;
+	burst = &f->ring[(f->head - 1) & (RING - 1)];
+	distance = tp->snd_nxt - burst->seq;
+	/* When nothing has left since, the same burst begins now, not then. */
+	if (!f->head || distance || tp->total_retrans != f->retransmitted) {
+		u32 used = f->head - f->acked_burst;
+
 		/* Most of the ring is in flight: keep only entries that are far enough apart. */
-		if (f->head - f->acked_burst > RING / 2 && distance < (u32)f->b.c.cwnd / 96)
+		if (distance < (u32)f->b.c.cwnd / 96 &&
+		    used > (tp->total_retrans == f->retransmitted ? RING / 2 : RING / 4 * 3))
 			return 2;
+		burst = &f->ring[f->head & (RING - 1)];
+		f->head++;
 	}
-	burst = &f->ring[f->head & (RING - 1)];
 	burst->seq = tp->snd_nxt;
 	burst->inflight = fp_in_flight(tp) * tp->mss_cache;
 	burst->lost = tp->lost;
-	f->head++;
+	burst->delivered = tp->delivered;
+	f->retransmitted = tp->total_retrans;
 	return 2;
 }
 

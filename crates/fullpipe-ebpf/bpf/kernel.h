@@ -80,6 +80,7 @@ struct tcp_sock {
 	u32 delivered;
 	u32 delivered_ce;
 	u32 lost;
+	u32 total_retrans;
 	u32 app_limited;
 	u8 is_cwnd_limited : 1;
 	u8 ecn_flags;

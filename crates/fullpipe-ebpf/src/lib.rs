@@ -15,6 +15,7 @@ mod error;
 pub mod kernel;
 pub mod life;
 pub mod loader;
+pub mod measured;
 pub mod namespaces;
 pub mod native;
 pub mod oracle;

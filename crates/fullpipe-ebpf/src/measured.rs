@@ -1,0 +1,341 @@
+//! How close BBR v3's adaptations to stock kernels come to what the draft wants.
+//!
+//! The draft keeps with each packet what was in flight when it was sent, and how much had been lost
+//! (draft-ietf-ccwg-bbr, "Per-packet (P) state"). A stock kernel has no place for that, so `fp_bbr3` looks it up by
+//! other means. A build of it that writes down what it found, beside a program that sees each segment leave, gives
+//! both: the approximation and the truth.
+
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+use crate::loader::{self, Loaded};
+use bytemuck::{Pod, Zeroable};
+use libbpf_rs::{Link, MapCore, MapFlags, RingBufferBuilder};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// The name that sockets choose to be measured.
+pub const NAME: &str = "fp_measured";
+
+/// `struct fp_measured` of bpf/measured.h: a segment as it leaves, or an ACK as the core sees it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Record {
+    socket: u64,
+    kind: u32,
+    mss: u32,
+    seq: u32,
+    end_seq: u32,
+    in_flight: u32,
+    lost: u32,
+    newly_lost: u32,
+    has_data: u32,
+    sample_tx_in_flight: u64,
+    sample_lost: u64,
+    packet_bytes: u64,
+    packet_tx_in_flight: u64,
+    packet_lost: u64,
+}
+
+const SENT: u32 = 1;
+
+impl Record {
+    /// Of a segment that was sent: what was in flight with its packet that ends at `end`.
+    fn tx_in_flight(&self, end: u32) -> u64 {
+        u64::from(self.in_flight) * u64::from(self.mss) + u64::from(end.wrapping_sub(self.seq))
+    }
+}
+
+/// The measured build, registered as [`NAME`] while this lives.
+pub struct Recorder {
+    loaded: Loaded,
+    _controller: Link,
+    _sent: Link,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    /// Loads and registers it.
+    ///
+    /// # Errors
+    /// As for any controller; also where the kernel takes no programs at its tracepoints.
+    pub fn start() -> Result<Self> {
+        let object = include_bytes!("../bpf/objects/bbr3_measured.bpf.o");
+        let mut loaded = loader::load_object(object, NAME, &Kernel::ask()?, loader::Config::default())?;
+        let sent = {
+            let program = loaded.object().progs_mut().find(|program| program.name() == "fp_sent");
+            program.ok_or_else(|| Error::Malformed("the object has no program fp_sent".to_owned()))?.attach()
+        };
+        let sent = sent.map_err(|error| {
+            Error::impossible(
+                format!("segments cannot be seen as they leave: {error}"),
+                "Linux 5.11 or newer with CONFIG_TRACEPOINTS and CONFIG_DEBUG_INFO_BTF",
+            )
+        })?;
+        let controller = loaded.attach()?;
+        Ok(Recorder { loaded, _controller: controller, _sent: sent })
+    }
+
+    /// Takes what was written since the last time. To be called often enough for 32 MiB of it: about 300 000
+    /// segments and ACKs.
+    ///
+    /// # Errors
+    /// When the ring cannot be read, or some of it was lost.
+    pub fn drain(&self, mut each: impl FnMut(&Record)) -> Result<()> {
+        let unreadable = |error: libbpf_rs::Error| {
+            Error::impossible(format!("the ring buffer cannot be read: {error}"), "Linux 5.8 or newer")
+        };
+        let map = |name: &str| {
+            let found = self.loaded.object().maps().find(|m| m.name().to_string_lossy().ends_with(name));
+            found.ok_or_else(|| Error::Malformed(format!("the object has no map {name}")))
+        };
+        let records = map("measured")?;
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(&records, |bytes| {
+                if bytes.len() == size_of::<Record>() {
+                    each(&bytemuck::pod_read_unaligned(bytes));
+                }
+                0
+            })
+            .map_err(unreadable)?;
+        let _ = builder.build().map_err(unreadable)?.consume_raw();
+        let counts = map(".data.counts")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(unreadable)?;
+        match counts.as_deref().and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_ne_bytes) {
+            0 => Ok(()),
+            missed => Err(Error::Malformed(format!("{missed} records found the ring full"))),
+        }
+    }
+}
+
+/// One quantity, approximated and true, over many ACKs.
+#[derive(Clone, Debug, Default)]
+pub struct Agreement {
+    /// Relative errors, without sign.
+    errors: Vec<f64>,
+    exact: usize,
+}
+
+impl Agreement {
+    fn add(&mut self, used: f64, truth: f64, unit: f64) {
+        self.exact += usize::from(used == truth);
+        self.errors.push((used - truth).abs() / truth.max(unit));
+    }
+
+    /// How often it was looked at.
+    pub fn count(&self) -> usize {
+        self.errors.len()
+    }
+
+    /// Share of exact matches, 0 to 1.
+    pub fn exact(&self) -> f64 {
+        self.exact as f64 / self.errors.len().max(1) as f64
+    }
+
+    /// The relative error that the share `q` of all does not exceed; of counts relative to one at least.
+    pub fn error(&self, q: f64) -> f64 {
+        let mut sorted = self.errors.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = ((sorted.len() as f64 * q) as usize).min(sorted.len().saturating_sub(1));
+        sorted.get(at).copied().unwrap_or(0.0)
+    }
+}
+
+/// How two ways to say "more than 2 % of it was lost" (`IsInflightTooHigh()`) agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdicts {
+    /// Both say no, or both say yes.
+    pub agree: usize,
+    /// The approximation alone says yes.
+    pub too_strict: usize,
+    /// The truth alone says yes.
+    pub too_lax: usize,
+}
+
+impl Verdicts {
+    fn add(&mut self, used: bool, truth: bool) {
+        match (used, truth) {
+            (true, false) => self.too_strict += 1,
+            (false, true) => self.too_lax += 1,
+            _ => self.agree += 1,
+        }
+    }
+
+    /// Share on which they agree.
+    pub fn agreement(&self) -> f64 {
+        self.agree as f64 / (self.agree + self.too_strict + self.too_lax).max(1) as f64
+    }
+}
+
+/// `tx_in_flight` and `lost` of a packet, and the verdict that follows from the two.
+#[derive(Clone, Debug, Default)]
+pub struct Looked {
+    /// `P.tx_in_flight`.
+    pub tx_in_flight: Agreement,
+    /// `C.lost - P.lost`.
+    pub lost: Agreement,
+    /// `IsInflightTooHigh()`.
+    pub verdicts: Verdicts,
+}
+
+impl Looked {
+    fn add(&mut self, used: (u64, u64), truth: (u64, u64), mss: u64) {
+        self.tx_in_flight.add(used.0 as f64, truth.0 as f64, mss as f64);
+        self.lost.add((used.1 / mss) as f64, (truth.1 / mss) as f64, 1.0);
+        self.verdicts.add(too_high(used), too_high(truth));
+    }
+}
+
+/// `IsInflightTooHigh()`: more than 2 % is lost.
+fn too_high((tx_in_flight, lost): (u64, u64)) -> bool {
+    lost * 50 > tx_in_flight
+}
+
+/// What one connection's records say.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    sent: VecDeque<Record>,
+    /// Of the newest packet that an ACK acknowledges: the rate sample's.
+    pub acked: Looked,
+    /// The same, of those ACKs alone whose newest packet had been sent again.
+    pub acked_again: Looked,
+    /// Of the packet that stands for those that an ACK marked lost, against the last of these; the verdict is that
+    /// of any. Known once [`finish`](Self::finish) is called.
+    pub lost: Looked,
+    /// ACKs that marked packets lost.
+    marking: Vec<Record>,
+    /// Of each packet marked lost, in their order: what was in flight when it was sent, and lost before. They are
+    /// known by being sent again, which happens in the order of their being marked; one that arrived after all is not.
+    marked: Vec<Option<(u64, u32)>>,
+    newest: Option<u32>,
+}
+
+/// Segments that are remembered: more than any flight.
+const REMEMBERED: usize = 1 << 16;
+
+impl Comparison {
+    /// The next record of the connection.
+    pub fn add(&mut self, record: &Record) {
+        if record.kind == SENT {
+            self.note_retransmission(record);
+            if self.sent.len() == REMEMBERED {
+                self.sent.pop_front();
+            }
+            self.sent.push_back(*record);
+            return;
+        }
+        let mss = u64::from(record.mss).max(1);
+        if record.has_data != 0
+            && let Some((truth, again)) = self.truth(record, record.end_seq)
+        {
+            let used = (record.sample_tx_in_flight, record.sample_lost);
+            self.acked.add(used, truth, mss);
+            if again {
+                self.acked_again.add(used, truth, mss);
+            }
+        }
+        if record.newly_lost > 0 {
+            self.marking.push(*record);
+        }
+    }
+
+    /// What is sent again had been marked lost, unless more has been sent again than lost: a tail loss probe.
+    fn note_retransmission(&mut self, record: &Record) {
+        let newest = *self.newest.get_or_insert(record.seq);
+        let mss = record.mss.max(1);
+        if (record.seq.wrapping_sub(newest) as i32) < 0 {
+            let packets = record.end_seq.wrapping_sub(record.seq).div_ceil(mss);
+            for i in 0..packets {
+                let end = record.seq.wrapping_add((i + 1) * mss);
+                let Some((sent, _)) = self.last_sent(end.wrapping_sub(1)) else { continue };
+                if self.marked.len() >= record.lost as usize {
+                    break;
+                }
+                // It was marked after all that had been lost when it was sent.
+                self.marked.resize(self.marked.len().max(sent.lost as usize), None);
+                self.marked.push(Some((sent.tx_in_flight(end), sent.lost)));
+            }
+        }
+        if (record.end_seq.wrapping_sub(newest) as i32) > 0 {
+            self.newest = Some(record.end_seq);
+        }
+    }
+
+    /// All records are in.
+    pub fn finish(&mut self) {
+        for ack in std::mem::take(&mut self.marking) {
+            let mss = u64::from(ack.mss).max(1);
+            let marked = (ack.lost - ack.newly_lost) as usize..ack.lost as usize;
+            let Some(packets) = self.marked.get(marked.clone()) else { continue };
+            let each = packets.iter().zip(marked).map(|(packet, number)| {
+                let (tx_in_flight, before) = (*packet)?;
+                Some((tx_in_flight, (number as u64 + 1).saturating_sub(before.into()) * mss))
+            });
+            let Some(truths) = each.collect::<Option<Vec<(u64, u64)>>>() else { continue };
+            let Some(last) = truths.last() else { continue };
+            let used = (ack.packet_tx_in_flight, ack.packet_lost);
+            self.lost.tx_in_flight.add(used.0 as f64, last.0 as f64, mss as f64);
+            self.lost.lost.add((used.1 / mss) as f64, (last.1 / mss) as f64, 1.0);
+            self.lost.verdicts.add(too_high(used), truths.iter().any(|&truth| too_high(truth)));
+        }
+    }
+
+    /// The last transmission of a byte, and whether there was one before it.
+    fn last_sent(&self, byte: u32) -> Option<(Record, bool)> {
+        let holds = |s: &&Record| byte.wrapping_sub(s.seq) < s.end_seq.wrapping_sub(s.seq);
+        let mut transmissions = self.sent.iter().rev().filter(holds);
+        let last = *transmissions.next()?;
+        Some((last, transmissions.next().is_some()))
+    }
+
+    /// `P.tx_in_flight` and `C.lost - P.lost` for the packet that ends at `end`, and whether it had been sent
+    /// before: from its last transmission before `ack`.
+    fn truth(&self, ack: &Record, end: u32) -> Option<((u64, u64), bool)> {
+        let (last, again) = self.last_sent(end.wrapping_sub(1))?;
+        let lost = u64::from(ack.lost.wrapping_sub(last.lost)) * u64::from(ack.mss);
+        Some(((last.tx_in_flight(end), lost), again))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(seq: u32, in_flight: u32, lost: u32) -> Record {
+        Record { kind: SENT, mss: 1000, seq, end_seq: seq + 2000, in_flight, lost, ..Record::zeroed() }
+    }
+
+    fn ack(end_seq: u32, used: (u64, u64), lost: u32) -> Record {
+        Record {
+            kind: 2,
+            mss: 1000,
+            end_seq,
+            lost,
+            has_data: 1,
+            sample_tx_in_flight: used.0,
+            sample_lost: used.1,
+            ..Record::zeroed()
+        }
+    }
+
+    #[test]
+    fn the_truth_is_that_of_the_last_transmission() {
+        let mut seen = Comparison::default();
+        seen.add(&sent(0, 0, 0));
+        seen.add(&sent(2000, 2, 0));
+        // The second packet of the second segment: two before it, one beside it, itself.
+        seen.add(&ack(4000, (4000, 0), 0));
+        assert_eq!((seen.acked.tx_in_flight.exact(), seen.acked_again.tx_in_flight.count()), (1.0, 0));
+        // Its first packet was lost, then sent again with one in flight.
+        seen.add(&sent(0, 1, 2));
+        seen.add(&ack(1000, (4000, 2000), 2));
+        assert_eq!(seen.acked_again.tx_in_flight.count(), 1);
+        assert_eq!(seen.acked_again.tx_in_flight.error(0.5), 1.0, "4000 where 2000 is true");
+        assert_eq!(seen.acked_again.lost.error(1.0), 2.0, "two where none is true, relative to one");
+        assert_eq!(seen.acked.verdicts, Verdicts { agree: 1, too_strict: 1, too_lax: 0 });
+    }
+}
