@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Of the whole machine's time, what may go to anything else before a measurement is called disturbed.
-const QUIET: f64 = 0.03;
+const QUIET: f64 = 0.05;
 
 /// The clocks at one moment, in seconds; the machine's are of all processors together.
 pub struct Moment {
@@ -47,19 +47,17 @@ impl Moment {
     }
 }
 
-/// Waits until the machine has nothing to do but us; false when it does not come to that within `limit`.
-pub fn wait_until_quiet(limit: Duration) -> bool {
+/// Waits until the machine has nothing to do, but not longer than `limit`.
+pub fn wait_until_quiet(limit: Duration) {
     let started = Instant::now();
     while started.elapsed() < limit {
         let before = Moment::now();
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(200));
         let spent = before.spent();
         if spent.busy < QUIET * spent.wall * processors() {
-            return true;
+            return;
         }
-        std::thread::sleep(Duration::from_millis(200));
     }
-    false
 }
 
 fn processors() -> f64 {

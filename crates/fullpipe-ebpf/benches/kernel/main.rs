@@ -2,9 +2,10 @@
 //! network namespaces (IPv4): throughput, processor time per gigabit, time of a call per ACK; and ten thousand
 //! sockets at once with the memory of each.
 //!
-//! `cargo bench -p fullpipe-ebpf --bench kernel [-- transfers calls sockets]` as root, on a machine that does
-//! nothing else: rounds are taken when it is quiet, and again when other programs ran meanwhile. When patience
-//! ends before enough of them are quiet, the rest count as they are and the output says how many.
+//! `cargo bench -p fullpipe-ebpf --bench kernel [-- transfers calls sockets patience=SECONDS]` as root, on a machine
+//! that does nothing else: a measurement begins when it is quiet, and is taken again when other programs ran
+//! meanwhile. When patience (600 s for each part) ends, fewer count; the least number is then filled up with
+//! disturbed ones, and the output says so.
 //!
 //! What is counted as processor time per gigabit, sender, path and receiver together:
 //!
@@ -13,8 +14,8 @@
 //! - *machine*: the time in which any processor was not idle. This adds what is charged to nobody, foremost
 //!   pacing timers and the packets they release on an idle processor.
 //!
-//! A ratio is taken between transfers of the same round, a few seconds apart at most. The kernel's bbr takes part
-//! a second time: how far that is from 1 is what a difference must exceed to mean something.
+//! A controller is measured right before or after kernel bbr, by turns, and its ratio is within that pair. One of
+//! the pairs is kernel bbr with itself: how far that is from 1 is what a difference must exceed to mean something.
 
 mod cpu;
 mod sockets;
@@ -24,12 +25,12 @@ mod veth;
 use fullpipe_ebpf::kernel::Kernel;
 use fullpipe_ebpf::{Controller, loader};
 use std::time::Duration;
-use transfer::{Transfer, rounds};
+use transfer::{Quiet, Transfer};
 use veth::Receiver;
 
 const ROUNDS: usize = 25;
-const CALL_ROUNDS: usize = 9;
-const PATIENCE: Duration = Duration::from_secs(600);
+/// As many are taken in any case.
+const LEAST: usize = 5;
 
 /// Values in order, to read quantiles from.
 struct Sorted(Vec<f64>);
@@ -52,42 +53,68 @@ impl Sorted {
     }
 }
 
-fn warn_if(disturbed: usize) {
-    if disturbed > 0 {
-        println!("NOT QUIET: other programs ran during {disturbed} of these rounds");
+fn warn_if(quiet: &Quiet) {
+    if quiet.disturbed > 0 {
+        println!("NOT QUIET: other programs ran during {} of these measurements", quiet.disturbed);
     }
 }
 
+/// What is read of a transfer, and with how many decimals it is shown.
+type Measure = (fn(&Transfer) -> f64, usize);
+
 /// Throughput and processor time.
-fn transfers(receiver: &Receiver) {
-    let rows = [
-        ("kernel bbr", "bbr"),
+fn transfers(receiver: &Receiver, mut quiet: Quiet) {
+    let rivals = [
         ("kernel bbr again", "bbr"),
         ("fp_bbr1", "bench_bbr1"),
         ("fp_bbr3", "bench_bbr3"),
         ("kernel cubic", "cubic"),
         ("fp_hybla", "bench_hybla"),
     ];
-    let (results, disturbed) = rounds(receiver, &rows.map(|row| row.1), ROUNDS, PATIENCE, |_, send| send());
-    println!("{ROUNDS} rounds; medians, in brackets the quartiles; ratios to kernel bbr in the same round");
+    // Of each rival, the transfers beside which kernel bbr's was, and those.
+    let mut pairs: [Vec<[Transfer; 2]>; 5] = Default::default();
+    for round in 0..ROUNDS {
+        for turn in 0..rivals.len() {
+            let at = (round + turn) % rivals.len();
+            let name = rivals[at].1;
+            let needed = pairs[at].len() < LEAST;
+            // In every second pair the rival goes first.
+            let pair = if pairs[at].len() % 2 == 0 {
+                quiet.transfers(receiver, ["bbr", name], needed)
+            } else {
+                let pair = quiet.transfers(receiver, [name, "bbr"], needed);
+                pair.map(|[rival, bbr]| [bbr, rival])
+            };
+            pairs[at].extend(pair);
+        }
+    }
+
+    println!("medians, in brackets the quartiles; ratios within a pair");
     println!(
-        "{:<18}{:>22}{:>22}{:>22}{:>22}{:>22}{:>22}",
-        "controller", "Gbit/s", "of bbr", "process ms/Gbit", "of bbr", "machine ms/Gbit", "of bbr"
+        "{:<18}{:>5}{:>22}{:>22}{:>22}{:>22}{:>22}{:>22}",
+        "controller", "pairs", "Gbit/s", "of bbr", "process ms/Gbit", "of bbr", "machine ms/Gbit", "of bbr"
     );
-    for ((label, _), of_row) in rows.iter().zip(&results) {
-        let mut line = format!("{label:<18}");
-        for (what, scale, decimals) in [
-            (&(|transfer: &Transfer| transfer.rate) as &dyn Fn(&Transfer) -> f64, 1.0, 2),
-            (&|transfer| transfer.own, 1e3, 1),
-            (&|transfer| transfer.machine, 1e3, 1),
-        ] {
-            let values = Sorted::new(of_row.iter().map(|transfer| what(transfer) * scale));
-            let ratios = Sorted::new(of_row.iter().zip(&results[0]).map(|(one, bbr)| what(one) / what(bbr)));
+    let measures: [Measure; 3] = [
+        (|transfer| transfer.rate, 2),
+        (|transfer| transfer.own * 1e3, 1),
+        (|transfer| transfer.machine * 1e3, 1),
+    ];
+    let mut line = format!("{:<18}{:>5}", "kernel bbr", pairs.iter().map(Vec::len).sum::<usize>());
+    for (what, decimals) in measures {
+        let values = Sorted::new(pairs.iter().flatten().map(|pair| what(&pair[0])));
+        line += &format!("{:>22}{:>22}", values.text(decimals), "");
+    }
+    println!("{}", line.trim_end());
+    for ((label, _), pairs) in rivals.iter().zip(&pairs) {
+        let mut line = format!("{label:<18}{:>5}", pairs.len());
+        for (what, decimals) in measures {
+            let values = Sorted::new(pairs.iter().map(|pair| what(&pair[1])));
+            let ratios = Sorted::new(pairs.iter().map(|pair| what(&pair[1]) / what(&pair[0])));
             line += &format!("{:>22}{:>22}", values.text(decimals), ratios.text(3));
         }
         println!("{line}");
     }
-    warn_if(disturbed);
+    warn_if(&quiet);
 }
 
 /// Calls of the kernel's programs of this name, and nanoseconds in them, since they were loaded.
@@ -118,7 +145,7 @@ fn program_time(name: &str) -> (u64, u64) {
 
 /// Time of a callback on each ACK. The kernel's own controllers are called through programs that do nothing else,
 /// so that all are timed by the same two clock readings.
-fn calls(receiver: &Receiver) {
+fn calls(receiver: &Receiver, mut quiet: Quiet) {
     let rows = [
         ("kernel bbr, bbr_main", "bench_w_bbr", "w_bbr_main"),
         ("fp_bbr1, cong_control", "bench_bbr1", "fp_bbr1_cong_co"),
@@ -126,32 +153,33 @@ fn calls(receiver: &Receiver) {
         ("kernel cubic, cong_avoid", "bench_w_cubic", "w_cubic_avoid"),
         ("kernel cubic, pkts_acked", "bench_w_cubic", "w_cubic_acked"),
     ];
-    let mut names = rows.map(|row| row.1).to_vec();
-    names.dedup();
     // SAFETY: opens a descriptor; the kernel counts program time while it is open.
     let stats = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     assert!(stats >= 0, "{}", std::io::Error::last_os_error());
-    let (results, disturbed) = rounds(receiver, &names, CALL_ROUNDS, PATIENCE, |name, send| {
-        let of_name = || rows.iter().filter(|row| row.1 == name).map(|row| (row.2, program_time(row.2)));
-        let before: Vec<_> = of_name().collect();
-        send();
-        before
-            .into_iter()
-            .zip(of_name())
-            .map(|((program, before), (_, after))| (program, after.0 - before.0, after.1 - before.1))
-            .collect::<Vec<_>>()
-    });
+    let mut found: [(Vec<f64>, u64); 5] = Default::default();
+    for round in 0..ROUNDS {
+        for turn in 0..rows.len() {
+            let at = (round + turn) % rows.len();
+            let (_, name, program) = rows[at];
+            let before = program_time(program);
+            if quiet.transfers(receiver, [name], found[at].0.len() < LEAST).is_none() {
+                continue;
+            }
+            let after = program_time(program);
+            let (calls, ns) = (after.0 - before.0, after.1 - before.1);
+            found[at].0.push(ns as f64 / calls.max(1) as f64);
+            found[at].1 += calls;
+        }
+    }
     // SAFETY: closes what was opened above.
     unsafe { libc::close(stats) };
-    println!("\ncall on each ACK, {CALL_ROUNDS} rounds, the two clock readings around it included");
-    for (label, _, program) in rows {
-        let of_program: Vec<_> =
-            results.iter().flatten().flatten().filter(|found| found.0 == program).collect();
-        let ns = Sorted::new(of_program.iter().map(|found| found.2 as f64 / found.1.max(1) as f64));
-        let calls: u64 = of_program.iter().map(|found| found.1).sum();
-        println!("{label:<26}{:>20} ns, {calls} calls", ns.text(0));
+    println!("\ncall on each ACK, the two clock readings around it included");
+    for ((label, _, _), (ns, calls)) in rows.iter().zip(found) {
+        let transfers = ns.len();
+        let ns = Sorted::new(ns.into_iter()).text(0);
+        println!("{label:<26}{ns:>20} ns, {calls} calls in {transfers} transfers");
     }
-    warn_if(disturbed);
+    warn_if(&quiet);
 }
 
 fn main() {
@@ -163,7 +191,10 @@ fn main() {
     // Cargo adds options of its own.
     let chosen: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let is_chosen = |part: &str| chosen.is_empty() || chosen.iter().any(|one| one == part);
+    let patience = chosen.iter().find_map(|argument| argument.strip_prefix("patience="));
+    let patience = Duration::from_secs(patience.map_or(600, |seconds| seconds.parse().unwrap()));
+    let parts: Vec<&String> = chosen.iter().filter(|argument| !argument.contains('=')).collect();
+    let is_chosen = |part: &str| parts.is_empty() || parts.iter().any(|one| *one == part);
 
     let receiver = veth::join();
     let kernel = Kernel::ask().unwrap();
@@ -184,10 +215,10 @@ fn main() {
     }
 
     if is_chosen("transfers") {
-        transfers(&receiver);
+        transfers(&receiver, Quiet::new(patience));
     }
     if is_chosen("calls") {
-        calls(&receiver);
+        calls(&receiver, Quiet::new(patience));
     }
     if is_chosen("sockets") {
         sockets::many(&receiver, &held[1].0);

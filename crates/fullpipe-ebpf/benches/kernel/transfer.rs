@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Startup and the first rounds are not measured.
-const WARM_UP: Duration = Duration::from_millis(200);
+const WARM_UP: Duration = Duration::from_millis(150);
 /// Short, so that what is compared is close together in time.
-const SPAN: Duration = Duration::from_millis(600);
+const SPAN: Duration = Duration::from_millis(400);
 /// Each end's socket buffer in bytes: many times what fits between the two.
 const BUFFER: libc::c_int = 8 << 20;
 const WRITE: usize = 1 << 18;
@@ -105,40 +105,39 @@ fn transfer(receiver: &Receiver, name: &str) -> Transfer {
     }
 }
 
-/// Rounds in which each of `names` sends once, another one first each time; per name, a value for each round.
-/// `measure` makes the value, given what sends. A round with other programs in it is taken again, as long as
-/// `patience` lasts; afterwards it counts all the same, and the number of such rounds is given.
-pub fn rounds<T>(
-    receiver: &Receiver,
-    names: &[&str],
-    count: usize,
-    patience: Duration,
-    mut measure: impl FnMut(&str, &mut dyn FnMut() -> Transfer) -> T,
-) -> (Vec<Vec<T>>, usize) {
-    let mut results: Vec<Vec<T>> = names.iter().map(|_| Vec::new()).collect();
-    let (started, mut disturbed_rounds, mut first) = (Instant::now(), 0, 0);
-    while results[0].len() < count {
-        let left = patience.saturating_sub(started.elapsed());
-        wait_until_quiet(left);
-        let mut disturbed = false;
-        let mut round: Vec<(usize, T)> = Vec::new();
-        for turn in 0..names.len() {
-            let at = (first + turn) % names.len();
-            let mut send = || {
-                let transfer = transfer(receiver, names[at]);
-                disturbed |= transfer.disturbed;
-                transfer
-            };
-            round.push((at, measure(names[at], &mut send)));
-        }
-        if disturbed && started.elapsed() < patience {
-            continue;
-        }
-        disturbed_rounds += usize::from(disturbed);
-        first += 1;
-        for (at, value) in round {
-            results[at].push(value);
+/// Sees to it that measurements are taken on a quiet machine.
+pub struct Quiet {
+    until: Instant,
+    /// Measurements that count although other programs ran.
+    pub disturbed: usize,
+}
+
+impl Quiet {
+    /// For so long it waits and has disturbed measurements taken again.
+    pub fn new(patience: Duration) -> Self {
+        Quiet { until: Instant::now() + patience, disturbed: 0 }
+    }
+
+    /// Sends with each of `names` in turn, close together. When patience is at its end, nothing, or if they are
+    /// `needed`, what they come to all the same.
+    pub fn transfers<const N: usize>(
+        &mut self,
+        receiver: &Receiver,
+        names: [&str; N],
+        needed: bool,
+    ) -> Option<[Transfer; N]> {
+        loop {
+            wait_until_quiet(self.until.saturating_duration_since(Instant::now()));
+            let late = Instant::now() >= self.until;
+            if late && !needed {
+                return None;
+            }
+            let transfers = names.map(|name| transfer(receiver, name));
+            let disturbed = transfers.iter().any(|transfer| transfer.disturbed);
+            if !disturbed || late {
+                self.disturbed += usize::from(disturbed);
+                return Some(transfers);
+            }
         }
     }
-    (results, disturbed_rounds)
 }
