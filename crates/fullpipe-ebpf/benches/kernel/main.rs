@@ -79,7 +79,7 @@ fn transfers(receiver: &Receiver, mut quiet: Quiet) {
             let name = rivals[at].1;
             let needed = pairs[at].len() < LEAST;
             // In every second pair the rival goes first.
-            let pair = if pairs[at].len() % 2 == 0 {
+            let pair = if pairs[at].len().is_multiple_of(2) {
                 quiet.transfers(receiver, ["bbr", name], needed)
             } else {
                 let pair = quiet.transfers(receiver, [name, "bbr"], needed);
