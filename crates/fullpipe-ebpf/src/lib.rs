@@ -27,7 +27,7 @@
 //! `bbr_main`, 310 ns in fp_bbr1, 325 ns in fp_bbr3; kernel cubic's `cong_avoid` and `pkts_acked` take 78 and 102 ns
 //! (medians of 10 transfers).
 //!
-//! 12 000 connections at once carried data on fp_bbr3; each takes 4.3 kB of kernel memory more than on the
+//! 12 000 connections at once carried data on fp_bbr3; each takes 4.2 kB of kernel memory more than on the
 //! kernel's bbr, which has its state inside the socket, as fp_bbr1 and fp_hybla have theirs.
 
 mod controller;
