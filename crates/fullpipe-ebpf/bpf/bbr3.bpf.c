@@ -4,7 +4,7 @@
  * bbr3.h is the draft's; this file gives it what a stock kernel does not:
  *
  * - P.tx_in_flight and P.lost (draft, "Per-packet (P) state") would be stored with each packet. Here a ring
- *   remembers snd_nxt, inflight, lost and delivered as each burst began, also one of retransmissions. What was
+ *   remembers snd_nxt, inflight, lost and delivered after each ACK: what leaves until the next one is a burst. What was
  *   delivered when the newest acknowledged packet was last sent (rate_sample.prior_delivered) tells its burst, and
  *   its sequence number how far into the burst it was. With more bursts in flight than half the ring, entries are
  *   at least cwnd/96 apart, and what was acknowledged between two entries is missed.
@@ -30,7 +30,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define RING 128U
 
-/* The connection as a burst began. */
+/* The connection as a burst could begin. */
 struct burst {
 	u32 seq; /* snd_nxt */
 	u32 inflight; /* bytes */
@@ -146,6 +146,33 @@ FP_INLINE u64 lost_since(const struct flow *f, const struct tcp_sock *tp)
 	return (u64)(tp->lost - f->ring[f->acked_burst & (RING - 1)].lost) * f->b.c.smss;
 }
 
+/*
+ * From here on a burst may leave: after each ACK, after idle, after a time-out. There is no callback for a packet
+ * that leaves, but for min_tso_segs, whose result does not always arrive (see bbr1.bpf.c).
+ */
+FP_INLINE void begin_burst(struct flow *f, const struct tcp_sock *tp)
+{
+	struct burst *burst = &f->ring[(f->head - 1) & (RING - 1)];
+	u32 distance = tp->snd_nxt - burst->seq;
+
+	/* When nothing has left since, the same burst begins now, not then. */
+	if (!f->head || distance || tp->total_retrans != f->retransmitted) {
+		u32 used = f->head - f->acked_burst;
+
+		/* Most of the ring is in flight: keep only entries that are far enough apart. */
+		if (distance < (u32)f->b.c.cwnd / 96 &&
+		    used > (tp->total_retrans == f->retransmitted ? RING / 2 : RING / 4 * 3))
+			return;
+		burst = &f->ring[f->head & (RING - 1)];
+		f->head++;
+	}
+	burst->seq = tp->snd_nxt;
+	burst->inflight = fp_in_flight(tp) * tp->mss_cache;
+	burst->lost = tp->lost;
+	burst->delivered = tp->delivered;
+	f->retransmitted = tp->total_retrans;
+}
+
 FP_INLINE void publish(const struct bbr3 *b, struct tcp_sock *tp)
 {
 	u64 *priv = tp->inet_conn.icsk_ca_priv;
@@ -252,38 +279,7 @@ void fp_bbr3_cong_control(u64 *ctx)
 		tp->app_limited = fp_max32(tp->delivered + fp_in_flight(tp), 1);
 	write_conn(f, tp);
 	publish(&f->b, tp);
-}
-
-/* A burst begins. */
-SEC("struct_ops/fp_bbr3_min_tso_segs")
-u32 fp_bbr3_min_tso_segs(u64 *ctx)
-{
-	struct tcp_sock *tp = FP_TCP(ctx);
-	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
-	struct burst *burst;
-	u32 distance;
-
-	if (!f)
-		return 2;
-	burst = &f->ring[(f->head - 1) & (RING - 1)];
-	distance = tp->snd_nxt - burst->seq;
-	/* When nothing has left since, the same burst begins now, not then. */
-	if (!f->head || distance || tp->total_retrans != f->retransmitted) {
-		u32 used = f->head - f->acked_burst;
-
-		/* Most of the ring is in flight: keep only entries that are far enough apart. */
-		if (distance < (u32)f->b.c.cwnd / 96 &&
-		    used > (tp->total_retrans == f->retransmitted ? RING / 2 : RING / 4 * 3))
-			return 2;
-		burst = &f->ring[f->head & (RING - 1)];
-		f->head++;
-	}
-	burst->seq = tp->snd_nxt;
-	burst->inflight = fp_in_flight(tp) * tp->mss_cache;
-	burst->lost = tp->lost;
-	burst->delivered = tp->delivered;
-	f->retransmitted = tp->total_retrans;
-	return 2;
+	begin_burst(f, tp);
 }
 
 SEC("struct_ops/fp_bbr3_cwnd_event")
@@ -292,10 +288,13 @@ void fp_bbr3_cwnd_event(u64 *ctx)
 	struct tcp_sock *tp = FP_TCP(ctx);
 	struct flow *f;
 
-	if ((u32)ctx[1] != FP_CA_EVENT_TX_START || !tp->app_limited)
+	if ((u32)ctx[1] != FP_CA_EVENT_TX_START)
 		return;
 	f = bpf_sk_storage_get(&flows, tp, 0, 0);
 	if (!f)
+		return;
+	begin_burst(f, tp);
+	if (!tp->app_limited)
 		return;
 	read_conn(f, tp);
 	bbr3_on_restart_from_idle(&f->b);
@@ -312,10 +311,13 @@ void fp_bbr3_set_state(u64 *ctx)
 	int probe_repaired = state == FP_CA_CWR && tp->tlp_high_seq;
 	int recovered = before >= FP_CA_RECOVERY && state < FP_CA_RECOVERY;
 
-	if (!probe_repaired && !recovered)
-		return;
 	f = bpf_sk_storage_get(&flows, tp, 0, 0);
 	if (!f)
+		return;
+	/* A timer may have marked packets lost, which leave again before the next ACK. */
+	if (state >= FP_CA_RECOVERY)
+		begin_burst(f, tp);
+	if (!probe_repaired && !recovered)
 		return;
 	read_conn(f, tp);
 	if (probe_repaired)
@@ -367,7 +369,6 @@ struct tcp_congestion_ops fp_bbr3 = {
 	.set_state = (void *)fp_bbr3_set_state,
 	.undo_cwnd = (void *)fp_bbr3_undo_cwnd,
 	.ssthresh = (void *)fp_bbr3_ssthresh,
-	.min_tso_segs = (void *)fp_bbr3_min_tso_segs,
 	.sndbuf_expand = (void *)fp_bbr3_sndbuf_expand,
 	.flags = FP_CONG_NON_RESTRICTED,
 	.name = "fp_bbr3",
