@@ -297,6 +297,34 @@ fn progress_is_told_and_a_break_stops_the_run() {
     assert!(began.elapsed() < Duration::from_secs(10));
 }
 
+/// TCP sockets of the whole machine that nobody holds any more and that still have something to send.
+fn orphans() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/sockstat").unwrap();
+    let mut words = text.lines().find(|line| line.starts_with("TCP:")).unwrap().split_whitespace();
+    words.find(|word| *word == "orphan").unwrap();
+    words.next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn no_socket_outlives_the_path_with_what_it_could_not_send() {
+    let Some(_lab) = lab() else { return };
+    let before = orphans();
+    let path = r#"{
+        "forward": [{"rate": "1mbit", "delay": "20ms", "queue": "100p"}],
+        "reverse": [{"delay": "20ms"}]
+    }"#;
+    // Twenty sockets, each with a queue of data.
+    record(&scenario(path, vec![FlowSpec::bulk("cubic"); 20], "1s"));
+    // Those of other programs come and go.
+    let fewer = || {
+        (0..50).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            orphans() < before + 10
+        })
+    };
+    assert!(fewer(), "{before} orphans before, {} after", orphans());
+}
+
 #[test]
 fn an_ordinary_user_needs_no_privilege() {
     let Some(_turn) = lab() else { return };

@@ -138,7 +138,12 @@ impl Connection {
 fn open(address: IpAddr) -> Result<OwnedFd, LabError> {
     let family = if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    socket(family, SockType::Stream, flags, None).map_err(socket_error)
+    let socket = socket(family, SockType::Stream, flags, None).map_err(socket_error)?;
+    // Sockets are closed when the path is gone. What they have not delivered by then would keep them, their network
+    // namespace and their controller's program alive for minutes, while they send it again and again.
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    setsockopt(&socket, sockopt::Linger, &at_once).map_err(socket_error)?;
+    Ok(socket)
 }
 
 /// Sets `TCP_NOTSENT_LOWAT`.

@@ -36,7 +36,7 @@ pub struct Batch {
 pub struct InRealTime {
     /// Slow paths may be run side by side ([`Turns`] says which); otherwise one after another.
     pub together: bool,
-    /// How often a run that is not valid is made again, alone.
+    /// How often a run that is not valid is made again, at last alone.
     pub again: u32,
     /// Where captures go: `PREFIX-client.pcap` and `PREFIX-server.pcap`, with the number of the run after
     /// PREFIX if there are several.
@@ -106,36 +106,45 @@ impl Batch {
                 });
             }
         });
-        let scenarios = serial.iter().map(|&i| (i, &self.jobs[i].case.scenario));
-        let turns = Turns::new(scenarios, cores(), !self.lab.together);
-        std::thread::scope(|scope| {
-            for _ in 0..turns.at_most() {
-                scope.spawn(|| {
-                    while let Some(turn) = turns.next() {
-                        if !interrupt::asked() {
-                            one(turn.job);
+        let in_turns = |jobs: &[usize], alone: bool| {
+            let scenarios = jobs.iter().map(|&i| (i, &self.jobs[i].case.scenario));
+            let turns = Turns::new(scenarios, cores(), alone);
+            std::thread::scope(|scope| {
+                for _ in 0..turns.at_most() {
+                    scope.spawn(|| {
+                        while let Some(turn) = turns.next() {
+                            if !interrupt::asked() {
+                                one(turn.job);
+                            }
                         }
-                    }
-                });
-            }
-        });
-        for _ in 0..self.lab.again {
-            for &i in &serial {
-                let because = slots[i].lock().ok().and_then(|slot| match &*slot {
-                    Some(Ended::Finished(run)) if !run.valid => Some(run.invalid_because.join("; ")),
+                    });
+                }
+            });
+        };
+        in_turns(&serial, !self.lab.together);
+        for left in (0..self.lab.again).rev() {
+            let not_valid: Vec<(usize, String)> = serial
+                .iter()
+                .filter_map(|&i| match slots[i].lock().ok()?.as_ref()? {
+                    Ended::Finished(run) if !run.valid => Some((i, run.invalid_because.join("; "))),
                     _ => None,
-                });
-                if let Some(because) = because.filter(|_| !interrupt::asked()) {
-                    progress.again(self.jobs[i].case.scenario.duration.as_millis_f64());
-                    one(i);
-                    if let Ok(mut slot) = slots[i].lock()
-                        && let Some(Ended::Finished(run)) = &mut *slot
-                        && let Some(health) = &mut run.health
-                    {
-                        health
-                            .notes
-                            .push(format!("run again, alone: the run before was not valid ({because})"));
-                    }
+                })
+                .collect();
+            if not_valid.is_empty() || interrupt::asked() {
+                break;
+            }
+            let jobs: Vec<usize> = not_valid.iter().map(|(i, _)| *i).collect();
+            for &i in &jobs {
+                progress.again(self.jobs[i].case.scenario.duration.as_millis_f64());
+            }
+            // The last attempt has the machine for itself.
+            in_turns(&jobs, left == 0 || !self.lab.together);
+            for (i, because) in not_valid {
+                if let Ok(mut slot) = slots[i].lock()
+                    && let Some(Ended::Finished(run)) = &mut *slot
+                    && let Some(health) = &mut run.health
+                {
+                    health.notes.push(format!("run again: the run before was not valid ({because})"));
                 }
             }
         }
