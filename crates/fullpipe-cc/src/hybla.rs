@@ -4,6 +4,9 @@
 //!
 //! With ρ = RTT / 25 ms, at least 1: slow start adds 2^ρ − 1 packets an ACK, congestion avoidance
 //! ρ²/cwnd. RTT is the least smoothed round-trip time seen.
+//!
+//! An ACK counts once, however many packets it acknowledges; Reno in Linux counts packets. So where ACKs stand for many
+//! packets each (a receiver that merges segments), Hybla with ρ near 1 recovers from a loss more slowly than Reno.
 
 use crate::control::{Ack, Config, RecoveryContext, RecoveryState};
 use crate::loss_based::{Growth, LossBased, Window};

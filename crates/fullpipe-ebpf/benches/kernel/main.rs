@@ -69,10 +69,11 @@ fn transfers(receiver: &Receiver, mut quiet: Quiet) {
         ("fp_bbr1", "bench_bbr1"),
         ("fp_bbr3", "bench_bbr3"),
         ("kernel cubic", "cubic"),
+        ("kernel reno", "reno"),
         ("fp_hybla", "bench_hybla"),
     ];
     // Of each rival, the transfers beside which kernel bbr's was, and those.
-    let mut pairs: [Vec<[Transfer; 2]>; 5] = Default::default();
+    let mut pairs: [Vec<[Transfer; 2]>; 6] = Default::default();
     for round in 0..ROUNDS {
         for turn in 0..rivals.len() {
             let at = (round + turn) % rivals.len();

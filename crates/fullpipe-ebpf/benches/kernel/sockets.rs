@@ -3,7 +3,7 @@
 //! Counted is the sending end of each connection: only it has the controller. The receiving ends are on the
 //! other namespace's default controller in every case, so that they cancel out in the difference.
 
-use crate::transfer::choose;
+use crate::transfer::connect;
 use crate::veth::{RECEIVER, Receiver};
 use fullpipe_ebpf::loader::Loaded;
 use std::io::{Read, Write};
@@ -96,8 +96,7 @@ fn crowd(receiver: &Receiver, name: &str, loaded: &Loaded) -> Crowd {
     let address = address.recv().unwrap();
     let mut ends: Vec<TcpStream> = (0..CONNECTIONS)
         .map(|_| {
-            let to = TcpStream::connect(address).unwrap();
-            choose(&to, name);
+            let to = connect(address, name);
             reset_on_close(&to);
             is_done.recv().unwrap();
             to

@@ -2,8 +2,9 @@
 
 use crate::cpu::{Moment, wait_until_quiet};
 use crate::veth::{RECEIVER, Receiver};
+use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,18 +31,16 @@ pub struct Transfer {
     pub disturbed: bool,
 }
 
-pub fn choose(socket: &TcpStream, name: &str) {
-    // SAFETY: the name lives through the call and its length is given.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_ptr().cast(),
-            name.len() as u32,
-        )
-    };
-    assert_eq!(result, 0, "{name}: {}", std::io::Error::last_os_error());
+/// Connects with the controller `name` from the first packet on. Chosen afterwards, it would follow the default: where
+/// that is kernel bbr, the kernel goes on pacing whatever comes next, and packets that a pacing timer releases on one
+/// processor overtake those sent on another. To controllers that go by loss that reordering is loss.
+pub fn connect(address: SocketAddr, name: &str) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    if let Err(error) = socket.set_tcp_congestion(name.as_bytes()) {
+        panic!("{name}: {error}");
+    }
+    socket.connect(&address.into()).unwrap();
+    socket.into()
 }
 
 fn set_buffer(socket: &impl AsRawFd, option: libc::c_int) {
@@ -76,9 +75,8 @@ fn transfer(receiver: &Receiver, name: &str) -> Transfer {
             };
         }
     });
-    let mut to = TcpStream::connect(address.recv().unwrap()).unwrap();
+    let mut to = connect(address.recv().unwrap(), name);
     set_buffer(&to, libc::SO_SNDBUFFORCE);
-    choose(&to, name);
     let stop = Arc::new(AtomicBool::new(false));
     let stopping = Arc::clone(&stop);
     let sending = std::thread::spawn(move || {
