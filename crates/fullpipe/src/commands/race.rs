@@ -11,13 +11,13 @@ use toml::{Table, Value};
 /// Who races if nobody is named.
 const DEFAULT: [&str; 5] = ["bbr", "bbr3", "cubic", "hybla", "reno"];
 /// The same in the lab: the kernel's own, and ours in it.
-const DEFAULT_IN_LAB: [&str; 5] = ["bbr", "cubic", "fp_bbr3", "fp_bbr1", "fp_hybla"];
+const DEFAULT_IN_LAB: [&str; 6] = ["bbr", "cubic", "reno", "fp_bbr3", "fp_bbr1", "fp_hybla"];
 
 /// Compare congestion controllers on one path.
 ///
 /// Without arguments: bbr, bbr3, cubic, hybla and reno, one after another, on 100 Mbit/s, 100 ms round-trip time,
-/// a buffer of one bandwidth-delay product, 1 % random loss, for 30 seconds. With --engine lab: the kernel's bbr
-/// and cubic, and fp_bbr3, fp_bbr1 and fp_hybla, which are loaded for the time of the race if run as root.
+/// a buffer of one bandwidth-delay product, 1 % random loss, for 30 seconds. With --engine lab: the kernel's bbr,
+/// cubic and reno, and fp_bbr3, fp_bbr1 and fp_hybla, which are loaded for the time of the race if run as root.
 #[derive(clap::Args)]
 #[command(after_help = examples(), next_help_heading = "Path")]
 pub struct Args {
@@ -179,12 +179,12 @@ impl Contestant {
 impl Args {
     /// Who races if nobody is named: in the lab, those of the usual ones that the kernel has or can be given.
     fn default_contestants(&self) -> Vec<&'static str> {
-        let wanted = match self.reporting.engine() {
+        let wanted: &[&'static str] = match self.reporting.engine() {
             Choice::Sim => return DEFAULT.to_vec(),
-            Choice::Lab => DEFAULT_IN_LAB,
-            Choice::Both => DEFAULT,
+            Choice::Lab => &DEFAULT_IN_LAB,
+            Choice::Both => &DEFAULT,
         };
-        let (there, missing): (Vec<_>, Vec<_>) = wanted.iter().partition(|cc| kernel_offers(cc));
+        let (there, missing): (Vec<_>, Vec<_>) = wanted.iter().copied().partition(|cc| kernel_offers(cc));
         if !missing.is_empty() {
             eprintln!(
                 "fullpipe: without {}: not in this kernel; run as root, fullpipe loads its own",
