@@ -3,8 +3,8 @@
  * fp_bbr1: BBR v1 as a struct_ops program. Its state is in icsk_ca_priv, laid out as the kernel's own.
  *
  * It leaves min_tso_segs to the kernel's default of two segments, which is bbr_min_tso_segs() from 1.2 Mbit/s on. On
- * Linux 6.18 what a struct_ops program returns from that callback does not always arrive: with a program that did
- * nothing but return 2, connections of 5 Mbit/s sent their whole window as one segment two to five times in eight
+ * Linux 6.18 that callback does harm as a struct_ops program, for a reason not yet known: with one that did nothing
+ * but return 2, connections of 5 Mbit/s sent their whole window as one segment two to five times in eight
  * seconds, in each of twelve runs; without the callback, and with the kernel's own bbr, never.
  */
 #include "kernel.h"

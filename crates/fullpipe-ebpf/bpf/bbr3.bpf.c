@@ -148,7 +148,7 @@ FP_INLINE u64 lost_since(const struct flow *f, const struct tcp_sock *tp)
 
 /*
  * From here on a burst may leave: after each ACK, after idle, after a time-out. There is no callback for a packet
- * that leaves, but for min_tso_segs, whose result does not always arrive (see bbr1.bpf.c).
+ * that leaves, but for min_tso_segs, which does harm (see bbr1.bpf.c).
  */
 FP_INLINE void begin_burst(struct flow *f, const struct tcp_sock *tp)
 {
