@@ -36,6 +36,7 @@ struct burst {
 	u32 inflight; /* bytes */
 	u32 lost; /* packets lost on the connection */
 	u32 delivered; /* and delivered */
+	u32 again; /* bytes sent again in it, before its new data */
 };
 
 struct flow {
@@ -49,9 +50,9 @@ struct flow {
 	/* Bursts written so far, and the one that the newest acknowledged packet was last sent in. */
 	u32 head;
 	u32 acked_burst;
-	/* tcp_sock's total_retrans when the last of them began. */
+	/* tcp_sock's total_retrans when the last of them began, and the packets that then were to be sent again. */
 	u32 retransmitted;
-	u32 spare;
+	u32 pending;
 	struct burst ring[RING];
 };
 
@@ -134,8 +135,8 @@ FP_INLINE u64 tx_in_flight(const struct flow *f, u32 end_seq)
 
 	if (!f->head)
 		return f->b.c.inflight;
-	/* A retransmission lies before the burst's new data: it is taken as its first packet. */
-	return (u64)burst->inflight + ((s32)into > 0 ? into : (u32)f->b.c.smss);
+	/* What is sent again goes first, and is taken as the burst's first packet. */
+	return (u64)burst->inflight + ((s32)into > 0 ? burst->again + into : (u32)f->b.c.smss);
 }
 
 /* What was lost since that packet was sent. */
@@ -147,6 +148,18 @@ FP_INLINE u64 lost_since(const struct flow *f, const struct tcp_sock *tp)
 }
 
 /*
+ * Notes in the last burst what it sent again before its new data: what was marked lost when it began. What a timer
+ * has marked since came after.
+ */
+FP_INLINE void end_burst(struct flow *f, const struct tcp_sock *tp)
+{
+	u32 packets = fp_min32(tp->total_retrans - f->retransmitted, f->pending);
+
+	if (f->head)
+		f->ring[(f->head - 1) & (RING - 1)].again = packets * tp->mss_cache;
+}
+
+/*
  * From here on a burst may leave: after each ACK, after idle, after a time-out. There is no callback for a packet
  * that leaves, but for min_tso_segs, which does harm (see bbr1.bpf.c).
  */
@@ -155,6 +168,7 @@ FP_INLINE void begin_burst(struct flow *f, const struct tcp_sock *tp)
 	struct burst *burst = &f->ring[(f->head - 1) & (RING - 1)];
 	u32 distance = tp->snd_nxt - burst->seq;
 
+	end_burst(f, tp);
 	/* When nothing has left since, the same burst begins now, not then. */
 	if (!f->head || distance || tp->total_retrans != f->retransmitted) {
 		u32 used = f->head - f->acked_burst;
@@ -170,7 +184,9 @@ FP_INLINE void begin_burst(struct flow *f, const struct tcp_sock *tp)
 	burst->inflight = fp_in_flight(tp) * tp->mss_cache;
 	burst->lost = tp->lost;
 	burst->delivered = tp->delivered;
+	burst->again = 0;
 	f->retransmitted = tp->total_retrans;
+	f->pending = tp->lost_out - fp_min32(tp->retrans_out, tp->lost_out);
 }
 
 FP_INLINE void publish(const struct bbr3 *b, struct tcp_sock *tp)
@@ -252,6 +268,7 @@ void fp_bbr3_cong_control(u64 *ctx)
 	mss = f->b.c.smss;
 	sample = &f->b.rs;
 	end_seq = FP_FIELD_EXISTS(rs->last_end_seq) ? rs->last_end_seq : tp->snd_una;
+	end_burst(f, tp);
 	if (rs->delivered >= 0)
 		f->acked_burst = advance(f, f->acked_burst, rs->prior_delivered, end_seq);
 	if ((s32)lost > 0)
