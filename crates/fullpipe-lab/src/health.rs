@@ -1,6 +1,7 @@
 //! Whether a run may be believed.
 
 use crate::emulator::{Audit, micros};
+use crate::flow::FlowReport;
 use fullpipe_experiment::recording::Health;
 use fullpipe_units::Span;
 
@@ -22,6 +23,20 @@ pub(crate) fn lateness_bound(base_rtt: Span) -> Span {
     (base_rtt / 20).clamp(Span::from_millis(1), Span::from_millis(5))
 }
 
+/// The shortest that TCP's retransmission timer waits beyond the round trip (`TCP_RTO_MIN`).
+const TIMER: Span = Span::from_millis(200);
+
+/// A flow that began late makes a run of `duration` another one: at most a hundredth of it is allowed, and 20 ms.
+pub(crate) fn late_start(flow: &FlowReport, duration: Span) -> Option<String> {
+    let bound = (duration / 100).max(Span::from_millis(20));
+    (flow.late > bound).then(|| {
+        format!(
+            "{} began {} late, at most {bound} is allowed: the machine was too busy",
+            flow.recording.label, flow.late
+        )
+    })
+}
+
 /// Judges a run of `duration`.
 pub(crate) fn judge(audit: &Audit, stray_drops: u64, base_rtt: Span, duration: Span) -> Verdict {
     let p99 = micros(&audit.lateness, 0.99);
@@ -33,6 +48,15 @@ pub(crate) fn judge(audit: &Audit, stray_drops: u64, base_rtt: Span, duration: S
              may have taken the processors",
             p99 / 1e3,
             bound
+        ));
+    }
+    // What happens once in a run hides behind the 99th percentile, the more so as a flow that hears nothing soon sends
+    // nothing.
+    let stalled = Span::from_nanos(audit.lateness.max());
+    if stalled >= TIMER {
+        invalid_because.push(format!(
+            "the emulator stood still for {stalled}: TCP may have taken that for a loss; other programs may have taken \
+             the processors"
         ));
     }
     let lost = audit.ring_drops + audit.send_failures + stray_drops;
@@ -78,5 +102,18 @@ mod tests {
         audit.late(Span::from_millis(3), 1000);
         let verdict = judge(&audit, 0, Span::from_millis(40), second);
         assert!(verdict.invalid_because[0].contains("late"), "{:?}", verdict.invalid_because);
+    }
+
+    #[test]
+    fn one_long_stall_spoils_a_run_that_was_else_on_time() {
+        let judged = |stall| {
+            let mut audit = Audit::new();
+            audit.late(Span::from_micros(50), 100_000);
+            audit.late(stall, 1);
+            judge(&audit, 0, Span::from_millis(40), Span::from_secs(10)).invalid_because
+        };
+        assert!(judged(Span::from_millis(150)).is_empty());
+        let because = judged(Span::from_millis(300));
+        assert!(because.len() == 1 && because[0].contains("stood still for 30"), "{because:?}");
     }
 }

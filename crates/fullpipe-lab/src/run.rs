@@ -198,7 +198,7 @@ impl<'a> Inside<'a> {
                             .enter()
                             .map_err(|e| LabError::failed("cannot enter a network namespace", e))
                             .and_then(|()| Endpoint::open(end, connections, desk, outset, inspect));
-                        // Both ends are open, then the clock starts, then traffic.
+                        // Both ends are open, then the emulator and the clock start, then traffic.
                         ready.wait();
                         ready.wait();
                         match (opened, shared_clock.get()) {
@@ -210,24 +210,24 @@ impl<'a> Inside<'a> {
                 })
                 .collect();
             ready.wait();
-            let clock = Clock::start();
             let [client, server] = [self.captures[0].as_ref(), self.captures[1].as_ref()];
             let plan = Plan {
                 forward: &scenario.path.forward,
                 reverse: &scenario.path.reverse,
                 mtu: scenario.mtu,
+                rate: scenario.highest_rate(),
                 seed: self.seed,
                 sample: Some(scenario.sample),
                 known,
                 taps: [Tap::between(client, server), Tap::between(server, client)],
             };
-            let emulator = Emulator::start(self.topology.near, plan, clock);
-            if emulator.is_ok() {
-                let _ = shared_clock.set(clock);
+            let emulator = Emulator::start(self.topology.near, plan);
+            if let Ok(emulator) = &emulator {
+                let _ = shared_clock.set(emulator.clock);
             }
             ready.wait();
             let ran = emulator.and_then(|emulator| {
-                let ran = self.sample(&clock, &desk, &views, &emulator, &ends, outbox);
+                let ran = self.sample(&emulator.clock, &desk, &views, &emulator, &ends, outbox);
                 // The path closes before the sockets do: their farewells are not part of the run.
                 emulator.stop().map(|report| (ran, report))
             });
@@ -356,6 +356,7 @@ impl<'a> Inside<'a> {
         let stray = self.topology.dropped_by_interfaces();
         let Verdict { mut health, mut invalid_because } =
             health::judge(&report.audit, stray, base_rtt, ran_for);
+        invalid_because.extend(flows.iter().filter_map(|flow| health::late_start(flow, ran_for)));
         let late = ran.sampling_late.value_at_quantile(0.99) as f64 / 1e6;
         if late > scenario.sample.as_millis_f64().max(10.0) {
             notes.push(format!(
@@ -427,16 +428,11 @@ fn total(flows: &[FlowReport], warmup: Time, end: Time) -> Summary {
     }
 }
 
-/// How much a socket may hold that is not sent yet: 50 ms of the bottleneck, so that an application that
-/// the machine wakes late does not leave TCP without data, and stops within that time when it should.
+/// How much a socket may hold that is not sent yet: 100 ms of what the path ever carries, so that an application
+/// that the machine wakes late does not leave TCP without data, and stops within that time when it should.
 fn unsent(scenario: &Scenario) -> u32 {
-    let fastest = |way| {
-        let nominal = scenario.path.context(way, scenario.mtu, 0).bottleneck;
-        let links = scenario.path.links(way);
-        links.iter().flat_map(|l| &l.schedule).filter_map(|c| c.rate).fold(nominal, Rate::max)
-    };
-    let rate = fastest(Direction::Forward).max(fastest(Direction::Reverse));
-    rate.bytes_in(Span::from_millis(50)).clamp(64 << 10, 16 << 20) as u32
+    let rate = scenario.highest_rate().unwrap_or(Rate::MAX);
+    rate.bytes_in(Span::from_millis(100)).clamp(16 << 10, 16 << 20) as u32
 }
 
 /// Lets the process have as many sockets as the machine allows.

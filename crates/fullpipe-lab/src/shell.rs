@@ -2,7 +2,7 @@
 
 use crate::LabError;
 use crate::capture::{self, Capture, Tap};
-use crate::emulator::{Clock, Emulator, EmulatorReport, Known, Plan, Views};
+use crate::emulator::{Emulator, EmulatorReport, Known, Plan, Views};
 use crate::health::{self, Verdict};
 use crate::priority;
 use crate::space::{
@@ -10,7 +10,7 @@ use crate::space::{
 };
 use fullpipe_experiment::recording::{Health, LinkRecording};
 use fullpipe_path::{BuildContext, Direction, LinkSpec};
-use fullpipe_units::{Span, Time};
+use fullpipe_units::{Rate, Span, Time};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -124,13 +124,13 @@ fn inside(shell: &Shell) -> Result<ShellReport, LabError> {
         forward: &shell.forward,
         reverse: &shell.reverse,
         mtu: shell.mtu,
+        rate: highest_rate(&shell.forward).and_then(|rate| Some(rate.max(highest_rate(&shell.reverse)?))),
         seed: shell.seed,
         sample: None,
         known: Known { views: Views::new(0), extra: Arc::default(), measured_from: Time::ZERO },
         taps: [Tap::between(client, server), Tap::between(server, client)],
     };
-    let clock = Clock::start();
-    let emulator = Emulator::start(topology.near, plan, clock)?;
+    let emulator = Emulator::start(topology.near, plan)?;
 
     let mut servers = Vec::new();
     for line in &shell.servers {
@@ -169,6 +169,11 @@ fn inside(shell: &Shell) -> Result<ShellReport, LabError> {
         .map(|l| LinkReport { link: l.recording, bytes_out: l.bytes_out, max_queue_bytes: l.max_queue_bytes })
         .collect();
     Ok(ShellReport { exit_code, duration_s: duration.as_secs_f64(), links, health, invalid_because })
+}
+
+/// The most that these links ever carry in a second; none: no bound.
+fn highest_rate(links: &[LinkSpec]) -> Option<Rate> {
+    links.iter().filter_map(LinkSpec::highest_rate).min()
 }
 
 /// Starts a command in an end of the path.

@@ -206,6 +206,21 @@ fn flows_start_stop_and_talk_as_the_scenario_says() {
 }
 
 #[test]
+fn a_flow_that_stops_has_little_left_in_its_socket() {
+    let Some(_turn) = lab() else { return };
+    let flow = FlowSpec { stop: Some(Span::from_secs(1)), ..FlowSpec::bulk("cubic") };
+    let recording =
+        record(&scenario(r#"{"rate": "20mbit", "rtt": "20ms", "buffer": "1bdp"}"#, vec![flow], "4s"));
+    // 20 Mbit/s for a second; then 100 ms of what is not sent yet, 40 ms of queue and path, and the last write.
+    let most = 20e6 / 8.0 * 1.3;
+    let delivered = recording.summary.bytes_delivered as f64;
+    assert!(
+        delivered > 1.5e6 && delivered < most,
+        "{delivered} bytes arrived of a flow that stopped after a second"
+    );
+}
+
+#[test]
 fn the_rate_changes_when_the_schedule_says() {
     let Some(_turn) = lab() else { return };
     let path = r#"{

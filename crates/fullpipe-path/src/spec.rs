@@ -119,6 +119,12 @@ impl LinkSpec {
         }
     }
 
+    /// The most that it ever carries by its own schedule: [`nominal_rate`](Self::nominal_rate) or a later one.
+    pub fn highest_rate(&self) -> Option<Rate> {
+        let scheduled = self.schedule.iter().filter_map(|change| change.rate);
+        self.nominal_rate().map(|rate| scheduled.fold(rate, Rate::max))
+    }
+
     /// Replaces the name of a trace file by its contents, which `read` fetches. Does nothing for
     /// a link without one. The crate itself opens no files.
     ///

@@ -20,7 +20,8 @@ pub use flow::{FlowSpec, Setting};
 pub use path::{Direction, PathSpec};
 pub use trigger::{LinkChange, Trigger, When};
 
-use fullpipe_units::Span;
+use fullpipe_path::LinkSpec;
+use fullpipe_units::{Rate, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -117,6 +118,17 @@ impl Scenario {
     /// Payload bytes of a full data packet (sender maximum segment size).
     pub fn smss(&self) -> u32 {
         self.mtu.saturating_sub(HEADER_BYTES).max(1)
+    }
+
+    /// The most that the flows' data can ever need of the path in a second; `None` if nothing bounds it.
+    pub fn highest_rate(&self) -> Option<Rate> {
+        let changed = self.triggers.iter().filter_map(|trigger| trigger.then.rate);
+        let most = |link: &LinkSpec| link.highest_rate().map(|rate| changed.clone().fold(rate, Rate::max));
+        let mut ways = self.flows.iter().map(|flow| flow.direction);
+        ways.try_fold(Rate::ZERO, |highest, way| {
+            let slowest_link = self.path.links(way).iter().filter_map(most).min();
+            slowest_link.map(|rate| highest.max(rate))
+        })
     }
 
     /// The flows with `count` resolved: each entry one connection, with its own start and label.

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const BLOCK: usize = 1 << 20;
 /// Room for the largest super-packet (64 KiB) and the kernel's header before it.
 const FRAME: usize = 69_904;
-const FRAMES_PER_BLOCK: usize = BLOCK / FRAME;
+/// What a block holds.
+pub(crate) const FRAMES_PER_BLOCK: usize = BLOCK / FRAME;
 
 /// The header of one frame in the ring.
 type Header = libc::tpacket2_hdr;

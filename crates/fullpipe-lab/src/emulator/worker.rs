@@ -4,7 +4,7 @@ use super::audit::Audit;
 use super::clock::Clock;
 use super::direction::{Direction, Known};
 use super::parcels::Parcel;
-use super::port::Port;
+use super::port::{FRAMES_PER_BLOCK, Port};
 use crate::LabError;
 use crate::capture::Tap;
 use crate::priority;
@@ -20,8 +20,11 @@ use std::sync::mpsc::{Receiver, Sender as Channel, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// MiB of ring for each direction: about 500 frames.
-const RING_BLOCKS: usize = 34;
+/// MiB of ring for each direction at most, about 500 frames, and at least.
+const RING_BLOCKS: [usize; 2] = [34, 4];
+/// A ring holds single packets of this long. The kernel clears it in one go, for which it stops everything else on the
+/// processor: tens of milliseconds that the runs beside this one would feel.
+const RING_HOLDS: Span = Span::from_millis(100);
 
 /// Below this round trip the emulator waits actively for the last moments: a timer's own lateness
 /// (some 30 µs) would be a large part of it.
@@ -36,6 +39,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) forward: &'a [LinkSpec],
     pub(crate) reverse: &'a [LinkSpec],
     pub(crate) mtu: u32,
+    /// The most data that the path ever carries in a second, in one direction; none: no bound.
+    pub(crate) rate: Option<Rate>,
     pub(crate) seed: u64,
     /// How often links are recorded; none: never.
     pub(crate) sample: Option<Span>,
@@ -66,14 +71,16 @@ type Account = (Vec<Direction>, Vec<Vec<Series>>, Audit);
 
 /// A running emulator.
 pub(crate) struct Emulator {
+    /// The run's clock.
+    pub(crate) clock: Clock,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Account>>,
     changes: Vec<Channel<(Way, Change)>>,
 }
 
 impl Emulator {
-    /// Starts between the interfaces `near` (towards client and server), on the run's `clock`.
-    pub(crate) fn start(near: [u32; 2], plan: Plan<'_>, clock: Clock) -> Result<Self, LabError> {
+    /// Starts between the interfaces `near` (towards client and server), and with it the run's clock.
+    pub(crate) fn start(near: [u32; 2], plan: Plan<'_>) -> Result<Self, LabError> {
         let chain = |way| -> Result<Chain<Parcel>, LabError> {
             let ctx = BuildContext::of_path(plan.forward, plan.reverse, way, plan.mtu, plan.seed);
             let (links, name) = match way {
@@ -83,8 +90,11 @@ impl Emulator {
             Chain::new(links, &ctx).map_err(|e| LabError::Input(format!("path.{name}: {e}")))
         };
         let chains = [chain(Way::Forward)?, chain(Way::Reverse)?];
-        let ports = [Port::open(near[0], RING_BLOCKS)?, Port::open(near[1], RING_BLOCKS)?];
+        let blocks = ring_blocks(&plan);
+        let ports = [Port::open(near[0], blocks)?, Port::open(near[1], blocks)?];
         let [client, server] = [ports[0].sender()?, ports[1].sender()?];
+        // Not before the ports are open, which takes tenths of a second while other runs open theirs.
+        let clock = Clock::start();
         let [forward_tap, reverse_tap] = plan.taps;
         let [forward, reverse] = chains;
         let [from_client, from_server] = ports;
@@ -140,7 +150,7 @@ impl Emulator {
             threads.push(thread);
             changes.push(send);
         }
-        Ok(Emulator { stop, threads, changes })
+        Ok(Emulator { clock, stop, threads, changes })
     }
 
     /// Changes one link of one direction from now on.
@@ -188,6 +198,14 @@ impl Emulator {
         }
         Ok(EmulatorReport { links, audit, threads })
     }
+}
+
+/// MiB of each ring. The direction without data has acknowledgements of it.
+fn ring_blocks(plan: &Plan<'_>) -> usize {
+    let [most, least] = RING_BLOCKS;
+    let bytes = plan.rate.unwrap_or(Rate::MAX).bytes_in(RING_HOLDS);
+    let frames = usize::try_from(bytes / u64::from(plan.mtu)).unwrap_or(usize::MAX);
+    (frames / FRAMES_PER_BLOCK).clamp(least, most)
 }
 
 fn link_series() -> Series {

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What is known of one connection.
 #[derive(Default)]
 pub(crate) struct Entry {
+    /// When its application began.
+    pub(crate) began: Option<Time>,
     /// The sending socket, once it is connected.
     pub(crate) sender: Option<Arc<TcpStream>>,
     /// The receiving socket, once it is accepted.

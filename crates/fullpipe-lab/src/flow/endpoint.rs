@@ -207,7 +207,11 @@ impl Endpoint {
             }
             sending.live = Some(Arc::clone(&socket));
             sending.at = sending.connection.stop();
-            self.desk.entry(number).sender = Some(Arc::clone(&socket));
+            {
+                let mut entry = self.desk.entry(number);
+                entry.began = Some(now);
+                entry.sender = Some(Arc::clone(&socket));
+            }
             let edge = EpollFlags::EPOLLOUT | EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
             return self.watch(&*socket, edge, index as u64);
         }

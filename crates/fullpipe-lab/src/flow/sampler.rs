@@ -70,6 +70,8 @@ pub(crate) struct FlowReport {
     /// When it ended.
     pub(crate) end: Time,
     pub(crate) trouble: Option<String>,
+    /// How long after its time its application began.
+    pub(crate) late: Span,
     /// Share of samples at which an application that always has something to send had left TCP without data.
     pub(crate) starved: f64,
 }
@@ -267,6 +269,7 @@ impl Sampler {
             queue: std::mem::replace(&mut view.queue, queue),
             end: own_end,
             trouble: entry.trouble.take(),
+            late: entry.began.map_or(Span::ZERO, |began| began.since(start)),
             starved: self.bulk_starved as f64 / self.bulk_samples.max(1) as f64,
         }
     }

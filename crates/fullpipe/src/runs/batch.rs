@@ -71,10 +71,15 @@ impl Batch {
         interrupt::watch();
         let progress = Progress::new(&self.jobs);
         let slots: Vec<Mutex<Option<Ended>>> = self.jobs.iter().map(|_| Mutex::new(None)).collect();
+        // Building a path holds up everything else on its processor for tens of milliseconds, which the runs under way
+        // can bear on one processor at a time.
+        let building = Mutex::new(());
         let one = |i: usize| {
             let job = &self.jobs[i];
             let mut at = Time::ZERO;
+            let mut builds = (job.engine == Engine::Lab).then(|| building.lock());
             let ended = engine::run(job.engine, &job.case, self.capture(i), &mut |now| {
+                builds = None;
                 progress.advance(now.since(at).as_millis_f64());
                 at = now;
                 if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -5,7 +5,6 @@
 //! without running late. Whether it did is not assumed: every recording carries its emulator's lateness.
 
 use fullpipe_experiment::scenario::Scenario;
-use fullpipe_path::LinkSpec;
 use fullpipe_units::{Rate, Span};
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -49,7 +48,7 @@ impl Turns {
     ) -> Turns {
         let budget = if alone { 0 } else { SHARED_BY_RUNS.as_bits_per_sec() * processors as u64 };
         let mut jobs: Vec<(usize, Span, u64)> = jobs
-            .map(|(job, s)| (job, s.duration, fastest(s).map_or(u64::MAX, Rate::as_bits_per_sec)))
+            .map(|(job, s)| (job, s.duration, s.highest_rate().map_or(u64::MAX, Rate::as_bits_per_sec)))
             .collect();
         jobs.sort_by_key(|(_, duration, _)| std::cmp::Reverse(*duration));
         let waiting = jobs.into_iter().map(|(job, _, rate)| (job, rate)).collect();
@@ -90,18 +89,6 @@ impl Drop for Turn<'_> {
         state.used = if state.running == 0 { 0 } else { state.used.saturating_sub(self.rate) };
         self.turns.ended.notify_all();
     }
-}
-
-/// The most that the path's data can ever need of the emulator in a second, or `None` if nothing bounds it.
-fn fastest(scenario: &Scenario) -> Option<Rate> {
-    let changed = scenario.triggers.iter().filter_map(|t| t.then.rate);
-    let most = |link: &LinkSpec| {
-        let scheduled = link.schedule.iter().filter_map(|change| change.rate);
-        link.nominal_rate().map(|rate| scheduled.chain(changed.clone()).fold(rate, Rate::max))
-    };
-    let ways = scenario.connections().into_iter().map(|c| c.direction);
-    ways.map(|way| scenario.path.links(way).iter().filter_map(most).min())
-        .try_fold(Rate::ZERO, |most, way| way.map(|rate| most.max(rate)))
 }
 
 #[cfg(test)]
