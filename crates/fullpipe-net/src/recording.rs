@@ -67,6 +67,7 @@ pub fn recording(outcome: &Outcome, label: &str, seed: u64) -> Recording {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             scenario: String::new(),
             kernel: nix::sys::utsname::uname().ok().map(|u| u.release().to_string_lossy().into_owned()),
+            ticks: None,
             started: None,
         },
     }

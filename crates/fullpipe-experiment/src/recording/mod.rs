@@ -261,6 +261,9 @@ pub struct Provenance {
     /// Kernel release of the machine, for engines that depend on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
+    /// Clock ticks a second of that kernel (`CONFIG_HZ`): CUBIC's growth hangs on it where round trips are short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticks: Option<u32>,
     /// When it started, RFC 3339, for engines in real time; the simulator has none, so that equal seeds give equal bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,

@@ -373,6 +373,7 @@ impl<'a> World<'a> {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 scenario: Scenario { seed: self.seed, repeats: 1, ..scenario.clone() }.to_toml(),
                 kernel: None,
+                ticks: None,
                 started: None,
             },
         };
