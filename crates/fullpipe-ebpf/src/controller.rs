@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 /// A controller that this crate can put into the running kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
-    /// BBR v1, with exactly the kernel's arithmetic.
+    /// BBR v1, with exactly the kernel's arithmetic, but without its `min_tso_segs`.
     Bbr1,
     /// BBR v3 of the IETF draft, adapted to stock kernels.
     Bbr3,
@@ -31,7 +31,9 @@ impl Controller {
         match self {
             Controller::Bbr3 => "BBR v3 of draft-ietf-ccwg-bbr, adapted to stock kernels",
             Controller::Hybla => "Hybla: on a long path, grows as Reno does on a short one",
-            Controller::Bbr1 => "BBR v1, bit for bit the kernel's own",
+            Controller::Bbr1 => {
+                "BBR v1, bit for bit the kernel's own, but two segments at once below 1.2 Mbit/s"
+            }
         }
     }
 
