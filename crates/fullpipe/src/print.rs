@@ -1,4 +1,4 @@
-//! Text for stdout.
+//! Text for stdout, and values for machines.
 
 use crate::failure::Failure;
 use std::io::{self, ErrorKind, Write};
@@ -10,4 +10,19 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::usage(format!("cannot print: {e}"))),
         _ => Ok(()),
     }
+}
+
+/// A value for machines, with the name and version of its form. A field that is removed or changes its meaning
+/// changes the version; new fields do not.
+#[derive(serde::Serialize)]
+pub struct Document<'a, T> {
+    pub schema: &'static str,
+    #[serde(flatten)]
+    pub value: &'a T,
+}
+
+/// Prints a value for machines.
+pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(Failure::usage)?;
+    print(text + "\n")
 }

@@ -6,6 +6,7 @@ mod steps;
 
 use fullpipe_ebpf::oracle::{Reader, Record};
 use fullpipe_ebpf::{Controller, persist};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -74,8 +75,8 @@ impl Space {
         self.command(line).stdout(Stdio::null()).spawn().unwrap()
     }
 
-    fn status(&self) -> serde_json::Value {
-        serde_json::from_str(&self.ok("$FULLPIPE cc status --json")).unwrap()
+    fn status(&self) -> Vec<Value> {
+        controllers(&self.ok("$FULLPIPE cc status --json"))
     }
 
     /// Whether the controller is there, on which the kernel and `cc status` must agree.
@@ -83,9 +84,8 @@ impl Space {
         let available = self.ok("cat /proc/sys/net/ipv4/tcp_available_congestion_control");
         let registered = available.split_whitespace().any(|there| there == name);
         let status = self.status();
-        let told =
-            status.as_array().unwrap().iter().any(|one| one["name"] == name && one["registered"] == true);
-        assert_eq!(registered, told, "the kernel has {name}: {registered}, status: {status}");
+        let told = status.iter().any(|one| one["name"] == name && one["registered"] == true);
+        assert_eq!(registered, told, "the kernel has {name}: {registered}, status: {status:?}");
         registered
     }
 
@@ -105,11 +105,26 @@ impl Space {
     }
 }
 
+/// What `cc status --json` says of each controller.
+fn controllers(status: &str) -> Vec<Value> {
+    let document: Value = serde_json::from_str(status).unwrap();
+    assert_eq!(document["schema"], "fullpipe/cc-status/1");
+    document["controllers"].as_array().unwrap().clone()
+}
+
 impl Drop for Space {
     fn drop(&mut self) {
         let _ = self.shell.stdin.take().map(|mut stdin| stdin.write_all(b"end\n"));
         let _ = self.shell.wait();
     }
+}
+
+#[test]
+fn the_status_for_machines_says_which_form_it_has() {
+    let output = Command::new(FULLPIPE).args(["cc", "status", "--json"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // Whatever is loaded on this machine, or nothing.
+    controllers(&String::from_utf8(output.stdout).unwrap());
 }
 
 #[test]
@@ -156,7 +171,7 @@ fn unloading_ends_every_use_and_moves_live_sockets() {
     assert!(one["uses"]["routes"][0].as_str().unwrap().contains("192.0.2.0/24"), "{one}");
     let sockets = one["sockets"].as_array().unwrap();
     assert!(sockets.iter().any(|socket| socket["listens"] == true), "{one}");
-    let believes = |socket: &serde_json::Value| {
+    let believes = |socket: &Value| {
         socket["bw"].as_u64().unwrap_or(0) > 0 && socket["min_rtt_us"].is_u64() && socket["state"].is_string()
     };
     assert!(sockets.iter().any(believes), "{one}");
@@ -246,8 +261,8 @@ fn found(space: &Space, name: &str, at: &str) -> [bool; 4] {
     let route = line().contains(&format!("congctl {name}"));
     let group = line().starts_with(&format!("{name}@"));
     let remembered = line();
-    let status: serde_json::Value = serde_json::from_str(line()).unwrap();
-    let one = status.as_array().unwrap().iter().find(|one| one["name"] == name);
+    let status = controllers(line());
+    let one = status.iter().find(|one| one["name"] == name);
     let uses = |what: &str| one.is_some_and(|one| !one["uses"][what].as_array().unwrap().is_empty());
     let told = [
         one.is_some_and(|one| one["registered"] == true),
@@ -564,12 +579,12 @@ fn fresh_callbacks_of_the_kernels_bbr_are_repeated_by_both_cores() {
     let output = output.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
-    let reports: Vec<serde_json::Value> =
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let reports: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(reports.iter().filter(|report| report["core"] == "Rust").count(), 2, "{text}");
     assert_eq!(reports.iter().filter(|report| report["core"] == "C").count(), 2, "{text}");
     for report in reports {
         println!("{} core: {} callbacks", report["core"], report["records"]);
+        assert_eq!(report["schema"], "fullpipe/cc-replay/1");
         assert_eq!(report["mismatches"], 0, "{report:#}");
         assert!(report["records"].as_u64().unwrap() >= 1_000, "{report:#}");
     }

@@ -57,6 +57,7 @@ impl Report {
             })
             .collect();
         serde_json::json!({
+            "schema": "fullpipe/cc-replay/1",
             "core": core,
             "file": file,
             "records": self.records,

@@ -1,8 +1,9 @@
 //! `fullpipe apply`: put a controller in force, verified, journaled and reversible.
 
-use super::host::{Document, Target, failure, print_json};
+use super::host::{Target, failure};
 use super::plan::{How, program};
 use crate::failure::Failure;
+use crate::print::{Document, print_json};
 use fullpipe_host::apply::{self, Confirmation, Options};
 use fullpipe_host::screen::{self, Style};
 use fullpipe_units::Span;

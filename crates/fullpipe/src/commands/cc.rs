@@ -1,6 +1,7 @@
 //! `fullpipe cc`: congestion controllers in the running kernel.
 
 use crate::failure::Failure;
+use crate::print::print_json;
 use clap::{Args as ClapArgs, Subcommand};
 use fullpipe_ebpf::oracle::{self, Reader, Recorder, Writer};
 use fullpipe_ebpf::pins::Pins;
@@ -218,10 +219,7 @@ fn load(controller: Controller, name: Option<&str>, how: &Use) -> Result<(), Fai
 fn status(json: bool) -> Result<(), Failure> {
     let all = life::status().map_err(failure)?;
     if json {
-        let text =
-            serde_json::to_string_pretty(&all).map_err(|error| Failure::Impossible(error.to_string()))?;
-        println!("{text}");
-        return Ok(());
+        return print_json(&serde_json::json!({ "schema": "fullpipe/cc-status/1", "controllers": all }));
     }
     if all.is_empty() {
         println!("no controller of ours is loaded");

@@ -1,7 +1,8 @@
 //! `fullpipe doctor`: is this host ready for a controller?
 
-use super::host::{Target, print_json};
+use super::host::Target;
 use crate::failure::Failure;
+use crate::print::print_json;
 use fullpipe_host::checks::{self, Question, Verdict};
 use fullpipe_host::screen::{self, Style};
 use fullpipe_units::{Rate, Span};

@@ -56,19 +56,3 @@ pub fn failure(error: Error) -> Failure {
         Error::Impossible(text) => Failure::Impossible(text),
     }
 }
-
-/// A value for machines, with the name and version of its form. A field that is removed or changes its meaning
-/// changes the version; new fields do not.
-#[derive(serde::Serialize)]
-pub struct Document<'a, T> {
-    pub schema: &'static str,
-    #[serde(flatten)]
-    pub value: &'a T,
-}
-
-/// Prints a value for machines.
-pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(Failure::usage)?;
-    println!("{text}");
-    Ok(())
-}

@@ -1,7 +1,8 @@
 //! `fullpipe plan`: what would change, exactly.
 
-use super::host::{Document, Target, failure, print_json};
+use super::host::{Target, failure};
 use crate::failure::Failure;
+use crate::print::{Document, print_json};
 use fullpipe_host::plan::{self, QdiscChoice, Request};
 use fullpipe_host::screen::{self, Style};
 use fullpipe_units::{Rate, Span};

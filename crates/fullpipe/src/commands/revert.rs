@@ -1,7 +1,8 @@
 //! `fullpipe revert`: put the host back exactly as it was.
 
-use super::host::{Document, Target, failure, print_json};
+use super::host::{Target, failure};
 use crate::failure::Failure;
+use crate::print::{Document, print_json};
 use fullpipe_host::revert::{self, Options};
 use fullpipe_host::screen::{self, Style};
 

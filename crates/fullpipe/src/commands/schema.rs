@@ -1,7 +1,7 @@
 //! `fullpipe schema`: the published JSON Schemas.
 
 use crate::failure::Failure;
-use crate::print::print;
+use crate::print::print_json;
 
 /// Print the JSON Schema of a scenario file or of a recording.
 #[derive(clap::Args)]
@@ -21,11 +21,9 @@ enum Of {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let schema = match self.of {
+        print_json(&match self.of {
             Of::Scenario => fullpipe_experiment::scenario::schema(),
             Of::Recording => schemars::schema_for!(fullpipe_experiment::Results).to_value(),
-        };
-        let text = serde_json::to_string_pretty(&schema).map_err(Failure::usage)?;
-        print(text + "\n")
+        })
     }
 }

@@ -1,7 +1,8 @@
 //! `fullpipe status`: where the host stands.
 
-use super::host::{Document, Target, failure, print_json};
+use super::host::{Target, failure};
 use crate::failure::Failure;
+use crate::print::{Document, print_json};
 use fullpipe_host::screen::{self, Style};
 use fullpipe_host::status;
 use std::path::PathBuf;
