@@ -10,6 +10,7 @@ use crate::sockets::{Socket, Walker};
 use crate::usage::{self, Uses};
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Program};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -116,17 +117,7 @@ pub fn verify(name: &str) -> Result<()> {
 }
 
 fn choose(socket: &std::net::TcpStream, name: &str) -> std::io::Result<()> {
-    // SAFETY: the name lives through the call and its length is given.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_ptr().cast(),
-            name.len() as libc::socklen_t,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    Ok(setsockopt(socket, sockopt::TcpCongestion, &name.into())?)
 }
 
 fn not_loaded(name: &str) -> Error {

@@ -1,9 +1,9 @@
 //! The network namespaces of this machine, and doing something in each.
 
 use crate::error::{Error, Result};
+use nix::sched::{CloneFlags, setns};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -57,14 +57,13 @@ impl Namespace {
         std::thread::scope(|scope| {
             scope
                 .spawn(|| {
-                    // SAFETY: the descriptor is open; only this thread changes its namespace, and it ends here.
-                    if unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
-                        let reason = std::io::Error::last_os_error();
-                        return Err(Error::impossible(
+                    setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|reason| {
+                        let reason = std::io::Error::from(reason);
+                        Error::impossible(
                             format!("network namespace {} cannot be entered: {reason}", self.inode),
                             "run as root",
-                        ));
-                    }
+                        )
+                    })?;
                     what()
                 })
                 .join()

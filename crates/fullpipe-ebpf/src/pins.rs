@@ -5,8 +5,9 @@
 //! from the link.
 
 use crate::error::{Error, Result};
+use nix::mount::MsFlags;
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,6 @@ pub const BPFFS: &str = "/sys/fs/bpf";
 const DIRECTORY: &str = "fullpipe";
 /// The directory among the pins that is for control groups.
 pub(crate) const CGROUPS: &str = "cgroups";
-const BPF_FS_MAGIC: libc::__fsword_t = 0xcafe_4a11;
 /// How long to wait for another loader.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -52,8 +52,7 @@ impl Pins {
         }
         let turn = File::open(&directory).map_err(Error::io("cannot open", &directory))?;
         let started = Instant::now();
-        // SAFETY: the descriptor is open for the whole call.
-        while unsafe { libc::flock(turn.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+        while turn.try_lock().is_err() {
             if started.elapsed() > PATIENCE {
                 return Err(Error::impossible(
                     format!("another fullpipe has been changing controllers for {} s", PATIENCE.as_secs()),
@@ -120,32 +119,19 @@ impl Pins {
 }
 
 fn is_bpffs(path: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
-    // SAFETY: an all-zero statfs is a valid value of a plain C structure.
-    let mut about: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with NUL and `about` is writable.
-    unsafe { libc::statfs(path.as_ptr(), &raw mut about) == 0 && about.f_type == BPF_FS_MAGIC }
+    statfs(path).is_ok_and(|about| about.filesystem_type() == BPF_FS_MAGIC)
 }
 
 fn mount(root: &Path) -> Result<()> {
-    let target = std::ffi::CString::new(BPFFS).unwrap_or_default();
-    // SAFETY: all strings end with NUL and live through the call.
-    let result = unsafe {
-        libc::mount(
-            c"bpf".as_ptr(),
-            target.as_ptr(),
-            c"bpf".as_ptr(),
-            libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
-            c"mode=0700".as_ptr().cast(),
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    nix::mount::mount(Some("bpf"), root, Some("bpf"), flags, Some("mode=0700")).map_err(|reason| {
+        Error::impossible(
+            format!(
+                "there is no BPF file system at {} and it cannot be mounted: {}",
+                root.display(),
+                std::io::Error::from(reason)
+            ),
+            format!("as root: mount -t bpf bpf {}", root.display()),
         )
-    };
-    if result == 0 {
-        return Ok(());
-    }
-    let reason = std::io::Error::last_os_error();
-    Err(Error::impossible(
-        format!("there is no BPF file system at {} and it cannot be mounted: {reason}", root.display()),
-        format!("as root: mount -t bpf bpf {}", root.display()),
-    ))
+    })
 }

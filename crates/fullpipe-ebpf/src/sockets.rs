@@ -5,9 +5,9 @@ use crate::loader;
 use crate::namespaces::Namespace;
 use crate::native::MODES;
 use bytemuck::{Pod, Zeroable};
-use libbpf_rs::{Link, MapCore, MapFlags, ObjectBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, ObjectBuilder};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// `struct fp_socket` of bpf/status.h.
 #[repr(C)]
@@ -168,14 +168,13 @@ impl Walker {
             Some(map) => program.attach_iter(map),
             None => program.attach(),
         }
-        .map_err(|error| refused(&error))
+        .map_err(refused)
     }
 
     fn walk(&self, program: &str, namespace: &Namespace) -> Result<Vec<u8>> {
         let link = self.attach(program, None)?;
-        let fd = link.as_fd().as_raw_fd();
         // The namespace is the one of the thread that opens the iterator.
-        namespace.enter(move || read(fd))
+        namespace.enter(|| read(&link))
     }
 
     /// How many sockets have an entry in a map of socket storage, in all namespaces.
@@ -183,8 +182,7 @@ impl Walker {
     /// # Errors
     /// When the map is of another type or cannot be walked.
     pub(crate) fn kept(&self, map: BorrowedFd<'_>) -> Result<usize> {
-        let link = self.attach("fp_kept", Some(map))?;
-        read(link.as_fd().as_raw_fd()).map(|bytes| bytes.len())
+        read(&self.attach("fp_kept", Some(map))?).map(|bytes| bytes.len())
     }
 
     /// The sockets of a namespace that use one of our controllers.
@@ -256,7 +254,7 @@ impl Watch {
     /// # Errors
     /// When the kernel refuses.
     pub fn look(&mut self, mut seen: impl FnMut(u64, Socket)) -> io::Result<()> {
-        let mut iterator = libbpf_rs::Iter::new(&self.link).map_err(io::Error::other)?;
+        let mut iterator = Iter::new(&self.link).map_err(io::Error::other)?;
         self.read.clear();
         iterator.read_to_end(&mut self.read)?;
         for one in self.read.chunks_exact(WATCHED) {
@@ -267,20 +265,13 @@ impl Watch {
     }
 }
 
-fn refused(error: &dyn std::fmt::Display) -> Error {
+fn refused(error: impl std::fmt::Display) -> Error {
     Error::impossible(format!("TCP sockets cannot be walked: {error}"), "Linux 5.9 or newer, as root")
 }
 
-/// Runs the walk of a link, whose descriptor must be open, to its end; gives what it wrote.
-fn read(link: RawFd) -> Result<Vec<u8>> {
-    // SAFETY: the call only looks the number up.
-    let raw = unsafe { libbpf_sys::bpf_iter_create(link) };
-    if raw < 0 {
-        return Err(refused(&io::Error::last_os_error()));
-    }
-    // SAFETY: the descriptor was just made and is owned by nothing else.
-    let mut file = unsafe { std::fs::File::from_raw_fd(raw) };
+/// Runs the walk of a link to its end; gives what it wrote.
+fn read(link: &Link) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(|error| refused(&error))?;
+    Iter::new(link).map_err(refused)?.read_to_end(&mut bytes).map_err(refused)?;
     Ok(bytes)
 }
