@@ -2,9 +2,11 @@
 
 use fullpipe_ebpf::kernel::Kernel;
 use fullpipe_ebpf::{Controller, loader};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 const CONNECTIONS: usize = 2_000;
@@ -14,8 +16,7 @@ const BYTES: usize = 45_000;
 /// Whether controllers can be loaded here; in CI they must. When they can, the calling thread is in a network
 /// namespace of its own afterwards.
 fn can_load() -> bool {
-    // SAFETY: a plain system call that concerns the calling thread alone.
-    let can = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 && Kernel::ask().is_ok();
+    let can = unshare(CloneFlags::CLONE_NEWNET).is_ok() && Kernel::ask().is_ok();
     assert!(can || std::env::var_os("CI").is_none(), "CI must be able to load controllers");
     if !can {
         println!("SKIPPED: needs root and BTF");
@@ -26,27 +27,8 @@ fn can_load() -> bool {
 /// Lets this process have two descriptors a connection, and some.
 fn raise_descriptor_limit() {
     let most = 2 * CONNECTIONS as u64 + 500;
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is writable, then a valid value.
-    unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-        limit = libc::rlimit { rlim_cur: most.max(limit.rlim_cur), rlim_max: most.max(limit.rlim_max) };
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
-    }
-}
-
-fn choose(socket: &TcpStream, name: &str) {
-    // SAFETY: the name lives through the call and its length is given.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_ptr().cast(),
-            name.len() as u32,
-        )
-    };
-    assert_eq!(result, 0, "{name}: {}", std::io::Error::last_os_error());
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most.max(soft), most.max(hard)).unwrap();
 }
 
 #[test]
@@ -66,7 +48,7 @@ fn each_of_two_thousand_connections_has_its_own_state_and_none_is_left_behind() 
     let mut connections: Vec<(TcpStream, TcpStream)> = (0..CONNECTIONS)
         .map(|_| {
             let to = TcpStream::connect(address).unwrap();
-            choose(&to, name);
+            setsockopt(&to, sockopt::TcpCongestion, &name.into()).unwrap();
             (to, listener.accept().unwrap().0)
         })
         .collect();

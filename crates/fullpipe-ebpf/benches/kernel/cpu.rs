@@ -1,5 +1,8 @@
 //! Processor time: of this process, and of the whole machine.
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use nix::unistd::{SysconfVar, sysconf};
 use std::time::{Duration, Instant};
 
 /// Of the whole machine's time, what may go to anything else before a measurement is called disturbed.
@@ -61,18 +64,19 @@ pub fn wait_until_quiet(limit: Duration) {
 }
 
 fn processors() -> f64 {
-    // SAFETY: asks for a number.
-    unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) as f64 }
+    configured(SysconfVar::_NPROCESSORS_ONLN)
+}
+
+/// A number that the system has.
+fn configured(what: SysconfVar) -> f64 {
+    sysconf(what).unwrap().unwrap() as f64
 }
 
 /// This process's seconds in user mode and in the kernel.
 fn own_seconds() -> (f64, f64) {
-    // SAFETY: an all-zero rusage is a valid value of a plain C structure.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is writable.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
-    (seconds(usage.ru_utime), seconds(usage.ru_stime))
+    let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
+    let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 * 1e-6;
+    (seconds(usage.user_time()), seconds(usage.system_time()))
 }
 
 /// All processors' seconds in user mode (what the hypervisor took is counted there too), and idle ones. The idle
@@ -81,8 +85,7 @@ fn machine_seconds() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/stat").unwrap();
     let fields: Vec<u64> =
         text.lines().next().unwrap().split_whitespace().skip(1).map(|field| field.parse().unwrap()).collect();
-    // SAFETY: asks for a number.
-    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    let ticks = configured(SysconfVar::CLK_TCK);
     // user nice system idle iowait irq softirq steal
     ((fields[0] + fields[1] + fields[7]) as f64 / ticks, (fields[3] + fields[4]) as f64 / ticks)
 }

@@ -24,6 +24,9 @@ mod veth;
 
 use fullpipe_ebpf::kernel::Kernel;
 use fullpipe_ebpf::{Controller, loader};
+use libbpf_rs::query::ProgInfoIter;
+use nix::unistd::Uid;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 use transfer::{Quiet, Transfer};
 use veth::Receiver;
@@ -120,28 +123,8 @@ fn transfers(receiver: &Receiver, mut quiet: Quiet) {
 
 /// Calls of the kernel's programs of this name, and nanoseconds in them, since they were loaded.
 fn program_time(name: &str) -> (u64, u64) {
-    let (mut calls, mut ns, mut id) = (0, 0, 0u32);
-    // SAFETY: plain system calls on descriptors that are closed at the end of each turn.
-    unsafe {
-        while libbpf_sys::bpf_prog_get_next_id(id, &raw mut id) == 0 {
-            let fd = libbpf_sys::bpf_prog_get_fd_by_id(id);
-            if fd < 0 {
-                continue;
-            }
-            let mut info = libbpf_sys::bpf_prog_info::default();
-            let mut size = size_of_val(&info) as u32;
-            if libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut size) == 0 {
-                let bytes: Vec<u8> =
-                    info.name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
-                if bytes == name.as_bytes() {
-                    calls += info.run_cnt;
-                    ns += info.run_time_ns;
-                }
-            }
-            libc::close(fd);
-        }
-    }
-    (calls, ns)
+    let programs = ProgInfoIter::default().filter(|program| program.name == name);
+    programs.fold((0, 0), |(calls, ns), program| (calls + program.run_cnt, ns + program.run_time_ns))
 }
 
 /// Time of a callback on each ACK. The kernel's own controllers are called through programs that do nothing else,
@@ -154,9 +137,11 @@ fn calls(receiver: &Receiver, mut quiet: Quiet) {
         ("kernel cubic, cong_avoid", "bench_w_cubic", "w_cubic_avoid"),
         ("kernel cubic, pkts_acked", "bench_w_cubic", "w_cubic_acked"),
     ];
-    // SAFETY: opens a descriptor; the kernel counts program time while it is open.
+    // SAFETY: takes a number.
     let stats = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     assert!(stats >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the descriptor was just made and is owned by nothing else. The kernel counts while it is open.
+    let stats = unsafe { OwnedFd::from_raw_fd(stats) };
     let mut found: [(Vec<f64>, u64); 5] = Default::default();
     for round in 0..ROUNDS {
         for turn in 0..rows.len() {
@@ -172,8 +157,7 @@ fn calls(receiver: &Receiver, mut quiet: Quiet) {
             found[at].1 += calls;
         }
     }
-    // SAFETY: closes what was opened above.
-    unsafe { libc::close(stats) };
+    drop(stats);
     println!("\ncall on each ACK, the two clock readings around it included");
     for ((label, _, _), (ns, calls)) in rows.iter().zip(found) {
         let transfers = ns.len();
@@ -184,8 +168,7 @@ fn calls(receiver: &Receiver, mut quiet: Quiet) {
 }
 
 fn main() {
-    // SAFETY: asks for a number.
-    if unsafe { libc::geteuid() } != 0 {
+    if !Uid::effective().is_root() {
         println!("SKIPPED: needs root");
         return;
     }

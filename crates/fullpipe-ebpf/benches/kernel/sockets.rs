@@ -6,9 +6,11 @@
 use crate::transfer::connect;
 use crate::veth::{RECEIVER, Receiver};
 use fullpipe_ebpf::loader::Loaded;
+use nix::libc::linger;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -21,14 +23,8 @@ const REPEATS: usize = 3;
 /// Lets each of this process's descriptor tables hold all connections.
 fn raise_descriptor_limit() {
     let most = CONNECTIONS as u64 + 500;
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is writable, then a valid value.
-    unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-        limit = libc::rlimit { rlim_cur: most.max(limit.rlim_cur), rlim_max: most.max(limit.rlim_max) };
-        let result = libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-    }
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most.max(soft), most.max(hard)).unwrap();
 }
 
 /// Bytes of kernel memory that cannot be given back while in use: all slabs but caches of files.
@@ -36,22 +32,6 @@ fn slab_bytes() -> f64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find(|line| line.starts_with("SUnreclaim:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0
-}
-
-/// Closes without TIME_WAIT, so that the next connections find their ports free.
-fn reset_on_close(socket: &TcpStream) {
-    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    // SAFETY: the value lives through the call and its size is given.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_LINGER,
-            (&raw const linger).cast(),
-            size_of_val(&linger) as u32,
-        )
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// What one set of connections came to.
@@ -97,7 +77,8 @@ fn crowd(receiver: &Receiver, name: &str, loaded: &Loaded) -> Crowd {
     let mut ends: Vec<TcpStream> = (0..CONNECTIONS)
         .map(|_| {
             let to = connect(address, name);
-            reset_on_close(&to);
+            // Closes without TIME_WAIT, so that the next connections find their ports free.
+            setsockopt(&to, sockopt::Linger, &linger { l_onoff: 1, l_linger: 0 }).unwrap();
             is_done.recv().unwrap();
             to
         })

@@ -2,7 +2,7 @@
 
 use crate::cpu::{Moment, wait_until_quiet};
 use crate::veth::{RECEIVER, Receiver};
-use socket2::{Domain, Socket, Type};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, socket, sockopt};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -15,7 +15,7 @@ const WARM_UP: Duration = Duration::from_millis(150);
 /// Short, so that what is compared is close together in time.
 const SPAN: Duration = Duration::from_millis(400);
 /// Each end's socket buffer in bytes: many times what fits between the two.
-const BUFFER: libc::c_int = 8 << 20;
+const BUFFER: usize = 8 << 20;
 const WRITE: usize = 1 << 18;
 
 /// What a transfer came to.
@@ -35,27 +35,12 @@ pub struct Transfer {
 /// that is kernel bbr, the kernel goes on pacing whatever comes next, and packets that a pacing timer releases on one
 /// processor overtake those sent on another. To controllers that go by loss that reordering is loss.
 pub fn connect(address: SocketAddr, name: &str) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    if let Err(error) = socket.set_tcp_congestion(name.as_bytes()) {
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    if let Err(error) = setsockopt(&socket, sockopt::TcpCongestion, &name.into()) {
         panic!("{name}: {error}");
     }
-    socket.connect(&address.into()).unwrap();
+    nix::sys::socket::connect(socket.as_raw_fd(), &SockaddrStorage::from(address)).unwrap();
     socket.into()
-}
-
-fn set_buffer(socket: &impl AsRawFd, option: libc::c_int) {
-    let size = BUFFER;
-    // SAFETY: the value lives through the call and its size is given.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            (&raw const size).cast(),
-            size_of_val(&size) as u32,
-        )
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Sends with a controller for [`SPAN`] after the warm-up.
@@ -64,7 +49,7 @@ fn transfer(receiver: &Receiver, name: &str) -> Transfer {
     let (counter, (bound, address)) = (Arc::clone(&received), std::sync::mpsc::channel());
     let reading = receiver.run(move || {
         let listener = TcpListener::bind((RECEIVER, 0)).unwrap();
-        set_buffer(&listener, libc::SO_RCVBUFFORCE);
+        setsockopt(&listener, sockopt::RcvBufForce, &BUFFER).unwrap();
         bound.send(listener.local_addr().unwrap()).unwrap();
         let (mut from, _) = listener.accept().unwrap();
         let mut buffer = vec![0; WRITE];
@@ -76,7 +61,7 @@ fn transfer(receiver: &Receiver, name: &str) -> Transfer {
         }
     });
     let mut to = connect(address.recv().unwrap(), name);
-    set_buffer(&to, libc::SO_SNDBUFFORCE);
+    setsockopt(&to, sockopt::SndBufForce, &BUFFER).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let stopping = Arc::clone(&stop);
     let sending = std::thread::spawn(move || {

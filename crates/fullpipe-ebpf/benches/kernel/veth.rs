@@ -3,6 +3,8 @@
 //! Only threads of this process are in the namespaces: when it ends, in whatever way, the kernel removes them
 //! and the pair with them.
 
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::gettid;
 use std::process::Command;
 use std::sync::mpsc;
 
@@ -24,11 +26,6 @@ impl Receiver {
     }
 }
 
-fn leave(what: libc::c_int) {
-    // SAFETY: a plain system call that concerns the calling thread alone.
-    assert_eq!(unsafe { libc::unshare(what) }, 0, "{}", std::io::Error::last_os_error());
-}
-
 /// Runs `ip` in the calling thread's namespace.
 fn ip(arguments: &str) {
     let status = Command::new("ip").args(arguments.split_whitespace()).status().unwrap();
@@ -37,13 +34,12 @@ fn ip(arguments: &str) {
 
 /// Moves the calling thread, and threads that it starts later, into the sender's namespace.
 pub fn join() -> Receiver {
-    leave(libc::CLONE_NEWNET);
+    unshare(CloneFlags::CLONE_NEWNET).unwrap();
     let (jobs, work) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
     let (there, peer) = mpsc::channel();
     std::thread::spawn(move || {
-        leave(libc::CLONE_NEWNET | libc::CLONE_FILES);
-        // SAFETY: asks for a number.
-        there.send(unsafe { libc::gettid() }).unwrap();
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_FILES).unwrap();
+        there.send(gettid()).unwrap();
         for job in work {
             job();
         }
