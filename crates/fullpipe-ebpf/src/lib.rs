@@ -41,6 +41,7 @@ pub mod native;
 pub mod oracle;
 pub mod persist;
 pub mod pins;
+mod ring;
 pub mod sockets;
 pub mod usage;
 

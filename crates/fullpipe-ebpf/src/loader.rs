@@ -29,15 +29,10 @@ const NAME_AT: usize = OPERATIONS.len() * 8;
 const NAME_SIZE: usize = 16;
 
 /// A controller whose programs the kernel has verified; nothing is registered yet.
+#[derive(Debug)]
 pub struct Loaded {
     object: Object,
     name: String,
-}
-
-impl std::fmt::Debug for Loaded {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Loaded").field("name", &self.name).finish_non_exhaustive()
-    }
 }
 
 /// Loads a controller's programs. With `name`, it will be registered under that instead of its own.

@@ -8,10 +8,10 @@
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::loader::{self, Loaded};
+use crate::ring;
 use bytemuck::{Pod, Zeroable};
-use libbpf_rs::{Link, MapCore, MapFlags, RingBufferBuilder};
+use libbpf_rs::Link;
 use std::collections::VecDeque;
-use std::fmt;
 
 /// The name that sockets choose to be measured.
 pub const NAME: &str = "fp_measured";
@@ -46,16 +46,11 @@ impl Record {
 }
 
 /// The measured build, registered as [`NAME`] while this lives.
+#[derive(Debug)]
 pub struct Recorder {
     loaded: Loaded,
     _controller: Link,
     _sent: Link,
-}
-
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").finish_non_exhaustive()
-    }
 }
 
 impl Recorder {
@@ -85,27 +80,8 @@ impl Recorder {
     ///
     /// # Errors
     /// When the ring cannot be read, or some of it was lost.
-    pub fn drain(&self, mut each: impl FnMut(&Record)) -> Result<()> {
-        let unreadable = |error: libbpf_rs::Error| {
-            Error::impossible(format!("the ring buffer cannot be read: {error}"), "Linux 5.8 or newer")
-        };
-        let map = |name: &str| {
-            let found = self.loaded.object().maps().find(|m| m.name().to_string_lossy().ends_with(name));
-            found.ok_or_else(|| Error::Malformed(format!("the object has no map {name}")))
-        };
-        let records = map("measured")?;
-        let mut builder = RingBufferBuilder::new();
-        builder
-            .add(&records, |bytes| {
-                if bytes.len() == size_of::<Record>() {
-                    each(&bytemuck::pod_read_unaligned(bytes));
-                }
-                0
-            })
-            .map_err(unreadable)?;
-        let _ = builder.build().map_err(unreadable)?.consume_raw();
-        let counts = map(".data.counts")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(unreadable)?;
-        match counts.as_deref().and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_ne_bytes) {
+    pub fn drain(&self, each: impl FnMut(&Record)) -> Result<()> {
+        match ring::read(&self.loaded, "measured", each, |_| {})? {
             0 => Ok(()),
             missed => Err(Error::Malformed(format!("{missed} records found the ring full"))),
         }

@@ -4,7 +4,8 @@ use super::record::Record;
 use crate::error::{Error, Result};
 use crate::kernel::{BBR_FUNCTIONS, Kernel};
 use crate::loader;
-use libbpf_rs::{Link, MapCore, MapFlags, RingBufferBuilder};
+use crate::ring;
+use libbpf_rs::Link;
 use std::time::{Duration, Instant};
 
 /// The name sockets choose to be recorded.
@@ -14,15 +15,10 @@ pub const NAME: &str = "fp_oracle";
 const OPTION_PERTURB: u32 = 2;
 
 /// The wrapper, registered.
+#[derive(Debug)]
 pub struct Recorder {
     loaded: loader::Loaded,
     _link: Link,
-}
-
-impl std::fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder").finish_non_exhaustive()
-    }
 }
 
 /// What a recording came to.
@@ -72,49 +68,30 @@ impl Recorder {
         mut done: impl FnMut(Duration) -> bool,
         mut each: impl FnMut(&Record) -> std::io::Result<()>,
     ) -> Result<Summary> {
-        let object = self.loaded.object();
-        let map = |name: &str| {
-            object
-                .maps()
-                .find(|map| map.name().to_string_lossy().ends_with(name))
-                .ok_or_else(|| Error::Malformed(format!("the recorder's object has no map {name}")))
-        };
-        let records = map("records")?;
         let mut failure = None;
-        let mut written = 0u64;
-        {
-            let mut builder = RingBufferBuilder::new();
-            builder
-                .add(&records, |bytes| {
-                    if bytes.len() == std::mem::size_of::<Record>() && failure.is_none() {
-                        match each(&bytemuck::pod_read_unaligned(bytes)) {
-                            Ok(()) => written += 1,
-                            Err(error) => failure = Some(error),
-                        }
+        let mut records = 0;
+        let lost = ring::read(
+            &self.loaded,
+            "records",
+            |record| {
+                if failure.is_none() {
+                    match each(record) {
+                        Ok(()) => records += 1,
+                        Err(error) => failure = Some(error),
                     }
-                    0
-                })
-                .map_err(ring_failed)?;
-            let ring = builder.build().map_err(ring_failed)?;
-            let started = Instant::now();
-            while !done(started.elapsed()) {
-                // A signal interrupts the wait; `done` then decides.
-                let _ = ring.poll_raw(Duration::from_millis(100));
-            }
-            let _ = ring.consume_raw();
+                }
+            },
+            |ring| {
+                let started = Instant::now();
+                while !done(started.elapsed()) {
+                    // A signal interrupts the wait; `done` then decides.
+                    let _ = ring.poll_raw(Duration::from_millis(100));
+                }
+            },
+        )?;
+        match failure {
+            Some(error) => Err(Error::Malformed(format!("the recording cannot be written: {error}"))),
+            None => Ok(Summary { records, lost }),
         }
-        if let Some(error) = failure {
-            return Err(Error::Malformed(format!("the recording cannot be written: {error}")));
-        }
-        let counts = map(".data.counts")?
-            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(ring_failed)?
-            .unwrap_or_default();
-        let lost = counts.first_chunk().copied().map_or(0, u64::from_ne_bytes);
-        Ok(Summary { records: written, lost })
     }
-}
-
-fn ring_failed(error: libbpf_rs::Error) -> Error {
-    Error::impossible(format!("the ring buffer cannot be read: {error}"), "Linux 5.8 or newer")
 }
