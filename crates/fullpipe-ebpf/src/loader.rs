@@ -26,7 +26,8 @@ const OPERATIONS: [&str; 11] = [
     "release",
 ];
 const NAME_AT: usize = OPERATIONS.len() * 8;
-const NAME_SIZE: usize = 16;
+/// The kernel's TCP_CA_NAME_MAX, with the NUL at the end.
+pub(crate) const NAME_SIZE: usize = 16;
 
 /// A controller whose programs the kernel has verified; nothing is registered yet.
 #[derive(Debug)]
@@ -109,6 +110,13 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Writes a controller's name into a field of [`NAME_SIZE`] bytes.
+pub(crate) fn write_name(field: &mut [u8], name: &str) {
+    let length = name.len().min(NAME_SIZE - 1);
+    field.fill(0);
+    field[..length].copy_from_slice(&name.as_bytes()[..length]);
+}
+
 fn configure(open: &mut OpenObject, name: &str, kernel: &Kernel, config: Config) {
     for mut map in open.maps_mut() {
         let map_name = map.name().to_string_lossy().into_owned();
@@ -119,9 +127,7 @@ fn configure(open: &mut OpenObject, name: &str, kernel: &Kernel, config: Config)
             value[4..8].copy_from_slice(&config.options.to_ne_bytes());
             value[8..16].copy_from_slice(&config.build.to_ne_bytes());
         } else if kind == MapType::StructOps && value.len() >= NAME_AT + NAME_SIZE {
-            let field = &mut value[NAME_AT..NAME_AT + NAME_SIZE];
-            field.fill(0);
-            field[..name.len()].copy_from_slice(name.as_bytes());
+            write_name(&mut value[NAME_AT..NAME_AT + NAME_SIZE], name);
             for (at, operation) in OPERATIONS.iter().enumerate() {
                 if !kernel.operations.contains(*operation) {
                     value[at * 8..at * 8 + 8].fill(0);

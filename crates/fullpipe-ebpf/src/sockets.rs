@@ -1,7 +1,7 @@
 //! The TCP sockets that use our controllers: what they are doing, and moving them to another controller.
 
 use crate::error::{Error, Result};
-use crate::loader;
+use crate::loader::{self, NAME_SIZE};
 use crate::namespaces::Namespace;
 use crate::native::MODES;
 use bytemuck::{Pod, Zeroable};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 struct Raw {
-    controller: [u8; 16],
+    controller: [u8; NAME_SIZE],
     private: [u64; 13],
     pacing_rate: u64,
     bytes_acked: u64,
@@ -145,11 +145,10 @@ impl Walker {
             for mut map in open.maps_mut() {
                 let Some(value) = map.initial_value_mut() else { continue };
                 if let Some((from, to)) = migration
-                    && value.len() >= 32
+                    && value.len() >= 2 * NAME_SIZE
                 {
-                    value[..32].fill(0);
-                    value[..from.len().min(15)].copy_from_slice(&from.as_bytes()[..from.len().min(15)]);
-                    value[16..16 + to.len().min(15)].copy_from_slice(&to.as_bytes()[..to.len().min(15)]);
+                    loader::write_name(&mut value[..NAME_SIZE], from);
+                    loader::write_name(&mut value[NAME_SIZE..2 * NAME_SIZE], to);
                 }
             }
             open.load()

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::kernel;
-use crate::loader;
+use crate::loader::{self, NAME_SIZE};
 use crate::namespaces::{self, Namespace};
 use crate::pins::Pins;
 use libbpf_rs::{Link, ObjectBuilder};
@@ -200,10 +200,9 @@ pub fn use_in_cgroup(pins: &Pins, path: &Path, name: &str) -> Result<()> {
         let mut open = ObjectBuilder::default().open_memory(include_bytes!("../bpf/objects/cgroup.bpf.o"))?;
         for mut map in open.maps_mut() {
             if let Some(value) = map.initial_value_mut()
-                && value.len() >= 16
+                && value.len() >= NAME_SIZE
             {
-                value[..16].fill(0);
-                value[..name.len().min(15)].copy_from_slice(&name.as_bytes()[..name.len().min(15)]);
+                loader::write_name(&mut value[..NAME_SIZE], name);
             }
         }
         open.load()
