@@ -5,7 +5,7 @@ use crate::loader::{self, NAME_SIZE};
 use crate::namespaces::Namespace;
 use crate::native::MODES;
 use bytemuck::{Pod, Zeroable};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, ObjectBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -124,14 +124,9 @@ impl Socket {
 const OBJECT: &[u8] = include_bytes!("../bpf/objects/sockets.bpf.o");
 
 /// The walks over TCP sockets, loaded.
+#[derive(Debug)]
 pub struct Walker {
-    object: libbpf_rs::Object,
-}
-
-impl std::fmt::Debug for Walker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Walker").finish_non_exhaustive()
-    }
+    object: Object,
 }
 
 impl Walker {
@@ -204,16 +199,11 @@ impl Walker {
 
 /// Sockets that are looked at again and again, chosen by their descriptors: whoever holds this may watch its own
 /// sockets and look at them, without privilege and in any network namespace.
+#[derive(Debug)]
 pub struct Watch {
-    object: libbpf_rs::Object,
+    watched: MapHandle,
     link: Link,
     read: Vec<u8>,
-}
-
-impl std::fmt::Debug for Watch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").finish_non_exhaustive()
-    }
 }
 
 /// A watched socket as its program writes it: its number, then the socket.
@@ -225,17 +215,13 @@ impl Watch {
     /// # Errors
     /// When BPF programs may not be loaded.
     pub fn load() -> Result<Self> {
-        let object = loader::quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load())?;
-        let missing = || Error::Malformed("the object has nothing to watch sockets with".to_owned());
-        let link = {
-            let map = object.maps().find(|map| map.name() == "watched").ok_or_else(missing)?;
-            let program = object.progs_mut().find(|program| program.name() == "fp_watched");
-            program.ok_or_else(missing)?.attach_iter(map.as_fd())
-        };
-        let link = link.map_err(|error| {
-            Error::impossible(format!("sockets cannot be watched: {error}"), "Linux 5.9 or newer, as root")
-        })?;
-        Ok(Watch { object, link, read: Vec::new() })
+        let walker = Walker::load(None)?;
+        let watched = walker.object.maps().find(|map| map.name() == "watched");
+        let watched = watched.ok_or_else(|| Error::Malformed("the object has no map watched".to_owned()))?;
+        let watched = MapHandle::try_from(&watched).map_err(refused)?;
+        // The link keeps the program, which keeps the map.
+        let link = walker.attach("fp_watched", Some(watched.as_fd()))?;
+        Ok(Watch { watched, link, read: Vec::new() })
     }
 
     /// Watches a socket, until it is closed, under a number of the caller's.
@@ -243,9 +229,8 @@ impl Watch {
     /// # Errors
     /// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use BPF.
     pub fn add(&self, socket: BorrowedFd<'_>, number: u64) -> io::Result<()> {
-        let Some(map) = self.object.maps().find(|map| map.name() == "watched") else { return Ok(()) };
         let key = socket.as_raw_fd().to_ne_bytes();
-        map.update(&key, &number.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)
+        self.watched.update(&key, &number.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)
     }
 
     /// Looks at all of them: their numbers, and what their controllers believe.
