@@ -36,7 +36,7 @@ pub mod kernel;
 pub mod life;
 pub mod loader;
 pub mod measured;
-pub mod namespaces;
+mod namespaces;
 pub mod native;
 pub mod oracle;
 pub mod persist;

@@ -125,19 +125,16 @@ fn not_loaded(name: &str) -> Error {
 }
 
 /// A controller that is loaded and pinned.
-#[derive(Debug)]
-pub struct Pinned {
+struct Pinned {
     link: Link,
+    /// The kernel's number of the controller's struct_ops map.
     map_id: u32,
     name: String,
 }
 
 impl Pinned {
     /// Opens the pin of that name, when there is one.
-    ///
-    /// # Errors
-    /// When there is one that is not a controller, or it may not be opened.
-    pub fn open(pins: &Pins, name: &str) -> Result<Option<Self>> {
+    fn open(pins: &Pins, name: &str) -> Result<Option<Self>> {
         let path = pins.path(name);
         if !path.exists() {
             return Ok(None);
@@ -158,11 +155,6 @@ impl Pinned {
         Ok(Some(Pinned { link, map_id: about.map_id, name: name.to_owned() }))
     }
 
-    /// The kernel's number of the controller's struct_ops map.
-    pub fn map_id(&self) -> u32 {
-        self.map_id
-    }
-
     /// The kernel's numbers of the programs it is made of.
     fn programs(&self) -> Result<Vec<u32>> {
         let gone = |error: libbpf_rs::Error| {
@@ -176,24 +168,16 @@ impl Pinned {
     }
 
     /// Which controller it is, whatever it is called and whichever build: its programs carry its own name.
-    ///
-    /// # Errors
-    /// When the map may not be read.
-    pub fn controller(&self) -> Result<Option<Controller>> {
-        let programs = self.programs()?;
-        let names = programs.into_iter().filter_map(|id| about_program(id).map(|about| about.name));
-        Ok(names
-            .filter_map(|name| {
-                Controller::ALL.into_iter().find(|c| name.starts_with(&format!("{}_", c.name())))
-            })
-            .next())
+    fn controller(&self) -> Result<Option<Controller>> {
+        let of = |program: &AboutProgram| {
+            let starts = |name| program.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+            Controller::ALL.into_iter().find(|controller| starts(controller.name()))
+        };
+        Ok(self.programs()?.into_iter().filter_map(about_program).find_map(|program| of(&program)))
     }
 
     /// Which build is loaded, as [`Controller::build`] counts it: read from the loaded programs themselves.
-    ///
-    /// # Errors
-    /// When the map may not be read.
-    pub fn build(&self) -> Result<Option<u64>> {
+    fn build(&self) -> Result<Option<u64>> {
         for map in self.programs()?.into_iter().filter_map(about_program).flat_map(|about| about.maps) {
             let Ok(map) = MapHandle::from_map_id(map) else { continue };
             if !map.name().to_string_lossy().ends_with(".rodata.config") {

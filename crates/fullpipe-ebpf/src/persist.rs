@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where units of the administrator's are.
-pub const UNITS: &str = "/etc/systemd/system";
+const UNITS: &str = "/etc/systemd/system";
 
 /// The unit's name.
 pub fn unit_name(controller: Controller) -> String {

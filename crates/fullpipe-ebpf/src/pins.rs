@@ -28,7 +28,7 @@ pub struct Pins {
 
 impl Pins {
     /// The pins, to look at. `None` when there is no BPF file system, and so nothing pinned.
-    pub fn look() -> Option<Self> {
+    pub(crate) fn look() -> Option<Self> {
         let directory = Path::new(BPFFS).join(DIRECTORY);
         (is_bpffs(Path::new(BPFFS)) && directory.is_dir()).then_some(Pins { directory, _turn: None })
     }
@@ -65,7 +65,7 @@ impl Pins {
     }
 
     /// Where the link of this name is pinned, or would be.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
@@ -73,7 +73,7 @@ impl Pins {
     ///
     /// # Errors
     /// When the directory for them cannot be made.
-    pub fn cgroup_path(&self, name: &str, inode: u64) -> Result<PathBuf> {
+    pub(crate) fn cgroup_path(&self, name: &str, inode: u64) -> Result<PathBuf> {
         let directory = self.directory.join(CGROUPS);
         if !directory.is_dir() {
             std::fs::create_dir(&directory).map_err(Error::io("cannot create", &directory))?;
@@ -85,7 +85,7 @@ impl Pins {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn cgroups(&self, name: &str) -> Result<Vec<u64>> {
+    pub(crate) fn cgroups(&self, name: &str) -> Result<Vec<u64>> {
         let directory = self.directory.join(CGROUPS);
         if !directory.is_dir() {
             return Ok(Vec::new());
@@ -104,7 +104,7 @@ impl Pins {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn names(&self) -> Result<Vec<String>> {
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.directory).map_err(Error::io("cannot read", &self.directory))? {
             let entry = entry.map_err(Error::io("cannot read", &self.directory))?;

@@ -125,7 +125,7 @@ const OBJECT: &[u8] = include_bytes!("../bpf/objects/sockets.bpf.o");
 
 /// The walks over TCP sockets, loaded.
 #[derive(Debug)]
-pub struct Walker {
+pub(crate) struct Walker {
     object: Object,
 }
 
@@ -134,7 +134,7 @@ impl Walker {
     ///
     /// # Errors
     /// When BPF programs may not be loaded.
-    pub fn load(migration: Option<(&str, &str)>) -> Result<Self> {
+    pub(crate) fn load(migration: Option<(&str, &str)>) -> Result<Self> {
         loader::quietly(|| {
             let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
             for mut map in open.maps_mut() {
@@ -183,7 +183,7 @@ impl Walker {
     ///
     /// # Errors
     /// When the sockets cannot be walked.
-    pub fn sockets(&self, namespace: &Namespace) -> Result<Vec<Socket>> {
+    pub(crate) fn sockets(&self, namespace: &Namespace) -> Result<Vec<Socket>> {
         let bytes = self.walk("fp_sockets", namespace)?;
         Ok(bytes.chunks_exact(std::mem::size_of::<Raw>()).map(Socket::parse).collect())
     }
@@ -192,7 +192,7 @@ impl Walker {
     ///
     /// # Errors
     /// When the sockets cannot be walked.
-    pub fn migrate(&self, namespace: &Namespace) -> Result<()> {
+    pub(crate) fn migrate(&self, namespace: &Namespace) -> Result<()> {
         self.walk("fp_migrate", namespace).map(drop)
     }
 }

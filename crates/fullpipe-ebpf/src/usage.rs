@@ -20,7 +20,7 @@ const REMEMBERED: &str = "/run/fullpipe";
 ///
 /// # Errors
 /// When /proc cannot be read.
-pub fn default() -> Result<String> {
+pub(crate) fn default() -> Result<String> {
     Ok(std::fs::read_to_string(DEFAULT).map_err(Error::io("cannot read", DEFAULT))?.trim().to_owned())
 }
 
@@ -96,7 +96,7 @@ fn forget(name: &str) -> Result<()> {
 
 /// A route that names a controller, as `ip route` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
+pub(crate) struct Route {
     family: &'static str,
     words: Vec<String>,
 }
@@ -150,7 +150,7 @@ fn strings(words: &[&str]) -> Vec<String> {
 }
 
 /// The routes of this namespace that name the controller. None when there is no `ip` to ask.
-pub fn routes(name: &str) -> Vec<Route> {
+pub(crate) fn routes(name: &str) -> Vec<Route> {
     let mut routes = Vec::new();
     for family in ["-4", "-6"] {
         let Ok(text) = ip(family, &strings(&["show", "table", "all"])) else { continue };
@@ -236,7 +236,7 @@ pub struct Uses {
 ///
 /// # Errors
 /// When a namespace cannot be entered.
-pub fn find(name: &str, pins: &Pins) -> Result<Uses> {
+pub(crate) fn find(name: &str, pins: &Pins) -> Result<Uses> {
     let mut uses = Uses { cgroups: pins.cgroups(name)?, ..Uses::default() };
     for namespace in namespaces::all() {
         let (is_default, routes) = namespace.enter(|| Ok((default()? == name, routes(name))))?;
@@ -253,7 +253,7 @@ pub fn find(name: &str, pins: &Pins) -> Result<Uses> {
 ///
 /// # Errors
 /// When something cannot be changed back.
-pub fn end(name: &str, pins: &Pins) -> Result<Vec<(Namespace, String)>> {
+pub(crate) fn end(name: &str, pins: &Pins) -> Result<Vec<(Namespace, String)>> {
     let mut ended = Vec::new();
     for namespace in namespaces::all() {
         let other = namespace.enter(|| {

@@ -87,13 +87,9 @@ pub type Bbr1State = [u64; 13];
 
 unsafe extern "C" {
     fn fp_native_bbr1(state: *mut Bbr1State, tcp: *mut Tcp, op: u32, argument: u32) -> u32;
-    fn fp_native_size_of_tcp() -> u32;
-    fn fp_native_size_of_record() -> u32;
     fn fp_native_bbr3(state: *mut Bbr3State, call: u32, lost: *const bbr3::LostPacket);
-    fn fp_native_size_of_bbr3() -> u32;
     fn fp_native_hybla(state: *mut HyblaState, call: u32, acked: u32);
     fn fp_native_hybla_ssthresh(snd_cwnd: u32) -> u32;
-    fn fp_native_size_of_hybla() -> u32;
 }
 
 /// Runs one callback of the C core of BBR v1; gives what the callback returns.
@@ -103,32 +99,31 @@ pub fn bbr1(state: &mut Bbr1State, tcp: &mut Tcp, op: Op, argument: u32) -> u32 
     unsafe { fp_native_bbr1(state, tcp, op as u32, argument) }
 }
 
-/// The sizes of `struct fp_tcp`, `struct fp_record`, `struct bbr3` and `struct hybla` in C.
-pub fn c_sizes() -> [usize; 4] {
-    // SAFETY: the functions take nothing and return a constant.
-    unsafe {
-        [
-            fp_native_size_of_tcp(),
-            fp_native_size_of_record(),
-            fp_native_size_of_bbr3(),
-            fp_native_size_of_hybla(),
-        ]
-    }
-    .map(|size| size as usize)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    unsafe extern "C" {
+        safe fn fp_native_size_of_tcp() -> u32;
+        safe fn fp_native_size_of_record() -> u32;
+        safe fn fp_native_size_of_bbr3() -> u32;
+        safe fn fp_native_size_of_hybla() -> u32;
+    }
+
     #[test]
     fn sizes_agree() {
+        let c = [
+            fp_native_size_of_tcp(),
+            fp_native_size_of_record(),
+            fp_native_size_of_bbr3(),
+            fp_native_size_of_hybla(),
+        ];
         let ours = [
             size_of::<Tcp>(),
             size_of::<crate::oracle::Record>(),
             size_of::<Bbr3State>(),
             size_of::<HyblaState>(),
         ];
-        assert_eq!(c_sizes(), ours);
+        assert_eq!(c.map(|size| size as usize), ours);
     }
 }
