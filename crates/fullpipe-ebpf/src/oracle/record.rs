@@ -66,5 +66,5 @@ impl Record {
 /// A bit-field of the state: `bits` bits from bit `shift` of 32-bit word `word`.
 pub(crate) fn field(state: &Bbr1State, word: usize, shift: u32, bits: u32) -> u32 {
     let words: &[u32; 26] = bytemuck::cast_ref(state);
-    words[word] >> shift & ((1 << bits) - 1)
+    words[word] >> shift & u32::MAX >> (32 - bits)
 }

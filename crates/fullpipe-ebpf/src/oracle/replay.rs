@@ -1,6 +1,6 @@
 //! Runs a core over recorded callbacks and compares everything it leaves with what the kernel's BBR left.
 
-use super::record::Record;
+use super::record::{Record, field};
 use crate::error::Result;
 use crate::native::{self, Bbr1State, Op, Tcp};
 use std::collections::BTreeMap;
@@ -148,14 +148,10 @@ fn differences(record: &Record, op: Op, ticks: u32, core: Core<'_>) -> Vec<(&'st
         compare("result", result.into(), record.result.into());
     }
     for (name, word, shift, bits) in FIELDS {
-        compare(name, bits_of(&state, word, shift, bits), bits_of(&record.state_after, word, shift, bits));
+        let value = |state: &Bbr1State| u64::from(field(state, word, shift, bits));
+        compare(name, value(&state), value(&record.state_after));
     }
     fields
-}
-
-fn bits_of(state: &Bbr1State, word: usize, shift: u32, bits: u32) -> u64 {
-    let words: &[u32; 26] = bytemuck::cast_ref(state);
-    u64::from(words[word]) >> shift & ((1 << bits) - 1)
 }
 
 /// The random number for which entering ProbeBW ends at the phase the kernel ended at. The kernel draws one
