@@ -49,8 +49,12 @@ struct Refusal {
     why: String,
 }
 
+fn refusal(status: &'static str, why: impl Into<String>) -> Refusal {
+    Refusal { status, size: None, why: why.into() }
+}
+
 fn bad(why: impl Into<String>) -> Refusal {
-    Refusal { size: None, status: "400 Bad Request", why: why.into() }
+    refusal("400 Bad Request", why)
 }
 
 /// How a connection goes on.
@@ -199,8 +203,7 @@ fn range(header: Option<&str>, size: u64) -> Result<Option<(u64, u64)>, Refusal>
     } else {
         Err(Refusal {
             size: Some(size),
-            status: "416 Range Not Satisfiable",
-            why: format!("there are {size} bytes"),
+            ..refusal("416 Range Not Satisfiable", format!("there are {size} bytes"))
         })
     }
 }
@@ -248,11 +251,10 @@ impl Connection<'_> {
                 return Ok(Some(request));
             }
             if buffer.len() > MAX_HEAD {
-                return Err(Refusal {
-                    size: None,
-                    status: "431 Request Header Fields Too Large",
-                    why: format!("the request head is longer than {MAX_HEAD} bytes"),
-                });
+                return Err(refusal(
+                    "431 Request Header Fields Too Large",
+                    format!("the request head is longer than {MAX_HEAD} bytes"),
+                ));
             }
             let was_empty = buffer.is_empty();
             match self.fill(buffer, deadline) {
@@ -261,24 +263,16 @@ impl Connection<'_> {
                 Ok(false) if was_empty => return Ok(None),
                 Ok(false) => return Err(bad("the connection was closed within a request")),
                 Err(_) if was_empty => return Ok(None),
-                Err(_) => {
-                    return Err(Refusal {
-                        size: None,
-                        status: "408 Request Timeout",
-                        why: "the request did not come in time".into(),
-                    });
-                }
+                Err(_) => return Err(refusal("408 Request Timeout", "the request did not come in time")),
             }
         }
     }
 
     fn answer(&self, request: &Request, buffer: &mut Vec<u8>) -> io::Result<Next> {
         let result = match (request.method.as_str(), request.path.as_str()) {
-            (_, _) if !self.authorized(request) => Err(Refusal {
-                size: None,
-                status: "401 Unauthorized",
-                why: "this server wants `Authorization: Bearer SECRET`".into(),
-            }),
+            (_, _) if !self.authorized(request) => {
+                Err(refusal("401 Unauthorized", "this server wants `Authorization: Bearer SECRET`"))
+            }
             ("GET" | "HEAD", "/") => return self.text(request, "200 OK", "text/plain", HELP),
             ("GET" | "HEAD", "/download") => match self.download(request) {
                 Ok(done) => return done,
@@ -294,21 +288,11 @@ impl Connection<'_> {
                     lock(&self.shared.transfers).iter().find(|(i, _)| i == id).map(|(_, v)| v.to_string());
                 match found {
                     Some(json) => return self.text(request, "200 OK", "application/json", &json),
-                    None => Err(Refusal {
-                        size: None,
-                        status: "404 Not Found",
-                        why: "no such transfer, or too long ago".into(),
-                    }),
+                    None => Err(refusal("404 Not Found", "no such transfer, or too long ago")),
                 }
             }
-            ("GET" | "HEAD" | "PUT" | "POST", _) => {
-                Err(Refusal { size: None, status: "404 Not Found", why: "see / for what there is".into() })
-            }
-            _ => Err(Refusal {
-                size: None,
-                status: "405 Method Not Allowed",
-                why: "GET, HEAD, PUT and POST are known".into(),
-            }),
+            ("GET" | "HEAD" | "PUT" | "POST", _) => Err(refusal("404 Not Found", "see / for what there is")),
+            _ => Err(refusal("405 Method Not Allowed", "GET, HEAD, PUT and POST are known")),
         };
         match result {
             Ok(next) => Ok(next),
@@ -357,12 +341,8 @@ impl Connection<'_> {
 
     /// A place among the clients, and the controller asked for.
     fn admit(&self, request: &Request) -> Result<Place<'_>, Refusal> {
-        let place =
-            Place::take(&self.shared.tests, self.shared.config.limits.clients).ok_or_else(|| Refusal {
-                size: None,
-                status: "503 Service Unavailable",
-                why: "too many clients; try again later".into(),
-            })?;
+        let place = Place::take(&self.shared.tests, self.shared.config.limits.clients)
+            .ok_or_else(|| refusal("503 Service Unavailable", "too many clients; try again later"))?;
         if let Some(name) = request.parameter("cc") {
             tcp_info::pin(self.socket, name).map_err(|e| bad(format!("cc: {e}")))?;
         }
@@ -524,18 +504,10 @@ impl Connection<'_> {
         let limits = &self.shared.config.limits;
         let most = limits.bytes.unwrap_or(MAX_SIZE);
         if request.length.is_some_and(|n| n > most) {
-            return Err(Refusal {
-                size: None,
-                status: "413 Content Too Large",
-                why: format!("at most {most} bytes"),
-            });
+            return Err(refusal("413 Content Too Large", format!("at most {most} bytes")));
         }
         if request.length.is_none() && !request.chunked {
-            return Err(Refusal {
-                size: None,
-                status: "411 Length Required",
-                why: "no Content-Length".into(),
-            });
+            return Err(refusal("411 Length Required", "no Content-Length"));
         }
         let rate = self.rate(request)?;
         let _place = self.admit(request)?;
