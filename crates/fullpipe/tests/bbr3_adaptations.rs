@@ -2,21 +2,12 @@
 //! with 1 % and 5 %, and with reordering. Prints a table:
 //! `cargo test -p fullpipe --features full --test bbr3_adaptations -- --nocapture` as root.
 
-use fullpipe_ebpf::measured::{Comparison, Looked, NAME, Recorder};
-use fullpipe_experiment::scenario::Vocabulary;
-use fullpipe_experiment::scenario::parse;
-use std::ops::ControlFlow;
+mod loading;
 
-/// Whether controllers can be loaded here; in CI they must.
-fn can_load() -> bool {
-    let root = std::process::Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout == b"0\n");
-    let can = root && std::path::Path::new("/sys/kernel/btf/vmlinux").exists();
-    assert!(can || std::env::var_os("CI").is_none(), "CI must be able to load controllers");
-    if !can {
-        println!("SKIPPED: needs root and BTF");
-    }
-    can
-}
+use fullpipe_ebpf::measured::{Comparison, Looked, NAME, Recorder};
+use fullpipe_experiment::scenario::{Vocabulary, parse};
+use loading::can_load;
+use std::ops::ControlFlow;
 
 fn measure(recorder: &Recorder, disturbance: &str) -> Comparison {
     let text = format!(

@@ -2,10 +2,12 @@
 //! names that nothing else uses.
 #![cfg(feature = "ebpf")]
 
+mod loading;
 mod steps;
 
 use fullpipe_ebpf::oracle::{Reader, Record};
 use fullpipe_ebpf::{Controller, persist};
+use loading::can_load;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -14,19 +16,6 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
-
-/// Whether controllers can be loaded here; in CI they must.
-fn can_load() -> bool {
-    let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
-    let btf = Path::new("/sys/kernel/btf/vmlinux").exists();
-    let namespaces = Command::new("unshare").args(["-n", "-m", "true"]).status().is_ok_and(|s| s.success());
-    let can = root && btf && namespaces;
-    assert!(can || std::env::var_os("CI").is_none(), "CI must be able to load controllers");
-    if !can {
-        println!("SKIPPED: needs root, BTF and namespaces");
-    }
-    can
-}
 
 /// A shell in network, mount and process namespaces of its own, with a BPF file system. It ends with the test.
 struct Space {
