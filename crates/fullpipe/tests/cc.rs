@@ -265,6 +265,49 @@ fn found(space: &Space, name: &str, at: &str) -> [bool; 4] {
     there
 }
 
+/// What was found after a command had been killed before each of its steps in turn.
+struct Kills {
+    /// After any of them, or without one.
+    seen: BTreeSet<[bool; 4]>,
+    /// After the last run, which ended by itself.
+    last: [bool; 4],
+    runs: usize,
+}
+
+/// Runs `line` until it is not killed before its n-th step, as it has no more. `prepare` comes before each run;
+/// `end` has to leave nothing of the controller `name`, and gets what is there and what happened.
+fn kill_before_each_step(
+    space: &Space,
+    name: &str,
+    line: &str,
+    prepare: impl Fn(),
+    end: impl Fn([bool; 4], &str),
+) -> Kills {
+    let before = space.ok(DEFAULT);
+    let (mut seen, mut n) = (BTreeSet::new(), 0);
+    loop {
+        prepare();
+        let (killed, at) = match steps::kill_before(space.command(line), Path::new(FULLPIPE), n) {
+            steps::End::Killed(step) => (true, format!("{line}, killed before step {n}: {step}")),
+            steps::End::Itself(status) => {
+                assert!(status.success(), "{status}");
+                (false, format!("{line}, not killed"))
+            }
+        };
+        let there = found(space, name, &at);
+        println!("{there:?} after {at}");
+        seen.insert(there);
+        end(there, &at);
+        assert_eq!(found(space, name, &at), [false; 4]);
+        assert_eq!(space.pins(), "", "{at}");
+        assert_eq!(space.ok(DEFAULT), before, "{at}");
+        n += 1;
+        if !killed {
+            return Kills { seen, last: there, runs: n };
+        }
+    }
+}
+
 #[test]
 fn a_loader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
     if !can_load() {
@@ -272,39 +315,19 @@ fn a_loader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
     }
     let space = Space::new();
     let group = Group::new(&space, "fpd");
-    // Mounting the BPF file system is a step, too.
-    space.ok("umount /sys/fs/bpf && ip route add 192.0.2.0/24 dev lo");
-    let before = space.ok(DEFAULT);
+    space.ok("ip route add 192.0.2.0/24 dev lo");
     let load = "exec $FULLPIPE cc load bbr1 --name fpd_bbr1";
     let whole = format!("{load} --default --route 192.0.2.0/24 --cgroup {}", group.path);
-    let mut seen = BTreeSet::new();
+    // Mounting the BPF file system is a step, too.
+    let unmount = || drop(space.ok("umount /sys/fs/bpf"));
     let started = Instant::now();
-    let mut n = 0;
-    loop {
-        let at = match steps::kill_before(space.command(&whole), Path::new(FULLPIPE), n) {
-            steps::End::Killed(step) => format!("load, killed before step {n}: {step}"),
-            steps::End::Itself(status) => {
-                assert!(status.success(), "{status}");
-                assert_eq!(found(&space, "fpd_bbr1", "loaded"), [true; 4]);
-                "load, not killed".to_owned()
-            }
-        };
-        let there = found(&space, "fpd_bbr1", &at);
-        println!("{there:?} after {at}");
-        seen.insert(there);
+    let kills = kill_before_each_step(&space, "fpd_bbr1", &whole, unmount, |_, _| {
         // Whatever is there: a new load works, so does unloading, and then nothing is left.
         space.ok(load);
         space.ok("exec $FULLPIPE cc unload bbr1 --name fpd_bbr1");
-        assert_eq!(found(&space, "fpd_bbr1", &at), [false; 4]);
-        assert_eq!(space.pins(), "", "{at}");
-        assert_eq!(space.ok(DEFAULT), before, "{at}");
-        space.ok("umount /sys/fs/bpf");
-        n += 1;
-        if there == [true; 4] {
-            break;
-        }
-    }
-    println!("{n} loads in {:?}", started.elapsed());
+    });
+    println!("{} loads in {:?}", kills.runs, started.elapsed());
+    assert_eq!(kills.last, [true; 4]);
     // In this order it becomes registered, the default, given to the control group, named by the route.
     let stages = [
         [false; 4],
@@ -313,8 +336,8 @@ fn a_loader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
         [true, true, false, true],
         [true; 4],
     ];
-    assert_eq!(seen, stages.into_iter().collect());
-    assert!(n > 40, "a load is more than {n} steps");
+    assert_eq!(kills.seen, stages.into_iter().collect());
+    assert!(kills.runs > 40, "a load is more than {} steps", kills.runs);
 }
 
 #[test]
@@ -325,40 +348,23 @@ fn an_unloader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
     let space = Space::new();
     let group = Group::new(&space, "fph");
     space.ok("ip route add 192.0.2.0/24 dev lo");
-    let before = space.ok(DEFAULT);
     let whole = format!(
         "exec $FULLPIPE cc load bbr1 --name fph_bbr1 --default --route 192.0.2.0/24 --cgroup {}",
         group.path
     );
-    let mut seen = BTreeSet::new();
-    let mut n = 0;
-    loop {
+    let unload = "exec $FULLPIPE cc unload bbr1 --name fph_bbr1";
+    let load = || {
         space.ok(&whole);
         assert_eq!(found(&space, "fph_bbr1", "loaded"), [true; 4]);
-        let unload = space.command("exec $FULLPIPE cc unload bbr1 --name fph_bbr1");
-        let (ended, at) = match steps::kill_before(unload, Path::new(FULLPIPE), n) {
-            steps::End::Killed(step) => (false, format!("unload, killed before step {n}: {step}")),
-            steps::End::Itself(status) => {
-                assert!(status.success(), "{status}");
-                (true, "unload, not killed".to_owned())
-            }
-        };
-        let there = found(&space, "fph_bbr1", &at);
-        println!("{there:?} after {at}");
-        seen.insert(there);
+    };
+    let kills = kill_before_each_step(&space, "fph_bbr1", unload, load, |there, at| {
         // What is still there can be unloaded; else that is said.
-        let again = space.run("exec $FULLPIPE cc unload bbr1 --name fph_bbr1");
+        let again = space.run(unload);
         assert_eq!(again.status.code(), Some(if there[0] { 0 } else { 3 }), "{at}: {again:?}");
-        assert_eq!(found(&space, "fph_bbr1", &at), [false; 4]);
-        assert_eq!(space.pins(), "", "{at}");
-        assert_eq!(space.ok(DEFAULT), before, "{at}");
-        n += 1;
-        if ended {
-            break;
-        }
-    }
+    });
+    let seen = kills.seen;
     assert!(seen.contains(&[true; 4]) && seen.contains(&[true, false, false, false]), "{seen:?}");
-    assert!(n > 5, "unloading is more than {n} steps");
+    assert!(kills.runs > 5, "unloading is more than {} steps", kills.runs);
 }
 
 #[test]
