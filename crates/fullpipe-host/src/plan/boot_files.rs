@@ -249,7 +249,8 @@ impl BootFiles {
              ExecStart={program} cc load {controller} --verify\n\
              ExecStart=/bin/sh -c 'echo {controller} > /proc/sys/net/ipv4/tcp_congestion_control'\n\n\
              [Install]\n\
-             WantedBy=multi-user.target\n"
+             WantedBy=multi-user.target\n",
+            program = word(program)
         );
         let why = "loads the eBPF controller at boot and makes it the default";
         self.add(host, UNIT, FileState::new_file(host, &text), why);
@@ -258,6 +259,23 @@ impl BootFiles {
     }
 }
 
+/// A path as one word of a unit's command line (systemd.service(5), "Command lines").
+fn word(path: &str) -> String {
+    let text = path.replace('%', "%%");
+    if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text }
+}
+
 fn same(a: &str, b: &str) -> bool {
     a.split_ascii_whitespace().eq(b.split_ascii_whitespace())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strange_path_stays_one_word() {
+        assert_eq!(word("/opt/50% tools/fullpipe"), "\"/opt/50%% tools/fullpipe\"");
+        assert_eq!(word("/usr/bin/fullpipe"), "/usr/bin/fullpipe");
+    }
 }
