@@ -159,10 +159,10 @@ pub struct Looked {
 }
 
 impl Looked {
-    fn add(&mut self, used: (u64, u64), truth: (u64, u64), mss: u64) {
+    fn add(&mut self, used: (u64, u64), truth: (u64, u64), is_too_high: bool, mss: u64) {
         self.tx_in_flight.add(used.0 as f64, truth.0 as f64, mss as f64);
         self.lost.add((used.1 / mss) as f64, (truth.1 / mss) as f64, 1.0);
-        self.verdicts.add(too_high(used), too_high(truth));
+        self.verdicts.add(too_high(used), is_too_high);
     }
 }
 
@@ -206,12 +206,12 @@ impl Comparison {
         }
         let mss = u64::from(record.mss).max(1);
         if record.has_data != 0
-            && let Some((truth, again)) = self.truth(record, record.end_seq)
+            && let Some((truth, again)) = self.truth(record)
         {
             let used = (record.sample_tx_in_flight, record.sample_lost);
-            self.acked.add(used, truth, mss);
+            self.acked.add(used, truth, too_high(truth), mss);
             if again {
-                self.acked_again.add(used, truth, mss);
+                self.acked_again.add(used, truth, too_high(truth), mss);
             }
         }
         if record.newly_lost > 0 {
@@ -252,11 +252,9 @@ impl Comparison {
                 Some((tx_in_flight, (number as u64 + 1).saturating_sub(before.into()) * mss))
             });
             let Some(truths) = each.collect::<Option<Vec<(u64, u64)>>>() else { continue };
-            let Some(last) = truths.last() else { continue };
+            let Some(&last) = truths.last() else { continue };
             let used = (ack.packet_tx_in_flight, ack.packet_lost);
-            self.lost.tx_in_flight.add(used.0 as f64, last.0 as f64, mss as f64);
-            self.lost.lost.add((used.1 / mss) as f64, (last.1 / mss) as f64, 1.0);
-            self.lost.verdicts.add(too_high(used), truths.iter().any(|&truth| too_high(truth)));
+            self.lost.add(used, last, truths.iter().any(|&truth| too_high(truth)), mss);
         }
     }
 
@@ -268,12 +266,12 @@ impl Comparison {
         Some((last, transmissions.next().is_some()))
     }
 
-    /// `P.tx_in_flight` and `C.lost - P.lost` for the packet that ends at `end`, and whether it had been sent
-    /// before: from its last transmission before `ack`.
-    fn truth(&self, ack: &Record, end: u32) -> Option<((u64, u64), bool)> {
-        let (last, again) = self.last_sent(end.wrapping_sub(1))?;
+    /// `P.tx_in_flight` and `C.lost - P.lost` for the newest packet that `ack` acknowledges, and whether it had been
+    /// sent before: from its last transmission before `ack`.
+    fn truth(&self, ack: &Record) -> Option<((u64, u64), bool)> {
+        let (last, again) = self.last_sent(ack.end_seq.wrapping_sub(1))?;
         let lost = u64::from(ack.lost.wrapping_sub(last.lost)) * u64::from(ack.mss);
-        Some(((last.tx_in_flight(end), lost), again))
+        Some(((last.tx_in_flight(ack.end_seq), lost), again))
     }
 }
 
