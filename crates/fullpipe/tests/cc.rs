@@ -563,8 +563,11 @@ fn fresh_callbacks_of_the_kernels_bbr_are_repeated_by_both_cores() {
     assert!(recovering >= 100, "{recovering} ACKs in recovery");
     assert!(records.len() >= 2_000, "{} callbacks", records.len());
 
+    // What is disturbed is drawn at random, and now and then leaves the connection next to no rate for seconds.
+    let enough = |records: &Vec<Record>| records.len() >= 1_000;
+    let mut attempts = (0..3).map(|_| recorded(&disturbed, "--perturb", 4).unwrap());
+    let records = attempts.find(enough).expect("three disturbed connections got nowhere");
     // Startup, and ProbeRTT long before its ten seconds. (Drain may begin and end within one callback.)
-    let records = recorded(&disturbed, "--perturb", 4).unwrap();
     for mode in [0, 3] {
         let count = records.iter().filter(|record| record.mode_after() == mode).count();
         assert!(count >= 10, "{count} callbacks left mode {mode}");
