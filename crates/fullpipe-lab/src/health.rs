@@ -37,6 +37,18 @@ pub(crate) fn late_start(flow: &FlowReport, duration: Span) -> Option<String> {
     })
 }
 
+/// TCP cannot send what its application has not written.
+pub(crate) fn starved(flow: &FlowReport) -> Option<String> {
+    (flow.starved > 0.02).then(|| {
+        format!(
+            "{}: at {:.0} % of the samples its application had left TCP without data: the ends were short of CPU, or its \
+             send buffer is small",
+            flow.recording.label,
+            flow.starved * 100.0
+        )
+    })
+}
+
 /// Judges a run of `duration`.
 pub(crate) fn judge(audit: &Audit, stray_drops: u64, base_rtt: Span, duration: Span) -> Verdict {
     let p99 = micros(&audit.lateness, 0.99);

@@ -237,6 +237,11 @@ impl Sampler {
         let mut series = self.series;
         series.columns.retain(|c| c.values.iter().any(|v| v.is_finite()));
         let spec = self.connection.spec;
+        // A send buffer that the scenario asks for is allowed to.
+        let starved = match spec.send_buffer {
+            Some(_) => 0.0,
+            None => self.bulk_starved as f64 / self.bulk_samples.max(1) as f64,
+        };
         let summary = Summary {
             duration_s: duration.as_secs_f64(),
             goodput_bps: per_second(bytes, duration),
@@ -270,7 +275,7 @@ impl Sampler {
             end: own_end,
             trouble: entry.trouble.take(),
             late: entry.began.map_or(Span::ZERO, |began| began.since(start)),
-            starved: self.bulk_starved as f64 / self.bulk_samples.max(1) as f64,
+            starved,
         }
     }
 }
