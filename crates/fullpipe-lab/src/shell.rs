@@ -155,6 +155,7 @@ fn inside(shell: &Shell) -> Result<ShellReport, LabError> {
     let duration = started.elapsed();
 
     let EmulatorReport { links, audit, .. } = emulator.stop()?;
+    topology.forsake()?;
     for capture in captures.into_iter().flatten() {
         capture.finish()?;
     }

@@ -74,6 +74,16 @@ fn the_program_inside() {
     match words[..] {
         ["serve", address, bytes] => serve(address.parse().unwrap(), bytes.parse().unwrap()),
         ["fetch", address, bytes] => fetch(address.parse().unwrap(), bytes.parse().unwrap()),
+        ["listen", address] => {
+            let _listener = TcpListener::bind(SocketAddr::new(address.parse().unwrap(), 7000)).unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        ["abandon", address] => {
+            let address = SocketAddr::new(address.parse().unwrap(), 7000);
+            let mut sockets: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+            // Less than a socket takes at once, more than the path carries before this ends.
+            sockets.iter_mut().for_each(|socket| socket.write_all(&[0; 50_000]).unwrap());
+        }
         ["run"] => {
             let path = r#"{"rate": "20mbit", "rtt": "20ms"}"#;
             let recording = record(&scenario(path, vec![FlowSpec::bulk("cubic")], "1s"));
@@ -333,6 +343,25 @@ fn no_socket_outlives_the_path_with_what_it_could_not_send() {
     // Those of other programs come and go.
     let fewer = || {
         (0..50).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            orphans() < before + 10
+        })
+    };
+    assert!(fewer(), "{before} orphans before, {} after", orphans());
+}
+
+#[test]
+fn what_programs_leave_unsent_does_not_outlive_the_shell() {
+    let Some(_lab) = lab() else { return };
+    let before = orphans();
+    let slow = link(r#"{"rate": "1mbit", "delay": "20ms"}"#);
+    let mut shell_ = command(["/bin/sh", "-c", &line("abandon 198.18.0.2")]);
+    shell_.forward = vec![slow.clone()];
+    shell_.reverse = vec![slow];
+    shell_.servers = vec![line("listen 198.18.0.2")];
+    assert_eq!(shell(&shell_).unwrap().exit_code, 0);
+    let fewer = || {
+        (0..250).any(|_| {
             std::thread::sleep(Duration::from_millis(20));
             orphans() < before + 10
         })

@@ -174,6 +174,17 @@ impl Topology {
         self.ends.iter().map(|end| errors(end).unwrap_or_default()).sum()
     }
 
+    /// The path is gone: sockets that their programs left with something unsent give up at their next
+    /// retransmission. By default they would keep trying, and with them their namespaces, for minutes.
+    pub(crate) fn forsake(&self) -> Result<(), LabError> {
+        self.ends.iter().try_for_each(|end| {
+            end.inside(|| {
+                Sysctls::default().set("ipv4/tcp_orphan_retries", "1");
+                Ok(())
+            })
+        })
+    }
+
     /// Packets that the emulator's interfaces dropped: none of the path's doing.
     pub(crate) fn dropped_by_interfaces(&mut self) -> u64 {
         self.near.iter().map(|&i| self.netlink.counters(i).unwrap_or_default().dropped).sum()
