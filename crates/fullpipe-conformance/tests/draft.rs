@@ -4,8 +4,6 @@
 use fullpipe_conformance::{CASES, Case};
 use fullpipe_experiment::{Recording, Scenario};
 use std::ops::ControlFlow;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn simulate(scenario: &Scenario) -> Result<Recording, String> {
     fullpipe_sim::run(scenario, scenario.seed, &mut |_| ControlFlow::Continue(())).map_err(|e| e.to_string())
@@ -15,24 +13,13 @@ fn simulate(scenario: &Scenario) -> Result<Recording, String> {
 fn complaints(cases: &[&Case], settings: &[(&str, &str)], first: bool) -> Vec<String> {
     let jobs: Vec<_> =
         cases.iter().flat_map(|case| case.settings().into_iter().map(move |s| (*case, s))).collect();
-    let (next, all) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some((case, setting)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let verdict = case.check(setting, "bbr3", settings, &mut simulate);
-                    let lines =
-                        verdict.complaints.into_iter().map(|c| format!("{} ({setting}): {c}", case.name));
-                    let mut all = all.lock().unwrap();
-                    all.extend(lines);
-                    if first && !all.is_empty() {
-                        next.store(jobs.len(), Ordering::Relaxed);
-                    }
-                }
-            });
-        }
+    let all = fullpipe_sim::in_parallel(&jobs, 0, |_, (case, setting)| {
+        let verdict = case.check(setting, "bbr3", settings, &mut simulate);
+        let lines = verdict.complaints.into_iter().map(|c| format!("{} ({setting}): {c}", case.name));
+        let lines: Vec<String> = lines.collect();
+        if first && !lines.is_empty() { ControlFlow::Break(lines) } else { ControlFlow::Continue(lines) }
     });
-    let mut all = all.into_inner().unwrap();
+    let mut all: Vec<String> = all.into_iter().flatten().flatten().collect();
     all.sort();
     all
 }

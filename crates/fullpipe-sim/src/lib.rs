@@ -30,7 +30,7 @@ mod recorder;
 mod segment;
 mod sender;
 
-pub use batch::{Each, run_many};
+pub use batch::{Each, in_parallel, run_many};
 pub use engine::Simulation;
 pub use error::SimError;
 

@@ -7,8 +7,6 @@ use fullpipe_experiment::Results;
 use fullpipe_report::{About, Format};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Hold a controller against the example test cases of the IETF draft on BBR (draft-ietf-ccwg-bbr).
 ///
@@ -115,28 +113,14 @@ impl Args {
 fn check(cases: &[&'static Case], cc: &str, settings: &[(&str, &str)]) -> Vec<Checked> {
     let jobs: Vec<(&'static Case, Setting)> =
         cases.iter().flat_map(|case| case.settings().into_iter().map(|s| (*case, s))).collect();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(jobs.len()) {
-            scope.spawn(|| {
-                loop {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(&(case, setting)) = jobs.get(i) else { break };
-                    let verdict = case.check(&setting, cc, settings, &mut |scenario| {
-                        fullpipe_sim::run(scenario, scenario.seed, &mut |_| ControlFlow::Continue(()))
-                            .map_err(|e| e.to_string())
-                    });
-                    if let Ok(mut done) = done.lock() {
-                        done.push((i, Checked { case, setting, verdict }));
-                    }
-                }
-            });
-        }
+    let checked = fullpipe_sim::in_parallel(&jobs, 0, |_, &(case, setting)| {
+        let verdict = case.check(&setting, cc, settings, &mut |scenario| {
+            fullpipe_sim::run(scenario, scenario.seed, &mut |_| ControlFlow::Continue(()))
+                .map_err(|e| e.to_string())
+        });
+        ControlFlow::Continue(Checked { case, setting, verdict })
     });
-    let mut done = done.into_inner().unwrap_or_default();
-    done.sort_by_key(|(i, _)| *i);
-    done.into_iter().map(|(_, checked)| checked).collect()
+    checked.into_iter().flatten().collect()
 }
 
 fn print(cases: &[&'static Case], checked: &[Checked]) {
