@@ -9,6 +9,7 @@ mod startup;
 mod undo;
 
 use crate::{Case, Setting};
+use fullpipe_units::Rate;
 
 /// All cases, in the order of the draft.
 pub static CASES: &[Case] = &[
@@ -36,43 +37,17 @@ pub static CASES: &[Case] = &[
     probe_up::APP_LIMITED_REFILL,
 ];
 
-/// A scenario: `seconds` long, rows every `step` seconds; the rest as written.
-fn scenario(
-    setting: &Setting,
-    seconds: f64,
-    step: f64,
-    buffer: &str,
-    link: &str,
-    flow: &str,
-    rest: &str,
-) -> String {
-    scenario_with_return(setting, seconds, step, buffer, link, "", flow, rest)
+/// So many hundredths of the link's rate.
+fn percent(setting: &Setting, share: u64) -> Rate {
+    Rate::from_bits_per_sec(setting.rate.as_bits_per_sec() / 100 * share)
 }
 
-/// The same with more to say of the way back.
-#[allow(clippy::too_many_arguments, reason = "the parts of a file, in their order")]
-fn scenario_with_return(
-    setting: &Setting,
-    seconds: f64,
-    step: f64,
-    buffer: &str,
-    link: &str,
-    back: &str,
-    flow: &str,
-    rest: &str,
-) -> String {
-    let (rate, half) = (setting.rate, setting.rtt / 2);
+/// An application that sends at a share of the link's rate, headers included.
+fn app_at(setting: &Setting, share: f64) -> String {
     format!(
-        "duration = \"{seconds:.6}s\"\nsample = \"{step:.9}s\"\n\
-         [[path.forward]]\nrate = \"{rate}\"\ndelay = \"{half}\"\nqueue = \"{buffer}\"\n{link}\n\
-         [[path.reverse]]\ndelay = \"{half}\"\n{back}\n\
-         [[flow]]\ncc = \"{{cc}}\"\n{flow}\n{rest}\n"
+        "{{ kind = \"rate\", rate = \"{}bit\", chunk = \"1448\" }}",
+        (setting.rate.as_bits_per_sec_f64() * share * 1448.0 / 1500.0).max(1.0) as u64
     )
-}
-
-/// Full packets that a round trip carries.
-fn packets(setting: &Setting) -> f64 {
-    setting.rate.bytes_in(setting.rtt) as f64 / 1500.0
 }
 
 #[cfg(test)]

@@ -18,11 +18,12 @@
 #![forbid(unsafe_code)]
 
 mod cases;
+mod experiment;
 mod observed;
 
 pub use cases::CASES;
 
-use fullpipe_experiment::scenario::{Setting as Value, Vocabulary, parse};
+use experiment::Experiment;
 use fullpipe_experiment::{Recording, Scenario};
 use fullpipe_units::{Rate, Span};
 use observed::{Complaints, Observed};
@@ -40,12 +41,6 @@ impl std::fmt::Display for Setting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, {}", self.rate, self.rtt)
     }
-}
-
-/// One experiment of a case: the scenario in TOML, and what must be seen in the run.
-pub(crate) struct Experiment {
-    pub text: String,
-    pub judge: fn(&Observed<'_>, &mut Complaints),
 }
 
 /// One of the draft's cases.
@@ -88,7 +83,7 @@ impl Case {
         cc: &str,
         settings: &[(&str, &str)],
     ) -> Result<Vec<Scenario>, String> {
-        (self.experiments)(setting).iter().map(|e| read(self.name, &e.text, cc, settings)).collect()
+        (self.experiments)(setting).iter().map(|e| e.scenario(self.name, cc, settings)).collect()
     }
 
     /// Runs it on the path `setting` with the controller `cc`, whose own settings are `settings`.
@@ -101,7 +96,7 @@ impl Case {
     ) -> Verdict {
         let mut verdict = Verdict { complaints: Vec::new(), runs: Vec::new() };
         for experiment in (self.experiments)(setting) {
-            let run = read(self.name, &experiment.text, cc, settings).and_then(|scenario| {
+            let run = experiment.scenario(self.name, cc, settings).and_then(|scenario| {
                 let recording = engine(&scenario)?;
                 Ok((scenario, recording))
             });
@@ -119,17 +114,6 @@ impl Case {
         }
         verdict
     }
-}
-
-fn read(name: &str, text: &str, cc: &str, settings: &[(&str, &str)]) -> Result<Scenario, String> {
-    let text = text.replace("{cc}", cc);
-    let none = |file: &str| Err(format!("`{file}`: a case's scenario stands alone"));
-    let cases = parse(name, &text, &Vocabulary::new([cc]), &none).map_err(|e| e.to_string())?;
-    let mut scenario = cases.into_iter().next().ok_or("no run")?.scenario;
-    for flow in &mut scenario.flows {
-        flow.settings.extend(settings.iter().map(|(k, v)| ((*k).to_owned(), Value::Text((*v).to_owned()))));
-    }
-    Ok(scenario)
 }
 
 /// The case `name`.

@@ -1,8 +1,9 @@
 //! Drain ends when the queue is gone, or after three rounds.
 
-use super::scenario;
+use super::percent;
+use crate::Case;
+use crate::experiment::{Experiment, trigger};
 use crate::observed::{Complaints, Observed};
-use crate::{Case, Experiment};
 use fullpipe_experiment::recording::column;
 
 pub(super) const INFLIGHT: Case = Case {
@@ -11,7 +12,7 @@ pub(super) const INFLIGHT: Case = Case {
     paths: &[("10mbit", "40ms"), ("100mbit", "200ms"), ("1gbit", "10ms"), ("10gbit", "5ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
-        vec![Experiment { text: scenario(s, 60.0 * rtt, rtt / 100.0, "8bdp", "", "", ""), judge: inflight }]
+        vec![Experiment::new(s, 60.0 * rtt, rtt / 100.0, "8bdp", inflight)]
     },
 };
 
@@ -44,10 +45,8 @@ pub(super) const TIME: Case = Case {
         let rtt = s.rtt.as_secs_f64();
         // Drain paces at half the estimate: only a link of less than half the rate keeps inflight up. (The
         // draft's decrease by 10 % does not.)
-        let less = s.rate.as_bytes_per_sec() * 8 / 10 * 4;
-        let trigger =
-            format!("[[trigger]]\nwhen = {{ state = \"Drain\" }}\nthen = {{ rate = \"{less}bit\" }}");
-        vec![Experiment { text: scenario(s, 90.0 * rtt, rtt / 50.0, "16bdp", "", "", &trigger), judge: time }]
+        let triggers = trigger("state = 'Drain'", &format!("rate = '{}'", percent(s, 40)));
+        vec![Experiment { triggers, ..Experiment::new(s, 90.0 * rtt, rtt / 50.0, "16bdp", time) }]
     },
 };
 

@@ -1,8 +1,9 @@
 //! Paths that are hard on a model: aggregation, tiny BDPs, changes tenfold, policers.
 
-use super::{scenario, scenario_with_return};
+use super::percent;
+use crate::experiment::{Experiment, Judge, trigger};
 use crate::observed::{Complaints, Observed};
-use crate::{Case, Experiment};
+use crate::{Case, Setting};
 use fullpipe_experiment::recording::column;
 
 pub(super) const STARTUP_WITH_AGGREGATION: Case = Case {
@@ -26,19 +27,18 @@ pub(super) const CRUISE_WITH_AGGREGATION: Case = Case {
             0.6 * rtt,
             5.0 * rtt
         );
-        let now_and_then = scenario_with_return(s, 12.0, rtt / 10.0, "8bdp", "", &back, "", "");
         vec![
             aggregated(s, cruise_with_aggregation),
-            Experiment { text: now_and_then, judge: aggregation_is_remembered },
+            Experiment { back, ..Experiment::new(s, 12.0, rtt / 10.0, "8bdp", aggregation_is_remembered) },
         ]
     },
 };
 
 /// ACKs are held back for half a round trip and come together.
-fn aggregated(s: &crate::Setting, judge: fn(&Observed<'_>, &mut Complaints)) -> Experiment {
+fn aggregated(s: &Setting, judge: Judge) -> Experiment {
     let rtt = s.rtt.as_secs_f64();
     let back = format!("aggregate = {{ hold = \"{:.6}s\" }}", rtt / 2.0);
-    Experiment { text: scenario_with_return(s, 12.0, rtt / 20.0, "8bdp", "", &back, "", ""), judge }
+    Experiment { back, ..Experiment::new(s, 12.0, rtt / 20.0, "8bdp", judge) }
 }
 
 fn startup_with_aggregation(o: &Observed<'_>, c: &mut Complaints) {
@@ -102,9 +102,7 @@ pub(super) const SUB_PACKET_BDP: Case = Case {
     name: "correctly-managing-sub-packet-bdps",
     heading: "Correctly Managing Sub-Packet BDPs",
     paths: &[("64kbit", "10ms"), ("128kbit", "1ms"), ("1mbit", "1ms")],
-    experiments: |s| {
-        vec![Experiment { text: scenario(s, 120.0, 0.05, "100p", "", "", ""), judge: sub_packet }]
-    },
+    experiments: |s| vec![Experiment::new(s, 120.0, 0.05, "100p", sub_packet)],
 };
 
 fn sub_packet(o: &Observed<'_>, c: &mut Complaints) {
@@ -130,23 +128,22 @@ pub(super) const TENFOLD_UP: Case = Case {
     heading: "Increasing Bandwidth 10x and Ensuring Full Bandwidth is Reached",
     paths: &[("10mbit", "40ms"), ("20mbit", "100ms"), ("100mbit", "20ms")],
     experiments: |s| {
-        let more = s.rate.as_bytes_per_sec() * 80;
         let rtt = s.rtt.as_secs_f64();
         // A shallow buffer sets inflight_longterm before the change; then it must grow.
-        let trigger = format!(
-            "[[trigger]]\nwhen = {{ state = \"ProbeBW_CRUISE\", not_before = \"5s\" }}\nthen = {{ rate = \"{more}bit\" }}"
-        );
-        vec![
-            Experiment { text: scenario(s, 20.0, rtt / 20.0, "2bdp", "", "", &trigger), judge: tenfold_up },
-            Experiment {
-                text: scenario(s, 30.0, rtt / 20.0, "0.25bdp", "", "", &trigger),
-                judge: growth_doubles,
-            },
-        ]
+        let run = |seconds: f64, buffer, judge: Judge| Experiment {
+            triggers: changed_to(s, 1000),
+            ..Experiment::new(s, seconds, rtt / 20.0, buffer, judge)
+        };
+        vec![run(20.0, "2bdp", tenfold_up), run(30.0, "0.25bdp", growth_doubles)]
     },
 };
 
-/// When the rate changed: the first entry into CRUISE from 5 s on.
+/// So many hundredths of the rate from the first entry into CRUISE after 5 s on.
+fn changed_to(s: &Setting, share: u64) -> String {
+    trigger("state = 'ProbeBW_CRUISE', not_before = '5s'", &format!("rate = '{}'", percent(s, share)))
+}
+
+/// When the rate changed.
 fn changed_at(o: &Observed<'_>) -> Option<f64> {
     o.flow.states.iter().find(|s| s.state == "ProbeBW_CRUISE" && s.at_s >= 5.0).map(|s| s.at_s)
 }
@@ -205,15 +202,9 @@ pub(super) const TENFOLD_DOWN: Case = Case {
     heading: "Decreasing Bandwidth 10x and Ensuring Max Bandwidth Adapts Down",
     paths: &[("100mbit", "40ms"), ("50mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
-        let less = s.rate.as_bytes_per_sec() * 8 / 10;
         let rtt = s.rtt.as_secs_f64();
-        let trigger = format!(
-            "[[trigger]]\nwhen = {{ state = \"ProbeBW_CRUISE\", not_before = \"5s\" }}\nthen = {{ rate = \"{less}bit\" }}"
-        );
-        vec![Experiment {
-            text: scenario(s, 40.0, rtt / 20.0, "0.5bdp", "", "", &trigger),
-            judge: tenfold_down,
-        }]
+        let triggers = changed_to(s, 10);
+        vec![Experiment { triggers, ..Experiment::new(s, 40.0, rtt / 20.0, "0.5bdp", tenfold_down) }]
     },
 };
 
@@ -261,11 +252,10 @@ pub(super) const POLICER: Case = Case {
     heading: "Handling Token Bucket Policers",
     paths: &[("100mbit", "40ms"), ("50mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
-        let tokens = s.rate.as_bytes_per_sec() * 8 / 10;
         let rtt = s.rtt.as_secs_f64();
-        let burst = (s.rate.bytes_in(s.rtt)).max(30_000);
-        let link = format!("policer = {{ rate = \"{tokens}bit\", burst = \"{burst}\" }}");
-        vec![Experiment { text: scenario(s, 30.0, rtt / 10.0, "2bdp", &link, "", ""), judge: policer }]
+        let burst = s.rate.bytes_in(s.rtt).max(30_000);
+        let link = format!("policer = {{ rate = \"{}\", burst = \"{burst}\" }}", percent(s, 10));
+        vec![Experiment { link, ..Experiment::new(s, 30.0, rtt / 10.0, "2bdp", policer) }]
     },
 };
 

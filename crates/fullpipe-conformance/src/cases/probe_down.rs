@@ -1,8 +1,9 @@
 //! ProbeBW_DOWN ends when the queue is gone, or when it is time to probe.
 
-use super::scenario;
+use super::percent;
+use crate::Case;
+use crate::experiment::{Experiment, trigger};
 use crate::observed::{Complaints, Observed};
-use crate::{Case, Experiment};
 use fullpipe_experiment::recording::column;
 
 pub(super) const INFLIGHT: Case = Case {
@@ -11,12 +12,10 @@ pub(super) const INFLIGHT: Case = Case {
     paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
-        let run =
-            |buffer| Experiment { text: scenario(s, 12.0, rtt / 40.0, buffer, "", "", ""), judge: inflight };
         // The second has losses, so that there is a long-term bound to leave headroom below.
         vec![
-            run("8bdp"),
-            Experiment { text: scenario(s, 12.0, rtt / 40.0, "0.2bdp", "", "", ""), judge: headroom },
+            Experiment::new(s, 12.0, rtt / 40.0, "8bdp", inflight),
+            Experiment::new(s, 12.0, rtt / 40.0, "0.2bdp", headroom),
         ]
     },
 };
@@ -77,17 +76,13 @@ pub(super) const MAX_TIME: Case = Case {
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // DOWN paces at 0.99 · 0.9 of the estimate: a link of 0.85 keeps the queue.
-        let less = s.rate.as_bytes_per_sec() * 8 / 100 * 85;
-        let trigger = format!(
-            "[[trigger]]\nwhen = {{ state = \"ProbeBW_DOWN\", not_before = \"{:.3}s\" }}\nthen = {{ rate = \"{less}bit\" }}",
-            30.0 * rtt
+        let triggers = trigger(
+            &format!("state = 'ProbeBW_DOWN', not_before = '{:.3}s'", 30.0 * rtt),
+            &format!("rate = '{}'", percent(s, 85)),
         );
         // A shorter path from 3 s on gives a new minimum: ProbeRTT does not come in between.
-        let shorter = format!("schedule = [{{ at = \"3s\", delay = \"{:.6}s\" }}]", 0.4 * rtt);
-        vec![Experiment {
-            text: scenario(s, 12.0, rtt / 20.0, "16bdp", &shorter, "", &trigger),
-            judge: max_time,
-        }]
+        let link = format!("schedule = [{{ at = \"3s\", delay = \"{:.6}s\" }}]", 0.4 * rtt);
+        vec![Experiment { link, triggers, ..Experiment::new(s, 12.0, rtt / 20.0, "16bdp", max_time) }]
     },
 };
 

@@ -1,9 +1,9 @@
 //! ProbeRTT: when, how long, and where to.
 
-use super::scenario;
-use super::startup::app_at;
+use super::app_at;
+use crate::Case;
+use crate::experiment::{Experiment, trigger};
 use crate::observed::{Complaints, Observed};
-use crate::{Case, Experiment};
 use fullpipe_experiment::recording::{EventKind, column};
 
 pub(super) const ENTER_AND_EXIT: Case = Case {
@@ -14,10 +14,10 @@ pub(super) const ENTER_AND_EXIT: Case = Case {
         let step = (s.rtt.as_secs_f64() / 20.0).min(0.005);
         // After a second the path becomes twice as long: the handshake's minimum is believed for ten seconds.
         let longer = s.rtt.as_secs_f64() * 1.5;
-        let schedule = format!("schedule = [{{ at = \"1s\", delay = \"{longer:.6}s\" }}]");
+        let link = format!("schedule = [{{ at = \"1s\", delay = \"{longer:.6}s\" }}]");
         vec![
-            Experiment { text: scenario(s, 17.0, step, "8bdp", "", "", ""), judge: enter_and_exit },
-            Experiment { text: scenario(s, 14.0, 0.02, "8bdp", &schedule, "", ""), judge: min_rtt_expires },
+            Experiment::new(s, 17.0, step, "8bdp", enter_and_exit),
+            Experiment { link, ..Experiment::new(s, 14.0, 0.02, "8bdp", min_rtt_expires) },
         ]
     },
 };
@@ -94,8 +94,8 @@ pub(super) const SKIP_WHEN_IDLE: Case = Case {
         // A second or so of sending, then idle for more than five.
         let size = s.rate.as_bytes_per_sec();
         let flow = format!("app = {{ kind = \"bursts\", size = \"{size}\", every = \"8s\" }}");
-        let step = s.rtt.as_secs_f64() / 10.0;
-        vec![Experiment { text: scenario(s, 30.0, step.max(0.002), "4bdp", "", &flow, ""), judge: skip }]
+        let step = (s.rtt.as_secs_f64() / 10.0).max(0.002);
+        vec![Experiment { flow, ..Experiment::new(s, 30.0, step, "4bdp", skip) }]
     },
 };
 
@@ -127,12 +127,10 @@ pub(super) const DURING_STARTUP: Case = Case {
     experiments: |s| {
         // An application at a quarter of the rate keeps the flow in Startup beyond five seconds; then it
         // wants all.
-        let trigger = format!(
-            "app = {}\n[[trigger]]\nwhen = {{ state = \"Startup\", not_before = \"1s\" }}\nthen = {{ app = {{ kind = \"bulk\" }} }}",
-            app_at(s, 0.25)
-        );
+        let flow = format!("app = {}", app_at(s, 0.25));
+        let triggers = trigger("state = 'Startup', not_before = '1s'", "app = { kind = 'bulk' }");
         let step = (s.rtt.as_secs_f64() / 10.0).min(0.01);
-        vec![Experiment { text: scenario(s, 9.0, step, "8bdp", "", &trigger, ""), judge: during_startup }]
+        vec![Experiment { flow, triggers, ..Experiment::new(s, 9.0, step, "8bdp", during_startup) }]
     },
 };
 

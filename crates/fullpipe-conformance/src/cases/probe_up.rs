@@ -1,9 +1,9 @@
 //! ProbeBW_UP ends at a plateau or at loss, and not for lack of data; REFILL before it.
 
-use super::scenario;
-use super::startup::app_at;
+use super::app_at;
+use crate::Case;
+use crate::experiment::{Experiment, trigger};
 use crate::observed::{Complaints, Observed};
-use crate::{Case, Experiment};
 use fullpipe_experiment::recording::column;
 
 pub(super) const PLATEAU: Case = Case {
@@ -12,7 +12,7 @@ pub(super) const PLATEAU: Case = Case {
     paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms"), ("5mbit", "200ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
-        vec![Experiment { text: scenario(s, 14.0, rtt / 20.0, "8bdp", "", "", ""), judge: plateau }]
+        vec![Experiment::new(s, 14.0, rtt / 20.0, "8bdp", plateau)]
     },
 };
 
@@ -68,16 +68,10 @@ pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // The application sends 60 % of the rate once UP begins; losses follow some rounds later.
-        let triggers = format!(
-            "[[trigger]]\nwhen = {{ state = \"ProbeBW_UP\" }}\nthen = {{ app = {} }}\n\
-             [[trigger]]\nwhen = {{ state = \"ProbeBW_UP\", delay = \"{:.4}s\" }}\nthen = {{ loss = \"6%\" }}",
-            app_at(s, 0.6),
-            6.0 * rtt
-        );
-        vec![Experiment {
-            text: scenario(s, 4.9, rtt / 20.0, "8bdp", "loss = \"0%\"", "", &triggers),
-            judge: lossy,
-        }]
+        let triggers = trigger("state = 'ProbeBW_UP'", &format!("app = {}", app_at(s, 0.6)))
+            + &trigger(&format!("state = 'ProbeBW_UP', delay = '{:.4}s'", 6.0 * rtt), "loss = '6%'");
+        let link = "loss = '0%'".into();
+        vec![Experiment { link, triggers, ..Experiment::new(s, 4.9, rtt / 20.0, "8bdp", lossy) }]
     },
 };
 
@@ -107,17 +101,11 @@ pub(super) const NEVER_WHEN_APP_LIMITED: Case = Case {
     paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
-        let startup = format!("app = {}", app_at(s, 0.4));
-        let up = format!(
-            "[[trigger]]\nwhen = {{ state = \"ProbeBW_UP\" }}\nthen = {{ app = {} }}",
-            app_at(s, 0.4)
-        );
+        let flow = format!("app = {}", app_at(s, 0.4));
+        let triggers = trigger("state = 'ProbeBW_UP'", &flow);
         vec![
-            Experiment {
-                text: scenario(s, 12.0, rtt / 4.0, "8bdp", "", &startup, ""),
-                judge: stays_in_startup,
-            },
-            Experiment { text: scenario(s, 12.0, rtt / 4.0, "8bdp", "", "", &up), judge: stays_in_up },
+            Experiment { flow, ..Experiment::new(s, 12.0, rtt / 4.0, "8bdp", stays_in_startup) },
+            Experiment { triggers, ..Experiment::new(s, 12.0, rtt / 4.0, "8bdp", stays_in_up) },
         ]
     },
 };
@@ -146,20 +134,12 @@ pub(super) const LOSS_AFTER_LONGTERM_BOUND: Case = Case {
         let rtt = s.rtt.as_secs_f64();
         // Losses in the first probe only: the second stops at the bound that they set, and as nothing is lost
         // then, a third follows at once.
-        let once = format!(
-            "[[trigger]]\nwhen = {{ state = \"ProbeBW_UP\" }}\nthen = {{ loss = \"8%\" }}\n\
-             [[trigger]]\nwhen = {{ state = \"ProbeBW_UP\", delay = \"{:.4}s\" }}\nthen = {{ loss = \"0%\" }}",
-            1.5 * rtt
-        );
+        let triggers = trigger("state = 'ProbeBW_UP'", "loss = '8%'")
+            + &trigger(&format!("state = 'ProbeBW_UP', delay = '{:.4}s'", 1.5 * rtt), "loss = '0%'");
+        let link = "loss = '0%'".into();
         vec![
-            Experiment {
-                text: scenario(s, 16.0, rtt / 20.0, "0.25bdp", "", "", ""),
-                judge: loss_after_bound,
-            },
-            Experiment {
-                text: scenario(s, 16.0, rtt / 20.0, "8bdp", "loss = \"0%\"", "", &once),
-                judge: precautionary,
-            },
+            Experiment::new(s, 16.0, rtt / 20.0, "0.25bdp", loss_after_bound),
+            Experiment { link, triggers, ..Experiment::new(s, 16.0, rtt / 20.0, "8bdp", precautionary) },
         ]
     },
 };
@@ -216,16 +196,10 @@ pub(super) const APP_LIMITED_REFILL: Case = Case {
     paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
-        let triggers = format!(
-            "[[trigger]]\nwhen = {{ state = \"ProbeBW_REFILL\" }}\nthen = {{ app = {} }}\n\
-             [[trigger]]\nwhen = {{ state = \"ProbeBW_REFILL\", delay = \"{:.4}s\" }}\nthen = {{ app = {{ kind = \"bulk\" }} }}",
-            app_at(s, 0.2),
-            6.0 * rtt
-        );
-        vec![Experiment {
-            text: scenario(s, 12.0, rtt / 20.0, "8bdp", "", "", &triggers),
-            judge: app_limited_refill,
-        }]
+        let all_again = format!("state = 'ProbeBW_REFILL', delay = '{:.4}s'", 6.0 * rtt);
+        let triggers = trigger("state = 'ProbeBW_REFILL'", &format!("app = {}", app_at(s, 0.2)))
+            + &trigger(&all_again, "app = { kind = 'bulk' }");
+        vec![Experiment { triggers, ..Experiment::new(s, 12.0, rtt / 20.0, "8bdp", app_limited_refill) }]
     },
 };
 

@@ -1,8 +1,9 @@
 //! Startup ends at a plateau of bandwidth, or at loss.
 
-use super::{packets, scenario};
+use super::app_at;
+use crate::Case;
+use crate::experiment::{Experiment, Judge};
 use crate::observed::{Complaints, Observed};
-use crate::{Case, Experiment, Setting};
 use fullpipe_experiment::recording::column;
 
 pub(super) const PLATEAU: Case = Case {
@@ -17,7 +18,7 @@ pub(super) const PLATEAU: Case = Case {
     ],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
-        vec![Experiment { text: scenario(s, 60.0 * rtt, rtt / 40.0, "8bdp", "", "", ""), judge: plateau }]
+        vec![Experiment::new(s, 60.0 * rtt, rtt / 40.0, "8bdp", plateau)]
     },
 };
 
@@ -57,14 +58,11 @@ pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // The application sends half of what the link carries; losses are spread evenly.
-        let per_round = packets(s) / 2.0;
-        let run = |app_share: f64, loss: &str, judge| {
-            let app = format!(
-                "app = {{ kind = \"rate\", rate = \"{}bit\", chunk = \"1448\" }}",
-                (s.rate.as_bits_per_sec_f64() * app_share * 1448.0 / 1500.0) as u64
-            );
-            let seconds = (80.0 * rtt).min(4.8);
-            Experiment { text: scenario(s, seconds, rtt / 20.0, "8bdp", loss, &app, ""), judge }
+        let per_round = s.rate.bytes_in(s.rtt) as f64 / 1500.0 / 2.0;
+        let run = |app_share: f64, loss: String, judge: Judge| Experiment {
+            link: loss,
+            flow: format!("app = {}", app_at(s, app_share)),
+            ..Experiment::new(s, (80.0 * rtt).min(4.8), rtt / 20.0, "8bdp", judge)
         };
         // From when what the application could not send in the first rounds has drained.
         let from = |packets_a_round: f64, each: f64| {
@@ -80,9 +78,9 @@ pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
         let few = 0.5 * 120.0 / per_round;
         let few_ranges = from(120.0, 36.0);
         vec![
-            run(0.5, &lossy, exits_on_loss),
-            run(0.5, &below, stays_below_the_threshold),
-            run(few, &few_ranges, stays_with_few_ranges),
+            run(0.5, lossy, exits_on_loss),
+            run(0.5, below, stays_below_the_threshold),
+            run(few, few_ranges, stays_with_few_ranges),
         ]
     },
 };
@@ -105,12 +103,4 @@ fn stays_with_few_ranges(o: &Observed<'_>, c: &mut Complaints) {
     c.expect(o.flow.states.len() == 1, || {
         "three or four lost ranges a round ended Startup; it takes 6".into()
     });
-}
-
-/// Kept here for its sibling cases: an application at a share of the link's rate.
-pub(super) fn app_at(s: &Setting, share: f64) -> String {
-    format!(
-        "{{ kind = \"rate\", rate = \"{}bit\", chunk = \"1448\" }}",
-        (s.rate.as_bits_per_sec_f64() * share * 1448.0 / 1500.0).max(1.0) as u64
-    )
 }

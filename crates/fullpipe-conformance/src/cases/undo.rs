@@ -1,8 +1,8 @@
 //! Losses that were none are undone.
 
-use super::scenario;
+use crate::Case;
+use crate::experiment::{Experiment, trigger};
 use crate::observed::{Complaints, Observed};
-use crate::{Case, Experiment};
 use fullpipe_experiment::recording::{EventKind, column};
 
 pub(super) const FAST_RECOVERY: Case = Case {
@@ -13,7 +13,7 @@ pub(super) const FAST_RECOVERY: Case = Case {
         let rtt = s.rtt.as_secs_f64();
         // Now and then a packet takes nearly a round trip longer: RACK takes it for lost, DSACK says not.
         let link = format!("reorder = {{ share = \"0.02%\", by = \"{:.6}s\" }}", 0.8 * rtt);
-        vec![Experiment { text: scenario(s, 14.0, rtt / 10.0, "8bdp", &link, "", ""), judge: fast_recovery }]
+        vec![Experiment { link, ..Experiment::new(s, 14.0, rtt / 10.0, "8bdp", fast_recovery) }]
     },
 };
 
@@ -51,13 +51,10 @@ pub(super) const RTO: Case = Case {
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // In UP the way becomes a second longer for 0.2 s: nothing is lost, but the timer fires.
-        let triggers = format!(
-            "[[trigger]]\nwhen = {{ state = \"ProbeBW_UP\" }}\nthen = {{ delay = \"{:.6}s\" }}\n\
-             [[trigger]]\nwhen = {{ state = \"ProbeBW_UP\", delay = \"200ms\" }}\nthen = {{ delay = \"{:.6}s\" }}",
-            rtt / 2.0 + 1.0,
-            rtt / 2.0
-        );
-        vec![Experiment { text: scenario(s, 12.0, rtt / 10.0, "16bdp", "", "", &triggers), judge: rto }]
+        let delay = |seconds: f64| format!("delay = '{seconds:.6}s'");
+        let triggers = trigger("state = 'ProbeBW_UP'", &delay(rtt / 2.0 + 1.0))
+            + &trigger("state = 'ProbeBW_UP', delay = '200ms'", &delay(rtt / 2.0));
+        vec![Experiment { triggers, ..Experiment::new(s, 12.0, rtt / 10.0, "16bdp", rto) }]
     },
 };
 
