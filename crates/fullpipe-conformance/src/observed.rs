@@ -25,8 +25,12 @@ pub(crate) struct Complaints(pub Vec<String>);
 impl Complaints {
     pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
-            self.0.push(what());
+            self.say(what());
         }
+    }
+
+    pub fn say(&mut self, what: impl Into<String>) {
+        self.0.push(what.into());
     }
 }
 
@@ -59,6 +63,20 @@ impl<'a> Observed<'a> {
         self.flow.states.iter().find(|s| s.state == state).map(|s| s.at_s)
     }
 
+    /// When `state` was first entered, which it must have been.
+    pub fn must_enter(&self, c: &mut Complaints, state: &str) -> Option<f64> {
+        let entered = self.first(state);
+        c.expect(entered.is_some(), || format!("never in {state}: {}", self.sequence()));
+        entered
+    }
+
+    /// The first stay in `state` that ended before the run did, and what followed; it must have ended.
+    pub fn must_leave(&self, c: &mut Complaints, state: &str) -> Option<(f64, f64, &'a str)> {
+        let exit = self.exits(state).first().copied();
+        c.expect(exit.is_some(), || format!("never left {state}: {}", self.sequence()));
+        exit
+    }
+
     /// The sequence of states, as far as a message needs it.
     pub fn sequence(&self) -> String {
         let names: Vec<&str> = self.flow.states.iter().take(14).map(|s| s.state.as_str()).collect();
@@ -76,6 +94,21 @@ impl<'a> Observed<'a> {
         let values = series.get(name).unwrap_or(&[]);
         let all = series.t_s.iter().copied().zip(values.iter().copied());
         all.filter(|(t, v)| *t > from && *t <= to && v.is_finite()).collect()
+    }
+
+    /// The largest value of a column with from < t ≤ to, 0 without any.
+    pub fn most(&self, name: &str, from: f64, to: f64) -> f64 {
+        self.within(name, from, to).into_iter().fold(0.0, f64::max)
+    }
+
+    /// The least value of a column with from < t ≤ to, infinite without any.
+    pub fn least(&self, name: &str, from: f64, to: f64) -> f64 {
+        self.within(name, from, to).into_iter().fold(f64::INFINITY, f64::min)
+    }
+
+    /// When a column first has such a value after `from`.
+    pub fn when(&self, name: &str, from: f64, such: impl Fn(f64) -> bool) -> Option<f64> {
+        self.points(name, from, self.end).into_iter().find(|(_, v)| such(*v)).map(|p| p.0)
     }
 
     /// The latest value at or before `t`.
@@ -105,6 +138,11 @@ impl<'a> Observed<'a> {
     /// Payload delivered between two times, bit/s.
     pub fn goodput(&self, from: f64, to: f64) -> f64 {
         (self.at(column::DELIVERED_BYTES, to) - self.at(column::DELIVERED_BYTES, from)) * 8.0 / (to - from)
+    }
+
+    /// What the controller believes the BDP to be at `t`, in bytes.
+    pub fn estimated_bdp(&self, t: f64) -> f64 {
+        self.at(column::BW_BPS, t) / 8.0 * self.at(column::MIN_RTT_MS, t) / 1e3
     }
 
     /// Time between two rows.
@@ -139,8 +177,7 @@ impl<'a> Observed<'a> {
                 });
             }
         }
-        let least =
-            self.within(column::CWND_BYTES, 0.0, f64::INFINITY).into_iter().fold(f64::INFINITY, f64::min);
+        let least = self.least(column::CWND_BYTES, 0.0, f64::INFINITY);
         let after_rto = !self.events(EventKind::RetransmissionTimeout).is_empty();
         c.expect(after_rto || least >= 4.0 * self.smss, || {
             format!("cwnd fell to {least} bytes, below four packets of {}", self.smss)
@@ -162,5 +199,43 @@ impl<'a> Observed<'a> {
         c.expect(worst <= 0.001 + rounding, || {
             format!("pacing is {:.2} % off 99 % of gain · bw", worst * 100.0)
         });
+    }
+
+    /// `state`, which drains the queue, ends at `t` because that is done and no later.
+    pub fn ends_when_drained(&self, c: &mut Complaints, state: &str, t: f64) {
+        // Inflight(1.0): the estimated BDP, at least three quanta; an ACK takes two packets off, or a quantum.
+        let target = self.estimated_bdp(t).max(4.0 * self.smss);
+        let slack = (0.03 * target).max(8.0 * self.smss);
+        let before = self.at(column::INFLIGHT_BYTES, t - 2.0 * self.step());
+        let after = self.after(column::INFLIGHT_BYTES, t);
+        c.expect(after <= target + slack, || {
+            format!("left {state} with {after:.0} bytes in flight, above {target:.0}")
+        });
+        c.expect(before >= target - slack, || {
+            format!("stayed in {state} with {before:.0} bytes in flight, below {target:.0}")
+        });
+    }
+
+    /// The bandwidth estimate at `t` is the link's rate, but for a share of it.
+    pub fn knows_the_rate(&self, c: &mut Complaints, t: f64, but_for: f64) {
+        let found = self.at(column::BW_BPS, t) / self.limit;
+        c.expect((found - 1.0).abs() <= but_for, || {
+            format!("bandwidth estimate {found:.3} of the link's rate at {t:.1} s")
+        });
+    }
+
+    /// The link carries at least this share of what it can.
+    pub fn fills_the_link(&self, c: &mut Complaints, share: f64, from: f64, to: f64) {
+        let goodput = self.goodput(from, to);
+        c.expect(goodput >= share * self.limit, || {
+            format!("{:.0} % of the link from {from:.1} to {to:.1} s", 100.0 * goodput / self.limit)
+        });
+    }
+
+    /// At most this share of the packets sent after `from` is lost.
+    pub fn loses_at_most(&self, c: &mut Complaints, share: f64, from: f64) {
+        let since = |name| self.at(name, self.end) - self.at(name, from);
+        let (sent, lost) = (since(column::SENT_PACKETS), since(column::LOST_PACKETS));
+        c.expect(lost <= share * sent, || format!("{:.1} % lost from {from:.0} s on", 100.0 * lost / sent));
     }
 }

@@ -18,23 +18,10 @@ pub(super) const INFLIGHT: Case = Case {
 
 fn inflight(o: &Observed<'_>, c: &mut Complaints) {
     o.always(c);
-    let Some((from, to, next)) = o.exits("Drain").first().copied() else {
-        c.expect(false, || format!("never left Drain: {}", o.sequence()));
-        return;
-    };
+    let Some((from, to, next)) = o.must_leave(c, "Drain") else { return };
     c.expect(next.starts_with("ProbeBW"), || format!("Drain led to {next}"));
     o.paces_below_bw(c, from, to);
-    // Inflight(1.0): the estimated BDP, at least three quanta; an ACK takes two packets off, or a quantum.
-    let target = (o.at(column::BW_BPS, to) / 8.0 * o.at(column::MIN_RTT_MS, to) / 1e3).max(4.0 * o.smss);
-    let slack = (0.03 * target).max(8.0 * o.smss);
-    let (before, after) =
-        (o.at(column::INFLIGHT_BYTES, to - 2.0 * o.step()), o.after(column::INFLIGHT_BYTES, to));
-    c.expect(after <= target + slack, || {
-        format!("left Drain with {after:.0} bytes in flight, above {target:.0}")
-    });
-    c.expect(before >= target - slack, || {
-        format!("stayed in Drain with {before:.0} bytes in flight, below {target:.0}")
-    });
+    o.ends_when_drained(c, "Drain", to);
 }
 
 pub(super) const TIME: Case = Case {
@@ -51,13 +38,9 @@ pub(super) const TIME: Case = Case {
 };
 
 fn time(o: &Observed<'_>, c: &mut Complaints) {
-    let Some((from, to, next)) = o.exits("Drain").first().copied() else {
-        c.expect(false, || format!("never left Drain: {}", o.sequence()));
-        return;
-    };
+    let Some((from, to, next)) = o.must_leave(c, "Drain") else { return };
     c.expect(next == "ProbeBW_DOWN", || format!("Drain led to {next}"));
-    let bdp = o.at(column::BW_BPS, to) / 8.0 * o.at(column::MIN_RTT_MS, to) / 1e3;
-    let left = o.at(column::INFLIGHT_BYTES, to);
+    let (bdp, left) = (o.estimated_bdp(to), o.at(column::INFLIGHT_BYTES, to));
     c.expect(left > bdp, || {
         format!("{left:.0} bytes in flight are no more than the BDP of {bdp:.0}: nothing shown")
     });

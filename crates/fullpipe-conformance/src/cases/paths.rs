@@ -43,15 +43,12 @@ fn aggregated(s: &Setting, judge: Judge) -> Experiment {
 
 fn startup_with_aggregation(o: &Observed<'_>, c: &mut Complaints) {
     o.always(c);
-    let Some(drain) = o.first("Drain") else {
-        c.expect(false, || format!("never left Startup: {}", o.sequence()));
-        return;
-    };
+    let Some(drain) = o.must_enter(c, "Drain") else { return };
     let bw = o.at(column::BW_BPS, drain + o.step());
     c.expect((0.9..=1.25).contains(&(bw / o.limit)), || {
         format!("max_bw {:.2} of the link's rate after Startup", bw / o.limit)
     });
-    let most = o.within(column::CWND_BYTES, 0.0, drain + 2.0 * o.rtt).into_iter().fold(0.0, f64::max);
+    let most = o.most(column::CWND_BYTES, 0.0, drain + 2.0 * o.rtt);
     c.expect(most > 2.0 * o.bdp, || {
         format!("cwnd rose to {:.2} BDP only: nothing added for aggregation", most / o.bdp)
     });
@@ -63,12 +60,8 @@ fn cruise_with_aggregation(o: &Observed<'_>, c: &mut Complaints) {
         o.stays("ProbeBW_CRUISE").into_iter().filter(|(from, to)| *from > 1.0 && to - from > 10.0 * o.rtt)
     {
         seen += 1;
-        let goodput = o.goodput(from + 2.0 * o.rtt, to);
-        c.expect(goodput >= 0.93 * o.limit, || {
-            format!("{:.0} % of the link in CRUISE", 100.0 * goodput / o.limit)
-        });
-        let model = o.at(column::BW_BPS, to) / 8.0 * o.at(column::MIN_RTT_MS, to) / 1e3;
-        let cwnd = o.at(column::CWND_BYTES, to - o.step());
+        o.fills_the_link(c, 0.93, from + 2.0 * o.rtt, to);
+        let (model, cwnd) = (o.estimated_bdp(to), o.at(column::CWND_BYTES, to - o.step()));
         c.expect(cwnd >= 2.1 * model, || {
             format!("cwnd is {:.2} of the estimated BDP: nothing added for aggregation", cwnd / model)
         });
@@ -89,7 +82,7 @@ fn aggregation_is_remembered(o: &Observed<'_>, c: &mut Complaints) {
         let least = o
             .points(column::CWND_BYTES, from + 7.0 * o.rtt, to)
             .into_iter()
-            .map(|(t, cwnd)| cwnd / (o.at(column::BW_BPS, t) / 8.0 * o.at(column::MIN_RTT_MS, t) / 1e3))
+            .map(|(t, cwnd)| cwnd / o.estimated_bdp(t))
             .fold(f64::INFINITY, f64::min);
         c.expect(least >= 2.2, || {
             format!("cwnd falls to {least:.2} of the estimated BDP between bursts of ACKs")
@@ -110,13 +103,9 @@ fn sub_packet(o: &Observed<'_>, c: &mut Complaints) {
     c.expect(o.first("ProbeBW_DOWN").is_some() || o.first("ProbeBW_CRUISE").is_some(), || {
         format!("never in ProbeBW: {}", o.sequence())
     });
-    let goodput = o.goodput(60.0, o.end);
-    c.expect(goodput >= 0.9 * o.limit, || format!("{:.0} % of the link", 100.0 * goodput / o.limit));
-    let bw = o.at(column::BW_BPS, o.end);
-    c.expect((bw / o.limit - 1.0).abs() <= 0.05, || {
-        format!("bandwidth estimate {:.2} of the rate", bw / o.limit)
-    });
-    let floor = o.within(column::CWND_BYTES, 60.0, o.end).into_iter().fold(f64::INFINITY, f64::min);
+    o.fills_the_link(c, 0.9, 60.0, o.end);
+    o.knows_the_rate(c, o.end, 0.05);
+    let floor = o.least(column::CWND_BYTES, 60.0, o.end);
     c.expect(floor == 4.0 * o.smss || o.stays("ProbeRTT").is_empty(), || {
         format!("ProbeRTT's window is {floor:.0}, not four packets")
     });
@@ -143,19 +132,16 @@ fn changed_to(s: &Setting, share: u64) -> String {
     trigger("state = 'ProbeBW_CRUISE', not_before = '5s'", &format!("rate = '{}'", percent(s, share)))
 }
 
-/// When the rate changed.
-fn changed_at(o: &Observed<'_>) -> Option<f64> {
-    o.flow.states.iter().find(|s| s.state == "ProbeBW_CRUISE" && s.at_s >= 5.0).map(|s| s.at_s)
+/// When the rate changed, which it must have.
+fn changed_at(o: &Observed<'_>, c: &mut Complaints) -> Option<f64> {
+    let cruise = o.flow.states.iter().find(|s| s.state == "ProbeBW_CRUISE" && s.at_s >= 5.0);
+    c.expect(cruise.is_some(), || format!("not in CRUISE after 5 s: {}", o.sequence()));
+    cruise.map(|s| s.at_s)
 }
 
 fn tenfold_up(o: &Observed<'_>, c: &mut Complaints) {
-    let Some(at) = changed_at(o) else {
-        c.expect(false, || format!("not in CRUISE after 5 s: {}", o.sequence()));
-        return;
-    };
-    let found =
-        o.points(column::BW_BPS, at, o.end).into_iter().find(|(_, bw)| *bw >= 9.0 * o.limit).map(|p| p.0);
-    match found {
+    let Some(at) = changed_at(o, c) else { return };
+    match o.when(column::BW_BPS, at, |bw| bw >= 9.0 * o.limit) {
         Some(t) => {
             let up = o.stays("ProbeBW_UP").into_iter().map(|u| u.0).find(|u| *u > at).unwrap_or(at);
             let rounds = (t - up) / o.rtt;
@@ -164,25 +150,20 @@ fn tenfold_up(o: &Observed<'_>, c: &mut Complaints) {
                 format!("90 % of ten times the rate after {rounds:.0} rounds of probing")
             });
         }
-        None => c.expect(false, || {
-            format!(
-                "found {:.1} of ten times the rate in {:.0} s",
-                o.at(column::BW_BPS, o.end) / o.limit,
-                o.end - at
-            )
-        }),
+        None => c.say(format!(
+            "found {:.1} of ten times the rate in {:.0} s",
+            o.at(column::BW_BPS, o.end) / o.limit,
+            o.end - at
+        )),
     }
 }
 
 fn growth_doubles(o: &Observed<'_>, c: &mut Complaints) {
-    let Some(at) = changed_at(o) else {
-        c.expect(false, || format!("not in CRUISE after 5 s: {}", o.sequence()));
-        return;
-    };
+    let Some(at) = changed_at(o, c) else { return };
     c.expect(o.at(column::INFLIGHT_LONGTERM_BYTES, at).is_finite(), || {
         "inflight_longterm was not set before the change".into()
     });
-    let best = o.within(column::BW_BPS, at, o.end).into_iter().fold(0.0, f64::max);
+    let best = o.most(column::BW_BPS, at, o.end);
     c.expect(best >= 5.0 * o.limit, || format!("found {:.1} times the old rate of ten", best / o.limit));
     // The step added to inflight_longterm doubles each round of a probe.
     let doubled = o.stays("ProbeBW_UP").into_iter().filter(|(from, _)| *from > at).any(|(from, to)| {
@@ -209,16 +190,11 @@ pub(super) const TENFOLD_DOWN: Case = Case {
 };
 
 fn tenfold_down(o: &Observed<'_>, c: &mut Complaints) {
-    let Some(at) = changed_at(o) else {
-        c.expect(false, || format!("not in CRUISE after 5 s: {}", o.sequence()));
-        return;
-    };
+    let Some(at) = changed_at(o, c) else { return };
     let new = o.limit / 10.0;
     // bw_shortterm takes 0.7 a lossy round, and a round takes up to fifteen old round trips while what is in
     // flight drains at a tenth of the rate; a probe, two to three seconds later, starts from max_bw again.
-    let below = |bound: f64| {
-        o.points(column::BW_BPS, at, o.end).into_iter().find(|(_, bw)| *bw <= bound).map(|p| p.0 - at)
-    };
+    let below = |bound: f64| o.when(column::BW_BPS, at, |bw| bw <= bound).map(|t| t - at);
     let halved = below(0.5 * o.limit);
     c.expect(halved.is_some_and(|t| t <= 3.0 * 15.0 * o.rtt + 1.0), || {
         format!("bw at half the old rate after {halved:?} s")
@@ -239,7 +215,7 @@ fn tenfold_down(o: &Observed<'_>, c: &mut Complaints) {
     c.expect(steepest >= 0.69, || format!("bw fell to {steepest:.2} of itself in a round; Beta is 0.7"));
     c.expect(steepest <= 0.72, || format!("bw never fell by Beta in a round, only to {steepest:.2}"));
     // The maximum filter: two cycles later the old rate is forgotten, and no probe brings it back.
-    let late = o.within(column::BW_BPS, o.end - 8.0, o.end).into_iter().fold(0.0, f64::max);
+    let late = o.most(column::BW_BPS, o.end - 8.0, o.end);
     c.expect((late / new - 1.0).abs() <= 0.1, || {
         format!("max_bw is {:.2} of the new rate at the end", late / new)
     });
@@ -266,7 +242,5 @@ fn policer(o: &Observed<'_>, c: &mut Complaints) {
     c.expect(bounded, || "losses never set inflight_shortterm".into());
     let goodput = o.goodput(12.0, o.end);
     c.expect(goodput >= 0.7 * tokens, || format!("{:.0} % of the policed rate", 100.0 * goodput / tokens));
-    let sent = o.at(column::SENT_PACKETS, o.end) - o.at(column::SENT_PACKETS, 12.0);
-    let lost = o.at(column::LOST_PACKETS, o.end) - o.at(column::LOST_PACKETS, 12.0);
-    c.expect(lost <= 0.10 * sent, || format!("{:.1} % lost from 12 s on", 100.0 * lost / sent));
+    o.loses_at_most(c, 0.10, 12.0);
 }

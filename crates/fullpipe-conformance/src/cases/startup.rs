@@ -24,15 +24,9 @@ pub(super) const PLATEAU: Case = Case {
 
 fn plateau(o: &Observed<'_>, c: &mut Complaints) {
     o.always(c);
-    let Some(drain) = o.first("Drain") else {
-        c.expect(false, || format!("never left Startup for Drain: {}", o.sequence()));
-        return;
-    };
+    let Some(drain) = o.must_enter(c, "Drain") else { return };
     c.expect(o.sequence().starts_with("Startup → Drain"), || format!("states {}", o.sequence()));
-    let bw = o.at(column::BW_BPS, drain);
-    c.expect((bw / o.limit - 1.0).abs() <= 0.02, || {
-        format!("max_bw {:.3} of the link's rate on leaving Startup, not within 2 %", bw / o.limit)
-    });
+    o.knows_the_rate(c, drain, 0.02);
     c.expect(o.within(column::LOST_PACKETS, 0.0, drain).last() == Some(&0.0), || "lost packets".into());
     // The estimator again, from the rates that were measured: a round that does not raise the rate by a
     // quarter counts, and the third in a row ends Startup.

@@ -31,16 +31,17 @@ fn fast_recovery(o: &Observed<'_>, c: &mut Complaints) {
                 format!("{name} {before:.0} before, {after:.0} after the undo")
             });
         }
-        let probe_rtt = o.stays("ProbeRTT").iter().any(|(a, b)| *a <= t + 0.1 && entered - 3.0 * o.rtt <= *b);
-        let before = o.at(column::CWND_BYTES, entered - o.step());
-        let after = o.after_row(column::CWND_BYTES, *t);
-        c.expect(probe_rtt || after >= 0.75 * before, || {
-            format!("cwnd {before:.0} before, {after:.0} after the undo")
-        });
+        cwnd_comes_back(o, c, entered, *t, o.after_row(column::CWND_BYTES, *t));
     }
-    let goodput = o.goodput(3.0, o.end);
-    c.expect(goodput >= 0.85 * o.limit, || {
-        format!("{:.0} % of the link in spite of no loss", 100.0 * goodput / o.limit)
+    o.fills_the_link(c, 0.85, 3.0, o.end);
+}
+
+/// The window is what it was before the episode, unless ProbeRTT has a hand in it.
+fn cwnd_comes_back(o: &Observed<'_>, c: &mut Complaints, began: f64, undone: f64, after: f64) {
+    let probe_rtt = o.stays("ProbeRTT").iter().any(|(a, b)| *a <= undone + 0.1 && began - 3.0 * o.rtt <= *b);
+    let before = o.at(column::CWND_BYTES, began - o.step());
+    c.expect(probe_rtt || after >= 0.75 * before, || {
+        format!("cwnd {before:.0} before, {after:.0} after the undo")
     });
 }
 
@@ -64,20 +65,9 @@ fn rto(o: &Observed<'_>, c: &mut Complaints) {
     c.expect(!timeouts.is_empty(), || "the timer never fired".into());
     c.expect(!spurious.is_empty(), || "the time-out was never found out to be spurious".into());
     let (Some(fired), Some(undone)) = (timeouts.first(), spurious.first()) else { return };
-    let low = o.within(column::CWND_BYTES, *fired, *undone).into_iter().fold(f64::INFINITY, f64::min);
+    let low = o.least(column::CWND_BYTES, *fired, *undone);
     c.expect(low <= 6.0 * o.smss, || format!("cwnd stayed at {low:.0} after the time-out"));
-    let before = o.at(column::CWND_BYTES, fired - o.step());
-    let after = o.after_row(column::CWND_BYTES, undone + o.step());
-    let probe_rtt = o.stays("ProbeRTT").iter().any(|(a, b)| *a <= undone + 0.1 && fired - 3.0 * o.rtt <= *b);
-    c.expect(probe_rtt || after >= 0.75 * before, || {
-        format!("cwnd {before:.0} before, {after:.0} after the undo")
-    });
-    let bw = o.at(column::BW_BPS, o.end);
-    c.expect((bw / o.limit - 1.0).abs() <= 0.1, || {
-        format!("bandwidth estimate {:.2} of the rate at the end", bw / o.limit)
-    });
-    let goodput = o.goodput(o.end - 4.0, o.end);
-    c.expect(goodput >= 0.85 * o.limit, || {
-        format!("{:.0} % of the link at the end", 100.0 * goodput / o.limit)
-    });
+    cwnd_comes_back(o, c, *fired, *undone, o.after_row(column::CWND_BYTES, undone + o.step()));
+    o.knows_the_rate(c, o.end, 0.1);
+    o.fills_the_link(c, 0.85, o.end - 4.0, o.end);
 }
