@@ -43,9 +43,7 @@ impl<'a> Observed<'a> {
 
     /// When the flow was in `state`: from and to.
     pub fn stays(&self, state: &str) -> Vec<(f64, f64)> {
-        let states = &self.flow.states;
-        let until = |i: usize| states.get(i + 1).map_or(self.end, |next| next.at_s);
-        states.iter().enumerate().filter(|(_, s)| s.state == state).map(|(i, s)| (s.at_s, until(i))).collect()
+        self.flow.stays(self.end, |s| s == state)
     }
 
     /// Stays that ended before the run did, with the state that followed.
@@ -85,15 +83,12 @@ impl<'a> Observed<'a> {
 
     /// Values of a column with from < t ≤ to.
     pub fn within(&self, name: &str, from: f64, to: f64) -> Vec<f64> {
-        self.points(name, from, to).into_iter().map(|(_, v)| v).collect()
+        self.flow.series.values(name, from, to)
     }
 
     /// Points of a column with from < t ≤ to.
     pub fn points(&self, name: &str, from: f64, to: f64) -> Vec<(f64, f64)> {
-        let series = &self.flow.series;
-        let values = series.get(name).unwrap_or(&[]);
-        let all = series.t_s.iter().copied().zip(values.iter().copied());
-        all.filter(|(t, v)| *t > from && *t <= to && v.is_finite()).collect()
+        self.flow.series.points(name, from, to)
     }
 
     /// The largest value of a column with from < t ≤ to, 0 without any.

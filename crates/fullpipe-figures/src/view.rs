@@ -1,20 +1,8 @@
-//! Looking at recordings: values in a window of time, quantiles, fits.
+//! Looking at recordings: quantiles, fits, curves.
 
-use fullpipe_experiment::recording::{FlowRecording, Recording, Series, StateChange};
+use fullpipe_experiment::recording::{FlowRecording, Recording, Series, column};
 use fullpipe_report::colour_of;
 use fullpipe_report::picture::{Curve, Stroke};
-
-/// The finite points of a column with from < t ≤ to.
-pub(crate) fn points(series: &Series, name: &str, from: f64, to: f64) -> Vec<(f64, f64)> {
-    let values = series.get(name).unwrap_or(&[]);
-    let all = series.t_s.iter().copied().zip(values.iter().copied());
-    all.filter(|(t, v)| *t > from && *t <= to && v.is_finite()).collect()
-}
-
-/// The values alone.
-pub(crate) fn values(series: &Series, name: &str, from: f64, to: f64) -> Vec<f64> {
-    points(series, name, from, to).into_iter().map(|(_, v)| v).collect()
-}
 
 /// Mean, NaN of nothing.
 pub(crate) fn mean(values: &[f64]) -> f64 {
@@ -60,15 +48,9 @@ pub(crate) fn fit(points: &[(f64, f64)]) -> (f64, f64, f64) {
     (slope, intercept, 1.0 - residual / total)
 }
 
-/// When the flow was in states that `is` names: from and to in seconds, the last open end at `end`.
-pub(crate) fn stays(states: &[StateChange], end: f64, is: impl Fn(&str) -> bool) -> Vec<(f64, f64)> {
-    let until = |i: usize| states.get(i + 1).map_or(end, |next| next.at_s);
-    states.iter().enumerate().filter(|(_, s)| is(&s.state)).map(|(i, s)| (s.at_s, until(i))).collect()
-}
-
 /// A column of a flow as a curve, scaled.
 pub(crate) fn curve(flow: &FlowRecording, name: &str, scale: f64, from: f64, to: f64) -> Curve {
-    let points = points(&flow.series, name, from, to).into_iter().map(|(t, v)| (t, v * scale));
+    let points = flow.series.points(name, from, to).into_iter().map(|(t, v)| (t, v * scale));
     Curve::line(flow.cc.as_str(), colour_of(&flow.cc).light, points)
 }
 
@@ -79,7 +61,7 @@ pub(crate) fn dotted(cc: &str, points: Vec<(f64, f64)>) -> Curve {
 
 /// The fullest forward link's series.
 pub(crate) fn bottleneck(run: &Recording) -> Option<&Series> {
-    let most_queued = |series: &Series| most(series.get("queue_bytes").unwrap_or(&[]));
+    let most_queued = |series: &Series| most(series.get(column::QUEUE_BYTES).unwrap_or(&[]));
     run.links
         .iter()
         .filter(|l| l.label.starts_with("forward"))
@@ -106,13 +88,5 @@ mod tests {
     fn a_line_is_fitted_exactly() {
         let (slope, intercept, r2) = fit(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]);
         assert!((slope - 2.0).abs() < 1e-12 && (intercept - 1.0).abs() < 1e-12 && (r2 - 1.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn stays_end_where_the_next_state_begins() {
-        let states: Vec<StateChange> = [(0.0, "A"), (1.0, "B"), (2.0, "A")]
-            .map(|(at_s, s)| StateChange { at_s, state: s.into() })
-            .into();
-        assert_eq!(stays(&states, 5.0, |s| s == "A"), [(0.0, 1.0), (2.0, 5.0)]);
     }
 }

@@ -305,6 +305,15 @@ impl Results {
     }
 }
 
+impl FlowRecording {
+    /// When the flow was in states that `is` names: from and to in seconds of the run, the last open end at `end`.
+    pub fn stays(&self, end: f64, is: impl Fn(&str) -> bool) -> Vec<(f64, f64)> {
+        let until = |i: usize| self.states.get(i + 1).map_or(end, |next| next.at_s);
+        let named = self.states.iter().enumerate().filter(|(_, s)| is(&s.state));
+        named.map(|(i, s)| (s.at_s, until(i))).collect()
+    }
+}
+
 impl Recording {
     /// Jain's fairness index over the flows' goodputs; none for a single flow.
     pub fn fairness(&self) -> Option<f64> {
@@ -312,5 +321,26 @@ impl Recording {
             let goodputs: Vec<f64> = self.flows.iter().map(|f| f.summary.goodput_bps).collect();
             jain(&goodputs)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stays_end_where_the_next_state_begins() {
+        let flow = FlowRecording {
+            label: String::new(),
+            cc: String::new(),
+            start_s: 0.0,
+            summary: Summary::default(),
+            series: Series::default(),
+            states: [(0.0, "A"), (1.0, "B"), (2.0, "A")]
+                .map(|(at_s, s)| StateChange { at_s, state: s.into() })
+                .into(),
+            events: Vec::new(),
+        };
+        assert_eq!(flow.stays(5.0, |s| s == "A"), [(0.0, 1.0), (2.0, 5.0)]);
     }
 }

@@ -96,6 +96,18 @@ impl Series {
     pub fn get(&self, name: &str) -> Option<&[f64]> {
         self.columns.iter().find(|c| c.name == name).map(|c| c.values.as_slice())
     }
+
+    /// The finite values of the column `name` with their times, where from < t ≤ to.
+    pub fn points(&self, name: &str, from: f64, to: f64) -> Vec<(f64, f64)> {
+        let values = self.get(name).unwrap_or(&[]);
+        let all = self.t_s.iter().copied().zip(values.iter().copied());
+        all.filter(|(t, v)| *t > from && *t <= to && v.is_finite()).collect()
+    }
+
+    /// The values of [`points`](Self::points) alone.
+    pub fn values(&self, name: &str, from: f64, to: f64) -> Vec<f64> {
+        self.points(name, from, to).into_iter().map(|(_, v)| v).collect()
+    }
 }
 
 /// JSON has no NaN: write null, read null.
@@ -120,6 +132,17 @@ mod nullable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn points_are_finite_and_later_than_from() {
+        let mut s = Series::with_columns([column::RTT_MS]);
+        for (t, rtt) in [(0.0, 40.0), (1.0, 41.0), (2.0, f64::NAN), (3.0, 43.0), (4.0, 44.0)] {
+            s.push(t, &[rtt]);
+        }
+        assert_eq!(s.points(column::RTT_MS, 0.0, 3.0), [(1.0, 41.0), (3.0, 43.0)]);
+        assert_eq!(s.values(column::RTT_MS, 3.0, f64::INFINITY), [44.0]);
+        assert!(s.points(column::BW_BPS, 0.0, 3.0).is_empty());
+    }
 
     #[test]
     fn a_missing_value_survives_json() {

@@ -1,7 +1,7 @@
 //! Figure 10: latency against buffer size on a slow link.
 
 use super::{PAPER, n, scenario};
-use crate::view::{dotted, fit, median, values};
+use crate::view::{dotted, fit, median};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::column;
@@ -42,11 +42,8 @@ fn medians(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
             let (_, buffer) = case.varied.iter().find(|(k, _)| k == "path.buffer")?;
             let buffer: Bytes = buffer.parse().ok()?;
             let from = case.scenario.warmup.as_secs_f64();
-            let rtts: Vec<f64> = run
-                .flows
-                .iter()
-                .flat_map(|f| values(&f.series, column::RTT_MS, from, f64::INFINITY))
-                .collect();
+            let rtts: Vec<f64> =
+                run.flows.iter().flat_map(|f| f.series.values(column::RTT_MS, from, f64::INFINITY)).collect();
             Some((buffer.0 as f64 / 1e3, median(&rtts) / 1e3))
         })
         .collect()

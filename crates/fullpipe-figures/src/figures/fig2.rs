@@ -1,7 +1,7 @@
 //! Figure 2: gain cycling in steady state.
 
 use super::{PAPER, n, scenario, spare_packets};
-use crate::view::{MBIT, bottleneck, curve, most, points, stays, values};
+use crate::view::{MBIT, bottleneck, curve, most};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{Engine, column};
 use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
@@ -29,7 +29,7 @@ fn judge(runs: &Runs) -> Outcome {
         let bdp = run.path.bdp_bytes.unwrap_or(1) as f64;
         let limit = run.path.goodput_limit_bps.unwrap_or(f64::NAN);
         // Phases of gain above one, from the gain's own column.
-        let gains = points(&flow.series, column::PACING_GAIN, 4.0, 9.0);
+        let gains = flow.series.points(column::PACING_GAIN, 4.0, 9.0);
         let mut probes: Vec<(f64, f64)> = Vec::new();
         for (t, gain) in &gains {
             match probes.last_mut() {
@@ -41,13 +41,13 @@ fn judge(runs: &Runs) -> Outcome {
         let queue = bottleneck(run);
         let bumps: Vec<f64> = probes
             .iter()
-            .filter_map(|(a, b)| queue.map(|q| most(&values(q, column::QUEUE_BYTES, *a, b + 0.06)) / bdp))
+            .filter_map(|(a, b)| queue.map(|q| most(&q.values(column::QUEUE_BYTES, *a, b + 0.06)) / bdp))
             .collect();
         let after: Vec<f64> = probes
             .iter()
             .filter(|(_, b)| b + 0.2 < 9.0)
             .filter_map(|(_, b)| {
-                queue.map(|q| crate::view::median(&values(q, column::QUEUE_BYTES, b + 0.1, b + 0.2)) / bdp)
+                queue.map(|q| crate::view::median(&q.values(column::QUEUE_BYTES, b + 0.1, b + 0.2)) / bdp)
             })
             .collect();
         // At most what a probe's three send quanta, two packets and rounding add; see `spare_packets`. In real
@@ -55,7 +55,7 @@ fn judge(runs: &Runs) -> Outcome {
         // has then taken a quarter BDP away and left the rest.
         let above = 9.0 + spare_packets(runs.engine);
         let left = if runs.engine == Engine::Lab { above } else { 7.0 };
-        let bw = crate::view::mean(&values(&flow.series, column::BW_BPS, 4.0, 9.0));
+        let bw = crate::view::mean(&flow.series.values(column::BW_BPS, 4.0, 9.0));
         findings.push(Finding::new(
             "BBR probes with gain 1.25 once in eight round trips",
             "cycle of 8 RTprop",
@@ -124,7 +124,7 @@ fn judge(runs: &Runs) -> Outcome {
     }
     if let Some(run) = runs.first("bbr3") {
         let flow = &run.flows[0];
-        let ups = stays(&flow.states, 9.0, |s| s == "ProbeBW_UP");
+        let ups = flow.stays(9.0, |s| s == "ProbeBW_UP");
         let probe = ups.iter().find(|(a, _)| *a > 2.0).copied().unwrap_or((4.0, 4.2));
         let (from, to) = (probe.0 - 0.15, probe.0 + 0.55);
         panels.push(Panel {

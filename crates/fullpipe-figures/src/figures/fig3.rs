@@ -1,7 +1,7 @@
 //! Figure 3: the bandwidth doubles and halves.
 
 use super::{PAPER, n, scenario};
-use crate::view::{bottleneck, curve, median, points, values};
+use crate::view::{bottleneck, curve, median};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
 use fullpipe_report::picture::{Axis, Panel, Picture};
@@ -26,11 +26,15 @@ fn judge(runs: &Runs) -> Outcome {
         let Some(run) = runs.first(cc) else { continue };
         let flow = &run.flows[0];
         let limit = run.path.goodput_limit_bps.unwrap_or(f64::NAN);
-        let found = points(&flow.series, column::BW_BPS, 20.0, 40.0)
+        let found = flow
+            .series
+            .points(column::BW_BPS, 20.0, 40.0)
             .into_iter()
             .find(|(_, bw)| *bw >= 1.9 * limit)
             .map_or(f64::NAN, |(t, _)| t - 20.0);
-        let lowered = points(&flow.series, column::BW_BPS, 40.0, 54.0)
+        let lowered = flow
+            .series
+            .points(column::BW_BPS, 40.0, 54.0)
             .into_iter()
             .find(|(_, bw)| *bw <= 1.1 * limit)
             .map_or(f64::NAN, |(t, _)| t - 40.0);
@@ -40,7 +44,7 @@ fn judge(runs: &Runs) -> Outcome {
             .map(|i| f64::from(i) / 2.0)
             .find(|t| {
                 let queue =
-                    bottleneck(run).map(|q| values(q, column::QUEUE_BYTES, t - 0.5, *t)).unwrap_or_default();
+                    bottleneck(run).map(|q| q.values(column::QUEUE_BYTES, t - 0.5, *t)).unwrap_or_default();
                 median(&queue) <= 0.3 * bdp
             })
             .map_or(f64::NAN, |t| t - 40.0);

@@ -1,7 +1,7 @@
 //! Figure 4: the first second of BBR and CUBIC.
 
 use super::{PAPER, n, scenario, spare_packets};
-use crate::view::{curve, median, most, values};
+use crate::view::{curve, median, most};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
 use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
@@ -25,7 +25,7 @@ fn judge(runs: &Runs) -> Outcome {
     let end = 1.2;
     let settled = 48.0 + 1.2 * spare_packets(runs.engine);
     let rtt = |cc: &str, from: f64, to: f64| {
-        runs.first(cc).map(|r| values(&r.flows[0].series, column::RTT_MS, from, to)).unwrap_or_default()
+        runs.first(cc).map(|r| r.flows[0].series.values(column::RTT_MS, from, to)).unwrap_or_default()
     };
     for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
         if runs.first(cc).is_none() {
@@ -53,7 +53,7 @@ fn judge(runs: &Runs) -> Outcome {
     // Growth to double a round: how much is delivered by 0.4 s, against each other.
     let delivered = |cc: &str| {
         runs.first(cc)
-            .and_then(|r| values(&r.flows[0].series, column::DELIVERED_BYTES, 0.0, 0.4).last().copied())
+            .and_then(|r| r.flows[0].series.values(column::DELIVERED_BYTES, 0.0, 0.4).last().copied())
             .unwrap_or(f64::NAN)
     };
     let ratio = delivered("bbr") / delivered("cubic");

@@ -1,7 +1,7 @@
 //! Figure 5: the first eight seconds of BBR and CUBIC.
 
 use super::{PAPER, n, scenario, spare_packets};
-use crate::view::{bottleneck, curve, least, median, most, quantile, values};
+use crate::view::{bottleneck, curve, least, median, most, quantile};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::column;
@@ -35,7 +35,7 @@ fn judge(runs: &Runs) -> Outcome {
     let queue = |cc: &str, from: f64, to: f64| {
         let run = runs.first(cc)?;
         let buffer = run.path.buffer_bytes? as f64;
-        let values = values(bottleneck(run)?, column::QUEUE_BYTES, from, to);
+        let values = bottleneck(run)?.values(column::QUEUE_BYTES, from, to);
         Some(values.into_iter().map(|v| v / buffer).collect::<Vec<f64>>())
     };
     let cubic = queue("cubic", 3.0, 12.0).unwrap_or_default();

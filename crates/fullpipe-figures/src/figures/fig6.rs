@@ -1,7 +1,7 @@
 //! Figure 6: five BBR flows share a link.
 
 use super::{PAPER, n, scenario};
-use crate::view::{MBIT, mean, stays, values};
+use crate::view::{MBIT, mean};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{Recording, column, jain};
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
@@ -21,8 +21,7 @@ pub(super) const FIGURE: Figure = Figure {
 
 /// The most flows that are in ProbeRTT at one time from `from` on.
 fn most_in_probe_rtt(run: &Recording, from: f64) -> usize {
-    let dips: Vec<Vec<(f64, f64)>> =
-        run.flows.iter().map(|f| stays(&f.states, 50.0, |s| s == "ProbeRTT")).collect();
+    let dips: Vec<Vec<(f64, f64)>> = run.flows.iter().map(|f| f.stays(50.0, |s| s == "ProbeRTT")).collect();
     let starts = dips.iter().flatten().map(|d| d.0).filter(|t| *t > from);
     starts
         .map(|t| dips.iter().filter(|d| d.iter().any(|(a, b)| *a <= t + 0.1 && t <= *b)).count())
@@ -37,7 +36,7 @@ fn judge(runs: &Runs) -> Outcome {
     for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
         let Some(run) = runs.first(cc) else { continue };
         let shares: Vec<f64> =
-            run.flows.iter().map(|f| mean(&values(&f.series, column::GOODPUT_BPS, 30.0, 50.0))).collect();
+            run.flows.iter().map(|f| mean(&f.series.values(column::GOODPUT_BPS, 30.0, 50.0))).collect();
         let index = jain(&shares);
         // v3 remembers the losses of its crowded starts as inflight_longterm and then probes with caution.
         let (least, why) = if cc == "bbr" {
@@ -75,7 +74,7 @@ fn judge(runs: &Runs) -> Outcome {
                     // A second's mean: the published plot is as smooth.
                     let bins = (0..100).map(|i| {
                         let t = f64::from(i) * 0.5;
-                        (t + 0.25, mean(&values(&f.series, column::GOODPUT_BPS, t, t + 0.5)) * MBIT)
+                        (t + 0.25, mean(&f.series.values(column::GOODPUT_BPS, t, t + 0.5)) * MBIT)
                     });
                     Curve::line(f.label.as_str(), colour, bins)
                 })

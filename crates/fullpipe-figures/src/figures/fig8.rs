@@ -1,7 +1,7 @@
 //! Figure 8: throughput against random loss.
 
 use super::{PAPER, n, scenario};
-use crate::view::{MBIT, dotted, points, stays};
+use crate::view::{MBIT, dotted};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::{Recording, column};
@@ -54,8 +54,8 @@ fn steady_of(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
     let rate = |run: &Recording| {
         let flow = &run.flows[0];
         let (mut bytes, mut seconds) = (0.0, 0.0);
-        for (from, to) in stays(&flow.states, run.summary.duration_s, |s| s.starts_with("ProbeBW")) {
-            let delivered = points(&flow.series, column::DELIVERED_BYTES, from, to);
+        for (from, to) in flow.stays(run.summary.duration_s, |s| s.starts_with("ProbeBW")) {
+            let delivered = flow.series.points(column::DELIVERED_BYTES, from, to);
             if let (Some(first), Some(last)) = (delivered.first(), delivered.last()) {
                 bytes += last.1 - first.1;
                 seconds += last.0 - first.0;

@@ -1,7 +1,7 @@
 //! Operators' measurement: a 250 ms path, BBR against Hybla.
 
 use super::{n, scenario};
-use crate::view::{MBIT, curve, values};
+use crate::view::{MBIT, curve};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
 use fullpipe_report::picture::{Axis, Panel, Picture};
@@ -23,7 +23,7 @@ fn judge(runs: &Runs) -> Outcome {
     let goodput = |cc: &str| runs.first(cc).map_or(f64::NAN, |r| r.summary.goodput_bps);
     let delivered = |cc: &str, by: f64| {
         runs.first(cc)
-            .and_then(|r| values(&r.flows[0].series, column::DELIVERED_BYTES, 0.0, by).last().copied())
+            .and_then(|r| r.flows[0].series.values(column::DELIVERED_BYTES, 0.0, by).last().copied())
             .unwrap_or(f64::NAN)
     };
     let ramp = delivered("hybla", 2.0) / delivered("bbr", 2.0);
