@@ -97,7 +97,7 @@ impl Runs {
         key: &'a str,
         value: &'a str,
     ) -> impl Iterator<Item = &'a (Case, Recording)> + 'a {
-        self.runs.iter().filter(move |(case, _)| case.varied.iter().any(|(k, v)| k == key && v == value))
+        self.runs.iter().filter(move |(case, _)| case.value(key) == Some(value))
     }
 
     /// Recordings of runs of this controller, in order.

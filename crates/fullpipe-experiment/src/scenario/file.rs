@@ -67,6 +67,13 @@ pub struct Case {
     pub varied: Vec<(String, String)>,
 }
 
+impl Case {
+    /// What the swept `key` is in this run; none if it is not swept.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.varied.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+}
+
 /// Most runs that one file may stand for.
 const MOST_CASES: usize = 100_000;
 

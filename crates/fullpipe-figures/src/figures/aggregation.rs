@@ -26,8 +26,7 @@ fn judge(runs: &Runs) -> Outcome {
         let points: Vec<(f64, f64)> = runs
             .of(cc)
             .filter_map(|(case, run)| {
-                let (_, hold) = case.varied.iter().find(|(k, _)| k.ends_with("hold"))?;
-                let hold: Span = hold.parse().ok()?;
+                let hold: Span = case.value("path.reverse.0.aggregate.hold")?.parse().ok()?;
                 Some((hold.as_millis_f64(), run.summary.utilization? * 100.0))
             })
             .collect();

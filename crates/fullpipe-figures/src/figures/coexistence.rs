@@ -23,8 +23,7 @@ pub(super) const FIGURE: Figure = Figure {
 fn shares(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
     runs.with("flow.0.cc", cc)
         .filter_map(|(case, run)| {
-            let (_, buffer) = case.varied.iter().find(|(k, _)| k == "path.buffer")?;
-            let buffer: f64 = buffer.strip_suffix("bdp")?.parse().ok()?;
+            let buffer: f64 = case.value("path.buffer")?.strip_suffix("bdp")?.parse().ok()?;
             let [bbr, cubic] = [&run.flows[0], &run.flows[1]].map(|f| f.summary.goodput_bps);
             Some((buffer, 100.0 * bbr / (bbr + cubic)))
         })

@@ -31,8 +31,7 @@ fn judge(runs: &Runs) -> Outcome {
         .runs
         .iter()
         .map(|(case, run)| {
-            let window =
-                case.varied.iter().find(|(k, _)| k.ends_with("window")).and_then(|(_, v)| v.parse().ok());
+            let window = case.value("flow.settings.window").and_then(|v| v.parse().ok());
             let s = &run.summary;
             Point {
                 window: window.unwrap_or(f64::NAN),

@@ -23,11 +23,7 @@ pub(super) const FIGURE: Figure = Figure {
 
 /// Small buffers, which fill within a minute.
 fn shorter(cases: &mut Vec<Case>) {
-    cases.retain(|case| {
-        case.varied
-            .iter()
-            .any(|(key, buffer)| key == "path.buffer" && matches!(&**buffer, "50kB" | "100kB" | "200kB"))
-    });
+    cases.retain(|case| matches!(case.value("path.buffer"), Some("50kB" | "100kB" | "200kB")));
     for case in cases {
         case.scenario.duration = Span::from_secs(120);
         case.scenario.warmup = Span::from_secs(60);
@@ -39,8 +35,7 @@ fn shorter(cases: &mut Vec<Case>) {
 fn medians(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
     runs.of(cc)
         .filter_map(|(case, run)| {
-            let (_, buffer) = case.varied.iter().find(|(k, _)| k == "path.buffer")?;
-            let buffer: Bytes = buffer.parse().ok()?;
+            let buffer: Bytes = case.value("path.buffer")?.parse().ok()?;
             let from = case.scenario.warmup.as_secs_f64();
             let rtts: Vec<f64> =
                 run.flows.iter().flat_map(|f| f.series.values(column::RTT_MS, from, f64::INFINITY)).collect();

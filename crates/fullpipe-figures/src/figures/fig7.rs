@@ -81,7 +81,7 @@ fn gains(runs: &Runs, cc: &str, buffers: &str) -> Vec<f64> {
     let goodput = |cc: &str, path: &str| {
         runs.with("path", path)
             .filter(|(case, _)| case.scenario.cc() == cc)
-            .find(|(case, _)| case.varied.iter().any(|(k, v)| k == "buffers" && v == buffers))
+            .find(|(case, _)| case.value("buffers") == Some(buffers))
             .map(|(_, r)| r.summary.goodput_bps)
     };
     (1..=PATHS)

@@ -6,7 +6,7 @@ use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::{Recording, column};
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
-use fullpipe_units::Span;
+use fullpipe_units::{Fraction, Span};
 
 pub(super) const FIGURE: Figure = Figure {
     id: "fig8",
@@ -25,7 +25,7 @@ pub(super) const FIGURE: Figure = Figure {
 /// short run has more than its share.
 fn shorter(cases: &mut Vec<Case>) {
     cases.retain(|case| {
-        let loss = case.varied.iter().find(|(key, _)| key == "path.loss").map(|(_, loss)| loss.as_str());
+        let loss = case.value("path.loss");
         match case.scenario.cc().as_str() {
             "cubic" => matches!(loss, Some("0%" | "0.1%" | "1%")),
             "bbr" => matches!(loss, Some("0%" | "1%" | "2%" | "5%" | "15%" | "50%")),
@@ -42,8 +42,7 @@ fn shorter(cases: &mut Vec<Case>) {
 fn curve_of(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
     runs.of(cc)
         .filter_map(|(case, run)| {
-            let (_, loss) = case.varied.iter().find(|(k, _)| k == "path.loss")?;
-            let loss: fullpipe_units::Fraction = loss.parse().ok()?;
+            let loss: Fraction = case.value("path.loss")?.parse().ok()?;
             Some((loss.as_f64(), run.summary.goodput_bps))
         })
         .collect()

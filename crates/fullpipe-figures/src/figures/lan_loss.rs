@@ -22,8 +22,8 @@ pub(super) const FIGURE: Figure = Figure {
 
 /// The run of `cc` with packets of `mtu` bytes and this share of loss.
 fn run<'a>(runs: &'a Runs, cc: &'a str, mtu: &'a str, loss: &'a str) -> Option<&'a Recording> {
-    let has = |case: &Case, key: &str, value: &str| case.varied.iter().any(|(k, v)| k == key && v == value);
-    runs.of(cc).find(|(case, _)| has(case, "mtu", mtu) && has(case, "path.loss", loss)).map(|(_, run)| run)
+    let wanted = |case: &Case| case.value("mtu") == Some(mtu) && case.value("path.loss") == Some(loss);
+    runs.of(cc).find(|(case, _)| wanted(case)).map(|(_, run)| run)
 }
 
 fn judge(runs: &Runs) -> Outcome {
