@@ -5,6 +5,7 @@ use super::sweep::Sweep;
 use super::{Fault, Scenario, ScenarioError};
 use fullpipe_path::TraceError;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -100,7 +101,7 @@ pub fn parse(
             .at(sweep.span(), format!("stands for {} runs, more than {MOST_CASES}", sweep.combinations())));
     }
     let mut cases = Vec::new();
-    let mut idle_checks: Option<Vec<usize>> = None;
+    let (mut checks, mut in_use) = (0, BTreeSet::new());
     for i in 0..sweep.combinations() {
         let mut table = document.clone();
         // The swept values keep their own place in the file, so errors in them point there.
@@ -109,13 +110,8 @@ pub fn parse(
         let mut scenario = Scenario::deserialize(deserializer).map_err(|e| reader.toml_error(&e))?;
         load_traces(&mut scenario, open).map_err(|fault| reader.fault(&fault, table.get_ref(), &varied))?;
         scenario.validate(vocabulary).map_err(|fault| reader.fault(&fault, table.get_ref(), &varied))?;
-        match &mut idle_checks {
-            Some(idle) => idle.retain(|&n| !scenario.checks[n].applies_to(&varied)),
-            None => {
-                let checks = scenario.checks.iter().enumerate();
-                idle_checks = Some(checks.filter(|(_, c)| !c.applies_to(&varied)).map(|(n, _)| n).collect());
-            }
-        }
+        checks = scenario.checks.len();
+        in_use.extend((0..checks).filter(|&n| scenario.checks[n].applies_to(&varied)));
         scenario.checks.retain(|check| check.applies_to(&varied));
         for check in &mut scenario.checks {
             check.case.clear();
@@ -133,7 +129,7 @@ pub fn parse(
         }
     }
     // A misspelt value would otherwise turn a check off without a word.
-    if let Some(n) = idle_checks.unwrap_or_default().first() {
+    if let Some(n) = (0..checks).find(|n| !in_use.contains(n)) {
         let fault = Fault::new(&format!("check.{n}.where"), "no run of the sweep has these values")
             .help(format!("the sweep has {}", sweep.written()));
         return Err(reader.fault(&fault, document.get_ref(), &[]));
