@@ -44,6 +44,7 @@
 pub mod apply;
 pub mod boot;
 pub mod checks;
+pub mod controllers;
 pub mod diff;
 mod error;
 pub mod facts;

@@ -1,6 +1,7 @@
 //! The kernel, the controller in it, and how far it can be reached from here.
 
 use super::{Context, Finding, Group, Verdict};
+use crate::controllers::{ebpf_twin, is_ebpf};
 use crate::facts::{Presence, Version};
 
 pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
@@ -57,13 +58,7 @@ fn controller(context: &Context) -> Finding {
                 "Linux tcp_cong.c, tcp_get_available_congestion_control",
             )
     };
-    let ebpf = match wanted.as_str() {
-        "bbr" => "fp_bbr1",
-        "bbr3" => "fp_bbr3",
-        other if other.starts_with("fp_") => other,
-        "hybla" => "fp_hybla",
-        _ => "",
-    };
+    let ebpf = if is_ebpf(wanted) { wanted.as_str() } else { ebpf_twin(wanted).unwrap_or_default() };
     match context.facts.controller(wanted) {
         Presence::Ready(_) => finding(Verdict::Ok, format!("{wanted} is registered")),
         Presence::Loadable(from) => finding(Verdict::Ok, format!("{wanted} is a module that will load")).read(from, "present"),

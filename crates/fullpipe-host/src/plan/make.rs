@@ -3,6 +3,7 @@
 use super::boot_files::{BootFiles, BootSysctl};
 use super::change::{Change, Tree};
 use super::{Plan, QdiscChoice, Request, Step};
+use crate::controllers::{EBPF, LINUX, ebpf_twin, is_ebpf};
 use crate::error::{Error, Result};
 use crate::facts::{Facts, Presence, Version};
 use crate::host::Host;
@@ -11,42 +12,6 @@ use fullpipe_units::{Bytes, Rate, Span};
 const CONTROLLER: &str = "net.ipv4.tcp_congestion_control";
 const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 const DEFAULT_QDISC: &str = "net.core.default_qdisc";
-
-/// Controllers that exist in Linux, for telling a missing one from a misspelt one.
-const KNOWN: [&str; 18] = [
-    "reno",
-    "cubic",
-    "bbr",
-    "bic",
-    "cdg",
-    "dctcp",
-    "highspeed",
-    "htcp",
-    "hybla",
-    "illinois",
-    "lp",
-    "nv",
-    "scalable",
-    "vegas",
-    "veno",
-    "westwood",
-    "yeah",
-    "bbr3",
-];
-
-/// The eBPF controller that stands in for a kernel's own.
-fn ebpf_twin(controller: &str) -> Option<&'static str> {
-    match controller {
-        "bbr" => Some("fp_bbr1"),
-        "bbr3" => Some("fp_bbr3"),
-        "hybla" => Some("fp_hybla"),
-        _ => None,
-    }
-}
-
-fn is_ebpf(controller: &str) -> bool {
-    controller.starts_with("fp_")
-}
 
 /// Whether the controller decides its sending by pacing, so that fq serves it best.
 fn paces(controller: &str) -> bool {
@@ -169,7 +134,7 @@ fn choose_controller(
             (asked.to_owned(), None)
         }
         Presence::Unknown
-            if KNOWN.contains(&asked) && facts.identity.running && facts.scope.first_network =>
+            if LINUX.contains(&asked) && facts.identity.running && facts.scope.first_network =>
         {
             modules_allowed(host, &module)?;
             notes.push(format!(
@@ -229,15 +194,16 @@ fn refuse_missing(host: &dyn Host, facts: &Facts, asked: &str, found: &Presence)
              a distribution kernel of 5.15 or later has both"
         ));
     }
-    if KNOWN.contains(&asked) {
+    if LINUX.contains(&asked) {
         return Error::impossible(format_args!(
             "this kernel has no {asked}{evidence}; it has: {}",
             facts.available.join(" ")
         ));
     }
     Error::usage(format_args!(
-        "unknown controller `{asked}`; this kernel has: {}; others that fullpipe can load: fp_bbr1, fp_bbr3, fp_hybla",
-        facts.available.join(" ")
+        "unknown controller `{asked}`; this kernel has: {}; others that fullpipe can load: {}",
+        facts.available.join(" "),
+        EBPF.map(|(name, _)| name).join(", ")
     ))
 }
 

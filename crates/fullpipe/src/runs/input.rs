@@ -3,28 +3,9 @@
 use super::engine::Choice;
 use crate::failure::Failure;
 use fullpipe_experiment::scenario::{Case, Refused, Vocabulary, parse};
+use fullpipe_host::controllers::{EBPF, LINUX};
 use std::fs;
 use std::path::Path;
-
-/// What `fullpipe cc load` can give a kernel, and which controller of the simulator is the same algorithm.
-const LOADABLE: [(&str, &str); 3] = [("fp_bbr1", "bbr"), ("fp_bbr3", "bbr3"), ("fp_hybla", "hybla")];
-
-/// Controllers of Linux that the simulator has not.
-const LINUX: [&str; 13] = [
-    "bic",
-    "cdg",
-    "dctcp",
-    "highspeed",
-    "htcp",
-    "illinois",
-    "lp",
-    "nv",
-    "scalable",
-    "vegas",
-    "veno",
-    "westwood",
-    "yeah",
-];
 
 /// The controllers that scenarios may name where `engine` runs them. In the lab those are the kernel's, too, some
 /// of which only show when a run asks for them.
@@ -32,7 +13,7 @@ pub fn vocabulary(engine: Choice) -> Vocabulary {
     let simulated = fullpipe_cc::CONTROLLERS.iter().map(|c| c.name.to_owned());
     let mut vocabulary = Vocabulary::new(simulated);
     let there = fullpipe_lab::controllers();
-    let named = LOADABLE.map(|(name, _)| name).into_iter().chain(LINUX).map(str::to_owned);
+    let named = EBPF.map(|(name, _)| name).into_iter().chain(LINUX).map(str::to_owned);
     for name in named.chain(there) {
         if vocabulary.controllers.contains(&name) || vocabulary.refused.iter().any(|r| r.name == name) {
             continue;
@@ -41,7 +22,7 @@ pub fn vocabulary(engine: Choice) -> Vocabulary {
             vocabulary.controllers.push(name);
             continue;
         }
-        let help = match LOADABLE.iter().find(|(loadable, _)| *loadable == name) {
+        let help = match EBPF.iter().find(|(ebpf, _)| *ebpf == name) {
             Some((_, same)) => format!("`{same}` is the same algorithm; or run it with `--engine lab`"),
             None => "run it with `--engine lab`".to_owned(),
         };
