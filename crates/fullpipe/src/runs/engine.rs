@@ -1,5 +1,6 @@
 //! Which engine runs a case.
 
+use super::lent;
 use crate::failure::Failure;
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::Engine;
@@ -42,14 +43,7 @@ pub enum Ended {
 
 /// Whether the kernel offers a controller, or could be given it for as long as this process lives.
 pub fn kernel_offers(cc: &str) -> bool {
-    if fullpipe_lab::offers(cc) {
-        return true;
-    }
-    #[cfg(feature = "ebpf")]
-    if super::lent::lend(cc).is_ok() {
-        return fullpipe_lab::offers(cc);
-    }
-    false
+    lent::lend(cc).is_ok() && fullpipe_lab::offers(cc)
 }
 
 /// Runs `case` in `engine`; `progress` hears how far it is and may stop it. With `pcap` the lab writes captures.
@@ -66,27 +60,13 @@ pub fn run(
             e => Some(Failure::usage(format!("{}: {e}", case.label))),
         }),
         Engine::Lab => {
-            #[cfg(feature = "ebpf")]
             for flow in &scenario.flows {
-                if let Err(error) = super::lent::lend(&flow.cc) {
+                if let Err(error) = lent::lend(&flow.cc) {
                     return Ended::Failed(Failure::Impossible(format!("{}: {error}", flow.cc)));
                 }
             }
-            #[cfg(not(feature = "ebpf"))]
-            if let Some(flow) =
-                scenario.flows.iter().find(|f| f.cc.starts_with("fp_") && !kernel_offers(&f.cc))
-            {
-                return Ended::Failed(Failure::Impossible(format!(
-                    "{}: this fullpipe was built without the controllers it can load (feature `ebpf`)",
-                    flow.cc
-                )));
-            }
-            let options = fullpipe_lab::Options {
-                pcap,
-                #[cfg(feature = "ebpf")]
-                inspect: super::lent::watcher(scenario),
-                ..Default::default()
-            };
+            let options =
+                fullpipe_lab::Options { pcap, inspect: lent::watcher(scenario), ..Default::default() };
             fullpipe_lab::run_with(scenario, scenario.seed, &options, progress).map_err(|e| match e {
                 LabError::Stopped => None,
                 e => Some(crate::commands::lab::failure(e)),

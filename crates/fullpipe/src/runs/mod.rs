@@ -5,7 +5,7 @@ mod batch;
 mod engine;
 mod input;
 mod interrupt;
-#[cfg(feature = "ebpf")]
+#[cfg_attr(not(feature = "ebpf"), path = "nothing_lent.rs")]
 mod lent;
 mod reporting;
 mod turns;
