@@ -2,12 +2,12 @@
 
 use crate::failure::Failure;
 use crate::runs;
-use fullpipe_experiment::scenario::Case;
+use fullpipe_experiment::scenario::PathSpec;
 use fullpipe_lab::{LabError, LinkReport, Shell, ShellReport};
 use fullpipe_path::{Limit, LinkSpec, LossSpec, QueueSpec};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Kernel TCP over an emulated path, without root.
 #[derive(clap::Args)]
@@ -102,6 +102,21 @@ impl ShellArgs {
     }
 
     fn shell(self) -> Result<Shell, Failure> {
+        let (path, mtu, seed) = match &self.path {
+            Some(file) => path_of_file(file)?,
+            None => (self.path_of_options(), self.mtu()?, self.seed),
+        };
+        let command = if self.command.is_empty() {
+            vec![std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())]
+        } else {
+            self.command
+        };
+        let PathSpec { forward, reverse } = path;
+        Ok(Shell { forward, reverse, mtu, seed, command, servers: self.servers, pcap: self.pcap })
+    }
+
+    /// The path that the options stand for.
+    fn path_of_options(&self) -> PathSpec {
         let link = |rate: Option<Rate>, delay: Span| LinkSpec {
             rate,
             delay,
@@ -109,47 +124,29 @@ impl ShellArgs {
             loss: (self.loss != Fraction::ZERO).then(|| LossSpec::from(self.loss)),
             ..LinkSpec::default()
         };
-        let command = if self.command.is_empty() {
-            vec![std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())]
-        } else {
-            self.command
-        };
-        if let Some(file) = &self.path {
-            let cases = runs::read(file, runs::Choice::Lab)?;
-            let Some(first) = cases.first().map(|case| case.scenario.clone()) else {
-                return Err(Failure::usage(format!("--path {}: holds no run", file.display())));
-            };
-            let same = |case: &Case| case.scenario.path == first.path && case.scenario.mtu == first.mtu;
-            if !cases.iter().all(same) {
-                return Err(Failure::usage(format!(
-                    "--path {}: its sweep makes several paths; take what changes the path out of [sweep]",
-                    file.display()
-                )));
-            }
-            return Ok(Shell {
-                forward: first.path.forward,
-                reverse: first.path.reverse,
-                mtu: first.mtu,
-                seed: first.seed,
-                command,
-                servers: self.servers,
-                pcap: self.pcap,
-            });
-        }
         let there = self.rtt / 2;
-        let mtu = u32::try_from(self.mtu.0).ok().filter(|m| (68..=65_535).contains(m)).ok_or_else(|| {
-            Failure::usage(format!("--mtu {}: an IP packet has 68 to 65535 bytes", self.mtu.0))
-        })?;
-        Ok(Shell {
+        PathSpec {
             forward: vec![link(self.rate, there)],
             reverse: vec![link(self.down_rate.or(self.rate), self.rtt - there)],
-            mtu,
-            seed: self.seed,
-            command,
-            servers: self.servers,
-            pcap: self.pcap,
+        }
+    }
+
+    fn mtu(&self) -> Result<u32, Failure> {
+        u32::try_from(self.mtu.0).ok().filter(|m| (68..=65_535).contains(m)).ok_or_else(|| {
+            Failure::usage(format!("--mtu {}: an IP packet has 68 to 65535 bytes", self.mtu.0))
         })
     }
+}
+
+/// The path, packet size and seed of a scenario file.
+fn path_of_file(file: &Path) -> Result<(PathSpec, u32, u64), Failure> {
+    let wrong = |what: &str| Failure::usage(format!("--path {}: {what}", file.display()));
+    let cases = runs::read(file, runs::Choice::Lab)?;
+    let first = &cases.first().ok_or_else(|| wrong("holds no run"))?.scenario;
+    if !cases.iter().all(|case| case.scenario.path == first.path && case.scenario.mtu == first.mtu) {
+        return Err(wrong("its sweep makes several paths; take what changes the path out of [sweep]"));
+    }
+    Ok((first.path.clone(), first.mtu, first.seed))
 }
 
 fn summary(report: &ShellReport) -> String {
