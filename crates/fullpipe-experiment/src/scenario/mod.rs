@@ -11,6 +11,7 @@ mod flow;
 mod path;
 mod sweep;
 mod trigger;
+mod triggers;
 
 pub use app::App;
 pub use check::{Bound, Check};
@@ -19,6 +20,7 @@ pub use file::{Case, Refused, Vocabulary, parse, schema};
 pub use flow::{FlowSpec, Setting};
 pub use path::{Direction, PathSpec};
 pub use trigger::{LinkChange, Trigger, When};
+pub use triggers::{Due, Triggers};
 
 use fullpipe_path::LinkSpec;
 use fullpipe_units::{Rate, Span};

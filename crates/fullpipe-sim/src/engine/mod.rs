@@ -2,7 +2,6 @@
 
 mod connection;
 mod queueing;
-mod triggers;
 mod wakes;
 
 use crate::error::SimError;
@@ -11,12 +10,11 @@ use crate::segment::{Kind, SackStore, Segment};
 use connection::{Connection, Net};
 use fullpipe_cc::{Config, CongestionControl, Controller, Span, Time, registry};
 use fullpipe_experiment::recording::{Engine, Provenance, Recording};
-use fullpipe_experiment::scenario::{Direction, FlowSpec, Scenario, Vocabulary};
+use fullpipe_experiment::scenario::{Direction, FlowSpec, Scenario, Triggers, Vocabulary};
 use fullpipe_path::{Chain, Outcome, Packet};
 use fullpipe_units::Rate;
 use queueing::Queueing;
 use std::ops::ControlFlow;
-use triggers::Triggers;
 use wakes::Wakes;
 
 /// Rows that all flows together may record: beyond it the sampling interval is a multiple of the

@@ -1,8 +1,8 @@
-//! Changes of the path that wait for a flow's controller to enter a state.
+//! A run's triggers: which of them still wait, and what is due.
 
-use fullpipe_cc::Time;
-use fullpipe_experiment::scenario::{App, Direction, Trigger};
+use super::{App, Direction, Trigger};
 use fullpipe_path::Change;
+use fullpipe_units::Time;
 
 #[derive(Debug)]
 struct Pending {
@@ -14,8 +14,10 @@ struct Pending {
 
 /// What changes.
 #[derive(Debug)]
-pub(crate) struct Due {
+pub struct Due {
+    /// On which way of the path.
     pub direction: Direction,
+    /// Which link, and how.
     pub change: Change,
     /// Whose state was waited for.
     pub flow: usize,
@@ -23,23 +25,27 @@ pub(crate) struct Due {
     pub app: Option<App>,
 }
 
+/// The triggers that have not happened yet. An engine tells them of the states it sees, and does what is due.
 #[derive(Debug)]
-pub(crate) struct Triggers {
+pub struct Triggers {
     pending: Vec<Pending>,
     next: Time,
 }
 
 impl Triggers {
+    /// All of them wait.
     pub fn new(triggers: &[Trigger]) -> Self {
         let pending = triggers.iter().map(|t| Pending { trigger: t.clone(), entries: 0, at: None }).collect();
         Triggers { pending, next: Time::NEVER }
     }
 
+    /// Whether none is left.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// When the next change happens.
+    /// When the next change happens; [`Time::NEVER`] while all wait for a state.
     #[inline]
     pub fn next(&self) -> Time {
         self.next
@@ -70,10 +76,7 @@ impl Triggers {
 
     /// The changes due at `now`, each once.
     pub fn due(&mut self, now: Time) -> Vec<Due> {
-        let (due, pending) = std::mem::take(&mut self.pending)
-            .into_iter()
-            .partition::<Vec<_>, _>(|p| p.at.is_some_and(|at| at <= now));
-        self.pending = pending;
+        let due: Vec<Pending> = self.pending.extract_if(.., |p| p.at.is_some_and(|at| at <= now)).collect();
         self.find_next();
         let change = |p: Pending| {
             let then = p.trigger.then;
@@ -88,7 +91,7 @@ impl Triggers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fullpipe_cc::Span;
+    use fullpipe_units::Span;
 
     #[test]
     fn a_change_comes_after_the_entry_it_waits_for_and_only_once() {
