@@ -91,20 +91,15 @@ pub struct ScheduledChange {
 }
 
 /// A change that the engine applies when it sees fit. What is not written stays as it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Change {
     /// Index of the link in its chain, from 0.
-    #[serde(default)]
     pub link: usize,
     /// The rate from then on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// The one-way delay from then on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
     /// The share of packets lost on the wire from then on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<Fraction>,
 }
 
