@@ -124,13 +124,15 @@ impl Scenario {
 
     /// The most that the flows' data can ever need of the path in a second; `None` if nothing bounds it.
     pub fn highest_rate(&self) -> Option<Rate> {
+        let mut ways = self.flows.iter().map(|flow| flow.direction);
+        ways.try_fold(Rate::ZERO, |highest, way| self.highest_rate_of(way).map(|rate| highest.max(rate)))
+    }
+
+    /// The most that a way of the path can ever carry; `None` if nothing bounds it.
+    pub fn highest_rate_of(&self, way: Direction) -> Option<Rate> {
         let changed = self.triggers.iter().filter_map(|trigger| trigger.then.rate);
         let most = |link: &LinkSpec| link.highest_rate().map(|rate| changed.clone().fold(rate, Rate::max));
-        let mut ways = self.flows.iter().map(|flow| flow.direction);
-        ways.try_fold(Rate::ZERO, |highest, way| {
-            let slowest_link = self.path.links(way).iter().filter_map(most).min();
-            slowest_link.map(|rate| highest.max(rate))
-        })
+        self.path.links(way).iter().filter_map(most).min()
     }
 
     /// The flows with `count` resolved: each entry one connection, with its own start and label.

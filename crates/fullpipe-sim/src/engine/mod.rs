@@ -497,14 +497,8 @@ fn budget(scenario: &Scenario, flows: u64) -> u64 {
     const SMALLEST_PACKET: u64 = 40;
     const EVENTS_PER_PACKET: u64 = 8;
     let carried = |direction| {
-        let links = scenario.path.links(direction);
-        let fastest = links.iter().map(|l| {
-            let scheduled = l.schedule.iter().filter_map(|c| c.rate);
-            let triggered = scenario.triggers.iter().filter_map(|t| t.then.rate);
-            let at_first = l.nominal_rate().unwrap_or(Rate::MAX);
-            scheduled.chain(triggered).fold(at_first, Rate::max)
-        });
-        fastest.min().unwrap_or(Rate::MAX).bytes_in(scenario.duration) / SMALLEST_PACKET
+        let rate = scenario.highest_rate_of(direction).unwrap_or(Rate::MAX);
+        rate.bytes_in(scenario.duration) / SMALLEST_PACKET
     };
     let packets = carried(Direction::Forward).saturating_add(carried(Direction::Reverse));
     let clock = scenario.duration.as_nanos() / scenario.sample.as_nanos().max(1);
