@@ -31,7 +31,6 @@ mod priority;
 mod run;
 mod shell;
 mod space;
-mod triggers;
 mod wire;
 
 pub use error::LabError;

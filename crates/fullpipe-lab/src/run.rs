@@ -11,9 +11,8 @@ use crate::inspect::{Belief, Inspect};
 use crate::kernel;
 use crate::priority;
 use crate::space::{Enclosure, Message, Outbox, SERVER, Topology};
-use crate::triggers::Triggers;
 use fullpipe_experiment::recording::{Engine, Provenance, Recording, Summary};
-use fullpipe_experiment::scenario::{App, Direction, Scenario};
+use fullpipe_experiment::scenario::{App, Direction, Scenario, Triggers};
 use fullpipe_units::{Rate, Span, Time};
 use hdrhistogram::Histogram;
 use std::ops::ControlFlow;
@@ -274,8 +273,10 @@ impl<'a> Inside<'a> {
                 thread::sleep(Duration::from_nanos(wake.since(now).as_nanos()));
             }
             let now = clock.now();
-            for (way, change) in triggers.due(now) {
-                emulator.change(way, change);
+            // The kernel does not announce states: a change comes up to one sampling interval after the state, and a
+            // state shorter than the interval may be missed.
+            for due in triggers.due(now) {
+                emulator.change(due.direction, due.change);
             }
             let is_end = now >= end || ends.iter().any(thread::ScopedJoinHandle::is_finished);
             let mut all_over = false;
