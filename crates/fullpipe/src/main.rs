@@ -1,5 +1,19 @@
 //! `fullpipe`: the command line. It parses, calls the crates that do the work, and prints.
 
+// As the standard library's, which panic when nobody reads the output to its end (`| head`).
+macro_rules! print {
+    ($($text:tt)*) => { $crate::print::text(&mut std::io::stdout(), format_args!($($text)*)) };
+}
+macro_rules! println {
+    ($($text:tt)*) => { print!("{}\n", format_args!($($text)*)) };
+}
+macro_rules! eprint {
+    ($($text:tt)*) => { $crate::print::text(&mut std::io::stderr(), format_args!($($text)*)) };
+}
+macro_rules! eprintln {
+    ($($text:tt)*) => { eprint!("{}\n", format_args!($($text)*)) };
+}
+
 mod commands;
 mod failure;
 mod print;
@@ -22,7 +36,7 @@ fn command() -> clap::Command {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command.run() {
+    match Cli::parse().command.run().and_then(|()| print::all_was_printed()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

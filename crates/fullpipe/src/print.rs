@@ -1,9 +1,29 @@
 //! Text for stdout, and values for machines.
 
 use crate::failure::Failure;
+use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
 
-/// Prints `text` on stdout. That nobody reads it to its end (`| head`) is no error.
+/// Why something could not be printed, the first time. A command that changes a host must not end at that.
+static LOST: OnceLock<String> = OnceLock::new();
+
+/// Prints `text` on `out`. That nobody reads it to its end (`| head`) is no error.
+pub fn text(out: &mut impl Write, text: Arguments<'_>) {
+    match out.write_fmt(text).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            let _ = LOST.set(format!("cannot print: {e}"));
+        }
+        _ => {}
+    }
+}
+
+/// The failure of a command whose output was lost.
+pub fn all_was_printed() -> Result<(), Failure> {
+    LOST.get().map_or(Ok(()), |why| Err(Failure::usage(why)))
+}
+
+/// Prints `text` on stdout, as [`text`] does.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_ref()).and_then(|()| out.flush()) {

@@ -19,6 +19,24 @@ fn every_shell_gets_completions_that_know_the_commands() {
 }
 
 #[test]
+fn output_that_nobody_reads_is_no_panic() {
+    for args in
+        [&["figure"][..], &["conformance", "--list"], &["figure", "nothing"], &["completions", "bash"]]
+    {
+        let closed = || std::io::pipe().unwrap().1;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        let status =
+            command.args(args).stdin(Stdio::null()).stdout(closed()).stderr(closed()).status().unwrap();
+        assert_eq!(status.code(), Some(if args == ["figure", "nothing"] { 2 } else { 0 }), "{args:?}");
+    }
+    // What could not be written for any other reason is told.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_fullpipe")).arg("figure").stdout(full).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && told.contains("cannot print"), "{told}");
+}
+
+#[test]
 fn bash_accepts_its_completions() {
     let script = stdout(&["completions", "bash"]);
     let dir = tempfile::tempdir().unwrap();
