@@ -98,18 +98,12 @@ impl Batch {
         };
         let (parallel, serial): (Vec<usize>, Vec<usize>) =
             (0..self.jobs.len()).partition(|&i| self.jobs[i].engine == Engine::Sim);
-        let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..self.threads.clamp(1, parallel.len().max(1)) {
-                scope.spawn(|| {
-                    while let Some(&i) = parallel.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if interrupt::asked() {
-                            break;
-                        }
-                        one(i);
-                    }
-                });
+        fullpipe_sim::in_parallel(&parallel, self.threads.max(1), |_, &i| {
+            if interrupt::asked() {
+                return ControlFlow::Break(());
             }
+            one(i);
+            ControlFlow::Continue(())
         });
         let in_turns = |jobs: &[usize], alone: bool| {
             let scenarios = jobs.iter().map(|&i| (i, &self.jobs[i].case.scenario));
