@@ -1,9 +1,9 @@
 //! Figure 2: gain cycling in steady state.
 
-use super::{PAPER, n, scenario, spare_packets};
+use super::{PAPER, PROBE_ADDS, left_by_a_probe, n, scenario, spare_packets};
 use crate::view::{MBIT, bottleneck, curve, most};
 use crate::{Figure, Finding, Outcome, Runs};
-use fullpipe_experiment::recording::{Engine, column};
+use fullpipe_experiment::recording::column;
 use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
@@ -50,11 +50,8 @@ fn judge(runs: &Runs) -> Outcome {
                 queue.map(|q| crate::view::median(&q.values(column::QUEUE_BYTES, b + 0.1, b + 0.2)) / bdp)
             })
             .collect();
-        // At most what a probe's three send quanta, two packets and rounding add; see `spare_packets`. In real
-        // time the phase after a probe more often ends when its round trip is over than by what is in flight: it
-        // has then taken a quarter BDP away and left the rest.
-        let above = 9.0 + spare_packets(runs.engine);
-        let left = if runs.engine == Engine::Lab { above } else { 7.0 };
+        let above = PROBE_ADDS + spare_packets(runs.engine);
+        let left = left_by_a_probe(runs.engine, 7.0);
         let bw = crate::view::mean(&flow.series.values(column::BW_BPS, 4.0, 9.0));
         findings.push(Finding::new(
             "BBR probes with gain 1.25 once in eight round trips",

@@ -1,6 +1,6 @@
 //! Figure 5: the first eight seconds of BBR and CUBIC.
 
-use super::{PAPER, n, scenario, spare_packets};
+use super::{PAPER, left_by_a_probe, n, scenario, spare_packets};
 use crate::view::{bottleneck, curve, least, median, most, quantile};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
@@ -53,7 +53,6 @@ fn judge(runs: &Runs) -> Outcome {
     ));
     let bdp = runs.runs.first().and_then(|(_, r)| r.path.bdp_bytes).unwrap_or(1) as f64;
     let spare = spare_packets(runs.engine) * 1500.0 / bdp;
-    let settled = 0.2 + spare;
     for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
         // In BDPs: the buffer is two.
         let Some(q) = queue(cc, 2.0, 12.0).map(|q| q.into_iter().map(|v| 2.0 * v).collect::<Vec<f64>>())
@@ -62,17 +61,18 @@ fn judge(runs: &Runs) -> Outcome {
         };
         // v3's probe ends when the bandwidth has not grown for three rounds. Four or five of them in ten seconds take
         // a fifth to a quarter of the time, so the 90th percentile lies among their own queues.
-        let (probing, why) = if cc == "bbr" {
-            (0.6 + spare, "a probe of 1.25")
+        let quanta = 0.2 * bdp / 1500.0;
+        let (settled, probing, why) = if cc == "bbr" {
+            (left_by_a_probe(runs.engine, quanta) * 1500.0 / bdp, 0.6 + spare, "a probe of 1.25")
         } else {
-            (1.0, "a probe holds up to a BDP for half a second, once in two to three seconds")
+            (0.2 + spare, 1.0, "a probe holds up to a BDP for half a second, once in two to three seconds")
         };
         findings.push(Finding::new(
             format!("{name} runs with essentially no queue"),
             "RTT stays near 40 ms",
             format!("median {} BDP, 90th percentile {} BDP", n(median(&q)), n(quantile(&q, 0.9))),
             format!(
-                "median ≤ {settled:.2} BDP (the packets of three send quanta), 90th percentile ≤ {probing:.2} ({why})"
+                "median ≤ {settled:.2} BDP (what the send quanta of a probe leave), 90th percentile ≤ {probing:.2} ({why})"
             ),
             median(&q) <= settled && quantile(&q, 0.9) <= probing,
         ));

@@ -63,6 +63,17 @@ fn spare_packets(engine: Engine) -> f64 {
     if engine == Engine::Lab { 2.0 } else { 0.0 }
 }
 
+/// Packets of 1500 bytes that a probe of BBR v1 leaves queued, where the simulator leaves `simulated`. In real time the
+/// phase after a probe more often ends when its round trip is over than by what is in flight: it has then taken
+/// a quarter BDP away and left all that the probe added beyond.
+fn left_by_a_probe(engine: Engine, simulated: f64) -> f64 {
+    if engine == Engine::Lab { PROBE_ADDS + spare_packets(engine) } else { simulated }
+}
+
+/// Packets that a probe adds beyond a quarter BDP: three send quanta, two packets and rounding
+/// (`bbr_quantization_budget`).
+const PROBE_ADDS: f64 = 9.0;
+
 /// A number for a sentence: three significant digits.
 fn n(x: f64) -> String {
     if !x.is_finite() {
