@@ -1,6 +1,6 @@
 //! Figure 4: the first second of BBR and CUBIC.
 
-use super::{PAPER, n, scenario, spare_packets};
+use super::{PAPER, left_by_a_probe, n, scenario};
 use crate::view::{curve, median, most};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
@@ -23,7 +23,7 @@ pub(super) const FIGURE: Figure = Figure {
 fn judge(runs: &Runs) -> Outcome {
     let mut findings = Vec::new();
     let end = 1.2;
-    let settled = 48.0 + 1.2 * spare_packets(runs.engine);
+    let settled = 40.0 + 1.2 * left_by_a_probe(runs.engine, 8.0 / 1.2);
     let rtt = |cc: &str, from: f64, to: f64| {
         runs.first(cc).map(|r| r.flows[0].series.values(column::RTT_MS, from, to)).unwrap_or_default()
     };

@@ -3,7 +3,7 @@
 use super::{PAPER, n, scenario};
 use crate::view::{MBIT, mean};
 use crate::{Figure, Finding, Outcome, Runs};
-use fullpipe_experiment::recording::{Recording, column, jain};
+use fullpipe_experiment::recording::{Engine, Recording, column, jain};
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
@@ -41,6 +41,11 @@ fn judge(runs: &Runs) -> Outcome {
         // v3 remembers the losses of its crowded starts as inflight_longterm and then probes with caution.
         let (least, why) = if cc == "bbr" {
             (0.95, "")
+        } else if runs.engine == Engine::Lab {
+            (
+                0.70,
+                ": v3 converges more slowly; one flow may keep two to three times the others' (0.75 to 0.98 in nine runs)",
+            )
         } else {
             (0.85, ": v3 converges more slowly (0.90 to 0.99 over twelve seeds)")
         };
