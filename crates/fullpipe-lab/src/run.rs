@@ -338,10 +338,8 @@ impl<'a> Inside<'a> {
         let mut notes = std::mem::take(&mut self.notes);
         let mut flows: Vec<FlowReport> =
             ran.samplers.into_iter().map(|s| s.finish(desk, views, warmup, ran.end)).collect();
-        let mut starved = Vec::new();
         for flow in &mut flows {
             flow.recording.summary.utilization = utilization(flow.recording.summary.goodput_bps);
-            starved.extend(health::starved(flow));
             if let Some(trouble) = &flow.trouble {
                 notes.push(format!("{}: {trouble}", flow.recording.label));
             }
@@ -359,7 +357,7 @@ impl<'a> Inside<'a> {
         // of no other.
         let keeps_up = scenario.highest_rate().is_some_and(|rate| rate < KEEPS_UP_BELOW);
         let judged = if keeps_up { &mut invalid_because } else { &mut notes };
-        judged.append(&mut starved);
+        judged.extend(flows.iter().filter_map(health::starved));
         let late = ran.sampling_late.value_at_quantile(0.99) as f64 / 1e6;
         if late > scenario.sample.as_millis_f64().max(10.0) {
             notes.push(format!(
