@@ -10,11 +10,8 @@ static LOST: OnceLock<String> = OnceLock::new();
 
 /// Prints `text` on `out`. That nobody reads it to its end (`| head`) is no error.
 pub fn text(out: &mut impl Write, text: Arguments<'_>) {
-    match out.write_fmt(text).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            let _ = LOST.set(format!("cannot print: {e}"));
-        }
-        _ => {}
+    if let Err(why) = printed(out.write_fmt(text).and_then(|()| out.flush())) {
+        let _ = LOST.set(why);
     }
 }
 
@@ -26,8 +23,13 @@ pub fn all_was_printed() -> Result<(), Failure> {
 /// Prints `text` on stdout, as [`text`] does.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::usage(format!("cannot print: {e}"))),
+    printed(out.write_all(text.as_ref()).and_then(|()| out.flush())).map_err(Failure::usage)
+}
+
+/// What writing came to, or why it failed.
+fn printed(outcome: io::Result<()>) -> Result<(), String> {
+    match outcome {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("cannot print: {e}")),
         _ => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use fullpipe_units::{Rate, Span};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// What runs that share the machine may emulate in all, for each processor. A run of 100 Mbit/s takes about
-/// 0.15 of one, its two ends included.
+/// 0.15 to 0.3 of one, its two ends included.
 const SHARED_BY_RUNS: Rate = Rate::from_bits_per_sec(200_000_000);
 
 /// Most runs at a time, however slow: each is a process with its threads, sockets and namespaces. Beside thirty-three
