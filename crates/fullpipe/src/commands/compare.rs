@@ -1,7 +1,7 @@
 //! `fullpipe lab compare`: the same scenarios simulated and on kernel TCP, in one table.
 
 use crate::failure::Failure;
-use crate::runs::{Batch, Choice, InRealTime, Job, read};
+use crate::runs::{AGAIN, Batch, Choice, InRealTime, Job, read};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::Engine;
 use fullpipe_experiment::scenario::Case;
@@ -41,20 +41,14 @@ impl Args {
             }
         }
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let lab = InRealTime { together: !self.alone, again: 2, pcap: None };
-        let outcome = Batch { jobs, threads, lab, series: false }.run();
-        if outcome.interrupted {
-            return Err(Failure::Passed(130));
-        }
-        if let Some(failure) = outcome.failures.into_iter().next() {
-            return Err(failure);
-        }
+        let lab = InRealTime { together: !self.alone, again: AGAIN, pcap: None };
+        let runs = Batch { jobs, threads, lab, series: false }.run().all()?;
         println!(
             "| scenario | run | goodput sim | lab | differs | RTT p50 sim | lab | retransmitted sim | lab | lab valid |"
         );
         println!("|---|---|--:|--:|--:|--:|--:|--:|--:|---|");
         let mut agree = 0;
-        for (name, pair) in names.iter().zip(outcome.results.runs.chunks_exact(2)) {
+        for (name, pair) in names.iter().zip(runs.chunks_exact(2)) {
             let [sim, lab] = pair else { continue };
             let difference = relative(sim.summary.goodput_bps, lab.summary.goodput_bps);
             agree += usize::from(difference.abs() <= AGREES);

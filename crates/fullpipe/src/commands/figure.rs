@@ -1,7 +1,7 @@
 //! `fullpipe figure`: the published results, made again.
 
 use crate::failure::Failure;
-use crate::runs::{Batch, Choice, InRealTime, Job};
+use crate::runs::{AGAIN, Batch, Choice, InRealTime, Job};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::Engine;
 use fullpipe_experiment::scenario::Case;
@@ -170,15 +170,8 @@ fn run(figures: &[ToMake], engine: Engine) -> Result<Vec<Recording>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cases = figures.iter().flat_map(|f| &f.cases);
     let jobs = cases.map(|case| Job { engine, case: case.clone() }).collect();
-    let lab = InRealTime { together: true, again: 2, pcap: None };
-    let outcome = Batch { jobs, threads, lab, series: true }.run();
-    if outcome.interrupted {
-        return Err(Failure::Passed(130));
-    }
-    match outcome.failures.into_iter().next() {
-        Some(failure) => Err(failure),
-        None => Ok(outcome.results.runs),
-    }
+    let lab = InRealTime { together: true, again: AGAIN, pcap: None };
+    Batch { jobs, threads, lab, series: true }.run().all()
 }
 
 fn print(results: &[Made]) {

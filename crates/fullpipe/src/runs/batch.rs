@@ -31,6 +31,9 @@ pub struct Batch {
     pub series: bool,
 }
 
+/// How often a run in the lab that is not valid is made again, unless told otherwise.
+pub const AGAIN: u32 = 2;
+
 /// How runs in real time share the machine, and what becomes of those that came out not valid.
 #[derive(Clone, Debug, Default)]
 pub struct InRealTime {
@@ -53,6 +56,22 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
 }
 
+impl Outcome {
+    /// The runs, for those who can do nothing with some of them.
+    ///
+    /// # Errors
+    /// An interruption, or the first failure.
+    pub fn all(self) -> Result<Vec<Recording>, Failure> {
+        if self.interrupted {
+            return Err(Failure::Passed(130));
+        }
+        match self.failures.into_iter().next() {
+            Some(failure) => Err(failure),
+            None => Ok(self.results.runs),
+        }
+    }
+}
+
 impl Batch {
     /// Where the captures of job `i` go, if they are wanted.
     fn capture(&self, i: usize) -> Option<PathBuf> {
@@ -70,7 +89,7 @@ impl Batch {
     pub fn run(self) -> Outcome {
         interrupt::watch();
         let progress = Progress::new(&self.jobs);
-        let slots: Vec<Mutex<Option<Ended>>> = self.jobs.iter().map(|_| Mutex::new(None)).collect();
+        let slots: Vec<Slot> = self.jobs.iter().map(|_| Mutex::new(None)).collect();
         // Building a path holds up everything else on its processor for tens of milliseconds, which the runs under way
         // can bear on one processor at a time.
         let building = Mutex::new(());
@@ -92,7 +111,10 @@ impl Batch {
                 }
                 other => other,
             };
-            if let Ok(mut slot) = slots[i].lock() {
+            if let Ok(mut slot) = slots[i].lock()
+                // Better a run that is not valid, and says so, than none.
+                && !(slot.is_some() && matches!(ended, Ended::Interrupted))
+            {
                 *slot = Some(ended);
             }
         };
@@ -122,13 +144,7 @@ impl Batch {
         };
         in_turns(&serial, !self.lab.together);
         for left in (0..self.lab.again).rev() {
-            let not_valid: Vec<(usize, String)> = serial
-                .iter()
-                .filter_map(|&i| match slots[i].lock().ok()?.as_ref()? {
-                    Ended::Finished(run) if !run.valid => Some((i, run.invalid_because.join("; "))),
-                    _ => None,
-                })
-                .collect();
+            let not_valid = not_valid(&slots);
             if not_valid.is_empty() || interrupt::asked() {
                 break;
             }
@@ -139,17 +155,15 @@ impl Batch {
             // The last attempt has the machine for itself.
             in_turns(&jobs, left == 0 || !self.lab.together);
             for (i, because) in not_valid {
-                if let Ok(mut slot) = slots[i].lock()
-                    && let Some(Ended::Finished(run)) = &mut *slot
-                    && let Some(health) = &mut run.health
-                {
-                    health.notes.push(format!("run again: the run before was not valid ({because})"));
-                }
+                note(&slots[i], format!("run again: the run before was not valid ({because})"));
             }
         }
         progress.clear();
-        let mut outcome =
-            Outcome { results: Results::new(Vec::new()), interrupted: false, failures: Vec::new() };
+        let mut outcome = Outcome {
+            results: Results::new(Vec::new()),
+            interrupted: interrupt::asked(),
+            failures: Vec::new(),
+        };
         let mut runs: Vec<Recording> = Vec::new();
         for slot in slots {
             match slot.into_inner().ok().flatten() {
@@ -160,6 +174,28 @@ impl Batch {
         }
         outcome.results = Results::new(runs);
         outcome
+    }
+}
+
+/// What has become of a job so far.
+type Slot = Mutex<Option<Ended>>;
+
+/// The runs that must not be believed, and why.
+fn not_valid(slots: &[Slot]) -> Vec<(usize, String)> {
+    let invalid = slots.iter().enumerate().filter_map(|(i, slot)| match slot.lock().ok()?.as_ref()? {
+        Ended::Finished(run) if !run.valid => Some((i, run.invalid_because.join("; "))),
+        _ => None,
+    });
+    invalid.collect()
+}
+
+/// Says something of a finished run of the lab.
+fn note(slot: &Slot, text: String) {
+    if let Ok(mut slot) = slot.lock()
+        && let Some(Ended::Finished(run)) = &mut *slot
+        && let Some(health) = &mut run.health
+    {
+        health.notes.push(text);
     }
 }
 

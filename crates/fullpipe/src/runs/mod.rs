@@ -10,7 +10,7 @@ mod lent;
 mod reporting;
 mod turns;
 
-pub use batch::{Batch, InRealTime, Job};
+pub use batch::{AGAIN, Batch, InRealTime, Job};
 pub use engine::{Choice, kernel_offers};
 pub use input::{check_controller, read, vocabulary};
 pub use reporting::Reporting;

@@ -1,6 +1,6 @@
 //! What a command says of its runs: on the terminal, as JSON, in files.
 
-use super::batch::{Batch, InRealTime, Job};
+use super::batch::{AGAIN, Batch, InRealTime, Job};
 use super::engine::Choice;
 use crate::failure::Failure;
 use crate::print::print;
@@ -23,6 +23,10 @@ pub struct Reporting {
     /// Runs in the lab whose rates are low enough share the machine, instead of one after another.
     #[arg(long)]
     side_by_side: bool,
+    /// How often a run of the lab that came out not valid, because the machine was busy, is made again, the last
+    /// time alone.
+    #[arg(long, value_name = "N", default_value_t = AGAIN)]
+    again: u32,
     /// Capture both ends of each run of the lab: PREFIX-client.pcap and PREFIX-server.pcap, with the number of the
     /// run after PREFIX if there are several.
     #[arg(long, value_name = "PREFIX")]
@@ -67,7 +71,7 @@ impl Reporting {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.jobs.map_or(cores, usize::from);
         let series = !outputs.is_empty() || (!self.json && total <= SERIES_KEPT);
-        let lab = InRealTime { together: self.side_by_side, again: 0, pcap: self.pcap.clone() };
+        let lab = InRealTime { together: self.side_by_side, again: self.again, pcap: self.pcap.clone() };
         let outcome = Batch { jobs, threads, lab, series }.run();
 
         let results = outcome.results;
