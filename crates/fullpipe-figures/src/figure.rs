@@ -20,14 +20,14 @@ pub struct Figure {
     pub file: &'static str,
     /// The text of the file.
     pub text: &'static str,
-    /// More runs than a file can say (populations of paths), from the file's own.
-    pub(crate) expand: Option<fn(Vec<Case>) -> Vec<Case>>,
+    /// What a file cannot say of its runs: populations of paths, settings of one controller, combinations left out.
+    pub(crate) revise: Option<fn(Vec<Case>) -> Vec<Case>>,
     /// Holds the runs against what was published.
     pub(crate) judge: fn(&Runs) -> Outcome,
     /// Whether kernel TCP in the lab can show it too.
     pub in_lab: bool,
     /// Fewer or shorter runs that still show every claim, for figures that take many minutes in real time.
-    pub(crate) short: Option<fn(&mut Vec<Case>)>,
+    pub(crate) short: Option<fn(Vec<Case>) -> Vec<Case>>,
 }
 
 /// What a figure's runs came to.
@@ -120,8 +120,8 @@ impl Figure {
         let names = CONTROLLERS.iter().map(|c| c.name);
         let no_files = |name: &str| Err(format!("`{name}`: a figure's scenario stands alone"));
         let cases = scenario::parse(self.file, self.text, &Vocabulary::new(names), &no_files)?;
-        Ok(match self.expand {
-            Some(expand) => expand(cases),
+        Ok(match self.revise {
+            Some(revise) => revise(cases),
             None => cases,
         })
     }
@@ -132,9 +132,7 @@ impl Figure {
     /// A mistake in the scenario file.
     pub fn short_cases(&self) -> Result<Option<Vec<Case>>, ScenarioError> {
         let Some(shorten) = self.short else { return Ok(None) };
-        let mut cases = self.cases()?;
-        shorten(&mut cases);
-        Ok(Some(cases))
+        Ok(Some(shorten(self.cases()?)))
     }
 
     /// Holds the runs of [`cases`](Self::cases), or of [`short_cases`](Self::short_cases), against what was

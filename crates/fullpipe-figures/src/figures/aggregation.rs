@@ -13,7 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "The way back of a 50 Mbit/s, 40 ms path holds ACKs for 5 to 40 ms and releases them together.",
     file: "scenarios/figures/aggregation.toml",
     text: scenario!("aggregation"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: true,
     short: None,

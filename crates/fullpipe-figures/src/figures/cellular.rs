@@ -13,7 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "Every 100 ms the link grants what was asked for in the last interval, between 1 and 20 Mbit/s.",
     file: "scenarios/figures/cellular.toml",
     text: scenario!("cellular"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: true,
     short: None,

@@ -13,7 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
             buffers, fairness at one to two BDP, and CUBIC ahead in deep ones.",
     file: "scenarios/figures/coexistence.toml",
     text: scenario!("coexistence"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: false,
     short: None,

@@ -12,7 +12,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "A sender with a constant window instead of a controller; a run for each point.",
     file: "scenarios/figures/fig1.toml",
     text: scenario!("fig1"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: false,
     short: None,

@@ -15,20 +15,21 @@ pub(super) const FIGURE: Figure = Figure {
     about: "128 kbit/s, 40 ms, eight flows, packets of 256 bytes (see the scenario for why).",
     file: "scenarios/figures/fig10.toml",
     text: scenario!("fig10"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: true,
     short: Some(shorter),
 };
 
 /// Small buffers, which fill within a minute.
-fn shorter(cases: &mut Vec<Case>) {
+fn shorter(mut cases: Vec<Case>) -> Vec<Case> {
     cases.retain(|case| matches!(case.value("path.buffer"), Some("50kB" | "100kB" | "200kB")));
-    for case in cases {
+    for case in &mut cases {
         case.scenario.duration = Span::from_secs(120);
         case.scenario.warmup = Span::from_secs(60);
         case.scenario.sample = Span::from_millis(500);
     }
+    cases
 }
 
 /// Buffer in kB against the median RTT of all flows in seconds, after the warm-up.

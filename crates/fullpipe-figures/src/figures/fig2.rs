@@ -14,7 +14,7 @@ pub(super) const FIGURE: Figure = Figure {
             instead of every eight round trips: its panel shows one probe.",
     file: "scenarios/figures/fig2.toml",
     text: scenario!("fig2"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: true,
     short: None,

@@ -13,7 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "10 Mbit/s, 20 Mbit/s from 20 s, 10 Mbit/s again from 40 s.",
     file: "scenarios/figures/fig3.toml",
     text: scenario!("fig3"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: true,
     short: None,

@@ -14,7 +14,7 @@ pub(super) const FIGURE: Figure = Figure {
             leaves slow start before the buffer is full.",
     file: "scenarios/figures/fig4.toml",
     text: scenario!("fig4"),
-    expand: Some(super::fig5::without_hystart),
+    revise: Some(super::fig5::without_hystart),
     judge,
     in_lab: true,
     short: None,

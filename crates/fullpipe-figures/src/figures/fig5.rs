@@ -16,7 +16,7 @@ pub(super) const FIGURE: Figure = Figure {
             that CUBIC has been through more than one of its cycles.",
     file: "scenarios/figures/fig5.toml",
     text: scenario!("fig5"),
-    expand: Some(without_hystart),
+    revise: Some(without_hystart),
     judge,
     in_lab: true,
     short: None,

@@ -13,7 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "Five flows on 100 Mbit/s, 10 ms, starting two seconds apart.",
     file: "scenarios/figures/fig6.toml",
     text: scenario!("fig6"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: true,
     short: None,

@@ -21,7 +21,7 @@ pub(super) const FIGURE: Figure = Figure {
             of the gain, not its distribution.",
     file: "scenarios/figures/fig7.toml",
     text: scenario!("fig7"),
-    expand: Some(paths),
+    revise: Some(paths),
     judge,
     in_lab: false,
     short: None,

@@ -15,7 +15,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "60-second flows on 100 Mbit/s, 100 ms.",
     file: "scenarios/figures/fig8.toml",
     text: scenario!("fig8"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: true,
     short: Some(shorter),
@@ -23,7 +23,7 @@ pub(super) const FIGURE: Figure = Figure {
 
 /// The loss rates that the claims are about, for as long as it takes to see them; the start is left out, of which a
 /// short run has more than its share.
-fn shorter(cases: &mut Vec<Case>) {
+fn shorter(mut cases: Vec<Case>) -> Vec<Case> {
     cases.retain(|case| {
         let loss = case.value("path.loss");
         match case.scenario.cc().as_str() {
@@ -32,10 +32,11 @@ fn shorter(cases: &mut Vec<Case>) {
             _ => matches!(loss, Some("1%" | "5%")),
         }
     });
-    for case in cases {
+    for case in &mut cases {
         case.scenario.duration = Span::from_secs(20);
         case.scenario.warmup = Span::from_secs(4);
     }
+    cases
 }
 
 /// Loss rate and goodput in bit/s of each run of `cc`.

@@ -20,7 +20,7 @@ pub(super) const FIGURE: Figure = Figure {
             averages can agree in kind, not in the digit.",
     file: "scenarios/figures/fig9.toml",
     text: scenario!("fig9"),
-    expand: Some(paths),
+    revise: Some(paths),
     judge,
     in_lab: false,
     short: None,

@@ -13,7 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "A path of 90 Mbit/s without random loss.",
     file: "scenarios/figures/long-fat.toml",
     text: scenario!("long-fat"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: true,
     short: None,

@@ -13,7 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "100 Mbit/s, 40 ms, policed to 10 Mbit/s with a bucket of 150 kB.",
     file: "scenarios/figures/policer.toml",
     text: scenario!("policer"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: true,
     short: None,

@@ -14,7 +14,7 @@ pub(super) const FIGURE: Figure = Figure {
             0.003 % of random loss. What counts is the order, and what it costs in retransmissions.",
     file: "scenarios/figures/vm-pair.toml",
     text: scenario!("vm-pair"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: true,
     short: None,

@@ -12,7 +12,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "Three paths with light random loss; none of the published ones is described beyond its figures.",
     file: "scenarios/figures/wan-host.toml",
     text: scenario!("wan-host"),
-    expand: None,
+    revise: None,
     judge,
     in_lab: true,
     short: None,

@@ -1,0 +1,89 @@
+//! What becomes of a run in the lab during which the machine stood still.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const RUN: Duration = Duration::from_secs(4);
+
+/// A race of one run, which is held up for 300 ms again and again until it is three quarters over.
+fn held_up(again: &str) -> Child {
+    let child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(["race", "cubic", "--engine", "lab", "--rate", "20mbit", "--rtt", "40ms", "--loss", "0"])
+        .args(["--duration", "4s", "--json", "--again", again])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while started.elapsed() < RUN * 3 / 4 {
+        std::thread::sleep(Duration::from_millis(400));
+        let all = with_descendants(child.id());
+        all.iter().for_each(|&pid| send(pid, Signal::SIGSTOP));
+        std::thread::sleep(Duration::from_millis(300));
+        all.iter().for_each(|&pid| send(pid, Signal::SIGCONT));
+    }
+    child
+}
+
+/// It may have ended meanwhile.
+fn send(pid: u32, signal: Signal) {
+    let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
+}
+
+fn with_descendants(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children: String =
+        threads.map(|t| std::fs::read_to_string(t.path().join("children")).unwrap_or_default()).collect();
+    let children = children.split_whitespace().map(|id| id.parse().unwrap());
+    std::iter::once(pid).chain(children.flat_map(with_descendants)).collect()
+}
+
+/// The run that was printed; `None` when this machine cannot make a lab.
+fn run(output: &Output) -> Option<Value> {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(3) {
+        assert!(std::env::var_os("CI").is_none(), "{stderr}");
+        println!("SKIPPED: no lab on this machine: {stderr}");
+        return None;
+    }
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    assert_eq!(results["runs"].as_array().unwrap().len(), 1);
+    Some(results["runs"][0].clone())
+}
+
+#[test]
+fn a_run_that_was_held_up_is_not_valid_and_says_why() {
+    let output = held_up("0").wait_with_output().unwrap();
+    let Some(run) = run(&output) else { return };
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 1 runs are not valid"));
+    assert_eq!(run["valid"], false);
+    assert!(run["invalid_because"].to_string().contains("the emulator stood still for"), "{run:#}");
+}
+
+#[test]
+fn it_is_made_again_and_says_so() {
+    let output = held_up("3").wait_with_output().unwrap();
+    let Some(run) = run(&output) else { return };
+    assert!(output.status.success(), "{run:#}");
+    assert_eq!(run["valid"], true);
+    let notes = run["health"]["notes"].to_string();
+    assert!(notes.contains("run again: the run before was not valid ("), "{notes}");
+}
+
+#[test]
+fn interrupted_the_second_time_the_first_is_kept() {
+    let child = held_up("1");
+    // The second attempt has begun, and cannot have ended, two seconds after the first must have.
+    std::thread::sleep(RUN / 4 + Duration::from_secs(2));
+    send(child.id(), Signal::SIGINT);
+    let output = child.wait_with_output().unwrap();
+    let Some(run) = run(&output) else { return };
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(run["valid"], false, "{run:#}");
+    assert!(run["invalid_because"].to_string().contains("stood still"), "{run:#}");
+}
