@@ -10,7 +10,7 @@ use crate::health::{self, Verdict};
 use crate::inspect::{Belief, Inspect};
 use crate::kernel;
 use crate::priority;
-use crate::space::{Enclosure, Message, Outbox, SERVER, Topology};
+use crate::space::{Enclosure, Message, Outbox, SERVER, Topology, Use};
 use fullpipe_experiment::recording::{Engine, Provenance, Recording, Summary};
 use fullpipe_experiment::scenario::{App, Direction, Scenario, Triggers};
 use fullpipe_units::{Rate, Span, Time};
@@ -115,7 +115,7 @@ struct Ran {
 
 impl<'a> Inside<'a> {
     fn prepare(scenario: &'a Scenario, seed: u64, options: &Options) -> Result<Self, LabError> {
-        let mut topology = Topology::build(scenario.mtu)?;
+        let mut topology = Topology::build(scenario.mtu, Use::Scenario)?;
         if options.ipv6 && !topology.ipv6 {
             return Err(LabError::Impossible(format!(
                 "no IPv6: the kernel was started without it, or the MTU of {} is below 1280",
@@ -223,7 +223,7 @@ impl<'a> Inside<'a> {
                 known,
                 taps: [Tap::between(client, server), Tap::between(server, client)],
             };
-            let emulator = Emulator::start(self.topology.near, plan);
+            let emulator = self.topology.attach(None).and_then(|between| Emulator::start(between, plan));
             if let Ok(emulator) = &emulator {
                 let _ = shared_clock.set(emulator.clock);
             }

@@ -6,7 +6,8 @@ use crate::emulator::{Emulator, EmulatorReport, Known, Plan, Views};
 use crate::health::{self, Verdict};
 use crate::priority;
 use crate::space::{
-    Addresses, CLIENT, Enclosure, End, Message, SERVER, Topology, raise_ambient_capabilities, remount_proc,
+    Addresses, CLIENT, Enclosure, End, Message, Outer, SERVER, Topology, Use, raise_ambient_capabilities,
+    remount_proc,
 };
 use fullpipe_experiment::recording::{Health, LinkRecording};
 use fullpipe_path::{BuildContext, Direction, LinkSpec};
@@ -23,7 +24,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The client's address in a shell.
+/// The client's address in a shell; one inside another has 198.18.1.1 (2001:2::1:1), and so on.
 pub const CLIENT_ADDRESS: (Ipv4Addr, Ipv6Addr) = (Addresses::v4(CLIENT, 0), Addresses::v6(CLIENT, 0));
 /// The server's address in a shell.
 pub const SERVER_ADDRESS: (Ipv4Addr, Ipv6Addr) = (Addresses::v4(SERVER, 0), Addresses::v6(SERVER, 0));
@@ -41,7 +42,8 @@ pub struct Shell {
     pub seed: u64,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Command lines to run at the server's end meanwhile, by `sh -c`.
+    /// Command lines to run at the server's end meanwhile, by `sh -c`. Without any, inside another shell, the server
+    /// is that shell's: packets go through this path and then through that one.
     pub servers: Vec<String>,
     /// Where to write captures: `PREFIX-client.pcap`, `PREFIX-server.pcap`.
     pub pcap: Option<PathBuf>,
@@ -81,8 +83,9 @@ pub struct LinkReport {
 /// that cannot be.
 pub fn shell(shell: &Shell) -> Result<ShellReport, LabError> {
     let _deaf = Deaf::new();
+    let outer = if shell.servers.is_empty() { Outer::here(shell.mtu)? } else { None };
     let mut enclosure = Enclosure::start(|_| {
-        let report = inside(shell)?;
+        let report = inside(shell, outer)?;
         serde_json::to_vec(&report).map_err(|e| LabError::failed("cannot write the report", e))
     })?;
     loop {
@@ -113,9 +116,15 @@ impl Drop for Deaf {
     }
 }
 
-fn inside(shell: &Shell) -> Result<ShellReport, LabError> {
+fn inside(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabError> {
     remount_proc();
-    let mut topology = Topology::build(shell.mtu)?;
+    let (what_for, place, beyond, _claim) = match outer {
+        Some(Outer { place, attachment, claim }) => {
+            (Use::Nested(place), place, Some(attachment), Some(claim))
+        }
+        None => (Use::Shell, 0, None, None),
+    };
+    let mut topology = Topology::build(shell.mtu, what_for)?;
     let capture =
         |end: &str| shell.pcap.as_ref().map(|p| Capture::create(&capture::named(p, end))).transpose();
     let captures = [capture("client")?, capture("server")?];
@@ -130,14 +139,14 @@ fn inside(shell: &Shell) -> Result<ShellReport, LabError> {
         known: Known { views: Views::new(0), extra: Arc::default(), measured_from: Time::ZERO },
         taps: [Tap::between(client, server), Tap::between(server, client)],
     };
-    let emulator = Emulator::start(topology.near, plan)?;
+    let emulator = Emulator::start(topology.attach(beyond)?, plan)?;
 
     let mut servers = Vec::new();
     for line in &shell.servers {
         let before = listeners(&topology.ends[SERVER])?;
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(line);
-        let pid = start(&topology.ends[SERVER], command)
+        let pid = start(&topology.ends[SERVER], command, place)
             .map_err(|e| LabError::Input(format!("cannot run the server `{line}`: {e}")))?;
         await_listener(&topology.ends[SERVER], before, pid, line)?;
         servers.push(pid);
@@ -148,7 +157,7 @@ fn inside(shell: &Shell) -> Result<ShellReport, LabError> {
     let mut command = Command::new(program);
     command.args(arguments);
     let started = Instant::now();
-    let pid = start(&topology.ends[CLIENT], command)
+    let pid = start(&topology.ends[CLIENT], command, place)
         .map_err(|e| LabError::Input(format!("cannot run `{}`: {e}", program.to_string_lossy())))?;
     priority::endpoint();
     let exit_code = wait_for(pid);
@@ -177,9 +186,9 @@ fn highest_rate(links: &[LinkSpec]) -> Option<Rate> {
     links.iter().filter_map(LinkSpec::highest_rate).min()
 }
 
-/// Starts a command in an end of the path.
-fn start(end: &End, mut command: Command) -> Result<Pid, LabError> {
-    command.env("FULLPIPE_CLIENT", CLIENT_ADDRESS.0.to_string());
+/// Starts a command in an end of the path whose client has the address of number `place`.
+fn start(end: &End, mut command: Command, place: usize) -> Result<Pid, LabError> {
+    command.env("FULLPIPE_CLIENT", Addresses::v4(CLIENT, place).to_string());
     command.env("FULLPIPE_SERVER", SERVER_ADDRESS.0.to_string());
     // SAFETY: between fork and exec only system calls are made.
     unsafe {

@@ -89,6 +89,45 @@ fn the_program_inside() {
             let recording = record(&scenario(path, vec![FlowSpec::bulk("cubic")], "1s"));
             assert!(recording.summary.bytes_delivered > 500_000);
         }
+        ["connect", address, level, deeper] => {
+            let (level, deeper): (u32, u32) = (level.parse().unwrap(), deeper.parse().unwrap());
+            let connect = || {
+                let started = Instant::now();
+                TcpStream::connect(SocketAddr::new(address.parse().unwrap(), 7000)).unwrap();
+                let took = started.elapsed();
+                assert!(took >= Duration::from_millis(10) * level, "level {level}: {took:?}");
+            };
+            connect();
+            if deeper > 0 {
+                let inner = line(&format!("connect {address} {} {}", level + 1, deeper - 1));
+                let report = shell(&command(["sh", "-c", &inner])).unwrap();
+                assert_eq!(report.exit_code, 0);
+                let packets = |link: usize| report.links[link].link.packets_out;
+                assert!(packets(0) > 0 && packets(1) > 0, "{:?}", report.links);
+                // This level's own path is as it was.
+                connect();
+            }
+        }
+        ["within", inner] => {
+            let report = shell(&command(["sh", "-c", &line(&inner.replace('+', " "))])).unwrap();
+            assert_eq!(report.exit_code, 0);
+            assert!(report.links[1].bytes_out > 4_000_000, "{:?}", report.links);
+        }
+        ["beside"] => {
+            let error = shell(&Shell { mtu: 9000, ..command(["true"]) }).unwrap_err();
+            assert!(matches!(error, LabError::Input(_)), "{error}");
+            assert!(error.to_string().contains("--mtu 1500"), "{error}");
+
+            let first = std::thread::spawn(|| shell(&command(["sleep", "2"])).unwrap().exit_code);
+            let refused = (0..20).find_map(|_| {
+                std::thread::sleep(Duration::from_millis(50));
+                shell(&command(["true"])).err()
+            });
+            let error = refused.expect("two prolong one path").to_string();
+            assert!(error.contains("--server"), "{error}");
+            assert_eq!(first.join().unwrap(), 0);
+            assert_eq!(shell(&command(["true"])).unwrap().exit_code, 0, "the path is free again");
+        }
         ["impossible"] => {
             let error = shell(&command(["true"])).unwrap_err();
             println!("{error}");
@@ -104,6 +143,12 @@ fn the_program_inside() {
             shell_.servers = vec![line("serve 198.18.0.2 1000")];
             shell_.pcap = Some(Path::new("capture").to_owned());
             let _ = shell(&shell_);
+        }
+        ["linger-nested"] => {
+            let _ = shell(&command(["sh", "-c", &line("linger-shell-inside")]));
+        }
+        ["linger-shell-inside"] => {
+            let _ = shell(&command(["sleep", "30"]));
         }
         _ => panic!("no task {task}"),
     }
@@ -280,6 +325,35 @@ fn a_command_passes_its_exit_code_on_and_labs_nest() {
 }
 
 #[test]
+fn a_shell_in_a_shell_prolongs_its_path() {
+    let Some(_turn) = lab() else { return };
+    for server in ["198.18.0.2", "2001:2::2"] {
+        let servers = vec![line(&format!("listen {server}"))];
+        let client = line(&format!("connect {server} 1 2"));
+        let report = shell(&Shell { servers, ..command(["sh", "-c", &client]) }).unwrap();
+        assert_eq!(report.exit_code, 0, "{server}");
+    }
+    // Loss outside, and all the bytes inside.
+    let bytes = 4_000_001;
+    let lossy = link(r#"{"rate": "200mbit", "delay": "2ms", "loss": "1%"}"#);
+    let report = shell(&Shell {
+        forward: vec![lossy.clone()],
+        reverse: vec![lossy],
+        servers: vec![line(&format!("serve 198.18.0.2 {bytes}"))],
+        ..command(["sh", "-c", &line(&format!("within fetch+198.18.0.2+{bytes}"))])
+    })
+    .unwrap();
+    assert_eq!(report.exit_code, 0);
+    assert!(report.links[1].link.drops["loss"] > 5, "{:?}", report.links[1]);
+}
+
+#[test]
+fn a_path_is_prolonged_by_one_shell_at_a_time() {
+    let Some(_turn) = lab() else { return };
+    assert_eq!(shell(&command(["sh", "-c", &line("beside")])).unwrap().exit_code, 0);
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let Some(_turn) = lab() else { return };
     let error = shell(&command(["no-such-program"])).unwrap_err();
@@ -423,7 +497,7 @@ fn an_abort_at_any_time_leaves_nothing_behind() {
     for n in 0..aborts {
         let directory = tempfile::tempdir().unwrap();
         let marker = directory.path().to_str().unwrap();
-        let task = if n % 2 == 0 { "linger" } else { "linger-shell" };
+        let task = ["linger", "linger-shell", "linger-nested"][n as usize % 3];
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "the_program_inside", "--nocapture"])
             .env(TASK, task)

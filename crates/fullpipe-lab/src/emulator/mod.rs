@@ -16,5 +16,6 @@ mod worker;
 pub(crate) use audit::{Audit, micros};
 pub(crate) use clock::Clock;
 pub(crate) use direction::{FIRST_PORT, Known};
+pub(crate) use port::Attachment;
 pub(crate) use rtt::Views;
 pub(crate) use worker::{Emulator, EmulatorReport, Plan};

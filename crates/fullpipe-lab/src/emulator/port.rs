@@ -32,6 +32,43 @@ pub(crate) struct Received<'a> {
     pub(crate) realtime: u64,
 }
 
+/// A packet socket and the interface that it is for. The socket belongs to the network namespace in which it was
+/// opened, whoever uses it afterwards.
+pub(crate) struct Attachment {
+    socket: OwnedFd,
+    index: u32,
+}
+
+impl Attachment {
+    /// For interface `index` of the calling thread's network namespace.
+    pub(crate) fn here(index: u32) -> Result<Self, LabError> {
+        // SAFETY: takes plain numbers.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            let e = io::Error::last_os_error();
+            if e.kind() == io::ErrorKind::PermissionDenied {
+                return Err(LabError::Impossible(format!(
+                    "cannot open a packet socket ({e}): that takes CAP_NET_RAW, which `fullpipe lab shell` gives to \
+                     the programs it starts"
+                )));
+            }
+            return Err(LabError::Impossible(format!(
+                "cannot open a packet socket ({e}): the kernel needs CONFIG_PACKET (as root: `modprobe \
+                 af_packet`), and the container must not forbid AF_PACKET"
+            )));
+        }
+        // SAFETY: a descriptor that the kernel has just given us.
+        Ok(Attachment { socket: unsafe { OwnedFd::from_raw_fd(fd) }, index })
+    }
+
+    /// Leaves out what the kernel's filter program `code` gives 0 for.
+    pub(crate) fn filter(&self, code: &[libc::sock_filter]) -> Result<(), LabError> {
+        let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_ptr().cast_mut() };
+        option(&self.socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+            .map_err(|e| LabError::failed("cannot filter what a packet socket receives", e))
+    }
+}
+
 /// One interface's packet socket.
 pub(crate) struct Port {
     socket: OwnedFd,
@@ -59,20 +96,9 @@ fn option<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<(
 }
 
 impl Port {
-    /// Opens a socket on interface `index` of the calling thread's network namespace with `blocks` MiB of
-    /// ring.
-    pub(crate) fn open(index: u32, blocks: usize) -> Result<Self, LabError> {
-        // SAFETY: takes plain numbers.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            let e = io::Error::last_os_error();
-            return Err(LabError::Impossible(format!(
-                "cannot open a packet socket ({e}): the kernel needs CONFIG_PACKET (as root: `modprobe \
-                 af_packet`), and the container must not forbid AF_PACKET"
-            )));
-        }
-        // SAFETY: a descriptor that the kernel has just given us.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    /// Starts to receive at an interface, into `blocks` MiB of ring.
+    pub(crate) fn open(attachment: Attachment, blocks: usize) -> Result<Self, LabError> {
+        let Attachment { socket, index } = attachment;
         let set = |name: i32, value: i32, what: &str| {
             option(&socket, libc::SOL_PACKET, name, &value).map_err(|e| {
                 LabError::Impossible(format!(

@@ -4,7 +4,7 @@ use super::audit::Audit;
 use super::clock::Clock;
 use super::direction::{Direction, Known};
 use super::parcels::Parcel;
-use super::port::{FRAMES_PER_BLOCK, Port};
+use super::port::{Attachment, FRAMES_PER_BLOCK, Port};
 use crate::LabError;
 use crate::capture::Tap;
 use crate::priority;
@@ -79,8 +79,8 @@ pub(crate) struct Emulator {
 }
 
 impl Emulator {
-    /// Starts between the interfaces `near` (towards client and server), and with it the run's clock.
-    pub(crate) fn start(near: [u32; 2], plan: Plan<'_>) -> Result<Self, LabError> {
+    /// Starts between two interfaces, towards client and server, and with it the run's clock.
+    pub(crate) fn start(between: [Attachment; 2], plan: Plan<'_>) -> Result<Self, LabError> {
         let chain = |way| -> Result<Chain<Parcel>, LabError> {
             let ctx = BuildContext::of_path(plan.forward, plan.reverse, way, plan.mtu, plan.seed);
             let (links, name) = match way {
@@ -91,7 +91,8 @@ impl Emulator {
         };
         let chains = [chain(Way::Forward)?, chain(Way::Reverse)?];
         let blocks = ring_blocks(&plan);
-        let ports = [Port::open(near[0], blocks)?, Port::open(near[1], blocks)?];
+        let [client, server] = between;
+        let ports = [Port::open(client, blocks)?, Port::open(server, blocks)?];
         let [client, server] = [ports[0].sender()?, ports[1].sender()?];
         // Not before the ports are open, which takes tenths of a second while other runs open theirs.
         let clock = Clock::start();

@@ -12,10 +12,12 @@ mod enclosure;
 mod end;
 mod identity;
 mod netlink;
+mod outer;
 mod sysctl;
 mod topology;
 
 pub(crate) use enclosure::{Enclosure, Message, Outbox, remount_proc};
 pub(crate) use end::End;
 pub(crate) use identity::raise_ambient_capabilities;
-pub(crate) use topology::{Addresses, CLIENT, SERVER, Topology};
+pub(crate) use outer::Outer;
+pub(crate) use topology::{Addresses, CLIENT, SERVER, Topology, Use};

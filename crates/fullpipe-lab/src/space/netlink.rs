@@ -48,10 +48,12 @@ pub(super) struct NewInterface<'a> {
     pub(super) namespace: Option<BorrowedFd<'a>>,
 }
 
-/// What an interface counted (`struct rtnl_link_stats64`).
+/// What the kernel tells of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct LinkCounters {
-    /// Packets dropped on the way in or out.
+pub(crate) struct Link {
+    /// Largest packet in bytes.
+    pub(crate) mtu: u32,
+    /// Packets dropped on the way in or out (`struct rtnl_link_stats64`).
     pub(crate) dropped: u64,
 }
 
@@ -257,26 +259,27 @@ impl Netlink {
         self.ask(request).map(drop)
     }
 
-    /// What the interface has counted so far.
-    pub(crate) fn counters(&mut self, index: u32) -> io::Result<LinkCounters> {
+    /// What there is to know of the interface now.
+    pub(crate) fn link(&mut self, index: u32) -> io::Result<Link> {
         let reply = self.ask(Request::new(libc::RTM_GETLINK, 0, &ifinfo(index, 0, 0)))?;
+        let mut link = Link::default();
         let mut rest = reply.get(16..).unwrap_or_default();
         while let Some(head) = rest.first_chunk::<4>() {
             let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
             let kind = u16::from_ne_bytes([head[2], head[3]]) & 0x3fff;
             let Some(value) = rest.get(4..length) else { break };
-            if kind == IFLA_STATS64 {
-                let count = |i: usize| {
-                    value
-                        .get(i * 8..)
-                        .and_then(<[u8]>::first_chunk::<8>)
-                        .map_or(0, |b| u64::from_ne_bytes(*b))
-                };
-                return Ok(LinkCounters { dropped: count(6) + count(7) });
+            let count = |i: usize| {
+                let number = value.get(i * 8..).and_then(<[u8]>::first_chunk);
+                number.map_or(0, |b| u64::from_ne_bytes(*b))
+            };
+            match kind {
+                IFLA_MTU => link.mtu = value.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b)),
+                IFLA_STATS64 => link.dropped = count(6) + count(7),
+                _ => {}
             }
             rest = &rest[length.next_multiple_of(4).min(rest.len())..];
         }
-        Err(io::Error::other("the kernel does not tell what the interface counted"))
+        Ok(link)
     }
 }
 

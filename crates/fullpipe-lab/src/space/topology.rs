@@ -8,14 +8,19 @@
 //! ```
 //! The addresses are those set aside for benchmarks (RFC 2544, RFC 5180). Hardware addresses are fixed and
 //! known to both ends, so no ARP or neighbour discovery crosses the path.
+//!
+//! A shell in a shell has no server's end of its own: its emulator sends on what is `path0` for the client of the
+//! shell around it ([`Outer`](super::Outer)), and its client has the next address, 198.18.1.1.
 
 use super::end::End;
 use super::netlink::{Netlink, NewInterface, index_of};
 use super::sysctl::Sysctls;
 use crate::LabError;
+use crate::emulator::Attachment;
 use crate::flow::Connection;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 /// Number of the client among the ends.
 pub(crate) const CLIENT: usize = 0;
@@ -27,7 +32,42 @@ const MAC: [[u8; 6]; 2] = [[2, b'f', b'p', 0, 0, 1], [2, b'f', b'p', 0, 0, 2]];
 
 /// How many addresses each end has besides its first: one for every combination of initial window and
 /// ECN that the flows use, because the kernel keeps those per route.
-const SPARE: usize = 16;
+pub(super) const SPARE: usize = 16;
+
+/// The name of an end's interface.
+pub(super) const PATH: &str = "path0";
+
+/// What a topology is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    /// Flows of a scenario, which use spare addresses.
+    Scenario,
+    /// Programs: an end has one address, so that any program answers from the one it was asked at.
+    Shell,
+    /// Programs in a shell inside a shell, whose client has the spare address of this number.
+    Nested(usize),
+}
+
+/// One end's addresses, and those that it knows of the other.
+struct Furniture {
+    end: usize,
+    own: Range<usize>,
+    others: Range<usize>,
+    /// Prefix lengths of its networks, IPv4 and IPv6.
+    prefixes: (u8, u8),
+}
+
+impl Use {
+    fn furniture(self) -> Vec<Furniture> {
+        let one = |end, own: usize, others| Furniture { end, own: own..own + 1, others, prefixes: (16, 96) };
+        let scenario = |end| Furniture { end, own: 0..SPARE, others: 0..SPARE, prefixes: (24, 112) };
+        match self {
+            Use::Scenario => vec![scenario(CLIENT), scenario(SERVER)],
+            Use::Shell => vec![one(CLIENT, 0, 0..1), one(SERVER, 0, 0..SPARE)],
+            Use::Nested(own) => vec![one(CLIENT, own, 0..1)],
+        }
+    }
+}
 
 /// The addresses of the ends.
 pub(crate) struct Addresses;
@@ -46,10 +86,10 @@ impl Addresses {
 
 /// The namespaces and interfaces of a lab. The caller's thread must be in the emulator's namespace.
 pub(crate) struct Topology {
-    /// The client and the server.
-    pub(crate) ends: [End; 2],
+    /// The client and the server; the client only, where the server is an outer lab's.
+    pub(crate) ends: Vec<End>,
     /// Numbers of the emulator's interfaces towards them.
-    pub(crate) near: [u32; 2],
+    near: Vec<u32>,
     netlink: Netlink,
     /// Whether the kernel has IPv6 and the MTU allows it.
     pub(crate) ipv6: bool,
@@ -59,17 +99,18 @@ pub(crate) struct Topology {
 
 impl Topology {
     /// Builds it, with packets of up to `mtu` bytes.
-    pub(crate) fn build(mtu: u32) -> Result<Self, LabError> {
+    pub(crate) fn build(mtu: u32, what_for: Use) -> Result<Self, LabError> {
         let fail = |what: &'static str| move |e: io::Error| LabError::failed(what, e);
         let mut netlink = Netlink::open().map_err(fail("cannot open a netlink socket"))?;
         let new_end =
             || End::new().map_err(|e| LabError::Impossible(format!("cannot make a network namespace ({e})")));
-        let ends = [new_end()?, new_end()?];
-        let mut near = [0; 2];
+        let furniture = what_for.furniture();
+        let ends = furniture.iter().map(|_| new_end()).collect::<Result<Vec<End>, LabError>>()?;
+        let mut near = Vec::new();
         let mut ipv6 = mtu >= 1280;
         for (i, end) in ends.iter().enumerate() {
             let here = NewInterface { name: NEAR[i], mac: [2, b'f', b'p', 1, 0, i as u8], namespace: None };
-            let there = NewInterface { name: "path0", mac: MAC[i], namespace: Some(end.as_fd()) };
+            let there = NewInterface { name: PATH, mac: MAC[i], namespace: Some(end.as_fd()) };
             netlink.add_veth(&here, &there, mtu).map_err(|e| match e.raw_os_error() {
                 Some(libc::EOPNOTSUPP) => LabError::Impossible(
                     "the kernel has no veth interfaces: as root, `modprobe veth` \
@@ -78,17 +119,25 @@ impl Topology {
                 ),
                 _ => LabError::failed("cannot make a veth pair", e),
             })?;
-            near[i] = index_of(NEAR[i]).map_err(fail("a new interface is not there"))?;
-            ipv6 &= netlink.no_automatic_ipv6(near[i]).is_ok();
-            netlink.up(near[i]).map_err(fail("cannot switch an interface on"))?;
+            let index = index_of(NEAR[i]).map_err(fail("a new interface is not there"))?;
+            ipv6 &= netlink.no_automatic_ipv6(index).is_ok();
+            netlink.up(index).map_err(fail("cannot switch an interface on"))?;
+            near.push(index);
         }
         let mut refused = Vec::new();
-        for (i, end) in ends.iter().enumerate() {
-            refused.append(&mut end.inside(|| furnish(i, ipv6))?);
+        for (end, furniture) in ends.iter().zip(&furniture) {
+            refused.append(&mut end.inside(|| furnish(furniture, ipv6))?);
         }
         refused.sort();
         refused.dedup();
         Ok(Topology { ends, near, netlink, ipv6, refused })
+    }
+
+    /// What the emulator is to stand between: our ends, or our client and what lies `beyond`. The caller's thread
+    /// must be in the emulator's namespace.
+    pub(crate) fn attach(&self, beyond: Option<Attachment>) -> Result<[Attachment; 2], LabError> {
+        let client = Attachment::here(self.near[CLIENT])?;
+        Ok([client, beyond.map_or_else(|| Attachment::here(self.near[SERVER]), Ok)?])
     }
 
     /// Makes connections from end `end` to the other end's `spare`-th address start with
@@ -108,7 +157,7 @@ impl Topology {
         self.ends[end].inside(|| {
             let what = "cannot set the initial window of a route";
             let mut netlink = Netlink::open().map_err(|e| LabError::failed(what, e))?;
-            let index = index_of("path0").map_err(|e| LabError::failed(what, e))?;
+            let index = index_of(PATH).map_err(|e| LabError::failed(what, e))?;
             let mut route = |address| netlink.add_host_route(index, address, initial_window, ecn);
             route(Addresses::v4(1 - end, spare).into()).map_err(|e| LabError::failed(what, e))?;
             if self.ipv6 {
@@ -187,32 +236,40 @@ impl Topology {
 
     /// Packets that the emulator's interfaces dropped: none of the path's doing.
     pub(crate) fn dropped_by_interfaces(&mut self) -> u64 {
-        self.near.iter().map(|&i| self.netlink.counters(i).unwrap_or_default().dropped).sum()
+        self.near.iter().map(|&i| self.netlink.link(i).unwrap_or_default().dropped).sum()
     }
 }
 
 /// Sets up one end; runs inside it. Gives the settings that were refused.
-fn furnish(end: usize, ipv6: bool) -> Result<Vec<String>, LabError> {
+fn furnish(furniture: &Furniture, ipv6: bool) -> Result<Vec<String>, LabError> {
     let fail = |e: io::Error| LabError::failed("cannot set up an end of the path", e);
     let mut netlink = Netlink::open().map_err(fail)?;
     netlink.up(index_of("lo").map_err(fail)?).map_err(fail)?;
-    let index = index_of("path0").map_err(fail)?;
+    let index = index_of(PATH).map_err(fail)?;
     if ipv6 {
         netlink.no_automatic_ipv6(index).map_err(fail)?;
     }
     netlink.up(index).map_err(fail)?;
+    let Furniture { end, own, others, prefixes } = furniture;
     let other = 1 - end;
-    for spare in 0..SPARE {
-        let mut both = |own: IpAddr, peer: IpAddr, prefix| {
-            netlink.add_address(index, own, prefix)?;
-            netlink.add_neighbour(index, peer, MAC[other])
-        };
-        both(Addresses::v4(end, spare).into(), Addresses::v4(other, spare).into(), 24).map_err(fail)?;
+    for spare in own.clone() {
+        netlink.add_address(index, Addresses::v4(*end, spare).into(), prefixes.0).map_err(fail)?;
         if ipv6 {
-            both(Addresses::v6(end, spare).into(), Addresses::v6(other, spare).into(), 112).map_err(fail)?;
+            netlink.add_address(index, Addresses::v6(*end, spare).into(), prefixes.1).map_err(fail)?;
+        }
+    }
+    for spare in others.clone() {
+        netlink.add_neighbour(index, Addresses::v4(other, spare).into(), MAC[other]).map_err(fail)?;
+        if ipv6 {
+            netlink.add_neighbour(index, Addresses::v6(other, spare).into(), MAC[other]).map_err(fail)?;
         }
     }
     let mut sysctl = Sysctls::default();
+    // What is for a shell inside this one passes by the kernel.
+    sysctl.set("ipv4/ip_forward", "0");
+    if ipv6 {
+        sysctl.set("ipv6/conf/all/forwarding", "0");
+    }
     // A connection must not start with what an earlier one learned of the path.
     sysctl.set("ipv4/tcp_no_metrics_save", "1");
     // Buffers must not be what limits a flow on a long, fast path, unless the scenario says so.

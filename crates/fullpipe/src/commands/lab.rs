@@ -26,6 +26,9 @@ enum Lab {
 /// The program runs at the client's end (198.18.0.1, 2001:2::1); servers started with --server are at
 /// the other end, 198.18.0.2 and 2001:2::2 (also in $FULLPIPE_SERVER). Rate, queue and loss lie on the
 /// way from client to server and, unless said otherwise, on the way back.
+///
+/// Shells nest: one in another, without a --server of its own, has the same server behind both paths, and
+/// its client is 198.18.1.1 (also in $FULLPIPE_CLIENT).
 #[derive(clap::Args)]
 struct ShellArgs {
     /// The path, packet size and seed of this scenario file, instead of the options for them.

@@ -1,0 +1,86 @@
+//! The shell around this one, if there is one: whose path ours then prolongs.
+
+use super::netlink::{Netlink, index_of};
+use super::topology::{Addresses, CLIENT, PATH, SPARE};
+use crate::LabError;
+use crate::emulator::Attachment;
+use nix::ifaddrs::getifaddrs;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The client's end of a lab, in which we are.
+pub(crate) struct Outer {
+    /// The number of our client's address.
+    pub(crate) place: usize,
+    /// What our emulator sends on in the server's direction.
+    pub(crate) attachment: Attachment,
+    /// While this is open nobody else prolongs the same path.
+    pub(crate) claim: UnixDatagram,
+}
+
+impl Outer {
+    /// The client's end that the calling thread is in, for packets of up to `mtu` bytes; `None` outside of labs and
+    /// at a server's end.
+    ///
+    /// # Errors
+    /// The path cannot be prolonged: another shell does so already, its packets are smaller, the nesting is too deep.
+    pub(crate) fn here(mtu: u32) -> Result<Option<Self>, LabError> {
+        let fail = |e: io::Error| LabError::failed("cannot look at the shell around this one", e);
+        let Some(depth) = depth().map_err(fail)? else { return Ok(None) };
+        let index = index_of(PATH).map_err(fail)?;
+        let theirs = Netlink::open().and_then(|mut netlink| netlink.link(index)).map_err(fail)?.mtu;
+        if mtu > theirs {
+            return Err(LabError::Input(format!(
+                "packets of {mtu} bytes do not fit the path of the shell around this one: --mtu {theirs}"
+            )));
+        }
+        let place = depth + 1;
+        if place >= SPARE {
+            return Err(LabError::Input(format!("shells nest to a depth of {SPARE}")));
+        }
+        let name = SocketAddr::from_abstract_name("fullpipe-lab-prolongs").map_err(fail)?;
+        let claim = UnixDatagram::bind_addr(&name).map_err(|e| match e.kind() {
+            io::ErrorKind::AddrInUse => LabError::Input(
+                "another shell prolongs the path of the shell around both: nest one in the other, or give this one \
+                 a --server and so a path of its own"
+                    .to_owned(),
+            ),
+            _ => fail(e),
+        })?;
+        let attachment = Attachment::here(index)?;
+        attachment.filter(&not_for(depth))?;
+        Ok(Some(Outer { place, attachment, claim }))
+    }
+}
+
+/// The number of the client's address that this network namespace has, if it is a client's end.
+fn depth() -> io::Result<Option<usize>> {
+    let addresses = getifaddrs()?.filter(|a| a.interface_name == PATH).filter_map(|a| a.address);
+    let mut own = addresses.filter_map(|a| a.as_sockaddr_in().map(|a| a.ip()));
+    Ok(own.find_map(|own| (0..SPARE).find(|&spare| own == Addresses::v4(CLIENT, spare))))
+}
+
+/// A filter that lets IPv4 and IPv6 pass that is not for the client with this number: that is ours, or for a shell
+/// inside us.
+fn not_for(client: usize) -> [libc::sock_filter; 9] {
+    let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let half = |at| op(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, at);
+    let byte = |at| op(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at);
+    let unless_equal = |k, skip| op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, skip, k);
+    let go_on = |skip| op(libc::BPF_JMP | libc::BPF_JA, 0, 0, skip);
+    let give = |k| op(libc::BPF_RET | libc::BPF_K, 0, 0, k);
+    // `Addresses` has the number in the third byte of IPv4's and in the seventh pair of bytes of IPv6's.
+    let (ethernet, v4, v6) = (14, 16 + 2, 24 + 12);
+    [
+        half(12),
+        unless_equal(libc::ETH_P_IP as u32, 2),
+        byte(ethernet + v4),
+        go_on(2),
+        unless_equal(libc::ETH_P_IPV6 as u32, 2),
+        half(ethernet + v6),
+        unless_equal(client as u32, 1),
+        give(0),
+        give(u32::MAX),
+    ]
+}
