@@ -118,14 +118,23 @@ fn the_program_inside() {
             assert!(matches!(error, LabError::Input(_)), "{error}");
             assert!(error.to_string().contains("--mtu 1500"), "{error}");
 
-            let first = std::thread::spawn(|| shell(&command(["sleep", "2"])).unwrap().exit_code);
-            let refused = (0..20).find_map(|_| {
-                std::thread::sleep(Duration::from_millis(50));
-                shell(&command(["true"])).err()
-            });
-            let error = refused.expect("two prolong one path").to_string();
-            assert!(error.contains("--server"), "{error}");
-            assert_eq!(first.join().unwrap(), 0);
+            let directory = tempfile::tempdir().unwrap();
+            let begun = directory.path().join("begun");
+            let program = format!("touch {}; sleep 1", begun.display());
+            let first = std::thread::spawn(move || shell(&command(["sh", "-c", &program])).unwrap());
+            let started = Instant::now();
+            while !begun.exists() {
+                assert!(started.elapsed() < Duration::from_secs(20), "the first does not begin");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let error = shell(&command(["true"])).unwrap_err().to_string();
+            assert!(error.contains("another shell") && error.contains("--server"), "{error}");
+            // Nobody listens, which is an answer too: to us, not to the shell beside us.
+            let error = TcpStream::connect("198.18.0.2:7000").unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+            let first = first.join().unwrap();
+            assert_eq!(first.exit_code, 0);
+            assert_eq!(first.links[1].link.packets_in, 0, "packets for others: {:?}", first.links[1]);
             assert_eq!(shell(&command(["true"])).unwrap().exit_code, 0, "the path is free again");
         }
         ["impossible"] => {

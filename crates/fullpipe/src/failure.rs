@@ -1,6 +1,6 @@
 //! How a command ends when it does not end well, and the exit code that goes with it.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::process::ExitCode;
 
 /// Why a command did not succeed. Each kind has its exit code; the text says what was wrong, where,
@@ -25,13 +25,22 @@ impl Failure {
 
     /// Prints the reason on stderr and gives the exit code.
     pub fn report(self) -> ExitCode {
-        let (code, text) = match self {
-            Failure::Check(text) => (1, text),
-            Failure::Usage(text) => (2, text),
-            Failure::Impossible(text) => (3, text),
+        let code = match self {
+            Failure::Check(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Impossible(_) => 3,
             Failure::Passed(code) => return ExitCode::from(code),
         };
-        eprintln!("fullpipe: {text}");
+        eprintln!("fullpipe: {self}");
         ExitCode::from(code)
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Check(text) | Failure::Usage(text) | Failure::Impossible(text) => f.write_str(text),
+            Failure::Passed(code) => write!(f, "it ended with exit code {code}"),
+        }
     }
 }

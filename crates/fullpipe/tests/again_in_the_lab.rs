@@ -86,4 +86,5 @@ fn interrupted_the_second_time_the_first_is_kept() {
     assert_eq!(output.status.code(), Some(130));
     assert_eq!(run["valid"], false, "{run:#}");
     assert!(run["invalid_because"].to_string().contains("stood still"), "{run:#}");
+    assert!(!run["health"]["notes"].to_string().contains("run again"), "{run:#}");
 }

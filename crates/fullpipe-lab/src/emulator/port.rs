@@ -46,15 +46,10 @@ impl Attachment {
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             let e = io::Error::last_os_error();
-            if e.kind() == io::ErrorKind::PermissionDenied {
-                return Err(LabError::Impossible(format!(
-                    "cannot open a packet socket ({e}): that takes CAP_NET_RAW, which `fullpipe lab shell` gives to \
-                     the programs it starts"
-                )));
-            }
             return Err(LabError::Impossible(format!(
-                "cannot open a packet socket ({e}): the kernel needs CONFIG_PACKET (as root: `modprobe \
-                 af_packet`), and the container must not forbid AF_PACKET"
+                "cannot open a packet socket ({e}): the kernel needs CONFIG_PACKET (as root: `modprobe af_packet`), \
+                 the container must not forbid AF_PACKET, and inside a `fullpipe lab shell` it takes the \
+                 CAP_NET_RAW that programs get there"
             )));
         }
         // SAFETY: a descriptor that the kernel has just given us.

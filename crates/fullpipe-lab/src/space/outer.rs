@@ -24,20 +24,33 @@ impl Outer {
     /// at a server's end.
     ///
     /// # Errors
-    /// The path cannot be prolonged: another shell does so already, its packets are smaller, the nesting is too deep.
+    /// The path cannot be prolonged: another shell does so already, its packets have another size, the nesting is too
+    /// deep.
     pub(crate) fn here(mtu: u32) -> Result<Option<Self>, LabError> {
         let fail = |e: io::Error| LabError::failed("cannot look at the shell around this one", e);
         let Some(depth) = depth().map_err(fail)? else { return Ok(None) };
         let index = index_of(PATH).map_err(fail)?;
         let theirs = Netlink::open().and_then(|mut netlink| netlink.link(index)).map_err(fail)?.mtu;
-        if mtu > theirs {
+        if mtu != theirs {
             return Err(LabError::Input(format!(
-                "packets of {mtu} bytes do not fit the path of the shell around this one: --mtu {theirs}"
+                "the shell around this one has packets of up to {theirs} bytes, this one of {mtu}: --mtu {theirs} \
+                 (`mtu` in a scenario), or a --server and so a path of its own"
             )));
+        }
+        if std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1") {
+            return Err(LabError::Impossible(
+                "the network of the shell around this one forwards packets and would answer ours \
+                 (net.ipv4.ip_forward=1, because /proc/sys is read-only here): give this one a --server and so a \
+                 path of its own"
+                    .to_owned(),
+            ));
         }
         let place = depth + 1;
         if place >= SPARE {
-            return Err(LabError::Input(format!("shells nest to a depth of {SPARE}")));
+            return Err(LabError::Input(format!(
+                "shells nest to a depth of {SPARE}: put the delays and losses of several into one, or give this one \
+                 a --server and so a path of its own"
+            )));
         }
         let name = SocketAddr::from_abstract_name("fullpipe-lab-prolongs").map_err(fail)?;
         let claim = UnixDatagram::bind_addr(&name).map_err(|e| match e.kind() {

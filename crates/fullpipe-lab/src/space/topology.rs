@@ -30,7 +30,7 @@ pub(crate) const SERVER: usize = 1;
 const NEAR: [&str; 2] = ["toclient", "toserver"];
 const MAC: [[u8; 6]; 2] = [[2, b'f', b'p', 0, 0, 1], [2, b'f', b'p', 0, 0, 2]];
 
-/// How many addresses each end has besides its first: one for every combination of initial window and
+/// How many addresses an end may have: one for every combination of initial window and
 /// ECN that the flows use, because the kernel keeps those per route.
 pub(super) const SPARE: usize = 16;
 

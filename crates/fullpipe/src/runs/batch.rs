@@ -50,7 +50,7 @@ pub struct InRealTime {
 pub struct Outcome {
     /// The finished runs, in the order of the jobs.
     pub results: Results,
-    /// The user asked to stop before all were finished.
+    /// The user asked to stop before all were finished, or made again.
     pub interrupted: bool,
     /// Why runs failed that did not finish.
     pub failures: Vec<Failure>,
@@ -111,11 +111,8 @@ impl Batch {
                 }
                 other => other,
             };
-            if let Ok(mut slot) = slots[i].lock()
-                // Better a run that is not valid, and says so, than none.
-                && !(slot.is_some() && matches!(ended, Ended::Interrupted))
-            {
-                *slot = Some(ended);
+            if let Ok(mut slot) = slots[i].lock() {
+                settle(&mut slot, ended);
             }
         };
         let (parallel, serial): (Vec<usize>, Vec<usize>) =
@@ -148,20 +145,16 @@ impl Batch {
             if not_valid.is_empty() || interrupt::asked() {
                 break;
             }
-            let jobs: Vec<usize> = not_valid.iter().map(|(i, _)| *i).collect();
-            for &i in &jobs {
+            for &i in &not_valid {
                 progress.again(self.jobs[i].case.scenario.duration.as_millis_f64());
             }
             // The last attempt has the machine for itself.
-            in_turns(&jobs, left == 0 || !self.lab.together);
-            for (i, because) in not_valid {
-                note(&slots[i], format!("run again: the run before was not valid ({because})"));
-            }
+            in_turns(&not_valid, left == 0 || !self.lab.together);
         }
         progress.clear();
         let mut outcome = Outcome {
             results: Results::new(Vec::new()),
-            interrupted: interrupt::asked(),
+            interrupted: interrupt::asked() && !not_valid(&slots).is_empty(),
             failures: Vec::new(),
         };
         let mut runs: Vec<Recording> = Vec::new();
@@ -180,23 +173,33 @@ impl Batch {
 /// What has become of a job so far.
 type Slot = Mutex<Option<Ended>>;
 
-/// The runs that must not be believed, and why.
-fn not_valid(slots: &[Slot]) -> Vec<(usize, String)> {
-    let invalid = slots.iter().enumerate().filter_map(|(i, slot)| match slot.lock().ok()?.as_ref()? {
-        Ended::Finished(run) if !run.valid => Some((i, run.invalid_because.join("; "))),
-        _ => None,
-    });
-    invalid.collect()
+/// The runs that must not be believed.
+fn not_valid(slots: &[Slot]) -> Vec<usize> {
+    let invalid = |slot: &Slot| {
+        slot.lock().is_ok_and(|slot| matches!(&*slot, Some(Ended::Finished(run)) if !run.valid))
+    };
+    (0..slots.len()).filter(|&i| invalid(&slots[i])).collect()
 }
 
-/// Says something of a finished run of the lab.
-fn note(slot: &Slot, text: String) {
-    if let Ok(mut slot) = slot.lock()
-        && let Some(Ended::Finished(run)) = &mut *slot
-        && let Some(health) = &mut run.health
-    {
-        health.notes.push(text);
+/// Puts down what has become of a job, which may have been run before. Better a run that is not valid, and says so,
+/// than none.
+fn settle(slot: &mut Option<Ended>, mut ended: Ended) {
+    let note = |run: &mut Recording, text: String| {
+        if let Some(health) = &mut run.health {
+            health.notes.push(text);
+        }
+    };
+    if let Some(Ended::Finished(before)) = slot {
+        match &mut ended {
+            Ended::Finished(run) => {
+                let because = before.invalid_because.join("; ");
+                note(run, format!("run again: the run before was not valid ({because})"));
+            }
+            Ended::Failed(failure) => return note(before, format!("could not be run again: {failure}")),
+            Ended::Interrupted => return,
+        }
     }
+    *slot = Some(ended);
 }
 
 fn cores() -> usize {
@@ -252,5 +255,57 @@ impl Progress {
 
     fn clear(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::{Choice, vocabulary};
+    use fullpipe_experiment::recording::Health;
+    use fullpipe_experiment::scenario::parse;
+
+    /// A run that could be the lab's.
+    fn run(valid: bool) -> Ended {
+        let text = "duration = '1s'\n[path]\nrate = '1mbit'\nrtt = '40ms'\n[[flow]]\ncc = 'reno'";
+        let case =
+            parse("x", text, &vocabulary(Choice::Sim), &|_: &str| Err(String::new())).unwrap().remove(0);
+        let ended = engine::run(Engine::Sim, &case, None, &mut |_| ControlFlow::Continue(()));
+        let Ended::Finished(mut recording) = ended else { panic!("not finished") };
+        recording.valid = valid;
+        recording.invalid_because = if valid { vec![] } else { vec!["it was late".into()] };
+        recording.health = Some(Health::default());
+        Ended::Finished(recording)
+    }
+
+    /// What is kept of `first` when the next attempt came to `then`: whether it is valid, and its notes.
+    fn kept(first: Ended, then: Ended) -> (bool, String) {
+        let mut slot = Some(first);
+        settle(&mut slot, then);
+        let Some(Ended::Finished(run)) = slot else { panic!("the run is gone") };
+        (run.valid, run.health.unwrap().notes.join("; "))
+    }
+
+    #[test]
+    fn another_attempt_replaces_a_run_and_says_so() {
+        let note = "run again: the run before was not valid (it was late)";
+        assert_eq!(kept(run(false), run(true)), (true, note.into()));
+        assert_eq!(kept(run(false), run(false)), (false, note.into()));
+    }
+
+    #[test]
+    fn an_attempt_that_came_to_nothing_loses_no_run() {
+        assert_eq!(kept(run(false), Ended::Interrupted), (false, String::new()));
+        let failed = Ended::Failed(Failure::Impossible("no memory".into()));
+        assert_eq!(kept(run(false), failed), (false, "could not be run again: no memory".into()));
+    }
+
+    #[test]
+    fn without_a_run_before_what_came_is_what_there_is() {
+        for ended in [run(true), Ended::Interrupted, Ended::Failed(Failure::Passed(1))] {
+            let mut slot = None;
+            settle(&mut slot, ended);
+            assert!(slot.is_some());
+        }
     }
 }
