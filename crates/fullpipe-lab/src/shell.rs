@@ -118,13 +118,9 @@ impl Drop for Deaf {
 
 fn inside(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabError> {
     remount_proc();
-    let (what_for, place, beyond, _claim) = match outer {
-        Some(Outer { place, attachment, claim }) => {
-            (Use::Nested(place), place, Some(attachment), Some(claim))
-        }
-        None => (Use::Shell, 0, None, None),
-    };
-    let mut topology = Topology::build(shell.mtu, what_for)?;
+    let place = outer.as_ref().map_or(0, |outer| outer.place);
+    let (beyond, _claim) = outer.map(|outer| (outer.attachment, outer.claim)).unzip();
+    let mut topology = Topology::build(shell.mtu, Use::Shell(place))?;
     let capture =
         |end: &str| shell.pcap.as_ref().map(|p| Capture::create(&capture::named(p, end))).transpose();
     let captures = [capture("client")?, capture("server")?];

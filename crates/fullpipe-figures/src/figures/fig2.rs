@@ -54,7 +54,7 @@ fn judge(runs: &Runs) -> Outcome {
         // two packets that left since is on top.
         let quantum = if runs.engine == Engine::Lab { 2.0 } else { 0.0 };
         let above = PROBE_ADDS + spare_packets(runs.engine) + quantum;
-        let left = left_by_a_probe(runs.engine, 7.0);
+        let left = left_by_a_probe(runs.engine).unwrap_or(7.0);
         let bw = crate::view::mean(&flow.series.values(column::BW_BPS, 4.0, 9.0));
         findings.push(Finding::new(
             "BBR probes with gain 1.25 once in eight round trips",

@@ -61,9 +61,9 @@ fn judge(runs: &Runs) -> Outcome {
         };
         // v3's probe ends when the bandwidth has not grown for three rounds. Four or five of them in ten seconds take
         // a fifth to a quarter of the time, so the 90th percentile lies among their own queues.
-        let quanta = 0.2 * bdp / 1500.0;
         let (settled, probing, why) = if cc == "bbr" {
-            (left_by_a_probe(runs.engine, quanta) * 1500.0 / bdp, 0.6 + spare, "a probe of 1.25")
+            let left = left_by_a_probe(runs.engine).map_or(0.2, |packets| packets * 1500.0 / bdp);
+            (left, 0.6 + spare, "a probe of 1.25")
         } else {
             (0.2 + spare, 1.0, "a probe holds up to a BDP for half a second, once in two to three seconds")
         };

@@ -63,11 +63,11 @@ fn spare_packets(engine: Engine) -> f64 {
     if engine == Engine::Lab { 2.0 } else { 0.0 }
 }
 
-/// Packets of 1500 bytes that a probe of BBR v1 leaves queued, where the simulator leaves `simulated`. In real time the
-/// phase after a probe more often ends when its round trip is over than by what is in flight: it has then taken
-/// a quarter BDP away and left all that the probe added beyond.
-fn left_by_a_probe(engine: Engine, simulated: f64) -> f64 {
-    if engine == Engine::Lab { PROBE_ADDS + spare_packets(engine) } else { simulated }
+/// Packets of 1500 bytes that a probe of BBR v1 may leave queued in real time. There the phase after it more often ends
+/// when its round trip is over than by what is in flight: it has then taken a quarter BDP away and left all that
+/// the probe added beyond. In the simulator each figure has a bound of its own.
+fn left_by_a_probe(engine: Engine) -> Option<f64> {
+    (engine == Engine::Lab).then(|| PROBE_ADDS + spare_packets(engine))
 }
 
 /// Packets that a probe adds beyond a quarter BDP: three send quanta, two packets and rounding

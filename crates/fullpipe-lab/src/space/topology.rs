@@ -42,10 +42,9 @@ pub(super) const PATH: &str = "path0";
 pub(crate) enum Use {
     /// Flows of a scenario, which use spare addresses.
     Scenario,
-    /// Programs: an end has one address, so that any program answers from the one it was asked at.
-    Shell,
-    /// Programs in a shell inside a shell, whose client has the spare address of this number.
-    Nested(usize),
+    /// Programs: an end has one address, so that any program answers from the one it was asked at. The client's has
+    /// this number, which is 0 outside of other shells; inside, the server is the outermost one's.
+    Shell(usize),
 }
 
 /// One end's addresses, and those that it knows of the other.
@@ -63,8 +62,8 @@ impl Use {
         let scenario = |end| Furniture { end, own: 0..SPARE, others: 0..SPARE, prefixes: (24, 112) };
         match self {
             Use::Scenario => vec![scenario(CLIENT), scenario(SERVER)],
-            Use::Shell => vec![one(CLIENT, 0, 0..1), one(SERVER, 0, 0..SPARE)],
-            Use::Nested(own) => vec![one(CLIENT, own, 0..1)],
+            Use::Shell(0) => vec![one(CLIENT, 0, 0..1), one(SERVER, 0, 0..SPARE)],
+            Use::Shell(place) => vec![one(CLIENT, place, 0..1)],
         }
     }
 }
@@ -98,7 +97,7 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// Builds it, with packets of up to `mtu` bytes.
+    /// Builds what `what_for` takes, with packets of up to `mtu` bytes.
     pub(crate) fn build(mtu: u32, what_for: Use) -> Result<Self, LabError> {
         let fail = |what: &'static str| move |e: io::Error| LabError::failed(what, e);
         let mut netlink = Netlink::open().map_err(fail("cannot open a netlink socket"))?;
