@@ -1,21 +1,22 @@
 //! What becomes of a run in the lab during which the machine stood still.
 
 mod lab;
+mod program;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use program::fullpipe;
 use serde_json::Value;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const RUN: Duration = Duration::from_secs(4);
 
 /// A race of one run, which is held up for 300 ms again and again until it is three quarters over.
 fn held_up(again: &str) -> Child {
-    let child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+    let child = fullpipe()
         .args(["race", "cubic", "--engine", "lab", "--rate", "20mbit", "--rtt", "40ms", "--loss", "0"])
         .args(["--duration", "4s", "--json", "--again", again])
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -1,16 +1,17 @@
 //! The controllers that fullpipe loads, in the lab: chosen by name, seen from inside, and gone afterwards.
 
 mod loading;
+mod program;
 
 use loading::can_load;
 use serde_json::Value;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 fn fullpipe(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
-    command.args(args).stdin(Stdio::null());
+    let mut command = program::fullpipe();
+    command.args(args);
     command
 }
 

@@ -1,9 +1,12 @@
 //! The measuring commands on paths of known properties: kernel TCP in the lab.
 
 mod lab;
+mod program;
 
+use program::{fullpipe, output_within};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
 const SERVER: &str = "198.18.0.2";
@@ -12,13 +15,9 @@ const SERVER: &str = "198.18.0.2";
 /// machine cannot make a lab.
 fn in_the_lab(path: &[&str], before_serving: &str, client: &str) -> Option<Output> {
     let server = format!("sh -c '{before_serving} exec {FULLPIPE} serve --log /dev/null'");
-    let output = Command::new("timeout")
-        .args(["150", FULLPIPE, "lab", "shell"])
-        .args(path)
-        .args(["--server", &server, "--", "sh", "-c", client])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let mut command = fullpipe();
+    command.args(["lab", "shell"]).args(path).args(["--server", &server, "--", "sh", "-c", client]);
+    let output = output_within(&mut command, Duration::from_secs(150)).expect("it did not end in time");
     if lab::is_missing(&output) {
         return None;
     }

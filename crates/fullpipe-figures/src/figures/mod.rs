@@ -50,7 +50,7 @@ pub static FIGURES: &[Figure] = &[
 /// The scenario file of a figure: its name and text, and its `about`.
 macro_rules! scenario {
     ($name:literal) => {
-        include_str!(concat!("../../../../scenarios/figures/", $name, ".toml"))
+        include_str!(concat!("../../scenarios/", $name, ".toml"))
     };
 }
 use scenario;

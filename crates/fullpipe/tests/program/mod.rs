@@ -1,0 +1,49 @@
+//! fullpipe as tests start it: it does not outlive the test, however that ends.
+
+// Each test program uses some of this.
+#![allow(dead_code)]
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Ends `command`'s process with the thread that starts it, also when that is killed.
+pub fn tied(command: &mut Command) -> &mut Command {
+    // SAFETY: prctl is a system call of its own, safe between fork and exec.
+    unsafe { command.pre_exec(|| set_pdeathsig(Signal::SIGKILL).map_err(Into::into)) }
+}
+
+/// The program under test, with nothing to read.
+pub fn fullpipe() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    tied(&mut command).stdin(Stdio::null());
+    command
+}
+
+/// What `command` printed, unless it took longer than `limit`: then it is interrupted, as by Ctrl-C, and killed if that does not
+/// end it.
+pub fn output_within(command: &mut Command, limit: Duration) -> Option<Output> {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    std::thread::scope(|scope| {
+        let (ended, wait) = channel::<()>();
+        let watchdog = scope.spawn(move || {
+            let mut late = false;
+            for (signal, limit) in [(Signal::SIGINT, limit), (Signal::SIGKILL, Duration::from_secs(20))] {
+                if wait.recv_timeout(limit) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
+                late = true;
+                let _ = kill(pid, signal);
+            }
+            late
+        });
+        let output = child.wait_with_output().unwrap();
+        drop(ended);
+        (!watchdog.join().unwrap()).then_some(output)
+    })
+}
