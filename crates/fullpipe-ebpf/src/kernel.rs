@@ -102,7 +102,6 @@ fn too_old() -> Error {
 /// # Errors
 /// When /proc is not there.
 pub fn available() -> Result<Vec<String>> {
-    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-    let names = std::fs::read_to_string(path).map_err(Error::io("cannot read", path))?;
-    Ok(names.split_whitespace().map(str::to_owned).collect())
+    fullpipe_kernel::facts::available_controllers()
+        .map_err(Error::io("cannot list the controllers of", "the running kernel"))
 }

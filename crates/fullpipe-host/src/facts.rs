@@ -3,7 +3,8 @@
 mod kernel;
 mod scope;
 
-pub use kernel::{Config, ModuleIndex, Presence, Version};
+pub use fullpipe_kernel::facts::{Config, Version};
+pub use kernel::{ModuleIndex, Presence};
 pub use scope::Scope;
 
 use crate::host::{Host, Identity};
@@ -60,7 +61,7 @@ impl Facts {
             allowed: words("net.ipv4.tcp_allowed_congestion_control"),
             default: host.sysctl("net.ipv4.tcp_congestion_control"),
             default_qdisc: host.sysctl("net.core.default_qdisc"),
-            config: Config::read(host, &release),
+            config: kernel::config(host, &release),
             modules: ModuleIndex::read(host, &release),
             qdiscs: host.qdiscs().map_err(|e| e.to_string()),
             routes: host.congestion_routes().map_err(|e| e.to_string()),
@@ -78,7 +79,11 @@ impl Facts {
         match self.modules.find(&format!("tcp_{name}")) {
             Presence::Ready(from) if self.identity.running => Presence::Missing(from),
             Presence::Unknown => self.config.as_ref().map_or(Presence::Unknown, |c| {
-                c.presence(&format!("CONFIG_TCP_CONG_{}", name.to_uppercase()), self.identity.running)
+                kernel::configured(
+                    c,
+                    &format!("CONFIG_TCP_CONG_{}", name.to_uppercase()),
+                    self.identity.running,
+                )
             }),
             found => found,
         }
@@ -95,7 +100,7 @@ impl Facts {
         }
         match self.modules.find(&format!("sch_{kind}")) {
             Presence::Unknown => self.config.as_ref().map_or(Presence::Unknown, |c| {
-                c.presence(&format!("CONFIG_NET_SCH_{}", kind.to_uppercase()), false)
+                kernel::configured(c, &format!("CONFIG_NET_SCH_{}", kind.to_uppercase()), false)
             }),
             found => found,
         }

@@ -278,12 +278,12 @@ fn a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whol
     let other = if before.sysctls["tcp_congestion_control"] == "reno" { "bbr" } else { "reno" };
     let canary = Request { canary: Some("192.0.2.128/25".into()), ..live(other) };
     put_in_force(&canary).unwrap();
-    let routes = net::congestion_routes().unwrap();
+    let routes = net::Rtnetlink::open().unwrap().congestion_routes().unwrap();
     assert_eq!(routes.len(), 1);
     assert_eq!((routes[0].prefix.as_str(), routes[0].controller.as_str()), ("192.0.2.128/25", other));
     assert_eq!(everything().sysctls, before.sysctls, "nobody else is concerned");
     put_in_force(&live(other)).unwrap();
-    assert!(net::congestion_routes().unwrap().is_empty(), "the trial is over");
+    assert!(net::Rtnetlink::open().unwrap().congestion_routes().unwrap().is_empty(), "the trial is over");
     assert_eq!(controllers_of_a_new_connection(), [other, other]);
     take_back();
     assert_same(&everything(), &before, "");
@@ -320,7 +320,7 @@ fn an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back() {
         return;
     }
     let before = everything();
-    let refused = net::change_qdisc(&QdiscOperation::Replace {
+    let refused = net::Rtnetlink::open().unwrap().change_qdisc(&QdiscOperation::Replace {
         device: "t0".into(),
         parent: ROOT,
         handle: 0,

@@ -1,7 +1,6 @@
 //! Which of the kernel's controllers a scenario's name means.
 
-use fullpipe_net::tcp_info;
-use nix::time::{ClockId, clock_getres};
+use fullpipe_kernel::{facts, tcp_info};
 
 /// What controllers loaded by `fullpipe cc load` begin with, so that they never hide the kernel's own.
 const LOADED: &str = "fp_";
@@ -27,7 +26,7 @@ pub(crate) fn invite(cc: &str) {
 
 /// The names of the controllers that the running kernel offers now; it may load others when they are asked for.
 pub fn controllers() -> Vec<String> {
-    tcp_info::available().unwrap_or_default()
+    facts::available_controllers().unwrap_or_default()
 }
 
 /// Whether the running kernel offers the controller that a scenario calls `cc`.
@@ -38,23 +37,9 @@ pub fn offers(cc: &str) -> bool {
     }
 }
 
-/// Clock ticks a second of the running kernel (`CONFIG_HZ`): its coarse clocks advance by one at a time.
-pub(crate) fn ticks() -> Option<u32> {
-    let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
-    u32::try_from(tick.tv_nsec())
-        .ok()
-        .filter(|&nanos| nanos > 0)
-        .map(|nanos| (1_000_000_000 + nanos / 2) / nanos)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_tick_is_one_that_kernels_are_built_with() {
-        assert!(matches!(ticks(), Some(100 | 250 | 300 | 1000)), "{:?}", ticks());
-    }
 
     #[test]
     fn the_kernels_own_goes_before_the_loaded() {

@@ -394,7 +394,7 @@ impl<'a> Inside<'a> {
                 kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
                     .ok()
                     .map(|r| r.trim().to_owned()),
-                ticks: kernel::ticks(),
+                ticks: fullpipe_kernel::facts::ticks(),
                 started: Some(crate::calendar::rfc3339(started)),
             },
         }

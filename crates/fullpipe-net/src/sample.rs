@@ -1,6 +1,7 @@
 //! A socket at one moment, in plain numbers: what tables show, reports carry and JSON holds.
 
-use crate::tcp_info::{CcInfo, TcpInfo, controller};
+use fullpipe_kernel::sock_diag::TcpSocket;
+use fullpipe_kernel::tcp_info::{CcInfo, TcpInfo, controller};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::AsFd;
@@ -67,12 +68,24 @@ impl SocketSample {
     /// # Errors
     /// When the descriptor is not a TCP socket.
     pub fn of(socket: &impl AsFd) -> io::Result<SocketSample> {
-        let mut sample = SocketSample::from_info(&TcpInfo::of(socket)?, controller(socket)?);
-        if let Some(CcInfo::Bbr(bbr)) = CcInfo::of(socket)? {
-            sample.bbr_bw = Some(bbr.bw.as_bytes_per_sec());
-            sample.bbr_mode = bbr.mode().map(|mode| format!("{mode:?}"));
+        let sample = SocketSample::from_info(&TcpInfo::of(socket)?, controller(socket)?);
+        Ok(sample.believing(CcInfo::of(socket)?.as_ref()))
+    }
+
+    /// From what sock_diag told, if that was everything.
+    pub fn of_diag(socket: &TcpSocket) -> Option<SocketSample> {
+        let controller = socket.controller.clone().unwrap_or_default();
+        let sample = SocketSample::from_info(socket.info.as_ref()?, controller);
+        Some(sample.believing(socket.cc_info.as_ref()))
+    }
+
+    /// With what its controller believes.
+    fn believing(mut self, told: Option<&CcInfo>) -> SocketSample {
+        if let Some(CcInfo::Bbr(bbr)) = told {
+            self.bbr_bw = Some(bbr.bw.as_bytes_per_sec());
+            self.bbr_mode = bbr.mode().map(|mode| format!("{mode:?}"));
         }
-        Ok(sample)
+        self
     }
 
     /// From what the kernel told about a socket whose controller is `controller`.

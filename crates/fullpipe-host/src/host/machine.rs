@@ -1,7 +1,7 @@
 //! The machine that the program runs on.
 
 use super::{Directory, Files, Host, Identity, Stat, View, sysctl_path};
-use crate::net::{self, CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, TcpSocket};
+use crate::net::{self, CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, Rtnetlink, TcpSocket};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -108,11 +108,11 @@ impl Host for Machine {
     }
 
     fn qdiscs(&self) -> io::Result<Vec<QdiscNode>> {
-        net::qdiscs()
+        Rtnetlink::open()?.qdiscs()
     }
 
     fn change_qdisc(&self, operation: &QdiscOperation) -> io::Result<()> {
-        net::change_qdisc(operation)
+        Rtnetlink::open()?.change_qdisc(operation)
     }
 
     fn features(&self) -> io::Result<Vec<DeviceFeatures>> {
@@ -120,15 +120,15 @@ impl Host for Machine {
     }
 
     fn congestion_routes(&self) -> io::Result<Vec<CongestionRoute>> {
-        net::congestion_routes()
+        Rtnetlink::open()?.congestion_routes()
     }
 
     fn change_route(&self, route: &CongestionRoute, remove: bool) -> io::Result<()> {
-        net::change_route(route, remove)
+        Rtnetlink::open()?.change_route(route, remove)
     }
 
     fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute> {
-        net::route_towards(prefix)
+        Rtnetlink::open()?.route_towards(prefix)
     }
 
     fn sockets(&self) -> io::Result<Vec<TcpSocket>> {
@@ -147,7 +147,7 @@ impl Host for Machine {
         server.read_exact(&mut buffer)?;
         server.write_all(&buffer)?;
         client.read_exact(&mut buffer)?;
-        let own = rustix::net::sockopt::tcp_congestion(&client)?;
+        let own = fullpipe_kernel::tcp_info::controller(&client)?;
         let local = client.local_addr()?;
         match net::sockets()?.into_iter().find(|s| s.local == local) {
             Some(seen) if seen.controller != own => {

@@ -6,7 +6,7 @@ use crate::inspect::Inspect;
 use crate::kernel;
 use crate::space::{Addresses, CLIENT, SERVER};
 use fullpipe_experiment::scenario::{Direction, FlowSpec};
-use fullpipe_net::tcp_info::{PinError, pin};
+use fullpipe_kernel::tcp_info::{PinError, pin};
 use fullpipe_units::{Span, Time};
 use nix::errno::Errno;
 use nix::sys::socket::{

@@ -8,7 +8,7 @@ use fullpipe_experiment::recording::{
     Event, EventKind, FlowRecording, Quantiles, QueueQuantiles, Series, StateChange, Summary, column,
 };
 use fullpipe_experiment::scenario::App;
-use fullpipe_net::tcp_info::{BbrMode, CaState, CcInfo, State, TcpInfo};
+use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, State, TcpInfo};
 use fullpipe_units::{Rate, Span, Time};
 use hdrhistogram::Histogram;
 

@@ -11,7 +11,6 @@
 mod enclosure;
 mod end;
 mod identity;
-mod netlink;
 mod outer;
 mod sysctl;
 mod topology;

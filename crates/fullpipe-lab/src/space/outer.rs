@@ -1,9 +1,9 @@
 //! The shell around this one, if there is one: whose path ours then prolongs.
 
-use super::netlink::{Netlink, index_of};
 use super::topology::{Addresses, CLIENT, PATH, SPARE};
 use crate::LabError;
 use crate::emulator::Attachment;
+use fullpipe_kernel::rtnetlink::Rtnetlink;
 use nix::ifaddrs::getifaddrs;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -29,8 +29,9 @@ impl Outer {
     pub(crate) fn here(mtu: u32) -> Result<Option<Self>, LabError> {
         let fail = |e: io::Error| LabError::failed("cannot look at the shell around this one", e);
         let Some(depth) = depth().map_err(fail)? else { return Ok(None) };
-        let index = index_of(PATH).map_err(fail)?;
-        let theirs = Netlink::open().and_then(|mut netlink| netlink.link(index)).map_err(fail)?.mtu;
+        let mut netlink = Rtnetlink::open().map_err(fail)?;
+        let index = netlink.index(PATH).map_err(fail)?;
+        let theirs = netlink.link(index).map_err(fail)?.mtu;
         if mtu != theirs {
             return Err(LabError::Input(format!(
                 "the shell around this one has packets of up to {theirs} bytes, this one of {mtu}: --mtu {theirs} \

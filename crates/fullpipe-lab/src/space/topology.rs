@@ -13,11 +13,11 @@
 //! shell around it ([`Outer`](super::Outer)), and its client has the next address, 198.18.1.1.
 
 use super::end::End;
-use super::netlink::{Netlink, NewInterface, index_of};
 use super::sysctl::Sysctls;
 use crate::LabError;
 use crate::emulator::Attachment;
 use crate::flow::Connection;
+use fullpipe_kernel::rtnetlink::{NewInterface, Rtnetlink};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -89,7 +89,7 @@ pub(crate) struct Topology {
     pub(crate) ends: Vec<End>,
     /// Numbers of the emulator's interfaces towards them.
     near: Vec<u32>,
-    netlink: Netlink,
+    netlink: Rtnetlink,
     /// Whether the kernel has IPv6 and the MTU allows it.
     pub(crate) ipv6: bool,
     /// Settings that could not be made.
@@ -100,7 +100,7 @@ impl Topology {
     /// Builds what `what_for` takes, with packets of up to `mtu` bytes.
     pub(crate) fn build(mtu: u32, what_for: Use) -> Result<Self, LabError> {
         let fail = |what: &'static str| move |e: io::Error| LabError::failed(what, e);
-        let mut netlink = Netlink::open().map_err(fail("cannot open a netlink socket"))?;
+        let mut netlink = Rtnetlink::open().map_err(fail("cannot open a netlink socket"))?;
         let new_end =
             || End::new().map_err(|e| LabError::Impossible(format!("cannot make a network namespace ({e})")));
         let furniture = what_for.furniture();
@@ -118,7 +118,7 @@ impl Topology {
                 ),
                 _ => LabError::failed("cannot make a veth pair", e),
             })?;
-            let index = index_of(NEAR[i]).map_err(fail("a new interface is not there"))?;
+            let index = netlink.index(NEAR[i]).map_err(fail("a new interface is not there"))?;
             ipv6 &= netlink.no_automatic_ipv6(index).is_ok();
             netlink.up(index).map_err(fail("cannot switch an interface on"))?;
             near.push(index);
@@ -155,8 +155,8 @@ impl Topology {
         }
         self.ends[end].inside(|| {
             let what = "cannot set the initial window of a route";
-            let mut netlink = Netlink::open().map_err(|e| LabError::failed(what, e))?;
-            let index = index_of(PATH).map_err(|e| LabError::failed(what, e))?;
+            let mut netlink = Rtnetlink::open().map_err(|e| LabError::failed(what, e))?;
+            let index = netlink.index(PATH).map_err(|e| LabError::failed(what, e))?;
             let mut route = |address| netlink.add_host_route(index, address, initial_window, ecn);
             route(Addresses::v4(1 - end, spare).into()).map_err(|e| LabError::failed(what, e))?;
             if self.ipv6 {
@@ -242,9 +242,10 @@ impl Topology {
 /// Sets up one end; runs inside it. Gives the settings that were refused.
 fn furnish(furniture: &Furniture, ipv6: bool) -> Result<Vec<String>, LabError> {
     let fail = |e: io::Error| LabError::failed("cannot set up an end of the path", e);
-    let mut netlink = Netlink::open().map_err(fail)?;
-    netlink.up(index_of("lo").map_err(fail)?).map_err(fail)?;
-    let index = index_of(PATH).map_err(fail)?;
+    let mut netlink = Rtnetlink::open().map_err(fail)?;
+    let loopback = netlink.index("lo").map_err(fail)?;
+    netlink.up(loopback).map_err(fail)?;
+    let index = netlink.index(PATH).map_err(fail)?;
     if ipv6 {
         netlink.no_automatic_ipv6(index).map_err(fail)?;
     }

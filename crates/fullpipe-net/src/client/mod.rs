@@ -17,8 +17,8 @@ use crate::iperf3::{
     stream_id,
 };
 use crate::sample::SocketSample;
-use crate::tcp_info::{PinError, TcpInfo};
 use crate::transfer::{Budget, CpuClock};
+use fullpipe_kernel::tcp_info::{PinError, TcpInfo};
 use latency::Probes;
 use serde_json::json;
 use socket2::{Domain, Protocol as Layer, Socket, Type};
@@ -615,7 +615,7 @@ fn connect(config: &Config, address: SocketAddr, stream: Option<&Params>) -> Res
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Layer::TCP))
         .map_err(ClientError::Stream)?;
     if let Some(name) = stream.and_then(|p| p.congestion.as_ref()) {
-        crate::tcp_info::pin(&socket, name)?;
+        fullpipe_kernel::tcp_info::pin(&socket, name)?;
     }
     let prepare = || -> io::Result<()> {
         if let Some(params) = stream {

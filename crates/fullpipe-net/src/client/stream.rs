@@ -2,8 +2,8 @@
 
 use crate::iperf3::Params;
 use crate::sample::SocketSample;
-use crate::tcp_info::{self, TcpInfo};
 use crate::transfer::{self, Budget, DEFAULT_SEND_BLOCK, Meter};
+use fullpipe_kernel::tcp_info::{self, TcpInfo};
 use fullpipe_units::Rate;
 use std::io;
 use std::net::{Shutdown, TcpStream, UdpSocket};

@@ -8,7 +8,7 @@
 mod observe;
 
 pub(crate) use observe::setting;
-pub use observe::{evidence, process, server};
+pub use observe::{Observed, evidence, process, server};
 
 use crate::client::table::{bytes, millis, rate};
 use crate::sample::SocketSample;

@@ -2,7 +2,8 @@
 
 use super::{Diagnosis, Evidence, Limit, diagnose};
 use crate::client::{self, ClientError, Config, Outcome, quantile};
-use crate::sock_diag::{self, DiagSocket};
+use crate::sample::SocketSample;
+use fullpipe_kernel::sock_diag::{self, TcpSocket};
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -66,20 +67,32 @@ pub fn server(config: &Config, interrupt: &AtomicBool) -> Result<Option<(Outcome
     Ok(Some((outcome, diagnosis)))
 }
 
+/// A socket of another process.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// As the kernel described it.
+    pub socket: TcpSocket,
+    /// In plain numbers.
+    pub sample: Option<SocketSample>,
+    /// What held it back, if it sent something meanwhile.
+    pub diagnosis: Option<Diagnosis>,
+}
+
 /// Watches the connected sockets of a process for `time` and judges those that sent something meanwhile.
 ///
 /// # Errors
 /// When the process or its sockets cannot be looked at.
-pub fn process(pid: u32, time: Duration) -> io::Result<Vec<(DiagSocket, Option<Diagnosis>)>> {
+pub fn process(pid: u32, time: Duration) -> io::Result<Vec<Observed>> {
     let before = sock_diag::of_process(pid)?;
     let began = Instant::now();
     std::thread::sleep(time);
     let after = sock_diag::of_process(pid)?;
     let seconds = began.elapsed().as_secs_f64();
-    let judged = after.into_iter().map(|now| {
-        let old = before.iter().find(|b| b.cookie == now.cookie).and_then(|b| b.sample.as_ref());
-        let diagnosis = now.sample.as_ref().zip(old).and_then(|(sample, old)| {
-            let socket = sample.since(old);
+    let judged = after.into_iter().map(|socket| {
+        let old = before.iter().find(|b| b.cookie == socket.cookie).and_then(SocketSample::of_diag);
+        let sample = SocketSample::of_diag(&socket);
+        let diagnosis = sample.as_ref().zip(old).and_then(|(sample, old)| {
+            let socket = sample.since(&old);
             (socket.bytes_acked.unwrap_or(0) > 0 || socket.busy_us.unwrap_or(0) > 0).then(|| {
                 diagnose(&Evidence {
                     seconds,
@@ -92,7 +105,7 @@ pub fn process(pid: u32, time: Duration) -> io::Result<Vec<(DiagSocket, Option<D
                 })
             })
         });
-        (now, diagnosis)
+        Observed { socket, sample, diagnosis }
     });
     Ok(judged.collect())
 }
@@ -120,8 +133,8 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(20));
             }
             let sockets = watched.join().unwrap();
-            let (_, diagnosis) = sockets.iter().find(|(s, _)| s.local == local).unwrap();
-            assert_eq!(diagnosis.as_ref().unwrap().limit, Limit::ReceiveWindow, "{diagnosis:?}");
+            let found = sockets.iter().find(|s| s.socket.local == local).unwrap();
+            assert_eq!(found.diagnosis.as_ref().unwrap().limit, Limit::ReceiveWindow, "{found:?}");
             drop(reader);
         });
     }

@@ -9,7 +9,7 @@ pub use url::{Scheme, Url};
 use crate::diagnose::{ReceiverEvidence, diagnose_receiver};
 use crate::iperf3::extension::hex;
 use crate::sample::SocketSample;
-use crate::tcp_info::{PinError, TcpInfo};
+use fullpipe_kernel::tcp_info::{PinError, TcpInfo};
 use response::Body;
 use sha2::{Digest, Sha256};
 use socket2::{Domain, Socket, Type};
@@ -414,7 +414,7 @@ fn connect(url: &Url, request: &Request) -> Result<Arc<TcpStream>, GetError> {
     for address in addresses {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).map_err(failed)?;
         if let Some(name) = &request.controller {
-            crate::tcp_info::pin(&socket, name)?;
+            fullpipe_kernel::tcp_info::pin(&socket, name)?;
         }
         if let Some(window) = request.window {
             // Before connecting, so that the window scale fits it.

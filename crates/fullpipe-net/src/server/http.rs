@@ -12,8 +12,8 @@
 use super::{Event, Place, Shared, lock};
 use crate::control::readable;
 use crate::sample::SocketSample;
-use crate::tcp_info;
 use crate::transfer::{self, Meter, Pace};
+use fullpipe_kernel::tcp_info;
 use fullpipe_units::{Bytes, Rate, Span};
 use serde_json::json;
 use std::collections::VecDeque;

@@ -164,7 +164,7 @@ impl Server {
                 .or_else(|_| listen(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), config.port)))?,
         };
         if let Some(name) = &config.controller {
-            crate::tcp_info::pin(&listener, name)
+            fullpipe_kernel::tcp_info::pin(&listener, name)
                 .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         }
         let datagrams = udp::bind(address)?;

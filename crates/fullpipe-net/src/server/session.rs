@@ -8,8 +8,8 @@ use crate::iperf3::{
     stream_id,
 };
 use crate::sample::SocketSample;
-use crate::tcp_info::{self, TcpInfo};
 use crate::transfer::{self, Budget, CpuClock, DEFAULT_SEND_BLOCK, Meter};
+use fullpipe_kernel::tcp_info::{self, TcpInfo};
 use fullpipe_units::Rate;
 use serde_json::json;
 use std::io::{self, Read, Write};

@@ -4,7 +4,7 @@ use super::test::{failure, read_secret, seconds};
 use crate::failure::Failure;
 use fullpipe_net::client::table::rate;
 use fullpipe_net::client::{Config, Outcome};
-use fullpipe_net::diagnose::{self, Diagnosis};
+use fullpipe_net::diagnose::{self, Diagnosis, Observed};
 use fullpipe_net::iperf3::Params;
 use fullpipe_net::signals;
 use std::path::PathBuf;
@@ -86,10 +86,10 @@ impl Args {
         if self.json {
             let list: Vec<_> = sockets
                 .iter()
-                .map(|(s, d)| {
+                .map(|Observed { socket, sample, diagnosis }| {
                     serde_json::json!({
-                        "local": s.local.to_string(), "remote": s.remote.to_string(), "unread": s.unread,
-                        "socket": s.sample, "diagnosis": d,
+                        "local": socket.local.to_string(), "remote": socket.remote.to_string(),
+                        "unread": socket.unread, "socket": sample, "diagnosis": diagnosis,
                     })
                 })
                 .collect();
@@ -99,8 +99,8 @@ impl Args {
         if sockets.is_empty() {
             println!("process {pid} has no connected TCP socket in this network namespace");
         }
-        for (socket, diagnosis) in &sockets {
-            let controller = socket.sample.as_ref().map_or("", |s| s.controller.as_str());
+        for Observed { socket, sample, diagnosis } in &sockets {
+            let controller = sample.as_ref().map_or("", |s| s.controller.as_str());
             let title = format!("{} → {}, {controller}", socket.local, socket.remote);
             match diagnosis {
                 Some(diagnosis) => print!("{}", text(&title, diagnosis)),

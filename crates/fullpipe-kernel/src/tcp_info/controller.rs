@@ -1,6 +1,7 @@
 //! `TCP_CONGESTION`: which controller drives a socket.
 
 use super::sockopt;
+use crate::facts::available_controllers;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -68,9 +69,10 @@ pub fn pin(socket: &impl AsFd, name: &str) -> Result<(), PinError> {
     }
     sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes()).map_err(|e| {
         match e.raw_os_error() {
-            Some(libc::ENOENT) => {
-                PinError::Unknown { name: name.to_owned(), available: available().unwrap_or_default() }
-            }
+            Some(libc::ENOENT) => PinError::Unknown {
+                name: name.to_owned(),
+                available: available_controllers().unwrap_or_default(),
+            },
             Some(libc::EPERM) => PinError::NotAllowed(name.to_owned()),
             _ => PinError::Socket(name.to_owned(), e),
         }
@@ -80,15 +82,6 @@ pub fn pin(socket: &impl AsFd, name: &str) -> Result<(), PinError> {
         Ok(used) => Err(PinError::Ignored { asked: name.to_owned(), used }),
         Err(e) => Err(PinError::Socket(name.to_owned(), e)),
     }
-}
-
-/// The controllers the running kernel has loaded. More may be loadable as modules.
-///
-/// # Errors
-/// When `/proc` is not there.
-pub fn available() -> io::Result<Vec<String>> {
-    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
-    Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
 #[cfg(test)]

@@ -9,6 +9,6 @@ mod controller;
 mod info;
 mod sockopt;
 
-pub use cc_info::{BbrInfo, BbrMode, CcInfo, DctcpInfo, VegasInfo};
-pub use controller::{PinError, available, controller, pin};
+pub use cc_info::{Bbr3Info, BbrInfo, BbrMode, CcInfo, DctcpInfo, VegasInfo};
+pub use controller::{PinError, controller, pin};
 pub use info::{CaState, State, TcpInfo};

@@ -1,6 +1,7 @@
 //! `TCP_CC_INFO`: what a socket's controller tells about its own state.
 
 use super::{controller, sockopt};
+use crate::netlink::u32_at;
 use fullpipe_units::{Gain, Rate, Span};
 use std::io;
 use std::os::fd::AsFd;
@@ -27,6 +28,25 @@ pub struct BbrInfo {
     pub pacing_gain: Gain,
     /// cwnd over the estimated BDP.
     pub cwnd_gain: Gain,
+    /// What BBR v3 says beyond that; the kernel's own BBR is v1 and says no more.
+    pub v3: Option<Bbr3Info>,
+}
+
+/// What `struct tcp_bbr_info` goes on with in BBR v3 (github.com/google/bbr, branch `v3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bbr3Info {
+    /// Of BBR: 3.
+    pub version: u8,
+    /// `enum tcp_bbr_mode`: 0 Startup, 1 Drain, 2 ProbeBW, 3 ProbeRTT.
+    pub mode: u8,
+    /// `enum tcp_bbr_phase`, within ProbeBW.
+    pub phase: u8,
+    /// The short-term bound of inflight; `None` where there is none. Segments.
+    pub inflight_lo: Option<u32>,
+    /// The long-term bound. Segments.
+    pub inflight_hi: Option<u32>,
+    /// The most that was acknowledged beyond what the bandwidth explains. Segments.
+    pub extra_acked: u32,
 }
 
 /// Where in its state machine a BBR v1 sender is.
@@ -85,9 +105,7 @@ impl CcInfo {
     /// Reads what the controller `name` wrote. The bytes do not say what they are (the kernel fills a
     /// union): the name decides.
     pub fn decode(name: &str, bytes: &[u8]) -> Option<CcInfo> {
-        let u32_at = |offset: usize| {
-            bytes.get(offset..offset + 4).map(|b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
-        };
+        let u32_at = |offset| u32_at(bytes, offset);
         let micros = |offset| u32_at(offset).map(|us| Span::from_micros(us.into()));
         if name.starts_with("bbr") {
             let bw = u64::from(u32_at(0)?) | u64::from(u32_at(4)?) << 32;
@@ -96,6 +114,7 @@ impl CcInfo {
                 min_rtt: micros(8)?,
                 pacing_gain: Gain::from_256ths(u32_at(12)?),
                 cwnd_gain: Gain::from_256ths(u32_at(16)?),
+                v3: Bbr3Info::decode(bytes),
             }));
         }
         if name == "dctcp" {
@@ -117,7 +136,23 @@ impl CcInfo {
     }
 }
 
+impl Bbr3Info {
+    /// v1's structure has 20 bytes; v3's goes on to 52 and has its version in a byte of them.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let &[mode, phase, _, version] = bytes.get(36..40)? else { return None };
+        let bound = |at| u32_at(bytes, at).map(|bound| Some(bound).filter(|&b| b != u32::MAX));
+        (version != 0).then_some(())?;
+        let (inflight_lo, inflight_hi) = (bound(40)?, bound(44)?);
+        Some(Bbr3Info { version, mode, phase, inflight_lo, inflight_hi, extra_acked: u32_at(bytes, 48)? })
+    }
+}
+
 impl BbrInfo {
+    /// 1, or what a later BBR says of itself.
+    pub fn version(&self) -> u8 {
+        self.v3.map_or(1, |v3| v3.version)
+    }
+
     /// The mode of a v1 sender, told from its gains (`bbr_update_gains`): the kernel does not say it.
     /// `None` for gains no v1 mode has, as in a controller that has not seen an ACK or a later version.
     pub fn mode(&self) -> Option<BbrMode> {
@@ -170,6 +205,25 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         super::super::pin(&listener, "reno").unwrap();
         assert_eq!(CcInfo::of(&listener).unwrap(), None);
+    }
+
+    #[test]
+    fn the_length_of_bbrs_account_tells_its_version() {
+        let mut v3 = vec![0u8; 52];
+        (v3[36], v3[37], v3[39], v3[48]) = (2, 3, 3, 5);
+        v3[40..44].copy_from_slice(&u32::MAX.to_ne_bytes());
+        let bbr = |bytes| match CcInfo::decode("bbr", bytes) {
+            Some(CcInfo::Bbr(bbr)) => Some(bbr),
+            _ => None,
+        };
+        let told = bbr(&v3).unwrap();
+        assert_eq!(told.version(), 3);
+        assert_eq!(
+            told.v3.map(|v3| (v3.mode, v3.phase, v3.inflight_lo, v3.inflight_hi)),
+            Some((2, 3, None, Some(0)))
+        );
+        assert_eq!(bbr(&v3[..20]).map(|b| b.version()), Some(1));
+        assert_eq!(bbr(&v3[..19]), None);
     }
 
     proptest! {

@@ -1,11 +1,10 @@
 //! Queueing disciplines: the tree of every device, and one change at a time.
 
-use super::route::links;
-use super::wire::{self, Attributes, Request, hex, text_of, u32_at, u64_at, unhex};
+use super::Rtnetlink;
+use crate::netlink::{Attributes, CREATE, REPLACE, Request, c_string, text_of, u32_at, u64_at};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-const NETLINK_ROUTE: u32 = 0;
 const RTM_NEWQDISC: u16 = 36;
 const RTM_DELQDISC: u16 = 37;
 const RTM_GETQDISC: u16 = 38;
@@ -65,25 +64,58 @@ pub enum QdiscOperation {
     },
 }
 
-/// Every discipline of every device in this network namespace.
-pub fn qdiscs() -> io::Result<Vec<QdiscNode>> {
-    let links = links()?;
-    let request = Request::new(RTM_GETQDISC, wire::NLM_F_DUMP, &[0; TCMSG]);
-    let bodies = wire::exchange(NETLINK_ROUTE, request, RTM_NEWQDISC)?;
-    Ok(bodies
-        .iter()
-        .filter_map(|body| {
+impl Rtnetlink {
+    /// Every discipline of every device in this network namespace.
+    ///
+    /// # Errors
+    /// When the kernel does not answer, or its table never stands still.
+    pub fn qdiscs(&mut self) -> io::Result<Vec<QdiscNode>> {
+        let names = self.names()?;
+        let bodies = self.socket.table(&Request::new(RTM_GETQDISC, 0, &[0; TCMSG]), RTM_NEWQDISC)?;
+        let named = |body: &Vec<u8>| {
             let (index, mut node) = parse_qdisc(body)?;
-            node.device = links.iter().find(|l| l.index == index)?.name.clone();
+            node.device = names.iter().find(|(i, _)| *i == index)?.1.clone();
             Some(node)
-        })
-        .collect())
+        };
+        Ok(bodies.iter().filter_map(named).collect())
+    }
+
+    /// Carries out one change of a device's tree.
+    ///
+    /// # Errors
+    /// When there is no such device, or the kernel refuses.
+    pub fn change_qdisc(&mut self, operation: &QdiscOperation) -> io::Result<()> {
+        let (QdiscOperation::Replace { device, .. } | QdiscOperation::DeleteRoot { device }) = operation;
+        let index = self.index(device)?;
+        let body = |handle: u32, parent: u32| {
+            let mut body = [0u8; TCMSG];
+            body[4..8].copy_from_slice(&index.to_ne_bytes());
+            body[8..12].copy_from_slice(&handle.to_ne_bytes());
+            body[12..16].copy_from_slice(&parent.to_ne_bytes());
+            body
+        };
+        let request = match operation {
+            QdiscOperation::Replace { parent, handle, kind, options, .. } => {
+                let mut request = Request::new(RTM_NEWQDISC, CREATE | REPLACE, &body(*handle, *parent));
+                request.attribute(TCA_KIND, &c_string(kind));
+                let options = unhex(options).ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::InvalidData, "options are not hexadecimal")
+                })?;
+                if !options.is_empty() {
+                    request.attribute(TCA_OPTIONS, &options);
+                }
+                request
+            }
+            QdiscOperation::DeleteRoot { .. } => Request::new(RTM_DELQDISC, 0, &body(0, ROOT)),
+        };
+        self.socket.change(request)
+    }
 }
 
 /// Reads the body of an `RTM_NEWQDISC` message: the device's index and the discipline, whose device is still unnamed.
 pub fn parse_qdisc(body: &[u8]) -> Option<(u32, QdiscNode)> {
     let attributes = Attributes(body.get(TCMSG..)?);
-    let stats = Attributes(attributes.get(TCA_STATS2).unwrap_or_default());
+    let stats = attributes.nested(TCA_STATS2);
     let kind = text_of(attributes.get(TCA_KIND)?);
     // struct gnet_stats_queue: qlen, backlog, drops, requeues, overlimits.
     let drops = stats.get(TCA_STATS_QUEUE).and_then(|q| u32_at(q, 8)).map_or(0, u64::from);
@@ -101,41 +133,23 @@ pub fn parse_qdisc(body: &[u8]) -> Option<(u32, QdiscNode)> {
     Some((u32_at(body, 4)?, node))
 }
 
-/// Carries out one change.
-pub fn change_qdisc(operation: &QdiscOperation) -> io::Result<()> {
-    let (QdiscOperation::Replace { device, .. } | QdiscOperation::DeleteRoot { device }) = operation;
-    let index = links()?
-        .iter()
-        .find(|l| l.name == *device)
-        .map(|l| l.index)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no device {device}")))?;
-    let body = |handle: u32, parent: u32| {
-        let mut body = [0u8; TCMSG];
-        body[4..8].copy_from_slice(&index.to_ne_bytes());
-        body[8..12].copy_from_slice(&handle.to_ne_bytes());
-        body[12..16].copy_from_slice(&parent.to_ne_bytes());
-        body
-    };
-    let request = match operation {
-        QdiscOperation::Replace { parent, handle, kind, options, .. } => {
-            let flags = wire::NLM_F_ACK | wire::NLM_F_CREATE | wire::NLM_F_REPLACE;
-            let mut request = Request::new(RTM_NEWQDISC, flags, &body(*handle, *parent));
-            request.attribute(TCA_KIND, &wire::c_string(kind));
-            let options = unhex(options)
-                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "options are not hexadecimal"))?;
-            if !options.is_empty() {
-                request.attribute(TCA_OPTIONS, &options);
-            }
-            request
-        }
-        QdiscOperation::DeleteRoot { .. } => Request::new(RTM_DELQDISC, wire::NLM_F_ACK, &body(0, ROOT)),
-    };
-    wire::exchange(NETLINK_ROUTE, request, RTM_NEWQDISC).map(drop)
+/// Bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The bytes that [`hex`] wrote; nothing if `text` is not such digits.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::put_attribute;
     use proptest::prelude::*;
 
     #[test]
@@ -145,13 +159,13 @@ mod tests {
         let mut queue = vec![0u8; 20];
         queue[8..12].copy_from_slice(&3u32.to_ne_bytes());
         let mut stats = Vec::new();
-        wire::put_attribute(&mut stats, TCA_STATS_QUEUE, &queue);
-        wire::put_attribute(&mut stats, TCA_STATS_APP, &app);
+        put_attribute(&mut stats, TCA_STATS_QUEUE, &queue);
+        put_attribute(&mut stats, TCA_STATS_APP, &app);
         let mut body = vec![0u8; TCMSG];
         body[4] = 2;
         body[12..16].copy_from_slice(&ROOT.to_ne_bytes());
-        wire::put_attribute(&mut body, TCA_KIND, b"fq\0");
-        wire::put_attribute(&mut body, TCA_STATS2, &stats);
+        put_attribute(&mut body, TCA_KIND, b"fq\0");
+        put_attribute(&mut body, TCA_STATS2, &stats);
         let (_, node) = parse_qdisc(&body).unwrap();
         assert_eq!((node.kind.as_str(), node.parent, node.drops), ("fq", ROOT, 3));
         assert_eq!(node.flows_plimit, Some(17));
@@ -160,7 +174,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_message_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = parse_qdisc(&bytes);
+            if let Some((_, node)) = parse_qdisc(&bytes) {
+                prop_assert!(unhex(&node.options).is_some());
+            }
+        }
+
+        #[test]
+        fn hexadecimal_is_read_back(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
+            prop_assert_eq!(unhex(&hex(&bytes)), Some(bytes));
         }
     }
 }

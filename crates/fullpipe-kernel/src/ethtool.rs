@@ -1,11 +1,10 @@
 //! Offloads of network devices, by the ethtool family of generic netlink (`include/uapi/linux/ethtool_netlink.h`,
 //! Linux 5.7 and later). The kernel names each feature itself, as `ethtool -k` does.
 
-use super::wire::{self, Attributes, Request, text_of, u16_at};
+use crate::netlink::{Attributes, NESTED, Protocol, Request, Socket, c_string, text_of, u16_at};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-const NETLINK_GENERIC: u32 = 16;
 const GENL_ID_CTRL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -20,7 +19,6 @@ const ETHTOOL_A_BITSET_BITS: u16 = 3;
 const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
 const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
 const ETHTOOL_A_BITSET_BIT_VALUE: u16 = 3;
-const NLA_F_NESTED: u16 = 0x8000;
 /// `struct genlmsghdr`: command, version, reserved.
 const GENLMSGHDR: usize = 4;
 
@@ -51,24 +49,27 @@ impl DeviceFeatures {
 }
 
 /// The offloads of every device in this network namespace. Needs no privileges.
+///
+/// # Errors
+/// When the kernel has no ethtool over netlink (before Linux 5.7).
 pub fn features() -> io::Result<Vec<DeviceFeatures>> {
-    let family = ethtool_family()?;
-    let mut request = Request::new(family, wire::NLM_F_DUMP, &[ETHTOOL_MSG_FEATURES_GET, 1, 0, 0]);
+    let mut socket = Socket::open(Protocol::Generic)?;
+    let family = ethtool_family(&mut socket)?;
+    let mut request = Request::new(family, 0, &[ETHTOOL_MSG_FEATURES_GET, 1, 0, 0]);
     // Some kernels insist on a header, even one that names no device.
-    request.attribute(ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED, &[]);
-    let bodies = wire::exchange(NETLINK_GENERIC, request, family)?;
+    request.attribute(ETHTOOL_A_FEATURES_HEADER | NESTED, &[]);
+    let bodies = socket.table(&request, family)?;
     Ok(bodies.iter().filter_map(|body| parse_features(body)).collect())
 }
 
 /// Generic netlink numbers its families as they register.
-fn ethtool_family() -> io::Result<u16> {
+fn ethtool_family(socket: &mut Socket) -> io::Result<u16> {
     let mut request = Request::new(GENL_ID_CTRL, 0, &[CTRL_CMD_GETFAMILY, 1, 0, 0]);
-    request.attribute(CTRL_ATTR_FAMILY_NAME, &wire::c_string("ethtool"));
-    let bodies = wire::exchange(NETLINK_GENERIC, request, GENL_ID_CTRL)?;
-    let id = bodies
-        .iter()
-        .find_map(|body| u16_at(Attributes(body.get(GENLMSGHDR..)?).get(CTRL_ATTR_FAMILY_ID)?, 0));
-    id.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the ethtool family has no number"))
+    request.attribute(CTRL_ATTR_FAMILY_NAME, &c_string("ethtool"));
+    let body = socket.ask(request)?;
+    let id = Attributes(body.get(GENLMSGHDR..).unwrap_or_default()).get(CTRL_ATTR_FAMILY_ID);
+    id.and_then(|id| u16_at(id, 0))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the ethtool family has no number"))
 }
 
 /// Reads the body of an `ETHTOOL_MSG_FEATURES_GET_REPLY`; nothing if it names no device or lacks what is on.
@@ -99,25 +100,25 @@ fn names(bitset: &[u8]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::wire::put_attribute;
     use super::*;
+    use crate::netlink::put_attribute;
     use proptest::prelude::*;
 
     fn bitset(masked: bool, bits: &[(&str, bool)]) -> Vec<u8> {
         let mut list = Vec::new();
         for (name, value) in bits {
             let mut bit = Vec::new();
-            put_attribute(&mut bit, ETHTOOL_A_BITSET_BIT_NAME, &wire::c_string(name));
+            put_attribute(&mut bit, ETHTOOL_A_BITSET_BIT_NAME, &c_string(name));
             if *value {
                 put_attribute(&mut bit, ETHTOOL_A_BITSET_BIT_VALUE, &[]);
             }
-            put_attribute(&mut list, ETHTOOL_A_BITSET_BITS_BIT | NLA_F_NESTED, &bit);
+            put_attribute(&mut list, ETHTOOL_A_BITSET_BITS_BIT | NESTED, &bit);
         }
         let mut set = Vec::new();
         if !masked {
             put_attribute(&mut set, ETHTOOL_A_BITSET_NOMASK, &[]);
         }
-        put_attribute(&mut set, ETHTOOL_A_BITSET_BITS | NLA_F_NESTED, &list);
+        put_attribute(&mut set, ETHTOOL_A_BITSET_BITS | NESTED, &list);
         set
     }
 
@@ -126,11 +127,11 @@ mod tests {
         put_attribute(&mut header, 1, &2u32.to_ne_bytes());
         put_attribute(&mut header, ETHTOOL_A_HEADER_DEV_NAME, b"eth0\0");
         let mut body = vec![ETHTOOL_MSG_FEATURES_GET, 1, 0, 0];
-        put_attribute(&mut body, ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED, &header);
+        put_attribute(&mut body, ETHTOOL_A_FEATURES_HEADER | NESTED, &header);
         let switches = [("tx-tcp-segmentation", true), ("rx-gro", true), ("rx-lro", false)];
-        put_attribute(&mut body, ETHTOOL_A_FEATURES_HW | NLA_F_NESTED, &bitset(true, &switches));
+        put_attribute(&mut body, ETHTOOL_A_FEATURES_HW | NESTED, &bitset(true, &switches));
         let on = bitset(false, &[("rx-gro", false), ("tx-generic-segmentation", false)]);
-        put_attribute(&mut body, ETHTOOL_A_FEATURES_ACTIVE | NLA_F_NESTED, &on);
+        put_attribute(&mut body, ETHTOOL_A_FEATURES_ACTIVE | NESTED, &on);
         body
     }
 

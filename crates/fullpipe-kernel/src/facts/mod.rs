@@ -1,0 +1,11 @@
+//! What the running kernel is and offers.
+
+mod clock;
+mod config;
+mod controllers;
+mod version;
+
+pub use clock::ticks;
+pub use config::Config;
+pub use controllers::{allowed_controllers, available_controllers, default_controller};
+pub use version::Version;

@@ -1,0 +1,30 @@
+//! What Linux says of TCP, and what it takes.
+//!
+//! * [`tcp_info`]: one socket of one's own: `TCP_INFO`, `TCP_CC_INFO`, and its controller (`TCP_CONGESTION`).
+//! * [`sock_diag`]: everybody's sockets, one after the other, in bounded memory.
+//! * [`rtnetlink`], [`ethtool`]: links, addresses, routes, queueing disciplines, offloads.
+//! * [`facts`]: the controllers that the running kernel offers, its version, configuration and clock.
+//! * [`netlink`]: the codec and the socket under these.
+//!
+//! ```
+//! use fullpipe_kernel::tcp_info::{self, TcpInfo};
+//! use std::net::{TcpListener, TcpStream};
+//!
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! let socket = TcpStream::connect(listener.local_addr()?)?;
+//! tcp_info::pin(&socket, "reno")?;
+//! assert_eq!(tcp_info::controller(&socket)?, "reno");
+//!
+//! let info = TcpInfo::of(&socket)?;
+//! println!("cwnd {} segments, RTT {}", info.snd_cwnd, info.rtt);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Nothing here knows what it is for: what is good or bad about a kernel, who measures, who changes a host.
+
+pub mod ethtool;
+pub mod facts;
+pub mod netlink;
+pub mod rtnetlink;
+pub mod sock_diag;
+pub mod tcp_info;

@@ -1,0 +1,229 @@
+//! Routes that carry settings of TCP: the controller that connections to a destination get (`ip route … congctl`),
+//! their initial window, ECN.
+
+use super::{Rtnetlink, family, octets};
+use crate::netlink::{Attributes, CREATE, EXCLUSIVE, REPLACE, Request, c_string, text_of};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+const RTM_GETROUTE: u16 = 26;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
+const RTA_METRICS: u16 = 8;
+const RTA_TABLE: u16 = 15;
+const RTAX_LOCK: u16 = 1;
+const RTAX_INITCWND: u16 = 11;
+const RTAX_FEATURES: u16 = 12;
+const RTAX_FEATURE_ECN: u32 = 1;
+const RTAX_CC_ALGO: u16 = 16;
+const RT_TABLE_MAIN: u32 = 254;
+const RTPROT_STATIC: u8 = 4;
+const RTN_UNICAST: u8 = 1;
+const RT_SCOPE_LINK: u8 = 253;
+/// `struct rtmsg`.
+const RTMSG: usize = 12;
+
+/// A route with a controller of its own.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CongestionRoute {
+    /// The destination, `192.0.2.0/24` or `default`.
+    pub prefix: String,
+    /// The next hop, unless the destination is on the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+    /// The device's name.
+    pub device: String,
+    /// The source address that it prefers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
+    /// The routing table, 254 is `main`.
+    pub table: u32,
+    /// The controller that connections over it get.
+    pub controller: String,
+    /// Whether applications may not choose another (`congctl lock`).
+    #[serde(default)]
+    pub locked: bool,
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into()),
+        16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()),
+        _ => None,
+    }
+}
+
+/// Reads the body of an `RTM_NEWROUTE` message: the output device's index and the route, whose device is still
+/// unnamed and whose controller is empty if it has none.
+pub fn parse_route(body: &[u8]) -> Option<(u32, CongestionRoute)> {
+    let length = *body.get(1)?;
+    let attributes = Attributes(body.get(RTMSG..)?);
+    let metrics = attributes.nested(RTA_METRICS);
+    let locks = metrics.u32(RTAX_LOCK).unwrap_or(0);
+    let prefix = attributes
+        .get(RTA_DST)
+        .and_then(address)
+        .map_or_else(|| "default".to_owned(), |a| format!("{a}/{length}"));
+    let route = CongestionRoute {
+        prefix,
+        gateway: attributes.get(RTA_GATEWAY).and_then(address),
+        device: String::new(),
+        source: attributes.get(RTA_PREFSRC).and_then(address),
+        table: attributes.u32(RTA_TABLE).unwrap_or_else(|| u32::from(body[4])),
+        controller: metrics.get(RTAX_CC_ALGO).map(text_of).unwrap_or_default(),
+        locked: locks & (1 << RTAX_CC_ALGO) != 0,
+    };
+    Some((attributes.u32(RTA_OIF).unwrap_or(0), route))
+}
+
+/// Splits `192.0.2.0/24` or a single address.
+fn split_prefix(prefix: &str) -> io::Result<(IpAddr, u8)> {
+    let bad = || {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("`{prefix}` is not a prefix; write for example 192.0.2.0/24"),
+        )
+    };
+    let (text, length) = match prefix.split_once('/') {
+        Some((text, length)) => (text, Some(length.parse::<u8>().map_err(|_| bad())?)),
+        None => (prefix, None),
+    };
+    let address: IpAddr = text.parse().map_err(|_| bad())?;
+    let widest = if address.is_ipv4() { 32 } else { 128 };
+    let length = length.unwrap_or(widest);
+    if length > widest { Err(bad()) } else { Ok((address, length)) }
+}
+
+fn header(address: IpAddr, length: u8) -> [u8; RTMSG] {
+    let mut body = [0u8; RTMSG];
+    body[0] = family(address);
+    body[1] = length;
+    body
+}
+
+/// A change to the main table, with the parts that all have.
+fn to_main_table(address: IpAddr, length: u8, on_link: bool) -> [u8; RTMSG] {
+    let mut body = header(address, length);
+    body[4] = RT_TABLE_MAIN as u8;
+    body[5] = RTPROT_STATIC;
+    body[6] = if on_link && address.is_ipv4() { RT_SCOPE_LINK } else { 0 };
+    body[7] = RTN_UNICAST;
+    body
+}
+
+impl Rtnetlink {
+    /// The routes that name a controller, both families.
+    ///
+    /// # Errors
+    /// When the kernel does not answer, or its table never stands still.
+    pub fn congestion_routes(&mut self) -> io::Result<Vec<CongestionRoute>> {
+        let names = self.names()?;
+        let bodies = self.socket.table(&Request::new(RTM_GETROUTE, 0, &[0; RTMSG]), RTM_NEWROUTE)?;
+        let named = |body: &Vec<u8>| {
+            let (index, mut route) = parse_route(body)?;
+            route.device = names.iter().find(|(i, _)| *i == index).map_or(String::new(), |(_, n)| n.clone());
+            (!route.controller.is_empty()).then_some(route)
+        };
+        Ok(bodies.iter().filter_map(named).collect())
+    }
+
+    /// The route that packets to `prefix` take now, with `prefix` as its destination and no controller.
+    ///
+    /// # Errors
+    /// When `prefix` is none, or there is no route to it.
+    pub fn route_towards(&mut self, prefix: &str) -> io::Result<CongestionRoute> {
+        let (address, length) = split_prefix(prefix)?;
+        let widest = if address.is_ipv4() { 32 } else { 128 };
+        let mut request = Request::new(RTM_GETROUTE, 0, &header(address, widest));
+        request.attribute(RTA_DST, &octets(address));
+        let body = self.socket.ask(request)?;
+        let (index, mut route) = parse_route(&body)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no route to {prefix}")))?;
+        route.device = self.names()?.into_iter().find(|(i, _)| *i == index).map_or(String::new(), |(_, n)| n);
+        route.prefix = format!("{address}/{length}");
+        route.controller.clear();
+        route.table = RT_TABLE_MAIN;
+        Ok(route)
+    }
+
+    /// Adds or removes a route that names a controller. An existing route to the same prefix is never replaced.
+    ///
+    /// # Errors
+    /// When there is no such device, or the kernel refuses.
+    pub fn change_route(&mut self, route: &CongestionRoute, remove: bool) -> io::Result<()> {
+        let (address, length) = split_prefix(&route.prefix)?;
+        let index = self.index(&route.device)?;
+        let body = to_main_table(address, length, route.gateway.is_none());
+        let (kind, flags) = if remove { (RTM_DELROUTE, 0) } else { (RTM_NEWROUTE, CREATE | EXCLUSIVE) };
+        let mut request = Request::new(kind, flags, &body);
+        request.attribute(RTA_DST, &octets(address));
+        request.attribute(RTA_OIF, &index.to_ne_bytes());
+        if let Some(gateway) = route.gateway {
+            request.attribute(RTA_GATEWAY, &octets(gateway));
+        }
+        if let Some(source) = route.source {
+            request.attribute(RTA_PREFSRC, &octets(source));
+        }
+        request.nested(RTA_METRICS, |metrics| {
+            if route.locked {
+                metrics.attribute(RTAX_LOCK, &(1u32 << RTAX_CC_ALGO).to_ne_bytes());
+            }
+            metrics.attribute(RTAX_CC_ALGO, &c_string(&route.controller));
+        });
+        self.socket.change(request)
+    }
+
+    /// Has a route of its own lead to one host on the link, with the initial window of connections to it in segments,
+    /// and whether they ask for ECN.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_host_route(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        initial_window: u32,
+        ecn: bool,
+    ) -> io::Result<()> {
+        let bytes = octets(address);
+        let body = to_main_table(address, bytes.len() as u8 * 8, true);
+        let mut request = Request::new(RTM_NEWROUTE, CREATE | REPLACE, &body);
+        request.attribute(RTA_DST, &bytes).attribute(RTA_OIF, &index.to_ne_bytes()).nested(
+            RTA_METRICS,
+            |metrics| {
+                metrics.attribute(RTAX_INITCWND, &initial_window.to_ne_bytes());
+                if ecn {
+                    metrics.attribute(RTAX_FEATURES, &RTAX_FEATURE_ECN.to_ne_bytes());
+                }
+            },
+        );
+        self.socket.change(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_prefix_is_an_address_and_a_length_that_fits_it() {
+        assert_eq!(split_prefix("192.0.2.0/24").unwrap(), ("192.0.2.0".parse().unwrap(), 24));
+        assert_eq!(split_prefix("2001:db8::1").unwrap().1, 128);
+        for bad in ["192.0.2.0/33", "192.0.2/24", "", "x", "10.0.0.0/x"] {
+            assert!(split_prefix(bad).unwrap_err().to_string().contains("192.0.2.0/24"), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse_route(&bytes);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The sockets that a process holds.
+
+use super::{Query, SockDiag, TcpSocket};
+use std::collections::BTreeSet;
+use std::io;
+
+/// The connected TCP sockets that a process of this network namespace holds.
+///
+/// # Errors
+/// When there is no such process, or its descriptors may not be looked at.
+pub fn of_process(pid: u32) -> io::Result<Vec<TcpSocket>> {
+    let inodes = inodes(pid)?;
+    SockDiag::open()?.collect(&Query::default(), |view| inodes.contains(&view.inode()))
+}
+
+/// The inodes of a process's sockets.
+///
+/// # Errors
+/// When there is no such process, or its descriptors may not be looked at.
+pub fn inodes(pid: u32) -> io::Result<BTreeSet<u32>> {
+    let mut inodes = BTreeSet::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
+        // Descriptors come and go while we look.
+        let Ok(target) = entry.and_then(|e| std::fs::read_link(e.path())) else { continue };
+        let text = target.to_string_lossy();
+        let inode: Option<u32> =
+            text.strip_prefix("socket:[").and_then(|t| t.strip_suffix(']')).and_then(|t| t.parse().ok());
+        inodes.extend(inode);
+    }
+    Ok(inodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp_info::{State, pin};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn our_own_connection_is_found_with_its_controller() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_server, _) = listener.accept().unwrap();
+        pin(&client, "reno").unwrap();
+        let sockets = of_process(std::process::id()).unwrap();
+        let found = sockets.iter().find(|s| s.local == client.local_addr().unwrap()).unwrap();
+        assert_eq!(found.remote, client.peer_addr().unwrap());
+        assert_eq!(found.state, State::Established);
+        assert_eq!(found.controller.as_deref(), Some("reno"));
+        assert!(found.info.as_ref().unwrap().snd_cwnd > 0);
+        assert!(found.memory.unwrap().receive_buffer > 0);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        assert!(of_process(u32::MAX - 1).is_err());
+    }
+}
