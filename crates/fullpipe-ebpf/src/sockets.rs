@@ -5,9 +5,10 @@ use crate::loader::{self, NAME_SIZE};
 use crate::namespaces::Namespace;
 use crate::native::MODES;
 use bytemuck::{Pod, Zeroable};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// `struct fp_socket` of bpf/status.h.
 #[repr(C)]
@@ -199,10 +200,13 @@ impl Walker {
 
 /// Sockets that are looked at again and again, chosen by their descriptors: whoever holds this may watch its own
 /// sockets and look at them, without privilege and in any network namespace.
+///
+/// It is two descriptors, of which another process may make it again.
 #[derive(Debug)]
 pub struct Watch {
-    watched: MapHandle,
-    link: Link,
+    watched: OwnedFd,
+    /// The link keeps the program, which keeps the map.
+    link: OwnedFd,
     read: Vec<u8>,
 }
 
@@ -218,9 +222,28 @@ impl Watch {
         let walker = Walker::load(None)?;
         let watched = walker.object.maps().find(|map| map.name() == "watched");
         let watched = watched.ok_or_else(|| Error::Malformed("the object has no map watched".to_owned()))?;
-        let watched = MapHandle::try_from(&watched).map_err(refused)?;
-        // The link keeps the program, which keeps the map.
         let link = walker.attach("fp_watched", Some(watched.as_fd()))?;
+        let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(refused);
+        Ok(Watch { watched: own(watched.as_fd())?, link: own(link.as_fd())?, read: Vec::new() })
+    }
+
+    /// What it is made of, opened once more: for [`from_descriptors`](Self::from_descriptors).
+    ///
+    /// # Errors
+    /// When there are too many open files.
+    pub fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
+        [&self.watched, &self.link].into_iter().map(OwnedFd::try_clone).collect()
+    }
+
+    /// Makes it again from its [`descriptors`](Self::descriptors), in this process or another.
+    ///
+    /// # Errors
+    /// When there are not as many as it has.
+    pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> io::Result<Self> {
+        let [watched, link] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|got| {
+            let text = format!("a watch is made of two descriptors, not of {}", got.len());
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
         Ok(Watch { watched, link, read: Vec::new() })
     }
 
@@ -230,7 +253,18 @@ impl Watch {
     /// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use BPF.
     pub fn add(&self, socket: BorrowedFd<'_>, number: u64) -> io::Result<()> {
         let key = socket.as_raw_fd().to_ne_bytes();
-        self.watched.update(&key, &number.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)
+        let value = number.to_ne_bytes();
+        // SAFETY: the map has keys of four bytes and values of eight (`watched` of bpf/sockets.bpf.c), which is what the
+        // pointers lead to; they outlive the call.
+        let result = unsafe {
+            libbpf_sys::bpf_map_update_elem(
+                self.watched.as_raw_fd(),
+                key.as_ptr().cast(),
+                value.as_ptr().cast(),
+                libbpf_sys::BPF_ANY.into(),
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Looks at all of them: their numbers, and what their controllers believe.
@@ -238,7 +272,13 @@ impl Watch {
     /// # Errors
     /// When the kernel refuses.
     pub fn look(&mut self, mut seen: impl FnMut(u64, Socket)) -> io::Result<()> {
-        let mut iterator = Iter::new(&self.link).map_err(io::Error::other)?;
+        // SAFETY: takes a plain number.
+        let iterator = unsafe { libbpf_sys::bpf_iter_create(self.link.as_raw_fd()) };
+        if iterator < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just opened it for us.
+        let mut iterator = File::from(unsafe { OwnedFd::from_raw_fd(iterator) });
         self.read.clear();
         iterator.read_to_end(&mut self.read)?;
         for one in self.read.chunks_exact(WATCHED) {

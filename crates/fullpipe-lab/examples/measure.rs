@@ -4,6 +4,7 @@ use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 use std::ops::ControlFlow;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    fullpipe_lab::reenter();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [cc, rate, rtt, buffer, loss, duration] = &arguments[..] else {
         return Err("arguments: CC RATE RTT BUFFER LOSS DURATION".into());

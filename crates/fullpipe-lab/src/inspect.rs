@@ -8,7 +8,7 @@
 use fullpipe_units::{Rate, Span};
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// What a controller believes, as far as it has such a thing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,9 +33,16 @@ pub struct Belief {
 
 /// A way to see what controllers believe.
 ///
-/// It is called in a forked process inside a user namespace of its own, where nothing can be loaded or
-/// opened that needs privilege: what it takes must be open before the run begins.
+/// It is called in a process inside a user namespace of its own, where nothing can be loaded or opened that needs
+/// privilege: what it takes must be open before the run begins. That process has its own, made from the
+/// [`descriptors`](Self::descriptors) of the one that a run is given ([`reenter_with`](crate::reenter_with)).
 pub trait Inspect: Debug + Send + Sync {
+    /// What it is made of, opened once more.
+    ///
+    /// # Errors
+    /// When there are too many open files.
+    fn descriptors(&self) -> io::Result<Vec<OwnedFd>>;
+
     /// Whether it sees anything of the controller that the kernel knows as `name`.
     fn sees(&self, name: &str) -> bool;
 

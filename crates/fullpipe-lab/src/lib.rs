@@ -7,6 +7,8 @@
 //! ```no_run
 //! use fullpipe_lab::{Shell, shell};
 //!
+//! // First of all: the lab's process is this program, started again.
+//! fullpipe_lab::reenter();
 //! let link: fullpipe_path::LinkSpec = serde_json::from_str(r#"{"rate": "50mbit", "delay": "20ms"}"#)?;
 //! let report = shell(&Shell {
 //!     forward: vec![link.clone()],
@@ -28,6 +30,7 @@ mod health;
 mod inspect;
 mod kernel;
 mod priority;
+mod reenter;
 mod run;
 mod shell;
 mod space;
@@ -36,7 +39,9 @@ mod wire;
 pub use error::LabError;
 pub use inspect::{Belief, Inspect};
 pub use kernel::{controllers, offers};
+pub use reenter::{reenter, reenter_with};
 pub use run::{Options, run, run_with};
 pub use shell::{CLIENT_ADDRESS, LinkReport, SERVER_ADDRESS, Shell, ShellReport, shell};
+use space::Outer;
 #[doc(hidden)]
 pub use wire::read_and_cut;

@@ -10,11 +10,13 @@ use crate::health::{self, Verdict};
 use crate::inspect::{Belief, Inspect};
 use crate::kernel;
 use crate::priority;
+use crate::reenter::Job;
 use crate::space::{Enclosure, Message, Outbox, SERVER, Topology, Use};
 use fullpipe_experiment::recording::{Engine, Provenance, Recording, Summary};
 use fullpipe_experiment::scenario::{App, Direction, Scenario, Triggers};
 use fullpipe_units::{Rate, Span, Time};
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -72,10 +74,18 @@ pub fn run_with(
         // What is missing is told where the flow is made.
         let _ = kernel::offers(&flow.cc);
     }
-    let mut enclosure = Enclosure::start(|outbox| {
-        let recording = Inside::prepare(scenario, seed, options)?.run(outbox)?;
-        serde_json::to_vec(&recording).map_err(|e| LabError::failed("cannot write the recording", e))
-    })?;
+    let job = Job::Run(RunJob {
+        scenario: scenario.clone(),
+        seed,
+        ipv6: options.ipv6,
+        pcap: options.pcap.clone(),
+        inspects: options.inspect.is_some(),
+    });
+    let job = serde_json::to_vec(&job).map_err(|e| LabError::failed("cannot write the job", e))?;
+    let lent = options.inspect.as_ref().map_or(Ok(Vec::new()), |inspect| inspect.descriptors());
+    let lent = lent.map_err(|e| LabError::failed("cannot look at what controllers believe", e))?;
+    let mut enclosure = Enclosure::start(&job, &lent)?;
+    drop(lent);
     loop {
         match enclosure.next()? {
             Message::Note(at) => {
@@ -92,6 +102,27 @@ pub fn run_with(
             }
         }
     }
+}
+
+/// A run as its process is told of it.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct RunJob {
+    scenario: Scenario,
+    seed: u64,
+    ipv6: bool,
+    pcap: Option<PathBuf>,
+    /// Whether there is a way to see what controllers believe.
+    pub(crate) inspects: bool,
+}
+
+/// Does the run; gives the recording as JSON.
+pub(crate) fn inside(
+    job: &RunJob,
+    inspect: Option<Arc<dyn Inspect>>,
+    outbox: &mut Outbox,
+) -> Result<Vec<u8>, LabError> {
+    let recording = Inside::prepare(job, inspect)?.run(outbox)?;
+    serde_json::to_vec(&recording).map_err(|e| LabError::failed("cannot write the recording", e))
 }
 
 /// A run inside its own namespaces.
@@ -114,9 +145,10 @@ struct Ran {
 }
 
 impl<'a> Inside<'a> {
-    fn prepare(scenario: &'a Scenario, seed: u64, options: &Options) -> Result<Self, LabError> {
+    fn prepare(job: &'a RunJob, inspect: Option<Arc<dyn Inspect>>) -> Result<Self, LabError> {
+        let scenario = &job.scenario;
         let mut topology = Topology::build(scenario.mtu, Use::Scenario)?;
-        if options.ipv6 && !topology.ipv6 {
+        if job.ipv6 && !topology.ipv6 {
             return Err(LabError::Impossible(format!(
                 "no IPv6: the kernel was started without it, or the MTU of {} is below 1280",
                 scenario.mtu
@@ -167,12 +199,11 @@ impl<'a> Inside<'a> {
         notes.extend(topology.refused.drain(..).map(|r| format!("setting refused: {r}")));
         let capture = |end: &str| {
             let named = |prefix: &PathBuf| crate::capture::named(prefix, end);
-            options.pcap.as_ref().map(|p| Capture::create(&named(p))).transpose()
+            job.pcap.as_ref().map(|p| Capture::create(&named(p))).transpose()
         };
         let captures = [capture("client")?, capture("server")?];
-        let outset = Outset { ipv6: options.ipv6, unsent: unsent(scenario) };
-        let inspect = options.inspect.clone();
-        Ok(Inside { scenario, seed, topology, connections, outset, inspect, captures, notes })
+        let outset = Outset { ipv6: job.ipv6, unsent: unsent(scenario) };
+        Ok(Inside { scenario, seed: job.seed, topology, connections, outset, inspect, captures, notes })
     }
 
     fn run(mut self, outbox: &mut Outbox) -> Result<Recording, LabError> {

@@ -5,6 +5,7 @@ use crate::capture::{self, Capture, Tap};
 use crate::emulator::{Emulator, EmulatorReport, Known, Plan, Views};
 use crate::health::{self, Verdict};
 use crate::priority;
+use crate::reenter::Job;
 use crate::space::{
     Addresses, CLIENT, Enclosure, End, Message, Outer, SERVER, Topology, Use, raise_ambient_capabilities,
     remount_proc,
@@ -30,7 +31,7 @@ pub const CLIENT_ADDRESS: (Ipv4Addr, Ipv6Addr) = (Addresses::v4(CLIENT, 0), Addr
 pub const SERVER_ADDRESS: (Ipv4Addr, Ipv6Addr) = (Addresses::v4(SERVER, 0), Addresses::v6(SERVER, 0));
 
 /// A command to run at the client's end of a path.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Shell {
     /// Links from client to server.
     pub forward: Vec<LinkSpec>,
@@ -83,11 +84,9 @@ pub struct LinkReport {
 /// that cannot be.
 pub fn shell(shell: &Shell) -> Result<ShellReport, LabError> {
     let _deaf = Deaf::new();
-    let outer = if shell.servers.is_empty() { Outer::here(shell.mtu)? } else { None };
-    let mut enclosure = Enclosure::start(|_| {
-        let report = inside(shell, outer)?;
-        serde_json::to_vec(&report).map_err(|e| LabError::failed("cannot write the report", e))
-    })?;
+    let job = serde_json::to_vec(&Job::Shell(shell.clone()));
+    let job = job.map_err(|e| LabError::failed("cannot write the job", e))?;
+    let mut enclosure = Enclosure::start(&job, &[])?;
     loop {
         if let Message::Done(outcome) = enclosure.next()? {
             return serde_json::from_slice(&outcome?)
@@ -116,7 +115,13 @@ impl Drop for Deaf {
     }
 }
 
-fn inside(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabError> {
+/// Does what the shell is for; gives the report as JSON.
+pub(crate) fn inside(shell: &Shell, outer: Option<Outer>) -> Result<Vec<u8>, LabError> {
+    let report = run_command(shell, outer)?;
+    serde_json::to_vec(&report).map_err(|e| LabError::failed("cannot write the report", e))
+}
+
+fn run_command(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabError> {
     remount_proc();
     let place = outer.as_ref().map_or(0, |outer| outer.place);
     let (beyond, _claim) = outer.map(|outer| (outer.attachment, outer.claim)).unzip();
@@ -189,7 +194,7 @@ fn start(end: &End, mut command: Command, place: usize) -> Result<Pid, LabError>
     // SAFETY: between fork and exec only system calls are made.
     unsafe {
         command.pre_exec(|| {
-            for s in [Signal::SIGINT, Signal::SIGQUIT] {
+            for s in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM] {
                 signal(s, SigHandler::SigDfl)?;
             }
             priority::ordinary();

@@ -15,8 +15,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+fullpipe_lab::reenter_before_main!();
 
 const TASK: &str = "FULLPIPE_LAB_TEST";
 
@@ -360,6 +363,50 @@ fn a_shell_in_a_shell_prolongs_its_path() {
 fn a_path_is_prolonged_by_one_shell_at_a_time() {
     let Some(_turn) = lab() else { return };
     assert_eq!(shell(&command(["sh", "-c", &line("beside")])).unwrap().exit_code, 0);
+}
+
+/// Threads that allocate and print hold locks that a copy of the process would find locked for good.
+#[test]
+fn labs_start_in_a_program_whose_threads_are_busy() {
+    let Some(_turn) = lab() else { return };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let names: Vec<String> = (0..500).map(|i| format!("{n} {i}")).collect();
+                    std::io::stdout().lock().write_all(&names[0].as_bytes()[..0]).unwrap();
+                    assert!(std::env::var("PATH").is_ok());
+                    std::thread::yield_now();
+                }
+            });
+        }
+        let codes: Vec<u8> =
+            (0..5).map(|_| shell(&command(["sh", "-c", "exit 3"])).unwrap().exit_code).collect();
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(codes, [3; 5]);
+    });
+}
+
+/// What a caller passes on to its copy ends there: a command finds what it would find without a lab.
+#[test]
+fn a_command_inherits_no_descriptor_and_no_deaf_ear() {
+    let Some(_turn) = lab() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let told = directory.path().join("told");
+    let program = format!("exec 9>{}; (ls /proc/self/fd; grep SigIgn /proc/self/status) >&9", told.display());
+    let read = || {
+        let told = std::fs::read_to_string(&told).unwrap();
+        let (files, ignored) = told.split_once("SigIgn:").unwrap();
+        // Those above 31 belong to the C library.
+        let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap() & 0x7fff_ffff;
+        (files.to_owned(), ignored)
+    };
+    assert!(Command::new("sh").args(["-c", &program]).status().unwrap().success());
+    let outside = read();
+    assert_eq!(shell(&command(["sh", "-c", &program])).unwrap().exit_code, 0);
+    assert_eq!(read(), outside);
 }
 
 #[test]

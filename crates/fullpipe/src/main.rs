@@ -36,6 +36,7 @@ fn command() -> clap::Command {
 }
 
 fn main() -> ExitCode {
+    runs::reenter();
     match Cli::parse().command.run().and_then(|()| print::all_was_printed()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -9,6 +9,8 @@ use fullpipe_experiment::scenario::{Vocabulary, parse};
 use loading::can_load;
 use std::ops::ControlFlow;
 
+fullpipe_lab::reenter_before_main!();
+
 /// What was seen on a path, and why the lab's timing on it must not be believed, if so.
 fn measure(recorder: &Recorder, disturbance: &str) -> (Comparison, Vec<String>) {
     let text = format!(

@@ -7,7 +7,7 @@ use fullpipe_experiment::scenario::Scenario;
 use fullpipe_lab::{Belief, Inspect, offers};
 use fullpipe_units::{Rate, Span};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What this process has loaded. It is never given back by hand: the kernel takes away what nobody holds, so it
@@ -36,11 +36,22 @@ pub fn watcher(scenario: &Scenario) -> Option<Arc<dyn Inspect>> {
     Some(Arc::new(Watcher(Mutex::new(Watch::load().ok()?))))
 }
 
+/// What has watchers in the lab's own process: the first thing that the program does.
+pub fn reenter() {
+    fullpipe_lab::reenter_with(|descriptors| {
+        Ok(Arc::new(Watcher(Mutex::new(Watch::from_descriptors(descriptors)?))))
+    });
+}
+
 /// Sees the controllers that have a state: BBR's.
 #[derive(Debug)]
 struct Watcher(Mutex<Watch>);
 
 impl Inspect for Watcher {
+    fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).descriptors()
+    }
+
     fn sees(&self, name: &str) -> bool {
         [Controller::Bbr1, Controller::Bbr3].iter().any(|controller| controller.name() == name)
     }

@@ -13,4 +13,5 @@ mod turns;
 pub use batch::{AGAIN, Batch, InRealTime, Job};
 pub use engine::{Choice, kernel_offers};
 pub use input::{check_controller, read, vocabulary};
+pub use lent::reenter;
 pub use reporting::Reporting;

@@ -4,6 +4,9 @@ use fullpipe_experiment::scenario::Scenario;
 use fullpipe_lab::{Inspect, offers};
 use std::sync::Arc;
 
+/// The first thing that the program does: the lab starts it again as its own process.
+pub use fullpipe_lab::reenter;
+
 /// Refuses what the kernel lacks and only a loaded controller could be.
 pub fn lend(cc: &str) -> Result<(), &'static str> {
     if cc.starts_with("fp_") && !offers(cc) {

@@ -1,0 +1,228 @@
+//! The lab's process seen from inside: from its first moment to the end of its work.
+
+use super::identity;
+use crate::LabError;
+use crate::priority;
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork, pipe2};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The first argument of a program that is started as the lab's process; the second is the number of its line.
+pub(crate) const ENTRY: &str = "fullpipe-lab-process";
+
+pub(super) const UNSHARED: u8 = b'U';
+pub(super) const NOTE: u8 = b'N';
+pub(super) const RESULT: u8 = b'R';
+const ERROR: u8 = b'E';
+
+/// What the caller says first.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Greeting {
+    /// Its process id.
+    pub(super) caller: u32,
+    /// Numbers of descriptors that it lends.
+    pub(super) lent: Vec<RawFd>,
+    /// Bytes of the job that follows.
+    pub(super) job: usize,
+}
+
+impl Greeting {
+    pub(super) fn write(&self, line: &mut UnixStream) -> io::Result<()> {
+        let text = serde_json::to_vec(self)?;
+        line.write_all(&(text.len() as u32).to_ne_bytes())?;
+        line.write_all(&text)
+    }
+
+    fn read(line: &mut UnixStream) -> io::Result<(Self, Vec<u8>)> {
+        let mut length = [0; 4];
+        line.read_exact(&mut length)?;
+        let mut text = vec![0; u32::from_ne_bytes(length) as usize];
+        line.read_exact(&mut text)?;
+        let greeting: Greeting = serde_json::from_slice(&text)?;
+        let mut job = vec![0; greeting.job];
+        line.read_exact(&mut job)?;
+        Ok((greeting, job))
+    }
+}
+
+/// What connects the lab's process to its caller.
+pub(crate) struct Line(UnixStream);
+
+/// The work's way to report.
+pub(crate) struct Outbox(Line);
+
+impl Outbox {
+    /// Sends something on the way. A caller that has gone away is not an error: this process dies with it.
+    pub(crate) fn note(&mut self, bytes: &[u8]) {
+        self.0.send(NOTE, bytes);
+    }
+}
+
+impl Line {
+    /// Takes the line over whose number the program was given, and what the caller sends first: its job, and
+    /// descriptors. Leaves the program if the caller is gone or never was.
+    pub(crate) fn answer(number: RawFd) -> (Self, Vec<u8>, Vec<OwnedFd>) {
+        die_with_parent();
+        let taken = take(number).and_then(|fd| {
+            let mut line = UnixStream::from(fd);
+            let (greeting, job) = Greeting::read(&mut line)?;
+            let lent = greeting.lent.iter().map(|&fd| take(fd)).collect::<io::Result<Vec<_>>>()?;
+            Ok((line, greeting.caller, job, lent))
+        });
+        let Ok((line, caller, job, lent)) = taken else {
+            eprintln!("{ENTRY} is how the lab starts its own process: it is of no use otherwise");
+            leave(2)
+        };
+        // It may have died before we asked to die with it.
+        if nix::unistd::getppid().as_raw() as u32 != caller {
+            leave(1);
+        }
+        // The terminal's interrupts are the caller's to answer, and a signal to the whole group is, too: it ends us. As
+        // in any Rust program, a reader that is gone is an error and not a signal.
+        for ignored in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGPIPE] {
+            // SAFETY: ignoring a signal installs no handler.
+            let _ = unsafe { signal(ignored, SigHandler::SigIgn) };
+        }
+        let _ = nix::sys::prctl::set_name(c"fullpipe-lab");
+        (Line(line), job, lent)
+    }
+
+    /// Tells the caller why there is nothing to do, and ends this process.
+    pub(crate) fn refuse(&mut self, error: &LabError) -> ! {
+        self.fail(error);
+        leave(1)
+    }
+
+    fn send(&mut self, kind: u8, bytes: &[u8]) {
+        let mut head = [kind, 0, 0, 0, 0];
+        head[1..].copy_from_slice(&(bytes.len() as u32).to_ne_bytes());
+        let _ = self.0.write_all(&head).and_then(|()| self.0.write_all(bytes));
+    }
+
+    fn fail(&mut self, error: &LabError) {
+        let text = serde_json::to_vec(error).unwrap_or_default();
+        self.send(ERROR, &text);
+    }
+}
+
+/// Takes over an inherited descriptor; programs started later do not inherit it.
+fn take(number: RawFd) -> io::Result<OwnedFd> {
+    if number < 3 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: only asks the kernel about the number, which may be anything but negative.
+    fcntl(unsafe { BorrowedFd::borrow_raw(number) }, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    // SAFETY: it is open, and nothing in this program, which has only begun, has opened it: the caller left it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+fn die_with_parent() {
+    let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+}
+
+/// Our process id as `/proc` shows it, which inside another lab may be mounted for an outer process namespace.
+fn own_id() -> i32 {
+    std::fs::read_link("/proc/self")
+        .ok()
+        .and_then(|id| id.to_str()?.parse().ok())
+        .unwrap_or_else(|| nix::unistd::getpid().as_raw())
+}
+
+/// Ends this forked process at once, without the parent's exit handlers.
+fn leave(code: i32) -> ! {
+    // SAFETY: ends the process; no Rust state is looked at afterwards.
+    unsafe { libc::_exit(code) }
+}
+
+/// The first process inside: takes the user namespace, then starts the one that does the work. `before` is done
+/// outside, where the caller is, and what it gives goes along.
+pub(crate) fn supervise<T>(
+    mut line: Line,
+    before: impl FnOnce() -> Result<T, LabError>,
+    work: impl FnOnce(T, &mut Outbox) -> Result<Vec<u8>, LabError>,
+) -> ! {
+    let brought = match before() {
+        Ok(brought) => brought,
+        Err(e) => line.refuse(&e),
+    };
+    // Inside a user namespace of its own no process may ask for this: take it along.
+    priority::take();
+    if let Err(e) = unshare(CloneFlags::CLONE_NEWUSER) {
+        let advice = identity::advice();
+        line.refuse(&LabError::Impossible(format!("cannot make a user namespace ({e}). {advice}")));
+    }
+    let told = line.0.write_all(&[UNSHARED]).and_then(|()| line.0.write_all(&own_id().to_ne_bytes()));
+    if told.is_err() || line.0.read_exact(&mut [0]).is_err() {
+        leave(1);
+    }
+    let rooms = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
+    if let Err(e) = unshare(rooms) {
+        let advice = identity::advice();
+        line.refuse(&LabError::Impossible(format!(
+            "cannot make network, process and mount namespaces ({e}). {advice}"
+        )));
+    }
+    let Ok((parent_gone, alive)) = pipe2(OFlag::O_CLOEXEC) else { leave(1) };
+    // SAFETY: this process has one thread.
+    match unsafe { fork() } {
+        Ok(ForkResult::Child) => {
+            drop(alive);
+            die_with_parent();
+            // If the supervisor died before that took hold, nobody else holds the pipe's other end.
+            let _ = fcntl(&parent_gone, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+            if nix::unistd::read(&parent_gone, &mut [0]) == Ok(0) {
+                leave(1);
+            }
+            let mut outbox = Outbox(line);
+            let outcome = catch_unwind(AssertUnwindSafe(|| work(brought, &mut outbox)))
+                .unwrap_or_else(|panic| Err(LabError::Failed(describe(panic.as_ref()))));
+            match outcome {
+                Ok(bytes) => outbox.0.send(RESULT, &bytes),
+                Err(e) => outbox.0.fail(&e),
+            }
+            leave(0)
+        }
+        Ok(ForkResult::Parent { child }) => {
+            drop((line, brought, parent_gone));
+            let code = loop {
+                match waitpid(child, None) {
+                    Ok(WaitStatus::Exited(_, code)) => break code,
+                    Ok(WaitStatus::Signaled(_, signal, _)) => break 128 + signal as i32,
+                    Err(nix::errno::Errno::EINTR) | Ok(_) => {}
+                    Err(_) => break 1,
+                }
+            };
+            drop(alive);
+            leave(code)
+        }
+        Err(e) => line.refuse(&LabError::Impossible(format!("cannot start a process ({e})"))),
+    }
+}
+
+fn describe(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default();
+    format!("a bug in fullpipe: {text}")
+}
+
+/// Gives this process a `/proc` of its own process namespace, so that what runs inside sees itself and
+/// only itself. In a container that hides parts of `/proc` the kernel refuses; then the outer one stays.
+pub(crate) fn remount_proc() {
+    use nix::mount::{MsFlags, mount};
+    let nothing: Option<&str> = None;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    if mount(nothing, "/", nothing, private, nothing).is_ok() {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        let _ = mount(Some("proc"), "/proc", Some("proc"), flags, nothing);
+    }
+}
