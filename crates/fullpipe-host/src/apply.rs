@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::facts::Facts;
 use crate::host::Host;
-use crate::journal::{Journal, Phase, Record, Store};
+use crate::journal::{Journal, Phase, Record, Store, Trial};
 use crate::plan::{self, Change, Plan, Request, Standing};
 use crate::revert;
 use serde::Serialize;
@@ -14,14 +14,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) const LOCK: &str = "/run/fullpipe.lock";
 
 /// How an apply may go about it.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
+#[derive(Default)]
+pub struct Options<'a> {
     /// Overwrite what someone changed since an earlier apply.
     pub force: bool,
     /// Undo everything unless it is confirmed within this time.
-    pub confirm_within: Option<Duration>,
+    pub trial: Option<OnTrial<'a>>,
     /// This program's path, for a boot unit that starts it.
     pub program: String,
+}
+
+/// A change that is undone unless it is confirmed.
+#[derive(Clone, Copy)]
+pub struct OnTrial<'a> {
+    /// The time that there is to confirm it.
+    pub within: Duration,
+    /// Starts what will undo it whatever becomes of this process ([`crate::trial::watch`] in a process of its own). The
+    /// journal is there already, and nothing is changed before this returns.
+    pub guard: &'a dyn Fn() -> io::Result<()>,
 }
 
 /// What an apply did.
@@ -35,6 +45,28 @@ pub struct Applied {
     pub seen: Option<String>,
     /// What could not be verified or deserves attention.
     pub warnings: Vec<String>,
+    /// Whether it is undone unless it is confirmed, and what is for the next boot waits for that.
+    pub on_trial: bool,
+}
+
+/// Which steps of a plan are meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// All.
+    Whole,
+    /// Those of the running kernel. A trial makes no others: so a restart takes it back, whoever is there to see to it.
+    Live,
+}
+
+impl Part {
+    /// What a trial on this host consists of. A host that does not run has nothing but its files to change.
+    pub(crate) fn of_a_trial(host: &dyn Host) -> Part {
+        if host.identity().running { Part::Live } else { Part::Whole }
+    }
+
+    pub(crate) fn has(self, change: &Change) -> bool {
+        self == Part::Whole || change.is_live()
+    }
 }
 
 pub(crate) fn now() -> u64 {
@@ -61,11 +93,17 @@ pub(crate) fn enter(host: &dyn Host, command: &str) -> Result<Box<dyn std::any::
 /// The plan's refusals; [`Error::Impossible`] without root; [`Error::Check`] if something else is in force, if
 /// someone changed what an earlier apply set, or if the result does not verify. Whenever it fails after having
 /// changed something, everything is undone; if even that fails, the error says so and `revert` completes it.
-pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Options) -> Result<Applied> {
+pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Options<'_>) -> Result<Applied> {
     let _lock = enter(host, &format!("apply {}", request.controller))?;
     let mut known = store.load(host)?;
+    if let Some(journal) = known.take_if(|j| j.trial.as_ref().is_some_and(|t| t.left(host.clock()).is_none()))
+    {
+        revert::undo_all(host, store, &journal, &revert::Options { force: true, ..Default::default() })?;
+    }
     // A canary did its duty: what it changed is undone before the same is done for everyone.
-    if let Some(journal) = known.take_if(|j| j.plan.canary.is_some() && request.canary.is_none()) {
+    if let Some(journal) =
+        known.take_if(|j| j.plan.canary.is_some() && request.canary.is_none() && j.trial.is_none())
+    {
         revert::undo_all(host, store, &journal, &revert::Options::default())?;
     }
     let journal = match known {
@@ -73,8 +111,8 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
         None => {
             let plan = plan::make(host, request, &options.program)?;
             if plan.is_empty() {
-                let (seen, warnings) = verify(host, &plan)?;
-                return Ok(Applied { plan, made: 0, seen, warnings });
+                let (seen, warnings) = verify(host, &plan, Part::Whole)?;
+                return Ok(Applied { plan, made: 0, seen, warnings, on_trial: false });
             }
             store.begin(host, &plan, now()).map_err(|e| {
                 Error::io(format_args!("nothing was changed: cannot write {}", store.path()), &e)
@@ -84,36 +122,49 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
                 .ok_or_else(|| Error::check(format_args!("nothing was changed: {} vanished", store.path())))?
         }
     };
-    let attempt = carry_out(host, store, &journal).and_then(|made| {
-        let (seen, warnings) = verify(host, &journal.plan)?;
-        Ok((made, seen, warnings))
-    });
-    let (made, seen, warnings) = match attempt {
-        Ok(result) => result,
-        Err(error) => return Err(back_out(host, store, &journal, &error)),
+    let write = |record| {
+        store.append(host, &record).map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e))
     };
-    let deadline =
-        options.confirm_within.map(|within| Record::ConfirmBy(now().saturating_add(within.as_secs())));
-    let finish = (|| {
-        if journal.phase != Phase::Applied {
-            store.append(host, &Record::Applied)?;
+    let on_trial = options.trial.filter(|_| journal.phase == Phase::Applying);
+    let part = if on_trial.is_some() { Part::of_a_trial(host) } else { Part::Whole };
+    let attempt = (|| {
+        if let Some(trial) = on_trial {
+            write(Record::Trial(Trial::from_now(host.clock(), trial.within)))?;
+            (trial.guard)()
+                .map_err(|e| Error::io("cannot start what would undo an unconfirmed change", &e))?;
         }
-        deadline.map_or(Ok(()), |record| store.append(host, &record))
+        let made = carry_out(host, store, &journal.plan, part)?;
+        let (seen, warnings) = verify(host, &journal.plan, part)?;
+        if journal.phase != Phase::Applied {
+            write(Record::Applied)?;
+        }
+        if let Some(trial) = on_trial {
+            // The time counts from when there is something to look at.
+            write(Record::Trial(Trial::from_now(host.clock(), trial.within)))?;
+        }
+        Ok((made, seen, warnings))
     })();
-    finish.map_err(|e| {
-        let error = Error::io(format_args!("cannot write {}", store.path()), &e);
-        back_out(host, store, &journal, &error)
-    })?;
-    Ok(Applied { plan: journal.plan, made, seen, warnings })
+    match attempt {
+        Ok((made, seen, warnings)) => {
+            Ok(Applied { plan: journal.plan, made, seen, warnings, on_trial: on_trial.is_some() })
+        }
+        Err(error) => Err(back_out(host, store, &journal, &error)),
+    }
 }
 
 /// Whether an earlier apply may be gone on with.
-fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Options) -> Result<Journal> {
+fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Options<'_>) -> Result<Journal> {
     let in_force = &journal.plan;
     if journal.phase == Phase::Reverting {
         return Err(Error::check(
             "a revert was interrupted: run `fullpipe revert` to finish it, then apply again",
         ));
+    }
+    if journal.trial.is_some() {
+        return Err(Error::check(format_args!(
+            "{} is on trial: `fullpipe confirm` keeps it, `fullpipe revert` takes it back",
+            in_force.controller
+        )));
     }
     // bbr may be in force as fp_bbr1, which stands in for it.
     let same = in_force.controller == request.controller
@@ -131,13 +182,23 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
             changed.join("\n")
         )));
     }
+    if options.trial.is_some() && journal.phase == Phase::Applied && !holds(host, in_force) {
+        return Err(Error::check(format_args!(
+            "{0} is in force through fullpipe for good, and cannot be put on trial: `fullpipe apply {0}` without --confirm sets it again",
+            in_force.controller
+        )));
+    }
     Ok(journal)
 }
 
+fn holds(host: &dyn Host, plan: &Plan) -> bool {
+    plan.steps.iter().all(|s| s.change.standing(host).is_ok_and(|now| now == Standing::After))
+}
+
 /// Makes every step that does not hold yet.
-fn carry_out(host: &dyn Host, store: &Store, journal: &Journal) -> Result<usize> {
+pub(crate) fn carry_out(host: &dyn Host, store: &Store, plan: &Plan, part: Part) -> Result<usize> {
     let mut made = 0;
-    for (i, step) in journal.plan.steps.iter().enumerate() {
+    for (i, step) in plan.steps.iter().enumerate().filter(|(_, s)| part.has(&s.change)) {
         let title = step.change.title();
         let standing =
             step.change.standing(host).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
@@ -181,8 +242,8 @@ fn explain(change: &Change, error: io::Error) -> io::Error {
 }
 
 /// Reads everything back and opens a connection.
-fn verify(host: &dyn Host, plan: &Plan) -> Result<(Option<String>, Vec<String>)> {
-    for step in &plan.steps {
+pub(crate) fn verify(host: &dyn Host, plan: &Plan, part: Part) -> Result<(Option<String>, Vec<String>)> {
+    for step in plan.steps.iter().filter(|s| part.has(&s.change)) {
         let title = step.change.title();
         match step.change.standing(host) {
             Ok(Standing::After) => {}
@@ -205,7 +266,7 @@ fn verify(host: &dyn Host, plan: &Plan) -> Result<(Option<String>, Vec<String>)>
 }
 
 /// Undoes everything after `error` and says how that went.
-fn back_out(host: &dyn Host, store: &Store, journal: &Journal, error: &Error) -> Error {
+pub(crate) fn back_out(host: &dyn Host, store: &Store, journal: &Journal, error: &Error) -> Error {
     let facts = Facts::gather(host);
     let hint = if facts.scope.read_only { " (/proc/sys is read-only here: act on the host)" } else { "" };
     match revert::undo_all(host, store, journal, &revert::Options { force: true, ..Default::default() }) {
@@ -213,62 +274,5 @@ fn back_out(host: &dyn Host, store: &Store, journal: &Journal, error: &Error) ->
         Err(undo) => Error::check(format_args!(
             "{error}{hint}. Putting things back failed as well: {undo}. `fullpipe status` shows where the host stands; `fullpipe revert` finishes the work"
         )),
-    }
-}
-
-/// Leaves the terminal's session, so that a connection which breaks does not end the process that would undo what
-/// broke it. A process that leads its group already is in a session of its own making and stays.
-pub fn outlive_terminal() {
-    let _ = rustix::process::setsid();
-}
-
-/// Keeps for good what was applied with a time limit.
-///
-/// # Errors
-/// Nothing waits to be confirmed, or the journal cannot be written.
-pub fn confirm(host: &dyn Host, store: &Store) -> Result<()> {
-    let _lock = enter(host, "apply --keep")?;
-    match store.load(host)? {
-        Some(journal) if journal.phase == Phase::Applied && journal.confirm_by.is_some() => store
-            .append(host, &Record::Confirmed)
-            .map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e)),
-        _ => Err(Error::usage("nothing waits to be confirmed")),
-    }
-}
-
-/// How waiting for a confirmation ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Confirmation {
-    /// It was confirmed, here or by another process.
-    Kept,
-    /// The time ran out and everything was undone.
-    Undone,
-    /// Someone else undid it meanwhile.
-    Gone,
-}
-
-/// Waits until the journal says that the change is kept, `asked` says so, or the time is up; then undoes it.
-///
-/// # Errors
-/// From the undoing.
-pub fn await_confirmation(
-    host: &dyn Host,
-    store: &Store,
-    mut asked: impl FnMut() -> bool,
-) -> Result<Confirmation> {
-    loop {
-        match store.load(host)? {
-            None => return Ok(Confirmation::Gone),
-            Some(Journal { confirm_by: None, .. }) => return Ok(Confirmation::Kept),
-            Some(Journal { confirm_by: Some(deadline), .. }) if now() >= deadline => {
-                revert::revert(host, store, &revert::Options { force: true, ..Default::default() })?;
-                return Ok(Confirmation::Undone);
-            }
-            Some(_) if asked() => {
-                confirm(host, store)?;
-                return Ok(Confirmation::Kept);
-            }
-            Some(_) => host.pause(Duration::from_millis(200)),
-        }
     }
 }

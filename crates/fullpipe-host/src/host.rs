@@ -4,11 +4,13 @@
 //!
 //! Paths are absolute *on that host* (`/etc/sysctl.conf`), whatever directory stands for its root.
 
+mod clock;
 mod directory;
 mod machine;
 mod model;
 mod overlay;
 
+pub use clock::{BootClock, Clock};
 pub use directory::Directory;
 pub use machine::Machine;
 pub use model::{Model, ModelKernel};
@@ -175,6 +177,66 @@ pub trait Files: View {
     fn copy_labels(&self, _from: &str, _to: &str) {}
 }
 
+/// A host whose files are those of something else: it has [`View`] and [`Files`] by that.
+pub trait OverFiles {
+    /// What keeps the files.
+    type Files: Files;
+
+    /// The files below.
+    fn files(&self) -> &Self::Files;
+}
+
+impl<T: OverFiles> View for T {
+    fn stat(&self, path: &str) -> io::Result<Stat> {
+        self.files().stat(path)
+    }
+    fn stat_literal(&self, path: &str) -> io::Result<Stat> {
+        self.files().stat_literal(path)
+    }
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.files().read(path)
+    }
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.files().list(directory)
+    }
+    fn resolve(&self, path: &str) -> io::Result<String> {
+        self.files().resolve(path)
+    }
+}
+
+impl<T: OverFiles> Files for T {
+    fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
+        self.files().create(path, content, mode, uid, gid)
+    }
+    fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
+        self.files().append(path, content)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.files().rename(from, to)
+    }
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.files().remove(path)
+    }
+    fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()> {
+        self.files().link(path, target, uid, gid)
+    }
+    fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
+        self.files().make_directory(path, mode)
+    }
+    fn remove_directory(&self, path: &str) -> io::Result<()> {
+        self.files().remove_directory(path)
+    }
+    fn sync(&self, path: &str) -> io::Result<()> {
+        self.files().sync(path)
+    }
+    fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
+        self.files().lock(path)
+    }
+    fn copy_labels(&self, from: &str, to: &str) {
+        self.files().copy_labels(from, to);
+    }
+}
+
 /// Who asks, and what kind of host this is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
@@ -229,6 +291,11 @@ pub trait Host: Files {
     /// The default controller of every other network namespace that can be entered, by the namespace's name.
     fn other_namespaces(&self) -> io::Result<Vec<(String, String)>>;
 
-    /// Waits (modelled hosts only advance their clock).
+    /// Waits (modelled hosts need not).
     fn pause(&self, time: std::time::Duration);
+
+    /// The clock that trials are counted by.
+    fn clock(&self) -> &dyn Clock {
+        &BootClock
+    }
 }

@@ -6,10 +6,11 @@
 
 use crate::error::{Error, Result};
 use crate::facts::Scope;
-use crate::host::{Files, View, parent};
+use crate::host::{Clock, Files, View, parent};
 use crate::plan::Plan;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::time::Duration;
 
 /// One line of the journal.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -32,14 +33,37 @@ pub enum Record {
     Done(usize),
     /// Everything is made and verified.
     Applied,
-    /// To be undone unless confirmed by this time (seconds since 1970).
-    ConfirmBy(u64),
-    /// Kept for good.
+    /// To be undone unless it is confirmed in time.
+    Trial(Trial),
+    /// Kept for good: what is left of the plan is being made.
     Confirmed,
     /// From here on everything is being undone.
     Reverting,
     /// Step number is undone.
     Undone(usize),
+}
+
+/// Until when a change is on trial, by a clock that nobody can set. Another start of the machine ends it, too.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Trial {
+    /// The kernel's name for the run of the machine in which it began.
+    pub boot: String,
+    /// Milliseconds since the machine started.
+    pub until: u64,
+}
+
+impl Trial {
+    /// A trial that ends `within` from now.
+    pub fn from_now(clock: &dyn Clock, within: Duration) -> Trial {
+        let until = clock.since_boot().saturating_add(within).as_nanos().div_ceil(1_000_000);
+        Trial { boot: clock.boot(), until: u64::try_from(until).unwrap_or(u64::MAX) }
+    }
+
+    /// The time that is left; nothing when it is over.
+    pub fn left(&self, clock: &dyn Clock) -> Option<Duration> {
+        let left = Duration::from_millis(self.until).checked_sub(clock.since_boot())?;
+        (self.boot == clock.boot() && !left.is_zero()).then_some(left)
+    }
 }
 
 /// How far an apply has come.
@@ -61,8 +85,8 @@ pub struct Journal {
     pub plan: Plan,
     /// How far it has come.
     pub phase: Phase,
-    /// When it must be confirmed (seconds since 1970), if that is still awaited.
-    pub confirm_by: Option<u64>,
+    /// Until when it must be confirmed, if that is still awaited.
+    pub trial: Option<Trial>,
     /// When it began, seconds since 1970.
     pub time: u64,
     created: Vec<String>,
@@ -80,11 +104,12 @@ fn encode(record: &Record) -> io::Result<String> {
     Ok(format!("{:016x} {json}\n", checksum(json.as_bytes())))
 }
 
-/// Reads a journal's bytes; nothing if not even its first record is whole, which means that nothing was changed.
+/// Reads a journal's bytes.
 ///
 /// # Errors
-/// Damage before the last line, a version that this program does not know, records out of order.
-pub fn decode(bytes: &[u8]) -> std::result::Result<Option<Journal>, String> {
+/// Damage before the last line or in the first (which is whole before the file has its name), a version that this
+/// program does not know, records out of order.
+pub fn decode(bytes: &[u8]) -> std::result::Result<Journal, String> {
     let mut records = Vec::new();
     let lines: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
     for (i, line) in lines.iter().enumerate() {
@@ -103,25 +128,25 @@ pub fn decode(bytes: &[u8]) -> std::result::Result<Option<Journal>, String> {
         }
     }
     let mut records = records.into_iter();
-    let Some(first) = records.next() else { return Ok(None) };
+    let Some(first) = records.next() else { return Err("line 1 is cut off".into()) };
     let Record::Begin { version, plan, created, time } = first else {
         return Err("it does not begin with a plan".into());
     };
     if version != VERSION {
         return Err(format!("it has format {version}, this program knows {VERSION}"));
     }
-    let mut journal = Journal { plan: *plan, phase: Phase::Applying, confirm_by: None, time, created };
+    let mut journal = Journal { plan: *plan, phase: Phase::Applying, trial: None, time, created };
     for record in records {
         match record {
             Record::Begin { .. } => return Err("it holds two plans".into()),
             Record::Doing(_) | Record::Done(_) | Record::Undone(_) => {}
             Record::Applied => journal.phase = Phase::Applied,
-            Record::ConfirmBy(time) => journal.confirm_by = Some(time),
-            Record::Confirmed => journal.confirm_by = None,
+            Record::Trial(trial) => journal.trial = Some(trial),
+            Record::Confirmed => (journal.trial, journal.phase) = (None, Phase::Applying),
             Record::Reverting => journal.phase = Phase::Reverting,
         }
     }
-    Ok(Some(journal))
+    Ok(journal)
 }
 
 /// Where a host's journal is.
@@ -162,9 +187,9 @@ impl Store {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(Error::io(format_args!("cannot read {path}"), &e)),
         };
-        decode(&bytes).map_err(|e| {
+        decode(&bytes).map(Some).map_err(|e| {
             Error::check(format_args!(
-                "{path}: {e}. Its first line still holds every state from before; keep the file and restore by it"
+                "{path}: {e}. Nothing was touched. What its first line still holds are the states from before: keep the file and restore by it"
             ))
         })
     }
@@ -203,7 +228,7 @@ impl Store {
     /// Replaces the journal's file at once.
     fn write(&self, files: &dyn Files, content: &[u8]) -> io::Result<()> {
         let new = format!("{}.new", self.path());
-        if files.exists(&new) {
+        if files.stat(&new).is_ok() {
             files.remove(&new)?;
         }
         let owner = files.stat(&self.directory)?;
@@ -215,10 +240,9 @@ impl Store {
 
     /// Removes what a crash left before any plan was durable.
     pub(crate) fn tidy(&self, files: &dyn Files) -> io::Result<()> {
-        for left in [format!("{}.new", self.path()), self.path()] {
-            if files.exists(&left) {
-                files.remove(&left)?;
-            }
+        let left = format!("{}.new", self.path());
+        if files.stat(&left).is_ok() {
+            files.remove(&left)?;
         }
         if files.list(&self.directory).is_ok_and(|names| names.is_empty()) {
             files.remove_directory(&self.directory)?;
@@ -260,10 +284,41 @@ mod tests {
         let whole = bytes(&[begin(), Record::Doing(0)]);
         let all = bytes(&[begin(), Record::Doing(0), Record::Applied]);
         for end in whole.len()..all.len() - 1 {
-            assert_eq!(decode(&all[..end]).unwrap().unwrap().phase, Phase::Applying, "torn at {end}");
+            assert_eq!(decode(&all[..end]).unwrap().phase, Phase::Applying, "torn at {end}");
         }
-        assert_eq!(decode(&all[..all.len() - 1]).unwrap().unwrap().phase, Phase::Applied);
-        assert_eq!(decode(&all[..10]), Ok(None), "without a whole plan nothing was begun");
+        assert_eq!(decode(&all[..all.len() - 1]).unwrap().phase, Phase::Applied);
+    }
+
+    #[test]
+    fn a_plan_that_is_cut_off_is_no_empty_one() {
+        let all = bytes(&[begin(), Record::Doing(0)]);
+        let first = bytes(&[begin()]).len() - 1;
+        for end in 0..first {
+            let error = decode(&all[..end]).unwrap_err();
+            assert!(error.contains("line 1"), "cut at {end}: {error}");
+        }
+        assert!(decode(&all[..first]).is_ok());
+    }
+
+    #[derive(Debug)]
+    struct At(&'static str, u64);
+
+    impl Clock for At {
+        fn boot(&self) -> String {
+            self.0.into()
+        }
+        fn since_boot(&self) -> Duration {
+            Duration::from_millis(self.1)
+        }
+    }
+
+    #[test]
+    fn a_trial_ends_when_its_time_is_up_and_with_the_run_of_the_machine() {
+        let trial = Trial::from_now(&At("a", 1_500), Duration::from_secs(2));
+        assert_eq!(trial.left(&At("a", 1_500)), Some(Duration::from_secs(2)));
+        assert_eq!(trial.left(&At("a", 3_499)), Some(Duration::from_millis(1)), "not a moment too early");
+        assert_eq!(trial.left(&At("a", 3_500)), None);
+        assert_eq!(trial.left(&At("b", 10)), None, "another start");
     }
 
     #[test]

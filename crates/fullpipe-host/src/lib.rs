@@ -55,5 +55,6 @@ pub mod plan;
 pub mod revert;
 pub mod screen;
 pub mod status;
+pub mod trial;
 
 pub use error::{Error, Result};

@@ -238,16 +238,19 @@ pub fn applied(style: Style, applied: &Applied) -> String {
                 writeln!(out, "{} was in force already: nothing was changed.", style.bold(&plan.controller));
         }
         made => {
+            let waits = |change: &Change| applied.on_trial && !change.is_live();
             for step in &plan.steps {
-                let _ = writeln!(
-                    out,
-                    "{} {}: {}",
-                    style.verdict(Verdict::Ok, "✓"),
-                    step.change.title(),
-                    step.change.wanted()
-                );
+                let mark = match waits(&step.change) {
+                    true => style.dim("·"),
+                    false => style.verdict(Verdict::Ok, "✓"),
+                };
+                let _ = writeln!(out, "{mark} {}: {}", step.change.title(), step.change.wanted());
             }
             let _ = writeln!(out, "{made} of {} steps made now, all read back.", plan.steps.len());
+            if plan.steps.iter().any(|s| waits(&s.change)) {
+                let _ =
+                    writeln!(out, "What is marked · is for the next boot, and waits for the confirmation.");
+            }
         }
     }
     match &plan.canary {

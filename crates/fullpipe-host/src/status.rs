@@ -1,6 +1,6 @@
 //! Where a host stands: what fullpipe set, what the boot files say, what the kernel does, and whether they agree.
 
-use crate::apply::now;
+use crate::apply::Part;
 use crate::boot;
 use crate::error::Result;
 use crate::facts::{Facts, Presence};
@@ -48,7 +48,10 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let journal = store.load(host)?;
     let mut drift = Vec::new();
     let mut missing = 0;
-    for step in journal.iter().flat_map(|j| &j.plan.steps) {
+    let on_trial = journal.as_ref().and_then(|j| j.trial.as_ref());
+    // A trial writes nothing for the next boot before it is confirmed.
+    let part = if on_trial.is_some() { Part::of_a_trial(host) } else { Part::Whole };
+    for step in journal.iter().flat_map(|j| &j.plan.steps).filter(|s| part.has(&s.change)) {
         let title = step.change.title();
         match step.change.standing(host) {
             Ok(Standing::After) => {}
@@ -74,7 +77,8 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let live = facts.default.clone();
     let at_boot_differs =
         facts.scope.boots && boot_line.is_some_and(|l| live.as_ref().is_some_and(|live| *live != l.value));
-    let confirm_within = journal.as_ref().and_then(|j| j.confirm_by).map(|t| t.saturating_sub(now()));
+    let confirm_within = on_trial.map(|t| t.left(host.clock()).map_or(0, |left| left.as_secs().max(1)));
+    let restarted = on_trial.is_some_and(|t| t.boot != host.clock().boot());
     let phase = journal.as_ref().map(|j| j.phase);
     let controller = journal.as_ref().map(|j| j.plan.controller.clone());
     let name = controller.clone().unwrap_or_default();
@@ -88,10 +92,16 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
         Some(Phase::Reverting) => {
             (false, format!("a revert of {name} was interrupted: `fullpipe revert` finishes it"))
         }
+        Some(Phase::Applied) if restarted => (
+            false,
+            format!(
+                "{name} was on trial when the machine restarted, which took it back: `fullpipe revert` tidies up what is left"
+            ),
+        ),
         Some(Phase::Applied) if confirm_within == Some(0) => (
             false,
             format!(
-                "{name} was not confirmed in time and whoever waited for it is gone: `fullpipe revert` undoes it, `fullpipe apply --keep` keeps it"
+                "{name} was not confirmed in time and whoever waited for it is gone: `fullpipe revert` undoes it"
             ),
         ),
         Some(Phase::Applied) if !drift.is_empty() => (
@@ -104,7 +114,7 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
             Some(left) => (
                 true,
                 format!(
-                    "{name} is in force on trial: {left} s left for `fullpipe apply --keep`, then it is undone"
+                    "{name} is in force on trial: {left} s left for `fullpipe confirm`, then it is undone"
                 ),
             ),
             None => match journal.as_ref().and_then(|j| j.plan.canary.as_ref()) {

@@ -4,7 +4,7 @@ mod support;
 
 use fullpipe_host::boot;
 use fullpipe_host::checks::{self, Question, Verdict};
-use fullpipe_host::host::{Host, Model, View};
+use fullpipe_host::host::{Host, Model, OverFiles, View};
 use fullpipe_host::journal::Store;
 use fullpipe_host::plan::{self, QdiscChoice, Request};
 use fullpipe_host::{apply, revert};

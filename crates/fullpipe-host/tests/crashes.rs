@@ -3,7 +3,7 @@
 
 mod support;
 
-use fullpipe_host::host::{Host, Model, ModelKernel};
+use fullpipe_host::host::{Host, Model, ModelKernel, OverFiles};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::ROOT;
 use fullpipe_host::plan::Request;

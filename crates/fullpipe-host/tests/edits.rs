@@ -3,7 +3,7 @@
 
 mod support;
 
-use fullpipe_host::host::{Files, Host, Model, View};
+use fullpipe_host::host::{Files, Host, Model, OverFiles, View};
 use fullpipe_host::journal::Store;
 use fullpipe_host::net::{QdiscOperation, ROOT};
 use fullpipe_host::plan::Request;

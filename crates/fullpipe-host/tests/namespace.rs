@@ -5,6 +5,7 @@ use fullpipe_host::host::{Host, Machine, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::{self, QdiscNode, QdiscOperation, ROOT};
 use fullpipe_host::plan::{QdiscChoice, Request, Tree};
+use fullpipe_host::trial::{self, Asked, Ended};
 use fullpipe_host::{Error, apply, revert, status};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -299,16 +300,22 @@ fn what_is_not_confirmed_in_time_is_undone_and_what_is_stays() {
     let host = Machine::new();
     let before = everything();
     let other = if before.sysctls["tcp_congestion_control"] == "reno" { "bbr" } else { "reno" };
+    let within = std::time::Duration::from_secs(2);
     let trial =
-        apply::Options { confirm_within: Some(std::time::Duration::from_secs(2)), ..Default::default() };
-    apply::apply(&host, &store(), &live(other), &trial).unwrap();
+        || apply::Options { trial: Some(apply::OnTrial { within, guard: &|| Ok(()) }), ..Default::default() };
+    let sleep = |time| {
+        std::thread::sleep(time);
+        Asked::Nothing
+    };
+    apply::apply(&host, &store(), &live(other), &trial()).unwrap();
     assert!(status::status(&host, &store()).unwrap().summary.contains("on trial"));
-    assert_eq!(apply::await_confirmation(&host, &store(), || false).unwrap(), apply::Confirmation::Undone);
+    assert_eq!(trial::watch(&host, &store(), &mut |time| sleep(time)).unwrap(), Ended::Expired);
     assert_same(&everything(), &before, "");
 
-    apply::apply(&host, &store(), &live(other), &trial).unwrap();
-    assert_eq!(apply::await_confirmation(&host, &store(), || true).unwrap(), apply::Confirmation::Kept);
-    std::thread::sleep(std::time::Duration::from_millis(2_100));
+    apply::apply(&host, &store(), &live(other), &trial()).unwrap();
+    assert_eq!(trial::watch(&host, &store(), &mut |_| Asked::Keep).unwrap(), Ended::Kept);
+    std::thread::sleep(within);
+    assert_eq!(trial::settle(&host, &store()).unwrap(), None);
     assert_eq!(words("net.ipv4.tcp_congestion_control"), [other]);
     take_back();
     assert_same(&everything(), &before, "");

@@ -1,6 +1,6 @@
 //! The machine that the program runs on.
 
-use super::{Directory, Files, Host, Identity, Stat, View, sysctl_path};
+use super::{Directory, Host, Identity, OverFiles, sysctl_path};
 use crate::net::{self, CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, Rtnetlink, TcpSocket};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -26,48 +26,11 @@ impl Default for Machine {
     }
 }
 
-impl View for Machine {
-    fn stat(&self, path: &str) -> io::Result<Stat> {
-        self.files.stat(path)
-    }
-    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        self.files.read(path)
-    }
-    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        self.files.list(directory)
-    }
-}
+impl OverFiles for Machine {
+    type Files = Directory;
 
-impl Files for Machine {
-    fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
-        self.files.create(path, content, mode, uid, gid)
-    }
-    fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
-        self.files.append(path, content)
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.files.rename(from, to)
-    }
-    fn remove(&self, path: &str) -> io::Result<()> {
-        self.files.remove(path)
-    }
-    fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()> {
-        self.files.link(path, target, uid, gid)
-    }
-    fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
-        self.files.make_directory(path, mode)
-    }
-    fn remove_directory(&self, path: &str) -> io::Result<()> {
-        self.files.remove_directory(path)
-    }
-    fn sync(&self, path: &str) -> io::Result<()> {
-        self.files.sync(path)
-    }
-    fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
-        self.files.lock(path)
-    }
-    fn copy_labels(&self, from: &str, to: &str) {
-        self.files.copy_labels(from, to);
+    fn files(&self) -> &Directory {
+        &self.files
     }
 }
 

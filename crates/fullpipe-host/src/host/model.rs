@@ -5,7 +5,7 @@
 //!
 //! A directory without `/kernel.json` is an image of a host that does not run: only its boot files can change.
 
-use super::{Files, Host, Identity, Stat, View, sysctl_path};
+use super::{BootClock, Clock, Files, Host, Identity, OverFiles, sysctl_path};
 use crate::boot::normalise;
 use crate::net::{CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, ROOT, TcpSocket};
 use serde::{Deserialize, Serialize};
@@ -47,17 +47,18 @@ pub struct ModelKernel {
 #[derive(Debug)]
 pub struct Model<F> {
     files: F,
+    clock: Box<dyn Clock>,
 }
 
 impl<F: Files> Model<F> {
     /// A model whose kernel is described in `files`.
     pub fn new(files: F) -> Self {
-        Model { files }
+        Model::with_clock(files, BootClock)
     }
 
-    /// The files below.
-    pub fn files(&self) -> &F {
-        &self.files
+    /// The same with another clock than this machine's.
+    pub fn with_clock(files: F, clock: impl Clock + 'static) -> Self {
+        Model { files, clock: Box::new(clock) }
     }
 
     fn kernel(&self) -> io::Result<ModelKernel> {
@@ -66,10 +67,15 @@ impl<F: Files> Model<F> {
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("{KERNEL}: {e}")))
     }
 
+    /// Replaces a file at once: who reads meanwhile finds the old kernel or the new one, whole.
     fn put(&self, path: &str, content: &str) -> io::Result<()> {
         let stat = self.files.stat(path)?;
-        self.files.remove(path)?;
-        self.files.create(path, content.as_bytes(), stat.mode, stat.uid, stat.gid)
+        let new = format!("{path}.fullpipe-new");
+        if self.files.stat(&new).is_ok() {
+            self.files.remove(&new)?;
+        }
+        self.files.create(&new, content.as_bytes(), stat.mode, stat.uid, stat.gid)?;
+        self.files.rename(&new, path)
     }
 
     fn save(&self, kernel: &ModelKernel) -> io::Result<()> {
@@ -121,51 +127,11 @@ impl<F: Files> Model<F> {
     }
 }
 
-impl<F: Files> View for Model<F> {
-    fn stat(&self, path: &str) -> io::Result<Stat> {
-        self.files.stat(path)
-    }
-    fn stat_literal(&self, path: &str) -> io::Result<Stat> {
-        self.files.stat_literal(path)
-    }
-    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        self.files.read(path)
-    }
-    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        self.files.list(directory)
-    }
-    fn resolve(&self, path: &str) -> io::Result<String> {
-        self.files.resolve(path)
-    }
-}
+impl<F: Files> OverFiles for Model<F> {
+    type Files = F;
 
-impl<F: Files> Files for Model<F> {
-    fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
-        self.files.create(path, content, mode, uid, gid)
-    }
-    fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
-        self.files.append(path, content)
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.files.rename(from, to)
-    }
-    fn remove(&self, path: &str) -> io::Result<()> {
-        self.files.remove(path)
-    }
-    fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()> {
-        self.files.link(path, target, uid, gid)
-    }
-    fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
-        self.files.make_directory(path, mode)
-    }
-    fn remove_directory(&self, path: &str) -> io::Result<()> {
-        self.files.remove_directory(path)
-    }
-    fn sync(&self, path: &str) -> io::Result<()> {
-        self.files.sync(path)
-    }
-    fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
-        self.files.lock(path)
+    fn files(&self) -> &F {
+        &self.files
     }
 }
 
@@ -351,4 +317,8 @@ impl<F: Files> Host for Model<F> {
     }
 
     fn pause(&self, _time: std::time::Duration) {}
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
 }

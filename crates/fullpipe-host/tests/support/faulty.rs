@@ -1,7 +1,7 @@
 //! A host on which the n-th change fails, or is the last thing that happens.
 
 use super::Fake;
-use fullpipe_host::host::{Files, Host, Identity, Stat, View};
+use fullpipe_host::host::{Clock, Files, Host, Identity, Stat, View};
 use fullpipe_host::net::{CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, TcpSocket};
 use std::cell::Cell;
 use std::io;
@@ -176,5 +176,8 @@ impl Host for Faulty<'_> {
     }
     fn pause(&self, time: std::time::Duration) {
         self.host.pause(time);
+    }
+    fn clock(&self) -> &dyn Clock {
+        self.host.clock()
     }
 }

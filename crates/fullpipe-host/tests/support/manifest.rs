@@ -2,7 +2,7 @@
 
 use super::memory::{Entry, Memory};
 use super::{Fake, boot};
-use fullpipe_host::host::{Host, Model, ModelKernel};
+use fullpipe_host::host::{Host, Model, ModelKernel, OverFiles};
 use fullpipe_host::net::{DeviceFeatures, QdiscNode, TcpSocket};
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -1,30 +1,32 @@
 //! `fullpipe apply`: put a controller in force, verified, journaled and reversible.
 
-use super::host::{Target, failure};
+use super::guard::{self, Signals};
+use super::host::{Target, failure, settle};
 use super::plan::{How, program};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
-use fullpipe_host::apply::{self, Confirmation, Options};
+use fullpipe_host::apply::{self, OnTrial, Options};
 use fullpipe_host::screen::{self, Style};
+use fullpipe_host::trial::{self, Asked, Ended};
 use fullpipe_units::Span;
-use std::io::BufRead;
-use std::sync::mpsc;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::Signal;
+use nix::sys::stat::{SFlag, fstat};
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// Put a controller in force: journaled, verified, and undone whole if anything fails
 #[derive(clap::Args)]
 pub struct Args {
     /// The controller: bbr, hybla, cubic, reno, or fp_… when it is loaded
-    #[arg(value_name = "CC", required_unless_present = "keep")]
-    controller: Option<String>,
+    #[arg(value_name = "CC")]
+    controller: String,
     #[command(flatten)]
     how: How,
-    /// Undo everything unless it is confirmed within TIME (for people on ssh): by Enter, or `apply --keep` elsewhere
+    /// Undo everything unless it is confirmed within TIME (for people on ssh): by the word `yes` here, or `fullpipe confirm` elsewhere
     #[arg(long, value_name = "TIME")]
     confirm: Option<Span>,
-    /// Confirm what another `apply --confirm` put in force
-    #[arg(long, conflicts_with_all = ["controller", "confirm"])]
-    keep: bool,
     /// Set again what someone changed since an earlier apply
     #[arg(long)]
     force: bool,
@@ -38,49 +40,104 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
-        let Some(controller) = self.controller else {
-            apply::confirm(&*host, &store).map_err(failure)?;
-            println!("Kept.");
-            return Ok(());
-        };
+        settle(&*host, &store)?;
         let within = self.confirm.map(|s| Duration::from_nanos(s.as_nanos()));
         if within.is_some_and(|w| w < Duration::from_secs(1)) {
             return Err(Failure::usage("--confirm: give at least 1s, for example 60s"));
         }
-        if within.is_some() {
-            // What is undone must not depend on a terminal that may go away with the network.
-            apply::outlive_terminal();
-        }
-        let options = Options { force: self.force, confirm_within: within, program: program() };
-        let request = self.how.request(controller);
+        // Ctrl-C and `kill` undo the change; what comes in the midst of making it is heeded afterwards.
+        let signals = within.map(|_| Signals::take(&[Signal::SIGINT, Signal::SIGTERM])).transpose();
+        let signals = signals.map_err(|e| Failure::Impossible(format!("cannot wait for signals: {e}")))?;
+        let guard = || guard::start(&self.target);
+        let trial = within.map(|within| OnTrial { within, guard: &guard });
+        let options = Options { force: self.force, trial, program: program() };
+        let request = self.how.request(self.controller);
         let applied = apply::apply(&*host, &store, &request, &options).map_err(failure)?;
         if self.json {
             print_json(&Document { schema: "fullpipe/apply/1", value: &applied })?;
         } else {
             print!("{}", screen::applied(Style::of_stdout(), &applied));
         }
-        let Some(within) = within else { return Ok(()) };
+        let (Some(within), Some(signals), true) = (within, signals, applied.on_trial) else { return Ok(()) };
+        let mut person = Person::listen(signals);
         eprintln!(
-            "Press Enter within {} s to keep this, or run `fullpipe apply --keep` from a new connection; otherwise it is undone.",
+            "{}run `fullpipe confirm` from a new connection within {} s to keep this; otherwise it is undone.",
+            if person.is_terminal { "Type yes, or " } else { "To keep this " },
             within.as_secs()
         );
-        let (sender, receiver) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            // An end of input is not an Enter: the connection may be what broke.
-            if std::io::stdin().lock().read_line(&mut line).is_ok_and(|n| n > 0) {
-                let _ = sender.send(());
+        match trial::watch(&*host, &store, &mut |time| person.ask(time)).map_err(failure)? {
+            Ended::Kept => eprintln!("Kept."),
+            Ended::Gone => eprintln!("Someone reverted it meanwhile."),
+            Ended::Undone => {
+                return Err(Failure::Check("not confirmed: everything was put back as it was".into()));
             }
-        });
-        match apply::await_confirmation(&*host, &store, || receiver.try_recv().is_ok()).map_err(failure)? {
-            Confirmation::Kept => eprintln!("Kept."),
-            Confirmation::Gone => eprintln!("Someone reverted it meanwhile."),
-            Confirmation::Undone => {
+            Ended::Expired => {
                 return Err(Failure::Check(
                     "not confirmed in time: everything was put back as it was".into(),
                 ));
             }
         }
         Ok(())
+    }
+}
+
+/// Who may say yes, and whose going away means no.
+struct Person {
+    signals: Signals,
+    /// Only what is typed at a terminal is an answer.
+    is_terminal: bool,
+    /// Whether the input's end says that someone is gone: a terminal's or a pipe's, not that of /dev/null or a file.
+    listens: bool,
+    typed: Vec<u8>,
+}
+
+impl Person {
+    fn listen(signals: Signals) -> Person {
+        let is_terminal = std::io::stdin().is_terminal();
+        let kind =
+            fstat(std::io::stdin()).map(|about| SFlag::from_bits_truncate(about.st_mode) & SFlag::S_IFMT);
+        let listens = is_terminal || matches!(kind, Ok(SFlag::S_IFIFO | SFlag::S_IFSOCK));
+        Person { signals, is_terminal, listens, typed: Vec::new() }
+    }
+
+    fn ask(&mut self, time: Duration) -> Asked {
+        let stdin = std::io::stdin();
+        let mut watched = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        if self.listens {
+            watched.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+        }
+        if poll(&mut watched, guard::timeout(time)).is_err() {
+            return Asked::Nothing;
+        }
+        let spoke = watched.get(1).is_some_and(|input| input.any() == Some(true));
+        if self.signals.arrived() {
+            return Asked::Undo;
+        }
+        let mut bytes = [0; 256];
+        match spoke.then(|| nix::unistd::read(&stdin, &mut bytes)) {
+            None => Asked::Nothing,
+            Some(Ok(0) | Err(_)) => {
+                self.listens = false;
+                Asked::Undo
+            }
+            Some(Ok(n)) if self.is_terminal => self.hear(&bytes[..n]),
+            Some(Ok(_)) => Asked::Nothing,
+        }
+    }
+
+    fn hear(&mut self, bytes: &[u8]) -> Asked {
+        self.typed.extend_from_slice(bytes);
+        let Some(end) = self.typed.iter().rposition(|&b| b == b'\n') else {
+            // Nobody's word is that long.
+            self.typed.truncate(256);
+            return Asked::Nothing;
+        };
+        let lines: Vec<u8> = self.typed.drain(..=end).collect();
+        let is_yes = |line: &str| ["yes", "keep"].contains(&line.trim().to_lowercase().as_str());
+        if String::from_utf8_lossy(&lines).lines().any(is_yes) {
+            return Asked::Keep;
+        }
+        eprintln!("Type yes to keep it; Ctrl-C undoes it now.");
+        Asked::Nothing
     }
 }

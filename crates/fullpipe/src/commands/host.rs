@@ -5,6 +5,8 @@ use fullpipe_host::Error;
 use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Directory, Host, Machine, Model};
 use fullpipe_host::journal::Store;
+use fullpipe_host::trial;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -46,6 +48,29 @@ impl Target {
         };
         Ok((host, store))
     }
+
+    /// The same target, for another process of this program.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let root = self.root.iter().flat_map(|root| {
+            let root = root.canonicalize().unwrap_or_else(|_| root.clone());
+            ["--root".into(), root.into_os_string()]
+        });
+        let state = self.state.iter().flat_map(|state| ["--state".into(), state.into()]);
+        root.chain(state).collect()
+    }
+
+    /// Whether it is this machine, with its journal where it always is.
+    pub fn is_this_machine(&self) -> bool {
+        self.root.is_none() && self.state.is_none()
+    }
+}
+
+/// Undoes a trial that is over before anything else is done or said, and tells so.
+pub fn settle(host: &dyn Host, store: &Store) -> Result<(), Failure> {
+    if trial::settle(host, store).map_err(failure)?.is_some() {
+        eprintln!("A change that was not confirmed in time was put back as it was.");
+    }
+    Ok(())
 }
 
 /// The exit code that goes with a refusal.

@@ -5,6 +5,7 @@ mod apply;
 mod cc;
 mod compare;
 mod completions;
+mod confirm;
 mod conformance;
 #[cfg(feature = "net")]
 mod diagnose;
@@ -12,6 +13,7 @@ mod doctor;
 mod figure;
 #[cfg(feature = "net")]
 mod get;
+mod guard;
 mod host;
 pub mod lab;
 mod man;
@@ -40,8 +42,11 @@ pub enum Command {
     Doctor(doctor::Args),
     Plan(plan::Args),
     Apply(apply::Args),
+    Confirm(confirm::Args),
     Revert(revert::Args),
     Status(status::Args),
+    #[command(hide = true)]
+    Guard(guard::Args),
     Lab(lab::Args),
     #[cfg(feature = "net")]
     Diagnose(diagnose::Args),
@@ -68,8 +73,10 @@ impl Command {
             Command::Doctor(args) => args.run(),
             Command::Plan(args) => args.run(),
             Command::Apply(args) => args.run(),
+            Command::Confirm(args) => args.run(),
             Command::Revert(args) => args.run(),
             Command::Status(args) => args.run(),
+            Command::Guard(args) => args.run(),
             Command::Lab(args) => args.run(),
             #[cfg(feature = "net")]
             Command::Diagnose(args) => args.run(),

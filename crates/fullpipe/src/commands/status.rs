@@ -1,6 +1,6 @@
 //! `fullpipe status`: where the host stands.
 
-use super::host::{Target, failure};
+use super::host::{Target, failure, settle};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
 use fullpipe_host::screen::{self, Style};
@@ -27,6 +27,7 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
+        settle(&*host, &store)?;
         loop {
             let status = status::status(&*host, &store).map_err(failure)?;
             if let Some(file) = &self.prometheus {

@@ -1,0 +1,259 @@
+//! A change on trial is undone unless it is confirmed: whoever dies, whatever the time of day, and by a restart alone.
+
+mod support;
+
+use fullpipe_host::host::{Clock, Host, Model, OverFiles, View};
+use fullpipe_host::journal::{Phase, Store};
+use fullpipe_host::plan::Request;
+use fullpipe_host::status::status;
+use fullpipe_host::trial::{self, Asked, Ended};
+use fullpipe_host::{Error, apply, revert};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+use support::faulty::{Fault, Faulty};
+use support::manifest::Manifest;
+use support::memory::{Entry, Loss};
+use support::{Fake, assert_same, restart, snapshot};
+
+/// A clock that stands until it is told otherwise.
+#[derive(Clone, Debug, Default)]
+struct TestClock {
+    boot: Rc<RefCell<String>>,
+    now: Rc<Cell<Duration>>,
+}
+
+impl TestClock {
+    fn go_on(&self, time: Duration) {
+        self.now.set(self.now.get() + time);
+    }
+
+    fn restart(&self) {
+        *self.boot.borrow_mut() += "+";
+        self.now.set(Duration::ZERO);
+    }
+}
+
+impl Clock for TestClock {
+    fn boot(&self) -> String {
+        self.boot.borrow().clone()
+    }
+    fn since_boot(&self) -> Duration {
+        self.now.get()
+    }
+}
+
+const WITHIN: Duration = Duration::from_secs(60);
+/// A host whose plan has modules, queues, sysctls, files and a line to put out of force; and one with a unit.
+const HOSTS: [(&str, &str); 2] = [("hand-edited-sysctl-conf", "bbr"), ("ebpf-hybla-loaded", "fp_hybla")];
+
+fn store() -> Store {
+    Store::at("/var/lib/fullpipe")
+}
+
+fn start(name: &str, clock: &TestClock) -> (Fake, BTreeMap<String, Entry>) {
+    let (host, pristine) = Manifest::read(name).host();
+    clock.go_on(Duration::from_secs(1000));
+    (Model::with_clock(host.files().copy(), clock.clone()), pristine)
+}
+
+fn copy(host: &Fake, clock: &TestClock) -> Fake {
+    Model::with_clock(host.files().copy(), clock.clone())
+}
+
+fn try_out(host: &dyn Host, controller: &str) -> Result<apply::Applied, Error> {
+    let options = apply::Options {
+        trial: Some(apply::OnTrial { within: WITHIN, guard: &|| Ok(()) }),
+        ..Default::default()
+    };
+    apply::apply(host, &store(), &Request::new(controller), &options)
+}
+
+fn take_back(host: &dyn Host) {
+    revert::revert(host, &store(), &revert::Options::default()).unwrap();
+}
+
+#[test]
+fn what_is_not_confirmed_goes_back_at_its_deadline_and_not_before() {
+    let clock = TestClock::default();
+    for (name, controller) in HOSTS {
+        let (host, _) = start(name, &clock);
+        let original = snapshot(&host);
+        let began = clock.since_boot();
+        assert!(try_out(&host, controller).unwrap().on_trial);
+        assert_eq!(host.sysctl("net.ipv4.tcp_congestion_control").unwrap(), controller);
+        let now = status(&host, &store()).unwrap();
+        assert!(now.consistent && now.summary.contains("60 s left"), "{now:?}");
+        assert_eq!(trial::settle(&host, &store()).unwrap(), None);
+        let mut asked = 0;
+        let ended = trial::watch(&host, &store(), &mut |time| {
+            assert!(clock.since_boot() < began + WITHIN && time <= WITHIN);
+            asked += 1;
+            clock.go_on(time);
+            Asked::Nothing
+        });
+        assert_eq!(ended.unwrap(), Ended::Expired);
+        assert_eq!(clock.since_boot(), began + WITHIN, "{asked} times asked");
+        assert_same(&snapshot(&host), &original, name);
+    }
+}
+
+#[test]
+fn a_trial_writes_nothing_for_the_next_boot_and_a_confirmation_does() {
+    let clock = TestClock::default();
+    for (name, controller) in HOSTS {
+        let (host, pristine) = start(name, &clock);
+        let original = snapshot(&host);
+        let boot_files = |host: &Fake| {
+            let mut files = snapshot(host);
+            files.retain(|path, _| path.starts_with("/etc"));
+            files
+        };
+        let before = boot_files(&host);
+        try_out(&host, controller).unwrap();
+        assert_same(&boot_files(&host), &before, name);
+        let again = try_out(&host, controller).unwrap_err();
+        assert!(again.text().contains("fullpipe confirm"), "{again}");
+
+        let unconfirmed = copy(&host, &clock);
+        trial::confirm(&host, &store()).unwrap();
+        assert_ne!(boot_files(&host), before);
+        let now = status(&host, &store()).unwrap();
+        assert!(now.consistent && now.phase == Some(Phase::Applied) && now.confirm_within.is_none());
+        clock.go_on(WITHIN * 2);
+        assert_eq!(trial::settle(&host, &store()).unwrap(), None);
+        assert!(trial::confirm(&host, &store()).unwrap_err().text().contains("nothing waits"));
+        take_back(&host);
+        assert_same(&snapshot(&host), &original, name);
+
+        // The machine restarts before anyone confirmed: everything is as it was, whether or not fullpipe is started.
+        restart(&unconfirmed, &pristine);
+        clock.restart();
+        assert_same(&boot_files(&unconfirmed), &before, name);
+        assert_ne!(unconfirmed.sysctl("net.ipv4.tcp_congestion_control").unwrap(), controller);
+        let now = status(&unconfirmed, &store()).unwrap();
+        assert!(!now.consistent && now.summary.contains("restarted"), "{now:?}");
+        assert!(trial::settle(&unconfirmed, &store()).unwrap().is_some());
+        assert_same(&snapshot(&unconfirmed), &original, name);
+        clock.go_on(Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn a_confirmation_that_comes_too_late_undoes() {
+    let clock = TestClock::default();
+    let (host, _) = start("hand-edited-sysctl-conf", &clock);
+    let original = snapshot(&host);
+    try_out(&host, "bbr").unwrap();
+    clock.go_on(WITHIN);
+    assert!(trial::confirm(&host, &store()).unwrap_err().text().contains("was over"));
+    assert_same(&snapshot(&host), &original, "");
+}
+
+#[test]
+fn nothing_is_changed_without_what_would_undo_it() {
+    let clock = TestClock::default();
+    let (host, _) = start("hand-edited-sysctl-conf", &clock);
+    let original = snapshot(&host);
+    let guard = || {
+        assert!(host.exists("/var/lib/fullpipe/host.journal"), "the guard finds what to undo");
+        assert_eq!(host.sysctl("net.ipv4.tcp_congestion_control").unwrap(), "cubic");
+        Err(io::Error::other("no processes left"))
+    };
+    let options = apply::Options {
+        trial: Some(apply::OnTrial { within: WITHIN, guard: &guard }),
+        ..Default::default()
+    };
+    let error = apply::apply(&host, &store(), &Request::new("bbr"), &options).unwrap_err();
+    assert!(error.text().contains("no processes left"), "{error}");
+    assert_same(&snapshot(&host), &original, "");
+}
+
+#[test]
+fn an_undoing_that_fails_is_tried_again() {
+    let clock = TestClock::default();
+    let (host, _) = start("hand-edited-sysctl-conf", &clock);
+    let original = snapshot(&host);
+    try_out(&host, "bbr").unwrap();
+    let faulty = Faulty::new(&host, 3, Fault::Once(io::ErrorKind::StorageFull));
+    let ended = trial::watch(&faulty, &store(), &mut |_| {
+        clock.go_on(WITHIN);
+        Asked::Nothing
+    });
+    assert_eq!(ended.unwrap(), Ended::Expired);
+    assert_same(&snapshot(&host), &original, "");
+}
+
+#[test]
+fn a_crash_at_any_change_of_a_trial_or_its_confirmation_is_undone_by_whoever_comes_next() {
+    let mut cases = 0;
+    for (name, controller) in HOSTS {
+        let clock = TestClock::default();
+        let (fresh, pristine) = start(name, &clock);
+        let original = snapshot(&fresh);
+        let tried = copy(&fresh, &clock);
+        let counter = Faulty::counting(&tried);
+        try_out(&counter, controller).unwrap();
+        let of_a_trial = counter.changes();
+        let confirmed = copy(&tried, &clock);
+        let counter = Faulty::counting(&confirmed);
+        trial::confirm(&counter, &store()).unwrap();
+        let of_a_confirmation = counter.changes();
+        assert!(of_a_trial > 15 && of_a_confirmation > 5, "{of_a_trial}, {of_a_confirmation}");
+
+        for at in 0..of_a_trial + of_a_confirmation {
+            for crash in [Fault::CrashBefore, Fault::CrashWithin, Fault::CrashAfter] {
+                for power in [None, Some(Loss::Everything), Some(Loss::Bytes), Some(Loss::Nothing)] {
+                    let context = format!("{name}, change {at}, {crash:?}, {power:?}");
+                    let (host, dead) = if at < of_a_trial {
+                        let host = copy(&fresh, &clock);
+                        let faulty = Faulty::new(&host, at, crash);
+                        let _ = try_out(&faulty, controller);
+                        let dead = faulty.dead();
+                        (host, dead)
+                    } else {
+                        let host = copy(&tried, &clock);
+                        let faulty = Faulty::new(&host, at - of_a_trial, crash);
+                        let _ = trial::confirm(&faulty, &store());
+                        let dead = faulty.dead();
+                        (host, dead)
+                    };
+                    assert!(dead, "{context}");
+                    let elsewhen = TestClock::default();
+                    let host: Fake = match power {
+                        None => {
+                            host.files().release();
+                            elsewhen.go_on(clock.since_boot() + WITHIN);
+                            Model::with_clock(host.files().copy(), elsewhen)
+                        }
+                        Some(loss) => {
+                            host.files().lose(loss);
+                            restart(&host, &pristine);
+                            elsewhen.restart();
+                            Model::with_clock(host.files().copy(), elsewhen)
+                        }
+                    };
+                    let settled = trial::settle(&host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
+                    let now = status(&host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
+                    match now.phase {
+                        None => {
+                            assert!(now.summary.contains("changed nothing"), "{context}: {}", now.summary)
+                        }
+                        // Before the trial's time was written, or after someone had said yes.
+                        Some(_) => assert!(
+                            settled.is_none() && !now.summary.contains("on trial"),
+                            "{context}: {}",
+                            now.summary
+                        ),
+                    }
+                    take_back(&host);
+                    assert_same(&snapshot(&host), &original, &context);
+                    cases += 1;
+                }
+            }
+        }
+    }
+    println!("{cases} crashes of a trial");
+}

@@ -1,0 +1,109 @@
+//! `fullpipe guard`: the process that undoes an unconfirmed change, whatever becomes of the one that made it.
+
+use super::host::{Target, failure};
+use crate::failure::Failure;
+use fullpipe_host::trial::{self, Asked};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// What the process says when it is ready.
+const READY: &str = "ready";
+
+/// Undo what is on trial when its time is up; started by `apply --confirm`
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        let (host, store) = self.target.open()?;
+        // Neither the terminal's hang-up nor its Ctrl-C reaches a session of its own.
+        let _ = nix::unistd::setsid();
+        let impossible = |e: Errno| Failure::Impossible(format!("cannot wait for signals: {e}"));
+        SigSet::from(Signal::SIGHUP).thread_block().map_err(impossible)?;
+        let signals = Signals::take(&[Signal::SIGINT, Signal::SIGTERM]).map_err(impossible)?;
+        // No mount is kept busy.
+        let _ = std::env::set_current_dir("/");
+        let mut out = io::stdout();
+        let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+        // To be ended is no reason to leave an unconfirmed change behind.
+        let mut ask = |time| if signals.arrive_within(time) { Asked::Undo } else { Asked::Nothing };
+        trial::watch(&*host, &store, &mut ask).map(drop).map_err(failure)
+    }
+}
+
+/// Signals that are read instead of ending the program.
+pub struct Signals(SignalFd);
+
+impl Signals {
+    /// From now on these wait to be read. To be called before any other thread is started.
+    pub fn take(signals: &[Signal]) -> nix::Result<Signals> {
+        let set: SigSet = signals.iter().copied().collect();
+        set.thread_block()?;
+        SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Signals)
+    }
+
+    /// Takes the next signal that has arrived, if there is one.
+    pub fn arrived(&self) -> bool {
+        matches!(self.0.read_signal(), Ok(Some(_)))
+    }
+
+    /// Waits for one at most that long.
+    fn arrive_within(&self, time: Duration) -> bool {
+        let _ = poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], timeout(time));
+        self.arrived()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// As poll(2) takes it, rounded up so that a wait is never too short.
+pub fn timeout(time: Duration) -> PollTimeout {
+    PollTimeout::try_from(time + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX)
+}
+
+/// Starts the process, and waits until it is ready.
+///
+/// Under systemd it gets a scope of its own: what is in a session's scope is ended with the session where logind is told so
+/// (`KillUserProcesses=`).
+pub fn start(target: &Target) -> io::Result<()> {
+    let systemd = target.is_this_machine() && Path::new("/run/systemd/system").is_dir();
+    let scope = ["systemd-run", "--quiet", "--scope", "--collect", "--"];
+    if systemd && run(&scope, target).is_ok() {
+        return Ok(());
+    }
+    run(&[], target)
+}
+
+fn run(before: &[&str], target: &Target) -> io::Result<()> {
+    let program = std::env::current_exe()?.into_os_string();
+    let mut words = before.iter().map(Into::into).chain([program, "guard".into()]).chain(target.arguments());
+    let mut child = Command::new(words.next().unwrap_or_default())
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut line)?;
+    }
+    if line.trim() == READY {
+        return Ok(());
+    }
+    let status = child.wait()?;
+    Err(io::Error::other(format!("the process that watches ended at once ({status})")))
+}
