@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use fullpipe_units::{Bytes, ParseError, Rate, Span};
 
+use crate::queue::Backlog;
+
 /// The size of a buffer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Limit {
@@ -41,17 +43,23 @@ impl Limit {
 }
 
 impl Capacity {
-    /// Whether a queue that already holds `packets` of `bytes` in sum has room for `len` more.
+    /// Whether a queue that already holds `backlog` has room for `len` bytes more.
     #[inline]
-    pub fn has_room(self, bytes: u64, packets: usize, len: u32) -> bool {
-        bytes + u64::from(len) <= self.bytes && (packets as u64) < self.packets
+    pub fn has_room(self, backlog: Backlog, len: u32) -> bool {
+        backlog.bytes + u64::from(len) <= self.bytes && (backlog.packets as u64) < self.packets
     }
 
-    /// The same, but an empty queue always takes one packet: a discipline that must see every
+    /// Whether a queue that holds `backlog` holds no more than it may.
+    #[inline]
+    pub fn holds(self, backlog: Backlog) -> bool {
+        backlog.bytes <= self.bytes && backlog.packets as u64 <= self.packets
+    }
+
+    /// The same as [`has_room`](Self::has_room), but an empty queue always takes one packet: a discipline that must see every
     /// packet would otherwise never pass one that is larger than its limit.
     #[inline]
-    pub fn has_room_or_empty(self, bytes: u64, packets: usize, len: u32) -> bool {
-        packets == 0 || self.has_room(bytes, packets, len)
+    pub fn has_room_or_empty(self, backlog: Backlog, len: u32) -> bool {
+        backlog.packets == 0 || self.has_room(backlog, len)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::build::{BuildContext, BuildError, Wrong};
 use crate::line::Line;
 use crate::loss::{Loss, LossSpec};
 use crate::policer::Policer;
-use crate::queue::{QueueContext, Verdicts};
+use crate::queue::{Backlog, QueueContext, Verdicts};
 use crate::random::Stream;
 use crate::rate::{Cellular, Constant, Server};
 use crate::schedule::{Schedule, Step};
@@ -286,7 +286,7 @@ impl<T> Link<T> {
             self.report_drops(at, sink);
         }
         if let Some(station) = &self.station {
-            let (bytes, packets) = station.waiting();
+            let Backlog { bytes, packets } = station.waiting();
             let stats = &mut self.stats;
             stats.queue_bytes = bytes;
             stats.queue_packets = packets as u64;

@@ -3,7 +3,7 @@
 use fullpipe_units::{Rate, Time};
 
 use crate::Packet;
-use crate::queue::{Queue, Verdicts};
+use crate::queue::{Backlog, Queue, Verdicts};
 use crate::rate::Server;
 
 /// One packet is served while the others wait.
@@ -44,16 +44,16 @@ impl<T> Station<T> {
 
     /// Bytes that wait or are being sent.
     pub fn backlog(&self) -> u64 {
-        self.queue.bytes() + self.in_service().map_or(0, u64::from)
+        self.queue.backlog().bytes + self.in_service().map_or(0, u64::from)
     }
 
-    /// Bytes and packets that wait.
+    /// What waits.
     #[inline(always)]
-    pub fn waiting(&self) -> (u64, usize) {
+    pub fn waiting(&self) -> Backlog {
         if let Queue::DropTail(queue) = &self.queue {
-            return (queue.waiting_bytes(), queue.waiting_packets());
+            return queue.waiting();
         }
-        (self.queue.bytes(), self.queue.packets())
+        self.queue.backlog()
     }
 
     /// Takes a packet in; everything before `at` has been done.
@@ -117,7 +117,7 @@ impl<T> Station<T> {
 
     /// The server is free from `ready` on.
     fn start(&mut self, ready: Time, verdicts: &mut Verdicts<T>) {
-        (self.busy, self.due) = (self.queue.packets() > 0, Time::NEVER);
+        (self.busy, self.due) = (self.queue.backlog().packets > 0, Time::NEVER);
         if self.busy {
             let start = self.server.next_start(ready);
             if start > ready {

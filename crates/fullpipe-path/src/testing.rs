@@ -86,10 +86,10 @@ impl Run {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.queue.bytes()
+        self.queue.backlog().bytes
     }
 
     pub fn packets(&self) -> usize {
-        self.queue.packets()
+        self.queue.backlog().packets
     }
 }

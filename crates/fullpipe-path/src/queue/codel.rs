@@ -5,7 +5,7 @@ use fullpipe_units::{Span, Time};
 use serde::{Deserialize, Serialize};
 
 use super::fifo::Fifo;
-use super::{Discipline, QueueContext, QueueKind, Verdicts};
+use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
 use crate::build::Wrong;
 use crate::limit::{Capacity, Limit};
 use crate::{DropCause, Packet};
@@ -61,7 +61,7 @@ pub(crate) struct Codel<T> {
 
 impl<T> Discipline<T> for Codel<T> {
     fn enqueue(&mut self, at: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
-        if self.capacity.has_room_or_empty(self.fifo.bytes(), self.fifo.len(), packet.bytes) {
+        if self.capacity.has_room_or_empty(self.fifo.backlog(), packet.bytes) {
             self.fifo.push(at, packet);
         } else {
             verdicts.drop(packet, DropCause::QueueFull);
@@ -72,12 +72,8 @@ impl<T> Discipline<T> for Codel<T> {
         self.control.dequeue(at, &self.law, &mut self.fifo, verdicts)
     }
 
-    fn bytes(&self) -> u64 {
-        self.fifo.bytes()
-    }
-
-    fn packets(&self) -> usize {
-        self.fifo.len()
+    fn backlog(&self) -> Backlog {
+        self.fifo.backlog()
     }
 }
 

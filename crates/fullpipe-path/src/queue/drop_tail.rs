@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use fullpipe_units::Time;
 use serde::{Deserialize, Serialize};
 
-use super::{Discipline, QueueContext, QueueKind, Verdicts};
+use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
 use crate::build::Wrong;
 use crate::limit::{Capacity, Limit};
 use crate::{DropCause, Packet};
@@ -49,19 +49,15 @@ impl<T> DropTail<T> {
     }
 
     #[inline(always)]
-    pub fn waiting_bytes(&self) -> u64 {
-        self.bytes - self.first().map_or(0, u64::from)
-    }
-
-    #[inline(always)]
-    pub fn waiting_packets(&self) -> usize {
-        self.packets.len().saturating_sub(1)
+    pub fn waiting(&self) -> Backlog {
+        let bytes = self.bytes - self.first().map_or(0, u64::from);
+        Backlog { bytes, packets: self.packets.len().saturating_sub(1) }
     }
 
     #[inline(always)]
     pub fn push(&mut self, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
         let is_sent = self.packets.is_empty();
-        if is_sent || self.capacity.has_room(self.waiting_bytes(), self.waiting_packets(), packet.bytes) {
+        if is_sent || self.capacity.has_room(self.waiting(), packet.bytes) {
             self.bytes += u64::from(packet.bytes);
             self.packets.push_back(packet);
         } else {
@@ -87,12 +83,8 @@ impl<T> Discipline<T> for DropTail<T> {
         self.pop()
     }
 
-    fn bytes(&self) -> u64 {
-        self.waiting_bytes()
-    }
-
-    fn packets(&self) -> usize {
-        self.waiting_packets()
+    fn backlog(&self) -> Backlog {
+        self.waiting()
     }
 }
 

@@ -6,9 +6,25 @@
 
 use std::collections::VecDeque;
 
-/// Flows, and whose turn it is.
+use super::Backlog;
+use super::fifo::Fifo;
+use crate::Packet;
+
+/// What a flow's packets wait in.
+pub(super) trait Waiting {
+    fn backlog(&self) -> Backlog;
+}
+
+impl<T, C> Waiting for (Fifo<T>, C) {
+    fn backlog(&self) -> Backlog {
+        self.0.backlog()
+    }
+}
+
+/// Flows, whose turn it is, and what waits in all of them.
 pub(super) struct Fair<Q> {
     flows: Vec<Flow<Q>>,
+    backlog: Backlog,
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     quantum: i64,
@@ -27,7 +43,13 @@ pub(super) const MIN_QUANTUM: u32 = 256;
 impl<Q> Fair<Q> {
     pub fn new(quantum: u32) -> Self {
         let quantum = i64::from(quantum.max(MIN_QUANTUM));
-        Fair { flows: Vec::new(), new: VecDeque::new(), old: VecDeque::new(), quantum }
+        Fair {
+            flows: Vec::new(),
+            backlog: Backlog::default(),
+            new: VecDeque::new(),
+            old: VecDeque::new(),
+            quantum,
+        }
     }
 
     /// Another flow with this much credit; its index.
@@ -36,8 +58,8 @@ impl<Q> Fair<Q> {
         self.flows.len() - 1
     }
 
-    pub fn queue(&mut self, flow: usize) -> &mut Q {
-        &mut self.flows[flow].queue
+    pub fn queue(&self, flow: usize) -> &Q {
+        &self.flows[flow].queue
     }
 
     pub fn queues(&self) -> impl Iterator<Item = &Q> {
@@ -63,7 +85,7 @@ impl<Q> Fair<Q> {
     }
 
     /// The flow that may send now.
-    pub fn turn(&mut self) -> Option<usize> {
+    fn turn(&mut self) -> Option<usize> {
         loop {
             let list = if self.new.is_empty() { &mut self.old } else { &mut self.new };
             let first = *list.front()?;
@@ -78,12 +100,12 @@ impl<Q> Fair<Q> {
     }
 
     /// The flow whose turn it is sent so many bytes.
-    pub fn sent(&mut self, flow: usize, bytes: u32) {
+    fn sent(&mut self, flow: usize, bytes: u32) {
         self.flows[flow].credit -= i64::from(bytes);
     }
 
     /// The flow whose turn it is has nothing to send; says whether it is now off the lists.
-    pub fn empty(&mut self) -> bool {
+    fn empty(&mut self) -> bool {
         if let Some(flow) = self.new.pop_front() {
             if !self.old.is_empty() {
                 self.old.push_back(flow);
@@ -94,6 +116,41 @@ impl<Q> Fair<Q> {
             self.flows[flow as usize].listed = false;
         }
         true
+    }
+}
+
+impl<Q: Waiting> Fair<Q> {
+    /// What waits, all flows together.
+    pub fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+
+    /// Puts packets into a flow's queue, or takes some out.
+    pub fn change<R>(&mut self, flow: usize, change: impl FnOnce(&mut Q) -> R) -> R {
+        let queue = &mut self.flows[flow].queue;
+        let before = queue.backlog();
+        let result = change(queue);
+        self.backlog.replace(before, queue.backlog());
+        result
+    }
+
+    /// The packet that leaves now: `take` asks the flow whose turn it is for one, and `silent` hears of each that had none and
+    /// is off the lists.
+    pub fn dequeue<T>(
+        &mut self,
+        mut take: impl FnMut(&mut Q) -> Option<Packet<T>>,
+        mut silent: impl FnMut(&mut Q),
+    ) -> Option<Packet<T>> {
+        loop {
+            let flow = self.turn()?;
+            if let Some(packet) = self.change(flow, &mut take) {
+                self.sent(flow, packet.bytes);
+                return Some(packet);
+            }
+            if self.empty() {
+                silent(&mut self.flows[flow].queue);
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use fullpipe_units::Time;
 
+use super::Backlog;
 use crate::Packet;
 
 /// First in, first out, without a bound.
@@ -35,7 +36,7 @@ impl<T> Fifo<T> {
         self.bytes
     }
 
-    pub fn len(&self) -> usize {
-        self.packets.len()
+    pub fn backlog(&self) -> Backlog {
+        Backlog { bytes: self.bytes, packets: self.packets.len() }
     }
 }

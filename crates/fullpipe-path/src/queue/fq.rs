@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use fullpipe_units::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-use super::fair::{Fair, MIN_QUANTUM};
+use super::fair::{Fair, MIN_QUANTUM, Waiting};
 use super::fifo::Fifo;
 use super::fq_codel::check;
-use super::{Discipline, QueueContext, QueueKind, Verdicts};
+use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
 use crate::build::Wrong;
 use crate::limit::{Capacity, Limit};
 use crate::{DropCause, Packet};
@@ -62,8 +62,6 @@ impl QueueKind for FqSpec {
             initial: self.initial_quantum.unwrap_or(ctx.mtu.saturating_mul(10)),
             capacity: ctx.capacity(self.limit),
             flow_capacity: ctx.capacity(self.flow_limit),
-            bytes: 0,
-            packets: 0,
         })
     }
 }
@@ -72,40 +70,43 @@ impl QueueKind for FqSpec {
 const REFILL_DELAY: Span = Span::from_millis(40);
 
 /// A flow's packets, and since when it has had none.
-struct Waiting<T> {
+struct Own<T> {
     fifo: Fifo<T>,
     silent_since: Time,
 }
 
+impl<T> Waiting for Own<T> {
+    fn backlog(&self) -> Backlog {
+        self.fifo.backlog()
+    }
+}
+
 /// The flows.
 pub(crate) struct Fq<T> {
-    fair: Fair<Waiting<T>>,
+    fair: Fair<Own<T>>,
     index: HashMap<u32, usize>,
     initial: u32,
     capacity: Capacity,
     flow_capacity: Capacity,
-    bytes: u64,
-    packets: usize,
 }
 
 impl<T> Discipline<T> for Fq<T> {
     fn enqueue(&mut self, at: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
-        if !self.capacity.has_room_or_empty(self.bytes, self.packets, packet.bytes) {
+        if !self.capacity.has_room_or_empty(self.fair.backlog(), packet.bytes) {
             verdicts.drop(packet, DropCause::QueueFull);
             return;
         }
-        let flow = *self.index.entry(packet.flow).or_insert_with(|| {
-            self.fair.add(Waiting { fifo: Fifo::default(), silent_since: at }, self.initial)
-        });
-        let Waiting { fifo, silent_since } = self.fair.queue(flow);
-        if !self.flow_capacity.has_room_or_empty(fifo.bytes(), fifo.len(), packet.bytes) {
+        let flow = *self
+            .index
+            .entry(packet.flow)
+            .or_insert_with(|| self.fair.add(Own { fifo: Fifo::default(), silent_since: at }, self.initial));
+        let own = self.fair.queue(flow);
+        if !self.flow_capacity.has_room_or_empty(own.fifo.backlog(), packet.bytes) {
             verdicts.drop(packet, DropCause::QueueFull);
             return;
         }
-        self.bytes += u64::from(packet.bytes);
-        self.packets += 1;
-        fifo.push(at, packet);
-        let rested = at.since(*silent_since) > REFILL_DELAY;
+        let rested = at.since(own.silent_since) > REFILL_DELAY;
+        self.fair.change(flow, |own| own.fifo.push(at, packet));
         if self.fair.activate(flow) && rested {
             let quantum = self.fair.quantum();
             let credit = self.fair.credit(flow);
@@ -114,26 +115,11 @@ impl<T> Discipline<T> for Fq<T> {
     }
 
     fn dequeue(&mut self, at: Time, _: &mut Verdicts<T>) -> Option<Packet<T>> {
-        loop {
-            let flow = self.fair.turn()?;
-            if let Some((_, packet)) = self.fair.queue(flow).fifo.pop() {
-                self.bytes -= u64::from(packet.bytes);
-                self.packets -= 1;
-                self.fair.sent(flow, packet.bytes);
-                return Some(packet);
-            }
-            if self.fair.empty() {
-                self.fair.queue(flow).silent_since = at;
-            }
-        }
+        self.fair.dequeue(|own| own.fifo.pop().map(|(_, packet)| packet), |own| own.silent_since = at)
     }
 
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn packets(&self) -> usize {
-        self.packets
+    fn backlog(&self) -> Backlog {
+        self.fair.backlog()
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::codel::{Control, Law};
 use super::fair::{Fair, MIN_QUANTUM, slot};
 use super::fifo::Fifo;
-use super::{Discipline, QueueContext, QueueKind, Verdicts};
+use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
 use crate::build::Wrong;
 use crate::limit::{Capacity, Limit};
 use crate::{DropCause, Packet};
@@ -78,8 +78,6 @@ impl QueueKind for FqCodelSpec {
             seed: ctx.random.bits(),
             capacity: ctx.capacity(limit),
             law: Law { target, interval, ecn, ce_threshold, mtu: ctx.mtu },
-            bytes: 0,
-            packets: 0,
         })
     }
 }
@@ -95,8 +93,6 @@ pub(crate) struct FqCodel<T> {
     seed: u64,
     capacity: Capacity,
     law: Law,
-    bytes: u64,
-    packets: usize,
 }
 
 impl<T> FqCodel<T> {
@@ -107,65 +103,40 @@ impl<T> FqCodel<T> {
         else {
             return;
         };
-        let (fifo, control) = self.fair.queue(largest);
-        let (mut dropped, mut bytes) = (0, 0);
-        while let Some((_, packet)) = fifo.pop() {
-            bytes += u64::from(packet.bytes);
-            dropped += 1;
-            verdicts.drop(packet, DropCause::QueueFull);
-            if dropped >= DROP_BATCH || bytes >= size / 2 {
-                break;
+        self.fair.change(largest, |(fifo, control)| {
+            let (mut dropped, mut bytes) = (0, 0);
+            while let Some((_, packet)) = fifo.pop() {
+                bytes += u64::from(packet.bytes);
+                dropped += 1;
+                verdicts.drop(packet, DropCause::QueueFull);
+                if dropped >= DROP_BATCH || bytes >= size / 2 {
+                    break;
+                }
             }
-        }
-        control.also_dropped(dropped);
-        self.bytes -= bytes;
-        self.packets -= dropped as usize;
+            control.also_dropped(dropped);
+        });
     }
 }
 
 impl<T> Discipline<T> for FqCodel<T> {
     fn enqueue(&mut self, at: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
         let flow = slot(packet.flow, self.seed, self.slots);
-        self.bytes += u64::from(packet.bytes);
-        self.packets += 1;
-        self.fair.queue(flow).0.push(at, packet);
+        self.fair.change(flow, |(fifo, _)| fifo.push(at, packet));
         if self.fair.activate(flow) {
             *self.fair.credit(flow) = self.fair.quantum();
         }
         // The packet itself may go, if its queue is the largest; a single one always stays.
-        while self.packets > 1
-            && (self.bytes > self.capacity.bytes || self.packets as u64 > self.capacity.packets)
-        {
+        while self.fair.backlog().packets > 1 && !self.capacity.holds(self.fair.backlog()) {
             self.drop_from_largest(verdicts);
         }
     }
 
     fn dequeue(&mut self, at: Time, verdicts: &mut Verdicts<T>) -> Option<Packet<T>> {
-        loop {
-            let flow = self.fair.turn()?;
-            let (fifo, control) = self.fair.queue(flow);
-            let before = (fifo.bytes(), fifo.len());
-            let packet = control.dequeue(at, &self.law, fifo, verdicts);
-            self.bytes -= before.0 - fifo.bytes();
-            self.packets -= before.1 - fifo.len();
-            match packet {
-                Some(packet) => {
-                    self.fair.sent(flow, packet.bytes);
-                    return Some(packet);
-                }
-                None => {
-                    self.fair.empty();
-                }
-            }
-        }
+        self.fair.dequeue(|(fifo, control)| control.dequeue(at, &self.law, fifo, verdicts), |_| ())
     }
 
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn packets(&self) -> usize {
-        self.packets
+    fn backlog(&self) -> Backlog {
+        self.fair.backlog()
     }
 }
 

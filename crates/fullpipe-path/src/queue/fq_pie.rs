@@ -8,7 +8,7 @@ use super::fair::{Fair, slot};
 use super::fifo::Fifo;
 use super::fq_codel::check;
 use super::pie::{Control, Law, PieSpec};
-use super::{Discipline, QueueContext, QueueKind, Verdicts};
+use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
 use crate::Packet;
 use crate::build::Wrong;
 use crate::limit::{Capacity, Limit};
@@ -76,8 +76,6 @@ impl QueueKind for FqPieSpec {
             capacity: ctx.capacity(limit),
             law,
             random: ctx.random,
-            bytes: 0,
-            packets: 0,
         })
     }
 }
@@ -90,47 +88,27 @@ pub(crate) struct FqPie<T> {
     capacity: Capacity,
     law: Law,
     random: Stream,
-    bytes: u64,
-    packets: usize,
 }
 
 impl<T> Discipline<T> for FqPie<T> {
     fn enqueue(&mut self, at: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
         let flow = slot(packet.flow, self.seed, self.slots);
-        let has_room = self.capacity.has_room_or_empty(self.bytes, self.packets, packet.bytes);
-        let (fifo, control) = self.fair.queue(flow);
-        let (bytes, packets) = (fifo.bytes(), fifo.len());
-        control.enqueue(at, &self.law, &mut self.random, has_room, fifo, packet, verdicts);
-        if fifo.len() == packets {
-            return;
-        }
-        self.bytes += fifo.bytes() - bytes;
-        self.packets += 1;
-        if self.fair.activate(flow) {
+        let before = self.fair.backlog();
+        let has_room = self.capacity.has_room_or_empty(before, packet.bytes);
+        self.fair.change(flow, |(fifo, control)| {
+            control.enqueue(at, &self.law, &mut self.random, has_room, fifo, packet, verdicts);
+        });
+        if self.fair.backlog() != before && self.fair.activate(flow) {
             *self.fair.credit(flow) = self.fair.quantum();
         }
     }
 
     fn dequeue(&mut self, at: Time, _: &mut Verdicts<T>) -> Option<Packet<T>> {
-        loop {
-            let flow = self.fair.turn()?;
-            let (fifo, control) = self.fair.queue(flow);
-            if let Some(packet) = control.dequeue(at, &self.law, fifo) {
-                self.bytes -= u64::from(packet.bytes);
-                self.packets -= 1;
-                self.fair.sent(flow, packet.bytes);
-                return Some(packet);
-            }
-            self.fair.empty();
-        }
+        self.fair.dequeue(|(fifo, control)| control.dequeue(at, &self.law, fifo), |_| ())
     }
 
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn packets(&self) -> usize {
-        self.packets
+    fn backlog(&self) -> Backlog {
+        self.fair.backlog()
     }
 }
 

@@ -3,6 +3,7 @@
 //! A new discipline is a file here and a line in [`queues!`](self); scenario files, schema, help
 //! and engines then know it.
 
+mod backlog;
 mod codel;
 mod drop_tail;
 mod fair;
@@ -20,6 +21,7 @@ use crate::limit::{Capacity, Limit};
 use crate::random::Stream;
 use crate::{DropCause, Packet};
 
+pub(crate) use backlog::Backlog;
 pub use codel::CodelSpec;
 pub use drop_tail::DropTailSpec;
 pub use fq::FqSpec;
@@ -70,10 +72,8 @@ pub(crate) trait Discipline<T> {
     fn enqueue(&mut self, at: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>);
     /// The packet to be served from `at` on; `None` if there is none or all were dropped.
     fn dequeue(&mut self, at: Time, verdicts: &mut Verdicts<T>) -> Option<Packet<T>>;
-    /// Waiting bytes.
-    fn bytes(&self) -> u64;
-    /// Waiting packets.
-    fn packets(&self) -> usize;
+    /// What waits.
+    fn backlog(&self) -> Backlog;
 }
 
 macro_rules! queues {
@@ -117,12 +117,8 @@ macro_rules! queues {
                 match self { $(Queue::$Kind(queue) => queue.dequeue(at, verdicts),)+ }
             }
 
-            pub fn bytes(&self) -> u64 {
-                match self { $(Queue::$Kind(queue) => queue.bytes(),)+ }
-            }
-
-            pub fn packets(&self) -> usize {
-                match self { $(Queue::$Kind(queue) => queue.packets(),)+ }
+            pub fn backlog(&self) -> Backlog {
+                match self { $(Queue::$Kind(queue) => queue.backlog(),)+ }
             }
         }
     };

@@ -5,7 +5,7 @@ use fullpipe_units::{Span, Time};
 use serde::{Deserialize, Serialize};
 
 use super::fifo::Fifo;
-use super::{Discipline, QueueContext, QueueKind, Verdicts};
+use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
 use crate::build::Wrong;
 use crate::limit::{Capacity, Limit};
 use crate::random::Stream;
@@ -93,7 +93,7 @@ pub(crate) struct Pie<T> {
 
 impl<T> Discipline<T> for Pie<T> {
     fn enqueue(&mut self, at: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
-        let has_room = self.capacity.has_room_or_empty(self.fifo.bytes(), self.fifo.len(), packet.bytes);
+        let has_room = self.capacity.has_room_or_empty(self.fifo.backlog(), packet.bytes);
         let Pie { fifo, control, law, random, .. } = self;
         control.enqueue(at, law, random, has_room, fifo, packet, verdicts);
     }
@@ -102,12 +102,8 @@ impl<T> Discipline<T> for Pie<T> {
         self.control.dequeue(at, &self.law, &mut self.fifo)
     }
 
-    fn bytes(&self) -> u64 {
-        self.fifo.bytes()
-    }
-
-    fn packets(&self) -> usize {
-        self.fifo.len()
+    fn backlog(&self) -> Backlog {
+        self.fifo.backlog()
     }
 }
 
