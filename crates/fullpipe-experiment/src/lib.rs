@@ -29,6 +29,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod connection;
 pub mod recording;
 pub mod scenario;
 
