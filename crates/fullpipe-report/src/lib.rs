@@ -53,6 +53,8 @@ mod support;
 
 pub use figures::{millis, percent, rate, seconds};
 pub use format::{Format, UnknownFormat};
+#[cfg(feature = "sequence")]
+pub use html::write_capture;
 pub use output::{Output, OutputError};
 pub use palette::{Colour, colour_of};
 pub use table::table;

@@ -73,6 +73,11 @@ impl Output {
         Ok(Output { path: target, format, file, partial: Some(partial) })
     }
 
+    /// The form that the file's name asked for.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
     /// Where the report goes.
     pub fn path(&self) -> &Path {
         &self.path
@@ -82,10 +87,22 @@ impl Output {
     ///
     /// # Errors
     /// The disk is full, the pipe was closed.
-    pub fn write(mut self, results: &Results, about: &About) -> Result<(), OutputError> {
+    pub fn write(self, results: &Results, about: &About) -> Result<(), OutputError> {
+        let format = self.format;
+        self.write_by(|out| format.write(results, about, out))
+    }
+
+    /// Writes what `write` gives and puts it in its place.
+    ///
+    /// # Errors
+    /// The disk is full, the pipe was closed.
+    pub fn write_by(
+        mut self,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), OutputError> {
         let fail = |path: &Path, e: io::Error| OutputError { path: path.to_owned(), reason: e.into() };
         let mut out = BufWriter::new(&self.file);
-        let written = self.format.write(results, about, &mut out).and_then(|()| out.flush());
+        let written = write(&mut out).and_then(|()| out.flush());
         drop(out);
         written.map_err(|e| fail(&self.path, e))?;
         if let Some(partial) = &self.partial {

@@ -4,6 +4,8 @@
 //! through [`data::json`] into the script's data; the script only ever sets text, never markup.
 
 mod data;
+#[cfg(feature = "sequence")]
+mod sequence;
 
 use crate::About;
 use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share, significant};
@@ -28,7 +30,40 @@ const FLOWS_SHOWN: usize = 32;
 /// Different scenario files shown in full.
 const SCENARIOS_SHOWN: usize = 12;
 
+/// What a page says besides its results' own figures, as markup.
+#[derive(Default)]
+struct Besides {
+    /// In place of the conclusion from the figures.
+    verdict: Option<String>,
+    section: String,
+    script: String,
+}
+
 pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io::Result<()> {
+    page(results, about, &Besides::default(), out)
+}
+
+/// The page of a capture: `words` say what limited it, `sequences` are its packets.
+///
+/// # Errors
+/// `out` cannot be written.
+#[cfg(feature = "sequence")]
+pub fn write_capture(
+    results: &Results,
+    about: &About,
+    words: &[String],
+    sequences: &[fullpipe_experiment::connection::Sequence],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let besides = Besides {
+        verdict: (!words.is_empty()).then(|| sequence::words(words)),
+        section: sequence::section(sequences),
+        script: sequence::script(sequences)?,
+    };
+    page(results, about, &besides, out)
+}
+
+fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write) -> io::Result<()> {
     let path = described_path(results);
     let title = if about.title.is_empty() { path.as_str() } else { &about.title };
     // The template is gone through once, so that nothing in the text of a user is taken for a place of it.
@@ -37,7 +72,12 @@ pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io
         match place {
             "title" => out.write_all(escaped(title).as_bytes())?,
             "path" => out.write_all(escaped(&subtitle(results, &path)).as_bytes())?,
-            "verdict" => out.write_all(escaped(&verdict(results)).as_bytes())?,
+            "verdict" => match &besides.verdict {
+                Some(words) => out.write_all(words.as_bytes())?,
+                None => out.write_all(escaped(&verdict(results)).as_bytes())?,
+            },
+            "besides" => out.write_all(besides.section.as_bytes())?,
+            "besides-script" => out.write_all(besides.script.as_bytes())?,
             "troubles" => out.write_all(trouble_list(results).as_bytes())?,
             "table" => out.write_all(table(results).as_bytes())?,
             "sweep" => {
