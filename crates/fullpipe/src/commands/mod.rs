@@ -27,6 +27,8 @@ mod serve;
 mod status;
 #[cfg(feature = "net")]
 mod test;
+#[cfg(feature = "trace")]
+mod trace;
 
 use crate::failure::Failure;
 use clap::Subcommand;
@@ -56,6 +58,8 @@ pub enum Command {
     Serve(serve::Args),
     #[cfg(feature = "net")]
     Test(test::Args),
+    #[cfg(feature = "trace")]
+    Trace(trace::Args),
     Schema(schema::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -86,6 +90,8 @@ impl Command {
             Command::Serve(args) => args.run(),
             #[cfg(feature = "net")]
             Command::Test(args) => args.run(),
+            #[cfg(feature = "trace")]
+            Command::Trace(args) => args.run(),
             Command::Schema(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

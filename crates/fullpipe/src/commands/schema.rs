@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::print::print_json;
 
-/// Print the JSON Schema of a scenario file or of a recording.
+/// Print the JSON Schema of a scenario file, of a recording, or of the record of a connection.
 #[derive(clap::Args)]
 pub struct Args {
     /// Which.
@@ -17,6 +17,8 @@ enum Of {
     Scenario,
     /// What --json and --out FILE.json write
     Recording,
+    /// What `fullpipe trace --json` writes
+    Connection,
 }
 
 impl Args {
@@ -24,6 +26,7 @@ impl Args {
         print_json(&match self.of {
             Of::Scenario => fullpipe_experiment::scenario::schema(),
             Of::Recording => schemars::schema_for!(fullpipe_experiment::Results).to_value(),
+            Of::Connection => schemars::schema_for!(fullpipe_experiment::connection::Connections).to_value(),
         })
     }
 }

@@ -1,0 +1,615 @@
+//! One direction's data, followed as its sender would follow it.
+
+use super::arrivals::Arrivals;
+use super::bins::Bin;
+use super::echoes::Echoes;
+use super::flight::{Flight, Sent};
+use super::retransmission::{Cause, Circumstances, cause};
+use super::{Bins, Detail};
+use crate::histogram::Histogram;
+use crate::sequence::{ORIGIN, later, unwrap};
+use crate::wire::{Ecn, Flags, Sack, Segment};
+use fullpipe_cc::Sampler;
+use fullpipe_experiment::connection::{self as record, Mark, MarkKind};
+use fullpipe_units::{Span, Time};
+use std::collections::VecDeque;
+
+/// Holes that are remembered at a time; more only where most packets are missing from the capture.
+const HOLES: usize = 1 << 12;
+
+/// Data that was passed by later data.
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    seq: u64,
+    end: u64,
+    /// When it was noticed.
+    at: Time,
+    /// Timestamp of what passed it.
+    value: Option<u32>,
+}
+
+/// An acknowledgment as the data's sender takes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    /// When it passed the place of capture.
+    pub(super) at: Time,
+    pub(super) ack: u32,
+    pub(super) sack: Sack,
+    pub(super) window: u16,
+    pub(super) echo: Option<u32>,
+    /// It carried nothing else and could be a duplicate.
+    pub(super) bare: bool,
+    pub(super) flags: Flags,
+}
+
+/// What was counted of one direction's data.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) packets: u64,
+    pub(super) data_packets: u64,
+    pub(super) bytes_sent: u64,
+    pub(super) segments: u64,
+    pub(super) again: record::Retransmissions,
+    /// Segments that filled a hole after a retransmission's time.
+    pub(super) filled_late: u64,
+    pub(super) filled_late_bytes: u64,
+    pub(super) reordering: record::Reordering,
+    /// Spurious by DSACK and by Eifel, in segments.
+    pub(super) dsack: u64,
+    pub(super) eifel: u64,
+    /// Bytes that were acknowledged and never seen.
+    pub(super) unseen: u64,
+    /// Packets that were captured twice.
+    pub(super) doubled: u64,
+    pub(super) idle: record::Idle,
+    pub(super) window: record::Window,
+    pub(super) ecn: record::Ecn,
+    pub(super) acks: u64,
+}
+
+/// The time from the place of capture to the data's receiver and back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leg {
+    pub(super) min: Option<Span>,
+    pub(super) samples: u64,
+}
+
+impl Leg {
+    pub(super) fn add(&mut self, sample: Span) {
+        self.min = Some(self.min.map_or(sample, |m| m.min(sample)));
+        self.samples += 1;
+    }
+}
+
+/// One direction of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Half {
+    /// Where sequence numbers begin: the SYN's, or the first seen.
+    pub(super) isn: Option<u64>,
+    pub(super) begun: bool,
+    pub(super) first: u64,
+    /// One after the highest byte seen.
+    pub(super) next: u64,
+    /// First byte not acknowledged.
+    pub(super) una: u64,
+    pub(super) fin: Option<u64>,
+    pub(super) options: record::Options,
+    pub(super) largest: u32,
+    pub(super) header: u16,
+    flight: Flight,
+    sampler: Sampler,
+    holes: VecDeque<Hole>,
+    pub(super) echoes: Echoes,
+    pub(super) leg: Leg,
+    pub(super) rtt: Histogram,
+    pub(super) rtt_max: Span,
+    pub(super) rates: Histogram,
+    pub(super) arrivals: Arrivals,
+    pub(super) counts: Counts,
+    pub(super) bins: Bins,
+    pub(super) inflight_max: u64,
+    pub(super) cwnd_at_least: u64,
+    /// First byte that the receiver does not allow yet.
+    edge: Option<u64>,
+    srtt: Option<Span>,
+    pub(super) first_data: Option<Time>,
+    pub(super) last_data: Time,
+    last_progress: Time,
+    pub(super) last_answer: Option<Time>,
+    now: Time,
+    duplicates: u32,
+    short: bool,
+    /// Losses before this are being repaired.
+    recovery: u64,
+    timeout: u64,
+    value: Option<u32>,
+    /// Every packet, if a plot of them is asked for.
+    pub(super) marks: Option<Vec<Mark>>,
+    start: Time,
+}
+
+impl Half {
+    pub(super) fn new(start: Time, detail: Detail) -> Self {
+        Half {
+            isn: None,
+            begun: false,
+            first: ORIGIN,
+            next: ORIGIN,
+            una: ORIGIN,
+            fin: None,
+            options: record::Options::default(),
+            largest: 0,
+            header: 0,
+            flight: Flight::default(),
+            sampler: Sampler::new(),
+            holes: VecDeque::new(),
+            echoes: Echoes::default(),
+            leg: Leg::default(),
+            rtt: Histogram::default(),
+            rtt_max: Span::ZERO,
+            rates: Histogram::default(),
+            arrivals: Arrivals::default(),
+            counts: Counts::default(),
+            bins: Bins::new(start, detail.bins),
+            inflight_max: 0,
+            cwnd_at_least: 0,
+            edge: None,
+            srtt: None,
+            first_data: None,
+            last_data: start,
+            last_progress: start,
+            last_answer: None,
+            now: start,
+            duplicates: 0,
+            short: false,
+            recovery: 0,
+            timeout: 0,
+            value: None,
+            marks: detail.packets.then(Vec::new),
+            start,
+        }
+    }
+
+    #[inline]
+    fn mark(&mut self, at: Time, from: u64, to: u64, kind: MarkKind) {
+        if let Some(marks) = &mut self.marks {
+            let below = |n: u64| n.saturating_sub(self.first);
+            marks.push(Mark { at: at.since(self.start), from: below(from), to: below(to), kind });
+        }
+    }
+
+    /// Payload bytes of a full segment: what the handshake allows, or less if less was seen throughout.
+    pub(super) fn mss(&self, peer: &record::Options) -> u32 {
+        let stamps = self.value.is_some();
+        // RFC 6691 §2: options count against the peer's maximum segment size.
+        let agreed =
+            peer.mss.map(|m| u32::from(m).saturating_sub(if stamps { 12 } else { 0 })).filter(|m| *m > 0);
+        match (agreed, self.largest) {
+            (Some(agreed), 0) => agreed,
+            // A path or a middlebox may allow less than the ends agreed on.
+            (Some(agreed), seen) if self.counts.data_packets >= 8 => agreed.min(seen),
+            (Some(agreed), _) => agreed,
+            // Ethernet's, less headers: what is larger was put together by offloads.
+            (None, seen) => seen.clamp(1, if stamps { 1448 } else { 1460 }),
+        }
+    }
+
+    /// Begins where data does, if that was not known.
+    pub(super) fn begin(&mut self, seq: u32) -> u64 {
+        if !self.begun {
+            self.begun = true;
+            let at = ORIGIN + u64::from(seq);
+            (self.first, self.next, self.una) = (at, at, at);
+        }
+        unwrap(self.next, seq)
+    }
+
+    /// The SYN passes.
+    pub(super) fn syn(&mut self, s: &Segment) {
+        let seq = self.begin(s.seq);
+        if self.isn.is_none() {
+            self.isn = Some(seq);
+            (self.first, self.next, self.una) = (seq + 1, seq + 1, seq + 1);
+        }
+        self.options = record::Options {
+            mss: s.options.mss,
+            window_scale: s.options.window_scale,
+            sack: Some(s.options.sack_permitted),
+            timestamps: Some(s.options.timestamps.is_some()),
+        };
+    }
+
+    /// Time goes on to `at`: what the sender was waiting for meanwhile.
+    #[inline]
+    pub(super) fn advance(&mut self, at: Time, mss: u64) {
+        let from = self.now;
+        self.now = at.max(from);
+        if self.first_data.is_none() || at <= from {
+            return;
+        }
+        let idle = self.next <= self.una;
+        let closed = !idle && self.edge.is_some_and(|edge| edge < self.next + mss);
+        let recovery = self.recovery > self.una;
+        self.bins.spend(from, at, |bin: &mut Bin, t| {
+            if idle {
+                bin.idle += t;
+            } else if closed {
+                bin.closed += t;
+            } else if recovery {
+                bin.recovery += t;
+            }
+        });
+    }
+
+    /// Data, or a FIN, passes at the place of capture. `total_rtt` is the least round trip known.
+    pub(super) fn data(&mut self, s: &Segment, at: Time, mss: u32, total_rtt: Option<Span>) {
+        let seq = self.begin(s.seq);
+        let end = seq + u64::from(s.payload);
+        let value = s.options.timestamps.map(|(value, _)| value);
+        self.value = value.or(self.value);
+        self.header = self.header.max(s.headers);
+        if s.flags.has(Flags::FIN) {
+            self.fin = Some(end);
+        }
+        if s.payload == 0 {
+            return;
+        }
+        // A keep-alive asks with one byte that was acknowledged long ago.
+        if s.payload == 1 && end <= self.una && seq + 1 == self.una {
+            return;
+        }
+        self.largest = self.largest.max(s.payload);
+        let segments = u64::from(s.payload.div_ceil(mss.max(1)));
+        if self.first_data.is_none() {
+            self.first_data = Some(at);
+            self.now = at;
+        } else if self.next <= self.una {
+            let pause = at.since(self.last_progress.max(self.last_data));
+            if pause > total_rtt.unwrap_or(Span::from_millis(10)).max(Span::from_millis(1)) {
+                let idle = &mut self.counts.idle;
+                idle.times += 1;
+                idle.total += pause;
+                idle.longest = idle.longest.max(pause);
+            }
+        }
+        self.paused(at, total_rtt);
+        let c = &mut self.counts;
+        c.data_packets += 1;
+        c.bytes_sent += u64::from(s.payload);
+        c.segments += segments;
+        match s.ecn {
+            Ecn::NotCapable => {}
+            Ecn::Capable => c.ecn.capable_packets += 1,
+            Ecn::Marked => {
+                c.ecn.capable_packets += 1;
+                c.ecn.marked_packets += 1;
+            }
+        }
+        self.bins.at(at).sent += u64::from(s.payload);
+        self.arrivals.passes(at, u64::from(s.payload), total_rtt.unwrap_or(Span::from_millis(50)));
+
+        if seq >= self.next {
+            if seq > self.next && self.counts.data_packets > 1 {
+                self.hole(seq, at, value, mss);
+            }
+            self.fresh(seq, end, at, value);
+        } else {
+            self.overlapping(seq, end, at, value, mss, total_rtt);
+        }
+        self.short = !s.payload.is_multiple_of(mss.max(1)) && s.flags.has(Flags::PSH);
+        if self.short {
+            self.sampler.mark_app_limited(self.flight.outstanding());
+        }
+        self.last_data = at;
+        let outstanding = self.flight.outstanding();
+        self.inflight_max = self.inflight_max.max(outstanding);
+        let bin = self.bins.at(at);
+        bin.inflight = bin.inflight.max(outstanding);
+        if self.recovery <= self.una && self.edge.is_none_or(|edge| edge >= self.next + u64::from(mss)) {
+            self.cwnd_at_least = self.cwnd_at_least.max(outstanding);
+        }
+    }
+
+    /// Data passes after a last segment that was short and pushed: if a quarter of a round trip lies between, the
+    /// application had nothing more to send, and it did not only end a record.
+    fn paused(&mut self, at: Time, rtt: Option<Span>) {
+        let gap = at.since(self.last_data);
+        if !self.short || gap < rtt.map_or(Span::from_millis(5), |r| r / 4).max(Span::from_micros(500)) {
+            return;
+        }
+        // What comes after the last acknowledgment is counted as idle already.
+        let until = if self.next <= self.una { self.last_progress.clamp(self.last_data, at) } else { at };
+        self.bins.spend(self.last_data, until, |bin, t| bin.short += t);
+    }
+
+    fn hole(&mut self, seq: u64, at: Time, value: Option<u32>, mss: u32) {
+        let missing = (seq - self.next).div_ceil(u64::from(mss.max(1)));
+        if missing < HOLES as u64 * 16 {
+            self.bins.at(at).missing += missing;
+        }
+        if self.holes.len() == HOLES {
+            self.holes.pop_front();
+        }
+        self.holes.push_back(Hole { seq: self.next, end: seq, at, value });
+    }
+
+    fn fresh(&mut self, seq: u64, end: u64, at: Time, value: Option<u32>) {
+        let stamp = self.sampler.on_sent(at, end - seq, self.flight.outstanding());
+        self.flight.add(Sent { seq, end, at, stamp, times: 1, value, sacked: false });
+        self.bins.at(at).fresh += end - seq;
+        self.next = self.next.max(end);
+        self.mark(at, seq, end, MarkKind::Data);
+    }
+
+    /// Data not all of which is new.
+    fn overlapping(
+        &mut self,
+        seq: u64,
+        end: u64,
+        at: Time,
+        value: Option<u32>,
+        mss: u32,
+        total_rtt: Option<Span>,
+    ) {
+        let count = |from: u64, to: u64| (to - from).div_ceil(u64::from(mss.max(1)));
+        let new_from = end.min(self.next).max(seq);
+        // Below what is acknowledged it has arrived already: the ACK was lost, or the sender was wrong.
+        let known_to = self.una.clamp(seq, new_from);
+        if known_to > seq {
+            // Unless the capture missed it and the ACK overtook it.
+            self.sent_again(seq, known_to, count(seq, known_to), at, None);
+        }
+        for (from, to, known) in self.flight.parts(known_to, new_from) {
+            match known {
+                Some(sent) => {
+                    let doubled =
+                        total_rtt.is_some_and(|rtt| at.since(sent.at) * 2 < rtt) && sent.value == value;
+                    if doubled {
+                        self.counts.doubled += 1;
+                        self.counts.segments = self.counts.segments.saturating_sub(count(from, to));
+                        self.counts.bytes_sent -= to - from;
+                        continue;
+                    }
+                    self.sent_again(from, to, count(from, to), at, Some(sent));
+                    let stamp = self.sampler.on_sent(at, to - from, self.flight.outstanding());
+                    self.flight.again(from, to, at, stamp, value);
+                }
+                None => {
+                    self.fresh(from, to, at, value);
+                    self.filled(from, to, count(from, to), at, value, total_rtt);
+                }
+            }
+        }
+        if end > new_from {
+            self.fresh(new_from, end, at, value);
+        }
+    }
+
+    fn sent_again(&mut self, from: u64, to: u64, segments: u64, at: Time, sent: Option<Sent>) {
+        let circumstances = Circumstances {
+            overtaken: self.flight.highest_sacked() > to || self.duplicates >= 3,
+            first: from <= self.una,
+            last: to >= self.next,
+            repeated: sent.is_some_and(|s| s.times > 1),
+            after_timeout: self.timeout > from,
+            silence: at.since(self.last_progress.max(self.last_data)),
+            srtt: self.srtt,
+        };
+        let again = &mut self.counts.again;
+        again.segments += segments;
+        again.bytes += to - from;
+        match cause(&circumstances) {
+            Cause::Fast => again.fast += segments,
+            Cause::TailLoss => again.tail_loss += segments,
+            Cause::Timeout => {
+                again.timeout += segments;
+                self.timeout = self.next;
+            }
+        }
+        self.recovery = self.recovery.max(self.next);
+        self.bins.at(at).retransmitted += segments;
+        self.mark(at, from, to, MarkKind::Again);
+    }
+
+    /// Data passes that later data had passed before: overtaken on the way, or sent again after the first was lost.
+    fn filled(&mut self, from: u64, to: u64, segments: u64, at: Time, value: Option<u32>, rtt: Option<Span>) {
+        let hole = self.holes.iter().position(|h| h.seq < to && from < h.end);
+        let hole = hole.map(|i| {
+            let found = self.holes[i];
+            // What is left of it before and after.
+            let rest = [(found.seq, from), (to, found.end)];
+            let mut kept =
+                rest.into_iter().filter(|(a, b)| a < b).map(|(seq, end)| Hole { seq, end, ..found });
+            match (kept.next(), kept.next()) {
+                (Some(one), two) => {
+                    self.holes[i] = one;
+                    if let Some(two) = two {
+                        self.holes.insert(i + 1, two);
+                    }
+                }
+                _ => drop(self.holes.remove(i)),
+            }
+            found
+        });
+        let Some(hole) = hole else { return };
+        let waited = at.since(hole.at);
+        // Sent after what passed it: its clock says so; without clocks, nothing is sent again within half a round trip.
+        let sent_later = match (value, hole.value) {
+            (Some(this), Some(that)) => later(this, that),
+            _ => waited * 2 > rtt.unwrap_or(Span::from_millis(6)),
+        };
+        if sent_later {
+            self.counts.filled_late += segments;
+            self.counts.filled_late_bytes += to - from;
+            self.bins.at(at).retransmitted += segments;
+            self.mark(at, from, to, MarkKind::Again);
+        } else {
+            let r = &mut self.counts.reordering;
+            r.segments += segments;
+            r.extent_bytes = r.extent_bytes.max(self.next - to);
+            r.extent = r.extent.max(waited);
+        }
+    }
+
+    /// An acknowledgment reaches the data's sender at `now`. Gives the time from the place of capture to the receiver
+    /// and back, if this ACK shows it.
+    pub(super) fn answer(
+        &mut self,
+        a: &Answer,
+        now: Time,
+        scale: Option<u8>,
+        mss: u32,
+        rtt: Option<Span>,
+    ) -> Option<Span> {
+        if !self.begun {
+            self.begun = true;
+            let at = ORIGIN + u64::from(a.ack);
+            (self.first, self.next, self.una) = (at, at, at);
+        }
+        let ack = unwrap(self.una, a.ack);
+        // Further than any window allows: another connection's, or nonsense.
+        if ack > self.next + (1 << 30) || ack + (1 << 31) < self.una {
+            return None;
+        }
+        self.counts.acks += 1;
+        let before = self.flight.outstanding();
+        let mut newest: Option<Sent> = None;
+        let mut ambiguous = false;
+        let mut arrived = 0;
+        self.sampler.begin_ack();
+        let sampler = &mut self.sampler;
+        let mut on_arrived = |s: &Sent| {
+            sampler.on_acked(now, s.len(), &s.stamp);
+            arrived += s.len();
+            if s.times > 1 {
+                ambiguous = true;
+            } else if newest.is_none_or(|n| (s.at, s.seq) > (n.at, n.seq)) {
+                newest = Some(*s);
+            }
+        };
+        let mut eifel = 0;
+        let mut fin_acked = false;
+        let advances = ack > self.una;
+        if advances {
+            fin_acked = self.fin.is_some_and(|fin| ack == fin + 1);
+            let data_end = if fin_acked { ack - 1 } else { ack };
+            if data_end > self.next {
+                self.counts.unseen += data_end - self.next;
+                self.next = data_end;
+            }
+            let echo = a.echo;
+            self.flight.acknowledge(ack, |s| {
+                // RFC 3522 §3.2: the ACK of a retransmission that echoes an earlier time answers the first sending.
+                if s.times > 1 && matches!((echo, s.value), (Some(e), Some(v)) if later(v, e)) {
+                    eifel += s.len().div_ceil(u64::from(mss.max(1)));
+                }
+                on_arrived(s);
+            });
+            self.una = ack;
+            while self.holes.front().is_some_and(|h| h.end <= ack) {
+                let hole = self.holes.pop_front();
+                self.counts.unseen += hole.map_or(0, |h| h.end - h.seq);
+            }
+        }
+        let mut dsack = 0;
+        let blocks = a.sack.blocks();
+        if !blocks.is_empty() {
+            let mut list = [(0, 0); 4];
+            let mut n = 0;
+            for (i, &(from, to)) in blocks.iter().enumerate() {
+                let (from, to) = (unwrap(self.una, from), unwrap(self.una, to));
+                if from >= to || to > self.next || to - from > 1 << 30 {
+                    continue;
+                }
+                let inside = || {
+                    blocks.get(1).is_some_and(|&(a, b)| {
+                        let (a, b) = (unwrap(self.una, a), unwrap(self.una, b));
+                        a <= from && to <= b
+                    })
+                };
+                // RFC 2883 §4: the first block tells of a duplicate if it is below the ACK or inside the second.
+                if i == 0 && (to <= ack || inside()) {
+                    dsack = (to - from).div_ceil(u64::from(mss.max(1)));
+                    continue;
+                }
+                list[n] = (from, to);
+                n += 1;
+            }
+            self.flight.select(&list[..n], &mut on_arrived);
+            for &(from, to) in &list[..n] {
+                self.mark(a.at, from, to, MarkKind::Sack);
+            }
+        }
+        let edge = self.edge;
+        self.counts.dsack += dsack;
+        self.counts.eifel += eifel;
+        if a.flags.has(Flags::ECE) && !a.flags.has(Flags::SYN) {
+            self.counts.ecn.echoes += 1;
+        }
+        if advances || arrived > 0 {
+            self.last_progress = now;
+            self.last_answer = Some(now);
+        }
+        if advances {
+            self.duplicates = 0;
+        } else if a.bare && ack == self.una && before > 0 {
+            self.duplicates += 1;
+        }
+        self.window(a, ack, scale, fin_acked);
+        if advances || a.bare {
+            self.mark(a.at, ack, self.una, MarkKind::Ack);
+        }
+        if let Some(new) = self.edge.filter(|_| self.edge != edge) {
+            self.mark(a.at, new, new, MarkKind::Window);
+        }
+        let bin = self.bins.at(now);
+        bin.acked += arrived;
+        if let Some(edge) = self.edge {
+            bin.window = edge.saturating_sub(self.una);
+        }
+        let sample = self.sampler.finish_ack(now, rtt);
+        if let Some(rate) = sample.rate
+            && !sample.app_limited
+        {
+            self.rates.add(rate.as_bytes_per_sec() as f64, arrived as f64);
+        }
+        // Karn: data that was sent twice does not say which sending was acknowledged.
+        newest.filter(|_| !ambiguous).map(|s| a.at.since(s.at))
+    }
+
+    fn window(&mut self, a: &Answer, ack: u64, scale: Option<u8>, fin_acked: bool) {
+        // A SYN's window is not scaled (RFC 7323 §2.2), a reset's means nothing.
+        if a.flags.has(Flags::RST) {
+            return;
+        }
+        let shift = if a.flags.has(Flags::SYN) { 0 } else { scale.unwrap_or(0) };
+        let window = u64::from(a.window) << shift;
+        let edge = ack + window;
+        if ack >= self.una && (scale.is_some() || a.flags.has(Flags::SYN)) {
+            self.edge = Some(self.edge.map_or(edge, |e| if window == 0 { edge } else { e.max(edge) }));
+        }
+        if a.flags.has(Flags::SYN) || fin_acked {
+            return;
+        }
+        let w = &mut self.counts.window;
+        w.scale_unknown |= scale.is_none();
+        if window == 0 {
+            w.zero += 1;
+        }
+        w.min_bytes = Some(w.min_bytes.map_or(window, |m| m.min(window)));
+        w.max_bytes = Some(w.max_bytes.map_or(window, |m| m.max(window)));
+    }
+
+    /// A round trip of this data, ends to end.
+    pub(super) fn round_trip(&mut self, at: Time, sample: Span) {
+        self.rtt.add(sample.as_nanos().max(1) as f64, 1.0);
+        self.rtt_max = self.rtt_max.max(sample);
+        self.srtt = Some(self.srtt.map_or(sample, |s| (s * 7 + sample) / 8));
+        self.bins.at(at).rtt(sample);
+    }
+
+    /// Whether nothing is in flight.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.flight.is_empty()
+    }
+}

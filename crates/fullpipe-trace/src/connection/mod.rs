@@ -1,0 +1,25 @@
+//! The TCP machine: segments in, what they say of a connection out.
+
+mod arrivals;
+mod bins;
+mod echoes;
+mod flight;
+mod half;
+mod life;
+mod limits;
+mod record;
+mod retransmission;
+mod vantage;
+
+pub use bins::Bin;
+pub(crate) use bins::Bins;
+pub(crate) use life::Life;
+
+/// How much is kept of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Detail {
+    /// Bins of its series at most.
+    pub(crate) bins: usize,
+    /// Whether every packet is kept.
+    pub(crate) packets: bool,
+}

@@ -1,0 +1,103 @@
+//! Compressed captures, recognised by their first bytes and not by their names.
+
+use std::io::{self, Cursor, Read};
+
+type Source<'a> = Box<dyn Read + Send + 'a>;
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// Windows that zstd frames may ask for, in bytes: what `zstd --long` writes unasked (RFC 8878 §3.1.1.1.2 lets a
+/// decoder refuse more).
+const ZSTD_WINDOW: u64 = 128 << 20;
+
+/// What `source` gives, decompressed if it is compressed.
+pub(super) fn plain<'a>(mut source: impl Read + Send + 'a) -> io::Result<Source<'a>> {
+    let mut head = [0; 4];
+    let mut n = 0;
+    while n < head.len() {
+        match source.read(&mut head[n..]) {
+            Ok(0) => break,
+            Ok(more) => n += more,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let whole = Cursor::new(head).take(n as u64).chain(source);
+    if head[..n].starts_with(&GZIP) {
+        return Ok(Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, whole))));
+    }
+    if head[..n] == ZSTD {
+        return Ok(Box::new(Zstd {
+            source: Some(io::BufReader::with_capacity(1 << 16, whole)),
+            frame: None,
+        }));
+    }
+    Ok(Box::new(whole))
+}
+
+/// A zstd file is one frame or several, one after another.
+struct Zstd<R: Read> {
+    source: Option<R>,
+    frame: Option<ruzstd::decoding::StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>,
+}
+
+impl<R: io::BufRead> Read for Zstd<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            if let Some(frame) = &mut self.frame {
+                let n = frame.read(out)?;
+                if n > 0 {
+                    return Ok(n);
+                }
+                self.source = self.frame.take().map(|f| f.into_inner());
+            }
+            let Some(mut source) = self.source.take() else { return Ok(0) };
+            if source.fill_buf()?.is_empty() {
+                return Ok(0);
+            }
+            let frame = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(source, ZSTD_WINDOW)
+                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
+            self.frame = Some(frame);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn read(bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        plain(bytes).unwrap().read_to_end(&mut out).unwrap();
+        out
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut w = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        w.write_all(bytes).unwrap();
+        w.finish().unwrap()
+    }
+
+    fn zstd(bytes: &[u8]) -> Vec<u8> {
+        ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+    }
+
+    #[test]
+    fn what_is_not_compressed_passes_whole() {
+        for text in [&b""[..], b"a", b"abcdefg"] {
+            assert_eq!(read(text), text);
+        }
+    }
+
+    #[test]
+    fn members_and_frames_one_after_another_are_one_file() {
+        for pack in [gzip, zstd] {
+            assert_eq!(read(&[pack(b"one "), pack(b"two")].concat()), b"one two");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A traced connection as a [`Recording`], for the reports that all engines share.
+
+use crate::analysis::Traced;
+use crate::connection::{Bin, Bins};
+use fullpipe_experiment::connection::{Connection, Direction, Heading, Place};
+use fullpipe_experiment::recording::{
+    Engine, FlowRecording, PathFacts, Provenance, Quantiles, Recording, Series, StateChange, Summary, column,
+};
+use fullpipe_units::Span;
+
+/// Directions with less data than this share of the connection's are no flow of their own.
+const SMALL: u64 = 20;
+
+impl Traced {
+    /// The connection as a recording: a flow for each direction that carried data worth speaking of. The states are
+    /// what limited it.
+    pub fn recording(&self) -> Recording {
+        let c = &self.record;
+        let total = c.to_server.bytes + c.to_client.bytes;
+        let mut flows: Vec<FlowRecording> = [Heading::ToServer, Heading::ToClient]
+            .into_iter()
+            .filter(|h| c.direction(*h).bytes > 0 && c.direction(*h).bytes * SMALL >= total)
+            .map(|heading| self.flow(heading))
+            .collect();
+        let (bulk, heading) = c.bulk();
+        flows.sort_by_key(|f| f.label != label(c, heading));
+        Recording {
+            label: label(c, heading),
+            engine: Engine::Net,
+            cc: String::new(),
+            seed: 0,
+            valid: true,
+            invalid_because: Vec::new(),
+            summary: summary(bulk),
+            flows,
+            links: Vec::new(),
+            path: path(bulk),
+            checks: Vec::new(),
+            health: None,
+            provenance: Provenance { version: env!("CARGO_PKG_VERSION").to_owned(), ..Provenance::default() },
+        }
+    }
+
+    fn flow(&self, heading: Heading) -> FlowRecording {
+        let d = self.record.direction(heading);
+        let bins = &self.bins[usize::from(heading == Heading::ToClient)];
+        FlowRecording {
+            label: label(&self.record, heading),
+            cc: String::new(),
+            start_s: 0.0,
+            summary: summary(d),
+            series: series(bins, d),
+            states: d
+                .limits
+                .intervals
+                .iter()
+                .map(|i| StateChange { at_s: i.from.as_secs_f64(), state: i.by.name().to_owned() })
+                .collect(),
+            events: Vec::new(),
+        }
+    }
+}
+
+fn label(c: &Connection, heading: Heading) -> String {
+    match heading {
+        Heading::ToServer => format!("{} → {}", c.client, c.server),
+        Heading::ToClient => format!("{} → {}", c.server, c.client),
+    }
+}
+
+fn summary(d: &Direction) -> Summary {
+    let ms = |s: Option<Span>| s.map(Span::as_millis_f64);
+    Summary {
+        duration_s: d.active.as_secs_f64(),
+        goodput_bps: d.goodput.map_or(0.0, |g| g.as_bits_per_sec_f64()),
+        utilization: d
+            .btlbw
+            .zip(d.goodput)
+            .map(|(b, g)| (g.as_bits_per_sec_f64() / b.as_bits_per_sec_f64().max(1.0)).min(1.0)),
+        bytes_delivered: d.bytes,
+        packets_sent: d.segments,
+        packets_retransmitted: d.retransmissions.segments,
+        packets_lost: d.lost_segments,
+        rtt_ms: Quantiles { min: ms(d.rtt.min), p50: ms(d.rtt.p50), p95: ms(d.rtt.p95), p99: None },
+        ..Summary::default()
+    }
+}
+
+fn path(d: &Direction) -> PathFacts {
+    let found = match (d.btlbw_on_the_wire, d.rtprop) {
+        (Some(rate), Some(rtt)) => format!("{}, {}", crate::text::rate(rate), crate::text::span(rtt)),
+        (None, Some(rtt)) => format!("unknown rate, {}", crate::text::span(rtt)),
+        _ => "an unknown path".to_owned(),
+    };
+    let place = match d.place {
+        Place::Sender => "captured at the sender",
+        Place::Receiver => "captured at the receiver",
+        Place::Between => "captured between the ends",
+        Place::Unknown => "captured at an unknown place",
+    };
+    PathFacts {
+        rate_bps: d.btlbw_on_the_wire.map(|r| r.as_bits_per_sec_f64()),
+        goodput_limit_bps: d.btlbw.map(|r| r.as_bits_per_sec_f64()),
+        base_rtt_ms: d.rtprop.map(Span::as_millis_f64),
+        bdp_bytes: d.bdp_bytes,
+        buffer_bytes: None,
+        description: format!("{found}, {place}"),
+    }
+}
+
+/// The receiver's window: a column that engines do not have.
+pub const WINDOW_BYTES: &str = "receive_window_bytes";
+
+fn series(bins: &Bins, d: &Direction) -> Series {
+    let mut series = Series::with_columns([
+        column::GOODPUT_BPS,
+        column::RTT_MS,
+        column::INFLIGHT_BYTES,
+        WINDOW_BYTES,
+        column::DELIVERED_BYTES,
+        column::SENT_PACKETS,
+        column::RETRANSMITTED_PACKETS,
+    ]);
+    let width = bins.width();
+    // A row a hundredth of the bins wide would show single packets as spikes: at least ten segments' time at BtlBw.
+    let mss = u64::from(d.segment_bytes.unwrap_or(1460)).max(1);
+    let ten = d.btlbw.map_or(Span::from_millis(10), |b| b.time_to_send(10 * mss));
+    let each = (ten.as_nanos().div_ceil(width.as_nanos()).max(1) as usize).min(bins.all().len().max(1));
+    let (mut delivered, mut sent, mut again) = (0, 0, 0);
+    for (i, chunk) in bins.all().chunks(each).enumerate() {
+        let bin = chunk[1..].iter().fold(chunk[0], Bin::and);
+        let length = (width * chunk.len() as u64).as_secs_f64();
+        let arrived = if bin.acked > 0 || d.place != Place::Receiver { bin.acked } else { bin.fresh };
+        delivered += arrived;
+        sent += bin.sent.div_ceil(mss);
+        again += bin.retransmitted;
+        series.push(
+            (width * ((i * each + chunk.len()) as u64)).as_secs_f64(),
+            &[
+                arrived as f64 * 8.0 / length,
+                bin.rtt_mean().map_or(f64::NAN, Span::as_millis_f64),
+                bin.inflight as f64,
+                if bin.window > 0 { bin.window as f64 } else { f64::NAN },
+                delivered as f64,
+                sent as f64,
+                again as f64,
+            ],
+        );
+    }
+    series
+}

@@ -1,0 +1,306 @@
+//! Connections as text for a terminal.
+
+use crate::analysis::PacketCounts;
+use crate::error::Damage;
+use crate::input::Counters;
+use fullpipe_experiment::connection::{
+    Closing, Connection, Direction, Handshake, Heading, MarkKind, Place, Point, Sequence,
+};
+use fullpipe_units::{Rate, Span};
+use std::fmt::Write;
+
+/// `12.3 Mbit/s`.
+pub fn rate(r: Rate) -> String {
+    scaled(r.as_bits_per_sec_f64(), 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
+}
+
+/// `12.3 MB`.
+pub fn bytes(n: u64) -> String {
+    if n < 1000 { format!("{n} B") } else { scaled(n as f64, 1000.0, &["B", "kB", "MB", "GB", "TB"]) }
+}
+
+/// `12.3 ms`, `4.56 s`.
+pub fn span(s: Span) -> String {
+    let ms = s.as_millis_f64();
+    if ms >= 1000.0 { format!("{} s", figures(ms / 1000.0)) } else { format!("{} ms", figures(ms)) }
+}
+
+fn scaled(mut v: f64, by: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    while v >= by && unit + 1 < units.len() {
+        v /= by;
+        unit += 1;
+    }
+    format!("{} {}", figures(v), units[unit])
+}
+
+/// Three figures, or all before the point.
+fn figures(v: f64) -> String {
+    match v.abs() {
+        v0 if v0 >= 100.0 => format!("{v:.0}"),
+        v0 if v0 >= 10.0 => format!("{v:.1}"),
+        v0 if v0 >= 1.0 || v0 == 0.0 => format!("{v:.2}"),
+        _ => format!("{v:.3}"),
+    }
+}
+
+fn or_dash<T>(v: Option<T>, text: impl Fn(T) -> String) -> String {
+    v.map_or_else(|| "–".to_owned(), text)
+}
+
+/// What the file was, in a line or two.
+pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: Option<&Damage>) -> String {
+    let mut out = format!("{name}: {} packets, {} of TCP", counters.frames, packets.tcp);
+    for (n, what) in [
+        (packets.other, "of other protocols"),
+        (counters.unknown_link, "on links that are not read"),
+        (packets.fragments, "fragments without a TCP header"),
+        (packets.short, "with too little captured, or damaged"),
+        (counters.damaged_blocks, "blocks damaged and skipped"),
+        (counters.dropped, "dropped by the capturing machine"),
+    ] {
+        if n > 0 {
+            let _ = write!(out, ", {n} {what}");
+        }
+    }
+    out.push('\n');
+    if let Some(damage) = damage {
+        let _ = writeln!(
+            out,
+            "The file is damaged at byte {}: {}. What came before is below.",
+            damage.offset, damage.reason
+        );
+    }
+    out
+}
+
+/// A line a connection.
+pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> String {
+    let head = ["#", "from", "to", "seen at", "bytes", "goodput", "RTprop", "BtlBw", "again", "limited by"];
+    let mut rows = vec![head.map(str::to_owned)];
+    for c in connections {
+        let (d, heading) = c.bulk();
+        let (from, to) = match heading {
+            Heading::ToServer => (c.client, c.server),
+            Heading::ToClient => (c.server, c.client),
+        };
+        rows.push([
+            c.number.to_string(),
+            from.to_string(),
+            to.to_string(),
+            place(d.place).to_owned(),
+            bytes(d.bytes),
+            or_dash(d.goodput, rate),
+            or_dash(d.rtprop, span),
+            or_dash(d.btlbw, rate),
+            d.retransmissions.segments.to_string(),
+            or_dash(d.limits.most(), |l| format!("{} {:.0} %", l.by.name(), l.share * 100.0)),
+        ]);
+    }
+    let widths: Vec<usize> =
+        (0..head.len()).map(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, &w))| {
+            if (4..9).contains(&i) || i == 0 { format!("{cell:>w$}") } else { format!("{cell:<w$}") }
+        });
+        let _ = writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    out
+}
+
+fn place(p: Place) -> &'static str {
+    match p {
+        Place::Sender => "sender",
+        Place::Receiver => "receiver",
+        Place::Between => "between",
+        Place::Unknown => "unknown",
+    }
+}
+
+/// All that is known of one connection.
+pub fn detail(c: &Connection) -> String {
+    let mut out = format!("Connection {}: {} → {}, {}", c.number, c.client, c.server, span(c.duration));
+    let _ = writeln!(
+        out,
+        ", {}{}",
+        match c.opening.handshake {
+            Handshake::Seen => "from its handshake",
+            Handshake::Half => "half of its handshake seen",
+            Handshake::NotSeen => "open before the capture began",
+        },
+        match c.closing {
+            Closing::Open => ", not closed",
+            Closing::HalfClosed => ", closed by one end",
+            Closing::Closed => " to its close",
+            Closing::ResetByClient => ", reset by the client",
+            Closing::ResetByServer => ", reset by the server",
+        }
+    );
+    let point = match c.vantage.point {
+        Point::Client => "at the client",
+        Point::Server => "at the server",
+        Point::Between => "between the ends",
+        Point::Unknown => "at an unknown place",
+    };
+    let _ = writeln!(out, "  captured {point}: {}", c.vantage.evidence.join("; "));
+    for (name, d) in [("client → server", &c.to_server), ("server → client", &c.to_client)] {
+        if d.bytes > 0 {
+            let _ = writeln!(out, "  {name}");
+            lines(&mut out, d);
+        }
+    }
+    for note in &c.notes {
+        let _ = writeln!(out, "  note: {note}");
+    }
+    out
+}
+
+fn lines(out: &mut String, d: &Direction) {
+    let mut line = |name: &str, text: String| {
+        let _ = writeln!(out, "    {name:<16} {text}");
+    };
+    line(
+        "data",
+        format!(
+            "{} in {}: {} goodput; {} packets captured, {} segments of {} bytes",
+            bytes(d.bytes),
+            span(d.active),
+            or_dash(d.goodput, rate),
+            d.data_packets,
+            d.segments,
+            or_dash(d.segment_bytes, |m| m.to_string())
+        ),
+    );
+    line(
+        "path",
+        format!(
+            "RTprop {}, BtlBw {} ({} with headers), BDP {}",
+            or_dash(d.rtprop, span),
+            or_dash(d.btlbw, rate),
+            or_dash(d.btlbw_on_the_wire, rate),
+            or_dash(d.bdp_bytes, bytes)
+        ),
+    );
+    line(
+        "round trips",
+        format!(
+            "p50 {}, p95 {}, most {} ({} samples)",
+            or_dash(d.rtt.p50, span),
+            or_dash(d.rtt.p95, span),
+            or_dash(d.rtt.max, span),
+            d.rtt.samples
+        ),
+    );
+    line(
+        "in flight",
+        format!(
+            "at most {}; congestion window at least {}; receive window {} to {}{}",
+            or_dash(d.inflight_max_bytes, bytes),
+            or_dash(d.cwnd_at_least_bytes, bytes),
+            or_dash(d.window.min_bytes, bytes),
+            or_dash(d.window.max_bytes, bytes),
+            if d.window.scale_unknown { " or more (scale not seen)" } else { "" }
+        ),
+    );
+    let r = &d.retransmissions;
+    line(
+        "sent again",
+        format!(
+            "{} segments, {}: {} fast, {} tail loss probes, {} after time-outs; {} spurious{}",
+            r.segments,
+            bytes(r.bytes),
+            r.fast,
+            r.tail_loss,
+            r.timeout,
+            r.spurious,
+            if r.inferred > 0 { format!("; {} concluded from holes", r.inferred) } else { String::new() }
+        ),
+    );
+    line(
+        "path's losses",
+        format!(
+            "{} segments lost, {} reordered (by at most {}, {})",
+            d.lost_segments,
+            d.reordering.segments,
+            bytes(d.reordering.extent_bytes),
+            span(d.reordering.extent)
+        ),
+    );
+    if d.idle.times > 0 {
+        line(
+            "pauses",
+            format!("{}, together {}, longest {}", d.idle.times, span(d.idle.total), span(d.idle.longest)),
+        );
+    }
+    if d.ecn.marked_packets + d.ecn.echoes > 0 {
+        line("ECN", format!("{} packets marked, {} echoes", d.ecn.marked_packets, d.ecn.echoes));
+    }
+    if !d.limits.shares.is_empty() {
+        let shares = d.limits.shares.iter().map(|s| format!("{} {:.0} %", s.by.name(), s.share * 100.0));
+        line("limited by", shares.collect::<Vec<_>>().join(", "));
+    }
+    for words in &d.limits.words {
+        line("", words.clone());
+    }
+}
+
+/// The packets of a connection as `xplot` reads them (the form that tcptrace writes): one plot after another.
+pub fn xplot(c: &Connection, sequences: &[Sequence]) -> String {
+    let mut out = String::new();
+    for s in sequences.iter().filter(|s| !s.marks.is_empty()) {
+        let _ = writeln!(
+            out,
+            "timeval unsigned\ntitle\n{} (time sequence graph)\nxlabel\ntime\nylabel\nsequence number",
+            s.label
+        );
+        let mut held: [Option<(f64, u64)>; 2] = [None; 2];
+        for m in &s.marks {
+            let t = c.start_s + m.at.as_secs_f64();
+            let (from, to) = (m.from, m.to);
+            let mut step = |which: usize, colour: &str| {
+                if let Some((since, level)) = held[which].replace((t, to)) {
+                    let _ = writeln!(
+                        out,
+                        "{colour}\nline {since:.6} {level} {t:.6} {level}\nline {t:.6} {level} {t:.6} {to}"
+                    );
+                }
+            };
+            let _ = match m.kind {
+                MarkKind::Ack => {
+                    step(0, "green");
+                    Ok(())
+                }
+                MarkKind::Window => {
+                    step(1, "yellow");
+                    Ok(())
+                }
+                MarkKind::Data => writeln!(
+                    out,
+                    "white\ndarrow {t:.6} {to}\nuarrow {t:.6} {from}\nline {t:.6} {from} {t:.6} {to}"
+                ),
+                MarkKind::Again => writeln!(
+                    out,
+                    "red\ndarrow {t:.6} {to}\nuarrow {t:.6} {from}\nline {t:.6} {from} {t:.6} {to}\natext {t:.6} {to}\nR"
+                ),
+                MarkKind::Sack => writeln!(out, "purple\nline {t:.6} {from} {t:.6} {to}\nhtick {t:.6} {to}"),
+            };
+        }
+        out += "go\n";
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_have_three_figures_and_a_unit() {
+        assert_eq!(rate(Rate::from_bits_per_sec(96_530_000)), "96.5 Mbit/s");
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(20_100_000), "20.1 MB");
+        assert_eq!(span(Span::from_micros(12_345)), "12.3 ms");
+        assert_eq!(span(Span::from_millis(3_140)), "3.14 s");
+    }
+}

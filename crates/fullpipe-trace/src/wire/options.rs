@@ -1,0 +1,107 @@
+//! TCP options (RFC 9293 §3.1, RFC 7323, RFC 2018). Read here because a list is read as far as it goes: an option
+//! that is unknown or cut off by the snap length must not cost the others.
+
+/// Up to four blocks of a SACK option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sack {
+    blocks: [(u32, u32); 4],
+    count: u8,
+}
+
+impl Sack {
+    /// The blocks: first sequence number and the one after the last.
+    #[inline]
+    pub fn blocks(&self) -> &[(u32, u32)] {
+        &self.blocks[..usize::from(self.count)]
+    }
+
+    fn push(&mut self, block: (u32, u32)) {
+        if let Some(place) = self.blocks.get_mut(usize::from(self.count)) {
+            *place = block;
+            self.count += 1;
+        }
+    }
+}
+
+/// The options that matter here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Selective {
+    /// Maximum segment size.
+    pub mss: Option<u16>,
+    /// Window scale.
+    pub window_scale: Option<u8>,
+    /// SACK permitted.
+    pub sack_permitted: bool,
+    /// Value and echo.
+    pub timestamps: Option<(u32, u32)>,
+    /// Selective acknowledgments.
+    pub sack: Sack,
+}
+
+impl Selective {
+    /// Reads a list of options, as far as it goes.
+    #[inline]
+    pub fn read(mut list: &[u8]) -> Self {
+        let word = |b: &[u8]| u32::from_be_bytes([b[0], b[1], b[2], b[3]]);
+        let mut read = Selective::default();
+        // What nearly every data segment carries, aligned as RFC 7323 appendix A recommends.
+        if let [1, 1, 8, 10, rest @ ..] = list
+            && let Some((stamps, after)) = rest.split_at_checked(8)
+        {
+            read.timestamps = Some((word(stamps), word(&stamps[4..])));
+            list = after;
+        }
+        while let [kind, rest @ ..] = list {
+            match kind {
+                0 => break,
+                1 => {
+                    list = rest;
+                    continue;
+                }
+                _ => {}
+            }
+            let Some(&length) = rest.first() else { break };
+            let Some((option, after)) = list.split_at_checked(usize::from(length)) else { break };
+            let Some(value) = option.get(2..) else { break };
+            match (kind, value.len()) {
+                (2, 2) => read.mss = Some(u16::from_be_bytes([value[0], value[1]])),
+                // RFC 7323 §2.3: more than 14 is taken as 14.
+                (3, 1) => read.window_scale = Some(value[0].min(14)),
+                (4, 0) => read.sack_permitted = true,
+                (5, _) => value.chunks_exact(8).for_each(|b| read.sack.push((word(b), word(&b[4..])))),
+                (8, 8) => read.timestamps = Some((word(value), word(&value[4..]))),
+                _ => {}
+            }
+            list = after;
+        }
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_unknown_option_does_not_hide_those_after_it() {
+        let list = [34, 4, 1, 2, 2, 4, 5, 180, 3, 3, 99, 4, 2, 0, 9, 9];
+        let read = Selective::read(&list);
+        assert_eq!((read.mss, read.window_scale, read.sack_permitted), (Some(1460), Some(14), true));
+    }
+
+    #[test]
+    fn a_list_that_is_cut_off_gives_what_came_before() {
+        let list = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 1, 5, 10, 0, 0, 0, 5, 0];
+        let read = Selective::read(&list);
+        assert_eq!(read.timestamps, Some((1, 2)));
+        assert!(read.sack.blocks().is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_ends(list in proptest::collection::vec(any::<u8>(), 0..60)) {
+            prop_assert!(Selective::read(&list).sack.blocks().len() <= 4);
+        }
+    }
+}

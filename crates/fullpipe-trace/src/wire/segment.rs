@@ -1,0 +1,155 @@
+//! A TCP segment, and how it comes out of an IP packet.
+
+use super::options::{Sack, Selective};
+use crate::input::Frame;
+use etherparse::{IpNumber, LaxIpSlice};
+use fullpipe_units::Time;
+use std::net::SocketAddr;
+
+/// The two bits of explicit congestion notification in an IP header (RFC 3168 §5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ecn {
+    /// Not capable of it.
+    #[default]
+    NotCapable,
+    /// Capable: ECT(0) or ECT(1).
+    Capable,
+    /// Congestion experienced.
+    Marked,
+}
+
+/// TCP's flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// No more data.
+    pub const FIN: u8 = 0x01;
+    /// Synchronise.
+    pub const SYN: u8 = 0x02;
+    /// Reset.
+    pub const RST: u8 = 0x04;
+    /// Push.
+    pub const PSH: u8 = 0x08;
+    /// The acknowledgment number holds.
+    pub const ACK: u8 = 0x10;
+    /// Congestion echo.
+    pub const ECE: u8 = 0x40;
+    /// Congestion window reduced.
+    pub const CWR: u8 = 0x80;
+
+    /// Whether `flag` is set.
+    #[inline]
+    pub fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
+}
+
+/// One TCP segment, or several that offloads made one packet of.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Segment {
+    /// When it was captured, since 1970.
+    pub at: Time,
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// To whom.
+    pub to: SocketAddr,
+    /// Sequence number of the first byte.
+    pub seq: u32,
+    /// Acknowledgment number.
+    pub ack: u32,
+    /// Flags.
+    pub flags: Flags,
+    /// Window as written, without its scale.
+    pub window: u16,
+    /// Payload bytes, by the IP header: the capture may hold fewer.
+    pub payload: u32,
+    /// Bytes of the IP and TCP headers.
+    pub headers: u16,
+    /// Options, as far as they were captured.
+    pub options: Selective,
+    /// The IP header's mark.
+    pub ecn: Ecn,
+}
+
+/// Why a frame gave no segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Skipped {
+    /// Another protocol.
+    NotTcp,
+    /// A fragment of an IP packet that is not its first, or a first one without its TCP header.
+    Fragment,
+    /// Too little was captured of it, or what was captured makes no sense.
+    Short,
+}
+
+impl Segment {
+    /// The segment in `frame`.
+    ///
+    /// # Errors
+    /// Why there is none.
+    #[inline]
+    pub fn read(frame: &Frame<'_>) -> Result<Self, Skipped> {
+        let packet = frame.link.ip(frame.bytes).ok_or(Skipped::NotTcp)?;
+        let before = frame.bytes.len() - packet.len();
+        let on_link = (frame.length as usize).saturating_sub(before);
+        let (ip, _) = LaxIpSlice::from_slice(packet).map_err(|_| Skipped::Short)?;
+        let payload = ip.payload();
+        if payload.ip_number != IpNumber::TCP {
+            return Err(Skipped::NotTcp);
+        }
+        if ip.is_fragmenting_payload() && !first_fragment(&ip) {
+            return Err(Skipped::Fragment);
+        }
+        let tcp = payload.payload;
+        let ip_headers = tcp.as_ptr().addr().saturating_sub(packet.as_ptr().addr());
+        let (said, bits) = match &ip {
+            LaxIpSlice::Ipv4(v4) => (usize::from(v4.header().total_len()), v4.header().ecn().value()),
+            LaxIpSlice::Ipv6(v6) => {
+                let length = usize::from(v6.header().payload_length());
+                (if length == 0 { 0 } else { length + 40 }, packet[1] >> 4 & 3)
+            }
+        };
+        // Length 0: the sender's stack left it to the network card, or the packet is a jumbogram.
+        let total = if said == 0 { on_link } else { said };
+        let fixed: &[u8; 20] = tcp.first_chunk().ok_or(Skipped::Short)?;
+        let tcp_header = usize::from(fixed[12] >> 4) * 4;
+        let headers = ip_headers + tcp_header;
+        if tcp_header < 20 || total < headers {
+            return Err(Skipped::Short);
+        }
+        let port = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
+        let word = |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+        Ok(Segment {
+            at: frame.at,
+            from: SocketAddr::new(ip.source_addr(), port(0)),
+            to: SocketAddr::new(ip.destination_addr(), port(2)),
+            seq: word(4),
+            ack: word(8),
+            flags: Flags(fixed[13]),
+            window: port(14),
+            payload: (total - headers) as u32,
+            headers: headers.min(usize::from(u16::MAX)) as u16,
+            options: Selective::read(&tcp[20..tcp_header.min(tcp.len())]),
+            ecn: match bits {
+                0 => Ecn::NotCapable,
+                3 => Ecn::Marked,
+                _ => Ecn::Capable,
+            },
+        })
+    }
+
+    /// Selective acknowledgments.
+    #[inline]
+    pub fn sack(&self) -> &Sack {
+        &self.options.sack
+    }
+}
+
+fn first_fragment(ip: &LaxIpSlice<'_>) -> bool {
+    match ip {
+        LaxIpSlice::Ipv4(v4) => v4.header().fragments_offset().value() == 0,
+        // Where the fragment header stands is lost; without its offset nothing is believed.
+        LaxIpSlice::Ipv6(_) => false,
+    }
+}

@@ -1,0 +1,141 @@
+//! Capture files in all their forms, whole and damaged.
+
+mod support;
+
+use fullpipe_experiment::connection::Connection;
+use fullpipe_trace::input::{self, Outcome};
+use fullpipe_trace::wire::Segment;
+use fullpipe_trace::{Analysis, Options, TraceError};
+use proptest::prelude::*;
+use std::io::Write;
+use support::{Form, Talk, pcap, pcapng};
+
+const FORM: Form = Form { big_endian: false, nanoseconds: true, snaplen: 65_535 };
+
+fn talk() -> Vec<Segment> {
+    let mut t = Talk::new(7, 9);
+    t.open(0.0, 40.0, 0.125);
+    for i in 0..10_u32 {
+        t.data(41.0 + f64::from(i), i * 1000, (i + 1) * 1000);
+        t.ack(81.0 + f64::from(i), (i + 1) * 1000);
+    }
+    t.segments.sort_by_key(|s| s.at);
+    t.segments
+}
+
+fn read(bytes: &[u8]) -> (Outcome, Vec<Connection>) {
+    let mut analysis = Analysis::new(Options::default());
+    let outcome = input::read("test", bytes, |f| analysis.frame(f)).unwrap();
+    (outcome, analysis.finish().connections.into_iter().map(|c| c.record).collect())
+}
+
+#[test]
+fn every_form_of_file_says_the_same() {
+    let segments = talk();
+    let (outcome, expected) = read(&pcap(&segments, FORM));
+    assert_eq!(outcome.damage, None);
+    assert_eq!(expected[0].to_server.bytes, 10_000);
+    for big_endian in [false, true] {
+        for nanoseconds in [false, true] {
+            // Headers only: what the IP header says counts, not what was kept.
+            for snaplen in [65_535, 68] {
+                let form = Form { big_endian, nanoseconds, snaplen };
+                assert_eq!(read(&pcap(&segments, form)).1, expected);
+            }
+        }
+        let (outcome, found) = read(&pcapng(&segments, big_endian));
+        assert_eq!(outcome.damage, None);
+        assert_eq!(found, expected);
+        assert_eq!(outcome.counters.dropped, 17);
+    }
+}
+
+#[test]
+fn compressed_files_are_recognised_by_their_content() {
+    let plain = pcap(&talk(), FORM);
+    let expected = read(&plain).1;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&plain).unwrap();
+    assert_eq!(read(&gzip.finish().unwrap()).1, expected);
+    let zstd =
+        ruzstd::encoding::compress_to_vec(plain.as_slice(), ruzstd::encoding::CompressionLevel::Fastest);
+    assert_eq!(read(&zstd).1, expected);
+}
+
+#[test]
+fn a_file_that_breaks_off_gives_what_came_before_and_says_where() {
+    let whole = pcap(&talk(), FORM);
+    let (outcome, _) = read(&whole);
+    // The last frame is an ACK: 16 bytes of record header and 54 of frame.
+    let (broken, found) = read(&whole[..whole.len() - 1]);
+    assert_eq!(broken.counters.frames, outcome.counters.frames - 1);
+    let damage = broken.damage.unwrap();
+    assert_eq!(damage.offset, whole.len() as u64 - 70);
+    assert!(damage.reason.contains("69 bytes"), "{damage:?}");
+    assert_eq!(found[0].to_server.bytes, 10_000);
+}
+
+#[test]
+fn a_broken_compressed_file_gives_what_came_before() {
+    let plain = pcap(&talk().repeat(200), FORM);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    gzip.write_all(&plain).unwrap();
+    let mut packed = gzip.finish().unwrap();
+    packed.truncate(packed.len() / 2);
+    let (outcome, found) = read(&packed);
+    assert!(outcome.damage.is_some());
+    assert!(outcome.counters.frames > 1000 && !found.is_empty());
+}
+
+#[test]
+fn a_block_with_a_damaged_inside_costs_only_itself() {
+    let mut file = pcapng(&talk(), false);
+    // The first packet's block follows the section's (28) and the interfaces' (20 and 32); its captured length becomes
+    // more than the block holds.
+    file[80 + 20..80 + 24].copy_from_slice(&60_000_u32.to_le_bytes());
+    let (outcome, found) = read(&file);
+    assert_eq!(outcome.damage, None);
+    assert_eq!(found[0].to_server.bytes, 10_000);
+}
+
+#[test]
+fn what_is_no_capture_says_so() {
+    for bytes in [&b""[..], b"GET / HTTP/1.1\r\n\r\n and more of that kind of text", &[0; 100]] {
+        let e = input::read("notes.txt", bytes, |_| {}).unwrap_err();
+        assert!(matches!(e, TraceError::NotACapture { .. }), "{e}");
+        assert!(e.to_string().contains("notes.txt"), "{e}");
+    }
+    let mut wireless = pcap(&talk(), FORM);
+    wireless[20] = 127;
+    let e = input::read("radio.pcap", wireless.as_slice(), |_| {}).unwrap_err();
+    assert!(e.to_string().contains("type 127"), "{e}");
+}
+
+fn seeds() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![Just(pcap(&talk(), FORM)), Just(pcapng(&talk(), false)), Just(pcapng(&talk(), true)),]
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let mut analysis = Analysis::new(Options::default());
+        let _ = input::read("x", bytes.as_slice(), |f| analysis.frame(f));
+        analysis.finish();
+    }
+
+    #[test]
+    fn no_damage_makes_it_panic_or_hang(
+        mut file in seeds(),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        for (place, value) in damage {
+            let i = place.index(file.len());
+            file[i] = value;
+        }
+        file.truncate(cut.index(file.len()).max(24));
+        let mut analysis = Analysis::new(Options::default());
+        let _ = input::read("x", file.as_slice(), |f| analysis.frame(f));
+        analysis.finish();
+    }
+}

@@ -1,0 +1,194 @@
+//! Segments and capture files for tests.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use fullpipe_experiment::connection::Connection;
+use fullpipe_trace::wire::{Ecn, Flags, Segment, Selective};
+use fullpipe_trace::{Analysis, Options};
+use fullpipe_units::{Span, Time};
+use std::net::SocketAddr;
+
+pub const MSS: u32 = 1000;
+
+pub fn client() -> SocketAddr {
+    "10.0.0.1:40000".parse().unwrap()
+}
+
+pub fn server() -> SocketAddr {
+    "10.0.0.2:443".parse().unwrap()
+}
+
+/// Milliseconds after the capture's beginning.
+pub fn at(ms: f64) -> Time {
+    Time::from_nanos(1_700_000_000_000_000_000) + Span::from_secs_f64(ms / 1e3)
+}
+
+pub fn segment(ms: f64, from: SocketAddr, flags: u8, seq: u32, ack: u32, payload: u32) -> Segment {
+    let to = if from == client() { server() } else { client() };
+    Segment {
+        at: at(ms),
+        from,
+        to,
+        seq,
+        ack,
+        flags: Flags(flags),
+        window: 60_000,
+        payload,
+        headers: 40,
+        options: Selective::default(),
+        ecn: Ecn::NotCapable,
+    }
+}
+
+/// Segments of one connection, the client's and the server's sequence numbers from where they are told to begin.
+pub struct Talk {
+    pub segments: Vec<Segment>,
+    pub client_isn: u32,
+    pub server_isn: u32,
+}
+
+impl Talk {
+    pub fn new(client_isn: u32, server_isn: u32) -> Self {
+        Talk { segments: Vec::new(), client_isn, server_isn }
+    }
+
+    /// A handshake in which the server's answer takes `to_server` and the client's `to_client` milliseconds.
+    pub fn open(&mut self, ms: f64, to_server: f64, to_client: f64) {
+        let options = Selective { mss: Some(MSS as u16), sack_permitted: true, ..Selective::default() };
+        let (c, s) = (self.client_isn, self.server_isn);
+        let mut syn = segment(ms, client(), Flags::SYN, c, 0, 0);
+        syn.options = options;
+        let mut answer = segment(ms + to_server, server(), Flags::SYN | Flags::ACK, s, c.wrapping_add(1), 0);
+        answer.options = options;
+        self.segments.extend([syn, answer]);
+        let done = ms + to_server + to_client;
+        self.segments.push(segment(done, client(), Flags::ACK, c.wrapping_add(1), s.wrapping_add(1), 0));
+    }
+
+    /// The client sends bytes `from..to` of its data.
+    pub fn data(&mut self, ms: f64, from: u32, to: u32) {
+        let seq = self.client_isn.wrapping_add(1).wrapping_add(from);
+        self.segments.push(segment(
+            ms,
+            client(),
+            Flags::ACK,
+            seq,
+            self.server_isn.wrapping_add(1),
+            to - from,
+        ));
+    }
+
+    /// The server acknowledges the client's data up to `to`.
+    pub fn ack(&mut self, ms: f64, to: u32) -> &mut Segment {
+        let ack = self.client_isn.wrapping_add(1).wrapping_add(to);
+        self.segments.push(segment(ms, server(), Flags::ACK, self.server_isn.wrapping_add(1), ack, 0));
+        self.segments.last_mut().unwrap()
+    }
+
+    /// The same with selective acknowledgments.
+    pub fn sack(&mut self, ms: f64, to: u32, blocks: &[(u32, u32)]) {
+        let mut list = Vec::new();
+        for (a, b) in blocks {
+            for edge in [a, b] {
+                list.extend(self.client_isn.wrapping_add(1).wrapping_add(*edge).to_be_bytes());
+            }
+        }
+        let option = [&[5, 2 + list.len() as u8][..], &list].concat();
+        self.ack(ms, to).options = Selective::read(&option);
+    }
+
+    pub fn connections(&self) -> Vec<Connection> {
+        let mut analysis = Analysis::new(Options::default());
+        let mut segments = self.segments.clone();
+        segments.sort_by_key(|s| s.at);
+        segments.iter().for_each(|s| analysis.segment(s));
+        analysis.finish().connections.into_iter().map(|c| c.record).collect()
+    }
+
+    pub fn connection(&self) -> Connection {
+        let mut all = self.connections();
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+}
+
+/// An Ethernet frame with `s` in IPv4.
+pub fn frame(s: &Segment) -> Vec<u8> {
+    let v4 = |a: SocketAddr| match a {
+        SocketAddr::V4(a) => a.ip().octets(),
+        SocketAddr::V6(_) => [0; 4],
+    };
+    let mut f = vec![0; 12];
+    f.extend(0x0800_u16.to_be_bytes());
+    f.extend([0x45, 0]);
+    f.extend((40 + s.payload as u16).to_be_bytes());
+    f.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+    f.extend(v4(s.from));
+    f.extend(v4(s.to));
+    f.extend(s.from.port().to_be_bytes());
+    f.extend(s.to.port().to_be_bytes());
+    f.extend(s.seq.to_be_bytes());
+    f.extend(s.ack.to_be_bytes());
+    f.extend([0x50, s.flags.0]);
+    f.extend(s.window.to_be_bytes());
+    f.extend([0; 4]);
+    f.extend(vec![0; s.payload as usize]);
+    f
+}
+
+/// How a pcap file is written.
+#[derive(Clone, Copy)]
+pub struct Form {
+    pub big_endian: bool,
+    pub nanoseconds: bool,
+    pub snaplen: usize,
+}
+
+/// A pcap file of Ethernet frames.
+pub fn pcap(segments: &[Segment], form: Form) -> Vec<u8> {
+    let word = |n: u32| if form.big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+    let half = |n: u16| if form.big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+    let mut out = word(if form.nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 }).to_vec();
+    out.extend([half(2), half(4)].concat());
+    out.extend([word(0), word(0), word(form.snaplen as u32), word(1)].concat());
+    for s in segments {
+        let frame = frame(s);
+        let kept = frame.len().min(form.snaplen);
+        let ns = s.at.as_nanos();
+        let part = (ns % 1_000_000_000) as u32 / if form.nanoseconds { 1 } else { 1000 };
+        out.extend([word((ns / 1_000_000_000) as u32), word(part), word(kept as u32)].concat());
+        out.extend(word(frame.len() as u32));
+        out.extend(&frame[..kept]);
+    }
+    out
+}
+
+/// A pcapng file with one section, two interfaces (the second counts nanoseconds) in turn, and drop counts.
+pub fn pcapng(segments: &[Segment], big_endian: bool) -> Vec<u8> {
+    let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+    let half = |n: u16| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+    let block = |kind: u32, body: &[u8]| {
+        let length = 12 + body.len().next_multiple_of(4);
+        let mut out = [word(kind), word(length as u32)].concat();
+        out.extend(body);
+        out.resize(length - 4, 0);
+        out.extend(word(length as u32));
+        out
+    };
+    let mut out = block(0x0a0d_0d0a, &[&word(0x1a2b_3c4d)[..], &half(1), &half(0), &[0xff; 8]].concat());
+    let description = |options: &[u8]| [&half(1)[..], &half(0), &word(0), options].concat();
+    out.extend(block(1, &description(&[])));
+    out.extend(block(1, &description(&[&half(9)[..], &half(1), &[9, 0, 0, 0], &[0; 4]].concat())));
+    for (i, s) in segments.iter().enumerate() {
+        let frame = frame(s);
+        let units = s.at.as_nanos() / if i % 2 == 0 { 1000 } else { 1 };
+        let mut body = [word(i as u32 % 2), word((units >> 32) as u32), word(units as u32)].concat();
+        body.extend([word(frame.len() as u32), word(frame.len() as u32)].concat());
+        body.extend(&frame);
+        out.extend(block(6, &body));
+    }
+    let drops = |n: u64| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+    let mut body = [word(0), word(0), word(0)].concat();
+    body.extend([&half(5)[..], &half(8), &drops(17), &[0; 4]].concat());
+    out.extend(block(5, &body));
+    out
+}

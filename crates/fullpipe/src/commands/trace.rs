@@ -1,0 +1,165 @@
+//! `fullpipe trace`: captures.
+
+use crate::failure::Failure;
+use crate::print::{print, print_json};
+use fullpipe_experiment::Results;
+use fullpipe_experiment::connection::{Connection, Connections, Point};
+use fullpipe_report::{About, Format, Output, write_capture};
+use fullpipe_trace::{Analysed, Analysis, Options, Traced, input, text};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Connections that the table shows; the rest are counted.
+const SHOWN: usize = 30;
+
+/// Say of a capture what the path of each connection was and what limited it
+///
+/// Reads pcap and pcapng, also compressed by gzip or zstd; `-` is standard input. Where the capture was taken is
+/// concluded from it and told; --at overrules that.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The captures
+    #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// Only this connection, in full
+    #[arg(long, value_name = "N")]
+    conn: Option<u32>,
+    /// Where the capture was taken
+    #[arg(long, value_enum, value_name = "PLACE")]
+    at: Option<At>,
+    /// Print JSON (`fullpipe schema connection` describes it)
+    #[arg(long)]
+    json: bool,
+    /// Also write a report on the connection to FILE; its extension tells the form: html, json, csv, parquet (if
+    /// built in), png, svg, qlog, xpl (for xplot). Of several connections, on the one with most data. May be repeated
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    out: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum At {
+    /// At the end that opened the connections
+    Client,
+    /// At the end that was asked
+    Server,
+    /// On the way
+    Between,
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        if !self.out.is_empty() && self.files.len() > 1 {
+            return Err(Failure::usage("--out reports on one capture: name one FILE"));
+        }
+        let mut all = Vec::new();
+        for file in &self.files {
+            let (heading, analysed) = self.read(file, self.conn)?;
+            let shown: Vec<&Traced> = analysed
+                .connections
+                .iter()
+                .filter(|c| self.conn.is_none_or(|n| c.record.number == n))
+                .collect();
+            if let (Some(n), true) = (self.conn, shown.is_empty()) {
+                let file = file.display();
+                return Err(Failure::usage(format!(
+                    "{file} has no connection {n}: without --conn all are listed"
+                )));
+            }
+            if !self.out.is_empty() {
+                self.report(file, &shown)?;
+            }
+            if self.json {
+                all.extend(shown.iter().map(|c| c.record.clone()));
+            } else {
+                let records: Vec<&Connection> = shown.iter().map(|c| &c.record).collect();
+                print(heading + &show(&records))?;
+            }
+        }
+        if self.json { print_json(&Connections::new(all)) } else { Ok(()) }
+    }
+
+    /// Reads `file`; of connection `detailed`, packet by packet.
+    fn read(&self, file: &Path, detailed: Option<u32>) -> Result<(String, Analysed), Failure> {
+        let stdin = file.as_os_str() == "-";
+        let name = if stdin { "standard input".to_owned() } else { file.display().to_string() };
+        let source: Box<dyn Read + Send> = if stdin {
+            Box::new(io::stdin())
+        } else {
+            Box::new(File::open(file).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?)
+        };
+        let at = self.at.map(|at| match at {
+            At::Client => Point::Client,
+            At::Server => Point::Server,
+            At::Between => Point::Between,
+        });
+        let plots = !self.out.is_empty();
+        let mut analysis = Analysis::new(Options { at, plots, packets_of: detailed.filter(|_| plots) });
+        let outcome = input::read(&name, source, |frame| analysis.frame(frame)).map_err(Failure::usage)?;
+        let analysed = analysis.finish();
+        let heading = text::heading(&name, &outcome.counters, &analysed.packets, outcome.damage.as_ref());
+        if self.json && outcome.damage.is_some() {
+            eprint!("{heading}");
+        }
+        Ok((heading, analysed))
+    }
+
+    /// Writes the reports on the connection with most data.
+    fn report(&self, file: &Path, shown: &[&Traced]) -> Result<(), Failure> {
+        let bytes = |c: &Traced| c.record.to_server.bytes + c.record.to_client.bytes;
+        let Some(&most) = shown.iter().max_by_key(|c| bytes(c)) else {
+            return Err(Failure::usage(format!("{} has no TCP connection to report on", file.display())));
+        };
+        // Which connection it would be was not known as the file was read: it is read again, packet by packet.
+        let again;
+        let most = if most.sequences.is_empty() && file.as_os_str() != "-" {
+            again = self.read(file, Some(most.record.number))?.1;
+            again.connections.iter().find(|c| c.record.number == most.record.number).unwrap_or(most)
+        } else {
+            most
+        };
+        let about = About {
+            title: format!("{}, connection {}", file.display(), most.record.number),
+            command: format!("fullpipe trace {} --conn {}", file.display(), most.record.number),
+        };
+        let results = Results::new(vec![most.recording()]);
+        for path in &self.out {
+            if path.extension().is_some_and(|e| e == "xpl") {
+                let text = text::xplot(&most.record, &most.sequences);
+                std::fs::write(path, text)
+                    .map_err(|e| Failure::usage(format!("cannot write {}: {e}", path.display())))?;
+            } else {
+                let output = Output::open(path).map_err(Failure::usage)?;
+                let words = &most.record.bulk().0.limits.words;
+                let written = match output.format() {
+                    Format::Html => {
+                        output.write_by(|out| write_capture(&results, &about, words, &most.sequences, out))
+                    }
+                    _ => output.write(&results, &about),
+                };
+                written.map_err(Failure::usage)?;
+            }
+            eprintln!("wrote {}", path.display());
+        }
+        Ok(())
+    }
+}
+
+/// One connection in full, several as a table, those with most data first.
+fn show(records: &[&Connection]) -> String {
+    if let [one] = records {
+        return text::detail(one);
+    }
+    let mut order = records.to_vec();
+    order.sort_by_key(|c| std::cmp::Reverse(c.to_server.bytes + c.to_client.bytes));
+    let rest = order.len().saturating_sub(SHOWN);
+    order.truncate(SHOWN);
+    let mut out = text::table(order);
+    if rest > 0 {
+        out += &format!("and {rest} connections with less data: --json has them all\n");
+    }
+    if !records.is_empty() {
+        out += "--conn N tells all of one\n";
+    }
+    out
+}
