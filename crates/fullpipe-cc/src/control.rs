@@ -1,5 +1,6 @@
 //! What a transport tells a congestion controller, and what it hears back.
 
+use crate::pacer::GSO_MAX_BYTES;
 use crate::sampler::RateSample;
 use fullpipe_units::{Gain, Rate, Span, Time};
 
@@ -195,16 +196,17 @@ pub struct Snapshot {
 
 /// A congestion controller. The transport owns packets, clocks and loss detection; it calls one
 /// method for each thing that happens and obeys [`cwnd`](Self::cwnd), [`pacing_rate`](Self::pacing_rate)
-/// and [`send_quantum`](Self::send_quantum). Object-safe; never allocates; cannot fail.
-pub trait CongestionControl {
+/// and [`send_quantum`](Self::send_quantum). [`Connection`](crate::Connection) makes the calls in the right order.
+/// Object-safe; never allocates; cannot fail.
+pub trait CongestionControl: Send {
     /// The handshake gave a first round-trip time. Told at most once, before the first packet.
     fn on_handshake(&mut self, _now: Time, _rtt: Span) {}
 
     /// A packet is about to leave.
-    fn on_send(&mut self, sent: &Sent);
+    fn on_send(&mut self, _sent: &Sent) {}
 
     /// A packet has just been marked lost (before the ACK or time-out event that showed it).
-    fn on_lost(&mut self, lost: &Lost);
+    fn on_lost(&mut self, _lost: &Lost) {}
 
     /// An ACK has been processed.
     fn on_ack(&mut self, ack: &Ack);
@@ -213,8 +215,8 @@ pub trait CongestionControl {
     /// `on_lost`…, `on_recovery`, `on_ack`.
     fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext);
 
-    /// The maximum segment size changed to `smss` payload bytes.
-    fn on_mtu(&mut self, smss: u32);
+    /// The maximum segment size changed to `smss` payload bytes. A window in bytes stays what it is.
+    fn on_mtu(&mut self, _smss: u32) {}
 
     /// Congestion window in payload bytes.
     fn cwnd(&self) -> u64;
@@ -224,10 +226,14 @@ pub trait CongestionControl {
 
     /// The rate to pace at; `None` if the algorithm paces nothing itself (the transport may still,
     /// as Linux does with `tcp_pacing_ss_ratio`).
-    fn pacing_rate(&self) -> Option<Rate>;
+    fn pacing_rate(&self) -> Option<Rate> {
+        None
+    }
 
-    /// The most bytes to hand to the network at once.
-    fn send_quantum(&self) -> u64;
+    /// The most bytes to hand to the network at once; by default what a device takes.
+    fn send_quantum(&self) -> u64 {
+        GSO_MAX_BYTES
+    }
 
     /// Whether the sender shall reduce the window during fast recovery by Proportional Rate
     /// Reduction (RFC 6937) towards [`ssthresh`](Self::ssthresh). BBR sets its own window then.
@@ -244,4 +250,38 @@ pub trait CongestionControl {
 
     /// State for plots.
     fn snapshot(&self) -> Snapshot;
+
+    /// [`Snapshot::state`] alone, which a transport may want to know after every ACK.
+    fn state(&self) -> &'static str {
+        self.snapshot().state
+    }
+}
+
+macro_rules! forward {
+    (tell: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+ ask: $(fn $get:ident(&self) -> $out:ty;)+) => {
+        /// A borrowed controller is one, too.
+        impl<C: CongestionControl + ?Sized> CongestionControl for &mut C {
+            $(#[inline] fn $name(&mut self $(, $argument: $type)*) { (**self).$name($($argument),*); })+
+            $(#[inline] fn $get(&self) -> $out { (**self).$get() })+
+        }
+    };
+}
+
+forward! {
+    tell:
+    fn on_handshake(&mut self, now: Time, rtt: Span);
+    fn on_send(&mut self, sent: &Sent);
+    fn on_lost(&mut self, lost: &Lost);
+    fn on_ack(&mut self, ack: &Ack);
+    fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext);
+    fn on_mtu(&mut self, smss: u32);
+    ask:
+    fn cwnd(&self) -> u64;
+    fn ssthresh(&self) -> u64;
+    fn pacing_rate(&self) -> Option<Rate>;
+    fn send_quantum(&self) -> u64;
+    fn uses_prr(&self) -> bool;
+    fn marks_app_limited(&self) -> bool;
+    fn snapshot(&self) -> Snapshot;
+    fn state(&self) -> &'static str;
 }

@@ -77,8 +77,12 @@ impl CongestionControl for Fixed {
         false
     }
 
+    fn state(&self) -> &'static str {
+        "Fixed"
+    }
+
     fn snapshot(&self) -> Snapshot {
-        Snapshot { state: "Fixed", cwnd: self.cwnd, ..Snapshot::default() }
+        Snapshot { state: self.state(), cwnd: self.cwnd, ..Snapshot::default() }
     }
 }
 

@@ -180,7 +180,7 @@ impl Window {
 
 /// How a loss-based algorithm grows the window and where a loss takes it: the kernel's
 /// `tcp_congestion_ops`.
-pub trait Growth {
+pub trait Growth: Send {
     /// The first round-trip time is known, before the first packet (`init`).
     fn start(&mut self, _window: &mut Window, _srtt: Span) {}
 
@@ -392,13 +392,18 @@ impl<G: Growth> CongestionControl for LossBased<G> {
         (GSO_MAX_BYTES / smss).max(1) * smss
     }
 
+    #[inline]
+    fn state(&self) -> &'static str {
+        match self.window.state {
+            RecoveryState::Recovery => "Recovery",
+            RecoveryState::Loss => "Loss",
+            RecoveryState::Open | RecoveryState::Disorder => self.growth.phase(&self.window),
+        }
+    }
+
     fn snapshot(&self) -> Snapshot {
         Snapshot {
-            state: match self.window.state {
-                RecoveryState::Recovery => "Recovery",
-                RecoveryState::Loss => "Loss",
-                RecoveryState::Open | RecoveryState::Disorder => self.growth.phase(&self.window),
-            },
+            state: self.state(),
             cwnd: self.cwnd(),
             ssthresh: Some(self.ssthresh()).filter(|&s| s != u64::MAX),
             min_rtt: self.growth.min_rtt(),

@@ -19,6 +19,13 @@ pub struct About {
     pub settings: &'static [Setting],
 }
 
+impl About {
+    /// Whether `name` is one of its names, in any case.
+    pub fn answers_to(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
+    }
+}
+
 /// One thing that can be varied in a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
@@ -40,6 +47,20 @@ pub struct Settings<'a> {
 }
 
 impl<'a> Settings<'a> {
+    /// The settings `pairs` of the controller that `about` describes.
+    ///
+    /// # Errors
+    /// [`BuildError::UnknownSetting`] for a key that it does not have.
+    pub fn new(about: &'static About, pairs: &'a [(&'a str, &'a str)]) -> Result<Self, BuildError<'a>> {
+        for &(key, _) in pairs {
+            if !about.settings.iter().any(|s| s.key == key) {
+                let nearest = nearest_of(key, about.settings.iter().map(|s| (s.key, s.key)));
+                return Err(BuildError::UnknownSetting { controller: about.name, key, nearest });
+            }
+        }
+        Ok(Settings { about, pairs })
+    }
+
     /// The value given for `key`.
     pub fn get(&self, key: &str) -> Option<&'a str> {
         self.pairs.iter().rev().find(|(k, _)| *k == key).map(|&(_, value)| value)
@@ -199,9 +220,7 @@ pub trait Build: CongestionControl + Sized {
 
 /// The description of the controller that answers to `name`, in any case.
 pub fn find(name: &str) -> Option<&'static About> {
-    CONTROLLERS
-        .iter()
-        .find(|c| c.name.eq_ignore_ascii_case(name) || c.aliases.iter().any(|a| a.eq_ignore_ascii_case(name)))
+    CONTROLLERS.iter().find(|c| c.answers_to(name))
 }
 
 /// The controller whose name or alias is most like `name`, if any is at all.
@@ -270,14 +289,7 @@ macro_rules! controllers {
                 settings: &'a [(&'a str, &'a str)],
             ) -> Result<Self, BuildError<'a>> {
                 let about = find(name).ok_or(BuildError::UnknownController { name })?;
-                for &(key, _) in settings {
-                    if !about.settings.iter().any(|s| s.key == key) {
-                        let keys = about.settings.iter().map(|s| (s.key, s.key));
-                        let nearest = nearest_of(key, keys);
-                        return Err(BuildError::UnknownSetting { controller: about.name, key, nearest });
-                    }
-                }
-                let settings = Settings { about, pairs: settings };
+                let settings = Settings::new(about, settings)?;
                 $(
                     if about.name == <$type as Build>::ABOUT.name {
                         return <$type as Build>::build(config, settings).map(Self::$variant);
@@ -346,6 +358,10 @@ macro_rules! controllers {
             }
             fn snapshot(&self) -> Snapshot {
                 match self { $(Self::$variant(c) => c.snapshot(),)+ }
+            }
+            #[inline]
+            fn state(&self) -> &'static str {
+                match self { $(Self::$variant(c) => CongestionControl::state(c),)+ }
             }
         }
     };

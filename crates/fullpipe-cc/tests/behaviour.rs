@@ -138,7 +138,7 @@ fn bbr_accepts_a_halved_rate_within_ten_rounds() {
     flow.run_for(seconds(20));
     flow.set_rate(Rate::from_bits_per_sec(10_000_000));
     flow.run_for(seconds(4));
-    let bw = flow.cc.snapshot().bw.unwrap().as_bits_per_sec_f64() / 1e6;
+    let bw = flow.cc().snapshot().bw.unwrap().as_bits_per_sec_f64() / 1e6;
     assert!((9.0..11.0).contains(&bw), "{bw} Mbit/s");
 }
 
@@ -148,7 +148,7 @@ fn both_hystarts_spare_the_overflow_that_ends_a_plain_slow_start() {
     let losses_with = |hystart| {
         let mut flow = Flow::new("cubic", &[("hystart", hystart)], path);
         flow.run_for(seconds(5));
-        flow.sampler.lost() / SMSS
+        flow.connection.lost() / SMSS
     };
     let (linux, plus, off) = (losses_with("linux"), losses_with("plus"), losses_with("off"));
     assert!(linux == 0 && plus * 10 < off && off > 100, "lost: linux {linux}, plus {plus}, off {off}");
@@ -159,7 +159,7 @@ fn a_time_out_starts_over_at_one_packet() {
     for name in ["cubic", "reno", "hybla", "bbr"] {
         let mut flow = Flow::new(name, &[], Path::new(20, 40));
         flow.run_for(seconds(5));
-        let cwnd = flow.cc.cwnd();
+        let cwnd = flow.cc().cwnd();
         flow.set_rate(Rate::from_bits_per_sec(1));
         flow.run_for(Span::from_millis(1));
         let path = Path { lose_every: 1, ..Path::new(20, 40) };
@@ -175,13 +175,13 @@ fn a_time_out_starts_over_at_one_packet() {
 fn an_application_limited_bbr_flow_keeps_its_estimate() {
     let mut flow = Flow::new("bbr", &[], Path::new(20, 40));
     flow.run_for(seconds(5));
-    let before = flow.cc.snapshot().bw.unwrap();
+    let before = flow.cc().snapshot().bw.unwrap();
     // Ten packets every 100 ms: 1.2 Mbit/s of the 20.
     flow.backlog = Some(0);
     for _ in 0..100 {
         *flow.backlog.as_mut().unwrap() += 10;
         flow.run_for(Span::from_millis(100));
     }
-    let after = flow.cc.snapshot().bw.unwrap();
+    let after = flow.cc().snapshot().bw.unwrap();
     assert!(after >= Rate::from_bytes_per_sec(before.as_bytes_per_sec() * 9 / 10), "{before:?} to {after:?}");
 }

@@ -23,6 +23,7 @@
 
 mod app;
 mod batch;
+mod controllers;
 mod engine;
 mod error;
 mod receiver;
@@ -31,6 +32,7 @@ mod segment;
 mod sender;
 
 pub use batch::{Each, in_parallel, run_many};
+pub use controllers::Controllers;
 pub use engine::Simulation;
 pub use error::SimError;
 

@@ -1,9 +1,9 @@
-//! A transport without an operating system: every controller, the sampler and the pacer, for one ACK.
+//! A transport without an operating system: every controller with all of a connection, for one ACK.
 #![no_std]
 
 use core::panic::PanicInfo;
 use fullpipe_cc::{
-    Ack, CONTROLLERS, Config, CongestionControl, Controller, Pacer, Sampler, Sent, Span, Time,
+    AckReport, CONTROLLERS, Config, Connection, Controller, CongestionControl, Span, Time,
 };
 
 #[panic_handler]
@@ -16,21 +16,15 @@ pub extern "C" fn first_ack() -> u64 {
     let (now, bytes) = (Time::ZERO + Span::from_millis(1), 1448);
     let mut sum = 0u64;
     for about in CONTROLLERS {
-        let Ok(mut cc) = Controller::new(about.name, &Config::default(), &[]) else { return 0 };
-        let (mut sampler, mut pacer) = (Sampler::new(), Pacer::new());
-        cc.on_send(&Sent { now, bytes, inflight: 0, app_limited: false, delivered: 0, retransmit: false });
-        let stamp = sampler.on_sent(now, bytes, 0);
-        pacer.on_sent(now, bytes, 1, cc.pacing_rate());
+        let Ok(cc) = Controller::new(about.name, &Config::default(), &[]) else { return 0 };
+        let mut connection = Connection::new(cc, bytes as u32);
+        let stamp = connection.on_sent(now, bytes, 0, false);
+        connection.on_batch_sent(now, bytes, 1);
         let now = now + Span::from_millis(10);
-        sampler.begin_ack();
-        sampler.on_acked(now, bytes, &stamp);
-        cc.on_ack(&Ack {
-            sample: sampler.finish_ack(now, None),
-            newly_acked: bytes,
-            delivered: bytes,
-            ..Ack::at(now)
-        });
-        sum = sum.saturating_add(cc.cwnd());
+        connection.begin_ack(bytes);
+        connection.on_acked(now, bytes, &stamp);
+        connection.finish_ack(&AckReport::at(now, 0));
+        sum = sum.saturating_add(connection.controller().cwnd());
     }
     sum
 }

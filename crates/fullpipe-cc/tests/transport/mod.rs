@@ -3,8 +3,7 @@
 //! detection by three later packets, Proportional Rate Reduction, a retransmission time-out.
 
 use fullpipe_cc::{
-    Ack, Config, CongestionControl, Controller, Lost, Pacer, Prr, Rate, Recovery, RecoveryContext,
-    RecoveryState, Sampler, Sent, Span, Stamp, Time,
+    AckReport, Config, CongestionControl, Connection, Controller, Rate, RecoveryState, Span, Stamp, Time,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -40,9 +39,8 @@ struct Packet {
 }
 
 pub struct Flow {
-    pub cc: Controller,
+    pub connection: Connection<Controller>,
     pub now: Time,
-    pub sampler: Sampler,
     pub sent: u64,
     pub recoveries: u64,
     pub timeouts: u64,
@@ -50,19 +48,16 @@ pub struct Flow {
     pub states: Vec<(Time, &'static str)>,
     pub least_cwnd: u64,
     path: Path,
-    pacer: Pacer,
     flight: VecDeque<Packet>,
     link_free: Time,
     srtt: Option<Span>,
     min_rtt: Option<Span>,
-    recovery: RecoveryState,
     /// The packet of the stream that recovery ends at.
     high_seq: u64,
     next_seq: u64,
     /// Packets of the stream not yet acknowledged, and those of them to send again.
     unacked: BTreeSet<u64>,
     lost: VecDeque<u64>,
-    prr: Option<Prr>,
     random: u64,
     /// New packets the application has yet to send; `None` for no limit.
     pub backlog: Option<u64>,
@@ -71,29 +66,26 @@ pub struct Flow {
 impl Flow {
     pub fn new(name: &str, settings: &[(&str, &str)], path: Path) -> Self {
         let config = Config { seed: path.seed, ..Config::default() };
-        let mut cc = Controller::new(name, &config, settings).expect("a controller and its settings");
-        cc.on_handshake(Time::ZERO, path.rtt);
+        let cc = Controller::new(name, &config, settings).expect("a controller and its settings");
+        let mut connection = Connection::new(cc, SMSS as u32);
+        connection.on_handshake(Time::ZERO, path.rtt);
         Flow {
-            cc,
+            connection,
             now: Time::ZERO,
-            sampler: Sampler::new(),
             sent: 0,
             recoveries: 0,
             timeouts: 0,
             states: Vec::new(),
             least_cwnd: u64::MAX,
             path,
-            pacer: Pacer::new(),
             flight: VecDeque::new(),
             link_free: Time::ZERO,
             srtt: None,
             min_rtt: None,
-            recovery: RecoveryState::Open,
             high_seq: 0,
             next_seq: 0,
             unacked: BTreeSet::new(),
             lost: VecDeque::new(),
-            prr: None,
             random: path.seed,
             backlog: None,
         }
@@ -107,8 +99,12 @@ impl Flow {
         self.path.rate = rate;
     }
 
+    pub fn cc(&self) -> &Controller {
+        self.connection.controller()
+    }
+
     pub fn window(&self) -> u64 {
-        self.prr.map_or(self.cc.cwnd(), |prr| prr.cwnd())
+        self.connection.window()
     }
 
     fn lost_in_network(&mut self) -> bool {
@@ -136,20 +132,9 @@ impl Flow {
             self.unacked.insert(self.next_seq);
             self.next_seq
         });
-        self.cc.on_send(&Sent {
-            now,
-            bytes: SMSS,
-            inflight,
-            app_limited: self.sampler.is_app_limited(),
-            delivered: self.sampler.delivered(),
-            retransmit,
-        });
-        let stamp = self.sampler.on_sent(now, SMSS, inflight);
-        self.pacer.on_sent(now, SMSS, 1, self.cc.pacing_rate());
+        let stamp = self.connection.on_sent(now, SMSS, inflight, retransmit);
+        self.connection.on_batch_sent(now, SMSS, 1);
         self.sent += 1;
-        if let Some(prr) = &mut self.prr {
-            prr.on_sent(SMSS);
-        }
         let queued = self.path.rate.bytes_in(self.link_free - now) / SMSS;
         let acked_at = if queued >= self.path.buffer || self.lost_in_network() {
             None
@@ -160,41 +145,22 @@ impl Flow {
         self.flight.push_back(Packet { seq, stamp, acked_at });
     }
 
-    fn context(&self, inflight: u64) -> RecoveryContext {
-        RecoveryContext {
-            now: self.now,
-            inflight,
-            delivered: self.sampler.delivered(),
-            lost: self.sampler.lost(),
-        }
-    }
-
     fn lose(&mut self, packet: &Packet) {
-        self.sampler.on_lost(SMSS);
-        self.cc.on_lost(&Lost {
-            now: self.now,
-            bytes: SMSS,
-            tx_in_flight: packet.stamp.tx_in_flight,
-            delivered_at_send: packet.stamp.delivered,
-            lost_at_send: packet.stamp.lost,
-            lost: self.sampler.lost(),
-            delivered: self.sampler.delivered(),
-            app_limited: packet.stamp.app_limited,
-        });
+        self.connection.on_lost(self.now, packet.seq, SMSS, &packet.stamp);
         self.lost.push_back(packet.seq);
     }
 
     fn on_ack(&mut self, index: usize) {
         let inflight_before = self.inflight();
         let cwnd_limited = inflight_before + SMSS > self.window();
-        self.sampler.begin_ack();
+        self.connection.begin_ack(inflight_before);
         let acked = self.flight.remove(index).expect("an index into the flight");
         let advanced = self.unacked.first() == Some(&acked.seq);
         self.unacked.remove(&acked.seq);
         let rtt = self.now - acked.stamp.sent_at;
         self.min_rtt = Some(self.min_rtt.map_or(rtt, |m| m.min(rtt)));
         self.srtt = Some(self.srtt.map_or(rtt, |s| (s * 7 + rtt) / 8));
-        self.sampler.on_acked(self.now, SMSS, &acked.stamp);
+        self.connection.on_acked(self.now, SMSS, &acked.stamp);
         // The network does not reorder: a packet dropped before three later ones arrived is lost.
         let mut lost = 0;
         while let Some(first) = self.flight.front()
@@ -206,44 +172,22 @@ impl Flow {
             lost += 1;
         }
         let repaired = self.unacked.first().is_none_or(|&una| una > self.high_seq);
-        if self.recovery != RecoveryState::Open && repaired {
-            self.recovery = RecoveryState::Open;
-            self.prr = None;
-            self.cc.on_recovery(Recovery::Exit, &self.context(self.inflight()));
+        if self.connection.recovery() != RecoveryState::Open && repaired {
+            self.connection.exit_recovery(self.now, self.inflight());
         }
-        if lost > 0 && self.recovery == RecoveryState::Open {
-            self.recovery = RecoveryState::Recovery;
+        if lost > 0 && self.connection.recovery() == RecoveryState::Open {
             self.high_seq = self.next_seq;
             self.recoveries += 1;
-            if self.cc.uses_prr() {
-                self.prr = Some(Prr::new(self.cc.cwnd(), SMSS as u32));
-            }
-            self.cc.on_recovery(Recovery::EnterFast, &self.context(self.inflight() + lost * SMSS));
+            self.connection.enter_recovery(self.now, self.inflight() + lost * SMSS);
         }
-        let inflight = self.inflight();
-        if let Some(prr) = &mut self.prr {
-            prr.on_ack(SMSS, lost * SMSS, inflight, self.cc.ssthresh(), advanced);
-        }
-        let ack = Ack {
-            sample: self.sampler.finish_ack(self.now, self.min_rtt),
+        self.connection.finish_ack(&AckReport {
             rtt: Some(rtt),
             srtt: self.srtt,
-            newly_acked: SMSS,
-            newly_lost: lost * SMSS,
-            lost_ranges: u32::from(lost > 0),
-            inflight_before,
-            inflight,
-            delivered: self.sampler.delivered(),
-            lost: self.sampler.lost(),
+            min_rtt: self.min_rtt,
+            advanced,
             cwnd_limited,
-            recovery: self.recovery,
-            next_departure: self.pacer.next_departure(),
-            ..Ack::at(self.now)
-        };
-        self.cc.on_ack(&ack);
-        if self.cc.marks_app_limited() {
-            self.sampler.mark_app_limited(inflight);
-        }
+            ..AckReport::at(self.now, self.inflight())
+        });
     }
 
     fn on_timeout(&mut self) {
@@ -251,10 +195,8 @@ impl Flow {
         while let Some(packet) = self.flight.pop_front() {
             self.lose(&packet);
         }
-        self.prr = None;
-        self.recovery = RecoveryState::Loss;
         self.high_seq = self.next_seq;
-        self.cc.on_recovery(Recovery::EnterRto, &self.context(0));
+        self.connection.enter_loss(self.now, 0);
     }
 
     /// Runs until `end`.
@@ -262,12 +204,12 @@ impl Flow {
         while self.now < end {
             let open = self.inflight() + SMSS <= self.window() || self.flight.is_empty();
             let has_data = self.has_data();
-            if open && has_data && self.pacer.ready(self.now) {
+            if open && has_data && self.connection.ready(self.now) {
                 self.send();
                 continue;
             }
             if open && !has_data {
-                self.sampler.mark_app_limited(self.inflight());
+                self.connection.mark_app_limited(self.inflight());
             }
             let next = self.flight.iter().position(|p| p.acked_at.is_some());
             let ack_at = next.and_then(|i| self.flight[i].acked_at);
@@ -276,7 +218,7 @@ impl Flow {
                 (None, Some(first)) => first.stamp.sent_at + self.path.rtt * 2 + Span::from_secs(1),
                 (None, None) => end,
             };
-            let wake = if open && has_data { event.min(self.pacer.next_departure()) } else { event };
+            let wake = if open && has_data { event.min(self.connection.next_departure()) } else { event };
             if wake > end {
                 self.now = end;
                 break;
@@ -288,11 +230,11 @@ impl Flow {
                     (None, false) => self.on_timeout(),
                     (None, true) => {}
                 }
-                let state = self.cc.snapshot().state;
+                let state = self.cc().state();
                 if self.states.last().is_none_or(|&(_, last)| last != state) {
                     self.states.push((self.now, state));
                 }
-                self.least_cwnd = self.least_cwnd.min(self.cc.cwnd());
+                self.least_cwnd = self.least_cwnd.min(self.cc().cwnd());
             }
         }
     }
@@ -303,8 +245,8 @@ impl Flow {
 
     /// Goodput in Mbit/s over the next `span`.
     pub fn goodput_over(&mut self, span: Span) -> f64 {
-        let before = self.sampler.delivered();
+        let before = self.connection.delivered();
         self.run_for(span);
-        Rate::from_bytes_in(self.sampler.delivered() - before, span).as_bits_per_sec_f64() / 1e6
+        Rate::from_bytes_in(self.connection.delivered() - before, span).as_bits_per_sec_f64() / 1e6
     }
 }

@@ -4,11 +4,12 @@ mod connection;
 mod queueing;
 mod wakes;
 
+use crate::controllers::{AnyController, Controllers};
 use crate::error::SimError;
 use crate::recorder::{FlowRecorder, LinkRecorder, total};
 use crate::segment::{Kind, SackStore, Segment};
 use connection::{Connection, Net};
-use fullpipe_cc::{Config, CongestionControl, Controller, Span, Time, registry};
+use fullpipe_cc::{Config, CongestionControl, Span, Time};
 use fullpipe_experiment::recording::{Engine, Provenance, Recording};
 use fullpipe_experiment::scenario::{Direction, FlowSpec, Scenario, Triggers, Vocabulary};
 use fullpipe_path::{Chain, Outcome, Packet};
@@ -42,12 +43,22 @@ pub struct Simulation<'a> {
     scenario: &'a Scenario,
     seed: u64,
     most_events: Option<u64>,
+    controllers: &'a Controllers,
 }
+
+/// The controllers of a run that does not say more.
+static KNOWN: Controllers = Controllers::new();
 
 impl<'a> Simulation<'a> {
     /// `scenario` with all that is random in it drawn from `seed`.
     pub fn new(scenario: &'a Scenario, seed: u64) -> Self {
-        Simulation { scenario, seed, most_events: None }
+        Simulation { scenario, seed, most_events: None, controllers: &KNOWN }
+    }
+
+    /// Flows may name any of `controllers`, not only those of `fullpipe-cc`.
+    pub fn controllers(mut self, controllers: &'a Controllers) -> Self {
+        self.controllers = controllers;
+        self
     }
 
     /// Ends the run with [`SimError::TooManyEvents`] after `n` events, instead of after the number
@@ -70,13 +81,9 @@ impl<'a> Simulation<'a> {
     /// # Errors
     /// See [`SimError`].
     pub fn run_with(self, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<Recording, SimError> {
-        let vocabulary = Vocabulary::new(
-            registry::CONTROLLERS
-                .iter()
-                .flat_map(|c| std::iter::once(c.name).chain(c.aliases.iter().copied())),
-        );
+        let vocabulary = Vocabulary::new(self.controllers.names());
         self.scenario.validate(&vocabulary)?;
-        let mut world = World::new(self.scenario, self.seed, self.most_events)?;
+        let mut world = World::new(&self)?;
         world.run(progress)?;
         Ok(world.finish())
     }
@@ -155,7 +162,7 @@ struct World<'a> {
 
 /// The connections, and what their packets share.
 struct Flows {
-    connections: Vec<Connection<Controller>>,
+    connections: Vec<Connection<AnyController>>,
     reversed: Vec<bool>,
     sacks: SackStore,
     triggers: Triggers,
@@ -163,7 +170,8 @@ struct Flows {
 }
 
 impl<'a> World<'a> {
-    fn new(scenario: &'a Scenario, seed: u64, most_events: Option<u64>) -> Result<Self, SimError> {
+    fn new(run: &Simulation<'a>) -> Result<Self, SimError> {
+        let Simulation { scenario, seed, most_events, controllers } = *run;
         let specs = scenario.connections();
         let end = Time::ZERO + scenario.duration;
         let flows = specs.len() as u64;
@@ -173,7 +181,7 @@ impl<'a> World<'a> {
         let smss = scenario.smss();
         let mut connections = Vec::with_capacity(specs.len());
         for (i, spec) in specs.iter().enumerate() {
-            let cc = controller(scenario, spec, i, seed)?;
+            let cc = controller(controllers, scenario, spec, i, seed)?;
             let lasts = end.since(Time::ZERO + spec.start);
             let rows = (lasts.as_nanos() / sampling.as_nanos().max(1)) as usize + 1;
             connections.push(Connection::new(i as u32, spec, cc, smss, rows));
@@ -470,14 +478,20 @@ impl Flows {
 /// Records the controller's state if it has changed, and tells who waits for it.
 #[inline]
 fn note_state<C: CongestionControl>(now: Time, flow: usize, c: &mut Connection<C>, triggers: &mut Triggers) {
-    let state = c.sender.cc.snapshot().state;
+    let state = c.sender.controller().state();
     if c.recorder.on_state(now, state) && !triggers.is_empty() {
         triggers.on_state(now, flow as u32, state);
     }
 }
 
 /// The controller of the `i`-th flow, its own random numbers drawn from the run's seed.
-fn controller(scenario: &Scenario, spec: &FlowSpec, i: usize, seed: u64) -> Result<Controller, SimError> {
+fn controller(
+    controllers: &Controllers,
+    scenario: &Scenario,
+    spec: &FlowSpec,
+    i: usize,
+    seed: u64,
+) -> Result<AnyController, SimError> {
     let config = Config {
         smss: scenario.smss(),
         initial_cwnd: u64::from(spec.initial_window) * u64::from(scenario.smss()),
@@ -487,8 +501,7 @@ fn controller(scenario: &Scenario, spec: &FlowSpec, i: usize, seed: u64) -> Resu
     let values: Vec<(String, String)> =
         spec.settings.iter().map(|(key, value)| (key.clone(), value.to_string())).collect();
     let pairs: Vec<(&str, &str)> = values.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    Controller::new(&spec.cc, &config, &pairs)
-        .map_err(|e| SimError::Controller { flow: i, reason: e.to_string() })
+    controllers.make(i, &spec.cc, &config, &pairs)
 }
 
 /// How many events the path's rates can account for, many times over: what is beyond is a path that
@@ -586,7 +599,7 @@ mod tests {
     }
 
     fn flow() -> impl Strategy<Value = FlowSpec> {
-        let names: Vec<&str> = registry::CONTROLLERS.iter().map(|c| c.name).collect();
+        let names: Vec<&str> = fullpipe_cc::CONTROLLERS.iter().map(|c| c.name).collect();
         let few = (select(names), select(vec![1u32, 10, 3000]), any::<bool>(), any::<bool>());
         let spans = (select(vec![0u64, 1, 20_000_000, 3_000_000_000]), select(vec![0u64, 7, 500_000_000]));
         let sizes = (
@@ -650,7 +663,7 @@ mod tests {
                     }
                 }
             }
-            let mut world = World::new(&s, seed, Some(EVENTS)).unwrap();
+            let mut world = World::new(&Simulation::new(&s, seed).most_events(EVENTS)).unwrap();
             let mut now = Time::ZERO;
             for audit in 1..=8 {
                 let pause = world.most_events / 8 * audit;

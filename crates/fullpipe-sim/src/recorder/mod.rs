@@ -149,7 +149,7 @@ impl FlowRecorder {
 
     /// Adds a row to the series.
     pub fn sample<C: CongestionControl>(&mut self, now: Time, sender: &Sender<C>, delivered: u64) {
-        let snapshot = sender.cc.snapshot();
+        let snapshot = sender.controller().snapshot();
         let (rtt, srtt, _) = sender.rtts();
         let interval = now.since(self.row_at).as_secs_f64();
         let goodput = (delivered - self.row_delivered) as f64 * 8.0 / interval;
@@ -220,7 +220,7 @@ impl FlowRecorder {
         let mut series = by_columns(&self.rows);
         series.columns.retain(|c| c.values.iter().any(|v| v.is_finite()));
         let states = self.states.iter();
-        let happened = sender.happenings.iter();
+        let happened = sender.events.iter();
         let mut events = self.events;
         events.extend(happened.map(|&(at, kind, value)| Event { at_s: at.as_secs_f64(), kind, value }));
         events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));

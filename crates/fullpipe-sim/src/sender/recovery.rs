@@ -2,7 +2,7 @@
 //! turn out to have been for nothing. Linux `tcp_fastretrans_alert`, `tcp_process_loss`,
 //! `tcp_may_undo`, `tcp_check_dsack`; RFC 5682 (F-RTO), RFC 3522 (Eifel), RFC 3708 (DSACK).
 
-use fullpipe_cc::{Prr, RecoveryState, Time};
+use fullpipe_cc::{RecoveryState, Time};
 
 /// Where the sender is in loss recovery.
 #[derive(Debug, Default)]
@@ -20,7 +20,6 @@ pub(crate) struct Recovering {
     pub frto: bool,
     /// The time-out has fired before in this loss recovery.
     pub repeated: bool,
-    pub prr: Option<Prr>,
 }
 
 /// What the sender has to do about an ACK, after it has taken it in.
@@ -38,7 +37,7 @@ pub(crate) enum Verdict {
 
 /// What an ACK showed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct Evidence {
     pub una: u64,
     pub nxt: u64,
     pub advanced: bool,
@@ -69,11 +68,10 @@ impl Recovering {
     }
 
     /// Fast recovery begins.
-    pub fn enter_fast(&mut self, una: u64, nxt: u64, resent: u64, prr: Option<Prr>) {
+    pub fn enter_fast(&mut self, una: u64, nxt: u64, resent: u64) {
         self.remember(una, resent);
         self.state = RecoveryState::Recovery;
         self.high = nxt;
-        self.prr = prr;
     }
 
     /// The retransmission timer fired.
@@ -86,7 +84,6 @@ impl Recovering {
         self.frto = first || self.repeated;
         self.state = RecoveryState::Loss;
         self.high = nxt;
-        self.prr = None;
         self.repeated = true;
     }
 
@@ -95,7 +92,6 @@ impl Recovering {
         self.state = RecoveryState::Open;
         self.frto = false;
         self.repeated = false;
-        self.prr = None;
     }
 
     /// There is nothing left to undo.
@@ -135,10 +131,10 @@ impl Recovering {
     }
 
     /// Judges what an ACK showed.
-    pub fn judge(&mut self, shown: &Shown) -> Verdict {
+    pub fn judge(&mut self, evidence: &Evidence) -> Verdict {
         match self.state {
-            RecoveryState::Recovery => self.judge_recovery(shown),
-            RecoveryState::Loss => self.judge_loss(shown),
+            RecoveryState::Recovery => self.judge_recovery(evidence),
+            RecoveryState::Loss => self.judge_loss(evidence),
             RecoveryState::Open | RecoveryState::Disorder => {
                 if self.all_were_unneeded() {
                     Verdict::Undo { unmark: false }
@@ -149,11 +145,15 @@ impl Recovering {
         }
     }
 
-    fn judge_recovery(&mut self, shown: &Shown) -> Verdict {
-        if shown.una >= self.high {
-            return if self.may_undo(shown.echo) { Verdict::Undo { unmark: false } } else { Verdict::Exit };
+    fn judge_recovery(&mut self, evidence: &Evidence) -> Verdict {
+        if evidence.una >= self.high {
+            return if self.may_undo(evidence.echo) {
+                Verdict::Undo { unmark: false }
+            } else {
+                Verdict::Exit
+            };
         }
-        if shown.advanced && self.undo_marker.is_some() && self.original_answered(shown.echo) {
+        if evidence.advanced && self.undo_marker.is_some() && self.original_answered(evidence.echo) {
             return Verdict::Undo { unmark: true };
         }
         if self.all_were_unneeded() {
@@ -162,23 +162,23 @@ impl Recovering {
         Verdict::Stay
     }
 
-    fn judge_loss(&mut self, shown: &Shown) -> Verdict {
-        let recovered = shown.una >= self.high;
-        if shown.advanced {
+    fn judge_loss(&mut self, evidence: &Evidence) -> Verdict {
+        let recovered = evidence.una >= self.high;
+        if evidence.advanced {
             self.repeated = false;
-            if self.may_undo(shown.echo) {
+            if self.may_undo(evidence.echo) {
                 return Verdict::Undo { unmark: true };
             }
         }
         if self.frto {
-            if shown.original_arrived {
+            if evidence.original_arrived {
                 return Verdict::Undo { unmark: true };
             }
-            if shown.nxt > self.high {
-                self.frto &= !shown.sacked_more;
-            } else if shown.advanced && !recovered {
-                self.high = shown.nxt;
-                if shown.has_new_data {
+            if evidence.nxt > self.high {
+                self.frto &= !evidence.sacked_more;
+            } else if evidence.advanced && !recovered {
+                self.high = evidence.nxt;
+                if evidence.has_new_data {
                     return Verdict::ProbeWithNew;
                 }
                 self.frto = false;
@@ -197,8 +197,8 @@ mod tests {
         Time::ZERO + Span::from_millis(n)
     }
 
-    fn shown(una: u64, echo: Time) -> Shown {
-        Shown {
+    fn evidence(una: u64, echo: Time) -> Evidence {
+        Evidence {
             una,
             nxt: 100,
             advanced: true,
@@ -211,7 +211,7 @@ mod tests {
 
     fn in_recovery() -> Recovering {
         let mut r = Recovering::default();
-        r.enter_fast(10, 50, 0, None);
+        r.enter_fast(10, 50, 0);
         r.on_retransmit(ms(100));
         r
     }
@@ -219,14 +219,14 @@ mod tests {
     #[test]
     fn recovery_ends_when_all_that_was_outstanding_is_acknowledged() {
         let mut r = in_recovery();
-        assert_eq!(r.judge(&shown(49, ms(100))), Verdict::Stay);
-        assert_eq!(r.judge(&shown(50, ms(100))), Verdict::Exit);
+        assert_eq!(r.judge(&evidence(49, ms(100))), Verdict::Stay);
+        assert_eq!(r.judge(&evidence(50, ms(100))), Verdict::Exit);
     }
 
     #[test]
     fn an_echo_from_before_the_retransmission_shows_that_the_original_arrived() {
         let mut r = in_recovery();
-        assert_eq!(r.judge(&shown(11, ms(99))), Verdict::Undo { unmark: true });
+        assert_eq!(r.judge(&evidence(11, ms(99))), Verdict::Undo { unmark: true });
     }
 
     #[test]
@@ -234,12 +234,12 @@ mod tests {
         let mut r = in_recovery();
         r.on_retransmit(ms(101));
         r.on_dsack(10, 12);
-        assert_eq!(r.judge(&shown(12, ms(100))), Verdict::Stay);
+        assert_eq!(r.judge(&evidence(12, ms(100))), Verdict::Stay);
         r.exit();
         r.on_dsack(11, 50);
-        assert_eq!(r.judge(&shown(50, ms(101))), Verdict::Undo { unmark: false });
+        assert_eq!(r.judge(&evidence(50, ms(101))), Verdict::Undo { unmark: false });
         r.forget();
-        assert_eq!(r.judge(&shown(50, ms(101))), Verdict::Stay);
+        assert_eq!(r.judge(&evidence(50, ms(101))), Verdict::Stay);
     }
 
     #[test]
@@ -247,14 +247,14 @@ mod tests {
         let mut r = Recovering::default();
         r.enter_loss(10, 50, 0);
         r.on_retransmit(ms(400));
-        assert_eq!(r.judge(&Shown { nxt: 50, ..shown(11, ms(400)) }), Verdict::ProbeWithNew);
-        let mut spurious = shown(11, ms(400));
+        assert_eq!(r.judge(&Evidence { nxt: 50, ..evidence(11, ms(400)) }), Verdict::ProbeWithNew);
+        let mut spurious = evidence(11, ms(400));
         spurious.original_arrived = true;
         assert_eq!(r.judge(&spurious), Verdict::Undo { unmark: true });
         // A SACK for the new data instead: the loss was real.
-        r.judge(&Shown { nxt: 52, sacked_more: true, advanced: false, ..shown(11, ms(400)) });
+        r.judge(&Evidence { nxt: 52, sacked_more: true, advanced: false, ..evidence(11, ms(400)) });
         assert!(!r.frto);
-        assert_eq!(r.judge(&shown(50, ms(500))), Verdict::Exit);
+        assert_eq!(r.judge(&evidence(50, ms(500))), Verdict::Exit);
     }
 
     #[test]
@@ -262,10 +262,10 @@ mod tests {
         let mut r = in_recovery();
         r.exit();
         // One of the retransmissions is still in flight.
-        r.enter_fast(50, 90, 1, None);
-        assert_eq!(r.judge(&shown(51, ms(100))), Verdict::Stay);
+        r.enter_fast(50, 90, 1);
+        assert_eq!(r.judge(&evidence(51, ms(100))), Verdict::Stay);
         r.nothing_retransmitted();
-        assert_eq!(r.judge(&shown(51, ms(100))), Verdict::Undo { unmark: true });
+        assert_eq!(r.judge(&evidence(51, ms(100))), Verdict::Undo { unmark: true });
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
         r.enter_loss(10, 50, 0);
         assert!(r.frto);
         r.on_retransmit(ms(1000));
-        assert_eq!(r.judge(&Shown { has_new_data: false, ..shown(11, ms(400)) }), Verdict::Stay);
-        assert_eq!(r.judge(&shown(12, ms(399))), Verdict::Undo { unmark: true });
+        assert_eq!(r.judge(&Evidence { has_new_data: false, ..evidence(11, ms(400)) }), Verdict::Stay);
+        assert_eq!(r.judge(&evidence(12, ms(399))), Verdict::Undo { unmark: true });
     }
 }

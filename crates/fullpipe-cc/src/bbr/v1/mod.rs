@@ -314,15 +314,19 @@ impl CongestionControl for BbrV1 {
         self.sk.app_limited != 0
     }
 
+    fn state(&self) -> &'static str {
+        match self.model.mode {
+            Mode::Startup => "Startup",
+            Mode::Drain => "Drain",
+            Mode::ProbeBw => "ProbeBW",
+            Mode::ProbeRtt => "ProbeRTT",
+        }
+    }
+
     fn snapshot(&self) -> Snapshot {
         let info = self.model.info(&self.sk);
         Snapshot {
-            state: match self.model.mode {
-                Mode::Startup => "Startup",
-                Mode::Drain => "Drain",
-                Mode::ProbeBw => "ProbeBW",
-                Mode::ProbeRtt => "ProbeRTT",
-            },
+            state: self.state(),
             cwnd: self.cwnd(),
             ssthresh: Some(self.ssthresh()).filter(|&s| s != u64::MAX),
             pacing_rate: self.pacing_rate(),

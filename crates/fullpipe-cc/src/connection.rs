@@ -1,0 +1,493 @@
+//! Sampler, pacer, Proportional Rate Reduction and controller of one connection as one thing: it makes
+//! their calls in the order that they need.
+
+use crate::control::{Ack, CongestionControl, Lost, Recovery, RecoveryContext, RecoveryState, Sent};
+use crate::pacer::Pacer;
+use crate::prr::Prr;
+use crate::sampler::{RateSample, Sampler, Stamp};
+use fullpipe_units::{Rate, Span, Time};
+
+/// What a transport knows at the end of an ACK beyond what it has told already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AckReport {
+    /// When the ACK arrived.
+    pub now: Time,
+    /// Round-trip time of the newest packet it acknowledges that was sent only once.
+    pub rtt: Option<Span>,
+    /// Smoothed round-trip time (RFC 6298), this ACK included.
+    pub srtt: Option<Span>,
+    /// Least round-trip time seen, this ACK included.
+    pub min_rtt: Option<Span>,
+    /// Payload bytes in flight: acknowledged and lost bytes taken off.
+    pub inflight: u64,
+    /// Whether the ACK moved the cumulative acknowledgement.
+    pub advanced: bool,
+    /// Packets newly reported as marked Congestion Experienced.
+    pub ce_count: u32,
+    /// Whether the window (not the application, not the receiver) limited sending in the last round trip.
+    pub cwnd_limited: bool,
+    /// Whether selective acknowledgements leave a hole of which nothing is marked lost
+    /// ([`RecoveryState::Disorder`]).
+    pub disorder: bool,
+    /// Whether it acknowledges a single packet, less than full, and leaves none outstanding: the
+    /// receiver may have held such an ACK back.
+    pub lone_runt: bool,
+}
+
+impl AckReport {
+    /// A report at `now` of `inflight` bytes that says nothing else: to fill in what is known.
+    pub fn at(now: Time, inflight: u64) -> Self {
+        AckReport {
+            now,
+            rtt: None,
+            srtt: None,
+            min_rtt: None,
+            inflight,
+            advanced: true,
+            ce_count: 0,
+            cwnd_limited: false,
+            disorder: false,
+            lone_runt: false,
+        }
+    }
+}
+
+/// Where the processing of the present ACK began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    inflight: u64,
+    delivered: u64,
+    lost: u64,
+}
+
+/// The congestion control of one connection. The transport keeps its packets, clocks, round-trip times
+/// and loss detection.
+///
+/// - Sending: while [`ready`](Self::ready) and the bytes in flight are below [`window`](Self::window), up to
+///   [`send_quantum`](Self::send_quantum) bytes leave together: [`on_sent`](Self::on_sent) for each packet, whose
+///   [`Stamp`] is kept with it, then [`on_batch_sent`](Self::on_batch_sent) once.
+/// - An ACK: [`begin_ack`](Self::begin_ack); [`on_acked`](Self::on_acked) for each packet newly acknowledged;
+///   [`exit_recovery`](Self::exit_recovery) or [`undo`](Self::undo) if it ends one; [`on_lost`](Self::on_lost) for each
+///   packet that it shows to be lost; [`enter_recovery`](Self::enter_recovery) if these are the first;
+///   [`finish_ack`](Self::finish_ack).
+/// - A retransmission time-out: `on_lost` for each packet presumed lost, then [`enter_loss`](Self::enter_loss).
+///
+/// The front page of this crate has a whole sender.
+#[derive(Clone, Debug)]
+pub struct Connection<C> {
+    cc: C,
+    sampler: Sampler,
+    pacer: Pacer,
+    prr: Option<Prr>,
+    smss: u32,
+    recovery: RecoveryState,
+    before: Before,
+    lost_ranges: u32,
+    next_lost: Option<u64>,
+}
+
+impl<C: CongestionControl> Connection<C> {
+    /// A connection of segments of `smss` payload bytes, controlled by `cc`.
+    pub fn new(cc: C, smss: u32) -> Self {
+        Connection {
+            cc,
+            sampler: Sampler::new(),
+            pacer: Pacer::new(),
+            prr: None,
+            smss: smss.max(1),
+            recovery: RecoveryState::Open,
+            before: Before::default(),
+            lost_ranges: 0,
+            next_lost: None,
+        }
+    }
+
+    /// The controller.
+    #[inline]
+    pub fn controller(&self) -> &C {
+        &self.cc
+    }
+
+    /// Payload bytes delivered so far.
+    #[inline]
+    pub fn delivered(&self) -> u64 {
+        self.sampler.delivered()
+    }
+
+    /// Payload bytes marked lost so far.
+    #[inline]
+    pub fn lost(&self) -> u64 {
+        self.sampler.lost()
+    }
+
+    /// Where loss recovery is; [`RecoveryState::Disorder`] is the transport's own knowledge and not told here.
+    #[inline]
+    pub fn recovery(&self) -> RecoveryState {
+        self.recovery
+    }
+
+    /// The window in force in bytes: the controller's, or what Proportional Rate Reduction makes of it.
+    #[inline]
+    pub fn window(&self) -> u64 {
+        self.prr.as_ref().map_or_else(|| self.cc.cwnd(), Prr::cwnd)
+    }
+
+    /// The rate that the controller wants packets paced at; `None` if it leaves that open.
+    #[inline]
+    pub fn pacing_rate(&self) -> Option<Rate> {
+        self.cc.pacing_rate()
+    }
+
+    /// The most bytes to send before the pacer is asked again; without limit for what is not paced.
+    #[inline]
+    pub fn send_quantum(&self) -> u64 {
+        if self.cc.pacing_rate().is_some() { self.cc.send_quantum() } else { u64::MAX }
+    }
+
+    /// Whether the pacer lets a batch leave at `now`.
+    #[inline]
+    pub fn ready(&self, now: Time) -> bool {
+        self.cc.pacing_rate().is_none() || self.pacer.ready(now)
+    }
+
+    /// The earliest time the pacer lets the next batch leave.
+    #[inline]
+    pub fn next_departure(&self) -> Time {
+        self.pacer.next_departure()
+    }
+
+    /// The handshake gave a first round-trip time. Told at most once, before the first packet.
+    pub fn on_handshake(&mut self, now: Time, rtt: Span) {
+        self.cc.on_handshake(now, rtt);
+    }
+
+    /// The application has nothing more to send, and `inflight` bytes in flight leave the window open.
+    #[inline]
+    pub fn mark_app_limited(&mut self, inflight: u64) {
+        self.sampler.mark_app_limited(inflight);
+    }
+
+    /// A packet of `bytes` leaves at `now` with `inflight` bytes in flight before it. The transport keeps
+    /// the stamp with the packet.
+    #[inline]
+    pub fn on_sent(&mut self, now: Time, bytes: u64, inflight: u64, retransmit: bool) -> Stamp {
+        self.cc.on_send(&Sent {
+            now,
+            bytes,
+            inflight,
+            app_limited: self.sampler.is_app_limited(),
+            delivered: self.sampler.delivered(),
+            retransmit,
+        });
+        if let Some(prr) = &mut self.prr {
+            prr.on_sent(bytes);
+        }
+        self.sampler.on_sent(now, bytes, inflight)
+    }
+
+    /// The packets told by [`on_sent`](Self::on_sent) since the last batch, `bytes` in `segments`, have left together.
+    /// Probes and retransmissions on a timer are not paced and make no batch.
+    #[inline]
+    pub fn on_batch_sent(&mut self, now: Time, bytes: u64, segments: u64) {
+        self.pacer.on_sent(now, bytes, segments, self.cc.pacing_rate());
+    }
+
+    /// The processing of an ACK begins, with `inflight` bytes in flight before it.
+    #[inline]
+    pub fn begin_ack(&mut self, inflight: u64) {
+        self.before = Before { inflight, delivered: self.sampler.delivered(), lost: self.sampler.lost() };
+        self.sampler.begin_ack();
+        self.forget_ranges();
+    }
+
+    fn forget_ranges(&mut self) {
+        self.lost_ranges = 0;
+        self.next_lost = None;
+    }
+
+    /// The packet of `bytes` sent with `stamp` is newly acknowledged, cumulatively or selectively.
+    #[inline]
+    pub fn on_acked(&mut self, now: Time, bytes: u64, stamp: &Stamp) {
+        self.sampler.on_acked(now, bytes, stamp);
+    }
+
+    /// Payload bytes newly acknowledged by the present ACK.
+    #[inline]
+    pub fn newly_acked(&self) -> u64 {
+        self.sampler.delivered() - self.before.delivered
+    }
+
+    /// Payload bytes marked lost since the present ACK began.
+    #[inline]
+    pub fn newly_lost(&self) -> u64 {
+        self.sampler.lost() - self.before.lost
+    }
+
+    /// The packet `number` of the stream, of `bytes` sent with `stamp`, is newly marked lost.
+    #[inline]
+    pub fn on_lost(&mut self, now: Time, number: u64, bytes: u64, stamp: &Stamp) {
+        self.sampler.on_lost(bytes);
+        self.lost_ranges += u32::from(self.next_lost != Some(number));
+        self.next_lost = Some(number.wrapping_add(1));
+        self.cc.on_lost(&Lost {
+            now,
+            bytes,
+            tx_in_flight: stamp.tx_in_flight,
+            delivered_at_send: stamp.delivered,
+            lost_at_send: stamp.lost,
+            lost: self.sampler.lost(),
+            delivered: self.sampler.delivered(),
+            app_limited: stamp.app_limited,
+        });
+    }
+
+    fn recovery_changes(&mut self, event: Recovery, state: RecoveryState, now: Time, inflight: u64) {
+        self.recovery = state;
+        let context =
+            RecoveryContext { now, inflight, delivered: self.sampler.delivered(), lost: self.sampler.lost() };
+        self.cc.on_recovery(event, &context);
+    }
+
+    /// Fast recovery begins; `inflight_before` bytes were in flight before the loss was taken off.
+    pub fn enter_recovery(&mut self, now: Time, inflight_before: u64) {
+        let prior_cwnd = self.cc.cwnd();
+        self.recovery_changes(Recovery::EnterFast, RecoveryState::Recovery, now, inflight_before);
+        self.prr = self.cc.uses_prr().then(|| Prr::new(prior_cwnd, self.smss));
+    }
+
+    /// Fast recovery begins by a timer, without an ACK to send by: the losses told since
+    /// [`begin_losses`](Self::begin_losses) leave `inflight` bytes, and one packet may leave at once
+    /// (`tcp_rack_reo_timeout`).
+    pub fn enter_recovery_on_timer(&mut self, now: Time, inflight_before: u64, inflight: u64) {
+        self.enter_recovery(now, inflight_before);
+        let newly_lost = self.newly_lost();
+        if let Some(prr) = &mut self.prr {
+            prr.on_ack(u64::from(self.smss), newly_lost, inflight, self.cc.ssthresh(), false);
+        }
+    }
+
+    /// Losses found by a timer, not by an ACK, are told next.
+    pub fn begin_losses(&mut self) {
+        self.before = Before { inflight: 0, delivered: self.sampler.delivered(), lost: self.sampler.lost() };
+        self.forget_ranges();
+    }
+
+    /// The retransmission timer fired; `inflight` bytes are left after everything presumed lost has been
+    /// told to be.
+    pub fn enter_loss(&mut self, now: Time, inflight: u64) {
+        self.prr = None;
+        self.recovery_changes(Recovery::EnterRto, RecoveryState::Loss, now, inflight);
+    }
+
+    /// A loss was repaired before it was noticed, by a tail loss probe: the window is reduced without
+    /// a recovery (`tcp_process_tlp_ack`). What sets its own window is not told.
+    pub fn reduce_for_repaired_loss(&mut self, now: Time, inflight: u64) {
+        if self.cc.uses_prr() {
+            self.recovery_changes(Recovery::EnterFast, RecoveryState::Recovery, now, inflight);
+            self.recovery_changes(Recovery::Exit, RecoveryState::Open, now, inflight);
+        }
+    }
+
+    /// Everything that was outstanding when recovery began is acknowledged (see [`Recovery::Exit`]).
+    pub fn exit_recovery(&mut self, now: Time, inflight: u64) {
+        self.prr = None;
+        self.recovery_changes(Recovery::Exit, RecoveryState::Open, now, inflight);
+    }
+
+    /// The losses turned out not to be: what they caused is undone. A recovery that still lasts then ends.
+    pub fn undo(&mut self, now: Time, inflight: u64) {
+        self.recovery_changes(Recovery::Spurious, RecoveryState::Open, now, inflight);
+    }
+
+    /// The ACK is processed. Returns the delivery-rate sample that it completes.
+    #[inline]
+    pub fn finish_ack(&mut self, report: &AckReport) -> RateSample {
+        let sample = self.sampler.finish_ack(report.now, report.min_rtt);
+        let (newly_acked, newly_lost) = (self.newly_acked(), self.newly_lost());
+        let disorder = report.disorder && self.recovery == RecoveryState::Open;
+        self.cc.on_ack(&Ack {
+            now: report.now,
+            sample,
+            rtt: report.rtt,
+            srtt: report.srtt,
+            newly_acked,
+            newly_lost,
+            lost_ranges: self.lost_ranges,
+            inflight_before: self.before.inflight,
+            inflight: report.inflight,
+            delivered: self.sampler.delivered(),
+            lost: self.sampler.lost(),
+            cwnd_limited: report.cwnd_limited,
+            ce_count: report.ce_count,
+            // Nothing else arrived since it left (`tcp_clean_rtx_queue`).
+            delayed: report.lone_runt && sample.delivered == newly_acked,
+            recovery: if disorder { RecoveryState::Disorder } else { self.recovery },
+            next_departure: self.pacer.next_departure(),
+        });
+        if self.cc.marks_app_limited() {
+            self.sampler.mark_app_limited(report.inflight);
+        }
+        if let Some(prr) = &mut self.prr {
+            prr.on_ack(newly_acked, newly_lost, report.inflight, self.cc.ssthresh(), report.advanced);
+        }
+        sample
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Controller, Snapshot};
+    use std::vec::Vec;
+
+    const SMSS: u64 = 1000;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Span::from_millis(ms)
+    }
+
+    /// Writes down what it is told.
+    #[derive(Default)]
+    struct Witness {
+        calls: Vec<&'static str>,
+        acks: Vec<Ack>,
+        losses: Vec<Lost>,
+    }
+
+    impl CongestionControl for Witness {
+        fn on_send(&mut self, _: &Sent) {
+            self.calls.push("send");
+        }
+        fn on_lost(&mut self, lost: &Lost) {
+            self.calls.push("lost");
+            self.losses.push(*lost);
+        }
+        fn on_ack(&mut self, ack: &Ack) {
+            self.calls.push("ack");
+            self.acks.push(*ack);
+        }
+        fn on_recovery(&mut self, event: Recovery, _: &RecoveryContext) {
+            self.calls.push(match event {
+                Recovery::EnterFast => "recovery",
+                Recovery::EnterRto => "time-out",
+                Recovery::Exit => "exit",
+                Recovery::Spurious => "spurious",
+            });
+        }
+        fn on_mtu(&mut self, _: u32) {}
+        fn cwnd(&self) -> u64 {
+            10 * SMSS
+        }
+        fn ssthresh(&self) -> u64 {
+            5 * SMSS
+        }
+        fn pacing_rate(&self) -> Option<Rate> {
+            None
+        }
+        fn send_quantum(&self) -> u64 {
+            SMSS
+        }
+        fn snapshot(&self) -> Snapshot {
+            Snapshot::default()
+        }
+    }
+
+    fn ten_sent<C: CongestionControl>(connection: &mut Connection<C>) -> Vec<Stamp> {
+        let stamps = (0..10).map(|i| connection.on_sent(at(0), SMSS, i * SMSS, false)).collect();
+        connection.on_batch_sent(at(0), 10 * SMSS, 10);
+        stamps
+    }
+
+    #[test]
+    fn an_ack_that_shows_losses_is_told_after_them_and_with_their_sums() {
+        let mut connection = Connection::new(Witness::default(), SMSS as u32);
+        let stamps = ten_sent(&mut connection);
+        connection.begin_ack(10 * SMSS);
+        for i in [3, 4, 9] {
+            connection.on_acked(at(50), SMSS, &stamps[i]);
+        }
+        for i in [0, 1, 5] {
+            connection.on_lost(at(50), i, SMSS, &stamps[i as usize]);
+        }
+        connection.enter_recovery(at(50), 10 * SMSS);
+        connection.finish_ack(&AckReport { advanced: false, ..AckReport::at(at(50), 4 * SMSS) });
+        let witness = connection.controller();
+        assert_eq!(witness.calls[10..], ["lost", "lost", "lost", "recovery", "ack"]);
+        let ack = witness.acks[0];
+        assert_eq!((ack.newly_acked, ack.newly_lost, ack.lost_ranges), (3000, 3000, 2));
+        assert_eq!(
+            (ack.inflight_before, ack.inflight, ack.recovery),
+            (10_000, 4000, RecoveryState::Recovery)
+        );
+        assert_eq!(witness.losses[2].lost, 3000);
+    }
+
+    #[test]
+    fn the_window_falls_by_proportional_rate_reduction_and_is_the_controllers_again_after_it() {
+        let mut connection = Connection::new(Witness::default(), SMSS as u32);
+        let stamps = ten_sent(&mut connection);
+        connection.begin_ack(10 * SMSS);
+        connection.on_acked(at(50), SMSS, &stamps[1]);
+        connection.on_lost(at(50), 0, SMSS, &stamps[0]);
+        connection.enter_recovery(at(50), 10 * SMSS);
+        connection.finish_ack(&AckReport { advanced: false, ..AckReport::at(at(50), 8 * SMSS) });
+        // The retransmission that recovery starts with may leave, no more.
+        assert_eq!(connection.window(), 9 * SMSS);
+        connection.on_sent(at(50), SMSS, 8 * SMSS, true);
+        for (i, stamp) in stamps.iter().enumerate().skip(2) {
+            connection.begin_ack((11 - i as u64) * SMSS);
+            connection.on_acked(at(50 + i as u64), SMSS, stamp);
+            connection.finish_ack(&AckReport::at(at(50 + i as u64), (10 - i as u64) * SMSS));
+        }
+        assert!(connection.window() < 10 * SMSS);
+        connection.exit_recovery(at(90), 0);
+        assert_eq!((connection.window(), connection.recovery()), (10 * SMSS, RecoveryState::Open));
+    }
+
+    #[test]
+    fn losses_found_between_acks_are_not_counted_to_the_next() {
+        let mut connection = Connection::new(Witness::default(), SMSS as u32);
+        let stamps = ten_sent(&mut connection);
+        connection.begin_losses();
+        connection.on_lost(at(300), 0, SMSS, &stamps[0]);
+        connection.enter_recovery_on_timer(at(300), 10 * SMSS, 9 * SMSS);
+        assert_eq!(connection.window(), 10 * SMSS, "one packet may leave");
+        connection.begin_ack(9 * SMSS);
+        connection.on_acked(at(301), SMSS, &stamps[1]);
+        connection.finish_ack(&AckReport::at(at(301), 8 * SMSS));
+        let ack = connection.controller().acks[0];
+        assert_eq!((ack.newly_lost, ack.lost_ranges, ack.lost), (0, 0, 1000));
+    }
+
+    #[test]
+    fn a_lone_runt_counts_as_delayed_only_if_nothing_else_arrived_since_it_left() {
+        let delayed = |others: bool| {
+            let mut connection = Connection::new(Witness::default(), SMSS as u32);
+            let first = connection.on_sent(at(0), SMSS, 0, false);
+            let runt = connection.on_sent(at(0), 10, SMSS, false);
+            connection.begin_ack(SMSS + 10);
+            connection.on_acked(at(40), SMSS, &first);
+            if others {
+                connection.finish_ack(&AckReport::at(at(40), 10));
+                connection.begin_ack(10);
+            }
+            connection.on_acked(at(80), 10, &runt);
+            connection.finish_ack(&AckReport { lone_runt: true, ..AckReport::at(at(80), 0) });
+            connection.controller().acks.last().is_some_and(|ack| ack.delayed)
+        };
+        assert!(delayed(false) && !delayed(true));
+    }
+
+    #[test]
+    fn controllers_of_different_types_serve_behind_one_pointer_and_on_any_thread() {
+        fn is_send<T: Send>(_: &T) {}
+        let mut bbr = Controller::new("bbr", &Config::default(), &[]).unwrap();
+        let mut witness = Witness::default();
+        for cc in [&mut bbr as &mut dyn CongestionControl, &mut witness] {
+            let mut connection = Connection::new(cc, SMSS as u32);
+            ten_sent(&mut connection);
+            is_send(&connection);
+            assert!(connection.ready(at(1000)) && connection.window() > 0);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The controllers that a run can name: those of `fullpipe-cc`, and any that come from elsewhere.
+
+use crate::SimError;
+use fullpipe_cc::registry::{About, Build, BuildError, CONTROLLERS, Settings};
+use fullpipe_cc::{
+    Ack, Config, CongestionControl, Controller, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span,
+    Time,
+};
+
+/// Makes a controller from elsewhere, with its settings as pairs of key and value.
+type Make =
+    for<'a> fn(&Config, &'a [(&'a str, &'a str)]) -> Result<Box<dyn CongestionControl>, BuildError<'a>>;
+
+#[derive(Clone, Copy, Debug)]
+struct Outside {
+    about: &'static About,
+    make: Make,
+}
+
+/// The controllers that a simulation knows by name: all of `fullpipe-cc`, and those
+/// [added](Self::with) from other crates.
+///
+/// A controller from elsewhere implements [`CongestionControl`] and [`Build`], as those of `fullpipe-cc` do,
+/// and has its name, aliases and settings from [`Build::ABOUT`]:
+///
+/// ```
+/// use fullpipe_cc::registry::{About, Build, BuildError, Settings};
+/// use fullpipe_cc::*;
+/// use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
+/// use fullpipe_sim::{Controllers, Simulation};
+///
+/// /// Keeps what it began with.
+/// struct Stubborn(u64);
+/// # impl CongestionControl for Stubborn {
+/// #     fn on_send(&mut self, _: &Sent) {}
+/// #     fn on_lost(&mut self, _: &Lost) {}
+/// #     fn on_ack(&mut self, _: &Ack) {}
+/// #     fn on_recovery(&mut self, _: Recovery, _: &RecoveryContext) {}
+/// #     fn on_mtu(&mut self, _: u32) {}
+/// #     fn cwnd(&self) -> u64 { self.0 }
+/// #     fn ssthresh(&self) -> u64 { self.0 }
+/// #     fn pacing_rate(&self) -> Option<Rate> { None }
+/// #     fn send_quantum(&self) -> u64 { self.0 }
+/// #     fn snapshot(&self) -> Snapshot { Snapshot { state: "Stubborn", cwnd: self.0, ..Snapshot::default() } }
+/// # }
+/// // impl CongestionControl for Stubborn { … }
+///
+/// impl Build for Stubborn {
+///     const ABOUT: About =
+///         About { name: "stubborn", aliases: &[], kernel: None, about: "a constant window", settings: &[] };
+///
+///     fn build<'a>(config: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
+///         Ok(Stubborn(config.initial_cwnd))
+///     }
+/// }
+///
+/// let path = PathSpec::bottleneck("100mbit".parse()?, "100ms".parse()?, "1bdp".parse()?);
+/// let mut scenario = Scenario::new(path, vec![FlowSpec::bulk("stubborn")]);
+/// scenario.duration = "5s".parse()?;
+/// let controllers = Controllers::new().with::<Stubborn>();
+/// let recording = Simulation::new(&scenario, 1).controllers(&controllers).run()?;
+/// // Ten packets a round trip.
+/// assert!((1.0e6..1.2e6).contains(&recording.summary.goodput_bps));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Controllers {
+    outside: Vec<Outside>,
+}
+
+impl Controllers {
+    /// The controllers of `fullpipe-cc`.
+    pub const fn new() -> Self {
+        Controllers { outside: Vec::new() }
+    }
+
+    /// These and `C`, which answers to its names instead of one of `fullpipe-cc` that has the same.
+    #[must_use]
+    pub fn with<C: Build + 'static>(mut self) -> Self {
+        self.outside.push(Outside {
+            about: const { &C::ABOUT },
+            make: |config, pairs| {
+                let cc = C::build(config, Settings::new(const { &C::ABOUT }, pairs)?)?;
+                Ok(Box::new(cc))
+            },
+        });
+        self
+    }
+
+    /// What is known of each.
+    pub fn abouts(&self) -> impl Iterator<Item = &'static About> {
+        self.outside.iter().map(|o| o.about).chain(CONTROLLERS)
+    }
+
+    /// Every name and alias.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.abouts().flat_map(|about| std::iter::once(about.name).chain(about.aliases.iter().copied()))
+    }
+
+    /// The controller called `name` of the flow `flow`.
+    pub(crate) fn make(
+        &self,
+        flow: usize,
+        name: &str,
+        config: &Config,
+        settings: &[(&str, &str)],
+    ) -> Result<AnyController, SimError> {
+        let made = match self.outside.iter().rev().find(|o| o.about.answers_to(name)) {
+            Some(outside) => (outside.make)(config, settings).map(AnyController::Outside),
+            None => Controller::new(name, config, settings).map(AnyController::Known),
+        };
+        made.map_err(|e| SimError::Controller { flow, reason: e.to_string() })
+    }
+}
+
+/// A controller of `fullpipe-cc`, dispatched without indirection, or one from elsewhere.
+#[allow(clippy::large_enum_variant, reason = "nearly always the large one")]
+pub(crate) enum AnyController {
+    Known(Controller),
+    Outside(Box<dyn CongestionControl>),
+}
+
+macro_rules! dispatch {
+    (tell: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+ ask: $(fn $get:ident(&self) -> $out:ty;)+) => {
+        impl CongestionControl for AnyController {
+            $(
+                #[inline]
+                fn $name(&mut self $(, $argument: $type)*) {
+                    match self {
+                        Self::Known(c) => c.$name($($argument),*),
+                        Self::Outside(c) => c.$name($($argument),*),
+                    }
+                }
+            )+
+            $(
+                #[inline]
+                fn $get(&self) -> $out {
+                    match self {
+                        Self::Known(c) => c.$get(),
+                        Self::Outside(c) => c.$get(),
+                    }
+                }
+            )+
+        }
+    };
+}
+
+dispatch! {
+    tell:
+    fn on_handshake(&mut self, now: Time, rtt: Span);
+    fn on_send(&mut self, sent: &Sent);
+    fn on_lost(&mut self, lost: &Lost);
+    fn on_ack(&mut self, ack: &Ack);
+    fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext);
+    fn on_mtu(&mut self, smss: u32);
+    ask:
+    fn cwnd(&self) -> u64;
+    fn ssthresh(&self) -> u64;
+    fn pacing_rate(&self) -> Option<Rate>;
+    fn send_quantum(&self) -> u64;
+    fn uses_prr(&self) -> bool;
+    fn marks_app_limited(&self) -> bool;
+    fn snapshot(&self) -> Snapshot;
+    fn state(&self) -> &'static str;
+}

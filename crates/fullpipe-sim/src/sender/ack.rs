@@ -1,0 +1,208 @@
+//! What an ACK means: which segments arrived, the round trip they took, and what follows from it
+//! (`tcp_ack`).
+
+use super::Sender;
+use super::scoreboard::Entry;
+use crate::segment::{SackInfo, Segment};
+use fullpipe_cc::{AckReport, CongestionControl, RecoveryState, Span, Time};
+
+/// When the first and the last of several segments were sent that went out once.
+#[derive(Clone, Copy, Debug)]
+struct SentOnce {
+    first: Time,
+    last: Time,
+}
+
+impl SentOnce {
+    /// These, and one sent at `at`.
+    #[inline]
+    fn and(these: Option<Self>, at: Time) -> Option<Self> {
+        Some(SentOnce { first: these.map_or(at, |s| s.first), last: at })
+    }
+}
+
+/// What an ACK showed of the segments that were outstanding.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrivals {
+    pub now: Time,
+    /// When the segment was sent that the ACK answers.
+    pub echo: Time,
+    pub inflight_before: u64,
+    /// The first unacknowledged segment, and one past the highest reported one, before the ACK.
+    pub prior_una: u64,
+    pub prior_fack: u64,
+    prior_sacked: u64,
+    /// The cumulative acknowledgement moved.
+    pub advanced: bool,
+    /// Segments were newly reported selectively.
+    pub sacked_more: bool,
+    /// A segment of the present recovery arrived that was sent only once.
+    pub original_arrived: bool,
+    /// A retransmitted segment was acknowledged cumulatively.
+    retransmission_acked: bool,
+    /// The receiver reports a segment that it got twice.
+    pub dsack: bool,
+    arrived: u64,
+    found: u64,
+    /// The lowest segment that arrived and was sent only once.
+    lowest_late: u64,
+    /// Of those newly acknowledged cumulatively and selectively.
+    acked: Option<SentOnce>,
+    sacked: Option<SentOnce>,
+}
+
+impl Arrivals {
+    #[inline]
+    fn count(&mut self, e: &Entry) {
+        self.arrived += 1;
+        self.found += u64::from(e.is_lost());
+    }
+
+    /// The segment `seq` arrived as it was first sent; recovery ends at `high`.
+    #[inline]
+    fn original(&mut self, seq: u64, high: u64) {
+        self.original_arrived |= seq < high;
+        self.lowest_late = self.lowest_late.min(seq);
+    }
+}
+
+impl<C: CongestionControl> Sender<C> {
+    /// An ACK arrives. Returns its round-trip time if it gave one.
+    pub fn on_ack(&mut self, now: Time, ack: &Segment, sack: &SackInfo) -> Option<Span> {
+        self.check_app_limited();
+        self.edge = self.edge.max(ack.edge);
+        let arrivals = self.take_in(now, ack, sack);
+        let rtt = self.take_rtt(&arrivals);
+
+        let mut rearm = arrivals.advanced;
+        if !arrivals.advanced
+            && let (Some(sacked), Some(head)) = (arrivals.sacked, self.board.head_sent_at())
+        {
+            rearm = now.since(sacked.last) > now.since(head);
+        }
+        self.probe_answered(&arrivals);
+        rearm &= !self.alert(&arrivals);
+        self.tell_controller(&arrivals, rtt, ack.ce);
+        if rearm {
+            self.set_timer(now, true);
+        }
+        rtt
+    }
+
+    /// Takes what arrived off the scoreboard, and tells sampler and RACK of each segment.
+    #[inline]
+    fn take_in(&mut self, now: Time, ack: &Segment, sack: &SackInfo) -> Arrivals {
+        let mut arrivals = Arrivals {
+            now,
+            echo: ack.stamp,
+            inflight_before: self.board.inflight(),
+            prior_una: self.board.una(),
+            prior_fack: self.board.fack(),
+            prior_sacked: self.board.sacked(),
+            advanced: false,
+            sacked_more: false,
+            original_arrived: false,
+            retransmission_acked: false,
+            dsack: sack.dsack.is_some(),
+            arrived: 0,
+            found: 0,
+            lowest_late: u64::MAX,
+            acked: None,
+            sacked: None,
+        };
+        if let Some((seq, _)) = sack.dsack {
+            self.rack.on_dsack();
+            self.recovering.on_dsack(seq, arrivals.prior_una.max(ack.seq));
+        }
+
+        let high = self.recovering.high;
+        let min_rtt = self.rtt.min();
+        let Self { board, connection, rack, .. } = self;
+        connection.begin_ack(arrivals.inflight_before);
+        for &(start, end) in sack.blocks() {
+            board.sack(start, end, |seq, e| {
+                arrivals.count(e);
+                connection.on_acked(now, u64::from(e.len), &e.stamp());
+                rack.on_delivered(now, e, min_rtt);
+                if !e.was_retransmitted() {
+                    arrivals.sacked = SentOnce::and(arrivals.sacked, e.sent_at());
+                    arrivals.original(seq, high);
+                }
+            });
+        }
+        arrivals.sacked_more = arrivals.arrived > 0;
+        board.ack(ack.seq, |seq, e| {
+            arrivals.count(e);
+            connection.on_acked(now, u64::from(e.len), &e.stamp());
+            // An echo of something older: it was the original that arrived (RFC 8985 §6.2 step 2).
+            if !e.was_retransmitted() || arrivals.echo >= e.sent_at() {
+                rack.on_delivered(now, e, min_rtt);
+            }
+            if e.was_retransmitted() {
+                arrivals.retransmission_acked = true;
+            } else {
+                arrivals.acked = SentOnce::and(arrivals.acked, e.sent_at());
+                arrivals.original(seq, high);
+            }
+        });
+        if arrivals.lowest_late < arrivals.prior_fack {
+            rack.on_reordered(arrivals.lowest_late, arrivals.prior_fack);
+        }
+        arrivals.advanced = board.una() > arrivals.prior_una;
+        self.counts.arrived += arrivals.arrived;
+        self.counts.found += arrivals.found;
+        if arrivals.advanced {
+            self.rtt.answered();
+        }
+        arrivals
+    }
+
+    /// `tcp_ack_update_rtt`: the smoothed RTT is of the oldest segment newly acknowledged, the sample of
+    /// the newest; of retransmissions the timestamp echo tells.
+    #[inline]
+    fn take_rtt(&mut self, arrivals: &Arrivals) -> Option<Span> {
+        let now = arrivals.now;
+        let acked = arrivals.acked.filter(|_| !arrivals.retransmission_acked);
+        let mut smoothed = acked.map(|sent| now.since(sent.first));
+        let mut sample = acked.map(|sent| now.since(sent.last));
+        if let Some(sent) = arrivals.sacked {
+            sample = Some(now.since(sent.last));
+            smoothed = smoothed.or(Some(now.since(sent.first)));
+        }
+        if smoothed.is_none() && arrivals.advanced {
+            sample = Some(now.since(arrivals.echo));
+            smoothed = sample;
+        }
+        let (smoothed, sample) = (smoothed?, sample?);
+        self.rtt.sample_min(now, sample);
+        self.rtt.sample(smoothed, self.board.una(), self.board.nxt());
+        Some(sample)
+    }
+
+    /// Everything is taken in: the controller hears of the ACK.
+    #[inline]
+    fn tell_controller(&mut self, arrivals: &Arrivals, rtt: Option<Span>, ce: u16) {
+        let newly_acked = self.connection.newly_acked();
+        let sample = self.connection.finish_ack(&AckReport {
+            now: arrivals.now,
+            rtt,
+            srtt: self.rtt.srtt(),
+            min_rtt: self.rtt.min(),
+            inflight: self.board.inflight(),
+            advanced: arrivals.advanced,
+            ce_count: u32::from(ce),
+            cwnd_limited: self.limited.is_limited(),
+            disorder: self.recovering.state == RecoveryState::Disorder,
+            lone_runt: arrivals.arrived == 1
+                && arrivals.prior_sacked == 0
+                && newly_acked < self.smss
+                && self.board.una() == self.board.nxt(),
+        });
+        if let Some(rate) = sample.rate {
+            self.delivery_rate = rate;
+        }
+        if sample.has_packet {
+            self.rack.update_window(sample.prior_delivered, sample.prior_delivered + sample.delivered);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The sender's one timer (`icsk_pending`): retransmission time-out (RFC 6298), tail loss probe and
+//! reordering (RFC 8985 §7, §6.2).
+
+use super::rto::{RTO_INITIAL, RTO_MIN};
+use super::{Probe, Sender};
+use crate::segment::Segment;
+use fullpipe_cc::{CongestionControl, RecoveryState, Span, Time};
+use fullpipe_experiment::recording::EventKind;
+
+/// Least time that a timer is set for (`TCP_TIMEOUT_MIN_US`).
+const TIMER_MIN: Span = Span::from_millis(2);
+
+/// What the timer is set for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Timer {
+    Retransmission,
+    LossProbe,
+    Reordering,
+}
+
+impl<C: CongestionControl> Sender<C> {
+    /// Sets the timer after progress: a tail loss probe if one may be needed, or the retransmission
+    /// timer (`tcp_set_xmit_timer`).
+    #[inline]
+    pub(super) fn set_timer(&mut self, now: Time, advancing: bool) {
+        if self.board.outstanding() == 0 {
+            self.timer = None;
+            self.timer_at = Time::NEVER;
+        } else if !self.schedule_probe(now, advancing) {
+            self.rearm_rto(now);
+        }
+    }
+
+    /// `tcp_rearm_rto`.
+    pub(super) fn rearm_rto(&mut self, now: Time) {
+        let rto = self.rtt.rto();
+        let at = match self.timer {
+            Some(Timer::LossProbe | Timer::Reordering) => {
+                (self.board.head_sent_at().unwrap_or(now) + rto).max(now + Span::from_micros(1))
+            }
+            _ => now + rto,
+        };
+        self.timer = Some(Timer::Retransmission);
+        self.timer_at = at;
+    }
+
+    /// The timer shall look again at `at` whether segments in doubt are lost.
+    pub(super) fn set_reordering_timer(&mut self, now: Time, at: Time) {
+        self.timer_at = at.max(now) + TIMER_MIN;
+    }
+
+    /// `tcp_schedule_loss_probe`.
+    #[inline]
+    pub(super) fn schedule_probe(&mut self, now: Time, advancing: bool) -> bool {
+        if self.board.outstanding() == 0 || self.recovering.state != RecoveryState::Open {
+            return false;
+        }
+        let mut wait = match self.rtt.srtt() {
+            None => RTO_INITIAL,
+            Some(srtt) if self.board.outstanding() == 1 => srtt * 2 + RTO_MIN,
+            Some(srtt) => srtt * 2 + TIMER_MIN,
+        };
+        let rto = self.rtt.rto();
+        let until_rto =
+            if advancing { rto } else { (self.board.head_sent_at().unwrap_or(now) + rto).since(now) };
+        if !until_rto.is_zero() {
+            wait = wait.min(until_rto);
+        }
+        self.timer = Some(Timer::LossProbe);
+        self.timer_at = now + wait;
+        true
+    }
+
+    /// Does what is due at `now`, except sending: the caller calls [`send`](Self::send) next.
+    pub fn on_wake(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
+        if self.paced_until <= now {
+            self.paced_until = Time::NEVER;
+        }
+        if self.timer_at > now {
+            return;
+        }
+        match self.timer {
+            None => self.timer_at = Time::NEVER,
+            Some(_) if self.board.outstanding() == 0 => {
+                self.timer = None;
+                self.timer_at = Time::NEVER;
+            }
+            Some(Timer::Reordering) => self.reordering_timeout(now),
+            Some(Timer::LossProbe) => self.send_probe(now, out),
+            Some(Timer::Retransmission) => self.time_out(now, out),
+        }
+    }
+
+    /// `tcp_send_loss_probe`: new data if there is some, else the last segment again.
+    fn send_probe(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
+        self.check_app_limited();
+        if self.probe.is_none() {
+            let fits = self.board.nxt_bytes() + self.unsent().min(self.smss) <= self.edge;
+            if self.unsent() > 0 && fits {
+                self.send_new(now, out);
+                self.probe = Some(Probe { high: self.board.nxt(), retransmission: false });
+                self.happened(now, EventKind::TailLossProbe, None);
+            } else if let Some(seq) = self.board.last_unsacked() {
+                self.retransmit(now, seq, out);
+                self.probe = Some(Probe { high: self.board.nxt(), retransmission: true });
+                self.happened(now, EventKind::TailLossProbe, None);
+            }
+        }
+        self.rearm_rto(now);
+    }
+
+    /// `tcp_retransmit_timer`.
+    fn time_out(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
+        let waited = self.rtt.rto();
+        self.check_app_limited();
+        self.enter_loss(now);
+        self.happened(now, EventKind::RetransmissionTimeout, Some(waited.as_secs_f64()));
+        self.rtt.back_off();
+        self.retransmit(now, self.board.una(), out);
+        self.timer = Some(Timer::Retransmission);
+        self.timer_at = now + self.rtt.rto();
+    }
+}

@@ -1,0 +1,165 @@
+//! What leaves and when: lost segments before new ones, as window, pacer, receiver and application allow
+//! (`tcp_write_xmit`, `tcp_xmit_retransmit_queue`).
+
+use super::Sender;
+use super::timer::Timer;
+use crate::segment::{Kind, Segment};
+use fullpipe_cc::{CongestionControl, Stamp, Time};
+use fullpipe_experiment::recording::EventKind;
+
+/// The most payload under way: what a TCP window can express (RFC 7323 §2.3).
+const MOST_BYTES: u64 = 1 << 30;
+/// The most segments under way, so that tiny segments cannot take all memory either.
+const MOST_SEGMENTS: u64 = 1 << 20;
+
+/// What to send next.
+enum Next {
+    Lost(u64),
+    New,
+}
+
+impl<C: CongestionControl> Sender<C> {
+    /// Sends what the window, the pacer, the receiver and the application allow.
+    pub fn send(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
+        let outstanding_before = self.board.outstanding();
+        let sent_before = self.counts.sent;
+        let mut by_window = false;
+        let paced = self.connection.pacing_rate().is_some();
+        loop {
+            if !self.connection.ready(now) {
+                if self.has_something(&mut by_window) {
+                    self.paced_until = self.connection.next_departure();
+                }
+                break;
+            }
+            let quantum = self.connection.send_quantum();
+            let (bytes, segments) = self.send_burst(now, quantum, &mut by_window, out);
+            if segments == 0 {
+                break;
+            }
+            self.connection.on_batch_sent(now, bytes, segments);
+            if !paced {
+                break;
+            }
+        }
+        let sent = self.counts.sent > sent_before;
+        if sent || by_window {
+            by_window |= self.board.inflight() + self.smss > self.window();
+            self.limited.on_sent(by_window, self.board.outstanding(), self.board.una(), self.board.nxt());
+        }
+        if sent {
+            if outstanding_before == 0 || self.timer.is_none() {
+                self.timer = None;
+                self.rearm_rto(now);
+            }
+            if self.timer != Some(Timer::Reordering) && self.board.outstanding() > outstanding_before {
+                self.schedule_probe(now, false);
+            }
+        }
+    }
+
+    /// Whether a packet could be sent were it not for the pacer.
+    fn has_something(&mut self, by_window: &mut bool) -> bool {
+        let window = self.window().min(MOST_BYTES);
+        self.next_to_send(window, by_window).is_some()
+    }
+
+    /// What to send next: a lost segment, or the length of a new one.
+    #[inline]
+    fn next_to_send(&mut self, window: u64, by_window: &mut bool) -> Option<Next> {
+        let inflight = self.board.inflight();
+        let fits = |len: u64| inflight + len <= window || inflight == 0;
+        let new = self.next_new();
+        if !(self.new_first && new.is_some())
+            && let Some(seq) = self.board.next_lost()
+        {
+            let len = u64::from(self.board.get(seq).len);
+            if fits(len) {
+                return Some(Next::Lost(seq));
+            }
+            *by_window = true;
+            return None;
+        }
+        let len = new?;
+        if !fits(len) {
+            *by_window = true;
+            return None;
+        }
+        Some(Next::New)
+    }
+
+    /// Length of the next new segment, if application and receiver let it leave.
+    #[inline]
+    fn next_new(&self) -> Option<u64> {
+        let unsent = self.unsent();
+        if unsent == 0 || self.board.outstanding() >= MOST_SEGMENTS {
+            return None;
+        }
+        let len = unsent.min(self.smss);
+        let nagle = len < self.smss && !self.closed && self.small_end > self.board.una();
+        (!nagle && self.board.nxt_bytes() + len <= self.edge).then_some(len)
+    }
+
+    fn send_burst(
+        &mut self,
+        now: Time,
+        quantum: u64,
+        by_window: &mut bool,
+        out: &mut impl FnMut(Segment, bool),
+    ) -> (u64, u64) {
+        let (mut bytes, mut segments) = (0, 0);
+        let mut window = self.window().min(MOST_BYTES);
+        while bytes < quantum {
+            let Some(next) = self.next_to_send(window, by_window) else { break };
+            let len = match next {
+                Next::Lost(seq) => self.retransmit(now, seq, out),
+                Next::New => self.send_new(now, out),
+            };
+            if segments == 0 {
+                // The first packet after an idle time may have made the controller restart.
+                window = self.window().min(MOST_BYTES);
+            }
+            bytes += len;
+            segments += 1;
+        }
+        (bytes, segments)
+    }
+
+    #[inline]
+    fn tell_sent(&mut self, now: Time, bytes: u64, retransmit: bool) -> Stamp {
+        let inflight = self.board.inflight();
+        if inflight == 0 && !retransmit && self.counts.sent > 0 && now.since(self.last_sent) > self.rtt.rto()
+        {
+            self.happened(now, EventKind::IdleRestart, None);
+        }
+        self.last_sent = now;
+        self.counts.sent += 1;
+        self.connection.on_sent(now, bytes, inflight, retransmit)
+    }
+
+    pub(super) fn send_new(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) -> u64 {
+        let len = self.unsent().min(self.smss);
+        let stamp = self.tell_sent(now, len, false);
+        let seq = self.board.nxt();
+        self.board.push(len as u16, stamp);
+        if len < self.smss {
+            self.small_end = self.board.nxt();
+        }
+        let edge = self.board.nxt_bytes();
+        out(Segment { seq, stamp: now, edge, detail: len as u32, ce: 0, kind: Kind::Data }, false);
+        len
+    }
+
+    pub(super) fn retransmit(&mut self, now: Time, seq: u64, out: &mut impl FnMut(Segment, bool)) -> u64 {
+        let e = self.board.get(seq);
+        let (len, start) = (u64::from(e.len), self.board.start_of(seq));
+        self.counts.superseded += u64::from(!e.is_lost());
+        let stamp = self.tell_sent(now, len, true);
+        self.board.retransmitted(seq, stamp);
+        self.recovering.on_retransmit(now);
+        self.counts.retransmitted += 1;
+        let edge = start + len;
+        out(Segment { seq, stamp: now, edge, detail: len as u32, ce: 0, kind: Kind::Data }, true);
+        len
+    }
+}
