@@ -2,48 +2,49 @@
 //! otherwise (draft § Updating the Model Upon Packet Loss).
 
 use super::undo::UndoState;
-use super::{Bbr3, INFINITY, Now, State};
-use crate::{Ack, Lost, RateSample};
+use super::volume::Bytes;
+use super::{Bbr3, Now, State};
+use crate::{Ack, Lost, Rate, RateSample, Time};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Congestion {
     /// `loss_round_start`.
     pub(super) loss_round_start: bool,
-    loss_round_delivered: u64,
+    loss_round_delivered: Bytes,
     /// `is_loss_in_round`.
     pub(super) is_loss_in_round: bool,
     /// Contiguous ranges lost in this loss round, while in Startup.
     pub(super) lost_ranges_in_round: u32,
-    /// `bw_latest` in bytes/s.
-    bw_latest: u64,
-    /// `inflight_latest` in bytes.
-    pub(super) inflight_latest: u64,
+    /// `bw_latest`.
+    bw_latest: Rate,
+    /// `inflight_latest`.
+    pub(super) inflight_latest: Bytes,
     /// Packets marked Congestion Experienced in this loss round, as bytes.
-    ce_in_round: u64,
+    ce_in_round: Bytes,
 }
 
 impl Congestion {
     /// `ResetCongestionSignals()`.
     pub(super) fn reset_signals(&mut self) {
         self.is_loss_in_round = false;
-        self.bw_latest = 0;
-        self.inflight_latest = 0;
-        self.ce_in_round = 0;
+        self.bw_latest = Rate::ZERO;
+        self.inflight_latest = Bytes::ZERO;
+        self.ce_in_round = Bytes::ZERO;
     }
 }
 
 impl Bbr3 {
     /// `IsInflightTooHigh()`. (Selective ACKs are presumed.)
     pub(super) fn is_inflight_too_high(&self, sample: &RateSample) -> bool {
-        self.params.is_too_lossy(sample.lost, sample.tx_in_flight)
+        self.params.is_too_lossy(Bytes(sample.lost), Bytes(sample.tx_in_flight))
     }
 
     /// `UpdateLatestDeliverySignals()`.
     pub(super) fn update_latest_delivery_signals(&mut self, now: &Now) {
         let c = &mut self.congestion;
         c.bw_latest = c.bw_latest.max(now.delivery_rate);
-        c.inflight_latest = c.inflight_latest.max(now.sample.delivered);
-        c.loss_round_start = now.sample.prior_delivered >= c.loss_round_delivered;
+        c.inflight_latest = c.inflight_latest.max(now.sample_delivered());
+        c.loss_round_start = now.prior_delivered() >= c.loss_round_delivered;
         if c.loss_round_start {
             c.loss_round_delivered = now.delivered;
         }
@@ -53,7 +54,7 @@ impl Bbr3 {
     pub(super) fn advance_latest_delivery_signals(&mut self, now: &Now) {
         if self.congestion.loss_round_start {
             self.congestion.bw_latest = now.delivery_rate;
-            self.congestion.inflight_latest = now.sample.delivered;
+            self.congestion.inflight_latest = now.sample_delivered();
         }
     }
 
@@ -63,7 +64,7 @@ impl Bbr3 {
         if self.congestion.loss_round_start {
             self.adapt_lower_bounds_from_congestion();
             self.congestion.is_loss_in_round = false;
-            self.congestion.ce_in_round = 0;
+            self.congestion.ce_in_round = Bytes::ZERO;
         }
     }
 
@@ -73,19 +74,19 @@ impl Bbr3 {
             return;
         }
         let model = &mut self.model;
-        if model.bw_shortterm == INFINITY {
+        if model.bw_shortterm == Rate::MAX {
             model.bw_shortterm = model.max_bw();
         }
-        if model.inflight_shortterm == INFINITY {
+        if model.inflight_shortterm == Bytes::INFINITE {
             model.inflight_shortterm = self.out.cwnd;
         }
-        model.bw_shortterm = self.congestion.bw_latest.max(self.params.beta(model.bw_shortterm));
+        model.bw_shortterm = self.congestion.bw_latest.max(self.params.beta_rate(model.bw_shortterm));
         model.inflight_shortterm =
             self.congestion.inflight_latest.max(self.params.beta(model.inflight_shortterm));
     }
 
     /// `NoteLoss()`.
-    fn note_loss(&mut self, delivered: u64) {
+    fn note_loss(&mut self, delivered: Bytes) {
         if !self.congestion.is_loss_in_round {
             self.congestion.loss_round_delivered = delivered;
             self.save_state_upon_loss();
@@ -95,19 +96,26 @@ impl Bbr3 {
 
     /// `HandleLostPacket()`.
     pub(super) fn handle_lost_packet(&mut self, lost: &Lost) {
-        self.note_loss(lost.delivered);
+        self.note_loss(Bytes(lost.delivered));
         if !self.cycle.is_bw_probe_sample {
             return;
         }
-        let lost_since_send = lost.lost.saturating_sub(lost.lost_at_send);
-        if self.params.is_too_lossy(lost_since_send, lost.tx_in_flight) {
-            let inflight = self.params.inflight_at_loss(lost.tx_in_flight, lost_since_send, lost.bytes);
-            self.handle_inflight_too_high(inflight, lost.app_limited, lost);
+        let (tx_in_flight, lost_since_send) =
+            (Bytes(lost.tx_in_flight), Bytes(lost.lost) - Bytes(lost.lost_at_send));
+        if self.params.is_too_lossy(lost_since_send, tx_in_flight) {
+            let inflight = self.params.inflight_at_loss(tx_in_flight, lost_since_send, Bytes(lost.bytes));
+            self.handle_inflight_too_high(inflight, lost.app_limited, lost.now, Bytes(lost.delivered));
         }
     }
 
     /// `HandleInflightTooHigh()`.
-    fn handle_inflight_too_high(&mut self, tx_in_flight: u64, app_limited: bool, at: &Lost) {
+    fn handle_inflight_too_high(
+        &mut self,
+        tx_in_flight: Bytes,
+        app_limited: bool,
+        now: Time,
+        delivered: Bytes,
+    ) {
         self.cycle.prev_probe_too_high = true;
         self.cycle.is_bw_probe_sample = false;
         if !app_limited {
@@ -115,7 +123,7 @@ impl Bbr3 {
         }
         if self.state == State::ProbeBwUp {
             self.undo.state = UndoState::ProbeBwUp;
-            self.start_probe_bw_down(at.now, at.delivered);
+            self.start_probe_bw_down(now, delivered);
         }
     }
 
@@ -123,20 +131,11 @@ impl Bbr3 {
     pub(super) fn handle_ce_marks(&mut self, ack: &Ack, now: &Now) {
         self.note_loss(now.delivered);
         let c = &mut self.congestion;
-        c.ce_in_round = c.ce_in_round.saturating_add(u64::from(ack.ce_count) * self.smss);
+        c.ce_in_round += self.smss * u64::from(ack.ce_count);
         let marked = c.ce_in_round;
-        if self.cycle.is_bw_probe_sample && self.params.is_too_lossy(marked, now.sample.tx_in_flight) {
-            let at = Lost {
-                now: now.time,
-                bytes: 0,
-                tx_in_flight: now.sample.tx_in_flight,
-                delivered_at_send: now.sample.prior_delivered,
-                lost_at_send: 0,
-                lost: marked,
-                delivered: now.delivered,
-                app_limited: now.sample.app_limited,
-            };
-            self.handle_inflight_too_high(now.sample.tx_in_flight, now.sample.app_limited, &at);
+        let tx_in_flight = now.tx_in_flight();
+        if self.cycle.is_bw_probe_sample && self.params.is_too_lossy(marked, tx_in_flight) {
+            self.handle_inflight_too_high(tx_in_flight, now.sample.app_limited, now.time, now.delivered);
         }
     }
 }

@@ -6,8 +6,7 @@ use crate::Gain;
 impl Bbr3 {
     /// `EnterDrain()`.
     pub(super) fn enter_drain(&mut self) {
-        self.state = State::Drain;
-        self.out.set_gains(self.params.drain_pacing_gain, self.params.default_cwnd_gain);
+        self.transition(State::Drain);
         self.drain_start_round = self.model.round_count;
     }
 

@@ -2,6 +2,7 @@
 //! (draft § Exiting Acceleration Based on Bandwidth Plateau)
 
 use super::{Bbr3, Now};
+use crate::Rate;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct FullPipe {
@@ -9,15 +10,15 @@ pub(super) struct FullPipe {
     pub(super) reached: bool,
     /// `full_bw_now`: it is full since the detector was last reset.
     pub(super) now: bool,
-    /// `full_bw`: the baseline that growth is measured from, bytes/s.
-    bw: u64,
+    /// `full_bw`: the baseline that growth is measured from.
+    bw: Rate,
     /// `full_bw_count`: rounds without growth.
     count: u8,
 }
 
 impl FullPipe {
     /// `ResetFullBW()`, then the baseline `bw`.
-    pub(super) fn restart(&mut self, bw: u64) {
+    pub(super) fn restart(&mut self, bw: Rate) {
         self.bw = bw;
         self.count = 0;
         self.now = false;
@@ -37,7 +38,7 @@ impl Bbr3 {
         if pipe.now || !self.model.round_start || now.sample.app_limited {
             return;
         }
-        if now.delivery_rate >= self.params.full_bw_growth().apply(pipe.bw) {
+        if now.delivery_rate >= pipe.bw.scale(self.params.full_bw_growth()) {
             pipe.restart(now.delivery_rate);
             return;
         }

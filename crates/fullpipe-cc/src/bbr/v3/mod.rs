@@ -1,7 +1,7 @@
-//! BBR version 3, as in the IETF draft draft-ietf-ccwg-bbr. Bytes and nanoseconds.
+//! BBR version 3, as in the IETF draft draft-ietf-ccwg-bbr. Bytes, rates and times as types of their own.
 //!
 //! A file per state and concept, with the draft's function names in Rust spelling:
-//! `startup`, `drain`, `probe_bw` and `probe_rtt` are the states; `model` is what the flow
+//! `state` is the machine and its edges, `startup`, `drain`, `probe_bw` and `probe_rtt` are its states; `model` is what the flow
 //! believes of the path, `congestion` how loss changes that, `full_pipe` the plateau detector,
 //! `aggregation` the ACK-aggregation estimate, `undo` the way back from spurious losses, and
 //! `output` turns it all into pacing rate, quantum and window.
@@ -41,9 +41,12 @@ mod params;
 mod probe_bw;
 mod probe_rtt;
 mod startup;
+mod state;
 mod undo;
+mod volume;
 
 pub use params::Params;
+pub use state::State;
 
 use crate::random::Random;
 use crate::registry::{About, Build, BuildError};
@@ -59,73 +62,44 @@ use output::Output;
 use probe_bw::Cycle;
 use probe_rtt::ProbeRtt;
 use undo::Undo;
-
-/// No bound.
-pub(crate) const INFINITY: u64 = u64::MAX;
-
-/// The states of the machine (draft § State Machine).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
-    /// Doubling the rate each round until the pipe is full.
-    Startup,
-    /// Draining the queue that Startup made.
-    Drain,
-    /// Sending below the estimated bandwidth, to drain and to leave headroom.
-    ProbeBwDown,
-    /// Sending at the estimated bandwidth.
-    ProbeBwCruise,
-    /// Filling the pipe for a round before probing.
-    ProbeBwRefill,
-    /// Sending above the estimated bandwidth to look for more.
-    ProbeBwUp,
-    /// Keeping little in flight, to see the round-trip propagation time.
-    ProbeRtt,
-}
-
-impl State {
-    /// The state's name as recordings show it.
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Startup => "Startup",
-            State::Drain => "Drain",
-            State::ProbeBwDown => "ProbeBW_DOWN",
-            State::ProbeBwCruise => "ProbeBW_CRUISE",
-            State::ProbeBwRefill => "ProbeBW_REFILL",
-            State::ProbeBwUp => "ProbeBW_UP",
-            State::ProbeRtt => "ProbeRTT",
-        }
-    }
-
-    /// `IsInAProbeBWState()`.
-    fn is_probe_bw(self) -> bool {
-        matches!(self, State::ProbeBwDown | State::ProbeBwCruise | State::ProbeBwRefill | State::ProbeBwUp)
-    }
-
-    /// `IsProbingBW()`.
-    fn is_probing_bw(self) -> bool {
-        matches!(self, State::Startup | State::ProbeBwRefill | State::ProbeBwUp)
-    }
-}
+use volume::Bytes;
 
 /// What the draft calls `C` and `RS`, as far as this ACK goes.
 #[derive(Clone, Copy)]
 struct Now {
     time: Time,
     sample: RateSample,
-    /// `RS.delivery_rate` in bytes per second, 0 without a valid sample.
-    delivery_rate: u64,
-    newly_acked: u64,
-    inflight: u64,
-    delivered: u64,
+    /// `RS.delivery_rate`; zero without a valid sample.
+    delivery_rate: Rate,
+    newly_acked: Bytes,
+    inflight: Bytes,
+    delivered: Bytes,
     cwnd_limited: bool,
+}
+
+impl Now {
+    /// `RS.prior_delivered`.
+    fn prior_delivered(&self) -> Bytes {
+        Bytes(self.sample.prior_delivered)
+    }
+
+    /// `RS.delivered`.
+    fn sample_delivered(&self) -> Bytes {
+        Bytes(self.sample.delivered)
+    }
+
+    /// `RS.tx_in_flight`.
+    fn tx_in_flight(&self) -> Bytes {
+        Bytes(self.sample.tx_in_flight)
+    }
 }
 
 /// A BBR v3 controller.
 #[derive(Clone, Debug)]
 pub struct Bbr3 {
     params: Params,
-    smss: u64,
-    initial_cwnd: u64,
+    smss: Bytes,
+    initial_cwnd: Bytes,
     random: Random,
     started: bool,
     state: State,
@@ -146,11 +120,11 @@ pub struct Bbr3 {
 impl Bbr3 {
     /// `OnInit()`.
     pub fn new(config: &Config, params: Params) -> Self {
-        let smss = u64::from(config.smss.max(1));
+        let smss = Bytes(u64::from(config.smss.max(1)));
         let mut bbr = Bbr3 {
             params,
             smss,
-            initial_cwnd: config.initial_cwnd.max(smss),
+            initial_cwnd: Bytes(config.initial_cwnd).max(smss),
             random: Random::new(config.seed),
             started: false,
             state: State::Startup,
@@ -168,7 +142,7 @@ impl Bbr3 {
             out: Output::default(),
         };
         bbr.out.cwnd = bbr.initial_cwnd;
-        bbr.enter_startup();
+        bbr.enter(State::Startup);
         bbr.init_pacing_rate();
         bbr
     }
@@ -228,8 +202,8 @@ impl Build for Bbr3 {
 impl CongestionControl for Bbr3 {
     fn on_handshake(&mut self, now: Time, rtt: Span) {
         self.start_clocks(now);
-        self.model.min_rtt = rtt.as_nanos();
-        self.probe_rtt.min_delay = rtt.as_nanos();
+        self.model.min_rtt = Some(rtt);
+        self.probe_rtt.min_delay = Some(rtt);
         self.srtt = Some(rtt);
         self.init_pacing_rate();
     }
@@ -238,7 +212,7 @@ impl CongestionControl for Bbr3 {
     fn on_send(&mut self, sent: &Sent) {
         self.start_clocks(sent.now);
         if sent.inflight == 0 && sent.app_limited {
-            self.handle_restart_from_idle(sent.now, sent.delivered);
+            self.handle_restart_from_idle(sent.now, Bytes(sent.delivered));
         }
     }
 
@@ -258,10 +232,10 @@ impl CongestionControl for Bbr3 {
         let now = Now {
             time: ack.now,
             sample: ack.sample,
-            delivery_rate: ack.sample.rate.map_or(0, Rate::as_bytes_per_sec),
-            newly_acked: ack.newly_acked,
-            inflight: ack.inflight,
-            delivered: ack.delivered,
+            delivery_rate: ack.sample.rate.unwrap_or(Rate::ZERO),
+            newly_acked: Bytes(ack.newly_acked),
+            inflight: Bytes(ack.inflight),
+            delivered: Bytes(ack.delivered),
             cwnd_limited: ack.cwnd_limited,
         };
         if self.params.ecn && ack.ce_count > 0 {
@@ -283,24 +257,24 @@ impl CongestionControl for Bbr3 {
     }
 
     fn on_mtu(&mut self, smss: u32) {
-        self.smss = u64::from(smss.max(1));
+        self.smss = Bytes(u64::from(smss.max(1)));
         self.out.cwnd = self.out.cwnd.max(self.smss);
     }
 
     fn cwnd(&self) -> u64 {
-        self.out.cwnd
+        self.out.cwnd.0
     }
 
     fn ssthresh(&self) -> u64 {
-        INFINITY
+        u64::MAX
     }
 
     fn pacing_rate(&self) -> Option<Rate> {
-        Some(Rate::from_bytes_per_sec(self.out.pacing_rate))
+        Some(self.out.pacing_rate)
     }
 
     fn send_quantum(&self) -> u64 {
-        self.out.send_quantum
+        self.out.send_quantum.0
     }
 
     fn uses_prr(&self) -> bool {
@@ -311,19 +285,22 @@ impl CongestionControl for Bbr3 {
         self.state == State::ProbeRtt
     }
 
+    fn state(&self) -> &'static str {
+        self.state.name()
+    }
+
     fn snapshot(&self) -> Snapshot {
-        let bounded = |v: u64| (v != INFINITY).then_some(v);
         Snapshot {
             state: self.state.name(),
-            cwnd: self.out.cwnd,
+            cwnd: self.out.cwnd.0,
             ssthresh: None,
             pacing_rate: self.pacing_rate(),
-            bw: (self.model.max_bw() > 0).then(|| Rate::from_bytes_per_sec(self.model.bw)),
-            min_rtt: bounded(self.model.min_rtt).map(Span::from_nanos),
+            bw: (self.model.max_bw() > Rate::ZERO).then_some(self.model.bw),
+            min_rtt: self.model.min_rtt,
             pacing_gain: Some(self.out.pacing_gain),
             cwnd_gain: Some(self.out.cwnd_gain),
-            inflight_longterm: bounded(self.model.inflight_longterm),
-            inflight_shortterm: bounded(self.model.inflight_shortterm),
+            inflight_longterm: self.model.inflight_longterm.finite(),
+            inflight_shortterm: self.model.inflight_shortterm.finite(),
             rounds: Some(self.model.round_count),
         }
     }

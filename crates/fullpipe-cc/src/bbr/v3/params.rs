@@ -1,8 +1,9 @@
 //! Constants of the draft (§ Core Algorithm Design Parameters and the sections that use them), as
 //! values: the defaults are the draft's, others are experiments.
 
+use super::volume::Bytes;
 use crate::registry::{BuildError, Setting, Settings};
-use crate::{Gain, Span};
+use crate::{Gain, Rate, Span};
 
 /// Most doublings of the slope at which `inflight_longterm` grows (`RaiseInflightLongtermSlope()`).
 pub(super) const PROBE_UP_MOST_DOUBLINGS: u32 = 30;
@@ -105,35 +106,40 @@ impl Params {
     }
 
     /// `IsInflightTooHigh()` for these amounts: is more than `LossThresh` of `inflight` lost?
-    pub(super) fn is_too_lossy(&self, lost: u64, inflight: u64) -> bool {
-        u128::from(lost) * 1000 > u128::from(inflight) * u128::from(self.loss_thresh_permille)
+    pub(super) fn is_too_lossy(&self, lost: Bytes, inflight: Bytes) -> bool {
+        u128::from(lost.0) * 1000 > u128::from(inflight.0) * u128::from(self.loss_thresh_permille)
     }
 
     /// `value`·`Beta`.
-    pub(super) fn beta(&self, value: u64) -> u64 {
-        percent(value, self.beta_percent)
+    pub(super) fn beta(&self, value: Bytes) -> Bytes {
+        Bytes(percent(value.0, self.beta_percent))
+    }
+
+    /// `value`·`Beta` of a rate.
+    pub(super) fn beta_rate(&self, value: Rate) -> Rate {
+        Rate::from_bytes_per_sec(percent(value.as_bytes_per_sec(), self.beta_percent))
     }
 
     /// `value`·`Headroom`.
-    pub(super) fn headroom(&self, value: u64) -> u64 {
-        percent(value, self.headroom_percent)
+    pub(super) fn headroom(&self, value: Bytes) -> Bytes {
+        Bytes(percent(value.0, self.headroom_percent))
     }
 
-    /// `value` less `PacingMarginPercent`.
-    pub(super) fn less_margin(&self, value: u64) -> u64 {
-        percent(value, 100 - self.pacing_margin_percent)
+    /// `rate` less `PacingMarginPercent`.
+    pub(super) fn less_margin(&self, rate: Rate) -> Rate {
+        Rate::from_bytes_per_sec(percent(rate.as_bytes_per_sec(), 100 - self.pacing_margin_percent))
     }
 
     /// `InflightAtLoss()`: how much was in flight when losses crossed the threshold, somewhere within
     /// the lost packet of `size` bytes.
-    pub(super) fn inflight_at_loss(&self, tx_in_flight: u64, lost: u64, size: u64) -> u64 {
-        let inflight_prev = tx_in_flight.saturating_sub(size);
-        let lost_prev = lost.saturating_sub(size);
+    pub(super) fn inflight_at_loss(&self, tx_in_flight: Bytes, lost: Bytes, size: Bytes) -> Bytes {
+        let inflight_prev = tx_in_flight - size;
+        let lost_prev = lost - size;
         // (LossThresh·inflight_prev − lost_prev) / (1 − LossThresh), both in per mille.
         let permille = u128::from(self.loss_thresh_permille);
-        let excess = (u128::from(inflight_prev) * permille).saturating_sub(u128::from(lost_prev) * 1000);
+        let excess = (u128::from(inflight_prev.0) * permille).saturating_sub(u128::from(lost_prev.0) * 1000);
         let lost_prefix = u64::try_from(excess / (1000 - permille)).unwrap_or(u64::MAX);
-        inflight_prev.saturating_add(lost_prefix)
+        inflight_prev + Bytes(lost_prefix)
     }
 }
 
@@ -151,25 +157,27 @@ mod tests {
 
     #[test]
     fn two_percent_is_tolerated_and_more_is_not() {
-        assert!(!P.is_too_lossy(2_000, 100_000));
-        assert!(P.is_too_lossy(2_001, 100_000));
-        assert!(!P.is_too_lossy(0, 0));
+        assert!(!P.is_too_lossy(Bytes(2_000), Bytes(100_000)));
+        assert!(P.is_too_lossy(Bytes(2_001), Bytes(100_000)));
+        assert!(!P.is_too_lossy(Bytes::ZERO, Bytes::ZERO));
     }
 
     #[test]
     fn the_threshold_is_crossed_within_the_packet() {
         // 98 000 bytes before, none lost: 2 % of 100 000 is lost once 2 000 of this packet are.
-        assert_eq!(P.inflight_at_loss(98_000 + 64_000, 64_000, 64_000), 100_000);
+        let at_loss = |inflight, lost, size| P.inflight_at_loss(Bytes(inflight), Bytes(lost), Bytes(size)).0;
+        assert_eq!(at_loss(98_000 + 64_000, 64_000, 64_000), 100_000);
         // Losses before it exceed the threshold already: nothing of the packet was safe.
-        assert_eq!(P.inflight_at_loss(100_000, 50_000, 10_000), 90_000);
-        assert_eq!(P.inflight_at_loss(u64::MAX, 0, 0), u64::MAX);
+        assert_eq!(at_loss(100_000, 50_000, 10_000), 90_000);
+        assert_eq!(at_loss(u64::MAX, 0, 0), u64::MAX);
     }
 
     #[test]
     fn shares_are_taken_without_overflow() {
-        assert_eq!((P.beta(1000), P.beta(0)), (700, 0));
-        assert!(P.beta(u64::MAX) > u64::MAX / 2);
-        assert_eq!(P.less_margin(10_000), 9_900);
-        assert_eq!(P.headroom(1_000), 150);
+        assert_eq!((P.beta(Bytes(1000)), P.beta(Bytes::ZERO)), (Bytes(700), Bytes::ZERO));
+        assert!(P.beta(Bytes::INFINITE) > Bytes(u64::MAX / 2));
+        assert_eq!(P.beta_rate(Rate::from_bytes_per_sec(1000)), Rate::from_bytes_per_sec(700));
+        assert_eq!(P.less_margin(Rate::from_bytes_per_sec(10_000)), Rate::from_bytes_per_sec(9_900));
+        assert_eq!(P.headroom(Bytes(1_000)), Bytes(150));
     }
 }

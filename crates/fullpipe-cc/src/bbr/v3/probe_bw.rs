@@ -1,6 +1,7 @@
 //! ProbeBW: down, cruise, refill, up, and round again (draft § ProbeBW).
 
-use super::{Bbr3, INFINITY, Now, State};
+use super::volume::Bytes;
+use super::{Bbr3, Now, State};
 use crate::{Gain, Span, Time};
 
 /// What the ACKs that arrive now tell about bandwidth probing.
@@ -30,8 +31,8 @@ pub(super) struct Cycle {
     bw_probe_wait: Span,
     cycle_stamp: Time,
     bw_probe_up_rounds: u32,
-    bw_probe_up_acked: u64,
-    probe_up_acked_per_inc: u64,
+    bw_probe_up_acked: Bytes,
+    probe_up_acked_per_inc: Bytes,
 }
 
 impl Default for Cycle {
@@ -45,46 +46,43 @@ impl Default for Cycle {
             bw_probe_wait: Span::ZERO,
             cycle_stamp: Time::ZERO,
             bw_probe_up_rounds: 0,
-            bw_probe_up_acked: 0,
-            probe_up_acked_per_inc: INFINITY,
+            bw_probe_up_acked: Bytes::ZERO,
+            probe_up_acked_per_inc: Bytes::INFINITE,
         }
     }
 }
 
 impl Bbr3 {
     /// `EnterProbeBW()`.
-    pub(super) fn enter_probe_bw(&mut self, now: Time, delivered: u64) {
+    pub(super) fn enter_probe_bw(&mut self, now: Time, delivered: Bytes) {
         self.start_probe_bw_down(now, delivered);
     }
 
     /// `StartProbeBW_DOWN()`.
-    pub(super) fn start_probe_bw_down(&mut self, now: Time, delivered: u64) {
+    pub(super) fn start_probe_bw_down(&mut self, now: Time, delivered: Bytes) {
         self.congestion.reset_signals();
-        self.cycle.probe_up_acked_per_inc = INFINITY;
+        self.cycle.probe_up_acked_per_inc = Bytes::INFINITE;
         self.pick_probe_wait();
         self.cycle.cycle_stamp = now;
         self.cycle.ack_phase = AckPhase::ProbeStopping;
         self.model.start_round(delivered);
-        self.state = State::ProbeBwDown;
-        self.out.set_gains(self.params.probe_down_pacing_gain, self.params.default_cwnd_gain);
+        self.transition(State::ProbeBwDown);
     }
 
     /// `StartProbeBW_CRUISE()`.
     pub(super) fn start_probe_bw_cruise(&mut self) {
-        self.state = State::ProbeBwCruise;
-        self.out.set_gains(self.params.probe_cruise_pacing_gain, self.params.default_cwnd_gain);
+        self.transition(State::ProbeBwCruise);
     }
 
     /// `StartProbeBW_REFILL()`.
-    pub(super) fn start_probe_bw_refill(&mut self, delivered: u64) {
+    pub(super) fn start_probe_bw_refill(&mut self, delivered: Bytes) {
         self.model.reset_short_term();
         self.cycle.bw_probe_up_rounds = 0;
-        self.cycle.bw_probe_up_acked = 0;
+        self.cycle.bw_probe_up_acked = Bytes::ZERO;
         self.cycle.prev_probe_precautionary = false;
         self.cycle.ack_phase = AckPhase::Refilling;
         self.model.start_round(delivered);
-        self.state = State::ProbeBwRefill;
-        self.out.set_gains(self.params.probe_refill_pacing_gain, self.params.default_cwnd_gain);
+        self.transition(State::ProbeBwRefill);
     }
 
     /// `StartProbeBW_UP()`.
@@ -92,8 +90,7 @@ impl Bbr3 {
         self.cycle.ack_phase = AckPhase::ProbeStarting;
         self.model.start_round(now.delivered);
         self.full_pipe.restart(now.delivery_rate);
-        self.state = State::ProbeBwUp;
-        self.out.set_gains(self.params.probe_up_pacing_gain, self.params.probe_up_cwnd_gain);
+        self.transition(State::ProbeBwUp);
         self.raise_inflight_longterm_slope();
     }
 
@@ -146,8 +143,8 @@ impl Bbr3 {
                 return true;
             }
         }
-        if !self.is_inflight_too_high(&now.sample) && self.model.inflight_longterm != INFINITY {
-            self.model.inflight_longterm = self.model.inflight_longterm.max(now.sample.tx_in_flight);
+        if !self.is_inflight_too_high(&now.sample) && self.model.inflight_longterm != Bytes::INFINITE {
+            self.model.inflight_longterm = self.model.inflight_longterm.max(now.tx_in_flight());
             if self.state == State::ProbeBwUp {
                 self.probe_inflight_longterm_upward(now);
             }
@@ -176,12 +173,12 @@ impl Bbr3 {
 
     /// `IsRenoCoexistenceProbeTime()`: a Reno flow of this size would by now have grown by its BDP.
     fn is_reno_coexistence_probe_time(&self) -> bool {
-        let reno_rounds = self.target_inflight() / self.smss;
+        let reno_rounds = self.target_inflight().packets(self.smss);
         self.cycle.rounds_since_probe_up >= reno_rounds.min(u64::from(self.params.probe_max_rounds))
     }
 
     /// `TargetInflight()`.
-    pub(super) fn target_inflight(&self) -> u64 {
+    pub(super) fn target_inflight(&self) -> Bytes {
         self.bdp_multiple(self.model.bw, Gain::UNIT).min(self.out.cwnd)
     }
 
@@ -194,7 +191,7 @@ impl Bbr3 {
     /// `IsTimeToGoDown()`: from UP.
     fn is_time_to_go_down(&mut self, now: &Now) -> bool {
         // Decision 11.
-        let next_packet = now.inflight.saturating_add(now.newly_acked).saturating_add(self.smss);
+        let next_packet = now.inflight + now.newly_acked + self.smss;
         if self.cycle.prev_probe_too_high && next_packet > self.model.inflight_longterm {
             self.cycle.prev_probe_precautionary = true;
             return true;
@@ -208,13 +205,13 @@ impl Bbr3 {
     }
 
     /// `InflightWithHeadroom()`.
-    pub(super) fn inflight_with_headroom(&self) -> u64 {
+    pub(super) fn inflight_with_headroom(&self) -> Bytes {
         let longterm = self.model.inflight_longterm;
-        if longterm == INFINITY {
-            return INFINITY;
+        if longterm == Bytes::INFINITE {
+            return Bytes::INFINITE;
         }
         let headroom = self.params.headroom(longterm).max(self.smss);
-        longterm.saturating_sub(headroom).max(self.min_pipe_cwnd())
+        (longterm - headroom).max(self.min_pipe_cwnd())
     }
 
     /// `RaiseInflightLongtermSlope()`: twice as steep each round.
@@ -222,7 +219,7 @@ impl Bbr3 {
         let growth_this_round = 1u64 << self.cycle.bw_probe_up_rounds;
         self.cycle.bw_probe_up_rounds =
             (self.cycle.bw_probe_up_rounds + 1).min(super::params::PROBE_UP_MOST_DOUBLINGS);
-        self.cycle.probe_up_acked_per_inc = (self.out.cwnd / growth_this_round).max(self.smss);
+        self.cycle.probe_up_acked_per_inc = Bytes(self.out.cwnd.0 / growth_this_round).max(self.smss);
     }
 
     /// `ProbeInflightLongtermUpward()`.
@@ -231,12 +228,11 @@ impl Bbr3 {
             return;
         }
         let cycle = &mut self.cycle;
-        cycle.bw_probe_up_acked = cycle.bw_probe_up_acked.saturating_add(now.newly_acked);
+        cycle.bw_probe_up_acked += now.newly_acked;
         if cycle.bw_probe_up_acked >= cycle.probe_up_acked_per_inc {
-            let delta = cycle.bw_probe_up_acked / cycle.probe_up_acked_per_inc;
-            cycle.bw_probe_up_acked -= delta * cycle.probe_up_acked_per_inc;
-            self.model.inflight_longterm =
-                self.model.inflight_longterm.saturating_add(delta.saturating_mul(self.smss));
+            let packets = cycle.bw_probe_up_acked.packets(cycle.probe_up_acked_per_inc);
+            cycle.bw_probe_up_acked = cycle.bw_probe_up_acked - cycle.probe_up_acked_per_inc * packets;
+            self.model.inflight_longterm += self.smss * packets;
         }
         if self.model.round_start {
             self.raise_inflight_longterm_slope();

@@ -2,13 +2,14 @@
 //! (draft § ProbeRTT).
 
 use super::probe_bw::AckPhase;
-use super::{Bbr3, INFINITY, Now, State};
+use super::volume::Bytes;
+use super::{Bbr3, Now, State};
 use crate::{Gain, Span, Time};
 
 #[derive(Clone, Debug)]
 pub(super) struct ProbeRtt {
-    /// `probe_rtt_min_delay` in nanoseconds.
-    pub(super) min_delay: u64,
+    /// `probe_rtt_min_delay`; `None` before the first sample.
+    pub(super) min_delay: Option<Span>,
     /// `probe_rtt_min_stamp`.
     pub(super) min_stamp: Time,
     /// `probe_rtt_expired`.
@@ -22,7 +23,7 @@ pub(super) struct ProbeRtt {
 impl Default for ProbeRtt {
     fn default() -> Self {
         ProbeRtt {
-            min_delay: INFINITY,
+            min_delay: None,
             min_stamp: Time::ZERO,
             expired: false,
             done_stamp: None,
@@ -37,9 +38,9 @@ impl Bbr3 {
         let probe = &mut self.probe_rtt;
         probe.expired = now > probe.min_stamp + self.params.probe_rtt_interval();
         if let Some(rtt) = rtt
-            && (rtt.as_nanos() < probe.min_delay || probe.expired)
+            && (probe.expired || probe.min_delay.is_none_or(|least| rtt < least))
         {
-            probe.min_delay = rtt.as_nanos();
+            probe.min_delay = Some(rtt);
             probe.min_stamp = now;
         }
     }
@@ -63,8 +64,7 @@ impl Bbr3 {
 
     /// `EnterProbeRTT()`.
     fn enter_probe_rtt(&mut self) {
-        self.state = State::ProbeRtt;
-        self.out.set_gains(self.params.probe_rtt_pacing_gain, self.params.probe_rtt_cwnd_gain);
+        self.transition(State::ProbeRtt);
     }
 
     /// `HandleProbeRTT()`. The transport is asked to mark the connection application-limited by
@@ -87,7 +87,7 @@ impl Bbr3 {
     }
 
     /// `CheckProbeRTTDone()`.
-    pub(super) fn check_probe_rtt_done(&mut self, now: Time, delivered: u64) {
+    pub(super) fn check_probe_rtt_done(&mut self, now: Time, delivered: Bytes) {
         if self.probe_rtt.done_stamp.is_some_and(|done| now > done) {
             self.probe_rtt.min_stamp = now;
             self.restore_cwnd();
@@ -96,7 +96,7 @@ impl Bbr3 {
     }
 
     /// `ExitProbeRTT()`.
-    fn exit_probe_rtt(&mut self, now: Time, delivered: u64) {
+    fn exit_probe_rtt(&mut self, now: Time, delivered: Bytes) {
         self.model.reset_short_term();
         if self.full_pipe.reached {
             self.start_probe_bw_down(now, delivered);
@@ -107,7 +107,7 @@ impl Bbr3 {
     }
 
     /// `ProbeRTTCwnd()`.
-    pub(super) fn probe_rtt_cwnd(&self) -> u64 {
+    pub(super) fn probe_rtt_cwnd(&self) -> Bytes {
         self.bdp_multiple(self.model.bw, Gain::from_256ths(self.params.probe_rtt_cwnd_gain))
             .max(self.min_pipe_cwnd())
     }

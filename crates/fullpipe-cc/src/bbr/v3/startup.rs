@@ -7,8 +7,7 @@ use crate::{Ack, RecoveryState};
 impl Bbr3 {
     /// `EnterStartup()`.
     pub(super) fn enter_startup(&mut self) {
-        self.state = State::Startup;
-        self.out.set_gains(self.params.startup_pacing_gain, self.params.startup_cwnd_gain);
+        self.transition(State::Startup);
     }
 
     /// `CheckStartupDone()`.

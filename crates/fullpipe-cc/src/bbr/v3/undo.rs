@@ -1,8 +1,9 @@
 //! Loss recovery, and the way back when the losses were none
 //! (draft § Modulating cwnd in Loss Recovery, § Updating the Model Upon Detecting a Spurious Loss Recovery).
 
+use super::volume::Bytes;
 use super::{Bbr3, State};
-use crate::{RecoveryContext, RecoveryState};
+use crate::{Rate, RecoveryContext, RecoveryState};
 
 /// The state that a loss made the flow leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -17,11 +18,11 @@ pub(super) enum UndoState {
 pub(super) struct Undo {
     /// `undo_state`.
     pub(super) state: UndoState,
-    bw_shortterm: u64,
-    inflight_shortterm: u64,
-    inflight_longterm: u64,
+    bw_shortterm: Rate,
+    inflight_shortterm: Bytes,
+    inflight_longterm: Bytes,
     /// `prior_cwnd`.
-    prior_cwnd: u64,
+    prior_cwnd: Bytes,
     /// Whether the fields above are from before the current recovery episode.
     saved: bool,
 }
@@ -67,7 +68,7 @@ impl Bbr3 {
         self.save_cwnd();
         self.save_state_upon_loss();
         self.recovery = RecoveryState::Loss;
-        self.out.cwnd = context.inflight.saturating_add(self.smss);
+        self.out.cwnd = Bytes(context.inflight) + self.smss;
     }
 
     /// All that was lost is repaired.
@@ -81,7 +82,7 @@ impl Bbr3 {
     pub(super) fn handle_spurious_loss_detection(&mut self, context: &RecoveryContext) {
         self.restore_cwnd();
         self.congestion.is_loss_in_round = false;
-        self.full_pipe.restart(0);
+        self.full_pipe.restart(Rate::ZERO);
         let (model, undo) = (&mut self.model, &mut self.undo);
         if undo.saved {
             model.bw_shortterm = model.bw_shortterm.max(undo.bw_shortterm);
@@ -97,7 +98,7 @@ impl Bbr3 {
                 }
             }
             UndoState::ProbeBwUp if self.state != State::ProbeBwUp && self.state != State::ProbeRtt => {
-                self.start_probe_bw_refill(context.delivered);
+                self.start_probe_bw_refill(Bytes(context.delivered));
             }
             _ => {}
         }
