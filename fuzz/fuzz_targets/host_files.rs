@@ -14,10 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
     let key = boot::normalise(&text);
     assert!(!boot::normalise(&key).contains("//"));
-    if let Some((pattern, key)) = text.split_once('\n')
-        && pattern.matches('*').count() < 4
-        && key.len() < 200
-    {
+    if let Some((pattern, key)) = text.split_once('\n') {
         let _ = boot::glob_matches(pattern, key);
     }
     let _ = journal::decode(bytes);

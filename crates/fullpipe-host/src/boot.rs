@@ -14,6 +14,7 @@ pub use modules::{ModuleEntry, modules_at_boot};
 
 use crate::host::View;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// A program (or file read by one) that sets sysctls while a host starts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -55,13 +56,18 @@ impl Program {
 
 /// All that one program would set, in the order in which it writes.
 pub fn simulate(view: &dyn View, program: Program) -> Vec<Assignment> {
+    of(view, program, None)
+}
+
+/// What one program would set, `only` that which has a say in one key.
+fn of(view: &dyn View, program: Program, only: directories::Only<'_>) -> Vec<Assignment> {
     match program {
         Program::CommandLine => later::command_line(view),
-        Program::Systemd => directories::systemd(view),
-        Program::Procps => directories::procps(view),
+        Program::Systemd => directories::systemd(view, only),
+        Program::Procps => directories::procps(view, only),
         Program::Ufw => later::ufw(view),
         Program::Tuned => later::tuned(view),
-        Program::TunedReapply => directories::tuned_reapply(view),
+        Program::TunedReapply => directories::tuned_reapply(view, only),
         Program::Script => later::scripts(view),
         Program::Unit => later::unit(view),
     }
@@ -99,7 +105,7 @@ pub fn winner(
     let key = normalise(key);
     let mut decided = None;
     for &program in programs {
-        for assignment in simulate(view, program) {
+        for assignment in of(view, program, Some(&key)) {
             if assignment.sets(&key) && accepts(&assignment.value) {
                 decided = Some(assignment);
             }
@@ -112,18 +118,18 @@ pub fn winner(
 pub fn mentions(view: &dyn View, key: &str) -> Vec<Assignment> {
     let key = normalise(key);
     let mut found: Vec<Assignment> = Vec::new();
+    let mut known: HashSet<(String, usize)> = HashSet::new();
     let mut programs = programs(view);
     if !programs.contains(&Program::Procps) {
         programs.push(Program::Procps);
     }
     for program in programs {
         let lines = match program {
-            Program::Systemd => directories::systemd_lines(view),
-            program => simulate(view, program),
+            Program::Systemd => directories::systemd_lines(view, Some(&key)),
+            program => of(view, program, Some(&key)),
         };
         for assignment in lines {
-            let known = |a: &Assignment| a.file == assignment.file && a.line == assignment.line;
-            if assignment.sets(&key) && !found.iter().any(known) {
+            if assignment.sets(&key) && known.insert((assignment.file.clone(), assignment.line)) {
                 found.push(assignment);
             }
         }

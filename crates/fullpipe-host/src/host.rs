@@ -9,6 +9,7 @@ mod directory;
 mod machine;
 mod model;
 mod overlay;
+mod rooted;
 
 pub use clock::{BootClock, Clock};
 pub use directory::Directory;
@@ -74,6 +75,11 @@ pub trait View {
     /// The current value of a sysctl, `net.ipv4.tcp_rmem` or `net/ipv4/tcp_rmem`.
     fn sysctl(&self, name: &str) -> Option<String> {
         self.text(&sysctl_path(name))
+    }
+
+    /// Who looks, as the kernel numbers users: what is theirs or root's may be trusted.
+    fn user(&self) -> u32 {
+        0
     }
 
     /// `path` with every symbolic link replaced by what it leads to *inside this host*; the last component
@@ -202,6 +208,9 @@ impl<T: OverFiles> View for T {
     fn resolve(&self, path: &str) -> io::Result<String> {
         self.files().resolve(path)
     }
+    fn user(&self) -> u32 {
+        self.files().user()
+    }
 }
 
 impl<T: OverFiles> Files for T {
@@ -293,6 +302,12 @@ pub trait Host: Files {
 
     /// Waits (modelled hosts need not).
     fn pause(&self, time: std::time::Duration);
+
+    /// The kernel's number of the network namespace, which it never gives again while it runs (`SO_NETNS_COOKIE`, since
+    /// 5.14); nothing if it has none.
+    fn namespace_cookie(&self) -> Option<u64> {
+        None
+    }
 
     /// The clock that trials are counted by.
     fn clock(&self) -> &dyn Clock {

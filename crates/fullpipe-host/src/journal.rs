@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::facts::Scope;
-use crate::host::{Clock, Files, View, parent};
+use crate::host::{Clock, Files, Node, View, parent};
 use crate::plan::Plan;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -182,16 +182,35 @@ impl Store {
     /// It cannot be read or is damaged.
     pub fn load(&self, view: &dyn View) -> Result<Option<Journal>> {
         let path = self.path();
-        let bytes = match view.read(&path) {
-            Ok(bytes) => bytes,
+        let cannot_read = |e: &io::Error| Error::io(format_args!("cannot read {path}"), e);
+        match view.stat(&path) {
+            Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::io(format_args!("cannot read {path}"), &e)),
-        };
+            Err(e) => return Err(cannot_read(&e)),
+        }
+        self.trust(view, &self.directory)?;
+        self.trust(view, &path)?;
+        let bytes = view.read(&path).map_err(|e| cannot_read(&e))?;
         decode(&bytes).map(Some).map_err(|e| {
             Error::check(format_args!(
                 "{path}: {e}. Nothing was touched. What its first line still holds are the states from before: keep the file and restore by it"
             ))
         })
+    }
+
+    /// Refuses what someone else could have written: a revert writes what the journal says, wherever it says, with any
+    /// owner and mode.
+    fn trust(&self, view: &dyn View, path: &str) -> Result<()> {
+        let about = view.stat(path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
+        let others = about.uid != 0 && about.uid != view.user();
+        if others || about.mode & 0o022 != 0 || matches!(about.node, Node::Link(_) | Node::Other) {
+            return Err(Error::check(format_args!(
+                "{path} is not to be trusted (owner {}, mode {:04o}): a journal must be root's or your own, and no one else \
+                 may write it. If it is what you think, `chown` and `chmod go-w` it",
+                about.uid, about.mode
+            )));
+        }
+        Ok(())
     }
 
     /// Makes the plan durable. Nothing may be changed before this returns.
@@ -207,6 +226,7 @@ impl Store {
             files.make_directory(path, 0o755)?;
             files.sync(parent(path))?;
         }
+        self.trust(files, &self.directory).map_err(|e| io::Error::other(e.to_string()))?;
         let record = Record::Begin { version: VERSION, plan: Box::new(plan.clone()), created, time };
         self.write(files, encode(&record)?.as_bytes())
     }
@@ -231,6 +251,7 @@ impl Store {
         if files.stat(&new).is_ok() {
             files.remove(&new)?;
         }
+        // The directory is root's or the caller's own.
         let owner = files.stat(&self.directory)?;
         files.create(&new, content, 0o600, owner.uid, owner.gid)?;
         files.sync(&new)?;

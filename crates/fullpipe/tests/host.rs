@@ -120,6 +120,24 @@ fn the_status_is_written_for_prometheus() {
     );
 }
 
+#[test]
+fn nothing_planted_beside_the_file_for_prometheus_is_written_through() {
+    let root = host();
+    let directory = root.path().join("textfile");
+    fs::create_dir(&directory).unwrap();
+    let (file, victim) = (directory.join("fullpipe.prom"), root.path().join("victim"));
+    fs::write(&victim, "precious").unwrap();
+    for planted in ["fullpipe.new", "fullpipe.prom.new", "fullpipe.prom"] {
+        std::os::unix::fs::symlink(&victim, directory.join(planted)).unwrap();
+    }
+    let (code, _, err) = fullpipe(root.path(), &format!("status --prometheus {}", file.display()));
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(fs::symlink_metadata(&file).unwrap().is_file());
+    assert!(fs::read_to_string(&file).unwrap().contains("fullpipe_host_consistent"));
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "nothing else is left");
+}
+
 /// A controller that the kernel lacks is loaded as eBPF, put in force in a private namespace, and taken back.
 #[cfg(feature = "ebpf")]
 #[test]

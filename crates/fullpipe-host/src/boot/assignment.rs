@@ -75,35 +75,57 @@ pub fn is_glob(key: &str) -> bool {
     key.contains(['*', '?', '['])
 }
 
-/// Whether the glob matches the key; no wildcard matches a slash, as in glob(3).
+/// No path of the kernel's is longer (`PATH_MAX`), and so none matches a longer pattern's letters.
+const LONGEST: usize = 4096;
+
+/// Whether the glob matches the key; no wildcard matches a slash, as in glob(3). Takes time in proportion to both
+/// lengths multiplied at most, whatever the pattern: only the last star is ever tried again, since an earlier one that took more could
+/// do no better.
 pub fn glob_matches(pattern: &str, key: &str) -> bool {
-    let (p, k) = (pattern.as_bytes(), key.as_bytes());
-    match (p.first(), k.first()) {
-        (None, None) => true,
-        (Some(b'*'), _) => {
-            glob_matches(&pattern[1..], key)
-                || k.first().is_some_and(|&c| c != b'/' && glob_matches(pattern, tail(key)))
-        }
-        (Some(b'?'), Some(&c)) if c != b'/' => glob_matches(&pattern[1..], tail(key)),
-        (Some(b'['), Some(&c)) if c != b'/' => match pattern.find(']') {
-            Some(end) if end > 1 => {
-                let (negated, set) = match pattern[1..end].strip_prefix(['!', '^']) {
-                    Some(rest) => (true, rest.as_bytes()),
-                    None => (false, &pattern.as_bytes()[1..end]),
-                };
-                in_set(set, c) != negated && glob_matches(&pattern[end + 1..], tail(key))
+    if pattern.len() > LONGEST || key.len() > LONGEST {
+        return false;
+    }
+    let (pattern, key) = (pattern.as_bytes(), key.as_bytes());
+    let (mut p, mut k) = (0, 0);
+    // Where to go on when what follows the last star does not match: after it in the pattern, and one further in the key.
+    let mut again: Option<(usize, usize)> = None;
+    loop {
+        let next = match (pattern.get(p), key.get(k)) {
+            (None, None) => return true,
+            (Some(b'*'), _) => {
+                again = Some((p + 1, k));
+                Some((p + 1, k))
             }
-            _ => c == b'[' && glob_matches(&pattern[1..], tail(key)),
-        },
-        (Some(a), Some(b)) if a == b => glob_matches(tail(pattern), tail(key)),
-        _ => false,
+            (Some(_), Some(&c)) => matches_one(&pattern[p..], c).map(|width| (p + width, k + 1)),
+            _ => None,
+        };
+        (p, k) = match (next, again) {
+            (Some(next), _) => next,
+            (None, Some((after, start))) if key.get(start).is_some_and(|&c| c != b'/') => {
+                again = Some((after, start + 1));
+                (after, start + 1)
+            }
+            _ => return false,
+        };
     }
 }
 
-fn tail(text: &str) -> &str {
-    let mut characters = text.chars();
-    characters.next();
-    characters.as_str()
+/// The length of the pattern's first element if that matches the byte.
+fn matches_one(pattern: &[u8], c: u8) -> Option<usize> {
+    match pattern[0] {
+        b'?' => (c != b'/').then_some(1),
+        b'[' if c != b'/' => match pattern.iter().position(|&b| b == b']') {
+            Some(end) if end > 1 => {
+                let (negated, set) = match pattern[1] {
+                    b'!' | b'^' => (true, &pattern[2..end]),
+                    _ => (false, &pattern[1..end]),
+                };
+                (in_set(set, c) != negated).then_some(end + 1)
+            }
+            _ => (c == b'[').then_some(1),
+        },
+        letter => (letter == c).then_some(1),
+    }
 }
 
 fn in_set(set: &[u8], c: u8) -> bool {
@@ -200,7 +222,37 @@ mod tests {
         assert!(glob_matches("net/ipv?/x", "net/ipv4/x"));
     }
 
+    #[test]
+    fn no_pattern_takes_long() {
+        let key = "net/ipv4/".to_owned() + &"a".repeat(200);
+        assert!(!glob_matches(&"*".repeat(1_000_000), &key));
+        assert!(!glob_matches(&("net/ipv4/".to_owned() + &"a*".repeat(40) + "b"), &key));
+        assert!(glob_matches(&("net/ipv4/".to_owned() + &"a*".repeat(40)), &key));
+        assert!(!glob_matches(&"[".repeat(4096), &"[".repeat(4095)));
+        assert!(glob_matches(&("*/*/".to_owned() + &"*".repeat(4000)), &key));
+    }
+
+    /// The rule as it is written: each wildcard tried in every way.
+    fn by_trying(pattern: &[u8], key: &[u8]) -> bool {
+        match (pattern.first(), key.first()) {
+            (None, None) => true,
+            (Some(b'*'), c) => {
+                by_trying(&pattern[1..], key)
+                    || (c.is_some_and(|&c| c != b'/') && by_trying(pattern, &key[1..]))
+            }
+            (Some(_), Some(&c)) => {
+                matches_one(pattern, c).is_some_and(|width| by_trying(&pattern[width..], &key[1..]))
+            }
+            _ => false,
+        }
+    }
+
     proptest! {
+        #[test]
+        fn only_the_last_star_need_be_tried_again(p in "[ab*?/]{0,9}", k in "[ab/]{0,9}") {
+            prop_assert_eq!(glob_matches(&p, &k), by_trying(p.as_bytes(), k.as_bytes()));
+        }
+
         #[test]
         fn no_file_and_no_pattern_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80), p in "[a-z*?\\[\\]!\\-/é]{0,8}", k in "[a-z/é]{0,8}") {
             let _ = parse(&bytes, Dialect::Systemd);

@@ -1,9 +1,9 @@
 //! sysctl.d: the directories, and the two programs that read them.
 
-use super::assignment::{Assignment, Dialect, Line, is_glob, parse};
+use super::assignment::{Assignment, Dialect, Line, is_glob, parse_line};
 use super::{Program, glob_matches};
 use crate::host::{Node, View};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// In falling priority: of two files of one name, the first directory's counts (sysctl.d(5)).
 const DIRECTORIES: [&str; 5] =
@@ -29,12 +29,18 @@ struct Entry {
     set: Option<Assignment>,
 }
 
+/// The key that is asked about, or all. Another's lines have no say in what one key becomes, and a file may be long.
+pub(super) type Only<'a> = Option<&'a str>;
+
 /// The entries of a file, in order. One masked by a link to /dev/null has none.
-fn entries(view: &dyn View, path: &str, program: Program, dialect: Dialect) -> Vec<Entry> {
+fn entries(view: &dyn View, path: &str, program: Program, dialect: Dialect, only: Only<'_>) -> Vec<Entry> {
     let Ok(resolved) = view.resolve(path) else { return Vec::new() };
     let readable = view.stat(&resolved).is_ok_and(|s| s.node == Node::File);
     let Some(content) = readable.then(|| view.read(&resolved).ok()).flatten() else { return Vec::new() };
+    let concerns =
+        |key: &str| only.is_none_or(|only| key == only || (is_glob(key) && glob_matches(key, only)));
     let entry = |(line, parsed)| match parsed {
+        Line::Set { ref key, .. } | Line::Exclude { ref key } if !concerns(key) => None,
         Line::Set { key, value, tolerant } => {
             let set = Assignment { key: key.clone(), value, file: resolved.clone(), line, tolerant, program };
             Some(Entry { key, set: Some(set) })
@@ -42,60 +48,69 @@ fn entries(view: &dyn View, path: &str, program: Program, dialect: Dialect) -> V
         Line::Exclude { key } => Some(Entry { key, set: None }),
         Line::Nothing => None,
     };
-    parse(&content, dialect).into_iter().filter_map(entry).collect()
+    // Parsing is what takes the time in a long file.
+    let needle = only.and_then(|only| only.rsplit(['/', '.']).next());
+    let may = |line: &str| needle.is_none_or(|needle| line.contains(needle) || is_glob(line));
+    let text = String::from_utf8_lossy(&content);
+    let lines = text.split('\n').enumerate().filter(|(_, line)| may(line));
+    lines.filter_map(|(i, line)| entry((i + 1, parse_line(line, dialect)))).collect()
 }
 
 /// Every setting that systemd-sysctl reads, before it keeps only the last for each key.
-pub(super) fn systemd_lines(view: &dyn View) -> Vec<Assignment> {
+pub(super) fn systemd_lines(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     files(view, &DIRECTORIES, false)
         .iter()
-        .flat_map(|f| entries(view, f, Program::Systemd, Dialect::Systemd))
+        .flat_map(|f| entries(view, f, Program::Systemd, Dialect::Systemd, only))
         .filter_map(|e| e.set)
         .collect()
 }
 
 /// One write a key: a later line replaces an earlier one of the same key, be it a value or an exclusion, and a key
 /// that is named either way is left out of every glob.
-pub(super) fn systemd(view: &dyn View) -> Vec<Assignment> {
-    let mut kept: Vec<Entry> = Vec::new();
+pub(super) fn systemd(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
+    let mut kept: Vec<Option<Entry>> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     for file in files(view, &DIRECTORIES, false) {
-        for entry in entries(view, &file, Program::Systemd, Dialect::Systemd) {
+        for entry in entries(view, &file, Program::Systemd, Dialect::Systemd, only) {
             // The same value again changes nothing, not even the place in the order.
-            if let Some(old) = kept.iter().position(|e| e.key == entry.key) {
+            if let Some(&old) = places.get(&entry.key) {
                 let value = |e: &Entry| e.set.as_ref().map(|a| a.value.clone());
-                if value(&kept[old]) == value(&entry) {
+                if kept[old].as_ref().map(value) == Some(value(&entry)) {
                     continue;
                 }
-                kept.remove(old);
+                kept[old] = None;
             }
-            kept.push(entry);
+            places.insert(entry.key.clone(), kept.len());
+            kept.push(Some(entry));
         }
     }
-    expand(view, kept)
+    expand(view, kept.into_iter().flatten().collect())
 }
 
 /// Replaces each glob by the keys that it stands for, less those that are named or excluded elsewhere.
 fn expand(view: &dyn View, entries: Vec<Entry>) -> Vec<Assignment> {
-    let named: BTreeSet<String> =
-        entries.iter().filter(|e| !is_glob(&e.key)).map(|e| e.key.clone()).collect();
-    let excluded: Vec<String> =
-        entries.iter().filter(|e| e.set.is_none() && is_glob(&e.key)).map(|e| e.key.clone()).collect();
-    let keys = |line: Assignment| {
-        if !is_glob(&line.key) {
-            return vec![line];
+    if !entries.iter().any(|e| is_glob(&e.key)) {
+        return entries.into_iter().filter_map(|e| e.set).collect();
+    }
+    let named: HashSet<&str> = entries.iter().filter(|e| !is_glob(&e.key)).map(|e| e.key.as_str()).collect();
+    let excluded: HashSet<&str> =
+        entries.iter().filter(|e| e.set.is_none() && is_glob(&e.key)).map(|e| e.key.as_str()).collect();
+    let mut free = keys(view);
+    free.retain(|key| !named.contains(key.as_str()) && !excluded.iter().any(|e| glob_matches(e, key)));
+    let mut all = Vec::new();
+    for line in entries.into_iter().filter_map(|e| e.set) {
+        if is_glob(&line.key) {
+            let matching = free.iter().filter(|key| glob_matches(&line.key, key));
+            all.extend(matching.map(|key| Assignment { key: key.clone(), ..line.clone() }));
+        } else {
+            all.push(line);
         }
-        let free = |key: &String| !named.contains(key) && !excluded.iter().any(|e| glob_matches(e, key));
-        matching_keys(view, &line.key)
-            .into_iter()
-            .filter(free)
-            .map(|key| Assignment { key, ..line.clone() })
-            .collect()
-    };
-    entries.into_iter().filter_map(|e| e.set).flat_map(keys).collect()
+    }
+    all
 }
 
-/// The keys of this kernel that the glob stands for. On an image without a kernel, the ones that this crate asks about.
-fn matching_keys(view: &dyn View, glob: &str) -> Vec<String> {
+/// The keys of this kernel that a glob may stand for. On an image without a kernel, the ones that this crate asks about.
+fn keys(view: &dyn View) -> Vec<String> {
     let directory = |path: &str| view.list(path).unwrap_or_default();
     let mut keys: Vec<String> = ["net/ipv4", "net/core"]
         .iter()
@@ -105,23 +120,22 @@ fn matching_keys(view: &dyn View, glob: &str) -> Vec<String> {
         keys = ["tcp_congestion_control", "tcp_rmem", "tcp_wmem"].map(|k| format!("net/ipv4/{k}")).to_vec();
         keys.push("net/core/default_qdisc".into());
     }
-    keys.retain(|k| glob_matches(glob, k));
     keys
 }
 
 /// Every line is written in turn, /etc/sysctl.conf last of all.
-pub(super) fn procps(view: &dyn View) -> Vec<Assignment> {
-    in_turn(view, &DIRECTORIES, Program::Procps)
+pub(super) fn procps(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
+    in_turn(view, &DIRECTORIES, Program::Procps, only)
 }
 
 /// tuned reads /etc/sysctl.d before /run/sysctl.d of the same name, nothing under /usr, then /etc/sysctl.conf.
-pub(super) fn tuned_reapply(view: &dyn View) -> Vec<Assignment> {
-    in_turn(view, &["/etc/sysctl.d", "/run/sysctl.d"], Program::TunedReapply)
+pub(super) fn tuned_reapply(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
+    in_turn(view, &["/etc/sysctl.d", "/run/sysctl.d"], Program::TunedReapply, only)
 }
 
-fn in_turn(view: &dyn View, directories: &[&str], program: Program) -> Vec<Assignment> {
+fn in_turn(view: &dyn View, directories: &[&str], program: Program, only: Only<'_>) -> Vec<Assignment> {
     let mut paths = files(view, directories, true);
     paths.push("/etc/sysctl.conf".into());
-    let all = paths.iter().flat_map(|p| entries(view, p, program, Dialect::Procps)).collect();
+    let all = paths.iter().flat_map(|p| entries(view, p, program, Dialect::Procps, only)).collect();
     expand(view, all)
 }

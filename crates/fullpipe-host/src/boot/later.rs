@@ -3,6 +3,7 @@
 use super::Program;
 use super::assignment::{Assignment, Dialect, Line, normalise, parse};
 use crate::host::View;
+use std::collections::HashSet;
 
 /// `sysctl.net.ipv4.tcp_congestion_control=bbr` (kernel-parameters, since 5.8).
 pub(super) fn command_line(view: &dyn View) -> Vec<Assignment> {
@@ -86,13 +87,20 @@ pub(super) fn tuned_reapplies(view: &dyn View) -> bool {
 pub(super) fn tuned(view: &dyn View) -> Vec<Assignment> {
     let mut all = Vec::new();
     if let Some(file) = tuned_profile(view) {
-        profile(view, &file, 0, &mut all);
+        profile(view, &file, &mut HashSet::new(), &mut all);
     }
     all
 }
 
-/// The `[sysctl]` section of a profile after those that it includes.
-fn profile(view: &dyn View, file: &str, depth: u32, all: &mut Vec<Assignment>) {
+/// How many profiles one may include, directly or not: tuned's own are chains of three or four.
+const PROFILES: usize = 32;
+
+/// The `[sysctl]` section of a profile after those that it includes, each read once (as tuned does, which keeps a list
+/// of the files it has processed).
+fn profile(view: &dyn View, file: &str, seen: &mut HashSet<String>, all: &mut Vec<Assignment>) {
+    if seen.len() >= PROFILES || !seen.insert(file.to_owned()) {
+        return;
+    }
     let Some(text) = view.read(file).ok().map(|b| String::from_utf8_lossy(&b).into_owned()) else { return };
     let (mut section, mut own) = (String::new(), Vec::new());
     for (i, line) in text.lines().enumerate() {
@@ -106,10 +114,11 @@ fn profile(view: &dyn View, file: &str, depth: u32, all: &mut Vec<Assignment>) {
         };
         let (key, value) = (key.trim(), value.trim().trim_start_matches('>').trim());
         match section.as_str() {
-            "main" if key == "include" && depth < 10 => {
-                for name in value.split([',', ' ', ';']).filter(|n| !n.is_empty()) {
+            "main" if key == "include" => {
+                let names = value.split([',', ' ', ';']).filter(|n| !n.is_empty());
+                for name in names.take(PROFILES) {
                     if let Some(included) = profile_file(view, name) {
-                        profile(view, &included, depth + 1, all);
+                        profile(view, &included, seen, all);
                     }
                 }
             }
@@ -140,7 +149,7 @@ pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
         }
     }
     let mut all = Vec::new();
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for file in files {
         let Ok(file) = view.resolve(&file) else { continue };
         // One that is not executable is not started.
@@ -161,7 +170,7 @@ pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
                 });
             }
         }
-        seen.push(file);
+        seen.insert(file);
     }
     all
 }

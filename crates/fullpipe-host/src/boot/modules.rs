@@ -1,7 +1,7 @@
 //! Which kernel modules are loaded at boot: modules-load.d(5) and /etc/modules.
 
 use crate::host::View;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// A module named by a boot file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +26,8 @@ pub fn modules_at_boot(view: &dyn View) -> Vec<ModuleEntry> {
         }
     }
     let mut found: Vec<ModuleEntry> = Vec::new();
+    // A file may be reached by several names.
+    let mut known: HashSet<(String, usize)> = HashSet::new();
     for path in chosen.into_values().chain(["/etc/modules".to_owned()]) {
         let Ok(file) = view.resolve(&path) else { continue };
         let text = view.content(&file).unwrap_or_default();
@@ -33,7 +35,7 @@ pub fn modules_at_boot(view: &dyn View) -> Vec<ModuleEntry> {
             let line = line.trim();
             if let Some(word) = line.split_ascii_whitespace().next().filter(|w| !w.starts_with(['#', ';'])) {
                 let entry = ModuleEntry { module: word.replace('-', "_"), file: file.clone(), line: i + 1 };
-                if !found.contains(&entry) {
+                if known.insert((entry.file.clone(), entry.line)) {
                     found.push(entry);
                 }
             }

@@ -18,7 +18,8 @@ pub struct Scope {
     pub read_only: bool,
     /// An image of a host that does not run.
     pub image: bool,
-    /// The network namespace, as the kernel numbers it.
+    /// The network namespace: the run of the machine, and the kernel's number for it. The inode of /proc/self/ns/net is
+    /// given again to the next namespace when one is gone, and stands in only before Linux 5.14, which has no cookies.
     pub namespace: String,
 }
 
@@ -49,7 +50,11 @@ impl Scope {
             let fields: Vec<&str> = line.split_ascii_whitespace().collect();
             matches!(fields[..], [_, "/proc/sys" | "/proc", _, options, ..] if options.split(',').any(|o| o == "ro"))
         });
-        let namespace = own.unwrap_or_default().chars().filter(char::is_ascii_digit).collect();
+        let number = host.namespace_cookie().map_or_else(
+            || own.unwrap_or_default().chars().filter(char::is_ascii_digit).collect(),
+            |cookie| format!("c{cookie}"),
+        );
+        let namespace = format!("{}-{number}", host.clock().boot());
         Scope { first_network, first_user, container, boots, read_only, image: !identity.running, namespace }
     }
 

@@ -1,165 +1,177 @@
 //! Files under a directory that stands for a host's root; `/` is this machine. Links are followed inside the
 //! directory, never out of it.
 
-use super::{Files, Node, Stat, View, parent, resolve_by};
-use std::fs::{self, File, OpenOptions};
+use super::rooted::{Root, is_regular};
+use super::{Files, Node, Stat, View};
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, RawMode, Uid, chownat, fchmod, fchown, flock,
+    fstat, mkdirat, readlinkat, renameat, symlinkat, unlinkat,
+};
+use rustix::process::geteuid;
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// The files under a directory.
 #[derive(Debug)]
 pub struct Directory {
-    root: PathBuf,
+    path: PathBuf,
+    /// Opened once: what its name means later is of no concern.
+    root: Result<Root, io::ErrorKind>,
 }
 
 impl Directory {
-    /// Takes `root` for a host's `/`.
+    /// Takes `root` for a host's `/`. If it cannot be opened every use says so.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Directory { root: root.into() }
+        let path = root.into();
+        Directory { root: Root::open(&path).map_err(|e| e.kind()), path }
     }
 
     fn real(&self) -> bool {
-        self.root == Path::new("/")
+        self.path == Path::new("/")
     }
 
-    /// Where a path without links is on this machine.
-    fn literal(&self, path: &str) -> PathBuf {
-        self.root.join(path.trim_start_matches('/'))
-    }
-
-    /// Where `path` is on this machine, a final link followed.
-    fn place(&self, path: &str) -> io::Result<PathBuf> {
-        if self.real() { Ok(PathBuf::from(path)) } else { self.resolve(path).map(|p| self.literal(&p)) }
-    }
-
-    /// Where the name `path` itself is on this machine, a final link not followed.
-    fn name(&self, path: &str) -> io::Result<PathBuf> {
-        if self.real() {
-            return Ok(PathBuf::from(path));
-        }
-        let directory = self.resolve(parent(path))?;
-        let last = path.rsplit('/').next().unwrap_or_default();
-        Ok(self.literal(&format!("{directory}/{last}")))
+    fn root(&self) -> io::Result<&Root> {
+        self.root.as_ref().map_err(|&kind| kind.into())
     }
 }
 
-fn stat_of(place: &Path) -> io::Result<Stat> {
-    let meta = fs::symlink_metadata(place)?;
-    let kind = meta.file_type();
-    let node = if kind.is_symlink() {
-        Node::Link(fs::read_link(place)?.to_string_lossy().into_owned())
-    } else if kind.is_dir() {
-        Node::Directory
-    } else if kind.is_file() {
-        Node::File
-    } else {
-        Node::Other
-    };
-    Ok(Stat { node, mode: meta.mode() & 0o7777, uid: meta.uid(), gid: meta.gid() })
+fn owner(uid: u32, gid: u32) -> (Option<Uid>, Option<Gid>) {
+    (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+}
+
+fn mode_of(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode as RawMode)
 }
 
 impl View for Directory {
     fn stat(&self, path: &str) -> io::Result<Stat> {
-        stat_of(&self.name(path)?)
-    }
-
-    fn stat_literal(&self, path: &str) -> io::Result<Stat> {
-        stat_of(&self.literal(path))
-    }
-
-    fn resolve(&self, path: &str) -> io::Result<String> {
-        resolve_by(path, &|p| self.stat_literal(p))
+        if path.trim_matches('/').is_empty() {
+            let about = fstat(self.root()?.at("/", OFlags::PATH)?)?;
+            let mode = about.st_mode & 0o7777;
+            return Ok(Stat { node: Node::Directory, mode, uid: about.st_uid, gid: about.st_gid });
+        }
+        let place = self.root()?.place(path)?;
+        let about = place.stat()?;
+        let node = match FileType::from_raw_mode(about.st_mode) {
+            FileType::Symlink => {
+                let target = readlinkat(&place.directory, place.name, Vec::new())?;
+                Node::Link(target.to_string_lossy().into_owned())
+            }
+            FileType::Directory => Node::Directory,
+            FileType::RegularFile => Node::File,
+            _ => Node::Other,
+        };
+        Ok(Stat { node, mode: about.st_mode & 0o7777, uid: about.st_uid, gid: about.st_gid })
     }
 
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.place(path)?)
+        self.root()?.read(path)
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        let mut names: Vec<String> = fs::read_dir(self.place(directory)?)?
-            .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        let directory = self.root()?.at(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names: Vec<String> = Dir::read_from(directory)?
+            .filter_map(|e| e.ok()?.file_name().to_str().ok().map(str::to_owned))
+            .filter(|name| name != "." && name != "..")
             .collect();
         names.sort_unstable();
         Ok(names)
+    }
+
+    fn user(&self) -> u32 {
+        geteuid().as_raw()
     }
 }
 
 impl Files for Directory {
     fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
-        let place = self.name(path)?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place)?;
+        let place = self.root()?.place(path)?;
+        let mut file = File::from(place.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o600)?);
         let made = (|| {
             file.write_all(content)?;
-            let now = file.metadata()?;
-            if (now.uid(), now.gid()) != (uid, gid) {
-                std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
+            let now = fstat(&file)?;
+            if (now.st_uid, now.st_gid) != (uid, gid) {
+                let (uid, gid) = owner(uid, gid);
+                fchown(&file, uid, gid)?;
             }
             // After the owner: changing that clears set-id bits.
-            file.set_permissions(fs::Permissions::from_mode(mode))
+            Ok(fchmod(&file, mode_of(mode))?)
         })();
-        made.inspect_err(|_| {
+        made.inspect_err(|_: &io::Error| {
             // Nothing half-written stays; the first error is the one to tell.
-            let _ = fs::remove_file(&place);
+            let _ = unlinkat(&place.directory, place.name, AtFlags::empty());
         })
     }
 
     fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
-        OpenOptions::new().append(true).open(self.place(path)?)?.write_all(content)
+        let file = self.root()?.place(path)?.open(OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK, 0)?;
+        is_regular(&file, path)?;
+        File::from(file).write_all(content)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.name(from)?, self.name(to)?)
+        let (from, to) = (self.root()?.place(from)?, self.root()?.place(to)?);
+        Ok(renameat(&from.directory, from.name, &to.directory, to.name)?)
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
-        fs::remove_file(self.name(path)?)
+        let place = self.root()?.place(path)?;
+        Ok(unlinkat(&place.directory, place.name, AtFlags::empty())?)
     }
 
     fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()> {
-        let place = self.name(path)?;
-        std::os::unix::fs::symlink(target, &place)?;
-        let now = fs::symlink_metadata(&place)?;
-        if (now.uid(), now.gid()) != (uid, gid) {
-            std::os::unix::fs::lchown(&place, Some(uid), Some(gid))?;
+        let place = self.root()?.place(path)?;
+        symlinkat(target, &place.directory, place.name)?;
+        let now = place.stat()?;
+        if (now.st_uid, now.st_gid) != (uid, gid) {
+            let (uid, gid) = owner(uid, gid);
+            chownat(&place.directory, place.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         Ok(())
     }
 
     fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
-        let place = self.name(path)?;
-        fs::create_dir(&place)?;
-        fs::set_permissions(&place, fs::Permissions::from_mode(mode))
+        let place = self.root()?.place(path)?;
+        mkdirat(&place.directory, place.name, mode_of(0o700))?;
+        Ok(fchmod(place.open(OFlags::RDONLY | OFlags::DIRECTORY, 0)?, mode_of(mode))?)
     }
 
     fn remove_directory(&self, path: &str) -> io::Result<()> {
-        fs::remove_dir(self.name(path)?)
+        let place = self.root()?.place(path)?;
+        Ok(unlinkat(&place.directory, place.name, AtFlags::REMOVEDIR)?)
     }
 
     fn sync(&self, path: &str) -> io::Result<()> {
-        File::open(self.place(path)?)?.sync_all()
+        let file = self.root()?.at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        File::from(file).sync_all()
     }
 
     fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
-        let place = self.name(path)?;
+        let place = self.root()?.place(path)?;
         for _ in 0..100 {
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(&place)?;
-            if file.try_lock().is_err() {
-                let holder = fs::read_to_string(&place).unwrap_or_default();
-                return Err(io::Error::new(io::ErrorKind::WouldBlock, holder.trim().to_owned()));
+            let file = File::from(place.open(OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK, 0o600)?);
+            let about = fstat(&file)?;
+            // Someone else's, or a second name of another file, is not written to; locking it does no harm.
+            let own = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile
+                && about.st_nlink == 1
+                && about.st_uid == geteuid().as_raw();
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                let mut holder = [0; 64];
+                let length = if own { file.read_at(&mut holder, 0).unwrap_or(0) } else { 0 };
+                let holder = String::from_utf8_lossy(&holder[..length]).trim().to_owned();
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, holder));
             }
             // The last holder removes the file: a lock on a removed file excludes nobody.
-            let same = fs::metadata(&place).is_ok_and(|m| file.metadata().is_ok_and(|f| f.ino() == m.ino()));
-            if same {
-                file.set_len(0)?;
-                (&file).write_all(format!("process {}\n", std::process::id()).as_bytes())?;
-                return Ok(Box::new(Lock { _file: file, place }));
+            if place.stat().is_ok_and(|now| now.st_ino == about.st_ino) {
+                if own {
+                    // Always as long, so that nothing of the last holder's stays.
+                    file.write_all_at(format!("process {:<10}\n", std::process::id()).as_bytes(), 0)?;
+                }
+                let name = place.name.to_owned();
+                return Ok(Box::new(Lock { _file: file, directory: place.directory, name }));
             }
         }
         Err(io::Error::new(io::ErrorKind::WouldBlock, "a process that keeps taking it"))
@@ -185,19 +197,61 @@ impl Files for Directory {
 /// An exclusive lock that also removes its file, so that a host is left as it was found.
 struct Lock {
     _file: File,
-    place: PathBuf,
+    directory: OwnedFd,
+    name: String,
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
         // If it is already gone there is nothing to tidy.
-        let _ = fs::remove_file(&self.place);
+        let _ = unlinkat(&self.directory, self.name.as_str(), AtFlags::empty());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_planted_lock_is_neither_followed_nor_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        let root = dir.path().join("root");
+        fs::create_dir(&root).unwrap();
+        fs::write(&victim, "precious").unwrap();
+        let host = Directory::new(&root);
+        std::os::unix::fs::symlink("../victim", root.join("lock")).unwrap();
+        assert!(host.lock("/lock").is_err());
+        fs::remove_file(root.join("lock")).unwrap();
+        fs::hard_link(&victim, root.join("lock")).unwrap();
+        drop(host.lock("/lock").unwrap());
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    }
+
+    #[test]
+    fn nothing_is_made_or_removed_outside() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        fs::create_dir(&root).unwrap();
+        fs::write(dir.path().join("victim"), "precious").unwrap();
+        std::os::unix::fs::symlink(dir.path(), root.join("out")).unwrap();
+        std::os::unix::fs::symlink("../victim", root.join("name")).unwrap();
+        let host = Directory::new(&root);
+        let me = fs::metadata(dir.path()).unwrap();
+        assert!(host.create("/out/new", b"", 0o644, me.uid(), me.gid()).is_err());
+        assert!(host.create("/name", b"", 0o644, me.uid(), me.gid()).is_err());
+        assert!(host.make_directory("/out/new", 0o755).is_err());
+        assert!(host.append("/name", b"more").is_err() && host.append("/out/victim", b"more").is_err());
+        assert!(host.rename("/out/victim", "/mine").is_err() && host.remove("/out/victim").is_err());
+        assert!(
+            host.stat("/out/victim").is_err() && host.read("/name").is_err() && host.sync("/name").is_err()
+        );
+        host.remove("/name").unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("victim")).unwrap(), "precious");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
 
     #[test]
     fn links_lead_inside_the_root_even_when_absolute() {

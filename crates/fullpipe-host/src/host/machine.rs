@@ -157,6 +157,10 @@ impl Host for Machine {
         reader.join().map_err(|_| io::Error::other("reading other namespaces failed"))
     }
 
+    fn namespace_cookie(&self) -> Option<u64> {
+        fullpipe_kernel::facts::network_namespace().ok()
+    }
+
     fn pause(&self, time: Duration) {
         std::thread::sleep(time);
     }

@@ -19,6 +19,9 @@ const UNIT_LINK: &str = "/etc/systemd/system/multi-user.target.wants/fullpipe-co
 /// How a line that was put out of force begins.
 pub const BEGIN: &str = "# off while fullpipe's setting is in force: ";
 
+/// So many lines are put out of force for one sysctl; no host that people keep has more than a handful.
+const MOST_LINES: usize = 16;
+
 /// A sysctl that should have this value after a restart, and why.
 pub struct BootSysctl {
     pub key: &'static str,
@@ -134,7 +137,15 @@ impl BootFiles {
         );
         for sysctl in &ours {
             // Each round puts one line out of force, so that this ends.
+            let mut rounds = 0;
             while let Some(winner) = settled(&self.overlay(host), sysctl) {
+                rounds += 1;
+                if rounds > MOST_LINES {
+                    return Err(Error::check(format_args!(
+                        "more than {MOST_LINES} lines set {} after our file: put them in order first, or use --live-only",
+                        sysctl.key
+                    )));
+                }
                 let Some(line) = winner else {
                     return Err(Error::impossible(format_args!(
                         "{} would not be read at boot on this host: no boot program reads /etc/sysctl.d",

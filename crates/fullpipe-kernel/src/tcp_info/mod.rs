@@ -7,7 +7,7 @@
 mod cc_info;
 mod controller;
 mod info;
-mod sockopt;
+pub(crate) mod sockopt;
 
 pub use cc_info::{Bbr3Info, BbrInfo, BbrMode, CcInfo, DctcpInfo, VegasInfo};
 pub use controller::{PinError, controller, pin};

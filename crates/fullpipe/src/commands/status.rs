@@ -5,7 +5,10 @@ use crate::failure::Failure;
 use crate::print::{Document, print_json};
 use fullpipe_host::screen::{self, Style};
 use fullpipe_host::status;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What is in force, what will be after a restart, and what live connections use
@@ -32,9 +35,7 @@ impl Args {
             let status = status::status(&*host, &store).map_err(failure)?;
             if let Some(file) = &self.prometheus {
                 // The collector may read at any moment: it finds the old text or the new one.
-                let new = file.with_extension("new");
-                std::fs::write(&new, status::prometheus(&status))
-                    .and_then(|()| std::fs::rename(&new, file))
+                replace(file, &status::prometheus(&status))
                     .map_err(|e| Failure::usage(format_args!("--prometheus {}: {e}", file.display())))?;
             }
             if self.json {
@@ -51,4 +52,32 @@ impl Args {
             std::thread::sleep(Duration::from_secs(2));
         }
     }
+}
+
+/// Puts a file with this text at `path` at once. Textfile collectors read directories that others may write: what is
+/// prepared has a name that nobody can have taken (`O_EXCL` follows no link either), and a link at `path` is replaced, not
+/// followed.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+    let mut refused = io::Error::from(io::ErrorKind::AlreadyExists);
+    for attempt in 0..100 {
+        let mut new = std::ffi::OsString::from(".");
+        new.push(name);
+        new.push(format!(".{}-{attempt}.new", std::process::id()));
+        let new = path.with_file_name(new);
+        let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                refused = e;
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&new, path));
+        return written.inspect_err(|_| {
+            // The first error is the one to tell.
+            let _ = std::fs::remove_file(&new);
+        });
+    }
+    Err(refused)
 }

@@ -1,0 +1,206 @@
+//! Paths under a directory that stands for a root, from which none leads out: neither by `..`, nor by a link (absolute
+//! or planted while one looks), nor by /proc's magic ones. openat2(2) does it with `RESOLVE_IN_ROOT` since Linux 5.6;
+//! before that each component is opened by itself, relative to the one before.
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// A file that is larger is not read: nothing that a host is asked for is (modules.dep has some 2 MB), and an image may
+/// be anybody's.
+pub const LARGEST: u64 = 16 << 20;
+
+/// How often a look-up is begun again that another process's renames disturbed.
+const PATIENCE: usize = 100;
+
+/// An open directory that is a root.
+#[derive(Debug)]
+pub struct Root(OwnedFd);
+
+/// A name in a directory that is open: what a change is made to.
+pub struct Place<'a> {
+    pub directory: OwnedFd,
+    pub name: &'a str,
+}
+
+impl Root {
+    /// Takes the directory at `path` of this machine.
+    pub fn open(path: &Path) -> io::Result<Root> {
+        Ok(Root(openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?))
+    }
+
+    /// Opens `path`, every link followed inside the root.
+    pub fn at(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..PATIENCE {
+            match openat2(&self.0, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+                // A rename or a mount in the midst of `..`.
+                Err(Errno::AGAIN) => {}
+                // A kernel before 5.6, or a filter of system calls that does not know it.
+                Err(Errno::NOSYS | Errno::PERM) => return Ok(self.walk(path, flags)?),
+                outcome => return Ok(outcome?),
+            }
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
+    }
+
+    /// [`Root::at`] one component after the other.
+    fn walk(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let backwards = |path: &str| path.rsplit('/').map(str::to_owned).collect::<Vec<_>>();
+        let mut pending = backwards(path);
+        let mut way: Vec<OwnedFd> = Vec::new();
+        let mut links = 0;
+        while let Some(component) = pending.pop() {
+            let here = way.last().unwrap_or(&self.0);
+            match component.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    way.pop();
+                    continue;
+                }
+                name => match readlinkat(here, name, Vec::new()) {
+                    Ok(target) => {
+                        links += 1;
+                        if links > 40 {
+                            return Err(Errno::LOOP);
+                        }
+                        let target = target.into_string().map_err(|_| Errno::ILSEQ)?;
+                        if target.starts_with('/') {
+                            way.clear();
+                        }
+                        pending.extend(backwards(&target));
+                    }
+                    // A link that took its place meanwhile is refused, not followed.
+                    Err(Errno::INVAL) if pending.iter().all(|c| c.is_empty() || c == ".") => {
+                        return openat(here, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+                    }
+                    Err(Errno::INVAL) => {
+                        let next = openat(here, name, step, Mode::empty())?;
+                        way.push(next);
+                    }
+                    Err(e) => return Err(e),
+                },
+            }
+        }
+        openat(way.last().unwrap_or(&self.0), ".", flags | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    /// The name that `path` ends with, in its directory; a link of that name is not followed.
+    pub fn place<'a>(&self, path: &'a str) -> io::Result<Place<'a>> {
+        let (directory, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        if ["", ".", ".."].contains(&name) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("`{path}` names nothing")));
+        }
+        let directory = if directory.is_empty() { "/" } else { directory };
+        Ok(Place { directory: self.at(directory, OFlags::PATH | OFlags::DIRECTORY)?, name })
+    }
+
+    /// The content of the regular file that `path` leads to. Others are not opened: a pipe would wait for its writer, a
+    /// device may not end, and opening some does something.
+    pub fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        is_regular(&self.at(path, OFlags::PATH)?, path)?;
+        let file = self.at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        is_regular(&file, path)?;
+        let mut bytes = Vec::new();
+        File::from(file).take(LARGEST + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LARGEST {
+            let text = format!("{path} is larger than {} MiB", LARGEST >> 20);
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
+        Ok(bytes)
+    }
+}
+
+impl Place<'_> {
+    /// Opens the name itself.
+    pub fn open(&self, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(&self.directory, self.name, flags, Mode::from_raw_mode(mode))?)
+    }
+
+    /// What the name is.
+    pub fn stat(&self) -> io::Result<rustix::fs::Stat> {
+        Ok(statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+}
+
+/// Refuses what is no regular file.
+pub fn is_regular(file: &OwnedFd, path: &str) -> io::Result<()> {
+    match FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode) {
+        FileType::RegularFile => Ok(()),
+        FileType::Directory => Err(io::ErrorKind::IsADirectory.into()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is not a regular file"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn no_way_leads_out_with_either_method() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret"), "outside").unwrap();
+        let root = outside.path().join("root");
+        std::fs::create_dir_all(root.join("etc/deep")).unwrap();
+        std::fs::write(root.join("etc/file"), "inside").unwrap();
+        let up = outside.path().join("secret");
+        let absolute = up.to_str().unwrap();
+        for (name, target) in [
+            ("absolute", absolute),
+            ("relative", "../../secret"),
+            ("deep/up", "../../../secret"),
+            ("directory", outside.path().to_str().unwrap()),
+            ("loop", "loop"),
+            ("good", "/etc/../etc/deep/.././file"),
+        ] {
+            symlink(target, root.join("etc").join(name)).unwrap();
+        }
+        let root = Root::open(&root).unwrap();
+        let text = |file: io::Result<OwnedFd>| {
+            let mut text = String::new();
+            File::from(file?).read_to_string(&mut text).map(|_| text)
+        };
+        for method in ["openat2", "step by step"] {
+            let open = |path: &str| match method {
+                "openat2" => root.at(path, OFlags::RDONLY),
+                _ => Ok(root.walk(path, OFlags::RDONLY)?),
+            };
+            for inside in ["/etc/good", "etc/file", "/../../etc/./file", "/etc/deep/../good"] {
+                assert_eq!(text(open(inside)).unwrap(), "inside", "{method}: {inside}");
+            }
+            let out = [
+                "/etc/absolute",
+                "/etc/relative",
+                "/etc/deep/up",
+                "/etc/directory/secret",
+                "/../secret",
+                "/etc/loop",
+            ];
+            for path in out {
+                assert!(open(path).is_err(), "{method}: {path} leads out");
+            }
+        }
+    }
+
+    #[test]
+    fn only_regular_files_of_bounded_size_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mkfifoat(CWD, &fifo, Mode::from_raw_mode(0o600)).unwrap();
+        let error = root.read("/fifo").unwrap_err();
+        assert!(error.to_string().contains("not a regular file"), "{error}");
+        let large = File::create(dir.path().join("large")).unwrap();
+        large.set_len(LARGEST + 1).unwrap();
+        assert_eq!(root.read("/large").unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        large.set_len(LARGEST).unwrap();
+        assert_eq!(root.read("/large").unwrap().len() as u64, LARGEST);
+        assert_eq!(root.read("/").unwrap_err().kind(), io::ErrorKind::IsADirectory);
+    }
+}
