@@ -2,8 +2,8 @@
 
 use crate::emulator::{Audit, micros};
 use crate::flow::FlowReport;
-use fullpipe_experiment::recording::Health;
-use fullpipe_units::Span;
+use fullpipe_experiment::recording::{Health, Waits};
+use fullpipe_units::{Rate, Span};
 
 /// What the audit comes to.
 pub(crate) struct Verdict {
@@ -49,6 +49,35 @@ pub(crate) fn starved(flow: &FlowReport) -> Option<String> {
     })
 }
 
+/// Below this rate any machine has time for both ends and the emulator.
+pub(crate) const KEEPS_UP_BELOW: Rate = Rate::from_bits_per_sec(500_000_000);
+
+/// The most of a run that an end may wait for a processor. Measured (docs/lab.md): at most a twelfth beside compilers of
+/// lower priority, half beside as many busy programs as there are processors.
+const MOST_WAITED: f64 = 0.2;
+
+/// An end that waits for a processor answers late, and what its program measures is the machine.
+pub(crate) fn waited(waits: &Waits) -> Vec<String> {
+    let mut because = Vec::new();
+    for (end, share) in [("client", waits.client), ("server", waits.server)] {
+        if share > MOST_WAITED {
+            because.push(format!(
+                "the {end}'s end waited for a processor for {:.0} % of the run, at most {:.0} % is allowed: other \
+                 programs had taken them",
+                share * 100.0,
+                MOST_WAITED * 100.0
+            ));
+        }
+    }
+    if waits.end_max_ms >= TIMER.as_millis_f64() {
+        because.push(format!(
+            "an end waited {:.0} ms for a processor: TCP may have taken that for a loss; other programs had taken them",
+            waits.end_max_ms
+        ));
+    }
+    because
+}
+
 /// Judges a run of `duration`.
 pub(crate) fn judge(audit: &Audit, stray_drops: u64, base_rtt: Span, duration: Span) -> Verdict {
     let p99 = micros(&audit.lateness, 0.99);
@@ -86,6 +115,7 @@ pub(crate) fn judge(audit: &Audit, stray_drops: u64, base_rtt: Span, duration: S
         read_latency_p99_us: micros(&audit.read_latency, 0.99),
         stray_drops: lost,
         emulator_cpu: audit.cpu.as_secs_f64() / duration.as_secs_f64().max(1e-9),
+        waits: None,
         notes: Vec::new(),
     };
     Verdict { health, invalid_because }
@@ -114,6 +144,17 @@ mod tests {
         audit.late(Span::from_millis(3), 1000);
         let verdict = judge(&audit, 0, Span::from_millis(40), second);
         assert!(verdict.invalid_because[0].contains("late"), "{:?}", verdict.invalid_because);
+    }
+
+    #[test]
+    fn an_end_that_waits_for_a_processor_spoils_a_run() {
+        let quiet = Waits { client: 0.01, server: 0.02, end_max_ms: 40.0, ..Waits::default() };
+        assert_eq!(waited(&quiet), Vec::<String>::new());
+        let busy = Waits { server: 0.31, end_max_ms: 250.0, ..quiet };
+        let because = waited(&busy);
+        assert_eq!(because.len(), 2, "{because:?}");
+        assert!(because[0].contains("server's end waited") && because[0].contains("31 %"), "{because:?}");
+        assert!(because[1].contains("250 ms"), "{because:?}");
     }
 
     #[test]

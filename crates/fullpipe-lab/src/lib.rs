@@ -34,6 +34,7 @@ mod reenter;
 mod run;
 mod shell;
 mod space;
+mod waits;
 mod wire;
 
 pub use error::LabError;

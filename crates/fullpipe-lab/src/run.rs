@@ -6,14 +6,16 @@ use crate::emulator::{Clock, Emulator, EmulatorReport, Known, Plan, Views};
 use crate::flow::{
     Connection, Desk, Endpoint, FlowReport, Outset, Sampler, per_second, quantiles, queue_quantiles,
 };
-use crate::health::{self, Verdict};
+use crate::health::{self, KEEPS_UP_BELOW, Verdict};
 use crate::inspect::{Belief, Inspect};
 use crate::kernel;
 use crate::priority;
 use crate::reenter::Job;
 use crate::space::{Enclosure, Message, Outbox, SERVER, Topology, Use};
+use crate::waits::{INTERVAL, Threads, WaitAudit};
 use fullpipe_experiment::recording::{Engine, Provenance, Recording, Summary};
 use fullpipe_experiment::scenario::{App, Direction, Scenario, Triggers};
+use fullpipe_kernel::facts::SchedulerAccount;
 use fullpipe_units::{Rate, Span, Time};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -40,9 +42,6 @@ const MOST_CONNECTIONS: usize = 2000;
 
 /// Longest question of a request and response: it must fit in a socket that is still small.
 const MOST_REQUEST: u64 = 64 << 10;
-
-/// Below this rate any machine has time for both ends and the emulator.
-const KEEPS_UP_BELOW: Rate = Rate::from_bits_per_sec(500_000_000);
 
 /// Runs `scenario` on the running kernel's TCP, in real time, with all that is random on the path drawn
 /// from `seed`. Tells `progress` about every 100 ms how far it is; [`ControlFlow::Break`] ends the run.
@@ -137,11 +136,19 @@ struct Inside<'a> {
     notes: Vec<String>,
 }
 
+/// The threads of both ends as the sampling loop sees them.
+struct Ends<'a, 'scope, T> {
+    handles: &'a [thread::ScopedJoinHandle<'scope, T>],
+    /// How long they wait for a processor, if the kernel tells.
+    threads: Option<Threads<'a>>,
+}
+
 /// What the sampling loop leaves.
 struct Ran {
     samplers: Vec<Sampler>,
     end: Time,
     sampling_late: Histogram<u64>,
+    waits: Option<WaitAudit>,
 }
 
 impl<'a> Inside<'a> {
@@ -220,13 +227,17 @@ impl<'a> Inside<'a> {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let ready = std::sync::Barrier::new(3);
         let shared_clock: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
+        let accounts: [std::sync::OnceLock<SchedulerAccount>; 2] = Default::default();
         let (ran, report) = thread::scope(|scope| {
             let ends: Vec<_> = (0..=SERVER)
                 .map(|end| {
                     let (topology, connections, desk) = (&self.topology, &self.connections, desk.clone());
                     let (outset, ready, stop, shared_clock) = (self.outset, &ready, &stop, &shared_clock);
-                    let inspect = self.inspect.as_deref();
+                    let (inspect, account) = (self.inspect.as_deref(), &accounts[end]);
                     scope.spawn(move || {
+                        if let Ok(own) = SchedulerAccount::of_this_thread() {
+                            let _ = account.set(own);
+                        }
                         let opened = topology.ends[end]
                             .enter()
                             .map_err(|e| LabError::failed("cannot enter a network namespace", e))
@@ -260,7 +271,9 @@ impl<'a> Inside<'a> {
             }
             ready.wait();
             let ran = emulator.and_then(|emulator| {
-                let ran = self.sample(&emulator.clock, &desk, &views, &emulator, &ends, outbox);
+                let threads = Threads::watch([accounts[0].get(), accounts[1].get()]);
+                let watched = Ends { handles: &ends, threads };
+                let ran = self.sample(&emulator.clock, &desk, &views, &emulator, watched, outbox);
                 // The path closes before the sockets do: their farewells are not part of the run.
                 emulator.stop().map(|report| (ran, report))
             });
@@ -283,7 +296,7 @@ impl<'a> Inside<'a> {
         desk: &Desk,
         views: &Views,
         emulator: &Emulator,
-        ends: &[thread::ScopedJoinHandle<'_, T>],
+        mut ends: Ends<'_, '_, T>,
         outbox: &mut Outbox,
     ) -> Ran {
         let scenario = self.scenario;
@@ -296,6 +309,8 @@ impl<'a> Inside<'a> {
         let mut late = Histogram::new_with_max(100_000_000_000, 2).unwrap_or_else(|_| unreachable!());
         let mut next = Time::ZERO + scenario.sample;
         let mut told = Time::ZERO;
+        let mut waits = ends.threads.is_some().then(WaitAudit::start);
+        let mut looked = Time::ZERO;
         let mut beliefs: Vec<Option<Belief>> = vec![None; samplers.len()];
         loop {
             let wake = next.min(end).min(triggers.next()).min(if warm { Time::NEVER } else { warmup });
@@ -309,7 +324,7 @@ impl<'a> Inside<'a> {
             for due in triggers.due(now) {
                 emulator.change(due.direction, due.change);
             }
-            let is_end = now >= end || ends.iter().any(thread::ScopedJoinHandle::is_finished);
+            let is_end = now >= end || ends.handles.iter().any(thread::ScopedJoinHandle::is_finished);
             let mut all_over = false;
             if now >= next.min(end) || is_end || (!warm && now >= warmup) {
                 late.saturating_record(now.since(next.min(end)).as_nanos());
@@ -330,12 +345,18 @@ impl<'a> Inside<'a> {
                     next += scenario.sample;
                 }
             }
+            if (now.since(looked) >= INTERVAL || is_end || all_over)
+                && let Some((threads, waits)) = ends.threads.as_mut().zip(waits.as_mut())
+            {
+                looked = now;
+                threads.look(waits);
+            }
             if now.since(told) >= Span::from_millis(100) {
                 told = now;
                 outbox.note(&now.as_nanos().to_ne_bytes());
             }
             if is_end || all_over {
-                return Ran { samplers, end: now.min(end), sampling_late: late };
+                return Ran { samplers, end: now.min(end), sampling_late: late, waits };
             }
         }
     }
@@ -389,6 +410,8 @@ impl<'a> Inside<'a> {
         let keeps_up = scenario.highest_rate().is_some_and(|rate| rate < KEEPS_UP_BELOW);
         let judged = if keeps_up { &mut invalid_because } else { &mut notes };
         judged.extend(flows.iter().filter_map(health::starved));
+        health.waits = ran.waits.map(|waits| waits.finish(report.audit.waited, ran_for));
+        judged.extend(health.waits.iter().flat_map(health::waited));
         let late = ran.sampling_late.value_at_quantile(0.99) as f64 / 1e6;
         if late > scenario.sample.as_millis_f64().max(10.0) {
             notes.push(format!(

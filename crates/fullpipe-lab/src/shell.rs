@@ -3,13 +3,14 @@
 use crate::LabError;
 use crate::capture::{self, Capture, Tap};
 use crate::emulator::{Emulator, EmulatorReport, Known, Plan, Views};
-use crate::health::{self, Verdict};
+use crate::health::{self, KEEPS_UP_BELOW, Verdict};
 use crate::priority;
 use crate::reenter::Job;
 use crate::space::{
     Addresses, CLIENT, Enclosure, End, Message, Outer, SERVER, Topology, Use, raise_ambient_capabilities,
     remount_proc,
 };
+use crate::waits::{INTERVAL, Programs, WaitAudit};
 use fullpipe_experiment::recording::{Health, LinkRecording};
 use fullpipe_path::{BuildContext, Direction, LinkSpec};
 use fullpipe_units::{Rate, Span, Time};
@@ -23,6 +24,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The client's address in a shell; one inside another has 198.18.1.1 (2001:2::1:1), and so on.
@@ -130,11 +132,12 @@ fn run_command(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabEr
         |end: &str| shell.pcap.as_ref().map(|p| Capture::create(&capture::named(p, end))).transpose();
     let captures = [capture("client")?, capture("server")?];
     let [client, server] = [captures[0].as_ref(), captures[1].as_ref()];
+    let rate = highest_rate(&shell.forward).and_then(|rate| Some(rate.max(highest_rate(&shell.reverse)?)));
     let plan = Plan {
         forward: &shell.forward,
         reverse: &shell.reverse,
         mtu: shell.mtu,
-        rate: highest_rate(&shell.forward).and_then(|rate| Some(rate.max(highest_rate(&shell.reverse)?))),
+        rate,
         seed: shell.seed,
         sample: None,
         known: Known { views: Views::new(0), extra: Arc::default(), measured_from: Time::ZERO },
@@ -161,7 +164,21 @@ fn run_command(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabEr
     let pid = start(&topology.ends[CLIENT], command, place)
         .map_err(|e| LabError::Input(format!("cannot run `{}`: {e}", program.to_string_lossy())))?;
     priority::endpoint();
-    let exit_code = wait_for(pid);
+    let over = AtomicBool::new(false);
+    let (exit_code, waits) = std::thread::scope(|scope| {
+        let (mut programs, mut waits) = (Programs::of(&topology), WaitAudit::start());
+        let over = &over;
+        let watcher = scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                programs.look(&mut waits);
+                std::thread::sleep(Duration::from_nanos(INTERVAL.as_nanos()));
+            }
+            waits
+        });
+        let exit_code = wait_for(pid);
+        over.store(true, Ordering::Relaxed);
+        (exit_code, watcher.join().ok())
+    });
     let duration = started.elapsed();
 
     let EmulatorReport { links, audit, .. } = emulator.stop()?;
@@ -173,8 +190,15 @@ fn run_command(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabEr
         BuildContext::of_path(&shell.forward, &shell.reverse, Direction::Forward, shell.mtu, shell.seed)
             .base_rtt;
     let run = Span::from_nanos(duration.as_nanos() as u64);
-    let Verdict { health, invalid_because } =
+    let Verdict { mut health, mut invalid_because } =
         health::judge(&audit, topology.dropped_by_interfaces(), base_rtt, run);
+    health.waits = waits.map(|waits| waits.finish(audit.waited, run));
+    let told = health.waits.iter().flat_map(health::waited).collect::<Vec<_>>();
+    // On paths as fast as the machine programs wait for each other.
+    match rate.is_some_and(|rate| rate < KEEPS_UP_BELOW) {
+        true => invalid_because.extend(told),
+        false => health.notes.extend(told),
+    }
     let links = links
         .into_iter()
         .map(|l| LinkReport { link: l.recording, bytes_out: l.bytes_out, max_queue_bytes: l.max_queue_bytes })

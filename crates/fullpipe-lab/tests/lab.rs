@@ -409,6 +409,47 @@ fn a_command_inherits_no_descriptor_and_no_deaf_ear() {
     assert_eq!(read(), outside);
 }
 
+/// More busy programs in an end than there are processors: some wait, whatever else the machine does.
+#[test]
+fn a_shell_whose_programs_wait_for_processors_is_not_valid() {
+    let Some(_turn) = lab() else { return };
+    let programs = std::thread::available_parallelism().map_or(1, usize::from) + 2;
+    let busy = "timeout 1 sh -c 'while :; do :; done' &";
+    let report = shell(&command(["sh", "-c", &format!("{} wait", busy.repeat(programs))])).unwrap();
+    let waits = report.health.waits.unwrap();
+    assert!(waits.client > 0.2, "{waits:?}");
+    assert!(waits.server < waits.client, "nothing runs there: {waits:?}");
+    let told =
+        report.invalid_because.iter().any(|reason| reason.contains("client's end waited for a processor"));
+    assert!(told, "{:?}", report.invalid_because);
+}
+
+#[test]
+fn a_run_beside_busy_programs_says_how_long_its_ends_waited() {
+    let Some(_turn) = lab() else { return };
+    let stop = AtomicBool::new(false);
+    let recording = std::thread::scope(|scope| {
+        for _ in 0..2 * std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let path = r#"{"rate": "20mbit", "rtt": "20ms"}"#;
+        let recording = record(&scenario(path, vec![FlowSpec::bulk("cubic")], "2s"));
+        stop.store(true, Ordering::Relaxed);
+        recording
+    });
+    let waits = recording.health.unwrap().waits.unwrap();
+    assert!(waits.client > 0.0 && waits.server > 0.0 && waits.end_max_ms > 0.0, "{waits:?}");
+    assert!(waits.pressure.is_none_or(|share| share > 0.1), "{waits:?}");
+    let too_long = waits.client.max(waits.server) > 0.2 || waits.end_max_ms >= 200.0;
+    let told = recording.invalid_because.iter().any(|reason| reason.contains("for a processor"));
+    assert_eq!(told, too_long, "{waits:?} {:?}", recording.invalid_because);
+    assert!(!(told && recording.valid));
+}
+
 #[test]
 fn what_is_missing_is_named() {
     let Some(_turn) = lab() else { return };

@@ -231,6 +231,32 @@ pub struct CheckResult {
     pub passed: bool,
 }
 
+/// How long what takes part in a run was ready and had no processor, in seconds per second of the run, and what the
+/// machine's processors were busy with.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Waits {
+    /// The client's end.
+    pub client: f64,
+    /// The server's end.
+    pub server: f64,
+    /// The emulator's threads together.
+    pub emulator: f64,
+    /// What an end waited within 10 ms: 99th percentile, in milliseconds. A longer wait is one of the interval in which it
+    /// ended.
+    pub end_p99_ms: f64,
+    /// Most.
+    pub end_max_ms: f64,
+    /// Share of the run in which some thread of the machine waited for a processor, if the kernel tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<f64>,
+    /// Share of all processors' time that went into software interrupts: packets and timers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub softirq: Option<f64>,
+    /// Share of all processors' time that a hypervisor gave to others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steal: Option<f64>,
+}
+
 /// How well a real-time engine kept up with its own schedule.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Health {
@@ -246,6 +272,9 @@ pub struct Health {
     pub stray_drops: u64,
     /// CPU seconds of the emulator per second of the run.
     pub emulator_cpu: f64,
+    /// How long the ends waited for a processor; none where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Waits>,
     /// Anything else the reader should know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -4,10 +4,12 @@ mod clock;
 mod config;
 mod controllers;
 mod namespace;
+mod processor;
 mod version;
 
 pub use clock::ticks;
 pub use config::Config;
 pub use controllers::{allowed_controllers, available_controllers, default_controller};
 pub use namespace::network_namespace;
+pub use processor::{ProcessorTimes, SchedulerAccount, Scheduling, processor_pressure};
 pub use version::Version;

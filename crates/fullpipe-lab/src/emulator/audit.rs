@@ -17,6 +17,8 @@ pub(crate) struct Audit {
     pub(crate) not_ours: u64,
     /// CPU time of the emulator's threads.
     pub(crate) cpu: Span,
+    /// Time that they were ready and had no processor.
+    pub(crate) waited: Span,
 }
 
 impl Audit {
@@ -29,6 +31,7 @@ impl Audit {
             send_failures: 0,
             not_ours: 0,
             cpu: Span::ZERO,
+            waited: Span::ZERO,
         }
     }
 
@@ -51,6 +54,7 @@ impl Audit {
         self.send_failures += other.send_failures;
         self.not_ours += other.not_ours;
         self.cpu += other.cpu;
+        self.waited += other.waited;
         self
     }
 }

@@ -9,6 +9,7 @@ use crate::LabError;
 use crate::capture::Tap;
 use crate::priority;
 use fullpipe_experiment::recording::{LinkRecording, Series, column};
+use fullpipe_kernel::facts::SchedulerAccount;
 use fullpipe_path::{BuildContext, Chain, Change, Direction as Way, DropCause, LinkSpec};
 use fullpipe_units::{Rate, Span, Time};
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -283,6 +284,8 @@ impl Worker {
             direction.close_account(&mut self.audit);
         }
         self.audit.cpu = thread_cpu();
+        let account = SchedulerAccount::of_this_thread().and_then(|account| account.read());
+        self.audit.waited = account.unwrap_or_default().waited;
         (self.directions, self.series, self.audit)
     }
 

@@ -5,6 +5,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::thread;
 
 /// One end of the path. The namespace lives as long as this, or anything in it.
@@ -27,6 +28,11 @@ impl End {
     /// The namespace as netlink takes it.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.namespace.as_fd()
+    }
+
+    /// The namespace's name among all of the machine.
+    pub(crate) fn inode(&self) -> io::Result<u64> {
+        Ok(self.namespace.metadata()?.ino())
     }
 
     /// Moves the calling thread into this end, for good.

@@ -1,0 +1,156 @@
+//! Who waits for a processor, and what the processors do: schedstat of a thread, pressure, interrupts, steal.
+
+use fullpipe_units::Span;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// What the scheduler counts of one thread (`/proc/PID/task/TID/schedstat`, `sched_info` in the kernel).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Scheduling {
+    /// Time on a processor.
+    pub ran: Span,
+    /// Time ready and without one. A wait is counted when it ends.
+    pub waited: Span,
+    /// How often it was given one.
+    pub turns: u64,
+}
+
+impl Scheduling {
+    /// Reads the file's content.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split_ascii_whitespace().map(|n| n.parse::<u64>().ok());
+        let mut next = || numbers.next().flatten();
+        let (ran, waited) = (Span::from_nanos(next()?), Span::from_nanos(next()?));
+        Some(Scheduling { ran, waited, turns: next()? })
+    }
+}
+
+/// The scheduler's account of a thread, to be looked at again and again, by whichever thread.
+#[derive(Debug)]
+pub struct SchedulerAccount(File);
+
+impl SchedulerAccount {
+    /// Of the calling thread.
+    ///
+    /// # Errors
+    /// When the kernel keeps none (built without `CONFIG_SCHED_INFO`), or there is no `/proc`.
+    pub fn of_this_thread() -> io::Result<Self> {
+        SchedulerAccount::at(Path::new("/proc/thread-self/schedstat"))
+    }
+
+    /// Of the thread whose file this is.
+    ///
+    /// # Errors
+    /// When it is gone, or the kernel keeps no account.
+    pub fn at(file: &Path) -> io::Result<Self> {
+        Ok(SchedulerAccount(File::open(file)?))
+    }
+
+    /// What it says now.
+    ///
+    /// # Errors
+    /// When the thread is gone.
+    pub fn read(&self) -> io::Result<Scheduling> {
+        let mut buffer = [0; 80];
+        let length = self.0.read_at(&mut buffer, 0)?;
+        std::str::from_utf8(&buffer[..length])
+            .ok()
+            .and_then(Scheduling::parse)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "schedstat is not three numbers"))
+    }
+}
+
+/// For how long, since the machine started, some thread of it was ready and without a processor (`some` in
+/// `/proc/pressure/cpu`). None from a kernel without it (before 4.20, or `psi=0`).
+pub fn processor_pressure() -> Option<Span> {
+    parse_pressure(&std::fs::read_to_string("/proc/pressure/cpu").ok()?)
+}
+
+fn parse_pressure(text: &str) -> Option<Span> {
+    let some = text.lines().find(|line| line.starts_with("some "))?;
+    let total = some.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?;
+    total.parse().ok().map(Span::from_micros)
+}
+
+/// What all processors have done together, in clock ticks of user space (`cpu` in `/proc/stat`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ProcessorTimes {
+    /// Everything, idle time too.
+    pub all: u64,
+    /// Network packets and timers, among others (softirq).
+    pub softirq: u64,
+    /// Ready to run, and the hypervisor ran something else.
+    pub steal: u64,
+}
+
+impl ProcessorTimes {
+    /// Now.
+    ///
+    /// # Errors
+    /// When there is no `/proc`.
+    pub fn now() -> io::Result<Self> {
+        ProcessorTimes::parse(&std::fs::read_to_string("/proc/stat")?)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has no line `cpu`"))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let numbers: Vec<u64> = line.split_ascii_whitespace().map_while(|n| n.parse().ok()).collect();
+        // user nice system idle iowait irq softirq steal; guests' time is part of user and nice.
+        let first = numbers.get(..8)?;
+        Some(ProcessorTimes { all: first.iter().sum(), softirq: first[6], steal: first[7] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_kernels_lines_are_read() {
+        let told = Scheduling::parse("5000 9720837 12\n").unwrap();
+        assert_eq!(
+            (told.ran, told.waited, told.turns),
+            (Span::from_micros(5), Span::from_nanos(9_720_837), 12)
+        );
+        assert_eq!(Scheduling::parse("1 2"), None);
+        let pressure = "some avg10=99.01 avg60=9.39 avg300=9.58 total=2723\nfull avg10=0.00 total=1\n";
+        assert_eq!(parse_pressure(pressure), Some(Span::from_micros(2723)));
+        let stat = "cpu  1 2 3 4 5 6 70 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
+        assert_eq!(ProcessorTimes::parse(stat), Some(ProcessorTimes { all: 171, softirq: 70, steal: 80 }));
+        assert_eq!(ProcessorTimes::parse("cpu  1 2 3\n"), None);
+    }
+
+    /// One thread more than processors: somebody waits.
+    #[test]
+    fn a_thread_that_shares_its_processor_is_seen_to_wait() {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from) + 1;
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
+        let (turns, waited) = std::thread::scope(|scope| {
+            let spin = || {
+                let account = SchedulerAccount::of_this_thread().unwrap();
+                let before = account.read().unwrap();
+                while std::time::Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+                std::thread::yield_now();
+                let after = account.read().unwrap();
+                (after.turns - before.turns, after.waited - before.waited)
+            };
+            let all: Vec<_> = (0..threads).map(|_| scope.spawn(spin)).collect();
+            all.into_iter().map(|t| t.join().unwrap()).fold((0, Span::ZERO), |a, b| (a.0 + b.0, a.1 + b.1))
+        });
+        assert!(turns > 0);
+        assert!(waited >= Span::from_millis(10), "{threads} threads waited {waited} in 300 ms");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[a-z0-9 =.\n]{0,200}") {
+            let _ = (Scheduling::parse(&text), parse_pressure(&text), ProcessorTimes::parse(&text));
+        }
+    }
+}
