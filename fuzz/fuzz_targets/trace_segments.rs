@@ -1,0 +1,36 @@
+//! The TCP machine: segments of one connection, each made of eighteen of the input's bytes.
+#![no_main]
+
+use fullpipe_trace::wire::{Ecn, Flags, Segment, Selective};
+use fullpipe_trace::{Analysis, Options};
+use fullpipe_units::{Span, Time};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let ends = ["10.0.0.1:40000".parse().unwrap(), "10.0.0.2:443".parse().unwrap()];
+    let mut now = Time::from_nanos(1 << 60);
+    let mut analysis = Analysis::new(Options::default());
+    for step in bytes.chunks_exact(18) {
+        let word = |i: usize| u32::from_le_bytes([step[i], step[i + 1], step[i + 2], step[i + 3]]);
+        now += Span::from_micros(u64::from(u16::from_le_bytes([step[0], step[1]])) * 10);
+        let way = usize::from(step[2] & 1);
+        let sack = [&[5, 10][..], &step[10..18]].concat();
+        let timestamps = (step[2] & 2 != 0).then(|| (word(10), word(14)));
+        let options = if step[2] & 4 != 0 { Selective::read(&sack) } else { Selective::default() };
+        analysis.segment(&Segment {
+            at: now,
+            from: ends[way],
+            to: ends[1 - way],
+            // Small numbers, and those on both sides of the wrap.
+            seq: (word(4) >> 8).wrapping_sub(1 << 20),
+            ack: (word(6) >> 8).wrapping_sub(1 << 20),
+            flags: Flags(step[3]),
+            window: u16::from_le_bytes([step[8], step[9]]),
+            payload: u32::from(step[5]) * 16,
+            headers: 40,
+            options: Selective { timestamps, ..options },
+            ecn: Ecn::NotCapable,
+        });
+    }
+    analysis.finish();
+});
