@@ -23,6 +23,7 @@ struct Page {
     t: Box<RawValue>,
     panels: Vec<Panel>,
     states: Vec<States>,
+    states_title: &'static str,
 }
 
 #[derive(Serialize)]
@@ -121,6 +122,8 @@ pub(super) fn json(results: &Results) -> String {
         t: numbers(grid.t.iter().map(|t| (t * 1e6).round() / 1e6), 9),
         panels,
         states: states(&lines),
+        // Of connections whose controller nobody knows, what is recorded is what limited them.
+        states_title: if lines.iter().all(|l| l.cc.is_empty()) { "Limited by" } else { "Controller states" },
         lines: lines.iter().map(line_data).collect(),
     };
     let text = serde_json::to_string(&page).expect("numbers and strings are JSON");

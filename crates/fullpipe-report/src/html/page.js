@@ -217,7 +217,7 @@
     const box = make("div", "chart wide");
     box.dataset.panel = "states";
     byId("charts").append(box);
-    const readout = heading(box, "Controller states", "");
+    const readout = heading(box, data.states_title, "");
     const height = () => Math.max(1, rows().length) * ROW + 44;
     const stateAt = (s, t) => {
       let found = null;
