@@ -31,6 +31,5 @@ pub mod text;
 pub mod wire;
 
 pub use analysis::{Analysed, Analysis, Options, PacketCounts, Traced};
-pub use connection::Bin;
 pub use error::{Damage, TraceError};
 pub use recording::WINDOW_BYTES;

@@ -163,8 +163,9 @@ fn lines(out: &mut String, d: &Direction) {
     line(
         "data",
         format!(
-            "{} in {}: {} goodput; {} packets captured, {} segments of {} bytes",
+            "{}{} in {}: {} goodput; {} packets captured, {} segments of {} bytes",
             bytes(d.bytes),
+            if d.bytes_missed > 0 { format!(" and {} missed", bytes(d.bytes_missed)) } else { String::new() },
             span(d.active),
             or_dash(d.goodput, rate),
             d.data_packets,
@@ -203,6 +204,18 @@ fn lines(out: &mut String, d: &Direction) {
             if d.window.scale_unknown { " or more (scale not seen)" } else { "" }
         ),
     );
+    if let Some(p) = &d.pacing {
+        line(
+            "leaving",
+            format!(
+                "in bursts of {} (p50), {} (p95), at most {}; {:.0} % of them unprompted by an ACK",
+                bytes(p.burst_p50_bytes),
+                bytes(p.burst_p95_bytes),
+                bytes(p.burst_max_bytes),
+                p.unprompted * 100.0
+            ),
+        );
+    }
     let r = &d.retransmissions;
     line(
         "sent again",

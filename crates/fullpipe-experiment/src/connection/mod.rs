@@ -196,8 +196,10 @@ impl Point {
 pub struct Direction {
     /// Where the source stands for this data.
     pub place: Place,
-    /// Payload bytes, each counted once however often it was sent.
+    /// Payload bytes that were seen, each counted once however often it was sent.
     pub bytes: u64,
+    /// Payload bytes that were acknowledged and not seen: the source missed their packets.
+    pub bytes_missed: u64,
     /// Payload bytes, retransmissions included.
     pub bytes_sent: u64,
     /// Packets as captured: segmentation and receive offload make one of many.
@@ -212,7 +214,7 @@ pub struct Direction {
     #[serde(rename = "active_s", with = "s")]
     #[schemars(with = "f64")]
     pub active: Span,
-    /// `bytes` over `active`.
+    /// `bytes` and `bytes_missed` over `active`.
     #[serde(rename = "goodput_bps", with = "optional_bps")]
     #[schemars(with = "Option<f64>")]
     pub goodput: Option<Rate>,
@@ -380,4 +382,73 @@ pub struct Ecn {
     pub marked_packets: u64,
     /// Acknowledgments that echoed a mark.
     pub echoes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection() -> Connection {
+        let direction = Direction {
+            rtprop: Some(Span::from_nanos(40_116_001)),
+            btlbw: Some(Rate::from_bytes_per_sec(2_413_333)),
+            limits: Limits {
+                shares: vec![LimitShare { by: Limitation::ReceiveWindow, share: 1.0 }],
+                intervals: vec![Interval {
+                    from: Span::ZERO,
+                    to: Span::from_millis(1500),
+                    by: Limitation::ReceiveWindow,
+                }],
+                words: Vec::new(),
+            },
+            ..Direction::default()
+        };
+        Connection {
+            number: 1,
+            client: "[2001:db8::1]:40000".parse().unwrap(),
+            server: "192.0.2.7:443".parse().unwrap(),
+            start_s: 1_700_000_000.25,
+            duration: Span::from_millis(1500),
+            opening: Opening { to_server: Some(Span::from_micros(40_116)), ..Opening::default() },
+            closing: Closing::ResetByServer,
+            vantage: Vantage::default(),
+            to_server: direction,
+            to_client: Direction { bytes: 7, ..Direction::default() },
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_record_survives_json_to_the_nanosecond_and_names_its_units() {
+        let all = Connections::new(vec![connection()]);
+        let text = serde_json::to_string(&all).unwrap();
+        for part in [
+            "\"schema\":\"fullpipe/connection/1\"",
+            "\"rtprop_ms\":40.116001",
+            "\"btlbw_bps\":19306664",
+            "\"by\":\"receive_window\"",
+            "\"closing\":\"reset_by_server\"",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let back: Connections = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, all);
+    }
+
+    #[test]
+    fn the_schema_names_every_field_of_a_direction() {
+        let schema = schemars::schema_for!(Connections).to_value();
+        let described = schema["$defs"]["Direction"]["properties"].as_object().unwrap();
+        let written = serde_json::to_value(connection()).unwrap();
+        for (field, _) in written["to_server"].as_object().unwrap() {
+            assert!(described.contains_key(field), "{field} is not in the schema");
+        }
+    }
+
+    #[test]
+    fn the_place_follows_from_the_point_and_the_heading() {
+        assert_eq!(Point::Client.place(Heading::ToServer), Place::Sender);
+        assert_eq!(Point::Client.place(Heading::ToClient), Place::Receiver);
+        assert_eq!(connection().bulk().1, Heading::ToClient);
+    }
 }

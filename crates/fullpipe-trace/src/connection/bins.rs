@@ -4,35 +4,35 @@ use fullpipe_units::{Span, Time};
 
 /// What happened in one stretch of time of one direction.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Bin {
+pub(crate) struct Bin {
     /// Payload bytes seen, retransmissions included.
-    pub sent: u64,
+    pub(crate) sent: u64,
     /// Payload bytes seen for the first time.
-    pub fresh: u64,
+    pub(crate) fresh: u64,
     /// Payload bytes newly acknowledged, selectively or not.
-    pub acked: u64,
+    pub(crate) acked: u64,
     /// Segments seen again.
-    pub retransmitted: u64,
+    pub(crate) retransmitted: u64,
     /// Segments missing where they should have passed.
-    pub missing: u64,
+    pub(crate) missing: u64,
     /// Least round-trip time; [`Span::MAX`] without a sample.
-    pub rtt_min: Span,
+    pub(crate) rtt_min: Span,
     /// Sum of the samples.
-    pub rtt_sum: Span,
+    pub(crate) rtt_sum: Span,
     /// Round-trip samples.
-    pub rtt_count: u32,
+    pub(crate) rtt_count: u32,
     /// Most payload bytes in flight.
-    pub inflight: u64,
+    pub(crate) inflight: u64,
     /// Bytes that the receiver would take beyond what it has acknowledged, the last said.
-    pub window: u64,
+    pub(crate) window: u64,
     /// Time without data in flight.
-    pub idle: Span,
+    pub(crate) idle: Span,
     /// Time in which the receiver's window was full.
-    pub closed: Span,
+    pub(crate) closed: Span,
     /// Time between a short segment, pushed, and the next, where that was long.
-    pub short: Span,
+    pub(crate) short: Span,
     /// Time after a loss and before its repair.
-    pub recovery: Span,
+    pub(crate) recovery: Span,
 }
 
 /// Bins of a width that doubles when there are too many.
@@ -132,7 +132,7 @@ impl Bin {
     }
 
     /// Mean round-trip time.
-    pub fn rtt_mean(&self) -> Option<Span> {
+    pub(crate) fn rtt_mean(&self) -> Option<Span> {
         (self.rtt_count > 0).then(|| self.rtt_sum / u64::from(self.rtt_count))
     }
 

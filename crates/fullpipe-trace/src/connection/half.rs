@@ -2,6 +2,7 @@
 
 use super::arrivals::Arrivals;
 use super::bins::Bin;
+use super::bursts::Bursts;
 use super::echoes::Echoes;
 use super::flight::{Flight, Sent};
 use super::retransmission::{Cause, Circumstances, cause};
@@ -47,6 +48,8 @@ pub(super) struct Answer {
 pub(super) struct Counts {
     pub(super) packets: u64,
     pub(super) data_packets: u64,
+    /// Bytes that passed for the first time.
+    pub(super) fresh: u64,
     pub(super) bytes_sent: u64,
     pub(super) segments: u64,
     pub(super) again: record::Retransmissions,
@@ -105,6 +108,7 @@ pub(super) struct Half {
     pub(super) rtt_max: Span,
     pub(super) rates: Histogram,
     pub(super) arrivals: Arrivals,
+    pub(super) bursts: Bursts,
     pub(super) counts: Counts,
     pub(super) bins: Bins,
     pub(super) inflight_max: u64,
@@ -149,6 +153,7 @@ impl Half {
             rtt_max: Span::ZERO,
             rates: Histogram::default(),
             arrivals: Arrivals::default(),
+            bursts: Bursts::default(),
             counts: Counts::default(),
             bins: Bins::new(start, detail.bins),
             inflight_max: 0,
@@ -207,7 +212,8 @@ impl Half {
     /// The SYN passes.
     pub(super) fn syn(&mut self, s: &Segment) {
         let seq = self.begin(s.seq);
-        if self.isn.is_none() {
+        // One that comes after data belongs to no connection that is followed here.
+        if self.isn.is_none() && self.first_data.is_none() {
             self.isn = Some(seq);
             (self.first, self.next, self.una) = (seq + 1, seq + 1, seq + 1);
         }
@@ -286,6 +292,7 @@ impl Half {
             }
         }
         self.bins.at(at).sent += u64::from(s.payload);
+        self.bursts.leave(at, u64::from(s.payload), self.last_answer);
         self.arrivals.passes(at, u64::from(s.payload), total_rtt.unwrap_or(Span::from_millis(50)));
 
         if seq >= self.next {
@@ -336,6 +343,7 @@ impl Half {
     fn fresh(&mut self, seq: u64, end: u64, at: Time, value: Option<u32>) {
         let stamp = self.sampler.on_sent(at, end - seq, self.flight.outstanding());
         self.flight.add(Sent { seq, end, at, stamp, times: 1, value, sacked: false });
+        self.counts.fresh += end - seq;
         self.bins.at(at).fresh += end - seq;
         self.next = self.next.max(end);
         self.mark(at, seq, end, MarkKind::Data);

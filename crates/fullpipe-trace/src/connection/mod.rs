@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod bins;
+mod bursts;
 mod echoes;
 mod flight;
 mod half;
@@ -11,8 +12,7 @@ mod record;
 mod retransmission;
 mod vantage;
 
-pub use bins::Bin;
-pub(crate) use bins::Bins;
+pub(crate) use bins::{Bin, Bins};
 pub(crate) use life::Life;
 
 /// How much is kept of a connection.

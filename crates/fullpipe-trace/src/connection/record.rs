@@ -6,7 +6,7 @@ use super::limits::{Whole, limits};
 use super::vantage::vantage;
 use crate::analysis::Traced;
 use fullpipe_experiment::connection::{
-    Connection, Direction, Handshake, Heading, Limits, Opening, Place, Reordering, Retransmissions,
+    Connection, Direction, Handshake, Heading, Limits, MarkKind, Opening, Place, Reordering, Retransmissions,
     RoundTrips, Sequence, Window,
 };
 use fullpipe_units::{Rate, Span};
@@ -69,7 +69,7 @@ impl Life {
         let sequences = [a.marks, b.marks].into_iter().zip(labels);
         let sequences = sequences
             .filter_map(|(marks, label)| {
-                let mut marks = marks?;
+                let mut marks = marks.filter(|m| m.iter().any(|m| m.kind == MarkKind::Data))?;
                 // Answers are taken when they reach the sender, and stand where they passed here.
                 marks.sort_by_key(|m| m.at);
                 Some(Sequence { label, marks })
@@ -87,7 +87,8 @@ impl Life {
             Some(first) => half.last_answer.unwrap_or(half.last_data).max(half.last_data).since(first),
             None => Span::ZERO,
         };
-        let bytes = half.next - half.first;
+        let bytes = counts.fresh;
+        let carried = bytes + counts.unseen;
         let btlbw = btlbw(half, place);
         let known = half.first_data.filter(|_| counts.acks > 0).map(|first_data| Whole {
             start: self.start,
@@ -115,13 +116,14 @@ impl Life {
         Direction {
             place,
             bytes,
+            bytes_missed: counts.unseen,
             bytes_sent: counts.bytes_sent,
             packets: counts.packets,
             data_packets: counts.data_packets,
             segments: counts.segments,
             segment_bytes: (counts.data_packets > 0).then_some(mss),
             active,
-            goodput: (bytes > 0 && !active.is_zero()).then(|| Rate::from_bytes_in(bytes, active)),
+            goodput: (bytes > 0 && !active.is_zero()).then(|| Rate::from_bytes_in(carried, active)),
             options: half.options.clone(),
             rtprop,
             btlbw,
@@ -137,7 +139,7 @@ impl Life {
             inflight_max_bytes: (counts.acks > 0 && counts.data_packets > 0).then_some(half.inflight_max),
             window: window(half),
             cwnd_at_least_bytes: (counts.acks > 0 && half.cwnd_at_least > 0).then_some(half.cwnd_at_least),
-            pacing: None,
+            pacing: if place == Place::Sender { half.bursts.clone().pacing() } else { None },
             retransmissions,
             reordering: if place == Place::Sender {
                 Reordering::default()
