@@ -13,11 +13,14 @@ pub struct Config {
     pub initial_cwnd: u64,
     /// Seed of everything the controller draws at random.
     pub seed: u64,
+    /// Whether the peer acknowledges selectively (RFC 2018; QUIC always does): without, a transport can detect
+    /// one loss a round trip.
+    pub selective_acks: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { smss: 1448, initial_cwnd: 10 * 1448, seed: 1 }
+        Config { smss: 1448, initial_cwnd: 10 * 1448, seed: 1, selective_acks: true }
     }
 }
 
@@ -238,6 +241,13 @@ pub trait CongestionControl: Send {
     /// Whether the sender shall reduce the window during fast recovery by Proportional Rate
     /// Reduction (RFC 6937) towards [`ssthresh`](Self::ssthresh). BBR sets its own window then.
     fn uses_prr(&self) -> bool {
+        true
+    }
+
+    /// Whether packets may be sent as ECN-capable for it: a controller that does not answer Congestion Experienced
+    /// marks must not ask for them (RFC 3168 §5, draft-ietf-ccwg-bbr § ECN). BBR v1 claims them and ignores them, as
+    /// Linux's does.
+    fn claims_ecn(&self) -> bool {
         true
     }
 

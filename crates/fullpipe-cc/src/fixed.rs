@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn it_grows_to_its_window_and_no_further() {
-        let config = Config { smss: 1000, initial_cwnd: 10_000, seed: 1 };
+        let config = Config { smss: 1000, initial_cwnd: 10_000, seed: 1, ..Config::default() };
         let mut fixed = Fixed::new(&config, 25);
         assert_eq!(fixed.cwnd(), 10_000);
         fixed.cwnd = fixed.cwnd.saturating_add(50_000).min(fixed.ssthresh());

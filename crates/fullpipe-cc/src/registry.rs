@@ -353,6 +353,10 @@ macro_rules! controllers {
                 match self { $(Self::$variant(c) => c.uses_prr(),)+ }
             }
             #[inline]
+            fn claims_ecn(&self) -> bool {
+                match self { $(Self::$variant(c) => c.claims_ecn(),)+ }
+            }
+
             fn marks_app_limited(&self) -> bool {
                 match self { $(Self::$variant(c) => c.marks_app_limited(),)+ }
             }

@@ -55,7 +55,7 @@ mod tests {
 
     impl Test {
         fn new() -> Self {
-            let config = Config { smss: 1000, initial_cwnd: 10_000, seed: 0 };
+            let config = Config { smss: 1000, initial_cwnd: 10_000, seed: 0, ..Config::default() };
             Test { c: LossBased::new(&config, RenoGrowth), delivered: 0, now: Time::ZERO }
         }
 

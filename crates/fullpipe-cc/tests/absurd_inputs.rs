@@ -153,7 +153,7 @@ proptest! {
         calls in prop::collection::vec(call(), 1..60),
     ) {
         for about in CONTROLLERS {
-            let config = Config { smss, initial_cwnd, seed: 1 };
+            let config = Config { smss, initial_cwnd, ..Config::default() };
             let settings = [("hystart", hystart)];
             let settings = &settings[..usize::from(about.name == "cubic")];
             let mut c = Controller::new(about.name, &config, settings).unwrap();

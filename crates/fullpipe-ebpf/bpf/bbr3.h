@@ -68,7 +68,8 @@ struct bbr3_conn {
 	u8 is_cwnd_limited;
 	u8 recovery; /* enum bbr3_recovery */
 	u8 ecn;      /* Congestion Experienced counts as loss in the model's bounds */
-	u8 spare[5];
+	u8 has_selective_acks;
+	u8 spare[4];
 	u64 cwnd;
 	u64 pacing_rate;
 	u64 send_quantum;
@@ -149,7 +150,8 @@ struct bbr3 {
 	u8 prev_probe_precautionary;
 	u8 has_rtt;
 	u8 undo_saved; /* the undo fields are from before the present recovery episode */
-	u8 spare[4];
+	u8 marks_app_limited; /* the last ACK was handled in ProbeRTT: MarkConnectionAppLimited() */
+	u8 spare[3];
 };
 
 FP_INLINE u64 bbr3_gain(u64 value, u32 gain)
@@ -422,10 +424,16 @@ FP_INLINE void bbr3_init_pacing_rate(struct bbr3 *b)
 	bbr3_set_send_quantum(b);
 }
 
-/* IsInflightTooHigh(): more than LossThresh (2 %) of what was in flight is lost. */
-FP_INLINE int bbr3_is_too_high(u64 lost, u64 inflight)
+/* IsInflightTooHigh(): more than LossThresh (2 %) of what was in flight is lost, or anything when that may be more. */
+FP_INLINE int bbr3_is_too_high(const struct bbr3 *b, u64 lost, u64 inflight)
 {
-	return lost * 50 > inflight;
+	return lost * 50 > inflight || (lost && !b->c.has_selective_acks);
+}
+
+/* The same of packets marked Congestion Experienced, which are counted without selective ACKs, too. */
+FP_INLINE int bbr3_is_too_marked(u64 marked, u64 inflight)
+{
+	return marked * 50 > inflight;
 }
 
 /* HandleInflightTooHigh() */
@@ -457,14 +465,22 @@ FP_INLINE void bbr3_save_state_upon_loss(struct bbr3 *b)
 	b->undo_inflight_longterm = b->inflight_longterm;
 }
 
+/*
+ * NoteLoss(), of what cannot turn out to be spurious: a mark, or a loss that is repaired already. There is nothing to
+ * undo, and what would be saved here would be restored by some later episode.
+ */
+FP_INLINE void bbr3_note_congestion(struct bbr3 *b)
+{
+	if (!b->is_loss_in_round)
+		b->loss_round_delivered = b->c.delivered;
+	b->is_loss_in_round = 1;
+}
+
 /* NoteLoss() */
 FP_INLINE void bbr3_note_loss(struct bbr3 *b)
 {
-	if (!b->is_loss_in_round) {
-		b->loss_round_delivered = b->c.delivered;
-		bbr3_save_state_upon_loss(b);
-	}
-	b->is_loss_in_round = 1;
+	bbr3_note_congestion(b);
+	bbr3_save_state_upon_loss(b);
 }
 
 /* A packet that was marked lost. */
@@ -483,7 +499,7 @@ FP_STEP int bbr3_handle_lost_packet(struct bbr3 *b, const struct bbr3_lost *lost
 	if (!b || !lost)
 		return 0;
 	bbr3_note_loss(b);
-	if (!b->is_bw_probe_sample || !bbr3_is_too_high(lost->lost, lost->tx_in_flight))
+	if (!b->is_bw_probe_sample || !bbr3_is_too_high(b, lost->lost, lost->tx_in_flight))
 		return 0;
 	inflight_prev = lost->tx_in_flight > lost->bytes ? lost->tx_in_flight - lost->bytes : 0;
 	lost_prev = lost->lost > lost->bytes ? lost->lost - lost->bytes : 0;
@@ -499,9 +515,9 @@ FP_STEP int bbr3_handle_ce_marks(struct bbr3 *b)
 {
 	if (!b)
 		return 0;
-	bbr3_note_loss(b);
+	bbr3_note_congestion(b);
 	b->ce_in_round += (u64)b->rs.ce_count * b->c.smss;
-	if (b->is_bw_probe_sample && bbr3_is_too_high(b->ce_in_round, b->rs.tx_in_flight))
+	if (b->is_bw_probe_sample && bbr3_is_too_marked(b->ce_in_round, b->rs.tx_in_flight))
 		bbr3_handle_inflight_too_high(b, b->rs.tx_in_flight, b->rs.is_app_limited);
 	return 0;
 }
@@ -549,7 +565,6 @@ FP_STEP int bbr3_update_signals(struct bbr3 *b)
 	if (b->loss_round_start) {
 		bbr3_adapt_lower_bounds(b);
 		b->is_loss_in_round = 0;
-		b->ce_in_round = 0;
 	}
 	return 0;
 }
@@ -574,6 +589,31 @@ FP_STEP int bbr3_update_aggregation(struct bbr3 *b)
 	return 0;
 }
 
+/*
+ * CheckStartupHighLoss(): a round in fast recovery with more than LossThresh lost, of several ranges; without selective
+ * ACKs, which show a loss a round at most, any loss. And a round after the first mark with as many packets marked.
+ */
+FP_INLINE int bbr3_is_startup_congested(struct bbr3 *b)
+{
+	u64 fewest_marks = (u64)BBR3_STARTUP_FULL_LOSS_COUNT * b->c.smss;
+	int high = 0;
+
+	b->lost_ranges_in_round += b->rs.lost_ranges;
+	if (b->loss_round_start) {
+		high = b->lost_ranges_in_round >= BBR3_STARTUP_FULL_LOSS_COUNT &&
+		       bbr3_is_too_high(b, b->rs.lost, b->rs.tx_in_flight);
+		b->lost_ranges_in_round = 0;
+	}
+	if (!b->c.has_selective_acks && b->rs.newly_lost)
+		high = 1;
+	if (high && b->c.recovery == BBR3_FAST_RECOVERY) {
+		b->undo_mode = BBR3_STARTUP;
+		return 1;
+	}
+	return b->loss_round_start && b->ce_in_round >= fewest_marks &&
+	       bbr3_is_too_marked(b->ce_in_round, b->rs.tx_in_flight);
+}
+
 /* CheckFullBWReached(), CheckStartupHighLoss(), CheckStartupDone(), CheckDrainDone() */
 FP_STEP int bbr3_check_startup_and_drain(struct bbr3 *b)
 {
@@ -591,22 +631,11 @@ FP_STEP int bbr3_check_startup_and_drain(struct bbr3 *b)
 		}
 	}
 
-	if (!b->full_bw_reached) {
-		b->lost_ranges_in_round += b->rs.lost_ranges;
-		if (b->loss_round_start) {
-			int many = b->lost_ranges_in_round >= BBR3_STARTUP_FULL_LOSS_COUNT;
-
-			b->lost_ranges_in_round = 0;
-			if (many && b->c.recovery == BBR3_FAST_RECOVERY &&
-			    bbr3_is_too_high(b->rs.lost, b->rs.tx_in_flight)) {
-				b->undo_mode = BBR3_STARTUP;
-				b->full_bw_now = 1;
-				b->full_bw_reached = 1;
-				b->inflight_longterm =
-					fp_max64(bbr3_bdp_multiple(b, bbr3_max_bw(b), BBR3_UNIT_GAIN),
-						 b->inflight_latest);
-			}
-		}
+	if (!b->full_bw_reached && bbr3_is_startup_congested(b)) {
+		b->full_bw_now = 1;
+		b->full_bw_reached = 1;
+		b->inflight_longterm =
+			fp_max64(bbr3_bdp_multiple(b, bbr3_max_bw(b), BBR3_UNIT_GAIN), b->inflight_latest);
 	}
 	if (b->mode == BBR3_STARTUP && b->full_bw_reached)
 		bbr3_enter_drain(b);
@@ -635,7 +664,7 @@ FP_INLINE int bbr3_adapt_long_term(struct bbr3 *b)
 			return 1;
 		}
 	}
-	if (bbr3_is_too_high(b->rs.lost, b->rs.tx_in_flight))
+	if (bbr3_is_too_high(b, b->rs.lost, b->rs.tx_in_flight))
 		return 0;
 	if (b->inflight_longterm == BBR3_INFINITE)
 		return 0;
@@ -758,8 +787,8 @@ FP_STEP int bbr3_update_min_rtt(struct bbr3 *b)
 	}
 
 	if (b->mode != BBR3_PROBE_RTT && b->probe_rtt_expired && !b->idle_restart) {
-		bbr3_save_cwnd(b);
 		b->mode = BBR3_PROBE_RTT;
+		bbr3_save_cwnd(b);
 		b->pacing_gain = BBR3_UNIT_GAIN;
 		b->cwnd_gain = BBR3_PROBE_RTT_CWND_GAIN;
 		b->probe_rtt_done_stamp = 0;
@@ -767,6 +796,7 @@ FP_STEP int bbr3_update_min_rtt(struct bbr3 *b)
 		bbr3_start_round(b);
 	}
 	if (b->mode == BBR3_PROBE_RTT) {
+		b->marks_app_limited = 1;
 		if (!b->probe_rtt_done_stamp) {
 			if (b->c.inflight <= bbr3_probe_rtt_cwnd(b)) {
 				b->probe_rtt_done_stamp = b->c.now + BBR3_PROBE_RTT_DURATION_NS;
@@ -791,6 +821,7 @@ FP_INLINE void bbr3_bound_bw(struct bbr3 *b)
 	if (b->loss_round_start) {
 		b->bw_latest = b->rs.delivery_rate;
 		b->inflight_latest = b->rs.delivered;
+		b->ce_in_round = 0;
 	}
 	b->bw = fp_min64(bbr3_max_bw(b), b->bw_shortterm);
 }
@@ -833,14 +864,16 @@ FP_INLINE void bbr3_on_ack(struct bbr3 *b)
 		bbr3_init_pacing_rate(b);
 	if (b->c.ecn && b->rs.ce_count)
 		bbr3_handle_ce_marks(b);
-	if (!b->rs.has_data)
-		return;
-	bbr3_update_signals(b);
-	bbr3_update_aggregation(b);
-	bbr3_check_startup_and_drain(b);
-	bbr3_update_cycle(b);
-	bbr3_update_min_rtt(b);
-	bbr3_bound_bw(b);
+	b->marks_app_limited = b->mode == BBR3_PROBE_RTT;
+	/* An ACK that acknowledges nothing new says nothing of the path, but the window may have been restored. */
+	if (b->rs.has_data) {
+		bbr3_update_signals(b);
+		bbr3_update_aggregation(b);
+		bbr3_check_startup_and_drain(b);
+		bbr3_update_cycle(b);
+		bbr3_update_min_rtt(b);
+		bbr3_bound_bw(b);
+	}
 	bbr3_update_control(b);
 }
 

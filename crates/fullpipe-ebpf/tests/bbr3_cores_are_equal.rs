@@ -36,7 +36,8 @@ impl Both {
     fn compare(&mut self, after: &dyn std::fmt::Debug) {
         self.calls += 1;
         let outputs = |cc: &dyn CongestionControl| {
-            (cc.snapshot(), cc.cwnd(), cc.pacing_rate(), cc.send_quantum(), cc.marks_app_limited())
+            let own = (cc.marks_app_limited(), cc.claims_ecn());
+            (cc.snapshot(), cc.cwnd(), cc.pacing_rate(), cc.send_quantum(), own)
         };
         let (rust, c) = (outputs(&self.rust), outputs(&self.c));
         assert_eq!(rust, c, "call {} (left: Rust, right: C): {after:?}\n{:#?}", self.calls, self.c.state());
@@ -121,7 +122,8 @@ fn on_simulated_paths_with_loss_reordering_pauses_and_time_outs() {
             pauses: random.below(2) == 1,
             seed,
         };
-        let mut both = Both::new(&Config { seed, ..Config::default() }, seed % 2 == 1);
+        let config = Config { seed, selective_acks: seed % 5 > 0, ..Config::default() };
+        let mut both = Both::new(&config, seed % 2 == 1);
         if seed % 3 == 0 {
             both.on_handshake(Time::ZERO, path.rtt);
         }
@@ -146,7 +148,8 @@ fn log(random: &mut Random, bits: u32) -> u64 {
 fn on_streams_that_no_path_would_give() {
     for seed in 0..64 {
         let mut random = Random(1_000 + seed);
-        let config = Config { smss: 536 + random.below(8500), seed, ..Config::default() };
+        let smss = 536 + random.below(8500);
+        let config = Config { smss, seed, selective_acks: seed % 4 > 0, ..Config::default() };
         let mut both = Both::new(&config, seed % 2 == 0);
         let mut now = Time::ZERO;
         let (mut delivered, mut lost) = (0u64, 0u64);
@@ -209,7 +212,7 @@ fn on_streams_that_no_path_would_give() {
                         rtt: (random.below(4) > 0).then(|| Span::from_nanos(1 + log(&mut random, 31))),
                         srtt: Some(Span::from_nanos(1 + log(&mut random, 31))).filter(|_| both.calls > 50),
                         newly_acked,
-                        newly_lost: 0,
+                        newly_lost: if random.below(8) == 0 { log(&mut random, 17) } else { 0 },
                         lost_ranges: random.below(4),
                         inflight_before: inflight,
                         inflight,

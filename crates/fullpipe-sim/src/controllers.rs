@@ -159,6 +159,7 @@ dispatch! {
     fn pacing_rate(&self) -> Option<Rate>;
     fn send_quantum(&self) -> u64;
     fn uses_prr(&self) -> bool;
+    fn claims_ecn(&self) -> bool;
     fn marks_app_limited(&self) -> bool;
     fn snapshot(&self) -> Snapshot;
     fn state(&self) -> &'static str;

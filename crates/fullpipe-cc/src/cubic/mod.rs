@@ -450,7 +450,7 @@ mod tests {
 
     impl Test {
         fn new(settings: &[(&str, &str)]) -> Self {
-            let config = Config { smss: 1000, initial_cwnd: 10_000, seed: 0 };
+            let config = Config { smss: 1000, initial_cwnd: 10_000, seed: 0, ..Config::default() };
             let Ok(Controller::Cubic(c)) = Controller::new("cubic", &config, settings) else { panic!() };
             Test { c, now: Time::ZERO + Span::from_secs(1), delivered: 0 }
         }

@@ -22,7 +22,8 @@ pub struct Bbr3State {
     pub is_cwnd_limited: u8,
     pub recovery: u8,
     pub ecn: u8,
-    spare_conn: [u8; 5],
+    pub has_selective_acks: u8,
+    spare_conn: [u8; 4],
     pub cwnd: u64,
     pub pacing_rate: u64,
     pub send_quantum: u64,
@@ -95,7 +96,8 @@ pub struct Bbr3State {
     pub prev_probe_precautionary: u8,
     pub has_rtt: u8,
     pub undo_saved: u8,
-    spare: [u8; 4],
+    pub marks_app_limited: u8,
+    spare: [u8; 3],
 }
 
 /// `struct bbr3_lost`.
@@ -123,7 +125,6 @@ enum Call {
 const OPEN: u8 = 0;
 const FAST_RECOVERY: u8 = 1;
 const LOSS_RECOVERY: u8 = 2;
-const PROBE_RTT: u8 = 6;
 const INFINITE: u64 = u64::MAX;
 
 /// The C core of BBR v3.
@@ -142,6 +143,7 @@ impl Bbr3 {
         state.cwnd = state.initial_cwnd;
         state.random = config.seed;
         state.ecn = u8::from(ecn);
+        state.has_selective_acks = u8::from(config.selective_acks);
         let mut bbr = Bbr3 { state, started: false };
         bbr.call(Call::Init);
         bbr
@@ -279,8 +281,12 @@ impl CongestionControl for Bbr3 {
         false
     }
 
+    fn claims_ecn(&self) -> bool {
+        self.state.ecn != 0
+    }
+
     fn marks_app_limited(&self) -> bool {
-        self.state.mode == PROBE_RTT
+        self.state.marks_app_limited != 0
     }
 
     fn snapshot(&self) -> Snapshot {

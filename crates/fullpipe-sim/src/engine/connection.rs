@@ -103,6 +103,7 @@ impl<C: CongestionControl> Connection<C> {
             App::RequestResponse { request, response, think } => Some((request.0, response.0, think)),
             _ => None,
         };
+        let ecn = spec.ecn && cc.claims_ecn();
         Connection {
             id,
             sender: Sender::new(cc, smss, spec.send_buffer.map(|b| b.0)),
@@ -114,7 +115,7 @@ impl<C: CongestionControl> Connection<C> {
             stop,
             stop_at: stop,
             size,
-            ecn: spec.ecn,
+            ecn,
             questions,
             asker: Asker::default(),
             question: Question::default(),

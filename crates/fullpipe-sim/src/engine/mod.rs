@@ -497,6 +497,7 @@ fn controller(
         initial_cwnd: u64::from(spec.initial_window) * u64::from(scenario.smss()),
         // Neighbouring flows and seeds must not draw alike (SplitMix64's increment).
         seed: seed.wrapping_add((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        ..Config::default()
     };
     let values: Vec<(String, String)> =
         spec.settings.iter().map(|(key, value)| (key.clone(), value.to_string())).collect();

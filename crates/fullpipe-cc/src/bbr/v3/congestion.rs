@@ -20,7 +20,7 @@ pub(super) struct Congestion {
     /// `inflight_latest`.
     pub(super) inflight_latest: Bytes,
     /// Packets marked Congestion Experienced in this loss round, as bytes.
-    ce_in_round: Bytes,
+    pub(super) ce_in_round: Bytes,
 }
 
 impl Congestion {
@@ -34,9 +34,14 @@ impl Congestion {
 }
 
 impl Bbr3 {
-    /// `IsInflightTooHigh()`. (Selective ACKs are presumed.)
+    /// `IsInflightTooHigh()`.
     pub(super) fn is_inflight_too_high(&self, sample: &RateSample) -> bool {
-        self.params.is_too_lossy(Bytes(sample.lost), Bytes(sample.tx_in_flight))
+        self.is_loss_too_high(Bytes(sample.lost), Bytes(sample.tx_in_flight))
+    }
+
+    /// The same for these amounts. Without selective ACKs a loss may stand for more of them.
+    fn is_loss_too_high(&self, lost: Bytes, tx_in_flight: Bytes) -> bool {
+        self.params.is_too_lossy(lost, tx_in_flight) || (lost > Bytes::ZERO && !self.selective_acks)
     }
 
     /// `UpdateLatestDeliverySignals()`.
@@ -55,6 +60,7 @@ impl Bbr3 {
         if self.congestion.loss_round_start {
             self.congestion.bw_latest = now.delivery_rate;
             self.congestion.inflight_latest = now.sample_delivered();
+            self.congestion.ce_in_round = Bytes::ZERO;
         }
     }
 
@@ -64,7 +70,6 @@ impl Bbr3 {
         if self.congestion.loss_round_start {
             self.adapt_lower_bounds_from_congestion();
             self.congestion.is_loss_in_round = false;
-            self.congestion.ce_in_round = Bytes::ZERO;
         }
     }
 
@@ -85,13 +90,19 @@ impl Bbr3 {
             self.congestion.inflight_latest.max(self.params.beta(model.inflight_shortterm));
     }
 
-    /// `NoteLoss()`.
-    fn note_loss(&mut self, delivered: Bytes) {
+    /// `NoteLoss()` of what cannot turn out to be spurious: there is nothing to undo, and what would be saved here
+    /// would be restored by some later episode.
+    fn note_congestion(&mut self, delivered: Bytes) {
         if !self.congestion.is_loss_in_round {
             self.congestion.loss_round_delivered = delivered;
-            self.save_state_upon_loss();
         }
         self.congestion.is_loss_in_round = true;
+    }
+
+    /// `NoteLoss()`.
+    fn note_loss(&mut self, delivered: Bytes) {
+        self.note_congestion(delivered);
+        self.save_state_upon_loss();
     }
 
     /// `HandleLostPacket()`.
@@ -102,7 +113,7 @@ impl Bbr3 {
         }
         let (tx_in_flight, lost_since_send) =
             (Bytes(lost.tx_in_flight), Bytes(lost.lost) - Bytes(lost.lost_at_send));
-        if self.params.is_too_lossy(lost_since_send, tx_in_flight) {
+        if self.is_loss_too_high(lost_since_send, tx_in_flight) {
             let inflight = self.params.inflight_at_loss(tx_in_flight, lost_since_send, Bytes(lost.bytes));
             self.handle_inflight_too_high(inflight, lost.app_limited, lost.now, Bytes(lost.delivered));
         }
@@ -129,7 +140,7 @@ impl Bbr3 {
 
     /// Decision 10: a marked packet is a lost one, except that it need not be sent again.
     pub(super) fn handle_ce_marks(&mut self, ack: &Ack, now: &Now) {
-        self.note_loss(now.delivered);
+        self.note_congestion(now.delivered);
         let c = &mut self.congestion;
         c.ce_in_round += self.smss * u64::from(ack.ce_count);
         let marked = c.ce_in_round;

@@ -24,11 +24,15 @@
 //! 9. State for undo is saved once a recovery episode, at its first loss. The draft saves again at
 //!    the first loss of each round and at `OnEnterFastRecovery()`, which would overwrite both the
 //!    values from before the episode and `undo_state` with what the episode itself has changed.
-//! 10. Congestion Experienced marks are ignored unless [`Params::ecn`] asks for them; then a marked
-//!     packet counts as a lost one in the bounds of the model (the draft's "treat CE as congestion").
+//! 10. A packet marked Congestion Experienced counts as a lost one in the bounds of the model (the draft: "MUST treat any
+//!     CE marks as congestion", and leaves open how). A round after the first mark in which as many packets are marked
+//!     as ranges may be lost, and more than LossThresh, ends Startup. Marks save nothing for undo: they cannot turn out
+//!     to be spurious.
 //! 11. In `IsTimeToGoDown()`, inflight has reached `inflight_longterm` when another full packet would not have
 //!     fit before this ACK. The draft compares what is in flight after the ACK, in bytes, with a bound
 //!     that the window obeys: that is hardly ever equal, and precautionary probes would never end early.
+//! 12. An ACK that acknowledges nothing new makes no sample, and the model and the states take no notice of it; pacing
+//!     rate, quantum and window are set all the same, so that a window that was restored is bounded at once.
 
 mod aggregation;
 mod congestion;
@@ -102,6 +106,8 @@ pub struct Bbr3 {
     initial_cwnd: Bytes,
     random: Random,
     started: bool,
+    /// `C.has_selective_acks`.
+    selective_acks: bool,
     state: State,
     recovery: RecoveryState,
     drain_start_round: u64,
@@ -127,6 +133,7 @@ impl Bbr3 {
             initial_cwnd: Bytes(config.initial_cwnd).max(smss),
             random: Random::new(config.seed),
             started: false,
+            selective_acks: config.selective_acks,
             state: State::Startup,
             recovery: RecoveryState::Open,
             drain_start_round: 0,
@@ -241,10 +248,11 @@ impl CongestionControl for Bbr3 {
         if self.params.ecn && ack.ce_count > 0 {
             self.handle_ce_marks(ack, &now);
         }
+        self.probe_rtt.handled_ack = self.state == State::ProbeRtt;
         if now.sample.has_packet {
             self.update_model_and_state(&now, ack);
-            self.update_control_parameters(&now);
         }
+        self.update_control_parameters(&now);
     }
 
     fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext) {
@@ -281,8 +289,12 @@ impl CongestionControl for Bbr3 {
         false
     }
 
+    fn claims_ecn(&self) -> bool {
+        self.params.ecn
+    }
+
     fn marks_app_limited(&self) -> bool {
-        self.state == State::ProbeRtt
+        self.probe_rtt.handled_ack
     }
 
     fn state(&self) -> &'static str {

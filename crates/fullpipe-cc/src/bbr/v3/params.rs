@@ -14,7 +14,8 @@ macro_rules! params {
         /// in percent or per mille, times in milliseconds.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub struct Params {
-            /// Whether Congestion Experienced marks count as losses in the model's bounds (draft § ECN).
+            /// Whether Congestion Experienced marks count as losses in the model's bounds, as they must where ECN is
+            /// claimed (draft § ECN). Without, the transport is told not to claim it.
             pub ecn: bool,
             $(
                 #[doc = concat!($about, "; in 1/", stringify!($unit), ".")]
@@ -24,14 +25,14 @@ macro_rules! params {
 
         impl Params {
             /// The draft's.
-            pub const DRAFT: Params = Params { ecn: false, $($name: $default,)+ };
+            pub const DRAFT: Params = Params { ecn: true, $($name: $default,)+ };
 
             pub(super) const SETTINGS: &[Setting] = &[
                 Setting {
                     key: "ecn",
                     values: "on or off",
-                    default: "off",
-                    about: "treat Congestion Experienced marks as losses in the model's bounds",
+                    default: "on",
+                    about: "claim ECN, and treat Congestion Experienced marks as losses in the model's bounds",
                 },
                 $(Setting {
                     key: stringify!($name),
@@ -44,7 +45,7 @@ macro_rules! params {
             /// The draft's, but for what `settings` give.
             pub(super) fn read<'a>(settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
                 Ok(Params {
-                    ecn: settings.switch("ecn", false)?,
+                    ecn: settings.switch("ecn", true)?,
                     $($name: settings.decimal(stringify!($name), $default, $unit, $least * $unit, $most * $unit)?,)+
                 })
             }

@@ -18,6 +18,8 @@ pub(super) struct ProbeRtt {
     done_stamp: Option<Time>,
     /// `probe_rtt_round_done`.
     round_done: bool,
+    /// Whether the last ACK was handled in ProbeRTT, be it the one that ended it: `MarkConnectionAppLimited()`.
+    pub(super) handled_ack: bool,
 }
 
 impl Default for ProbeRtt {
@@ -28,6 +30,7 @@ impl Default for ProbeRtt {
             expired: false,
             done_stamp: None,
             round_done: false,
+            handled_ack: false,
         }
     }
 }
@@ -48,8 +51,8 @@ impl Bbr3 {
     /// `CheckProbeRTT()`.
     pub(super) fn check_probe_rtt(&mut self, now: &Now) {
         if self.state != State::ProbeRtt && self.probe_rtt.expired && !self.idle_restart {
-            self.save_cwnd();
             self.enter_probe_rtt();
+            self.save_cwnd();
             self.probe_rtt.done_stamp = None;
             self.cycle.ack_phase = AckPhase::ProbeStopping;
             self.model.start_round(now.delivered);
@@ -70,6 +73,7 @@ impl Bbr3 {
     /// `HandleProbeRTT()`. The transport is asked to mark the connection application-limited by
     /// [`marks_app_limited`](crate::CongestionControl::marks_app_limited).
     fn handle_probe_rtt(&mut self, now: &Now) {
+        self.probe_rtt.handled_ack = true;
         if self.probe_rtt.done_stamp.is_none() {
             if now.inflight <= self.probe_rtt_cwnd() {
                 self.probe_rtt.done_stamp = Some(now.time + self.params.probe_rtt_duration());

@@ -19,20 +19,31 @@ impl Bbr3 {
     }
 
     /// `CheckStartupHighLoss()`: a round in fast recovery with loss above the threshold, spread over
-    /// several ranges, shows a full buffer even if the rate still seems to grow.
+    /// several ranges, shows a full buffer even if the rate still seems to grow. Without selective ACKs, which can
+    /// show no more than a loss a round, any loss does. And so does a round with as many marks (decision 10).
     fn check_startup_high_loss(&mut self, now: &Now, ack: &Ack) {
         if self.full_pipe.reached {
             return;
         }
+        let full_loss_count = self.params.startup_full_loss_count;
+        let round_ends = self.congestion.loss_round_start;
         let ranges = &mut self.congestion.lost_ranges_in_round;
         *ranges = ranges.saturating_add(ack.lost_ranges);
-        if !self.congestion.loss_round_start {
-            return;
+        let many = round_ends && *ranges >= full_loss_count;
+        if round_ends {
+            *ranges = 0;
         }
-        let many = *ranges >= self.params.startup_full_loss_count;
-        *ranges = 0;
-        if many && self.recovery == RecoveryState::Recovery && self.is_inflight_too_high(&now.sample) {
-            self.undo.state = UndoState::Startup;
+        let too_lossy =
+            (many && self.is_inflight_too_high(&now.sample)) || (!self.selective_acks && ack.newly_lost > 0);
+        let lossy = too_lossy && self.recovery == RecoveryState::Recovery;
+        let marks = self.congestion.ce_in_round;
+        let marked = round_ends
+            && marks >= self.smss * u64::from(full_loss_count)
+            && self.params.is_too_lossy(marks, now.tx_in_flight());
+        if lossy || marked {
+            if lossy {
+                self.undo.state = UndoState::Startup;
+            }
             self.full_pipe.set_reached();
             let bdp = self.bdp_multiple(self.model.max_bw(), crate::Gain::UNIT);
             self.model.inflight_longterm = bdp.max(self.congestion.inflight_latest);
