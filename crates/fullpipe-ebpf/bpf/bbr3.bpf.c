@@ -12,10 +12,17 @@
  *   taken as one packet of their size, sent when the newest acknowledged packet was: RACK takes for lost what was
  *   sent just before that. An ACK's losses count as one lost range.
  * How close both come is measured by bbr3_measured.bpf.c (crates/fullpipe/tests/bbr3_adaptations.rs).
- * - OnEnterFastRecovery and OnEnterRTO come as ssthresh(), which is called before the kernel cuts the window.
- * - A tail loss probe that repaired a loss shows as CWR while tlp_high_seq is set: NoteLoss().
- * - Marks of congestion are tcp_sock's delivered_ce, counted only when the loader's option asks for it.
+ * - OnEnterFastRecovery and OnEnterRTO come as set_state(). After a time-out the kernel has cut the window by then: what
+ *   was last written here is the window before.
+ * - A tail loss probe that repaired a loss shows as CWR that begins and ends within one ACK: NoteLoss().
+ * - Marks of congestion are tcp_sock's delivered_ce: of classic ECN (RFC 3168), all that is acknowledged while the peer
+ *   echoes one.
  * - C.is_cwnd_limited is tcp_sock's; delivered, lost and inflight are packets times the MSS of their time.
+ *
+ * There are kernels on which a callback is now and then not run, and its caller reads an undefined value (docs/
+ * bbr3-in-the-kernel.md, "Calls that are not made"). So nothing here counts on having seen every call: what is delivered
+ * and lost is told by the connection's own counters, recovery by its state, and a window or threshold that was not
+ * written here is not believed beyond what the kernel itself would write.
  */
 #include "kernel.h"
 #include "bbr3.h"
@@ -26,6 +33,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* bbr3_measured.bpf.c looks at what each ACK gave the core, and at what of it is approximated. */
 #ifndef FP_ON_ACK
 #define FP_ON_ACK(f, tp, end_seq, packet) ((void)(packet))
+#endif
+
+#ifndef FP_ON_PROBE_LOSS
+#define FP_ON_PROBE_LOSS() ((void)0)
 #endif
 
 #define RING 128U
@@ -45,8 +56,17 @@ struct flow {
 	u32 delivered_packets;
 	u32 lost_packets;
 	u32 ce_packets;
+	/* And what they were at the last ACK: other calls during an ACK bring the byte counters up to date, too. */
+	u32 acked_packets;
+	u32 marked_lost;
 	/* The window as it was last written: any other value is the kernel's doing. */
 	u32 cwnd_packets;
+	/* InitialCwnd in packets. */
+	u32 initial_cwnd;
+	/* enum fp_ca_state as it was last seen, and snd_una when CWR began, in the ACK that is being worked on. */
+	u32 ca_state;
+	u32 cwr_una;
+	u32 cwr_in_this_ack;
 	/* Bursts written so far, and the one that the newest acknowledged packet was last sent in. */
 	u32 head;
 	u32 acked_burst;
@@ -72,7 +92,7 @@ FP_INLINE void read_conn(struct flow *f, const struct tcp_sock *tp)
 
 	c->now = tp->tcp_clock_cache;
 	c->smss = mss;
-	c->initial_cwnd = (u64)FP_INIT_CWND * mss;
+	c->initial_cwnd = (u64)f->initial_cwnd * mss;
 	c->inflight = (u64)fp_in_flight(tp) * mss;
 	c->delivered += (u64)(tp->delivered - f->delivered_packets) * mss;
 	f->delivered_packets = tp->delivered;
@@ -82,9 +102,11 @@ FP_INLINE void read_conn(struct flow *f, const struct tcp_sock *tp)
 	c->is_cwnd_limited = FP_BITFIELD(tp, is_cwnd_limited);
 	c->recovery = ca_state < FP_CA_RECOVERY ? BBR3_OPEN :
 		      ca_state == FP_CA_RECOVERY ? BBR3_FAST_RECOVERY : BBR3_LOSS_RECOVERY;
-	c->ecn = fp_config.options & FP_OPTION_ECN;
+	c->ecn = 1;
+	c->has_selective_acks = FP_BITFIELD(tp, rx_opt.sack_ok) != 0;
+	/* The kernel cuts the window, and never raises it but to what undo_cwnd() answered. */
 	if (tp->snd_cwnd != f->cwnd_packets)
-		c->cwnd = (u64)tp->snd_cwnd * mss;
+		c->cwnd = fp_min64((u64)tp->snd_cwnd * mss, fp_max64(c->cwnd, f->b.prior_cwnd));
 	c->pacing_rate = tp->inet_conn.icsk_inet.sk.sk_pacing_rate;
 }
 
@@ -100,6 +122,21 @@ FP_INLINE void write_conn(struct flow *f, struct tcp_sock *tp)
 		tp->snd_cwnd = cwnd;
 	if (sk->sk_pacing_rate != rate)
 		sk->sk_pacing_rate = rate;
+	if (tp->snd_ssthresh != FP_INFINITE_SSTHRESH)
+		tp->snd_ssthresh = FP_INFINITE_SSTHRESH;
+}
+
+/* The connection is, or is about to be, in this state of loss recovery. */
+FP_INLINE void follow_state(struct flow *f, u32 state)
+{
+	int was_recovering = f->ca_state >= FP_CA_RECOVERY, recovers = state >= FP_CA_RECOVERY;
+
+	/* A time-out during recovery, or after another one, saves the window, too. */
+	if (recovers && (!was_recovering || state == FP_CA_LOSS))
+		bbr3_on_enter_recovery(&f->b);
+	else if (was_recovering && !recovers)
+		bbr3_on_exit_recovery(&f->b);
+	f->ca_state = state;
 }
 
 /*
@@ -161,7 +198,7 @@ FP_INLINE void end_burst(struct flow *f, const struct tcp_sock *tp)
 
 /*
  * From here on a burst may leave: after each ACK, after idle, after a time-out. There is no callback for a packet
- * that leaves, but for min_tso_segs, which does harm (see bbr1.bpf.c).
+ * that leaves, but for min_tso_segs, which has to be answered right each time (see bbr1.bpf.c).
  */
 FP_INLINE void begin_burst(struct flow *f, const struct tcp_sock *tp)
 {
@@ -210,32 +247,55 @@ FP_STEP int start_flow(struct flow *f)
 	return 0;
 }
 
-SEC("struct_ops/fp_bbr3_init")
-void fp_bbr3_init(u64 *ctx)
+/* The socket's state, begun anew. */
+FP_INLINE struct flow *begin_flow(struct tcp_sock *tp)
 {
-	struct tcp_sock *tp = FP_TCP(ctx);
 	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, FP_SK_STORAGE_CREATE);
 
 	if (!f)
-		return;
+		return f;
 	/* The socket may have had this controller before. */
 	__builtin_memset(&f->b, 0, sizeof(f->b));
 	f->b.random = (u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
 	f->head = 0;
 	f->acked_burst = 0;
 	f->retransmitted = tp->total_retrans;
+	f->ca_state = FP_BITFIELD(&tp->inet_conn, icsk_ca_state);
+	f->cwr_in_this_ack = 0;
+	/*
+	 * A connection may have carried data on another controller. Rounds go by what it has delivered in all, for that is
+	 * what its packets in flight are stamped with.
+	 */
+	f->b.c.delivered = (u64)tp->delivered * tp->mss_cache;
+	f->b.c.lost = (u64)tp->lost * tp->mss_cache;
 	f->delivered_packets = tp->delivered;
 	f->lost_packets = tp->lost;
+	f->acked_packets = tp->delivered;
+	f->marked_lost = tp->lost;
 	f->ce_packets = tp->delivered_ce;
-	f->cwnd_packets = 0;
+	f->cwnd_packets = tp->snd_cwnd;
+	f->b.c.cwnd = (u64)tp->snd_cwnd * tp->mss_cache;
+	/* The window of a new connection is the route's initcwnd, or the kernel's. The SYN or its ACK counts as delivered. */
+	f->initial_cwnd = tp->delivered <= 1 ? tp->snd_cwnd : FP_INIT_CWND;
 	read_conn(f, tp);
 	f->b.c.now = bpf_ktime_get_ns();
-	f->b.c.cwnd = (u64)tp->snd_cwnd * f->b.c.smss;
 	start_flow(f);
-	tp->snd_ssthresh = FP_INFINITE_SSTHRESH;
 	write_conn(f, tp);
 	publish(&f->b, tp);
 	fp_need_pacing(tp);
+	return f;
+}
+
+SEC("struct_ops/fp_bbr3_init")
+void fp_bbr3_init(u64 *ctx)
+{
+	begin_flow(FP_TCP(ctx));
+}
+
+SEC("struct_ops/fp_bbr3_release")
+void fp_bbr3_release(u64 *ctx)
+{
+	fp_end_pacing(FP_TCP(ctx));
 }
 
 /* The packets that this ACK marked lost, as one packet of their size sent with the newest acknowledged one. */
@@ -258,13 +318,22 @@ void fp_bbr3_cong_control(u64 *ctx)
 	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
 	struct bbr3_lost packet = {};
 	struct bbr3_sample *sample;
-	u32 lost, end_seq;
+	u32 lost, acked, end_seq;
 	u64 mss;
 
-	if (!f)
+	/* init() was not called, or another build has taken the place of the one that it was. */
+	if (!f) {
+		begin_flow(tp);
 		return;
-	lost = tp->lost - f->lost_packets;
+	}
+	lost = tp->lost - f->marked_lost;
+	f->marked_lost = tp->lost;
+	acked = tp->delivered - f->acked_packets;
+	f->acked_packets = tp->delivered;
+	f->cwr_in_this_ack = 0;
 	read_conn(f, tp);
+	if (f->ca_state != FP_BITFIELD(&tp->inet_conn, icsk_ca_state))
+		follow_state(f, FP_BITFIELD(&tp->inet_conn, icsk_ca_state));
 	mss = f->b.c.smss;
 	sample = &f->b.rs;
 	end_seq = FP_FIELD_EXISTS(rs->last_end_seq) ? rs->last_end_seq : tp->snd_una;
@@ -276,11 +345,12 @@ void fp_bbr3_cong_control(u64 *ctx)
 
 	sample->has_data = rs->delivered >= 0;
 	sample->delivered = rs->delivered > 0 ? (u64)rs->delivered * mss : 0;
-	sample->prior_delivered = f->b.c.delivered - (u64)(tp->delivered - rs->prior_delivered) * mss;
+	sample->prior_delivered =
+		f->b.c.delivered - fp_min64((u64)(tp->delivered - rs->prior_delivered) * mss, f->b.c.delivered);
 	sample->delivery_rate = rs->interval_us > 0 && rs->delivered > 0 ?
 					bbr3_rate_of(sample->delivered, (u64)rs->interval_us * 1000) :
 					0;
-	sample->newly_acked = (u64)rs->acked_sacked * mss;
+	sample->newly_acked = (u64)acked * mss;
 	sample->newly_lost = (u64)lost * mss;
 	sample->lost_ranges = lost ? 1 : 0;
 	sample->rtt = rs->rtt_us >= 0 ? (u64)rs->rtt_us * 1000 : BBR3_INFINITE;
@@ -292,7 +362,7 @@ void fp_bbr3_cong_control(u64 *ctx)
 	FP_ON_ACK(f, tp, end_seq, &packet);
 
 	bbr3_on_ack(&f->b);
-	if (f->b.mode == BBR3_PROBE_RTT)
+	if (f->b.marks_app_limited)
 		tp->app_limited = fp_max32(tp->delivered + fp_in_flight(tp), 1);
 	write_conn(f, tp);
 	publish(&f->b, tp);
@@ -322,26 +392,38 @@ SEC("struct_ops/fp_bbr3_set_state")
 void fp_bbr3_set_state(u64 *ctx)
 {
 	struct tcp_sock *tp = FP_TCP(ctx);
-	u32 state = (u8)ctx[1];
-	struct flow *f;
-	u32 before = FP_BITFIELD(&tp->inet_conn, icsk_ca_state);
-	int probe_repaired = state == FP_CA_CWR && tp->tlp_high_seq;
-	int recovered = before >= FP_CA_RECOVERY && state < FP_CA_RECOVERY;
+	u32 state = (u8)ctx[1], before;
+	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
 
-	f = bpf_sk_storage_get(&flows, tp, 0, 0);
 	if (!f)
 		return;
+	before = f->ca_state;
 	/* A timer may have marked packets lost, which leave again before the next ACK. */
 	if (state >= FP_CA_RECOVERY)
 		begin_burst(f, tp);
-	if (!probe_repaired && !recovered)
+	/*
+	 * tcp_process_tlp_ack() enters CWR and leaves it at once. Marks and a full queue of the host's own keep a connection
+	 * in CWR until what was in flight is acknowledged.
+	 */
+	if (state == FP_CA_CWR) {
+		f->cwr_in_this_ack = 1;
+		f->cwr_una = tp->snd_una;
+	} else if (state < FP_CA_CWR && f->cwr_in_this_ack && f->cwr_una == tp->snd_una) {
+		read_conn(f, tp);
+		bbr3_note_congestion(&f->b);
+		FP_ON_PROBE_LOSS();
+		f->cwr_in_this_ack = 0;
+	}
+	if (state < FP_CA_RECOVERY && before < FP_CA_RECOVERY) {
+		f->ca_state = state;
 		return;
-	read_conn(f, tp);
-	if (probe_repaired)
-		bbr3_note_loss(&f->b);
-	if (recovered)
-		bbr3_on_exit_recovery(&f->b);
-	write_conn(f, tp);
+	}
+	/* The window before a time-out cut it is still in the state. */
+	if (state < FP_CA_RECOVERY)
+		read_conn(f, tp);
+	follow_state(f, state);
+	if (state < FP_CA_RECOVERY)
+		write_conn(f, tp);
 }
 
 SEC("struct_ops/fp_bbr3_undo_cwnd")
@@ -358,18 +440,11 @@ u32 fp_bbr3_undo_cwnd(u64 *ctx)
 	return tp->snd_cwnd;
 }
 
-/* Recovery begins; after a time-out the kernel itself then cuts the window to what is in flight. */
+/* Called for CWR as well as for recovery, and before the state that tells them apart. */
 SEC("struct_ops/fp_bbr3_ssthresh")
 u32 fp_bbr3_ssthresh(u64 *ctx)
 {
-	struct tcp_sock *tp = FP_TCP(ctx);
-	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
-
-	if (f) {
-		read_conn(f, tp);
-		bbr3_on_enter_recovery(&f->b);
-	}
-	return tp->snd_ssthresh;
+	return FP_TCP(ctx)->snd_ssthresh;
 }
 
 SEC("struct_ops/fp_bbr3_sndbuf_expand")
@@ -381,6 +456,7 @@ u32 fp_bbr3_sndbuf_expand(u64 *ctx)
 SEC(".struct_ops.link")
 struct tcp_congestion_ops fp_bbr3 = {
 	.init = (void *)fp_bbr3_init,
+	.release = (void *)fp_bbr3_release,
 	.cong_control = (void *)fp_bbr3_cong_control,
 	.cwnd_event = (void *)fp_bbr3_cwnd_event,
 	.set_state = (void *)fp_bbr3_set_state,

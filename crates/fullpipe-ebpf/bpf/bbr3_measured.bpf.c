@@ -13,9 +13,9 @@ struct {
 	__uint(max_entries, 32 << 20);
 } measured SEC(".maps");
 
-/* Records that found the ring full. */
 struct fp_measured_counts {
-	u64 missed;
+	u64 missed; /* records that found the ring full */
+	u64 probe_losses; /* losses that a tail loss probe repaired */
 } fp_measured_counts SEC(".data.counts");
 
 FP_INLINE struct fp_measured *reserve(const struct tcp_sock *tp, u32 kind)
@@ -54,6 +54,7 @@ FP_INLINE void on_ack(const struct bbr3_sample *sample, u32 newly_lost, const st
 }
 
 #define FP_ON_ACK(f, tp, end_seq, packet) on_ack(&(f)->b.rs, lost, tp, end_seq, packet)
+#define FP_ON_PROBE_LOSS() __sync_fetch_and_add(&fp_measured_counts.probe_losses, 1)
 #include "bbr3.bpf.c"
 
 struct sk_buff {

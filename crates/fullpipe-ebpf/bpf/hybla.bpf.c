@@ -51,6 +51,7 @@ void fp_hybla_init(u64 *ctx)
 	load(&h, tp);
 	hybla_init(&h);
 	store(tp, &h);
+	fp_end_pacing(tp);
 }
 
 SEC("struct_ops/fp_hybla_cong_avoid")

@@ -53,8 +53,13 @@ struct minmax {
 	struct minmax_sample s[3];
 } FP_CORE;
 
+struct tcp_options_received {
+	u16 sack_ok : 3;
+} FP_CORE;
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	struct tcp_options_received rx_opt;
 	u64 tcp_wstamp_ns;
 	u64 tcp_clock_cache;
 	u64 tcp_mstamp;
@@ -267,6 +272,19 @@ FP_INLINE void fp_need_pacing(struct tcp_sock *tp)
 }
 
 /*
+ * The opposite, for a controller that does not pace or that gives its socket away: a socket that comes from a controller
+ * that paces would go on being paced by a rate that was another's. An application's own limit (SO_MAX_PACING_RATE) keeps
+ * its pacing.
+ */
+FP_INLINE void fp_end_pacing(struct tcp_sock *tp)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+
+	if (sk->sk_pacing_status == FP_SK_PACING_NEEDED && sk->sk_max_pacing_rate == ~0UL)
+		sk->sk_pacing_status = FP_SK_PACING_NONE;
+}
+
+/*
  * What the loader tells a program before the kernel sees it, in a map of its own so that it can be found
  * again in a loaded program.
  */
@@ -277,8 +295,6 @@ struct fp_config {
 	/* Which build of the object this is. */
 	u64 build;
 };
-/* Congestion Experienced marks count as loss. */
-#define FP_OPTION_ECN 1U
 /* The recorder disturbs the state before some callbacks. */
 #define FP_OPTION_PERTURB 2U
 

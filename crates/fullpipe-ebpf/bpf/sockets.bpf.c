@@ -71,6 +71,8 @@ FP_INLINE void describe(struct fp_socket *socket, const struct sock_common *comm
 	socket->mss = tp->mss_cache;
 	socket->srtt_us = tp->srtt_us;
 	socket->tcp_state = common->skc_state;
+	socket->pacing_status = tp->inet_conn.icsk_inet.sk.sk_pacing_status;
+	socket->spare = 0;
 }
 
 SEC("iter/tcp")

@@ -21,6 +21,8 @@ struct fp_socket {
 	u32 mss;
 	u32 srtt_us;
 	u32 tcp_state;
+	u32 pacing_status; /* enum sk_pacing */
+	u32 spare;
 };
 
 /* The same of a socket that is watched by number. */

@@ -75,6 +75,15 @@ impl Recorder {
         Ok(Recorder { loaded, _controller: controller, _sent: sent })
     }
 
+    /// How many losses were noted so far that a tail loss probe repaired.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn probe_losses(&self) -> Result<u64> {
+        let [_missed, probe_losses] = ring::counts(&self.loaded)?;
+        Ok(probe_losses)
+    }
+
     /// Takes what was written since the last time. To be called often enough for 32 MiB of it: about 300 000
     /// segments and ACKs.
     ///

@@ -29,9 +29,20 @@ pub(crate) fn read<R: Pod>(
     let ring = builder.build().map_err(unreadable)?;
     wait(&ring);
     let _ = ring.consume_raw();
-    let counts =
+    let [missed] = counts(loaded)?;
+    Ok(missed)
+}
+
+/// The first words of what a loaded object's programs count in their `.data.counts`.
+///
+/// # Errors
+/// When the object counts nothing, or the kernel refuses.
+pub(crate) fn counts<const N: usize>(loaded: &Loaded) -> Result<[u64; N]> {
+    let bytes =
         map(loaded, ".data.counts")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(unreadable)?;
-    Ok(counts.as_deref().and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_ne_bytes))
+    let bytes = bytes.unwrap_or_default();
+    let mut words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+    Ok(std::array::from_fn(|_| words.next().unwrap_or(0)))
 }
 
 /// The map whose name ends so: libbpf puts the object's in front of some.

@@ -22,6 +22,8 @@ struct Raw {
     mss: u32,
     srtt_us: u32,
     tcp_state: u32,
+    pacing_status: u32,
+    spare: u32,
 }
 
 /// A socket and what its controller believes.
@@ -35,6 +37,8 @@ pub struct Socket {
     pub cwnd: u32,
     /// Pacing rate in bytes/s.
     pub pacing_rate: u64,
+    /// Whether it is obeyed, by TCP itself or by the queueing discipline.
+    pub is_paced: bool,
     /// Smoothed RTT in µs.
     pub srtt_us: u32,
     /// Bytes acknowledged so far.
@@ -70,6 +74,8 @@ impl Raw {
             listens: self.tcp_state == TCP_LISTEN,
             cwnd: self.snd_cwnd,
             pacing_rate: self.pacing_rate,
+            // SK_PACING_NONE is 0.
+            is_paced: self.pacing_status != 0,
             srtt_us: self.srtt_us >> 3,
             bytes_acked: self.bytes_acked,
             state: None,

@@ -106,6 +106,23 @@ fn what_bbr3_and_bbr1_believe_is_recorded() {
     assert!(notes.contains("bbr3 is fp_bbr3 here"), "{notes}");
 }
 
+/// draft-ietf-ccwg-bbr § ECN: who claims ECN treats marks as congestion. Nothing is lost on this path, so a bound that
+/// comes from losses alone would never be there.
+#[test]
+fn marks_bound_what_bbr3_has_in_flight() {
+    let Some(_turn) = turn() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("marks.toml");
+    let scenario = "duration = '8s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\n\
+                    queue = { kind = 'codel', ecn = true, limit = '4000p' }\n[[flow]]\ncc = 'bbr3'\necn = true\n";
+    std::fs::write(&file, scenario).unwrap();
+    let runs = runs(&["run", file.to_str().unwrap()]);
+    let run = &runs[0];
+    assert_eq!(run["flows"][0]["lost_packets"].as_u64().unwrap_or(0), 0, "{}", run["flows"][0]);
+    let bounds = ["inflight_shortterm_bytes", "inflight_longterm_bytes"].map(|name| column(run, name).len());
+    assert!(bounds.iter().sum::<usize>() > 0, "no bound in 8 s of CoDel's marks");
+}
+
 #[test]
 fn the_loaded_race_beside_the_kernels_own_under_their_names() {
     let Some(_turn) = turn() else { return };

@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use fullpipe_ebpf::oracle::{self, Reader, Recorder, Writer};
 use fullpipe_ebpf::pins::Pins;
 use fullpipe_ebpf::sockets::Socket;
-use fullpipe_ebpf::{Controller, Error, kernel, life, persist, usage};
+use fullpipe_ebpf::{Controller, Error, calls, kernel, life, persist, usage};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ enum What {
         /// Register it under another name (at most 15 characters).
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
-        /// Send a test transfer through it.
+        /// Send a test transfer through it, and count whether the kernel makes every call to a controller.
         #[arg(long)]
         verify: bool,
         /// Make it the default of this network namespace, after a test transfer.
@@ -163,6 +163,12 @@ fn list() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The controller that counts calls, and for how long it does.
+pub const CALLS: &str = "fp_calls";
+pub const CALLS_FOR: Duration = Duration::from_secs(2);
+/// What that means for the controllers.
+const CALLS_MISSED: &str = ": its programs carry on from what the connection counts; see docs/bbr3-in-the-kernel.md, \"Calls that are not made\"";
+
 /// How a controller is to be used once it is loaded.
 struct Use {
     verify: bool,
@@ -193,6 +199,10 @@ fn load(controller: Controller, name: Option<&str>, how: &Use) -> Result<(), Fai
             return Err(failure(error));
         }
         println!("a test transfer went through");
+        if how.verify {
+            let calls = calls::count(CALLS, CALLS_FOR).map_err(failure)?;
+            println!("{calls}{}", if calls.all_made() { "" } else { CALLS_MISSED });
+        }
     }
     if how.default {
         usage::make_default(name).map_err(failure)?;

@@ -32,8 +32,13 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, _) = self.target.open()?;
+        let is_ours = self.target.is_this_machine() && self.controller.starts_with("fp_");
         let question = Question { controller: self.controller, path: self.rate.zip(self.rtt) };
-        let report = checks::examine(&*host, &question);
+        let mut report = checks::examine(&*host, &question);
+        if is_ours {
+            report.findings.extend(calls());
+            report.findings.sort_by_key(|finding| finding.verdict);
+        }
         if self.json {
             print_json(&report)?;
         } else {
@@ -42,4 +47,36 @@ impl Args {
         // What failed is on the screen already.
         if report.worst() == Verdict::Fail { Err(Failure::Passed(1)) } else { Ok(()) }
     }
+}
+
+/// Whether the kernel makes every call to a controller that is a BPF program, where that can be asked.
+#[cfg(feature = "ebpf")]
+fn calls() -> Option<checks::Finding> {
+    use super::cc;
+    let counted = fullpipe_ebpf::calls::count(cc::CALLS, cc::CALLS_FOR);
+    let (verdict, state, advice) = match counted {
+        Ok(calls) if calls.all_made() => (Verdict::Ok, calls.to_string(), None),
+        Ok(calls) => {
+            let advice = "the controllers carry on from what the connection counts, and sends are as they should be; \
+                          if you can choose, run them on another kernel or hypervisor";
+            (Verdict::Warn, calls.to_string(), Some(advice.to_owned()))
+        }
+        // Why nothing can be loaded is for `cc load` to say.
+        Err(_) => return None,
+    };
+    Some(checks::Finding {
+        id: "bpf-calls",
+        group: checks::Group::Kernel,
+        verdict,
+        state,
+        read: Vec::new(),
+        why: "where a call is not made its caller reads an undefined value, and the controller misses an ACK",
+        advice,
+        source: "counted here, over loopback; docs/bbr3-in-the-kernel.md, Calls that are not made",
+    })
+}
+
+#[cfg(not(feature = "ebpf"))]
+fn calls() -> Option<checks::Finding> {
+    None
 }
