@@ -170,7 +170,7 @@ impl<'a> Inside<'a> {
         }
         raise_open_files();
         let mut notes = Vec::new();
-        let mut dressed: Vec<(Direction, u32, bool)> = Vec::new();
+        let mut routes: Vec<(Direction, u32, bool)> = Vec::new();
         let mut connections = Vec::with_capacity(specs.len());
         for (number, spec) in specs.into_iter().enumerate() {
             if let App::RequestResponse { request, .. } = spec.app
@@ -186,17 +186,14 @@ impl<'a> Inside<'a> {
             if let Some(name) = kernel::controller(&spec.cc).filter(|name| *name != spec.cc) {
                 notes.push(format!("{} is {name} here", spec.cc));
             }
-            let outfit = (spec.direction, spec.initial_window, spec.ecn);
-            let spare = match dressed.iter().position(|d| *d == outfit) {
-                Some(spare) => spare,
-                None => {
-                    dressed.push(outfit);
-                    dressed.len() - 1
-                }
-            };
-            let connection = Connection { number, spec, spare, receive_buffer: None, send_buffer: None };
-            if spare == dressed.len() - 1 && connections.iter().all(|c: &Connection| c.spare != spare) {
-                topology.dress_route(connection.sending_end(), spare, outfit.1, outfit.2)?;
+            let route = (spec.direction, spec.initial_window, spec.ecn);
+            let known = routes.iter().position(|r| *r == route);
+            let address_number = known.unwrap_or(routes.len());
+            let connection =
+                Connection { number, spec, address_number, receive_buffer: None, send_buffer: None };
+            if known.is_none() {
+                routes.push(route);
+                topology.set_route(connection.sending_end(), address_number, route.1, route.2)?;
             }
             connections.push(connection);
         }

@@ -7,7 +7,7 @@ use super::port::{Port, Sender};
 use super::rtt::Views;
 use crate::capture::Tap;
 use crate::wire::{Frame, MAX_HEADERS, Protocol};
-use fullpipe_path::{Chain, Direction as Way, Ecn, LinkStats, Outcome, Packet};
+use fullpipe_path::{self as path, Chain, Ecn, LinkStats, Outcome, Packet};
 use fullpipe_units::{Rate, Span, Time};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -69,7 +69,7 @@ impl Eq for Held {}
 
 /// One direction at work.
 pub(crate) struct Direction {
-    pub(crate) way: Way,
+    pub(crate) way: path::Direction,
     pub(crate) chain: Chain<Parcel>,
     from: Port,
     to: Sender,
@@ -90,7 +90,7 @@ pub(crate) struct Direction {
 
 impl Direction {
     pub(crate) fn new(
-        way: Way,
+        way: path::Direction,
         chain: Chain<Parcel>,
         (from, to): (Port, Sender),
         known: Known,

@@ -10,7 +10,7 @@ use crate::capture::Tap;
 use crate::priority;
 use fullpipe_experiment::recording::{LinkRecording, Series, column};
 use fullpipe_kernel::facts::SchedulerAccount;
-use fullpipe_path::{BuildContext, Chain, Change, Direction as Way, DropCause, LinkSpec};
+use fullpipe_path::{self as path, BuildContext, Chain, Change, DropCause, LinkSpec};
 use fullpipe_units::{Rate, Span, Time};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -76,7 +76,7 @@ pub(crate) struct Emulator {
     pub(crate) clock: Clock,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Account>>,
-    changes: Vec<Channel<(Way, Change)>>,
+    changes: Vec<Channel<(path::Direction, Change)>>,
 }
 
 impl Emulator {
@@ -85,12 +85,12 @@ impl Emulator {
         let chain = |way| -> Result<Chain<Parcel>, LabError> {
             let ctx = BuildContext::of_path(plan.forward, plan.reverse, way, plan.mtu, plan.seed);
             let (links, name) = match way {
-                Way::Forward => (plan.forward, "forward"),
-                Way::Reverse => (plan.reverse, "reverse"),
+                path::Direction::Forward => (plan.forward, "forward"),
+                path::Direction::Reverse => (plan.reverse, "reverse"),
             };
             Chain::new(links, &ctx).map_err(|e| LabError::Input(format!("path.{name}: {e}")))
         };
-        let chains = [chain(Way::Forward)?, chain(Way::Reverse)?];
+        let chains = [chain(path::Direction::Forward)?, chain(path::Direction::Reverse)?];
         let blocks = ring_blocks(&plan);
         let [client, server] = between;
         let ports = [Port::open(client, blocks)?, Port::open(server, blocks)?];
@@ -102,7 +102,7 @@ impl Emulator {
         let [from_client, from_server] = ports;
         let directions = [
             Direction::new(
-                Way::Forward,
+                path::Direction::Forward,
                 forward,
                 (from_client, server),
                 plan.known.clone(),
@@ -111,7 +111,7 @@ impl Emulator {
                 is_plain(plan.forward),
             ),
             Direction::new(
-                Way::Reverse,
+                path::Direction::Reverse,
                 reverse,
                 (from_server, client),
                 plan.known.clone(),
@@ -120,7 +120,8 @@ impl Emulator {
                 is_plain(plan.reverse),
             ),
         ];
-        let context = BuildContext::of_path(plan.forward, plan.reverse, Way::Forward, plan.mtu, plan.seed);
+        let context =
+            BuildContext::of_path(plan.forward, plan.reverse, path::Direction::Forward, plan.mtu, plan.seed);
         let spin = context.base_rtt < SPIN_BELOW;
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         let teams: Vec<Vec<Direction>> = if context.bottleneck >= TWO_THREADS_FROM && cpus > 1 {
@@ -156,7 +157,7 @@ impl Emulator {
     }
 
     /// Changes one link of one direction from now on.
-    pub(crate) fn change(&self, way: Way, change: Change) {
+    pub(crate) fn change(&self, way: path::Direction, change: Change) {
         for team in &self.changes {
             // A thread that has stopped needs no changes.
             let _ = team.send((way, change));
@@ -175,8 +176,8 @@ impl Emulator {
             audit = audit.merge(part);
             for (direction, series) in directions.iter().zip(series) {
                 let way = match direction.way {
-                    Way::Forward => "forward",
-                    Way::Reverse => "reverse",
+                    path::Direction::Forward => "forward",
+                    path::Direction::Reverse => "reverse",
                 };
                 for (i, (stats, series)) in direction.chain.stats().zip(series).enumerate() {
                     links.push(LinkReport {
@@ -247,7 +248,7 @@ struct Worker {
     series: Vec<Vec<Series>>,
     clock: Clock,
     stop: Arc<AtomicBool>,
-    changes: Receiver<(Way, Change)>,
+    changes: Receiver<(path::Direction, Change)>,
     sample: Option<Span>,
     spin: bool,
     coalesce: Span,

@@ -24,7 +24,7 @@ pub(crate) struct Connection {
     pub(crate) number: usize,
     pub(crate) spec: FlowSpec,
     /// Which of the receiver's addresses it connects to.
-    pub(crate) spare: usize,
+    pub(crate) address_number: usize,
     /// Socket buffers in bytes, where the namespace's limits are not what the flow asks for.
     pub(crate) receive_buffer: Option<u64>,
     pub(crate) send_buffer: Option<u64>,
@@ -127,9 +127,9 @@ impl Connection {
     fn peer(&self, outset: Outset) -> SocketAddr {
         let end = 1 - self.sending_end();
         let address: IpAddr = if outset.ipv6 {
-            Addresses::v6(end, self.spare).into()
+            Addresses::v6(end, self.address_number).into()
         } else {
-            Addresses::v4(end, self.spare).into()
+            Addresses::v4(end, self.address_number).into()
         };
         SocketAddr::new(address, self.port())
     }

@@ -1,6 +1,6 @@
 //! The shell around this one, if there is one: whose path ours then prolongs.
 
-use super::topology::{Addresses, CLIENT, PATH, SPARE};
+use super::topology::{Addresses, CLIENT, MOST_ADDRESSES, PATH};
 use crate::LabError;
 use crate::emulator::Attachment;
 use fullpipe_kernel::rtnetlink::Rtnetlink;
@@ -47,9 +47,9 @@ impl Outer {
             ));
         }
         let place = depth + 1;
-        if place >= SPARE {
+        if place >= MOST_ADDRESSES {
             return Err(LabError::Input(format!(
-                "shells nest to a depth of {SPARE}: put the delays and losses of several into one, or give this one \
+                "shells nest to a depth of {MOST_ADDRESSES}: put the delays and losses of several into one, or give this one \
                  a --server and so a path of its own"
             )));
         }
@@ -72,7 +72,7 @@ impl Outer {
 fn depth() -> io::Result<Option<usize>> {
     let addresses = getifaddrs()?.filter(|a| a.interface_name == PATH).filter_map(|a| a.address);
     let mut own = addresses.filter_map(|a| a.as_sockaddr_in().map(|a| a.ip()));
-    Ok(own.find_map(|own| (0..SPARE).find(|&spare| own == Addresses::v4(CLIENT, spare))))
+    Ok(own.find_map(|own| (0..MOST_ADDRESSES).find(|&number| own == Addresses::v4(CLIENT, number))))
 }
 
 /// A filter that lets IPv4 and IPv6 pass that is not for the client with this number: that is ours, or for a shell

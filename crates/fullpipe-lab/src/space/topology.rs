@@ -32,7 +32,7 @@ const MAC: [[u8; 6]; 2] = [[2, b'f', b'p', 0, 0, 1], [2, b'f', b'p', 0, 0, 2]];
 
 /// How many addresses an end may have: one for every combination of initial window and
 /// ECN that the flows use, because the kernel keeps those per route.
-pub(super) const SPARE: usize = 16;
+pub(super) const MOST_ADDRESSES: usize = 16;
 
 /// The name of an end's interface.
 pub(super) const PATH: &str = "path0";
@@ -40,7 +40,7 @@ pub(super) const PATH: &str = "path0";
 /// What a topology is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
-    /// Flows of a scenario, which use spare addresses.
+    /// Flows of a scenario, which use several addresses.
     Scenario,
     /// Programs: an end has one address, so that any program answers from the one it was asked at. The client's has
     /// this number, which is 0 outside of other shells; inside, the server is the outermost one's.
@@ -48,7 +48,7 @@ pub(crate) enum Use {
 }
 
 /// One end's addresses, and those that it knows of the other.
-struct Furniture {
+struct EndAddresses {
     end: usize,
     own: Range<usize>,
     others: Range<usize>,
@@ -57,12 +57,18 @@ struct Furniture {
 }
 
 impl Use {
-    fn furniture(self) -> Vec<Furniture> {
-        let one = |end, own: usize, others| Furniture { end, own: own..own + 1, others, prefixes: (16, 96) };
-        let scenario = |end| Furniture { end, own: 0..SPARE, others: 0..SPARE, prefixes: (24, 112) };
+    fn addresses(self) -> Vec<EndAddresses> {
+        let one =
+            |end, own: usize, others| EndAddresses { end, own: own..own + 1, others, prefixes: (16, 96) };
+        let scenario = |end| EndAddresses {
+            end,
+            own: 0..MOST_ADDRESSES,
+            others: 0..MOST_ADDRESSES,
+            prefixes: (24, 112),
+        };
         match self {
             Use::Scenario => vec![scenario(CLIENT), scenario(SERVER)],
-            Use::Shell(0) => vec![one(CLIENT, 0, 0..1), one(SERVER, 0, 0..SPARE)],
+            Use::Shell(0) => vec![one(CLIENT, 0, 0..1), one(SERVER, 0, 0..MOST_ADDRESSES)],
             Use::Shell(place) => vec![one(CLIENT, place, 0..1)],
         }
     }
@@ -72,14 +78,14 @@ impl Use {
 pub(crate) struct Addresses;
 
 impl Addresses {
-    /// The IPv4 address of end `end`; the `spare`-th beyond the first.
-    pub(crate) const fn v4(end: usize, spare: usize) -> Ipv4Addr {
-        Ipv4Addr::new(198, 18, spare as u8, end as u8 + 1)
+    /// The IPv4 address of end `end`; the one with this number, of [`MOST_ADDRESSES`].
+    pub(crate) const fn v4(end: usize, number: usize) -> Ipv4Addr {
+        Ipv4Addr::new(198, 18, number as u8, end as u8 + 1)
     }
 
-    /// The IPv6 address of end `end`; the `spare`-th beyond the first.
-    pub(crate) const fn v6(end: usize, spare: usize) -> Ipv6Addr {
-        Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, spare as u16, end as u16 + 1)
+    /// The IPv6 address of end `end`; the one with this number, of [`MOST_ADDRESSES`].
+    pub(crate) const fn v6(end: usize, number: usize) -> Ipv6Addr {
+        Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, number as u16, end as u16 + 1)
     }
 }
 
@@ -103,8 +109,8 @@ impl Topology {
         let mut netlink = Rtnetlink::open().map_err(fail("cannot open a netlink socket"))?;
         let new_end =
             || End::new().map_err(|e| LabError::Impossible(format!("cannot make a network namespace ({e})")));
-        let furniture = what_for.furniture();
-        let ends = furniture.iter().map(|_| new_end()).collect::<Result<Vec<End>, LabError>>()?;
+        let addresses = what_for.addresses();
+        let ends = addresses.iter().map(|_| new_end()).collect::<Result<Vec<End>, LabError>>()?;
         let mut near = Vec::new();
         let mut ipv6 = mtu >= 1280;
         for (i, end) in ends.iter().enumerate() {
@@ -124,8 +130,8 @@ impl Topology {
             near.push(index);
         }
         let mut refused = Vec::new();
-        for (end, furniture) in ends.iter().zip(&furniture) {
-            refused.append(&mut end.inside(|| furnish(furniture, ipv6))?);
+        for (end, addresses) in ends.iter().zip(&addresses) {
+            refused.append(&mut end.inside(|| configure(addresses, ipv6))?);
         }
         refused.sort();
         refused.dedup();
@@ -139,18 +145,18 @@ impl Topology {
         Ok([client, beyond.map_or_else(|| Attachment::here(self.near[SERVER]), Ok)?])
     }
 
-    /// Makes connections from end `end` to the other end's `spare`-th address start with
+    /// Makes connections from end `end` to the other end's address with this number start with
     /// `initial_window` packets, and ask for ECN if `ecn`.
-    pub(crate) fn dress_route(
+    pub(crate) fn set_route(
         &self,
         end: usize,
-        spare: usize,
+        number: usize,
         initial_window: u32,
         ecn: bool,
     ) -> Result<(), LabError> {
-        if spare >= SPARE {
+        if number >= MOST_ADDRESSES {
             return Err(LabError::Input(format!(
-                "the lab knows at most {SPARE} combinations of initial window and ECN in one scenario"
+                "the lab knows at most {MOST_ADDRESSES} combinations of initial window and ECN in one scenario"
             )));
         }
         self.ends[end].inside(|| {
@@ -158,9 +164,9 @@ impl Topology {
             let mut netlink = Rtnetlink::open().map_err(|e| LabError::failed(what, e))?;
             let index = netlink.index(PATH).map_err(|e| LabError::failed(what, e))?;
             let mut route = |address| netlink.add_host_route(index, address, initial_window, ecn);
-            route(Addresses::v4(1 - end, spare).into()).map_err(|e| LabError::failed(what, e))?;
+            route(Addresses::v4(1 - end, number).into()).map_err(|e| LabError::failed(what, e))?;
             if self.ipv6 {
-                route(Addresses::v6(1 - end, spare).into()).map_err(|e| LabError::failed(what, e))?;
+                route(Addresses::v6(1 - end, number).into()).map_err(|e| LabError::failed(what, e))?;
             }
             Ok(())
         })
@@ -240,7 +246,7 @@ impl Topology {
 }
 
 /// Sets up one end; runs inside it. Gives the settings that were refused.
-fn furnish(furniture: &Furniture, ipv6: bool) -> Result<Vec<String>, LabError> {
+fn configure(addresses: &EndAddresses, ipv6: bool) -> Result<Vec<String>, LabError> {
     let fail = |e: io::Error| LabError::failed("cannot set up an end of the path", e);
     let mut netlink = Rtnetlink::open().map_err(fail)?;
     let loopback = netlink.index("lo").map_err(fail)?;
@@ -250,18 +256,18 @@ fn furnish(furniture: &Furniture, ipv6: bool) -> Result<Vec<String>, LabError> {
         netlink.no_automatic_ipv6(index).map_err(fail)?;
     }
     netlink.up(index).map_err(fail)?;
-    let Furniture { end, own, others, prefixes } = furniture;
+    let EndAddresses { end, own, others, prefixes } = addresses;
     let other = 1 - end;
-    for spare in own.clone() {
-        netlink.add_address(index, Addresses::v4(*end, spare).into(), prefixes.0).map_err(fail)?;
+    for number in own.clone() {
+        netlink.add_address(index, Addresses::v4(*end, number).into(), prefixes.0).map_err(fail)?;
         if ipv6 {
-            netlink.add_address(index, Addresses::v6(*end, spare).into(), prefixes.1).map_err(fail)?;
+            netlink.add_address(index, Addresses::v6(*end, number).into(), prefixes.1).map_err(fail)?;
         }
     }
-    for spare in others.clone() {
-        netlink.add_neighbour(index, Addresses::v4(other, spare).into(), MAC[other]).map_err(fail)?;
+    for number in others.clone() {
+        netlink.add_neighbour(index, Addresses::v4(other, number).into(), MAC[other]).map_err(fail)?;
         if ipv6 {
-            netlink.add_neighbour(index, Addresses::v6(other, spare).into(), MAC[other]).map_err(fail)?;
+            netlink.add_neighbour(index, Addresses::v6(other, number).into(), MAC[other]).map_err(fail)?;
         }
     }
     let mut sysctl = Sysctls::default();
