@@ -103,6 +103,42 @@ FP_INLINE int perturb(struct tcp_sock *tp, u32 ticks, u32 which, u32 random)
 		priv[8] = (u32)(tp->delivered - 4) | (tp->delivered_mstamp / 1000) << 32;
 		priv[9] = (priv[9] & high) | (u32)(tp->lost - 4);
 		break;
+	case 18: /* just as lossy as a policer's interval must be, or a little less */
+		priv[7] = 2 | 1ULL << 23 | 5ULL << 24;
+		priv[8] = (u32)(tp->delivered - (value & 1 ? 256 : 255)) | (tp->delivered_mstamp / 1000 - 5000) << 32;
+		priv[9] = (priv[9] & high) | (u32)(tp->lost - (value & 1 ? 50 : 49));
+		break;
+	case 19: /* an interval about as long as its microseconds can be counted in 32 bits */
+		priv[7] = 2 | 1ULL << 23 | 5ULL << 24;
+		priv[8] = (u32)(tp->delivered - 4) |
+			  (tp->delivered_mstamp / 1000 - 4294967 + (value & 1 ? 0 : value & 2 ? 2000 : -2000)) << 32;
+		priv[9] = (priv[9] & high) | (u32)(tp->lost - 4);
+		break;
+	case 20: /* a round ends in which the bandwidth has grown by just enough, or not quite, for the pipe not to be full */
+		priv[5] = (priv[5] & high) | (u32)(tp->delivered - 100000);
+		priv[9] &= ~(7ULL << 52);
+		priv[10] = (priv[10] & low) | (((priv[2] & low) * 4 + 4) / 5 + (value & 1)) << 32;
+		break;
+	case 21: /* a full pipe of many packets, out of Startup */
+		priv[7] &= ~7ULL;
+		priv[9] |= 1ULL << 52;
+		priv[0] = (priv[0] & high) | (5000000 + (value & 0xfffff));
+		break;
+	case 22: /* more aggregation than the window allows for, at a bandwidth where that is a hair from another packet */
+		priv[9] |= 1ULL << 52;
+		priv[1] = (priv[1] & low) | (priv[4] & high);
+		priv[2] = (value & 1 ? 19126 : 19965) | (priv[4] & high);
+		priv[3] = priv[2];
+		priv[4] = priv[2];
+		priv[12] = (priv[12] & high) | 1500 | 1500 << 16;
+		priv[7] &= ~(1ULL << 31);
+		tp->snd_cwnd = 1000;
+		break;
+	case 23: /* an interval whose bandwidth is a hair further from the last one's than an eighth */
+		priv[7] = 2 | 1ULL << 23 | 5ULL << 24 | 7455ULL << 32;
+		priv[8] = (u32)(tp->delivered - 500) | (tp->delivered_mstamp / 1000 - 1000) << 32;
+		priv[9] = (priv[9] & high) | (u32)(tp->lost - 200);
+		break;
 	}
 	return 0;
 }
@@ -120,13 +156,18 @@ FP_INLINE struct fp_record *begin(struct tcp_sock *tp, u32 op, u32 argument, u32
 	if (fp_config.options & FP_OPTION_PERTURB && op != FP_OP_INIT) {
 		u32 random = bpf_get_prandom_u32(), ticks = (u32)bpf_jiffies64();
 
-		if (losses && !(random & 3))
-			perturb(tp, ticks, random >> 4 & 1 ? 16 + (random >> 5 & 1) :
+		if (op == FP_OP_MIN_TSO && !(random & 3)) {
+			/* About the rate below which a burst is one segment. */
+			tp->inet_conn.icsk_inet.sk.sk_pacing_rate = 149998 + (random >> 4) % 4;
+		} else if (op == FP_OP_STATE && argument == FP_CA_LOSS) {
+			perturb(tp, ticks, 16, random);
+		} else if (losses && !(random & 3))
+			perturb(tp, ticks, random >> 4 & 1 ? (random >> 7 & 3 ? 16 + (random >> 5 & 3) : 23) :
 					   random >> 5 & 1 ? 4 : 6 + (random >> 6 & 8), random);
 		else if (op == FP_OP_EVENT && !(random & 3))
 			perturb(tp, ticks, 9, random);
 		else if (!(random & 15))
-			perturb(tp, ticks, random >> 6 & 15, random);
+			perturb(tp, ticks, random >> 4 & 1 ? 20 + (random >> 6) % 3 : random >> 6 & 15, random);
 	}
 	r->socket = (u64)tp;
 	r->op = op;

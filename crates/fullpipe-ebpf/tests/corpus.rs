@@ -1,28 +1,13 @@
 //! The recorded corpus: callbacks of the kernel's own BBR, which both cores must repeat exactly; that they
-//! cover every branch; and that a core with any one mistake would be caught.
+//! cover every branch. (mutants.rs asks whether a core with any one mistake would be caught.)
 
+mod corpus_files;
+
+use corpus_files::{have, raw, records};
 use fullpipe_ebpf::native::{Op, Tcp};
-use fullpipe_ebpf::oracle::{Reader, Record, c_core, random_that_led_to, replay, rust_core};
+use fullpipe_ebpf::oracle::{c_core, replay, rust_core};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-fn corpus() -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
-    let mut files: Vec<PathBuf> = std::fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rec"))
-        .collect();
-    files.sort();
-    assert!(!files.is_empty());
-    files
-}
-
-fn records() -> impl Iterator<Item = Record> {
-    corpus().into_iter().flat_map(|file| {
-        Reader::new(std::fs::File::open(file).unwrap()).unwrap().map(|record| record.unwrap())
-    })
-}
 
 #[test]
 fn both_cores_repeat_every_recorded_callback() {
@@ -57,31 +42,9 @@ fn every_state_and_event_that_matters_is_in_the_corpus() {
     assert!(long_term >= 20 && conserving >= 20 && idle >= 20);
 }
 
-/// The corpus as the C programs read it: records one after the other, the random number filled in.
-fn raw(directory: &Path) -> PathBuf {
-    let path = directory.join("corpus.raw");
-    let mut bytes = Vec::new();
-    for mut record in records() {
-        record.tcp.random = random_that_led_to(&record);
-        bytes.extend_from_slice(bytemuck::bytes_of(&record));
-    }
-    std::fs::write(&path, bytes).unwrap();
-    path
-}
-
 fn sources() -> (PathBuf, PathBuf) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     (root.join("bpf"), root.join("tests/oracle/replay.c"))
-}
-
-/// Whether a test that needs `tool` can run; in CI it must.
-fn have(tool: &str) -> bool {
-    let there = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
-    assert!(there || std::env::var_os("CI").is_none(), "{tool} is missing, and CI must have it");
-    if !there {
-        println!("SKIPPED: {tool} is not installed");
-    }
-    there
 }
 
 fn run(program: &Path, raw: &Path, directory: &Path) -> (u64, u64) {
@@ -165,75 +128,3 @@ fn the_corpus_takes_every_branch_of_the_core_both_ways() {
 
 /// The headers whose code is BBR v1's.
 const CORE: [&str; 2] = ["bbr1.h", "types.h"];
-
-/// One mistake each: what the line says, and what it says instead.
-const MUTATIONS: [(&str, &str); 34] = [
-    ("BBR1_GAIN_UNIT * 2885 / 1000 + 1)", "BBR1_GAIN_UNIT * 2885 / 1000)"),
-    ("#define BBR1_DRAIN_GAIN (BBR1_GAIN_UNIT * 1000 / 2885)", "#define BBR1_DRAIN_GAIN 89U"),
-    ("#define BBR1_BW_WINDOW_ROUNDS (BBR1_CYCLE_LEN + 2)", "#define BBR1_BW_WINDOW_ROUNDS 9U"),
-    ("#define BBR1_MIN_RTT_WINDOW_S 10U", "#define BBR1_MIN_RTT_WINDOW_S 11U"),
-    ("#define BBR1_PROBE_RTT_MS 200U", "#define BBR1_PROBE_RTT_MS 201U * 2"),
-    ("#define BBR1_PROBE_RTT_CWND 4U", "#define BBR1_PROBE_RTT_CWND 5U"),
-    ("#define BBR1_FULL_BW_ROUNDS 3U", "#define BBR1_FULL_BW_ROUNDS 2U"),
-    ("#define BBR1_LT_LOSS_THRESHOLD 50U", "#define BBR1_LT_LOSS_THRESHOLD 51U"),
-    ("#define BBR1_LT_BW_RATIO (BBR1_GAIN_UNIT / 8)", "#define BBR1_LT_BW_RATIO (BBR1_GAIN_UNIT / 16)"),
-    ("#define BBR1_LT_MAX_ROUNDS 48U", "#define BBR1_LT_MAX_ROUNDS 47U"),
-    ("#define BBR1_AGGREGATION_WINDOW_ROUNDS 5U", "#define BBR1_AGGREGATION_WINDOW_ROUNDS 6U"),
-    ("#define BBR1_AGGREGATION_EPOCH_MAX (1U << 20)", "#define BBR1_AGGREGATION_EPOCH_MAX (1U << 21)"),
-    ("#define BBR1_AGGREGATION_MAX_US 100000U", "#define BBR1_AGGREGATION_MAX_US 1000U"),
-    ("#define BBR1_PACING_MARGIN_PERCENT 1U", "#define BBR1_PACING_MARGIN_PERCENT 0U"),
-    ("if (v >= m[0].v || t - m[2].t > window)", "if (v > m[0].v || t - m[2].t > window)"),
-    ("age > window / 4", "age >= window / 4"),
-    ("age > window / 2", "age >= window / 2"),
-    ("rtt_us = fp_max32(c->tcp.srtt_us >> 3, 1);", "rtt_us = fp_max32(c->tcp.srtt_us >> 2, 1);"),
-    (
-        "c->s.prev_ca_state < FP_CA_RECOVERY && c->s.mode != BBR1_PROBE_RTT",
-        "c->s.prev_ca_state < FP_CA_RECOVERY",
-    ),
-    ("if (c->s.min_rtt_us == ~0U)", "if (c->s.min_rtt_us == 0)"),
-    ("+ BBR1_BW_UNIT - 1) >> BBR1_BW_SCALE);", ") >> BBR1_BW_SCALE);"),
-    ("cwnd = (cwnd + 1) & ~1U;", "cwnd = cwnd & ~1U;"),
-    ("if (c->s.mode == BBR1_PROBE_BW && c->s.cycle_idx == 0)\n\t\tcwnd += 2;", ""),
-    ("return delivered >= inflight ? 0 : inflight - delivered;", "return inflight;"),
-    ("c->s.lt_bw = (bw + c->s.lt_bw) >> 1;", "c->s.lt_bw = bw;"),
-    ("c->s.lt_rtt_cnt > 4 * BBR1_LT_MIN_ROUNDS", "c->s.lt_rtt_cnt >= 4 * BBR1_LT_MIN_ROUNDS"),
-    ("\t\tc->s.round_start = 1;\n\t\tc->s.packet_conservation = 0;", "\t\tc->s.round_start = 1;"),
-    ("|| bw >= bbr1_max_bw(c))", "|| bw > bbr1_max_bw(c) + 1)"),
-    ("if (c->s.ack_epoch_acked <= expected ||", "if (c->s.ack_epoch_acked < expected ||"),
-    ("c->tcp.rs_rtt_us < (s64)c->s.min_rtt_us", "c->tcp.rs_rtt_us <= (s64)c->s.min_rtt_us"),
-    ("expired && !c->s.idle_restart && c->s.mode", "expired && c->s.mode"),
-    ("cwnd = fp_max32(cwnd, c->s.prior_cwnd);", ""),
-    ("c->tcp.delivered < FP_INIT_CWND", "0"),
-    ("bbr1_lt_sample(c, 1, 0);", "bbr1_lt_sample(c, 0, 0);"),
-];
-
-#[test]
-fn each_deliberate_mistake_in_the_core_is_caught() {
-    if !have("gcc") {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let (include, main) = sources();
-    let raw = raw(directory.path());
-    for header in CORE.into_iter().chain(["record.h"]) {
-        std::fs::copy(include.join(header), directory.path().join(header)).unwrap();
-    }
-    let program = directory.path().join("mutant");
-    let mut survivors = Vec::new();
-    for (original, mutant) in MUTATIONS {
-        let (header, source) = CORE
-            .into_iter()
-            .map(|header| (header, std::fs::read_to_string(include.join(header)).unwrap()))
-            .find(|(_, source)| source.contains(original))
-            .unwrap_or_else(|| panic!("the core no longer says: {original}"));
-        std::fs::write(directory.path().join(header), source.replacen(original, mutant, 1)).unwrap();
-        compile(directory.path(), &main, &program, &["-O1"]);
-        std::fs::write(directory.path().join(header), source).unwrap();
-        let (_, mismatches) = run(&program, &raw, directory.path());
-        println!("{mismatches:>8} mismatches: {} -> {}", original.trim(), mutant.trim());
-        if mismatches == 0 {
-            survivors.push(original);
-        }
-    }
-    assert!(survivors.is_empty(), "not caught: {survivors:#?}");
-}

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Replays raw records through the C core of BBR v1 and prints how many differ from what the kernel left. The
- * tests compile it with coverage counters, and with mutated copies of bbr1.h.
+ * tests compile it with coverage counters, and with a copy of the core that has mistakes in it, one of which a second
+ * argument chooses; then the first record that differs is the last.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bbr1.h"
@@ -36,10 +38,15 @@ int main(int argc, char **argv)
 
 	if (!file)
 		return 2;
+#ifdef FP_MUTANTS
+	fp_mutant = argc > 2 ? atoi(argv[2]) : 0;
+#endif
 	while (fread(&r, sizeof(r), 1, file) == 1) {
 		records++;
 		if (differs(&r, r.tcp.ticks) && (r.ticks == r.tcp.ticks || differs(&r, r.ticks)))
 			mismatches++;
+		if (mismatches && argc > 2)
+			break;
 	}
 	fclose(file);
 	printf("%lu %lu\n", records, mismatches);
