@@ -200,6 +200,16 @@ fn acknowledgments_of_data_that_is_not_there_are_told() {
     assert!(c.notes.iter().any(|n| n.starts_with("1000 bytes to the server")), "{:?}", c.notes);
 }
 
+#[test]
+fn a_syn_after_data_does_not_move_where_the_data_stands() {
+    let mut t = Talk::new(1000, 2000);
+    t.data(0.0, 0, 3000);
+    t.segments.push(segment(1.0, client(), Flags::SYN | Flags::ACK, 500, 2001, 0));
+    t.data(2.0, 1000, 2000);
+    let d = t.connection().to_server;
+    assert_eq!((d.bytes, d.retransmissions.segments), (3000, 1));
+}
+
 fn any_segment() -> impl Strategy<Value = Segment> {
     let near = |base: u32| (0..20_u32).prop_map(move |n| base.wrapping_add(n * 700));
     let seq = prop_oneof![near(u32::MAX - 3000), near(1000), any::<u32>()];
