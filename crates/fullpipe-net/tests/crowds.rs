@@ -40,8 +40,8 @@ fn rude(address: SocketAddr, kind: usize) -> std::io::Result<()> {
         0 => {}
         1 => socket.write_all(&[0x99; 500])?,
         2 => socket.write_all(&cookie.as_bytes()[..11])?,
-        3 => socket.write_all(b"GET /download?size=1g HTTP/1.1\r\n\r\n")?,
-        4 => socket.write_all(b"PUT /upload HTTP/1.1\r\nContent-Length: 1000000\r\n\r\nabc")?,
+        3 => socket.write_all(b"GET /download?size=1g HTTP/1.1\r\nHost: h\r\n\r\n")?,
+        4 => socket.write_all(b"PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nabc")?,
         _ => {
             socket.write_all(cookie.as_bytes())?;
             socket.read_exact(&mut [0])?;

@@ -1,5 +1,6 @@
 //! What a server tells of itself: one event, one line.
 
+use crate::printable;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::net::SocketAddr;
@@ -29,6 +30,11 @@ impl Event {
         self
     }
 
+    /// As one line of JSON that a terminal can show.
+    pub fn to_json_line(&self) -> String {
+        printable::json(&self.to_json().to_string()).into_owned()
+    }
+
     /// As one JSON object.
     pub fn to_json(&self) -> Value {
         let mut map = Map::new();
@@ -43,13 +49,15 @@ impl Event {
 }
 
 impl fmt::Display for Event {
-    /// `kind peer name=value …`; what a stranger sent stays within quotes.
+    /// `kind peer name=value …`; what a stranger sent stays within quotes, and a terminal can show it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind)?;
         if let Some(peer) = self.peer {
             write!(f, " {peer}")?;
         }
-        self.fields.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+        self.fields
+            .iter()
+            .try_for_each(|(name, value)| write!(f, " {name}={}", printable::json(&value.to_string())))
     }
 }
 
@@ -59,8 +67,9 @@ mod tests {
 
     #[test]
     fn a_line_cannot_be_forged() {
-        let event = Event::new("refused", None).with("reason", "x\nlistening");
-        assert_eq!(event.to_string(), "refused reason=\"x\\nlistening\"");
+        let event = Event::new("refused", None).with("reason", "x\nlistening\u{9b}2J");
+        assert_eq!(event.to_string(), "refused reason=\"x\\nlistening\\u009b2J\"");
+        assert!(event.to_json_line().contains("\"reason\":\"x\\nlistening\\u009b2J\""));
         assert_eq!(event.to_json()["event"], "refused");
     }
 }

@@ -9,8 +9,10 @@ use std::time::Duration;
 /// Bounds on what clients may do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Connections of any kind at once.
+    /// Connections of any kind at once; no more than there can be descriptors.
     pub connections: usize,
+    /// Of these, from one address (of IPv6, from one /64).
+    pub connections_per_address: usize,
     /// Tests and HTTP transfers at once.
     pub clients: usize,
     /// Streams per direction of a test.
@@ -31,6 +33,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections: 4096,
+            connections_per_address: 1024,
             clients: 1024,
             streams: crate::iperf3::MAX_STREAMS,
             seconds: 86_400,

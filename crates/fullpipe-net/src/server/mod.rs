@@ -3,17 +3,21 @@
 //! A connection's first bytes tell what it is: an HTTP request line, or a cookie. Each connection has a
 //! thread; a thread that waits costs some kilobytes, and the threads that move data do nothing else.
 
+mod admission;
 mod event;
 mod http;
 mod limits;
 mod session;
+mod throttle;
 mod udp;
 
+pub use admission::raise_descriptor_limit;
 pub use event::Event;
 pub use limits::{Limits, Network};
 
 use crate::control::readable;
 use crate::iperf3::{COOKIE_LEN, Cookie};
+use admission::Admission;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use socket2::{Domain, Socket, Type};
@@ -24,6 +28,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
+use throttle::Throttle;
 
 /// How a server is to behave.
 #[derive(Clone, Debug)]
@@ -58,8 +63,27 @@ impl Default for Config {
     }
 }
 
-/// A stream's connection, with its place in the order of connecting.
-type Arrival = (u64, TcpStream);
+/// A stream's connection.
+struct Arrival {
+    /// Its place in the order of connecting.
+    number: u64,
+    socket: TcpStream,
+    place: admission::Place,
+}
+
+/// A test that lets its streams in.
+struct Waiting {
+    way_in: mpsc::Sender<Arrival>,
+    /// Streams that are still to come.
+    streams: usize,
+    /// Connections that echo probes.
+    echoes: usize,
+    /// Whether a stream too many was told of.
+    told: bool,
+}
+
+/// Probing connections of one test at once: a client has one.
+const MAX_ECHOES: usize = 2;
 
 /// What the threads share.
 struct Shared {
@@ -68,13 +92,15 @@ struct Shared {
     log: Box<dyn Fn(&Event) + Send + Sync>,
     stop: AtomicBool,
     wake: EventFd,
-    connections: AtomicUsize,
+    admission: Arc<Admission>,
     tests: AtomicUsize,
     finished: AtomicU64,
-    /// Tests by cookie, with the way in for their streams.
-    waiting: Mutex<HashMap<Cookie, mpsc::Sender<Arrival>>>,
+    /// What has been logged lately.
+    throttle: Mutex<Throttle>,
+    /// Tests by cookie.
+    waiting: Mutex<HashMap<Cookie, Waiting>>,
     /// Tests that wait for UDP hellos, in order.
-    udp_waiting: Mutex<Vec<(u64, IpAddr, mpsc::Sender<UdpSocket>)>>,
+    udp_waiting: Mutex<Vec<udp::Waiting>>,
     /// Senders' last words, by transfer.
     transfers: Mutex<http::Transfers>,
 }
@@ -85,7 +111,10 @@ impl Shared {
     }
 
     fn log(&self, event: Event) {
-        (self.log)(&event);
+        let told = lock(&self.throttle).pass(event, Instant::now());
+        if let Some(event) = told {
+            (self.log)(&event);
+        }
     }
 
     /// A test is over.
@@ -142,7 +171,7 @@ impl Handle {
 
     /// Connections being served now.
     pub fn connections(&self) -> usize {
-        self.0.connections.load(SeqCst)
+        self.0.admission.count()
     }
 
     /// Tests finished so far, well or not.
@@ -168,15 +197,17 @@ impl Server {
                 .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         }
         let datagrams = udp::bind(address)?;
+        let limits = &config.limits;
         let shared = Shared {
+            admission: Admission::new(limits.connections, limits.connections_per_address),
             config,
             address,
             log: Box::new(log),
             stop: AtomicBool::new(false),
             wake: EventFd::new()?,
-            connections: AtomicUsize::new(0),
             tests: AtomicUsize::new(0),
             finished: AtomicU64::new(0),
+            throttle: Mutex::default(),
             waiting: Mutex::default(),
             udp_waiting: Mutex::default(),
             transfers: Mutex::default(),
@@ -223,10 +254,10 @@ impl Server {
         }
         drop(self.listener);
         let deadline = Instant::now() + Duration::from_secs(5);
-        while shared.connections.load(SeqCst) > 0 && Instant::now() < deadline {
+        while shared.admission.count() > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
-        let left = shared.connections.load(SeqCst);
+        let left = shared.admission.count();
         shared.log(Event::new("stopped", None).with("connections_left", left));
         Ok(())
     }
@@ -251,18 +282,19 @@ impl Server {
             };
             *sequence += 1;
             let (shared, number) = (Arc::clone(&self.shared), *sequence);
-            // Connections beyond the bound are closed unread.
-            if shared.connections.fetch_add(1, SeqCst) >= shared.config.limits.connections {
-                shared.connections.fetch_sub(1, SeqCst);
-                shared.log(Event::new("refused", Some(peer)).with("reason", "too many connections"));
-                continue;
-            }
-            let spawned = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
-                connection(&shared, number, socket, peer);
-                shared.connections.fetch_sub(1, SeqCst);
-            });
+            let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+            // Connections beyond the bounds are closed unread.
+            let place = match shared.admission.take(peer.ip()) {
+                Ok(place) => place,
+                Err(full) => {
+                    shared.log(Event::new("refused", Some(peer)).with("reason", full.reason()));
+                    continue;
+                }
+            };
+            let spawned = std::thread::Builder::new()
+                .stack_size(256 * 1024)
+                .spawn(move || connection(&shared, Arrival { number, socket, place }, peer));
             if let Err(e) = spawned {
-                self.shared.connections.fetch_sub(1, SeqCst);
                 self.shared.log(Event::new("refused", Some(peer)).with("reason", e.to_string()));
             }
         }
@@ -284,42 +316,79 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
 }
 
 /// Serves one connection to its end.
-fn connection(shared: &Shared, number: u64, socket: TcpStream, peer: SocketAddr) {
-    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
     let failed =
         |reason: String| shared.log(Event::new("connection_failed", Some(peer)).with("reason", reason));
     if !limits::allowed(&shared.config.allow, peer.ip()) {
         shared.log(Event::new("refused", Some(peer)).with("reason", "address not allowed"));
         return;
     }
-    if let Err(e) = socket.set_nonblocking(false) {
+    if let Err(e) = arrival.socket.set_nonblocking(false) {
         return failed(e.to_string());
     }
     let mut opening = [0; COOKIE_LEN];
-    match read_opening(shared, &socket, &mut opening) {
+    match read_opening(shared, &arrival.socket, &mut opening) {
         Err(reason) => failed(reason),
-        Ok(Opening::Http) => http::serve(shared, socket, peer, &opening[..4]),
+        Ok(Opening::Http) => http::serve(shared, &arrival.socket, peer, &opening[..4]),
         Ok(Opening::Cookie) => match Cookie::parse(opening) {
-            Ok(cookie) => {
-                let way_in = lock(&shared.waiting).get(&cookie).cloned();
-                match way_in {
-                    // The session notices when one is missing; a stream too many is dropped.
-                    Some(way_in) => drop(way_in.send((number, socket))),
-                    None => session::serve(shared, socket, peer, cookie),
+            Ok(cookie) => match admit_stream(shared, &cookie, arrival) {
+                Stream::Taken => {}
+                Stream::TooMany { told: false } => {
+                    let event = Event::new("stream_refused", Some(peer)).with("cookie", cookie.to_string());
+                    shared.log(
+                        event.with("reason", "more streams than the test has; further ones are not logged"),
+                    );
                 }
-            }
+                Stream::TooMany { told: true } => {}
+                Stream::OfNoTest(arrival) => session::serve(shared, arrival, peer, cookie),
+            },
             Err(_) if opening[COOKIE_LEN - 1] == crate::iperf3::extension::ECHO_MARK => {
                 opening[COOKIE_LEN - 1] = 0;
-                match Cookie::parse(opening) {
-                    Ok(cookie) if lock(&shared.waiting).contains_key(&cookie) => {
-                        session::echo(shared, &socket, &cookie);
+                let cookie = Cookie::parse(opening).ok().filter(|cookie| take_echo(shared, cookie));
+                match cookie {
+                    Some(cookie) => {
+                        session::echo(shared, &arrival.socket, &cookie);
+                        if let Some(test) = lock(&shared.waiting).get_mut(&cookie) {
+                            test.echoes -= 1;
+                        }
                     }
-                    _ => failed("an echo connection without a test".to_owned()),
+                    None => failed("an echo connection without a test, or one too many".to_owned()),
                 }
             }
             Err(e) => failed(e.to_string()),
         },
     }
+}
+
+/// What became of a connection that opened with a cookie.
+enum Stream {
+    /// Its test has it.
+    Taken,
+    /// Its test has all its streams: this one is closed. Said once a test.
+    TooMany { told: bool },
+    /// It begins a test.
+    OfNoTest(Arrival),
+}
+
+/// Gives a stream to its test.
+fn admit_stream(shared: &Shared, cookie: &Cookie, arrival: Arrival) -> Stream {
+    let mut waiting = lock(&shared.waiting);
+    let Some(test) = waiting.get_mut(cookie) else { return Stream::OfNoTest(arrival) };
+    if test.streams == 0 {
+        return Stream::TooMany { told: std::mem::replace(&mut test.told, true) };
+    }
+    test.streams -= 1;
+    // The session notices when one is missing.
+    let _ = test.way_in.send(arrival);
+    Stream::Taken
+}
+
+/// Whether a test has room for one more connection that echoes its probes.
+fn take_echo(shared: &Shared, cookie: &Cookie) -> bool {
+    lock(&shared.waiting).get_mut(cookie).filter(|test| test.echoes < MAX_ECHOES).is_some_and(|test| {
+        test.echoes += 1;
+        true
+    })
 }
 
 enum Opening {

@@ -1,6 +1,6 @@
 //! One iperf3 test, from its cookie to its good-bye.
 
-use super::{Arrival, Event, Place, Shared, lock};
+use super::{Arrival, Event, Place, Shared, Waiting, admission, lock, udp};
 use crate::control::{Control, ControlError};
 use crate::diagnose::setting;
 use crate::iperf3::{
@@ -10,10 +10,12 @@ use crate::iperf3::{
 use crate::sample::SocketSample;
 use crate::transfer::{self, Budget, CpuClock, DEFAULT_SEND_BLOCK, Meter};
 use fullpipe_kernel::tcp_info::{self, TcpInfo};
-use fullpipe_units::Rate;
+use fullpipe_units::{Rate, Span};
 use serde_json::json;
+use std::collections::hash_map::Entry;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -57,9 +59,9 @@ fn refuse(code: ServerError, why: impl Into<String>) -> SessionError {
 }
 
 /// Runs the test that begins with `cookie`.
-pub(super) fn serve(shared: &Shared, socket: TcpStream, peer: SocketAddr, cookie: Cookie) {
+pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie: Cookie) {
     let event = |kind| Event::new(kind, Some(peer));
-    let control = match Control::new(socket) {
+    let control = match Control::new(arrival.socket) {
         Ok(control) => control,
         Err(e) => return shared.log(event("test_failed").with("reason", e.to_string())),
     };
@@ -130,6 +132,8 @@ struct Stream {
     sends: bool,
     carrier: Carrier,
     meter: Meter,
+    /// Given back when the socket is closed.
+    _place: admission::Place,
 }
 
 /// What a stream's counters stood at.
@@ -212,7 +216,7 @@ impl Drop for Registration<'_> {
     fn drop(&mut self) {
         lock(&self.shared.waiting).remove(&self.cookie);
         if let Some(number) = self.udp {
-            lock(&self.shared.udp_waiting).retain(|(n, ..)| *n != number);
+            lock(&self.shared.udp_waiting).retain(|test| test.number != number);
         }
     }
 }
@@ -234,7 +238,16 @@ impl Session<'_> {
         self.greet(&params)?;
 
         let (way_in, arrivals) = mpsc::channel();
-        lock(&self.shared.waiting).insert(self.cookie, way_in);
+        let test = Waiting {
+            way_in,
+            streams: if params.protocol == Protocol::Tcp { params.streams() } else { 0 },
+            echoes: 0,
+            told: false,
+        };
+        match lock(&self.shared.waiting).entry(self.cookie) {
+            Entry::Vacant(place) => drop(place.insert(test)),
+            Entry::Occupied(_) => return Err(refuse(ServerError::MESSAGE, "another test has this cookie")),
+        }
         let mut registration = Registration { shared: self.shared, cookie: self.cookie, udp: None };
         let streams = match params.protocol {
             Protocol::Tcp => {
@@ -245,15 +258,19 @@ impl Session<'_> {
                 let (way_in, arrivals) = mpsc::channel();
                 let number = {
                     let mut waiting = lock(&self.shared.udp_waiting);
-                    let number = waiting.iter().map(|(n, ..)| n + 1).max().unwrap_or(0);
-                    waiting.push((number, self.peer.ip(), way_in));
+                    let number = waiting.iter().map(|test| test.number + 1).max().unwrap_or(0);
+                    let (from, streams) = (self.peer.ip(), params.streams());
+                    waiting.push(udp::Waiting { number, from, streams, way_in });
                     number
                 };
                 registration.udp = Some(number);
                 self.control.write_state(State::CreateStreams, "asking for streams")?;
-                let sockets = self.gather(params.streams(), &arrivals)?;
-                lock(&self.shared.udp_waiting).retain(|(n, ..)| *n != number);
-                self.streams(&params, sockets.into_iter().map(Carrier::Udp).collect())
+                let sockets = self.gather(params.streams(), &arrivals, |_| false)?;
+                lock(&self.shared.udp_waiting).retain(|test| test.number != number);
+                self.streams(
+                    &params,
+                    sockets.into_iter().map(|a| (Carrier::Udp(a.socket), a.place)).collect(),
+                )
             }
         };
         let event = Event::new("test_started", Some(self.peer))
@@ -281,6 +298,15 @@ impl Session<'_> {
             && params.rate.saturating_mul(params.parallel.into()) > rate.as_bits_per_sec()
         {
             let why = format!("{} bit/s × {} asked for, {rate} allowed", params.rate, params.parallel);
+            return Err(refuse(ServerError::TOTAL_RATE, why));
+        }
+        // TCP's flow control holds a sender to what is read; a UDP sender does what it says, or worse.
+        if let Some(rate) = limits.rate
+            && params.protocol == Protocol::Udp
+            && params.client_sends()
+            && params.rate == 0
+        {
+            let why = format!("UDP without a bound on its rate asked for, {rate} allowed");
             return Err(refuse(ServerError::TOTAL_RATE, why));
         }
         if let (Some(most), Some(asked)) = (limits.bytes, params.byte_budget())
@@ -329,7 +355,12 @@ impl Session<'_> {
     }
 
     /// Waits for the test's streams, as long as the client is there.
-    fn gather<T>(&self, count: usize, arrivals: &mpsc::Receiver<T>) -> Result<Vec<T>, SessionError> {
+    fn gather<T>(
+        &self,
+        count: usize,
+        arrivals: &mpsc::Receiver<T>,
+        gone: fn(&T) -> bool,
+    ) -> Result<Vec<T>, SessionError> {
         let deadline = Instant::now() + self.shared.config.limits.handshake;
         let mut arrived = Vec::with_capacity(count);
         while arrived.len() < count {
@@ -344,8 +375,13 @@ impl Session<'_> {
                 Err(_) if self.control.readable(Duration::ZERO).unwrap_or(true) => {
                     self.told("waiting for the streams")?;
                 }
+                // Nor does it want the test when it closes a stream: the others are not to be held meanwhile.
+                Err(_) if arrived.iter().any(gone) => break,
                 Err(_) => {}
             }
+        }
+        if arrived.iter().any(gone) {
+            return Err(refuse(ServerError::STREAM_ACCEPT, "a stream was closed before the test began"));
         }
         Ok(arrived)
     }
@@ -364,23 +400,24 @@ impl Session<'_> {
         params: &Params,
         arrivals: &mpsc::Receiver<Arrival>,
     ) -> Result<Vec<Stream>, SessionError> {
-        let mut sockets = self.gather(params.streams(), arrivals)?;
+        let mut arrived = self.gather(params.streams(), arrivals, |arrival| closed(&arrival.socket))?;
         // Threads read the cookies in any order; the client numbers streams by the order of connecting.
-        sockets.sort_by_key(|(number, _)| *number);
-        for (_, socket) in &sockets {
-            prepare(socket, params).map_err(|e| refuse(ServerError::STREAM_ACCEPT, e.to_string()))?;
+        arrived.sort_by_key(|arrival| arrival.number);
+        for arrival in &arrived {
+            prepare(&arrival.socket, params)
+                .map_err(|e| refuse(ServerError::STREAM_ACCEPT, e.to_string()))?;
         }
-        Ok(self.streams(params, sockets.into_iter().map(|(_, s)| Carrier::Tcp(s)).collect()))
+        Ok(self.streams(params, arrived.into_iter().map(|a| (Carrier::Tcp(a.socket), a.place)).collect()))
     }
 
     /// Numbers the streams. In both directions at once, the client connects those it sends on first.
-    fn streams(&self, params: &Params, carriers: Vec<Carrier>) -> Vec<Stream> {
+    fn streams(&self, params: &Params, carriers: Vec<(Carrier, admission::Place)>) -> Vec<Stream> {
         let numbered = carriers.into_iter().enumerate();
         numbered
-            .map(|(index, carrier)| {
+            .map(|(index, (carrier, place))| {
                 let sends =
                     if params.bidirectional { index >= params.parallel as usize } else { params.reverse };
-                Stream { id: stream_id(index), sends, carrier, meter: Meter::default() }
+                Stream { id: stream_id(index), sends, carrier, meter: Meter::default(), _place: place }
             })
             .collect()
     }
@@ -479,6 +516,17 @@ impl Session<'_> {
             {
                 return Err(refuse(ServerError::TOTAL_RATE, format!("more than {most} bytes")));
             }
+            if params.protocol == Protocol::Udp
+                && let Some(rate) = limits.rate
+            {
+                let came: u64 = streams.iter().filter(|s| !s.sends).map(|s| s.meter.bytes()).sum();
+                if came > allowed_by_now(rate, now - began) {
+                    return Err(refuse(
+                        ServerError::TOTAL_RATE,
+                        format!("the client sends more than {rate}"),
+                    ));
+                }
+            }
             if now > deadline {
                 return Err(refuse(ServerError::DURATION_EXPIRED, "the client did not end its test"));
             }
@@ -566,6 +614,13 @@ impl Session<'_> {
     }
 }
 
+/// Whether the peer has closed this connection, or it broke.
+fn closed(socket: &TcpStream) -> bool {
+    use nix::sys::socket::{MsgFlags, recv};
+    let peeked = recv(socket.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
+    !matches!(peeked, Ok(1..) | Err(nix::Error::EAGAIN | nix::Error::EINTR))
+}
+
 /// Waits for bytes that were sent before the test's end and are on their way.
 fn drain(streams: &[Stream], expected: u64) {
     let received = || -> u64 { streams.iter().filter(|s| !s.sends).map(|s| s.meter.bytes()).sum() };
@@ -577,6 +632,13 @@ fn drain(streams: &[Stream], expected: u64) {
             (last, last_at) = (now, Instant::now());
         }
     }
+}
+
+/// What a client that keeps to `rate` can have sent: a tenth more, for a clock of its own, and what waited in
+/// queues on the way, a second's worth.
+fn allowed_by_now(rate: Rate, elapsed: Duration) -> u64 {
+    let bytes = rate.bytes_in(Span::from_nanos(elapsed.as_nanos() as u64));
+    bytes.saturating_add(bytes / 10).saturating_add(rate.as_bytes_per_sec())
 }
 
 fn direction(params: &Params) -> &'static str {

@@ -2,14 +2,31 @@
 //!
 //! The hello carries no cookie, so it goes to the oldest test of the same address that waits for one.
 
-use super::{Event, Shared, lock};
+use super::{Event, Shared, admission, lock};
 use crate::iperf3::{HELLO_REPLY, UdpHeader};
 use socket2::{Domain, Socket, Type};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::mpsc;
 
 /// More than any test needs while its thread is busy elsewhere; the kernel grants less if it must.
 const BUFFER: usize = 4 * 1024 * 1024;
+
+/// A test that waits for hellos.
+pub(super) struct Waiting {
+    /// Which, among those of its address.
+    pub number: u64,
+    pub from: IpAddr,
+    /// Streams that are still to come.
+    pub streams: usize,
+    pub way_in: mpsc::Sender<Arrival>,
+}
+
+/// A stream's socket.
+pub(super) struct Arrival {
+    pub socket: UdpSocket,
+    pub place: admission::Place,
+}
 
 /// A UDP socket at the server's address, which others may share.
 pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
@@ -38,8 +55,17 @@ fn welcome(shared: &Shared, datagram: &[u8], peer: SocketAddr) {
         return;
     }
     let ip = peer.ip().to_canonical();
-    let way_in = lock(&shared.udp_waiting).iter().find(|(_, from, _)| *from == ip).map(|(_, _, s)| s.clone());
-    let Some(way_in) = way_in else { return };
+    let place = {
+        let waiting = lock(&shared.udp_waiting);
+        if !waiting.iter().any(|test| test.from == ip && test.streams > 0) {
+            return;
+        }
+        shared.admission.take(ip)
+    };
+    let place = match place {
+        Ok(place) => place,
+        Err(full) => return shared.log(Event::new("refused", Some(peer)).with("reason", full.reason())),
+    };
     match connect(shared, peer) {
         Ok(socket) => {
             // Until it was connected, the new socket got everybody's datagrams.
@@ -51,9 +77,14 @@ fn welcome(shared: &Shared, datagram: &[u8], peer: SocketAddr) {
                 }
             }
             let answered = socket.set_nonblocking(false).and_then(|()| socket.send(&HELLO_REPLY));
-            if answered.is_ok() {
-                let _ = way_in.send(socket);
+            let mut waiting = lock(&shared.udp_waiting);
+            if answered.is_ok()
+                && let Some(test) = waiting.iter_mut().find(|test| test.from == ip && test.streams > 0)
+            {
+                test.streams -= 1;
+                let _ = test.way_in.send(Arrival { socket, place });
             }
+            drop(waiting);
             for (datagram, from) in strays {
                 welcome(shared, &datagram, from);
             }

@@ -7,6 +7,6 @@ mod udp;
 
 pub use meter::{Budget, CpuClock, Meter};
 pub use pace::Pace;
-pub(crate) use tcp::noise;
-pub use tcp::{DEFAULT_SEND_BLOCK, discard, discard_exactly, send, unacked};
+pub use tcp::{DEFAULT_SEND_BLOCK, discard, send, unacked};
+pub(crate) use tcp::{DISCARD_BLOCK, discard_some, noise};
 pub use udp::{receive_datagrams, send_datagrams};

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub const DEFAULT_SEND_BLOCK: usize = 1024 * 1024;
 
 /// Asked of the kernel at once when discarding.
-const DISCARD_BLOCK: usize = 4 * 1024 * 1024;
+pub(crate) const DISCARD_BLOCK: usize = 4 * 1024 * 1024;
 
 /// Writes blocks until stopped, until the budget is spent, or until the socket fails. Setting `stop` ends a
 /// blocked write when the socket has a write time-out, or when it is shut down after.
@@ -35,7 +35,7 @@ pub fn send(
     let payload = &noise()[..pace.quantum(block, 1448).min(DEFAULT_SEND_BLOCK)];
     loop {
         let wanted = budget.map_or(payload.len() as u64, |b| b.take(payload.len() as u64)) as usize;
-        if wanted == 0 || !pace.wait(wanted, stop) {
+        if wanted == 0 || !pace.wait(wanted, &mut || !stop.load(Relaxed)) {
             return Ok(());
         }
         let mut left = &payload[..wanted];
@@ -63,11 +63,11 @@ pub fn discard(socket: &TcpStream, rate: Option<Rate>, meter: &Meter, stop: &Ato
     let mut pace = Pace::new(rate);
     let most = pace.quantum(DISCARD_BLOCK, 16 * 1024);
     loop {
-        match drop_bytes(socket, most) {
+        match discard_some(socket, most) {
             Ok(0) => return Ok(()),
             Ok(n) => {
                 meter.add_bytes(n as u64);
-                if !pace.wait(n, stop) {
+                if !pace.wait(n, &mut || !stop.load(Relaxed)) {
                     return Ok(());
                 }
             }
@@ -76,40 +76,6 @@ pub fn discard(socket: &TcpStream, rate: Option<Rate>, meter: &Meter, stop: &Ato
             Err(e) => return Err(e),
         }
     }
-}
-
-/// Takes exactly `length` bytes, without copying them. `go_on` is asked after every piece and every read
-/// time-out, with the bytes so far.
-///
-/// # Errors
-/// The socket's; `UnexpectedEof` when it ends early; `TimedOut` when `go_on` says no.
-pub fn discard_exactly(
-    socket: &TcpStream,
-    length: u64,
-    rate: Option<Rate>,
-    meter: &Meter,
-    go_on: &mut dyn FnMut(u64) -> bool,
-) -> io::Result<()> {
-    let never = AtomicBool::new(false);
-    let mut pace = Pace::new(rate);
-    let most = pace.quantum(DISCARD_BLOCK, 16 * 1024) as u64;
-    let mut left = length;
-    while left > 0 {
-        match drop_bytes(socket, most.min(left) as usize) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => {
-                left -= n as u64;
-                meter.add_bytes(n as u64);
-                pace.wait(n, &never);
-            }
-            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
-            Err(e) => return Err(e),
-        }
-        if !go_on(length - left) {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-    }
-    Ok(())
 }
 
 /// Bytes written to the socket that the peer has not acknowledged (`SIOCOUTQ`).
@@ -122,7 +88,7 @@ pub fn unacked(socket: &TcpStream) -> u64 {
 }
 
 /// Takes up to `most` bytes that wait at the socket, and leaves them nowhere.
-fn drop_bytes(socket: &TcpStream, most: usize) -> io::Result<usize> {
+pub(crate) fn discard_some(socket: &TcpStream, most: usize) -> io::Result<usize> {
     // SAFETY: with MSG_TRUNC a TCP socket discards the bytes and writes nothing to the buffer (tcp(7)), so
     // there need not be one; `TcpStream` makes sure that the socket is TCP's.
     let n = unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), most, libc::MSG_TRUNC) };

@@ -32,7 +32,7 @@ pub fn send_datagrams(
     let mut pace = Pace::new(rate);
     let mut datagram = vec![0x5a; block.max(MIN_UDP_BLOCK)];
     let mut number = 0;
-    while pace.wait(datagram.len(), stop) {
+    while pace.wait(datagram.len(), &mut || !stop.load(Relaxed)) {
         if budget.is_some_and(|b| b.take(datagram.len() as u64) == 0) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! `fullpipe serve`: the measuring server.
 
 use crate::failure::Failure;
-use fullpipe_net::server::{Config, Event, Limits, Network, Server};
+use fullpipe_net::server::{self, Config, Event, Limits, Network, Server};
 use fullpipe_net::signals;
 use fullpipe_units::{Bytes, Rate, Span};
 use std::fs::File;
@@ -32,6 +32,9 @@ pub struct Args {
     /// Tests and transfers at once; more are told that the server is busy
     #[arg(long, default_value_t = 1024, value_name = "N")]
     max_clients: usize,
+    /// Connections from one address (IPv6: from one /64) at once
+    #[arg(long, default_value_t = 1024, value_name = "N")]
+    max_connections_per_address: usize,
     /// Streams of a test, per direction
     #[arg(long, default_value_t = 128, value_name = "N")]
     max_streams: u32,
@@ -66,12 +69,18 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
+        if self.max_rate == Some(Rate::ZERO) {
+            return Err(Failure::usage("--max-rate: at least 8bit, a byte per second"));
+        }
+        // Every connection is a descriptor. Where the system does not allow more, the server takes fewer.
+        let _ = server::raise_descriptor_limit();
         let secret = self.secret_file.as_deref().map(super::test::read_secret).transpose()?;
         let config = Config {
             address: self.bind,
             port: self.port,
             limits: Limits {
                 clients: self.max_clients,
+                connections_per_address: self.max_connections_per_address,
                 streams: self.max_streams,
                 seconds: self.max_time.as_secs_f64().min(86_400.0 * 365.0) as u32,
                 bytes: self.max_bytes.map(|b| b.0),
@@ -106,7 +115,7 @@ fn logger(file: Option<PathBuf>, json: bool) -> Result<impl Fn(&Event) + Send + 
         .transpose()?
         .map(Mutex::new);
     Ok(move |event: &Event| {
-        let mut line = if json { event.to_json().to_string() } else { event.to_string() };
+        let mut line = if json { event.to_json_line() } else { event.to_string() };
         line.push('\n');
         let _ = match &file {
             Some(file) => file.lock().map_or(Ok(()), |mut f| f.write_all(line.as_bytes())),

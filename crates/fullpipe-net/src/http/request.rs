@@ -1,0 +1,196 @@
+//! What a client asks (RFC 9112 section 3).
+
+use super::fields::Fields;
+use super::{Framing, MessageError};
+use url::form_urlencoded;
+
+/// The most fields of a request.
+const MAX_FIELDS: usize = 64;
+
+/// The head of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestHead {
+    /// The method, as sent.
+    pub method: String,
+    /// The path, as sent, without the query.
+    pub path: String,
+    /// Names and values of the query, decoded.
+    pub query: Vec<(String, String)>,
+    /// Where the body ends; [`Framing::Length`] of 0 without a body.
+    pub framing: Framing,
+    /// Whether it says where its body ends.
+    pub framed: bool,
+    /// Whether the client waits for `100 Continue`.
+    pub expects_continue: bool,
+    /// `Range`.
+    pub range: Option<String>,
+    /// `If-Range`.
+    pub if_range: Option<String>,
+    /// `Authorization`.
+    pub authorization: Option<String>,
+    /// Whether the connection ends with the answer.
+    pub close: bool,
+}
+
+impl RequestHead {
+    /// Reads a head, all of it; gives it with its length. `None` when it is not whole yet.
+    ///
+    /// # Errors
+    /// When it is not HTTP/1.1, or could be read in two ways.
+    pub fn parse(bytes: &[u8]) -> Result<Option<(RequestHead, usize)>, MessageError> {
+        let mut headers = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut head = httparse::Request::new(&mut headers);
+        let length = match head.parse(bytes) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(httparse::Error::TooManyHeaders) => return Err(MessageError::Fields(MAX_FIELDS)),
+            Err(e) => return Err(MessageError::malformed(format!("not HTTP/1.1: {e}"))),
+        };
+        // The parser takes a lone LF for a line's end, as it may (RFC 9112 section 2.2); others do not.
+        let mut before = 0;
+        for &byte in &bytes[..length] {
+            if byte == b'\n' && before != b'\r' {
+                return Err(MessageError::malformed("a line that does not end in CR LF"));
+            }
+            before = byte;
+        }
+        let version = head.version.unwrap_or(0);
+        let fields = Fields::read(head.headers);
+        let method = head.method.unwrap_or("").to_owned();
+        if version >= 1 && fields.only("host")?.is_none() {
+            return Err(MessageError::malformed("a request without `Host`"));
+        }
+        let framing = fields.framing(version)?;
+        // Nobody knows what a body of these methods would mean (RFC 9110 section 9.3.1), and one reader that
+        // ignores it takes it for the next request.
+        let bodiless = matches!(method.as_str(), "GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE");
+        if bodiless && !matches!(framing, None | Some(Framing::Length(0))) {
+            return Err(MessageError::malformed(format!("a {method} with a body")));
+        }
+        let (path, query) = target(head.path.unwrap_or(""), &method)?;
+        let expects_continue = match fields.only("expect")? {
+            None => false,
+            Some(text) if text.eq_ignore_ascii_case("100-continue") => true,
+            Some(text) => return Err(MessageError::Expectation(text.to_owned())),
+        };
+        let text = |name| fields.only(name).map(|v| v.map(str::to_owned));
+        let request = RequestHead {
+            path: path.to_owned(),
+            query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            framing: framing.unwrap_or(Framing::Length(0)),
+            framed: framing.is_some(),
+            expects_continue: expects_continue && version >= 1,
+            range: text("range")?,
+            if_range: text("if-range")?,
+            authorization: text("authorization")?,
+            close: fields.lists("connection", "close")
+                || (version == 0 && !fields.lists("connection", "keep-alive")),
+            method,
+        };
+        Ok(Some((request, length)))
+    }
+
+    /// The first value of this name in the query.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
+    }
+}
+
+/// Path and query of a request's target (RFC 9112 section 3.2).
+fn target<'a>(target: &'a str, method: &str) -> Result<(&'a str, &'a str), MessageError> {
+    let scheme = target.get(..7).filter(|s| s.eq_ignore_ascii_case("http://"));
+    let local = match scheme {
+        // The form for proxies, which every server must take.
+        Some(_) => target[7..].find(['/', '?']).map_or("/", |at| &target[7 + at..]),
+        None if target.starts_with('/') || (target == "*" && method == "OPTIONS") => target,
+        None => return Err(MessageError::malformed("the target is not a path")),
+    };
+    let (path, query) = local.split_once('?').unwrap_or((local, ""));
+    Ok((if path.is_empty() { "/" } else { path }, query))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(text: &str) -> Result<RequestHead, MessageError> {
+        RequestHead::parse(text.as_bytes()).map(|parsed| parsed.expect("a whole head").0)
+    }
+
+    #[test]
+    fn a_request_is_understood() {
+        let head = b"GET /download?size=1g&cc=bbr&x=%41+b HTTP/1.1\r\nHost: h\r\nRange: bytes=5-\r\nConnection: x, Close\r\n\r\nrest";
+        let Ok(Some((request, length))) = RequestHead::parse(head) else { panic!("not understood") };
+        assert_eq!(&head[length..], b"rest");
+        assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/download"));
+        assert_eq!(request.parameter("size"), Some("1g"));
+        assert_eq!(request.parameter("x"), Some("A b"));
+        assert!(request.close && !request.framed);
+        assert_eq!(RequestHead::parse(b"GET / HTTP/1.1\r\n"), Ok(None));
+        assert_eq!(parse("GET http://h:5201?a=b HTTP/1.1\r\nHost: h\r\n\r\n").unwrap().path, "/");
+        assert!(parse("GET / HTTP/1.0\r\n\r\n").unwrap().close);
+        let chunked = parse("PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n").unwrap();
+        assert_eq!(chunked.framing, Framing::Chunked);
+    }
+
+    /// RFC 9112 sections 2.2, 3.2, 5.1, 5.2, 6.1 and 6.3.
+    #[test]
+    fn what_could_be_read_in_two_ways_is_refused() {
+        for fields in [
+            "Content-Length: 5\r\nContent-Length: 5",
+            "Content-Length: 5\r\nContent-Length: 6",
+            "Content-Length: 5, 5",
+            "Content-Length: +5",
+            "Content-Length: -1",
+            "Content-Length: 0x5",
+            "Content-Length: 5 5",
+            "Content-Length:",
+            "Content-Length: 99999999999999999999",
+            "Content-Length: 5\r\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: chunked\r\nContent-Length: 5",
+            "Transfer-Encoding: gzip, chunked",
+            "Transfer-Encoding: chunked, chunked",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+            "Transfer-Encoding:",
+            "Transfer-Encoding : chunked",
+            "Host: other",
+            "Range: bytes=0-\r\nRange: bytes=1-",
+            "X: a\r\n b",
+            "X: a\nY: b",
+            "X: a\rb",
+            "X\0: a",
+        ] {
+            let error = parse(&format!("PUT /upload HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n")).unwrap_err();
+            assert!(matches!(error, MessageError::Malformed(_)), "{fields:?}: {error:?}");
+        }
+        assert!(parse("PUT /upload HTTP/1.1\r\nContent-Length: 5\r\n\r\n").is_err(), "no host");
+        assert!(parse("PUT /upload HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
+        assert!(parse("GET upload HTTP/1.1\r\nHost: h\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn a_body_cannot_be_taken_for_the_next_request() {
+        for method in ["GET", "HEAD", "DELETE"] {
+            let with = |field| parse(&format!("{method} / HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n"));
+            assert!(with("Content-Length: 5").is_err() && with("Transfer-Encoding: chunked").is_err());
+            assert!(with("Content-Length: 0").is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_said_so() {
+        let with = |field| parse(&format!("PUT / HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n")).unwrap_err();
+        assert_eq!(with("Transfer-Encoding: gzip"), MessageError::Coding("gzip".into()));
+        assert_eq!(with("Expect: money"), MessageError::Expectation("money".into()));
+        assert_eq!(with(&"a: b\r\n".repeat(70)), MessageError::Fields(64));
+    }
+
+    proptest! {
+        #[test]
+        fn no_head_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300), text in "(GET|PUT) /[ -~]{0,40} HTTP/1\\.[01]\r\n([a-zA-Z-]{1,20}: ?[ -~]{0,20}\r\n){0,5}\r\n") {
+            let _ = RequestHead::parse(&bytes);
+            let _ = RequestHead::parse(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a peer said, as a terminal, a log and a file may show it.
+//!
+//! A terminal obeys control characters: C0 (escape sequences begin there), DEL and C1 (the same sequences in
+//! one character; ECMA-48 section 5.3), and bidirectional controls reorder what is read (UAX #9 section 2).
+//! Zero-width characters and line separators make two different texts look alike. All are shown escaped.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Whether a terminal would obey or hide this character rather than show it.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// One line of text from a peer: what a terminal would obey is written out, `\u{1b}`.
+///
+/// ```
+/// use fullpipe_net::printable::line;
+/// assert_eq!(line("cubic"), "cubic");
+/// assert_eq!(line("\x1b[2Jcubic\n"), "\\u{1b}[2Jcubic\\n");
+/// assert_eq!(line("a\u{9b}31mb\u{202e}c"), "a\\u{9b}31mb\\u{202e}c");
+/// ```
+pub fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, |_| false)
+}
+
+/// Several lines of text from a peer: as [`line`], but line feeds and tabs stay.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| matches!(c, '\n' | '\t'))
+}
+
+/// JSON that can be printed: what a terminal would obey is written `\u001b` within its strings, so that it
+/// stays the same JSON.
+pub fn json(text: &str) -> Cow<'_, str> {
+    // Line feeds stand between fields; within strings JSON has them escaped already.
+    let harmful = |c| is_harmful(c) && c != '\n';
+    if !text.contains(harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if harmful(c) {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn escaped(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(|c| is_harmful(c) && !stays(c)) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            c if !is_harmful(c) || stays(c) => out.push(c),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c => out.extend(c.escape_unicode()),
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn whole_words_stay_as_they_are() {
+        for text in ["bbr", "10 Gbit/s → Zürich", "日本語", ""] {
+            assert!(matches!(line(text), Cow::Borrowed(same) if same == text));
+        }
+        assert_eq!(lines("a\n\tb\r"), "a\n\tb\\r");
+    }
+
+    #[test]
+    fn json_stays_the_same_json() {
+        let value = serde_json::json!({"said": "x\u{9b}31m\u{202e}\u{e0041}\x1b[0m"});
+        let text = json(&value.to_string()).into_owned();
+        assert!(text.is_ascii(), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_a_terminal_obeys_is_left(text in "\\PC{0,20}[\u{0}-\u{a0}]{0,20}[\u{2000}-\u{2070}]{0,10}") {
+            prop_assert!(!line(&text).contains(is_harmful));
+            prop_assert!(!lines(&text).contains(|c| is_harmful(c) && c != '\n' && c != '\t'));
+            let value = serde_json::Value::from(text);
+            let printed = json(&value.to_string()).into_owned();
+            prop_assert!(!printed.contains(is_harmful));
+            prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&printed).unwrap(), value);
+        }
+    }
+}

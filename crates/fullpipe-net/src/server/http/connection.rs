@@ -1,0 +1,230 @@
+//! One HTTP connection's socket: read and written in pieces short enough that a client that is gone, a limit
+//! that is reached and a server that stops are noticed within a quarter of a second.
+
+use super::{Next, Refusal, bad, refusal};
+use crate::control::readable;
+use crate::http::RequestHead;
+use crate::server::Shared;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// The longest request head accepted.
+const MAX_HEAD: usize = 16 * 1024;
+/// How often whoever waits looks around.
+pub(super) const LOOK: Duration = Duration::from_millis(200);
+/// A transfer looks no more often than this.
+const BETWEEN: Duration = Duration::from_millis(50);
+
+pub(super) struct Connection<'a> {
+    pub shared: &'a Shared,
+    pub socket: &'a TcpStream,
+    pub peer: SocketAddr,
+    /// What came and was not used yet.
+    pub buffer: Vec<u8>,
+}
+
+impl<'a> Connection<'a> {
+    pub fn new(
+        shared: &'a Shared,
+        socket: &'a TcpStream,
+        peer: SocketAddr,
+        opening: &[u8],
+    ) -> io::Result<Connection<'a>> {
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(LOOK))?;
+        socket.set_write_timeout(Some(LOOK))?;
+        Ok(Connection { shared, socket, peer, buffer: opening.to_vec() })
+    }
+
+    /// Reads more bytes; `false` at the end.
+    pub fn fill(&mut self, deadline: Instant) -> io::Result<bool> {
+        let mut piece = [0; 4096];
+        loop {
+            if self.shared.stopping() {
+                return Err(io::Error::other("the server is stopping"));
+            }
+            if Instant::now() >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            match (&mut &*self.socket).read(&mut piece) {
+                Ok(0) => return Ok(false),
+                Ok(n) => {
+                    self.buffer.extend_from_slice(&piece[..n]);
+                    return Ok(true);
+                }
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The next request; `None` when the client is through, gone or silent.
+    pub fn request(&mut self) -> Result<Option<RequestHead>, Refusal> {
+        let limits = &self.shared.config.limits;
+        let mut deadline =
+            Instant::now() + if self.buffer.is_empty() { limits.idle } else { limits.handshake };
+        loop {
+            if let Some((request, length)) = RequestHead::parse(&self.buffer)? {
+                self.buffer.drain(..length);
+                return Ok(Some(request));
+            }
+            if self.buffer.len() > MAX_HEAD {
+                let why = format!("the request head is longer than {MAX_HEAD} bytes");
+                return Err(refusal("431 Request Header Fields Too Large", why));
+            }
+            let was_empty = self.buffer.is_empty();
+            match self.fill(deadline) {
+                Ok(true) if was_empty => deadline = Instant::now() + limits.handshake,
+                Ok(true) => {}
+                Ok(false) if was_empty => return Ok(None),
+                Ok(false) => return Err(bad("the connection was closed within a request")),
+                Err(_) if was_empty => return Ok(None),
+                Err(_) => return Err(refusal("408 Request Timeout", "the request did not come in time")),
+            }
+        }
+    }
+
+    /// Writes something short.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut watch = Watch::new(self, self.shared.config.limits.handshake);
+        let mut left = bytes;
+        while !left.is_empty() {
+            let n = watch.write(left)?;
+            left = &left[n..];
+        }
+        Ok(())
+    }
+
+    pub fn refuse(&self, refusal: &Refusal, with_body: bool) -> io::Result<()> {
+        let body = format!("{}\n", refusal.why);
+        let mut answer = format!(
+            "HTTP/1.1 {}\r\n{}Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            refusal.status,
+            refusal.field,
+            body.len()
+        );
+        if with_body {
+            answer.push_str(&body);
+        }
+        self.write(answer.as_bytes())
+    }
+
+    pub fn text(&self, request: &RequestHead, kind: &str, body: &str) -> io::Result<Next> {
+        let mut answer = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: {}\r\n\r\n",
+            body.len(),
+            after(request)
+        );
+        if request.method != "HEAD" {
+            answer.push_str(body);
+        }
+        self.write(answer.as_bytes())?;
+        Ok(next(request))
+    }
+
+    /// Closes so that the last answer is not lost to a reset because of unread bytes.
+    pub fn part(self) {
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let mut rest = [0; 4096];
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < deadline
+            && !self.shared.stopping()
+            && readable(self.socket, LOOK).is_ok_and(|ready| ready)
+            && matches!((&mut &*self.socket).read(&mut rest), Ok(1..))
+        {}
+    }
+}
+
+/// What the `Connection` field of an answer says.
+pub(super) fn after(request: &RequestHead) -> &'static str {
+    if request.close { "close" } else { "keep-alive" }
+}
+
+/// How the connection goes on after a request that was answered.
+pub(super) fn next(request: &RequestHead) -> Next {
+    if request.close { Next::Close } else { Next::KeepAlive }
+}
+
+/// Sees to it that a transfer does not outlive its client, its limits or the server.
+pub(super) struct Watch<'a> {
+    shared: &'a Shared,
+    socket: &'a TcpStream,
+    until: Instant,
+    moved_at: Instant,
+    /// When to look around again: more often would only cost system calls.
+    look_at: Instant,
+}
+
+impl<'a> Watch<'a> {
+    pub fn new(connection: &Connection<'a>, time: Duration) -> Watch<'a> {
+        let now = Instant::now();
+        Watch {
+            shared: connection.shared,
+            socket: connection.socket,
+            until: now + time,
+            moved_at: now,
+            look_at: now,
+        }
+    }
+
+    /// Something moved, or could not until now because the rate did not allow it.
+    pub fn moved(&mut self) {
+        self.moved_at = Instant::now();
+    }
+
+    /// Whether a transfer that waits for its rate may go on waiting.
+    pub fn may_wait(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        if now < self.look_at {
+            return Ok(());
+        }
+        self.look_at = now + BETWEEN;
+        if self.shared.stopping() {
+            return Err(io::Error::other("the server is stopping"));
+        }
+        if now > self.until {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the time allowed is over"));
+        }
+        if hung_up(self.socket) {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client is gone"));
+        }
+        Ok(())
+    }
+
+    /// Whether a transfer that waits for its client may go on waiting.
+    pub fn go_on(&mut self) -> io::Result<()> {
+        self.may_wait()?;
+        let idle = self.shared.config.limits.idle;
+        if self.moved_at.elapsed() > idle {
+            let why = format!("nothing moved for {idle:?}");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        Ok(())
+    }
+
+    /// Writes some of `bytes`.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            self.go_on()?;
+            match (&mut &*self.socket).write(bytes) {
+                Ok(n) => {
+                    self.moved();
+                    return Ok(n);
+                }
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+/// Whether both directions of a connection have ended, or it was reset. A client that only has no more to
+/// say (a half-closed connection) still listens.
+pub(super) fn hung_up(socket: &TcpStream) -> bool {
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+    let ready = poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0);
+    ready && fds[0].revents().is_some_and(|r| r.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
+}

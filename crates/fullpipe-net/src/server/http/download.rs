@@ -1,0 +1,224 @@
+//! `GET /download`: bytes, by the controller asked for.
+
+use super::connection::{Connection, LOOK, Watch, after, hung_up, next};
+use super::{Event, Failed, MAX_SIZE, Next, Refusal, admit, bad, lock, rate, refusal};
+use crate::control::readable;
+use crate::http::RequestHead;
+use crate::iperf3::Cookie;
+use crate::sample::SocketSample;
+use crate::transfer::{self, Pace};
+use fullpipe_kernel::tcp_info;
+use fullpipe_units::{Bytes, Rate, Span};
+use serde_json::json;
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Without `size`.
+const DEFAULT_SIZE: u64 = 100 * 1024 * 1024;
+/// Downloads whose sockets are remembered.
+const REMEMBERED: usize = 1024;
+/// After the last byte was written, its arrival is waited for so long.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// The sockets of the latest downloads, oldest first.
+pub(in crate::server) type Transfers = VecDeque<(String, serde_json::Value)>;
+
+/// What is sent: a part of a body that is the same for everyone.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    first: u64,
+    length: u64,
+    rate: Option<Rate>,
+    time: Duration,
+}
+
+pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next, Failed> {
+    let limits = &connection.shared.config.limits;
+    let size = match request.parameter("size") {
+        None => DEFAULT_SIZE,
+        Some(text) => text.parse::<Bytes>().map_err(|e| bad(format!("size: {e}")))?.0,
+    };
+    let most = limits.bytes.unwrap_or(MAX_SIZE);
+    if size > most {
+        return Err(bad(format!("size: at most {most} bytes")).into());
+    }
+    let mut seconds = f64::from(limits.seconds);
+    if let Some(text) = request.parameter("time") {
+        let span: Span = text.parse().map_err(|e| bad(format!("time: {e}")))?;
+        seconds = seconds.min(span.as_secs_f64());
+    }
+    let rate = rate(connection.shared, request)?;
+    // The bytes depend on nothing but their number and the block they repeat.
+    let tag = format!("\"noise1-{size}\"");
+    let conditional = request.if_range.as_deref().is_none_or(|condition| condition == tag);
+    let part = range(request.range.as_deref().filter(|_| conditional), size)?;
+    let _place = admit(connection, request)?;
+    let id = Cookie::random()?.to_string();
+    let (first, last) = part.unwrap_or((0, size.saturating_sub(1)));
+    let length = if size == 0 { 0 } else { last - first + 1 };
+    let status = match part {
+        Some(_) => format!("206 Partial Content\r\nContent-Range: bytes {first}-{last}/{size}"),
+        None => "200 OK".to_owned(),
+    };
+    let controller = tcp_info::controller(connection.socket).unwrap_or_default();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/octet-stream\r\nContent-Length: {length}\r\n\
+         Accept-Ranges: bytes\r\nETag: {tag}\r\nCache-Control: no-store\r\n\
+         X-Fullpipe-Controller: {controller}\r\nX-Fullpipe-Transfer: {id}\r\nConnection: {}\r\n\r\n",
+        after(request)
+    );
+    if request.method == "HEAD" {
+        connection.write(head.as_bytes())?;
+        return Ok(next(request));
+    }
+    let part = Part { first, length, rate, time: Duration::from_secs_f64(seconds) };
+    send(connection, request, &head, part, &id)?;
+    Ok(next(request))
+}
+
+/// Sends head and body, remembers and logs what became of them.
+fn send(
+    connection: &Connection<'_>,
+    request: &RequestHead,
+    head: &str,
+    part: Part,
+    id: &str,
+) -> io::Result<()> {
+    let before = SocketSample::of(connection.socket)?;
+    let record = Record { connection, id, before: &before, began: Instant::now() };
+    connection.write(head.as_bytes())?;
+    let mut done = 0;
+    let sent = body(connection, part, &mut done, &record);
+    if sent.is_ok() {
+        drain(connection);
+    }
+    let sample = record.remember(done, true);
+    let event = Event::new("download", Some(connection.peer))
+        .with("path", request.path.clone())
+        .with("bytes", done)
+        .with("seconds", record.began.elapsed().as_secs_f64())
+        .with("controller", sample.controller.clone())
+        .with("retransmits", sample.retransmits.saturating_sub(before.retransmits))
+        .with("rtt_us", sample.rtt_us);
+    connection.shared.log(match &sent {
+        Err(e) => event.with("error", e.to_string()),
+        Ok(()) => event,
+    });
+    connection.shared.finish();
+    sent
+}
+
+fn body(connection: &Connection<'_>, part: Part, done: &mut u64, record: &Record<'_>) -> io::Result<()> {
+    let mut pace = Pace::new(part.rate);
+    let mut watch = Watch::new(connection, part.time);
+    // A download is this block again and again.
+    let content = transfer::noise();
+    let piece = pace.quantum(content.len(), 1448) as u64;
+    let mut looked = Instant::now();
+    while *done < part.length {
+        let at = ((part.first + *done) % content.len() as u64) as usize;
+        let end = (content.len() - at).min(piece.min(part.length - *done) as usize) + at;
+        let mut ended = Ok(());
+        pace.wait(end - at, &mut || {
+            ended = watch.may_wait();
+            ended.is_ok()
+        });
+        ended?;
+        watch.moved();
+        *done += watch.write(&content[at..end])? as u64;
+        if looked.elapsed() > LOOK {
+            looked = Instant::now();
+            record.remember(*done, false);
+        }
+    }
+    Ok(())
+}
+
+/// Waits until what was written has arrived: what is said afterwards should not count what was only queued.
+fn drain(connection: &Connection<'_>) {
+    let deadline = Instant::now() + DRAIN;
+    while transfer::unacked(connection.socket) > 0
+        && Instant::now() < deadline
+        && !connection.shared.stopping()
+        && !hung_up(connection.socket)
+    {
+        // The next request, or the client has nothing more to say.
+        if readable(connection.socket, Duration::from_millis(2)).unwrap_or(true) {
+            return;
+        }
+    }
+}
+
+/// What is kept of a download for `/transfer/ID`.
+struct Record<'a> {
+    connection: &'a Connection<'a>,
+    id: &'a str,
+    before: &'a SocketSample,
+    began: Instant,
+}
+
+impl Record<'_> {
+    /// Keeps the socket's state; its counters count from the request.
+    fn remember(&self, bytes: u64, over: bool) -> SocketSample {
+        let sample = SocketSample::of(self.connection.socket).unwrap_or_default();
+        let value = json!({
+            "bytes": bytes,
+            "seconds": self.began.elapsed().as_secs_f64(),
+            "finished": over,
+            "socket": sample.since(self.before),
+        });
+        let mut transfers = lock(&self.connection.shared.transfers);
+        match transfers.iter_mut().rev().find(|(i, _)| i == self.id) {
+            Some((_, old)) => *old = value,
+            None => transfers.push_back((self.id.to_owned(), value)),
+        }
+        if transfers.len() > REMEMBERED {
+            transfers.pop_front();
+        }
+        sample
+    }
+}
+
+/// The bytes `first..=last` of `size` that a `Range` header asks for; `None` for all of them.
+///
+/// Several ranges at once are answered with everything, as RFC 9110 section 14.2 allows.
+fn range(header: Option<&str>, size: u64) -> Result<Option<(u64, u64)>, Refusal> {
+    let Some(set) = header.and_then(|h| h.strip_prefix("bytes=")) else { return Ok(None) };
+    let Some((first, last)) = set.split_once('-') else { return Ok(None) };
+    let number =
+        |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
+    let parsed = match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last => (first, last.min(size.saturating_sub(1))),
+        (Some(first), None) if last.is_empty() => (first, size.saturating_sub(1)),
+        (None, Some(suffix)) if first.is_empty() && suffix > 0 => {
+            (size.saturating_sub(suffix), size.saturating_sub(1))
+        }
+        _ => return Ok(None),
+    };
+    if parsed.0 < size {
+        return Ok(Some(parsed));
+    }
+    // Of what a range was asked, RFC 9110 section 15.5.17.
+    let field = format!("Content-Range: bytes */{size}\r\n");
+    Err(Refusal { field, ..refusal("416 Range Not Satisfiable", format!("there are {size} bytes")) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_to_what_there_is() {
+        let of = |header| range(Some(header), 100).ok().flatten();
+        assert_eq!(of("bytes=0-9"), Some((0, 9)));
+        assert_eq!(of("bytes=90-"), Some((90, 99)));
+        assert_eq!(of("bytes=-5"), Some((95, 99)));
+        assert_eq!(of("bytes=50-1000"), Some((50, 99)));
+        for all in ["bytes=1-2,4-5", "lines=1-2", "bytes=+1-2", "bytes=-0", "bytes=-", "bytes=9-1"] {
+            assert_eq!(of(all), None, "{all}");
+        }
+        assert!(range(Some("bytes=100-"), 100).is_err());
+        assert!(range(Some("bytes=0-"), 0).is_err());
+    }
+}

@@ -1,0 +1,118 @@
+//! `PUT /upload`: any body, counted and dropped.
+
+use super::connection::{Connection, Watch};
+use super::{Event, Failed, MAX_SIZE, Next, admit, bad, rate, refusal};
+use crate::http::{Chunked, Framing, MessageError, RequestHead, Step};
+use crate::transfer::{self, Pace};
+use serde_json::json;
+use std::io;
+use std::time::{Duration, Instant};
+
+pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next, Failed> {
+    let limits = &connection.shared.config.limits;
+    let most = limits.bytes.unwrap_or(MAX_SIZE);
+    if !request.framed {
+        return Err(refusal("411 Length Required", "no Content-Length").into());
+    }
+    if matches!(request.framing, Framing::Length(n) if n > most) {
+        return Err(MessageError::TooLarge(most).into());
+    }
+    let rate = rate(connection.shared, request)?;
+    let _place = admit(connection, request)?;
+    if request.expects_continue && connection.buffer.is_empty() {
+        connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+    }
+    let began = Instant::now();
+    let watch = Watch::new(connection, Duration::from_secs(limits.seconds.into()));
+    let mut body = Body { connection, watch, pace: Pace::new(rate), received: 0 };
+    let taken = match request.framing {
+        Framing::Chunked => body.chunks(most),
+        Framing::Length(length) => body.take(length).map_err(Failed::Broken),
+        Framing::Open => Err(bad("a body without an end").into()),
+    };
+    let (bytes, seconds) = (body.received, began.elapsed().as_secs_f64());
+    let event = Event::new("upload", Some(connection.peer)).with("seconds", seconds).with("bytes", bytes);
+    connection.shared.log(match &taken {
+        Ok(()) => event,
+        Err(Failed::Refused(refusal)) => event.with("error", refusal.why.clone()),
+        Err(Failed::Broken(e)) => event.with("error", e.to_string()),
+    });
+    connection.shared.finish();
+    taken?;
+    let bits_per_second = bytes as f64 * 8.0 / seconds.max(1e-9);
+    let answer = json!({"bytes": bytes, "seconds": seconds, "bits_per_second": bits_per_second});
+    Ok(connection.text(request, "application/json", &format!("{answer}\n"))?)
+}
+
+/// A body on its way.
+struct Body<'c, 'a> {
+    connection: &'c mut Connection<'a>,
+    watch: Watch<'a>,
+    pace: Pace,
+    received: u64,
+}
+
+impl Body<'_, '_> {
+    /// Takes `length` bytes, the first of which may have come already.
+    fn take(&mut self, length: u64) -> io::Result<()> {
+        let mut left = length;
+        while left > 0 {
+            let buffered = self.connection.buffer.len();
+            let n = if buffered > 0 {
+                let n = (buffered as u64).min(left) as usize;
+                self.connection.buffer.drain(..n);
+                n
+            } else {
+                self.discard(left)?
+            };
+            left -= n as u64;
+            self.received += n as u64;
+            let (mut ended, watch) = (Ok(()), &mut self.watch);
+            self.pace.wait(n, &mut || {
+                ended = watch.may_wait();
+                ended.is_ok()
+            });
+            ended?;
+            self.watch.moved();
+        }
+        Ok(())
+    }
+
+    /// Takes up to `most` bytes from the socket without copying them.
+    fn discard(&mut self, most: u64) -> io::Result<usize> {
+        let most = most.min(self.pace.quantum(transfer::DISCARD_BLOCK, 16 * 1024) as u64) as usize;
+        loop {
+            match transfer::discard_some(self.connection.socket, most) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => return Ok(n),
+                Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+                    self.watch.go_on()?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Takes chunks until the last.
+    fn chunks(&mut self, most: u64) -> Result<(), Failed> {
+        let mut chunked = Chunked::new(most);
+        loop {
+            match chunked.next(&self.connection.buffer)? {
+                Step::Frame(n) => drop(self.connection.buffer.drain(..n)),
+                Step::Data(n) => {
+                    self.take(n)?;
+                    chunked.took(n);
+                }
+                Step::More => {
+                    self.watch.go_on()?;
+                    let idle = Instant::now() + self.connection.shared.config.limits.idle;
+                    if !self.connection.fill(idle)? {
+                        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                    }
+                    self.watch.moved();
+                }
+                Step::Over => return Ok(()),
+            }
+        }
+    }
+}

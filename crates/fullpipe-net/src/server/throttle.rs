@@ -1,0 +1,72 @@
+//! A log that strangers cannot flood: of one kind of mishap a burst is told, then some a second, with the
+//! number of those that were not.
+
+use super::Event;
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// Lines of one kind that are told at once.
+const BURST: f64 = 50.0;
+/// Lines of one kind a second after that.
+const PER_SECOND: f64 = 5.0;
+
+/// What any stranger can bring about as often as he likes.
+const MISHAPS: [&str; 7] = [
+    "accept_failed",
+    "connection_failed",
+    "http_failed",
+    "http_refused",
+    "refused",
+    "stream_failed",
+    "test_failed",
+];
+
+#[derive(Debug)]
+struct Bucket {
+    left: f64,
+    at: Instant,
+    untold: u64,
+}
+
+/// What has been told lately, by kind.
+#[derive(Debug, Default)]
+pub(super) struct Throttle(HashMap<&'static str, Bucket>);
+
+impl Throttle {
+    /// The event to tell, or `None` when there were too many of its kind.
+    pub fn pass(&mut self, event: Event, now: Instant) -> Option<Event> {
+        if !MISHAPS.contains(&event.kind) {
+            return Some(event);
+        }
+        let bucket = self.0.entry(event.kind).or_insert(Bucket { left: BURST, at: now, untold: 0 });
+        let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
+        bucket.left = (bucket.left + passed * PER_SECOND).min(BURST);
+        bucket.at = now;
+        if bucket.left < 1.0 {
+            bucket.untold += 1;
+            return None;
+        }
+        bucket.left -= 1.0;
+        match std::mem::take(&mut bucket.untold) {
+            0 => Some(event),
+            n => Some(event.with("not_logged", n)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_flood_is_told_in_few_lines_and_counted() {
+        let mut throttle = Throttle::default();
+        let now = Instant::now();
+        let mut told = |at| throttle.pass(Event::new("refused", None), at);
+        assert_eq!((0..1000).filter_map(|_| told(now)).count(), 50);
+        let later = told(now + Duration::from_secs(1)).unwrap();
+        assert_eq!(later.to_json()["not_logged"], 950);
+        assert!((0..100).all(|_| throttle.pass(Event::new("test_finished", None), now).is_some()));
+    }
+}

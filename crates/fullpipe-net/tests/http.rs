@@ -1,0 +1,218 @@
+//! The server's HTTP side against clients that leave, dawdle and frame their messages in more than one way.
+
+mod common;
+
+use common::Running;
+use fullpipe_net::server::{self, Limits};
+use fullpipe_units::Rate;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+fn connect(server: &Running) -> TcpStream {
+    let socket = TcpStream::connect(server.v4()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket
+}
+
+/// What the server says until it closes.
+fn said(server: &Running, request: &str) -> String {
+    let mut socket = connect(server);
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn start(limits: Limits) -> Running {
+    Running::start(server::Config { limits, ..Default::default() })
+}
+
+fn within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn abandoned_slow_requests_give_their_places_back() {
+    let server = start(Limits { clients: 8, ..Limits::default() });
+    let slow: Vec<TcpStream> = (0..8)
+        .map(|n| {
+            let mut socket = connect(&server);
+            let request = match n % 2 {
+                0 => "GET /download?size=1g&rate=8bit HTTP/1.1\r\nHost: h\r\n\r\n",
+                _ => {
+                    "PUT /upload?rate=8bit HTTP/1.1\r\nHost: h\r\nContent-Length: 999\r\nExpect: 100-continue\r\n\r\n"
+                }
+            };
+            socket.write_all(request.as_bytes()).unwrap();
+            // Each has its place before the next one asks.
+            socket.read_exact(&mut [0; 12]).unwrap();
+            if n % 2 == 1 {
+                socket.write_all(b"abcdefgh").unwrap();
+            }
+            socket
+        })
+        .collect();
+    let busy = "GET /download?size=1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    assert!(said(&server, busy).starts_with("HTTP/1.1 503"));
+    drop(slow);
+    within(Duration::from_secs(15), "the places were not given back", || {
+        said(&server, busy).starts_with("HTTP/1.1 200")
+    });
+    within(Duration::from_secs(5), "connections left", || server.handle.connections() == 0);
+}
+
+#[test]
+fn a_slow_rate_ends_with_the_time_allowed_and_with_the_server() {
+    let server = start(Limits { seconds: 1, ..Limits::default() });
+    let slow = "GET /download?size=1g&rate=8bit HTTP/1.1\r\nHost: h\r\n\r\n";
+    let began = Instant::now();
+    assert!(said(&server, slow).starts_with("HTTP/1.1 200"));
+    assert!(began.elapsed() < Duration::from_secs(15), "--max-time");
+    assert_eq!(server.event("download")["error"], "the time allowed is over");
+
+    let server = start(Limits::default());
+    let upload = "PUT /upload?rate=8bit HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nabcdefgh";
+    let held: Vec<TcpStream> = [slow, upload, slow, upload]
+        .iter()
+        .map(|request| {
+            let mut socket = connect(&server);
+            socket.write_all(request.as_bytes()).unwrap();
+            socket
+        })
+        .collect();
+    within(Duration::from_secs(10), "not connected", || server.handle.connections() == held.len());
+    std::thread::sleep(Duration::from_millis(500));
+    server.handle.stop();
+    assert_eq!(server.event("stopped")["connections_left"], 0);
+}
+
+#[test]
+fn a_rate_of_nothing_is_refused() {
+    let server = start(Limits::default());
+    for rate in ["1bit", "0", "3bit"] {
+        let answer = said(&server, &format!("GET /download?size=1g&rate={rate} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("at least 8bit"), "{answer}");
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_dropped_when_idle_and_holds_up_no_shutdown() {
+    let server = start(Limits { idle: Duration::from_millis(400), ..Limits::default() });
+    let mut socket = connect(&server);
+    socket.write_all(b"GET /download?size=1g HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    assert!(server.event("download")["error"].as_str().unwrap().contains("nothing moved"));
+
+    let server = start(Limits::default());
+    let mut socket = connect(&server);
+    socket.write_all(b"GET /download?size=1g HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    server.handle.stop();
+    assert_eq!(server.event("stopped")["connections_left"], 0);
+}
+
+#[test]
+fn a_half_closed_client_gets_its_answer() {
+    let server = start(Limits::default());
+    let mut socket = connect(&server);
+    socket.write_all(b"GET /download?size=300000&rate=2mbit HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    assert!(answer.len() > 300_000, "{}", answer.len());
+}
+
+#[test]
+fn uploads_past_the_bound_are_refused_however_they_are_framed() {
+    let server = start(Limits { bytes: Some(10), ..Limits::default() });
+    let chunked = "PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for body in
+        ["B\r\n", "8\r\nabcdefgh\r\n3\r\n", "8\r\nabcdefgh\r\nFFFFFFFFFFFFFFF8\r\n", "FFFFFFFFFFFFFFFF\r\n"]
+    {
+        let answer = said(&server, &format!("{chunked}{body}"));
+        assert!(
+            answer.starts_with("HTTP/1.1 413 ") && answer.contains("at most 10 bytes"),
+            "{body:?}: {answer}"
+        );
+    }
+    let long = said(&server, "PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n");
+    assert!(long.starts_with("HTTP/1.1 413 "), "{long}");
+    for body in ["x\r\n", "3\r\nabcd\r\n0\r\n\r\n", "\r\n", "-1\r\n", "3 \r\nabc\r\n0\r\n\r\n"] {
+        let answer = said(&server, &format!("{chunked}{body}"));
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{body:?}: {answer}");
+    }
+    let good = said(
+        &server,
+        &format!("{chunked}5;x=y\r\nabcde\r\n5\r\nfghij\r\n0\r\nT: x\r\n\r\nGET / HTTP/1.0\r\n\r\n"),
+    );
+    assert!(good.contains("\"bytes\":10,") && good.contains("fullpipe serve"), "{good}");
+}
+
+#[test]
+fn a_paced_upload_in_small_chunks_keeps_to_the_rate() {
+    let server = start(Limits { rate: Some(Rate::from_bytes_per_sec(100_000)), ..Limits::default() });
+    let mut request =
+        "PUT /upload HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+            .to_owned();
+    request.push_str(&format!("64\r\n{}\r\n", "a".repeat(100)).repeat(500));
+    let began = Instant::now();
+    let answer = said(&server, &(request + "0\r\n\r\n"));
+    assert!(answer.contains("\"bytes\":50000,"), "{answer}");
+    // 50 kB at 100 kB/s, but for what may be caught up.
+    assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+}
+
+#[test]
+fn messages_that_can_be_read_in_two_ways_are_refused_and_nothing_of_them_becomes_a_request() {
+    let server = start(Limits::default());
+    for (start, fields) in [
+        ("PUT /upload", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+        ("PUT /upload", "Content-Length: 0\r\nContent-Length: 0\r\n"),
+        ("PUT /upload", "Content-Length: 0, 0\r\n"),
+        ("PUT /upload", "Content-Length: +0\r\n"),
+        ("GET /", "Content-Length: 27\r\n"),
+        ("GET /", "Transfer-Encoding: chunked\r\n"),
+        ("HEAD /", "Content-Length: 27\r\n"),
+        ("GET /", "Host: other\r\n"),
+    ] {
+        let request =
+            format!("{start} HTTP/1.1\r\nHost: h\r\n{fields}\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n");
+        let answer = said(&server, &request);
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{fields:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{fields:?}: {answer}");
+    }
+    let unknown = said(&server, "PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n");
+    assert!(unknown.starts_with("HTTP/1.1 501 "), "{unknown}");
+}
+
+#[test]
+fn answers_to_head_have_no_body_and_end_the_connection_when_asked_to() {
+    let server = start(Limits::default());
+    for target in ["/", "/download?size=1000", "/nothing", "/download?size=x", "/transfer/none"] {
+        let answer =
+            said(&server, &format!("HEAD {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("Connection: close"), "{head}");
+        assert_eq!(body, "", "{target}");
+    }
+    let two = "HEAD /download?size=9 HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.0\r\n\r\n";
+    assert_eq!(said(&server, two).matches("HTTP/1.1 200").count(), 2);
+}
+
+#[test]
+fn a_part_is_sent_only_of_the_version_asked_for() {
+    let server = start(Limits::default());
+    let ask = |condition: &str| {
+        said(&server, &format!("GET /download?size=100 HTTP/1.0\r\nRange: bytes=90-\r\n{condition}\r\n"))
+    };
+    let part = ask("");
+    let tag = part.lines().find_map(|l| l.strip_prefix("ETag: ")).unwrap().to_owned();
+    assert!(
+        part.starts_with("HTTP/1.1 206") && ask(&format!("If-Range: {tag}\r\n")).starts_with("HTTP/1.1 206")
+    );
+    assert!(ask("If-Range: \"other\"\r\n").starts_with("HTTP/1.1 200"));
+}
