@@ -1,25 +1,30 @@
 //! Downloads over HTTP and HTTPS as wget does them: to a file, to memory or to nowhere, resumed where they
 //! broke off, checked against a SHA-256, and with a word afterwards on what limited them.
 
-mod response;
-mod url;
+mod address;
+pub mod answer;
+mod channel;
+mod partial;
+mod sink;
+mod transfer;
 
-pub use url::{Scheme, Url};
+pub use address::{address, file_name};
+pub use sink::MAX_MEMORY;
+pub use url::Url;
 
-use crate::diagnose::{ReceiverEvidence, diagnose_receiver};
-use crate::iperf3::extension::hex;
+use crate::http::{Framing, MessageError, ResponseHead};
+use crate::printable;
 use crate::sample::SocketSample;
-use fullpipe_kernel::tcp_info::{PinError, TcpInfo};
-use response::Body;
-use sha2::{Digest, Sha256};
-use socket2::{Domain, Socket, Type};
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use address::{Credentials, authority, redirected, target};
+use answer::Body;
+use fullpipe_kernel::tcp_info::PinError;
+use sink::Sink;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use transfer::Transfer;
 
 /// Redirects followed before a loop is assumed, as curl's default for `--max-redirs` is far higher and
 /// browsers' is 20.
@@ -30,9 +35,11 @@ const PIECE: usize = 256 * 1024;
 /// Where the bytes go.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
-    /// A file.
+    /// A file. It appears under its name when it is whole.
     File(PathBuf),
-    /// Memory.
+    /// Standard output, as they come.
+    Stdout,
+    /// Memory, at most [`MAX_MEMORY`].
     Memory,
     /// Nowhere.
     Discard,
@@ -45,17 +52,19 @@ pub struct Request {
     pub url: String,
     /// To where.
     pub target: Target,
-    /// Go on where the file ends.
+    /// Go on where the file ends, if the server still has the same.
     pub resume: bool,
+    /// Replace what is there.
+    pub force: bool,
     /// The expected SHA-256 of the whole, hexadecimal.
     pub sha256: Option<String>,
     /// Our socket's controller; it governs what we send, not what we get.
     pub controller: Option<String>,
     /// Our receive buffer, bytes.
     pub window: Option<u32>,
-    /// Sent as `Authorization: Bearer`, to the first host only.
+    /// Sent as `Authorization: Bearer`, to this URL's origin only.
     pub token: Option<String>,
-    /// For connecting and for every pause.
+    /// For finding the host, for connecting, for the answer's head and for every pause.
     pub timeout: Duration,
 }
 
@@ -66,6 +75,7 @@ impl Request {
             url: url.into(),
             target: Target::Discard,
             resume: false,
+            force: false,
             sha256: None,
             controller: None,
             window: None,
@@ -73,12 +83,17 @@ impl Request {
             timeout: Duration::from_secs(30),
         }
     }
+
+    /// What to say of bytes that came before a download broke off.
+    fn hint(&self) -> &'static str {
+        if matches!(self.target, Target::File(_)) { "; `--resume` goes on from there" } else { "" }
+    }
 }
 
-/// Why a download did not come about or to its end.
+/// Why a download did not come about or to its end. What a server said is printable.
 #[derive(Debug, thiserror::Error)]
 pub enum GetError {
-    /// The address.
+    /// The address, or one that a server redirects to.
     #[error("{0}")]
     Url(String),
     /// No connection.
@@ -99,16 +114,18 @@ pub enum GetError {
         /// What it said besides.
         detail: String,
     },
-    /// The server does not speak HTTP/1.1.
+    /// The server does not speak HTTP/1.1, or not to the question.
     #[error("the server's answer is not HTTP: {0}")]
     NotHttp(String),
     /// It broke off.
-    #[error("broke off after {bytes} bytes: {source}; `--resume` goes on from there")]
+    #[error("broke off after {bytes} bytes: {source}{hint}")]
     Broken {
         /// So far, of the whole.
         bytes: u64,
         /// The reason.
         source: io::Error,
+        /// What to do.
+        hint: &'static str,
     },
     /// The file.
     #[error("cannot write {}: {source}", path.display())]
@@ -118,12 +135,37 @@ pub enum GetError {
         /// The reason.
         source: io::Error,
     },
+    /// Something is there already.
+    #[error("{} is there already: {hint}", path.display())]
+    Exists {
+        /// Where.
+        path: PathBuf,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The file cannot be gone on with.
+    #[error(
+        "{} cannot be gone on with: the server has another version or sends no parts; --force replaces it",
+        path.display()
+    )]
+    Changed {
+        /// Which.
+        path: PathBuf,
+    },
+    /// More than memory is for.
+    #[error("more than {MAX_MEMORY} bytes came for memory: write them to a file or --discard them")]
+    Memory,
     /// Our controller.
     #[error(transparent)]
     Pin(#[from] PinError),
     /// The user interrupted.
-    #[error("interrupted after {0} bytes; `--resume` goes on from there")]
-    Interrupted(u64),
+    #[error("interrupted after {bytes} bytes{hint}")]
+    Interrupted {
+        /// So far, of the whole.
+        bytes: u64,
+        /// What to do.
+        hint: &'static str,
+    },
 }
 
 /// How a running download does.
@@ -160,6 +202,8 @@ pub struct Download {
     pub socket: SocketSample,
     /// What limited it.
     pub limit: String,
+    /// The file it is in: beside the one asked for when it is not the expected one.
+    pub file: Option<PathBuf>,
     /// Of a download to memory.
     pub content: Option<Vec<u8>>,
 }
@@ -168,79 +212,6 @@ impl Download {
     /// Bits per second.
     pub fn rate(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.seconds.max(1e-9)
-    }
-}
-
-/// Bytes over TCP, or over TLS over TCP.
-trait Channel: Read + Write + Send {}
-impl<T: Read + Write + Send> Channel for T {}
-
-/// Where bytes end up, and their hash.
-struct Sink {
-    file: Option<(File, PathBuf)>,
-    memory: Option<Vec<u8>>,
-    hash: Option<Sha256>,
-}
-
-impl Sink {
-    /// Opens the target. Gives it with the bytes that are there already.
-    fn open(request: &Request) -> Result<(Sink, u64), GetError> {
-        let mut sink =
-            Sink { file: None, memory: None, hash: request.sha256.as_ref().map(|_| Sha256::new()) };
-        let mut there = 0;
-        match &request.target {
-            Target::Discard => {}
-            Target::Memory => sink.memory = Some(Vec::new()),
-            Target::File(path) => {
-                let failed = |source| GetError::File { path: path.clone(), source };
-                let mut file = File::options()
-                    .read(true)
-                    .write(true)
-                    .create(true)
-                    .truncate(!request.resume)
-                    .open(path)
-                    .map_err(failed)?;
-                if request.resume {
-                    if let Some(hash) = &mut sink.hash {
-                        let mut piece = vec![0; PIECE];
-                        loop {
-                            match file.read(&mut piece).map_err(failed)? {
-                                0 => break,
-                                n => hash.update(&piece[..n]),
-                            }
-                        }
-                    }
-                    there = file.seek(SeekFrom::End(0)).map_err(failed)?;
-                }
-                sink.file = Some((file, path.clone()));
-            }
-        }
-        Ok((sink, there))
-    }
-
-    /// Forgets what was there: the server sends everything.
-    fn restart(&mut self) -> Result<(), GetError> {
-        if let Some((file, path)) = &mut self.file {
-            let result = file.set_len(0).and_then(|()| file.rewind());
-            result.map_err(|source| GetError::File { path: path.clone(), source })?;
-        }
-        if let Some(hash) = &mut self.hash {
-            *hash = Sha256::new();
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, bytes: &[u8]) -> Result<(), GetError> {
-        if let Some((file, path)) = &mut self.file {
-            file.write_all(bytes).map_err(|source| GetError::File { path: path.clone(), source })?;
-        }
-        if let Some(memory) = &mut self.memory {
-            memory.extend_from_slice(bytes);
-        }
-        if let Some(hash) = &mut self.hash {
-            hash.update(bytes);
-        }
-        Ok(())
     }
 }
 
@@ -253,228 +224,174 @@ pub fn get(
     interrupt: &AtomicBool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Download, GetError> {
-    let mut url = Url::parse(&request.url).map_err(GetError::Url)?;
-    let first_host = url.host.clone();
-    let (mut sink, there) = Sink::open(request)?;
-    for _ in 0..=MAX_REDIRECTS {
-        let socket = connect(&url, request)?;
-        let began = Instant::now();
-        let mut channel = wrap(&url, Arc::clone(&socket))?;
-        let token = request.token.as_deref().filter(|_| url.host == first_host);
-        let head = request_head(&url, there, token);
-        let broken = |source| GetError::Connect { host: url.host.clone(), source };
-        channel.write_all(head.as_bytes()).and_then(|()| channel.flush()).map_err(broken)?;
-        let (answer, rest) =
-            response::read_head(&mut channel).map_err(|e| GetError::NotHttp(e.to_string()))?;
+    let mut url = address(&request.url).map_err(GetError::Url)?;
+    let mut credentials = Credentials::new(request.token.as_deref(), &url).map_err(GetError::Url)?;
+    let mut sink = Sink::open(request)?;
+    let interrupted = |e: GetError| {
+        let bytes = 0;
+        if interrupt.load(Relaxed) { GetError::Interrupted { bytes, hint: "" } } else { e }
+    };
+    // One more for an answer that makes us ask for all of it.
+    for _ in 0..=MAX_REDIRECTS + 1 {
+        let (socket, began, exchange) =
+            ask(&url, request, credentials.told_to(&url), &sink.condition(), interrupt)
+                .map_err(interrupted)?;
+        let answer = &exchange.answer;
         let first_byte = began.elapsed().as_secs_f64();
-        if matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
-            let location = answer.header("location").unwrap_or("").to_owned();
-            url = url.join(&location).map_err(GetError::Url)?;
-            continue;
-        }
-        let whole = there > 0 && answer.status == 416 && answer.complete_length() == Some(there);
-        let resumed_at = match answer.status {
-            206 if answer.range_start() == Some(there) => there,
-            _ if whole => there,
-            200 => {
-                if there > 0 {
-                    sink.restart()?;
-                }
-                0
+        let (resumed_at, whole, part) = match judge(answer, &sink)? {
+            Verdict::Elsewhere(location) => {
+                url = redirected(&url, &location).map_err(GetError::Url)?;
+                continue;
             }
-            status => {
-                let mut said = String::new();
-                let _ = Body::new(channel, rest, &answer).take(300).read_to_string(&mut said);
-                let detail =
-                    if said.trim().is_empty() { String::new() } else { format!(": {}", said.trim()) };
-                return Err(GetError::Status { status, reason: answer.reason.clone(), detail });
+            Verdict::AskForAll => {
+                sink.start_anew()?;
+                continue;
             }
+            Verdict::Nothing => (sink.there(), true, None),
+            Verdict::Rest { length, complete } => {
+                sink.go_on(url.as_str(), answer, complete)?;
+                (sink.there(), false, Some(length))
+            }
+            Verdict::All => {
+                sink.begin(url.as_str(), answer, known_length(answer)?)?;
+                (0, false, None)
+            }
+            Verdict::Error => return Err(interrupted(refused(exchange))),
         };
-        let mut transfer = Transfer {
-            socket: &socket,
-            began,
-            first_byte,
-            resumed_at,
-            total: if whole { Some(there) } else { answer.length().map(|n| n + resumed_at) },
-            bytes: 0,
-            away: Duration::ZERO,
-        };
+        let length = if whole { Some(0) } else { part.or(known_length(answer)?) };
+        let controller = answer.field("x-fullpipe-controller").map(|c| printable::line(c).into_owned());
+        let mut transfer = Transfer::new(&socket, began, first_byte, resumed_at, length, request.hint());
         if !whole {
-            let body = Body::new(channel, rest, &answer);
-            transfer.run(body, &mut sink, interrupt, progress)?;
+            transfer.run(exchange.body()?, &mut sink, interrupt, progress)?;
         }
-        return Ok(transfer.finish(&url, request, sink, answer.header("x-fullpipe-controller")));
+        return transfer.finish(url.as_str(), request, sink, controller);
     }
-    Err(GetError::Url(format!("{}: more than {MAX_REDIRECTS} redirects", request.url)))
+    Err(GetError::Url(format!("{}: more than {MAX_REDIRECTS} redirects", printable::line(&request.url))))
 }
 
-/// The bytes on their way.
-struct Transfer<'a> {
-    socket: &'a TcpStream,
-    began: Instant,
-    first_byte: f64,
-    resumed_at: u64,
-    total: Option<u64>,
-    bytes: u64,
-    /// Time spent writing and hashing.
-    away: Duration,
+/// A head and the channel its body comes through.
+struct Exchange<'a> {
+    channel: Box<dyn channel::Channel + 'a>,
+    answer: ResponseHead,
+    rest: Vec<u8>,
 }
 
-impl Transfer<'_> {
-    fn run(
-        &mut self,
-        mut body: Body,
-        sink: &mut Sink,
-        interrupt: &AtomicBool,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<(), GetError> {
-        let mut piece = vec![0; PIECE];
-        let mut told = Instant::now();
-        loop {
-            let so_far = self.resumed_at + self.bytes;
-            if interrupt.load(Relaxed) {
-                return Err(GetError::Interrupted(so_far));
-            }
-            match body.read(&mut piece) {
-                Ok(0) => return Ok(()),
-                Ok(n) => {
-                    let arrived = Instant::now();
-                    sink.take(&piece[..n])?;
-                    self.away += arrived.elapsed();
-                    self.bytes += n as u64;
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(GetError::Broken { bytes: so_far, source }),
-            }
-            if told.elapsed() > Duration::from_millis(200) {
-                told = Instant::now();
-                progress(Progress {
-                    bytes: self.resumed_at + self.bytes,
-                    total: self.total,
-                    seconds: self.began.elapsed().as_secs_f64(),
-                });
-            }
-        }
-    }
-
-    fn finish(self, url: &Url, request: &Request, sink: Sink, controller: Option<&str>) -> Download {
-        let seconds = self.began.elapsed().as_secs_f64();
-        let info = TcpInfo::of(&self.socket).ok();
-        let socket = SocketSample::of(&self.socket).unwrap_or_default();
-        let window = socket.rcv_wnd.or(info.map(|i| i.rcv_ssthresh.into())).unwrap_or(0);
-        let rtt = if socket.rcv_rtt_us > 0 { socket.rcv_rtt_us } else { socket.rtt_us };
-        let limit = diagnose_receiver(&ReceiverEvidence {
-            seconds: seconds - self.first_byte,
-            bytes: self.bytes,
-            away: self.away.as_secs_f64(),
-            window,
-            rtt: socket.min_rtt_us.unwrap_or(rtt).min(rtt) as f64 / 1e6,
-            out_of_order: socket.rcv_ooopack.unwrap_or(0),
-        });
-        let sha256 = sink.hash.map(|h| hex(&h.finalize()));
-        let matches = request.sha256.as_ref().map(|expected| {
-            sha256.as_deref().is_some_and(|found| found.eq_ignore_ascii_case(expected.trim()))
-        });
-        Download {
-            url: url.to_string(),
-            bytes: self.bytes,
-            resumed_at: self.resumed_at,
-            seconds,
-            first_byte: self.first_byte,
-            sha256,
-            matches,
-            controller: controller.map(str::to_owned),
-            socket,
-            limit,
-            content: sink.memory,
-        }
+impl<'a> Exchange<'a> {
+    fn body(self) -> Result<Body<Box<dyn channel::Channel + 'a>>, GetError> {
+        Body::new(self.channel, self.rest, &self.answer).map_err(not_http)
     }
 }
 
-fn request_head(url: &Url, from: u64, token: Option<&str>) -> String {
-    let mut head = format!(
-        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: fullpipe/{}\r\nAccept: */*\r\nAccept-Encoding: identity\r\nConnection: close\r\n",
-        url.target,
-        url.authority(),
+fn not_http(e: MessageError) -> GetError {
+    GetError::NotHttp(printable::line(&e.to_string()).into_owned())
+}
+
+/// Connects, asks, and reads the answer's head.
+fn ask<'a>(
+    url: &Url,
+    request: &Request,
+    token: Option<&str>,
+    condition: &str,
+    interrupt: &'a AtomicBool,
+) -> Result<(Arc<std::net::TcpStream>, Instant, Exchange<'a>), GetError> {
+    let socket = channel::connect(url, request, interrupt)?;
+    let began = Instant::now();
+    let mut channel = channel::wrap(url, Arc::clone(&socket), request, interrupt)?;
+    let authorization = token.map(|t| format!("Authorization: Bearer {t}\r\n")).unwrap_or_default();
+    let head = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: fullpipe/{}\r\nAccept: */*\r\nAccept-Encoding: identity\r\n\
+         Connection: close\r\n{condition}{authorization}\r\n",
+        target(url),
+        authority(url),
         env!("CARGO_PKG_VERSION"),
     );
-    if from > 0 {
-        head += &format!("Range: bytes={from}-\r\n");
-    }
-    if let Some(token) = token {
-        head += &format!("Authorization: Bearer {token}\r\n");
-    }
-    head + "\r\n"
+    let broken = |source| GetError::Connect { host: authority(url), source };
+    channel.write_all(head.as_bytes()).and_then(|()| channel.flush()).map_err(broken)?;
+    let (answer, rest) = answer::read_head(&mut channel, Instant::now() + request.timeout)
+        .map_err(|e| GetError::NotHttp(printable::line(&e.to_string()).into_owned()))?;
+    Ok((socket, began, Exchange { channel, answer, rest }))
 }
 
-fn connect(url: &Url, request: &Request) -> Result<Arc<TcpStream>, GetError> {
-    let failed = |source| GetError::Connect { host: url.host.clone(), source };
-    let addresses = (url.host.as_str(), url.port).to_socket_addrs().map_err(failed)?;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
-    for address in addresses {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).map_err(failed)?;
-        if let Some(name) = &request.controller {
-            fullpipe_kernel::tcp_info::pin(&socket, name)?;
+/// What an answer means for what is there.
+enum Verdict {
+    /// It is somewhere else.
+    Elsewhere(String),
+    /// All of it comes.
+    All,
+    /// So many bytes come, the last that are missing.
+    Rest { length: u64, complete: Option<u64> },
+    /// What is there is all of it.
+    Nothing,
+    /// What is there is of another version.
+    AskForAll,
+    /// The server has nothing for us.
+    Error,
+}
+
+fn judge(answer: &ResponseHead, sink: &Sink) -> Result<Verdict, GetError> {
+    let wrong = |why: String| Err(GetError::NotHttp(why));
+    let there = sink.there();
+    let range = answer.content_range().map_err(not_http)?;
+    match answer.status {
+        301 | 302 | 303 | 307 | 308 => {
+            Ok(Verdict::Elsewhere(answer.field("location").unwrap_or("").to_owned()))
         }
-        if let Some(window) = request.window {
-            // Before connecting, so that the window scale fits it.
-            socket.set_recv_buffer_size(window as usize).map_err(failed)?;
-        }
-        match socket.connect_timeout(&address.into(), request.timeout) {
-            Ok(()) => {
-                let socket: TcpStream = socket.into();
-                socket.set_read_timeout(Some(request.timeout)).map_err(failed)?;
-                socket.set_write_timeout(Some(request.timeout)).map_err(failed)?;
-                return Ok(Arc::new(socket));
+        200 => Ok(Verdict::All),
+        206 if there == 0 => wrong("it sent a part (206) and all was asked for".to_owned()),
+        206 => {
+            let Some((range, (first, last))) = range.and_then(|r| r.part.map(|part| (r, part))) else {
+                return wrong("it sent a part (206) without saying which".to_owned());
+            };
+            if first != there || range.complete.is_some_and(|n| last + 1 != n) {
+                return wrong(format!(
+                    "it sent bytes {first} to {last} and those from {there} on were asked for"
+                ));
             }
-            Err(e) => last = e,
+            let length = last - first + 1;
+            if !matches!(answer.framing().map_err(not_http)?, Framing::Length(n) if n != length) {
+                return Ok(if other_version(answer, sink, range.complete) {
+                    Verdict::AskForAll
+                } else {
+                    Verdict::Rest { length, complete: range.complete }
+                });
+            }
+            wrong(format!("it announced bytes {first} to {last} and another length"))
         }
-    }
-    Err(failed(last))
-}
-
-/// The socket itself, or TLS over it.
-fn wrap(url: &Url, socket: Arc<TcpStream>) -> Result<Box<dyn Channel>, GetError> {
-    match url.scheme {
-        Scheme::Http => Ok(Box::new(Plain(socket))),
-        #[cfg(feature = "https")]
-        Scheme::Https => {
-            let failed =
-                |e: String| GetError::Connect { host: url.host.clone(), source: io::Error::other(e) };
-            let roots = rustls::RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let config = rustls::ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()
-                .map_err(|e| failed(e.to_string()))?
-                .with_root_certificates(roots)
-                .with_no_client_auth();
-            let name = rustls::pki_types::ServerName::try_from(url.host.clone())
-                .map_err(|e| failed(e.to_string()))?;
-            let session =
-                rustls::ClientConnection::new(Arc::new(config), name).map_err(|e| failed(e.to_string()))?;
-            Ok(Box::new(rustls::StreamOwned::new(session, Plain(socket))))
+        416 if there > 0 => {
+            let complete = range.and_then(|r| r.complete);
+            let all = complete == Some(there) && !other_version(answer, sink, complete);
+            Ok(if all { Verdict::Nothing } else { Verdict::AskForAll })
         }
-        #[cfg(not(feature = "https"))]
-        Scheme::Https => {
-            Err(GetError::Url(format!("{url}: this fullpipe was built without HTTPS (feature `https`)")))
-        }
+        412 if there > 0 => Ok(Verdict::AskForAll),
+        _ => Ok(Verdict::Error),
     }
 }
 
-/// A shared socket that reads and writes.
-struct Plain(Arc<TcpStream>);
-
-impl Read for Plain {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        (&mut &*self.0).read(buffer)
-    }
+/// Whether a server that answers for a part has another version than the one that is there. `If-Range` should
+/// have kept it from that.
+fn other_version(answer: &ResponseHead, sink: &Sink, complete: Option<u64>) -> bool {
+    let Some(note) = sink.note() else { return false };
+    let tag = note.validator.as_deref().filter(|v| v.starts_with('"'));
+    let differs = |a: Option<&str>, b: Option<&str>| a.zip(b).is_some_and(|(a, b)| a != b);
+    differs(tag, answer.field("etag")) || note.complete.zip(complete).is_some_and(|(a, b)| a != b)
 }
 
-impl Write for Plain {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        (&mut &*self.0).write(bytes)
+fn known_length(answer: &ResponseHead) -> Result<Option<u64>, GetError> {
+    Ok(match answer.framing().map_err(not_http)? {
+        Framing::Length(n) => Some(n),
+        Framing::Chunked | Framing::Open => None,
+    })
+}
+
+/// What a server says that refuses.
+fn refused(exchange: Exchange<'_>) -> GetError {
+    let (status, reason) = (exchange.answer.status, printable::line(&exchange.answer.reason).into_owned());
+    let mut said = Vec::new();
+    if let Ok(body) = exchange.body() {
+        let _ = body.take(300).read_to_end(&mut said);
     }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    let said = String::from_utf8_lossy(&said);
+    let said = printable::line(said.trim());
+    let detail = if said.is_empty() { String::new() } else { format!(": {said}") };
+    GetError::Status { status, reason, detail }
 }

@@ -2,10 +2,10 @@
 
 use crate::failure::Failure;
 use fullpipe_net::client::table::{bytes, millis, rate};
-use fullpipe_net::get::{self, GetError, Progress, Request, Target, Url};
+use fullpipe_net::get::{self, GetError, Progress, Request, Target};
 use fullpipe_net::signals;
 use fullpipe_units::{Bytes, Span};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub struct Args {
     /// http:// or https://
     url: String,
-    /// File to write; `-` for stdout [default: the last part of the path]
+    /// File to write, when all has come; `-` for stdout, as it comes [default: the last part of the path]
     #[arg(short = 'O', long, value_name = "FILE", conflicts_with_all = ["discard", "memory"])]
     output: Option<PathBuf>,
     /// Throw the bytes away
@@ -27,9 +27,12 @@ pub struct Args {
     /// Keep the bytes in memory only
     #[arg(long)]
     memory: bool,
-    /// Go on where the file ends
+    /// Go on with a download that broke off, if the server still has the same
     #[arg(short = 'c', long = "resume", visible_alias = "continue")]
     resume: bool,
+    /// Replace the file if it is there already
+    #[arg(long)]
+    force: bool,
     /// Fail unless the whole has this SHA-256
     #[arg(long, value_name = "HEX", value_parser = sha256)]
     sha256: Option<String>,
@@ -60,14 +63,16 @@ impl Args {
         let to_stdout = self.output.as_deref().is_some_and(|p| p.as_os_str() == "-");
         let target = if self.discard {
             Target::Discard
-        } else if self.memory || to_stdout {
+        } else if to_stdout {
+            Target::Stdout
+        } else if self.memory {
             Target::Memory
         } else {
             Target::File(match &self.output {
                 Some(path) => path.clone(),
                 None => {
-                    let url = Url::parse(&self.url).map_err(Failure::usage)?;
-                    let name = url.file_name().map(str::to_owned);
+                    let url = get::address(&self.url).map_err(Failure::usage)?;
+                    let name = get::file_name(&url).map(str::to_owned);
                     name.ok_or_else(|| {
                         Failure::usage(format!("{url} names no file: say --output or --discard"))
                     })?
@@ -81,6 +86,7 @@ impl Args {
         let request = Request {
             target,
             resume: self.resume,
+            force: self.force,
             sha256: self.sha256.clone(),
             window: self.window.map(|b| b.0.min(1 << 30) as u32),
             token: self.secret_file.as_deref().map(super::test::read_secret).transpose()?,
@@ -102,9 +108,6 @@ impl Args {
             eprint!("\r\x1b[K");
         }
         let download = result.map_err(failure)?;
-        if let (true, Some(content)) = (to_stdout, &download.content) {
-            std::io::stdout().write_all(content).map_err(|e| Failure::Impossible(format!("stdout: {e}")))?;
-        }
         let report = if self.json {
             format!(
                 "{:#}",
@@ -119,6 +122,7 @@ impl Args {
                     "sha256_matches": download.matches,
                     "controller": download.controller,
                     "limited_by": download.limit,
+                    "file": download.file,
                     "socket": download.socket,
                 })
             )
@@ -148,9 +152,10 @@ impl Args {
         }
         match download.matches {
             Some(false) => Err(Failure::Check(format!(
-                "the SHA-256 is {} and not the expected {}",
+                "the SHA-256 is {} and not the expected {}{}",
                 download.sha256.unwrap_or_default(),
-                self.sha256.unwrap_or_default()
+                self.sha256.unwrap_or_default(),
+                download.file.map(|f| format!("; what came is in {}", f.display())).unwrap_or_default()
             ))),
             _ => Ok(()),
         }
@@ -176,7 +181,11 @@ fn line(p: &Progress) -> String {
 
 fn failure(error: GetError) -> Failure {
     match error {
-        GetError::Url(_) | GetError::Pin(_) | GetError::File { .. } => Failure::usage(error),
+        GetError::Url(_)
+        | GetError::Pin(_)
+        | GetError::File { .. }
+        | GetError::Exists { .. }
+        | GetError::Changed { .. } => Failure::usage(error),
         _ => Failure::Impossible(error.to_string()),
     }
 }

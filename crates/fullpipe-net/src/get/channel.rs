@@ -1,0 +1,176 @@
+//! The connection of a download. Whoever waits at it looks several times a second whether the user has had
+//! enough.
+
+use super::address::{authority, host_and_port};
+use super::{GetError, Request};
+use socket2::{Domain, Socket, Type};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use url::Url;
+
+/// How often whoever waits looks around.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Bytes over TCP, or over TLS over TCP.
+pub(super) trait Channel: Read + Write {}
+impl<T: Read + Write> Channel for T {}
+
+/// A connection to the host of `url`.
+pub(super) fn connect(
+    url: &Url,
+    request: &Request,
+    interrupt: &AtomicBool,
+) -> Result<Arc<TcpStream>, GetError> {
+    let failed = |source| GetError::Connect { host: authority(url), source };
+    let deadline = Instant::now() + request.timeout;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+    for address in resolve(host_and_port(url), deadline, interrupt).map_err(failed)? {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).map_err(failed)?;
+        if let Some(name) = &request.controller {
+            fullpipe_kernel::tcp_info::pin(&socket, name)?;
+        }
+        if let Some(window) = request.window {
+            // Before connecting, so that the window scale fits it.
+            socket.set_recv_buffer_size(window as usize).map_err(failed)?;
+        }
+        match reach(&socket, address, request.timeout, interrupt) {
+            Ok(()) => {
+                let socket: TcpStream = socket.into();
+                socket.set_read_timeout(Some(LOOK)).map_err(failed)?;
+                socket.set_write_timeout(Some(LOOK)).map_err(failed)?;
+                return Ok(Arc::new(socket));
+            }
+            Err(e) => last = e,
+        }
+    }
+    Err(failed(last))
+}
+
+/// The addresses of a host. The resolver cannot be interrupted: it is left behind in its thread.
+fn resolve(
+    host: (String, u16),
+    deadline: Instant,
+    interrupt: &AtomicBool,
+) -> io::Result<impl Iterator<Item = SocketAddr> + use<>> {
+    let (tell, told) = mpsc::channel();
+    std::thread::Builder::new().spawn(move || {
+        let addresses = (host.0.as_str(), host.1).to_socket_addrs();
+        let _ = tell.send(addresses);
+    })?;
+    loop {
+        match told.recv_timeout(LOOK) {
+            Ok(addresses) => return addresses,
+            Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("the resolver failed")),
+            Err(RecvTimeoutError::Timeout) => look(deadline, interrupt)?,
+        }
+    }
+}
+
+fn reach(socket: &Socket, address: SocketAddr, timeout: Duration, interrupt: &AtomicBool) -> io::Result<()> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    socket.set_nonblocking(true)?;
+    let deadline = Instant::now() + timeout;
+    match socket.connect(&address.into()) {
+        Ok(()) => {}
+        Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => loop {
+            let wait = PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], wait) {
+                Ok(0) | Err(nix::Error::EINTR) => look(deadline, interrupt)?,
+                Ok(_) => break,
+                Err(e) => return Err(e.into()),
+            }
+        },
+        Err(e) => return Err(e),
+    }
+    if let Some(e) = socket.take_error()? {
+        return Err(e);
+    }
+    socket.set_nonblocking(false)
+}
+
+/// Whether waiting goes on.
+fn look(deadline: Instant, interrupt: &AtomicBool) -> io::Result<()> {
+    if interrupt.load(Relaxed) {
+        return Err(io::Error::other("interrupted"));
+    }
+    if Instant::now() >= deadline {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+    }
+    Ok(())
+}
+
+/// The socket itself, or TLS over it.
+pub(super) fn wrap<'a>(
+    url: &Url,
+    socket: Arc<TcpStream>,
+    request: &Request,
+    interrupt: &'a AtomicBool,
+) -> Result<Box<dyn Channel + 'a>, GetError> {
+    let plain = Plain { socket, pause: request.timeout, interrupt };
+    if url.scheme() == "http" {
+        return Ok(Box::new(plain));
+    }
+    tls(url, plain)
+}
+
+#[cfg(feature = "https")]
+fn tls<'a>(url: &Url, plain: Plain<'a>) -> Result<Box<dyn Channel + 'a>, GetError> {
+    let failed = |e: String| GetError::Connect { host: authority(url), source: io::Error::other(e) };
+    let roots = rustls::RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| failed(e.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name =
+        rustls::pki_types::ServerName::try_from(host_and_port(url).0).map_err(|e| failed(e.to_string()))?;
+    let session = rustls::ClientConnection::new(Arc::new(config), name).map_err(|e| failed(e.to_string()))?;
+    Ok(Box::new(rustls::StreamOwned::new(session, plain)))
+}
+
+#[cfg(not(feature = "https"))]
+fn tls<'a>(url: &Url, _plain: Plain<'a>) -> Result<Box<dyn Channel + 'a>, GetError> {
+    Err(GetError::Url(format!("{url}: this fullpipe was built without HTTPS (feature `https`)")))
+}
+
+/// A shared socket that reads and writes until it pauses for too long, or the user interrupts.
+struct Plain<'a> {
+    socket: Arc<TcpStream>,
+    pause: Duration,
+    interrupt: &'a AtomicBool,
+}
+
+impl Plain<'_> {
+    fn patiently(&self, mut once: impl FnMut(&TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+        let deadline = Instant::now() + self.pause;
+        loop {
+            match once(&self.socket) {
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    look(deadline, self.interrupt)?;
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+impl Read for Plain<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.patiently(|mut socket| socket.read(buffer))
+    }
+}
+
+impl Write for Plain<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.patiently(|mut socket| socket.write(bytes))
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
