@@ -1,5 +1,6 @@
 //! A socket at one moment, in plain numbers: what tables show, reports carry and JSON holds.
 
+use crate::printable;
 use fullpipe_kernel::sock_diag::TcpSocket;
 use fullpipe_kernel::tcp_info::{CcInfo, TcpInfo, controller};
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,13 @@ impl SocketSample {
             bbr_bw: None,
             bbr_mode: None,
         }
+    }
+
+    /// A peer's sample as a terminal may show it.
+    pub(crate) fn printable(mut self) -> SocketSample {
+        self.controller = printable::line(&self.controller).into_owned();
+        self.bbr_mode = self.bbr_mode.map(|mode| printable::line(&mode).into_owned());
+        self
     }
 
     /// This sample with its counters counted from `before`.

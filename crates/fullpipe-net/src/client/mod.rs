@@ -32,6 +32,10 @@ use stream::{Carrier, Mark, Stream};
 
 /// The server gets this long for each step that does not wait for data.
 const STEP: Duration = Duration::from_secs(20);
+/// Reports accepted while no test is running.
+const MAX_LATE_REPORTS: usize = 10_000;
+/// A waiting client looks this often whether the user has had enough.
+const LOOK: Duration = Duration::from_millis(100);
 /// A test bounded by bytes that moves none for this long is given up.
 const STALLED: Duration = Duration::from_secs(30);
 
@@ -230,16 +234,30 @@ impl Test<'_> {
         local: SocketAddr,
         progress: &mut dyn FnMut(&Interval),
     ) -> Result<Outcome, ClientError> {
+        let doing = "waiting for the server's next step";
         let mut theirs = None;
+        // Of the steps that come once and in this order, the last that came.
+        let mut last = None;
+        let mut reports = 0;
         loop {
-            match self.control.read_state("waiting for the server's next step", STEP)? {
+            let state = self.next_state(doing)?;
+            if let Some(step) = step(state)
+                && last.replace(step).is_some_and(|last| last >= step)
+            {
+                return Err(ControlError::Unexpected(doing, state).into());
+            }
+            match state {
                 State::ParamExchange => {
                     if self.params.protocol == Protocol::Udp && !self.config.block_chosen {
                         self.params.block = datagram_size(self.control.socket());
                     }
                     self.control.write_text(&self.params.to_json(), "sending parameters")?;
                 }
-                State::Extension => self.extension()?,
+                // Those of a test's end may still be on their way; not without end.
+                State::Extension if reports < MAX_LATE_REPORTS => {
+                    reports += 1;
+                    self.extension()?;
+                }
                 State::CreateStreams => self.create_streams()?,
                 State::TestStart => {}
                 State::TestRunning => {
@@ -266,9 +284,7 @@ impl Test<'_> {
                 State::AccessDenied => return Err(ClientError::Busy),
                 State::ServerError => return Err(self.refused()?),
                 State::ServerTerminate => return Err(ClientError::Stopped),
-                other => {
-                    return Err(ControlError::Unexpected("waiting for the server's next step", other).into());
-                }
+                other => return Err(ControlError::Unexpected(doing, other).into()),
             }
         }
         let theirs = theirs.ok_or_else(|| {
@@ -281,17 +297,42 @@ impl Test<'_> {
         Ok(ClientError::Refused(self.control.read_error(STEP)?))
     }
 
+    /// What the server says next. Waiting for it can be interrupted.
+    fn next_state(&self, doing: &'static str) -> Result<State, ClientError> {
+        let deadline = Instant::now() + STEP;
+        while !self.control.readable(LOOK)? {
+            if self.interrupt.load(Relaxed) {
+                let _ = self.control.write_state(State::ClientTerminate, "giving up");
+                return Err(ClientError::Interrupted);
+            }
+            if Instant::now() >= deadline {
+                return Err(ControlError::TimedOut(doing, STEP).into());
+            }
+        }
+        Ok(self.control.read_state(doing, STEP)?)
+    }
+
     /// The first extension message is the server's hello, the others are reports.
     fn extension(&mut self) -> Result<(), ClientError> {
         let doing = "reading an extension message";
+        // Without ours, none comes; and none but the hello before the streams are there.
+        if self.params.extension.is_none() || (self.hello.is_some() && self.streams.is_empty()) {
+            return Err(ControlError::Unexpected(doing, State::Extension).into());
+        }
         let text = self.control.read_text(extension::MAX_MESSAGE, doing, STEP)?;
         let malformed = |e: serde_json::Error| ControlError::Malformed(doing, Malformed(e.to_string()));
         if self.hello.is_some() {
             let report: extension::Report = serde_json::from_slice(&text).map_err(malformed)?;
-            self.remote.extend(report.sockets);
+            // Of streams there are not, nothing is kept: a server could make up any number.
+            for (id, sample) in report.sockets {
+                if self.streams.iter().any(|s| s.id == id) {
+                    self.remote.insert(id, sample.printable());
+                }
+            }
             return Ok(());
         }
         let hello: extension::Hello = serde_json::from_slice(&text).map_err(malformed)?;
+        let hello = hello.printable();
         if let Some(challenge) = &hello.challenge {
             let Some(secret) = &self.config.secret else { return Err(ClientError::SecretWanted) };
             let proof = extension::prove(secret, &self.cookie, challenge);
@@ -568,6 +609,19 @@ impl Test<'_> {
             cpu_remote: theirs.cpu,
             server_output: theirs.server_output.clone(),
         }
+    }
+}
+
+/// The place of a step that a server takes once, among those it takes in order.
+fn step(state: State) -> Option<u8> {
+    match state {
+        State::ParamExchange => Some(1),
+        State::CreateStreams => Some(2),
+        State::TestStart => Some(3),
+        State::TestRunning => Some(4),
+        State::ExchangeResults => Some(5),
+        State::DisplayResults => Some(6),
+        _ => None,
     }
 }
 

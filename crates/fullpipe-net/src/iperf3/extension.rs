@@ -5,6 +5,7 @@
 //! A third kind of connection answers each 16-byte probe at once, so that the client can measure the RTT
 //! while the test runs: its first bytes are the test's cookie with [`ECHO_MARK`] for its zero.
 
+use crate::printable;
 use crate::sample::SocketSample;
 use hmac::{KeyInit, Mac};
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,17 @@ pub struct Hello {
     /// The server's `net.ipv4.tcp_wmem`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_wmem: Option<String>,
+}
+
+impl Hello {
+    /// The same as a terminal may show it.
+    pub(crate) fn printable(mut self) -> Hello {
+        self.version = printable::line(&self.version).into_owned();
+        for text in [&mut self.tcp_rmem, &mut self.tcp_wmem].into_iter().flatten() {
+            *text = printable::line(text).into_owned();
+        }
+        self
+    }
 }
 
 /// The client's answer to a challenge.

@@ -40,9 +40,9 @@ pub const MAX_PARAMS: usize = 8 * 1024;
 /// The longest results text accepted: 256 streams and a server's text output fit.
 pub const MAX_RESULTS: usize = 1024 * 1024;
 
-/// What is wrong with what the peer said.
+/// What is wrong with what the peer said. Its words are printable when shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
+#[error("{}", crate::printable::line(.0))]
 pub struct Malformed(pub String);
 
 /// The identifier of a test's `index`-th stream, counted from 0: iperf3 numbers them 1, 3, 4, 5 … and

@@ -1,6 +1,7 @@
 //! What each end measured.
 
 use super::{Malformed, Object};
+use crate::printable;
 use serde_json::{Value, json};
 
 /// One end's results.
@@ -10,7 +11,7 @@ pub struct Results {
     pub cpu: [f64; 3],
     /// Whether [`StreamResults::retransmits`] means anything: `None` from an end that only received.
     pub has_retransmits: Option<bool>,
-    /// The controller this end's sockets used.
+    /// The controller this end's sockets used; printable, as is what the server printed.
     pub congestion_used: Option<String>,
     /// Per stream.
     pub streams: Vec<StreamResults>,
@@ -64,8 +65,9 @@ impl Results {
             Some(_) => Some(true),
             None => None,
         };
-        let congestion_used = o.text("congestion_used", 64)?;
+        let congestion_used = o.text("congestion_used", 64)?.map(|t| printable::line(&t).into_owned());
         let server_output = o.text("server_output_text", super::MAX_RESULTS)?;
+        let server_output = server_output.map(|t| printable::lines(&t).into_owned());
         let Some(Value::Array(list)) = o.take("streams") else {
             return Err(Malformed("`streams` is missing".to_owned()));
         };
