@@ -1,13 +1,14 @@
 //! What strangers say to the measuring server and client.
 #![no_main]
 
-use fullpipe_net::get::Url;
+use fullpipe_net::get::{address, file_name};
+use fullpipe_net::iperf3::extension::{Hello, Proof, Report};
 use fullpipe_net::iperf3::{COOKIE_LEN, Cookie, Params, Results, ServerError, State, UdpHeader};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&kind, rest)) = bytes.split_first() else { return };
-    match kind % 6 {
+    match kind % 7 {
         0 => {
             if let Ok(params) = Params::parse(rest) {
                 // What was accepted is within bounds, and is understood when said again.
@@ -31,11 +32,18 @@ fuzz_target!(|bytes: &[u8]| {
         }
         4 => {
             if let Ok(text) = std::str::from_utf8(rest)
-                && let Ok(url) = Url::parse(text)
+                && let Ok(url) = address(text)
             {
-                let _ = (url.join(text), url.file_name());
-                assert_eq!(Url::parse(&url.to_string()), Ok(url));
+                assert!(!file_name(&url).is_some_and(|name| name.contains('/') || name == ".."));
+                assert_eq!(address(url.as_str()), Ok(url));
             }
+        }
+        5 => {
+            let _ = (
+                serde_json::from_slice::<Report>(rest),
+                serde_json::from_slice::<Hello>(rest),
+                serde_json::from_slice::<Proof>(rest),
+            );
         }
         _ => {
             if let Some(eight) = rest.get(..8).and_then(|b| b.try_into().ok()) {

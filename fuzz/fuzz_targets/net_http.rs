@@ -1,0 +1,60 @@
+//! What strangers send to the server's HTTP side: heads, and bodies in chunks.
+#![no_main]
+
+use fullpipe_net::http::{Chunked, Framing, MessageError, RequestHead, Step};
+use fullpipe_net::printable;
+use libfuzzer_sys::fuzz_target;
+
+/// Reads a body that comes in pieces of `step` bytes; gives its length and what is left after it.
+fn read(bytes: &[u8], step: usize, most: u64) -> Result<Option<(u64, usize)>, MessageError> {
+    let mut chunked = Chunked::new(most);
+    let (mut at, mut come, mut length) = (0, 0, 0_u64);
+    loop {
+        match chunked.next(&bytes[at..come])? {
+            Step::Frame(n) => {
+                assert!(n > 0 && n <= come - at, "it passes over bytes that are there");
+                at += n;
+            }
+            Step::Data(n) => {
+                let n = (come - at).min(usize::try_from(n).unwrap_or(usize::MAX));
+                at += n;
+                chunked.took(n as u64);
+                length += n as u64;
+                assert!(length <= most);
+                if n == 0 {
+                    if come == bytes.len() {
+                        return Ok(None);
+                    }
+                    come = (come + step).min(bytes.len());
+                }
+            }
+            Step::More if come == bytes.len() => return Ok(None),
+            Step::More => come = (come + step).min(bytes.len()),
+            Step::Over => return Ok(Some((length, bytes.len() - at))),
+        }
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&kind, rest)) = bytes.split_first() else { return };
+    if kind < 128 {
+        let most = u64::from(kind) * 64;
+        let whole = read(rest, rest.len().max(1), most);
+        assert_eq!(read(rest, usize::from(kind % 16) + 1, most), whole, "in whatever pieces it comes");
+        return;
+    }
+    match RequestHead::parse(rest) {
+        Ok(Some((request, length))) => {
+            let head = &rest[..length];
+            assert!(head.ends_with(b"\r\n\r\n"));
+            if matches!(request.method.as_str(), "GET" | "HEAD") {
+                assert_eq!(request.framing, Framing::Length(0), "nothing of it can be the next request");
+            }
+            // The same head means the same whatever follows it.
+            let longer = [head, b"GET /next HTTP/1.1\r\n\r\n"].concat();
+            assert_eq!(RequestHead::parse(&longer), Ok(Some((request, length))));
+        }
+        Ok(None) => {}
+        Err(e) => assert!(!printable::line(&e.to_string()).contains(char::is_control)),
+    }
+});
