@@ -68,7 +68,7 @@ mod tests {
             let settings = case.settings();
             assert!(settings.len() >= 3 && settings.len() == case.paths.len(), "{}", case.name);
             for setting in &settings {
-                case.scenarios(setting, "bbr3", &[]).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+                case.runs(setting, "bbr3", &[]).unwrap_or_else(|e| panic!("{}: {e}", case.name));
             }
         }
     }

@@ -2,8 +2,7 @@
 
 use crate::Setting;
 use crate::observed::{Complaints, Observed};
-use fullpipe_experiment::Scenario;
-use fullpipe_experiment::scenario::{Setting as Value, Vocabulary, parse};
+use fullpipe_experiment::scenario::{Case, Setting as Value, Vocabulary, parse};
 
 /// Says what does not hold in a run.
 pub(crate) type Judge = fn(&Observed<'_>, &mut Complaints);
@@ -45,15 +44,15 @@ impl Experiment {
     }
 
     /// What an engine runs, with the flow under `cc`; `name` stands for the file in messages.
-    pub fn scenario(&self, name: &str, cc: &str, settings: &[(&str, &str)]) -> Result<Scenario, String> {
+    pub fn case(&self, name: &str, cc: &str, settings: &[(&str, &str)]) -> Result<Case, String> {
         let none = |file: &str| Err(format!("`{file}`: a case's scenario stands alone"));
         let cases = parse(name, &self.text(cc), &Vocabulary::new([cc]), &none).map_err(|e| e.to_string())?;
-        let mut scenario = cases.into_iter().next().ok_or("no run")?.scenario;
-        for flow in &mut scenario.flows {
+        let mut case = cases.into_iter().next().ok_or("no run")?;
+        for flow in &mut case.scenario.flows {
             let settings = settings.iter().map(|(k, v)| ((*k).to_owned(), Value::Text((*v).to_owned())));
             flow.settings.extend(settings);
         }
-        Ok(scenario)
+        Ok(case)
     }
 
     fn text(&self, cc: &str) -> String {

@@ -10,10 +10,12 @@
 //! assert_eq!(CASES.len(), 22);
 //! let case = find("exiting-drain-based-on-inflight").unwrap();
 //! assert_eq!(case.heading, "Exiting DRAIN Based on Inflight");
-//! let verdict = case.check(&case.settings()[0], "bbr3", &[], &mut |scenario| {
-//!     fullpipe_sim::run(scenario, scenario.seed, &mut |_| std::ops::ControlFlow::Continue(())).map_err(|e| e.to_string())
-//! });
-//! assert!(verdict.complaints.is_empty(), "{:?}", verdict.complaints);
+//! let path = case.settings()[0];
+//! let runs = case.runs(&path, "bbr3", &[])?;
+//! let jobs = runs.iter().map(|run| fullpipe_run::Job { engine: fullpipe_run::Engine::Sim, case: run.clone() });
+//! let recordings = fullpipe_run::Batch::new(jobs.collect()).run(&()).results.runs;
+//! assert!(case.judge(&path, &runs, &recordings).is_empty());
+//! # Ok::<(), String>(())
 //! ```
 #![forbid(unsafe_code)]
 
@@ -24,7 +26,7 @@ mod observed;
 pub use cases::CASES;
 
 use experiment::Experiment;
-use fullpipe_experiment::{Recording, Scenario};
+use fullpipe_experiment::{Recording, scenario};
 use fullpipe_units::{Rate, Span};
 use observed::{Complaints, Observed};
 
@@ -53,18 +55,6 @@ pub struct Case {
     pub(crate) experiments: fn(&Setting) -> Vec<Experiment>,
 }
 
-/// What came of a case on one path.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Verdict {
-    /// What did not hold; empty if the case passed.
-    pub complaints: Vec<String>,
-    /// The runs, for logs.
-    pub runs: Vec<Recording>,
-}
-
-/// What runs a scenario; an error says in words why it could not.
-pub type Engine<'a> = dyn FnMut(&Scenario) -> Result<Recording, String> + 'a;
-
 impl Case {
     /// The paths it is run on.
     pub fn settings(&self) -> Vec<Setting> {
@@ -73,46 +63,30 @@ impl Case {
         self.paths.iter().filter_map(written).collect()
     }
 
-    /// Its scenario files on the path `setting`, with the flow under `cc`.
+    /// Its runs on the path `setting` with the controller `cc`, whose own settings are `settings`.
     ///
     /// # Errors
     /// A mistake in a scenario.
-    pub fn scenarios(
+    pub fn runs(
         &self,
         setting: &Setting,
         cc: &str,
         settings: &[(&str, &str)],
-    ) -> Result<Vec<Scenario>, String> {
-        (self.experiments)(setting).iter().map(|e| e.scenario(self.name, cc, settings)).collect()
+    ) -> Result<Vec<scenario::Case>, String> {
+        (self.experiments)(setting).iter().map(|e| e.case(self.name, cc, settings)).collect()
     }
 
-    /// Runs it on the path `setting` with the controller `cc`, whose own settings are `settings`.
-    pub fn check(
-        &self,
-        setting: &Setting,
-        cc: &str,
-        settings: &[(&str, &str)],
-        engine: &mut Engine<'_>,
-    ) -> Verdict {
-        let mut verdict = Verdict { complaints: Vec::new(), runs: Vec::new() };
-        for experiment in (self.experiments)(setting) {
-            let run = experiment.scenario(self.name, cc, settings).and_then(|scenario| {
-                let recording = engine(&scenario)?;
-                Ok((scenario, recording))
-            });
-            match run {
-                Ok((scenario, recording)) => {
-                    let mut complaints = Complaints::default();
-                    let end = scenario.duration.as_secs_f64();
-                    let observed = Observed::new(&recording, setting, scenario.smss(), end);
-                    (experiment.judge)(&observed, &mut complaints);
-                    verdict.complaints.append(&mut complaints.0);
-                    verdict.runs.push(recording);
-                }
-                Err(reason) => verdict.complaints.push(reason),
-            }
+    /// What did not hold on the path `setting` in its runs there, which `recordings` are of, in the order of
+    /// [`runs`](Self::runs); nothing if the case passed.
+    pub fn judge(&self, setting: &Setting, runs: &[scenario::Case], recordings: &[Recording]) -> Vec<String> {
+        let mut complaints = Complaints::default();
+        for ((experiment, run), recording) in (self.experiments)(setting).iter().zip(runs).zip(recordings) {
+            let scenario = &run.scenario;
+            let end = scenario.duration.as_secs_f64();
+            let observed = Observed::new(recording, setting, scenario.smss(), end);
+            (experiment.judge)(&observed, &mut complaints);
         }
-        verdict
+        complaints.0
     }
 }
 

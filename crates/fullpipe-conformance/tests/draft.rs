@@ -2,20 +2,21 @@
 //! changed does not. `CASE=name` runs one case alone.
 
 use fullpipe_conformance::{CASES, Case};
-use fullpipe_experiment::{Recording, Scenario};
+use fullpipe_experiment::Recording;
 use std::ops::ControlFlow;
-
-fn simulate(scenario: &Scenario) -> Result<Recording, String> {
-    fullpipe_sim::run(scenario, scenario.seed, &mut |_| ControlFlow::Continue(())).map_err(|e| e.to_string())
-}
 
 /// What each case on each path complains of, on all cores; with `first` only until there is a complaint.
 fn complaints(cases: &[&Case], settings: &[(&str, &str)], first: bool) -> Vec<String> {
     let jobs: Vec<_> =
         cases.iter().flat_map(|case| case.settings().into_iter().map(move |s| (*case, s))).collect();
-    let all = fullpipe_sim::in_parallel(&jobs, 0, |_, (case, setting)| {
-        let verdict = case.check(setting, "bbr3", settings, &mut simulate);
-        let lines = verdict.complaints.into_iter().map(|c| format!("{} ({setting}): {c}", case.name));
+    let all = fullpipe_run::in_parallel(&jobs, 0, |_, (case, setting)| {
+        let runs = case.runs(setting, "bbr3", settings).unwrap();
+        let simulate = |run| fullpipe_run::run(run, &mut |_| ControlFlow::Continue(())).unwrap();
+        let recordings: Vec<Recording> = runs.iter().map(simulate).collect();
+        let lines = case
+            .judge(setting, &runs, &recordings)
+            .into_iter()
+            .map(|c| format!("{} ({setting}): {c}", case.name));
         let lines: Vec<String> = lines.collect();
         if first && !lines.is_empty() { ControlFlow::Break(lines) } else { ControlFlow::Continue(lines) }
     });

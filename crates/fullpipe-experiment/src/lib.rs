@@ -19,7 +19,7 @@
 //! let no_files = |name: &str| Err(format!("no file `{name}`"));
 //! let runs = scenario::parse("race.toml", file, &known, &no_files)?;
 //! assert_eq!(runs.len(), 2);
-//! assert_eq!(runs[1].label, "cubic");
+//! assert_eq!(runs[1].label(), "cubic");
 //!
 //! let typo = file.replace("rtt", "rtd");
 //! let error = scenario::parse("race.toml", &typo, &known, &no_files).unwrap_err();
@@ -30,8 +30,9 @@
 #![forbid(unsafe_code)]
 
 pub mod connection;
+pub mod number;
 pub mod recording;
 pub mod scenario;
 
-pub use recording::{Engine, Recording, Results, SCHEMA};
+pub use recording::{Recording, Results, SCHEMA, Source};
 pub use scenario::{Case, Scenario, ScenarioError, Vocabulary};

@@ -2,7 +2,7 @@
 
 use crate::figures::FIGURES;
 use fullpipe_cc::CONTROLLERS;
-use fullpipe_experiment::recording::Engine;
+use fullpipe_experiment::recording::Source;
 use fullpipe_experiment::{Case, Recording, ScenarioError, Vocabulary, scenario};
 use fullpipe_report::picture::Picture;
 
@@ -85,7 +85,7 @@ impl Finding {
 /// The runs of a figure in the order of its cases.
 pub struct Runs {
     /// What ran them.
-    pub engine: Engine,
+    pub source: Source,
     /// Each case with what was recorded of it.
     pub runs: Vec<(Case, Recording)>,
 }

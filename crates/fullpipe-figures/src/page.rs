@@ -1,12 +1,12 @@
 //! All figures on one page: what was published, what was measured, whether it agrees, and the plot.
 
 use crate::{Figure, Outcome};
-use fullpipe_experiment::recording::Engine;
+use fullpipe_experiment::recording::Source;
 use std::fmt::Write;
 
 /// One self-contained HTML page. `command` says how to make it again; `chapters` is where the
 /// explanations are, as a prefix of their links.
-pub fn page(results: &[(&Figure, &Outcome)], engine: Engine, command: &str, chapters: &str) -> String {
+pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str, chapters: &str) -> String {
     let passed = results.iter().filter(|(_, o)| o.passed()).count();
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -19,10 +19,10 @@ pub fn page(results: &[(&Figure, &Outcome)], engine: Engine, command: &str, chap
          <p class=\"lead\">{passed} of {} figures and tables come out as published, in {}.</p>\
          <p class=\"how\">Made by <code>{}</code></p></header>\n<nav>",
         results.len(),
-        match engine {
-            Engine::Sim => "the simulator",
-            Engine::Lab => "the lab: kernel TCP over an emulated path",
-            Engine::Net => "a real network",
+        match source {
+            Source::Sim => "the simulator",
+            Source::Lab => "the lab: kernel TCP over an emulated path",
+            Source::Net | Source::Trace | Source::Live => "a real network",
         },
         escape(command)
     );
@@ -135,7 +135,7 @@ mod tests {
         };
         let (first, second) = (outcome(true), outcome(false));
         let results = [(&FIGURES[0], &first), (&FIGURES[1], &second)];
-        let html = page(&results, Engine::Sim, "fullpipe figure <all>", "docs/");
+        let html = page(&results, Source::Sim, "fullpipe figure <all>", "docs/");
         assert!(html.contains("1 of 2 figures"));
         assert!(
             html.contains("a &lt;claim&gt;")

@@ -1,9 +1,8 @@
 //! The published results come out in the simulator. `FIGURE=fig8` runs one of them alone.
 
-use fullpipe_experiment::Scenario;
-use fullpipe_experiment::recording::Engine;
+use fullpipe_experiment::recording::Source;
 use fullpipe_figures::{FIGURES, Runs};
-use std::ops::ControlFlow;
+use fullpipe_run::{Batch, Engine, Job};
 
 #[test]
 fn every_figure_comes_out_as_published() {
@@ -11,18 +10,10 @@ fn every_figure_comes_out_as_published() {
     let mut failed = Vec::new();
     for figure in FIGURES.iter().filter(|f| only.as_ref().is_none_or(|id| id == f.id)) {
         let cases = figure.cases().unwrap_or_else(|e| panic!("{e}"));
-        let scenarios: Vec<Scenario> = cases.iter().map(|c| c.scenario.clone()).collect();
-        let recordings = fullpipe_sim::run_many(&scenarios, 0, &|_, _| ControlFlow::Continue(()));
-        let runs = cases
-            .into_iter()
-            .zip(recordings)
-            .map(|(case, recording)| match recording {
-                Some(Ok(recording)) => (case, recording),
-                Some(Err(e)) => panic!("{}, {}: {e}", figure.id, case.label),
-                None => panic!("{}, {}: not run", figure.id, case.label),
-            })
-            .collect();
-        let outcome = figure.judge(&Runs { engine: Engine::Sim, runs });
+        let jobs = cases.iter().map(|case| Job { engine: Engine::Sim, case: case.clone() }).collect();
+        let recordings = Batch::new(jobs).run(&()).all().unwrap_or_else(|e| panic!("{}: {e}", figure.id));
+        let runs = cases.into_iter().zip(recordings).collect();
+        let outcome = figure.judge(&Runs { source: Source::Sim, runs });
         for f in &outcome.findings {
             let mark = if f.passed { "ok  " } else { "FAIL" };
             println!(

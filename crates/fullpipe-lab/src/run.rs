@@ -3,9 +3,7 @@
 use crate::LabError;
 use crate::capture::{Capture, Tap};
 use crate::emulator::{Clock, Emulator, EmulatorReport, Known, Plan, Views};
-use crate::flow::{
-    Connection, Desk, Endpoint, FlowReport, Outset, Sampler, per_second, quantiles, queue_quantiles,
-};
+use crate::flow::{Connection, Desk, Endpoint, FlowReport, Outset, Sampler};
 use crate::health::{self, KEEPS_UP_BELOW, Verdict};
 use crate::inspect::{Belief, Inspect};
 use crate::kernel;
@@ -13,7 +11,7 @@ use crate::priority;
 use crate::reenter::Job;
 use crate::space::{Enclosure, Message, Outbox, SERVER, Topology, Use};
 use crate::waits::{INTERVAL, Threads, WaitAudit};
-use fullpipe_experiment::recording::{Engine, Provenance, Recording, Summary};
+use fullpipe_experiment::recording::{Histogram as Times, Provenance, Recording, Source, Summary};
 use fullpipe_experiment::scenario::{App, Direction, Scenario, Triggers};
 use fullpipe_kernel::facts::SchedulerAccount;
 use fullpipe_units::{Rate, Span, Time};
@@ -44,7 +42,8 @@ const MOST_CONNECTIONS: usize = 2000;
 const MOST_REQUEST: u64 = 64 << 10;
 
 /// Runs `scenario` on the running kernel's TCP, in real time, with all that is random on the path drawn
-/// from `seed`. Tells `progress` about every 100 ms how far it is; [`ControlFlow::Break`] ends the run.
+/// from `seed`. Tells `progress` about every 100 ms how far it is; [`ControlFlow::Break`] ends the run. The scenario's
+/// checks are for the caller to judge ([`Scenario::judge`]).
 ///
 /// Nothing of it is left when this returns, or when the calling process dies.
 ///
@@ -94,10 +93,8 @@ pub fn run_with(
                 }
             }
             Message::Done(outcome) => {
-                let mut recording: Recording = serde_json::from_slice(&outcome?)
-                    .map_err(|e| LabError::failed("cannot read the recording", e))?;
-                recording.checks = scenario.checks.iter().flat_map(|c| c.evaluate(&recording)).collect();
-                return Ok(recording);
+                return serde_json::from_slice(&outcome?)
+                    .map_err(|e| LabError::failed("cannot read the recording", e));
             }
         }
     }
@@ -428,7 +425,9 @@ impl<'a> Inside<'a> {
         health.notes = notes;
         Recording {
             label: scenario.cc(),
-            engine: Engine::Lab,
+            contender: None,
+            varied: Vec::new(),
+            source: Source::Lab,
             cc: scenario.cc(),
             seed: self.seed,
             valid: invalid_because.is_empty(),
@@ -455,30 +454,15 @@ impl<'a> Inside<'a> {
 /// All flows together.
 fn total(flows: &[FlowReport], warmup: Time, end: Time) -> Summary {
     let last = flows.iter().map(|f| f.end).max().unwrap_or(end);
-    let duration = last.since(warmup);
-    let sum = |of: fn(&Summary) -> u64| flows.iter().map(|f| of(&f.recording.summary)).sum::<u64>();
-    let merged = |of: fn(&FlowReport) -> &Histogram<u64>| {
-        let mut all = flows.first().map(|f| Histogram::new_from(of(f)));
-        for flow in flows {
-            // Equal bounds always add.
-            let _ = all.as_mut().map(|h| h.add(of(flow)));
-        }
-        all
-    };
-    let bytes = sum(|s| s.bytes_delivered);
-    let completions: Option<Vec<f64>> = flows.iter().map(|f| f.recording.summary.completion_s).collect();
-    Summary {
-        duration_s: duration.as_secs_f64(),
-        goodput_bps: per_second(bytes, duration),
-        utilization: None,
-        bytes_delivered: bytes,
-        packets_sent: sum(|s| s.packets_sent),
-        packets_retransmitted: sum(|s| s.packets_retransmitted),
-        packets_lost: sum(|s| s.packets_lost),
-        rtt_ms: merged(|f| &f.rtt).as_ref().map(quantiles).unwrap_or_default(),
-        queue_ms: merged(|f| &f.queue).as_ref().map(queue_quantiles).unwrap_or_default(),
-        completion_s: completions.map(|all| all.into_iter().fold(0.0, f64::max)),
+    let mut total =
+        Summary::total(flows.iter().map(|f| &f.recording.summary), last.since(warmup).as_secs_f64());
+    let (mut rtt, mut queue) = (Times::default(), Times::default());
+    for distributions in flows.iter().filter_map(|f| f.recording.distributions.as_deref()) {
+        rtt.merge(&distributions.rtt);
+        queue.merge(&distributions.queue);
     }
+    (total.rtt_ms, total.queue_ms) = (rtt.rtt_ms(), queue.queue_ms());
+    total
 }
 
 /// How much a socket may hold that is not sent yet: 100 ms of what the path ever carries, so that an application

@@ -3,22 +3,8 @@
 use crate::client::{Outcome, Sample};
 use crate::iperf3::Protocol;
 use fullpipe_experiment::recording::{
-    Engine, FlowRecording, PathFacts, Provenance, Quantiles, Recording, Series, StateChange, Summary, column,
+    FlowRecording, FlowRow, PathFacts, Provenance, Quantiles, Recording, Series, Source, StateChange, Summary,
 };
-
-/// The columns written, in this order.
-const COLUMNS: [&str; 10] = [
-    column::GOODPUT_BPS,
-    column::SRTT_MS,
-    column::MIN_RTT_MS,
-    column::INFLIGHT_BYTES,
-    column::CWND_BYTES,
-    column::SSTHRESH_BYTES,
-    column::PACING_BPS,
-    column::DELIVERY_RATE_BPS,
-    column::RETRANSMITTED_PACKETS,
-    column::BW_BPS,
-];
 
 /// The whole test. `label` tells it from the others beside it.
 pub fn recording(outcome: &Outcome, label: &str, seed: u64) -> Recording {
@@ -27,19 +13,13 @@ pub fn recording(outcome: &Outcome, label: &str, seed: u64) -> Recording {
     let mut names: Vec<&str> = flows.iter().map(|f| f.cc.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    let sum = |f: fn(&Summary) -> u64| flows.iter().map(|flow| f(&flow.summary)).sum::<u64>();
     let duration_s = flows.iter().map(|f| f.summary.duration_s).fold(0.0, f64::max);
     let summary = Summary {
-        duration_s,
+        // Streams are timed each by itself.
         goodput_bps: flows.iter().map(|f| f.summary.goodput_bps).sum(),
-        utilization: None,
-        bytes_delivered: sum(|s| s.bytes_delivered),
-        packets_sent: sum(|s| s.packets_sent),
-        packets_retransmitted: sum(|s| s.packets_retransmitted),
-        packets_lost: sum(|s| s.packets_lost),
         rtt_ms: rtt_quantiles(outcome.samples.iter().filter(|s| s.seconds >= omit)),
         completion_s: outcome.params.byte_budget().map(|_| duration_s),
-        ..Summary::default()
+        ..Summary::total(flows.iter().map(|f| &f.summary), duration_s)
     };
     let direction = match (outcome.params.bidirectional, outcome.params.reverse) {
         (true, _) => "both ways",
@@ -48,7 +28,9 @@ pub fn recording(outcome: &Outcome, label: &str, seed: u64) -> Recording {
     };
     Recording {
         label: label.to_owned(),
-        engine: Engine::Net,
+        contender: None,
+        varied: Vec::new(),
+        source: Source::Net,
         cc: names.join("+"),
         seed,
         valid: true,
@@ -83,7 +65,7 @@ fn flow(outcome: &Outcome, id: u64, omit: f64) -> FlowRecording {
         (Some(name), _) => name.clone(),
         (None, _) => "unknown".to_owned(),
     };
-    let mut series = Series::with_columns(COLUMNS);
+    let mut series = Series::with_columns(FlowRow::COLUMNS);
     let mut states: Vec<StateChange> = Vec::new();
     let (mut last_bytes, mut last_at) = (0, 0.0);
     let samples = || outcome.samples.iter().filter(|s| s.stream == id);
@@ -91,7 +73,7 @@ fn flow(outcome: &Outcome, id: u64, omit: f64) -> FlowRecording {
         let seconds = sample.seconds - last_at;
         let rate = sample.bytes.saturating_sub(last_bytes) as f64 * 8.0 / seconds.max(1e-9);
         (last_bytes, last_at) = (sample.bytes, sample.seconds);
-        series.push(sample.seconds, &row(rate, sample));
+        series.push(sample.seconds, &row(rate, sample).values());
         if let Some(state) = sample.socket.as_ref().and_then(|s| s.bbr_mode.clone())
             && states.last().is_none_or(|last| last.state != state)
         {
@@ -115,32 +97,30 @@ fn flow(outcome: &Outcome, id: u64, omit: f64) -> FlowRecording {
             rtt_ms: rtt_quantiles(samples().filter(|s| s.seconds >= omit)),
             ..Summary::default()
         },
-        series,
+        series: series.without_empty_columns(),
         states,
         events: Vec::new(),
+        distributions: None,
     }
 }
 
-fn row(rate: f64, sample: &Sample) -> [f64; COLUMNS.len()] {
-    let Some(s) = &sample.socket else {
-        let mut row = [f64::NAN; COLUMNS.len()];
-        row[0] = rate;
-        return row;
-    };
+fn row(rate: f64, sample: &Sample) -> FlowRow {
+    let Some(s) = &sample.socket else { return FlowRow { goodput_bps: rate, ..FlowRow::default() } };
     let bytes = |n: Option<u64>| n.map_or(f64::NAN, |n| n as f64);
     let bits = |n: Option<u64>| n.map_or(f64::NAN, |n| n as f64 * 8.0);
-    [
-        rate,
-        s.rtt_us as f64 / 1e3,
-        s.min_rtt_us.map_or(f64::NAN, |us| us as f64 / 1e3),
-        s.inflight as f64,
-        s.cwnd as f64,
-        bytes(s.ssthresh),
-        bits(s.pacing_rate),
-        bits(s.delivery_rate),
-        s.retransmits as f64,
-        bits(s.bbr_bw),
-    ]
+    FlowRow {
+        goodput_bps: rate,
+        srtt_ms: s.rtt_us as f64 / 1e3,
+        min_rtt_ms: s.min_rtt_us.map_or(f64::NAN, |us| us as f64 / 1e3),
+        inflight_bytes: s.inflight as f64,
+        cwnd_bytes: s.cwnd as f64,
+        ssthresh_bytes: bytes(s.ssthresh),
+        pacing_bps: bits(s.pacing_rate),
+        delivery_rate_bps: bits(s.delivery_rate),
+        retransmitted_packets: s.retransmits as f64,
+        bw_bps: bits(s.bbr_bw),
+        ..FlowRow::default()
+    }
 }
 
 fn rtt_quantiles<'a>(samples: impl Iterator<Item = &'a Sample>) -> Quantiles {

@@ -16,7 +16,7 @@ pub(crate) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
     for (i, run) in results.runs.iter().enumerate() {
         let key = |cc: &str, kind: &str, name: &str| {
             let [label, cc, name] = [&run.label, cc, name].map(quoted);
-            format!("{},{label},{},{cc},{},{kind},{name}", i + 1, run.engine.name(), run.seed)
+            format!("{},{label},{},{cc},{},{kind},{name}", i + 1, run.source.name(), run.seed)
         };
         for flow in &run.flows {
             rows(out, &key(&flow.cc, "flow", &flow.label), &flow.series, &columns)?;

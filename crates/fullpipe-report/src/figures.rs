@@ -1,21 +1,7 @@
 //! Figures as people read them: three significant digits and a unit.
 
-/// `x` with `digits` significant digits, without an exponent; never fewer digits than its whole part has.
-pub(crate) fn significant(x: f64, digits: i32) -> String {
-    if !x.is_finite() {
-        return "–".to_owned();
-    }
-    if x == 0.0 {
-        return "0".to_owned();
-    }
-    let magnitude = x.abs().log10().floor() as i32;
-    let decimals = (digits - 1 - magnitude).clamp(0, 9) as usize;
-    let text = format!("{x:.decimals$}");
-    // 9.996 to three digits is 10.00: one digit too many.
-    let rounded: f64 = text.parse().unwrap_or(x);
-    let carried = rounded.abs().log10().floor() as i32 > magnitude;
-    if carried && decimals > 0 { format!("{x:.0$}", decimals - 1) } else { text }
-}
+pub(crate) use fullpipe_experiment::number::significant;
+use fullpipe_experiment::number::trimmed;
 
 /// A rate in bits per second, in the unit that suits it: `92.4 Mbit/s`.
 pub fn rate(bps: f64) -> String {
@@ -66,9 +52,7 @@ pub fn millis(ms: f64) -> String {
 
 /// Seconds: `12.4 s`, `30 s`.
 pub fn seconds(s: f64) -> String {
-    let text = significant(s, 3);
-    let short = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{short} s")
+    format!("{} s", trimmed(&significant(s, 3)))
 }
 
 /// `part / whole`, 0 of nothing.

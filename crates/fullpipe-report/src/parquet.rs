@@ -116,7 +116,7 @@ impl Part<'_> {
     fn key<'a>(&'a self, run: &'a Recording, key: &str) -> &'a str {
         match key {
             "label" => &run.label,
-            "engine" => run.engine.name(),
+            "engine" => run.source.name(),
             "cc" => self.cc,
             "kind" => self.kind,
             _ => self.name,

@@ -43,7 +43,7 @@ pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io
                 i + 1,
                 run.label,
                 flow.label,
-                run.engine.name(),
+                run.source.name(),
                 run.seed
             );
             for (at_s, name, data) in events(flow) {

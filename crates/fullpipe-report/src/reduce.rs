@@ -1,10 +1,11 @@
 //! Recordings cut down to what can be drawn: which lines there are, and few enough points.
 
 use fullpipe_experiment::recording::{
-    FlowRecording, Quantiles, QueueQuantiles, Recording, Results, Series, Summary, column,
+    FlowRecording, Quantiles, QueueQuantiles, Recording, Results, Series, Source, Summary, Varied, column,
 };
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
 
 /// More flows than this in all, and each run shows one line a controller instead.
 const LINES_MOST: usize = 32;
@@ -41,11 +42,21 @@ pub(crate) fn goodput_of(run: &Recording, which: &[usize]) -> (Vec<f64>, Vec<f64
     (total.t_s.clone(), goodput)
 }
 
-/// What tells the path of a run from those of the others: its label without controller and seed.
-pub(crate) fn place(run: &Recording) -> &str {
-    let rest = run.label.split_once(", ").map_or("", |(_, rest)| rest);
-    let rest = rest.rsplit_once(", seed ").map_or(rest, |(rest, _)| rest);
-    if rest.is_empty() || rest.starts_with("seed ") { &run.path.description } else { rest }
+/// What was varied of the path of a run: neither its controller nor its seed.
+pub(crate) fn varied_path(run: &Recording) -> impl Iterator<Item = &Varied> {
+    run.varied.iter().filter(|v| !v.is_cc() && v.key != Varied::SEED)
+}
+
+/// What tells the path of a run from those of the others.
+pub(crate) fn place(run: &Recording) -> String {
+    let varied: Vec<String> = varied_path(run).map(Varied::in_short).collect();
+    if varied.is_empty() { run.path.description.clone() } else { varied.join(", ") }
+}
+
+/// The values without those that came before, in their order.
+pub(crate) fn distinct<T: Clone + Eq + Hash>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut seen = HashSet::new();
+    values.filter(|value| seen.insert(value.clone())).collect()
 }
 
 /// With more runs than this, repeats of one run are shown as one.
@@ -57,16 +68,16 @@ pub(crate) fn condensed(results: &Results) -> Cow<'_, Results> {
         return Cow::Borrowed(results);
     }
     let mut groups: Vec<Vec<&Recording>> = Vec::new();
+    let mut of_kind: HashMap<(&str, Source, String), Vec<usize>> = HashMap::new();
     for run in &results.runs {
-        let like = |g: &&mut Vec<&Recording>| {
-            g[0].cc == run.cc
-                && g[0].engine == run.engine
-                && place(g[0]) == place(run)
-                && g[0].seed != run.seed
-        };
-        match groups.iter_mut().find(like) {
-            Some(group) => group.push(run),
-            None => groups.push(vec![run]),
+        let alike = of_kind.entry((run.contender(), run.source, place(run))).or_default();
+        // Runs of one seed are no repeats: they differ in something that is not said.
+        match alike.iter().find(|&&i| groups[i][0].seed != run.seed) {
+            Some(&i) => groups[i].push(run),
+            None => {
+                alike.push(groups.len());
+                groups.push(vec![run]);
+            }
         }
     }
     if groups.iter().all(|g| g.len() == 1) {
@@ -74,13 +85,24 @@ pub(crate) fn condensed(results: &Results) -> Cow<'_, Results> {
     }
     let runs = groups.into_iter().map(|group| {
         let mut one = group[0].clone();
-        let label = one.label.rsplit_once(", seed ").map_or(one.label.as_str(), |(rest, _)| rest);
+        let label = match one.varied(Varied::SEED) {
+            Some(_) => {
+                let what = std::iter::once(one.contender().to_owned());
+                what.chain(varied_path(&one).map(Varied::in_short)).collect::<Vec<_>>().join(", ")
+            }
+            None => one.label,
+        };
         one.label = format!("{label} × {}", group.len());
         one.valid = group.iter().all(|r| r.valid);
         one.summary = mean_summary(&group.iter().map(|r| &r.summary).collect::<Vec<_>>());
         one
     });
-    Cow::Owned(Results { schema: results.schema.clone(), runs: runs.collect(), fairness: results.fairness })
+    Cow::Owned(Results {
+        schema: results.schema.clone(),
+        runs: runs.collect(),
+        fairness: results.fairness,
+        part: None,
+    })
 }
 
 /// The mean of each figure, over those that have it.
@@ -143,10 +165,10 @@ pub(crate) fn lines(results: &Results) -> Vec<Line<'_>> {
     let single = results.runs.iter().map(|r| r.flows.len()).sum::<usize>() <= LINES_MOST;
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let mut lines = Vec::new();
-    let several_engines = results.runs.windows(2).any(|w| w[0].engine != w[1].engine);
+    let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
     for (index, run) in results.runs.iter().enumerate() {
         let name = match several_engines {
-            true => format!("{} ({})", run.label, run.engine.name()),
+            true => format!("{} ({})", run.label, run.source.name()),
             false => run.label.clone(),
         };
         let mut groups: Vec<Vec<&FlowRecording>> = Vec::new();
@@ -375,6 +397,7 @@ mod tests {
             for run in &runs {
                 let mut run = run.clone();
                 run.seed = seed;
+                run.varied = vec![Varied::new("path.loss", "1%"), Varied::new("seed", seed.to_string())];
                 run.label = format!("{}, loss 1%, seed {seed}", run.cc);
                 run.summary.goodput_bps = seed as f64;
                 results.runs.push(run);
@@ -384,6 +407,11 @@ mod tests {
         assert_eq!(few.runs.len(), runs.len());
         assert_eq!(few.runs[0].label, "bbr, loss 1% × 10");
         assert_eq!(few.runs[0].summary.goodput_bps, 5.5);
+        // The same controllers with other settings are others.
+        for run in results.runs.iter_mut().take(4) {
+            run.contender = Some(format!("{}:ecn=on", run.cc));
+        }
+        assert_eq!(condensed(&results).runs[0].label, "bbr:ecn=on, loss 1% × 1");
         results.runs.truncate(8);
         assert_eq!(condensed(&results).runs.len(), 8);
     }

@@ -2,9 +2,10 @@
 //! recording shows why.
 
 use crate::figures::{millis, percent, rate, seconds};
-use crate::reduce::place;
+use crate::reduce::{distinct, place};
 use fullpipe_experiment::Results;
-use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Summary, column};
+use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Source, Summary, column};
+use std::collections::HashMap;
 
 /// Two goodputs, or two round-trip times, within this ratio are called equal.
 const ALIKE: f64 = 1.05;
@@ -49,7 +50,7 @@ pub fn verdict(results: &Results) -> String {
 pub fn troubles(results: &Results) -> Vec<String> {
     let mut troubles = Vec::new();
     for run in &results.runs {
-        let name = format!("{} ({}, seed {})", run.label, run.engine.name(), run.seed);
+        let name = format!("{} ({}, seed {})", run.label, run.source.name(), run.seed);
         if !run.valid {
             let why = if run.invalid_because.is_empty() {
                 "the engine gave no reason".to_owned()
@@ -139,14 +140,15 @@ fn sharing_repeated(runs: &[&Recording]) -> String {
 
 /// Runs on different paths: how it was on the first and on the last of them.
 fn swept(runs: &[&Recording]) -> String {
-    let places = distinct(runs.iter().map(|r| place(r)));
-    let at = |place_: &str| {
-        let own = || runs.iter().filter(|r| place(r) == place_);
+    let placed: Vec<(String, &Recording)> = runs.iter().map(|r| (place(r), *r)).collect();
+    let places = distinct(placed.iter().map(|(place, _)| place.as_str()));
+    let at = |place: &str| {
+        let own = || placed.iter().filter(|(at, _)| at == place).map(|(_, r)| *r);
         let each = distinct(own().map(|r| r.cc.as_str())).into_iter().map(|cc| {
             let goodputs = own().filter(|r| r.cc == cc).map(|r| r.summary.goodput_bps);
             format!("{cc} carried {}", rate(mean(goodputs).unwrap_or(0.0)))
         });
-        format!("at {place_}, {}", each.collect::<Vec<_>>().join(", "))
+        format!("at {place}, {}", each.collect::<Vec<_>>().join(", "))
     };
     match places.as_slice() {
         [first, .., last] => format!("Over {} runs: {}; {}.", runs.len(), at(first), at(last)),
@@ -166,26 +168,29 @@ fn span(values: impl Iterator<Item = f64>, write: fn(f64) -> String) -> String {
 }
 
 fn contenders(runs: &[&Recording]) -> Vec<Contender> {
-    let engines = distinct(runs.iter().map(|r| r.engine.name()));
+    let engines = distinct(runs.iter().map(|r| r.source.name()));
     let name = |r: &Recording| {
-        if engines.len() > 1 { format!("{} ({})", r.cc, r.engine.name()) } else { r.cc.clone() }
+        if engines.len() > 1 { format!("{} ({})", r.cc, r.source.name()) } else { r.cc.clone() }
     };
     // Runs of one controller with different labels differ in something the label says.
-    let by_label = |r: &Recording| {
-        let mut labels = runs.iter().filter(|o| o.cc == r.cc && o.engine == r.engine && o.seed == r.seed);
-        if labels.any(|o| o.label != r.label) { r.label.clone() } else { name(r) }
-    };
-    let names: Vec<String> = runs.iter().map(|r| by_label(r)).collect();
-    let mut seen: Vec<&String> = Vec::new();
-    for n in &names {
-        if !seen.contains(&n) {
-            seen.push(n);
-        }
+    let mut labels: HashMap<(&str, Source, u64), Option<&str>> = HashMap::new();
+    for r in runs {
+        let only = labels.entry((&r.cc, r.source, r.seed)).or_insert(Some(&r.label));
+        *only = only.filter(|label| *label == r.label);
     }
-    seen.into_iter()
+    let names = runs.iter().map(|r| match labels.get(&(r.cc.as_str(), r.source, r.seed)) {
+        Some(None) => r.label.clone(),
+        _ => name(r),
+    });
+    let names: Vec<String> = names.collect();
+    let mut groups: HashMap<&str, Vec<&Recording>> = HashMap::new();
+    for (r, name) in runs.iter().zip(&names) {
+        groups.entry(name).or_default().push(r);
+    }
+    distinct(names.iter().map(String::as_str))
+        .into_iter()
         .map(|name| {
-            let own: Vec<&Recording> =
-                runs.iter().zip(&names).filter(|(_, n)| *n == name).map(|(r, _)| *r).collect();
+            let own = &groups[name];
             let summaries: Vec<&Summary> = own.iter().map(|r| &r.summary).collect();
             let flows: Vec<(&Recording, &FlowRecording)> =
                 own.iter().flat_map(|r| r.flows.iter().map(move |f| (*r, f))).collect();
@@ -388,21 +393,11 @@ fn times(ratio: f64) -> String {
 }
 
 /// In order of first appearance.
-fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut seen = Vec::new();
-    for name in names {
-        if !seen.contains(&name) {
-            seen.push(name);
-        }
-    }
-    seen
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::support;
-    use fullpipe_experiment::recording::CheckResult;
+    use fullpipe_experiment::recording::{CheckResult, Varied};
 
     #[test]
     fn the_best_is_held_against_cubic_and_the_recording_gives_the_reason() {
@@ -456,7 +451,8 @@ mod tests {
         for (i, run) in race.runs.iter_mut().enumerate() {
             let loss = ["0%", "5%"][i / 2];
             run.cc = ["bbr", "cubic"][i % 2].to_owned();
-            run.label = format!("{}, loss {loss}, seed 1", run.cc);
+            run.varied = vec![Varied::new("flow.cc", run.cc.as_str()), Varied::new("path.loss", loss)];
+            run.label = format!("{}, loss {loss}", run.cc);
             run.path.description = format!("a path, {loss} loss");
             run.summary.goodput_bps = [90e6, 91e6, 80e6, 1e6][i];
         }
@@ -504,11 +500,8 @@ mod tests {
             run.valid = false;
             run.invalid_because = vec!["the emulator was 12 ms late".to_owned()];
         }
-        race.runs[1].checks = vec![CheckResult {
-            check: "goodput >= 85mbit".to_owned(),
-            measured: "2.4 Mbit/s".to_owned(),
-            passed: false,
-        }];
+        race.runs[1].checks =
+            vec![CheckResult::of_states("goodput >= 85mbit".to_owned(), &["2.4 Mbit/s"], false)];
         assert!(verdict(&race).starts_with("No run is valid"));
         let troubles = troubles(&race);
         assert_eq!(troubles.len(), 5);

@@ -22,7 +22,6 @@
 #![forbid(unsafe_code)]
 
 mod app;
-mod batch;
 mod controllers;
 mod engine;
 mod error;
@@ -31,7 +30,6 @@ mod recorder;
 mod segment;
 mod sender;
 
-pub use batch::{Each, in_parallel, run_many};
 pub use controllers::Controllers;
 pub use engine::Simulation;
 pub use error::SimError;
@@ -41,7 +39,8 @@ use fullpipe_units::Time;
 use std::ops::ControlFlow;
 
 /// Runs `scenario` with all that is random in it drawn from `seed`. Tells `progress` now and then how
-/// far it is; [`ControlFlow::Break`] ends the run.
+/// far it is; [`ControlFlow::Break`] ends the run. The scenario's checks are for the caller to judge
+/// ([`Scenario::judge`]).
 ///
 /// # Errors
 /// See [`SimError`].

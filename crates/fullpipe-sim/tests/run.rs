@@ -4,7 +4,7 @@ mod common;
 use common::{losing, path, run, run_seeded, scenario};
 use fullpipe_experiment::recording::{EventKind, column};
 use fullpipe_experiment::scenario::{App, Direction, FlowSpec, Scenario};
-use fullpipe_sim::{SimError, Simulation, run_many};
+use fullpipe_sim::{SimError, Simulation};
 use fullpipe_units::{Bytes, Span};
 use std::ops::ControlFlow;
 
@@ -13,20 +13,13 @@ fn the_same_seed_gives_the_same_bytes_on_any_thread() {
     let s = scenario(losing(path("20mbit", "50ms", "1bdp"), "1%"), &["bbr", "cubic"], 10);
     let json = |r| serde_json::to_string(&r).unwrap();
     let alone = json(run_seeded(&s, s.seed));
-    let each = |_: usize, _: &Result<_, SimError>| ControlFlow::Continue(());
-    for result in run_many(&vec![s.clone(); 4], 2, &each) {
-        assert_eq!(json(result.unwrap().unwrap()), alone);
-    }
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..4).map(|_| scope.spawn(|| json(run_seeded(&s, s.seed)))).collect();
+        for run in runs {
+            assert_eq!(run.join().unwrap(), alone);
+        }
+    });
     assert_ne!(json(run_seeded(&s, 2)), alone);
-}
-
-#[test]
-fn an_interrupted_batch_keeps_the_finished_runs() {
-    let s = scenario(path("1mbit", "50ms", "1bdp"), &["cubic"], 2);
-    let each = |_: usize, _: &Result<_, SimError>| ControlFlow::Break(());
-    let results = run_many(&vec![s; 10], 1, &each);
-    assert!(results[0].as_ref().unwrap().is_ok());
-    assert!(results[1..].iter().all(Option::is_none));
 }
 
 #[test]

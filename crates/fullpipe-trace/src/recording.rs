@@ -4,7 +4,7 @@ use crate::analysis::Traced;
 use crate::connection::{Bin, Bins};
 use fullpipe_experiment::connection::{Connection, Direction, Heading, Place};
 use fullpipe_experiment::recording::{
-    Engine, FlowRecording, PathFacts, Provenance, Quantiles, Recording, Series, StateChange, Summary, column,
+    FlowRecording, PathFacts, Provenance, Quantiles, Recording, Series, Source, StateChange, Summary, column,
 };
 use fullpipe_units::Span;
 
@@ -26,7 +26,9 @@ impl Traced {
         flows.sort_by_key(|f| f.label != label(c, heading));
         Recording {
             label: label(c, heading),
-            engine: Engine::Net,
+            contender: None,
+            varied: Vec::new(),
+            source: Source::Trace,
             cc: String::new(),
             seed: 0,
             valid: true,
@@ -57,6 +59,7 @@ impl Traced {
                 .map(|i| StateChange { at_s: i.from.as_secs_f64(), state: i.by.name().to_owned() })
                 .collect(),
             events: Vec::new(),
+            distributions: None,
         }
     }
 }

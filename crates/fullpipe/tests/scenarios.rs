@@ -8,10 +8,10 @@ use fullpipe_path::{
     AggregateSpec, BlackoutSpec, JitterSpec, Limit, LinkSpec, LossSpec, PolicerSpec, QueueSpec, ReorderSpec,
     ScheduledChange,
 };
+use fullpipe_run::{Batch, Engine, Job};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -67,14 +67,13 @@ fn every_scenario_passes_its_checks() {
     assert!(files.len() >= 16, "only {} files", files.len());
     let runs: Vec<(&String, &Case)> =
         files.iter().flat_map(|(name, cases)| cases.iter().map(move |case| (name, case))).collect();
-    let scenarios: Vec<_> = runs.iter().map(|(_, case)| case.scenario.clone()).collect();
-    let recordings = fullpipe_sim::run_many(&scenarios, 0, &|_, _| ControlFlow::Continue(()));
+    let jobs = runs.iter().map(|(_, case)| Job { engine: Engine::Sim, case: (*case).clone() }).collect();
+    let recordings = Batch::new(jobs).keep_series(false).run(&()).all().unwrap_or_else(|e| panic!("{e}"));
     let mut failed = Vec::new();
     for ((file, case), recording) in runs.iter().zip(recordings) {
-        let recording = recording.unwrap().unwrap_or_else(|e| panic!("{file}, {}: {e}", case.label));
         assert_eq!(recording.checks.is_empty(), case.scenario.checks.is_empty());
         for check in recording.checks.iter().filter(|c| !c.passed) {
-            failed.push(format!("{file}, {}: {} but {}", case.label, check.check, check.measured));
+            failed.push(format!("{file}, {}: {} but {}", case.label(), check.check, check.measured));
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));

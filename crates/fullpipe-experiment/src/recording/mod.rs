@@ -1,11 +1,21 @@
 //! What a run produced: time series, summary, the path it ran on, and where it came from.
 //! Every engine writes one; every report reads one, and does not ask who made it.
 
+mod check;
 mod fairness;
+mod histogram;
+mod row;
 mod series;
+mod source;
+mod summary;
 
+pub use check::{CheckResult, Edge, Interval, Quantity, Unit};
 pub use fairness::jain;
+pub use histogram::Histogram;
+pub use row::{FlowRow, LinkRow};
 pub use series::{Column, Series, column};
+pub use source::Source;
+pub use summary::{Quantiles, QueueQuantiles, Summary, per_second};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,36 +23,21 @@ use serde::{Deserialize, Serialize};
 /// Names the form of [`Results`] and [`Recording`]; changes when a reader would have to.
 pub const SCHEMA: &str = "fullpipe/recording/1";
 
-/// What ran the scenario.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// The simulator: virtual time, deterministic.
-    Sim,
-    /// Kernel TCP over an emulated path.
-    Lab,
-    /// A real network.
-    Net,
-}
-
-impl Engine {
-    /// As written in tables and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Engine::Sim => "sim",
-            Engine::Lab => "lab",
-            Engine::Net => "net",
-        }
-    }
-}
-
 /// One run of one scenario with one seed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Recording {
     /// What tells this run from the others beside it (`bbr`, `cubic, 40 ms`).
     pub label: String,
-    /// What ran it.
-    pub engine: Engine,
+    /// What the run is of, where `cc` alone does not tell it from the others (`cubic:hystart=off`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contender: Option<String>,
+    /// What was varied between the runs beside it, as this run had it: the swept keys of the scenario, and `seed`
+    /// for repeats.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub varied: Vec<Varied>,
+    /// Where it came from.
+    #[serde(rename = "engine")]
+    pub source: Source,
     /// The controller, or the distinct controllers of the flows joined by `+`.
     pub cc: String,
     /// Seed of everything random in the run.
@@ -71,53 +66,47 @@ pub struct Recording {
     pub provenance: Provenance,
 }
 
-/// A run or a flow in figures.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Summary {
-    /// Length of the measured time in seconds: for a flow, from its start to its end.
-    pub duration_s: f64,
-    /// Payload delivered in order to the receiving application, in bits per second of `duration_s`.
-    pub goodput_bps: f64,
-    /// Goodput as a share of what the bottleneck's rate allows in payload, 0 to 1; none if the path has no known rate.
-    pub utilization: Option<f64>,
-    /// Payload bytes delivered to the receiving application.
-    pub bytes_delivered: u64,
-    /// Data packets sent, retransmissions included.
-    pub packets_sent: u64,
-    /// Retransmissions.
-    pub packets_retransmitted: u64,
-    /// Data packets that the path lost or dropped (ground truth where the engine has it).
-    pub packets_lost: u64,
-    /// Round-trip times seen by the senders, in milliseconds.
-    pub rtt_ms: Quantiles,
-    /// Time a data packet waited in the bottleneck's queue, in milliseconds.
-    pub queue_ms: QueueQuantiles,
-    /// For flows of a given size: from start to the last byte's delivery, in seconds.
-    pub completion_s: Option<f64>,
+/// A key of the scenario whose values differ between runs, and its value in this one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Varied {
+    /// The dotted key (`path.loss`).
+    pub key: String,
+    /// As the scenario wrote it (`1%`).
+    pub value: String,
 }
 
-/// A distribution of round-trip times in milliseconds. `None` without a sample.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Quantiles {
-    /// Least.
-    pub min: Option<f64>,
-    /// Median.
-    pub p50: Option<f64>,
-    /// 95th percentile.
-    pub p95: Option<f64>,
-    /// 99th percentile.
-    pub p99: Option<f64>,
+impl Varied {
+    /// The key `seed`, which repeats vary.
+    pub const SEED: &'static str = "seed";
+
+    /// This value of this key.
+    pub fn new(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Varied { key: key.into(), value: value.into() }
+    }
+
+    /// Whether the key is that of a controller.
+    pub fn is_cc(&self) -> bool {
+        self.key == "cc" || self.key.ends_with(".cc")
+    }
+
+    /// The last part of the key and the value, as labels have them: `loss 1%`.
+    pub fn in_short(&self) -> String {
+        format!("{} {}", self.short_key(), self.value)
+    }
+
+    /// The last part of the key.
+    pub fn short_key(&self) -> &str {
+        self.key.rsplit('.').next().unwrap_or(&self.key)
+    }
 }
 
-/// A distribution of queueing delays in milliseconds. `None` where the engine cannot see the queue.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct QueueQuantiles {
-    /// Median.
-    pub p50: Option<f64>,
-    /// 95th percentile.
-    pub p95: Option<f64>,
-    /// Most.
-    pub max: Option<f64>,
+/// The distributions behind the figures of a flow, of which those of several flows together are made.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Distributions {
+    /// Round-trip times.
+    pub rtt: Histogram,
+    /// Times in queues.
+    pub queue: Histogram,
 }
 
 /// One flow of a run.
@@ -140,6 +129,10 @@ pub struct FlowRecording {
     /// Single happenings: recovery, time-outs, undo.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
+    /// What its figures were taken from: kept until the run's checks are judged, and no part of what is published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub distributions: Option<Box<Distributions>>,
 }
 
 /// The controller entered a state.
@@ -220,17 +213,6 @@ pub struct PathFacts {
     pub description: String,
 }
 
-/// How a check of the scenario came out.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct CheckResult {
-    /// What was checked, as the scenario wrote it (`goodput >= 85mbit`).
-    pub check: String,
-    /// What was measured, in words.
-    pub measured: String,
-    /// Whether it held.
-    pub passed: bool,
-}
-
 /// How long what takes part in a run was ready and had no processor, in seconds per second of the run, and what the
 /// machine's processors were busy with.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -308,6 +290,20 @@ pub struct Results {
     /// Jain's index over the goodputs of flows that shared a path: of the single run, or the mean
     /// over runs with several flows; none if no flows shared one.
     pub fairness: Option<f64>,
+    /// Which runs of a whole these are, if others were made elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
+}
+
+/// One of the parts in which many runs are made, on as many machines.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Part {
+    /// Which one, from 1.
+    pub nth: u32,
+    /// How many parts there are.
+    pub of: u32,
+    /// The number of each run in the whole, from 0.
+    pub numbers: Vec<usize>,
 }
 
 impl Results {
@@ -315,7 +311,7 @@ impl Results {
     pub fn new(runs: Vec<Recording>) -> Self {
         let shared: Vec<f64> = runs.iter().filter_map(Recording::fairness).collect();
         let fairness = (!shared.is_empty()).then(|| shared.iter().sum::<f64>() / shared.len() as f64);
-        Results { schema: SCHEMA.to_owned(), runs, fairness }
+        Results { schema: SCHEMA.to_owned(), runs, fairness, part: None }
     }
 
     /// The same without time series: figures only.
@@ -344,6 +340,16 @@ impl FlowRecording {
 }
 
 impl Recording {
+    /// What the run is of: its contender, or its controllers.
+    pub fn contender(&self) -> &str {
+        self.contender.as_deref().unwrap_or(&self.cc)
+    }
+
+    /// What the swept `key` was in this run; none if it was not swept.
+    pub fn varied(&self, key: &str) -> Option<&str> {
+        self.varied.iter().find(|v| v.key == key).map(|v| v.value.as_str())
+    }
+
     /// Jain's fairness index over the flows' goodputs; none for a single flow.
     pub fn fairness(&self) -> Option<f64> {
         (self.flows.len() > 1).then(|| {
@@ -369,6 +375,7 @@ mod tests {
                 .map(|(at_s, s)| StateChange { at_s, state: s.into() })
                 .into(),
             events: Vec::new(),
+            distributions: None,
         };
         assert_eq!(flow.stays(5.0, |s| s == "A"), [(0.0, 1.0), (2.0, 5.0)]);
     }

@@ -83,6 +83,12 @@ impl Series {
         self.t_s.is_empty()
     }
 
+    /// The same without columns that have no value at any time.
+    pub fn without_empty_columns(mut self) -> Self {
+        self.columns.retain(|c| c.values.iter().any(|v| v.is_finite()));
+        self
+    }
+
     /// Adds the row at `t_s`, one value a column in their order; missing values become NaN.
     pub fn push(&mut self, t_s: f64, row: &[f64]) {
         debug_assert_eq!(row.len(), self.columns.len());

@@ -3,6 +3,7 @@
 use super::error::nearest;
 use super::sweep::Sweep;
 use super::{Fault, Scenario, ScenarioError};
+use crate::recording::Varied;
 use fullpipe_path::TraceError;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -17,6 +18,8 @@ pub struct Vocabulary {
     pub controllers: Vec<String>,
     /// Names that mean something, but not here.
     pub refused: Vec<Refused>,
+    /// Whether what runs the scenario knows how many packets were lost, but not when.
+    pub loss_of_whole_runs_only: bool,
 }
 
 /// A controller that exists, but not where the scenario is to run.
@@ -34,7 +37,7 @@ impl Vocabulary {
     /// These controllers.
     pub fn new<S: Into<String>>(controllers: impl IntoIterator<Item = S>) -> Self {
         let controllers = controllers.into_iter().map(Into::into).collect();
-        Vocabulary { controllers, refused: Vec::new() }
+        Vocabulary { controllers, ..Vocabulary::default() }
     }
 
     /// Whether a flow's controller may be `name`.
@@ -62,16 +65,23 @@ impl Vocabulary {
 pub struct Case {
     /// The run, with its own seed.
     pub scenario: Scenario,
-    /// What tells it from the file's other runs (`bbr, path.rate = 10mbit`).
-    pub label: String,
-    /// The swept keys and their values in this run.
-    pub varied: Vec<(String, String)>,
+    /// What it is of, if its controllers alone do not say it.
+    pub contender: Option<String>,
+    /// The swept keys and their values in this run, and its seed if it is repeated.
+    pub varied: Vec<Varied>,
 }
 
 impl Case {
     /// What the swept `key` is in this run; none if it is not swept.
     pub fn value(&self, key: &str) -> Option<&str> {
-        self.varied.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+        self.varied.iter().find(|v| v.key == key).map(|v| v.value.as_str())
+    }
+
+    /// What tells it from the file's other runs (`bbr, rate 10mbit`): what it is of, then what is varied beside it.
+    pub fn label(&self) -> String {
+        let mut parts = vec![self.contender.clone().unwrap_or_else(|| self.scenario.cc())];
+        parts.extend(self.varied.iter().filter(|v| !v.is_cc()).map(Varied::in_short));
+        parts.join(", ")
     }
 }
 
@@ -124,8 +134,11 @@ pub fn parse(
         for i in 0..repeats {
             let mut one = scenario.clone();
             one.seed = scenario.seed.wrapping_add(u64::from(i));
-            let label = label(&one, &varied, repeats);
-            cases.push(Case { scenario: one, label, varied: varied.clone() });
+            let mut varied = varied.clone();
+            if repeats > 1 {
+                varied.push(Varied::new(Varied::SEED, one.seed.to_string()));
+            }
+            cases.push(Case { scenario: one, contender: None, varied });
         }
     }
     // A misspelt value would otherwise turn a check off without a word.
@@ -154,19 +167,6 @@ fn load_traces(scenario: &mut Scenario, open: &dyn Fn(&str) -> Result<String, St
         }
     }
     Ok(())
-}
-
-/// The controller, then what the sweep varies beside it, then the seed if there are several.
-fn label(scenario: &Scenario, varied: &[(String, String)], repeats: u32) -> String {
-    let mut parts = vec![scenario.cc()];
-    parts.extend(varied.iter().filter(|(key, _)| !key.ends_with(".cc")).map(|(key, value)| {
-        let short = key.rsplit('.').next().unwrap_or(key);
-        format!("{short} {value}")
-    }));
-    if repeats > 1 {
-        parts.push(format!("seed {}", scenario.seed));
-    }
-    parts.join(", ")
 }
 
 /// The published JSON Schema of a scenario file.
@@ -206,10 +206,10 @@ impl Reader<'_> {
     }
 
     /// Shows a fault where the value that is at fault was written.
-    fn fault(&self, fault: &Fault, table: &DeTable<'_>, varied: &[(String, String)]) -> ScenarioError {
+    fn fault(&self, fault: &Fault, table: &DeTable<'_>, varied: &[Varied]) -> ScenarioError {
         let mut message = format!("{}: {}", fault.key, fault.reason);
         if !varied.is_empty() {
-            let case: Vec<String> = varied.iter().map(|(k, v)| format!("{k} = {v}")).collect();
+            let case: Vec<String> = varied.iter().map(|v| format!("{} = {}", v.key, v.value)).collect();
             message = format!("{message} (in the run with {})", case.join(", "));
         }
         match find(table, &fault.key) {
@@ -285,7 +285,7 @@ count = 2
     fn a_file_without_a_sweep_is_one_run() {
         let cases = read(FILE).unwrap();
         assert_eq!(cases.len(), 1);
-        assert_eq!(cases[0].label, "bbr+cubic");
+        assert_eq!(cases[0].label(), "bbr+cubic");
         let scenario = &cases[0].scenario;
         assert_eq!(scenario.duration, Span::from_secs(20));
         let labels: Vec<_> = scenario.connections().into_iter().filter_map(|f| f.label).collect();
@@ -299,7 +299,7 @@ count = 2
         );
         let cases = read(&text).unwrap();
         assert_eq!(cases.len(), 12);
-        assert_eq!(cases[0].label, "reno, rate 10mbit, seed 1");
+        assert_eq!(cases[0].label(), "reno, rate 10mbit, seed 1");
         let seeds: Vec<u64> = cases.iter().map(|c| c.scenario.seed).take(4).collect();
         assert_eq!(seeds, [1, 2, 1, 2]);
         assert!(cases.iter().all(|c| c.scenario.flows[0].cc == c.scenario.flows[1].cc));

@@ -22,10 +22,12 @@ pub use path::{Direction, PathSpec};
 pub use trigger::{LinkChange, Trigger, When};
 pub use triggers::{Due, Triggers};
 
+use crate::recording::{CheckResult, Recording};
 use fullpipe_path::LinkSpec;
 use fullpipe_units::{Rate, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// Headers of a data packet: IPv4, TCP and its timestamp option, in bytes.
 pub const HEADER_BYTES: u32 = 52;
@@ -152,11 +154,14 @@ impl Scenario {
             }
         }
         // Two entries may have come to the same name: number those.
-        let names: Vec<String> = all.iter().map(|f| f.label.clone().unwrap_or_default()).collect();
-        for (i, flow) in all.iter_mut().enumerate() {
-            if names.iter().filter(|n| **n == names[i]).count() > 1 {
-                let nth = names[..=i].iter().filter(|n| **n == names[i]).count();
-                flow.label = Some(format!("{} {nth}", names[i]));
+        let mut together: HashMap<String, (u32, u32)> = HashMap::with_capacity(total);
+        for name in all.iter().filter_map(|f| f.label.as_ref()) {
+            together.entry(name.clone()).or_default().0 += 1;
+        }
+        for label in all.iter_mut().filter_map(|f| f.label.as_mut()) {
+            if let Some((_, nth)) = together.get_mut(label).filter(|(all, _)| *all > 1) {
+                *nth += 1;
+                *label = format!("{label} {nth}");
             }
         }
         all
@@ -171,6 +176,11 @@ impl Scenario {
             }
         }
         names.join("+")
+    }
+
+    /// Holds all checks against a run of it: a result a bound.
+    pub fn judge(&self, run: &Recording) -> Vec<CheckResult> {
+        self.checks.iter().flat_map(|check| check.evaluate(run)).collect()
     }
 
     /// The scenario as a TOML file that makes it again.
@@ -221,8 +231,9 @@ impl Scenario {
         for (i, trigger) in self.triggers.iter().enumerate() {
             trigger.validate(self).map_err(|f| f.under(&format!("trigger.{i}")))?;
         }
+        let connections = if self.checks.is_empty() { Vec::new() } else { self.connections() };
         for (i, check) in self.checks.iter().enumerate() {
-            check.validate(self).map_err(|f| f.under(&format!("check.{i}")))?;
+            check.validate(self, &connections, vocabulary).map_err(|f| f.under(&format!("check.{i}")))?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The network between the two ends.
 
 use super::Fault;
+use crate::number::trimmed;
 use crate::recording::PathFacts;
 use fullpipe_path::{BuildContext, Chain, Limit, LinkSpec, LossSpec, QueueSpec, shorthand};
 use fullpipe_units::{Rate, Span};
@@ -168,9 +169,7 @@ impl PathSpec {
     /// Limit of the bottleneck's queue in bytes, if it has one.
     fn buffer_bytes(&self, context: &BuildContext) -> Option<u64> {
         let link = self.bottleneck_link()?;
-        let written = serde_json::to_value(link.queue.clone().unwrap_or_default()).ok()?;
-        let limit: Limit = serde_json::from_value(written.get("limit")?.clone()).ok()?;
-        Some(match limit {
+        Some(match link.queue.clone().unwrap_or_default().limit() {
             Limit::Bytes(bytes) => bytes,
             Limit::Packets(packets) => packets.saturating_mul(u64::from(context.mtu)),
             Limit::Time(span) => link.nominal_rate()?.bytes_in(span),
@@ -187,12 +186,13 @@ impl PathSpec {
         }
         parts.push(format!("{} RTT", context.base_rtt));
         if let Some(link) = self.bottleneck_link() {
-            parts.push(describe_queue(&link.queue.clone().unwrap_or_default()));
+            let queue = link.queue.clone().unwrap_or_default();
+            parts.push(format!("{} {}", queue.limit(), queue.kind()));
         }
         let losses = self.forward.iter().filter_map(|l| l.loss.as_ref().and_then(LossSpec::mean));
         let arrives: f64 = losses.map(|share| 1.0 - share).product();
         if arrives < 1.0 {
-            parts.push(format!("{}% loss", trim((1.0 - arrives) * 100.0)));
+            parts.push(format!("{}% loss", trimmed(&format!("{:.4}", (1.0 - arrives) * 100.0))));
         }
         if self.forward.len() > 1 {
             parts.push(format!("{} links", self.forward.len()));
@@ -202,19 +202,6 @@ impl PathSpec {
         }
         parts.join(", ")
     }
-}
-
-/// A queue in words, from what it would write of itself: `1bdp drop-tail`.
-fn describe_queue(queue: &QueueSpec) -> String {
-    let written = serde_json::to_value(queue).unwrap_or_default();
-    let text = |key: &str| written.get(key).and_then(|v| v.as_str()).unwrap_or_default().to_owned();
-    format!("{} {}", text("limit"), text("kind")).trim().to_owned()
-}
-
-/// A number without needless zeros.
-fn trim(n: f64) -> String {
-    let text = format!("{n:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::{PAPER, PROBE_ADDS, left_by_a_probe, n, scenario, spare_packets};
 use crate::view::{MBIT, bottleneck, curve, most};
 use crate::{Figure, Finding, Outcome, Runs};
-use fullpipe_experiment::recording::{Engine, column};
+use fullpipe_experiment::recording::{Source, column};
 use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
@@ -52,9 +52,9 @@ fn judge(runs: &Runs) -> Outcome {
             .collect();
         // Of fifteen probes the highest, which the kernel ends at the first ACK that shows enough in flight: the quantum of
         // two packets that left since is on top.
-        let quantum = if runs.engine == Engine::Lab { 2.0 } else { 0.0 };
-        let above = PROBE_ADDS + spare_packets(runs.engine) + quantum;
-        let left = left_by_a_probe(runs.engine).unwrap_or(7.0);
+        let quantum = if runs.source == Source::Lab { 2.0 } else { 0.0 };
+        let above = PROBE_ADDS + spare_packets(runs.source) + quantum;
+        let left = left_by_a_probe(runs.source).unwrap_or(7.0);
         let bw = crate::view::mean(&flow.series.values(column::BW_BPS, 4.0, 9.0));
         findings.push(Finding::new(
             "BBR probes with gain 1.25 once in eight round trips",

@@ -23,7 +23,7 @@ pub(super) const FIGURE: Figure = Figure {
 fn judge(runs: &Runs) -> Outcome {
     let mut findings = Vec::new();
     let end = 1.2;
-    let settled = left_by_a_probe(runs.engine).map_or(48.0, |packets| 40.0 + 1.2 * packets);
+    let settled = left_by_a_probe(runs.source).map_or(48.0, |packets| 40.0 + 1.2 * packets);
     let rtt = |cc: &str, from: f64, to: f64| {
         runs.first(cc).map(|r| r.flows[0].series.values(column::RTT_MS, from, to)).unwrap_or_default()
     };

@@ -52,7 +52,7 @@ fn judge(runs: &Runs) -> Outcome {
         most(&cubic) >= 0.95 && least(&cubic) >= 0.1 && median(&cubic) >= 0.5,
     ));
     let bdp = runs.runs.first().and_then(|(_, r)| r.path.bdp_bytes).unwrap_or(1) as f64;
-    let spare = spare_packets(runs.engine) * 1500.0 / bdp;
+    let spare = spare_packets(runs.source) * 1500.0 / bdp;
     for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
         // In BDPs: the buffer is two.
         let Some(q) = queue(cc, 2.0, 12.0).map(|q| q.into_iter().map(|v| 2.0 * v).collect::<Vec<f64>>())
@@ -62,7 +62,7 @@ fn judge(runs: &Runs) -> Outcome {
         // v3's probe ends when the bandwidth has not grown for three rounds. Four or five of them in ten seconds take
         // a fifth to a quarter of the time, so the 90th percentile lies among their own queues.
         let (settled, probing, why) = if cc == "bbr" {
-            let left = left_by_a_probe(runs.engine).map_or(0.2, |packets| packets * 1500.0 / bdp);
+            let left = left_by_a_probe(runs.source).map_or(0.2, |packets| packets * 1500.0 / bdp);
             (left, 0.6 + spare, "a probe of 1.25")
         } else {
             (0.2 + spare, 1.0, "a probe holds up to a BDP for half a second, once in two to three seconds")

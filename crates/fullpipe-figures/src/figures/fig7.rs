@@ -4,6 +4,7 @@ use super::{PAPER, n, scenario};
 use crate::view::{cdf, median};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
+use fullpipe_experiment::recording::Varied;
 use fullpipe_experiment::scenario::App;
 use fullpipe_report::colour_of;
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
@@ -66,9 +67,8 @@ fn paths(cases: Vec<Case>) -> Vec<Case> {
                     // A buffer beyond the size of a transfer shows only when there is more to send.
                     s.flows[0].app = App::Bulk;
                 }
-                case.label = format!("{}, path {}, {buffers}", case.label, i + 1);
-                case.varied.push(("path".into(), (i + 1).to_string()));
-                case.varied.push(("buffers".into(), buffers.into()));
+                case.varied.push(Varied::new("path", (i + 1).to_string()));
+                case.varied.push(Varied::new("buffers", buffers));
                 all.push(case);
             }
         }

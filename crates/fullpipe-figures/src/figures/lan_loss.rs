@@ -4,7 +4,7 @@ use super::{n, scenario};
 use crate::view::{MBIT, curve};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
-use fullpipe_experiment::recording::{Engine, Recording, column};
+use fullpipe_experiment::recording::{Recording, Source, column};
 use fullpipe_report::picture::{Axis, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
@@ -46,7 +46,7 @@ fn judge(runs: &Runs) -> Outcome {
     let least = if ticks >= 1000 { 5.0 } else { 2.0 };
     // The lab's ends share the processors with the emulator, and pacing costs CPU time: on two of them BBR carried 0.88
     // to 1.03 of what CUBIC did in five runs.
-    let apart = if runs.engine == Engine::Lab { 0.2 } else { 0.1 };
+    let apart = if runs.source == Source::Lab { 0.2 } else { 0.1 };
     let findings = vec![
         Finding::new(
             "without loss there is nothing to choose",

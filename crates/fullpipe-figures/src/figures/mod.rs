@@ -20,7 +20,8 @@ mod vm_pair;
 mod wan_host;
 
 use crate::Figure;
-use fullpipe_experiment::recording::Engine;
+use fullpipe_experiment::number::significant;
+use fullpipe_experiment::recording::Source;
 
 /// "BBR: Congestion-Based Congestion Control", Cardwell, Cheng, Gunn, Hassas Yeganeh, Jacobson, CACM 60(2), 2017.
 const PAPER: &str = "Cardwell et al., CACM 60(2), 2017";
@@ -59,15 +60,15 @@ use scenario;
 /// ACK of the kernel covers one packet or two, so single rate samples come out 1 or 2 % high, and BBR believes the
 /// highest of ten rounds: that eats the pacing margin of 1 % which otherwise drains the queue between two probes,
 /// and lifts what is rounded to pairs of packets by one pair.
-fn spare_packets(engine: Engine) -> f64 {
-    if engine == Engine::Lab { 2.0 } else { 0.0 }
+fn spare_packets(source: Source) -> f64 {
+    if source == Source::Lab { 2.0 } else { 0.0 }
 }
 
 /// Packets of 1500 bytes that a probe of BBR v1 may leave queued in real time. There the phase after it more often ends
 /// when its round trip is over than by what is in flight: it has then taken a quarter BDP away and left all that
 /// the probe added beyond. In the simulator each figure has a bound of its own.
-fn left_by_a_probe(engine: Engine) -> Option<f64> {
-    (engine == Engine::Lab).then(|| PROBE_ADDS + spare_packets(engine))
+fn left_by_a_probe(source: Source) -> Option<f64> {
+    (source == Source::Lab).then(|| PROBE_ADDS + spare_packets(source))
 }
 
 /// Packets that a probe adds beyond a quarter BDP: three send quanta, two packets and rounding
@@ -76,11 +77,7 @@ const PROBE_ADDS: f64 = 9.0;
 
 /// A number for a sentence: three significant digits.
 fn n(x: f64) -> String {
-    if !x.is_finite() {
-        return "nothing".to_owned();
-    }
-    let digits = if x == 0.0 { 0 } else { (2 - x.abs().log10().floor() as i32).clamp(0, 6) as usize };
-    format!("{x:.digits$}")
+    if x.is_finite() { significant(x, 3) } else { "nothing".to_owned() }
 }
 
 #[cfg(test)]

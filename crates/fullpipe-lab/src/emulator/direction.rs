@@ -183,7 +183,7 @@ impl Direction {
                 view.on_data(seq.wrapping_add(frame.payload()), at);
                 if !self.plain && at >= self.known.measured_from {
                     let waits = self.chain.stats().map(LinkStats::queue_delay).filter(|&d| d < Span::MAX);
-                    view.queue.saturating_record(waits.max().unwrap_or_default().as_nanos());
+                    view.queue.add(waits.max().unwrap_or_default().as_nanos());
                 }
             }
         }
@@ -280,7 +280,7 @@ impl Out<'_> {
         };
         let empty = links.iter().fold(Span::ZERO, |sum, &(delay, rate)| sum + delay + sending(rate));
         let waited = at.since(slot.arrived) - empty;
-        self.known.views.flow(n).queue.saturating_record(waited.as_nanos());
+        self.known.views.flow(n).queue.add(waited.as_nanos());
     }
 
     /// Sends a run, or holds it back for as long as its flow's own delay.

@@ -1,8 +1,8 @@
 //! What the emulator sees of the scenario's own flows, exactly and without asking the kernel: round trips
 //! and losses. `TCP_INFO` only has a smoothed RTT.
 
+use fullpipe_experiment::recording::Histogram;
 use fullpipe_units::{Span, Time};
-use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,6 +23,7 @@ impl Views {
 }
 
 /// One flow as seen from its sender's interface.
+#[derive(Default)]
 pub(crate) struct FlowView {
     /// Ends of frames sent for the first time, and when they came.
     sent: VecDeque<(u32, Time)>,
@@ -31,25 +32,11 @@ pub(crate) struct FlowView {
     /// The latest round trip.
     pub(crate) last: Option<Span>,
     /// Round trips since the warm-up, nanoseconds.
-    pub(crate) rtt: Histogram<u64>,
+    pub(crate) rtt: Histogram,
     /// Time in the queues that each frame of data found on its arrival, nanoseconds.
-    pub(crate) queue: Histogram<u64>,
+    pub(crate) queue: Histogram,
     /// Data segments that the path dropped.
     pub(crate) dropped: u64,
-}
-
-impl Default for FlowView {
-    fn default() -> Self {
-        let histogram = || Histogram::new_with_max(1_000_000_000_000, 3).unwrap_or_else(|_| unreachable!());
-        FlowView {
-            sent: VecDeque::new(),
-            high: None,
-            last: None,
-            rtt: histogram(),
-            queue: histogram(),
-            dropped: 0,
-        }
-    }
 }
 
 /// Whether `a` comes after `b` in sequence space (RFC 9293 §3.4).
@@ -85,7 +72,7 @@ impl FlowView {
         let rtt = at.since(sent);
         self.last = Some(rtt);
         if measured {
-            self.rtt.saturating_record(rtt.as_nanos());
+            self.rtt.add(rtt.as_nanos());
         }
     }
 }

@@ -8,7 +8,7 @@ use super::port::{Attachment, FRAMES_PER_BLOCK, Port};
 use crate::LabError;
 use crate::capture::Tap;
 use crate::priority;
-use fullpipe_experiment::recording::{LinkRecording, Series, column};
+use fullpipe_experiment::recording::{LinkRecording, LinkRow, Series};
 use fullpipe_kernel::facts::SchedulerAccount;
 use fullpipe_path::{self as path, BuildContext, Chain, Change, DropCause, LinkSpec};
 use fullpipe_units::{Rate, Span, Time};
@@ -212,7 +212,7 @@ fn ring_blocks(plan: &Plan<'_>) -> usize {
 }
 
 fn link_series() -> Series {
-    Series::with_columns([column::QUEUE_BYTES, column::RATE_BPS, column::DROPPED_PACKETS])
+    Series::with_columns(LinkRow::COLUMNS)
 }
 
 /// Whether nothing but queues, rates and constant delays holds a packet up on these links.
@@ -294,8 +294,12 @@ impl Worker {
         for (direction, series) in self.directions.iter().zip(&mut self.series) {
             for (link, series) in direction.chain.stats().zip(series) {
                 let rate = if link.rate == Rate::MAX { f64::NAN } else { link.rate.as_bits_per_sec_f64() };
-                series
-                    .push(at.as_secs_f64(), &[link.queue_bytes as f64, rate, link.dropped_packets() as f64]);
+                let row = LinkRow {
+                    queue_bytes: link.queue_bytes as f64,
+                    rate_bps: rate,
+                    dropped_packets: link.dropped_packets() as f64,
+                };
+                series.push(at.as_secs_f64(), &row.values());
             }
         }
     }

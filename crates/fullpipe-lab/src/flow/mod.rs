@@ -9,4 +9,4 @@ mod source;
 pub(crate) use connection::{Connection, Outset};
 pub(crate) use desk::Desk;
 pub(crate) use endpoint::Endpoint;
-pub(crate) use sampler::{FlowReport, Sampler, per_second, quantiles, queue_quantiles};
+pub(crate) use sampler::{FlowReport, Sampler};

@@ -5,33 +5,11 @@ use super::desk::Desk;
 use crate::emulator::{Clock, Views};
 use crate::inspect::Belief;
 use fullpipe_experiment::recording::{
-    Event, EventKind, FlowRecording, Quantiles, QueueQuantiles, Series, StateChange, Summary, column,
+    Distributions, Event, EventKind, FlowRecording, FlowRow, Series, StateChange, Summary, per_second,
 };
 use fullpipe_experiment::scenario::App;
 use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, State, TcpInfo};
 use fullpipe_units::{Rate, Span, Time};
-use hdrhistogram::Histogram;
-
-const COLUMNS: [&str; 18] = [
-    column::GOODPUT_BPS,
-    column::RTT_MS,
-    column::SRTT_MS,
-    column::MIN_RTT_MS,
-    column::INFLIGHT_BYTES,
-    column::CWND_BYTES,
-    column::SSTHRESH_BYTES,
-    column::PACING_BPS,
-    column::BW_BPS,
-    column::DELIVERY_RATE_BPS,
-    column::PACING_GAIN,
-    column::CWND_GAIN,
-    column::INFLIGHT_LONGTERM_BYTES,
-    column::INFLIGHT_SHORTTERM_BYTES,
-    column::ROUNDS,
-    column::DELIVERED_BYTES,
-    column::SENT_PACKETS,
-    column::RETRANSMITTED_PACKETS,
-];
 
 /// `TCP_INFINITE_SSTHRESH`: no slow-start threshold yet.
 const NO_SSTHRESH: u32 = 0x7fff_ffff;
@@ -62,11 +40,9 @@ pub(crate) struct Sampler {
     bulk_starved: u64,
 }
 
-/// What is left of a connection: its recording and the distributions that the whole run adds up.
+/// What is left of a connection.
 pub(crate) struct FlowReport {
     pub(crate) recording: FlowRecording,
-    pub(crate) rtt: Histogram<u64>,
-    pub(crate) queue: Histogram<u64>,
     /// When it ended.
     pub(crate) end: Time,
     pub(crate) trouble: Option<String>,
@@ -81,7 +57,7 @@ impl Sampler {
         let start = connection.start();
         Sampler {
             connection,
-            series: Series::with_columns(COLUMNS),
+            series: Series::with_columns(FlowRow::COLUMNS),
             states: Vec::new(),
             events: Vec::new(),
             totals: Totals::default(),
@@ -165,29 +141,29 @@ impl Sampler {
         let ssthresh =
             if info.snd_ssthresh >= NO_SSTHRESH { f64::NAN } else { f64::from(info.snd_ssthresh) * mss };
         let srtt = (!info.rtt.is_zero()).then_some(info.rtt);
-        self.series.push(
-            now.as_secs_f64(),
-            &[
-                goodput,
-                ms(rtt.or(srtt)),
-                ms(srtt),
-                ms(min_rtt),
-                f64::from(info.inflight()) * mss,
-                info.cwnd_bytes() as f64,
-                ssthresh,
-                bps(info.pacing_rate),
-                bps(belief.bw),
-                bps(info.delivery_rate),
-                or_nan(belief.pacing_gain),
-                or_nan(belief.cwnd_gain),
-                or_nan(belief.inflight_longterm.map(|n| n as f64)),
-                or_nan(belief.inflight_shortterm.map(|n| n as f64)),
-                or_nan(belief.rounds.map(|n| n as f64)),
-                self.totals.delivered as f64,
-                self.totals.sent as f64,
-                self.totals.retransmitted as f64,
-            ],
-        );
+        let row = FlowRow {
+            goodput_bps: goodput,
+            rtt_ms: ms(rtt.or(srtt)),
+            srtt_ms: ms(srtt),
+            min_rtt_ms: ms(min_rtt),
+            inflight_bytes: f64::from(info.inflight()) * mss,
+            cwnd_bytes: info.cwnd_bytes() as f64,
+            ssthresh_bytes: ssthresh,
+            pacing_bps: bps(info.pacing_rate),
+            bw_bps: bps(belief.bw),
+            delivery_rate_bps: bps(info.delivery_rate),
+            pacing_gain: or_nan(belief.pacing_gain),
+            cwnd_gain: or_nan(belief.cwnd_gain),
+            inflight_longterm_bytes: or_nan(belief.inflight_longterm.map(|n| n as f64)),
+            inflight_shortterm_bytes: or_nan(belief.inflight_shortterm.map(|n| n as f64)),
+            delivered_bytes: self.totals.delivered as f64,
+            sent_packets: self.totals.sent as f64,
+            retransmitted_packets: self.totals.retransmitted as f64,
+            // Only the emulator sees what is lost, and adds it up for the whole run.
+            lost_packets: f64::NAN,
+            rounds: or_nan(belief.rounds.map(|n| n as f64)),
+        };
+        self.series.push(now.as_secs_f64(), &row.values());
     }
 
     fn note_events(&mut self, now: Time, info: &TcpInfo) {
@@ -234,8 +210,10 @@ impl Sampler {
             value: Some(took),
         }));
         events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
-        let mut series = self.series;
-        series.columns.retain(|c| c.values.iter().any(|v| v.is_finite()));
+        let mut distributions =
+            Distributions { rtt: std::mem::take(&mut view.rtt), queue: std::mem::take(&mut view.queue) };
+        distributions.rtt.settle();
+        distributions.queue.settle();
         let spec = self.connection.spec;
         // A send buffer that the scenario asks for is allowed to.
         let starved = match spec.send_buffer {
@@ -244,34 +222,31 @@ impl Sampler {
         };
         let summary = Summary {
             duration_s: duration.as_secs_f64(),
-            goodput_bps: per_second(bytes, duration),
+            goodput_bps: per_second(bytes, duration.as_secs_f64()),
             utilization: None,
             bytes_delivered: bytes,
             packets_sent: all.sent - before.sent,
             packets_retransmitted: all.retransmitted - before.retransmitted,
             packets_lost: all.dropped - before.dropped,
-            rtt_ms: quantiles(&view.rtt),
-            queue_ms: queue_quantiles(&view.queue),
+            rtt_ms: distributions.rtt.rtt_ms(),
+            queue_ms: distributions.queue.queue_ms(),
             completion_s: entry.completed.map(|at| at.since(start).as_secs_f64()),
         };
-        let empty = || Histogram::new_from(&view.rtt);
-        let (rtt, queue) = (empty(), empty());
         FlowReport {
             recording: FlowRecording {
                 label: spec.label.unwrap_or_else(|| spec.cc.clone()),
                 cc: spec.cc,
                 start_s: start.as_secs_f64(),
                 summary,
-                series,
+                series: self.series.without_empty_columns(),
                 states: self
                     .states
                     .into_iter()
                     .map(|(at, state)| StateChange { at_s: at.as_secs_f64(), state })
                     .collect(),
                 events,
+                distributions: Some(Box::new(distributions)),
             },
-            rtt: std::mem::replace(&mut view.rtt, rtt),
-            queue: std::mem::replace(&mut view.queue, queue),
             end: own_end,
             trouble: entry.trouble.take(),
             late: entry.began.map_or(Span::ZERO, |began| began.since(start)),
@@ -314,19 +289,4 @@ fn belief(info: &TcpInfo, cc: &CcInfo) -> Option<Belief> {
 fn state_of(info: &TcpInfo, belief: Option<&Belief>) -> Option<&'static str> {
     let slow_start = if info.in_slow_start() { "SlowStart" } else { "CongestionAvoidance" };
     belief.map_or(Some(slow_start), |belief| belief.state)
-}
-
-/// `bytes` in `duration` as bits per second.
-pub(crate) fn per_second(bytes: u64, duration: Span) -> f64 {
-    if duration.is_zero() { 0.0 } else { bytes as f64 * 8.0 / duration.as_secs_f64() }
-}
-
-pub(crate) fn quantiles(h: &Histogram<u64>) -> Quantiles {
-    let q = |q| (!h.is_empty()).then(|| h.value_at_quantile(q) as f64 / 1e6);
-    Quantiles { min: q(0.0), p50: q(0.50), p95: q(0.95), p99: q(0.99) }
-}
-
-pub(crate) fn queue_quantiles(h: &Histogram<u64>) -> QueueQuantiles {
-    let q = |q| (!h.is_empty()).then(|| h.value_at_quantile(q) as f64 / 1e6);
-    QueueQuantiles { p50: q(0.50), p95: q(0.95), max: q(1.0) }
 }

@@ -98,6 +98,16 @@ macro_rules! queues {
                 None
             }
 
+            /// The name of its kind, as a scenario file writes it.
+            pub fn kind(&self) -> String {
+                match self { $(QueueSpec::$Kind(_) => crate::spec::kebab(stringify!($Kind)),)+ }
+            }
+
+            /// What may wait in it at most.
+            pub fn limit(&self) -> Limit {
+                match self { $(QueueSpec::$Kind(spec) => spec.limit,)+ }
+            }
+
             pub(crate) fn build<T>(&self, ctx: QueueContext) -> Result<Queue<T>, Wrong> {
                 match self {
                     $(QueueSpec::$Kind(spec) => spec.build(ctx).map(Queue::$Kind),)+

@@ -11,10 +11,11 @@ use crate::About;
 use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share, significant};
 use crate::palette::colour_of;
 use crate::picture::{self, escaped};
-use crate::reduce::condensed;
+use crate::reduce::{condensed, distinct};
 use crate::verdict::{troubles, verdict};
 use fullpipe_experiment::Results;
-use fullpipe_experiment::recording::{Recording, Summary};
+use fullpipe_experiment::recording::{Recording, Source, Summary};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -109,18 +110,19 @@ fn described_path(results: &Results) -> String {
 
 fn subtitle(results: &Results, path: &str) -> String {
     let length = results.runs.iter().map(|r| r.summary.duration_s).fold(0.0, f64::max);
-    let mut engines: Vec<&str> = results.runs.iter().map(|r| r.engine.name()).collect();
-    engines.sort_unstable();
-    engines.dedup();
-    let engines: Vec<&str> = engines
+    let mut sources = distinct(results.runs.iter().map(|r| r.source));
+    sources.sort_unstable_by_key(|s| s.name());
+    let sources: Vec<&str> = sources
         .into_iter()
-        .map(|e| match e {
-            "sim" => "simulated TCP",
-            "lab" => "kernel TCP over an emulated path",
-            _ => "a real network",
+        .map(|source| match source {
+            Source::Sim => "simulated TCP",
+            Source::Lab => "kernel TCP over an emulated path",
+            Source::Net => "a real network",
+            Source::Trace => "a capture",
+            Source::Live => "a host at work",
         })
         .collect();
-    format!("{path} · {} · {} · {}", seconds(length), engines.join(" and "), seeds(results))
+    format!("{path} · {} · {} · {}", seconds(length), sources.join(" and "), seeds(results))
 }
 
 fn seeds(results: &Results) -> String {
@@ -167,11 +169,11 @@ fn table(results: &Results) -> String {
     out += "</tr></thead><tbody>";
     let scale = Scale { top, size, done, jain };
     let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed);
-    let several_engines = results.runs.windows(2).any(|w| w[0].engine != w[1].engine);
+    let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
     for run in &results.runs {
         let mut label = run.label.clone();
         if several_engines {
-            let _ = write!(label, " ({})", run.engine.name());
+            let _ = write!(label, " ({})", run.source.name());
         }
         if several_seeds {
             let _ = write!(label, " #{}", run.seed);
@@ -248,18 +250,21 @@ fn details(results: &Results, about: &About) -> String {
         values.join(", ")
     };
     fact(&mut out, "fullpipe", &distinct(|r| &r.provenance.version));
-    fact(&mut out, "engine", &distinct(|r| r.engine.name()));
+    fact(&mut out, "engine", &distinct(|r| r.source.name()));
     fact(&mut out, "seed", &seeds(results));
     fact(&mut out, "kernel", &distinct(|r| r.provenance.kernel.as_deref().unwrap_or("")));
     fact(&mut out, "started", &distinct(|r| r.provenance.started.as_deref().unwrap_or("")));
     fact(&mut out, "recording", &results.schema);
     out += "</dl>";
     let mut scenarios: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut known: HashMap<&str, usize> = HashMap::new();
     for run in results.runs.iter().filter(|r| !r.provenance.scenario.is_empty()) {
-        match scenarios.iter_mut().find(|(text, _)| *text == run.provenance.scenario) {
-            Some((_, labels)) => labels.push(&run.label),
-            None => scenarios.push((&run.provenance.scenario, vec![&run.label])),
-        }
+        let text = run.provenance.scenario.as_str();
+        let index = *known.entry(text).or_insert_with(|| {
+            scenarios.push((text, Vec::new()));
+            scenarios.len() - 1
+        });
+        scenarios[index].1.push(&run.label);
     }
     if !scenarios.is_empty() {
         out += "<p>Each scenario below, saved to a file, runs again with <code>fullpipe run FILE</code>.</p>";
@@ -394,7 +399,7 @@ mod tests {
         run.provenance.scenario = evil.to_owned();
         run.invalid_because = vec![evil.to_owned()];
         run.valid = false;
-        run.checks = vec![CheckResult { check: evil.into(), measured: evil.into(), passed: false }];
+        run.checks = vec![CheckResult::of_states(evil.into(), &[evil], false)];
         run.links[0].label = evil.to_owned();
         run.links[0].drops.insert(evil.to_owned(), 3);
         for flow in &mut run.flows {

@@ -8,6 +8,7 @@ use crate::verdict::{troubles, verdict};
 use crate::{About, reduce};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Series, column};
+use std::collections::BTreeMap;
 
 /// Points a line: more than a plot has pixels.
 const ROWS: usize = 1600;
@@ -92,7 +93,7 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
         let (low, high) = (seeds.iter().min().unwrap_or(&0), seeds.iter().max().unwrap_or(&0));
         let seeds = if low == high { format!("seed {low}") } else { format!("seeds {low} to {high}") };
         let version = format!("fullpipe {}", r.provenance.version);
-        let engine = format!("engine {}", r.engine.name());
+        let engine = format!("engine {}", r.source.name());
         let parts = [&version, description, &engine, &seeds, &about.command];
         parts.iter().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>().join(" · ")
     });
@@ -108,11 +109,12 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
 
 /// The queue of each run's fullest link.
 fn queue(results: &Results, scale: f64, unit: &str, end: f64, limit: Option<f64>) -> Panel {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let curves = results.runs.iter().filter_map(|run| {
+        let count = seen.entry(&run.cc).or_default();
+        let nth = std::mem::replace(count, *count + 1);
         let series = reduce::fullest_queue(run)?;
         let values = series.get(column::QUEUE_BYTES)?;
-        let nth =
-            results.runs.iter().take_while(|r| !std::ptr::eq(*r, run)).filter(|r| r.cc == run.cc).count();
         let crowded = results.runs.len() > RUNS_MOST;
         let (label, nth) = if crowded { (&run.cc, 0) } else { (&run.label, nth) };
         Some(curve(label, &run.cc, nth, &series.t_s, values, scale))

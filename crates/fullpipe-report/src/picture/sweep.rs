@@ -3,34 +3,24 @@
 use super::{Axis, Curve, Panel, Picture, Stroke};
 use crate::figures::rate_unit;
 use crate::palette::colour_of;
-use crate::reduce::place;
+use crate::reduce::{distinct, place, varied_path};
 use fullpipe_experiment::Results;
-use fullpipe_experiment::recording::Recording;
+use fullpipe_experiment::recording::{Recording, Varied};
+use std::collections::HashMap;
 
 /// The figures of a sweep over what was varied; none if nothing was.
 pub fn of_sweep(results: &Results) -> Option<Picture> {
-    let mut places: Vec<&str> = Vec::new();
-    let mut ccs: Vec<&str> = Vec::new();
-    for run in &results.runs {
-        if !places.contains(&place(run)) {
-            places.push(place(run));
-        }
-        if !ccs.contains(&run.cc.as_str()) {
-            ccs.push(&run.cc);
-        }
-    }
+    let at: Vec<String> = results.runs.iter().map(place).collect();
+    let places = distinct(at.iter().map(String::as_str));
+    let ccs = distinct(results.runs.iter().map(|r| r.cc.as_str()));
     if places.len() < 2 {
         return None;
     }
     // One varied key names the axis, and its values the ticks.
-    let key = places[0].split_once(' ').map(|(key, _)| key).filter(|key| {
-        let rest = |p: &&str| {
-            p.strip_prefix(*key).and_then(|r| r.strip_prefix(' ')).is_some_and(|r| !r.contains(", "))
-        };
-        places.iter().all(rest)
-    });
-    let names =
-        places.iter().map(|p| key.map_or(*p, |k| p[k.len()..].trim_start()).to_owned()).collect::<Vec<_>>();
+    let key = only_key(results);
+    let value = |place: &str| key.map_or(place, |k| place[k.len()..].trim_start()).to_owned();
+    let names: Vec<String> = places.iter().map(|place| value(place)).collect();
+    let column: HashMap<&str, usize> = places.iter().copied().zip(0..).collect();
     let top = results.runs.iter().map(|r| r.summary.goodput_bps).fold(0.0, f64::max);
     let (unit, size) = rate_unit(top);
     let panel = |title: &str, unit: &str, figure: &dyn Fn(&Recording) -> Option<f64>| {
@@ -38,14 +28,16 @@ pub fn of_sweep(results: &Results) -> Option<Picture> {
         for (i, cc) in ccs.iter().enumerate() {
             // Beside each other, so that dots of several controllers do not hide one another.
             let shift = (i as f64 - (ccs.len() - 1) as f64 / 2.0) * 0.06;
-            let at = |x: usize| x as f64 + shift;
+            let across = |x: usize| x as f64 + shift;
             let mut dots = Vec::new();
             let mut means = Vec::new();
-            for (x, at_place) in places.iter().enumerate() {
-                let own = results.runs.iter().filter(|r| r.cc == *cc && place(r) == *at_place);
-                let values: Vec<f64> = own.filter_map(figure).collect();
-                dots.extend(values.iter().map(|v| (at(x), *v)));
-                means.push((at(x), values.iter().sum::<f64>() / values.len() as f64));
+            let mut columns = vec![Vec::new(); places.len()];
+            for (run, place) in results.runs.iter().zip(&at).filter(|(r, _)| r.cc == *cc) {
+                columns[column[place.as_str()]].extend(figure(run));
+            }
+            for (x, values) in columns.iter().enumerate() {
+                dots.extend(values.iter().map(|v| (across(x), *v)));
+                means.push((across(x), values.iter().sum::<f64>() / values.len() as f64));
             }
             let colour = colour_of(cc).light;
             let mean = Curve { dash: 0, ..Curve::line(*cc, colour, means) };
@@ -70,6 +62,16 @@ pub fn of_sweep(results: &Results) -> Option<Picture> {
     Some(Picture { panels, columns: 2, ..Picture::default() })
 }
 
+/// The last part of the key that is varied, if it is the same one in all runs.
+fn only_key(results: &Results) -> Option<&str> {
+    let mut keys = results.runs.iter().map(|run| {
+        let mut varied = varied_path(run);
+        varied.next().filter(|_| varied.next().is_none()).map(Varied::short_key)
+    });
+    let first = keys.next()??;
+    keys.all(|key| key == Some(first)).then_some(first)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,7 +82,7 @@ mod tests {
         let mut results = support::race(0.5);
         for (i, run) in results.runs.iter_mut().enumerate() {
             run.cc = ["bbr", "cubic"][i % 2].to_owned();
-            run.label = format!("{}, loss {}", run.cc, ["0.1%", "5%"][i / 2]);
+            run.varied = vec![Varied::new("path.loss", ["0.1%", "5%"][i / 2])];
         }
         let picture = of_sweep(&results).unwrap();
         assert_eq!(picture.panels[0].x.names, ["0.1%", "5%"]);

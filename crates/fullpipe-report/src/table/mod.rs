@@ -56,8 +56,7 @@ pub fn table(results: &Results, style: &Style) -> String {
 fn heading(results: &Results, first: &Recording) -> String {
     let same = results.runs.iter().all(|r| r.path == first.path);
     let path = if same { first.path.description.as_str() } else { "different paths" };
-    let mut engines: Vec<&str> = results.runs.iter().map(|r| r.engine.name()).collect();
-    engines.dedup();
+    let engines = reduce::distinct(results.runs.iter().map(|r| r.source.name()));
     let mut seeds: Vec<u64> = results.runs.iter().map(|r| r.seed).collect();
     seeds.sort_unstable();
     seeds.dedup();
@@ -135,13 +134,13 @@ impl Columns {
 
 /// The rows of all runs and, of shared ones, of their flows; of very many flows the first ones and the last.
 fn collect<'a>(results: &'a Results, columns: &Columns) -> Vec<Row<'a>> {
-    let several_engines = results.runs.windows(2).any(|w| w[0].engine != w[1].engine);
+    let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
     let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed && w[0].label == w[1].label);
     let mut rows = Vec::new();
     for (index, run) in results.runs.iter().enumerate() {
         let mut label = run.label.clone();
         if several_engines {
-            let _ = write!(label, " ({})", run.engine.name());
+            let _ = write!(label, " ({})", run.source.name());
         }
         if several_seeds {
             let _ = write!(label, " #{}", run.seed);
@@ -311,8 +310,7 @@ mod tests {
         let mut race = support::race(2.0);
         race.runs[0].valid = false;
         race.runs[0].invalid_because = vec!["too late".to_owned()];
-        race.runs[1].checks =
-            vec![CheckResult { check: "rtt.p95 <= 50ms".into(), measured: "100 ms".into(), passed: false }];
+        race.runs[1].checks = vec![CheckResult::of_states("rtt.p95 <= 50ms".into(), &["100 ms"], false)];
         let text = table(&race, &PLAIN);
         assert!(
             text.contains("bbr ✗") && text.contains("not valid: bbr") && text.contains("too late"),

@@ -1,8 +1,8 @@
 //! A race that never happened, in the shape engines give: for tests that need results to report.
 
 use fullpipe_experiment::recording::{
-    Engine, Event, EventKind, FlowRecording, LinkRecording, PathFacts, Provenance, Quantiles, QueueQuantiles,
-    Recording, Results, Series, StateChange, Summary, column,
+    Event, EventKind, FlowRecording, LinkRecording, PathFacts, Provenance, Quantiles, QueueQuantiles,
+    Recording, Results, Series, Source, StateChange, Summary, column,
 };
 
 const RATE: f64 = 100e6;
@@ -118,7 +118,16 @@ fn flow(saw: &Saw, label: String, seconds: f64, scale: f64) -> FlowRecording {
         queue_ms: QueueQuantiles { p50: Some(over / 2.0), p95: Some(over * 0.95), max: Some(over) },
         completion_s: None,
     };
-    FlowRecording { label, cc: saw.cc.to_owned(), start_s: 0.0, summary, series, states, events }
+    FlowRecording {
+        label,
+        cc: saw.cc.to_owned(),
+        start_s: 0.0,
+        summary,
+        series,
+        states,
+        events,
+        distributions: None,
+    }
 }
 
 fn recording(cc: &str, flows: Vec<FlowRecording>, seconds: f64) -> Recording {
@@ -141,7 +150,9 @@ fn recording(cc: &str, flows: Vec<FlowRecording>, seconds: f64) -> Recording {
     let lost = summary.packets_lost;
     Recording {
         label: cc.to_owned(),
-        engine: Engine::Sim,
+        contender: None,
+        varied: Vec::new(),
+        source: Source::Sim,
         cc: cc.to_owned(),
         seed: 1,
         valid: true,

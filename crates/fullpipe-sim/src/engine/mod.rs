@@ -10,7 +10,7 @@ use crate::recorder::{FlowRecorder, LinkRecorder, total};
 use crate::segment::{Kind, SackStore, Segment};
 use connection::{Connection, Net};
 use fullpipe_cc::{Config, CongestionControl, Span, Time};
-use fullpipe_experiment::recording::{Engine, Provenance, Recording};
+use fullpipe_experiment::recording::{Provenance, Recording, Source};
 use fullpipe_experiment::scenario::{Direction, FlowSpec, Scenario, Triggers, Vocabulary};
 use fullpipe_path::{Chain, Outcome, Packet};
 use fullpipe_units::Rate;
@@ -362,9 +362,11 @@ impl<'a> World<'a> {
                 c.recorder.finish(&c.sender, label, spec.cc, c.start, summary)
             })
             .collect();
-        let mut recording = Recording {
+        Recording {
             label: scenario.cc(),
-            engine: Engine::Sim,
+            contender: None,
+            varied: Vec::new(),
+            source: Source::Sim,
             cc: scenario.cc(),
             seed: self.seed,
             valid: true,
@@ -382,9 +384,7 @@ impl<'a> World<'a> {
                 ticks: None,
                 started: None,
             },
-        };
-        recording.checks = scenario.checks.iter().flat_map(|c| c.evaluate(&recording)).collect();
-        recording
+        }
     }
 }
 

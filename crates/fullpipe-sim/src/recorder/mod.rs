@@ -1,44 +1,19 @@
 //! What a run leaves behind of each flow and each link.
 
-mod histogram;
-
 use crate::sender::{Counts, Sender};
 use fullpipe_cc::{CongestionControl, Span, Time};
 use fullpipe_experiment::recording::{
-    Column, Event, FlowRecording, LinkRecording, Quantiles, QueueQuantiles, Series, StateChange, Summary,
-    column,
+    Column, Distributions, Event, FlowRecording, FlowRow, Histogram, LinkRecording, LinkRow, Series,
+    StateChange, Summary, per_second,
 };
 use fullpipe_path::{DropCause, LinkStats};
 use fullpipe_units::Rate;
-pub(crate) use histogram::Histogram;
 
 /// Quantities in a row.
-const WIDTH: usize = 19;
+const WIDTH: usize = FlowRow::COLUMNS.len();
 
 /// Most state changes kept of a flow: a state machine on a path of nanoseconds would fill all memory.
 const MOST_STATES: usize = 1 << 20;
-
-const COLUMNS: [&str; WIDTH] = [
-    column::GOODPUT_BPS,
-    column::RTT_MS,
-    column::SRTT_MS,
-    column::MIN_RTT_MS,
-    column::INFLIGHT_BYTES,
-    column::CWND_BYTES,
-    column::SSTHRESH_BYTES,
-    column::PACING_BPS,
-    column::BW_BPS,
-    column::DELIVERY_RATE_BPS,
-    column::PACING_GAIN,
-    column::CWND_GAIN,
-    column::INFLIGHT_LONGTERM_BYTES,
-    column::INFLIGHT_SHORTTERM_BYTES,
-    column::DELIVERED_BYTES,
-    column::SENT_PACKETS,
-    column::RETRANSMITTED_PACKETS,
-    column::LOST_PACKETS,
-    column::ROUNDS,
-];
 
 /// Running totals of a flow: the summary is the difference of two.
 #[derive(Clone, Copy, Debug, Default)]
@@ -158,30 +133,28 @@ impl FlowRecorder {
         let ms = |span: Option<Span>| or_nan(span.map(Span::as_millis_f64));
         let bps = |rate: Option<Rate>| or_nan(rate.map(Rate::as_bits_per_sec_f64));
         let bytes = |n: Option<u64>| or_nan(n.map(|n| n as f64));
-        self.rows.push((
-            now,
-            [
-                goodput,
-                ms(rtt),
-                ms(srtt),
-                ms(snapshot.min_rtt),
-                sender.inflight() as f64,
-                sender.window() as f64,
-                bytes(snapshot.ssthresh),
-                bps(snapshot.pacing_rate),
-                bps(snapshot.bw),
-                bps(Some(sender.delivery_rate())),
-                or_nan(snapshot.pacing_gain.map(|g| g.as_f64())),
-                or_nan(snapshot.cwnd_gain.map(|g| g.as_f64())),
-                bytes(snapshot.inflight_longterm),
-                bytes(snapshot.inflight_shortterm),
-                sender.delivered() as f64,
-                sender.counts.sent as f64,
-                sender.counts.retransmitted as f64,
-                sender.counts.marked_lost as f64,
-                or_nan(snapshot.rounds.map(|n| n as f64)),
-            ],
-        ));
+        let row = FlowRow {
+            goodput_bps: goodput,
+            rtt_ms: ms(rtt),
+            srtt_ms: ms(srtt),
+            min_rtt_ms: ms(snapshot.min_rtt),
+            inflight_bytes: sender.inflight() as f64,
+            cwnd_bytes: sender.window() as f64,
+            ssthresh_bytes: bytes(snapshot.ssthresh),
+            pacing_bps: bps(snapshot.pacing_rate),
+            bw_bps: bps(snapshot.bw),
+            delivery_rate_bps: bps(Some(sender.delivery_rate())),
+            pacing_gain: or_nan(snapshot.pacing_gain.map(|g| g.as_f64())),
+            cwnd_gain: or_nan(snapshot.cwnd_gain.map(|g| g.as_f64())),
+            inflight_longterm_bytes: bytes(snapshot.inflight_longterm),
+            inflight_shortterm_bytes: bytes(snapshot.inflight_shortterm),
+            delivered_bytes: sender.delivered() as f64,
+            sent_packets: sender.counts.sent as f64,
+            retransmitted_packets: sender.counts.retransmitted as f64,
+            lost_packets: sender.counts.marked_lost as f64,
+            rounds: or_nan(snapshot.rounds.map(|n| n as f64)),
+        };
+        self.rows.push((now, row.values()));
     }
 
     /// The flow in figures, over `duration`.
@@ -196,14 +169,14 @@ impl FlowRecorder {
         let bytes = all.delivered - before.delivered;
         Summary {
             duration_s: duration.as_secs_f64(),
-            goodput_bps: per_second(bytes, duration),
+            goodput_bps: per_second(bytes, duration.as_secs_f64()),
             utilization: None,
             bytes_delivered: bytes,
             packets_sent: all.counts.sent - before.counts.sent,
             packets_retransmitted: all.counts.retransmitted - before.counts.retransmitted,
             packets_lost: all.dropped - before.dropped,
-            rtt_ms: quantiles(&self.rtt),
-            queue_ms: queue_quantiles(&self.queue),
+            rtt_ms: self.rtt.rtt_ms(),
+            queue_ms: self.queue.queue_ms(),
             completion_s: self.completed.map(|at| at.since(start).as_secs_f64()),
         }
     }
@@ -217,8 +190,7 @@ impl FlowRecorder {
         start: Time,
         summary: Summary,
     ) -> FlowRecording {
-        let mut series = by_columns(&self.rows);
-        series.columns.retain(|c| c.values.iter().any(|v| v.is_finite()));
+        let series = by_columns(&self.rows).without_empty_columns();
         let states = self.states.iter();
         let happened = sender.events.iter();
         let mut events = self.events;
@@ -234,6 +206,7 @@ impl FlowRecorder {
                 .map(|&(at, state)| StateChange { at_s: at.as_secs_f64(), state: state.to_owned() })
                 .collect(),
             events,
+            distributions: Some(Box::new(Distributions { rtt: self.rtt, queue: self.queue })),
         }
     }
 }
@@ -244,7 +217,7 @@ fn by_columns(rows: &[(Time, [f64; WIDTH])]) -> Series {
     let column = |name: &&str| Column { name: (*name).to_owned(), values: Vec::with_capacity(rows.len()) };
     let mut series = Series {
         t_s: rows.iter().map(|(at, _)| at.as_secs_f64()).collect(),
-        columns: COLUMNS.iter().map(column).collect(),
+        columns: FlowRow::COLUMNS.iter().map(column).collect(),
     };
     for block in rows.chunks(BLOCK) {
         for (i, column) in series.columns.iter_mut().enumerate() {
@@ -254,25 +227,6 @@ fn by_columns(rows: &[(Time, [f64; WIDTH])]) -> Series {
     series
 }
 
-/// `bytes` in `duration` as bits per second.
-fn per_second(bytes: u64, duration: Span) -> f64 {
-    if duration.is_zero() { 0.0 } else { bytes as f64 * 8.0 / duration.as_secs_f64() }
-}
-
-fn in_ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
-}
-
-fn quantiles(h: &Histogram) -> Quantiles {
-    let q = |q| h.quantile(q).map(in_ms);
-    Quantiles { min: h.min().map(in_ms), p50: q(0.50), p95: q(0.95), p99: q(0.99) }
-}
-
-fn queue_quantiles(h: &Histogram) -> QueueQuantiles {
-    let q = |q| h.quantile(q).map(in_ms);
-    QueueQuantiles { p50: q(0.50), p95: q(0.95), max: h.max().map(in_ms) }
-}
-
 /// All flows together, over `duration`.
 pub(crate) fn total(flows: &[Summary], recorders: &[&FlowRecorder], duration: Span) -> Summary {
     let (mut rtt, mut queue) = (Histogram::default(), Histogram::default());
@@ -280,21 +234,8 @@ pub(crate) fn total(flows: &[Summary], recorders: &[&FlowRecorder], duration: Sp
         rtt.merge(&r.rtt);
         queue.merge(&r.queue);
     }
-    let sum = |of: fn(&Summary) -> u64| flows.iter().map(of).sum::<u64>();
-    let bytes = sum(|f| f.bytes_delivered);
-    let completions: Option<Vec<f64>> = flows.iter().map(|f| f.completion_s).collect();
-    Summary {
-        duration_s: duration.as_secs_f64(),
-        goodput_bps: per_second(bytes, duration),
-        utilization: None,
-        bytes_delivered: bytes,
-        packets_sent: sum(|f| f.packets_sent),
-        packets_retransmitted: sum(|f| f.packets_retransmitted),
-        packets_lost: sum(|f| f.packets_lost),
-        rtt_ms: quantiles(&rtt),
-        queue_ms: queue_quantiles(&queue),
-        completion_s: completions.map(|all| all.into_iter().fold(0.0, f64::max)),
-    }
+    let total = Summary::total(flows.iter(), duration.as_secs_f64());
+    Summary { rtt_ms: rtt.rtt_ms(), queue_ms: queue.queue_ms(), ..total }
 }
 
 /// The series of one link.
@@ -305,29 +246,30 @@ pub(crate) struct LinkRecorder {
 
 impl LinkRecorder {
     pub fn new() -> Self {
-        let columns = [column::QUEUE_BYTES, column::RATE_BPS, column::DROPPED_PACKETS];
-        LinkRecorder { series: Series::with_columns(columns) }
+        LinkRecorder { series: Series::with_columns(LinkRow::COLUMNS) }
     }
 
     /// Adds a row to the series.
     pub fn sample(&mut self, now: Time, stats: &LinkStats) {
         let rate = if stats.rate == Rate::MAX { f64::NAN } else { stats.rate.as_bits_per_sec_f64() };
-        let row = [stats.queue_bytes as f64, rate, stats.dropped_packets() as f64];
-        self.series.push(now.as_secs_f64(), &row);
+        let row = LinkRow {
+            queue_bytes: stats.queue_bytes as f64,
+            rate_bps: rate,
+            dropped_packets: stats.dropped_packets() as f64,
+        };
+        self.series.push(now.as_secs_f64(), &row.values());
     }
 
     /// The recording of the link.
     pub fn finish(self, label: String, stats: &LinkStats) -> LinkRecording {
         let drops = DropCause::ALL.iter().map(|&cause| (cause.name().to_owned(), stats.dropped_by(cause)));
-        let mut series = self.series;
-        series.columns.retain(|c| c.values.iter().any(|v| v.is_finite()));
         LinkRecording {
             label,
             packets_in: stats.arrived_packets,
             packets_out: stats.delivered_packets,
             drops: drops.filter(|&(_, n)| n > 0).collect(),
             ce_marked: stats.marked_packets,
-            series,
+            series: self.series.without_empty_columns(),
         }
     }
 }

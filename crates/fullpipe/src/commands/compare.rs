@@ -1,10 +1,10 @@
 //! `fullpipe lab compare`: the same scenarios simulated and on kernel TCP, in one table.
 
 use crate::failure::Failure;
-use crate::runs::{AGAIN, Batch, Choice, InRealTime, Job, read};
+use crate::runs::{self, LENT, Progress, read};
 use fullpipe_experiment::Recording;
-use fullpipe_experiment::recording::Engine;
 use fullpipe_experiment::scenario::Case;
+use fullpipe_run::{Batch, Engine, InRealTime, Job};
 use fullpipe_units::Span;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -26,6 +26,9 @@ pub struct Args {
     alone: bool,
 }
 
+/// What is compared.
+const BOTH: [Engine; 2] = [Engine::Sim, Engine::Lab];
+
 /// Agreement that needs no explanation: a tenth of the goodput.
 const AGREES: f64 = 0.10;
 
@@ -35,14 +38,16 @@ impl Args {
         let mut jobs: Vec<Job> = Vec::new();
         for file in &self.files {
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            for (case, shortened) in self.cases(read(file, Choice::Both)?) {
+            for (case, shortened) in self.cases(read(file, &BOTH)?) {
                 names.push(format!("{name}{}", if shortened { " (shortened)" } else { "" }));
-                jobs.extend([Engine::Sim, Engine::Lab].map(|engine| Job { engine, case: case.clone() }));
+                jobs.extend(BOTH.map(|engine| Job { engine, case: case.clone() }));
             }
         }
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let lab = InRealTime { together: !self.alone, again: AGAIN, pcap: None };
-        let runs = Batch { jobs, threads, lab, series: false }.run().all()?;
+        let progress = Progress::of(&jobs);
+        let lab = InRealTime { together: !self.alone, lend: LENT, ..InRealTime::default() };
+        let batch = Batch::new(jobs).keep_series(false).in_real_time(lab);
+        let runs = batch.run(&progress).all().map_err(runs::failure)?;
+        drop(progress);
         println!(
             "| scenario | run | goodput sim | lab | differs | RTT p50 sim | lab | retransmitted sim | lab | lab valid |"
         );
@@ -61,7 +66,7 @@ impl Args {
     /// The runs to compare, and whether each was shortened. Those whose controller the kernel lacks are
     /// left out.
     fn cases(&self, mut cases: Vec<Case>) -> Vec<(Case, bool)> {
-        cases.retain(|c| c.scenario.flows.iter().all(|f| crate::runs::kernel_offers(&f.cc)));
+        cases.retain(|c| c.scenario.flows.iter().all(|f| runs::kernel_offers(&f.cc)));
         let all = cases.len();
         let wanted = self.runs.unwrap_or(all).min(all);
         let picked = (0..wanted).map(|i| cases[i * all / wanted].clone());
@@ -132,7 +137,7 @@ mod tests {
     fn a_scenario_is_not_cut_before_its_last_change() {
         let file = "duration = '60s'\n[path]\n[[path.forward]]\nrate = '10mbit'\nschedule = [{ at = '20s', rate = '5mbit' }]\n[[flow]]\ncc = 'cubic'";
         let case = |text: &str| {
-            let vocabulary = crate::runs::vocabulary(Choice::Both);
+            let vocabulary = fullpipe_run::vocabulary(&BOTH);
             fullpipe_experiment::scenario::parse("x", text, &vocabulary, &|_| Err(String::new()))
                 .unwrap()
                 .remove(0)

@@ -1,11 +1,11 @@
 //! `fullpipe conformance`: the draft's example test cases.
 
 use crate::failure::Failure;
-use crate::runs::{Choice, check_controller};
-use fullpipe_conformance::{CASES, Case, Setting, Verdict, find};
-use fullpipe_experiment::Results;
+use crate::runs::{self, Progress, check_controller};
+use fullpipe_conformance::{CASES, Case, Setting, find};
+use fullpipe_experiment::{Recording, Results};
 use fullpipe_report::{About, Format};
-use std::ops::ControlFlow;
+use fullpipe_run::{Batch, Engine, Job};
 use std::path::PathBuf;
 
 /// Hold a controller against the example test cases of the IETF draft on BBR (draft-ietf-ccwg-bbr).
@@ -38,7 +38,10 @@ pub struct Args {
 struct Checked {
     case: &'static Case,
     setting: Setting,
-    verdict: Verdict,
+    /// What did not hold.
+    complaints: Vec<String>,
+    /// The runs, if something did not.
+    runs: Vec<Recording>,
 }
 
 impl Args {
@@ -50,7 +53,7 @@ impl Args {
             return Ok(());
         }
         let cases = self.chosen()?;
-        check_controller(&self.cc, Choice::Sim)?;
+        check_controller(&self.cc, &[Engine::Sim])?;
         let settings: Vec<(&str, &str)> = self
             .set
             .iter()
@@ -58,8 +61,11 @@ impl Args {
             .collect::<Result<_, _>>()?;
         fullpipe_cc::Controller::new(&self.cc, &fullpipe_cc::Config::default(), &settings)
             .map_err(|e| Failure::usage(e.to_string()))?;
-        let checked = check(&cases, &self.cc, &settings);
-        let failed = checked.iter().filter(|c| !c.verdict.complaints.is_empty()).count();
+        let mut checked = Vec::new();
+        for case in &cases {
+            checked.extend(check(case, &self.cc, &settings)?);
+        }
+        let failed = checked.iter().filter(|c| !c.complaints.is_empty()).count();
         if failed > 0 {
             self.keep(&checked)?;
         }
@@ -98,9 +104,9 @@ impl Args {
             Failure::usage(format!("{}: cannot write: {e}", path.display()))
         };
         std::fs::create_dir_all(&self.logs).map_err(|e| cannot(&self.logs, e))?;
-        for c in checked.iter().filter(|c| !c.verdict.complaints.is_empty()) {
+        for c in checked.iter().filter(|c| !c.complaints.is_empty()) {
             let path = self.logs.join(format!("{}-{}-{}.qlog", c.case.name, c.setting.rate, c.setting.rtt));
-            let results = Results::new(c.verdict.runs.clone());
+            let results = Results::new(c.runs.clone());
             let about = About { title: c.case.heading.to_owned(), command: String::new() };
             let mut file = std::fs::File::create(&path).map_err(|e| cannot(&path, e))?;
             Format::Qlog.write(&results, &about, &mut file).map_err(|e| cannot(&path, e))?;
@@ -109,35 +115,39 @@ impl Args {
     }
 }
 
-/// Simulates every case on every of its paths, on all cores, in the order of the cases.
-fn check(cases: &[&'static Case], cc: &str, settings: &[(&str, &str)]) -> Vec<Checked> {
-    let jobs: Vec<(&'static Case, Setting)> =
-        cases.iter().flat_map(|case| case.settings().into_iter().map(|s| (*case, s))).collect();
-    let checked = fullpipe_sim::in_parallel(&jobs, 0, |_, &(case, setting)| {
-        let mut verdict = case.check(&setting, cc, settings, &mut |scenario| {
-            fullpipe_sim::run(scenario, scenario.seed, &mut |_| ControlFlow::Continue(()))
-                .map_err(|e| e.to_string())
-        });
+/// Simulates a case on every of its paths.
+fn check(case: &'static Case, cc: &str, settings: &[(&str, &str)]) -> Result<Vec<Checked>, Failure> {
+    let on_each = |setting: Setting| Ok((setting, case.runs(&setting, cc, settings)?));
+    let on_each: Result<Vec<_>, String> = case.settings().into_iter().map(on_each).collect();
+    let on_each = on_each.map_err(Failure::usage)?;
+    let all = on_each.iter().flat_map(|(_, runs)| runs);
+    let jobs: Vec<Job> = all.map(|run| Job { engine: Engine::Sim, case: run.clone() }).collect();
+    let progress = Progress::of(&jobs);
+    let mut recordings = Batch::new(jobs).run(&progress).all().map_err(runs::failure)?.into_iter();
+    drop(progress);
+    let judged = on_each.into_iter().map(|(setting, runs)| {
+        let mut own: Vec<Recording> = recordings.by_ref().take(runs.len()).collect();
+        let complaints = case.judge(&setting, &runs, &own);
         // Recordings are large, and only those of failed cases are written.
-        if verdict.complaints.is_empty() {
-            verdict.runs.clear();
+        if complaints.is_empty() {
+            own.clear();
         }
-        ControlFlow::Continue(Checked { case, setting, verdict })
+        Checked { case, setting, complaints, runs: own }
     });
-    checked.into_iter().flatten().collect()
+    Ok(judged.collect())
 }
 
 fn print(cases: &[&'static Case], checked: &[Checked]) {
     let mut passed = 0;
     for case in cases {
         let of_case: Vec<&Checked> = checked.iter().filter(|c| std::ptr::eq(c.case, *case)).collect();
-        let failed = of_case.iter().filter(|c| !c.verdict.complaints.is_empty()).count();
+        let failed = of_case.iter().filter(|c| !c.complaints.is_empty()).count();
         passed += usize::from(failed == 0);
         let mark = if failed == 0 { "✓" } else { "✗" };
         let paths: Vec<String> = of_case.iter().map(|c| c.setting.to_string()).collect();
         println!("{mark} {}\n      on {}", case.heading, paths.join("; "));
         for c in of_case {
-            for complaint in &c.verdict.complaints {
+            for complaint in &c.complaints {
                 println!("      ✗ {}: {complaint}", c.setting);
             }
         }
@@ -151,8 +161,8 @@ fn json(cc: &str, checked: &[Checked]) -> serde_json::Value {
         .map(|c| {
             serde_json::json!({
                 "case": c.case.name, "heading": c.case.heading, "rate": c.setting.rate.to_string(),
-                "rtt": c.setting.rtt.to_string(), "passed": c.verdict.complaints.is_empty(),
-                "complaints": c.verdict.complaints,
+                "rtt": c.setting.rtt.to_string(), "passed": c.complaints.is_empty(),
+                "complaints": c.complaints,
             })
         })
         .collect();

@@ -1,11 +1,11 @@
 //! `fullpipe figure`: the published results, made again.
 
 use crate::failure::Failure;
-use crate::runs::{AGAIN, Batch, Choice, InRealTime, Job};
+use crate::runs::{self, Choice, LENT, Progress};
 use fullpipe_experiment::Recording;
-use fullpipe_experiment::recording::Engine;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs, find, nearest, page};
+use fullpipe_run::{Batch, Engine, InRealTime, Job};
 use std::path::{Path, PathBuf};
 
 /// Make the published results on BBR again, and hold them against what was published.
@@ -63,13 +63,13 @@ impl Args {
             let mut runs = run(&some, engine)?.into_iter();
             for ToMake { figure, cases, short } in some {
                 let runs: Vec<(Case, Recording)> = cases.into_iter().zip(runs.by_ref()).collect();
-                results.push(self.judge(figure, short, Runs { engine, runs })?);
+                results.push(self.judge(figure, short, Runs { source: engine.source(), runs })?);
             }
         }
         let command = self.command(engine);
         let pages: Vec<(&Figure, &Outcome)> =
             results.iter().map(|made| (made.figure, &made.outcome)).collect();
-        let html = page(&pages, engine, &command, "../docs/");
+        let html = page(&pages, engine.source(), &command, "../docs/");
         self.write("figures.html", html.as_bytes())?;
         if self.json {
             println!("{}", json(&results));
@@ -100,7 +100,7 @@ impl Args {
             .runs
             .iter()
             .filter(|(_, run)| !run.valid)
-            .map(|(case, run)| format!("{}: {}", case.label, run.invalid_because.join("; ")))
+            .map(|(case, run)| format!("{}: {}", case.label(), run.invalid_because.join("; ")))
             .collect();
         let mut outcome = figure.judge(&runs);
         if short {
@@ -136,7 +136,7 @@ impl Args {
 fn leave_out_what_the_kernel_lacks(cases: &mut Vec<Case>) {
     let mut missing: Vec<String> = Vec::new();
     cases.retain(|case| {
-        let lacking = case.scenario.flows.iter().find(|f| !crate::runs::kernel_offers(&f.cc));
+        let lacking = case.scenario.flows.iter().find(|f| !runs::kernel_offers(&f.cc));
         if let Some(flow) = lacking
             && !missing.contains(&flow.cc)
         {
@@ -167,11 +167,11 @@ struct Made {
 
 /// Runs all cases, or says why not.
 fn run(figures: &[ToMake], engine: Engine) -> Result<Vec<Recording>, Failure> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cases = figures.iter().flat_map(|f| &f.cases);
-    let jobs = cases.map(|case| Job { engine, case: case.clone() }).collect();
-    let lab = InRealTime { together: true, again: AGAIN, pcap: None };
-    Batch { jobs, threads, lab, series: true }.run().all()
+    let jobs: Vec<Job> = cases.map(|case| Job { engine, case: case.clone() }).collect();
+    let progress = Progress::of(&jobs);
+    let lab = InRealTime { together: true, lend: LENT, ..InRealTime::default() };
+    Batch::new(jobs).in_real_time(lab).run(&progress).all().map_err(runs::failure)
 }
 
 fn print(results: &[Made]) {

@@ -3,8 +3,9 @@
 use crate::failure::Failure;
 use crate::runs;
 use fullpipe_experiment::scenario::PathSpec;
-use fullpipe_lab::{LabError, LinkReport, Shell, ShellReport};
+use fullpipe_lab::{LinkReport, Shell, ShellReport};
 use fullpipe_path::{Limit, LinkSpec, LossSpec, QueueSpec};
+use fullpipe_run::Engine;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -79,19 +80,10 @@ impl Args {
     }
 }
 
-/// How an error of the lab ends the command.
-pub fn failure(error: LabError) -> Failure {
-    match error {
-        LabError::Impossible(_) | LabError::Failed(_) => Failure::Impossible(error.to_string()),
-        LabError::Input(_) => Failure::Usage(error.to_string()),
-        LabError::Stopped => Failure::Passed(130),
-    }
-}
-
 impl ShellArgs {
     fn run(self) -> Result<(), Failure> {
         let json = self.json;
-        let report = fullpipe_lab::shell(&self.shell()?).map_err(failure)?;
+        let report = fullpipe_lab::shell(&self.shell()?).map_err(runs::in_lab)?;
         if json {
             let text = serde_json::to_string_pretty(&report).map_err(Failure::usage)?;
             eprintln!("{text}");
@@ -144,7 +136,7 @@ impl ShellArgs {
 /// The path, packet size and seed of a scenario file.
 fn path_of_file(file: &Path) -> Result<(PathSpec, u32, u64), Failure> {
     let wrong = |what: &str| Failure::usage(format!("--path {}: {what}", file.display()));
-    let cases = runs::read(file, runs::Choice::Lab)?;
+    let cases = runs::read(file, &[Engine::Lab])?;
     let first = &cases.first().ok_or_else(|| wrong("holds no run"))?.scenario;
     if !cases.iter().all(|case| case.scenario.path == first.path && case.scenario.mtu == first.mtu) {
         return Err(wrong("its sweep makes several paths; take what changes the path out of [sweep]"));

@@ -17,6 +17,7 @@ mod guard;
 mod host;
 pub mod lab;
 mod man;
+mod merge;
 mod plan;
 mod race;
 mod revert;
@@ -37,6 +38,7 @@ use clap::Subcommand;
 pub enum Command {
     Race(race::Args),
     Run(run::Args),
+    Merge(merge::Args),
     Figure(figure::Args),
     Conformance(conformance::Args),
     #[cfg(feature = "ebpf")]
@@ -70,6 +72,7 @@ impl Command {
         match self {
             Command::Race(args) => args.run(),
             Command::Run(args) => args.run(),
+            Command::Merge(args) => args.run(),
             Command::Figure(args) => args.run(),
             Command::Conformance(args) => args.run(),
             #[cfg(feature = "ebpf")]

@@ -2,9 +2,10 @@
 //! like any scenario file.
 
 use crate::failure::Failure;
-use crate::runs::{Choice, Reporting, check_controller, kernel_offers, vocabulary};
+use crate::runs::{Choice, Reporting, check_controller, kernel_offers};
 use fullpipe_experiment::scenario::{Case, ScenarioError, parse};
 use fullpipe_path::{Limit, QueueSpec};
+use fullpipe_run::{Engine, vocabulary};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use toml::{Table, Value};
 
@@ -158,10 +159,10 @@ struct Contestant {
 }
 
 impl Contestant {
-    fn parse(text: &str, engine: Choice) -> Result<Contestant, Failure> {
+    fn parse(text: &str, engines: &[Engine]) -> Result<Contestant, Failure> {
         let (name, settings) = text.split_once(':').unwrap_or((text, ""));
         let name = fullpipe_cc::registry::find(name).map_or(name, |about| about.name);
-        check_controller(name, engine)?;
+        check_controller(name, engines)?;
         let mut table = Table::new();
         for pair in settings.split(',').filter(|p| !p.is_empty()) {
             let (key, given) = pair.split_once('=').ok_or_else(|| {
@@ -199,9 +200,9 @@ impl Args {
             [] => self.default_contestants(),
             given => given.iter().map(String::as_str).collect(),
         };
-        let engine = self.reporting.engine();
+        let engines = self.reporting.engine().engines();
         let contestants: Vec<Contestant> =
-            names.into_iter().map(|name| Contestant::parse(name, engine)).collect::<Result<_, _>>()?;
+            names.into_iter().map(|name| Contestant::parse(name, engines)).collect::<Result<_, _>>()?;
         let title = self.title(&contestants);
         let mut cases = Vec::new();
         if self.together {
@@ -210,14 +211,12 @@ impl Args {
             for contestant in &contestants {
                 let mut own = self.cases(&title, std::slice::from_ref(contestant))?;
                 for case in &mut own {
-                    if let Some(label) = &contestant.label {
-                        case.label = case.label.replacen(&contestant.cc, label, 1);
-                    }
+                    case.contender.clone_from(&contestant.label);
                 }
                 cases.extend(own);
             }
         }
-        self.reporting.run(title, cases)
+        self.reporting.run(title, cases, None)
     }
 
     fn title(&self, contestants: &[Contestant]) -> String {
@@ -238,7 +237,7 @@ impl Args {
         let file = self.file(title, contestants);
         let text = toml::to_string(&file).map_err(Failure::usage)?;
         let no_files = |name: &str| Err(format!("{name}: a race reads no files; use `fullpipe run`"));
-        parse("race", &text, &vocabulary(self.reporting.engine()), &no_files)
+        parse("race", &text, &vocabulary(self.reporting.engine().engines()), &no_files)
             .map_err(|e| Failure::usage(without_place(&e)))
     }
 

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::runs::{self, Reporting};
+use fullpipe_run::Shard;
 use std::path::PathBuf;
 
 /// Run a scenario file, with all its sweeps, repeats and checks.
@@ -12,15 +13,19 @@ pub struct Args {
     /// The scenario file (TOML).
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
+    /// Make only the N-th of M parts of the runs, for as many machines: every M-th run. `fullpipe merge` puts the parts,
+    /// written as JSON, together again.
+    #[arg(long, value_name = "N/M")]
+    shard: Option<Shard>,
     #[command(flatten)]
     reporting: Reporting,
 }
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let cases = runs::read(&self.file, self.reporting.engine())?;
+        let cases = runs::read(&self.file, self.reporting.engine().engines())?;
         let title = cases.first().map(|c| c.scenario.title.clone()).filter(|t| !t.is_empty());
         let name = || self.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        self.reporting.run(title.unwrap_or_else(name), cases)
+        self.reporting.run(title.unwrap_or_else(name), cases, self.shard)
     }
 }

@@ -1,47 +1,21 @@
-//! Scenario text to cases: what there is to know of controllers and of files beside it.
+//! Scenario files to cases, and the files beside them.
 
-use super::engine::Choice;
 use crate::failure::Failure;
-use fullpipe_experiment::scenario::{Case, Refused, Vocabulary, parse};
-use fullpipe_host::controllers::{EBPF, LINUX};
+use fullpipe_experiment::scenario::{Case, parse};
+use fullpipe_run::{Engine, vocabulary};
 use std::fs;
 use std::path::Path;
 
-/// The controllers that scenarios may name where `engine` runs them. In the lab those are the kernel's, too, some
-/// of which only show when a run asks for them.
-pub fn vocabulary(engine: Choice) -> Vocabulary {
-    let simulated = fullpipe_cc::CONTROLLERS.iter().map(|c| c.name.to_owned());
-    let mut vocabulary = Vocabulary::new(simulated);
-    let there = fullpipe_lab::controllers();
-    let named = EBPF.map(|(name, _)| name).into_iter().chain(LINUX).map(str::to_owned);
-    for name in named.chain(there) {
-        if vocabulary.controllers.contains(&name) || vocabulary.refused.iter().any(|r| r.name == name) {
-            continue;
-        }
-        if engine == Choice::Lab {
-            vocabulary.controllers.push(name);
-            continue;
-        }
-        let help = match EBPF.iter().find(|(ebpf, _)| *ebpf == name) {
-            Some((_, same)) => format!("`{same}` is the same algorithm; or run it with `--engine lab`"),
-            None => "run it with `--engine lab`".to_owned(),
-        };
-        let reason = format!("`{name}` is a controller of the kernel only: the simulator has none");
-        vocabulary.refused.push(Refused { name, reason, help });
-    }
-    vocabulary
-}
-
-/// Whether a controller may be named where `engine` runs it.
-pub fn check_controller(name: &str, engine: Choice) -> Result<(), Failure> {
-    vocabulary(engine).check_controller(name).map_err(|fault| match fault.help {
+/// Whether a controller may be named where `engines` run it.
+pub fn check_controller(name: &str, engines: &[Engine]) -> Result<(), Failure> {
+    vocabulary(engines).check_controller(name).map_err(|fault| match fault.help {
         Some(help) => Failure::Usage(format!("{}\n  help: {help}", fault.reason)),
         None => Failure::Usage(fault.reason),
     })
 }
 
-/// The cases of the scenario file at `path`, which `engine` is to run.
-pub fn read(path: &Path, engine: Choice) -> Result<Vec<Case>, Failure> {
+/// The cases of the scenario file at `path`, which `engines` are to run.
+pub fn read(path: &Path, engines: &[Engine]) -> Result<Vec<Case>, Failure> {
     let name = path.display().to_string();
     let bytes = fs::read(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
     let text = String::from_utf8(bytes).map_err(|e| {
@@ -55,5 +29,5 @@ pub fn read(path: &Path, engine: Choice) -> Result<Vec<Case>, Failure> {
         let path = directory.join(file);
         fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))
     };
-    parse(&name, &text, &vocabulary(engine), &open).map_err(Failure::usage)
+    parse(&name, &text, &vocabulary(engines), &open).map_err(Failure::usage)
 }

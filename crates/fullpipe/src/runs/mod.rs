@@ -1,17 +1,37 @@
-//! From the runs that a command asks for to what it prints and writes: shared by every command that
-//! runs scenarios.
+//! What the commands that run scenarios share of the terminal: choice of engine, files, progress, Ctrl-C, results.
 
-mod batch;
-mod engine;
+mod choice;
 mod input;
 mod interrupt;
-#[cfg_attr(not(feature = "ebpf"), path = "nothing_lent.rs")]
 mod lent;
+mod progress;
 mod reporting;
-mod turns;
 
-pub use batch::{AGAIN, Batch, InRealTime, Job};
-pub use engine::{Choice, kernel_offers};
-pub use input::{check_controller, read, vocabulary};
-pub use lent::reenter;
-pub use reporting::Reporting;
+pub use choice::Choice;
+pub use input::{check_controller, read};
+pub use lent::{LENT, kernel_offers, reenter};
+pub use progress::Progress;
+pub use reporting::{Reporting, command_line, show, verdict};
+
+use crate::failure::Failure;
+use fullpipe_lab::LabError;
+use fullpipe_run::RunError;
+
+/// How an error of a run ends the command.
+pub fn failure(error: RunError) -> Failure {
+    match error {
+        RunError::Lab(error) => in_lab(error),
+        RunError::NotLent { .. } => Failure::Impossible(error.to_string()),
+        RunError::Interrupted => Failure::Passed(130),
+        error => Failure::usage(error),
+    }
+}
+
+/// How an error of the lab ends the command.
+pub fn in_lab(error: LabError) -> Failure {
+    match error {
+        LabError::Impossible(_) | LabError::Failed(_) => Failure::Impossible(error.to_string()),
+        LabError::Input(_) => Failure::Usage(error.to_string()),
+        LabError::Stopped => Failure::Passed(130),
+    }
+}

@@ -1,12 +1,12 @@
 //! What a command says of its runs: on the terminal, as JSON, in files.
 
-use super::batch::{AGAIN, Batch, InRealTime, Job};
-use super::engine::Choice;
+use super::{Choice, LENT, Progress};
 use crate::failure::Failure;
 use crate::print::print;
 use fullpipe_experiment::Results;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_report::{About, Format, Output, table};
+use fullpipe_run::{Batch, InRealTime, Job, Shard};
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub struct Reporting {
     side_by_side: bool,
     /// How often a run of the lab that came out not valid, because the machine was busy, is made again, the last
     /// time alone.
-    #[arg(long, value_name = "N", default_value_t = AGAIN)]
+    #[arg(long, value_name = "N", default_value_t = InRealTime::AGAIN)]
     again: u32,
     /// Capture both ends of each run of the lab: PREFIX-client.pcap and PREFIX-server.pcap, with the number of the
     /// run after PREFIX if there are several.
@@ -50,34 +50,42 @@ impl Reporting {
         self.engine
     }
 
-    /// Runs `cases` and tells what came of them.
+    /// Runs `cases`, or the `shard` of them, and tells what came of them.
     ///
     /// # Errors
     /// A report that cannot be written (known before anything runs), a run that failed, an invalid run, a
     /// check that did not hold, an interruption.
-    pub fn run(self, title: String, cases: Vec<Case>) -> Result<(), Failure> {
+    pub fn run(self, title: String, cases: Vec<Case>, shard: Option<Shard>) -> Result<(), Failure> {
         if self.pcap.is_some() && self.engine == Choice::Sim {
             return Err(Failure::usage("--pcap captures packets of the lab: add --engine lab"));
         }
         let outputs: Vec<Output> =
             self.out.iter().map(|p| Output::open(p).map_err(Failure::usage)).collect::<Result<_, _>>()?;
-        let total = cases.len() * self.engine.engines().len();
-        let jobs: Vec<Job> = cases
-            .into_iter()
-            .flat_map(|case| {
-                self.engine.engines().iter().map(move |&engine| Job { engine, case: case.clone() })
-            })
-            .collect();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.jobs.map_or(cores, usize::from);
+        let engines = self.engine.engines();
+        let cases = match shard {
+            Some(shard) => shard.of(cases),
+            None => cases,
+        };
+        let each = |case: Case| engines.iter().map(move |&engine| Job { engine, case: case.clone() });
+        let jobs: Vec<Job> = cases.into_iter().flat_map(each).collect();
+        let total = jobs.len();
         let series = !outputs.is_empty() || (!self.json && total <= SERIES_KEPT);
-        let lab = InRealTime { together: self.side_by_side, again: self.again, pcap: self.pcap.clone() };
-        let outcome = Batch { jobs, threads, lab, series }.run();
+        let progress = Progress::of(&jobs);
+        let lab = InRealTime {
+            together: self.side_by_side,
+            again: self.again,
+            pcap: self.pcap.clone(),
+            lend: LENT,
+        };
+        let batch = Batch::new(jobs).threads(self.jobs.map_or(0, usize::from)).keep_series(series);
+        let outcome = batch.in_real_time(lab).run(&progress);
+        drop(progress);
 
-        let results = outcome.results;
+        let part = shard.map(|shard| shard.part(&outcome.numbers, engines.len()));
+        let results = Results { part, ..outcome.results };
         let about = About { title, command: command_line() };
         if !results.runs.is_empty() {
-            self.print(&results, &about)?;
+            show(&results, &about, self.json)?;
             for output in outputs {
                 let path = output.path().display().to_string();
                 output.write(&results, &about).map_err(Failure::usage)?;
@@ -88,7 +96,7 @@ impl Reporting {
             eprintln!("fullpipe: interrupted: {} of {total} runs are finished", results.runs.len());
             return Err(Failure::Passed(130));
         }
-        let mut failures = outcome.failures.into_iter();
+        let mut failures = outcome.failures.into_iter().map(super::failure);
         if let Some(first) = failures.next() {
             for failure in failures {
                 failure.report();
@@ -97,21 +105,22 @@ impl Reporting {
         }
         verdict(&results)
     }
+}
 
-    fn print(&self, results: &Results, about: &About) -> Result<(), Failure> {
-        if self.json {
-            let figures = results.clone().without_series();
-            let mut text = Vec::new();
-            Format::Json.write(&figures, about, &mut text).map_err(Failure::usage)?;
-            return print(text);
-        }
-        let terminal = io::stdout().is_terminal();
-        let width = if terminal { console::Term::stdout().size().1 } else { columns().unwrap_or(100) };
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
-            || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
-        let style = table::Style { width: usize::from(width), colour: terminal && !plain };
-        print(table(results, &style))
+/// Prints what came of runs: figures as JSON, or the table.
+pub fn show(results: &Results, about: &About, json: bool) -> Result<(), Failure> {
+    if json {
+        let figures = results.clone().without_series();
+        let mut text = Vec::new();
+        Format::Json.write(&figures, about, &mut text).map_err(Failure::usage)?;
+        return print(text);
     }
+    let terminal = io::stdout().is_terminal();
+    let width = if terminal { console::Term::stdout().size().1 } else { columns().unwrap_or(100) };
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
+        || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+    let style = table::Style { width: usize::from(width), colour: terminal && !plain };
+    print(table(results, &style))
 }
 
 fn columns() -> Option<u16> {
@@ -119,7 +128,7 @@ fn columns() -> Option<u16> {
 }
 
 /// Whether all that was to hold held.
-fn verdict(results: &Results) -> Result<(), Failure> {
+pub fn verdict(results: &Results) -> Result<(), Failure> {
     let invalid = results.runs.iter().filter(|r| !r.valid).count();
     let checks = || results.runs.iter().flat_map(|r| &r.checks);
     let failed = checks().filter(|c| !c.passed).count();
@@ -131,7 +140,7 @@ fn verdict(results: &Results) -> Result<(), Failure> {
 }
 
 /// The command as it was given, for a shell.
-fn command_line() -> String {
+pub fn command_line() -> String {
     let quoted = |arg: String| {
         let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+%@".contains(c);
         if !arg.is_empty() && arg.chars().all(safe) {

@@ -1,6 +1,9 @@
 //! A distribution in constant time a sample: buckets that double every 128, so that a quantile is
 //! right within 0.4 %. The least and the largest value are exact.
 
+use super::{Quantiles, QueueQuantiles};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// Buckets in each doubling.
 const SUB: u64 = 128;
 const SUB_BITS: u32 = SUB.trailing_zeros();
@@ -10,8 +13,20 @@ const SUB_BITS: u32 = SUB.trailing_zeros();
 const PENDING: usize = 7;
 
 /// Counts of values in nanoseconds. Only the doublings that occur take memory.
-#[derive(Clone, Debug)]
-pub(crate) struct Histogram {
+///
+/// ```
+/// use fullpipe_experiment::recording::Histogram;
+///
+/// let mut rtts = Histogram::default();
+/// for ms in 1..=100 {
+///     rtts.add(ms * 1_000_000);
+/// }
+/// rtts.settle();
+/// assert_eq!(rtts.rtt_ms().min, Some(1.0));
+/// assert!((rtts.rtt_ms().p95.unwrap() - 95.0).abs() < 0.4);
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct Histogram {
     pending: [u64; PENDING],
     waiting: usize,
     octaves: Vec<Option<Box<[u32; SUB as usize]>>>,
@@ -38,20 +53,22 @@ impl Histogram {
     }
 
     /// Counts what waits to be counted; everything that reads counts comes after.
+    // Inlined, as is what it calls: compiled with the engine that counts, and as well optimised as that.
+    #[inline]
     pub fn settle(&mut self) {
         for i in 0..std::mem::take(&mut self.waiting) {
-            self.count(self.pending[i]);
+            self.count(self.pending[i], 1);
         }
     }
 
     #[inline]
-    fn count(&mut self, value: u64) {
+    fn count(&mut self, value: u64, times: u32) {
         let (octave, sub) = place(value);
         match self.octaves.get_mut(octave) {
-            Some(Some(counts)) => counts[sub] = counts[sub].saturating_add(1),
-            _ => self.open(octave)[sub] = 1,
+            Some(Some(counts)) => counts[sub] = counts[sub].saturating_add(times),
+            _ => self.open(octave)[sub] = times,
         }
-        self.count += 1;
+        self.count += u64::from(times);
         self.min = self.min.min(value);
         self.max = self.max.max(value);
     }
@@ -79,10 +96,14 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// How many values there were.
-    #[cfg(test)]
+    /// How many values there were, those that wait to be counted included.
     pub fn len(&self) -> u64 {
         self.count + self.waiting as u64
+    }
+
+    /// Whether there was none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The least value.
@@ -113,9 +134,59 @@ impl Histogram {
         }
         Some(self.max)
     }
+
+    /// Round-trip times, in milliseconds.
+    pub fn rtt_ms(&self) -> Quantiles {
+        let q = |q| self.quantile(q).map(in_ms);
+        Quantiles { min: self.min().map(in_ms), p50: q(0.50), p95: q(0.95), p99: q(0.99) }
+    }
+
+    /// Times in a queue, in milliseconds.
+    pub fn queue_ms(&self) -> QueueQuantiles {
+        let q = |q| self.quantile(q).map(in_ms);
+        QueueQuantiles { p50: q(0.50), p95: q(0.95), max: self.max().map(in_ms) }
+    }
+}
+
+fn in_ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// What is written of a histogram: each bucket that is not empty by a value in it, and how often it was counted.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    min_ns: u64,
+    max_ns: u64,
+    counts: Vec<(u64, u32)>,
+}
+
+impl Serialize for Histogram {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut own = self.clone();
+        own.settle();
+        let opened = own.octaves.iter().enumerate().filter_map(|(i, counts)| Some((i, counts.as_ref()?)));
+        let counts = opened.flat_map(|(octave, counts)| {
+            let counted = counts.iter().enumerate().filter(|(_, n)| **n > 0);
+            counted.map(move |(sub, n)| (middle(octave, sub as u64), *n))
+        });
+        Written { min_ns: own.min, max_ns: own.max, counts: counts.collect() }.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let Written { min_ns, max_ns, counts } = Written::deserialize(d)?;
+        let mut histogram = Histogram::default();
+        for (value, times) in counts {
+            histogram.count(value, times);
+        }
+        (histogram.min, histogram.max) = (min_ns, max_ns);
+        Ok(histogram)
+    }
 }
 
 /// Octave 0 holds the values below `SUB` exactly; octave `k` those below `SUB·2^k`.
+#[inline]
 fn place(value: u64) -> (usize, usize) {
     let bits = u64::BITS - value.leading_zeros();
     let octave = bits.saturating_sub(SUB_BITS);
@@ -166,6 +237,9 @@ mod tests {
             prop_assert!((got - exact).abs() <= exact * 0.005 + 0.5, "{got} for {exact}");
             prop_assert_eq!(h.min(), values.first().copied());
             prop_assert_eq!(h.max(), values.last().copied());
+            let written = serde_json::to_string(&h).unwrap();
+            let read: Histogram = serde_json::from_str(&written).unwrap();
+            prop_assert_eq!((read.min, read.max, read.count, &read.octaves), (h.min, h.max, h.count, &h.octaves));
         }
     }
 }

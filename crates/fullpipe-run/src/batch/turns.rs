@@ -17,7 +17,7 @@ const SHARED_BY_RUNS: Rate = Rate::from_bits_per_sec(200_000_000);
 const MOST_AT_A_TIME: usize = 48;
 
 /// Jobs waiting for their turn.
-pub struct Turns {
+pub(super) struct Turns {
     state: Mutex<State>,
     ended: Condvar,
     budget: u64,
@@ -31,16 +31,16 @@ struct State {
 }
 
 /// A job's turn; the machine is free again for others when this is dropped.
-pub struct Turn<'a> {
+pub(super) struct Turn<'a> {
     turns: &'a Turns,
     /// Which one.
-    pub job: usize,
+    pub(super) job: usize,
     rate: u64,
 }
 
 impl Turns {
     /// Turns for `jobs` on a machine of so many processors; `alone`: one after another.
-    pub fn new<'a>(
+    pub(super) fn new<'a>(
         jobs: impl Iterator<Item = (usize, &'a Scenario)>,
         processors: usize,
         alone: bool,
@@ -55,13 +55,13 @@ impl Turns {
     }
 
     /// How many may ever be under way together.
-    pub fn at_most(&self) -> usize {
+    pub(super) fn at_most(&self) -> usize {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting.len().min(MOST_AT_A_TIME)
     }
 
     /// Waits for the next turn; none is left when this is `None`.
-    pub fn next(&self) -> Option<Turn<'_>> {
+    pub(super) fn next(&self) -> Option<Turn<'_>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if state.waiting.is_empty() {
@@ -97,15 +97,8 @@ mod tests {
     fn scenario(rate: &str, seconds: u64) -> Scenario {
         let text = format!("duration = '{seconds}s'\n[path]\n{rate}\nrtt = '40ms'\n[[flow]]\ncc = 'bbr'");
         let read = |_: &str| Err(String::new());
-        fullpipe_experiment::scenario::parse(
-            "x",
-            &text,
-            &crate::runs::vocabulary(crate::runs::Choice::Sim),
-            &read,
-        )
-        .unwrap()
-        .remove(0)
-        .scenario
+        let vocabulary = crate::vocabulary(&[crate::Engine::Sim]);
+        fullpipe_experiment::scenario::parse("x", &text, &vocabulary, &read).unwrap().remove(0).scenario
     }
 
     fn turns(scenarios: &[Scenario], alone: bool) -> Turns {

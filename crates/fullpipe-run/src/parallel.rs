@@ -1,0 +1,106 @@
+//! Many jobs on all cores, or one after another where there are no threads.
+
+use std::ops::ControlFlow;
+
+/// Does `work` for each of `jobs`, with its index, on up to `threads` threads (0: as many as there are
+/// cores). The results are in the order of the jobs whatever order they end in.
+///
+/// Jobs begin in their order. Once `work` answers [`ControlFlow::Break`], with a result like any other, no
+/// job begins any more. Jobs that did not begin have no result.
+pub fn in_parallel<J: Sync, R: Send>(
+    jobs: &[J],
+    threads: usize,
+    work: impl Fn(usize, &J) -> ControlFlow<R, R> + Sync,
+) -> Vec<Option<R>> {
+    match at_a_time(threads).clamp(1, jobs.len().max(1)) {
+        #[cfg(feature = "threads")]
+        threads @ 2.. => on_threads(jobs, threads, work),
+        _ => in_turn(jobs, work),
+    }
+}
+
+/// How many of them: what the caller says, or the cores there are.
+fn at_a_time(threads: usize) -> usize {
+    match threads {
+        #[cfg(feature = "threads")]
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
+    }
+}
+
+fn in_turn<J, R>(jobs: &[J], work: impl Fn(usize, &J) -> ControlFlow<R, R>) -> Vec<Option<R>> {
+    let mut results: Vec<Option<R>> = jobs.iter().map(|_| None).collect();
+    for (i, job) in jobs.iter().enumerate() {
+        match work(i, job) {
+            ControlFlow::Continue(result) => results[i] = Some(result),
+            ControlFlow::Break(result) => {
+                results[i] = Some(result);
+                break;
+            }
+        }
+    }
+    results
+}
+
+#[cfg(feature = "threads")]
+fn on_threads<J: Sync, R: Send>(
+    jobs: &[J],
+    threads: usize,
+    work: impl Fn(usize, &J) -> ControlFlow<R, R> + Sync,
+) -> Vec<Option<R>> {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<R>>> = Mutex::new(jobs.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(job) = jobs.get(i) else { break };
+                    let result = match work(i, job) {
+                        ControlFlow::Continue(result) => result,
+                        ControlFlow::Break(result) => {
+                            // Beyond the last job there is none: a stop and the end are one condition.
+                            next.store(jobs.len(), Ordering::Relaxed);
+                            result
+                        }
+                    };
+                    // A panic of another thread ends the scope anyway.
+                    if let Ok(mut results) = results.lock() {
+                        results[i] = Some(result);
+                    }
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_keep_the_order_of_the_jobs() {
+        let jobs: Vec<usize> = (0..100).collect();
+        for threads in [0, 1, 7] {
+            let squares = in_parallel(&jobs, threads, |i, job| ControlFlow::Continue(i * job));
+            assert!(squares.iter().enumerate().all(|(i, square)| *square == Some(i * i)), "{threads}");
+        }
+    }
+
+    #[test]
+    fn after_a_break_no_job_begins() {
+        let jobs = [(); 10];
+        let stop = |i: usize, (): &()| if i == 3 { ControlFlow::Break(i) } else { ControlFlow::Continue(i) };
+        let one = in_parallel(&jobs, 1, stop);
+        assert_eq!(one.iter().flatten().count(), 4);
+        // Those that were under way at the time end; each thread has one at most.
+        let two = in_parallel(&jobs, 2, stop);
+        assert!(
+            two[3] == Some(3) && two[..3].iter().all(Option::is_some) && two[5..].iter().all(Option::is_none)
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! What a scenario may name where it is to run.
+
+use crate::Engine;
+use fullpipe_experiment::scenario::Vocabulary;
+
+/// What a scenario may say that each of `engines` is to run. In the lab controllers are the kernel's, too, some
+/// of which only show when a run asks for them.
+pub fn vocabulary(engines: &[Engine]) -> Vocabulary {
+    let simulated = fullpipe_cc::CONTROLLERS.iter().map(|c| c.name.to_owned());
+    let vocabulary = Vocabulary::new(simulated);
+    #[cfg(feature = "lab")]
+    let vocabulary = with_the_kernels(vocabulary, engines);
+    #[cfg(not(feature = "lab"))]
+    let _ = engines;
+    vocabulary
+}
+
+#[cfg(feature = "lab")]
+fn with_the_kernels(mut vocabulary: Vocabulary, engines: &[Engine]) -> Vocabulary {
+    use fullpipe_experiment::scenario::Refused;
+    use fullpipe_host::controllers::{EBPF, LINUX};
+
+    vocabulary.loss_of_whole_runs_only = engines.contains(&Engine::Lab);
+    let there = fullpipe_lab::controllers();
+    let named = EBPF.map(|(name, _)| name).into_iter().chain(LINUX).map(str::to_owned);
+    for name in named.chain(there) {
+        if vocabulary.controllers.contains(&name) || vocabulary.refused.iter().any(|r| r.name == name) {
+            continue;
+        }
+        if engines == [Engine::Lab] {
+            vocabulary.controllers.push(name);
+            continue;
+        }
+        let help = match EBPF.iter().find(|(ebpf, _)| *ebpf == name) {
+            Some((_, same)) => format!("`{same}` is the same algorithm; or run it with `--engine lab`"),
+            None => "run it with `--engine lab`".to_owned(),
+        };
+        let reason = format!("`{name}` is a controller of the kernel only: the simulator has none");
+        vocabulary.refused.push(Refused { name, reason, help });
+    }
+    vocabulary
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_can_be_simulated_may_be_named() {
+        let vocabulary = vocabulary(&[Engine::Sim]);
+        assert!(fullpipe_cc::CONTROLLERS.iter().all(|c| vocabulary.check_controller(c.name).is_ok()));
+        assert!(!vocabulary.loss_of_whole_runs_only);
+    }
+
+    #[cfg(feature = "lab")]
+    #[test]
+    fn what_only_the_kernel_has_is_refused_where_something_is_simulated() {
+        let refused = |engines: &[Engine]| vocabulary(engines).check_controller("vegas").err();
+        assert_eq!(refused(&[Engine::Lab]), None);
+        for engines in [&[Engine::Sim][..], &[Engine::Sim, Engine::Lab]] {
+            let fault = refused(engines).unwrap();
+            assert!(fault.help.unwrap().contains("--engine lab"), "{}", fault.reason);
+        }
+        let fault = vocabulary(&[Engine::Sim]).check_controller("fp_bbr3").unwrap_err();
+        assert!(fault.help.unwrap().starts_with("`bbr3` is the same algorithm"));
+    }
+}
