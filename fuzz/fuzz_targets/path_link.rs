@@ -2,7 +2,7 @@
 //! reads back as it was and carries packets without losing count.
 #![no_main]
 
-use fullpipe_path::{BuildContext, Chain, Direction, LinkSpec, Packet};
+use fullpipe_path::{BuildContext, Path, Direction, LinkSpec, Packet};
 use fullpipe_units::{Span, Time};
 use libfuzzer_sys::fuzz_target;
 
@@ -10,17 +10,17 @@ fuzz_target!(|text: &str| {
     let Ok(link) = toml::from_str::<LinkSpec>(text) else { return };
     let links = [link];
     let ctx = BuildContext::of_path(&links, &[], Direction::Forward, 1500, 1);
-    let Ok(mut chain) = Chain::new(&links, &ctx) else { return };
+    let Ok(mut chain) = Path::new(&links, &ctx) else { return };
     let json = serde_json::to_string(&links[0]).expect("a link can be written");
     let _ = serde_json::from_str::<LinkSpec>(&json);
     let mut fates = 0u64;
     for i in 0..64u64 {
         let at = Time::ZERO + Span::from_millis(i * i);
-        chain.push(at, Packet::new((i % 3) as u32, 1 + (i as u32 * 977) % 3000, i));
-        chain.advance(at, &mut |_, _| fates += 1);
-        assert!(chain.next_event() > at);
+        path.push(at, Packet::new((i % 3) as u32, 1 + (i as u32 * 977) % 3000, i));
+        path.advance(at, &mut |_, _| fates += 1);
+        assert!(path.next_event() > at);
     }
-    chain.advance(Time::ZERO + Span::from_secs(20), &mut |_, _| fates += 1);
-    let inside: u64 = chain.stats().map(|stats| stats.inside_packets()).sum();
+    path.advance(Time::ZERO + Span::from_secs(20), &mut |_, _| fates += 1);
+    let inside: u64 = path.stats().map(|stats| stats.inside_packets()).sum();
     assert_eq!(fates + inside, 64);
 });

@@ -9,7 +9,7 @@
 use std::hint::black_box;
 use std::process::Command;
 
-use fullpipe_path::{BuildContext, Chain, Direction, LinkSpec, Outcome, Packet};
+use fullpipe_path::{BuildContext, Direction, LinkSpec, Outcome, Packet, Path};
 use fullpipe_units::{Span, Time};
 use nix::time::{ClockId, clock_gettime};
 
@@ -35,7 +35,7 @@ const CHAINS: &[(&str, &[&str])] = &[
 
 /// A sender at exactly the rate of the path.
 struct Run {
-    chain: Chain<Data>,
+    chain: Path<Data>,
     gap: Span,
     now: Time,
     sent: u64,
@@ -47,7 +47,7 @@ impl Run {
         let links: Vec<LinkSpec> = links.iter().map(|text| toml::from_str(text).expect("a link")).collect();
         let ctx = BuildContext::of_path(&links, &[], Direction::Forward, 1500, 1);
         let gap = links[0].nominal_rate().map_or(Span::from_micros(120), |rate| rate.time_to_send(1500));
-        let chain = Chain::new(&links, &ctx).expect("links that can be");
+        let chain = Path::new(&links, &ctx).expect("links that can be");
         let mut run = Run { chain, gap, now: Time::ZERO, sent: 0, arrived: 0 };
         for _ in 0..100 {
             run.push(Time::ZERO);

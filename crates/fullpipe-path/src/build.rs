@@ -1,10 +1,10 @@
-//! What a chain is built from besides its links, and what can be wrong with it.
+//! What a path is built from besides its links, and what can be wrong with it.
 
 use fullpipe_units::{Rate, Span};
 
 use crate::LinkSpec;
 
-/// Which way a chain carries packets, as seen from a path's sender.
+/// Which way a path carries packets, as seen from the sender.
 #[derive(
     Clone,
     Copy,
@@ -26,13 +26,13 @@ pub enum Direction {
     Reverse,
 }
 
-/// What the links of a chain need to know about the whole path.
+/// What the links of one direction need to know about both.
 #[derive(Clone, Debug)]
 pub struct BuildContext {
     /// The path's round-trip time without queueing: the delays of both directions. With
     /// [`bottleneck`](Self::bottleneck) it resolves limits written in `bdp`.
     pub base_rtt: Span,
-    /// The lowest rate of any link of this chain; [`Rate::MAX`] if none has one.
+    /// The lowest rate of any link of this direction; [`Rate::MAX`] if none has one.
     pub bottleneck: Rate,
     /// Largest packet in bytes (L3): the quantum of fair queues.
     pub mtu: u32,
@@ -67,11 +67,11 @@ impl BuildContext {
     }
 }
 
-/// Why a chain cannot be built: which link, which key of it, what is wrong and what to do.
+/// Why a path cannot be built: which link, which key of it, what is wrong and what to do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("link {link}: `{key}`: {reason}")]
 pub struct BuildError {
-    /// Index of the link in its chain, from 0.
+    /// Index of the link in its direction, from 0.
     pub link: usize,
     /// The key as a scenario file writes it, with dots between levels (`queue.limit`).
     pub key: String,

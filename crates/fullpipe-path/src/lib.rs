@@ -2,24 +2,24 @@
 //! no clock, no socket and nothing about the contents of a packet, so a simulator and an emulator
 //! of real packets share it.
 //!
-//! A path is two [`Chain`]s, one in each direction; a chain is a row of links, each described by
+//! A [`Path`] is one direction: links in a row, each described by
 //! a [`LinkSpec`] as a scenario file writes it.
 //!
 //! ```
-//! use fullpipe_path::{BuildContext, Chain, Direction, LinkSpec, Outcome, Packet};
+//! use fullpipe_path::{BuildContext, Path, Direction, LinkSpec, Outcome, Packet};
 //! use fullpipe_units::{Span, Time};
 //!
 //! let link: LinkSpec = toml::from_str("rate = '12mbit'\ndelay = '20ms'\nqueue = '2p'")?;
 //! let links = [link];
 //! let ctx = BuildContext::of_path(&links, &[], Direction::Forward, 1500, 1);
-//! let mut chain = Chain::new(&links, &ctx)?;
+//! let mut path = Path::new(&links, &ctx)?;
 //! for number in 0..4 {
-//!     chain.push(Time::ZERO, Packet::new(0, 1500, number));
+//!     path.push(Time::ZERO, Packet::new(0, 1500, number));
 //! }
 //!
 //! let mut seen = Vec::new();
-//! while chain.next_event() != Time::NEVER {
-//!     chain.advance(chain.next_event(), &mut |at, outcome| match outcome {
+//! while path.next_event() != Time::NEVER {
+//!     path.advance(path.next_event(), &mut |at, outcome| match outcome {
 //!         Outcome::Delivered(packet) => seen.push(format!("{} after {}", packet.data, at.since(Time::ZERO))),
 //!         Outcome::Dropped(packet, cause) => seen.push(format!("{} dropped: {}", packet.data, cause.name())),
 //!     });
@@ -32,12 +32,12 @@
 
 mod blackout;
 mod build;
-mod chain;
 mod limit;
 mod line;
 mod link;
 mod loss;
 mod packet;
+mod path;
 mod policer;
 mod queue;
 mod random;
@@ -51,11 +51,11 @@ mod testing;
 
 pub use blackout::BlackoutSpec;
 pub use build::{BuildContext, BuildError, Direction};
-pub use chain::Chain;
 pub use limit::Limit;
 pub use line::{AggregateSpec, Distribution, JitterSpec, ReorderSpec};
 pub use loss::{BernoulliSpec, GilbertElliottSpec, ListSpec, LossSpec};
 pub use packet::{DropCause, Ecn, Outcome, Packet};
+pub use path::Path;
 pub use policer::PolicerSpec;
 pub use queue::{CodelSpec, DropTailSpec, FqCodelSpec, FqPieSpec, FqSpec, PieSpec, QueueSpec};
 pub use rate::{CellularSpec, Trace, TraceError, TraceSpec};

@@ -1,6 +1,6 @@
 //! What links do, seen from outside: written as a scenario file writes them, packets in, fates out.
 
-use fullpipe_path::{BuildContext, Chain, Change, Direction, DropCause, LinkSpec, Outcome, Packet};
+use fullpipe_path::{BuildContext, Change, Direction, DropCause, LinkSpec, Outcome, Packet, Path};
 use fullpipe_units::{Rate, Span, Time};
 
 fn ms(n: u64) -> Time {
@@ -11,9 +11,9 @@ fn us(n: u64) -> Time {
     Time::ZERO + Span::from_micros(n)
 }
 
-fn chain(links: &[&str]) -> Chain<u32> {
+fn chain(links: &[&str]) -> Path<u32> {
     let links: Vec<LinkSpec> = links.iter().map(|text| toml::from_str(text).unwrap()).collect();
-    Chain::new(&links, &BuildContext::of_path(&links, &[], Direction::Forward, 1500, 7)).unwrap()
+    Path::new(&links, &BuildContext::of_path(&links, &[], Direction::Forward, 1500, 7)).unwrap()
 }
 
 /// When each packet arrived, and which were dropped why.
@@ -24,7 +24,7 @@ struct Log {
 }
 
 impl Log {
-    fn advance(&mut self, chain: &mut Chain<u32>, now: Time) {
+    fn advance(&mut self, chain: &mut Path<u32>, now: Time) {
         chain.advance(now, &mut |at, outcome| match outcome {
             Outcome::Delivered(packet) => self.arrived.push((at, packet.data)),
             Outcome::Dropped(packet, cause) => self.dropped.push((at, packet.data, cause)),
@@ -39,7 +39,7 @@ impl Log {
 }
 
 /// Sends `rate` packets of 1500 bytes a millisecond, evenly, for so long, and lets all arrive.
-fn send(chain: &mut Chain<u32>, per_ms: u64, from_ms: u64, to_ms: u64, log: &mut Log) {
+fn send(chain: &mut Path<u32>, per_ms: u64, from_ms: u64, to_ms: u64, log: &mut Log) {
     for i in from_ms * per_ms..to_ms * per_ms {
         let at = us(i * 1000 / per_ms);
         log.advance(chain, at);
@@ -55,7 +55,7 @@ fn a_buffer_of_one_bdp_holds_one_bdp() {
     let forward = [forward];
     let ctx = BuildContext::of_path(&forward, &[back], Direction::Forward, 1500, 1);
     assert_eq!(ctx.bdp(), 75_000);
-    let mut chain = Chain::new(&forward, &ctx).unwrap();
+    let mut chain = Path::new(&forward, &ctx).unwrap();
     for i in 0..60 {
         chain.push(Time::ZERO, Packet::new(0, 1500, i));
     }
@@ -377,7 +377,7 @@ fn links_that_cannot_be_are_refused_with_the_key_and_a_way_out() {
     let error = |text: &str| {
         let links = [toml::from_str::<LinkSpec>(text).unwrap_or_else(|e| panic!("{text}: {e}"))];
         let ctx = BuildContext::of_path(&links, &[], Direction::Forward, 1500, 1);
-        Chain::<()>::new(&links, &ctx).err().unwrap_or_else(|| panic!("{text} was built")).to_string()
+        Path::<()>::new(&links, &ctx).err().unwrap_or_else(|| panic!("{text} was built")).to_string()
     };
     for (text, key, way_out) in [
         ("queue = '64k'", "`queue`", "add one"),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use fullpipe_path::{
-    AggregateSpec, BlackoutSpec, BuildContext, CellularSpec, Chain, Change, Direction, Distribution, Ecn,
-    GilbertElliottSpec, JitterSpec, Limit, LinkSpec, ListSpec, LossSpec, Outcome, Packet, PolicerSpec,
+    AggregateSpec, BlackoutSpec, BuildContext, CellularSpec, Change, Direction, Distribution, Ecn,
+    GilbertElliottSpec, JitterSpec, Limit, LinkSpec, ListSpec, LossSpec, Outcome, Packet, Path, PolicerSpec,
     QueueSpec, ReorderSpec, ScheduledChange, Trace, TraceSpec,
 };
 use fullpipe_units::{Bytes, Fraction, Rate, Span, Time};
@@ -183,9 +183,9 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
 }
 
 /// The chain of these links, if it can be built.
-fn build(links: &[LinkSpec], seed: u64) -> Option<Chain<u32>> {
+fn build(links: &[LinkSpec], seed: u64) -> Option<Path<u32>> {
     let ctx = BuildContext::of_path(links, &[], Direction::Forward, 1500, seed);
-    match Chain::new(links, &ctx) {
+    match Path::new(links, &ctx) {
         Ok(chain) => Some(chain),
         Err(e) => {
             assert!(e.link < links.len() && !e.key.is_empty() && e.reason.len() > 10, "{e}");
@@ -206,7 +206,7 @@ enum Style {
 }
 
 /// Pushes the packets, then lets a minute pass. Packets are numbered in order.
-fn drive(chain: &mut Chain<u32>, arrivals: &[Arrival], style: Style) -> Vec<Fate> {
+fn drive(chain: &mut Path<u32>, arrivals: &[Arrival], style: Style) -> Vec<Fate> {
     let mut fates = Vec::new();
     let mut sink = |at: Time, outcome: Outcome<u32>| {
         fates.push(match outcome {
@@ -216,7 +216,7 @@ fn drive(chain: &mut Chain<u32>, arrivals: &[Arrival], style: Style) -> Vec<Fate
     };
     let mut now = Time::ZERO;
     let mut events = 0u32;
-    let mut prompt = |chain: &mut Chain<u32>, until: Time, sink: &mut dyn FnMut(Time, Outcome<u32>)| {
+    let mut prompt = |chain: &mut Path<u32>, until: Time, sink: &mut dyn FnMut(Time, Outcome<u32>)| {
         while chain.next_event() <= until && chain.next_event() != Time::NEVER {
             chain.advance(chain.next_event(), &mut |at, outcome| sink(at, outcome));
             events += 1;

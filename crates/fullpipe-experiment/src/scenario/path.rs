@@ -3,7 +3,7 @@
 use super::Fault;
 use crate::number::trimmed;
 use crate::recording::PathFacts;
-use fullpipe_path::{BuildContext, Chain, Limit, LinkSpec, LossSpec, QueueSpec, shorthand};
+use fullpipe_path::{BuildContext, Limit, LinkSpec, LossSpec, Path, QueueSpec, shorthand};
 use fullpipe_units::{Rate, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -139,7 +139,7 @@ impl PathSpec {
     pub(super) fn validate(&self, mtu: u32) -> Result<(), Fault> {
         for (name, direction) in [("forward", Direction::Forward), ("reverse", Direction::Reverse)] {
             let context = self.context(direction, mtu, 0);
-            Chain::<()>::new(self.links(direction), &context)
+            Path::<()>::new(self.links(direction), &context)
                 .map_err(|e| Fault::new(&format!("{name}.{}.{}", e.link, e.key), e.reason))?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use super::port::{Port, Sender};
 use super::rtt::Views;
 use crate::capture::Tap;
 use crate::wire::{Frame, MAX_HEADERS, Protocol};
-use fullpipe_path::{self as path, Chain, Ecn, LinkStats, Outcome, Packet};
+use fullpipe_path::{self as path, Ecn, LinkStats, Outcome, Packet, Path};
 use fullpipe_units::{Rate, Span, Time};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -70,7 +70,7 @@ impl Eq for Held {}
 /// One direction at work.
 pub(crate) struct Direction {
     pub(crate) way: path::Direction,
-    pub(crate) chain: Chain<Parcel>,
+    pub(crate) chain: Path<Parcel>,
     from: Port,
     to: Sender,
     parcels: Parcels,
@@ -91,7 +91,7 @@ pub(crate) struct Direction {
 impl Direction {
     pub(crate) fn new(
         way: path::Direction,
-        chain: Chain<Parcel>,
+        chain: Path<Parcel>,
         (from, to): (Port, Sender),
         known: Known,
         clock: Clock,

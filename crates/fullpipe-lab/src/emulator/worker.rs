@@ -10,7 +10,7 @@ use crate::capture::Tap;
 use crate::priority;
 use fullpipe_experiment::recording::{LinkRecording, LinkRow, Series};
 use fullpipe_kernel::facts::SchedulerAccount;
-use fullpipe_path::{self as path, BuildContext, Chain, Change, DropCause, LinkSpec};
+use fullpipe_path::{self as path, BuildContext, Change, DropCause, LinkSpec, Path};
 use fullpipe_units::{Rate, Span, Time};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -82,13 +82,13 @@ pub(crate) struct Emulator {
 impl Emulator {
     /// Starts between two interfaces, towards client and server, and with it the run's clock.
     pub(crate) fn start(between: [Attachment; 2], plan: Plan<'_>) -> Result<Self, LabError> {
-        let chain = |way| -> Result<Chain<Parcel>, LabError> {
+        let chain = |way| -> Result<Path<Parcel>, LabError> {
             let ctx = BuildContext::of_path(plan.forward, plan.reverse, way, plan.mtu, plan.seed);
             let (links, name) = match way {
                 path::Direction::Forward => (plan.forward, "forward"),
                 path::Direction::Reverse => (plan.reverse, "reverse"),
             };
-            Chain::new(links, &ctx).map_err(|e| LabError::Input(format!("path.{name}: {e}")))
+            Path::new(links, &ctx).map_err(|e| LabError::Input(format!("path.{name}: {e}")))
         };
         let chains = [chain(path::Direction::Forward)?, chain(path::Direction::Reverse)?];
         let blocks = ring_blocks(&plan);

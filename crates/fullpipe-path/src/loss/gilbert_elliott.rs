@@ -37,7 +37,7 @@ pub struct GilbertElliottSpec {
 
 /// The chain's four probabilities.
 #[derive(Clone, Copy, Debug)]
-struct Chain {
+struct Path {
     p: f64,
     r: f64,
     good_loss: f64,
@@ -45,7 +45,7 @@ struct Chain {
 }
 
 impl GilbertElliottSpec {
-    fn chain(&self) -> Result<Chain, Wrong> {
+    fn chain(&self) -> Result<Path, Wrong> {
         match *self {
             GilbertElliottSpec {
                 share: Some(share),
@@ -77,10 +77,10 @@ impl GilbertElliottSpec {
                         ),
                     ));
                 }
-                Ok(Chain { p, r, good_loss: 0.0, bad_loss: 1.0 })
+                Ok(Path { p, r, good_loss: 0.0, bad_loss: 1.0 })
             }
             GilbertElliottSpec { share: None, burst: None, p: Some(p), r: Some(r), good_loss, bad_loss } => {
-                Ok(Chain {
+                Ok(Path {
                     p: p.as_f64(),
                     r: r.as_f64(),
                     good_loss: good_loss.unwrap_or(Fraction::ZERO).as_f64(),
@@ -104,7 +104,7 @@ impl LossKind for GilbertElliottSpec {
     }
 
     fn mean(&self) -> Option<f64> {
-        let Chain { p, r, good_loss, bad_loss } = self.chain().ok()?;
+        let Path { p, r, good_loss, bad_loss } = self.chain().ok()?;
         // With p = r = 0 the chain stays where it starts, in the good state.
         let bad = if p > 0.0 { p / (p + r) } else { 0.0 };
         Some(bad * bad_loss + (1.0 - bad) * good_loss)
@@ -113,7 +113,7 @@ impl LossKind for GilbertElliottSpec {
 
 /// The chain at work. It draws how long it stays in a state, not whether it leaves it.
 pub(crate) struct GilbertElliott {
-    chain: Chain,
+    chain: Path,
     bad: bool,
     /// Packets still to pass in this state.
     left: u64,
@@ -121,7 +121,7 @@ pub(crate) struct GilbertElliott {
 }
 
 impl GilbertElliott {
-    fn new(chain: Chain, mut random: Stream) -> Self {
+    fn new(chain: Path, mut random: Stream) -> Self {
         let left = random.failures_before_success(chain.p);
         GilbertElliott { chain, bad: false, left, random }
     }

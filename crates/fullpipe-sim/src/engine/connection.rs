@@ -1,6 +1,6 @@
 //! A connection: both ends, the application on it, its handshake and its timers.
 
-use super::Road;
+use super::one_way::TimedPath;
 use crate::app::Source;
 use crate::receiver::Receiver;
 use crate::recorder::FlowRecorder;
@@ -57,7 +57,7 @@ struct Question {
 /// What a packet's arrival or a timer needs of the rest of the engine.
 pub(crate) struct Net<'a> {
     /// Where this end's packets go.
-    pub out: &'a mut Road,
+    pub out: &'a mut TimedPath,
     pub sacks: &'a mut SackStore,
 }
 
@@ -171,7 +171,7 @@ impl<C: CongestionControl> Connection<C> {
 
     /// Lets the sender send what it may.
     #[inline]
-    pub fn pump(&mut self, now: Time, out: &mut Road) {
+    pub fn pump(&mut self, now: Time, out: &mut TimedPath) {
         let (id, ecn) = (self.id, self.ecn);
         self.sender.send(now, &mut |segment, retransmit| transmit(now, id, ecn, segment, retransmit, out));
     }
@@ -408,7 +408,7 @@ impl<C: CongestionControl> Connection<C> {
 
 /// A data segment leaves. Retransmissions are not marked capable (RFC 3168 §6.1.5).
 #[inline]
-fn transmit(now: Time, id: u32, ecn: bool, segment: Segment, retransmit: bool, out: &mut Road) {
+fn transmit(now: Time, id: u32, ecn: bool, segment: Segment, retransmit: bool, out: &mut TimedPath) {
     let mut packet = Packet::new(id, segment.detail + HEADER_BYTES, segment);
     if ecn && !retransmit {
         packet.ecn = Ecn::Ect0;

@@ -2,7 +2,7 @@
 //! transmission. Where delays vary by themselves, the queue at the bottleneck is looked at instead.
 
 use fullpipe_cc::{Span, Time};
-use fullpipe_path::{Chain, LinkSpec, LinkStats};
+use fullpipe_path::{LinkSpec, LinkStats, Path};
 use fullpipe_units::Rate;
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) enum Queueing {
 
 impl Queueing {
     /// For packets of up to `mtu` bytes over `links`, whose constants the engine does not change.
-    pub fn new<T>(links: &[LinkSpec], chain: &Chain<T>, mtu: u32, changed: bool) -> Self {
+    pub fn new<T>(links: &[LinkSpec], path: &Path<T>, mtu: u32, changed: bool) -> Self {
         // Anything else that a link can have may hold packets up outside of its queue.
         let plain = |link: &LinkSpec| {
             LinkSpec {
@@ -33,7 +33,7 @@ impl Queueing {
         if changed || !links.iter().all(plain) {
             return Queueing::Observed(Span::ZERO);
         }
-        let empty = chain.stats().fold(Span::ZERO, |sum, link| sum + link.delay + sending(link, mtu));
+        let empty = path.stats().fold(Span::ZERO, |sum, link| sum + link.delay + sending(link, mtu));
         let per_byte = links
             .iter()
             .filter_map(|l| l.rate)
@@ -44,9 +44,9 @@ impl Queueing {
 
     /// Looks at the queues, if that is needed.
     #[inline]
-    pub fn observe<T>(&mut self, chain: &Chain<T>) {
+    pub fn observe<T>(&mut self, path: &Path<T>) {
         if let Queueing::Observed(longest) = self {
-            let delays = chain.stats().map(LinkStats::queue_delay).filter(|&d| d < Span::MAX);
+            let delays = path.stats().map(LinkStats::queue_delay).filter(|&d| d < Span::MAX);
             *longest = delays.max().unwrap_or(Span::ZERO);
         }
     }

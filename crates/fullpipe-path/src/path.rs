@@ -13,24 +13,24 @@ use crate::{Outcome, Packet};
 /// One direction of a path: links in a row, in virtual time.
 ///
 /// The engine owns the clock. It pushes packets with the time of their arrival and collects what
-/// became of them with [`advance`](Chain::advance), at the latest when
-/// [`next_event`](Chain::next_event) says so. All times are exact whenever the calls come: a late
+/// became of them with [`advance`](Path::advance), at the latest when
+/// [`next_event`](Path::next_event) says so. All times are exact whenever the calls come: a late
 /// `push` or `advance` changes neither queueing nor the reported times.
-pub struct Chain<T> {
+pub struct Path<T> {
     links: Vec<Link<T>>,
     /// Outcomes of a `push`, kept for the next `advance`.
     kept: VecDeque<(Time, Outcome<T>)>,
 }
 
-impl<T> Chain<T> {
-    /// A chain of these links; without any it delivers at once.
+impl<T> Path<T> {
+    /// A path over these links; without any it delivers at once.
     ///
     /// # Errors
     /// A combination that cannot work, with the link and the key.
     pub fn new(links: &[LinkSpec], ctx: &BuildContext) -> Result<Self, BuildError> {
         let links =
             links.iter().enumerate().map(|(i, spec)| Link::new(spec, i, ctx)).collect::<Result<_, _>>()?;
-        Ok(Chain { links, kept: VecDeque::new() })
+        Ok(Path { links, kept: VecDeque::new() })
     }
 
     /// A packet enters the first link at `at`.
@@ -45,7 +45,7 @@ impl<T> Chain<T> {
         enter(&mut self.links, at, packet, keep);
     }
 
-    /// When to call [`advance`](Chain::advance) next: nothing is delivered before.
+    /// When to call [`advance`](Path::advance) next: nothing is delivered before.
     /// [`Time::NEVER`] if nothing will be without a `push`. A packet that is dropped inside may be
     /// reported later than it was, with its exact time.
     #[inline]
@@ -71,7 +71,7 @@ impl<T> Chain<T> {
     }
 
     /// Applies a change to one link from `now` on. What the link does not have (see
-    /// [`Chain::check`]) is left alone.
+    /// [`Path::check`]) is left alone.
     pub fn apply(&mut self, now: Time, change: &Change) {
         let kept = &mut self.kept;
         run(&mut self.links, now, &mut |at, outcome| kept.push_back((at, outcome)));
@@ -80,13 +80,13 @@ impl<T> Chain<T> {
         }
     }
 
-    /// Whether [`Chain::apply`] can do all that `change` says.
+    /// Whether [`Path::apply`] can do all that `change` says.
     ///
     /// # Errors
     /// A link that is not there, a rate where there is none, a share where the loss has none.
     pub fn check(&self, change: &Change) -> Result<(), BuildError> {
         let Some(link) = self.links.get(change.link) else {
-            let reason = format!("there is no such link; the chain has {}, counted from 0", self.links.len());
+            let reason = format!("there is no such link; the path has {}, counted from 0", self.links.len());
             return Err(Wrong::new("link", reason).at(change.link));
         };
         link.check(change.rate.is_some(), change.loss.is_some()).map_err(|wrong| wrong.at(change.link))

@@ -1,0 +1,81 @@
+//! The end of a run: what was counted becomes a recording.
+
+use super::world::World;
+use crate::recorder::{FlowRecorder, total};
+use fullpipe_cc::Time;
+use fullpipe_experiment::recording::{FlowRecording, LinkRecording, Provenance, Recording, Source, Summary};
+use fullpipe_experiment::scenario::Scenario;
+
+impl World<'_> {
+    /// The recording of the run; its checks are for the caller to judge.
+    pub fn finish(mut self) -> Recording {
+        for c in &mut self.flows.connections {
+            c.recorder.settle();
+        }
+        let scenario = self.scenario;
+        let path = scenario.path.facts(scenario.mtu, scenario.smss());
+        let (summary, summaries) = self.summaries(path.goodput_limit_bps);
+        let World { seed, forward, reverse, flows, specs, .. } = self;
+        let directions = [("forward", forward), ("reverse", reverse)];
+        let links = directions.into_iter().flat_map(|(name, way)| {
+            way.into_recorders()
+                .enumerate()
+                .map(move |(i, (recorder, stats))| recorder.finish(format!("{name} {}", i + 1), &stats))
+        });
+        let links: Vec<LinkRecording> = links.collect();
+        let flows: Vec<FlowRecording> = flows
+            .connections
+            .into_iter()
+            .zip(specs)
+            .zip(summaries)
+            .map(|((c, spec), summary)| {
+                let label = spec.label.unwrap_or_else(|| spec.cc.clone());
+                c.recorder.finish(&c.sender, label, spec.cc, c.start, summary)
+            })
+            .collect();
+        Recording {
+            label: scenario.cc(),
+            contender: None,
+            varied: Vec::new(),
+            source: Source::Sim,
+            cc: scenario.cc(),
+            seed,
+            valid: true,
+            invalid_because: Vec::new(),
+            summary,
+            flows,
+            links,
+            path,
+            checks: Vec::new(),
+            health: None,
+            provenance: Provenance {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                scenario: Scenario { seed, repeats: 1, ..scenario.clone() }.to_toml(),
+                kernel: None,
+                ticks: None,
+                started: None,
+            },
+        }
+    }
+
+    /// The figures of the run, and of each flow; `limit` is the most goodput that the path allows, in bit/s.
+    fn summaries(&self, limit: Option<f64>) -> (Summary, Vec<Summary>) {
+        let warmup = Time::ZERO + self.scenario.warmup;
+        let utilization = |bps: f64| limit.filter(|&l| l > 0.0).map(|l| bps / l);
+        let connections = &self.flows.connections;
+        let summaries: Vec<Summary> = connections
+            .iter()
+            .map(|c| {
+                let duration = c.end(self.end).since(c.start.max(warmup));
+                let mut s = c.recorder.summary(&c.sender, c.receiver.delivered(), duration, c.start);
+                s.utilization = utilization(s.goodput_bps);
+                s
+            })
+            .collect();
+        let recorders: Vec<&FlowRecorder> = connections.iter().map(|c| &c.recorder).collect();
+        let last = connections.iter().map(|c| c.end(self.end)).max().unwrap_or(self.end);
+        let mut summary = total(&summaries, &recorders, last.since(warmup));
+        summary.utilization = utilization(summary.goodput_bps);
+        (summary, summaries)
+    }
+}

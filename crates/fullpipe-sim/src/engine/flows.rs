@@ -1,0 +1,143 @@
+//! The connections of a run: what reaches them, and what they do by themselves.
+
+use super::Simulation;
+use super::connection::{Connection, Net};
+use super::one_way::{OneWay, TimedPath};
+use super::queueing::Queueing;
+use super::wakes::Wakes;
+use crate::controllers::AnyController;
+use crate::error::SimError;
+use crate::segment::{Kind, SackStore, Segment};
+use fullpipe_cc::{Config, CongestionControl, Span, Time};
+use fullpipe_experiment::scenario::{Direction, FlowSpec, Triggers};
+use fullpipe_path::{Outcome, Packet};
+
+/// The connections, and what their packets share.
+pub(super) struct Flows {
+    pub connections: Vec<Connection<AnyController>>,
+    reversed: Vec<bool>,
+    pub sacks: SackStore,
+    pub triggers: Triggers,
+    pub unfinished: usize,
+}
+
+impl Flows {
+    /// The connections of `specs`, each controlled by what it names.
+    pub fn new(
+        run: &Simulation<'_>,
+        specs: &[FlowSpec],
+        end: Time,
+        sampling: Span,
+    ) -> Result<Self, SimError> {
+        let scenario = run.scenario;
+        let mut connections = Vec::with_capacity(specs.len());
+        for (i, spec) in specs.iter().enumerate() {
+            let cc = controller(run, spec, i)?;
+            let lasts = end.since(Time::ZERO + spec.start);
+            let rows = (lasts.as_nanos() / sampling.as_nanos().max(1)) as usize + 1;
+            connections.push(Connection::new(i as u32, spec, cc, scenario.smss(), rows));
+        }
+        Ok(Flows {
+            unfinished: connections.len(),
+            reversed: specs.iter().map(|s| s.direction == Direction::Reverse).collect(),
+            connections,
+            sacks: SackStore::default(),
+            triggers: Triggers::new(&scenario.triggers),
+        })
+    }
+
+    /// Does what is due on `way`; what it sets off leaves by `other`. Returns the number of outcomes.
+    #[inline]
+    pub fn advance(&mut self, now: Time, way: &mut OneWay, other: &mut TimedPath, wakes: &mut Wakes) -> u64 {
+        if way.path.next() > now {
+            return 0;
+        }
+        let mut outcomes = 0;
+        way.advance(now, &mut |at, outcome, queueing| {
+            outcomes += 1;
+            match outcome {
+                Outcome::Delivered(packet) => self.on_delivered(at, packet, queueing, other, wakes),
+                Outcome::Dropped(packet, _) => self.on_dropped(&packet),
+            }
+        });
+        outcomes
+    }
+
+    #[inline]
+    fn on_delivered(
+        &mut self,
+        at: Time,
+        packet: Packet<Segment>,
+        queueing: &Queueing,
+        other: &mut TimedPath,
+        wakes: &mut Wakes,
+    ) {
+        let flow = packet.flow as usize;
+        let c = &mut self.connections[flow];
+        let mut net = Net { out: other, sacks: &mut self.sacks };
+        match packet.data.kind {
+            Kind::Data | Kind::Syn | Kind::Established => {
+                if packet.data.kind == Kind::Data {
+                    c.recorder.on_queued(queueing.of_packet(packet.data.stamp, at, packet.bytes));
+                }
+                let was_over = c.is_over();
+                c.at_receiver(at, packet, &mut net);
+                self.unfinished -= usize::from(!was_over && c.is_over());
+            }
+            Kind::Ack | Kind::SynAck | Kind::Request => {
+                let was_over = c.is_over();
+                c.at_sender(at, packet, &mut net);
+                self.unfinished -= usize::from(!was_over && c.is_over());
+                note_state(at, flow, c, &mut self.triggers);
+            }
+        }
+        wakes.no_later(flow, c.wake());
+    }
+
+    /// The path dropped a packet.
+    fn on_dropped(&mut self, packet: &Packet<Segment>) {
+        match packet.data.kind {
+            Kind::Data => self.connections[packet.flow as usize].recorder.dropped += 1,
+            Kind::Ack => {
+                self.sacks.take(packet.data.detail);
+            }
+            Kind::Syn | Kind::SynAck | Kind::Established | Kind::Request => {}
+        }
+    }
+
+    /// Wakes `flow` at `now`.
+    pub fn wake(&mut self, now: Time, flow: usize, forward: &mut TimedPath, reverse: &mut TimedPath) {
+        let (data_way, ack_way) = if self.reversed[flow] { (reverse, forward) } else { (forward, reverse) };
+        let c = &mut self.connections[flow];
+        let was_over = c.is_over();
+        c.wake_receiver(now, &mut Net { out: ack_way, sacks: &mut self.sacks });
+        c.wake_sender(now, &mut Net { out: data_way, sacks: &mut self.sacks });
+        self.unfinished -= usize::from(!was_over && c.is_over());
+        note_state(now, flow, c, &mut self.triggers);
+    }
+}
+
+/// Records the controller's state if it has changed, and tells who waits for it.
+#[inline]
+fn note_state<C: CongestionControl>(now: Time, flow: usize, c: &mut Connection<C>, triggers: &mut Triggers) {
+    let state = c.sender.controller().state();
+    if c.recorder.on_state(now, state) && !triggers.is_empty() {
+        triggers.on_state(now, flow as u32, state);
+    }
+}
+
+/// The controller of the `i`-th flow, its own random numbers drawn from the run's seed.
+fn controller(run: &Simulation<'_>, spec: &FlowSpec, i: usize) -> Result<AnyController, SimError> {
+    let smss = run.scenario.smss();
+    let config = Config {
+        smss,
+        initial_cwnd: u64::from(spec.initial_window) * u64::from(smss),
+        // Neighbouring flows and seeds must not draw alike (SplitMix64's increment).
+        seed: run.seed.wrapping_add((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        ..Config::default()
+    };
+    let values: Vec<(String, String)> =
+        spec.settings.iter().map(|(key, value)| (key.clone(), value.to_string())).collect();
+    let pairs: Vec<(&str, &str)> = values.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    run.controllers.make(i, &spec.cc, &config, &pairs)
+}

@@ -1,0 +1,180 @@
+//! Whatever a scenario can say, the run ends and every packet is accounted for.
+
+use super::Simulation;
+use super::world::World;
+use crate::error::SimError;
+use fullpipe_cc::{Span, Time};
+use fullpipe_experiment::scenario::{App, Direction, FlowSpec, PathSpec, Scenario};
+use fullpipe_path::{LinkSpec, QueueSpec};
+use fullpipe_units::{Bytes, Rate};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Bounds the time that a case may take, not what it may say.
+const EVENTS: u64 = 60_000;
+
+fn link() -> impl Strategy<Value = LinkSpec> {
+    let rates =
+        ["", "rate = '0bit'", "rate = '12kbit'", "rate = '1mbit'", "rate = '100mbit'", "rate = '400gbit'"];
+    let delays = ["0s", "1ns", "3us", "1ms", "50ms", "5s"];
+    let limits = ["'1'", "'1p'", "'3000'", "'1bdp'", "'20ms'", "'1000bdp'", "'1000000p'"];
+    let kinds: Vec<String> = QueueSpec::kinds().map(|(name, _)| format!("'{name}'")).collect();
+    let queues = limits.iter().map(|l| (*l).to_owned()).chain(kinds).collect::<Vec<_>>();
+    let losses = ["0%", "0.1%", "5%", "50%", "100%"];
+    let extras = [
+        "",
+        "",
+        "",
+        "jitter = '3ms'",
+        "policer = { rate = '1mbit', burst = '15k' }",
+        "blackouts = [{ at = '1s', for = '90s' }]",
+        "reorder = { share = '5%', by = '3ms' }",
+        "ingress_loss = '2%'",
+        "schedule = [{ at = '1s', delay = '200ms' }, { at = '2s', delay = '1ns' }, { at = '3s', delay = '10s' }]",
+        "schedule = [{ at = '1s', loss = '100%' }, { at = '100s', loss = '0%' }]",
+        "trace = { ms = [1, 1, 7, 300] }",
+    ];
+    (
+        select(rates.to_vec()),
+        select(delays.to_vec()),
+        select(queues),
+        select(losses.to_vec()),
+        select(extras.to_vec()),
+    )
+        .prop_map(|(rate, delay, queue, loss, extra)| {
+            let rate = if extra.starts_with("trace") { "" } else { rate };
+            let text = format!("{rate}\ndelay = '{delay}'\nqueue = {queue}\nloss = '{loss}'\n{extra}");
+            toml::from_str(&text).unwrap_or_else(|e| panic!("{text}: {e}"))
+        })
+}
+
+fn app() -> impl Strategy<Value = App> {
+    prop_oneof![
+        3 => Just(App::Bulk),
+        1 => (1u64..1 << 36, 1u64..1 << 20).prop_map(|(r, chunk)| App::Rate {
+            rate: Rate::from_bytes_per_sec(r),
+            chunk: Bytes(chunk),
+        }),
+        1 => (1u64..1 << 24, 1u64..1 << 33).prop_map(|(size, every)| App::Bursts {
+            size: Bytes(size),
+            every: Span::from_nanos(every),
+        }),
+        1 => (1u64..1 << 20, 1u64..1 << 24, 0u64..1 << 31).prop_map(|(request, response, think)| {
+            App::RequestResponse {
+                request: Bytes(request),
+                response: Bytes(response),
+                think: Span::from_nanos(think),
+            }
+        }),
+    ]
+}
+
+fn flow() -> impl Strategy<Value = FlowSpec> {
+    let names: Vec<&str> = fullpipe_cc::CONTROLLERS.iter().map(|c| c.name).collect();
+    let few = (select(names), select(vec![1u32, 10, 3000]), any::<bool>(), any::<bool>());
+    let spans = (select(vec![0u64, 1, 20_000_000, 3_000_000_000]), select(vec![0u64, 7, 500_000_000]));
+    let sizes = (
+        select(vec![None, Some(1), Some(100_000), Some(1 << 40)]),
+        select(vec![None, Some(200_000), Some(6 << 20)]),
+        select(vec![None, Some(140_000)]),
+        select(vec![None, Some(9u64)]),
+    );
+    (few, spans, sizes, app(), 1u32..4).prop_map(
+        |((cc, initial_window, ecn, reverse), (extra, start), (size, receive, send, stop), app, count)| {
+            FlowSpec {
+                count,
+                initial_window,
+                ecn,
+                direction: if reverse { Direction::Reverse } else { Direction::Forward },
+                extra_rtt: Span::from_nanos(extra),
+                start: Span::from_nanos(start),
+                size: size.map(Bytes),
+                receive_buffer: receive.map(Bytes),
+                send_buffer: send.map(Bytes),
+                stop: stop.map(Span::from_secs),
+                app,
+                ..FlowSpec::bulk(cc)
+            }
+        },
+    )
+}
+
+fn scenario() -> impl Strategy<Value = Scenario> {
+    let links = || prop::collection::vec(link(), 0..3);
+    let flows = prop::collection::vec(flow(), 1..3);
+    (links(), links(), flows, select(vec![68u32, 576, 1500, 65_535]), select(vec![1u64, 10, 300])).prop_map(
+        |(forward, reverse, flows, mtu, seconds)| {
+            let mut s = Scenario::new(PathSpec { forward, reverse }, flows);
+            s.duration = Span::from_secs(seconds);
+            s.sample = s.duration / 50;
+            s.mtu = mtu;
+            s
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Whatever a scenario says, the run ends; every packet of every flow is accounted for at any
+    /// time, at the sender, on the path and in the store of SACK blocks.
+    #[test]
+    fn nothing_that_a_scenario_can_say_breaks_or_hangs_a_run(s in scenario(), seed in any::<u64>()) {
+        let result = Simulation::new(&s, seed).most_events(EVENTS).run();
+        match result {
+            Ok(r) => prop_assert!(r.flows.iter().all(|f| f.summary.goodput_bps.is_finite())),
+            Err(e) => {
+                let expected = matches!(e, SimError::TooManyEvents { .. } | SimError::Scenario(_));
+                prop_assert!(expected, "{e}");
+                if matches!(e, SimError::Scenario(_)) {
+                    return Ok(());
+                }
+            }
+        }
+        let mut world = World::new(&Simulation::new(&s, seed).most_events(EVENTS)).unwrap();
+        let mut now = Time::ZERO;
+        for audit in 1..=8 {
+            let pause = world.most_events / 8 * audit;
+            while world.events < pause && world.next() <= world.end && world.flows.unfinished > 0 {
+                world.events += 1;
+                now = world.next();
+                world.step(now);
+            }
+            let mut dropped = 0;
+            for c in &world.flows.connections {
+                c.sender.audit();
+                dropped += c.recorder.dropped;
+                prop_assert!(c.recorder.arrived() + c.recorder.dropped <= c.sender.counts.sent);
+                prop_assert!(c.receiver.delivered() >= c.sender.acknowledged());
+                prop_assert!(c.sender.counts.arrived <= c.recorder.arrived());
+            }
+            let mut inside = 0;
+            let mut dropped_on_path = 0;
+            for way in [&world.forward, &world.reverse] {
+                for stats in way.stats() {
+                    inside += stats.inside_packets();
+                    dropped_on_path += stats.dropped_packets();
+                }
+            }
+            prop_assert!(dropped <= dropped_on_path);
+            // What comes out of the path at this very time may not have been handed over yet.
+            let at_the_end = world.next() <= now;
+            let stored = world.flows.sacks.in_use() as u64;
+            prop_assert!(at_the_end || stored <= inside + dropped_on_path + world.waiting_outside());
+            let (sent, arrived): (u64, u64) = world.flows.connections.iter().fold((0, 0), |(s, a), c| {
+                (s + c.sender.counts.sent, a + c.recorder.arrived())
+            });
+            // A loss on the wire is counted when it is decided and reported when the packet would have left.
+            let under_way = inside + (dropped_on_path - dropped);
+            let missing = sent - arrived - dropped;
+            prop_assert!(at_the_end || missing <= under_way, "{sent} {arrived} {dropped} {under_way}");
+        }
+    }
+}
+
+impl World<'_> {
+    /// Packets in the flows' own delays.
+    fn waiting_outside(&self) -> u64 {
+        self.flows.connections.iter().map(|c| c.waiting_outside() as u64).sum()
+    }
+}

@@ -1,0 +1,194 @@
+//! Everything that exists during a run, and the loop that asks what happens next.
+
+use super::Simulation;
+use super::flows::Flows;
+use super::one_way::OneWay;
+use super::wakes::Wakes;
+use crate::error::SimError;
+use fullpipe_cc::{Span, Time};
+use fullpipe_experiment::scenario::{Direction, FlowSpec, Scenario};
+use fullpipe_units::Rate;
+use std::ops::ControlFlow;
+
+/// Rows that all flows together may record: beyond it the sampling interval is a multiple of the
+/// scenario's.
+const MOST_ROWS: u64 = 1 << 17;
+/// Events between two looks at the budget and two reports of progress.
+const REPORT_EVERY: u64 = 1 << 14;
+/// The most events of any run: minutes of computing.
+const MOST_EVENTS: u64 = 1 << 33;
+
+/// Everything that exists during a run.
+pub(super) struct World<'a> {
+    pub scenario: &'a Scenario,
+    pub specs: Vec<FlowSpec>,
+    pub seed: u64,
+    pub forward: OneWay,
+    pub reverse: OneWay,
+    pub flows: Flows,
+    wakes: Wakes,
+    sampling: Span,
+    next_sample: Time,
+    warmup: Time,
+    pub end: Time,
+    pub events: u64,
+    pub most_events: u64,
+}
+
+impl<'a> World<'a> {
+    pub fn new(run: &Simulation<'a>) -> Result<Self, SimError> {
+        let scenario = run.scenario;
+        let specs = scenario.connections();
+        let end = Time::ZERO + scenario.duration;
+        let flows = specs.len() as u64;
+        let wanted = scenario.duration.as_nanos() / scenario.sample.as_nanos().max(1);
+        let stride = if flows > 1 { (wanted * flows).div_ceil(MOST_ROWS).max(1) } else { 1 };
+        let sampling = scenario.sample * stride;
+        let connections = Flows::new(run, &specs, end, sampling)?;
+        let forward = OneWay::new(scenario, Direction::Forward, run.seed)?;
+        let reverse = OneWay::new(scenario, Direction::Reverse, run.seed)?;
+        let mut wakes = Wakes::new(connections.connections.len());
+        for (i, c) in connections.connections.iter().enumerate() {
+            wakes.set(i, c.wake());
+        }
+        Ok(World {
+            scenario,
+            seed: run.seed,
+            forward,
+            reverse,
+            wakes,
+            sampling,
+            next_sample: Time::ZERO + sampling,
+            warmup: if scenario.warmup.is_zero() { Time::NEVER } else { Time::ZERO + scenario.warmup },
+            end,
+            events: 0,
+            most_events: run.most_events.unwrap_or_else(|| budget(scenario, flows)),
+            flows: connections,
+            specs,
+        })
+    }
+
+    /// The next time at which anything happens.
+    #[inline]
+    pub fn next(&mut self) -> Time {
+        let path = self.forward.path.next().min(self.reverse.path.next());
+        let clock = self.next_sample.min(self.warmup).min(self.flows.triggers.next());
+        path.min(self.wakes.first()).min(clock)
+    }
+
+    /// Runs to the end, or to the end of its last flow.
+    pub fn run(&mut self, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<(), SimError> {
+        let mut report_at = REPORT_EVERY.min(self.most_events);
+        loop {
+            let now = self.next();
+            if now > self.end {
+                break;
+            }
+            self.events += 1;
+            if self.events >= report_at {
+                self.report(now, progress)?;
+                report_at = (self.events + REPORT_EVERY).min(self.most_events);
+            }
+            self.step(now);
+            if self.flows.unfinished == 0 {
+                self.end = now;
+                self.sample(now);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn report(&self, now: Time, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<(), SimError> {
+        let at = now.since(Time::ZERO);
+        if self.events >= self.most_events {
+            return Err(SimError::TooManyEvents {
+                events: self.events,
+                at,
+                duration: self.scenario.duration,
+            });
+        }
+        match progress(now) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(SimError::Interrupted { at }),
+        }
+    }
+
+    /// Does everything that happens at `now`.
+    pub fn step(&mut self, now: Time) {
+        let Self { forward, reverse, flows, wakes, events, .. } = self;
+        // What a delivery sets off leaves the other way: never the way that is being advanced.
+        *events += flows.advance(now, forward, &mut reverse.path, wakes);
+        *events += flows.advance(now, reverse, &mut forward.path, wakes);
+        while wakes.first() <= now {
+            *events += 1;
+            let flow = wakes.first_flow();
+            flows.wake(now, flow, &mut forward.path, &mut reverse.path);
+            let next = flows.connections[flow].wake();
+            wakes.set(flow, next.max(now + Span::from_nanos(1)));
+        }
+        if now >= self.next_sample.min(self.warmup).min(self.flows.triggers.next()) {
+            self.on_clock(now);
+        }
+    }
+
+    #[cold]
+    fn on_clock(&mut self, now: Time) {
+        if self.flows.triggers.next() <= now {
+            for due in self.flows.triggers.due(now) {
+                let way = match due.direction {
+                    Direction::Forward => &mut self.forward,
+                    Direction::Reverse => &mut self.reverse,
+                };
+                way.apply(now, &due.change);
+                if let Some(app) = due.app {
+                    self.flows.connections[due.flow].change_app(now, app);
+                    self.wakes.set(due.flow, now);
+                }
+            }
+        }
+        if self.warmup <= now {
+            self.warmup = Time::NEVER;
+            for c in &mut self.flows.connections {
+                let delivered = c.receiver.delivered();
+                c.recorder.warmed_up(&c.sender, delivered);
+            }
+        }
+        if self.next_sample <= now {
+            self.sample(now);
+            self.next_sample += self.sampling;
+        }
+    }
+
+    fn sample(&mut self, now: Time) {
+        for c in &mut self.flows.connections {
+            if c.start < now && !c.is_recorded() {
+                let delivered = c.receiver.delivered();
+                c.recorder.sample(now, &c.sender, delivered);
+            }
+        }
+        self.forward.sample(now);
+        self.reverse.sample(now);
+    }
+}
+
+/// How many events the path's rates can account for, many times over: what is beyond is a path that
+/// lets through more than can be followed.
+fn budget(scenario: &Scenario, flows: u64) -> u64 {
+    const SMALLEST_PACKET: u64 = 40;
+    const EVENTS_PER_PACKET: u64 = 8;
+    let carried = |direction| {
+        let rate = scenario.highest_rate_of(direction).unwrap_or(Rate::MAX);
+        rate.bytes_in(scenario.duration) / SMALLEST_PACKET
+    };
+    let packets = carried(Direction::Forward).saturating_add(carried(Direction::Reverse));
+    let clock = scenario.duration.as_nanos() / scenario.sample.as_nanos().max(1);
+    let timers = flows.saturating_mul(scenario.duration.as_nanos() / 1_000_000 + 1000);
+    packets
+        .saturating_mul(EVENTS_PER_PACKET)
+        .saturating_add(clock)
+        .saturating_add(timers)
+        .saturating_add(1 << 20)
+        .min(MOST_EVENTS)
+}
