@@ -371,7 +371,7 @@ impl Scoreboard {
         window: Span,
         mut lost: impl FnMut(u64, &Entry),
     ) -> Option<Time> {
-        let mut doubt = false;
+        let mut doubt: Option<Time> = None;
         while self.undecided < self.nxt {
             let seq = self.undecided;
             let e = self.at(seq);
@@ -384,7 +384,7 @@ impl Scoreboard {
                     break;
                 }
                 if e.sent_at + window > now {
-                    doubt = true;
+                    doubt = Some(self.last_original_before(newest, seq));
                     break;
                 }
                 self.mark_lost(seq, &mut lost);
@@ -392,21 +392,50 @@ impl Scoreboard {
             self.undecided = seq + 1;
         }
         while let Some(&(seq, id)) = self.retransmissions.front() {
-            let overtaken = seq < self.una || self.at(seq).id != id || !self.at(seq).is_out();
-            if !overtaken {
+            if self.is_current(seq, id) {
                 let e = self.at(seq);
                 if !e.sent().is_before(newest) {
                     break;
                 }
                 if e.sent_at + window > now {
-                    doubt = true;
+                    doubt = doubt.max(self.last_retransmission_before(newest));
                     break;
                 }
                 self.mark_lost(seq, &mut lost);
             }
             self.retransmissions.pop_front();
         }
-        doubt.then(|| newest.at + window)
+        doubt.map(|sent_at| sent_at + window)
+    }
+
+    /// When the last of the originals was sent that left before `newest` and are not known to have arrived;
+    /// `first` is one of them.
+    fn last_original_before(&mut self, newest: Sending, first: u64) -> Time {
+        let mut last = self.at(first).sent_at;
+        let mut seq = self.next_unsacked(first + 1);
+        while seq < self.nxt {
+            let e = self.at(seq);
+            if !e.is(LOST | RETRANSMITTED) {
+                if !e.sent().is_before(newest) {
+                    break;
+                }
+                last = e.sent_at;
+            }
+            seq = self.next_unsacked(seq + 1);
+        }
+        last
+    }
+
+    /// The same of the retransmissions in flight.
+    fn last_retransmission_before(&self, newest: Sending) -> Option<Time> {
+        let current = self.retransmissions.iter().filter(|&&(seq, id)| self.is_current(seq, id));
+        let sent = current.map(|&(seq, _)| self.at(seq).sent());
+        sent.take_while(|sent| sent.is_before(newest)).last().map(|sent| sent.at)
+    }
+
+    /// Whether the retransmission `id` of the segment `seq` is its latest, and in flight.
+    fn is_current(&self, seq: u64, id: u32) -> bool {
+        seq >= self.una && self.at(seq).id == id && self.at(seq).is_out()
     }
 
     fn mark_lost(&mut self, seq: u64, lost: &mut impl FnMut(u64, &Entry)) {
@@ -578,10 +607,26 @@ mod tests {
         sack(&mut b, 5, 6);
         let window = Span::from_millis(100);
         let newest = (ms(5), 5);
-        assert_eq!(detect(&mut b, ms(101), newest, window), (vec![0, 1], Some(ms(105))));
-        assert_eq!(detect(&mut b, ms(105), newest, window), (vec![2, 3, 4], None));
+        assert_eq!(detect(&mut b, ms(101), newest, window), (vec![0, 1], Some(ms(104))));
+        assert_eq!(detect(&mut b, ms(104), newest, window), (vec![2, 3, 4], None));
         assert_eq!((b.inflight(), b.lost()), (4000, 5));
         assert_eq!(b.next_lost(), Some(0));
+    }
+
+    /// RFC 8985 §6.2 step 5: what counts is when the segments in doubt were sent, not the newest delivered one,
+    /// which may be a retransmission of much later.
+    #[test]
+    fn the_timer_is_set_by_the_last_segment_in_doubt_however_late_the_newest_is() {
+        let mut b = sent(10);
+        b.retransmitted(0, Stamp { sent_at: ms(3000), id: 100, ..Stamp::default() });
+        b.ack(1, |_, _| {});
+        let window = Span::from_millis(3500);
+        let (lost, timer) = detect(&mut b, ms(3100), (ms(3000), 100), window);
+        assert_eq!((lost, timer), (vec![], Some(ms(3509))));
+        // A later retransmission in flight is in doubt for longer, one sent after the newest not at all.
+        b.retransmitted(4, Stamp { sent_at: ms(2000), id: 90, ..Stamp::default() });
+        b.retransmitted(5, Stamp { sent_at: ms(3050), id: 101, ..Stamp::default() });
+        assert_eq!(detect(&mut b, ms(3100), (ms(3000), 100), window), (vec![], Some(ms(5500))));
     }
 
     #[test]
