@@ -251,8 +251,10 @@ impl<C: CongestionControl> Connection<C> {
     /// Fast recovery begins; `inflight_before` bytes were in flight before the loss was taken off.
     pub fn enter_recovery(&mut self, now: Time, inflight_before: u64) {
         let prior_cwnd = self.cc.cwnd();
+        let reducing = self.prr.take().filter(|_| self.cc.reduces_for_mark());
         self.recovery_changes(Recovery::EnterFast, RecoveryState::Recovery, now, inflight_before);
-        self.prr = self.cc.uses_prr().then(|| Prr::new(prior_cwnd, self.smss));
+        // A reduction for a mark that is under way goes on (`tcp_enter_recovery`).
+        self.prr = reducing.or_else(|| self.cc.uses_prr().then(|| Prr::new(prior_cwnd, self.smss)));
     }
 
     /// Fast recovery begins by a timer, without an ACK to send by: the losses told since
@@ -299,12 +301,23 @@ impl<C: CongestionControl> Connection<C> {
         self.recovery_changes(Recovery::Spurious, RecoveryState::Open, now, inflight);
     }
 
+    /// Begins or ends the reduction for an ECN mark (`tcp_enter_cwr`, `tcp_end_cwnd_reduction`).
+    #[inline]
+    fn reduce_for_mark(&mut self, prior_cwnd: u64) {
+        match (self.cc.reduces_for_mark(), self.prr) {
+            (true, None) => self.prr = Some(Prr::new(prior_cwnd, self.smss)),
+            (false, Some(_)) => self.prr = None,
+            _ => {}
+        }
+    }
+
     /// The ACK is processed. Returns the delivery-rate sample that it completes.
     #[inline]
     pub fn finish_ack(&mut self, report: &AckReport) -> RateSample {
         let sample = self.sampler.finish_ack(report.now, report.min_rtt);
         let (newly_acked, newly_lost) = (self.newly_acked(), self.newly_lost());
         let disorder = report.disorder && self.recovery == RecoveryState::Open;
+        let prior_cwnd = self.cc.cwnd();
         self.cc.on_ack(&Ack {
             now: report.now,
             sample,
@@ -326,6 +339,9 @@ impl<C: CongestionControl> Connection<C> {
         });
         if self.cc.marks_app_limited() {
             self.sampler.mark_app_limited(report.inflight);
+        }
+        if self.recovery == RecoveryState::Open {
+            self.reduce_for_mark(prior_cwnd);
         }
         if let Some(prr) = &mut self.prr {
             prr.on_ack(newly_acked, newly_lost, report.inflight, self.cc.ssthresh(), report.advanced);
@@ -442,6 +458,36 @@ mod tests {
         assert!(connection.window() < 10 * SMSS);
         connection.exit_recovery(at(90), 0);
         assert_eq!((connection.window(), connection.recovery()), (10 * SMSS, RecoveryState::Open));
+    }
+
+    /// Linux's CWR: the window falls with what is delivered, not at once, and ends where the controller is.
+    #[test]
+    fn a_mark_reduces_the_window_a_packet_for_two_delivered() {
+        let config = Config { smss: SMSS as u32, initial_cwnd: 20 * SMSS, ..Config::default() };
+        let mut connection = Connection::new(Controller::new("reno", &config, &[]).unwrap(), SMSS as u32);
+        let stamps: Vec<Stamp> = (0..20).map(|i| connection.on_sent(at(0), SMSS, i * SMSS, false)).collect();
+        let mut inflight = 20 * SMSS;
+        let mut sent = 0;
+        for (i, stamp) in stamps.iter().enumerate() {
+            connection.begin_ack(inflight);
+            connection.on_acked(at(50), SMSS, stamp);
+            inflight -= SMSS;
+            connection
+                .finish_ack(&AckReport { ce_count: u32::from(i == 0), ..AckReport::at(at(50), inflight) });
+            while inflight + SMSS <= connection.window() {
+                connection.on_sent(at(50), SMSS, inflight, false);
+                inflight += SMSS;
+                sent += 1;
+            }
+            if i == 9 {
+                assert_eq!(
+                    (sent, connection.recovery()),
+                    (5, RecoveryState::Open),
+                    "after half of the flight"
+                );
+            }
+        }
+        assert_eq!((connection.controller().cwnd(), sent), (10 * SMSS, 10));
     }
 
     #[test]

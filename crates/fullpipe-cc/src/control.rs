@@ -251,6 +251,12 @@ pub trait CongestionControl: Send {
         true
     }
 
+    /// Whether it is reducing the window for an ECN mark (Linux's CWR state): then, too, the sender goes
+    /// there by Proportional Rate Reduction, until this is over.
+    fn reduces_for_mark(&self) -> bool {
+        false
+    }
+
     /// Whether the transport shall call [`Sampler::mark_app_limited`](crate::Sampler::mark_app_limited)
     /// with its bytes in flight, asked after each [`on_ack`](Self::on_ack): BBR in ProbeRTT keeps the
     /// window small on purpose, and rates measured then say nothing about the path.
@@ -291,6 +297,8 @@ forward! {
     fn pacing_rate(&self) -> Option<Rate>;
     fn send_quantum(&self) -> u64;
     fn uses_prr(&self) -> bool;
+    fn claims_ecn(&self) -> bool;
+    fn reduces_for_mark(&self) -> bool;
     fn marks_app_limited(&self) -> bool;
     fn snapshot(&self) -> Snapshot;
     fn state(&self) -> &'static str;

@@ -238,6 +238,30 @@ mod tests {
         assert_eq!(c.cwnd(), 65_535_000);
     }
 
+    /// `hybla_state`: only `TCP_CA_Open` lets it grow by ρ, on a path that reorders, too.
+    #[test]
+    fn in_disorder_it_grows_as_reno() {
+        let mut c = hybla(100);
+        let mut delivered = 0;
+        let mut ack = |c: &mut Hybla, recovery| {
+            delivered += 1000;
+            let before = c.cwnd();
+            c.on_ack(&Ack {
+                newly_acked: 1000,
+                delivered,
+                cwnd_limited: true,
+                recovery,
+                ..Ack::at(Time::ZERO)
+            });
+            (c.cwnd() - before) / 1000
+        };
+        // Disorder that resolves teaches it that the path reorders.
+        ack(&mut c, RecoveryState::Disorder);
+        assert_eq!(ack(&mut c, RecoveryState::Open), 15);
+        assert_eq!(ack(&mut c, RecoveryState::Disorder), 1, "a packet an ACK, not fifteen");
+        assert_eq!(ack(&mut c, RecoveryState::Open), 15);
+    }
+
     #[test]
     fn outside_the_open_state_it_grows_as_reno() {
         let mut c = hybla(100);

@@ -11,6 +11,9 @@ use crate::pacer::GSO_MAX_BYTES;
 use crate::packets::{PacketScale, saturate};
 use fullpipe_units::{Rate, Span, Time};
 
+/// The largest window: what a TCP window can express (2³⁰ bytes, RFC 7323 §2.3) in segments of 64 bytes.
+pub const MOST_PACKETS: u32 = 1 << 24;
+
 /// The slow-start threshold while there is none (`TCP_INFINITE_SSTHRESH`).
 pub const NO_SSTHRESH: u32 = 0x7fff_ffff;
 
@@ -56,12 +59,12 @@ pub struct Window {
 impl Window {
     fn new(config: &Config) -> Self {
         let scale = PacketScale::new(config.smss);
-        let initial_cwnd = saturate(scale.count(config.initial_cwnd)).clamp(1, NO_SSTHRESH);
+        let initial_cwnd = saturate(scale.count(config.initial_cwnd)).clamp(1, MOST_PACKETS);
         Window {
             cwnd: initial_cwnd,
             cwnd_count: 0,
             ssthresh: NO_SSTHRESH,
-            clamp: u32::MAX,
+            clamp: MOST_PACKETS,
             srtt: None,
             scale,
             initial_cwnd,
@@ -196,7 +199,7 @@ pub trait Growth: Send {
     /// The window to fall to on a loss, ≥ 2 packets (`ssthresh`).
     fn ssthresh(&mut self, window: &Window) -> u32;
 
-    /// The state of loss recovery is now `state` (`set_state`).
+    /// The state of loss recovery is now `state`, [`RecoveryState::Disorder`] among them (`set_state`).
     fn set_state(&mut self, _state: RecoveryState, _context: &RecoveryContext) {}
 
     /// Packets change from `old` to `new` bytes: remembered windows shall stay the same in bytes.
@@ -296,6 +299,16 @@ impl<G: Growth> CongestionControl for LossBased<G> {
         }
         let disorder = ack.recovery == RecoveryState::Disorder;
         w.reorders |= w.disorder && ack.recovery == RecoveryState::Open;
+        if w.disorder != disorder && w.state == RecoveryState::Open {
+            let context = RecoveryContext {
+                now: ack.now,
+                inflight: ack.inflight,
+                delivered: ack.delivered,
+                lost: ack.lost,
+            };
+            self.growth
+                .set_state(if disorder { RecoveryState::Disorder } else { RecoveryState::Open }, &context);
+        }
         w.disorder = disorder;
         if ack.ce_count > 0 || w.marked {
             self.on_marks(ack);
@@ -338,10 +351,9 @@ impl<G: Growth> CongestionControl for LossBased<G> {
                 w.progress = false;
                 w.marked = false;
             }
-            Recovery::Exit => {
-                self.window.state = RecoveryState::Open;
-                self.window.prior_ssthresh = None;
-            }
+            // What was before stays known: a late duplicate report can still show that it was for nothing
+            // (`tcp_try_undo_dsack`).
+            Recovery::Exit => self.window.state = RecoveryState::Open,
             Recovery::Spurious => {
                 let w = &mut self.window;
                 if let Some(prior) = w.prior_ssthresh.take() {
@@ -387,6 +399,11 @@ impl<G: Growth> CongestionControl for LossBased<G> {
         None
     }
 
+    #[inline]
+    fn reduces_for_mark(&self) -> bool {
+        self.window.marked
+    }
+
     fn send_quantum(&self) -> u64 {
         let smss = u64::from(self.window.smss());
         (GSO_MAX_BYTES / smss).max(1) * smss
@@ -415,4 +432,50 @@ impl<G: Growth> CongestionControl for LossBased<G> {
 /// A window of `packets` packets of `old` bytes, in packets of `new` bytes.
 pub(crate) fn rescaled(packets: u32, old: u32, new: u32) -> u32 {
     saturate(u64::from(packets) * u64::from(old) / u64::from(new.max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hybla::HyblaGrowth;
+    use crate::reno::RenoGrowth;
+
+    const CONFIG: Config = Config { smss: 1000, initial_cwnd: 100_000, seed: 1, selective_acks: true };
+
+    fn tell<G: Growth>(c: &mut LossBased<G>, event: Recovery) {
+        c.on_recovery(event, &RecoveryContext { now: Time::ZERO, inflight: 0, delivered: 0, lost: 0 });
+    }
+
+    /// A duplicate report may come after the recovery that its segment was repaired in.
+    #[test]
+    fn a_late_duplicate_report_gives_window_and_threshold_back() {
+        let mut c = LossBased::new(&CONFIG, RenoGrowth);
+        tell(&mut c, Recovery::EnterFast);
+        tell(&mut c, Recovery::Exit);
+        assert_eq!((c.cwnd(), c.ssthresh()), (50_000, 50_000));
+        tell(&mut c, Recovery::Spurious);
+        assert_eq!((c.cwnd(), c.ssthresh()), (100_000, u64::MAX));
+        // Once.
+        tell(&mut c, Recovery::EnterFast);
+        tell(&mut c, Recovery::Spurious);
+        tell(&mut c, Recovery::Spurious);
+        assert_eq!(c.cwnd(), 100_000);
+    }
+
+    #[test]
+    fn growth_ends_where_a_tcp_window_does() {
+        let mut c = LossBased::new(&Config { initial_cwnd: u64::MAX, ..CONFIG }, HyblaGrowth::new(25));
+        let mut delivered = 0;
+        for _ in 0..100 {
+            delivered += 1_000_000;
+            c.on_ack(&Ack {
+                newly_acked: 1_000_000,
+                delivered,
+                cwnd_limited: true,
+                srtt: Some(Span::from_secs(2)),
+                ..Ack::at(Time::ZERO)
+            });
+        }
+        assert!(c.window().cwnd <= MOST_PACKETS, "{}", c.window().cwnd);
+    }
 }

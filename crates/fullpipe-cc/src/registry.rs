@@ -357,6 +357,10 @@ macro_rules! controllers {
                 match self { $(Self::$variant(c) => c.claims_ecn(),)+ }
             }
 
+            fn reduces_for_mark(&self) -> bool {
+                match self { $(Self::$variant(c) => c.reduces_for_mark(),)+ }
+            }
+            #[inline]
             fn marks_app_limited(&self) -> bool {
                 match self { $(Self::$variant(c) => c.marks_app_limited(),)+ }
             }

@@ -160,6 +160,7 @@ dispatch! {
     fn send_quantum(&self) -> u64;
     fn uses_prr(&self) -> bool;
     fn claims_ecn(&self) -> bool;
+    fn reduces_for_mark(&self) -> bool;
     fn marks_app_limited(&self) -> bool;
     fn snapshot(&self) -> Snapshot;
     fn state(&self) -> &'static str;

@@ -1,6 +1,16 @@
 //! CUBIC (RFC 9438) in the integer arithmetic of Linux `net/ipv4/tcp_cubic.c`: the window is a cubic
 //! function of the time since the last loss, W(t) = C·(t − K)³ + W_max, with C = 0.4 and β = 0.7.
 //!
+//! # Where Linux, and so this, departs from RFC 9438
+//! - § 4.3: the RFC's Reno-friendly estimate grows by α = 3(1 − β)/(1 + β) until it reaches the window before the
+//!   loss and by 1 from there on; Linux keeps to α.
+//! - § 4.6: the RFC takes β of the bytes in flight (or of the window, if the application did not leave it unused)
+//!   and lets an ECN mark reduce to one segment; Linux takes β of the window, to two packets at least, for either.
+//! - § 4.8: after a time-out the RFC's W_max is the window that congestion avoidance begins with; Linux forgets
+//!   W_max, which comes to the same, and with it the least round-trip time that it adds to the cubic's time.
+//! - § 4.9: when a reduction was spurious the RFC restores W_max, K, the epoch and the Reno-friendly estimate with
+//!   window and threshold; Linux restores these two, and the cubic begins anew below the W_max of the reduction.
+//!
 //! Time counts in 1/1024 s, C in 1/1024 over a nominal round trip of 100 ms, β in 1/1024.
 //!
 //! ```
