@@ -32,7 +32,8 @@ impl Ticks {
     #[inline]
     pub(crate) fn at(self, now: Time) -> u32 {
         if self.hz == HZ {
-            return jiffies(now);
+            // A constant divides several times faster.
+            return (now.as_nanos() / (1_000_000_000 / HZ as u64)).wrapping_add(1) as u32;
         }
         (now.as_nanos() / (1_000_000_000 / u64::from(self.hz))).wrapping_add(1) as u32
     }
@@ -44,12 +45,6 @@ impl Ticks {
     }
 }
 
-/// The tick of the usual clock that `now` falls into.
-#[inline]
-pub(crate) fn jiffies(now: Time) -> u32 {
-    (now.as_nanos() / (1_000_000_000 / HZ as u64)).wrapping_add(1) as u32
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,9 +52,9 @@ mod tests {
 
     #[test]
     fn a_tick_is_a_millisecond_and_never_zero_at_the_start() {
-        assert_eq!(jiffies(Time::ZERO), 1);
-        assert_eq!(jiffies(Time::ZERO + Span::from_micros(2999)), 3);
         let ticks = Ticks::new(HZ);
+        assert_eq!(ticks.at(Time::ZERO), 1);
+        assert_eq!(ticks.at(Time::ZERO + Span::from_micros(2999)), 3);
         assert_eq!([0, 1, 1001].map(|us| ticks.in_micros(us)), [0, 1, 2]);
     }
 

@@ -35,7 +35,7 @@ mod window;
 use crate::control::{
     Ack, Config, CongestionControl, Lost, Recovery, RecoveryContext, RecoveryState, Sent, Snapshot,
 };
-use crate::jiffies::{HZ, jiffies};
+use crate::jiffies::{HZ, HZ_RANGE, Ticks};
 use crate::loss_based::{NO_SSTHRESH, rescaled};
 use crate::minmax::MinMax;
 use crate::pacer::autosize;
@@ -55,6 +55,7 @@ pub struct BbrV1 {
     sk: Socket,
     scale: PacketScale,
     random: Random,
+    ticks: Ticks,
     started: bool,
     /// Something was delivered since the last time-out.
     progress: bool,
@@ -87,12 +88,13 @@ impl BbrV1 {
             packets_in_flight: 0,
             app_limited: 0,
             ca_state: CA_OPEN,
-            jiffies: jiffies(Time::ZERO),
+            jiffies: Ticks::new(params.hz).at(Time::ZERO),
             pacing_rate: 0,
             max_pacing_rate: u64::MAX,
         };
-        let params = Params { hz: HZ, ..params };
+        let params = Params { hz: Ticks::new(params.hz).per_second(), ..params };
         let mut bbr = BbrV1 {
+            ticks: Ticks::new(params.hz),
             model: Bbr::zeroed(params),
             sk,
             scale,
@@ -116,7 +118,7 @@ impl BbrV1 {
     fn clock(&mut self, now: Time) {
         self.sk.tcp_clock_cache = now.as_nanos();
         self.sk.tcp_mstamp = now.as_micros();
-        self.sk.jiffies = jiffies(now);
+        self.sk.jiffies = self.ticks.at(now);
     }
 
     /// The kernel's `init` runs when the connection is established.
@@ -410,6 +412,12 @@ impl Build for BbrV1 {
                 default: "on",
                 about: "recognise a policer and keep to its rate",
             },
+            Setting {
+                key: "hz",
+                values: "24 to 1200",
+                default: "1000",
+                about: "ticks a second of the kernel's coarse clock, which ProbeRTT and its interval go by",
+            },
         ],
     };
 
@@ -433,6 +441,7 @@ impl Build for BbrV1 {
             probe_rtt_ms: settings.number("probe_rtt_ms", d.probe_rtt_ms, 0, 10_000)?,
             extra_acked_gain: gain("extra_acked_gain", d.extra_acked_gain, 0)?,
             long_term: settings.switch("long_term", d.long_term)?,
+            hz: settings.number("hz", HZ, *HZ_RANGE.start(), *HZ_RANGE.end())?,
             ..d
         };
         Ok(BbrV1::new(config, params))

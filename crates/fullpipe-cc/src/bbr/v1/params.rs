@@ -74,7 +74,8 @@ pub struct Params {
 }
 
 impl Params {
-    /// The kernel's (HZ as in Debian's).
+    /// The kernel's, with the clock of Debian's (250 ticks a second); the [`registry`](crate::registry) makes
+    /// controllers with 1000, as CUBIC's, unless the setting `hz` says otherwise.
     pub const LINUX: Params = Params {
         hz: 250,
         pacing_shift: 10,
