@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Names of the columns that engines write and reports know, with the unit at the end of each name.
 pub mod column {
-    /// In-order payload delivered to the application since the last row, in bits per second.
+    /// Payload that reached the receiving end since the last row, in bits per second: in the simulator as it arrived,
+    /// from an application as it was delivered in order.
     pub const GOODPUT_BPS: &str = "goodput_bps";
     /// Latest round-trip time in milliseconds.
     pub const RTT_MS: &str = "rtt_ms";

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 pub struct Summary {
     /// Length of the measured time in seconds: for a flow, from its start to its end.
     pub duration_s: f64,
-    /// Payload delivered in order to the receiving application, in bits per second of `duration_s`.
+    /// Payload that reached the receiving end, each byte once, in bits per second of `duration_s`. The simulator counts
+    /// it as it arrives; who measures an application counts it as it is delivered in order.
     pub goodput_bps: f64,
     /// Goodput as a share of what the bottleneck's rate allows in payload, 0 to 1; none if the path has no known rate.
     pub utilization: Option<f64>,
-    /// Payload bytes delivered to the receiving application.
+    /// Payload bytes that reached the receiving end, counted as in `goodput_bps`.
     pub bytes_delivered: u64,
     /// Data packets sent, retransmissions included.
     pub packets_sent: u64,

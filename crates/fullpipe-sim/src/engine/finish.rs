@@ -67,7 +67,7 @@ impl World<'_> {
             .iter()
             .map(|c| {
                 let duration = c.end(self.end).since(c.start.max(warmup));
-                let mut s = c.recorder.summary(&c.sender, c.receiver.delivered(), duration, c.start);
+                let mut s = c.recorder.summary(&c.sender, c.receiver.arrived(), duration, c.start);
                 s.utilization = utilization(s.goodput_bps);
                 s
             })

@@ -97,7 +97,7 @@ impl Flows {
     /// The path dropped a packet.
     fn on_dropped(&mut self, packet: &Packet<Segment>) {
         match packet.data.kind {
-            Kind::Data => self.connections[packet.flow as usize].recorder.dropped += 1,
+            Kind::Data => self.connections[packet.flow as usize].recorder.on_dropped(packet.data.stamp),
             Kind::Ack => {
                 self.sacks.take(packet.data.detail);
             }

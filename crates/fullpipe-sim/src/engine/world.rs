@@ -151,8 +151,8 @@ impl<'a> World<'a> {
         if self.warmup <= now {
             self.warmup = Time::NEVER;
             for c in &mut self.flows.connections {
-                let delivered = c.receiver.delivered();
-                c.recorder.warmed_up(&c.sender, delivered);
+                let arrived = c.receiver.arrived();
+                c.recorder.warmed_up(now, &c.sender, arrived);
             }
         }
         if self.next_sample <= now {
@@ -164,8 +164,8 @@ impl<'a> World<'a> {
     fn sample(&mut self, now: Time) {
         for c in &mut self.flows.connections {
             if c.start < now && !c.is_recorded() {
-                let delivered = c.receiver.delivered();
-                c.recorder.sample(now, &c.sender, delivered);
+                let arrived = c.receiver.arrived();
+                c.recorder.sample(now, &c.sender, arrived);
             }
         }
         self.forward.sample(now);

@@ -13,6 +13,7 @@ use window::ReceiveWindow;
 #[derive(Debug)]
 pub(crate) struct Receiver {
     queue: Reassembly,
+    arrived: u64,
     policy: AckPolicy,
     window: ReceiveWindow,
     /// When the segment that the next ACK answers was sent (RFC 7323 §4.3).
@@ -27,6 +28,7 @@ impl Receiver {
     pub fn new(smss: u32, buffer: Option<u64>) -> Self {
         Receiver {
             queue: Reassembly::default(),
+            arrived: 0,
             policy: AckPolicy::new(smss),
             window: ReceiveWindow::new(smss, buffer),
             echo: Time::ZERO,
@@ -39,6 +41,11 @@ impl Receiver {
     /// Payload bytes delivered in order to the application.
     pub fn delivered(&self) -> u64 {
         self.queue.next_bytes()
+    }
+
+    /// Payload bytes that have arrived, in order or beyond a hole, each counted once.
+    pub fn arrived(&self) -> u64 {
+        self.arrived
     }
 
     /// When an ACK is due at the latest.
@@ -60,6 +67,9 @@ impl Receiver {
         }
         self.marked = self.marked.saturating_add(u16::from(marked));
         let arrival = self.queue.insert(data.seq, data.edge);
+        if arrival != Arrival::Duplicate {
+            self.arrived += u64::from(data.detail);
+        }
         match arrival {
             Arrival::Duplicate => self.dsack = Some((data.seq, data.seq + 1)),
             Arrival::InOrder { .. } => self.window.on_read(now, self.queue.next_bytes(), rtt),

@@ -1,4 +1,6 @@
-//! What a run leaves behind of each flow and each link.
+//! What a run leaves behind of each flow and each link. Rates are of what arrives at the receiver, each byte once:
+//! what waits behind a hole was carried when it came, not when the hole is filled. Completion is of what is delivered
+//! to the application, in order.
 
 use crate::sender::{Counts, Sender};
 use fullpipe_cc::{CongestionControl, Span, Time};
@@ -18,7 +20,7 @@ const MOST_STATES: usize = 1 << 20;
 /// Running totals of a flow: the summary is the difference of two.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
-    delivered: u64,
+    arrived: u64,
     counts: Counts,
     dropped: u64,
 }
@@ -34,8 +36,11 @@ pub(crate) struct FlowRecorder {
     queue: Histogram,
     /// Data packets that the path dropped.
     pub dropped: u64,
+    /// Of these, sent before the warm-up was over and dropped after it.
+    dropped_from_before: u64,
+    warmed_up_at: Option<Time>,
     at_warmup: Totals,
-    row_delivered: u64,
+    row_arrived: u64,
     row_at: Time,
     /// When the last byte was delivered, for flows of a given size.
     pub completed: Option<Time>,
@@ -54,8 +59,10 @@ impl FlowRecorder {
             rtt: Histogram::default(),
             queue: Histogram::default(),
             dropped: 0,
+            dropped_from_before: 0,
+            warmed_up_at: None,
             at_warmup: Totals::default(),
-            row_delivered: 0,
+            row_arrived: 0,
             row_at: start,
             completed: None,
         }
@@ -71,6 +78,12 @@ impl FlowRecorder {
     #[inline]
     pub fn on_queued(&mut self, queued: Span) {
         self.queue.add(queued.as_nanos());
+    }
+
+    /// The path dropped a data packet sent at `sent_at`. A packet is counted as lost where it is counted as sent.
+    pub fn on_dropped(&mut self, sent_at: Time) {
+        self.dropped += 1;
+        self.dropped_from_before += u64::from(self.warmed_up_at.is_some_and(|at| sent_at <= at));
     }
 
     /// The controller is in `state`; whether that is new.
@@ -111,24 +124,25 @@ impl FlowRecorder {
         self.row_at
     }
 
-    fn totals<C: CongestionControl>(&self, sender: &Sender<C>, delivered: u64) -> Totals {
-        Totals { delivered, counts: sender.counts, dropped: self.dropped }
+    fn totals<C: CongestionControl>(&self, sender: &Sender<C>, arrived: u64) -> Totals {
+        Totals { arrived, counts: sender.counts, dropped: self.dropped }
     }
 
     /// The warm-up is over: figures count from here.
-    pub fn warmed_up<C: CongestionControl>(&mut self, sender: &Sender<C>, delivered: u64) {
-        self.at_warmup = self.totals(sender, delivered);
+    pub fn warmed_up<C: CongestionControl>(&mut self, now: Time, sender: &Sender<C>, arrived: u64) {
+        self.warmed_up_at = Some(now);
+        self.at_warmup = self.totals(sender, arrived);
         self.rtt = Histogram::default();
         self.queue = Histogram::default();
     }
 
     /// Adds a row to the series.
-    pub fn sample<C: CongestionControl>(&mut self, now: Time, sender: &Sender<C>, delivered: u64) {
+    pub fn sample<C: CongestionControl>(&mut self, now: Time, sender: &Sender<C>, arrived: u64) {
         let snapshot = sender.controller().snapshot();
         let (rtt, srtt, _) = sender.rtts();
         let interval = now.since(self.row_at).as_secs_f64();
-        let goodput = (delivered - self.row_delivered) as f64 * 8.0 / interval;
-        self.row_delivered = delivered;
+        let goodput = (arrived - self.row_arrived) as f64 * 8.0 / interval;
+        self.row_arrived = arrived;
         self.row_at = now;
         let ms = |span: Option<Span>| or_nan(span.map(Span::as_millis_f64));
         let bps = |rate: Option<Rate>| or_nan(rate.map(Rate::as_bits_per_sec_f64));
@@ -161,12 +175,12 @@ impl FlowRecorder {
     pub fn summary<C: CongestionControl>(
         &self,
         sender: &Sender<C>,
-        delivered: u64,
+        arrived: u64,
         duration: Span,
         start: Time,
     ) -> Summary {
-        let (all, before) = (self.totals(sender, delivered), &self.at_warmup);
-        let bytes = all.delivered - before.delivered;
+        let (all, before) = (self.totals(sender, arrived), &self.at_warmup);
+        let bytes = all.arrived - before.arrived;
         Summary {
             duration_s: duration.as_secs_f64(),
             goodput_bps: per_second(bytes, duration.as_secs_f64()),
@@ -174,7 +188,7 @@ impl FlowRecorder {
             bytes_delivered: bytes,
             packets_sent: all.counts.sent - before.counts.sent,
             packets_retransmitted: all.counts.retransmitted - before.counts.retransmitted,
-            packets_lost: all.dropped - before.dropped,
+            packets_lost: all.dropped - before.dropped - self.dropped_from_before,
             rtt_ms: self.rtt.rtt_ms(),
             queue_ms: self.queue.queue_ms(),
             completion_s: self.completed.map(|at| at.since(start).as_secs_f64()),
