@@ -6,7 +6,7 @@ use super::one_way::OneWay;
 use super::wakes::Wakes;
 use crate::error::SimError;
 use fullpipe_cc::{Span, Time};
-use fullpipe_experiment::scenario::{Direction, FlowSpec, Scenario};
+use fullpipe_experiment::scenario::{Direction, Fault, FlowSpec, Scenario};
 use fullpipe_units::Rate;
 use std::ops::ControlFlow;
 
@@ -17,6 +17,8 @@ const MOST_ROWS: u64 = 1 << 17;
 const REPORT_EVERY: u64 = 1 << 14;
 /// The most events of any run: minutes of computing.
 const MOST_EVENTS: u64 = 1 << 33;
+/// The most events of a run over a path without a rate, where nothing else says how many there can be: a minute's.
+const MOST_EVENTS_WITHOUT_RATE: u64 = 1 << 28;
 
 /// Everything that exists during a run.
 pub(super) struct World<'a> {
@@ -39,6 +41,7 @@ impl<'a> World<'a> {
     pub fn new(run: &Simulation<'a>) -> Result<Self, SimError> {
         let scenario = run.scenario;
         let specs = scenario.connections();
+        takes_time(scenario, &specs)?;
         let end = Time::ZERO + scenario.duration;
         let flows = specs.len() as u64;
         let wanted = scenario.duration.as_nanos() / scenario.sample.as_nanos().max(1);
@@ -173,6 +176,22 @@ impl<'a> World<'a> {
     }
 }
 
+/// On a path without a rate and without delay a flow would send without end before any time has passed.
+fn takes_time(scenario: &Scenario, flows: &[FlowSpec]) -> Result<(), SimError> {
+    let both = [Direction::Forward, Direction::Reverse];
+    let delayed = |direction| scenario.path.links(direction).iter().any(|link| !link.delay.is_zero());
+    if both.into_iter().any(|d| delayed(d) || scenario.highest_rate_of(d).is_some())
+        || flows.iter().all(|flow| !flow.extra_rtt.is_zero())
+    {
+        return Ok(());
+    }
+    Err(SimError::Scenario(Fault {
+        key: "path".to_owned(),
+        reason: "nothing takes time on it: a flow would send without end at once".to_owned(),
+        help: Some("give a link a `rate` or a `delay`".to_owned()),
+    }))
+}
+
 /// How many events the path's rates can account for, many times over: what is beyond is a path that
 /// lets through more than can be followed.
 fn budget(scenario: &Scenario, flows: u64) -> u64 {
@@ -182,6 +201,7 @@ fn budget(scenario: &Scenario, flows: u64) -> u64 {
         let rate = scenario.highest_rate_of(direction).unwrap_or(Rate::MAX);
         rate.bytes_in(scenario.duration) / SMALLEST_PACKET
     };
+    let both = [Direction::Forward, Direction::Reverse];
     let packets = carried(Direction::Forward).saturating_add(carried(Direction::Reverse));
     let clock = scenario.duration.as_nanos() / scenario.sample.as_nanos().max(1);
     let timers = flows.saturating_mul(scenario.duration.as_nanos() / 1_000_000 + 1000);
@@ -190,5 +210,9 @@ fn budget(scenario: &Scenario, flows: u64) -> u64 {
         .saturating_add(clock)
         .saturating_add(timers)
         .saturating_add(1 << 20)
-        .min(MOST_EVENTS)
+        .min(if both.into_iter().any(|d| scenario.highest_rate_of(d).is_some()) {
+            MOST_EVENTS
+        } else {
+            MOST_EVENTS_WITHOUT_RATE
+        })
 }
