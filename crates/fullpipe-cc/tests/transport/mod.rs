@@ -95,6 +95,11 @@ impl Flow {
         self.flight.len() as u64 * SMSS
     }
 
+    /// From now on the path loses everything.
+    pub fn break_path(&mut self) {
+        self.path.lose_every = 1;
+    }
+
     pub fn set_rate(&mut self, rate: Rate) {
         self.path.rate = rate;
     }
