@@ -190,10 +190,17 @@ fn triggers_change_the_path_when_a_state_is_entered() {
         )
         .unwrap(),
     ];
+    // By default states are listened to from 2 s on, which ProbeBW has begun before.
     s.triggers[0].when.not_before = Span::ZERO;
     let r = run(&s);
-    let rates = r.links[0].series.get(column::RATE_BPS).unwrap();
-    assert_eq!((rates[0], rates[rates.len() - 1]), (10e6, 20e6));
+    let entered = r.flows[0].states.iter().find(|s| s.state == "ProbeBW").unwrap().at_s;
+    let links = &r.links[0].series;
+    let rates = links.get(column::RATE_BPS).unwrap();
+    assert!(entered > 0.1 && entered < 2.0, "{entered}");
+    for (t, rate) in links.t_s.iter().zip(rates) {
+        let expected = if *t < entered + 1.0 { 10e6 } else { 20e6 };
+        assert_eq!(*rate, expected, "at {t} s, when ProbeBW was entered at {entered} s");
+    }
 }
 
 #[test]
@@ -204,8 +211,59 @@ fn what_cannot_be_run_is_named() {
     let s = scenario(path("10mbit", "40ms", "1bdp"), &["cubic"], 1);
     let e = Simulation::new(&s, 1).most_events(100).run().unwrap_err();
     assert!(matches!(e, SimError::TooManyEvents { events: 100, .. }), "{e}");
-    let e = Simulation::new(&s, 1).run_with(&mut |_| ControlFlow::Break(()));
-    assert!(e.is_ok() || matches!(e, Err(SimError::Interrupted { .. })));
+    assert!(Simulation::new(&s, 1).most_events(100_000).run().is_ok(), "a second has few events");
+}
+
+#[test]
+fn a_run_ends_where_its_caller_interrupts_it() {
+    let s = scenario(path("100mbit", "40ms", "1bdp"), &["cubic"], 60);
+    let mut looks = 0;
+    let result = Simulation::new(&s, 1).run_with(&mut |_| {
+        looks += 1;
+        if looks < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    let Err(SimError::Interrupted { at }) = result else { panic!("{result:?}") };
+    assert!(looks == 3 && at > Span::ZERO && at < Span::from_secs(10), "{looks} looks, {at}");
+}
+
+/// It would not end: a round trip takes no time, and nothing limits what one carries.
+#[test]
+fn a_path_on_which_nothing_takes_time_is_refused() {
+    let mut p = path("10mbit", "0s", "10p");
+    p.forward[0].rate = None;
+    let mut s = scenario(p, &["cubic"], 1);
+    let e = Simulation::new(&s, 1).run().unwrap_err().to_string();
+    assert!(e.contains("path") && e.contains("nothing takes time"), "{e}");
+    // A flow's own delay is enough; a size would not be: the window grows without end.
+    s.flows[0].extra_rtt = Span::from_millis(10);
+    s.flows[0].size = Some(Bytes(1_000_000));
+    assert!(run(&s).summary.completion_s.is_some());
+}
+
+/// Packets that were sent before the warm-up was over count neither as sent nor as lost.
+#[test]
+fn after_a_warm_up_no_more_is_lost_than_was_sent_and_none_used_beyond_the_rate() {
+    // Two seconds of queue behind which everything is lost: what goes missing in the last second was sent before.
+    let mut p = losing(path("10mbit", "1s", "10000p"), "0%");
+    p.forward[0].schedule =
+        toml::from_str::<fullpipe_path::LinkSpec>("schedule = [{ at = '4500ms', loss = '100%' }]")
+            .unwrap()
+            .schedule;
+    let mut s = scenario(p, &[], 6);
+    s.flows = vec![toml::from_str("cc = 'fixed'\nsettings = { window = 2500 }").unwrap()];
+    let all = run(&s).summary;
+    s.warmup = Span::from_secs(5);
+    let late = run(&s).summary;
+    assert!(all.packets_lost > 500 && all.packets_sent > 2500, "{all:?}");
+    assert!(late.packets_lost <= late.packets_sent && late.packets_sent < 500, "{late:?}");
+    for cc in ["bbr", "cubic"] {
+        let mut s = scenario(losing(path("10mbit", "40ms", "4bdp"), "1%"), &[cc], 12);
+        for warmup in [2, 4, 6, 8, 10] {
+            s.warmup = Span::from_secs(warmup);
+            let used = run(&s).summary.utilization.unwrap();
+            assert!(used <= 1.001, "{cc} after {warmup} s: {used}");
+        }
+    }
 }
 
 #[test]
