@@ -324,3 +324,24 @@ fn a_lost_syn_is_repeated_after_a_second() {
     let completion = run(&s).summary.completion_s.unwrap();
     assert!((1.5..2.07).contains(&completion), "{completion}");
 }
+
+/// The draft's filter of `max_bw` advances at a round that is not application-limited one round after DOWN was
+/// entered; with two seconds of queue ProbeRTT and its marks come first each time (`docs/draft-notes.md`).
+#[test]
+fn bbr3_keeps_a_rate_that_is_gone_as_drafted_and_forgets_it_when_leaving_down_advances_the_filter() {
+    let mut p = path("10mbit", "40ms", "170k");
+    p.forward[0].schedule =
+        toml::from_str::<fullpipe_path::LinkSpec>("schedule = [{ at = '30s', rate = '700kbit' }]")
+            .unwrap()
+            .schedule;
+    let believed_at_the_end = |setting| {
+        let mut s = scenario(p.clone(), &[], 60);
+        let flow = format!("cc = 'bbr3'\nsettings = {{ advance_on_leaving_down = '{setting}' }}");
+        s.flows = vec![toml::from_str(&flow).unwrap()];
+        let r = run(&s);
+        *r.flows[0].series.get(column::BW_BPS).unwrap().last().unwrap()
+    };
+    let (drafted, cured) = (believed_at_the_end("off"), believed_at_the_end("on"));
+    assert!(drafted > 9e6, "30 s after the fall it believes {drafted} bit/s");
+    assert!(cured < 0.8e6, "30 s after the fall it believes {cured} bit/s");
+}

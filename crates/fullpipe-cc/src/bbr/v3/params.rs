@@ -17,6 +17,9 @@ macro_rules! params {
             /// Whether Congestion Experienced marks count as losses in the model's bounds, as they must where ECN is
             /// claimed (draft § ECN). Without, the transport is told not to claim it.
             pub ecn: bool,
+            /// Whether the filter of `max_bw` advances when DOWN is left without having advanced; the draft waits for
+            /// a round that was not application-limited, which on slow paths does not come (`docs/draft-notes.md`).
+            pub advance_on_leaving_down: bool,
             $(
                 #[doc = concat!($about, "; in 1/", stringify!($unit), ".")]
                 pub $name: u32,
@@ -25,7 +28,7 @@ macro_rules! params {
 
         impl Params {
             /// The draft's.
-            pub const DRAFT: Params = Params { ecn: true, $($name: $default,)+ };
+            pub const DRAFT: Params = Params { ecn: true, advance_on_leaving_down: false, $($name: $default,)+ };
 
             pub(super) const SETTINGS: &[Setting] = &[
                 Setting {
@@ -33,6 +36,12 @@ macro_rules! params {
                     values: "on or off",
                     default: "on",
                     about: "claim ECN, and treat Congestion Experienced marks as losses in the model's bounds",
+                },
+                Setting {
+                    key: "advance_on_leaving_down",
+                    values: "on or off",
+                    default: "off",
+                    about: "forget the bandwidth of the cycle before when DOWN is left, whatever the draft waits for",
                 },
                 $(Setting {
                     key: stringify!($name),
@@ -46,6 +55,7 @@ macro_rules! params {
             pub(super) fn read<'a>(settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
                 Ok(Params {
                     ecn: settings.switch("ecn", true)?,
+                    advance_on_leaving_down: settings.switch("advance_on_leaving_down", false)?,
                     $($name: settings.decimal(stringify!($name), $default, $unit, $least * $unit, $most * $unit)?,)+
                 })
             }

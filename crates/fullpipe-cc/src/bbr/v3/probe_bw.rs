@@ -27,6 +27,8 @@ pub(super) struct Cycle {
     pub(super) is_bw_probe_sample: bool,
     pub(super) prev_probe_too_high: bool,
     prev_probe_precautionary: bool,
+    /// The filter of `max_bw` has advanced since DOWN was entered.
+    filter_advanced: bool,
     pub(super) rounds_since_probe_up: u64,
     bw_probe_wait: Span,
     cycle_stamp: Time,
@@ -42,6 +44,7 @@ impl Default for Cycle {
             is_bw_probe_sample: false,
             prev_probe_too_high: false,
             prev_probe_precautionary: false,
+            filter_advanced: false,
             rounds_since_probe_up: 0,
             bw_probe_wait: Span::ZERO,
             cycle_stamp: Time::ZERO,
@@ -64,6 +67,7 @@ impl Bbr3 {
         self.cycle.probe_up_acked_per_inc = Bytes::INFINITE;
         self.pick_probe_wait();
         self.cycle.cycle_stamp = now;
+        self.cycle.filter_advanced = false;
         self.cycle.ack_phase = AckPhase::ProbeStopping;
         self.model.start_round(delivered);
         self.transition(State::ProbeBwDown);
@@ -71,11 +75,13 @@ impl Bbr3 {
 
     /// `StartProbeBW_CRUISE()`.
     pub(super) fn start_probe_bw_cruise(&mut self) {
+        self.leave_down();
         self.transition(State::ProbeBwCruise);
     }
 
     /// `StartProbeBW_REFILL()`.
     pub(super) fn start_probe_bw_refill(&mut self, delivered: Bytes) {
+        self.leave_down();
         self.model.reset_short_term();
         self.cycle.bw_probe_up_rounds = 0;
         self.cycle.bw_probe_up_acked = Bytes::ZERO;
@@ -92,6 +98,21 @@ impl Bbr3 {
         self.full_pipe.restart(now.delivery_rate);
         self.transition(State::ProbeBwUp);
         self.raise_inflight_longterm_slope();
+    }
+
+    /// `AdvanceMaxBwFilter()`; with the setting of [`leave_down`](Self::leave_down) once a cycle.
+    fn advance_max_bw_filter(&mut self) {
+        if !(self.cycle.filter_advanced && self.params.advance_on_leaving_down) {
+            self.model.advance_max_bw_filter();
+            self.cycle.filter_advanced = true;
+        }
+    }
+
+    /// DOWN may be about to end before a round of it was measured.
+    fn leave_down(&mut self) {
+        if self.params.advance_on_leaving_down && self.state == State::ProbeBwDown {
+            self.advance_max_bw_filter();
+        }
     }
 
     /// `UpdateProbeBWCyclePhase()`.
@@ -133,7 +154,7 @@ impl Bbr3 {
             self.cycle.is_bw_probe_sample = false;
             self.cycle.ack_phase = AckPhase::Init;
             if self.state.is_probe_bw() && !now.sample.app_limited {
-                self.model.advance_max_bw_filter();
+                self.advance_max_bw_filter();
             }
             if self.state.is_probe_bw()
                 && self.cycle.prev_probe_precautionary
