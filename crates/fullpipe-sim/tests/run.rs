@@ -230,7 +230,7 @@ fn a_run_ends_where_its_caller_interrupts_it() {
 #[test]
 fn a_path_on_which_nothing_takes_time_is_refused() {
     let mut p = path("10mbit", "0s", "10p");
-    p.forward[0].rate = None;
+    p.forward[0] = fullpipe_path::LinkSpec::default();
     let mut s = scenario(p, &["cubic"], 1);
     let e = Simulation::new(&s, 1).run().unwrap_err().to_string();
     assert!(e.contains("path") && e.contains("nothing takes time"), "{e}");
@@ -244,7 +244,7 @@ fn a_path_on_which_nothing_takes_time_is_refused() {
 #[test]
 fn after_a_warm_up_no_more_is_lost_than_was_sent_and_none_used_beyond_the_rate() {
     // Two seconds of queue behind which everything is lost: what goes missing in the last second was sent before.
-    let mut p = losing(path("10mbit", "1s", "10000p"), "0%");
+    let mut p = losing(path("10mbit", "200ms", "10000p"), "0%");
     p.forward[0].schedule =
         toml::from_str::<fullpipe_path::LinkSpec>("schedule = [{ at = '4500ms', loss = '100%' }]")
             .unwrap()
