@@ -9,21 +9,24 @@ use std::process::Command;
 /// Where units of the administrator's are.
 const UNITS: &str = "/etc/systemd/system";
 
-/// The unit's name.
-pub fn unit_name(controller: Controller) -> String {
-    format!("fullpipe-cc-{controller}.service")
+/// The name of the unit that loads what is registered under `name`.
+pub fn unit_name(name: &str) -> String {
+    format!("fullpipe-cc-{name}.service")
 }
 
-/// The unit's text; `program` is the path of the fullpipe binary.
+/// The unit's text; `name` is what the controller is registered under, `program` the path of the fullpipe binary.
 ///
 /// The default is set by the unit and not in sysctl.d: systemd-sysctl runs before any BPF program is loaded,
 /// and would warn of an unknown controller and go on without it.
-pub fn unit(controller: Controller, program: &Path, default: bool) -> String {
-    let short = controller.name().trim_start_matches("fp_");
+pub fn unit(controller: Controller, name: &str, program: &Path, default: bool) -> String {
+    let mut which = controller.name().trim_start_matches("fp_").to_owned();
+    if name != controller.name() {
+        which += &format!(" --name {name}");
+    }
     let option = if default { " --default" } else { " --verify" };
     format!(
         "[Unit]\n\
-         Description=TCP congestion controller {controller} (eBPF)\n\
+         Description=TCP congestion controller {name} (eBPF)\n\
          After=systemd-sysctl.service sys-fs-bpf.mount\n\
          Wants=sys-fs-bpf.mount\n\
          Before=network.target\n\
@@ -31,8 +34,8 @@ pub fn unit(controller: Controller, program: &Path, default: bool) -> String {
          [Service]\n\
          Type=oneshot\n\
          RemainAfterExit=yes\n\
-         ExecStart={program} cc load {short}{option}\n\
-         ExecStop={program} cc unload {short} --until-boot\n\
+         ExecStart={program} cc load {which}{option}\n\
+         ExecStop={program} cc unload {which} --until-boot\n\
          \n\
          [Install]\n\
          WantedBy=multi-user.target\n",
@@ -46,11 +49,11 @@ fn word(path: &Path) -> String {
     if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text }
 }
 
-/// Installs and enables the unit.
+/// Whether the unit could be installed: to be asked before anything is changed.
 ///
 /// # Errors
-/// When it cannot be written or systemd is not there.
-pub fn install(controller: Controller, program: &Path, default: bool) -> Result<PathBuf> {
+/// When systemd is not there, or could not start the program.
+pub fn check(controller: Controller, program: &Path) -> Result<()> {
     if !Path::new("/run/systemd/system").is_dir() {
         return Err(Error::impossible(
             "this machine does not run systemd",
@@ -63,10 +66,31 @@ pub fn install(controller: Controller, program: &Path, default: bool) -> Result<
             "install fullpipe under another path",
         ));
     }
-    let path = Path::new(UNITS).join(unit_name(controller));
-    std::fs::write(&path, unit(controller, program, default)).map_err(Error::io("cannot write", &path))?;
-    systemctl(&["daemon-reload"])?;
-    systemctl(&["enable", &unit_name(controller)])?;
+    Ok(())
+}
+
+/// Installs and enables the unit; when that fails there is none.
+///
+/// # Errors
+/// As [`check`]; when it cannot be written or enabled.
+pub fn install(controller: Controller, name: &str, program: &Path, default: bool) -> Result<PathBuf> {
+    check(controller, program)?;
+    let unit_name = unit_name(name);
+    let path = Path::new(UNITS).join(&unit_name);
+    let before = std::fs::read(&path).ok();
+    let enable = || {
+        std::fs::write(&path, unit(controller, name, program, default))
+            .map_err(Error::io("cannot write", &path))?;
+        systemctl(&["daemon-reload"])?;
+        systemctl(&["enable", &unit_name])
+    };
+    enable().inspect_err(|_| {
+        // The first error is the one to tell.
+        let _ = match &before {
+            Some(before) => std::fs::write(&path, before),
+            None => std::fs::remove_file(&path),
+        };
+    })?;
     Ok(path)
 }
 
@@ -74,12 +98,12 @@ pub fn install(controller: Controller, program: &Path, default: bool) -> Result<
 ///
 /// # Errors
 /// When it cannot be removed.
-pub fn remove(controller: Controller) -> Result<bool> {
-    let path = Path::new(UNITS).join(unit_name(controller));
+pub fn remove(name: &str) -> Result<bool> {
+    let path = Path::new(UNITS).join(unit_name(name));
     if !path.exists() {
         return Ok(false);
     }
-    systemctl(&["disable", &unit_name(controller)])?;
+    systemctl(&["disable", &unit_name(name)])?;
     std::fs::remove_file(&path).map_err(Error::io("cannot remove", &path))?;
     systemctl(&["daemon-reload"])?;
     Ok(true)
@@ -105,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_unit_loads_and_verifies_before_it_sets_the_default() {
-        let text = unit(Controller::Bbr3, Path::new("/usr/bin/fullpipe"), true);
+        let text = unit(Controller::Bbr3, "fp_bbr3", Path::new("/usr/bin/fullpipe"), true);
         assert!(text.contains("ExecStart=/usr/bin/fullpipe cc load bbr3 --default\n"), "{text}");
         assert!(text.contains("Type=oneshot\n") && text.contains("RemainAfterExit=yes\n"));
         assert!(text.lines().all(|line| !line.starts_with(' ')), "{text}");
@@ -113,8 +137,19 @@ mod tests {
 
     #[test]
     fn a_shutdown_does_not_take_the_unit_away() {
-        let text = unit(Controller::Bbr3, Path::new("/usr/bin/fullpipe"), false);
+        let text = unit(Controller::Bbr3, "fp_bbr3", Path::new("/usr/bin/fullpipe"), false);
         assert!(text.contains("ExecStop=/usr/bin/fullpipe cc unload bbr3 --until-boot\n"), "{text}");
+    }
+
+    #[test]
+    fn a_controller_under_another_name_has_a_unit_of_its_own() {
+        assert_ne!(unit_name("mine"), unit_name("fp_bbr3"));
+        let text = unit(Controller::Bbr3, "mine", Path::new("/usr/bin/fullpipe"), true);
+        assert!(text.contains("ExecStart=/usr/bin/fullpipe cc load bbr3 --name mine --default\n"), "{text}");
+        assert!(
+            text.contains("ExecStop=/usr/bin/fullpipe cc unload bbr3 --name mine --until-boot\n"),
+            "{text}"
+        );
     }
 
     #[test]

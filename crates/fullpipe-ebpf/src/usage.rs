@@ -24,21 +24,54 @@ pub(crate) fn default() -> Result<String> {
     Ok(std::fs::read_to_string(DEFAULT).map_err(Error::io("cannot read", DEFAULT))?.trim().to_owned())
 }
 
+/// How to take one use back that was just made.
+#[derive(Debug)]
+#[must_use]
+pub enum Undo {
+    /// It was in use there already.
+    Nothing,
+    /// The namespace's default goes back to what it was.
+    Default,
+    /// The control group's program goes.
+    Cgroup(PathBuf),
+    /// The route is as it was.
+    Route(Route),
+}
+
+impl Undo {
+    /// Takes it back; `name` is the controller that was given a use.
+    ///
+    /// # Errors
+    /// When something refuses.
+    pub fn undo(self, name: &str) -> Result<()> {
+        match self {
+            Undo::Nothing => Ok(()),
+            Undo::Default => give_back(name).and_then(|_| forget(name)),
+            Undo::Cgroup(pin) => std::fs::remove_file(&pin).map_err(Error::io("cannot remove", &pin)),
+            Undo::Route(before) => {
+                before.replace()?;
+                forget_routes(name)
+            }
+        }
+    }
+}
+
 /// Makes a controller the default of this process's namespace, and remembers what was before.
 ///
 /// # Errors
 /// When the kernel does not take the name.
-pub fn make_default(name: &str) -> Result<()> {
+pub fn make_default(name: &str) -> Result<Undo> {
     let before = default()?;
     if before == name {
-        return Ok(());
+        return Ok(Undo::Nothing);
     }
     let path = remembered(own_inode(), name);
     std::fs::create_dir_all(REMEMBERED).map_err(Error::io("cannot create", REMEMBERED))?;
     std::fs::write(&path, before).map_err(Error::io("cannot write", &path))?;
     set_default(name).inspect_err(|_| {
         let _ = std::fs::remove_file(&path);
-    })
+    })?;
+    Ok(Undo::Default)
 }
 
 fn set_default(name: &str) -> Result<()> {
@@ -96,7 +129,7 @@ fn forget(name: &str) -> Result<()> {
 
 /// A route that names a controller, as `ip route` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Route {
+pub struct Route {
     family: &'static str,
     words: Vec<String>,
 }
@@ -105,6 +138,18 @@ impl Route {
     /// The route as `ip route` shows it.
     pub fn text(&self) -> String {
         self.words.join(" ")
+    }
+
+    /// The destination.
+    fn prefix(&self) -> &str {
+        self.words.first().map_or("", String::as_str)
+    }
+
+    /// Puts this route in the place of the one to the same destination.
+    fn replace(&self) -> Result<()> {
+        let mut words = strings(&["replace"]);
+        words.extend(self.words.iter().cloned());
+        ip(self.family, &words).map(drop)
     }
 
     /// The same route without its controller.
@@ -170,31 +215,79 @@ fn parse_route(family: &'static str, line: &str, name: &str) -> Option<Route> {
 ///
 /// # Errors
 /// When there is no such route.
-pub fn use_on_route(prefix: &str, name: &str) -> Result<()> {
+pub fn use_on_route(prefix: &str, name: &str) -> Result<Undo> {
     let family = if prefix.contains(':') { "-6" } else { "-4" };
     let shown = ip(family, &strings(&["show", "exact", prefix]))?;
-    let Some(line) = shown.lines().next().filter(|line| !line.trim().is_empty()) else {
-        return Err(Error::Malformed(format!(
-            "there is no route {prefix}: `ip route` lists those there are"
-        )));
+    let mut lines = shown.lines().filter(|line| !line.trim().is_empty());
+    let line = match (lines.next(), lines.next()) {
+        (Some(line), None) => line,
+        (None, _) => {
+            return Err(Error::Malformed(format!(
+                "there is no route {prefix}: `ip route` lists those there are"
+            )));
+        }
+        // Replacing would lose the others.
+        (Some(_), Some(_)) => {
+            return Err(Error::Malformed(format!(
+                "{prefix} has several routes or next hops: give them their controller by `ip route` yourself"
+            )));
+        }
     };
     let route = Route { family, words: line.split_whitespace().map(str::to_owned).collect() };
-    let mut words = strings(&["replace"]);
-    words.extend(route.without_controller());
+    if parse_route(family, line, name).is_some() {
+        return Ok(Undo::Nothing);
+    }
+    let path = remembered_route(own_inode(), name, route.prefix());
+    std::fs::create_dir_all(REMEMBERED).map_err(Error::io("cannot create", REMEMBERED))?;
+    std::fs::write(&path, route.text()).map_err(Error::io("cannot write", &path))?;
+    let mut words = route.without_controller();
     words.extend(strings(&["congctl", name]));
-    ip(family, &words).map(drop)
+    Route { family, words }.replace().inspect_err(|_| {
+        let _ = std::fs::remove_file(&path);
+    })?;
+    Ok(Undo::Route(route))
+}
+
+/// Where a route is kept as it was before it was given a controller.
+fn remembered_route(inode: u64, name: &str, prefix: &str) -> PathBuf {
+    Path::new(REMEMBERED).join(format!("route-{inode}-{name}-{}", prefix.replace('/', "_")))
+}
+
+/// The route as it was before `name`, which may have been another controller's; else without any.
+fn give_route_back(route: &Route, name: &str) -> Result<()> {
+    let stripped = Route { family: route.family, words: route.without_controller() };
+    let before = std::fs::read_to_string(remembered_route(own_inode(), name, route.prefix()));
+    let words = before.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let before = Route { family: route.family, words };
+    // Not if the route was changed since, nor if its controller of then is gone.
+    if before.without_controller() == stripped.words && before.replace().is_ok() {
+        return Ok(());
+    }
+    stripped.replace()
+}
+
+/// What was remembered of routes for `name` goes.
+fn forget_routes(name: &str) -> Result<()> {
+    let of_this_namespace = format!("route-{}-{name}-", own_inode());
+    for entry in std::fs::read_dir(REMEMBERED).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&of_this_namespace) {
+            let path = entry.path();
+            std::fs::remove_file(&path).map_err(Error::io("cannot remove", &path))?;
+        }
+    }
+    Ok(())
 }
 
 /// Has new connections of a control group's processes use the controller, until it is unloaded.
 ///
 /// # Errors
 /// When the path is not a control group, or the program may not be attached.
-pub fn use_in_cgroup(pins: &Pins, path: &Path, name: &str) -> Result<()> {
+pub fn use_in_cgroup(pins: &Pins, path: &Path, name: &str) -> Result<Undo> {
     let group = File::open(path).map_err(Error::io("cannot open the control group", path))?;
     let inode = group.metadata().map_err(Error::io("cannot read", path))?.ino();
     let pin = pins.cgroup_path(name, inode)?;
     if pin.exists() {
-        return Ok(());
+        return Ok(Undo::Nothing);
     }
     let object = loader::quietly(|| {
         let mut open = ObjectBuilder::default().open_memory(include_bytes!("../bpf/objects/cgroup.bpf.o"))?;
@@ -218,7 +311,8 @@ pub fn use_in_cgroup(pins: &Pins, path: &Path, name: &str) -> Result<()> {
         .next()
         .ok_or_else(|| Error::Malformed("the object holds no program".to_owned()))?;
     let mut link = program.attach_cgroup(group.as_raw_fd()).map_err(refused)?;
-    link.pin(&pin).map_err(refused)
+    link.pin(&pin).map_err(refused)?;
+    Ok(Undo::Cgroup(pin))
 }
 
 /// Where a controller is in use by choice, rather than by a socket's own.
@@ -261,10 +355,9 @@ pub(crate) fn end(name: &str, pins: &Pins) -> Result<Vec<(Namespace, String)>> {
             let other = if now == name { give_back(name)? } else { now };
             forget(name)?;
             for route in routes(name) {
-                let mut words = strings(&["replace"]);
-                words.extend(route.without_controller());
-                ip(route.family, &words)?;
+                give_route_back(&route, name)?;
             }
+            forget_routes(name)?;
             Ok(other)
         })?;
         ended.push((namespace, other));

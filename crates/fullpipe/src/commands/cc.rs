@@ -6,10 +6,11 @@ use clap::{Args as ClapArgs, Subcommand};
 use fullpipe_ebpf::oracle::{self, Reader, Recorder, Writer};
 use fullpipe_ebpf::pins::Pins;
 use fullpipe_ebpf::sockets::Socket;
+use fullpipe_ebpf::usage::Undo;
 use fullpipe_ebpf::{Controller, Error, calls, kernel, life, persist, usage};
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitStatus};
 use std::time::Duration;
 
@@ -112,9 +113,7 @@ impl Args {
             }
             What::Unload { controller, name, wait, until_boot } => {
                 let name = name.as_deref().unwrap_or(controller.name());
-                let removed = !until_boot
-                    && name == controller.name()
-                    && persist::remove(controller).map_err(failure)?;
+                let removed = !until_boot && persist::remove(name).map_err(failure)?;
                 life::unload(name, Duration::from_secs(wait)).map_err(failure)?;
                 println!(
                     "{name} is unloaded{}",
@@ -187,40 +186,60 @@ fn say(name: &str, outcome: life::Outcome) {
 }
 
 fn load(controller: Controller, name: Option<&str>, how: &Use) -> Result<(), Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::Impossible(format!("this program's path is not known: {error}")))?;
+    if how.persist {
+        persist::check(controller, &program).map_err(failure)?;
+    }
     let outcome = life::load(controller, name).map_err(failure)?;
     let name = name.unwrap_or(controller.name());
     say(name, outcome);
+    let mut made = Vec::new();
+    let Err(error) = put_to_use(controller, name, how, &program, &mut made) else { return Ok(()) };
+    // All that was asked for, or nothing of it; what was there before stays.
+    let mut undone: Result<(), Error> = Ok(());
+    for undo in made.into_iter().rev() {
+        undone = undone.and(undo.undo(name));
+    }
+    if outcome == life::Outcome::Loaded {
+        undone = undone.and_then(|()| life::unload(name, Duration::from_secs(10)));
+    }
+    Err(match undone {
+        Ok(()) => failure(error),
+        Err(left) => Failure::Impossible(format!("{error}\nand not all of it could be taken back: {left}")),
+    })
+}
+
+/// Does what is asked for besides loading; `made` is what was done of it.
+fn put_to_use(
+    controller: Controller,
+    name: &str,
+    how: &Use,
+    program: &Path,
+    made: &mut Vec<Undo>,
+) -> Result<(), Error> {
     if how.verify || how.default {
-        if let Err(error) = life::verify(name) {
-            // What does not carry data is not left behind, unless it was there before.
-            if outcome == life::Outcome::Loaded {
-                life::unload(name, Duration::from_secs(10)).map_err(failure)?;
-            }
-            return Err(failure(error));
-        }
+        life::verify(name)?;
         println!("a test transfer went through");
         if how.verify {
-            let calls = calls::count(CALLS, CALLS_FOR).map_err(failure)?;
+            let calls = calls::count(CALLS, CALLS_FOR)?;
             println!("{calls}{}", if calls.all_made() { "" } else { CALLS_MISSED });
         }
     }
     if how.default {
-        usage::make_default(name).map_err(failure)?;
+        made.push(usage::make_default(name)?);
         println!("it is the default of this network namespace");
     }
     if let Some(path) = &how.cgroup {
-        let pins = Pins::change().map_err(failure)?;
-        usage::use_in_cgroup(&pins, path, name).map_err(failure)?;
+        made.push(usage::use_in_cgroup(&Pins::change()?, path, name)?);
         println!("new connections of processes in {} use it", path.display());
     }
     if let Some(prefix) = &how.route {
-        usage::use_on_route(prefix, name).map_err(failure)?;
+        made.push(usage::use_on_route(prefix, name)?);
         println!("new connections over the route {prefix} use it");
     }
     if how.persist {
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::Impossible(format!("this program's path is not known: {error}")))?;
-        let unit = persist::install(controller, &program, how.default).map_err(failure)?;
+        let unit = persist::install(controller, name, program, how.default)?;
         println!("{} loads it at every boot", unit.display());
     }
     Ok(())
