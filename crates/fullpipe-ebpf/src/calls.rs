@@ -42,13 +42,15 @@ impl std::fmt::Display for Calls {
 /// Connections that send at once, each by its own timer.
 const CONNECTIONS: usize = 4;
 
-/// Sends over loopback for `span` and counts. The counting controller is registered meanwhile, under `name`.
+/// Sends over loopback for `span` and counts. The counting controller is registered meanwhile, under a name that only this
+/// process has: others may be counting, too.
 ///
 /// A kernel that skips calls does so only in certain moments, so that none counted is no proof: the longer, the surer.
 ///
 /// # Errors
 /// As for loading any controller; also when loopback is down.
-pub fn count(name: &str, span: Duration) -> Result<Calls> {
+pub fn count(span: Duration) -> Result<Calls> {
+    let name = &format!("fp_c{}", std::process::id());
     let object = include_bytes!("../bpf/objects/calls.bpf.o");
     let mut loaded = loader::load_object(object, name, &Kernel::ask()?, Config::default())?;
     let _link = loaded.attach()?;
@@ -63,7 +65,8 @@ pub fn count(name: &str, span: Duration) -> Result<Calls> {
     let mut ends = Vec::new();
     for _ in 0..CONNECTIONS {
         let to = TcpStream::connect(address).map_err(failed)?;
-        setsockopt(&to, sockopt::TcpCongestion, &name.into()).map_err(|errno| failed(errno.into()))?;
+        setsockopt(&to, sockopt::TcpCongestion, &name.as_str().into())
+            .map_err(|errno| failed(errno.into()))?;
         // Of the usual size, and as many small ones as there is time for.
         setsockopt(&to, sockopt::TcpMaxSeg, &1448).map_err(|errno| failed(errno.into()))?;
         to.set_write_timeout(Some(span + Duration::from_secs(5))).map_err(failed)?;

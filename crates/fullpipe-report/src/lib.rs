@@ -37,6 +37,7 @@ mod csv;
 mod figures;
 mod format;
 mod html;
+#[cfg(feature = "files")]
 mod output;
 mod palette;
 #[cfg(feature = "parquet")]
@@ -44,6 +45,7 @@ mod parquet;
 pub mod picture;
 mod qlog;
 mod reduce;
+#[cfg(feature = "terminal")]
 pub mod table;
 mod verdict;
 
@@ -55,8 +57,10 @@ pub use figures::{millis, percent, rate, seconds};
 pub use format::{Format, UnknownFormat};
 #[cfg(feature = "sequence")]
 pub use html::write_capture;
+#[cfg(feature = "files")]
 pub use output::{Output, OutputError};
 pub use palette::{Colour, colour_of};
+#[cfg(feature = "terminal")]
 pub use table::table;
 pub use verdict::{troubles, verdict};
 

@@ -10,11 +10,13 @@ pub struct Colour {
     pub light: [u8; 3],
     /// On dark ground.
     pub dark: [u8; 3],
-    pub(crate) terminal: comfy_table::Color,
+    /// Its number among the sixteen.
+    #[cfg_attr(not(feature = "terminal"), expect(dead_code))]
+    pub(crate) terminal: u8,
 }
 
 impl Colour {
-    const fn new(light: u32, dark: u32, terminal: comfy_table::Color) -> Self {
+    const fn new(light: u32, dark: u32, terminal: u8) -> Self {
         Colour { light: bytes(light), dark: bytes(dark), terminal }
     }
 
@@ -37,15 +39,14 @@ fn hex([r, g, b]: [u8; 3]) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-use comfy_table::Color as T;
-const BLUE: Colour = Colour::new(0x0072b2, 0x4aa8e8, T::Blue);
-const VERMILION: Colour = Colour::new(0xd55e00, 0xff7f2a, T::Red);
-const GREEN: Colour = Colour::new(0x009e73, 0x2cc79a, T::Green);
-const PURPLE: Colour = Colour::new(0xb8558c, 0xe08fbd, T::Magenta);
-const SKY: Colour = Colour::new(0x3f9fd0, 0x8fd3ff, T::Cyan);
-const ORANGE: Colour = Colour::new(0xc98a00, 0xf0b429, T::Yellow);
-const BROWN: Colour = Colour::new(0x7a4f1d, 0xc49a6c, T::DarkYellow);
-const GREY: Colour = Colour::new(0x5f6670, 0xa8b0bb, T::Grey);
+const BLUE: Colour = Colour::new(0x0072b2, 0x4aa8e8, 12);
+const VERMILION: Colour = Colour::new(0xd55e00, 0xff7f2a, 9);
+const GREEN: Colour = Colour::new(0x009e73, 0x2cc79a, 10);
+const PURPLE: Colour = Colour::new(0xb8558c, 0xe08fbd, 13);
+const SKY: Colour = Colour::new(0x3f9fd0, 0x8fd3ff, 14);
+const ORANGE: Colour = Colour::new(0xc98a00, 0xf0b429, 11);
+const BROWN: Colour = Colour::new(0x7a4f1d, 0xc49a6c, 3);
+const GREY: Colour = Colour::new(0x5f6670, 0xa8b0bb, 7);
 
 /// A controller that is loaded into the kernel has the colour of its algorithm; BBR v1 races against the
 /// kernel's own.

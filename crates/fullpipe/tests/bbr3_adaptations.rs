@@ -8,8 +8,15 @@ use fullpipe_ebpf::measured::{Comparison, Looked, NAME, Recorder};
 use fullpipe_experiment::scenario::{Vocabulary, parse};
 use loading::can_load;
 use std::ops::ControlFlow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 fullpipe_lab::reenter_before_main!();
+
+/// The measuring controller is the machine's, so one test at a time; none where it cannot be loaded.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    can_load().then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// What was seen on a path, and why the lab's timing on it must not be believed, if so.
 fn measure(recorder: &Recorder, disturbance: &str) -> (Comparison, Vec<String>) {
@@ -58,9 +65,7 @@ fn too_far_off(seen: &Comparison, lost_agree: f64) -> Vec<String> {
 /// A loss at the end of a burst is found by a tail loss probe, and shows as nothing else.
 #[test]
 fn losses_that_tail_loss_probes_repair_are_noted() {
-    if !can_load() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let recorder = Recorder::start().unwrap();
     let text = format!(
         "duration = '12s'\n[path]\n[[path.forward]]\nrate = '40mbit'\ndelay = '20ms'\nloss = '10%'\n\
@@ -100,9 +105,7 @@ fn row(condition: &str, what: &str, looked: &Looked) {
 
 #[test]
 fn what_stands_for_the_per_packet_state_is_close_to_it() {
-    if !can_load() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let recorder = Recorder::start().unwrap();
     println!(
         "| path | packet | looked up | tx_in_flight exact | error p50 | p99 | lost exact | error p50 | p99 | \

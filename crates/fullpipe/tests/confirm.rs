@@ -4,7 +4,7 @@ mod image;
 
 use image::{content, fullpipe, host};
 use nix::pty::openpty;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigHandler, Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::Write;
@@ -46,14 +46,19 @@ fn files(root: &Path) -> Vec<(String, Vec<u8>)> {
 
 /// `apply bbr --confirm TIME`, in force. As in an interactive shell it leads a group of its own.
 fn try_out(root: &Path, time: &str, stdin: Stdio) -> Child {
-    let child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
-        .args(["apply", "bbr", "--confirm", time, "--root", root.to_str().unwrap()])
-        .stdin(stdin)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(["apply", "bbr", "--confirm", time, "--root", root.to_str().unwrap()]);
+    command.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    // Whoever runs the tests may ignore these (nohup, a shell's background), and a program inherits that.
+    let heed_signals = || {
+        for heeded in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
+            // SAFETY: no handler is set.
+            unsafe { nix::sys::signal::signal(heeded, SigHandler::SigDfl) }?;
+        }
+        Ok(())
+    };
+    // SAFETY: signal is safe between fork and exec, and nothing is allocated.
+    let child = unsafe { command.pre_exec(heed_signals) }.spawn().unwrap();
     until("the trial", || fullpipe(root, "status").1.contains("on trial"));
     assert_eq!(default(root), "bbr");
     child

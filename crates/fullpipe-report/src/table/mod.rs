@@ -6,7 +6,7 @@ use crate::figures::{percent_figure, rate_unit, seconds, share, significant};
 use crate::palette::colour_of;
 use crate::reduce;
 use crate::verdict::{troubles, verdict};
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Summary};
 use sparkline::sparkline;
@@ -213,9 +213,9 @@ fn rows(results: &Results, style: &Style) -> String {
             let cell = Cell::new(text);
             match i {
                 _ if !style.colour => cell,
-                0 => cell.fg(colour_of(row.cc).terminal),
+                0 => cell.fg(Color::AnsiValue(colour_of(row.cc).terminal)),
                 1 if !row.nested => cell.add_attribute(Attribute::Bold),
-                i if i == last && with_spark => cell.fg(colour_of(row.cc).terminal),
+                i if i == last && with_spark => cell.fg(Color::AnsiValue(colour_of(row.cc).terminal)),
                 _ => cell,
             }
         }));

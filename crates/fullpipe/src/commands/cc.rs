@@ -162,8 +162,7 @@ fn list() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The controller that counts calls, and for how long it does.
-pub const CALLS: &str = "fp_calls";
+/// How long calls are counted.
 pub const CALLS_FOR: Duration = Duration::from_secs(2);
 /// What that means for the controllers.
 const CALLS_MISSED: &str = ": its programs carry on from what the connection counts; see docs/bbr3-in-the-kernel.md, \"Calls that are not made\"";
@@ -222,7 +221,7 @@ fn put_to_use(
         life::verify(name)?;
         println!("a test transfer went through");
         if how.verify {
-            let calls = calls::count(CALLS, CALLS_FOR)?;
+            let calls = calls::count(CALLS_FOR)?;
             println!("{calls}{}", if calls.all_made() { "" } else { CALLS_MISSED });
         }
     }
