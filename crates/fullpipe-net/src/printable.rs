@@ -27,7 +27,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// Several lines of text from a peer: as [`line`], but line feeds and tabs stay.
+/// Several lines of text from a peer: as [`line()`], but line feeds and tabs stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }

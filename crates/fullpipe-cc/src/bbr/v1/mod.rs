@@ -35,7 +35,7 @@ mod window;
 use crate::control::{
     Ack, Config, CongestionControl, Lost, Recovery, RecoveryContext, RecoveryState, Sent, Snapshot,
 };
-use crate::jiffies::{HZ, HZ_RANGE, Ticks};
+use crate::jiffies::{HZ_RANGE, Ticks};
 use crate::loss_based::{NO_SSTHRESH, rescaled};
 use crate::minmax::MinMax;
 use crate::pacer::autosize;
@@ -415,7 +415,7 @@ impl Build for BbrV1 {
             Setting {
                 key: "hz",
                 values: "24 to 1200",
-                default: "1000",
+                default: "250",
                 about: "ticks a second of the kernel's coarse clock, which ProbeRTT and its interval go by",
             },
         ],
@@ -441,7 +441,7 @@ impl Build for BbrV1 {
             probe_rtt_ms: settings.number("probe_rtt_ms", d.probe_rtt_ms, 0, 10_000)?,
             extra_acked_gain: gain("extra_acked_gain", d.extra_acked_gain, 0)?,
             long_term: settings.switch("long_term", d.long_term)?,
-            hz: settings.number("hz", HZ, *HZ_RANGE.start(), *HZ_RANGE.end())?,
+            hz: settings.number("hz", d.hz, *HZ_RANGE.start(), *HZ_RANGE.end())?,
             ..d
         };
         Ok(BbrV1::new(config, params))
