@@ -11,7 +11,6 @@ pub struct Colour {
     /// On dark ground.
     pub dark: [u8; 3],
     /// Its number among the sixteen.
-    #[cfg_attr(not(feature = "terminal"), expect(dead_code))]
     pub(crate) terminal: u8,
 }
 
