@@ -5,7 +5,7 @@ use super::supervisor::{ENTRY, Greeting, NOTE, RESULT, UNSHARED};
 use crate::LabError;
 use crate::reenter;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -57,7 +57,15 @@ impl Enclosure {
                 Ok(())
             });
         }
-        let supervisor = command.spawn().map_err(failed)?;
+        let supervisor = command.spawn().map_err(|e| match e.kind() {
+            // As in a chroot; namespaces would miss it next.
+            ErrorKind::NotFound => LabError::Impossible(
+                "cannot start the lab's process: /proc is not mounted here. Mount it (`mount -t proc proc /proc`), or run \
+                 fullpipe outside of this chroot"
+                    .to_owned(),
+            ),
+            _ => failed(e),
+        })?;
         drop(theirs);
         let mut enclosure = Enclosure { supervisor, line, reaped: false };
         if greeting.write(&mut enclosure.line).and_then(|()| enclosure.line.write_all(job)).is_err() {

@@ -155,7 +155,7 @@ pub(crate) fn supervise<T>(
     // Inside a user namespace of its own no process may ask for this: take it along.
     priority::take();
     if let Err(e) = unshare(CloneFlags::CLONE_NEWUSER) {
-        let advice = identity::advice();
+        let advice = identity::advice(e, &["user"]);
         line.refuse(&LabError::Impossible(format!("cannot make a user namespace ({e}). {advice}")));
     }
     let told = line.0.write_all(&[UNSHARED]).and_then(|()| line.0.write_all(&own_id().to_ne_bytes()));
@@ -164,7 +164,7 @@ pub(crate) fn supervise<T>(
     }
     let rooms = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
     if let Err(e) = unshare(rooms) {
-        let advice = identity::advice();
+        let advice = identity::advice(e, &["net", "pid", "mnt"]);
         line.refuse(&LabError::Impossible(format!(
             "cannot make network, process and mount namespaces ({e}). {advice}"
         )));
