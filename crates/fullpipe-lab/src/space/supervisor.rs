@@ -6,11 +6,12 @@ use crate::priority;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::socket::{MsgFlags, send};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, pipe2};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -56,13 +57,53 @@ impl Greeting {
 pub(crate) struct Line(UnixStream);
 
 /// The work's way to report.
-pub(crate) struct Outbox(Line);
+pub(crate) struct Outbox {
+    line: Line,
+    /// What is left of a note of which the caller has taken a part.
+    rest: Vec<u8>,
+}
 
 impl Outbox {
-    /// Sends something on the way. A caller that has gone away is not an error: this process dies with it.
-    pub(crate) fn note(&mut self, bytes: &[u8]) {
-        self.0.send(NOTE, bytes);
+    fn new(line: Line) -> Self {
+        Outbox { line, rest: Vec::new() }
     }
+
+    /// Sends something on the way, unless the caller has not taken what was sent before: whoever measures must not wait
+    /// for whoever looks on, and the next note says more. A caller that has gone away is not an error: this process dies
+    /// with it.
+    pub(crate) fn note(&mut self, bytes: &[u8]) {
+        if self.rest.is_empty() {
+            self.rest = frame(NOTE, bytes);
+            let whole = self.rest.len();
+            self.push();
+            if self.rest.len() == whole {
+                self.rest.clear();
+            }
+        } else {
+            self.push();
+        }
+    }
+
+    /// Sends of the rest what the caller's side has room for.
+    fn push(&mut self) {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let sent = send(self.line.0.as_raw_fd(), &self.rest, flags).unwrap_or(0);
+        self.rest.drain(..sent);
+    }
+
+    /// Sends the end of the work, and waits until the caller has taken all.
+    fn finish(mut self, outcome: Result<Vec<u8>, LabError>) {
+        let _ = self.line.0.write_all(&self.rest);
+        match outcome {
+            Ok(bytes) => self.line.send(RESULT, &bytes),
+            Err(e) => self.line.fail(&e),
+        }
+    }
+}
+
+/// A message as it goes over the line.
+fn frame(kind: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[kind][..], &(bytes.len() as u32).to_ne_bytes(), bytes].concat()
 }
 
 impl Line {
@@ -101,9 +142,7 @@ impl Line {
     }
 
     fn send(&mut self, kind: u8, bytes: &[u8]) {
-        let mut head = [kind, 0, 0, 0, 0];
-        head[1..].copy_from_slice(&(bytes.len() as u32).to_ne_bytes());
-        let _ = self.0.write_all(&head).and_then(|()| self.0.write_all(bytes));
+        let _ = self.0.write_all(&frame(kind, bytes));
     }
 
     fn fail(&mut self, error: &LabError) {
@@ -180,13 +219,10 @@ pub(crate) fn supervise<T>(
             if nix::unistd::read(&parent_gone, &mut [0]) == Ok(0) {
                 leave(1);
             }
-            let mut outbox = Outbox(line);
+            let mut outbox = Outbox::new(line);
             let outcome = catch_unwind(AssertUnwindSafe(|| work(brought, &mut outbox)))
                 .unwrap_or_else(|panic| Err(LabError::Failed(describe(panic.as_ref()))));
-            match outcome {
-                Ok(bytes) => outbox.0.send(RESULT, &bytes),
-                Err(e) => outbox.0.fail(&e),
-            }
+            outbox.finish(outcome);
             leave(0)
         }
         Ok(ForkResult::Parent { child }) => {
@@ -224,5 +260,61 @@ pub(crate) fn remount_proc() {
     if mount(nothing, "/", nothing, private, nothing).is_ok() {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         let _ = mount(Some("proc"), "/proc", Some("proc"), flags, nothing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    /// The next message.
+    fn next(line: &mut UnixStream) -> io::Result<(u8, Vec<u8>)> {
+        let mut head = [0; 5];
+        line.read_exact(&mut head)?;
+        let mut bytes = vec![0; u32::from_ne_bytes([head[1], head[2], head[3], head[4]]) as usize];
+        line.read_exact(&mut bytes)?;
+        Ok((head[0], bytes))
+    }
+
+    #[test]
+    fn nobody_who_measures_waits_for_a_caller_that_does_not_read() {
+        let (ours, mut callers) = UnixStream::pair().unwrap();
+        let (told, after) = mpsc::channel();
+        let result: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
+        let expected = result.clone();
+        thread::spawn(move || {
+            let mut outbox = Outbox::new(Line(ours));
+            // Of one length as run.rs sends them, then of lengths that do not fit whole into what room there is.
+            for i in 0..20_000u64 {
+                outbox.note(&i.to_ne_bytes());
+            }
+            for i in 0..200 {
+                outbox.note(&vec![b'n'; 5_000 * i]);
+            }
+            told.send(()).unwrap();
+            outbox.finish(Ok(result));
+        });
+        after.recv_timeout(Duration::from_secs(60)).expect("notes wait for a caller that does not read");
+        callers.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let (mut notes, mut last) = (0, None);
+        let end = loop {
+            let (kind, bytes) = next(&mut callers).unwrap();
+            if kind == RESULT {
+                break bytes;
+            }
+            assert_eq!(kind, NOTE);
+            notes += 1;
+            match <[u8; 8]>::try_from(&bytes[..]) {
+                Ok(at) => {
+                    assert!(last.replace(u64::from_ne_bytes(at)) < Some(u64::from_ne_bytes(at)), "in order")
+                }
+                Err(_) => assert!(bytes.iter().all(|&b| b == b'n') && bytes.len() % 5_000 == 0, "whole"),
+            }
+        };
+        assert!(end == expected, "the result comes whole");
+        assert!((1..20_200).contains(&notes), "{notes}");
     }
 }
