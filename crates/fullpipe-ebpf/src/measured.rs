@@ -84,7 +84,7 @@ impl Recorder {
         Ok(probe_losses)
     }
 
-    /// Takes what was written since the last time. To be called often enough for 32 MiB of it: about 300 000
+    /// Takes what was written since the last time and before this one. To be called often enough for 32 MiB of it: about 300 000
     /// segments and ACKs.
     ///
     /// # Errors

@@ -3,10 +3,57 @@
 use crate::error::{Error, Result};
 use crate::loader::Loaded;
 use bytemuck::Pod;
-use libbpf_rs::{Map, MapCore, MapFlags, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{AsRawLibbpf, Map, MapCore, MapFlags, RingBuffer, RingBufferBuilder};
+use std::cell::Cell;
+use std::time::Duration;
 
-/// Hands the records in the ring buffer `name` to `each`, as long as `wait` waits for them and those that are
-/// there then. Gives how many found the ring full so far, which the programs count first in their `.data.counts`.
+/// A loaded object's ring buffer while it is read.
+///
+/// Each look at it takes what is there at that moment and no more: left to itself libbpf reads until the ring is
+/// empty, and against programs that write faster than this reads that is never.
+pub(crate) struct Ring<'a> {
+    ring: RingBuffer<'a>,
+    /// How many records the present look may still take.
+    left: &'a Cell<u64>,
+    /// Bytes that a record takes in the ring.
+    record: u64,
+}
+
+impl Ring<'_> {
+    /// Waits up to `most` for records, then takes those that were there when this was called, at least one.
+    pub(crate) fn wait(&self, most: Duration) {
+        self.left.set(self.available().max(1));
+        // A signal interrupts the wait, and a look that ends before the ring is empty is an error to libbpf: neither is here.
+        let _ = self.ring.poll_raw(most);
+    }
+
+    /// Takes the records that are there now.
+    fn take(&self) {
+        let available = self.available();
+        if available > 0 {
+            self.left.set(available);
+            let _ = self.ring.consume_raw();
+        }
+    }
+
+    /// How many records the ring holds.
+    fn available(&self) -> u64 {
+        // SAFETY: the buffer lives as long as `self.ring`; its ring 0, which was added when it was built, as long as it.
+        let bytes = unsafe {
+            libbpf_sys::ring__avail_data_size(libbpf_sys::ring_buffer__ring(
+                self.ring.as_libbpf_object().as_ptr(),
+                0,
+            ))
+        };
+        bytes as u64 / self.record
+    }
+}
+
+/// `BPF_RINGBUF_HDR_SZ` (linux/bpf.h), in front of each record.
+const HEADER: usize = 8;
+
+/// Hands the records in the ring buffer `name` to `each`: those that come while `wait` waits for them, and those that
+/// are there then. Gives how many found the ring full so far, which the programs count first in their `.data.counts`.
 ///
 /// # Errors
 /// When the object has no such ring, or the kernel refuses.
@@ -14,21 +61,26 @@ pub(crate) fn read<R: Pod>(
     loaded: &Loaded,
     name: &str,
     mut each: impl FnMut(&R),
-    wait: impl FnOnce(&RingBuffer<'_>),
+    wait: impl FnOnce(&Ring<'_>),
 ) -> Result<u64> {
     let records = map(loaded, name)?;
+    let left = Cell::new(0u64);
     let mut builder = RingBufferBuilder::new();
     builder
         .add(&records, |bytes| {
             if bytes.len() == size_of::<R>() {
                 each(&bytemuck::pod_read_unaligned(bytes));
             }
-            0
+            left.set(left.get().saturating_sub(1));
+            // This record is taken in any case (libbpf's ringbuf_process_ring); a negative number ends the look.
+            if left.get() == 0 { -(nix::errno::Errno::ECANCELED as i32) } else { 0 }
         })
         .map_err(unreadable)?;
-    let ring = builder.build().map_err(unreadable)?;
+    // Records begin at multiples of eight bytes (kernel/bpf/ringbuf.c, __bpf_ringbuf_reserve).
+    let record = (size_of::<R>() + HEADER).next_multiple_of(8) as u64;
+    let ring = Ring { ring: builder.build().map_err(unreadable)?, left: &left, record };
     wait(&ring);
-    let _ = ring.consume_raw();
+    ring.take();
     let [missed] = counts(loaded)?;
     Ok(missed)
 }

@@ -7,6 +7,7 @@ mod loading;
 use fullpipe_ebpf::measured::{Comparison, Looked, NAME, Recorder};
 use fullpipe_experiment::scenario::{Vocabulary, parse};
 use loading::can_load;
+use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -63,6 +64,39 @@ fn too_far_off(seen: &Comparison, lost_agree: f64) -> Vec<String> {
     .into_iter()
     .filter_map(|(holds, said)| (!holds).then_some(said))
     .collect()
+}
+
+/// What is read may cause what is written: a reader that goes on until the ring is empty never ends.
+#[test]
+fn reading_ends_although_each_record_that_is_read_makes_another() {
+    let Some(_turn) = turn() else { return };
+    let recorder = Recorder::start().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut receiver = listener.accept().unwrap().0;
+    nix::sys::socket::setsockopt(&sender, nix::sys::socket::sockopt::TcpCongestion, &NAME.into()).unwrap();
+    sender.set_nodelay(true).unwrap();
+    let mut say = || {
+        sender.write_all(b"x").unwrap();
+        receiver.read_exact(&mut [0]).unwrap();
+    };
+    for _ in 0..100 {
+        say();
+    }
+    let mut read = 0;
+    recorder
+        .drain(|_| {
+            read += 1;
+            if read < 20_000 {
+                say();
+            }
+        })
+        .unwrap();
+    // Each byte leaves as a segment, and has at most one ACK.
+    assert!((100..=300).contains(&read), "{read} records were read of at most 200 and some of opening");
+    let mut later = 0;
+    recorder.drain(|_| later += 1).unwrap();
+    assert!(later >= read, "{later}: what {read} records made is there at the next look");
 }
 
 /// A loss at the end of a burst is found by a tail loss probe, and shows as nothing else.

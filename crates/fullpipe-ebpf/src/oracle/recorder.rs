@@ -84,8 +84,7 @@ impl Recorder {
             |ring| {
                 let started = Instant::now();
                 while !done(started.elapsed()) {
-                    // A signal interrupts the wait; `done` then decides.
-                    let _ = ring.poll_raw(Duration::from_millis(100));
+                    ring.wait(Duration::from_millis(100));
                 }
             },
         )?;
