@@ -4,6 +4,7 @@
 //! * [`sock_diag`]: everybody's sockets, one after the other, in bounded memory.
 //! * [`rtnetlink`], [`ethtool`]: links, addresses, routes, queueing disciplines, offloads.
 //! * [`facts`]: the controllers that the running kernel offers, its version, configuration and clock.
+//! * `confine` (a feature): what a server gives up once it is set up.
 //! * [`netlink`]: the codec and the socket under these.
 //!
 //! ```
@@ -22,6 +23,8 @@
 //!
 //! Nothing here knows what it is for: what is good or bad about a kernel, who measures, who changes a host.
 
+#[cfg(feature = "confine")]
+pub mod confine;
 pub mod ethtool;
 pub mod facts;
 pub mod netlink;

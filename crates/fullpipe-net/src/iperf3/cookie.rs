@@ -20,7 +20,7 @@ impl Cookie {
     /// When the system has no random source.
     pub fn random() -> std::io::Result<Cookie> {
         let mut random = [0; COOKIE_LEN - 1];
-        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut random)?;
+        getrandom::fill(&mut random).map_err(|e| std::io::Error::other(e.to_string()))?;
         let mut bytes = [0; COOKIE_LEN];
         for (byte, r) in bytes.iter_mut().zip(random) {
             *byte = ALPHABET[usize::from(r % 32)];

@@ -4,6 +4,7 @@
 //! thread; a thread that waits costs some kilobytes, and the threads that move data do nothing else.
 
 mod admission;
+mod confinement;
 mod event;
 mod http;
 mod limits;
@@ -157,6 +158,8 @@ pub struct Server {
     listener: TcpListener,
     datagrams: UdpSocket,
     shared: Arc<Shared>,
+    /// What the event `listening` tells besides.
+    remarks: Vec<(&'static str, String)>,
 }
 
 /// Ends a server from another thread.
@@ -212,7 +215,7 @@ impl Server {
             udp_waiting: Mutex::default(),
             transfers: Mutex::default(),
         };
-        Ok(Server { listener, datagrams, shared: Arc::new(shared) })
+        Ok(Server { listener, datagrams, shared: Arc::new(shared), remarks: Vec::new() })
     }
 
     /// Where it listens.
@@ -232,7 +235,9 @@ impl Server {
     /// When the listening socket fails.
     pub fn run(self) -> io::Result<()> {
         let shared = &self.shared;
-        shared.log(Event::new("listening", None).with("address", shared.address.to_string()));
+        let listening = Event::new("listening", None).with("address", shared.address.to_string());
+        shared
+            .log(self.remarks.iter().fold(listening, |event, (name, said)| event.with(name, said.as_str())));
         let mut sequence = 0;
         while !shared.stopping() {
             let mut fds = [

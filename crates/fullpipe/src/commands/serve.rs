@@ -59,6 +59,9 @@ pub struct Args {
     /// Network that may connect, such as `192.0.2.0/24`; may be repeated [default: all]
     #[arg(long, value_name = "NET")]
     allow: Vec<Network>,
+    /// User to become once the port is open [default: nobody, where root starts it]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// Write events to this file and not to stderr
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -94,8 +97,13 @@ impl Args {
             one_off: self.one_off,
             controller: self.congestion,
         };
-        let server = Server::bind(config, logger(self.log, self.json)?)
+        let mut server = Server::bind(config, logger(self.log, self.json)?)
             .map_err(|e| Failure::Impossible(format!("cannot listen on port {}: {e}", self.port)))?;
+        // Before there is another thread, which would keep what this one gives up.
+        server.confine(self.user.as_deref()).map_err(|e| match self.user {
+            Some(_) => Failure::usage(format!("--user: {e}")),
+            None => Failure::Impossible(format!("cannot give up privileges: {e}")),
+        })?;
         let handle = server.handle();
         signals::on_termination(move || handle.stop()).map_err(|e| Failure::Impossible(e.to_string()))?;
         server.run().map_err(|e| Failure::Impossible(format!("the listening socket failed: {e}")))

@@ -1,0 +1,404 @@
+//! What a process that faces the network gives up once it is set up: its user, its capabilities, files, programs, and the
+//! system calls that it has no use for.
+//!
+//! Four layers, each of which holds without the others: another user (setresuid(2)), capabilities(7), Landlock
+//! (landlock(7)) over files, TCP ports and signals, and a filter of system calls (seccomp(2)). What a kernel does not have
+//! is told, never an error: a server that serves without a layer is better than none.
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, Scope,
+};
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::io;
+use std::path::Path;
+
+/// A capability that may be kept, by its number in linux/capability.h.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Capability {
+    /// To open ports below 1024.
+    NetBindService = 10,
+    /// To choose controllers that `net.ipv4.tcp_allowed_congestion_control` keeps from users.
+    NetAdmin = 12,
+}
+
+/// What is kept; all else goes.
+#[derive(Clone, Debug, Default)]
+pub struct Confinement<'a> {
+    /// Capabilities that are kept, of those that are there.
+    pub capabilities: &'a [Capability],
+    /// Files and directories that may be read. Nothing else is opened.
+    pub readable: &'a [&'a Path],
+}
+
+/// What holds from now on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Confined {
+    /// Landlock: nothing but the readable files is opened, no TCP port is bound or connected to, and no process outside
+    /// gets a signal; as far as this kernel's Landlock goes.
+    pub landlock: Layer,
+    /// The filter of system calls.
+    pub system_calls: Layer,
+}
+
+/// Whether a layer holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Layer {
+    /// All of it.
+    Whole,
+    /// As much as this kernel knows.
+    Part,
+    /// Nothing of it, and why.
+    Missing(String),
+}
+
+impl Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layer::Whole => f.write_str("yes"),
+            Layer::Part => f.write_str("in part: this kernel is older than all of it"),
+            Layer::Missing(why) => write!(f, "no: {why}"),
+        }
+    }
+}
+
+/// Becomes another user for good, without other groups. Capabilities stay as they are: [`confine`] is for them. To be
+/// called while the process has one thread.
+///
+/// # Errors
+/// When the caller may not, or the user does not exist in this user namespace; it then is who it was.
+pub fn become_user(uid: Uid, gid: Gid) -> io::Result<()> {
+    use nix::sys::prctl::{get_pdeathsig, set_keepcaps, set_pdeathsig};
+
+    // Else the kernel clears all capabilities with the change (capabilities(7)), and forgets that the process is to die
+    // with its parent (PR_SET_PDEATHSIG(2const)).
+    let dies = get_pdeathsig()?;
+    set_keepcaps(true)?;
+    let became =
+        setgroups(&[]).and_then(|()| setresgid(gid, gid, gid)).and_then(|()| setresuid(uid, uid, uid));
+    set_keepcaps(false)?;
+    set_pdeathsig(dies)?;
+    Ok(became?)
+}
+
+/// Confines the calling thread and the threads that it starts from now on, for good. To be called while the process has one
+/// thread: the others would go on as they were.
+///
+/// # Errors
+/// When it cannot give capabilities up: that must not be taken for done.
+pub fn confine(to: &Confinement<'_>) -> io::Result<Confined> {
+    capabilities(to.capabilities)?;
+    nix::sys::prctl::set_no_new_privs()?;
+    let landlock = landlock(to.readable).unwrap_or_else(Layer::Missing);
+    let system_calls = match filter().and_then(|program| {
+        seccompiler::apply_filter(&program).map_err(|e| format!("the kernel takes no filter ({e})"))
+    }) {
+        Ok(()) => Layer::Whole,
+        Err(why) => Layer::Missing(why),
+    };
+    Ok(Confined { landlock, system_calls })
+}
+
+fn landlock(readable: &[&Path]) -> Result<Layer, String> {
+    let failed = |e: &dyn Display| format!("Landlock fails ({e})");
+    let abi = ABI::V6;
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(abi))
+        .and_then(|rules| rules.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp))
+        .and_then(|rules| rules.scope(Scope::AbstractUnixSocket | Scope::Signal))
+        .and_then(Ruleset::create)
+        .map_err(|e| failed(&e))?;
+    for path in readable {
+        // What is not there cannot be read, with or without a rule.
+        if let Ok(path) = PathFd::new(path) {
+            let rule = PathBeneath::new(path, AccessFs::ReadFile);
+            rules = rules.add_rule(rule).map_err(|e| failed(&e))?;
+        }
+    }
+    let status = rules.restrict_self().map_err(|e| failed(&e))?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok(Layer::Whole),
+        RulesetStatus::PartiallyEnforced => Ok(Layer::Part),
+        RulesetStatus::NotEnforced => Err(
+            "this kernel has no Landlock, or it is switched off (Linux 5.13, CONFIG_SECURITY_LANDLOCK, lsm=)"
+                .into(),
+        ),
+    }
+}
+
+/// System calls of a server that has its sockets: data, time, memory, threads, and reading a few files.
+const ALLOWED: &[libc::c_long] = &[
+    // Data and what is waited for.
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_close,
+    libc::SYS_ppoll,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_eventfd2,
+    libc::SYS_fcntl,
+    libc::SYS_ioctl,
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_statx,
+    libc::SYS_newfstatat,
+    libc::SYS_pipe2,
+    libc::SYS_splice,
+    libc::SYS_tee,
+    libc::SYS_vmsplice,
+    libc::SYS_sendfile,
+    libc::SYS_dup,
+    libc::SYS_getdents64,
+    // Sockets.
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_listen,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_shutdown,
+    // Time and chance.
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_getrandom,
+    libc::SYS_getrusage,
+    libc::SYS_gettimeofday,
+    libc::SYS_nanosleep,
+    libc::SYS_times,
+    // Memory and threads.
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_membarrier,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_getcpu,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_prctl,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_sigaltstack,
+    libc::SYS_sysinfo,
+    libc::SYS_tgkill,
+    libc::SYS_uname,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_time,
+];
+
+/// The program that lets [`ALLOWED`] pass, and some others with the right arguments; the rest is answered with EPERM.
+fn filter() -> Result<BpfProgram, String> {
+    use SeccompCmpOp::{Eq, MaskedEq};
+    let failed = |e: &dyn Display| format!("the filter cannot be made ({e})");
+    let when = |argument: u8, op: SeccompCmpOp, value: i32| {
+        let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value as u32 as u64)?;
+        SeccompRule::new(vec![condition])
+    };
+    let some = || -> Result<Vec<(libc::c_long, SeccompRule)>, seccompiler::BackendError> {
+        let written = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u32;
+        Ok(vec![
+            // Nothing is opened to be written; what may be read is Landlock's to say.
+            (libc::SYS_openat, when(2, MaskedEq(written.into()), libc::O_RDONLY)?),
+            (libc::SYS_socket, when(0, Eq, libc::AF_INET)?),
+            (libc::SYS_socket, when(0, Eq, libc::AF_INET6)?),
+            // No memory is made executable.
+            (libc::SYS_mmap, when(2, MaskedEq(libc::PROT_EXEC as u64), 0)?),
+            (libc::SYS_mprotect, when(2, MaskedEq(libc::PROT_EXEC as u64), 0)?),
+            // Threads, but neither processes nor namespaces.
+            (libc::SYS_clone, when(0, MaskedEq(libc::CLONE_THREAD as u64), libc::CLONE_THREAD)?),
+            (libc::SYS_prlimit64, {
+                // Asking is allowed, setting is not: the third argument is a null pointer.
+                let null = SeccompCondition::new(2, SeccompCmpArgLen::Qword, Eq, 0)?;
+                SeccompRule::new(vec![null])?
+            }),
+        ])
+    };
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    for (call, rule) in some().map_err(|e| failed(&e))? {
+        rules.entry(call).or_default().push(rule);
+    }
+    let architecture = std::env::consts::ARCH.try_into().map_err(|e| failed(&e))?;
+    let refused = SeccompAction::Errno(libc::EPERM as u32);
+    let mut program: BpfProgram = SeccompFilter::new(rules, refused, SeccompAction::Allow, architecture)
+        .and_then(TryInto::try_into)
+        .map_err(|e: seccompiler::BackendError| failed(&e))?;
+    without_clone3(&mut program);
+    Ok(program)
+}
+
+/// clone3(2) has its flags where a filter cannot look. Answered with ENOSYS, the C library starts threads by clone(2).
+fn without_clone3(program: &mut BpfProgram) {
+    let op = |code: u32, jt, jf, k| seccompiler::sock_filter { code: code as u16, jt, jf, k };
+    let front = [
+        // The number of the call is the first word of `struct seccomp_data`.
+        op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_clone3 as u32),
+        op(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+    ];
+    // Each program loads what it looks at itself, and jumps are relative: it does not mind what comes before it.
+    program.splice(0..0, front);
+}
+
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CapabilityData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Gives up every capability but `kept`.
+fn capabilities(kept: &[Capability]) -> io::Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    let mut header = CapabilityHeader { version: VERSION_3, pid: 0 };
+    let mut data = [CapabilityData::default(); 2];
+    // SAFETY: both structures have the layout of `struct __user_cap_header_struct` and of the two
+    // `struct __user_cap_data_struct` that version 3 takes, and live through the call.
+    if unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let kept = kept.iter().fold(0, |mask, &c| mask | 1u32 << c as u32) & data[0].permitted;
+    let data =
+        [CapabilityData { effective: kept, permitted: kept, inheritable: 0 }, CapabilityData::default()];
+    // SAFETY: as above.
+    if unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::unix::net::UnixStream;
+    use std::process::Command;
+    use std::thread;
+
+    /// Set where this program is run to be confined: nobody comes back from that.
+    const INSIDE: &str = "FULLPIPE_TEST_CONFINED";
+
+    #[test]
+    fn what_is_given_up_is_gone_and_the_rest_goes_on() {
+        if std::env::var_os(INSIDE).is_some() {
+            return inside();
+        }
+        let name = "confine::tests::what_is_given_up_is_gone_and_the_rest_goes_on";
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
+        let output = again.output().unwrap();
+        let said =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        // A test has a thread of its own, which is the one that is confined: it says that it came to its end.
+        assert!(output.status.success() && said.contains("confined:"), "{said}");
+        said.lines().filter(|l| l.starts_with("confined:")).for_each(|l| println!("{l}"));
+    }
+
+    fn inside() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let before = TcpStream::connect(address).unwrap();
+        let user = Uid::effective().is_root().then_some((Uid::from_raw(65534), Gid::from_raw(65534)));
+        if let Some((uid, gid)) = user {
+            become_user(uid, gid).unwrap();
+        }
+        let confined = confine(&Confinement {
+            capabilities: &[Capability::NetAdmin],
+            readable: &[Path::new("/proc/sys/net/ipv4"), Path::new("/not/there")],
+        })
+        .unwrap();
+        println!("confined: Landlock {}; system calls {}", confined.landlock, confined.system_calls);
+        let refused = |what: &str, outcome: io::Result<()>| {
+            let error = outcome.expect_err(what);
+            assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)), "{what}: {error}");
+        };
+        let mut tried = 0;
+        let mut refuse = |what, outcome| {
+            refused(what, outcome);
+            tried += 1;
+        };
+        if confined.system_calls == Layer::Whole {
+            refuse("a program", Command::new("/bin/true").status().map(drop));
+            refuse("a file to write", File::create("/tmp/fullpipe-confined").map(drop));
+            refuse("a local socket", UnixStream::pair().map(drop));
+            refuse(
+                "a namespace",
+                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER).map_err(Into::into),
+            );
+            refuse(
+                "a limit",
+                nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0)
+                    .map_err(Into::into),
+            );
+        }
+        if !matches!(confined.landlock, Layer::Missing(_)) {
+            refuse(
+                "a file to read",
+                File::open("/etc/hostname").or_else(|_| File::open("/etc/passwd")).map(drop),
+            );
+            refuse("a directory", std::fs::read_dir("/").map(drop));
+        }
+        if confined.landlock == Layer::Whole {
+            refuse("a connection", TcpStream::connect(address).map(drop));
+            refuse("a port", TcpListener::bind("127.0.0.1:0").map(drop));
+        }
+        println!("confined: {tried} refused");
+        // What a server does goes on, in threads of its own too.
+        let served = thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            crate::tcp_info::pin(&socket, "reno").unwrap();
+            std::io::Write::write_all(&mut socket, b"hello").unwrap();
+            UdpSocket::bind("127.0.0.1:0").unwrap().connect(address).unwrap();
+            drop(vec![0u8; 64 << 20]);
+        });
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut { before }, &mut said).unwrap();
+        served.join().unwrap();
+        assert_eq!(said, "hello");
+        assert!(crate::facts::available_controllers().is_ok_and(|all| all.iter().any(|name| name == "reno")));
+        let status = thread::spawn(Uid::effective).join().unwrap();
+        assert_eq!(user.map(|(uid, _)| uid).unwrap_or(status), status, "in every thread");
+    }
+}

@@ -1,0 +1,126 @@
+//! `fullpipe serve` as it runs: what it gave up, that it serves all the same, and that what it gave up is gone.
+
+mod program;
+
+use program::{fullpipe, output_within};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+struct Server {
+    child: Child,
+    port: String,
+    listening: Value,
+}
+
+impl Server {
+    fn start(options: &[&str]) -> Server {
+        let mut command = fullpipe();
+        command.args(["serve", "--port", "0", "--json"]).args(options).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        let listening: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert_eq!(listening["event"], "listening");
+        // What it logs must be taken, or it blocks.
+        std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+        let port = listening["address"].as_str().unwrap().rsplit(':').next().unwrap().to_owned();
+        Server { child, port, listening }
+    }
+
+    fn status(&self, field: &str) -> String {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = text.lines().find_map(|l| l.strip_prefix(field)).unwrap_or_default();
+        line.split_whitespace().next().unwrap_or_default().to_owned()
+    }
+
+    /// What an HTTP request of any kind is answered.
+    fn ask(&self, request: &str) -> String {
+        let mut socket = TcpStream::connect(format!("127.0.0.1:{}", self.port)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_confined_server_serves_all_that_it_offers() {
+    let server = Server::start(&[]);
+    let mut served = 0;
+    for options in [
+        &["-n", "1m"][..],
+        &["-n", "1m", "-R", "-C", "reno"],
+        &["-t", "1", "--bidir", "-P", "3", "-C", "bbr"],
+        &["-n", "100k", "-u", "-b", "8mbit"],
+        &["-n", "100k", "-u", "-b", "8mbit", "-R", "--get-server-output"],
+        &["-n", "1m", "-M", "1000", "-w", "128k", "-N", "-b", "80mbit"],
+    ] {
+        let mut test = fullpipe();
+        test.args(["test", "127.0.0.1", "-p", &server.port, "-J"]).args(options);
+        let output = output_within(&mut test, Duration::from_secs(60)).expect("it did not end in time");
+        assert!(output.status.success(), "{options:?}: {output:?}");
+        served += 1;
+    }
+    let url = format!("http://127.0.0.1:{}/download?size=300000&cc=reno", server.port);
+    let mut get = fullpipe();
+    get.args(["get", &url, "--output", "-"]);
+    let output = output_within(&mut get, Duration::from_secs(60)).unwrap();
+    assert!(output.status.success() && output.stdout.len() == 300_000, "{:?}", output.stderr);
+    let put = "PUT /upload HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
+    assert!(server.ask(put).starts_with("HTTP/1.1 200"), "{}", server.ask(put));
+    assert!(server.ask("GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
+    // What there is to choose from is read from a file, the one kind that may be.
+    let answer = server.ask("GET /download?cc=nosuch HTTP/1.0\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 4") && answer.contains("reno"), "{answer}");
+    println!("a confined server served {served} tests, a download, an upload and two pages");
+}
+
+#[test]
+fn a_server_gives_up_what_it_does_not_need() {
+    let server = Server::start(&[]);
+    println!("{}", server.listening);
+    assert_eq!(server.status("NoNewPrivs:"), "1");
+    let unchecked = |layer: &str| server.listening[layer].as_str().unwrap().starts_with("no:");
+    if unchecked("files_closed") || unchecked("system_calls_filtered") {
+        assert!(std::env::var_os("CI").is_none(), "CI has Landlock and seccomp");
+        println!("SKIPPED: this kernel does not confine all: {}", server.listening);
+    }
+    if !unchecked("system_calls_filtered") {
+        assert_eq!(server.status("Seccomp:"), "2", "SECCOMP_MODE_FILTER");
+    }
+    if nix::unistd::Uid::effective().is_root() {
+        assert_eq!(server.listening["user"], "nobody");
+        assert_ne!(server.status("Uid:"), "0");
+        assert_eq!(server.status("Groups:"), "");
+        // CAP_NET_ADMIN alone: for controllers that are kept from users.
+        let effective = u64::from_str_radix(&server.status("CapEff:"), 16).unwrap();
+        assert_eq!(effective & !(1 << 12), 0, "{effective:x}");
+        let nobody = Server::start(&["--user", "daemon"]);
+        assert_eq!(nobody.listening["user"], "daemon");
+    }
+    let mut wrong = fullpipe();
+    wrong.args(["serve", "--port", "0", "--user", "no such user"]);
+    let output = output_within(&mut wrong, Duration::from_secs(20)).expect("it did not end");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there is no such user"), "{output:?}");
+}
+
+#[test]
+fn a_confined_server_still_ends_in_good_order() {
+    let mut server = Server::start(&[]);
+    let pid = nix::unistd::Pid::from_raw(server.child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert!(server.child.wait().unwrap().success());
+}
