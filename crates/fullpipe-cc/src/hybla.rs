@@ -154,8 +154,20 @@ impl Build for Hybla {
     };
 
     fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Ok(LossBased::new(config, HyblaGrowth::new(settings.number("rtt0", 25, 1, 10_000)?)))
+        Ok(LossBased::new(config, HyblaGrowth::new(read_rtt0(&settings, 25)?)))
     }
+}
+
+fn read_rtt0<'a>(settings: &Settings<'a>, default: u32) -> Result<u32, BuildError<'a>> {
+    settings.number("rtt0", default, 1, 10_000)
+}
+
+/// The reference round-trip time, in milliseconds, that `pairs` of key and value give, or else `default`.
+///
+/// # Errors
+/// An unknown key, or a value that it cannot have; the error says what is possible.
+pub fn rtt0<'a>(pairs: &'a [(&'a str, &'a str)], default: u32) -> Result<u32, BuildError<'a>> {
+    read_rtt0(&Settings::new(&Hybla::ABOUT, pairs)?, default)
 }
 
 #[cfg(test)]

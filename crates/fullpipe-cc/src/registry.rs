@@ -39,6 +39,42 @@ pub struct Setting {
     pub about: &'static str,
 }
 
+/// What a setting is set to. Its text is what the setting would be given as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Amount {
+    /// On or off.
+    Switch(bool),
+    /// A number.
+    Parts {
+        /// How many parts.
+        count: u32,
+        /// Of how many that make one.
+        of: u32,
+    },
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, of) = match *self {
+            Amount::Switch(on) => return f.write_str(if on { "on" } else { "off" }),
+            Amount::Parts { count, of } => (u64::from(count), u64::from(of.max(1))),
+        };
+        // The fewest decimals that are read as the same number of parts.
+        let mut digits = 0;
+        let (mut scale, mut scaled) = (1, count / of);
+        while digits < 9 && (scaled * of + scale / 2) / scale != count {
+            digits += 1;
+            scale *= 10;
+            scaled = (count * scale + of / 2) / of;
+        }
+        write!(f, "{}", scaled / scale)?;
+        if digits > 0 {
+            write!(f, ".{:0digits$}", scaled % scale)?;
+        }
+        Ok(())
+    }
+}
+
 /// Settings given for one controller, as text. A key given twice takes its last value.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {

@@ -202,7 +202,7 @@ impl Build for Bbr3 {
     };
 
     fn build<'a>(config: &Config, settings: crate::registry::Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Ok(Bbr3::new(config, Params::read(&settings)?))
+        Ok(Bbr3::new(config, Params::build(&settings)?))
     }
 }
 

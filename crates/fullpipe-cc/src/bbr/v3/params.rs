@@ -1,8 +1,9 @@
 //! Constants of the draft (§ Core Algorithm Design Parameters and the sections that use them), as
 //! values: the defaults are the draft's, others are experiments.
 
+use super::Bbr3;
 use super::volume::Bytes;
-use crate::registry::{BuildError, Setting, Settings};
+use crate::registry::{Amount, Build, BuildError, Setting, Settings};
 use crate::{Gain, Rate, Span};
 
 /// Most doublings of the slope at which `inflight_longterm` grows (`RaiseInflightLongtermSlope()`).
@@ -51,13 +52,37 @@ macro_rules! params {
                 },)+
             ];
 
-            /// The draft's, but for what `settings` give.
-            pub(super) fn read<'a>(settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
+            /// How many there are.
+            pub const COUNT: usize = Self::SETTINGS.len();
+
+            /// These, but for what `settings` give.
+            fn read<'a>(&self, settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
                 Ok(Params {
-                    ecn: settings.switch("ecn", true)?,
-                    advance_on_leaving_down: settings.switch("advance_on_leaving_down", false)?,
-                    $($name: settings.decimal(stringify!($name), $default, $unit, $least * $unit, $most * $unit)?,)+
+                    ecn: settings.switch("ecn", self.ecn)?,
+                    advance_on_leaving_down: settings
+                        .switch("advance_on_leaving_down", self.advance_on_leaving_down)?,
+                    $($name: settings.decimal(stringify!($name), self.$name, $unit, $least * $unit, $most * $unit)?,)+
                 })
+            }
+
+            /// As numbers, in the order of [`ABOUT`](Build::ABOUT)'s settings and of the fields: switches are 0 or 1.
+            pub fn to_words(&self) -> [u32; Self::COUNT] {
+                [u32::from(self.ecn), u32::from(self.advance_on_leaving_down), $(self.$name,)+]
+            }
+
+            /// What [`to_words`](Self::to_words) gave.
+            pub fn from_words(words: &[u32; Self::COUNT]) -> Self {
+                let [ecn, advance_on_leaving_down, $($name,)+] = *words;
+                Params { ecn: ecn != 0, advance_on_leaving_down: advance_on_leaving_down != 0, $($name,)+ }
+            }
+
+            /// Each by its key, in the same order.
+            pub fn amounts(&self) -> [(&'static str, Amount); Self::COUNT] {
+                [
+                    ("ecn", Amount::Switch(self.ecn)),
+                    ("advance_on_leaving_down", Amount::Switch(self.advance_on_leaving_down)),
+                    $((stringify!($name), Amount::Parts { count: self.$name, of: $unit }),)+
+                ]
             }
         }
     };
@@ -100,6 +125,19 @@ impl Default for Params {
 }
 
 impl Params {
+    /// These, but for what `pairs` of key and value give.
+    ///
+    /// # Errors
+    /// An unknown key, or a value that its setting cannot have; the error says what is possible.
+    pub fn with<'a>(&self, pairs: &'a [(&'a str, &'a str)]) -> Result<Self, BuildError<'a>> {
+        self.read(&Settings::new(&Bbr3::ABOUT, pairs)?)
+    }
+
+    /// The draft's, but for what `settings` give.
+    pub(super) fn build<'a>(settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
+        Params::DRAFT.read(settings)
+    }
+
     pub(super) fn min_rtt_filter(&self) -> Span {
         Span::from_millis(u64::from(self.min_rtt_filter_ms))
     }
@@ -162,9 +200,32 @@ fn percent(value: u64, percent: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::format;
+
     use super::*;
 
     const P: Params = Params::DRAFT;
+
+    #[test]
+    fn settings_go_through_words_and_text_and_are_the_same() {
+        let varied =
+            P.with(&[("ecn", "off"), ("beta_percent", "80"), ("probe_up_pacing_gain", "1.4")]).unwrap();
+        assert_eq!((varied.ecn, varied.beta_percent, varied.probe_up_pacing_gain), (false, 80, 358));
+        assert_eq!(Params::from_words(&varied.to_words()), varied);
+        // Only what is given changes.
+        assert_eq!(varied.with(&[("ecn", "on")]).unwrap(), Params { ecn: true, ..varied });
+        for params in [P, varied] {
+            for (setting, (key, amount)) in Params::SETTINGS.iter().zip(params.amounts()) {
+                assert_eq!(setting.key, key);
+                let text = format!("{amount}");
+                assert_eq!(params.with(&[(key, &text)]), Ok(params), "{key}={text}");
+            }
+        }
+        for ((_, amount), setting) in P.amounts().iter().zip(Params::SETTINGS) {
+            assert_eq!(format!("{amount}"), setting.default, "{}", setting.key);
+        }
+        assert!(P.with(&[("beta_percent", "101")]).is_err() && P.with(&[("beta", "80")]).is_err());
+    }
 
     #[test]
     fn two_percent_is_tolerated_and_more_is_not() {
