@@ -6,6 +6,8 @@
  * kernel that now and then does not make a call (docs/bbr3-in-the-kernel.md, "Calls that are not made") the answer to it
  * is undefined, and a whole window leaves as one segment; no other callback's absence shows in what is sent.
  */
+/* Of what is kept in icsk_ca_priv: one more with every change, for an update to know whose state it finds. */
+#define FP_STATE_LAYOUT 1
 #include "kernel.h"
 #include "bbr1.h"
 

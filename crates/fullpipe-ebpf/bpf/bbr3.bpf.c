@@ -24,6 +24,8 @@
  * and lost is told by the connection's own counters, recovery by its state, and a window or threshold that was not
  * written here is not believed beyond what the kernel itself would write.
  */
+/* Of struct flow and all in it: one more with every change, for an update to know whose state it finds. */
+#define FP_STATE_LAYOUT 1
 #include "kernel.h"
 #include "bbr3.h"
 #include "status.h"
@@ -73,6 +75,11 @@ struct flow {
 	/* tcp_sock's total_retrans when the last of them began, and the packets that then were to be sent again. */
 	u32 retransmitted;
 	u32 pending;
+	/* The controller has been taken from the socket, when so much was sent, delivered and lost. */
+	u32 left;
+	u32 left_nxt;
+	u32 left_delivered;
+	u32 left_lost;
 	struct burst ring[RING];
 };
 
@@ -102,7 +109,6 @@ FP_INLINE void read_conn(struct flow *f, const struct tcp_sock *tp)
 	c->is_cwnd_limited = FP_BITFIELD(tp, is_cwnd_limited);
 	c->recovery = ca_state < FP_CA_RECOVERY ? BBR3_OPEN :
 		      ca_state == FP_CA_RECOVERY ? BBR3_FAST_RECOVERY : BBR3_LOSS_RECOVERY;
-	c->ecn = 1;
 	c->has_selective_acks = FP_BITFIELD(tp, rx_opt.sack_ok) != 0;
 	/* The kernel cuts the window, and never raises it but to what undo_cwnd() answered. */
 	if (tp->snd_cwnd != f->cwnd_packets)
@@ -262,6 +268,7 @@ FP_INLINE struct flow *begin_flow(struct tcp_sock *tp)
 	f->retransmitted = tp->total_retrans;
 	f->ca_state = FP_BITFIELD(&tp->inet_conn, icsk_ca_state);
 	f->cwr_in_this_ack = 0;
+	f->left = 0;
 	/*
 	 * A connection may have carried data on another controller. Rounds go by what it has delivered in all, for that is
 	 * what its packets in flight are stamped with.
@@ -289,13 +296,36 @@ FP_INLINE struct flow *begin_flow(struct tcp_sock *tp)
 SEC("struct_ops/fp_bbr3_init")
 void fp_bbr3_init(u64 *ctx)
 {
-	begin_flow(FP_TCP(ctx));
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
+
+	/*
+	 * Nothing has happened on the connection since it was taken from this controller, or from another build with the same
+	 * storage: `cc update` moves live sockets so. What was known of the path still is.
+	 */
+	if (f && f->left && f->left_nxt == tp->snd_nxt && f->left_delivered == tp->delivered &&
+	    f->left_lost == tp->lost) {
+		f->left = 0;
+		publish(&f->b, tp);
+		fp_need_pacing(tp);
+		return;
+	}
+	begin_flow(tp);
 }
 
 SEC("struct_ops/fp_bbr3_release")
 void fp_bbr3_release(u64 *ctx)
 {
-	fp_end_pacing(FP_TCP(ctx));
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
+
+	if (f) {
+		f->left = 1;
+		f->left_nxt = tp->snd_nxt;
+		f->left_delivered = tp->delivered;
+		f->left_lost = tp->lost;
+	}
+	fp_end_pacing(tp);
 }
 
 /* The packets that this ACK marked lost, as one packet of their size sent with the newest acknowledged one. */

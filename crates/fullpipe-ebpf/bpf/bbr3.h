@@ -13,23 +13,82 @@
 #define BBR3_NS_PER_SEC 1000000000ULL
 #define BBR3_NS_PER_MSEC 1000000ULL
 
-/* Gains in 1/256, rounded to the nearest. */
-#define BBR3_STARTUP_PACING_GAIN 709U /* 2.77 */
-#define BBR3_DRAIN_PACING_GAIN 128U   /* 0.5 */
-#define BBR3_DOWN_PACING_GAIN 230U    /* 0.90 */
-#define BBR3_UP_PACING_GAIN 320U      /* 1.25 */
-#define BBR3_UNIT_GAIN 256U
-#define BBR3_DEFAULT_CWND_GAIN 512U /* 2 */
-#define BBR3_UP_CWND_GAIN 576U      /* 2.25 */
-#define BBR3_PROBE_RTT_CWND_GAIN 128U /* 0.5 */
-
-#define BBR3_EXTRA_ACKED_FILTER_ROUNDS 10U
-#define BBR3_MIN_RTT_FILTER_NS (10 * BBR3_NS_PER_SEC)
-#define BBR3_PROBE_RTT_INTERVAL_NS (5 * BBR3_NS_PER_SEC)
-#define BBR3_PROBE_RTT_DURATION_NS (200 * BBR3_NS_PER_MSEC)
-#define BBR3_STARTUP_FULL_LOSS_COUNT 6U
-#define BBR3_RENO_ROUNDS_CAP 63U
+#define BBR3_UNIT_GAIN 256U /* 1 */
 #define BBR3_MAX_SEND_QUANTUM 65536U
+
+/*
+ * What can be varied: the constants of the draft (§ Core Algorithm Design Parameters and the sections that use them), by
+ * the names, in the units and in the order of Params in crates/fullpipe-cc/src/bbr/v3/params.rs.
+ */
+struct bbr3_params {
+	u32 ecn;
+	u32 advance_on_leaving_down;
+	u32 startup_pacing_gain; /* gains in 1/256 */
+	u32 startup_cwnd_gain;
+	u32 drain_pacing_gain;
+	u32 default_cwnd_gain;
+	u32 probe_down_pacing_gain;
+	u32 probe_cruise_pacing_gain;
+	u32 probe_refill_pacing_gain;
+	u32 probe_up_pacing_gain;
+	u32 probe_up_cwnd_gain;
+	u32 probe_rtt_pacing_gain;
+	u32 probe_rtt_cwnd_gain;
+	u32 pacing_margin_percent;
+	u32 loss_thresh_permille;
+	u32 beta_percent;
+	u32 headroom_percent;
+	u32 min_pipe_cwnd_packets;
+	u32 full_bw_growth; /* in 1/256 */
+	u32 full_bw_rounds;
+	u32 startup_full_loss_count;
+	u32 drain_rounds;
+	u32 extra_acked_rounds;
+	u32 min_rtt_filter_ms;
+	u32 probe_rtt_interval_ms;
+	u32 probe_rtt_duration_ms;
+	u32 probe_wait_base_ms;
+	u32 probe_wait_random_ms;
+	u32 probe_max_rounds;
+};
+
+#ifdef __bpf__
+/* One for all sockets of a loaded controller, in a map of its own: the loader writes it, then and later. */
+struct bbr3_params fp_settings __attribute__((section(".data.settings"), used)) = {
+	.ecn = 1,
+	.advance_on_leaving_down = 0,
+	.startup_pacing_gain = 709, /* 2.77 */
+	.startup_cwnd_gain = 512,
+	.drain_pacing_gain = 128,
+	.default_cwnd_gain = 512,
+	.probe_down_pacing_gain = 230, /* 0.90 */
+	.probe_cruise_pacing_gain = 256,
+	.probe_refill_pacing_gain = 256,
+	.probe_up_pacing_gain = 320, /* 1.25 */
+	.probe_up_cwnd_gain = 576, /* 2.25 */
+	.probe_rtt_pacing_gain = 256,
+	.probe_rtt_cwnd_gain = 128,
+	.pacing_margin_percent = 1,
+	.loss_thresh_permille = 20,
+	.beta_percent = 70,
+	.headroom_percent = 15,
+	.min_pipe_cwnd_packets = 4,
+	.full_bw_growth = 320,
+	.full_bw_rounds = 3,
+	.startup_full_loss_count = 6,
+	.drain_rounds = 3,
+	.extra_acked_rounds = 10,
+	.min_rtt_filter_ms = 10000,
+	.probe_rtt_interval_ms = 5000,
+	.probe_rtt_duration_ms = 200,
+	.probe_wait_base_ms = 2000,
+	.probe_wait_random_ms = 1000,
+	.probe_max_rounds = 63,
+};
+#define BBR3_P(b) ((void)(b), &fp_settings)
+#else
+#define BBR3_P(b) (&(b)->params)
+#endif
 
 enum bbr3_mode {
 	BBR3_STARTUP = 0,
@@ -67,9 +126,8 @@ struct bbr3_conn {
 	u64 srtt; /* 0: none yet */
 	u8 is_cwnd_limited;
 	u8 recovery; /* enum bbr3_recovery */
-	u8 ecn;      /* Congestion Experienced counts as loss in the model's bounds */
 	u8 has_selective_acks;
-	u8 spare[4];
+	u8 spare[5];
 	u64 cwnd;
 	u64 pacing_rate;
 	u64 send_quantum;
@@ -151,7 +209,11 @@ struct bbr3 {
 	u8 has_rtt;
 	u8 undo_saved; /* the undo fields are from before the present recovery episode */
 	u8 marks_app_limited; /* the last ACK was handled in ProbeRTT: MarkConnectionAppLimited() */
-	u8 spare[3];
+	u8 filter_advanced; /* max_bw's filter has advanced since DOWN was entered */
+	u8 spare[2];
+#ifndef __bpf__
+	struct bbr3_params params;
+#endif
 };
 
 FP_INLINE u64 bbr3_gain(u64 value, u32 gain)
@@ -159,10 +221,16 @@ FP_INLINE u64 bbr3_gain(u64 value, u32 gain)
 	return value * gain >> 8;
 }
 
-/* BBR.Beta * value = 0.7 value */
-FP_INLINE u64 bbr3_beta(u64 value)
+/* Rounded down; exact for every value. */
+FP_INLINE u64 bbr3_percent(u64 value, u32 percent)
 {
-	return value == BBR3_INFINITE ? value : value * 7 / 10;
+	return value / 100 * percent + value % 100 * percent / 100;
+}
+
+/* BBR.Beta * value */
+FP_INLINE u64 bbr3_beta(const struct bbr3 *b, u64 value)
+{
+	return value == BBR3_INFINITE ? value : bbr3_percent(value, BBR3_P(b)->beta_percent);
 }
 
 /*
@@ -214,7 +282,7 @@ FP_INLINE int bbr3_is_probing_bw(const struct bbr3 *b)
 
 FP_INLINE u64 bbr3_min_pipe_cwnd(const struct bbr3 *b)
 {
-	return 4 * b->c.smss;
+	return BBR3_P(b)->min_pipe_cwnd_packets * b->c.smss;
 }
 
 /* The maximum over this probing cycle and the last. */
@@ -254,7 +322,7 @@ FP_INLINE u64 bbr3_inflight_with_headroom(const struct bbr3 *b)
 
 	if (b->inflight_longterm == BBR3_INFINITE)
 		return BBR3_INFINITE;
-	headroom = fp_max64(b->c.smss, b->inflight_longterm * 15 / 100);
+	headroom = fp_max64(b->c.smss, bbr3_percent(b->inflight_longterm, BBR3_P(b)->headroom_percent));
 	if (b->inflight_longterm < headroom)
 		return bbr3_min_pipe_cwnd(b);
 	return fp_max64(b->inflight_longterm - headroom, bbr3_min_pipe_cwnd(b));
@@ -326,16 +394,16 @@ FP_INLINE void bbr3_restore_cwnd(struct bbr3 *b)
 FP_INLINE void bbr3_enter_startup(struct bbr3 *b)
 {
 	b->mode = BBR3_STARTUP;
-	b->pacing_gain = BBR3_STARTUP_PACING_GAIN;
-	b->cwnd_gain = BBR3_DEFAULT_CWND_GAIN;
+	b->pacing_gain = BBR3_P(b)->startup_pacing_gain;
+	b->cwnd_gain = BBR3_P(b)->startup_cwnd_gain;
 }
 
 /* EnterDrain() */
 FP_INLINE void bbr3_enter_drain(struct bbr3 *b)
 {
 	b->mode = BBR3_DRAIN;
-	b->pacing_gain = BBR3_DRAIN_PACING_GAIN;
-	b->cwnd_gain = BBR3_DEFAULT_CWND_GAIN;
+	b->pacing_gain = BBR3_P(b)->drain_pacing_gain;
+	b->cwnd_gain = BBR3_P(b)->default_cwnd_gain;
 	b->drain_start_round = b->round_count;
 }
 
@@ -345,26 +413,49 @@ FP_INLINE void bbr3_start_down(struct bbr3 *b)
 	bbr3_reset_congestion_signals(b);
 	b->probe_up_acked_per_inc = BBR3_INFINITE;
 	b->rounds_since_probe_up = bbr3_random_below(b, 2);
-	b->bw_probe_wait = 2 * BBR3_NS_PER_SEC + (u64)bbr3_random_below(b, 1000000) * 1000;
+	b->bw_probe_wait = (u64)BBR3_P(b)->probe_wait_base_ms * BBR3_NS_PER_MSEC +
+			   (u64)bbr3_random_below(b, fp_max32(BBR3_P(b)->probe_wait_random_ms * 1000, 1)) * 1000;
 	b->cycle_stamp = b->c.now;
+	b->filter_advanced = 0;
 	b->ack_phase = BBR3_ACKS_PROBE_STOPPING;
 	bbr3_start_round(b);
 	b->mode = BBR3_PROBE_BW_DOWN;
-	b->pacing_gain = BBR3_DOWN_PACING_GAIN;
-	b->cwnd_gain = BBR3_DEFAULT_CWND_GAIN;
+	b->pacing_gain = BBR3_P(b)->probe_down_pacing_gain;
+	b->cwnd_gain = BBR3_P(b)->default_cwnd_gain;
+}
+
+/* AdvanceMaxBwFilter(), once a cycle where leaving DOWN may do it, too. */
+FP_INLINE void bbr3_advance_max_bw_filter(struct bbr3 *b)
+{
+	if (b->filter_advanced && BBR3_P(b)->advance_on_leaving_down)
+		return;
+	b->filter_advanced = 1;
+	if (b->max_bw_cycle) {
+		b->max_bw_last = b->max_bw_cycle;
+		b->max_bw_cycle = 0;
+	}
+}
+
+/* DOWN may be about to end before a round of it was measured. */
+FP_INLINE void bbr3_leave_down(struct bbr3 *b)
+{
+	if (BBR3_P(b)->advance_on_leaving_down && b->mode == BBR3_PROBE_BW_DOWN)
+		bbr3_advance_max_bw_filter(b);
 }
 
 /* StartProbeBW_CRUISE() */
 FP_INLINE void bbr3_start_cruise(struct bbr3 *b)
 {
+	bbr3_leave_down(b);
 	b->mode = BBR3_PROBE_BW_CRUISE;
-	b->pacing_gain = BBR3_UNIT_GAIN;
-	b->cwnd_gain = BBR3_DEFAULT_CWND_GAIN;
+	b->pacing_gain = BBR3_P(b)->probe_cruise_pacing_gain;
+	b->cwnd_gain = BBR3_P(b)->default_cwnd_gain;
 }
 
 /* StartProbeBW_REFILL() */
 FP_INLINE void bbr3_start_refill(struct bbr3 *b)
 {
+	bbr3_leave_down(b);
 	bbr3_reset_short_term(b);
 	b->bw_probe_up_rounds = 0;
 	b->bw_probe_up_acked = 0;
@@ -372,8 +463,8 @@ FP_INLINE void bbr3_start_refill(struct bbr3 *b)
 	b->ack_phase = BBR3_ACKS_REFILLING;
 	bbr3_start_round(b);
 	b->mode = BBR3_PROBE_BW_REFILL;
-	b->pacing_gain = BBR3_UNIT_GAIN;
-	b->cwnd_gain = BBR3_DEFAULT_CWND_GAIN;
+	b->pacing_gain = BBR3_P(b)->probe_refill_pacing_gain;
+	b->cwnd_gain = BBR3_P(b)->default_cwnd_gain;
 }
 
 /* RaiseInflightLongtermSlope() */
@@ -393,15 +484,15 @@ FP_INLINE void bbr3_start_up(struct bbr3 *b)
 	bbr3_reset_full_bw(b);
 	b->full_bw = b->rs.delivery_rate;
 	b->mode = BBR3_PROBE_BW_UP;
-	b->pacing_gain = BBR3_UP_PACING_GAIN;
-	b->cwnd_gain = BBR3_UP_CWND_GAIN;
+	b->pacing_gain = BBR3_P(b)->probe_up_pacing_gain;
+	b->cwnd_gain = BBR3_P(b)->probe_up_cwnd_gain;
 	bbr3_raise_slope(b);
 }
 
-/* SetPacingRateWithGain(): never lowered before the pipe is full; 1 % below the estimate. */
+/* SetPacingRateWithGain(): never lowered before the pipe is full; PacingMarginPercent below the estimate. */
 FP_INLINE void bbr3_set_pacing_rate(struct bbr3 *b, u32 gain)
 {
-	u64 rate = bbr3_gain(b->bw, gain) * 99 / 100;
+	u64 rate = bbr3_percent(bbr3_gain(b->bw, gain), 100 - BBR3_P(b)->pacing_margin_percent);
 
 	if (b->bw && (b->full_bw_reached || rate > b->c.pacing_rate))
 		b->c.pacing_rate = fp_max64(rate, 1);
@@ -420,20 +511,20 @@ FP_INLINE void bbr3_init_pacing_rate(struct bbr3 *b)
 
 	if (b->c.srtt)
 		b->has_rtt = 1;
-	b->c.pacing_rate = bbr3_gain(bbr3_rate_of(b->c.initial_cwnd, rtt), BBR3_STARTUP_PACING_GAIN);
+	b->c.pacing_rate = bbr3_gain(bbr3_rate_of(b->c.initial_cwnd, rtt), BBR3_P(b)->startup_pacing_gain);
 	bbr3_set_send_quantum(b);
 }
 
-/* IsInflightTooHigh(): more than LossThresh (2 %) of what was in flight is lost, or anything when that may be more. */
-FP_INLINE int bbr3_is_too_high(const struct bbr3 *b, u64 lost, u64 inflight)
+/* IsInflightTooHigh() of packets marked Congestion Experienced: more than LossThresh of what was in flight. */
+FP_INLINE int bbr3_is_too_marked(const struct bbr3 *b, u64 marked, u64 inflight)
 {
-	return lost * 50 > inflight || (lost && !b->c.has_selective_acks);
+	return marked * 1000 > inflight * BBR3_P(b)->loss_thresh_permille;
 }
 
-/* The same of packets marked Congestion Experienced, which are counted without selective ACKs, too. */
-FP_INLINE int bbr3_is_too_marked(u64 marked, u64 inflight)
+/* The same of packets lost, of which there may be more without selective ACKs. */
+FP_INLINE int bbr3_is_too_high(const struct bbr3 *b, u64 lost, u64 inflight)
 {
-	return marked * 50 > inflight;
+	return bbr3_is_too_marked(b, lost, inflight) || (lost && !b->c.has_selective_acks);
 }
 
 /* HandleInflightTooHigh() */
@@ -442,7 +533,7 @@ FP_INLINE void bbr3_handle_inflight_too_high(struct bbr3 *b, u64 tx_in_flight, u
 	b->prev_probe_too_high = 1;
 	b->is_bw_probe_sample = 0;
 	if (!app_limited)
-		b->inflight_longterm = fp_max64(tx_in_flight, bbr3_beta(bbr3_target_inflight(b)));
+		b->inflight_longterm = fp_max64(tx_in_flight, bbr3_beta(b, bbr3_target_inflight(b)));
 	if (b->mode == BBR3_PROBE_BW_UP) {
 		b->undo_mode = BBR3_PROBE_BW_UP;
 		bbr3_start_down(b);
@@ -494,7 +585,7 @@ struct bbr3_lost {
 /* HandleLostPacket(P), InflightAtLoss(P) */
 FP_STEP int bbr3_handle_lost_packet(struct bbr3 *b, const struct bbr3_lost *lost)
 {
-	u64 inflight_prev, lost_prev, prefix = 0;
+	u64 inflight_prev, lost_prev, permille, prefix = 0;
 
 	if (!b || !lost)
 		return 0;
@@ -503,9 +594,10 @@ FP_STEP int bbr3_handle_lost_packet(struct bbr3 *b, const struct bbr3_lost *lost
 		return 0;
 	inflight_prev = lost->tx_in_flight > lost->bytes ? lost->tx_in_flight - lost->bytes : 0;
 	lost_prev = lost->lost > lost->bytes ? lost->lost - lost->bytes : 0;
-	/* (2 % of inflight_prev - lost_prev) / 98 %; losses that exceed the threshold already leave none. */
-	if (inflight_prev > lost_prev * 50)
-		prefix = (inflight_prev - lost_prev * 50) / 49;
+	/* (LossThresh * inflight_prev - lost_prev) / (1 - LossThresh); losses that exceed it already leave none. */
+	permille = BBR3_P(b)->loss_thresh_permille;
+	if (inflight_prev * permille > lost_prev * 1000)
+		prefix = (inflight_prev * permille - lost_prev * 1000) / (1000 - permille);
 	bbr3_handle_inflight_too_high(b, inflight_prev + prefix, lost->app_limited != 0);
 	return 0;
 }
@@ -517,7 +609,7 @@ FP_STEP int bbr3_handle_ce_marks(struct bbr3 *b)
 		return 0;
 	bbr3_note_congestion(b);
 	b->ce_in_round += (u64)b->rs.ce_count * b->c.smss;
-	if (b->is_bw_probe_sample && bbr3_is_too_marked(b->ce_in_round, b->rs.tx_in_flight))
+	if (b->is_bw_probe_sample && bbr3_is_too_marked(b, b->ce_in_round, b->rs.tx_in_flight))
 		bbr3_handle_inflight_too_high(b, b->rs.tx_in_flight, b->rs.is_app_limited);
 	return 0;
 }
@@ -545,8 +637,8 @@ FP_INLINE void bbr3_adapt_lower_bounds(struct bbr3 *b)
 		b->bw_shortterm = bbr3_max_bw(b);
 	if (b->inflight_shortterm == BBR3_INFINITE)
 		b->inflight_shortterm = b->c.cwnd;
-	b->bw_shortterm = fp_max64(b->bw_latest, bbr3_beta(b->bw_shortterm));
-	b->inflight_shortterm = fp_max64(b->inflight_latest, bbr3_beta(b->inflight_shortterm));
+	b->bw_shortterm = fp_max64(b->bw_latest, bbr3_beta(b, b->bw_shortterm));
+	b->inflight_shortterm = fp_max64(b->inflight_latest, bbr3_beta(b, b->inflight_shortterm));
 }
 
 /* UpdateLatestDeliverySignals(), UpdateCongestionSignals() */
@@ -585,7 +677,7 @@ FP_STEP int bbr3_update_aggregation(struct bbr3 *b)
 	b->extra_acked_delivered += b->rs.newly_acked;
 	extra = fp_min64(b->extra_acked_delivered - expected, b->c.cwnd);
 	b->extra_acked = fp_filter_max(b->extra_acked_filter,
-				       b->full_bw_reached ? BBR3_EXTRA_ACKED_FILTER_ROUNDS : 1, b->round_count, extra);
+				       b->full_bw_reached ? BBR3_P(b)->extra_acked_rounds : 1, b->round_count, extra);
 	return 0;
 }
 
@@ -595,12 +687,12 @@ FP_STEP int bbr3_update_aggregation(struct bbr3 *b)
  */
 FP_INLINE int bbr3_is_startup_congested(struct bbr3 *b)
 {
-	u64 fewest_marks = (u64)BBR3_STARTUP_FULL_LOSS_COUNT * b->c.smss;
+	u64 fewest_marks = (u64)BBR3_P(b)->startup_full_loss_count * b->c.smss;
 	int high = 0;
 
 	b->lost_ranges_in_round += b->rs.lost_ranges;
 	if (b->loss_round_start) {
-		high = b->lost_ranges_in_round >= BBR3_STARTUP_FULL_LOSS_COUNT &&
+		high = b->lost_ranges_in_round >= BBR3_P(b)->startup_full_loss_count &&
 		       bbr3_is_too_high(b, b->rs.lost, b->rs.tx_in_flight);
 		b->lost_ranges_in_round = 0;
 	}
@@ -611,7 +703,7 @@ FP_INLINE int bbr3_is_startup_congested(struct bbr3 *b)
 		return 1;
 	}
 	return b->loss_round_start && b->ce_in_round >= fewest_marks &&
-	       bbr3_is_too_marked(b->ce_in_round, b->rs.tx_in_flight);
+	       bbr3_is_too_marked(b, b->ce_in_round, b->rs.tx_in_flight);
 }
 
 /* CheckFullBWReached(), CheckStartupHighLoss(), CheckStartupDone(), CheckDrainDone() */
@@ -620,12 +712,12 @@ FP_STEP int bbr3_check_startup_and_drain(struct bbr3 *b)
 	if (!b)
 		return 0;
 	if (!b->full_bw_now && b->round_start && !b->rs.is_app_limited) {
-		if (b->rs.delivery_rate >= b->full_bw + b->full_bw / 4) {
+		if (b->rs.delivery_rate >= bbr3_gain(b->full_bw, BBR3_P(b)->full_bw_growth)) {
 			bbr3_reset_full_bw(b);
 			b->full_bw = b->rs.delivery_rate;
 		} else {
 			b->full_bw_count++;
-			b->full_bw_now = b->full_bw_count >= 3;
+			b->full_bw_now = b->full_bw_count >= BBR3_P(b)->full_bw_rounds;
 			if (b->full_bw_now)
 				b->full_bw_reached = 1;
 		}
@@ -641,7 +733,7 @@ FP_STEP int bbr3_check_startup_and_drain(struct bbr3 *b)
 		bbr3_enter_drain(b);
 
 	if (b->mode == BBR3_DRAIN && (b->c.inflight <= bbr3_inflight(b, b->bw) ||
-				      b->round_count > b->drain_start_round + 3))
+				      b->round_count > b->drain_start_round + BBR3_P(b)->drain_rounds))
 		bbr3_start_down(b);
 	return 0;
 }
@@ -654,11 +746,8 @@ FP_INLINE int bbr3_adapt_long_term(struct bbr3 *b)
 	if (b->ack_phase == BBR3_ACKS_PROBE_STOPPING && b->round_start) {
 		b->is_bw_probe_sample = 0;
 		b->ack_phase = BBR3_ACKS_INIT;
-		/* AdvanceMaxBwFilter() */
-		if (bbr3_in_probe_bw(b) && !b->rs.is_app_limited && b->max_bw_cycle) {
-			b->max_bw_last = b->max_bw_cycle;
-			b->max_bw_cycle = 0;
-		}
+		if (bbr3_in_probe_bw(b) && !b->rs.is_app_limited)
+			bbr3_advance_max_bw_filter(b);
 		if (bbr3_in_probe_bw(b) && b->prev_probe_precautionary && !b->prev_probe_too_high) {
 			bbr3_start_refill(b);
 			return 1;
@@ -691,7 +780,7 @@ FP_INLINE int bbr3_is_time_to_probe(const struct bbr3 *b)
 	u64 reno_rounds = bbr3_target_inflight(b) / fp_max64(b->c.smss, 1);
 
 	return b->c.now > b->cycle_stamp + b->bw_probe_wait ||
-	       b->rounds_since_probe_up >= fp_min64(reno_rounds, BBR3_RENO_ROUNDS_CAP);
+	       b->rounds_since_probe_up >= fp_min64(reno_rounds, BBR3_P(b)->probe_max_rounds);
 }
 
 /*
@@ -752,7 +841,7 @@ FP_STEP int bbr3_update_cycle(struct bbr3 *b)
 /* ProbeRTTCwnd() */
 FP_INLINE u64 bbr3_probe_rtt_cwnd(const struct bbr3 *b)
 {
-	return fp_max64(bbr3_bdp_multiple(b, b->bw, BBR3_PROBE_RTT_CWND_GAIN), bbr3_min_pipe_cwnd(b));
+	return fp_max64(bbr3_bdp_multiple(b, b->bw, BBR3_P(b)->probe_rtt_cwnd_gain), bbr3_min_pipe_cwnd(b));
 }
 
 /* CheckProbeRTTDone(), ExitProbeRTT() */
@@ -776,12 +865,12 @@ FP_STEP int bbr3_update_min_rtt(struct bbr3 *b)
 {
 	if (!b)
 		return 0;
-	b->probe_rtt_expired = b->c.now > b->probe_rtt_min_stamp + BBR3_PROBE_RTT_INTERVAL_NS;
+	b->probe_rtt_expired = b->c.now > b->probe_rtt_min_stamp + (u64)BBR3_P(b)->probe_rtt_interval_ms * BBR3_NS_PER_MSEC;
 	if (b->rs.rtt != BBR3_INFINITE && (b->rs.rtt < b->probe_rtt_min_delay || b->probe_rtt_expired)) {
 		b->probe_rtt_min_delay = b->rs.rtt;
 		b->probe_rtt_min_stamp = b->c.now;
 	}
-	if (b->probe_rtt_min_delay < b->min_rtt || b->c.now > b->min_rtt_stamp + BBR3_MIN_RTT_FILTER_NS) {
+	if (b->probe_rtt_min_delay < b->min_rtt || b->c.now > b->min_rtt_stamp + (u64)BBR3_P(b)->min_rtt_filter_ms * BBR3_NS_PER_MSEC) {
 		b->min_rtt = b->probe_rtt_min_delay;
 		b->min_rtt_stamp = b->probe_rtt_min_stamp;
 	}
@@ -789,8 +878,8 @@ FP_STEP int bbr3_update_min_rtt(struct bbr3 *b)
 	if (b->mode != BBR3_PROBE_RTT && b->probe_rtt_expired && !b->idle_restart) {
 		b->mode = BBR3_PROBE_RTT;
 		bbr3_save_cwnd(b);
-		b->pacing_gain = BBR3_UNIT_GAIN;
-		b->cwnd_gain = BBR3_PROBE_RTT_CWND_GAIN;
+		b->pacing_gain = BBR3_P(b)->probe_rtt_pacing_gain;
+		b->cwnd_gain = BBR3_P(b)->probe_rtt_cwnd_gain;
 		b->probe_rtt_done_stamp = 0;
 		b->ack_phase = BBR3_ACKS_PROBE_STOPPING;
 		bbr3_start_round(b);
@@ -799,7 +888,7 @@ FP_STEP int bbr3_update_min_rtt(struct bbr3 *b)
 		b->marks_app_limited = 1;
 		if (!b->probe_rtt_done_stamp) {
 			if (b->c.inflight <= bbr3_probe_rtt_cwnd(b)) {
-				b->probe_rtt_done_stamp = b->c.now + BBR3_PROBE_RTT_DURATION_NS;
+				b->probe_rtt_done_stamp = b->c.now + (u64)BBR3_P(b)->probe_rtt_duration_ms * BBR3_NS_PER_MSEC;
 				b->probe_rtt_round_done = 0;
 				bbr3_start_round(b);
 			}
@@ -862,7 +951,7 @@ FP_INLINE void bbr3_on_ack(struct bbr3 *b)
 {
 	if (!b->has_rtt && b->c.srtt)
 		bbr3_init_pacing_rate(b);
-	if (b->c.ecn && b->rs.ce_count)
+	if (BBR3_P(b)->ecn && b->rs.ce_count)
 		bbr3_handle_ce_marks(b);
 	b->marks_app_limited = b->mode == BBR3_PROBE_RTT;
 	/* An ACK that acknowledges nothing new says nothing of the path, but the window may have been restored. */

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* fp_hybla: Hybla as a struct_ops program. Its state is in icsk_ca_priv. */
+/* Of what is kept in icsk_ca_priv: one more with every change, for an update to know whose state it finds. */
+#define FP_STATE_LAYOUT 1
 #include "kernel.h"
 #include "hybla.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* What can be varied: one for all sockets of a loaded controller. */
+struct hybla_params {
+	u32 rtt0; /* ms */
+} fp_settings SEC(".data.settings") = { HYBLA_RTT0_MS };
 
 /* tcp_is_cwnd_limited(): in slow start it is enough that half of the window was used. */
 FP_INLINE u32 is_limiting(const struct tcp_sock *tp)
@@ -29,13 +36,17 @@ FP_INLINE void load(struct hybla *h, const struct tcp_sock *tp)
 	h->rho_8 = first >> 32;
 	h->rho2_128 = (u32)second;
 	h->min_srtt = second >> 32;
-	h->rtt0_ms = HYBLA_RTT0_MS;
+	h->rtt0_ms = fp_settings.rtt0;
+	/* A setting that has changed since: rho is computed again, from the present RTT. */
+	if (tp->inet_conn.icsk_ca_priv[2] != h->rtt0_ms)
+		h->rho_8 = 0;
 }
 
 FP_INLINE void store(struct tcp_sock *tp, const struct hybla *h)
 {
 	tp->inet_conn.icsk_ca_priv[0] = h->enabled | (u64)h->cents << 1 | (u64)h->rho_8 << 32;
 	tp->inet_conn.icsk_ca_priv[1] = h->rho2_128 | (u64)h->min_srtt << 32;
+	tp->inet_conn.icsk_ca_priv[2] = h->rtt0_ms;
 	if (tp->snd_cwnd != h->snd_cwnd)
 		tp->snd_cwnd = h->snd_cwnd;
 	if (tp->snd_cwnd_cnt != h->snd_cwnd_cnt)

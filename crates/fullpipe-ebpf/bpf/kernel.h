@@ -294,11 +294,19 @@ struct fp_config {
 	u32 options; /* FP_OPTION_* */
 	/* Which build of the object this is. */
 	u64 build;
+	/* Of this structure and of the settings' map, FP_FORMAT, and of what the program keeps of a socket. */
+	u32 format;
+	u32 state_layout;
 };
+/* One more with every change: an update carries the settings over from a build of the same format. */
+#define FP_FORMAT 1U
+#ifndef FP_STATE_LAYOUT
+#define FP_STATE_LAYOUT 0U
+#endif
 /* The recorder disturbs the state before some callbacks. */
 #define FP_OPTION_PERTURB 2U
 
-const volatile struct fp_config fp_config SEC(".rodata.config") = { 4, 0, 0 };
+const volatile struct fp_config fp_config SEC(".rodata.config") = { 4, 0, 0, FP_FORMAT, FP_STATE_LAYOUT };
 
 /*
  * The rate sample among cong_control's arguments. Two loads at fixed places, in assembly, because the

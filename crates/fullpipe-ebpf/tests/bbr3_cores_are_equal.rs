@@ -4,6 +4,7 @@
 mod transport;
 
 use fullpipe_cc::bbr::v3;
+use fullpipe_cc::registry::find;
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, RateSample, Recovery, RecoveryContext, RecoveryState, Sent,
 };
@@ -24,10 +25,10 @@ struct Both {
 }
 
 impl Both {
-    fn new(config: &Config, ecn: bool) -> Self {
+    fn new(config: &Config, params: v3::Params) -> Self {
         Both {
-            rust: v3::Bbr3::new(config, v3::Params { ecn, ..v3::Params::DRAFT }),
-            c: native::Bbr3::new(config, ecn),
+            rust: v3::Bbr3::new(config, params),
+            c: native::Bbr3::new(config, &params),
             calls: 0,
             states: BTreeMap::new(),
         }
@@ -123,7 +124,7 @@ fn on_simulated_paths_with_loss_reordering_pauses_and_time_outs() {
             seed,
         };
         let config = Config { seed, selective_acks: seed % 5 > 0, ..Config::default() };
-        let mut both = Both::new(&config, seed % 2 == 1);
+        let mut both = Both::new(&config, v3::Params { ecn: seed % 2 == 1, ..v3::Params::DRAFT });
         if seed % 3 == 0 {
             both.on_handshake(Time::ZERO, path.rtt);
         }
@@ -138,6 +139,58 @@ fn on_simulated_paths_with_loss_reordering_pauses_and_time_outs() {
     assert!(calls > 200_000, "{calls}");
 }
 
+/// The draft's parameters, but for a third of them, which are anything that they may be.
+fn varied(random: &mut Random) -> v3::Params {
+    let mut params = v3::Params::DRAFT;
+    for setting in find("bbr3").unwrap().settings {
+        if random.below(3) > 0 {
+            continue;
+        }
+        let value = match setting.values.strip_prefix("a number from ") {
+            None => ["on", "off"][random.below(2) as usize].to_owned(),
+            Some(range) => {
+                let bounds: Vec<u32> = range.split(' ').filter_map(|word| word.parse().ok()).collect();
+                let (least, most) = (bounds[0], bounds[1]);
+                // Small numbers more often than large ones.
+                let above = (most - least).min(1 << random.below(24));
+                let whole = least + random.below(above.max(1));
+                let is_fine = range.ends_with("1/256") && whole < most;
+                if is_fine { format!("{whole}.{:03}", random.below(1000)) } else { whole.to_string() }
+            }
+        };
+        params = params.with(&[(setting.key, &value)]).unwrap_or_else(|error| panic!("{error}"));
+    }
+    params
+}
+
+#[test]
+fn on_simulated_paths_with_whatever_can_be_set() {
+    let (mut calls, mut changed) = (0, [false; v3::Params::COUNT]);
+    for seed in 0..64 {
+        let mut random = Random(2_000 + seed);
+        let params = varied(&mut random);
+        for (at, word) in params.to_words().iter().enumerate() {
+            changed[at] |= *word != v3::Params::DRAFT.to_words()[at];
+        }
+        let path = Path {
+            rate: 1u64 << (16 + random.below(9)),
+            rtt: Span::from_micros(200 + u64::from(random.below(100_000))),
+            buffer: 20_000 << random.below(6),
+            loss: [0, 0, 1, 10, 30, 80][random.below(6) as usize],
+            reorder: [0, 0, 5][random.below(3) as usize],
+            marks: [0, 0, 20][random.below(3) as usize],
+            pauses: random.below(2) == 1,
+            seed,
+        };
+        let config = Config { seed, selective_acks: seed % 5 > 0, ..Config::default() };
+        let mut both = Both::new(&config, params);
+        run(&mut both, &path, Span::from_secs(25), 6_000);
+        calls += both.calls;
+    }
+    assert_eq!(changed, [true; v3::Params::COUNT], "each was something else at some time");
+    assert!(calls > 100_000, "{calls}");
+}
+
 /// A number of up to `bits` bits, all lengths alike.
 fn log(random: &mut Random, bits: u32) -> u64 {
     let width = random.below(bits);
@@ -150,7 +203,7 @@ fn on_streams_that_no_path_would_give() {
         let mut random = Random(1_000 + seed);
         let smss = 536 + random.below(8500);
         let config = Config { smss, seed, selective_acks: seed % 4 > 0, ..Config::default() };
-        let mut both = Both::new(&config, seed % 2 == 0);
+        let mut both = Both::new(&config, v3::Params { ecn: seed % 2 == 0, ..v3::Params::DRAFT });
         let mut now = Time::ZERO;
         let (mut delivered, mut lost) = (0u64, 0u64);
         let mut recovery = RecoveryState::Open;

@@ -38,7 +38,7 @@ impl Flow {
         };
         let mut flows = [
             new("Rust", Box::new(v3::Bbr3::new(&config, v3::Params::DRAFT)) as Box<dyn CongestionControl>),
-            new("C", Box::new(native::Bbr3::new(&config, true))),
+            new("C", Box::new(native::Bbr3::new(&config, &v3::Params::DRAFT))),
         ];
         for flow in &mut flows {
             flow.cc.on_handshake(flow.now, RTT);

@@ -2,6 +2,7 @@
 //! raced in the simulator.
 
 use bytemuck::{Pod, Zeroable};
+use fullpipe_cc::bbr::v3::Params;
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, Recovery, RecoveryContext, RecoveryState, Sent, Snapshot,
 };
@@ -21,9 +22,8 @@ pub struct Bbr3State {
     pub srtt: u64,
     pub is_cwnd_limited: u8,
     pub recovery: u8,
-    pub ecn: u8,
     pub has_selective_acks: u8,
-    spare_conn: [u8; 4],
+    spare_conn: [u8; 5],
     pub cwnd: u64,
     pub pacing_rate: u64,
     pub send_quantum: u64,
@@ -97,7 +97,10 @@ pub struct Bbr3State {
     pub has_rtt: u8,
     pub undo_saved: u8,
     pub marks_app_limited: u8,
-    spare: [u8; 3],
+    pub filter_advanced: u8,
+    spare: [u8; 2],
+    pub params: [u32; Params::COUNT],
+    spare_params: u32,
 }
 
 /// `struct bbr3_lost`.
@@ -135,14 +138,14 @@ pub struct Bbr3 {
 }
 
 impl Bbr3 {
-    /// A controller for a new connection; with `ecn`, Congestion Experienced marks count as losses.
-    pub fn new(config: &Config, ecn: bool) -> Self {
+    /// A controller for a new connection.
+    pub fn new(config: &Config, params: &Params) -> Self {
         let mut state = Bbr3State::zeroed();
         state.smss = u64::from(config.smss.max(1));
         state.initial_cwnd = config.initial_cwnd.max(state.smss);
         state.cwnd = state.initial_cwnd;
         state.random = config.seed;
-        state.ecn = u8::from(ecn);
+        state.params = params.to_words();
         state.has_selective_acks = u8::from(config.selective_acks);
         let mut bbr = Bbr3 { state, started: false };
         bbr.call(Call::Init);
@@ -282,7 +285,7 @@ impl CongestionControl for Bbr3 {
     }
 
     fn claims_ecn(&self) -> bool {
-        self.state.ecn != 0
+        Params::from_words(&self.state.params).ecn
     }
 
     fn marks_app_limited(&self) -> bool {
