@@ -37,6 +37,11 @@ impl Controller {
         }
     }
 
+    /// Whether it keeps its state beside a socket instead of inside.
+    pub(crate) fn has_storage(self) -> bool {
+        self == Controller::Bbr3
+    }
+
     /// The BPF object, as checked in.
     pub fn object(self) -> &'static [u8] {
         match self {

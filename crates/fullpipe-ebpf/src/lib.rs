@@ -41,9 +41,12 @@ mod namespaces;
 pub mod native;
 pub mod oracle;
 pub mod persist;
+mod pinned;
 pub mod pins;
 mod ring;
+pub mod settings;
 pub mod sockets;
+pub mod start;
 pub mod usage;
 
 pub use controller::Controller;

@@ -5,13 +5,15 @@ use crate::error::{Error, Result};
 use crate::kernel::{self, Kernel};
 use crate::loader::{self, name_taken};
 use crate::namespaces;
+pub use crate::pinned::Carried;
+use crate::pinned::Pinned;
 use crate::pins::Pins;
+use crate::settings::{self, Setting};
 use crate::sockets::{Socket, Walker};
+use crate::start::{self, Marks, Start};
 use crate::usage::{self, Uses};
-use libbpf_rs::query::LinkTypeInfo;
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Program};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{setsockopt, sockopt};
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 /// What [`load`] did.
@@ -21,8 +23,8 @@ pub enum Outcome {
     Loaded,
     /// This very build was there already.
     AlreadyThere,
-    /// Another build took the place of the one that was loaded; sockets moved over without noticing.
-    Replaced,
+    /// Another build took the place of the one that was loaded.
+    Replaced(Carried),
 }
 
 /// Puts a controller into the kernel, where it stays until [`unload`] or a reboot. With `name` it is
@@ -33,30 +35,58 @@ pub enum Outcome {
 /// # Errors
 /// [`Error::Impossible`] with what is missing. Nothing is left registered or pinned then.
 pub fn load(controller: Controller, name: Option<&str>) -> Result<Outcome> {
+    load_with(controller, name, &[])
+}
+
+/// The same with settings, as pairs of key and value. Where this very build is loaded already, its settings stay: see
+/// [`tune`].
+///
+/// # Errors
+/// As [`load`]; also for a setting that it does not have, or a value that it cannot have.
+pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, String)]) -> Result<Outcome> {
     let name = name.unwrap_or(controller.name());
     loader::check_name(name)?;
+    let (ours, defaults) = start::look(controller)?;
+    let words = settings::vary(controller, &defaults, pairs)?;
     let kernel = Kernel::ask()?;
     let pins = Pins::change()?;
-    let path = pins.path(name);
     if let Some(there) = Pinned::open(&pins, name)? {
-        if there.build()? == Some(controller.build()) {
+        if there.marks()?.is_some_and(|marks| marks.build == ours.build) {
+            // An update may have been interrupted before it came to the sockets.
+            if controller.has_storage() {
+                there.move_sockets()?;
+            }
             return Ok(Outcome::AlreadyThere);
         }
-        loader::load(controller, Some(name), &kernel)?.replace(&there.link)?;
-        return Ok(Outcome::Replaced);
+        return there.give_way_to(controller, ours, &defaults, pairs, &kernel).map(Outcome::Replaced);
     }
+    attach(controller, name, &kernel, &pins, &Start { settings: Some(&words), ..Start::default() })?;
+    Ok(Outcome::Loaded)
+}
+
+/// Loads a controller that says of itself to be another build: what tests of updates begin with.
+///
+/// # Errors
+/// As [`load`].
+#[doc(hidden)]
+pub fn load_claiming(controller: Controller, name: &str, claims: Marks) -> Result<()> {
+    let start = Start { claims: Some(claims), ..Start::default() };
+    attach(controller, name, &Kernel::ask()?, &Pins::change()?, &start)
+}
+
+fn attach(controller: Controller, name: &str, kernel: &Kernel, pins: &Pins, start: &Start<'_>) -> Result<()> {
+    let path = pins.path(name);
     if kernel::available()?.iter().any(|taken| taken == name) {
         return Err(name_taken(name));
     }
-    let mut loaded = loader::load(controller, Some(name), &kernel)?;
+    let mut loaded = loader::load_from(controller, name, kernel, start)?;
     let mut link = loaded.attach()?;
     link.pin(&path).map_err(|error| {
         Error::impossible(
             format!("{name} is registered but cannot be pinned at {}: {error}", path.display()),
             "check that the BPF file system is writable",
         )
-    })?;
-    Ok(Outcome::Loaded)
+    })
 }
 
 /// Replaces a loaded controller by this build, in place.
@@ -69,6 +99,33 @@ pub fn update(controller: Controller, name: Option<&str>) -> Result<Outcome> {
         return Err(not_loaded(known));
     }
     load(controller, name)
+}
+
+/// Changes settings of a loaded controller, given as pairs of key and value; live sockets follow with their next
+/// acknowledgement. Gives all its settings as they are then.
+///
+/// # Errors
+/// When it is not loaded or is another build, for a setting that it does not have, or a value that it cannot have.
+pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<Vec<Setting>> {
+    loader::check_name(name)?;
+    let pins = if pairs.is_empty() { Pins::look() } else { Some(Pins::change()?) };
+    let pinned = pins.as_ref().map(|pins| Pinned::open(pins, name)).transpose()?.flatten();
+    let Some(pinned) = pinned else { return Err(not_loaded(name)) };
+    let (Some(controller), Some(words)) = (pinned.controller()?, pinned.settings()?) else {
+        return Err(Error::impossible(
+            format!("{name} was loaded by another version of fullpipe, which has other settings"),
+            "`fullpipe cc update` replaces it",
+        ));
+    };
+    let varied = settings::vary(controller, &words, pairs)?;
+    if varied != words
+        && let Some(map) = pinned.map(|map| map.name().to_string_lossy().ends_with(settings::MAP))?
+    {
+        map.update(&0u32.to_ne_bytes(), &settings::bytes(&varied), MapFlags::ANY).map_err(|error| {
+            Error::impossible(format!("{name}'s settings cannot be written: {error}"), "run as root")
+        })?;
+    }
+    settings::describe(controller, &varied)
 }
 
 /// Sends data over loopback with the controller, and makes sure that it arrives.
@@ -122,96 +179,6 @@ fn choose(socket: &std::net::TcpStream, name: &str) -> std::io::Result<()> {
 
 fn not_loaded(name: &str) -> Error {
     Error::impossible(format!("{name} is not loaded"), "`fullpipe cc status` shows what is")
-}
-
-/// A controller that is loaded and pinned.
-struct Pinned {
-    link: Link,
-    /// The kernel's number of the controller's struct_ops map.
-    map_id: u32,
-    name: String,
-}
-
-impl Pinned {
-    /// Opens the pin of that name, when there is one.
-    fn open(pins: &Pins, name: &str) -> Result<Option<Self>> {
-        let path = pins.path(name);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let refused = |error: libbpf_rs::Error| {
-            Error::impossible(
-                format!("the pin {} cannot be used: {error}", path.display()),
-                "run as root; if something else made it, remove that file",
-            )
-        };
-        let link = Link::open(&path).map_err(refused)?;
-        let LinkTypeInfo::StructOps(about) = link.info().map_err(refused)?.info else {
-            return Err(Error::impossible(
-                format!("the pin {} is not a congestion controller", path.display()),
-                "remove that file",
-            ));
-        };
-        Ok(Some(Pinned { link, map_id: about.map_id, name: name.to_owned() }))
-    }
-
-    /// The kernel's numbers of the programs it is made of.
-    fn programs(&self) -> Result<Vec<u32>> {
-        let gone = |error: libbpf_rs::Error| {
-            Error::impossible(format!("{}'s map cannot be read: {error}", self.name), "run as root")
-        };
-        let map = MapHandle::from_map_id(self.map_id).map_err(gone)?;
-        let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(gone)?.unwrap_or_default();
-        // The map's value has the programs' ids where the kernel's structure has its function pointers.
-        let words = value.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
-        Ok(words.filter_map(|id| u32::try_from(id).ok()).collect())
-    }
-
-    /// Which controller it is, whatever it is called and whichever build: its programs carry its own name.
-    fn controller(&self) -> Result<Option<Controller>> {
-        let of = |program: &AboutProgram| {
-            let starts = |name| program.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
-            Controller::ALL.into_iter().find(|controller| starts(controller.name()))
-        };
-        Ok(self.programs()?.into_iter().filter_map(about_program).find_map(|program| of(&program)))
-    }
-
-    /// Which build is loaded, as [`Controller::build`] counts it: read from the loaded programs themselves.
-    fn build(&self) -> Result<Option<u64>> {
-        for map in self.programs()?.into_iter().filter_map(about_program).flat_map(|about| about.maps) {
-            let Ok(map) = MapHandle::from_map_id(map) else { continue };
-            if !map.name().to_string_lossy().ends_with(".rodata.config") {
-                continue;
-            }
-            let config = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
-            return Ok(config.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes));
-        }
-        Ok(None)
-    }
-}
-
-/// A loaded program: its name, of which the kernel keeps 15 characters, and its maps' numbers.
-struct AboutProgram {
-    name: String,
-    maps: Vec<u32>,
-}
-
-/// The program of that id, if there is one.
-fn about_program(id: u32) -> Option<AboutProgram> {
-    let fd = Program::fd_from_id(id).ok()?;
-    let mut maps = [0u32; 16];
-    let mut info = libbpf_sys::bpf_prog_info {
-        nr_map_ids: maps.len() as u32,
-        map_ids: maps.as_mut_ptr() as u64,
-        ..Default::default()
-    };
-    let mut size = std::mem::size_of_val(&info) as u32;
-    // SAFETY: the descriptor is a program's; `info` and the array it points to are writable, and their
-    // sizes are given.
-    let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut size) };
-    let name = info.name.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
-    let maps = maps[..maps.len().min(info.nr_map_ids as usize)].to_vec();
-    (result == 0).then(|| AboutProgram { name: String::from_utf8(name).unwrap_or_default(), maps })
 }
 
 /// The names under which controllers are loaded, and which they are. Empty without the right to look.
@@ -287,6 +254,13 @@ pub struct Status {
     pub build: Option<String>,
     /// Whether that is this program's build.
     pub is_this_build: bool,
+    /// Which controller it is, by its own name.
+    pub controller: Option<&'static str>,
+    /// The layout of the state of its sockets: an update to a build of the same one keeps it.
+    pub state_layout: Option<u32>,
+    /// What can be varied, and what it is set to; empty when this program does not know that build's.
+    #[serde(serialize_with = "settings::serialize")]
+    pub settings: Vec<Setting>,
     /// The kernel's number of its map.
     pub map_id: u32,
     /// Where it is in use by choice.
@@ -315,8 +289,16 @@ pub fn status() -> Result<Vec<Status>> {
     for name in names {
         // It may be unloaded while we look.
         let Some(pinned) = Pinned::open(&pins, &name)? else { continue };
-        let build = pinned.build()?;
+        let (marks, controller) = (pinned.marks()?, pinned.controller()?);
+        let build = marks.map(|marks| marks.build);
+        let settings = match (controller, pinned.settings()?) {
+            (Some(controller), Some(words)) => settings::describe(controller, &words).unwrap_or_default(),
+            _ => Vec::new(),
+        };
         all.push(Status {
+            controller: controller.map(Controller::name),
+            state_layout: marks.and_then(|marks| marks.state_layout),
+            settings,
             registered: available.contains(&name),
             build: build.map(|build| format!("{build:016x}")),
             is_this_build: Controller::ALL.iter().any(|controller| Some(controller.build()) == build),

@@ -5,12 +5,14 @@ use crate::error::{Error, Result};
 use crate::kernel::{self, Kernel};
 use crate::pins;
 use crate::sockets::Walker;
+use crate::start::{Marks, Start};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
 use std::os::fd::AsFd;
 use std::sync::Mutex;
 
-/// The fields of the BPF programs' `struct fp_config`: arguments of cong_control, a spare word, the build.
-const CONFIG_SIZE: usize = 16;
+/// The fields of the BPF programs' `struct fp_config`: arguments of cong_control, options, the build, the format of this
+/// structure and of the settings, the layout of a socket's state.
+const CONFIG_SIZE: usize = 24;
 /// Where the name and the function pointers are in the programs' `struct tcp_congestion_ops`.
 const OPERATIONS: [&str; 11] = [
     "ssthresh",
@@ -41,8 +43,18 @@ pub struct Loaded {
 /// # Errors
 /// [`Error::Impossible`] with the missing capability or kernel feature, or the verifier's words.
 pub fn load(controller: Controller, name: Option<&str>, kernel: &Kernel) -> Result<Loaded> {
-    let name = name.unwrap_or(controller.name());
-    load_object(controller.object(), name, kernel, Config { build: controller.build(), options: 0 })
+    load_from(controller, name.unwrap_or(controller.name()), kernel, &Start::default())
+}
+
+/// Loads a controller with something else than what its object begins with.
+pub(crate) fn load_from(
+    controller: Controller,
+    name: &str,
+    kernel: &Kernel,
+    start: &Start<'_>,
+) -> Result<Loaded> {
+    let config = Config { build: controller.build(), options: 0 };
+    load_prepared(controller.object(), name, kernel, config, |open| start.prepare(open))
 }
 
 /// A controller that is registered as long as this lives, and gone afterwards: for one run of something.
@@ -88,12 +100,27 @@ pub(crate) struct Config {
 
 /// Loads an object that holds one congestion controller.
 pub(crate) fn load_object(object: &[u8], name: &str, kernel: &Kernel, config: Config) -> Result<Loaded> {
+    load_prepared(object, name, kernel, config, |_| Ok(()))
+}
+
+pub(crate) fn open(object: &[u8]) -> Result<OpenObject> {
+    ObjectBuilder::default()
+        .open_memory(object)
+        .map_err(|error| Error::Malformed(format!("the BPF object cannot be opened: {error}")))
+}
+
+fn load_prepared(
+    object: &[u8],
+    name: &str,
+    kernel: &Kernel,
+    config: Config,
+    prepare: impl FnOnce(&mut OpenObject) -> Result<()>,
+) -> Result<Loaded> {
     check_name(name)?;
     let mut said = Said::listen();
-    let mut open = ObjectBuilder::default()
-        .open_memory(object)
-        .map_err(|error| Error::Malformed(format!("the BPF object cannot be opened: {error}")))?;
+    let mut open = open(object)?;
     configure(&mut open, name, kernel, config);
+    prepare(&mut open)?;
     let object = open.load().map_err(|error| explain(&error, &said.text()))?;
     Ok(Loaded { object, name: name.to_owned() })
 }
@@ -122,7 +149,7 @@ fn configure(open: &mut OpenObject, name: &str, kernel: &Kernel, config: Config)
         let map_name = map.name().to_string_lossy().into_owned();
         let kind = map.map_type();
         let Some(value) = map.initial_value_mut() else { continue };
-        if map_name.ends_with(".rodata.config") && value.len() >= CONFIG_SIZE {
+        if Marks::are_in(&map_name) && value.len() >= CONFIG_SIZE {
             value[0..4].copy_from_slice(&kernel.cong_control_args.to_ne_bytes());
             value[4..8].copy_from_slice(&config.options.to_ne_bytes());
             value[8..16].copy_from_slice(&config.build.to_ne_bytes());

@@ -1,5 +1,7 @@
 //! `fullpipe cc`: congestion controllers in the running kernel.
 
+mod settings;
+
 use crate::failure::Failure;
 use crate::print::print_json;
 use clap::{Args as ClapArgs, Subcommand};
@@ -47,8 +49,25 @@ enum What {
         /// Load it at every boot (a systemd unit), with --default as the default.
         #[arg(long)]
         persist: bool,
+        /// Vary something in it; may be repeated. `fullpipe cc settings` lists what. Where it is loaded already, its
+        /// sockets follow. With --name, several variants can be there at once.
+        #[arg(long = "set", value_name = "KEY=VALUE", value_parser = settings::pair, conflicts_with = "persist")]
+        set: Vec<(String, String)>,
     },
-    /// Put this build in the place of a loaded one; sockets go on.
+    /// What can be varied in a controller, by `cc load --set` and `cc tune`.
+    Settings {
+        /// bbr3, bbr1 or hybla.
+        controller: Controller,
+    },
+    /// Change settings of a loaded controller, and show them all; its sockets follow with their next ACK.
+    Tune {
+        /// The name it was registered under.
+        name: String,
+        /// What to change; nothing: only show them.
+        #[arg(value_name = "KEY=VALUE", value_parser = settings::pair)]
+        set: Vec<(String, String)>,
+    },
+    /// Put this build in the place of a loaded one; sockets go on, with what it knows of their paths where it can.
     Update {
         /// The controller.
         controller: Controller,
@@ -102,8 +121,13 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         match self.what {
             What::List => list(),
-            What::Load { controller, name, verify, default, cgroup, route, persist } => {
-                let how = Use { verify, default, cgroup, route, persist };
+            What::Settings { controller } => {
+                settings::show(controller);
+                Ok(())
+            }
+            What::Tune { name, set } => settings::tune(&name, &set),
+            What::Load { controller, name, verify, default, cgroup, route, persist, set } => {
+                let how = Use { verify, default, cgroup, route, persist, set };
                 load(controller, name.as_deref(), &how)
             }
             What::Update { controller, name } => {
@@ -141,17 +165,21 @@ fn list() -> Result<(), Failure> {
     let loaded = life::loaded().map_err(failure)?;
     // Only root may see what is pinned.
     let seen = std::fs::read_dir(fullpipe_ebpf::pins::BPFFS).is_ok();
-    let mut rows: Vec<(&str, &str, &str)> = Vec::new();
+    let about = |name: &str, controller: Controller| {
+        let set = life::tune(name, &[]).ok().and_then(|all| settings::changed(&all));
+        format!("{}{}", controller.about(), set.map_or_else(String::new, |set| format!("; {set}")))
+    };
+    let mut rows: Vec<(&str, &str, String)> = Vec::new();
     for controller in Controller::ALL {
         let state = if available.iter().any(|name| name == controller.name()) { "loaded" } else { "-" };
-        rows.push((controller.name(), state, controller.about()));
+        rows.push((controller.name(), state, about(controller.name(), controller)));
     }
     for name in available.iter().filter(|name| !Controller::ALL.iter().any(|ours| ours.name() == *name)) {
         rows.push(match loaded.iter().find(|(pinned, _)| pinned == name) {
-            Some((_, Some(controller))) => (name, "loaded", controller.about()),
-            Some((_, None)) => (name, "loaded", "by another version of fullpipe"),
-            None if seen => (name, "there", "the kernel's"),
-            None => (name, "there", "the kernel's, or loaded by root under another name"),
+            Some((_, Some(controller))) => (name, "loaded", about(name, *controller)),
+            Some((_, None)) => (name, "loaded", "by another version of fullpipe".to_owned()),
+            None if seen => (name, "there", "the kernel's".to_owned()),
+            None => (name, "there", "the kernel's, or loaded by root under another name".to_owned()),
         });
     }
     let width = rows.iter().map(|row| row.0.len()).max().unwrap_or(0).max(10);
@@ -174,13 +202,28 @@ struct Use {
     cgroup: Option<PathBuf>,
     route: Option<String>,
     persist: bool,
+    set: Vec<(String, String)>,
 }
 
 fn say(name: &str, outcome: life::Outcome) {
     match outcome {
         life::Outcome::Loaded => println!("{name} is loaded: sockets can choose it now"),
         life::Outcome::AlreadyThere => println!("{name} was loaded already"),
-        life::Outcome::Replaced => println!("{name} is replaced by this build"),
+        life::Outcome::Replaced(carried) => {
+            println!("{name} is replaced by this build");
+            if !carried.sockets {
+                println!(
+                    "new sockets take it; live ones go on with the build that was there until they close"
+                );
+            } else if !carried.state {
+                println!(
+                    "its live sockets go on, and learn their paths anew: their state had another layout"
+                );
+            }
+            if !carried.settings {
+                println!("what had been set is not carried over: that build had other settings");
+            }
+        }
     }
 }
 
@@ -190,7 +233,7 @@ fn load(controller: Controller, name: Option<&str>, how: &Use) -> Result<(), Fai
     if how.persist {
         persist::check(controller, &program).map_err(failure)?;
     }
-    let outcome = life::load(controller, name).map_err(failure)?;
+    let outcome = life::load_with(controller, name, &how.set).map_err(failure)?;
     let name = name.unwrap_or(controller.name());
     say(name, outcome);
     let mut made = Vec::new();
@@ -233,6 +276,11 @@ fn put_to_use(
         made.push(usage::use_in_cgroup(&Pins::change()?, path, name)?);
         println!("new connections of processes in {} use it", path.display());
     }
+    if !how.set.is_empty() {
+        // Those of a new load are there already; of what was loaded before, its sockets follow now.
+        let all = life::tune(name, &how.set)?;
+        println!("set: {}", settings::changed(&all).unwrap_or_else(|| "nothing that it was not".to_owned()));
+    }
     if let Some(prefix) = &how.route {
         made.push(usage::use_on_route(prefix, name)?);
         println!("new connections over the route {prefix} use it");
@@ -260,6 +308,9 @@ fn status(json: bool) -> Result<(), Failure> {
             (None, false) => "an unknown build".to_owned(),
         };
         println!("{}: {registered}, {build}, {} sockets", one.name, one.sockets.len());
+        if let Some(set) = settings::changed(&one.settings) {
+            println!("  set: {set}");
+        }
         for inode in &one.uses.default_of {
             println!("  default of network namespace {inode}");
         }

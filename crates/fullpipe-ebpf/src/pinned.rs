@@ -1,0 +1,166 @@
+//! A controller that is loaded and pinned: what it says of itself, and another build in its place.
+
+use crate::controller::Controller;
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+use crate::loader;
+use crate::namespaces;
+use crate::pins::Pins;
+use crate::settings;
+use crate::sockets::Walker;
+use crate::start::{self, Marks, Start};
+use libbpf_rs::query::LinkTypeInfo;
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Program};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// What an update took over from the build that was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// Live sockets; if not, they go on with the build that was loaded until they close, for the kernel wipes what a
+    /// controller keeps inside a socket when it is given another.
+    pub sockets: bool,
+    /// What the controller knew of each of them; if not, it learns their paths anew.
+    pub state: bool,
+    /// What had been set; if not, everything is what it is if not set.
+    pub settings: bool,
+}
+
+/// A controller that is loaded and pinned.
+pub(crate) struct Pinned {
+    pub(crate) link: Link,
+    /// The kernel's number of the controller's struct_ops map.
+    pub(crate) map_id: u32,
+    pub(crate) name: String,
+}
+
+impl Pinned {
+    /// Opens the pin of that name, when there is one.
+    pub(crate) fn open(pins: &Pins, name: &str) -> Result<Option<Self>> {
+        let path = pins.path(name);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let refused = |error: libbpf_rs::Error| {
+            Error::impossible(
+                format!("the pin {} cannot be used: {error}", path.display()),
+                "run as root; if something else made it, remove that file",
+            )
+        };
+        let link = Link::open(&path).map_err(refused)?;
+        let LinkTypeInfo::StructOps(about) = link.info().map_err(refused)?.info else {
+            return Err(Error::impossible(
+                format!("the pin {} is not a congestion controller", path.display()),
+                "remove that file",
+            ));
+        };
+        Ok(Some(Pinned { link, map_id: about.map_id, name: name.to_owned() }))
+    }
+
+    /// The kernel's numbers of the programs it is made of.
+    pub(crate) fn programs(&self) -> Result<Vec<u32>> {
+        let gone = |error: libbpf_rs::Error| {
+            Error::impossible(format!("{}'s map cannot be read: {error}", self.name), "run as root")
+        };
+        let map = MapHandle::from_map_id(self.map_id).map_err(gone)?;
+        let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(gone)?.unwrap_or_default();
+        // The map's value has the programs' ids where the kernel's structure has its function pointers.
+        let words = value.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+        Ok(words.filter_map(|id| u32::try_from(id).ok()).collect())
+    }
+
+    /// Which controller it is, whatever it is called and whichever build: its programs carry its own name.
+    pub(crate) fn controller(&self) -> Result<Option<Controller>> {
+        let of = |program: &AboutProgram| {
+            let starts = |name| program.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+            Controller::ALL.into_iter().find(|controller| starts(controller.name()))
+        };
+        Ok(self.programs()?.into_iter().filter_map(about_program).find_map(|program| of(&program)))
+    }
+
+    /// The first map of the programs that is the one.
+    pub(crate) fn map(&self, is_it: impl Fn(&MapHandle) -> bool) -> Result<Option<MapHandle>> {
+        let maps = self.programs()?.into_iter().filter_map(about_program).flat_map(|about| about.maps);
+        Ok(maps.filter_map(|map| MapHandle::from_map_id(map).ok()).find(is_it))
+    }
+
+    /// What is loaded, read from the loaded programs themselves.
+    pub(crate) fn marks(&self) -> Result<Option<Marks>> {
+        let map = self.map(|map| Marks::are_in(&map.name().to_string_lossy()))?;
+        Ok(map.as_ref().and_then(value).and_then(|config| Marks::read(&config)))
+    }
+
+    /// The words of its settings; none when they are of another form than this build's.
+    pub(crate) fn settings(&self) -> Result<Option<Vec<u32>>> {
+        if self.marks()?.and_then(|marks| marks.format) != Some(start::FORMAT) {
+            return Ok(None);
+        }
+        let map = self.map(|map| map.name().to_string_lossy().ends_with(settings::MAP))?;
+        Ok(Some(map.as_ref().and_then(value).map_or_else(Vec::new, |value| settings::words(&value))))
+    }
+
+    /// Puts this build in its place. Until the kernel has taken it, nothing is changed; then everything is.
+    pub(crate) fn give_way_to(
+        &self,
+        controller: Controller,
+        ours: Marks,
+        defaults: &[u32],
+        pairs: &[(String, String)],
+        kernel: &Kernel,
+    ) -> Result<Carried> {
+        let is_same = self.controller()? == Some(controller);
+        let has_layout = ours.state_layout.is_some()
+            && self.marks()?.is_some_and(|theirs| theirs.state_layout == ours.state_layout);
+        let old = if is_same { self.settings()? } else { None };
+        let old = old.filter(|words| words.len() == defaults.len());
+        let words = settings::vary(controller, old.as_deref().unwrap_or(defaults), pairs)?;
+
+        let storage = self.map(|map| map.map_type() == MapType::SkStorage)?;
+        let storage = storage.filter(|_| is_same && has_layout);
+        let start = Start {
+            settings: Some(&words),
+            storage: storage.as_ref().map(|storage| storage.as_fd()),
+            ..Start::default()
+        };
+        loader::load_from(controller, &self.name, kernel, &start)?.replace(&self.link)?;
+        let moves = controller.has_storage();
+        if moves {
+            self.move_sockets()?;
+        }
+        Ok(Carried { sockets: moves, state: !moves || storage.is_some(), settings: old.is_some() })
+    }
+
+    /// Gives live sockets the build that has the name now. The kernel leaves them the one that they chose.
+    pub(crate) fn move_sockets(&self) -> Result<()> {
+        let walker = Walker::load(Some((&self.name, &self.name)))?;
+        namespaces::all().iter().try_for_each(|namespace| walker.migrate(namespace))
+    }
+}
+
+/// The value of a map that holds one.
+fn value(map: &MapHandle) -> Option<Vec<u8>> {
+    map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten()
+}
+
+/// A loaded program: its name, of which the kernel keeps 15 characters, and its maps' numbers.
+struct AboutProgram {
+    name: String,
+    maps: Vec<u32>,
+}
+
+/// The program of that id, if there is one.
+fn about_program(id: u32) -> Option<AboutProgram> {
+    let fd = Program::fd_from_id(id).ok()?;
+    let mut maps = [0u32; 16];
+    let mut info = libbpf_sys::bpf_prog_info {
+        nr_map_ids: maps.len() as u32,
+        map_ids: maps.as_mut_ptr() as u64,
+        ..Default::default()
+    };
+    let mut size = std::mem::size_of_val(&info) as u32;
+    // SAFETY: the descriptor is a program's; `info` and the array it points to are writable, and their
+    // sizes are given.
+    let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut size) };
+    let name = info.name.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+    let maps = maps[..maps.len().min(info.nr_map_ids as usize)].to_vec();
+    (result == 0).then(|| AboutProgram { name: String::from_utf8(name).unwrap_or_default(), maps })
+}

@@ -1,0 +1,182 @@
+//! `fullpipe cc update` under live sockets: a thousand of them go on, with what their controller knew of their paths where
+//! the two builds keep it in the same layout, and told when not; and a kill before any step leaves one build or the other.
+#![cfg(feature = "ebpf")]
+
+mod loading;
+mod space;
+mod steps;
+
+use fullpipe_ebpf::Controller;
+use fullpipe_ebpf::life::{self, Outcome, Status};
+use fullpipe_ebpf::start::Marks;
+use space::{Connections, in_a_space, status, unload};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
+/// Another build with layouts as they are now (`FP_STATE_LAYOUT` of the programs), and with one that is none's.
+const SAME: Marks = Marks { build: 1, state_layout: Some(1), format: Some(1) };
+const OTHER: Marks = Marks { state_layout: Some(77), ..SAME };
+
+impl Connections {
+    /// What `cc status` knows, and the least and the most rounds that any of these sockets has counted.
+    fn seen(&self) -> (Status, u64, u64) {
+        let status = status(self.name);
+        let rounds: Vec<u64> = status.sockets.iter().filter_map(|socket| socket.rounds).collect();
+        assert_eq!(rounds.len(), self.ends.len(), "each of the sockets is there");
+        (status, *rounds.iter().min().unwrap(), *rounds.iter().max().unwrap())
+    }
+}
+
+/// Updates while some other connections are busy, with a byte that nobody else sends.
+fn update_while_busy(controller: Controller, name: &'static str) -> Outcome {
+    let done = AtomicBool::new(false);
+    let mut busy = Connections::open(name, 20);
+    std::thread::scope(|scope| {
+        let talker = scope.spawn(|| {
+            let mut exchanges = 0;
+            while !done.load(Ordering::Relaxed) {
+                busy.talk(1);
+                exchanges += 1;
+            }
+            // And after the update.
+            busy.talk(20);
+            exchanges
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        let outcome = life::update(controller, Some(name)).unwrap();
+        done.store(true, Ordering::Relaxed);
+        assert!(talker.join().unwrap() > 0);
+        outcome
+    })
+}
+
+/// Whether it took over sockets, their state, settings.
+fn carried(outcome: Outcome) -> [bool; 3] {
+    match outcome {
+        Outcome::Replaced(carried) => [carried.sockets, carried.state, carried.settings],
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+#[ignore = "a part of another test, which starts it"]
+fn a_thousand() {
+    let (name, count) = ("fpu_bbr3", 1_000);
+    life::load_claiming(Controller::Bbr3, name, SAME).unwrap();
+    let beta = [("beta_percent".to_owned(), "80".to_owned())];
+    life::tune(name, &beta).unwrap();
+    let mut connections = Connections::open(name, count);
+    connections.talk(10);
+    let (before, least, most) = connections.seen();
+    assert!(!before.is_this_build && least >= 8, "{least} to {most} rounds");
+
+    // The same layout: everything goes on where it was.
+    assert_eq!(carried(update_while_busy(Controller::Bbr3, name)), [true; 3]);
+    connections.talk(2);
+    let (after, still, _) = connections.seen();
+    println!("{count} sockets: at least {least} rounds before, {still} after an update to the same layout");
+    assert!(after.is_this_build && still > least, "{least} rounds before, {still} after");
+    let beta = after.settings.iter().find(|one| one.about.key == "beta_percent").unwrap();
+    assert_eq!(beta.value, "80");
+    // It is the new build that they have: its settings are theirs.
+    life::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
+    connections.talk(1);
+    assert!(connections.seen().0.sockets.iter().all(|socket| socket.cwnd >= 90));
+    drop(connections);
+    unload(name);
+
+    // Another layout, of a build from before there were settings: the sockets go on and learn anew.
+    life::load_claiming(Controller::Bbr3, name, Marks { format: None, ..OTHER }).unwrap();
+    let mut connections = Connections::open(name, count);
+    connections.talk(10);
+    assert_eq!(carried(update_while_busy(Controller::Bbr3, name)), [true, false, false]);
+    connections.talk(3);
+    let (after, _, most) = connections.seen();
+    println!("{count} sockets: at most {most} rounds after an update to another layout");
+    assert!(after.is_this_build && most < 8, "{most} rounds in three exchanges");
+    connections.talk(10);
+    let (_, least, _) = connections.seen();
+    assert!(least >= 8, "the model learns again: {least} rounds");
+    drop(connections);
+    unload(name);
+}
+
+#[test]
+fn a_thousand_sockets_go_on_with_their_state_or_told_that_it_is_lost() {
+    in_a_space("a_thousand");
+}
+
+#[test]
+#[ignore = "a part of another test, which starts it"]
+fn inside_the_socket() {
+    let name = "fpv_bbr1";
+    life::load_claiming(Controller::Bbr1, name, SAME).unwrap();
+    let mut connections = Connections::open(name, 50);
+    connections.talk(10);
+    let (before, least, _) = connections.seen();
+    assert!(!before.is_this_build);
+    // The kernel would wipe their state: they keep the programs that they have.
+    assert_eq!(carried(update_while_busy(Controller::Bbr1, name)), [false, true, true]);
+    connections.talk(2);
+    let (after, still, _) = connections.seen();
+    assert!(after.is_this_build && still > least, "{least} rounds before, {still} after");
+    // Whatever takes the name next.
+    assert_eq!(carried(life::update(Controller::Hybla, Some(name)).unwrap()), [false, true, false]);
+    connections.talk(2);
+    assert!(connections.seen().1 > still);
+    assert_eq!(carried(life::update(Controller::Bbr3, Some(name)).unwrap()), [true, false, false]);
+    connections.talk(2);
+    assert!(connections.seen().2 < 8, "BBR v3 begins with what it sees itself");
+    drop(connections);
+    unload(name);
+}
+
+#[test]
+fn sockets_that_hold_their_state_inside_go_on_with_the_build_they_have() {
+    in_a_space("inside_the_socket");
+}
+
+#[test]
+#[ignore = "a part of another test, which starts it"]
+fn killed() {
+    let name = "fpw_bbr3";
+    let (mut old, mut new) = (0, 0);
+    for n in 0.. {
+        life::load_claiming(Controller::Bbr3, name, SAME).unwrap();
+        let mut connections = Connections::open(name, 20);
+        connections.talk(6);
+        let (_, least, _) = connections.seen();
+        let mut update = Command::new("sh");
+        update.args(["-c", &format!("exec {FULLPIPE} cc update bbr3 --name {name}")]);
+        let end = steps::kill_before(update, Path::new(FULLPIPE), n);
+        let at = match &end {
+            steps::End::Killed(step) => format!("killed before step {n}: {step}"),
+            steps::End::Itself(status) => format!("not killed: {status}"),
+        };
+        connections.talk(2);
+        let (after, still, _) = connections.seen();
+        assert!(after.registered && still > least, "{at}: {least} rounds before, {still} after");
+        println!("{} after {at}", if after.is_this_build { "this build" } else { "the other" });
+        *(if after.is_this_build { &mut new } else { &mut old }) += 1;
+        // Another update finishes what was begun.
+        life::update(Controller::Bbr3, Some(name)).unwrap();
+        connections.talk(1);
+        assert!(connections.seen().0.is_this_build, "{at}");
+        drop(connections);
+        unload(name);
+        if let steps::End::Itself(status) = end {
+            assert!(status.success() && after.is_this_build, "{at}");
+            break;
+        }
+    }
+    println!("{old} kills left the build that was there, {} the new one", new - 1);
+    assert!(old > 10, "an update is more than {old} steps");
+}
+
+#[test]
+fn an_update_killed_before_any_step_leaves_one_build_or_the_other_and_all_sockets() {
+    in_a_space("killed");
+}
