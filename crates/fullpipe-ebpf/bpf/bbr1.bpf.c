@@ -4,7 +4,9 @@
  *
  * It leaves min_tso_segs to the kernel's default of two segments, which is bbr_min_tso_segs() from 1.2 Mbit/s on. On a
  * kernel that now and then does not make a call (docs/bbr3-in-the-kernel.md, "Calls that are not made") the answer to it
- * is undefined, and a whole window leaves as one segment; no other callback's absence shows in what is sent.
+ * is undefined, and a whole window leaves as one segment. For the same reason it leaves sndbuf_expand to the kernel's
+ * default, twice the window, where bbr_sndbuf_expand() says three times: an undefined answer opens the send buffer as far
+ * as tcp_wmem lets it. No other callback's absence shows in what is sent.
  */
 /* Of what is kept in icsk_ca_priv: one more with every change, for an update to know whose state it finds. */
 #define FP_STATE_LAYOUT 1
@@ -120,13 +122,6 @@ void fp_bbr1_release(u64 *ctx)
 	fp_end_pacing(FP_TCP(ctx));
 }
 
-/* Three windows, because BBR may slow-start even during recovery. */
-SEC("struct_ops/fp_bbr1_sndbuf_expand")
-u32 fp_bbr1_sndbuf_expand(u64 *ctx)
-{
-	return 3;
-}
-
 SEC(".struct_ops.link")
 struct tcp_congestion_ops fp_bbr1 = {
 	.init = (void *)fp_bbr1_init,
@@ -136,7 +131,6 @@ struct tcp_congestion_ops fp_bbr1 = {
 	.set_state = (void *)fp_bbr1_set_state,
 	.undo_cwnd = (void *)fp_bbr1_undo_cwnd,
 	.ssthresh = (void *)fp_bbr1_ssthresh,
-	.sndbuf_expand = (void *)fp_bbr1_sndbuf_expand,
 	.flags = FP_CONG_NON_RESTRICTED,
 	.name = "fp_bbr1",
 };

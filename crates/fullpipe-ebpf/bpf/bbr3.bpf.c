@@ -22,7 +22,8 @@
  * There are kernels on which a callback is now and then not run, and its caller reads an undefined value (docs/
  * bbr3-in-the-kernel.md, "Calls that are not made"). So nothing here counts on having seen every call: what is delivered
  * and lost is told by the connection's own counters, recovery by its state, and a window or threshold that was not
- * written here is not believed beyond what the kernel itself would write.
+ * written here is not believed beyond what the kernel itself would write. min_tso_segs and sndbuf_expand,
+ * whose answers the kernel believes unseen, are left out.
  */
 /* Of struct flow and all in it: one more with every change, for an update to know whose state it finds. */
 #define FP_STATE_LAYOUT 1
@@ -477,12 +478,6 @@ u32 fp_bbr3_ssthresh(u64 *ctx)
 	return FP_TCP(ctx)->snd_ssthresh;
 }
 
-SEC("struct_ops/fp_bbr3_sndbuf_expand")
-u32 fp_bbr3_sndbuf_expand(u64 *ctx)
-{
-	return 3;
-}
-
 SEC(".struct_ops.link")
 struct tcp_congestion_ops fp_bbr3 = {
 	.init = (void *)fp_bbr3_init,
@@ -492,7 +487,6 @@ struct tcp_congestion_ops fp_bbr3 = {
 	.set_state = (void *)fp_bbr3_set_state,
 	.undo_cwnd = (void *)fp_bbr3_undo_cwnd,
 	.ssthresh = (void *)fp_bbr3_ssthresh,
-	.sndbuf_expand = (void *)fp_bbr3_sndbuf_expand,
 	.flags = FP_CONG_NON_RESTRICTED,
 	.name = "fp_bbr3",
 };

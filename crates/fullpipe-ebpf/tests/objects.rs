@@ -2,6 +2,7 @@
 
 use fullpipe_ebpf::kernel::{BBR_FUNCTIONS, Kernel};
 use fullpipe_ebpf::{Controller, loader};
+use libbpf_rs::ObjectBuilder;
 use std::path::Path;
 use std::process::Command;
 
@@ -58,5 +59,20 @@ fn the_verifier_takes_every_controller_and_both_wrappers() {
     }
     for wrapped in ["bbr", "cubic"] {
         loader::load_wrapped(wrapped, "fpt_verified", &kernel).unwrap();
+    }
+}
+
+/// Where a kernel does not make a call now and then, whoever called reads an undefined value. These two it acts upon at
+/// once: a whole window leaves as one segment, and the send buffer grows as far as `tcp_wmem` lets it.
+#[test]
+fn no_controller_answers_where_an_undefined_answer_does_harm() {
+    for controller in Controller::ALL {
+        let open = ObjectBuilder::default().open_memory(controller.object()).unwrap();
+        let programs: Vec<String> =
+            open.progs().map(|program| program.name().to_string_lossy().into_owned()).collect();
+        assert!(programs.iter().any(|name| name.ends_with("_undo_cwnd")), "{programs:?}");
+        for callback in ["min_tso_segs", "sndbuf_expand"] {
+            assert!(!programs.iter().any(|name| name.ends_with(callback)), "{controller} has {callback}");
+        }
     }
 }
