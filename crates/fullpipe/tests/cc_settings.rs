@@ -2,12 +2,14 @@
 //! live sockets follow.
 #![cfg(feature = "ebpf")]
 
+mod connections;
 mod loading;
 mod space;
 
+use connections::Connections;
 use fullpipe_ebpf::life;
 use serde_json::Value;
-use space::{Connections, in_a_space, status, unload};
+use space::{in_a_space, status, unload};
 use std::process::{Command, Output};
 
 fn fullpipe(line: &str) -> Output {

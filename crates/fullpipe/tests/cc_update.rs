@@ -2,14 +2,16 @@
 //! the two builds keep it in the same layout, and told when not; and a kill before any step leaves one build or the other.
 #![cfg(feature = "ebpf")]
 
+mod connections;
 mod loading;
 mod space;
 mod steps;
 
+use connections::Connections;
 use fullpipe_ebpf::Controller;
 use fullpipe_ebpf::life::{self, Outcome, Status};
 use fullpipe_ebpf::start::Marks;
-use space::{Connections, in_a_space, status, unload};
+use space::{in_a_space, status, unload};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

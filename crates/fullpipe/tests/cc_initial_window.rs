@@ -1,0 +1,64 @@
+//! `C.InitialCwnd` of a connection with fp_bbr3 is what the route says, `initcwnd`; of one that has sent data before, ten
+//! packets.
+#![cfg(feature = "ebpf")]
+
+mod loading;
+mod space;
+
+use fullpipe_ebpf::Controller;
+use fullpipe_ebpf::life;
+use nix::sys::socket::{setsockopt, sockopt};
+use space::{in_a_space, status, unload};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+const NAME: &str = "fpi_bbr3";
+
+/// A new connection to `host`, and its other end.
+fn connect(listener: &TcpListener, host: &str) -> (TcpStream, TcpStream) {
+    let to = TcpStream::connect((host, listener.local_addr().unwrap().port())).unwrap();
+    (to, listener.accept().unwrap().0)
+}
+
+/// Gives the connection the controller, and tells what it is to send in its first round trip: InitPacingRate() times the
+/// RTT, which is 2.77 times the initial window.
+fn begin(to: &TcpStream) -> f64 {
+    setsockopt(to, sockopt::TcpCongestion, &NAME.into()).unwrap();
+    let sockets = status(NAME).sockets;
+    let [socket] = &sockets[..] else { panic!("{sockets:?}") };
+    assert!(socket.srtt_us > 0 && socket.rounds == Some(0), "{socket:?}");
+    setsockopt(to, sockopt::TcpCongestion, &"reno".into()).unwrap();
+    socket.pacing_rate as f64 * f64::from(socket.srtt_us)
+}
+
+#[test]
+#[ignore = "a part of another test, which starts it"]
+fn routes() {
+    let mut ip = Command::new("ip");
+    ip.args("route add local 127.0.0.2 dev lo table local initcwnd 40".split(' '));
+    assert!(ip.status().unwrap().success());
+    life::load(Controller::Bbr3, Some(NAME)).unwrap();
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+
+    let ten = begin(&connect(&listener, "127.0.0.1").0);
+    let forty = begin(&connect(&listener, "127.0.0.2").0);
+    let (mut to, mut from) = connect(&listener, "127.0.0.2");
+    for _ in 0..5 {
+        to.write_all(b"?").unwrap();
+        from.read_exact(&mut [0]).unwrap();
+        from.write_all(b"!").unwrap();
+        to.read_exact(&mut [0]).unwrap();
+    }
+    let later = begin(&to);
+    println!("{:.2} times the kernel's ten packets, {:.2} once data was sent", forty / ten, later / ten);
+    // But for srtt, which is told in whole microseconds, they are four and one.
+    assert!((2.5..6.0).contains(&(forty / ten)), "{forty} against {ten}");
+    assert!((0.6..1.6).contains(&(later / ten)), "{later} against {ten}");
+    unload(NAME);
+}
+
+#[test]
+fn the_initial_window_is_the_routes() {
+    in_a_space("routes");
+}
