@@ -299,6 +299,10 @@ fn capabilities(kept: &[Capability]) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     let kept = kept.iter().fold(0, |mask, &c| mask | 1u32 << c as u32) & data[0].permitted;
+    // Where a service manager gave no more it may also have forbidden to change it.
+    if (data[0].permitted | data[0].effective) & !kept == 0 && data[1].permitted | data[1].effective == 0 {
+        return Ok(());
+    }
     let data =
         [CapabilityData { effective: kept, permitted: kept, inheritable: 0 }, CapabilityData::default()];
     // SAFETY: as above.
@@ -343,6 +347,20 @@ mod tests {
         let user = Uid::effective().is_root().then_some((Uid::from_raw(65534), Gid::from_raw(65534)));
         if let Some((uid, gid)) = user {
             become_user(uid, gid).unwrap();
+        }
+        // As a unit with `SystemCallFilter=~@privileged` has it: what is gone needs not be given up again.
+        capabilities(&[Capability::NetAdmin]).unwrap();
+        let no_capset: BpfProgram = SeccompFilter::new(
+            [(libc::SYS_capset, Vec::new())].into(),
+            SeccompAction::Allow,
+            SeccompAction::Errno(libc::EPERM as u32),
+            std::env::consts::ARCH.try_into().unwrap(),
+        )
+        .and_then(TryInto::try_into)
+        .unwrap();
+        nix::sys::prctl::set_no_new_privs().unwrap();
+        if seccompiler::apply_filter(&no_capset).is_err() {
+            println!("confined: no filter of system calls here");
         }
         let confined = confine(&Confinement {
             capabilities: &[Capability::NetAdmin],
