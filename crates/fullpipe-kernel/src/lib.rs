@@ -4,6 +4,7 @@
 //! * [`sock_diag`]: everybody's sockets, one after the other, in bounded memory.
 //! * [`rtnetlink`], [`ethtool`]: links, addresses, routes, queueing disciplines, offloads.
 //! * [`facts`]: the controllers that the running kernel offers, its version, configuration and clock.
+//! * [`printable`]: what others said, as a terminal may show it.
 //! * `confine` (a feature): what a server gives up once it is set up.
 //! * [`netlink`]: the codec and the socket under these.
 //!
@@ -28,6 +29,7 @@ pub mod confine;
 pub mod ethtool;
 pub mod facts;
 pub mod netlink;
+pub mod printable;
 pub mod rtnetlink;
 pub mod sock_diag;
 pub mod tcp_info;

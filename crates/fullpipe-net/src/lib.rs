@@ -32,7 +32,7 @@ pub mod diagnose;
 pub mod get;
 pub mod http;
 pub mod iperf3;
-pub mod printable;
+pub use fullpipe_kernel::printable;
 pub mod recording;
 pub mod sample;
 pub mod server;

@@ -1,6 +1,8 @@
 //! Text for stdout, and values for machines.
 
 use crate::failure::Failure;
+use fullpipe_kernel::printable;
+use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
@@ -8,9 +10,14 @@ use std::sync::OnceLock;
 /// Why something could not be printed, the first time. A command that changes a host must not end at that.
 static LOST: OnceLock<String> = OnceLock::new();
 
-/// Prints `text` on `out`. That nobody reads it to its end (`| head`) is no error.
+/// Prints `text` on `out`, in which what others said and a terminal would obey is written out. That nobody reads it to its end
+/// (`| head`) is no error.
 pub fn text(out: &mut impl Write, text: Arguments<'_>) {
-    if let Err(why) = printed(out.write_fmt(text).and_then(|()| out.flush())) {
+    let text = match text.as_str() {
+        Some(ours) => Cow::Borrowed(ours),
+        None => Cow::Owned(printable::coloured(&text.to_string()).into_owned()),
+    };
+    if let Err(why) = printed(out.write_all(text.as_bytes()).and_then(|()| out.flush())) {
         let _ = LOST.set(why);
     }
 }
@@ -23,7 +30,15 @@ pub fn all_was_printed() -> Result<(), Failure> {
 /// Prints `text` on stdout, as [`text`] does.
 pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    printed(out.write_all(text.as_ref()).and_then(|()| out.flush())).map_err(Failure::usage)
+    let text = String::from_utf8_lossy(text.as_ref());
+    let text = printable::coloured(&text);
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush())).map_err(Failure::usage)
+}
+
+/// Prints what is JSON already.
+pub fn print_as_json(text: &str) -> Result<(), Failure> {
+    // Escaped as JSON does, there is nothing left for `print` to escape in another way.
+    print(printable::json(text).as_bytes())
 }
 
 /// What writing came to, or why it failed.
@@ -46,5 +61,5 @@ pub struct Document<'a, T> {
 /// Prints a value for machines.
 pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::usage)?;
-    print(text + "\n")
+    print_as_json(&(text + "\n"))
 }

@@ -100,7 +100,8 @@ impl Args {
         let live = std::io::stderr().is_terminal() && !self.json;
         let mut progress = |p: Progress| {
             if live {
-                eprint!("\r\x1b[K{}", line(&p));
+                eprint!("\r\x1b[K");
+                eprint!("{}", line(&p));
             }
         };
         let result = get::get(&request, &interrupt, &mut progress);

@@ -2,7 +2,7 @@
 
 use super::{Choice, LENT, Progress};
 use crate::failure::Failure;
-use crate::print::print;
+use crate::print::{print, print_as_json};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_report::{About, Format, Output, table};
@@ -113,7 +113,7 @@ pub fn show(results: &Results, about: &About, json: bool) -> Result<(), Failure>
         let figures = results.clone().without_series();
         let mut text = Vec::new();
         Format::Json.write(&figures, about, &mut text).map_err(Failure::usage)?;
-        return print(text);
+        return print_as_json(&String::from_utf8_lossy(&text));
     }
     let terminal = io::stdout().is_terminal();
     let width = if terminal { console::Term::stdout().size().1 } else { columns().unwrap_or(100) };

@@ -1,4 +1,4 @@
-//! What a peer said, as a terminal, a log and a file may show it.
+//! What others said (a peer, the name of a process), as a terminal, a log and a file may show it.
 //!
 //! A terminal obeys control characters: C0 (escape sequences begin there), DEL and C1 (the same sequences in
 //! one character; ECMA-48 section 5.3), and bidirectional controls reorder what is read (UAX #9 section 2).
@@ -15,10 +15,10 @@ fn is_harmful(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// One line of text from a peer: what a terminal would obey is written out, `\u{1b}`.
+/// One line of text from others: what a terminal would obey is written out, `\u{1b}`.
 ///
 /// ```
-/// use fullpipe_net::printable::line;
+/// use fullpipe_kernel::printable::line;
 /// assert_eq!(line("cubic"), "cubic");
 /// assert_eq!(line("\x1b[2Jcubic\n"), "\\u{1b}[2Jcubic\\n");
 /// assert_eq!(line("a\u{9b}31mb\u{202e}c"), "a\\u{9b}31mb\\u{202e}c");
@@ -27,9 +27,44 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// Several lines of text from a peer: as [`line()`], but line feeds and tabs stay.
+/// Several lines of text from others: as [`line()`], but line feeds and tabs stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))
+}
+
+/// Our own text, which may quote others: as [`lines()`], but colours and weights stay. At worst others colour what they say.
+///
+/// ```
+/// use fullpipe_kernel::printable::coloured;
+/// assert_eq!(coloured("\x1b[1;31mFAIL\x1b[0m \x1b[8mhidden"), "\x1b[1;31mFAIL\x1b[0m \\u{1b}[8mhidden");
+/// ```
+pub fn coloured(text: &str) -> Cow<'_, str> {
+    let mut pieces = text.split('\x1b');
+    let first = lines(pieces.next().unwrap_or_default());
+    let mut out = String::new();
+    let mut more = false;
+    for piece in pieces {
+        if !more {
+            out.push_str(&first);
+            more = true;
+        }
+        let colour = piece
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once('m'))
+            .is_some_and(|(code, _)| is_colour(code));
+        out.push_str(if colour { "\x1b" } else { "\\u{1b}" });
+        out.push_str(&lines(piece));
+    }
+    if more { Cow::Owned(out) } else { first }
+}
+
+/// Whether these are parameters of SELECT GRAPHIC RENDITION (ECMA-48 section 8.3.117) for weight and foreground.
+fn is_colour(code: &str) -> bool {
+    let known = |n: u8| matches!(n, 0..=2 | 22 | 30..=37 | 39 | 90..=97);
+    match code.strip_prefix("38;5;") {
+        Some(of_256) => of_256.parse::<u8>().is_ok(),
+        None => code.split(';').all(|n| n.parse().is_ok_and(known)),
+    }
 }
 
 /// JSON that can be printed: what a terminal would obey is written `\u001b` within its strings, so that it
@@ -85,6 +120,26 @@ mod tests {
     }
 
     #[test]
+    fn of_what_a_terminal_obeys_only_colours_stay() {
+        for text in ["plain", "\x1b[1mbold\x1b[0m", "\x1b[38;5;208mbbr\x1b[39m\n", "\x1b[1;33mWARN\x1b[0m"] {
+            assert_eq!(coloured(text), text);
+        }
+        for text in [
+            "\x1b[2J",
+            "\x1b]0;title\x07",
+            "\x1b",
+            "\x1b[",
+            "\x1b[m",
+            "\x1b[7m",
+            "\x1b[38;2;1;2;3m",
+            "\x1b[1;5m",
+            "\u{9b}31m",
+        ] {
+            assert!(!coloured(text).contains(is_harmful), "{:?}", coloured(text));
+        }
+    }
+
+    #[test]
     fn json_stays_the_same_json() {
         let value = serde_json::json!({"said": "x\u{9b}31m\u{202e}\u{e0041}\x1b[0m"});
         let text = json(&value.to_string()).into_owned();
@@ -97,6 +152,7 @@ mod tests {
         fn nothing_a_terminal_obeys_is_left(text in "\\PC{0,20}[\u{0}-\u{a0}]{0,20}[\u{2000}-\u{2070}]{0,10}") {
             prop_assert!(!line(&text).contains(is_harmful));
             prop_assert!(!lines(&text).contains(|c| is_harmful(c) && c != '\n' && c != '\t'));
+            prop_assert!(!coloured(&text).replace("\x1b[", "").contains(|c| is_harmful(c) && c != '\n' && c != '\t'));
             let value = serde_json::Value::from(text);
             let printed = json(&value.to_string()).into_owned();
             prop_assert!(!printed.contains(is_harmful));

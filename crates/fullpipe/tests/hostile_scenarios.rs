@@ -1,0 +1,61 @@
+//! Scenario files from someone who means harm, or no good: refused without telling what is not theirs, or run in time.
+
+mod program;
+
+use program::{fullpipe, output_within};
+use std::fs;
+use std::time::Duration;
+
+/// Far more than any of these takes beside busy programs, and far less than what grows with the square of its input.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// What `fullpipe run` makes of a scenario in a directory with a file `secret`: exit code, stdout, stderr.
+fn run(scenario: &str) -> (i32, String, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("s.toml");
+    fs::write(&file, scenario).unwrap();
+    fs::write(directory.path().join("secret"), "root:topsecret:0:0\n").unwrap();
+    let mut command = fullpipe();
+    command.arg("run").arg(&file).env("NO_COLOR", "1");
+    let output = output_within(&mut command, LIMIT).expect("it did not end in time");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_file_that_is_no_trace_is_not_repeated() {
+    let (code, out, err) = run(
+        "duration = \"1s\"\n[path]\nforward = [{ trace = \"secret\", delay = \"10ms\" }]\nreverse = [{ delay = \"10ms\" }]\n[[flow]]\ncc = \"bbr\"\n",
+    );
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("secret") && !err.contains("topsecret") && out.is_empty(), "{out}{err}");
+}
+
+#[test]
+fn a_hundred_thousand_flows_and_sixteen_thousand_runs_end() {
+    let (code, out, err) = run(
+        "duration = \"10ms\"\n[path]\nrate = \"10mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \"bbr\"\ncount = 100000\n",
+    );
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("100000 bbr flows together"), "{out}");
+    let seeds: Vec<String> = (0..16_000).map(|seed| seed.to_string()).collect();
+    let (code, out, err) = run(&format!(
+        "duration = \"1ms\"\n[path]\nrate = \"1mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \"bbr\"\n[sweep]\nseed = [{}]\n",
+        seeds.join(", ")
+    ));
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("over 16000 runs"), "{out}");
+}
+
+#[test]
+fn names_that_command_a_terminal_are_shown_and_not_obeyed() {
+    let start = "duration = \"100ms\"\n[path]\nrate = \"1mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = ";
+    let (code, out, refused) = run(&format!("{start}\"bbr\\u001b]0;x\\u0007\\u009b2J\"\n"));
+    assert!(code == 2 && out.is_empty() && refused.contains("bbr\\u{1b}]0;x"), "{refused:?}");
+    let (code, table, err) =
+        run(&format!("{start}\"bbr\"\nlabel = \"\\u009b2J\\u001b]0;x\\u0007\"\n[[flow]]\ncc = \"cubic\"\n"));
+    assert!(code == 0 && table.contains("\\u{1b}]0;x"), "{table:?} {err:?}");
+    for text in [refused, table, err] {
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    }
+}
