@@ -58,7 +58,7 @@ pub use format::{Format, UnknownFormat};
 #[cfg(feature = "sequence")]
 pub use html::write_capture;
 #[cfg(feature = "files")]
-pub use output::{Output, OutputError};
+pub use output::{Output, OutputError, Replacement};
 pub use palette::{Colour, colour_of};
 #[cfg(feature = "terminal")]
 pub use table::table;

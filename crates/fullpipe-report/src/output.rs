@@ -10,8 +10,14 @@ use std::path::{Path, PathBuf};
 /// A file that a report will be written to.
 #[derive(Debug)]
 pub struct Output {
-    path: PathBuf,
     format: Format,
+    to: Replacement,
+}
+
+/// A file that will be there whole, or as it was before.
+#[derive(Debug)]
+pub struct Replacement {
+    path: PathBuf,
     file: File,
     /// The unfinished file that will be renamed to `path`; none where `path` is written in place
     /// (devices, pipes).
@@ -45,15 +51,53 @@ impl Output {
     /// An extension that no form of report has, a directory that is missing or not writable, a file
     /// that is not.
     pub fn open(path: &Path) -> Result<Output, OutputError> {
+        let format =
+            Format::of_path(path).map_err(|e| OutputError { path: path.to_owned(), reason: e.into() })?;
+        Ok(Output { format, to: Replacement::open(path)? })
+    }
+
+    /// The form that the file's name asked for.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Where the report goes.
+    pub fn path(&self) -> &Path {
+        &self.to.path
+    }
+
+    /// Writes the report and puts it in its place.
+    ///
+    /// # Errors
+    /// The disk is full, the pipe was closed.
+    pub fn write(self, results: &Results, about: &About) -> Result<(), OutputError> {
+        let format = self.format;
+        self.write_by(|out| format.write(results, about, out))
+    }
+
+    /// Writes what `write` gives and puts it in its place.
+    ///
+    /// # Errors
+    /// The disk is full, the pipe was closed.
+    pub fn write_by(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), OutputError> {
+        self.to.write_by(write)
+    }
+}
+
+impl Replacement {
+    /// Makes sure that `path` can be written, without touching what is there.
+    ///
+    /// # Errors
+    /// A directory that is missing or not writable, a file that is not.
+    pub fn open(path: &Path) -> Result<Replacement, OutputError> {
         let fail = |reason| OutputError { path: path.to_owned(), reason };
-        let format = Format::of_path(path).map_err(|e| fail(e.into()))?;
         // Through symbolic links, so that the link stays one.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         match fs::metadata(&target) {
             Ok(meta) if meta.is_dir() => return Err(fail(Reason::Directory)),
             Ok(meta) if !meta.is_file() => {
                 let file = OpenOptions::new().write(true).open(&target).map_err(|e| fail(e.into()))?;
-                return Ok(Output { path: path.to_owned(), format, file, partial: None });
+                return Ok(Replacement { path: path.to_owned(), file, partial: None });
             }
             Ok(_) => drop(OpenOptions::new().write(true).open(&target).map_err(|e| fail(e.into()))?),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -70,26 +114,15 @@ impl Output {
         let partial = directory.join(format!(".{name}.{}.part", std::process::id()));
         let file = OpenOptions::new().write(true).create_new(true).open(&partial);
         let file = file.map_err(|e| fail(e.into()))?;
-        Ok(Output { path: target, format, file, partial: Some(partial) })
+        Ok(Replacement { path: target, file, partial: Some(partial) })
     }
 
-    /// The form that the file's name asked for.
-    pub fn format(&self) -> Format {
-        self.format
-    }
-
-    /// Where the report goes.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Writes the report and puts it in its place.
+    /// Puts these bytes at `path`.
     ///
     /// # Errors
-    /// The disk is full, the pipe was closed.
-    pub fn write(self, results: &Results, about: &About) -> Result<(), OutputError> {
-        let format = self.format;
-        self.write_by(|out| format.write(results, about, out))
+    /// As [`Replacement::open`], and when the disk is full.
+    pub fn write(path: &Path, bytes: &[u8]) -> Result<(), OutputError> {
+        Replacement::open(path)?.write_by(|out| out.write_all(bytes))
     }
 
     /// Writes what `write` gives and puts it in its place.
@@ -113,7 +146,7 @@ impl Output {
     }
 }
 
-impl Drop for Output {
+impl Drop for Replacement {
     fn drop(&mut self) {
         if let Some(partial) = &self.partial {
             let _ = fs::remove_file(partial);

@@ -194,7 +194,11 @@ impl<F: Files> Host for Model<F> {
         if let Some(controller) = name.strip_prefix("tcp_") {
             let mut available = self.words("net.ipv4.tcp_available_congestion_control");
             available.push(controller.to_owned());
-            self.poke("net.ipv4.tcp_available_congestion_control", &available.join(" "))?;
+            let listed = self.poke("net.ipv4.tcp_available_congestion_control", &available.join(" "));
+            return listed.inspect_err(|_| {
+                // The kernel takes a module back whose initialisation fails (do_init_module). The first error is the one to tell.
+                let _ = self.files.remove_directory(&mark);
+            });
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::runs::{self, Progress, check_controller};
 use fullpipe_conformance::{CASES, Case, Setting, find};
 use fullpipe_experiment::{Recording, Results};
-use fullpipe_report::{About, Format};
+use fullpipe_report::{About, Output};
 use fullpipe_run::{Batch, Engine, Job};
 use std::path::PathBuf;
 
@@ -100,16 +100,13 @@ impl Args {
 
     /// Writes a log of each run of a failed case.
     fn keep(&self, checked: &[Checked]) -> Result<(), Failure> {
-        let cannot = |path: &std::path::Path, e: std::io::Error| {
-            Failure::usage(format!("{}: cannot write: {e}", path.display()))
-        };
-        std::fs::create_dir_all(&self.logs).map_err(|e| cannot(&self.logs, e))?;
+        std::fs::create_dir_all(&self.logs)
+            .map_err(|e| Failure::usage(format!("cannot make {}: {e}", self.logs.display())))?;
         for c in checked.iter().filter(|c| !c.complaints.is_empty()) {
             let path = self.logs.join(format!("{}-{}-{}.qlog", c.case.name, c.setting.rate, c.setting.rtt));
             let results = Results::new(c.runs.clone());
             let about = About { title: c.case.heading.to_owned(), command: String::new() };
-            let mut file = std::fs::File::create(&path).map_err(|e| cannot(&path, e))?;
-            Format::Qlog.write(&results, &about, &mut file).map_err(|e| cannot(&path, e))?;
+            Output::open(&path).and_then(|log| log.write(&results, &about)).map_err(Failure::usage)?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use crate::runs::{self, Choice, LENT, Progress};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs, find, nearest, page};
+use fullpipe_report::Replacement;
 use fullpipe_run::{Batch, Engine, InRealTime, Job};
 use std::path::{Path, PathBuf};
 
@@ -126,9 +127,7 @@ impl Args {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-        let path = self.out.join(name);
-        std::fs::write(&path, bytes)
-            .map_err(|e| Failure::usage(format!("{}: cannot write: {e}", path.display())))
+        Replacement::write(&self.out.join(name), bytes).map_err(Failure::usage)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::print::{print, print_json};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::connection::{Connection, Connections, Point};
-use fullpipe_report::{About, Format, Output, write_capture};
+use fullpipe_report::{About, Format, Output, Replacement, write_capture};
 use fullpipe_trace::{Analysed, Analysis, Options, Traced, input, text};
 use std::fs::File;
 use std::io::{self, Read};
@@ -126,8 +126,7 @@ impl Args {
         for path in &self.out {
             if path.extension().is_some_and(|e| e == "xpl") {
                 let text = text::xplot(&most.record, &most.sequences);
-                std::fs::write(path, text)
-                    .map_err(|e| Failure::usage(format!("cannot write {}: {e}", path.display())))?;
+                Replacement::write(path, text.as_bytes()).map_err(Failure::usage)?;
             } else {
                 let output = Output::open(path).map_err(Failure::usage)?;
                 let words = &most.record.bulk().0.limits.words;

@@ -1,0 +1,210 @@
+//! A disk that is full at any moment of any write: what was there stays as it was, nothing half is left, and the reason is told.
+//!
+//! Each disk is a small tmpfs in a mount namespace of its own; with the last process it is gone.
+
+mod image;
+mod program;
+
+use program::{output_within, tied};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// What a script on a small disk had to say.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+/// Runs a shell script in a directory that is a disk of its own; `None` where there are no user namespaces. `fill PAGES`
+/// fills the disk but for so many pages, `free` makes room again.
+fn on_a_small_disk(script: &str, environment: &[(&str, &Path)]) -> Option<Said> {
+    let disk = tempfile::tempdir().unwrap();
+    let make = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child"]);
+        command.args(["sh", "-ec", script]).stdin(Stdio::null());
+        command.env("NO_COLOR", "1").env("FULLPIPE", env!("CARGO_BIN_EXE_fullpipe")).env("DISK", disk.path());
+        command.envs(environment.iter().copied());
+        output_within(tied(&mut command), Duration::from_secs(120)).expect("it did not end in time")
+    };
+    if !make("true").status.success() {
+        assert!(std::env::var_os("CI").is_none(), "no user namespaces");
+        println!("SKIPPED: this machine lets no one make user namespaces (unshare -Urmnpf)");
+        return None;
+    }
+    let output = make(&format!(
+        "mount -t tmpfs -o size=1m none \"$DISK\"; mount -t proc proc /proc; cd \"$DISK\"
+         fill() {{ head -c $(($1 * 4096)) /dev/zero >hole; cat /dev/zero >filler 2>/dev/null || true; rm hole; }}
+         free() {{ rm filler; }}
+         {script}"
+    ));
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    Some(Said { code: output.status.code().unwrap(), out: text(&output.stdout), err: text(&output.stderr) })
+}
+
+const SCENARIO: &str =
+    "duration = \"2s\"\n[path]\nrate = \"2mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \"bbr\"\n";
+
+/// Files that a command replaces: as they were, with nothing beside them, whether nothing of the new one found room or a part.
+#[test]
+fn a_report_is_replaced_whole_or_not_at_all() {
+    let inputs = tempfile::tempdir().unwrap();
+    let scenario = inputs.path().join("s.toml");
+    fs::write(&scenario, SCENARIO).unwrap();
+    let mut tried = 0;
+    for name in ["r.json", "r.csv", "r.html", "r.svg", "r.qlog"] {
+        for pages in [0, 1] {
+            let script = format!(
+                "echo precious >{name}; fill {pages}; code=0
+                 \"$FULLPIPE\" run \"$SCENARIO\" --out {name} >/dev/null || code=$?
+                 free; ls -A; cat {name} | head -c 100; exit $code"
+            );
+            let Some(said) = on_a_small_disk(&script, &[("SCENARIO", &scenario)]) else { return };
+            assert_eq!(
+                said.out,
+                format!("{name}\nprecious\n"),
+                "{name} with {pages} pages free: {}",
+                said.err
+            );
+            assert_eq!(said.code, 2, "{}", said.err);
+            assert!(said.err.contains("No space left") && said.err.contains(name), "{}", said.err);
+            tried += 1;
+        }
+    }
+    println!("disk full: {tried} reports");
+}
+
+#[test]
+fn a_figure_on_a_full_disk_is_the_older_one() {
+    let script = "mkdir f; echo precious >f/fig1.svg; fill 0; code=0
+        \"$FULLPIPE\" figure fig1 --short --out f >/dev/null || code=$?
+        free; ls -A f; cat f/fig1.svg; exit $code";
+    let Some(said) = on_a_small_disk(script, &[]) else { return };
+    assert_eq!(said.out, "fig1.svg\nprecious\n", "{}", said.err);
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(said.err.contains("No space left"), "{}", said.err);
+}
+
+/// What is written as it comes, or made anew: an error that says why.
+#[test]
+fn what_finds_no_room_is_told() {
+    for command in [
+        "\"$FULLPIPE\" man pages",
+        "\"$FULLPIPE\" lab shell --rtt 2ms --pcap capture -- true",
+        "\"$FULLPIPE\" run \"$SCENARIO\" --json >out.json",
+    ] {
+        let inputs = tempfile::tempdir().unwrap();
+        let scenario = inputs.path().join("s.toml");
+        fs::write(&scenario, SCENARIO).unwrap();
+        let script = format!("mkdir pages; fill 0; {command}");
+        let Some(said) = on_a_small_disk(&script, &[("SCENARIO", &scenario)]) else { return };
+        assert!((1..=3).contains(&said.code), "{command}: {} {}", said.code, said.err);
+        assert!(said.err.contains("No space left"), "{command}: {}", said.err);
+    }
+}
+
+#[test]
+fn the_status_for_prometheus_stays_the_older_one() {
+    let root = image::host();
+    let script = "echo precious >f.prom; fill 0; code=0
+        \"$FULLPIPE\" status --root \"$IMAGE\" --prometheus f.prom || code=$?
+        free; ls -A; cat f.prom; exit $code";
+    let Some(said) = on_a_small_disk(script, &[("IMAGE", root.path())]) else { return };
+    assert!(said.out.ends_with("f.prom\nprecious\n"), "{}{}", said.out, said.err);
+    assert!(said.code != 0 && said.err.contains("No space left"), "{}", said.err);
+}
+
+/// An apply with room for so many pages and no more: it is made whole, or what it made is taken back. What its journal then
+/// still holds, a revert with room finishes.
+#[test]
+fn an_apply_that_runs_out_of_disk_leaves_the_host_as_it_was() {
+    let root = image::host();
+    let (mut failed, mut made) = (0, 0);
+    for pages in 0..12 {
+        let script = format!(
+            "cp -a \"$IMAGE\" host
+             # The files' contents and modes, and where links lead; not the state directory.
+             look() {{ (cd host; find . \\( -path ./var/lib/fullpipe -o -name fullpipe.lock \\) -prune -o -printf '%p %y %m %l\\n' | LC_ALL=C sort
+                        find . \\( -path ./var/lib/fullpipe -o -name fullpipe.lock \\) -prune -o -type f -print | LC_ALL=C sort | xargs sha256sum); }}
+             before=$(look); fill {pages}; code=0
+             \"$FULLPIPE\" apply bbr --qdisc keep --root host >/dev/null || code=$?
+             after=$(look); free
+             [ $code = 0 ] || [ \"$before\" = \"$after\" ] || {{ echo 'a failed apply left:'; echo \"$after\"; exit 100; }}
+             \"$FULLPIPE\" revert --root host >/dev/null 2>&1 || true
+             [ \"$before\" = \"$(look)\" ] || {{ echo 'a revert left:'; look; exit 101; }}
+             exit $code"
+        );
+        let Some(said) = on_a_small_disk(&script, &[("IMAGE", root.path())]) else { return };
+        match said.code {
+            0 => made += 1,
+            1..=3 => {
+                failed += 1;
+                assert!(said.err.contains("No space left"), "{pages} pages: {}", said.err);
+            }
+            _ => panic!("{pages} pages: {} {}{}", said.code, said.out, said.err),
+        }
+    }
+    assert!(
+        failed > 0 && made > 0,
+        "{failed} failed, {made} were made: the pages are to be chosen so that both happen"
+    );
+    println!("disk full: {failed} of {} applies failed and left nothing", failed + made);
+}
+
+#[cfg(feature = "net")]
+#[test]
+fn a_server_whose_log_finds_no_room_serves_on() {
+    let script = "fill 0; ip link set lo up
+        \"$FULLPIPE\" serve --log log & tries=0
+        until \"$FULLPIPE\" test 127.0.0.1 -n 100k >/dev/null 2>err; do
+            tries=$((tries + 1)); [ $tries -lt 40 ] || { cat err >&2; exit 1; }; sleep 0.5
+        done
+        free; wc -c <log";
+    let Some(said) = on_a_small_disk(script, &[]) else { return };
+    assert_eq!((said.code, said.out.trim()), (0, "0"), "{}", said.err);
+}
+
+#[cfg(feature = "trace")]
+#[test]
+fn reports_on_a_capture_are_replaced_whole_or_not_at_all() {
+    let inputs = tempfile::tempdir().unwrap();
+    let capture = inputs.path().join("c.pcap");
+    fs::write(&capture, two_segments()).unwrap();
+    for name in ["r.xpl", "r.json", "r.html"] {
+        let script = format!(
+            "echo precious >{name}; fill 0; code=0
+             \"$FULLPIPE\" trace \"$CAPTURE\" --out {name} >/dev/null || code=$?
+             free; ls -A; cat {name}; exit $code"
+        );
+        let Some(said) = on_a_small_disk(&script, &[("CAPTURE", &capture)]) else { return };
+        assert_eq!(said.out, format!("{name}\nprecious\n"), "{}", said.err);
+        assert!(said.code == 2 && said.err.contains("No space left"), "{} {}", said.code, said.err);
+    }
+}
+
+/// A capture of a segment and its acknowledgment (pcap, Ethernet, IPv4, TCP).
+#[cfg(feature = "trace")]
+fn two_segments() -> Vec<u8> {
+    let frame = |forward: bool, seq: u32, ack: u32, payload: usize| {
+        let (ends, ports) = if forward { ([1, 2], [4000u16, 80]) } else { ([2, 1], [80, 4000]) };
+        let mut bytes = [&[0; 12][..], &[8, 0, 0x45, 0]].concat();
+        bytes.extend((40 + payload as u16).to_be_bytes());
+        bytes.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, ends[0], 10, 0, 0, ends[1]]);
+        ports.iter().for_each(|port| bytes.extend(port.to_be_bytes()));
+        bytes.extend([seq.to_be_bytes(), ack.to_be_bytes()].concat());
+        bytes.extend([0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]);
+        bytes.resize(bytes.len() + payload, b'x');
+        bytes
+    };
+    let mut file: Vec<u8> =
+        [0xa1b2_c3d4_u32, 2 | 4 << 16, 0, 0, 65535, 1].iter().flat_map(|w| w.to_le_bytes()).collect();
+    for (at, frame) in [(0u32, frame(true, 1, 1, 500)), (20_000, frame(false, 1, 501, 0))] {
+        let length = frame.len() as u32;
+        file.extend([1, at, length, length].iter().flat_map(|w| w.to_le_bytes()));
+        file.extend(frame);
+    }
+    file
+}
