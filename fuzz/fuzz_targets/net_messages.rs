@@ -23,7 +23,9 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
         2 => {
-            if let Some(Ok(cookie)) = rest.get(..COOKIE_LEN).and_then(|b| b.try_into().ok()).map(Cookie::parse) {
+            if let Some(Ok(cookie)) =
+                rest.get(..COOKIE_LEN).and_then(|b| b.try_into().ok()).map(Cookie::parse)
+            {
                 assert_eq!(cookie.to_string().len(), COOKIE_LEN - 1);
             }
         }

@@ -2,7 +2,7 @@
 //! reads back as it was and carries packets without losing count.
 #![no_main]
 
-use fullpipe_path::{BuildContext, Path, Direction, LinkSpec, Packet};
+use fullpipe_path::{BuildContext, Direction, LinkSpec, Packet, Path};
 use fullpipe_units::{Span, Time};
 use libfuzzer_sys::fuzz_target;
 
@@ -10,7 +10,7 @@ fuzz_target!(|text: &str| {
     let Ok(link) = toml::from_str::<LinkSpec>(text) else { return };
     let links = [link];
     let ctx = BuildContext::of_path(&links, &[], Direction::Forward, 1500, 1);
-    let Ok(mut chain) = Path::new(&links, &ctx) else { return };
+    let Ok(mut path) = Path::new(&links, &ctx) else { return };
     let json = serde_json::to_string(&links[0]).expect("a link can be written");
     let _ = serde_json::from_str::<LinkSpec>(&json);
     let mut fates = 0u64;

@@ -1,7 +1,7 @@
 //! A file in mahimahi's format: refused with a reason, or played in the order of time.
 #![no_main]
 
-use fullpipe_path::{BuildContext, Path, Direction, LinkSpec, Outcome, Packet, Trace, TraceSpec};
+use fullpipe_path::{BuildContext, Direction, LinkSpec, Outcome, Packet, Path, Trace, TraceSpec};
 use fullpipe_units::{Span, Time};
 use libfuzzer_sys::fuzz_target;
 
