@@ -3,10 +3,12 @@
 //! Message layouts are those of the kernel's `include/uapi/linux/{rtnetlink,if_link,if_addr,neighbour,pkt_sched}.h`.
 
 mod address;
+mod choice;
 mod link;
 mod qdisc;
 mod route;
 
+pub use choice::{KeyedRoute, RouteChoice, RouteKey, destination};
 pub use link::{Link, NewInterface, parse_link};
 pub use qdisc::{QdiscNode, QdiscOperation, ROOT, hex, parse_qdisc, unhex};
 pub use route::{CongestionRoute, parse_route};

@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-const RTM_NEWROUTE: u16 = 24;
+pub(super) const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
-const RTM_GETROUTE: u16 = 26;
+pub(super) const RTM_GETROUTE: u16 = 26;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_TABLE: u16 = 15;
-const RTAX_LOCK: u16 = 1;
+pub(super) const RTAX_LOCK: u16 = 1;
 const RTAX_INITCWND: u16 = 11;
 const RTAX_FEATURES: u16 = 12;
 const RTAX_FEATURE_ECN: u32 = 1;
-const RTAX_CC_ALGO: u16 = 16;
+pub(super) const RTAX_CC_ALGO: u16 = 16;
 const RT_TABLE_MAIN: u32 = 254;
 const RTPROT_STATIC: u8 = 4;
 const RTN_UNICAST: u8 = 1;
 const RT_SCOPE_LINK: u8 = 253;
 /// `struct rtmsg`.
-const RTMSG: usize = 12;
+pub(super) const RTMSG: usize = 12;
 
 /// A route with a controller of its own.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ pub fn parse_route(body: &[u8]) -> Option<(u32, CongestionRoute)> {
 }
 
 /// Splits `192.0.2.0/24` or a single address.
-fn split_prefix(prefix: &str) -> io::Result<(IpAddr, u8)> {
+pub(super) fn split_prefix(prefix: &str) -> io::Result<(IpAddr, u8)> {
     let bad = || {
         io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -97,6 +97,14 @@ fn split_prefix(prefix: &str) -> io::Result<(IpAddr, u8)> {
     let widest = if address.is_ipv4() { 32 } else { 128 };
     let length = length.unwrap_or(widest);
     if length > widest { Err(bad()) } else { Ok((address, length)) }
+}
+
+/// A destination as `ip route` writes it; that of IPv6 that is everything with its family in sight.
+pub(super) fn prefix_of(address: IpAddr, length: u8) -> String {
+    match (address, length) {
+        (IpAddr::V4(_), 0) => "default".to_owned(),
+        (address, length) => format!("{address}/{length}"),
+    }
 }
 
 fn header(address: IpAddr, length: u8) -> [u8; RTMSG] {
