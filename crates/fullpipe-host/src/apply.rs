@@ -5,7 +5,7 @@ use crate::facts::Facts;
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Record, Store, Trial};
 use crate::plan::{self, Change, Plan, Request, Standing};
-use crate::revert;
+use crate::revert::{self, Changed, Whose};
 use serde::Serialize;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -51,7 +51,7 @@ pub struct Applied {
 
 /// Which steps of a plan are meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
+pub enum Part {
     /// All.
     Whole,
     /// Those of the running kernel. A trial makes no others: so a restart takes it back, whoever is there to see to it.
@@ -67,6 +67,12 @@ impl Part {
     pub(crate) fn has(self, change: &Change) -> bool {
         self == Part::Whole || change.is_live()
     }
+
+    /// The numbers of an apply's steps that are meant.
+    fn of_apply(self, plan: &Plan) -> Vec<usize> {
+        let steps = plan.steps.iter().enumerate();
+        steps.filter(|(_, s)| s.part_of.is_none() && self.has(&s.change)).map(|(i, _)| i).collect()
+    }
 }
 
 pub(crate) fn now() -> u64 {
@@ -75,16 +81,35 @@ pub(crate) fn now() -> u64 {
 
 /// Who may change this host, and who is at it.
 pub(crate) fn enter(host: &dyn Host, command: &str) -> Result<Box<dyn std::any::Any>> {
+    enter_within(host, command, Duration::ZERO)
+}
+
+/// The same, waiting for whoever else is at it.
+pub(crate) fn enter_within(
+    host: &dyn Host,
+    command: &str,
+    patience: Duration,
+) -> Result<Box<dyn std::any::Any>> {
+    const GLANCE: Duration = Duration::from_millis(50);
     if !host.identity().privileged {
         return Err(Error::impossible(format_args!("this needs root: run `sudo fullpipe {command}`")));
     }
     let place = if host.exists("/run") { LOCK.to_owned() } else { "/fullpipe.lock".to_owned() };
-    host.lock(&place).map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => Error::check(format_args!(
-            "another fullpipe is changing this host ({e}); wait for it to finish and try again"
-        )),
-        _ => Error::io(format_args!("cannot lock {place}"), &e),
-    })
+    let mut waited = Duration::ZERO;
+    loop {
+        match host.lock(&place) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && waited < patience => {
+                host.pause(GLANCE);
+                waited += GLANCE;
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                return Err(Error::check(format_args!(
+                    "another fullpipe is changing this host ({e}); wait for it to finish and try again"
+                )));
+            }
+            outcome => return outcome.map_err(|e| Error::io(format_args!("cannot lock {place}"), &e)),
+        }
+    }
 }
 
 /// Puts `request` in force on the host, or leaves the host as it was.
@@ -98,28 +123,26 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
     let mut known = store.load(host)?;
     if let Some(journal) = known.take_if(|j| j.trial.as_ref().is_some_and(|t| t.left(host.clock()).is_none()))
     {
-        revert::undo_all(host, store, &journal, &revert::Options { force: true, ..Default::default() })?;
+        let options = revert::Options { force: true, ..Default::default() };
+        revert::undo(host, store, &journal, Whose::Apply, &options)?;
+        known = store.load(host)?;
     }
     // A canary did its duty: what it changed is undone before the same is done for everyone.
     if let Some(journal) =
         known.take_if(|j| j.plan.canary.is_some() && request.canary.is_none() && j.trial.is_none())
     {
-        revert::undo_all(host, store, &journal, &revert::Options::default())?;
+        revert::undo(host, store, &journal, Whose::Apply, &revert::Options::default())?;
+        known = store.load(host)?;
     }
     let journal = match known {
-        Some(journal) => resume(host, journal, request, options)?,
-        None => {
+        Some(journal) if journal.plan.has_apply() => resume(host, journal, request, options)?,
+        known => {
             let plan = plan::make(host, request, &options.program)?;
             if plan.is_empty() {
                 let (seen, warnings) = verify(host, &plan, Part::Whole)?;
                 return Ok(Applied { plan, made: 0, seen, warnings, on_trial: false });
             }
-            store.begin(host, &plan, now()).map_err(|e| {
-                Error::io(format_args!("nothing was changed: cannot write {}", store.path()), &e)
-            })?;
-            store
-                .load(host)?
-                .ok_or_else(|| Error::check(format_args!("nothing was changed: {} vanished", store.path())))?
+            begin(host, store, known, plan)?
         }
     };
     let write = |record| {
@@ -152,14 +175,42 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
     }
 }
 
+/// Makes a plan durable, beside what loaded controllers are in use for.
+fn begin(host: &dyn Host, store: &Store, known: Option<Journal>, plan: Plan) -> Result<Journal> {
+    let written = match known {
+        None => store.begin(host, &plan, None, now()),
+        Some(mut journal) => {
+            refuse_unfinished(&journal)?;
+            let steps = [journal.plan.steps, plan.steps].concat();
+            journal.plan = Plan { steps, ..plan };
+            journal.phase = Phase::Applying;
+            store.replace(host, &journal)
+        }
+    };
+    written.map_err(|e| Error::io(format_args!("nothing was changed: cannot write {}", store.path()), &e))?;
+    store
+        .load(host)?
+        .ok_or_else(|| Error::check(format_args!("nothing was changed: {} vanished", store.path())))
+}
+
+/// Nothing new is begun upon a revert or a use of a controller that was interrupted.
+pub(crate) fn refuse_unfinished(journal: &Journal) -> Result<()> {
+    match &journal.busy_with {
+        None if journal.phase == Phase::Reverting => {
+            Err(Error::check("a revert was interrupted: run `fullpipe revert` to finish it, then try again"))
+        }
+        None => Ok(()),
+        Some(controller) => Err(Error::check(format_args!(
+            "a `fullpipe cc load` or `cc unload` of {controller} was interrupted: run it again to finish it, or \
+             `fullpipe revert` to take everything back"
+        ))),
+    }
+}
+
 /// Whether an earlier apply may be gone on with.
 fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Options<'_>) -> Result<Journal> {
     let in_force = &journal.plan;
-    if journal.phase == Phase::Reverting {
-        return Err(Error::check(
-            "a revert was interrupted: run `fullpipe revert` to finish it, then apply again",
-        ));
-    }
+    refuse_unfinished(&journal)?;
     if journal.trial.is_some() {
         return Err(Error::check(format_args!(
             "{} is on trial: `fullpipe confirm` keeps it, `fullpipe revert` takes it back",
@@ -175,11 +226,11 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
             in_force.controller
         )));
     }
-    let changed = revert::changed_since(host, in_force)?;
+    let changed = revert::changed_since(host, in_force, Whose::Apply)?;
     if !changed.is_empty() && !options.force {
         return Err(Error::check(format_args!(
             "someone changed this since fullpipe set it:\n{}\n`--force` sets it again; `fullpipe revert` takes everything back",
-            changed.join("\n")
+            Changed::describe(&changed)
         )));
     }
     if options.trial.is_some() && journal.phase == Phase::Applied && !holds(host, in_force) {
@@ -192,16 +243,30 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
 }
 
 fn holds(host: &dyn Host, plan: &Plan) -> bool {
-    plan.steps.iter().all(|s| s.change.standing(host).is_ok_and(|now| now == Standing::After))
+    let mut all = plan.steps.iter().enumerate().filter(|(_, s)| s.part_of.is_none());
+    all.all(|(i, _)| plan.standing(host, i).is_ok_and(|now| now == Standing::After))
 }
 
-/// Makes every step that does not hold yet.
+/// Makes every step of an apply that does not hold yet.
 pub(crate) fn carry_out(host: &dyn Host, store: &Store, plan: &Plan, part: Part) -> Result<usize> {
+    let numbers = part.of_apply(plan);
+    make_steps(host, store, plan, &numbers, &|change| change.perform(host))
+}
+
+/// Makes those of these steps that do not hold yet, each by `perform`.
+pub(crate) fn make_steps(
+    host: &dyn Host,
+    store: &Store,
+    plan: &Plan,
+    numbers: &[usize],
+    perform: &dyn Fn(&Change) -> io::Result<()>,
+) -> Result<usize> {
     let mut made = 0;
-    for (i, step) in plan.steps.iter().enumerate().filter(|(_, s)| part.has(&s.change)) {
+    for &i in numbers {
+        let step = &plan.steps[i];
         let title = step.change.title();
         let standing =
-            step.change.standing(host).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
+            plan.standing(host, i).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
         if standing == Standing::After {
             continue;
         }
@@ -214,7 +279,7 @@ pub(crate) fn carry_out(host: &dyn Host, store: &Store, plan: &Plan, part: Part)
                 .map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e))
         };
         write(Record::Doing(i))?;
-        step.change.perform(host).map_err(|e| {
+        perform(&step.change).map_err(|e| {
             Error::io(
                 format_args!("cannot set {title} to {}", step.change.wanted()),
                 &explain(&step.change, e),
@@ -243,14 +308,7 @@ fn explain(change: &Change, error: io::Error) -> io::Error {
 
 /// Reads everything back and opens a connection.
 pub(crate) fn verify(host: &dyn Host, plan: &Plan, part: Part) -> Result<(Option<String>, Vec<String>)> {
-    for step in plan.steps.iter().filter(|s| part.has(&s.change)) {
-        let title = step.change.title();
-        match step.change.standing(host) {
-            Ok(Standing::After) => {}
-            Ok(_) => return Err(Error::check(format_args!("{title} did not stay {}", step.change.wanted()))),
-            Err(e) => return Err(Error::io(format_args!("cannot read {title} back"), &e)),
-        }
-    }
+    read_back(host, plan, &part.of_apply(plan))?;
     if !host.identity().running || plan.canary.is_some() {
         return Ok((None, Vec::new()));
     }
@@ -265,11 +323,26 @@ pub(crate) fn verify(host: &dyn Host, plan: &Plan, part: Part) -> Result<(Option
     }
 }
 
+/// Reads back that these steps hold.
+pub(crate) fn read_back(host: &dyn Host, plan: &Plan, numbers: &[usize]) -> Result<()> {
+    for &i in numbers {
+        let change = &plan.steps[i].change;
+        let title = change.title();
+        match plan.standing(host, i) {
+            Ok(Standing::After) => {}
+            Ok(_) => return Err(Error::check(format_args!("{title} did not stay {}", change.wanted()))),
+            Err(e) => return Err(Error::io(format_args!("cannot read {title} back"), &e)),
+        }
+    }
+    Ok(())
+}
+
 /// Undoes everything after `error` and says how that went.
 pub(crate) fn back_out(host: &dyn Host, store: &Store, journal: &Journal, error: &Error) -> Error {
     let facts = Facts::gather(host);
     let hint = if facts.scope.read_only { " (/proc/sys is read-only here: act on the host)" } else { "" };
-    match revert::undo_all(host, store, journal, &revert::Options { force: true, ..Default::default() }) {
+    let options = revert::Options { force: true, ..Default::default() };
+    match revert::undo(host, store, journal, Whose::Apply, &options) {
         Ok(_) => Error::check(format_args!("{error}{hint}. Everything was put back as it was")),
         Err(undo) => Error::check(format_args!(
             "{error}{hint}. Putting things back failed as well: {undo}. `fullpipe status` shows where the host stands; `fullpipe revert` finishes the work"

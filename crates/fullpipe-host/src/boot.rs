@@ -69,7 +69,7 @@ fn of(view: &dyn View, program: Program, only: directories::Only<'_>) -> Vec<Ass
         Program::Tuned => later::tuned(view),
         Program::TunedReapply => directories::tuned_reapply(view, only),
         Program::Script => later::scripts(view),
-        Program::Unit => later::unit(view),
+        Program::Unit => later::units(view),
     }
 }
 

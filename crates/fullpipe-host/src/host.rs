@@ -17,7 +17,9 @@ pub use machine::Machine;
 pub use model::{Model, ModelKernel};
 pub use overlay::Overlay;
 
-use crate::net::{CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, TcpSocket};
+use crate::net::{
+    CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey, TcpSocket,
+};
 use std::io;
 
 /// What a path is, without following a final symbolic link.
@@ -290,6 +292,12 @@ pub trait Host: Files {
 
     /// The route now used towards `prefix`, as the start of a more specific one.
     fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute>;
+
+    /// Every route.
+    fn routes(&self) -> io::Result<Vec<KeyedRoute>>;
+
+    /// Has connections over a route that is there use a controller, or none of its own.
+    fn choose_on_route(&self, route: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()>;
 
     /// Established TCP sockets of the current network namespace.
     fn sockets(&self) -> io::Result<Vec<TcpSocket>>;

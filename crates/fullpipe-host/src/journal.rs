@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::facts::Scope;
-use crate::host::{Clock, Files, Node, View, parent};
+use crate::host::{Clock, Files, Host, Node, View, parent};
 use crate::plan::Plan;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -33,6 +33,10 @@ pub enum Record {
     Done(usize),
     /// Everything is made and verified.
     Applied,
+    /// From here on this loaded controller is being put to use.
+    Employing(String),
+    /// From here on the uses of this loaded controller are being ended.
+    Retiring(String),
     /// To be undone unless it is confirmed in time.
     Trial(Trial),
     /// Kept for good: what is left of the plan is being made.
@@ -85,11 +89,31 @@ pub struct Journal {
     pub plan: Plan,
     /// How far it has come.
     pub phase: Phase,
+    /// The loaded controller whose uses are being made or ended, if it is not the whole plan.
+    pub busy_with: Option<String>,
     /// Until when it must be confirmed, if that is still awaited.
     pub trial: Option<Trial>,
     /// When it began, seconds since 1970.
     pub time: u64,
-    created: Vec<String>,
+    /// Directories that were made to hold the journal.
+    pub(crate) created: Vec<String>,
+}
+
+impl Journal {
+    /// What says the same as this from the beginning.
+    fn records(&self) -> Vec<Record> {
+        let (plan, created, time) = (Box::new(self.plan.clone()), self.created.clone(), self.time);
+        let mut records = vec![Record::Begin { version: VERSION, plan, created, time }];
+        records.extend(match (self.phase, &self.busy_with) {
+            (Phase::Applying, None) => None,
+            (Phase::Applying, Some(controller)) => Some(Record::Employing(controller.clone())),
+            (Phase::Applied, _) => Some(Record::Applied),
+            (Phase::Reverting, None) => Some(Record::Reverting),
+            (Phase::Reverting, Some(controller)) => Some(Record::Retiring(controller.clone())),
+        });
+        records.extend(self.trial.clone().map(Record::Trial));
+        records
+    }
 }
 
 const VERSION: u32 = 1;
@@ -135,16 +159,26 @@ pub fn decode(bytes: &[u8]) -> std::result::Result<Journal, String> {
     if version != VERSION {
         return Err(format!("it has format {version}, this program knows {VERSION}"));
     }
-    let mut journal = Journal { plan: *plan, phase: Phase::Applying, trial: None, time, created };
+    let (phase, busy_with) = (Phase::Applying, None);
+    let mut journal = Journal { plan: *plan, phase, busy_with, trial: None, time, created };
     for record in records {
-        match record {
+        let (phase, busy_with) = match record {
             Record::Begin { .. } => return Err("it holds two plans".into()),
-            Record::Doing(_) | Record::Done(_) | Record::Undone(_) => {}
-            Record::Applied => journal.phase = Phase::Applied,
-            Record::Trial(trial) => journal.trial = Some(trial),
-            Record::Confirmed => (journal.trial, journal.phase) = (None, Phase::Applying),
-            Record::Reverting => journal.phase = Phase::Reverting,
-        }
+            Record::Doing(_) | Record::Done(_) | Record::Undone(_) => continue,
+            Record::Trial(trial) => {
+                journal.trial = Some(trial);
+                continue;
+            }
+            Record::Confirmed => {
+                journal.trial = None;
+                (Phase::Applying, None)
+            }
+            Record::Applied => (Phase::Applied, None),
+            Record::Employing(controller) => (Phase::Applying, Some(controller)),
+            Record::Retiring(controller) => (Phase::Reverting, Some(controller)),
+            Record::Reverting => (Phase::Reverting, None),
+        };
+        (journal.phase, journal.busy_with) = (phase, busy_with);
     }
     Ok(journal)
 }
@@ -176,11 +210,25 @@ impl Store {
         format!("{}/host.journal", self.directory)
     }
 
-    /// What the journal says, if there is one.
+    /// What the journal says, if there is one. What a restart ended of the uses of loaded controllers is left out.
     ///
     /// # Errors
     /// It cannot be read or is damaged.
-    pub fn load(&self, view: &dyn View) -> Result<Option<Journal>> {
+    pub fn load(&self, host: &dyn Host) -> Result<Option<Journal>> {
+        let mut journal = self.read(host)?;
+        if let Some(journal) = &mut journal {
+            let boot = host.clock().boot();
+            journal.plan.steps.retain(|step| !step.is_over(&boot));
+            if let Some(controller) = &journal.busy_with
+                && !journal.plan.steps.iter().any(|step| step.uses(controller))
+            {
+                (journal.phase, journal.busy_with) = (Phase::Applied, None);
+            }
+        }
+        Ok(journal)
+    }
+
+    fn read(&self, view: &dyn View) -> Result<Option<Journal>> {
         let path = self.path();
         let cannot_read = |e: &io::Error| Error::io(format_args!("cannot read {path}"), e);
         match view.stat(&path) {
@@ -213,8 +261,15 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the plan durable. Nothing may be changed before this returns.
-    pub(crate) fn begin(&self, files: &dyn Files, plan: &Plan, time: u64) -> io::Result<()> {
+    /// Makes the plan durable, of an apply or (with its name) of the use of a controller. Nothing may be changed before this
+    /// returns.
+    pub(crate) fn begin(
+        &self,
+        files: &dyn Files,
+        plan: &Plan,
+        busy_with: Option<&str>,
+        time: u64,
+    ) -> io::Result<()> {
         self.tidy(files)?;
         let mut created = Vec::new();
         let mut directory = self.directory.as_str();
@@ -227,8 +282,14 @@ impl Store {
             files.sync(parent(path))?;
         }
         self.trust(files, &self.directory).map_err(|e| io::Error::other(e.to_string()))?;
-        let record = Record::Begin { version: VERSION, plan: Box::new(plan.clone()), created, time };
-        self.write(files, encode(&record)?.as_bytes())
+        let (plan, busy_with) = (plan.clone(), busy_with.map(str::to_owned));
+        self.replace(files, &Journal { plan, phase: Phase::Applying, busy_with, trial: None, time, created })
+    }
+
+    /// Has the journal say this from now on, at once and durably.
+    pub(crate) fn replace(&self, files: &dyn Files, journal: &Journal) -> io::Result<()> {
+        let lines = journal.records().iter().map(encode).collect::<io::Result<String>>()?;
+        self.write(files, lines.as_bytes())
     }
 
     /// Adds a record, durably.
@@ -319,6 +380,24 @@ mod tests {
             assert!(error.contains("line 1"), "cut at {end}: {error}");
         }
         assert!(decode(&all[..first]).is_ok());
+    }
+
+    #[test]
+    fn a_journal_that_is_written_anew_says_the_same() {
+        let trial = Trial { boot: "a".into(), until: 7 };
+        let tails = [
+            vec![],
+            vec![Record::Applied],
+            vec![Record::Applied, Record::Trial(trial)],
+            vec![Record::Applied, Record::Employing("fp_bbr3".into())],
+            vec![Record::Applied, Record::Retiring("fp_bbr3".into())],
+            vec![Record::Employing("a".into()), Record::Applied],
+            vec![Record::Reverting],
+        ];
+        for tail in tails {
+            let journal = decode(&bytes(&[vec![begin()], tail].concat())).unwrap();
+            assert_eq!(decode(&bytes(&journal.records())).unwrap(), journal);
+        }
     }
 
     #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Congestion control on a host: examine it ([`checks::examine`]), see exactly what a controller would change
 //! ([`plan::make`]), do it ([`apply::apply`]), see where it stands ([`status::status`]), take it back exactly
-//! ([`revert::revert`]).
+//! ([`revert::revert`]). What a loaded controller is put to use for ([`employ::employ`]) is in the same journal.
 //!
 //! A host is this [machine](host::Machine), or a [model](host::Model) of one under a directory:
 //!
@@ -46,6 +46,7 @@ pub mod boot;
 pub mod checks;
 pub mod controllers;
 pub mod diff;
+pub mod employ;
 mod error;
 pub mod facts;
 pub mod host;

@@ -6,5 +6,6 @@ mod diag;
 pub use diag::{BbrState, TcpSocket, sockets};
 pub use fullpipe_kernel::ethtool::{DeviceFeatures, features};
 pub use fullpipe_kernel::rtnetlink::{
-    CongestionRoute, QdiscNode, QdiscOperation, ROOT, Rtnetlink, hex, unhex,
+    CongestionRoute, KeyedRoute, QdiscNode, QdiscOperation, ROOT, RouteChoice, RouteKey, Rtnetlink,
+    destination, hex, unhex,
 };

@@ -5,19 +5,26 @@
 //! controller that wants it, and the running kernel changes before its boot files, so that a host which a change
 //! makes unreachable comes back as it was when it is restarted.
 
-mod boot_files;
+pub(crate) mod boot_files;
 mod change;
 mod make;
 mod state;
+pub(crate) mod unit;
 
+pub(crate) use boot_files::BootFiles;
 pub use boot_files::{BEGIN, MODULES_FILE, SYSCTL_FILE};
+pub(crate) use change::choice;
 pub use change::{Change, Standing, Tree};
-pub(crate) use make::buffer_needed;
 pub use make::make;
+pub(crate) use make::{ALLOWED, CONTROLLER, buffer_needed, controller_changes};
 pub use state::{Content, FileState, install, tidy};
+pub(crate) use unit::unit_path;
+pub use unit::{ControllerUnit, unit_name, unit_word};
 
+use crate::host::Host;
 use fullpipe_units::{Rate, Span};
 use serde::{Deserialize, Serialize};
+use std::io;
 
 /// What is asked for.
 #[derive(Clone, PartialEq, Debug)]
@@ -68,6 +75,36 @@ pub struct Step {
     pub change: Change,
     /// Why it is needed.
     pub why: String,
+    /// The use of a loaded controller that it is part of; nothing if it is part of an apply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<Use>,
+}
+
+/// A controller that was loaded and put to use (`fullpipe cc load`): what it does in the running kernel ends with the run
+/// of the machine, as the loaded controller does.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Use {
+    /// The name that it is registered under.
+    pub controller: String,
+    /// The run of the machine in which it was put to use.
+    pub boot: String,
+}
+
+impl Step {
+    /// A step of an apply.
+    pub(crate) fn new(change: Change, why: impl Into<String>) -> Step {
+        Step { change, why: why.into(), part_of: None }
+    }
+
+    /// Whether it is part of the use of this controller.
+    pub(crate) fn uses(&self, controller: &str) -> bool {
+        self.part_of.as_ref().is_some_and(|part| part.controller == controller)
+    }
+
+    /// Whether a restart has ended what it did.
+    pub(crate) fn is_over(&self, boot: &str) -> bool {
+        self.change.is_live() && self.part_of.as_ref().is_some_and(|part| part.boot != boot)
+    }
 }
 
 /// The steps, in order, and what the reader should know besides.
@@ -88,5 +125,32 @@ impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
+    }
+
+    /// Whether an apply is part of it, not only uses of loaded controllers.
+    pub(crate) fn has_apply(&self) -> bool {
+        self.steps.iter().any(|step| step.part_of.is_none())
+    }
+
+    /// The next step that changes the same thing as the one of that number.
+    pub(crate) fn next_on_the_same(&self, number: usize) -> Option<usize> {
+        let change = &self.steps[number].change;
+        (number + 1..self.steps.len()).find(|&later| self.steps[later].change.is_of_the_same(change))
+    }
+
+    /// Where the host stands with a step. What a later step changed further is as this step left it if that is where the
+    /// later one began.
+    ///
+    /// # Errors
+    /// The object cannot be read.
+    pub(crate) fn standing(&self, host: &dyn Host, number: usize) -> io::Result<Standing> {
+        let change = &self.steps[number].change;
+        match self
+            .next_on_the_same(number)
+            .and_then(|later| change.standing_before(&self.steps[later].change))
+        {
+            Some(standing) => Ok(standing),
+            None => change.standing(host),
+        }
     }
 }

@@ -1,11 +1,14 @@
 //! Putting a host back as it was, in the reverse order: boot files, then the controller, the disciplines last.
 
-use crate::apply::enter;
+mod report;
+
+pub use report::{Left, Outcome, Reverted, Undone};
+
+use crate::apply::{Part, enter};
 use crate::error::{Error, Result};
-use crate::host::Host;
+use crate::host::{Host, parent};
 use crate::journal::{Journal, Phase, Record, Store};
-use crate::plan::{Change, FileState, Plan, Standing, tidy};
-use serde::Serialize;
+use crate::plan::{ALLOWED, CONTROLLER, Change, FileState, Plan, Standing, Step, tidy};
 use std::io;
 
 /// How a revert treats what someone changed since.
@@ -17,38 +20,72 @@ pub struct Options {
     pub keep_changed: bool,
 }
 
-/// What a revert did.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
-pub struct Reverted {
-    /// What was put back.
-    pub undone: Vec<String>,
-    /// What was left, and what to expect.
-    pub notes: Vec<String>,
+/// What of a plan is to be undone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whose<'a> {
+    /// All of it.
+    All,
+    /// What an apply asked for.
+    Apply,
+    /// The uses of a loaded controller, all or only what the running kernel has of them.
+    Uses(&'a str, Part),
+    /// The steps from this number on, which are uses of a loaded controller.
+    Latest(usize),
 }
 
-/// What is neither as fullpipe left it nor as it was before, each with both states.
-pub(crate) fn changed_since(host: &dyn Host, plan: &Plan) -> Result<Vec<String>> {
-    let mut changed = Vec::new();
-    for step in &plan.steps {
-        let title = step.change.title();
-        match step.change.standing(host) {
-            Ok(Standing::Other(now)) => {
-                let mut text =
-                    format!("  {title}\n    fullpipe set: {}\n    now:          {now}", step.change.wanted());
-                if let Change::File { path, after, .. } = &step.change
-                    && let Ok(current) = FileState::of(host, path)
-                {
-                    for line in crate::diff::lines(&after.text(), &current.text()) {
-                        text += &format!("\n      {line}");
-                    }
-                }
-                changed.push(text);
-            }
-            Ok(_) => {}
-            Err(e) => return Err(Error::io(format_args!("cannot read {title}"), &e)),
+impl Whose<'_> {
+    fn has(self, number: usize, step: &Step) -> bool {
+        match self {
+            Whose::All => true,
+            Whose::Apply => step.part_of.is_none(),
+            Whose::Uses(controller, part) => step.uses(controller) && part.has(&step.change),
+            Whose::Latest(first) => number >= first,
         }
     }
-    Ok(changed)
+}
+
+/// What is neither as fullpipe left it nor as it was before.
+pub(crate) struct Changed<'a> {
+    pub change: &'a Change,
+    /// How it is.
+    pub now: String,
+    /// The lines of a file that differ.
+    pub lines: Vec<String>,
+}
+
+impl Changed<'_> {
+    /// One after the other, each with both states.
+    pub fn describe(all: &[Changed<'_>]) -> String {
+        let one = |changed: &Changed<'_>| {
+            let (title, wanted) = (changed.change.title(), changed.change.wanted());
+            let lines: String = changed.lines.iter().map(|line| format!("\n      {line}")).collect();
+            format!("  {title}\n    fullpipe set: {wanted}\n    now:          {}{lines}", changed.now)
+        };
+        all.iter().map(one).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// What of `whose` steps someone changed since.
+pub(crate) fn changed_since<'a>(
+    host: &dyn Host,
+    plan: &'a Plan,
+    whose: Whose<'_>,
+) -> Result<Vec<Changed<'a>>> {
+    let mut all = Vec::new();
+    for (number, step) in plan.steps.iter().enumerate().filter(|(n, s)| whose.has(*n, s)) {
+        let change = &step.change;
+        let standing = plan.standing(host, number);
+        let standing = standing.map_err(|e| Error::io(format_args!("cannot read {}", change.title()), &e))?;
+        let Standing::Other(now) = standing else { continue };
+        let lines = match change {
+            Change::File { path, after, .. } => FileState::of(host, path)
+                .map(|current| crate::diff::lines(&after.text(), &current.text()))
+                .unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        all.push(Changed { change, now, lines });
+    }
+    Ok(all)
 }
 
 /// Undoes what fullpipe has in force on this host, or had begun. Without anything to undo it does nothing.
@@ -57,6 +94,16 @@ pub(crate) fn changed_since(host: &dyn Host, plan: &Plan) -> Result<Vec<String>>
 /// [`Error::Check`] if someone changed something since (unless `options` say what to do then): nothing is
 /// touched in that case. [`Error::Impossible`] if the host refuses; what is left is told, and another `revert` goes on.
 pub fn revert(host: &dyn Host, store: &Store, options: &Options) -> Result<Option<Reverted>> {
+    take_back(host, store, Whose::All, options)
+}
+
+/// The same of a part.
+pub(crate) fn take_back(
+    host: &dyn Host,
+    store: &Store,
+    whose: Whose<'_>,
+    options: &Options,
+) -> Result<Option<Reverted>> {
     let _lock = enter(host, "revert")?;
     match store.load(host)? {
         None => {
@@ -64,96 +111,216 @@ pub fn revert(host: &dyn Host, store: &Store, options: &Options) -> Result<Optio
             store.tidy(host).map_err(|e| Error::io(format_args!("cannot tidy up {}", store.path()), &e))?;
             Ok(None)
         }
-        Some(journal) => undo_all(host, store, &journal, options).map(Some),
+        Some(journal) => undo(host, store, &journal, whose, options).map(Some),
     }
 }
 
 /// While a revert is under way, default_qdisc passes through what the devices had.
 fn passes_through(plan: &Plan, change: &Change, now: &str) -> bool {
-    matches!(change, Change::Sysctl { name, .. } if name == "net.core.default_qdisc")
+    is_default_qdisc(change)
         && plan.steps.iter().any(
             |s| matches!(&s.change, Change::Qdisc { before, .. } if before.0.iter().any(|n| n.kind == now)),
         )
 }
 
-pub(crate) fn undo_all(
+fn is_default_qdisc(change: &Change) -> bool {
+    matches!(change, Change::Sysctl { name, .. } if name == "net.core.default_qdisc")
+}
+
+/// Undoes a part of what a journal says, and has it say the rest.
+pub(crate) fn undo(
     host: &dyn Host,
     store: &Store,
     journal: &Journal,
+    whose: Whose<'_>,
     options: &Options,
 ) -> Result<Reverted> {
     let plan = &journal.plan;
-    let failed = |what: &str, e: &io::Error| Error::io(what, e);
     if !options.force && !options.keep_changed {
-        let mut changed = changed_since(host, plan)?;
-        if journal.phase == Phase::Reverting {
-            changed.retain(|c| !c.trim_start().starts_with("net.core.default_qdisc\n"));
-        }
-        if !changed.is_empty() {
-            return Err(Error::check(format_args!(
-                "someone changed this since fullpipe set it, and nothing was touched:\n{}\n\
-                 `fullpipe revert --keep-changed` leaves these and undoes the rest; `--force` overwrites them",
-                changed.join("\n")
-            )));
-        }
+        refuse_if_changed(host, journal, whose)?;
     }
-    if journal.phase != Phase::Reverting {
-        store
-            .append(host, &Record::Reverting)
-            .map_err(|e| failed(&format!("cannot write {}", store.path()), &e))?;
+    let cannot_write = |e: io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
+    let announced = match whose {
+        Whose::Uses(controller, _) => Some(Record::Retiring(controller.to_owned())),
+        // What was just begun says so already.
+        Whose::Latest(_) => None,
+        Whose::All | Whose::Apply => Some(Record::Reverting),
+    };
+    let goes_on = journal.phase == Phase::Reverting && journal.busy_with.is_none();
+    if let Some(record) = announced.filter(|_| !goes_on) {
+        store.append(host, &record).map_err(cannot_write)?;
     }
-    let mut report = Reverted::default();
-    let controller_sockets = host
+    let connections = host
         .sockets()
         .ok()
         .map_or(0, |all| all.iter().filter(|s| s.controller == plan.controller && !s.is_loopback()).count());
-    for (i, step) in plan.steps.iter().enumerate().rev() {
-        let change = &step.change;
-        let title = change.title();
-        if let Change::File { path, .. } = change {
-            tidy(host, path).map_err(|e| failed(&format!("cannot tidy up beside {path}"), &e))?;
+    let mut report = Reverted::default();
+    let mut rest = plan.clone();
+    let mut kept = vec![true; plan.steps.len()];
+    for (number, step) in plan.steps.iter().enumerate().rev().filter(|(n, s)| whose.has(*n, s)) {
+        kept[number] = false;
+        // Where another's later step changed the same thing further, that one will lead back to where this one began.
+        if let Some(later) = plan.next_on_the_same(number).filter(|later| kept[*later]) {
+            let earlier = rest.steps[number].change.clone();
+            rest.steps[later].change.take_over(&earlier);
+            continue;
         }
-        let standing = change.standing(host).map_err(|e| failed(&format!("cannot read {title}"), &e))?;
-        match standing {
-            Standing::Before => continue,
-            Standing::Gone => {
-                report.notes.push(format!("{title} is gone: nothing to put back"));
-                continue;
-            }
-            Standing::Other(now) if options.keep_changed && !passes_through(plan, change, &now) => {
-                report.notes.push(format!("{title} stays as someone set it since: {now}"));
-                continue;
-            }
-            Standing::After | Standing::Partial | Standing::Other(_) => {}
+        let change = &rest.steps[number].change;
+        let Some(outcome) = put_back(host, plan, change, whose, options)? else { continue };
+        if outcome == Outcome::HoldsOthers
+            && let Some(heir) = lives_in(&rest, &kept, change)
+        {
+            let heir = rest.steps[heir].part_of.clone();
+            rest.steps[number].part_of = heir;
+            kept[number] = true;
+            continue;
         }
-        match change.undo(host) {
-            Ok(()) => report.undone.push(title),
-            Err(e) => match (change, e.kind()) {
-                (Change::Module { .. }, _) => {
-                    report.notes.push(format!("{title} stays loaded until the next boot ({e})"));
-                }
-                (Change::File { before: FileState::Absent, .. }, io::ErrorKind::DirectoryNotEmpty) => {
-                    report.notes.push(format!("{title} stays: something else is in it now"));
-                }
-                _ => return Err(failed(&format!("cannot put {title} back"), &e)),
-            },
-        }
-        store
-            .append(host, &Record::Undone(i))
-            .map_err(|e| failed(&format!("cannot write {}", store.path()), &e))?;
+        report.add(step.change.title(), outcome);
+        store.append(host, &Record::Undone(number)).map_err(cannot_write)?;
     }
-    if controller_sockets > 0 && plan.steps.iter().any(|s| matches!(s.change, Change::Qdisc { .. })) {
-        report.notes.push(format!(
-            "{controller_sockets} established connection(s) still use {}: they were paced by the discipline that is gone \
-             and may send unpaced until they close; restart the services that hold them if that matters",
-            plan.controller
-        ));
-    } else if controller_sockets > 0 {
-        report.notes.push(format!(
-            "{controller_sockets} established connection(s) keep {} until they close",
-            plan.controller
-        ));
+    // Those of a controller that is taken out are moved by who takes it out.
+    if connections > 0 && matches!(whose, Whose::All | Whose::Apply) {
+        let unpaced = plan.steps.iter().any(|s| matches!(s.change, Change::Qdisc { .. }));
+        report.left = Some(Left { controller: plan.controller.clone(), connections, unpaced });
     }
-    store.end(host, journal).map_err(|e| failed(&format!("cannot remove {}", store.path()), &e))?;
+    let mut kept = kept.into_iter();
+    rest.steps.retain(|_| kept.next() == Some(true));
+    conclude(host, store, journal, rest, whose)?;
     Ok(report)
+}
+
+fn refuse_if_changed(host: &dyn Host, journal: &Journal, whose: Whose<'_>) -> Result<()> {
+    let mut changed = changed_since(host, &journal.plan, whose)?;
+    if journal.phase == Phase::Reverting {
+        changed.retain(|c| !is_default_qdisc(c.change));
+    }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(Error::check(format_args!(
+        "someone changed this since fullpipe set it, and nothing was touched:\n{}\n\
+         `fullpipe revert --keep-changed` leaves these and undoes the rest; `--force` overwrites them",
+        Changed::describe(&changed)
+    )))
+}
+
+/// Puts one thing back; nothing if it is as before already.
+fn put_back(
+    host: &dyn Host,
+    plan: &Plan,
+    change: &Change,
+    whose: Whose<'_>,
+    options: &Options,
+) -> Result<Option<Outcome>> {
+    let title = change.title();
+    if let Change::File { path, .. } = change {
+        tidy(host, path).map_err(|e| Error::io(format_args!("cannot tidy up beside {path}"), &e))?;
+    }
+    let standing = change.standing(host).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
+    match standing {
+        Standing::Before => return Ok(None),
+        Standing::Gone => return Ok(Some(Outcome::Gone)),
+        Standing::Other(now) if options.keep_changed && !passes_through(plan, change, &now) => {
+            return Ok(Some(Outcome::Kept(now)));
+        }
+        Standing::After | Standing::Partial | Standing::Other(_) => {}
+    }
+    let Err(e) = change.undo(host) else { return Ok(Some(Outcome::PutBack)) };
+    match (change, e.kind()) {
+        (Change::Module { .. }, _) => Ok(Some(Outcome::StaysLoaded(e.to_string()))),
+        (Change::File { before: FileState::Absent, .. }, io::ErrorKind::DirectoryNotEmpty) => {
+            Ok(Some(Outcome::HoldsOthers))
+        }
+        // The kernel takes no list that names a controller which is gone.
+        (Change::Sysctl { name, before, .. }, io::ErrorKind::NotFound)
+            if name == ALLOWED && allow_what_is_there(host, before).is_ok() =>
+        {
+            Ok(Some(Outcome::PutBack))
+        }
+        // A controller that is taken out must not stay in use because the one before it is gone, too.
+        (Change::Sysctl { name, after, .. }, _)
+            if matches!(whose, Whose::Uses(..))
+                && name == CONTROLLER
+                && usual_default(host, after).is_ok() =>
+        {
+            Ok(Some(Outcome::PutBack))
+        }
+        (Change::Congctl { route, .. }, _)
+            if matches!(whose, Whose::Uses(..)) && host.choose_on_route(route, None).is_ok() =>
+        {
+            Ok(Some(Outcome::PutBack))
+        }
+        _ => Err(Error::io(format_args!("cannot put {title} back"), &e)),
+    }
+}
+
+/// Allows those of a list of controllers that are registered.
+fn allow_what_is_there(host: &dyn Host, list: &str) -> io::Result<()> {
+    let available = host.sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
+    let there = |name: &&str| available.split_ascii_whitespace().any(|one| one == *name);
+    let left: Vec<&str> = list.split_ascii_whitespace().filter(there).collect();
+    host.set_sysctl(ALLOWED, &left.join(" "))
+}
+
+/// Makes one of the kernel's usual controllers the default, anything but `not`.
+pub(crate) fn usual_default(host: &dyn Host, not: &str) -> io::Result<String> {
+    let available = host.sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
+    let mut refused = io::Error::from(io::ErrorKind::NotFound);
+    for usual in ["cubic", "bbr", "reno"] {
+        if usual == not || !available.split_ascii_whitespace().any(|there| there == usual) {
+            continue;
+        }
+        match host.set_sysctl(CONTROLLER, usual) {
+            Ok(()) => return Ok(usual.to_owned()),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+/// The step that is kept and has its file in the directory that `change` made.
+fn lives_in(plan: &Plan, kept: &[bool], change: &Change) -> Option<usize> {
+    let Change::File { path: directory, .. } = change else { return None };
+    let inside = |path: &str| {
+        let mut above = parent(path);
+        while above != "/" && above != directory {
+            above = parent(above);
+        }
+        above == directory
+    };
+    let mut numbered = plan.steps.iter().enumerate();
+    let found =
+        numbered.find(|(n, s)| kept[*n] && matches!(&s.change, Change::File { path, .. } if inside(path)));
+    found.map(|(number, _)| number)
+}
+
+/// Has the journal say what is left of the plan, or nothing more.
+fn conclude(
+    host: &dyn Host,
+    store: &Store,
+    journal: &Journal,
+    mut rest: Plan,
+    whose: Whose<'_>,
+) -> Result<()> {
+    if rest.steps.is_empty() {
+        return store
+            .end(host, journal)
+            .map_err(|e| Error::io(format_args!("cannot remove {}", store.path()), &e));
+    }
+    let mut left = journal.clone();
+    if !rest.has_apply() {
+        let last = rest.steps.last().and_then(|s| s.part_of.as_ref());
+        rest.controller = last.map(|part| part.controller.clone()).unwrap_or_default();
+        (rest.notes, rest.canary, left.trial) = (Vec::new(), None, None);
+    }
+    left.plan = rest;
+    let its_own = match whose {
+        Whose::All | Whose::Apply => true,
+        Whose::Uses(controller, _) => journal.busy_with.as_deref() == Some(controller),
+        Whose::Latest(_) => true,
+    };
+    if its_own {
+        (left.phase, left.busy_with) = (Phase::Applied, None);
+    }
+    store.replace(host, &left).map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e))
 }

@@ -3,7 +3,7 @@
 use crate::apply::Applied;
 use crate::checks::{Finding, Report, Verdict};
 use crate::diff;
-use crate::plan::{Change, FileState, Plan};
+use crate::plan::{Change, FileState, Plan, choice};
 use crate::revert::Reverted;
 use crate::status::Status;
 use std::fmt::Write;
@@ -192,6 +192,11 @@ fn change(style: Style, out: &mut String, change: &Change) {
                 ),
             );
         }
+        Change::Congctl { route, before, after } => {
+            let line = |of| format!("{}: {}", route.prefix, choice(of));
+            both(&line(before.as_ref()), &line(Some(after)));
+        }
+        Change::Cgroup { group, controller, .. } => both("", &format!("{group}: {controller}")),
         Change::File { before, after, .. } => match (before, after) {
             (_, FileState::File { .. }) => both(&before.text(), &after.text()),
             _ => both(&before.describe(), &after.describe()),
@@ -279,11 +284,11 @@ pub fn reverted(style: Style, reverted: &Option<Reverted>) -> String {
         return "fullpipe has nothing in force on this host: nothing to revert.\n".into();
     };
     let mut out = String::new();
-    for title in &report.undone {
+    for title in report.undone() {
         let _ = writeln!(out, "{} {title}", style.verdict(Verdict::Ok, "↩"));
     }
-    for note in &report.notes {
-        out += &style.wrap("  · ", 4, note);
+    for note in report.notes() {
+        out += &style.wrap("  · ", 4, &note);
     }
     out + "The host is as it was before.\n"
 }
@@ -308,6 +313,9 @@ pub fn status(style: Style, status: &Status) -> String {
             .map(|(c, n)| format!("{c} {n} ({:.0} %)", *n as f64 / total as f64 * 100.0))
             .collect();
         row("connections", &shares.join(", "));
+    }
+    for used in &status.uses {
+        row("in use", &format!("{}: {}", used.controller, used.changes.join(", ")));
     }
     for (name, controller) in &status.other_namespaces {
         row("elsewhere", &format!("{name}: {controller}"));

@@ -5,8 +5,8 @@ use crate::boot;
 use crate::error::Result;
 use crate::facts::{Facts, Presence};
 use crate::host::Host;
-use crate::journal::{Phase, Store};
-use crate::plan::Standing;
+use crate::journal::{Journal, Phase, Store};
+use crate::plan::{Plan, Standing};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,6 +24,9 @@ pub struct Status {
     /// The controller of fullpipe's plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
+    /// What loaded controllers are in use for (`fullpipe cc load`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<InUse>,
     /// Seconds until what was applied is undone unless confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm_within: Option<u64>,
@@ -39,21 +42,77 @@ pub struct Status {
     pub other_namespaces: Vec<(String, String)>,
 }
 
+/// A loaded controller that fullpipe put to use.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct InUse {
+    /// The name that it is registered under.
+    pub controller: String,
+    /// What was changed for it.
+    pub changes: Vec<String>,
+}
+
+fn uses(plan: &Plan) -> Vec<InUse> {
+    let mut all: Vec<InUse> = Vec::new();
+    for step in &plan.steps {
+        let Some(part) = &step.part_of else { continue };
+        let title = step.change.title();
+        match all.iter_mut().find(|used| used.controller == part.controller) {
+            Some(used) => used.changes.push(title),
+            None => all.push(InUse { controller: part.controller.clone(), changes: vec![title] }),
+        }
+    }
+    all
+}
+
+/// Where uses of loaded controllers stand, if that is what there is to say: an apply is not part of it, or one of them was
+/// interrupted.
+fn of_uses(journal: &Journal, missing: usize, drift: &[String]) -> Option<(bool, String)> {
+    if let Some(name) = &journal.busy_with {
+        let text = if journal.phase == Phase::Reverting {
+            format!("taking {name} out of use was interrupted: `fullpipe cc unload` finishes it")
+        } else {
+            format!(
+                "putting {name} to use was interrupted ({missing} steps not made): the same `fullpipe cc load` completes it"
+            )
+        };
+        return Some((false, format!("{text}, `fullpipe revert` takes everything back")));
+    }
+    if journal.plan.has_apply() || journal.phase != Phase::Applied {
+        return None;
+    }
+    let names: Vec<String> = uses(&journal.plan).into_iter().map(|used| used.controller).collect();
+    let (names, are) = (names.join(", "), if names.len() == 1 { "is" } else { "are" });
+    Some(if drift.is_empty() {
+        (true, format!("{names} {are} in use through fullpipe, and everything is as it left it"))
+    } else {
+        (
+            false,
+            format!(
+                "{names} {are} in use through fullpipe, but not everything is so any more: the same `fullpipe cc load` \
+                 sets it again, `fullpipe revert` takes it back"
+            ),
+        )
+    })
+}
+
 /// Finds out. Changes nothing; where fullpipe has something in force only root may read its journal.
 ///
 /// # Errors
 /// The journal is damaged or not readable.
 pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let facts = Facts::gather(host);
-    let journal = store.load(host)?;
+    // What a restart ended leaves a journal of nothing.
+    let journal = store.load(host)?.filter(|j| !j.plan.is_empty());
     let mut drift = Vec::new();
     let mut missing = 0;
     let on_trial = journal.as_ref().and_then(|j| j.trial.as_ref());
     // A trial writes nothing for the next boot before it is confirmed.
     let part = if on_trial.is_some() { Part::of_a_trial(host) } else { Part::Whole };
-    for step in journal.iter().flat_map(|j| &j.plan.steps).filter(|s| part.has(&s.change)) {
+    let plan = journal.as_ref().map(|j| &j.plan);
+    let steps = plan.iter().flat_map(|plan| plan.steps.iter().enumerate().map(move |(n, s)| (plan, n, s)));
+    for (plan, number, step) in steps.filter(|(_, _, s)| s.part_of.is_some() || part.has(&s.change)) {
         let title = step.change.title();
-        match step.change.standing(host) {
+        match plan.standing(host, number) {
             Ok(Standing::After) => {}
             Ok(Standing::Before | Standing::Partial) => {
                 missing += 1;
@@ -82,7 +141,9 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let phase = journal.as_ref().map(|j| j.phase);
     let controller = journal.as_ref().map(|j| j.plan.controller.clone());
     let name = controller.clone().unwrap_or_default();
+    let used = journal.as_ref().and_then(|journal| of_uses(journal, missing, &drift));
     let (consistent, summary) = match phase {
+        _ if used.is_some() => used.unwrap_or_default(),
         Some(Phase::Applying) => (
             false,
             format!(
@@ -141,6 +202,7 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
         consistent,
         phase,
         controller,
+        uses: plan.map(uses).unwrap_or_default(),
         confirm_within,
         live,
         boot,
@@ -194,6 +256,7 @@ mod tests {
             consistent: true,
             phase: Some(Phase::Applied),
             controller: Some("bbr".into()),
+            uses: vec![],
             confirm_within: None,
             live: Some("bbr".into()),
             boot: "bbr".into(),

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::journal::{Phase, Record, Store, Trial};
 use crate::plan::Plan;
-use crate::revert::{self, Reverted};
+use crate::revert::{self, Reverted, Whose};
 use std::time::Duration;
 
 /// Whether a trial is over that nobody undid.
@@ -20,7 +20,7 @@ fn overdue(host: &dyn Host, store: &Store) -> Result<bool> {
 }
 
 fn undo(host: &dyn Host, store: &Store) -> Result<Option<Reverted>> {
-    revert::revert(host, store, &revert::Options { force: true, ..Default::default() })
+    revert::take_back(host, store, Whose::Apply, &revert::Options { force: true, ..Default::default() })
 }
 
 /// Undoes a trial whose time is up, or that a restart ended, if that was left to do and the caller may.
@@ -48,7 +48,8 @@ pub fn confirm(host: &dyn Host, store: &Store) -> Result<Plan> {
     let journal = store.load(host)?.ok_or_else(nothing)?;
     let trial = journal.trial.as_ref().ok_or_else(nothing)?;
     if trial.left(host.clock()).is_none() || journal.phase == Phase::Reverting {
-        revert::undo_all(host, store, &journal, &revert::Options { force: true, ..Default::default() })?;
+        let options = revert::Options { force: true, ..Default::default() };
+        revert::undo(host, store, &journal, Whose::Apply, &options)?;
         return Err(Error::check("the time to confirm it was over: everything was put back as it was"));
     }
     if journal.phase == Phase::Applying {
@@ -107,7 +108,8 @@ pub fn watch(host: &dyn Host, store: &Store, ask: &mut dyn FnMut(Duration) -> As
     let mut refused: Option<Duration> = None;
     let mut known: Option<Trial> = None;
     loop {
-        let seen = store.load(host).map(|journal| journal.map(|j| j.trial));
+        // What is left when a trial is undone may be the uses of loaded controllers.
+        let seen = store.load(host).map(|j| j.filter(|j| j.plan.has_apply()).map(|j| j.trial));
         let ended = match seen {
             // Several may wait for the end of one trial: who comes second finds it undone.
             Ok(None) if told => return Ok(Ended::Undone),

@@ -6,7 +6,7 @@ use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::{self, QdiscNode, QdiscOperation, ROOT};
 use fullpipe_host::plan::{QdiscChoice, Request, Tree};
 use fullpipe_host::trial::{self, Asked, Ended};
-use fullpipe_host::{Error, apply, revert, status};
+use fullpipe_host::{Error, apply, employ, revert, status};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -290,6 +290,68 @@ fn a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whol
     assert_same(&everything(), &before, "");
     let error = put_in_force(&Request { canary: Some("192.0.2/24".into()), ..live(other) }).unwrap_err();
     assert!(matches!(&error, Error::Usage(t) if t.contains("192.0.2.0/24")), "{error}");
+}
+
+#[test]
+fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
+    if !enter("a_route_in_use_keeps_all_else_and_has_its_own_controller_again") {
+        return;
+    }
+    let ip = |arguments: &str| {
+        let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
+        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let host = Machine::new();
+    let now = host.sysctl("net.ipv4.tcp_congestion_control").unwrap();
+    let allowed = words("net.ipv4.tcp_allowed_congestion_control");
+    let other = allowed.iter().find(|c| **c != now).expect("two allowed controllers");
+    ip(&format!(
+        "route add 203.0.113.0/24 via 192.0.2.2 dev v0 src 192.0.2.1 metric 7 initcwnd 20 mtu lock 1400 congctl lock {now}"
+    ));
+    ip("route add default via 192.0.2.2 dev v0");
+    ip("-6 address add 2001:db8::1/64 dev v0 nodad");
+    ip("-6 route add 2001:db8:1::/48 via 2001:db8::2 dev v0 metric 9 initrwnd 30");
+    ip("-6 route add 2001:db8:2::/48 dev v0 expires 4000");
+    // The time that a route has left runs on; what devices get by themselves may come late.
+    let routes = || {
+        let text = ip("route show table all");
+        let given = |line: &&str| ["fe80", "multicast", "anycast"].iter().all(|own| !line.contains(own));
+        let text = text.lines().filter(given).collect::<Vec<_>>().join("\n");
+        let parts = text.split(" expires ").map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
+        parts.collect::<String>()
+    };
+    let before = routes();
+    for prefix in ["203.0.113.0/24", "default", "2001:db8:1::/48", "2001:db8:2::/48"] {
+        let request = employ::Request {
+            controller: other.clone(),
+            route: Some(prefix.into()),
+            ..employ::Request::default()
+        };
+        employ::employ(&host, &store(), &request).unwrap();
+        let during = routes();
+        assert_eq!(during.matches(&format!("congctl {other}")).count(), 1, "{prefix}: {during}");
+        let without = |text: &str| {
+            let text =
+                text.replace(&format!("congctl {other} "), "").replace(&format!("congctl lock {now} "), "");
+            text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(without(&during), without(&before), "{prefix} keeps all else");
+        let seen = status::status(&host, &store()).unwrap();
+        assert_eq!(seen.uses[0].changes, [format!("controller of the route to {prefix}")]);
+        take_back();
+        assert_eq!(routes(), before, "{prefix}");
+    }
+    let nowhere = employ::Request {
+        controller: other.clone(),
+        route: Some("198.51.100.0/24".into()),
+        ..employ::Request::default()
+    };
+    let error = employ::employ(&host, &store(), &nowhere).unwrap_err();
+    assert!(error.text().contains("there is no route"), "{error}");
+    ip("route add 198.51.100.0/24 nexthop via 192.0.2.2 dev v0 nexthop via 192.0.2.3 dev v0");
+    let error = employ::employ(&host, &store(), &nowhere).unwrap_err();
+    assert!(error.text().contains("several routes or next hops"), "{error}");
 }
 
 #[test]

@@ -8,42 +8,14 @@ use fullpipe_host::plan::Request;
 use fullpipe_host::status::status;
 use fullpipe_host::trial::{self, Asked, Ended};
 use fullpipe_host::{Error, apply, revert};
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
-use std::rc::Rc;
 use std::time::Duration;
+use support::clock::TestClock;
 use support::faulty::{Fault, Faulty};
 use support::manifest::Manifest;
 use support::memory::{Entry, Loss};
 use support::{Fake, assert_same, restart, snapshot};
-
-/// A clock that stands until it is told otherwise.
-#[derive(Clone, Debug, Default)]
-struct TestClock {
-    boot: Rc<RefCell<String>>,
-    now: Rc<Cell<Duration>>,
-}
-
-impl TestClock {
-    fn go_on(&self, time: Duration) {
-        self.now.set(self.now.get() + time);
-    }
-
-    fn restart(&self) {
-        *self.boot.borrow_mut() += "+";
-        self.now.set(Duration::ZERO);
-    }
-}
-
-impl Clock for TestClock {
-    fn boot(&self) -> String {
-        self.boot.borrow().clone()
-    }
-    fn since_boot(&self) -> Duration {
-        self.now.get()
-    }
-}
 
 const WITHIN: Duration = Duration::from_secs(60);
 /// A host whose plan has modules, queues, sysctls, files and a line to put out of force; and one with a unit.

@@ -3,6 +3,7 @@
 use super::Program;
 use super::assignment::{Assignment, Dialect, Line, normalise, parse};
 use crate::host::View;
+use crate::plan::{CONTROLLER, boot_files, unit};
 use std::collections::HashSet;
 
 /// `sysctl.net.ipv4.tcp_congestion_control=bbr` (kernel-parameters, since 5.8).
@@ -175,17 +176,29 @@ pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
     all
 }
 
-/// What the unit that an apply of an eBPF controller wrote will set, if it is switched on.
-pub(super) fn unit(view: &dyn View) -> Vec<Assignment> {
-    let link = "/etc/systemd/system/multi-user.target.wants/fullpipe-controller.service";
-    let Ok(file) = view.resolve(link) else { return Vec::new() };
-    let text = view.content(&file).unwrap_or_default();
-    let settings = text.lines().enumerate().filter_map(|(i, line)| {
-        let (key, value) = script_setting(line.strip_prefix("ExecStart=/bin/sh -c '")?.strip_suffix('\'')?)?;
-        let file = file.clone();
-        Some(Assignment { key, value, file, line: i + 1, tolerant: true, program: Program::Unit })
-    });
-    settings.collect()
+/// What the units that fullpipe wrote for eBPF controllers will set, those that are switched on.
+pub(super) fn units(view: &dyn View) -> Vec<Assignment> {
+    let wants = "/etc/systemd/system/multi-user.target.wants";
+    let ours = |name: &String| {
+        *name == boot_files::UNIT || (name.starts_with("fullpipe-cc-") && name.ends_with(".service"))
+    };
+    let mut all = Vec::new();
+    for name in view.list(wants).unwrap_or_default().into_iter().filter(ours) {
+        let Ok(file) = view.resolve(&format!("{wants}/{name}")) else { continue };
+        let text = view.content(&file).unwrap_or_default();
+        for (i, line) in text.lines().enumerate() {
+            // What builds before this one wrote set the default by a shell.
+            let by_shell =
+                || script_setting(line.strip_prefix("ExecStart=/bin/sh -c '")?.strip_suffix('\'')?);
+            let loaded = || Some((normalise(CONTROLLER), unit::default_of(line)?));
+            if let Some((key, value)) = by_shell().or_else(loaded) {
+                let file = file.clone();
+                let program = Program::Unit;
+                all.push(Assignment { key, value, file, line: i + 1, tolerant: true, program });
+            }
+        }
+    }
+    all
 }
 
 /// `sysctl -w net.core.default_qdisc=fq` or `echo fq > /proc/sys/net/core/default_qdisc`.

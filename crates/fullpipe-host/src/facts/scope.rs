@@ -39,7 +39,8 @@ impl Scope {
             Node::Link(target) => Some(target),
             _ => None,
         };
-        let own = link("/proc/self/ns/net");
+        // The thread's, which may have entered another than the process.
+        let own = link("/proc/thread-self/ns/net").or_else(|| link("/proc/self/ns/net"));
         // A network namespace that shares the files of whoever started it must not write their boot files.
         let borrowed = matches!((link("/proc/1/ns/net"), &own), (Some(init), Some(own)) if init != *own);
         let boots = !identity.running

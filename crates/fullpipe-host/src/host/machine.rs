@@ -1,7 +1,10 @@
 //! The machine that the program runs on.
 
 use super::{Directory, Host, Identity, OverFiles, sysctl_path};
-use crate::net::{self, CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, Rtnetlink, TcpSocket};
+use crate::net::{
+    self, CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey,
+    Rtnetlink, TcpSocket,
+};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -92,6 +95,14 @@ impl Host for Machine {
 
     fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute> {
         Rtnetlink::open()?.route_towards(prefix)
+    }
+
+    fn routes(&self) -> io::Result<Vec<KeyedRoute>> {
+        Rtnetlink::open()?.routes()
+    }
+
+    fn choose_on_route(&self, route: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()> {
+        Rtnetlink::open()?.choose_on_route(route, choice)
     }
 
     fn sockets(&self) -> io::Result<Vec<TcpSocket>> {

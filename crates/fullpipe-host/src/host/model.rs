@@ -7,7 +7,10 @@
 
 use super::{BootClock, Clock, Files, Host, Identity, OverFiles, sysctl_path};
 use crate::boot::normalise;
-use crate::net::{CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, ROOT, TcpSocket};
+use crate::net::{
+    CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, ROOT, RouteChoice, RouteKey,
+    TcpSocket,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -35,12 +38,15 @@ pub struct ModelKernel {
     pub qdiscs: Vec<QdiscNode>,
     /// Offloads, of the devices that tell them.
     pub features: Vec<DeviceFeatures>,
-    /// Routes with a controller.
+    /// Routes; those without a controller have an empty one.
     pub routes: Vec<CongestionRoute>,
     /// Established sockets.
     pub sockets: Vec<TcpSocket>,
     /// Default controllers of other network namespaces.
     pub namespaces: Vec<(String, String)>,
+    /// The number of the network namespace, where the kernel gives such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_cookie: Option<u64>,
 }
 
 /// Files of `F` with a modelled kernel over them.
@@ -287,7 +293,9 @@ impl<F: Files> Host for Model<F> {
     }
 
     fn congestion_routes(&self) -> io::Result<Vec<CongestionRoute>> {
-        Ok(self.kernel()?.routes)
+        let mut routes = self.kernel()?.routes;
+        routes.retain(|r| !r.controller.is_empty());
+        Ok(routes)
     }
 
     fn change_route(&self, route: &CongestionRoute, remove: bool) -> io::Result<()> {
@@ -308,6 +316,29 @@ impl<F: Files> Host for Model<F> {
         Ok(CongestionRoute { prefix: prefix.into(), device, table: 254, ..CongestionRoute::default() })
     }
 
+    fn routes(&self) -> io::Result<Vec<KeyedRoute>> {
+        let keyed = |route: CongestionRoute| KeyedRoute {
+            key: RouteKey { prefix: route.prefix, table: route.table, ..RouteKey::default() },
+            choice: (!route.controller.is_empty())
+                .then_some(RouteChoice { controller: route.controller, locked: route.locked }),
+            multipath: false,
+        };
+        Ok(self.kernel()?.routes.into_iter().map(keyed).collect())
+    }
+
+    fn choose_on_route(&self, route: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()> {
+        let choice = choice.cloned().unwrap_or_default();
+        if !choice.controller.is_empty() {
+            self.find_controller(&choice.controller)?;
+        }
+        let mut kernel = self.kernel()?;
+        let mut routes = kernel.routes.iter_mut();
+        let there = routes.find(|r| r.prefix == route.prefix && r.table == route.table);
+        let there = there.ok_or(io::ErrorKind::NotFound)?;
+        (there.controller, there.locked) = (choice.controller, choice.locked);
+        self.save(&kernel)
+    }
+
     fn sockets(&self) -> io::Result<Vec<TcpSocket>> {
         Ok(self.kernel()?.sockets)
     }
@@ -321,6 +352,10 @@ impl<F: Files> Host for Model<F> {
     }
 
     fn pause(&self, _time: std::time::Duration) {}
+
+    fn namespace_cookie(&self) -> Option<u64> {
+        self.kernel().ok()?.namespace_cookie
+    }
 
     fn clock(&self) -> &dyn Clock {
         &*self.clock

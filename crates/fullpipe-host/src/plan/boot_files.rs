@@ -3,9 +3,9 @@
 use super::Step;
 use super::change::Change;
 use super::state::{Content, FileState};
+use super::unit::{ControllerUnit, unit_path};
 use crate::boot::{self, Assignment, Program};
 use crate::error::{Error, Result};
-use crate::facts::Facts;
 use crate::host::{Host, Overlay, View, parent};
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 pub const SYSCTL_FILE: &str = "/etc/sysctl.d/99-zz-fullpipe.conf";
 /// Our list of modules.
 pub const MODULES_FILE: &str = "/etc/modules-load.d/fullpipe.conf";
-const UNIT: &str = "/etc/systemd/system/fullpipe-controller.service";
-const UNIT_LINK: &str = "/etc/systemd/system/multi-user.target.wants/fullpipe-controller.service";
+/// The unit of an apply.
+pub(crate) const UNIT: &str = "fullpipe-controller.service";
 
 /// How a line that was put out of force begins.
 pub const BEGIN: &str = "# off while fullpipe's setting is in force: ";
@@ -49,14 +49,21 @@ impl BootFiles {
             let before =
                 FileState::of(host, &path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
             if before != after {
-                steps.push(Step { change: Change::File { path, before, after }, why });
+                steps.push(Step::new(Change::File { path, before, after }, why));
             }
         }
         steps.sort_by_key(|s| !matches!(&s.change, Change::File { before: FileState::Absent, .. }));
         Ok(steps)
     }
 
+    /// What `path` leads to shall be like this.
     fn add(&mut self, host: &dyn Host, path: &str, state: FileState, why: &str) {
+        let path = host.resolve(path).unwrap_or_else(|_| path.to_owned());
+        self.put(host, &path, state, why);
+    }
+
+    /// What is at `path` itself shall be like this: a link there is replaced, not followed.
+    fn put(&mut self, host: &dyn Host, path: &str, state: FileState, why: &str) {
         let mut missing = Vec::new();
         let mut directory = parent(path);
         while directory != "/" && !host.exists(directory) && !self.changes.contains_key(directory) {
@@ -67,7 +74,9 @@ impl BootFiles {
             let why = "it holds a file of this plan".to_owned();
             self.changes.insert(directory, (FileState::Directory { mode: 0o755 }, why));
         }
-        let path = host.resolve(path).unwrap_or_else(|_| path.to_owned());
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let path =
+            host.resolve(parent(path)).map_or(path.to_owned(), |directory| format!("{directory}/{name}"));
         self.changes.insert(path, (state, why.to_owned()));
     }
 
@@ -173,6 +182,7 @@ impl BootFiles {
                     "change or leave that profile (`tuned-adm profile …`), or set `reapply_sysctl = 1` in /etc/tuned/tuned-main.conf"
                 }
                 Program::Script => "remove that line from the script",
+                Program::Unit => "`fullpipe cc unload` of that controller removes the unit",
                 Program::CommandLine => "remove it from the boot loader's configuration",
                 _ => "put a file of the same name into /etc/sysctl.d that does not set it",
             };
@@ -239,54 +249,33 @@ impl BootFiles {
 
     /// Has an eBPF controller loaded and made the default at boot, by a systemd unit: systemd-sysctl would meet
     /// a name that is not registered yet, warn and go on.
-    pub fn ebpf_unit(&mut self, host: &dyn Host, facts: &Facts, controller: &str, program: &str) {
+    ///
+    /// # Errors
+    /// The program's path cannot be written into a unit.
+    pub fn ebpf_unit(&mut self, host: &dyn Host, controller: &str, program: &str) -> Result<()> {
         if !boot::programs(host).contains(&Program::Systemd) {
             self.notes.push(format!(
                 "without systemd nothing loads {controller} at boot: after a restart the host has the default that its files name"
             ));
-            return;
+            return Ok(());
         }
-        let (uid, gid) = host.stat("/etc").map_or((0, 0), |s| (s.uid, s.gid));
-        let fallback = facts.default.as_deref().unwrap_or("cubic");
-        let text = format!(
-            "# Written by `fullpipe apply {controller}`; `fullpipe revert` removes it.\n\
-             [Unit]\n\
-             Description=TCP congestion control {controller} (if it fails, {fallback} stays)\n\
-             After=systemd-sysctl.service systemd-modules-load.service\n\
-             RequiresMountsFor=/sys/fs/bpf\n\n\
-             [Service]\n\
-             Type=oneshot\n\
-             RemainAfterExit=yes\n\
-             ExecStart={program} cc load {controller} --verify\n\
-             ExecStart=/bin/sh -c 'echo {controller} > /proc/sys/net/ipv4/tcp_congestion_control'\n\n\
-             [Install]\n\
-             WantedBy=multi-user.target\n",
-            program = word(program)
-        );
+        let unit = ControllerUnit { name: controller, which: controller, program, default: true };
+        let text = unit.text(&format!("apply {controller}"), false)?;
         let why = "loads the eBPF controller at boot and makes it the default";
-        self.add(host, UNIT, FileState::new_file(host, &text), why);
-        let link = FileState::Link { target: UNIT.into(), uid, gid };
-        self.add(host, UNIT_LINK, link, "switches the unit on (as `systemctl enable` does)");
+        self.unit(host, UNIT, &text, why);
+        Ok(())
     }
-}
 
-/// A path as one word of a unit's command line (systemd.service(5), "Command lines").
-fn word(path: &str) -> String {
-    let text = path.replace('%', "%%");
-    if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text }
+    /// A unit that is switched on. One that is masked (a link to /dev/null) is replaced.
+    pub fn unit(&mut self, host: &dyn Host, name: &str, text: &str, why: &str) {
+        let (uid, gid) = host.stat("/etc").map_or((0, 0), |s| (s.uid, s.gid));
+        let (path, link) = unit_path(name);
+        self.put(host, &path, FileState::new_file(host, text), why);
+        let state = FileState::Link { target: path, uid, gid };
+        self.put(host, &link, state, "switches the unit on (as `systemctl enable` does)");
+    }
 }
 
 fn same(a: &str, b: &str) -> bool {
     a.split_ascii_whitespace().eq(b.split_ascii_whitespace())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_strange_path_stays_one_word() {
-        assert_eq!(word("/opt/50% tools/fullpipe"), "\"/opt/50%% tools/fullpipe\"");
-        assert_eq!(word("/usr/bin/fullpipe"), "/usr/bin/fullpipe");
-    }
 }

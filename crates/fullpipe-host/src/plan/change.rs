@@ -2,7 +2,7 @@
 
 use super::state::{FileState, install};
 use crate::host::Host;
-use crate::net::{CongestionRoute, QdiscNode, QdiscOperation, ROOT};
+use crate::net::{CongestionRoute, QdiscNode, QdiscOperation, ROOT, RouteChoice, RouteKey};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -117,6 +117,25 @@ pub enum Change {
         /// The route.
         route: CongestionRoute,
     },
+    /// Chooses a controller for a route that is there.
+    Congctl {
+        /// The route.
+        route: RouteKey,
+        /// The controller it names now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<RouteChoice>,
+        /// The one it will name.
+        after: RouteChoice,
+    },
+    /// Gives new connections of a control group's processes a controller, by a pinned program.
+    Cgroup {
+        /// The control group's directory.
+        group: String,
+        /// The controller.
+        controller: String,
+        /// Where the program is pinned: it works as long as the pin is there.
+        pin: String,
+    },
     /// Replaces, creates or removes what is at a path.
     File {
         /// The path, links resolved.
@@ -155,6 +174,18 @@ fn same_value(name: &str, a: &str, b: &str) -> bool {
     words(a) == words(b)
 }
 
+/// As `ip route` writes it.
+pub(crate) fn choice(choice: Option<&RouteChoice>) -> String {
+    match choice {
+        None => "no congctl".into(),
+        Some(choice) => format!("congctl {}{}", if choice.locked { "lock " } else { "" }, choice.controller),
+    }
+}
+
+fn choice_of(host: &dyn Host, route: &RouteKey) -> io::Result<Option<Option<RouteChoice>>> {
+    Ok(host.routes()?.into_iter().find(|now| now.key == *route).map(|now| now.choice))
+}
+
 impl Change {
     /// What is changed, in a few words.
     pub fn title(&self) -> String {
@@ -163,6 +194,8 @@ impl Change {
             Change::Sysctl { name, .. } => name.clone(),
             Change::Qdisc { device, .. } => format!("queueing discipline of {device}"),
             Change::Route { route } => format!("route to {}", route.prefix),
+            Change::Congctl { route, .. } => format!("controller of the route to {}", route.prefix),
+            Change::Cgroup { group, .. } => format!("control group {group}"),
             Change::File { path, .. } => path.clone(),
         }
     }
@@ -174,6 +207,8 @@ impl Change {
             Change::Sysctl { after, .. } => after.clone(),
             Change::Qdisc { after, .. } => after.clone(),
             Change::Route { route } => format!("congctl {}", route.controller),
+            Change::Congctl { after, .. } => choice(Some(after)),
+            Change::Cgroup { controller, .. } => controller.clone(),
             Change::File { after, .. } => after.describe(),
         }
     }
@@ -231,6 +266,17 @@ impl Change {
                     Some(r) => Standing::Other(format!("congctl {} dev {}", r.controller, r.device)),
                 }
             }
+            Change::Congctl { route, before, after } => match choice_of(host, route)? {
+                None => Standing::Gone,
+                Some(now) if now.as_ref() == Some(after) => Standing::After,
+                Some(now) if now == *before => Standing::Before,
+                Some(now) => Standing::Other(choice(now.as_ref())),
+            },
+            Change::Cgroup { pin, .. } => match host.stat(pin) {
+                Ok(_) => Standing::After,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Standing::Before,
+                Err(e) => return Err(e),
+            },
             Change::File { path, before, after } => {
                 let now = FileState::of(host, path)?;
                 if now == *after {
@@ -244,10 +290,55 @@ impl Change {
         })
     }
 
+    /// Whether both change one thing.
+    pub(crate) fn is_of_the_same(&self, other: &Change) -> bool {
+        match (self, other) {
+            (Change::Sysctl { name: a, .. }, Change::Sysctl { name: b, .. })
+            | (Change::File { path: a, .. }, Change::File { path: b, .. })
+            | (Change::Cgroup { pin: a, .. }, Change::Cgroup { pin: b, .. }) => a == b,
+            (Change::Congctl { route: a, .. }, Change::Congctl { route: b, .. }) => a == b,
+            _ => false,
+        }
+    }
+
+    /// How things stood with this change when `later` of the same thing was planned.
+    pub(crate) fn standing_before(&self, later: &Change) -> Option<Standing> {
+        let (is_after, is_before, then) = match (self, later) {
+            (Change::Sysctl { name, before, after }, Change::Sysctl { before: then, .. }) => {
+                (same_value(name, then, after), same_value(name, then, before), then.clone())
+            }
+            (Change::Congctl { before, after, .. }, Change::Congctl { before: then, .. }) => {
+                (then.as_ref() == Some(after), then == before, choice(then.as_ref()))
+            }
+            (Change::File { before, after, .. }, Change::File { before: then, .. }) => {
+                (then == after, then == before, then.describe())
+            }
+            _ => return None,
+        };
+        Some(match (is_after, is_before) {
+            (true, _) => Standing::After,
+            (_, true) => Standing::Before,
+            _ => Standing::Other(then),
+        })
+    }
+
+    /// Has this change lead back to where `earlier` of the same thing began.
+    pub(crate) fn take_over(&mut self, earlier: &Change) {
+        match (self, earlier) {
+            (Change::Sysctl { before, .. }, Change::Sysctl { before: first, .. }) => before.clone_from(first),
+            (Change::Congctl { before, .. }, Change::Congctl { before: first, .. }) => {
+                before.clone_from(first)
+            }
+            (Change::File { before, .. }, Change::File { before: first, .. }) => before.clone_from(first),
+            _ => {}
+        }
+    }
+
     /// Makes the change.
     ///
     /// # Errors
-    /// From the kernel or the file system.
+    /// From the kernel or the file system. A control group is not given a controller here: that takes a program, and whoever
+    /// loads programs does it.
     pub fn perform(&self, host: &dyn Host) -> io::Result<()> {
         match self {
             Change::Module { name } => host.load_module(name),
@@ -275,6 +366,8 @@ impl Change {
                     .try_for_each(|leaf| replace(OUR_HANDLE | (leaf.parent & 0xffff), 0, after))
             }
             Change::Route { route } => host.change_route(route, false),
+            Change::Congctl { route, after, .. } => host.choose_on_route(route, Some(after)),
+            Change::Cgroup { .. } => Err(io::ErrorKind::Unsupported.into()),
             Change::File { path, after, .. } => install(host, path, after),
         }
     }
@@ -321,6 +414,8 @@ impl Change {
                 })
             }),
             Change::Route { route } => host.change_route(route, true),
+            Change::Congctl { route, before, .. } => host.choose_on_route(route, before.as_ref()),
+            Change::Cgroup { pin, .. } => host.remove(pin),
             Change::File { path, before, .. } => install(host, path, before),
         }
     }

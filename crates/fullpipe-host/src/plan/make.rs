@@ -9,8 +9,8 @@ use crate::facts::{Facts, Presence, Version};
 use crate::host::Host;
 use fullpipe_units::{Bytes, Rate, Span};
 
-const CONTROLLER: &str = "net.ipv4.tcp_congestion_control";
-const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
+pub(crate) const CONTROLLER: &str = "net.ipv4.tcp_congestion_control";
+pub(crate) const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 const DEFAULT_QDISC: &str = "net.core.default_qdisc";
 
 /// Whether the controller decides its sending by pacing, so that fq serves it best.
@@ -32,7 +32,7 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
     if let Some(module) = module {
         if facts.identity.running {
             let why = format!("the kernel has {controller} as a module that is not loaded");
-            steps.push(Step { change: Change::Module { name: module.clone() }, why });
+            steps.push(Step::new(Change::Module { name: module.clone() }, why));
         }
         modules.push(module);
     } else if facts.modules.is_module(&format!("tcp_{controller}")) {
@@ -51,7 +51,7 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
                 let name = format!("sch_{kind}");
                 if facts.identity.running {
                     let why = format!("the kernel has {kind} as a module that is not loaded");
-                    steps.push(Step { change: Change::Module { name: name.clone() }, why });
+                    steps.push(Step::new(Change::Module { name: name.clone() }, why));
                 }
                 modules.push(name);
             }
@@ -66,7 +66,7 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
     if facts.identity.running {
         for (name, before, after, why) in &buffers {
             let (name, before, after) = ((*name).to_owned(), before.clone(), after.clone());
-            steps.push(Step { change: Change::Sysctl { name, before, after }, why: why.clone() });
+            steps.push(Step::new(Change::Sysctl { name, before, after }, why.clone()));
         }
         controller_steps(&facts, &controller, &mut steps, &mut notes);
     }
@@ -88,7 +88,7 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
             wanted.push(BootSysctl { key, value, why });
         }
         if is_ebpf(&controller) {
-            files.ebpf_unit(host, &facts, &controller, program);
+            files.ebpf_unit(host, &controller, program)?;
         } else {
             let why = "the controller of new connections".to_owned();
             wanted.push(BootSysctl { key: CONTROLLER, value: controller.clone(), why });
@@ -288,7 +288,7 @@ fn qdisc_steps(
                 };
                 let change =
                     Change::Qdisc { device: device.to_owned(), before: tree, after: kind.to_owned() };
-                changes.push(Step { change, why });
+                changes.push(Step::new(change, why));
             }
             _ => notes.push(format!(
                 "{device} keeps {}: someone chose it{}",
@@ -305,14 +305,9 @@ fn qdisc_steps(
         && (before != kind || !changes.is_empty())
     {
         // Even when it stays the same: putting a device's default tree back passes through it.
-        steps.push(Step {
-            change: Change::Sysctl {
-                name: DEFAULT_QDISC.into(),
-                before: before.clone(),
-                after: kind.to_owned(),
-            },
-            why: "for devices that appear later".into(),
-        });
+        let change =
+            Change::Sysctl { name: DEFAULT_QDISC.into(), before: before.clone(), after: kind.to_owned() };
+        steps.push(Step::new(change, "for devices that appear later"));
     }
     steps.extend(changes);
     Ok(())
@@ -348,32 +343,39 @@ pub(crate) fn buffer_needed(rate: Rate, rtt: Span, multiple: u64) -> u64 {
 }
 
 fn controller_steps(facts: &Facts, controller: &str, steps: &mut Vec<Step>, notes: &mut Vec<String>) {
-    if facts.scope.first_network && !facts.allowed.iter().any(|c| c == controller) {
-        let before = facts.allowed.join(" ");
-        steps.push(Step {
-            change: Change::Sysctl {
-                name: ALLOWED.into(),
-                after: format!("{before} {controller}").trim().to_owned(),
-                before,
-            },
-            why: "a default controller is always allowed; written first, so that it can be undone".into(),
-        });
-    }
     let before = facts.default.clone().unwrap_or_default();
-    if before != controller {
-        let name = CONTROLLER.to_owned();
-        let change = Change::Sysctl { name, before, after: controller.to_owned() };
-        steps.push(Step { change, why: "the controller of new connections".into() });
-        if let Ok(sockets) = &facts.sockets {
-            let old = sockets.iter().filter(|s| s.controller != controller && !s.is_loopback()).count();
-            if old > 0 {
-                notes.push(format!(
-                    "{old} established connection{} the old controller until closed; new ones use {controller}",
-                    if old == 1 { " keeps" } else { "s keep" }
-                ));
-            }
+    if before != controller
+        && let Ok(sockets) = &facts.sockets
+    {
+        let old = sockets.iter().filter(|s| s.controller != controller && !s.is_loopback()).count();
+        if old > 0 {
+            notes.push(format!(
+                "{old} established connection{} the old controller until closed; new ones use {controller}",
+                if old == 1 { " keeps" } else { "s keep" }
+            ));
         }
     }
+    let allowed = facts.scope.first_network.then_some(&facts.allowed[..]);
+    steps.extend(controller_changes(allowed, before, controller));
+}
+
+/// What makes `controller` the default after `before`, where these are allowed (nothing where that cannot be changed).
+pub(crate) fn controller_changes(allowed: Option<&[String]>, before: String, controller: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if let Some(allowed) = allowed.filter(|allowed| !allowed.iter().any(|c| c == controller)) {
+        let before = allowed.join(" ");
+        let after = format!("{before} {controller}").trim().to_owned();
+        let change = Change::Sysctl { name: ALLOWED.into(), before, after };
+        steps.push(Step::new(
+            change,
+            "a default controller is always allowed; written first, so that it can be undone",
+        ));
+    }
+    if before != controller {
+        let change = Change::Sysctl { name: CONTROLLER.into(), before, after: controller.to_owned() };
+        steps.push(Step::new(change, "the controller of new connections"));
+    }
+    steps
 }
 
 fn canary(host: &dyn Host, facts: &Facts, controller: &str, prefix: &str) -> Result<Step> {
@@ -386,5 +388,5 @@ fn canary(host: &dyn Host, facts: &Facts, controller: &str, prefix: &str) -> Res
     })?;
     let route = crate::net::CongestionRoute { controller: controller.to_owned(), ..route };
     let why = format!("connections to {prefix} alone try {controller}");
-    Ok(Step { change: Change::Route { route }, why })
+    Ok(Step::new(Change::Route { route }, why))
 }

@@ -2,7 +2,9 @@
 
 use super::Fake;
 use fullpipe_host::host::{Clock, Files, Host, Identity, Stat, View};
-use fullpipe_host::net::{CongestionRoute, DeviceFeatures, QdiscNode, QdiscOperation, TcpSocket};
+use fullpipe_host::net::{
+    CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey, TcpSocket,
+};
 use std::cell::Cell;
 use std::io;
 
@@ -165,6 +167,12 @@ impl Host for Faulty<'_> {
     fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute> {
         self.host.route_towards(prefix)
     }
+    fn routes(&self) -> io::Result<Vec<KeyedRoute>> {
+        self.host.routes()
+    }
+    fn choose_on_route(&self, route: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()> {
+        self.change(|| self.host.choose_on_route(route, choice))
+    }
     fn sockets(&self) -> io::Result<Vec<TcpSocket>> {
         self.host.sockets()
     }
@@ -173,6 +181,9 @@ impl Host for Faulty<'_> {
     }
     fn other_namespaces(&self) -> io::Result<Vec<(String, String)>> {
         self.host.other_namespaces()
+    }
+    fn namespace_cookie(&self) -> Option<u64> {
+        self.host.namespace_cookie()
     }
     fn pause(&self, time: std::time::Duration) {
         self.host.pause(time);

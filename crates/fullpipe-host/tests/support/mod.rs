@@ -1,6 +1,7 @@
 //! Fake hosts: manifests under `tests/hosts`, a memory that can lose what was not synced, and faults on demand.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod clock;
 pub mod faulty;
 pub mod manifest;
 pub mod memory;

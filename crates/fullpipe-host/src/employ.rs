@@ -1,0 +1,376 @@
+//! Putting a loaded controller to use, and out of it: as the default, on a route, for a control group, at boot. What is
+//! changed for that is in the host's one journal beside what an apply changed, each step with the controller whose use it
+//! is, so that status tells it and revert takes it back.
+
+use crate::apply::{enter_within, make_steps, now, read_back, refuse_unfinished};
+use crate::error::{Error, Result};
+use crate::facts::Scope;
+use crate::host::Host;
+use crate::journal::{Journal, Phase, Record, Store};
+use crate::net::{RouteChoice, destination};
+use crate::plan::{
+    ALLOWED, BootFiles, CONTROLLER, Change, ControllerUnit, FileState, Plan, Standing, Step, Use,
+    controller_changes, tidy, unit_name, unit_path,
+};
+use crate::revert::{self, Reverted, Whose, usual_default};
+use std::io;
+use std::time::Duration;
+
+pub use crate::apply::Part;
+
+/// How long to wait for another fullpipe: at boot several units load controllers at the same time.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The main routing table.
+const MAIN: u32 = 254;
+
+/// What a loaded controller shall be used for.
+#[derive(Default)]
+pub struct Request<'a> {
+    /// The name that it is registered under.
+    pub controller: String,
+    /// As the default of the network namespace.
+    pub default: bool,
+    /// For new connections of a control group's processes.
+    pub cgroup: Option<Cgroup<'a>>,
+    /// For connections over the route to this destination.
+    pub route: Option<String>,
+    /// To be loaded again at every boot.
+    pub boot: Option<ControllerUnit<'a>>,
+}
+
+/// A control group that is given a controller by a program.
+pub struct Cgroup<'a> {
+    /// The control group's directory.
+    pub path: String,
+    /// Where the program will be pinned.
+    pub pin: String,
+    /// Attaches the program and pins it there.
+    pub attach: &'a dyn Fn() -> io::Result<()>,
+}
+
+/// What ended with the uses of a controller.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Retired {
+    /// What was put back.
+    pub reverted: Reverted,
+    /// Whether it was loaded at every boot.
+    pub was_for_boot: bool,
+    /// The default controller now.
+    pub default: String,
+}
+
+impl Retired {
+    /// Whether there was no use to end.
+    pub fn is_nothing(&self) -> bool {
+        self.reverted.steps.is_empty() && !self.was_for_boot
+    }
+}
+
+/// Where the unit is that loads a controller of this name at boot.
+pub fn boot_unit(controller: &str) -> String {
+    unit_path(&unit_name(controller)).0
+}
+
+/// Says whether a unit can load a controller on this host: to be asked before anything is changed.
+///
+/// # Errors
+/// [`Error::Impossible`] without systemd, in a place whose boot files nobody reads, or if the program's path cannot be
+/// written into a unit.
+pub fn check_boot(host: &dyn Host, unit: &ControllerUnit<'_>) -> Result<()> {
+    unit.text("cc load", true)?;
+    if !host.exists("/run/systemd/system") {
+        return Err(Error::impossible(format_args!(
+            "this machine does not run systemd: have your init system run `fullpipe cc load {}{}` at boot",
+            unit.which,
+            if unit.default { " --default" } else { "" }
+        )));
+    }
+    let scope = Scope::of(host, &host.identity());
+    if !scope.boots {
+        return Err(Error::impossible(format_args!(
+            "nothing reads boot files here ({}): run it on the host itself",
+            scope.describe()
+        )));
+    }
+    Ok(())
+}
+
+/// Puts a loaded controller to use, or leaves the host as it was. What is so already is not changed.
+///
+/// # Errors
+/// [`Error::Usage`] for a route that is not there; [`Error::Impossible`] without root or if the kernel refuses;
+/// [`Error::Check`] if a change is on trial, something was interrupted, or the result does not verify. Whenever it fails
+/// after having changed something, that is undone; if even that fails, the error says so and `revert` completes it.
+pub fn employ(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<()> {
+    let controller = &request.controller;
+    let _lock = enter_within(host, "cc load", PATIENCE)?;
+    let known = store.load(host)?;
+    let mut plan = match &known {
+        Some(journal) => ready(host, journal, request)?,
+        None => Plan { controller: controller.clone(), steps: Vec::new(), notes: Vec::new(), canary: None },
+    };
+    let mut numbers = remade(host, &plan, request);
+    let first = plan.steps.len();
+    let boot = host.clock().boot();
+    for step in wanted(host, request, numbers.is_empty())? {
+        plan.steps
+            .push(Step { part_of: Some(Use { controller: controller.clone(), boot: boot.clone() }), ..step });
+    }
+    let is_new = plan.steps.len() > first;
+    numbers.extend(first..plan.steps.len());
+    if !plan.has_apply() {
+        plan.controller.clone_from(controller);
+    }
+    let cannot_write = |e: io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
+    let cannot_remove = |e: io::Error| Error::io(format_args!("cannot remove {}", store.path()), &e);
+    let journal = match known {
+        None if !is_new => return Ok(()),
+        Some(journal) if plan.is_empty() => return store.end(host, &journal).map_err(cannot_remove),
+        None => {
+            store.begin(host, &plan, Some(controller), now()).map_err(cannot_write)?;
+            store.load(host)?.ok_or_else(|| Error::check("the journal vanished: nothing was changed"))?
+        }
+        Some(journal) if !is_new && plan == journal.plan && journal.busy_with.is_none() => journal,
+        Some(journal) => {
+            let (phase, busy_with) = match is_new {
+                true => (Phase::Applying, Some(controller.clone())),
+                false => (Phase::Applied, None),
+            };
+            let journal = Journal { plan, phase, busy_with, ..journal };
+            store.replace(host, &journal).map_err(cannot_write)?;
+            journal
+        }
+    };
+    let perform = |change: &Change| match (change, &request.cgroup) {
+        (Change::Cgroup { .. }, Some(cgroup)) => (cgroup.attach)(),
+        _ => change.perform(host),
+    };
+    let attempt = make_steps(host, store, &journal.plan, &numbers, &perform)
+        .and_then(|_| read_back(host, &journal.plan, &numbers))
+        .and_then(|()| if request.default { see_at_work(host, controller) } else { Ok(()) })
+        .and_then(|()| match is_new {
+            true => store.append(host, &Record::Applied).map_err(cannot_write),
+            false => Ok(()),
+        });
+    attempt.map_err(|error| {
+        let options = revert::Options { force: true, ..Default::default() };
+        let undone = revert::undo(host, store, &journal, Whose::Latest(first), &options);
+        let again = numbers.iter().filter(|number| **number < first);
+        let remade = again.clone().rev().try_for_each(|number| journal.plan.steps[*number].change.undo(host));
+        match undone.and(remade.map_err(|e| Error::io("cannot put the default back", &e))) {
+            Ok(()) => error,
+            Err(undo) => Error::check(format_args!(
+                "{error}\nPutting things back failed as well: {undo}. `fullpipe status` shows where the host stands; \
+                 `fullpipe revert` finishes the work"
+            )),
+        }
+    })
+}
+
+/// The plan in force, without what does not hold of the uses in it: those that were interrupted, or that someone ended or
+/// (for what is asked for now) changed since. What someone set is what will come back.
+fn ready(host: &dyn Host, journal: &Journal, request: &Request<'_>) -> Result<Plan> {
+    if journal.trial.is_some() {
+        return Err(Error::check(format_args!(
+            "{} is on trial: `fullpipe confirm` keeps it, `fullpipe revert` takes it back",
+            journal.plan.controller
+        )));
+    }
+    if journal.busy_with.is_none() {
+        refuse_unfinished(journal)?;
+    }
+    if journal.phase == Phase::Applying && journal.busy_with.is_none() {
+        return Err(Error::check(format_args!(
+            "an apply of {0} was interrupted: `fullpipe apply {0}` completes it, `fullpipe revert` undoes it",
+            journal.plan.controller
+        )));
+    }
+    let mut plan = journal.plan.clone();
+    for number in (0..plan.steps.len()).rev() {
+        let step = &plan.steps[number];
+        if step.part_of.is_none() {
+            continue;
+        }
+        let title = step.change.title();
+        let standing =
+            plan.standing(host, number).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
+        let holds = match standing {
+            Standing::After | Standing::Partial => true,
+            Standing::Before | Standing::Gone => false,
+            Standing::Other(_) => !(step.uses(&request.controller) && request.concerns(&step.change)),
+        };
+        if !holds {
+            if let Change::File { path, .. } = &step.change {
+                tidy(host, path).map_err(|e| Error::io(format_args!("cannot tidy up beside {path}"), &e))?;
+            }
+            plan.steps.remove(number);
+        }
+    }
+    Ok(plan)
+}
+
+impl Request<'_> {
+    /// Whether it asks for what this change is about.
+    fn concerns(&self, change: &Change) -> bool {
+        match change {
+            Change::Sysctl { .. } => self.default,
+            Change::Congctl { route, .. } => {
+                self.route.as_ref().is_some_and(|to| destination(to).is_ok_and(|to| to == route.prefix))
+            }
+            Change::Cgroup { pin, .. } => self.cgroup.as_ref().is_some_and(|cgroup| cgroup.pin == *pin),
+            Change::File { .. } => self.boot.is_some(),
+            _ => false,
+        }
+    }
+}
+
+/// The step of an apply that makes the controller the default, if only a restart has ended that: what the apply's unit
+/// calls makes it again.
+fn remade(host: &dyn Host, plan: &Plan, request: &Request<'_>) -> Vec<usize> {
+    let is_it = |step: &Step| {
+        step.part_of.is_none()
+            && matches!(&step.change, Change::Sysctl { name, after, .. } if name == CONTROLLER && *after == request.controller)
+    };
+    let number = plan.steps.iter().position(is_it).filter(|_| request.default);
+    number.filter(|n| plan.standing(host, *n).is_ok_and(|now| now != Standing::After)).into_iter().collect()
+}
+
+/// The steps that the request takes, in their order; `default` says whether that of the default is among them.
+fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> Result<Vec<Step>> {
+    let controller = &request.controller;
+    let words = |name: &str| -> Vec<String> {
+        let text = host.sysctl(name).unwrap_or_default();
+        text.split_ascii_whitespace().map(str::to_owned).collect()
+    };
+    let mut steps = Vec::new();
+    if request.default && default {
+        let before = host
+            .sysctl(CONTROLLER)
+            .ok_or_else(|| Error::impossible(format_args!("{CONTROLLER} cannot be read")))?;
+        if before != *controller {
+            // Only the first network namespace can change what all may choose.
+            let first = Scope::of(host, &host.identity()).first_network;
+            let allowed = first.then(|| words(ALLOWED));
+            steps.extend(controller_changes(allowed.as_deref(), before, controller));
+        }
+    }
+    if let Some(cgroup) = &request.cgroup
+        && host.stat(&cgroup.pin).is_err()
+    {
+        let (group, pin) = (cgroup.path.clone(), cgroup.pin.clone());
+        let change = Change::Cgroup { group, controller: controller.clone(), pin };
+        steps.push(Step::new(change, "the controller of its new connections"));
+    }
+    if let Some(prefix) = &request.route {
+        steps.extend(on_route(host, prefix, controller)?);
+    }
+    if let Some(unit) = &request.boot {
+        check_boot(host, unit)?;
+        let text = unit.text("cc load", true)?;
+        let mut files = BootFiles::default();
+        files.unit(host, &unit_name(controller), &text, "loads the controller at every boot");
+        steps.extend(files.steps(host)?);
+    }
+    Ok(steps)
+}
+
+fn on_route(host: &dyn Host, prefix: &str, controller: &str) -> Result<Option<Step>> {
+    let to = destination(prefix).map_err(|e| Error::usage(format_args!("--route: {e}")))?;
+    let mut routes = host.routes().map_err(|e| Error::io("cannot read the routes", &e))?;
+    routes.retain(|route| route.key.prefix == to && route.key.table == MAIN);
+    match &routes[..] {
+        [] => Err(Error::usage(format_args!("there is no route {prefix}: `ip route` lists those there are"))),
+        [route] if !route.multipath => {
+            if route.choice.as_ref().is_some_and(|choice| choice.controller == controller) {
+                return Ok(None);
+            }
+            let after = RouteChoice { controller: controller.to_owned(), locked: false };
+            let change = Change::Congctl { route: route.key.clone(), before: route.choice.clone(), after };
+            Ok(Some(Step::new(change, "the controller of connections over it")))
+        }
+        _ => Err(Error::usage(format_args!(
+            "{prefix} has several routes or next hops: give them their controller by `ip route` yourself"
+        ))),
+    }
+}
+
+/// Has a new connection say which controller it got.
+fn see_at_work(host: &dyn Host, controller: &str) -> Result<()> {
+    match host.try_connection() {
+        Ok(seen) if seen != controller => {
+            Err(Error::check(format_args!("a new connection uses {seen}, not {controller}")))
+        }
+        // Loopback may be down: that says nothing about the controller.
+        _ => Ok(()),
+    }
+}
+
+/// Ends the uses of a controller that is about to be taken out: what fullpipe changed goes back to what it was, what
+/// others chose it for to what the kernel usually has. With [`Part::Live`] it is still loaded at the next boot.
+///
+/// # Errors
+/// [`Error::Check`] if an apply has it in force: that is for `revert`. [`Error::Impossible`] if something refuses.
+pub fn retire(host: &dyn Host, store: &Store, controller: &str, part: Part) -> Result<Retired> {
+    let _lock = enter_within(host, "cc unload", PATIENCE)?;
+    let mut retired = Retired::default();
+    let whose = Whose::Uses(controller, part);
+    match store.load(host)? {
+        None => {
+            store.tidy(host).map_err(|e| Error::io(format_args!("cannot tidy up {}", store.path()), &e))?;
+        }
+        // A restart ended all of it.
+        Some(journal) if journal.plan.is_empty() => {
+            store
+                .end(host, &journal)
+                .map_err(|e| Error::io(format_args!("cannot remove {}", store.path()), &e))?;
+        }
+        Some(journal) => {
+            refuse_applied(host, &journal, controller)?;
+            if journal.plan.steps.iter().any(|step| step.uses(controller)) {
+                let options = revert::Options { keep_changed: true, ..Default::default() };
+                retired.reverted = revert::undo(host, store, &journal, whose, &options)?;
+            }
+        }
+    }
+    let (unit, link) = unit_path(&unit_name(controller));
+    retired.was_for_boot = retired.reverted.undone().any(|title| title == unit);
+    // What no journal knows: others' doing, or that of a journal in another mount namespace.
+    let loads = || host.content(&unit).is_some_and(|text| text.contains(" cc load "));
+    if part == Part::Whole && Scope::of(host, &host.identity()).boots && loads() {
+        for path in [&link, &unit] {
+            let state = FileState::of(host, path);
+            if state.is_ok_and(|state| state != FileState::Absent) {
+                host.remove(path).map_err(|e| Error::io(format_args!("cannot remove {path}"), &e))?;
+                retired.was_for_boot = true;
+            }
+        }
+    }
+    let default = host.sysctl(CONTROLLER).unwrap_or_default();
+    retired.default = if default == controller {
+        usual_default(host, controller).map_err(|e| {
+            Error::io(format_args!("cannot set {CONTROLLER} to another than {controller}"), &e)
+        })?
+    } else {
+        default
+    };
+    for route in host.routes().map_err(|e| Error::io("cannot read the routes", &e))? {
+        if route.choice.is_some_and(|choice| choice.controller == controller) {
+            let title = format!("cannot take {controller} from the route to {}", route.key.prefix);
+            host.choose_on_route(&route.key, None).map_err(|e| Error::io(title, &e))?;
+        }
+    }
+    Ok(retired)
+}
+
+/// What an apply has in force is not taken from under it.
+fn refuse_applied(host: &dyn Host, journal: &Journal, controller: &str) -> Result<()> {
+    let plan = &journal.plan;
+    let chosen = || plan.canary.is_some() || host.sysctl(CONTROLLER).as_deref() == Some(controller);
+    if plan.has_apply() && plan.controller == controller && chosen() {
+        return Err(Error::check(format_args!(
+            "{controller} is in force through `fullpipe apply`: `fullpipe revert` takes it back, then unload it"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! The systemd unit that loads an eBPF controller at boot, and how a word is quoted in one.
+
+use crate::error::{Error, Result};
+
+const UNITS: &str = "/etc/systemd/system";
+
+/// The name of the unit that loads what is registered under `name`.
+pub fn unit_name(name: &str) -> String {
+    format!("fullpipe-cc-{name}.service")
+}
+
+/// Where a unit is, and the link that switches it on.
+pub(crate) fn unit_path(unit: &str) -> (String, String) {
+    (format!("{UNITS}/{unit}"), format!("{UNITS}/multi-user.target.wants/{unit}"))
+}
+
+/// A path as the first word of a unit's command line (systemd.service(5), "Command lines").
+///
+/// # Errors
+/// [`Error::Impossible`] for quotes, backslashes and control characters, with which systemd starts no program.
+pub fn unit_word(path: &str) -> Result<String> {
+    if path.contains(|c: char| c.is_control() || "\"'\\".contains(c)) {
+        return Err(Error::impossible(format_args!(
+            "systemd starts no program whose path has quotes or backslashes: {path}; install fullpipe under another path"
+        )));
+    }
+    let text = path.replace('%', "%%");
+    Ok(if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text })
+}
+
+/// A unit that loads a controller and sends a test transfer through it, and only then makes it the default. When any of
+/// that fails, the default stays what it was.
+///
+/// The unit sets the default and not sysctl.d: systemd-sysctl runs before any BPF program is loaded, and would warn of an
+/// unknown controller and go on without it.
+#[derive(Clone, Debug)]
+pub struct ControllerUnit<'a> {
+    /// The name that the controller is registered under.
+    pub name: &'a str,
+    /// What `fullpipe cc load` is told to load it: `bbr3`, `bbr3 --name mine`.
+    pub which: &'a str,
+    /// The path of the fullpipe program.
+    pub program: &'a str,
+    /// Whether it becomes the default.
+    pub default: bool,
+}
+
+impl ControllerUnit<'_> {
+    /// The unit's text; `writer` is the command that asked for it. With `stops`, the end of the unit takes the controller
+    /// out until the next boot.
+    ///
+    /// # Errors
+    /// As [`unit_word`].
+    pub fn text(&self, writer: &str, stops: bool) -> Result<String> {
+        let ControllerUnit { name, which, default, .. } = self;
+        let program = unit_word(self.program)?;
+        let option = if *default { "--default" } else { "--verify" };
+        let stop = if stops {
+            format!("ExecStop={program} cc unload {which} --until-boot\n")
+        } else {
+            String::new()
+        };
+        Ok(format!(
+            "# Written by `fullpipe {writer}`; `fullpipe revert` removes it.\n\
+             [Unit]\n\
+             Description=TCP congestion controller {name} (eBPF; if it fails, the default stays)\n\
+             After=systemd-sysctl.service systemd-modules-load.service sys-fs-bpf.mount\n\
+             Wants=sys-fs-bpf.mount\n\
+             RequiresMountsFor=/var/lib/fullpipe\n\
+             Before=network.target\n\
+             \n\
+             [Service]\n\
+             Type=oneshot\n\
+             RemainAfterExit=yes\n\
+             ExecStart={program} cc load {which} {option}\n\
+             {stop}\
+             \n\
+             [Install]\n\
+             WantedBy=multi-user.target\n"
+        ))
+    }
+}
+
+/// The controller that a unit's line makes the default, if it is one of these units' lines.
+pub(crate) fn default_of(line: &str) -> Option<String> {
+    let (_, words) = line.strip_prefix("ExecStart=")?.split_once(" cc load ")?;
+    let words: Vec<&str> = words.split_ascii_whitespace().collect();
+    if !words.contains(&"--default") {
+        return None;
+    }
+    let named = words.iter().position(|word| *word == "--name").and_then(|at| words.get(at + 1));
+    Some(match named {
+        Some(name) => (*name).to_owned(),
+        None => format!("fp_{}", words.first()?.trim_start_matches("fp_")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(name: &str, which: &str, default: bool) -> String {
+        let unit = ControllerUnit { name, which, program: "/usr/bin/fullpipe", default };
+        unit.text("cc load", true).unwrap()
+    }
+
+    #[test]
+    fn the_unit_loads_and_verifies_before_it_sets_the_default() {
+        let text = unit("fp_bbr3", "bbr3", true);
+        assert!(text.contains("\nExecStart=/usr/bin/fullpipe cc load bbr3 --default\n"), "{text}");
+        assert!(text.contains("Type=oneshot\n") && text.contains("RemainAfterExit=yes\n"));
+        assert!(text.lines().all(|line| !line.starts_with(' ')), "{text}");
+        assert_eq!(text.lines().find_map(default_of).as_deref(), Some("fp_bbr3"));
+        assert_eq!(unit("fp_bbr3", "bbr3", false).lines().find_map(default_of), None);
+    }
+
+    #[test]
+    fn a_shutdown_does_not_take_the_unit_away() {
+        let text = unit("fp_bbr3", "bbr3", false);
+        assert!(text.contains("ExecStop=/usr/bin/fullpipe cc unload bbr3 --until-boot\n"), "{text}");
+    }
+
+    #[test]
+    fn a_controller_under_another_name_has_a_unit_of_its_own() {
+        assert_ne!(unit_name("mine"), unit_name("fp_bbr3"));
+        let text = unit("mine", "bbr3 --name mine", true);
+        assert!(text.contains("ExecStart=/usr/bin/fullpipe cc load bbr3 --name mine --default\n"), "{text}");
+        assert!(
+            text.contains("ExecStop=/usr/bin/fullpipe cc unload bbr3 --name mine --until-boot\n"),
+            "{text}"
+        );
+        assert_eq!(text.lines().find_map(default_of).as_deref(), Some("mine"));
+    }
+
+    #[test]
+    fn a_strange_path_stays_one_word_or_is_refused() {
+        assert_eq!(unit_word("/opt/50% tools/fullpipe").unwrap(), "\"/opt/50%% tools/fullpipe\"");
+        assert_eq!(unit_word("/usr/bin/fullpipe").unwrap(), "/usr/bin/fullpipe");
+        for bad in ["/a\"b", "/a'b", "/a\\b", "/a\nb"] {
+            assert!(unit_word(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,628 @@
+//! What loaded controllers are put to use for is in the one journal: `status` sees it, `revert` takes it back, a step that
+//! fails takes those before it back, and a crash at any change leaves a journal that all of these can go on with.
+
+mod support;
+
+use fullpipe_host::employ::{self, Cgroup, Part};
+use fullpipe_host::host::{Files, Host, Model, OverFiles, View};
+use fullpipe_host::journal::{Phase, Store};
+use fullpipe_host::net::CongestionRoute;
+use fullpipe_host::plan::{ControllerUnit, Request, unit_name};
+use fullpipe_host::revert::Outcome;
+use fullpipe_host::status::status;
+use fullpipe_host::{Error, apply, revert};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use support::clock::TestClock;
+use support::faulty::{Fault, Faulty};
+use support::manifest::Manifest;
+use support::memory::{Entry, Loss};
+use support::{Fake, assert_same, kernel, put, put_kernel, restart, snapshot};
+
+const DEFAULT: &str = "net.ipv4.tcp_congestion_control";
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+const ROUTE: &str = "192.0.2.0/24";
+const GROUP: &str = "/sys/fs/cgroup/mine";
+
+fn store() -> Store {
+    Store::at("/var/lib/fullpipe")
+}
+
+fn pin(controller: &str) -> String {
+    format!("/sys/fs/bpf/fullpipe/cgroups/{controller}@1")
+}
+
+fn unit_of(controller: &str) -> String {
+    format!("/etc/systemd/system/{}", unit_name(controller))
+}
+
+/// A running systemd host with two loaded controllers and a route that has a controller of its own, locked.
+fn start(clock: &TestClock) -> (Fake, BTreeMap<String, Entry>) {
+    let (host, _) = Manifest::read("ebpf-hybla-loaded").host();
+    let host = Model::with_clock(host.files().copy(), clock.clone());
+    for directory in ["/run/systemd/system", "/sys/fs/bpf/fullpipe/cgroups", GROUP] {
+        host.files().directories(directory);
+    }
+    let mut state = kernel(&host);
+    let route = |prefix: &str, controller: &str| CongestionRoute {
+        prefix: prefix.into(),
+        device: "eth0".into(),
+        table: 254,
+        controller: controller.into(),
+        locked: !controller.is_empty(),
+        ..CongestionRoute::default()
+    };
+    state.routes = vec![route("default", ""), route(ROUTE, "reno")];
+    put_kernel(&host, &state);
+    // Loaded controllers are gone when the machine starts again.
+    put(&host, AVAILABLE, "reno cubic\n");
+    let pristine = host.files().volatile_entries();
+    load(&host);
+    (host, pristine)
+}
+
+fn load(host: &Fake) {
+    put(host, AVAILABLE, "reno cubic fp_hybla mine\n");
+}
+
+fn copy(host: &Fake, clock: &TestClock) -> Fake {
+    Model::with_clock(host.files().copy(), clock.clone())
+}
+
+fn unit(controller: &str, default: bool) -> ControllerUnit<'_> {
+    let which = if controller == "mine" { "bbr3 --name mine" } else { "hybla" };
+    ControllerUnit { name: controller, which, program: "/usr/bin/fullpipe", default }
+}
+
+/// The default, a control group, a route and the next boot at once.
+fn use_for_all(host: &dyn Host, controller: &str) -> Result<(), Error> {
+    let pin = pin(controller);
+    let attach = || host.create(&pin, b"", 0o600, 0, 0);
+    let request = employ::Request {
+        controller: controller.into(),
+        default: true,
+        cgroup: Some(Cgroup { path: GROUP.into(), pin: pin.clone(), attach: &attach }),
+        route: Some(ROUTE.into()),
+        boot: Some(unit(controller, true)),
+    };
+    employ::employ(host, &store(), &request)
+}
+
+fn use_as_default(host: &dyn Host, controller: &str) -> Result<(), Error> {
+    let request =
+        employ::Request { controller: controller.into(), default: true, ..employ::Request::default() };
+    employ::employ(host, &store(), &request)
+}
+
+fn use_on_route(host: &dyn Host, controller: &str) -> Result<(), Error> {
+    let route = Some(ROUTE.into());
+    let request = employ::Request { controller: controller.into(), route, ..employ::Request::default() };
+    employ::employ(host, &store(), &request)
+}
+
+fn use_at_boot(host: &dyn Host, controller: &str) -> Result<(), Error> {
+    let boot = Some(unit(controller, false));
+    let request = employ::Request { controller: controller.into(), boot, ..employ::Request::default() };
+    employ::employ(host, &store(), &request)
+}
+
+fn retire(host: &dyn Host, controller: &str) -> Result<employ::Retired, Error> {
+    employ::retire(host, &store(), controller, Part::Whole)
+}
+
+fn take_back(host: &dyn Host) -> Result<Option<revert::Reverted>, Error> {
+    revert::revert(host, &store(), &revert::Options::default())
+}
+
+/// What a controller is in use for, by the host itself.
+fn used_for(host: &Fake, controller: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    if host.sysctl(DEFAULT).as_deref() == Some(controller) {
+        all.push(DEFAULT.to_owned());
+    }
+    if host.exists(&pin(controller)) {
+        all.push(format!("control group {GROUP}"));
+    }
+    if kernel(host).routes.iter().any(|route| route.controller == controller) {
+        all.push(format!("controller of the route to {ROUTE}"));
+    }
+    if host.exists(&unit_of(controller)) {
+        all.push(unit_of(controller));
+    }
+    all
+}
+
+/// Nothing is in use that `status` does not tell, and nothing is told to be whole that is not.
+fn status_is_true(host: &Fake, context: &str) {
+    let status = status(host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
+    for controller in ["fp_hybla", "mine"] {
+        let told: Vec<&String> =
+            status.uses.iter().filter(|u| u.controller == controller).flat_map(|u| &u.changes).collect();
+        for use_ in used_for(host, controller) {
+            assert!(
+                told.contains(&&use_),
+                "{context}: {controller} is in use for {use_}, told is {status:?}"
+            );
+        }
+    }
+    match status.phase {
+        Some(Phase::Applied) => {
+            assert_eq!(status.consistent, status.drift.is_empty(), "{context}: {status:?}");
+        }
+        Some(Phase::Applying | Phase::Reverting) => {
+            let interrupted = status.summary.contains("interrupted");
+            assert!(!status.consistent && interrupted, "{context}: {}", status.summary);
+        }
+        None => assert!(status.summary.contains("changed nothing"), "{context}: {}", status.summary),
+    }
+}
+
+/// What happens to the machine when the process dies.
+#[derive(Clone, Copy, Debug)]
+enum After {
+    Killed,
+    Power(Loss),
+}
+
+const AFTER: [After; 4] =
+    [After::Killed, After::Power(Loss::Everything), After::Power(Loss::Bytes), After::Power(Loss::Nothing)];
+
+const CRASHES: [Fault; 3] = [Fault::CrashBefore, Fault::CrashWithin, Fault::CrashAfter];
+
+fn strike(host: &Fake, clock: &TestClock, pristine: &BTreeMap<String, Entry>, after: After) {
+    match after {
+        After::Killed => host.files().release(),
+        After::Power(loss) => {
+            host.files().lose(loss);
+            clock.restart();
+            restart(host, pristine);
+        }
+    }
+}
+
+/// How the work is gone on with.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    Again,
+    Revert,
+    Unload,
+}
+
+fn finish(host: &Fake, then: Then, context: &str) {
+    let failed = |e: Error| panic!("{context}: {e}");
+    match then {
+        Then::Again => {
+            load(host);
+            use_for_all(host, "fp_hybla").unwrap_or_else(failed);
+            assert_eq!(used_for(host, "fp_hybla").len(), 4, "{context}");
+            let status = status(host, &store()).unwrap();
+            assert!(status.consistent, "{context}: {status:?}");
+            take_back(host).unwrap_or_else(|e| panic!("{context}: {e}"));
+        }
+        Then::Revert => drop(take_back(host).unwrap_or_else(|e| panic!("{context}: {e}"))),
+        Then::Unload => drop(retire(host, "fp_hybla").unwrap_or_else(|e| panic!("{context}: {e}"))),
+    }
+    load(host);
+}
+
+#[test]
+fn all_uses_are_seen_and_taken_back_to_the_byte() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    let original = snapshot(&host);
+    use_for_all(&host, "fp_hybla").unwrap();
+    assert_eq!(used_for(&host, "fp_hybla").len(), 4);
+    status_is_true(&host, "in use");
+    let seen = status(&host, &store()).unwrap();
+    assert!(seen.consistent && seen.summary.contains("fp_hybla is in use through fullpipe"), "{seen:?}");
+    assert_eq!(seen.live.as_deref(), Some("fp_hybla"));
+    assert!(
+        seen.boot.starts_with("fp_hybla (/etc/systemd/system/fullpipe-cc-fp_hybla.service:"),
+        "{}",
+        seen.boot
+    );
+    let again = snapshot(&host);
+    use_for_all(&host, "fp_hybla").unwrap();
+    assert_same(&snapshot(&host), &again, "what is so already is not changed");
+
+    let reverted = take_back(&host).unwrap().unwrap();
+    let unit = unit_of("fp_hybla");
+    let undone: Vec<&str> = reverted.undone().collect();
+    for title in [
+        DEFAULT,
+        unit.as_str(),
+        "control group /sys/fs/cgroup/mine",
+        "controller of the route to 192.0.2.0/24",
+    ] {
+        assert!(undone.contains(&title), "{title}: {undone:?}");
+    }
+    assert_same(&snapshot(&host), &original, "reverted");
+
+    use_for_all(&host, "fp_hybla").unwrap();
+    let retired = retire(&host, "fp_hybla").unwrap();
+    assert!(retired.was_for_boot && retired.default == "cubic", "{retired:?}");
+    assert_same(&snapshot(&host), &original, "unloaded");
+    assert!(retire(&host, "fp_hybla").unwrap().is_nothing());
+}
+
+#[test]
+fn a_crash_at_any_change_of_a_use_is_completed_or_undone() {
+    let clock = TestClock::default();
+    let (start, pristine) = start(&clock);
+    let original = snapshot(&start);
+    let host = copy(&start, &clock);
+    let counter = Faulty::counting(&host);
+    use_for_all(&counter, "fp_hybla").unwrap();
+    let changes = counter.changes();
+    assert!(changes > 30, "only {changes} changes");
+    let mut cases = 0;
+    for at in 0..changes {
+        for crash in CRASHES {
+            for after in AFTER {
+                for then in [Then::Again, Then::Revert, Then::Unload] {
+                    let context = format!("change {at} of {changes}, {crash:?}, {after:?}, then {then:?}");
+                    let clock = TestClock::default();
+                    let host = copy(&start, &clock);
+                    let faulty = Faulty::new(&host, at, crash);
+                    let outcome = use_for_all(&faulty, "fp_hybla");
+                    assert!(faulty.dead(), "{context}: it ended with {outcome:?}");
+                    strike(&host, &clock, &pristine, after);
+                    status_is_true(&host, &context);
+                    finish(&host, then, &context);
+                    assert_same(&snapshot(&host), &original, &context);
+                    cases += 1;
+                }
+            }
+        }
+    }
+    println!("{cases} crashes of a use");
+}
+
+#[test]
+fn a_crash_at_any_change_that_ends_uses_is_finished_by_another_attempt() {
+    let clock = TestClock::default();
+    let (host, pristine) = start(&clock);
+    let original = snapshot(&host);
+    use_for_all(&host, "fp_hybla").unwrap();
+    let in_use = host;
+    let mut cases = 0;
+    for by_revert in [true, false] {
+        let end = |host: &dyn Host| match by_revert {
+            true => take_back(host).map(drop),
+            false => retire(host, "fp_hybla").map(drop),
+        };
+        let host = copy(&in_use, &clock);
+        let counter = Faulty::counting(&host);
+        end(&counter).unwrap();
+        for at in 0..counter.changes() {
+            for crash in CRASHES {
+                for after in AFTER {
+                    for then in [Then::Revert, Then::Unload] {
+                        let context = format!(
+                            "by revert: {by_revert}, change {at}, {crash:?}, {after:?}, then {then:?}"
+                        );
+                        let clock = TestClock::default();
+                        let host = copy(&in_use, &clock);
+                        let faulty = Faulty::new(&host, at, crash);
+                        let outcome = end(&faulty);
+                        assert!(faulty.dead(), "{context}: it ended with {outcome:?}");
+                        strike(&host, &clock, &pristine, after);
+                        status_is_true(&host, &context);
+                        finish(&host, then, &context);
+                        // What was unloaded while a revert was under way leaves that its journal, of nothing.
+                        take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+                        assert_same(&snapshot(&host), &original, &context);
+                        cases += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{cases} crashes of an end");
+}
+
+#[test]
+fn a_step_that_fails_takes_those_before_it_back() {
+    let clock = TestClock::default();
+    let (start, _) = start(&clock);
+    let original = snapshot(&start);
+    let host = copy(&start, &clock);
+    let counter = Faulty::counting(&host);
+    use_for_all(&counter, "fp_hybla").unwrap();
+    let faults = [
+        Fault::Once(ErrorKind::PermissionDenied),
+        Fault::Once(ErrorKind::ReadOnlyFilesystem),
+        Fault::Always(ErrorKind::StorageFull),
+    ];
+    for at in 0..counter.changes() {
+        for fault in faults {
+            let context = format!("change {at}, {fault:?}");
+            let host = copy(&start, &clock);
+            let faulty = Faulty::new(&host, at, fault);
+            use_for_all(&faulty, "fp_hybla").expect_err(&context);
+            let left = snapshot(&host).contains_key("/var/lib/fullpipe/host.journal");
+            status_is_true(&host, &context);
+            assert!(left || used_for(&host, "fp_hybla").is_empty(), "{context}: no journal and not undone");
+            take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+            assert_same(&snapshot(&host), &original, &context);
+        }
+    }
+    // The last step alone fails, beside a use that was there before.
+    use_on_route(&start, "mine").unwrap();
+    let before = snapshot(&start);
+    let attach = || Err(io::Error::other("the kernel refuses the program"));
+    let request = employ::Request {
+        controller: "fp_hybla".into(),
+        default: true,
+        cgroup: Some(Cgroup { path: GROUP.into(), pin: pin("fp_hybla"), attach: &attach }),
+        ..employ::Request::default()
+    };
+    let error = employ::employ(&start, &store(), &request).unwrap_err();
+    assert!(error.text().contains("the kernel refuses the program"), "{error}");
+    let relevant = |mut all: BTreeMap<String, String>| {
+        all.remove("/var/lib/fullpipe/host.journal");
+        all
+    };
+    assert_same(&relevant(snapshot(&start)), &relevant(before), "the use that was there before stays");
+    assert_eq!(used_for(&start, "mine").len(), 1);
+    status_is_true(&start, "");
+    assert!(status(&start, &store()).unwrap().consistent);
+    take_back(&start).unwrap();
+    assert_same(&snapshot(&start), &original, "");
+}
+
+#[test]
+fn a_route_has_its_own_controller_again_locked_as_it_was() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    let route = |host: &Fake| {
+        let found = kernel(host).routes.into_iter().find(|r| r.prefix == ROUTE).unwrap();
+        (found.controller, found.locked)
+    };
+    use_on_route(&host, "fp_hybla").unwrap();
+    use_on_route(&host, "mine").unwrap();
+    assert_eq!(route(&host), ("mine".into(), false));
+    retire(&host, "fp_hybla").unwrap();
+    assert_eq!(route(&host), ("mine".into(), false), "the other goes on");
+    retire(&host, "mine").unwrap();
+    assert_eq!(route(&host), ("reno".into(), true));
+    // Not what the journal says when someone chose another since.
+    use_on_route(&host, "mine").unwrap();
+    let mut state = kernel(&host);
+    state.routes[1].controller = "cubic".into();
+    put_kernel(&host, &state);
+    let error = take_back(&host).unwrap_err();
+    assert!(error.text().contains("congctl cubic"), "{error}");
+    let retired = retire(&host, "mine").unwrap();
+    let kept = Outcome::Kept("congctl cubic".into());
+    assert_eq!(retired.reverted.steps[0].outcome, kept);
+    assert_eq!(route(&host).0, "cubic");
+}
+
+#[test]
+fn each_name_has_its_own_unit_and_no_other_is_touched() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    let original = snapshot(&host);
+    use_at_boot(&host, "fp_hybla").unwrap();
+    let first = host.text(&unit_of("fp_hybla")).unwrap();
+    assert!(first.contains("cc load hybla --verify"), "{first}");
+    use_at_boot(&host, "mine").unwrap();
+    let second = host.text(&unit_of("mine")).unwrap();
+    assert!(second.contains("cc load bbr3 --name mine --verify"), "{second}");
+    assert_eq!(host.text(&unit_of("fp_hybla")).unwrap(), first);
+    assert!(retire(&host, "mine").unwrap().was_for_boot);
+    assert!(!host.exists(&unit_of("mine")));
+    assert_eq!(host.text(&unit_of("fp_hybla")).unwrap(), first);
+    assert!(status(&host, &store()).unwrap().consistent);
+    // Only until the next boot: the unit stays.
+    use_as_default(&host, "fp_hybla").unwrap();
+    let retired = employ::retire(&host, &store(), "fp_hybla", Part::Live).unwrap();
+    assert!(!retired.was_for_boot && !retired.is_nothing(), "{retired:?}");
+    assert_eq!((host.text(&unit_of("fp_hybla")), host.sysctl(DEFAULT)), (Some(first), Some("cubic".into())));
+    status_is_true(&host, "until the next boot");
+    take_back(&host).unwrap();
+    assert_same(&snapshot(&host), &original, "");
+    // A masked unit is replaced, and masked again afterwards; what the link leads to is not touched.
+    host.files().put_link(&unit_of("mine"), "/dev/null");
+    put(&host, "/dev/null", "");
+    let masked = snapshot(&host);
+    use_at_boot(&host, "mine").unwrap();
+    use_at_boot(&host, "mine").unwrap();
+    assert_eq!(host.text(&unit_of("mine")).unwrap(), second);
+    assert_eq!(host.text("/dev/null").unwrap(), "");
+    take_back(&host).unwrap();
+    assert_same(&snapshot(&host), &masked, "masked again");
+    host.files().remove(&unit_of("mine")).unwrap();
+    let original = snapshot(&host);
+    // What another build wrote without a journal is ended with the controller.
+    put(
+        &host,
+        &unit_of("mine"),
+        "[Service]\nExecStart=/usr/bin/fullpipe cc load bbr3 --name mine --default\n",
+    );
+    assert!(retire(&host, "mine").unwrap().was_for_boot);
+    assert_same(&snapshot(&host), &original, "");
+}
+
+#[test]
+fn a_use_and_an_apply_are_undone_in_any_order() {
+    let clock = TestClock::default();
+    let (start, _) = start(&clock);
+    let original = snapshot(&start);
+    let put_in_force = |host: &Fake, controller: &str| {
+        apply::apply(host, &store(), &Request::new(controller), &apply::Options::default()).unwrap()
+    };
+    // One that is the default at every boot would win over the apply's files.
+    let host = copy(&start, &clock);
+    use_for_all(&host, "fp_hybla").unwrap();
+    let error = apply::apply(&host, &store(), &Request::new("reno"), &apply::Options::default()).unwrap_err();
+    assert!(error.text().contains("fullpipe cc unload"), "{error}");
+    take_back(&host).unwrap();
+    assert_same(&snapshot(&host), &original, "refused");
+    // In use, then another in force over it.
+    let use_now = |host: &Fake| {
+        use_as_default(host, "fp_hybla").unwrap();
+        use_on_route(host, "fp_hybla").unwrap();
+        use_at_boot(host, "fp_hybla").unwrap();
+    };
+    for unload_first in [true, false] {
+        let host = copy(&start, &clock);
+        use_now(&host);
+        put_in_force(&host, "reno");
+        assert_eq!(host.sysctl(DEFAULT).as_deref(), Some("reno"));
+        status_is_true(&host, "both");
+        assert!(status(&host, &store()).unwrap().consistent);
+        if unload_first {
+            assert_eq!(retire(&host, "fp_hybla").unwrap().default, "reno");
+            assert_eq!(status(&host, &store()).unwrap().controller.as_deref(), Some("reno"));
+        }
+        take_back(&host).unwrap();
+        assert_same(&snapshot(&host), &original, &format!("unloaded first: {unload_first}"));
+    }
+    // In force, then another in use over it.
+    let host = copy(&start, &clock);
+    put_in_force(&host, "reno");
+    let in_force = snapshot(&host);
+    use_now(&host);
+    assert!(status(&host, &store()).unwrap().consistent);
+    retire(&host, "fp_hybla").unwrap();
+    assert_eq!(host.sysctl(DEFAULT).as_deref(), Some("reno"));
+    let journal = "/var/lib/fullpipe/host.journal".to_owned();
+    let without = |mut all: BTreeMap<String, String>| {
+        all.remove(&journal);
+        all
+    };
+    assert_same(&without(snapshot(&host)), &without(in_force), "the apply is in force as before");
+    assert!(status(&host, &store()).unwrap().consistent);
+    take_back(&host).unwrap();
+    assert_same(&snapshot(&host), &original, "");
+    // What an apply has in force is not unloaded beneath it.
+    put_in_force(&host, "fp_hybla");
+    let error = retire(&host, "fp_hybla").unwrap_err();
+    assert!(matches!(&error, Error::Check(text) if text.contains("fullpipe revert")), "{error}");
+    take_back(&host).unwrap();
+    assert_same(&snapshot(&host), &original, "");
+}
+
+#[test]
+fn defaults_go_back_one_after_the_other_in_any_order() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    let original = snapshot(&host);
+    for last in ["fp_hybla", "mine"] {
+        use_as_default(&host, "fp_hybla").unwrap();
+        use_as_default(&host, "mine").unwrap();
+        for controller in if last == "mine" { ["fp_hybla", "mine"] } else { ["mine", "fp_hybla"] } {
+            retire(&host, controller).unwrap();
+            assert_ne!(host.sysctl(DEFAULT).as_deref(), Some(controller));
+            status_is_true(&host, last);
+        }
+        assert_same(&snapshot(&host), &original, last);
+    }
+}
+
+#[test]
+fn a_restart_ends_the_uses_in_the_running_kernel_and_the_unit_begins_them_again() {
+    let clock = TestClock::default();
+    let (host, pristine) = start(&clock);
+    let original = snapshot(&host);
+    use_for_all(&host, "fp_hybla").unwrap();
+    clock.restart();
+    restart(&host, &pristine);
+    assert_eq!(used_for(&host, "fp_hybla"), [unit_of("fp_hybla")]);
+    status_is_true(&host, "restarted");
+    // What the unit runs.
+    load(&host);
+    use_as_default(&host, "fp_hybla").unwrap();
+    let seen = status(&host, &store()).unwrap();
+    assert!(seen.consistent && seen.boot.starts_with("fp_hybla "), "{seen:?}");
+    take_back(&host).unwrap();
+    assert_same(&snapshot(&host), &original, "");
+    // One that is for nothing at boot leaves nothing to say, and goes with the next that looks.
+    for unload in [true, false] {
+        use_as_default(&host, "mine").unwrap();
+        clock.restart();
+        restart(&host, &pristine);
+        load(&host);
+        match unload {
+            true => assert!(retire(&host, "mine").unwrap().is_nothing()),
+            false => employ::employ(&host, &store(), &employ::Request::default()).unwrap(),
+        }
+        assert_same(&snapshot(&host), &original, &format!("unloaded: {unload}"));
+    }
+    use_as_default(&host, "mine").unwrap();
+    clock.restart();
+    restart(&host, &pristine);
+    let seen = status(&host, &store()).unwrap();
+    assert!(seen.consistent && seen.phase.is_none(), "{seen:?}");
+    load(&host);
+    take_back(&host).unwrap();
+    assert_same(&snapshot(&host), &original, "");
+}
+
+#[test]
+fn a_default_that_is_gone_gives_way_to_a_usual_one() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    use_as_default(&host, "mine").unwrap();
+    use_as_default(&host, "fp_hybla").unwrap();
+    // Someone unregistered the one before by other means.
+    put(&host, AVAILABLE, "reno cubic fp_hybla\n");
+    let retired = retire(&host, "fp_hybla").unwrap();
+    assert!(["reno", "cubic"].contains(&retired.default.as_str()), "{retired:?}");
+    // Of the allowed ones those come back that are still there.
+    let allowed = host.sysctl("net.ipv4.tcp_allowed_congestion_control").unwrap();
+    assert_eq!(allowed, "reno cubic");
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_changes() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    let original = snapshot(&host);
+    let refused = |request: employ::Request<'_>, says: &str| {
+        let error = employ::employ(&host, &store(), &request).unwrap_err();
+        assert!(error.text().contains(says), "{error}");
+        assert_same(&snapshot(&host), &original, says);
+    };
+    let route = |to: &str| employ::Request {
+        controller: "mine".into(),
+        default: true,
+        route: Some(to.into()),
+        ..employ::Request::default()
+    };
+    refused(route("203.0.113.0/24"), "there is no route");
+    refused(route("nonsense"), "--route");
+    refused(
+        employ::Request { controller: "absent".into(), default: true, ..employ::Request::default() },
+        "absent",
+    );
+    let odd = ControllerUnit { program: "/opt/a\"b/fullpipe", ..unit("mine", true) };
+    let at_boot = |boot| employ::Request {
+        controller: "mine".into(),
+        default: true,
+        boot: Some(boot),
+        ..employ::Request::default()
+    };
+    refused(at_boot(odd), "quotes");
+    // Someone's change on trial is not built upon.
+    let options = apply::Options {
+        trial: Some(apply::OnTrial { within: std::time::Duration::from_secs(60), guard: &|| Ok(()) }),
+        ..Default::default()
+    };
+    apply::apply(&host, &store(), &Request::new("reno"), &options).unwrap();
+    let error = use_as_default(&host, "mine").unwrap_err();
+    assert!(error.text().contains("on trial"), "{error}");
+    take_back(&host).unwrap();
+    assert_same(&snapshot(&host), &original, "");
+    remove_directory(&host, "/run/systemd/system");
+    let original = snapshot(&host);
+    let error = employ::employ(&host, &store(), &at_boot(unit("mine", true))).unwrap_err();
+    assert!(error.text().contains("does not run systemd") && error.text().contains("--name mine"), "{error}");
+    assert_same(&snapshot(&host), &original, "");
+}
+
+fn remove_directory(host: &Fake, path: &str) {
+    host.files().remove_directory(path).unwrap();
+}
