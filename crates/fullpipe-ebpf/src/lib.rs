@@ -1,6 +1,7 @@
 //! Congestion controllers for a stock running kernel, as eBPF struct_ops programs.
 //!
-//! No rebuilt kernel and no reboot: a controller is loaded, chosen by sockets, and unloaded.
+//! No rebuilt kernel and no reboot: a controller is loaded, chosen by sockets, and unloaded. What a loaded one is used for
+//! (the default, routes, units) is looked at here and changed by `fullpipe-host`, which has the journal.
 //!
 //! ```
 //! use fullpipe_ebpf::Controller;
@@ -40,7 +41,6 @@ pub mod measured;
 mod namespaces;
 pub mod native;
 pub mod oracle;
-pub mod persist;
 mod pinned;
 pub mod pins;
 mod ring;

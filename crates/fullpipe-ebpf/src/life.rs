@@ -4,7 +4,7 @@ use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::kernel::{self, Kernel};
 use crate::loader::{self, name_taken};
-use crate::namespaces;
+use crate::namespaces::{self, Namespace};
 pub use crate::pinned::Carried;
 use crate::pinned::Pinned;
 use crate::pins::Pins;
@@ -196,17 +196,47 @@ pub fn loaded() -> Result<Vec<(String, Option<Controller>)>> {
     Ok(all)
 }
 
-/// Takes a controller out of the kernel: ends its uses as a default, on routes and for control groups, moves
-/// live sockets to the controller that was the default before, unregisters it, and waits until nothing holds
-/// it any more.
+/// Whether something is loaded under that name, as far as the caller may look.
 ///
 /// # Errors
-/// When it is not loaded, or still held after `patience`.
-pub fn unload(name: &str, patience: Duration) -> Result<()> {
+/// When nothing can have that name.
+pub fn is_loaded(name: &str) -> Result<bool> {
+    loader::check_name(name)?;
+    Ok(Pins::look().is_some_and(|pins| pins.path(name).exists()))
+}
+
+/// Takes a controller out of the kernel: has `end` end its uses in each network namespace and say which controller is the
+/// default there now, ends those of control groups, moves live sockets to that default, unregisters it, and waits until
+/// nothing holds it any more.
+///
+/// # Errors
+/// When it is not loaded, or still held after `patience`; and what `end` says.
+pub fn unload<E: From<Error> + Send>(
+    name: &str,
+    patience: Duration,
+    end: &(dyn Fn() -> std::result::Result<String, E> + Sync),
+) -> std::result::Result<(), E> {
     loader::check_name(name)?;
     let pins = Pins::change()?;
-    let Some(pinned) = Pinned::open(&pins, name)? else { return Err(not_loaded(name)) };
-    let ended = usage::end(name, &pins)?;
+    let Some(pinned) = Pinned::open(&pins, name)? else { return Err(not_loaded(name).into()) };
+    let mut ended = Vec::new();
+    for namespace in namespaces::all() {
+        let other = namespace.enter(end)?;
+        ended.push((namespace, other));
+    }
+    usage::detach_from_cgroups(name, &pins)?;
+    take_out(name, &pins, pinned, &ended, patience)?;
+    Ok(())
+}
+
+/// Unregisters it and moves its sockets, in each namespace to what is the default there.
+fn take_out(
+    name: &str,
+    pins: &Pins,
+    pinned: Pinned,
+    ended: &[(Namespace, String)],
+    patience: Duration,
+) -> Result<()> {
     let path = pins.path(name);
     std::fs::remove_file(&path).map_err(Error::io("cannot remove", &path))?;
     let map = pinned.map_id;
@@ -231,7 +261,7 @@ pub fn unload(name: &str, patience: Duration) -> Result<()> {
         if started.elapsed() < Duration::from_millis(30) {
             continue;
         }
-        for (namespace, other) in &ended {
+        for (namespace, other) in ended {
             if !walkers.iter().any(|(to, _)| to == other) {
                 walkers.push((other.clone(), Walker::load(Some((name, other)))?));
             }

@@ -1,6 +1,6 @@
 //! The network namespaces of this machine, and doing something in each.
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use nix::sched::{CloneFlags, setns};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -50,7 +50,10 @@ impl Namespace {
     ///
     /// # Errors
     /// When the namespace may not be entered, or what `what` says.
-    pub fn enter<T: Send>(&self, what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    pub fn enter<T: Send, E: From<Error> + Send>(
+        &self,
+        what: impl FnOnce() -> Result<T, E> + Send,
+    ) -> Result<T, E> {
         if self.is_own {
             return what();
         }
@@ -67,7 +70,7 @@ impl Namespace {
                     what()
                 })
                 .join()
-                .unwrap_or_else(|_| Err(Error::Malformed("a thread ended before its time".to_owned())))
+                .unwrap_or_else(|_| Err(Error::Malformed("a thread ended before its time".to_owned()).into()))
         })
     }
 }

@@ -6,7 +6,7 @@ mod loading;
 mod steps;
 
 use fullpipe_ebpf::oracle::{Reader, Record};
-use fullpipe_ebpf::{Controller, persist};
+use fullpipe_host::plan::{ControllerUnit, unit_name};
 use loading::can_load;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -24,12 +24,25 @@ struct Space {
 
 impl Space {
     fn new() -> Self {
+        Space::of("echo ready && read end")
+    }
+
+    /// One that has systemd's units and an init of its own, as a system container has, and where nothing of the machine's
+    /// can be written.
+    fn that_boots() -> Self {
+        Space::of(
+            "mkdir -p /run/systemd/system && echo test >/run/systemd/container && \
+             mount -t tmpfs tmpfs /etc/systemd/system && mount -t tmpfs tmpfs /var/lib && \
+             cp $(readlink -f /bin/sh) /run/init && exec /run/init -c 'echo ready && read end'",
+        )
+    }
+
+    fn of(end: &str) -> Self {
         let mut shell = Command::new("unshare")
             .args(["-n", "-m", "-p", "-f", "--mount-proc", "--kill-child", "sh", "-c"])
-            .arg(
-                "mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs tmpfs /run && ip link set lo up && \
-                 echo ready && read end",
-            )
+            .arg(format!(
+                "mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs tmpfs /run && ip link set lo up && {end}"
+            ))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -256,8 +269,9 @@ fn another_build_takes_the_place_of_a_loaded_one_under_live_sockets() {
     assert!(!space.is_loaded("fpc_bbr"));
 }
 
-/// The default controller, and what is remembered of earlier ones.
-const DEFAULT: &str = "cat /proc/sys/net/ipv4/tcp_congestion_control; echo $(ls /run/fullpipe)";
+/// The default controller, and whether fullpipe has something in force.
+const DEFAULT: &str =
+    "cat /proc/sys/net/ipv4/tcp_congestion_control; find /run -name 'fullpipe-net-*' -o -name '*.journal*'";
 
 /// A control group of its own in a space, gone with this.
 struct Group<'a> {
@@ -279,20 +293,19 @@ impl Drop for Group<'_> {
     }
 }
 
-/// What the kernel and the file systems have of a controller, which must be what `cc status` says of it: whether
-/// it is registered, the default, named by a route, given to a control group.
+/// What the kernel and the file systems have of a controller, which must be what `cc status` says of it: whether it is
+/// registered, the default, named by a route, given to a control group. What it is in use for `status` tells, too.
 fn found(space: &Space, name: &str, at: &str) -> [bool; 4] {
     let text =
         space.ok("cd /proc/sys/net/ipv4; cat tcp_available_congestion_control tcp_congestion_control; \
          echo $(ip route show 192.0.2.0/24); echo $(ls /sys/fs/bpf/fullpipe/cgroups); \
-         echo $(ls /run/fullpipe); $FULLPIPE cc status --json");
-    let mut lines = text.splitn(6, '\n');
+         $FULLPIPE cc status --json");
+    let mut lines = text.splitn(5, '\n');
     let mut line = || lines.next().unwrap();
     let registered = line().split(' ').any(|one| one == name);
     let default = line() == name;
     let route = line().contains(&format!("congctl {name}"));
     let group = line().starts_with(&format!("{name}@"));
-    let remembered = line();
     let status = controllers(line());
     let one = status.iter().find(|one| one["name"] == name);
     let uses = |what: &str| one.is_some_and(|one| !one["uses"][what].as_array().unwrap().is_empty());
@@ -304,8 +317,26 @@ fn found(space: &Space, name: &str, at: &str) -> [bool; 4] {
     ];
     let there = [registered, default, route, group];
     assert_eq!(there, told, "{at}: {text}");
-    assert!(!default || !remembered.is_empty(), "{at}: what the default was is forgotten: {text}");
+    let of_the_host = told_of_the_host(space, name);
+    let tells = |what: &str| of_the_host.iter().any(|change| change.starts_with(what));
+    for (is, what) in [
+        (default, "net.ipv4.tcp_congestion_control"),
+        (route, "controller of the route to "),
+        (group, "control group "),
+    ] {
+        assert!(!is || tells(what), "{at}: `status` does not tell {what}: {of_the_host:?}");
+    }
     there
+}
+
+/// What `fullpipe status` says that fullpipe changed for the use of a controller.
+fn told_of_the_host(space: &Space, name: &str) -> Vec<String> {
+    // An interrupted change is a finding: it does not end with 0.
+    let output = space.run("$FULLPIPE status --json");
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let all = status["uses"].as_array().cloned().unwrap_or_default();
+    let uses = all.iter().find(|used| used["controller"] == name).map(|used| used["changes"].clone());
+    uses.map(|changes| serde_json::from_value(changes).unwrap()).unwrap_or_default()
 }
 
 /// What was found after a command had been killed before each of its steps in turn.
@@ -410,6 +441,88 @@ fn an_unloader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
     assert!(kills.runs > 5, "unloading is more than {} steps", kills.runs);
 }
 
+/// What of the host a use may change, byte by byte, with the default and the routes.
+const HOST: &str = "cat /proc/sys/net/ipv4/tcp_congestion_control; ip route; \
+     find /etc/systemd/system /var/lib | sort | xargs ls -ld --time-style=+; \
+     find /etc/systemd/system /var/lib -type f | sort | xargs -r cat; find /sys/fs/bpf/fullpipe/cgroups";
+
+#[test]
+fn revert_takes_back_what_a_loader_killed_before_any_step_left() {
+    if !can_load() {
+        return;
+    }
+    let space = Space::that_boots();
+    let group = Group::new(&space, "fpm");
+    space.ok("ip route add 192.0.2.0/24 dev lo congctl lock reno initcwnd 20");
+    // A unit that was there before is there again, to the byte.
+    let unit = format!("/etc/systemd/system/{}", unit_name("fpm_bbr1"));
+    space.ok(&format!(
+        "echo '# earlier' >{unit} && chmod 640 {unit} && mkdir -p /sys/fs/bpf/fullpipe/cgroups"
+    ));
+    let before = space.ok(HOST);
+    let load = format!(
+        "exec $FULLPIPE cc load bbr1 --name fpm_bbr1 --default --route 192.0.2.0/24 --persist --cgroup {}",
+        group.path
+    );
+    let (mut n, mut stages) = (0, BTreeSet::new());
+    loop {
+        let (killed, at) = match steps::kill_before(space.command(&load), Path::new(FULLPIPE), n) {
+            steps::End::Killed(step) => (true, format!("killed before step {n}: {step}")),
+            steps::End::Itself(status) => {
+                assert!(status.success(), "{status}");
+                (false, "not killed".to_owned())
+            }
+        };
+        let there = found(&space, "fpm_bbr1", &at);
+        let for_boot = space.ok(&format!("cat {unit}")).contains("cc load bbr1 --name fpm_bbr1 --default");
+        let told = told_of_the_host(&space, "fpm_bbr1");
+        assert!(!for_boot || told.contains(&unit), "{at}: {told:?}");
+        stages.insert((there, for_boot));
+        space.ok("exec $FULLPIPE revert");
+        assert_eq!(space.ok(HOST), before, "{at}");
+        assert_eq!(found(&space, "fpm_bbr1", &at), [there[0], false, false, false], "{at}");
+        assert_eq!(told_of_the_host(&space, "fpm_bbr1"), Vec::<String>::new(), "{at}");
+        if there[0] {
+            space.ok("exec $FULLPIPE cc unload bbr1 --name fpm_bbr1");
+        }
+        assert_eq!(space.ok(HOST), before, "{at}");
+        n += 1;
+        if !killed {
+            assert_eq!((there, for_boot), ([true; 4], true));
+            break;
+        }
+    }
+    println!("{n} loads, {} stages: {stages:?}", stages.len());
+    assert!(stages.len() >= 6, "{stages:?}");
+}
+
+#[test]
+fn a_name_is_one_controllers_alone() {
+    if !can_load() {
+        return;
+    }
+    let space = Space::that_boots();
+    let refused = space.run("$FULLPIPE cc load bbr3 --name fp_hybla --persist");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let units = "find /etc/systemd/system -mindepth 1 | sort";
+    assert_eq!(space.ok(units), "");
+    space
+        .ok("$FULLPIPE cc load bbr1 --name fpn_a --persist && $FULLPIPE cc load bbr3 --name fpn_b --persist");
+    let text = |name: &str| space.ok(&format!("cat /etc/systemd/system/{}", unit_name(name)));
+    assert!(text("fpn_a").contains(" cc load bbr1 --name fpn_a --verify\n"), "{}", text("fpn_a"));
+    assert!(text("fpn_b").contains(" cc load bbr3 --name fpn_b --verify\n"), "{}", text("fpn_b"));
+    let said = space.ok("$FULLPIPE cc unload bbr1 --name fpn_a");
+    assert_eq!(said, "fpn_a is unloaded, and not loaded at boot any more\n");
+    assert!(text("fpn_b").contains("fpn_b"));
+    space.ok("$FULLPIPE cc unload bbr3 --name fpn_b --until-boot");
+    assert!(text("fpn_b").contains("fpn_b"));
+    assert!(told_of_the_host(&space, "fpn_b").iter().any(|change| change.ends_with("fpn_b.service")));
+    // What is not loaded may be there at the next boot, and can be told not to be.
+    let said = space.ok("$FULLPIPE cc unload bbr3 --name fpn_b");
+    assert_eq!(said, "fpn_b was not loaded, and not loaded at boot any more\n");
+    assert_eq!(space.ok(units), "");
+}
+
 #[test]
 fn loaders_at_the_same_time_do_not_fight() {
     if !can_load() {
@@ -501,6 +614,11 @@ fn what_is_impossible_is_told_with_the_missing_thing_and_exit_code_3() {
     assert_eq!(space.pins(), "");
 }
 
+/// The unit that makes BBR v1 the default at boot.
+fn unit_of(program: &str) -> String {
+    ControllerUnit { name: "fp_bbr1", which: "bbr1", program, default: true }.text("cc load", true).unwrap()
+}
+
 /// The commands of a unit's lines of that kind, in the order that systemd runs them.
 fn commands(unit: &str, kind: &str) -> String {
     let lines = unit.lines().filter_map(|line| line.strip_prefix(kind)?.strip_prefix('='));
@@ -513,7 +631,7 @@ fn the_unit_at_boot_makes_it_the_default_or_leaves_the_default_alone() {
         return;
     }
     let space = Space::new();
-    let unit = persist::unit(Controller::Bbr1, "fp_bbr1", Path::new(FULLPIPE), true);
+    let unit = unit_of(FULLPIPE);
     let (start, stop) = (commands(&unit, "ExecStart"), commands(&unit, "ExecStop"));
     let before = space.ok(DEFAULT);
     space.ok(&start);
@@ -556,16 +674,16 @@ fn systemd_understands_the_unit_and_stopping_it_keeps_it() {
     let odd = directory.path().join("a 50% odd place");
     std::fs::create_dir(&odd).unwrap();
     std::fs::copy("/bin/true", odd.join("fullpipe")).unwrap();
-    let unit = directory.path().join(persist::unit_name("fp_bbr1"));
-    for program in [Path::new(FULLPIPE), &odd.join("fullpipe")] {
-        std::fs::write(&unit, persist::unit(Controller::Bbr1, "fp_bbr1", program, true)).unwrap();
+    let unit = directory.path().join(unit_name("fp_bbr1"));
+    for program in [FULLPIPE, odd.join("fullpipe").to_str().unwrap()] {
+        std::fs::write(&unit, unit_of(program)).unwrap();
         let output = Command::new("systemd-analyze").arg("verify").arg(&unit).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{program:?}: {output:?}");
     }
 
     let space = Space::new();
     space.ok("mount -t tmpfs tmpfs /etc/systemd/system");
-    let installed = format!("/etc/systemd/system/{}", persist::unit_name("fp_bbr1"));
+    let installed = format!("/etc/systemd/system/{}", unit_name("fp_bbr1"));
     space.ok(&format!("cp {} {installed} && $FULLPIPE cc load bbr1", unit.display()));
     let stopped = space.ok("$FULLPIPE cc unload bbr1 --until-boot");
     assert_eq!(stopped, "fp_bbr1 is unloaded\n");

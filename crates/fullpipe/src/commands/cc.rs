@@ -1,20 +1,22 @@
 //! `fullpipe cc`: congestion controllers in the running kernel.
 
 mod settings;
+mod uses;
+
+pub use uses::CALLS_FOR;
 
 use crate::failure::Failure;
 use crate::print::print_json;
 use clap::{Args as ClapArgs, Subcommand};
 use fullpipe_ebpf::oracle::{self, Reader, Recorder, Writer};
-use fullpipe_ebpf::pins::Pins;
 use fullpipe_ebpf::sockets::Socket;
-use fullpipe_ebpf::usage::Undo;
-use fullpipe_ebpf::{Controller, Error, calls, kernel, life, persist, usage};
+use fullpipe_ebpf::{Controller, Error, kernel, life};
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command as Process, ExitStatus};
 use std::time::Duration;
+use uses::Uses;
 
 /// Congestion controllers in the running kernel, without rebuilding it.
 #[derive(ClapArgs)]
@@ -127,8 +129,8 @@ impl Args {
             }
             What::Tune { name, set } => settings::tune(&name, &set),
             What::Load { controller, name, verify, default, cgroup, route, persist, set } => {
-                let how = Use { verify, default, cgroup, route, persist, set };
-                load(controller, name.as_deref(), &how)
+                let wanted = Uses { verify, default, cgroup, route, persist, set };
+                uses::load(controller, name.as_deref(), &wanted)
             }
             What::Update { controller, name } => {
                 let outcome = life::update(controller, name.as_deref()).map_err(failure)?;
@@ -137,13 +139,7 @@ impl Args {
             }
             What::Unload { controller, name, wait, until_boot } => {
                 let name = name.as_deref().unwrap_or(controller.name());
-                let removed = !until_boot && persist::remove(name).map_err(failure)?;
-                life::unload(name, Duration::from_secs(wait)).map_err(failure)?;
-                println!(
-                    "{name} is unloaded{}",
-                    if removed { ", and not loaded at boot any more" } else { "" }
-                );
-                Ok(())
+                uses::unload(name, Duration::from_secs(wait), until_boot)
             }
             What::Status { json } => status(json),
             What::Record { file, perturb, command } => record(file, perturb, &command),
@@ -190,21 +186,6 @@ fn list() -> Result<(), Failure> {
     Ok(())
 }
 
-/// How long calls are counted.
-pub const CALLS_FOR: Duration = Duration::from_secs(2);
-/// What that means for the controllers.
-const CALLS_MISSED: &str = ": its programs carry on from what the connection counts; see docs/bbr3-in-the-kernel.md, \"Calls that are not made\"";
-
-/// How a controller is to be used once it is loaded.
-struct Use {
-    verify: bool,
-    default: bool,
-    cgroup: Option<PathBuf>,
-    route: Option<String>,
-    persist: bool,
-    set: Vec<(String, String)>,
-}
-
 fn say(name: &str, outcome: life::Outcome) {
     match outcome {
         life::Outcome::Loaded => println!("{name} is loaded: sockets can choose it now"),
@@ -225,71 +206,6 @@ fn say(name: &str, outcome: life::Outcome) {
             }
         }
     }
-}
-
-fn load(controller: Controller, name: Option<&str>, how: &Use) -> Result<(), Failure> {
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::Impossible(format!("this program's path is not known: {error}")))?;
-    if how.persist {
-        persist::check(controller, &program).map_err(failure)?;
-    }
-    let outcome = life::load_with(controller, name, &how.set).map_err(failure)?;
-    let name = name.unwrap_or(controller.name());
-    say(name, outcome);
-    let mut made = Vec::new();
-    let Err(error) = put_to_use(controller, name, how, &program, &mut made) else { return Ok(()) };
-    // All that was asked for, or nothing of it; what was there before stays.
-    let mut undone: Result<(), Error> = Ok(());
-    for undo in made.into_iter().rev() {
-        undone = undone.and(undo.undo(name));
-    }
-    if outcome == life::Outcome::Loaded {
-        undone = undone.and_then(|()| life::unload(name, Duration::from_secs(10)));
-    }
-    Err(match undone {
-        Ok(()) => failure(error),
-        Err(left) => Failure::Impossible(format!("{error}\nand not all of it could be taken back: {left}")),
-    })
-}
-
-/// Does what is asked for besides loading; `made` is what was done of it.
-fn put_to_use(
-    controller: Controller,
-    name: &str,
-    how: &Use,
-    program: &Path,
-    made: &mut Vec<Undo>,
-) -> Result<(), Error> {
-    if how.verify || how.default {
-        life::verify(name)?;
-        println!("a test transfer went through");
-        if how.verify {
-            let calls = calls::count(CALLS_FOR)?;
-            println!("{calls}{}", if calls.all_made() { "" } else { CALLS_MISSED });
-        }
-    }
-    if how.default {
-        made.push(usage::make_default(name)?);
-        println!("it is the default of this network namespace");
-    }
-    if let Some(path) = &how.cgroup {
-        made.push(usage::use_in_cgroup(&Pins::change()?, path, name)?);
-        println!("new connections of processes in {} use it", path.display());
-    }
-    if !how.set.is_empty() {
-        // Those of a new load are there already; of what was loaded before, its sockets follow now.
-        let all = life::tune(name, &how.set)?;
-        println!("set: {}", settings::changed(&all).unwrap_or_else(|| "nothing that it was not".to_owned()));
-    }
-    if let Some(prefix) = &how.route {
-        made.push(usage::use_on_route(prefix, name)?);
-        println!("new connections over the route {prefix} use it");
-    }
-    if how.persist {
-        let unit = persist::install(controller, name, program, how.default)?;
-        println!("{} loads it at every boot", unit.display());
-    }
-    Ok(())
 }
 
 fn status(json: bool) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ pub fn in_a_space(part: &str) {
     }
     let own = std::env::current_exe().unwrap();
     let script = format!(
-        "ulimit -n 5000 && mount -t bpf bpf /sys/fs/bpf && ip link set lo up && \
+        "ulimit -n 5000 && mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs tmpfs /run && ip link set lo up && \
          exec {} --exact {part} --ignored --nocapture",
         own.display()
     );

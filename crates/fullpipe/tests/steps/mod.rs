@@ -104,6 +104,9 @@ fn step(pid: Pid) -> Option<String> {
         libc::SYS_write if a > 2 => Some(format!("write {}", target(pid, a))),
         libc::SYS_mkdirat => Some(format!("make directory {}", text(pid, b))),
         libc::SYS_unlinkat => Some(format!("remove {}", text(pid, b))),
+        libc::SYS_symlinkat => Some(format!("link {} to {}", text(pid, c), text(pid, a))),
+        libc::SYS_renameat | libc::SYS_renameat2 => Some(format!("rename {}", text(pid, b))),
+        libc::SYS_sendto if changes_a_route(pid, b, c) => Some("change a route".to_owned()),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_mkdir => Some(format!("make directory {}", text(pid, a))),
         #[cfg(target_arch = "x86_64")]
@@ -121,6 +124,17 @@ fn step(pid: Pid) -> Option<String> {
 /// Commands of bpf(2) that only look (uapi/linux/bpf.h, `enum bpf_cmd`): elements of maps, pins, and the objects of
 /// a number.
 const BPF_LOOKS: [u64; 14] = [1, 4, 7, 11, 12, 13, 14, 15, 16, 19, 20, 23, 30, 31];
+
+/// Whether that is a message to the kernel that makes or replaces a route (`struct nlmsghdr`: its length, its type).
+fn changes_a_route(pid: Pid, address: u64, length: u64) -> bool {
+    let word = ptrace::read(pid, address as ptrace::AddressType).map_or(0, |word| word as u64);
+    let (first, kind) = if cfg!(target_endian = "little") {
+        (word & 0xffff_ffff, word >> 32 & 0xffff)
+    } else {
+        (word >> 32, word >> 16 & 0xffff)
+    };
+    first == length && kind == u64::from(libc::RTM_NEWROUTE)
+}
 
 /// The string at an address of the thread's.
 fn text(pid: Pid, mut address: u64) -> String {
