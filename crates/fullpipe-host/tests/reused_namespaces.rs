@@ -1,0 +1,163 @@
+//! A network namespace's number (the inode of /proc/self/ns/net) is given again to the next one when it is gone. What
+//! fullpipe has in force in the one that is gone is no other's to show, to go on with or to undo.
+
+mod support;
+
+use fullpipe_host::facts::Scope;
+use fullpipe_host::host::{Host, Machine, Model, OverFiles, View};
+use fullpipe_host::journal::{Phase, Store};
+use fullpipe_host::plan::Request;
+use fullpipe_host::status::status;
+use fullpipe_host::{apply, revert};
+use std::process::Command;
+use support::clock::TestClock;
+use support::manifest::Manifest;
+use support::{Fake, assert_same, kernel, put_kernel, snapshot};
+
+fn store_of(host: &dyn Host) -> Store {
+    let scope = Scope::of(host, &host.identity());
+    assert!(!scope.boots, "{scope:?}");
+    Store::of(&scope)
+}
+
+fn live(controller: &str) -> Request {
+    Request { live_only: true, ..Request::new(controller) }
+}
+
+/// The host of that manifest as a namespace of this number and cookie sees it.
+fn inside(host: &Fake, number: u64, cookie: Option<u64>, clock: &TestClock) -> Fake {
+    let host = Model::with_clock(host.files().copy(), clock.clone());
+    host.files().put_link("/proc/self/ns/net", &format!("net:[{number}]"));
+    host.files().put_link("/proc/1/ns/net", "net:[4026531840]");
+    let mut state = kernel(&host);
+    state.namespace_cookie = cookie;
+    put_kernel(&host, &state);
+    host
+}
+
+#[test]
+fn a_namespace_is_its_cookie_in_this_run_of_the_machine_and_not_its_number() {
+    let clock = TestClock::default();
+    clock.restart();
+    let (start, _) = Manifest::read("lxc-restricted").host();
+    let first = inside(&start, 4026532300, Some(7), &clock);
+    let before = snapshot(&first);
+    let its_own = store_of(&first);
+    apply::apply(&first, &its_own, &live("reno"), &apply::Options::default()).unwrap();
+    let in_force = |host: &Fake| status(host, &store_of(host)).unwrap().phase;
+    assert_eq!(in_force(&first), Some(Phase::Applied));
+    // By its cookie alone.
+    assert_eq!(store_of(&inside(&first, 4026532301, Some(7), &clock)).path(), its_own.path());
+
+    // The next one of the number finds the other's journal beside it, and has nothing in force.
+    let next = inside(&first, 4026532300, Some(8), &clock);
+    let untouched = snapshot(&next);
+    assert_eq!(in_force(&next), None);
+    assert_eq!(revert::revert(&next, &store_of(&next), &revert::Options::default()).unwrap(), None);
+    assert_same(&snapshot(&next), &untouched, "nothing of the other's is undone");
+    // So has the one of the same cookie in another run of the machine.
+    clock.restart();
+    assert_eq!(in_force(&inside(&first, 4026532300, Some(7), &clock)), None);
+    // A kernel without cookies has but the number, and the run of the machine.
+    let old = |number| store_of(&inside(&start, number, None, &clock)).path();
+    assert_ne!(old(4026532300), old(4026532301));
+
+    revert::revert(&first, &its_own, &revert::Options::default()).unwrap().unwrap();
+    assert_same(&snapshot(&first), &before, "its own revert");
+}
+
+const STAGE: &str = "FULLPIPE_HOST_TEST_STAGE";
+
+/// Runs `script` in user, mount, process and network namespaces of its own with a private /run, and this test in it.
+fn unshared(script: &str, stage: &str) -> std::io::Result<std::process::Output> {
+    let program = std::env::current_exe()?;
+    Command::new("unshare")
+        .args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-c",
+        ])
+        .arg(format!("mount -t proc proc /proc && mount -t tmpfs none /run && {script}"))
+        .arg("sh")
+        .arg(program)
+        .args(["--exact", "the_kernels_next_namespace_of_a_number_has_no_journal", "--nocapture"])
+        .env(STAGE, stage)
+        .output()
+}
+
+/// In a namespace: puts something in force there, or looks whether something is.
+fn inner(stage: &str) {
+    let host = Machine::new();
+    let store = store_of(&host);
+    let number = std::fs::read_link("/proc/self/ns/net").unwrap();
+    if stage == "apply" {
+        let now = host.sysctl("net.ipv4.tcp_congestion_control").unwrap();
+        let allowed = host.sysctl("net.ipv4.tcp_allowed_congestion_control").unwrap();
+        let other = allowed.split_ascii_whitespace().find(|c| *c != now).expect("two allowed controllers");
+        apply::apply(&host, &store, &live(other), &apply::Options::default()).unwrap();
+    }
+    let phase = status(&host, &store).unwrap().phase;
+    println!("\nSEEN {} {} {phase:?}", number.display(), store.path());
+}
+
+#[test]
+fn the_kernels_next_namespace_of_a_number_has_no_journal() {
+    match std::env::var(STAGE).as_deref() {
+        Ok("outer") => return reuse(),
+        Ok(stage) => return inner(stage),
+        Err(_) => {}
+    }
+    if let Some(reason) = match unshared("true", "") {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(e) => Some(e.to_string()),
+    } {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "no private namespaces: {reason}");
+        println!("SKIPPED: no private namespaces: {reason}");
+        return;
+    }
+    let output = unshared("\"$@\"", "outer").unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    print!("{text}");
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "the inner test did not run:\n{text}");
+}
+
+/// Makes one namespace after the other until the kernel gives a number again.
+fn reuse() {
+    let visit = |stage: &str| {
+        let program = std::env::current_exe().unwrap();
+        let output = Command::new("unshare")
+            .arg("--net")
+            .arg(program)
+            .args(["--exact", "the_kernels_next_namespace_of_a_number_has_no_journal", "--nocapture"])
+            .env(STAGE, stage)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{stage}: {text}\n{error}");
+        let seen = text.lines().find_map(|line| line.strip_prefix("SEEN ")).expect("what the namespace is");
+        let fields: Vec<String> = seen.splitn(3, ' ').map(str::to_owned).collect();
+        <[String; 3]>::try_from(fields).unwrap()
+    };
+    let [number, journal, phase] = visit("apply");
+    assert_eq!(phase, "Some(Applied)");
+    let left = std::fs::read(&journal).unwrap();
+    for attempt in 1..=300 {
+        let [next, other, phase] = visit("look");
+        assert_eq!((phase.as_str(), other == journal), ("None", false), "{next}");
+        if next == number {
+            println!("{number} was given again to namespace {attempt} after it");
+            assert_eq!(std::fs::read(&journal).unwrap(), left);
+            return;
+        }
+    }
+    println!("SKIPPED: this kernel gave {number} to none of 300 namespaces after it");
+}
