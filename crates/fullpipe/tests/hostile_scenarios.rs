@@ -1,4 +1,4 @@
-//! Scenario files from someone who means harm, or no good: refused without telling what is not theirs, or run in time.
+//! Scenario files and recordings from someone who means harm, or no good: refused without telling what is not theirs, or run in time.
 
 mod program;
 
@@ -58,4 +58,31 @@ fn names_that_command_a_terminal_are_shown_and_not_obeyed() {
     for text in [refused, table, err] {
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
     }
+}
+
+#[test]
+fn a_recording_that_lacks_values_is_refused_before_anything_is_made_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (scenario, recording) = (directory.path().join("s.toml"), directory.path().join("r.json"));
+    let text = "duration = \"1s\"\n[path]\nrate = \"2mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \"bbr\"\n";
+    fs::write(&scenario, text).unwrap();
+    let mut run = fullpipe();
+    run.arg("run").arg(&scenario).args(["--shard", "1/1", "--out"]).arg(&recording);
+    assert!(output_within(&mut run, LIMIT).unwrap().status.success());
+    let merged = |recording: &serde_json::Value| {
+        let part = directory.path().join("part.json");
+        fs::write(&part, recording.to_string()).unwrap();
+        let mut merge = fullpipe();
+        merge.arg("merge").arg(&part).arg("--out").arg(directory.path().join("all.html"));
+        let output = output_within(&mut merge, LIMIT).unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let mut whole: serde_json::Value = serde_json::from_slice(&fs::read(&recording).unwrap()).unwrap();
+    let (code, err) = merged(&whole);
+    assert_eq!(code, Some(0), "{err}");
+    let columns = &mut whole["runs"][0]["flows"][0]["series"]["columns"];
+    let column = columns[0]["name"].as_str().unwrap().to_owned();
+    columns[0]["values"].as_array_mut().unwrap().pop().unwrap();
+    let (code, err) = merged(&whole);
+    assert!(code == Some(2) && err.contains(&format!("column `{column}` has")), "{code:?} {err}");
 }

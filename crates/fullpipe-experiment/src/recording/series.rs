@@ -1,7 +1,8 @@
 //! Values over time, a column a quantity.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Names of the columns that engines write and reports know, with the unit at the end of each name.
 pub mod column {
@@ -53,7 +54,7 @@ pub mod column {
 }
 
 /// Values sampled at common times.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct Series {
     /// Times in seconds of the run, rising.
     pub t_s: Vec<f64>,
@@ -117,6 +118,26 @@ impl Series {
     }
 }
 
+/// A recording comes from anybody: what reads a series counts on a value for each time, and on times that do not go back.
+impl<'de> Deserialize<'de> for Series {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Unchecked {
+            t_s: Vec<f64>,
+            columns: Vec<Column>,
+        }
+        let Unchecked { t_s, columns } = Unchecked::deserialize(d)?;
+        if let Some(Column { name, values }) = columns.iter().find(|c| c.values.len() != t_s.len()) {
+            let (values, times) = (values.len(), t_s.len());
+            return Err(D::Error::custom(format!("column `{name}` has {values} values for {times} times")));
+        }
+        if !t_s.is_sorted() {
+            return Err(D::Error::custom("the times of a series go back"));
+        }
+        Ok(Series { t_s, columns })
+    }
+}
+
 /// JSON has no NaN: write null, read null.
 mod nullable {
     use serde::ser::SerializeSeq;
@@ -160,5 +181,17 @@ mod tests {
         let back: Series = serde_json::from_str(&text).unwrap();
         assert_eq!(back.get(column::RTT_MS), Some(&[40.0][..]));
         assert!(back.get(column::BW_BPS).unwrap()[0].is_nan());
+    }
+
+    #[test]
+    fn a_series_without_a_value_for_each_time_is_refused() {
+        let read = |text: &str| serde_json::from_str::<Series>(text).map_err(|e| e.to_string());
+        let short = read(r#"{"t_s": [0, 1], "columns": [{"name": "rtt_ms", "values": [40]}]}"#);
+        assert!(short.unwrap_err().contains("column `rtt_ms` has 1 values for 2 times"));
+        let back = read(r#"{"t_s": [1, 0.5], "columns": []}"#);
+        assert!(back.unwrap_err().contains("go back"));
+        assert!(
+            read(r#"{"t_s": [0, 1, 1], "columns": [{"name": "rtt_ms", "values": [40, null, 41]}]}"#).is_ok()
+        );
     }
 }
