@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod capture;
 mod controllers;
 mod engine;
 mod error;
@@ -30,6 +31,7 @@ mod recorder;
 mod segment;
 mod sender;
 
+pub use capture::{End, Passed, What};
 pub use controllers::Controllers;
 pub use engine::Simulation;
 pub use error::SimError;

@@ -101,6 +101,11 @@ impl SackStore {
         if handle == NO_SACK { 0 } else { self.infos[handle as usize].count() }
     }
 
+    /// What `handle` stands for.
+    pub fn get(&self, handle: u32) -> &SackInfo {
+        &self.infos[handle as usize]
+    }
+
     /// Gives back what `handle` stands for and forgets it.
     pub fn take(&mut self, handle: u32) -> SackInfo {
         if handle == NO_SACK {

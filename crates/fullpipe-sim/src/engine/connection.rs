@@ -2,6 +2,7 @@
 
 use super::one_way::TimedPath;
 use crate::app::Source;
+use crate::capture::{Capture, End, What};
 use crate::receiver::Receiver;
 use crate::recorder::FlowRecorder;
 use crate::segment::{
@@ -92,6 +93,8 @@ pub(crate) struct Connection<C> {
     extra: Span,
     access: VecDeque<(Time, Packet<Segment>)>,
     smss: u32,
+    /// What passes at one of its ends, if anyone wants to know.
+    pub capture: Option<Box<Capture>>,
 }
 
 impl<C: CongestionControl> Connection<C> {
@@ -127,6 +130,7 @@ impl<C: CongestionControl> Connection<C> {
             extra: spec.extra_rtt,
             access: VecDeque::new(),
             smss,
+            capture: None,
         }
     }
 
@@ -172,8 +176,10 @@ impl<C: CongestionControl> Connection<C> {
     /// Lets the sender send what it may.
     #[inline]
     pub fn pump(&mut self, now: Time, out: &mut TimedPath) {
-        let (id, ecn) = (self.id, self.ecn);
-        self.sender.send(now, &mut |segment, retransmit| transmit(now, id, ecn, segment, retransmit, out));
+        let (id, ecn, mut capture) = (self.id, self.ecn, self.capture.as_deref_mut());
+        self.sender.send(now, &mut |segment, retransmit| {
+            transmit(now, id, ecn, segment, retransmit, out, capture.as_deref_mut());
+        });
     }
 
     // At the receiving end.
@@ -184,6 +190,9 @@ impl<C: CongestionControl> Connection<C> {
         let segment = packet.data;
         match segment.kind {
             Kind::Data => {
+                if let Some(capture) = &mut self.capture {
+                    capture.data(now, End::Receiver, &segment);
+                }
                 self.known_open(now);
                 let marked = packet.ecn == Ecn::Ce;
                 let rtt = self.sender.srtt();
@@ -203,13 +212,24 @@ impl<C: CongestionControl> Connection<C> {
                 }
             }
             Kind::Syn => {
+                self.shakes(now, End::Receiver, What::Syn);
                 // A repeated SYN is answered at once, whatever the timer says.
                 if self.phase != Phase::Open || self.syn_ack_at != Time::NEVER {
                     self.send_syn_ack(now, net);
                 }
             }
-            Kind::Established => self.known_open(now),
+            Kind::Established => {
+                self.shakes(now, End::Receiver, What::Established);
+                self.known_open(now);
+            }
             Kind::SynAck | Kind::Ack | Kind::Request => {}
+        }
+    }
+
+    #[inline]
+    fn shakes(&mut self, now: Time, end: End, what: What) {
+        if let Some(capture) = &mut self.capture {
+            capture.handshake(now, end, what);
         }
     }
 
@@ -221,6 +241,8 @@ impl<C: CongestionControl> Connection<C> {
         let wait = (SYN_TIMEOUT * (1 << self.syn_acks.min(10))).min(SYN_TIMEOUT_MAX);
         self.syn_ack_at = now + wait;
         self.syn_acks += 1;
+        let edge = self.receiver.initial_edge();
+        self.shakes(now, End::Receiver, What::SynAck { edge });
         net.out.push(now, self.handshake(now, Kind::SynAck));
     }
 
@@ -283,6 +305,9 @@ impl<C: CongestionControl> Connection<C> {
     #[inline]
     fn acknowledge(&mut self, now: Time, net: &mut Net<'_>) {
         let ack = self.receiver.acknowledge(net.sacks);
+        if let Some(capture) = &mut self.capture {
+            capture.ack(now, End::Receiver, &ack, net.sacks);
+        }
         let blocks = net.sacks.count(ack.detail) as u32;
         let options = if blocks > 0 { SACK_OPTION_BYTES + blocks * SACK_BLOCK_BYTES } else { 0 };
         let mut packet = self.packet(ACK_BYTES + options, ack);
@@ -319,6 +344,9 @@ impl<C: CongestionControl> Connection<C> {
     fn take(&mut self, now: Time, segment: Segment, net: &mut Net<'_>) {
         match segment.kind {
             Kind::Ack => {
+                if let Some(capture) = &mut self.capture {
+                    capture.ack(now, End::Sender, &segment, net.sacks);
+                }
                 let sack = net.sacks.take(segment.detail);
                 if let Some(rtt) = self.sender.on_ack(now, &segment, &sack) {
                     self.recorder.on_rtt(rtt);
@@ -333,6 +361,9 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     fn open(&mut self, now: Time, net: &mut Net<'_>) {
+        let edge = self.receiver.initial_edge();
+        self.shakes(now, End::Sender, What::SynAck { edge });
+        self.shakes(now, End::Sender, What::Established);
         net.out.push(now, self.handshake(now, Kind::Established));
         if self.phase == Phase::Open {
             return;
@@ -342,7 +373,6 @@ impl<C: CongestionControl> Connection<C> {
         let first_try = self.syns == 1;
         let rtt = first_try.then(|| now.since(self.start));
         self.syn_at = Time::NEVER;
-        let edge = self.receiver.initial_edge();
         self.sender.establish(now, rtt, edge);
         if let Some(rtt) = rtt {
             self.recorder.on_rtt(rtt);
@@ -382,6 +412,7 @@ impl<C: CongestionControl> Connection<C> {
             let doublings = (self.syns + 1).saturating_sub(LINEAR_SYNS).min(10);
             self.syn_at = now + (SYN_TIMEOUT * (1 << doublings)).min(SYN_TIMEOUT_MAX);
             self.syns += 1;
+            self.shakes(now, End::Sender, What::Syn);
             net.out.push(now, self.handshake(now, Kind::Syn));
         }
         if self.stop_at <= now {
@@ -396,9 +427,11 @@ impl<C: CongestionControl> Connection<C> {
             self.source.on_time(now, &mut self.sender);
         }
         if self.sender.wake() <= now {
-            let (id, ecn) = (self.id, self.ecn);
+            let (id, ecn, mut capture) = (self.id, self.ecn, self.capture.as_deref_mut());
             let out = &mut *net.out;
-            self.sender.on_wake(now, &mut |segment, again| transmit(now, id, ecn, segment, again, out));
+            self.sender.on_wake(now, &mut |segment, again| {
+                transmit(now, id, ecn, segment, again, out, capture.as_deref_mut());
+            });
             self.pump(now, net.out);
         } else if wrote {
             self.pump(now, net.out);
@@ -408,7 +441,18 @@ impl<C: CongestionControl> Connection<C> {
 
 /// A data segment leaves. Retransmissions are not marked capable (RFC 3168 §6.1.5).
 #[inline]
-fn transmit(now: Time, id: u32, ecn: bool, segment: Segment, retransmit: bool, out: &mut TimedPath) {
+fn transmit(
+    now: Time,
+    id: u32,
+    ecn: bool,
+    segment: Segment,
+    retransmit: bool,
+    out: &mut TimedPath,
+    capture: Option<&mut Capture>,
+) {
+    if let Some(capture) = capture {
+        capture.data(now, End::Sender, &segment);
+    }
     let mut packet = Packet::new(id, segment.detail + HEADER_BYTES, segment);
     if ecn && !retransmit {
         packet.ecn = Ecn::Ect0;

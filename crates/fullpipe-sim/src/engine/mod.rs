@@ -10,6 +10,7 @@ mod random_scenarios;
 mod wakes;
 mod world;
 
+use crate::capture::{Capture, End, Passed};
 use crate::controllers::Controllers;
 use crate::error::SimError;
 use fullpipe_cc::Time;
@@ -78,5 +79,22 @@ impl<'a> Simulation<'a> {
         let mut world = World::new(&self)?;
         world.run(progress)?;
         Ok(world.finish())
+    }
+
+    /// Runs it and gives what passed at `end` of its first flow as well.
+    ///
+    /// # Errors
+    /// See [`SimError`].
+    pub fn run_captured(self, end: End) -> Result<(Recording, Vec<Passed>), SimError> {
+        let vocabulary = Vocabulary::new(self.controllers.names());
+        self.scenario.validate(&vocabulary)?;
+        let mut world = World::new(&self)?;
+        if let Some(first) = world.flows.connections.first_mut() {
+            first.capture = Some(Box::new(Capture::new(end)));
+        }
+        world.run(&mut |_| ControlFlow::Continue(()))?;
+        let capture = world.flows.connections.first_mut().and_then(|first| first.capture.take());
+        let passed = capture.map_or_else(Vec::new, |capture| capture.into_passed());
+        Ok((world.finish(), passed))
     }
 }
