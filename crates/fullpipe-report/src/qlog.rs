@@ -38,14 +38,8 @@ pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io
     )?;
     for (i, run) in results.runs.iter().enumerate() {
         for flow in &run.flows {
-            let group = format!(
-                "{}: {} / {} ({}, seed {})",
-                i + 1,
-                run.label,
-                flow.label,
-                run.source.name(),
-                run.seed
-            );
+            let seed = if run.source.has_seed() { format!(", seed {}", run.seed) } else { String::new() };
+            let group = format!("{}: {} / {} ({}{seed})", i + 1, run.label, flow.label, run.source.name());
             for (at_s, name, data) in events(flow) {
                 // Nanoseconds are all an engine resolves; more digits would be noise.
                 let at_ms = (at_s * 1e9).round() / 1e6;

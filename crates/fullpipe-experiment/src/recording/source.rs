@@ -20,6 +20,11 @@ pub enum Source {
 }
 
 impl Source {
+    /// Whether anything in it was drawn from a seed: what was only watched has none.
+    pub fn has_seed(self) -> bool {
+        !matches!(self, Source::Trace | Source::Live)
+    }
+
     /// As written in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {

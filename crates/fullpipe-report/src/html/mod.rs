@@ -122,11 +122,13 @@ fn subtitle(results: &Results, path: &str) -> String {
             Source::Live => "a host at work",
         })
         .collect();
-    format!("{path} · {} · {} · {}", seconds(length), sources.join(" and "), seeds(results))
+    let facts = [path, &seconds(length), &sources.join(" and "), &seeds(results)].map(str::to_owned);
+    facts.into_iter().filter(|f| !f.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
 fn seeds(results: &Results) -> String {
-    let mut seeds: Vec<u64> = results.runs.iter().map(|r| r.seed).collect();
+    let drawn = results.runs.iter().filter(|r| r.source.has_seed());
+    let mut seeds: Vec<u64> = drawn.map(|r| r.seed).collect();
     seeds.sort_unstable();
     seeds.dedup();
     match seeds.as_slice() {
