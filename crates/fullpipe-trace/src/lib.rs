@@ -22,6 +22,7 @@
 
 mod analysis;
 mod connection;
+mod controller;
 mod error;
 mod histogram;
 pub mod input;
@@ -31,5 +32,6 @@ pub mod text;
 pub mod wire;
 
 pub use analysis::{Analysed, Analysis, Options, PacketCounts, Traced};
+pub use controller::{Compared, Conclusion, identify, simulated};
 pub use error::{Damage, TraceError};
 pub use recording::WINDOW_BYTES;

@@ -29,7 +29,7 @@ impl Traced {
             contender: None,
             varied: Vec::new(),
             source: Source::Trace,
-            cc: String::new(),
+            cc: named(bulk),
             seed: 0,
             valid: true,
             invalid_because: Vec::new(),
@@ -48,7 +48,7 @@ impl Traced {
         let bins = &self.bins[usize::from(heading == Heading::ToClient)];
         FlowRecording {
             label: label(&self.record, heading),
-            cc: String::new(),
+            cc: named(d),
             start_s: 0.0,
             summary: summary(d),
             series: series(bins, d),
@@ -62,6 +62,11 @@ impl Traced {
             distributions: None,
         }
     }
+}
+
+/// The controller, if it was concluded.
+fn named(d: &Direction) -> String {
+    d.sender.as_ref().and_then(|s| s.name.clone()).unwrap_or_default()
 }
 
 fn label(c: &Connection, heading: Heading) -> String {

@@ -76,7 +76,21 @@ pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: 
 
 /// A line a connection.
 pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> String {
-    let head = ["#", "from", "to", "seen at", "bytes", "goodput", "RTprop", "BtlBw", "again", "limited by"];
+    let head = [
+        "#",
+        "from",
+        "to",
+        "seen at",
+        "bytes",
+        "goodput",
+        "RTprop",
+        "BtlBw",
+        "again",
+        "limited by",
+        "controller",
+    ];
+    let connections: Vec<&Connection> = connections.into_iter().collect();
+    let asked = connections.iter().any(|c| c.bulk().0.sender.is_some());
     let mut rows = vec![head.map(str::to_owned)];
     for c in connections {
         let (d, heading) = c.bulk();
@@ -95,10 +109,12 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Strin
             or_dash(d.btlbw, rate),
             d.retransmissions.segments.to_string(),
             or_dash(d.limits.most(), |l| format!("{} {:.0} %", l.by.name(), l.share * 100.0)),
+            or_dash(d.sender.as_ref(), |s| s.words.clone()),
         ]);
     }
+    let columns = head.len() - usize::from(!asked);
     let widths: Vec<usize> =
-        (0..head.len()).map(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0)).collect();
+        (0..columns).map(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0)).collect();
     let mut out = String::new();
     for row in rows {
         let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, &w))| {
@@ -256,6 +272,22 @@ fn lines(out: &mut String, d: &Direction) {
     for words in &d.limits.words {
         line("", words.clone());
     }
+    if let Some(sender) = &d.sender {
+        line("controller", sender.words.clone());
+        for why in &sender.evidence {
+            line("", why.clone());
+        }
+    }
+}
+
+/// What limited a direction and which controller sent it, in sentences.
+pub fn conclusions(d: &Direction) -> Vec<String> {
+    let mut words = d.limits.words.clone();
+    if let Some(sender) = &d.sender {
+        words.push(format!("Congestion controller of the sender: {}.", sender.words));
+        words.extend(sender.evidence.iter().cloned());
+    }
+    words
 }
 
 /// The packets of a connection as `xplot` reads them (the form that tcptrace writes): one plot after another.

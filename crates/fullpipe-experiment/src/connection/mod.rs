@@ -3,10 +3,12 @@
 //! What a source cannot know is `None`: a socket sees no captured packets, a capture no congestion window.
 
 mod limits;
+mod sender;
 mod sequence;
 mod written;
 
 pub use limits::{Interval, LimitShare, Limitation, Limits};
+pub use sender::{Likelihood, Sender};
 pub use sequence::{Mark, MarkKind, Sequence};
 
 use fullpipe_units::{Rate, Span};
@@ -71,6 +73,14 @@ impl Connection {
             (&self.to_server, Heading::ToServer)
         } else {
             (&self.to_client, Heading::ToClient)
+        }
+    }
+
+    /// The direction in which more bytes went, to be added to.
+    pub fn bulk_mut(&mut self) -> &mut Direction {
+        match self.bulk().1 {
+            Heading::ToServer => &mut self.to_server,
+            Heading::ToClient => &mut self.to_client,
         }
     }
 
@@ -258,6 +268,9 @@ pub struct Direction {
     pub ecn: Ecn,
     /// What limited it.
     pub limits: Limits,
+    /// Which congestion controller sent it, where that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<Sender>,
 }
 
 /// What an end offered when the connection was opened. `None` where no SYN was seen.
@@ -401,6 +414,7 @@ mod tests {
                 }],
                 words: Vec::new(),
             },
+            sender: Some(Sender::default()),
             ..Direction::default()
         };
         Connection {

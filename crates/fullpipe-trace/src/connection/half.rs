@@ -3,6 +3,7 @@
 use super::arrivals::Arrivals;
 use super::bins::Bin;
 use super::bursts::Bursts;
+use super::course::Course;
 use super::echoes::Echoes;
 use super::flight::{Flight, Sent};
 use super::retransmission::{Cause, Circumstances, cause};
@@ -111,6 +112,7 @@ pub(super) struct Half {
     pub(super) bursts: Bursts,
     pub(super) counts: Counts,
     pub(super) bins: Bins,
+    pub(super) course: Option<Course>,
     pub(super) inflight_max: u64,
     pub(super) cwnd_at_least: u64,
     /// First byte that the receiver does not allow yet.
@@ -156,6 +158,7 @@ impl Half {
             bursts: Bursts::default(),
             counts: Counts::default(),
             bins: Bins::new(start, detail.bins),
+            course: None,
             inflight_max: 0,
             cwnd_at_least: 0,
             edge: None,
@@ -279,6 +282,9 @@ impl Half {
             }
         }
         self.paused(at, total_rtt);
+        let course = self.course.get_or_insert_with(|| Course::new(at));
+        let step = course.at(at);
+        step.sent = step.sent.saturating_add(s.payload);
         let c = &mut self.counts;
         c.data_packets += 1;
         c.bytes_sent += u64::from(s.payload);
@@ -312,6 +318,13 @@ impl Half {
         self.inflight_max = self.inflight_max.max(outstanding);
         let bin = self.bins.at(at);
         bin.inflight = bin.inflight.max(outstanding);
+        if let Some(course) = &mut self.course {
+            let step = course.at(at);
+            step.inflight = step.inflight.max(u32::try_from(outstanding).unwrap_or(u32::MAX));
+            if let (true, Some((_, echo))) = (end == self.next, s.options.timestamps) {
+                course.echoed(at, echo, self.next - self.first);
+            }
+        }
         if self.recovery <= self.una && self.edge.is_none_or(|edge| edge >= self.next + u64::from(mss)) {
             self.cwnd_at_least = self.cwnd_at_least.max(outstanding);
         }
@@ -415,8 +428,23 @@ impl Half {
             }
         }
         self.recovery = self.recovery.max(self.next);
-        self.bins.at(at).retransmitted += segments;
+        self.repaired(at, segments);
         self.mark(at, from, to, MarkKind::Again);
+    }
+
+    fn repaired(&mut self, at: Time, segments: u64) {
+        self.bins.at(at).retransmitted += segments;
+        if let Some(course) = &mut self.course {
+            let step = course.at(at);
+            step.again = step.again.saturating_add(u32::try_from(segments).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// An acknowledgment with the timestamp `value` passes on its way to the sender.
+    pub(super) fn told(&mut self, value: u32) {
+        if let Some(course) = &mut self.course {
+            course.answered(value, self.counts.fresh);
+        }
     }
 
     /// Data passes that later data had passed before: overtaken on the way, or sent again after the first was lost.
@@ -449,7 +477,7 @@ impl Half {
         if sent_later {
             self.counts.filled_late += segments;
             self.counts.filled_late_bytes += to - from;
-            self.bins.at(at).retransmitted += segments;
+            self.repaired(at, segments);
             self.mark(at, from, to, MarkKind::Again);
         } else {
             let r = &mut self.counts.reordering;
@@ -572,6 +600,10 @@ impl Half {
         }
         let bin = self.bins.at(now);
         bin.acked += arrived;
+        if let Some(course) = &mut self.course {
+            let step = course.at(now);
+            step.arrived = step.arrived.saturating_add(u32::try_from(arrived).unwrap_or(u32::MAX));
+        }
         if let Some(edge) = self.edge {
             bin.window = edge.saturating_sub(self.una);
         }
@@ -614,6 +646,11 @@ impl Half {
         self.rtt_max = self.rtt_max.max(sample);
         self.srtt = Some(self.srtt.map_or(sample, |s| (s * 7 + sample) / 8));
         self.bins.at(at).rtt(sample);
+        if let Some(course) = &mut self.course {
+            let step = course.at(at);
+            step.samples = step.samples.saturating_add(1);
+            step.rtt_sum += sample.as_micros();
+        }
     }
 
     /// Whether nothing is in flight.

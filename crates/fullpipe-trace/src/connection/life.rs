@@ -171,6 +171,9 @@ impl Life {
         }
         if s.flags.has(Flags::ACK) {
             self.opens(s, way, at);
+            if let Some((value, _)) = s.options.timestamps {
+                self.halves[1 - way].told(value);
+            }
             let answer = Answer {
                 at,
                 ack: s.ack,

@@ -3,6 +3,7 @@
 mod arrivals;
 mod bins;
 mod bursts;
+mod course;
 mod echoes;
 mod flight;
 mod half;
@@ -13,6 +14,7 @@ mod retransmission;
 mod vantage;
 
 pub(crate) use bins::{Bin, Bins};
+pub(crate) use course::{Course, Step};
 pub(crate) use life::Life;
 
 /// How much is kept of a connection.

@@ -75,7 +75,7 @@ impl Life {
                 Some(Sequence { label, marks })
             })
             .collect();
-        Traced { record, bins: [a.bins, b.bins], sequences }
+        Traced { record, bins: [a.bins, b.bins], courses: [a.course, b.course], sequences }
     }
 
     fn direction(&self, of: usize, place: Place) -> Direction {
@@ -150,6 +150,7 @@ impl Life {
             idle: counts.idle.clone(),
             ecn: fullpipe_experiment::connection::Ecn { agreed, ..counts.ecn.clone() },
             limits: known.map_or_else(Limits::default, |whole| limits(&half.bins, &whole)),
+            sender: None,
         }
     }
 }

@@ -15,7 +15,7 @@ impl Sack {
         &self.blocks[..usize::from(self.count)]
     }
 
-    fn push(&mut self, block: (u32, u32)) {
+    pub(crate) fn push(&mut self, block: (u32, u32)) {
         if let Some(place) = self.blocks.get_mut(usize::from(self.count)) {
             *place = block;
             self.count += 1;

@@ -13,10 +13,13 @@ use std::path::{Path, PathBuf};
 /// Connections that the table shows; the rest are counted.
 const SHOWN: usize = 30;
 
-/// Say of a capture what the path of each connection was and what limited it
+/// Say of a capture what the path of each connection was, what limited it, and which controller sent
 ///
 /// Reads pcap and pcapng, also compressed by gzip or zstd; `-` is standard input. Where the capture was taken is
 /// concluded from it and told; --at overrules that.
+///
+/// The controller is concluded by simulating each that is known on the path that the connection shows, and only for a
+/// connection that is told in full: it takes a second or more. --controllers asks it of all.
 #[derive(clap::Args)]
 pub struct Args {
     /// The captures
@@ -25,6 +28,9 @@ pub struct Args {
     /// Only this connection, in full
     #[arg(long, value_name = "N")]
     conn: Option<u32>,
+    /// Conclude the controller of every connection, not only of one that is told in full
+    #[arg(long)]
+    controllers: bool,
     /// Where the capture was taken
     #[arg(long, value_enum, value_name = "PLACE")]
     at: Option<At>,
@@ -55,11 +61,11 @@ impl Args {
         let mut all = Vec::new();
         for file in &self.files {
             let (heading, analysed) = self.read(file, self.conn)?;
-            let shown: Vec<&Traced> = analysed
-                .connections
-                .iter()
-                .filter(|c| self.conn.is_none_or(|n| c.record.number == n))
-                .collect();
+            let mut shown: Vec<Traced> = analysed.connections;
+            shown.retain(|c| self.conn.is_none_or(|n| c.record.number == n));
+            if self.controllers || shown.len() == 1 {
+                shown.iter_mut().for_each(Traced::identify);
+            }
             if let (Some(n), true) = (self.conn, shown.is_empty()) {
                 let file = file.display();
                 return Err(Failure::usage(format!(
@@ -105,16 +111,25 @@ impl Args {
     }
 
     /// Writes the reports on the connection with most data.
-    fn report(&self, file: &Path, shown: &[&Traced]) -> Result<(), Failure> {
+    fn report(&self, file: &Path, shown: &[Traced]) -> Result<(), Failure> {
         let bytes = |c: &Traced| c.record.to_server.bytes + c.record.to_client.bytes;
-        let Some(&most) = shown.iter().max_by_key(|c| bytes(c)) else {
+        let Some(most) = shown.iter().max_by_key(|c| bytes(c)) else {
             return Err(Failure::usage(format!("{} has no TCP connection to report on", file.display())));
         };
         // Which connection it would be was not known as the file was read: it is read again, packet by packet.
-        let again;
+        let mut again;
         let most = if most.sequences.is_empty() && file.as_os_str() != "-" {
             again = self.read(file, Some(most.record.number))?.1;
-            again.connections.iter().find(|c| c.record.number == most.record.number).unwrap_or(most)
+            match again.connections.iter_mut().find(|c| c.record.number == most.record.number) {
+                Some(found) => {
+                    match most.record.bulk().0.sender.clone() {
+                        Some(sender) => found.record.bulk_mut().sender = Some(sender),
+                        None => found.identify(),
+                    }
+                    found
+                }
+                None => most,
+            }
         } else {
             most
         };
@@ -129,7 +144,7 @@ impl Args {
                 Replacement::write(path, text.as_bytes()).map_err(Failure::usage)?;
             } else {
                 let output = Output::open(path).map_err(Failure::usage)?;
-                let words = &most.record.bulk().0.limits.words;
+                let words = &text::conclusions(most.record.bulk().0);
                 let written = match output.format() {
                     Format::Html => {
                         output.write_by(|out| write_capture(&results, &about, words, &most.sequences, out))

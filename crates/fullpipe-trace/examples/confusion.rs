@@ -1,0 +1,321 @@
+//! How often the controller that a capture was made with is named: simulated captures, so that the truth is known.
+//!
+//!     cargo run --release -p fullpipe-trace --example confusion -- table 2 120
+//!     cargo run --release -p fullpipe-trace --example confusion -- residuals 1 120
+//!
+//! `table SEED N` draws N paths from SEED, sends with each controller on each of them, and sets what was concluded
+//! against what was true, at the sender and at the receiver. `residuals SEED N` prints for each habit how far what was
+//! seen is from what the true controller does on the estimated path: the errors in `src/controller/habits.rs`. Each
+//! SEED draws other paths and other losses.
+
+use fullpipe_cc::registry::{About, Build, BuildError, Settings};
+use fullpipe_cc::{Ack, Config, CongestionControl, Recovery, RecoveryContext, Snapshot, Span, Time};
+use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario, Setting};
+use fullpipe_path::{Limit, LossSpec};
+use fullpipe_sim::{Controllers, End};
+use fullpipe_trace::{Analysis, Conclusion, Options, Traced, identify, input, simulated};
+use fullpipe_units::{Fraction, Rate};
+use std::collections::BTreeMap;
+use std::error::Error;
+
+/// A name, what it shall be called in tables, and a setting.
+type Who = (&'static str, &'static str, Option<(&'static str, &'static str)>);
+
+/// Who sends.
+const SENDERS: [Who; 8] = [
+    ("bbr", "bbr", None),
+    ("bbr3", "bbr3", None),
+    ("cubic", "cubic", None),
+    ("cubic", "cubic, no HyStart", Some(("hystart", "off"))),
+    ("reno", "reno", None),
+    ("hybla", "hybla", None),
+    ("scalable", "scalable (not known)", None),
+    ("delay", "delay (not known)", None),
+];
+
+/// Kelly's Scalable TCP (CCR 2003): a hundredth of a packet more for each that is acknowledged, an eighth less at a loss.
+struct Scalable {
+    smss: u64,
+    cwnd: u64,
+    slow_start: bool,
+}
+
+impl CongestionControl for Scalable {
+    fn on_ack(&mut self, ack: &Ack) {
+        if ack.cwnd_limited {
+            self.cwnd += if self.slow_start { ack.newly_acked } else { ack.newly_acked / 100 };
+        }
+    }
+    fn on_recovery(&mut self, event: Recovery, _: &RecoveryContext) {
+        match event {
+            Recovery::EnterFast => self.cwnd = (self.cwnd * 7 / 8).max(2 * self.smss),
+            Recovery::EnterRto => self.cwnd = 2 * self.smss,
+            _ => return,
+        }
+        self.slow_start = false;
+    }
+    fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+    fn ssthresh(&self) -> u64 {
+        self.cwnd
+    }
+    fn snapshot(&self) -> Snapshot {
+        Snapshot { state: "Steady", cwnd: self.cwnd, ..Snapshot::default() }
+    }
+}
+
+impl Build for Scalable {
+    const ABOUT: About =
+        About { name: "scalable", aliases: &[], kernel: None, about: "Scalable TCP", settings: &[] };
+    fn build<'a>(c: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
+        Ok(Scalable { smss: c.smss.into(), cwnd: c.initial_cwnd, slow_start: true })
+    }
+}
+
+/// A window that grows by a packet a round trip while queues add less than 10 ms, and falls by a quarter above that.
+struct Delay {
+    smss: u64,
+    cwnd: u64,
+    base: Span,
+    hold_until: Time,
+}
+
+impl CongestionControl for Delay {
+    fn on_ack(&mut self, ack: &Ack) {
+        let rtt = ack.rtt.unwrap_or(self.base);
+        self.base = self.base.min(rtt);
+        if rtt > self.base + Span::from_millis(10) && ack.now > self.hold_until {
+            self.cwnd = (self.cwnd * 3 / 4).max(2 * self.smss);
+            self.hold_until = ack.now + rtt;
+        } else if ack.cwnd_limited {
+            self.cwnd += self.smss * ack.newly_acked / self.cwnd;
+        }
+    }
+    fn on_recovery(&mut self, event: Recovery, _: &RecoveryContext) {
+        if matches!(event, Recovery::EnterFast | Recovery::EnterRto) {
+            self.cwnd = (self.cwnd * 3 / 4).max(2 * self.smss);
+        }
+    }
+    fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+    fn ssthresh(&self) -> u64 {
+        self.cwnd
+    }
+    fn snapshot(&self) -> Snapshot {
+        Snapshot { state: "Steady", cwnd: self.cwnd, ..Snapshot::default() }
+    }
+}
+
+impl Build for Delay {
+    const ABOUT: About =
+        About { name: "delay", aliases: &[], kernel: None, about: "by delay", settings: &[] };
+    fn build<'a>(c: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
+        Ok(Delay { smss: c.smss.into(), cwnd: c.initial_cwnd, base: Span::MAX, hold_until: Time::ZERO })
+    }
+}
+
+/// Numbers from a seed (splitmix64).
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    /// 0 to 1.
+    fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+    /// Between `from` and `to`, each doubling as likely.
+    fn between(&mut self, from: f64, to: f64) -> f64 {
+        from * (to / from).powf(self.share())
+    }
+}
+
+/// A path: 3 to 100 Mbit/s, 8 to 150 ms, a queue of 0.3 to 4 BDP, and on four of seven random loss up to 1 %; 6 to 25 s.
+fn path(draw: &mut Draw) -> Result<Scenario, Box<dyn Error>> {
+    let rate = draw.between(3e6, 100e6);
+    let rtt = draw.between(0.008, 0.15);
+    let bdp = rate / 8.0 * rtt;
+    let buffer = (draw.between(0.3, 4.0) * bdp).max(8.0 * 1500.0);
+    let loss = [0.0, 0.0, 0.0, 2e-4, 1e-3, 4e-3, 1e-2][(draw.next() % 7) as usize];
+    let seconds = draw.between(6.0, 25.0).max(80.0 * rtt).min(250_000.0 * 12_000.0 / rate);
+    let round_trip = Span::from_secs_f64(rtt);
+    let mut path =
+        PathSpec::bottleneck(Rate::from_bits_per_sec(rate as u64), round_trip, Limit::Bytes(buffer as u64));
+    if loss > 0.0 {
+        path.forward[0].loss = Some(LossSpec::from(Fraction::from_billionths((loss * 1e9) as u32)));
+    }
+    let mut flow = FlowSpec::bulk("bbr");
+    flow.initial_window = [10, 10, 10, 4, 32][(draw.next() % 5) as usize];
+    let mut scenario = Scenario::new(path, vec![flow]);
+    scenario.duration = Span::from_secs_f64(seconds);
+    scenario.sample = scenario.duration;
+    Ok(scenario)
+}
+
+/// A run and what was concluded of it.
+struct Run {
+    sender: usize,
+    end: End,
+    path: String,
+    conclusion: Conclusion,
+}
+
+fn runs(seed: u64, paths: u64, senders: &[usize]) -> Result<Vec<Run>, Box<dyn Error>> {
+    let controllers = Controllers::new().with::<Scalable>().with::<Delay>();
+    let mut runs = Vec::new();
+    for n in 0..paths {
+        let mut draw = Draw(seed << 32 | n);
+        let scenario = path(&mut draw)?;
+        for &sender in senders {
+            let (name, _, setting) = SENDERS[sender];
+            let mut scenario = scenario.clone();
+            scenario.flows[0].cc = name.to_owned();
+            let settings = setting.into_iter().map(|(k, v)| (k.to_owned(), Setting::Text(v.to_owned())));
+            scenario.flows[0].settings = settings.collect();
+            // Both ends of one run are as alike as two looks at one thing: each run is seen from one.
+            let end = if (n + sender as u64).is_multiple_of(2) { End::Sender } else { End::Receiver };
+            let Some(traced) = simulated(&scenario, draw.next(), &controllers, end, None)? else { continue };
+            let conclusion = identify(&traced, traced.record.bulk().1);
+            let link = &scenario.path.forward[0];
+            let path = format!(
+                "{} {} loss {:?} iw {} {:.0} s buffer {:?}; seen {:?} {:?}",
+                link.rate.map_or(0.0, |r| r.as_bits_per_sec_f64() / 1e6).round(),
+                (link.delay.as_millis_f64() * 2.0).round(),
+                link.loss,
+                scenario.flows[0].initial_window,
+                scenario.duration.as_secs_f64(),
+                link.queue.as_ref().map(|q| q.limit()),
+                traced.record.to_server.rtprop,
+                traced.record.to_server.btlbw_on_the_wire.map(|r| r.as_bits_per_sec_f64() / 1e6),
+            );
+            runs.push(Run { sender, end, path, conclusion });
+        }
+    }
+    Ok(runs)
+}
+
+fn table(runs: &[Run]) {
+    for (end, place) in [(End::Sender, "sender"), (End::Receiver, "receiver")] {
+        let columns = ["bbr", "bbr3", "cubic", "reno", "hybla", "two", "none", "unknown", "not enough"];
+        println!("\n| sent by, seen at the {place} | {} | runs |", columns.join(" | "));
+        println!("|---|{}---|", "---|".repeat(columns.len()));
+        for (i, (_, called, _)) in SENDERS.iter().enumerate() {
+            let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+            let of = runs.iter().filter(|r| r.sender == i && r.end == end);
+            let mut n = 0;
+            for run in of {
+                n += 1;
+                *counts.entry(answer(&run.conclusion)).or_default() += 1;
+            }
+            let cells = columns.iter().map(|c| counts.get(c).map_or(String::new(), u32::to_string));
+            println!("| {called} | {} | {n} |", cells.collect::<Vec<_>>().join(" | "));
+        }
+    }
+}
+
+/// The column of what was concluded.
+fn answer(conclusion: &Conclusion) -> &str {
+    let words = &conclusion.sender.words;
+    match &conclusion.sender.name {
+        Some(name) => name,
+        None if words.starts_with("not enough") => "not enough",
+        None if words.starts_with("none") => "none",
+        None if words.contains(" or ") => "two",
+        None => "unknown",
+    }
+}
+
+fn residuals(runs: &[Run]) {
+    let Some(first) = runs.iter().find(|r| !r.conclusion.compared.is_empty()) else { return };
+    for (i, habit) in first.conclusion.compared.iter().map(|k| k.habit).enumerate() {
+        let mut errors: Vec<f64> = runs
+            .iter()
+            .filter(|r| !r.conclusion.compared.is_empty())
+            .filter_map(|r| {
+                let k = &r.conclusion.compared[i];
+                let (mean, deviation) = k.candidates[r.sender];
+                let square = (k.seen - mean).powi(2) - deviation.powi(2);
+                (!square.is_nan()).then_some(square.max(0.0))
+            })
+            .collect();
+        errors.sort_by(f64::total_cmp);
+        // One in twenty went wrong altogether.
+        errors.truncate(errors.len() * 19 / 20);
+        let rms = (errors.iter().sum::<f64>() / errors.len().max(1) as f64).sqrt();
+        println!("{rms:.3}  {habit} ({} runs)", errors.len());
+    }
+}
+
+/// What is concluded of captures from elsewhere, and how far each candidate is.
+fn captures(files: &[String]) -> Result<(), Box<dyn Error>> {
+    for file in files {
+        let mut analysis = Analysis::new(Options::default());
+        input::read(file, std::fs::File::open(file)?, |frame| analysis.frame(frame))?;
+        let analysed = analysis.finish();
+        let bytes = |c: &Traced| c.record.bulk().0.bytes;
+        let Some(most) = analysed.connections.iter().max_by_key(|c| bytes(c)) else { continue };
+        told(file, &identify(most, most.record.bulk().1));
+    }
+    Ok(())
+}
+
+fn told(what: &str, conclusion: &Conclusion) {
+    let distances = conclusion.candidates.iter().zip(&conclusion.distances);
+    let distances: Vec<String> = distances.map(|(c, d)| format!("{c} {d:.2}")).collect();
+    println!("{what}: {} [{}]", conclusion.sender.words, distances.join(", "));
+    for line in &conclusion.sender.evidence {
+        println!("    {line}");
+    }
+}
+
+/// In what a run is least like its own controller.
+fn strangest(conclusion: &Conclusion, sender: usize) {
+    if sender >= conclusion.candidates.len() {
+        return;
+    }
+    let mut compared: Vec<_> = conclusion.compared.iter().collect();
+    let off = |k: &fullpipe_trace::Compared| {
+        let apart = (k.seen - k.candidates[sender].0).abs() / k.error.hypot(k.candidates[sender].1);
+        if apart.is_nan() { 0.0 } else { apart }
+    };
+    compared.sort_by(|a, b| off(b).total_cmp(&off(a)));
+    for k in compared.iter().take(6) {
+        println!("    off by {:.1}: {}: {:.2}, {:.2}", off(k), k.habit, k.seen, k.candidates[sender].0);
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let usage = "confusion table|residuals|wrong SEED PATHS, or confusion captures FILE…";
+    if let [what, files @ ..] = &args[..]
+        && what == "captures"
+    {
+        return captures(files);
+    }
+    let [what, seed, paths] = &args[..] else { return Err(usage.into()) };
+    let senders: Vec<usize> = (0..if what == "residuals" { 6 } else { SENDERS.len() }).collect();
+    let runs = runs(seed.parse()?, paths.parse()?, &senders)?;
+    match what.as_str() {
+        "table" => table(&runs),
+        "residuals" => residuals(&runs),
+        "wrong" => {
+            table(&runs);
+            for run in &runs {
+                let (name, called, _) = SENDERS[run.sender];
+                if run.conclusion.sender.name.as_deref() != Some(name) {
+                    told(&format!("{called} at the {:?}, {}", run.end, run.path), &run.conclusion);
+                    strangest(&run.conclusion, run.sender);
+                }
+            }
+        }
+        _ => return Err(usage.into()),
+    }
+    Ok(())
+}

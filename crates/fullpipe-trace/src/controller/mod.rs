@@ -1,0 +1,339 @@
+//! Which controller sent: what was seen of a connection, beside what each candidate does on the same path.
+//!
+//! The path is [estimated](path) from the connection, every candidate is [played](stage) on it in the simulator a few
+//! times and seen from the same place, and the [habits](habits) of both are compared.
+
+mod habits;
+mod path;
+mod stage;
+
+use crate::analysis::Traced;
+use crate::connection::Course;
+use fullpipe_experiment::connection::{Handshake, Heading, Likelihood, Limitation, Place, Sender};
+use fullpipe_sim::End;
+use fullpipe_units::{Rate, Span};
+use habits::{Form, HABITS, Habits, habits};
+use path::Guess;
+use stage::{CANDIDATES, Candidate, play};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub use stage::simulated;
+
+/// How often each candidate is played: enough to see what varies from run to run.
+const PLAYS: u64 = 3;
+
+/// Shorter than this in round trips, a connection shows no habit.
+const ROUNDS: u64 = 40;
+/// Fewer segments than this do not either.
+const SEGMENTS: u64 = 400;
+/// A controller shows only where neither the application nor the receiver limits for longer than this share.
+const HELD_BACK: f64 = 0.4;
+
+/// A difference of a habit counts for no more than this many errors: one that went wrong must not outweigh all others.
+const MOST: f64 = 3.0;
+/// For a habit that only one of two shows.
+const UNSHARED: f64 = 2.0;
+/// Habits are related to each other: their evidence counts for less than that of as many independent ones.
+const INDEPENDENT: f64 = 0.25;
+/// Round trips in which the errors of habits double, squared.
+const SHORT: f64 = 60.0;
+/// A candidate whose habits differ by more than this, root mean square in errors, is none.
+const STRANGE: f64 = 1.5;
+/// The least probability with which a controller is named.
+const SURE: f64 = 0.8;
+
+/// One direction as far as it tells of its controller.
+pub(crate) struct Seen<'a> {
+    pub(crate) end: End,
+    pub(crate) course: &'a Course,
+    pub(crate) rtprop: Span,
+    pub(crate) wire_rate: Rate,
+    pub(crate) rate: Rate,
+    pub(crate) mss: u32,
+    pub(crate) active: Span,
+    pub(crate) receive_window: Option<u64>,
+    /// From its handshake on.
+    pub(crate) whole: bool,
+}
+
+impl<'a> Seen<'a> {
+    /// What `traced` shows of its data to `heading`, or why that is not enough.
+    fn of(traced: &'a Traced, heading: Heading) -> Result<Self, String> {
+        let d = traced.record.direction(heading);
+        let end = match d.place {
+            Place::Sender => End::Sender,
+            Place::Receiver => End::Receiver,
+            Place::Between | Place::Unknown => {
+                return Err("it was not captured at one of its ends".to_owned());
+            }
+        };
+        if end == End::Receiver && d.options.timestamps == Some(false) {
+            return Err("without timestamps a receiver does not see what is in flight".to_owned());
+        }
+        if d.segments < SEGMENTS {
+            return Err(format!("{} segments show no habit: at least {SEGMENTS} do", d.segments));
+        }
+        let course = traced.courses[usize::from(heading == Heading::ToClient)].as_ref();
+        let (Some(course), Some(rtprop), Some(wire_rate), Some(rate), Some(mss)) =
+            (course, d.rtprop, d.btlbw_on_the_wire, d.btlbw, d.segment_bytes)
+        else {
+            return Err("the path's RTprop or BtlBw is not known".to_owned());
+        };
+        if rtprop.is_zero() || rate.as_bytes_per_sec() == 0 {
+            return Err("the path is too short to be simulated".to_owned());
+        }
+        let rounds = d.active.as_nanos() / rtprop.as_nanos().max(1);
+        if rounds < ROUNDS {
+            return Err(format!("{rounds} round trips show no habit: at least {ROUNDS} do"));
+        }
+        let held = [Limitation::Application, Limitation::ReceiveWindow, Limitation::SendBuffer]
+            .map(|by| d.limits.share(by))
+            .iter()
+            .sum::<f64>();
+        if held > HELD_BACK {
+            return Err(format!(
+                "the application, the receiver or a buffer held it back {:.0} % of the time",
+                held * 100.0
+            ));
+        }
+        Ok(Seen {
+            end,
+            course,
+            rtprop,
+            wire_rate,
+            rate,
+            mss,
+            active: d.active,
+            receive_window: d.window.max_bytes.filter(|_| d.limits.share(Limitation::ReceiveWindow) > 0.02),
+            whole: traced.record.opening.handshake == Handshake::Seen,
+        })
+    }
+}
+
+/// A habit as seen and as each candidate has it.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// Which.
+    pub habit: &'static str,
+    /// As seen; NaN where it was not.
+    pub seen: f64,
+    /// How far a capture is from a simulation of its own controller.
+    pub error: f64,
+    /// Its mean and standard deviation over the plays of each candidate, in their order.
+    pub candidates: Vec<(f64, f64)>,
+}
+
+/// What was concluded, and what from.
+#[derive(Clone, Debug)]
+pub struct Conclusion {
+    /// For the record.
+    pub sender: Sender,
+    /// Names of the candidates.
+    pub candidates: Vec<&'static str>,
+    /// Habits.
+    pub compared: Vec<Compared>,
+    /// How far each candidate is, root mean square in errors.
+    pub distances: Vec<f64>,
+}
+
+/// Which controller sent the data of `traced` to `heading`.
+pub fn identify(traced: &Traced, heading: Heading) -> Conclusion {
+    let not_enough = |why: String| Conclusion {
+        sender: Sender { words: format!("not enough seen: {why}"), ..Sender::default() },
+        candidates: Vec::new(),
+        compared: Vec::new(),
+        distances: Vec::new(),
+    };
+    let seen = match Seen::of(traced, heading) {
+        Ok(seen) => seen,
+        Err(why) => return not_enough(why),
+    };
+    let guess = Guess::of(&seen);
+    let of = |course: &Course| {
+        habits(course, seen.rtprop, seen.rate, seen.mss, seen.end == End::Sender, seen.whole)
+    };
+    let found = of(seen.course);
+    let played = plays(&guess, seen.end, &of);
+    if played.iter().any(Vec::is_empty) {
+        return not_enough("the path that was estimated from it cannot be simulated".to_owned());
+    }
+    let mut conclusion = conclude(&found, &played, seen.active.as_secs_f64() / seen.rtprop.as_secs_f64());
+    conclusion.sender.evidence.push(guess.words());
+    conclusion
+}
+
+/// The habits of each candidate in each play, on as many threads as there are processors.
+fn plays(guess: &Guess, end: End, of: &(impl Fn(&Course) -> Habits + Sync)) -> Vec<Vec<Habits>> {
+    let next = AtomicUsize::new(0);
+    let all: Vec<(&Candidate, u64)> =
+        CANDIDATES.iter().flat_map(|c| (1..=PLAYS).map(move |seed| (c, seed))).collect();
+    let work = || {
+        let mut done = Vec::new();
+        while let Some(&(candidate, seed)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let played = play(candidate, guess, end, seed).ok().flatten();
+            if let Some(course) = played.as_ref().and_then(|t| t.courses[0].as_ref()) {
+                done.push((candidate, seed, of(course)));
+            }
+        }
+        done
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len());
+    let mut done = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut done = work();
+        for other in others {
+            done.extend(other.join().unwrap_or_default());
+        }
+        done
+    });
+    done.sort_by_key(|(_, seed, _)| *seed);
+    let of_one = |c: &Candidate| {
+        done.iter().filter(|(d, ..)| std::ptr::eq(*d, c)).map(|(.., habits)| *habits).collect()
+    };
+    CANDIDATES.iter().map(of_one).collect()
+}
+
+fn mean_and_deviation(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let values: Vec<f64> = values.filter(|v| !v.is_nan()).collect();
+    let n = values.len() as f64;
+    if values.is_empty() {
+        return (f64::NAN, f64::NAN);
+    }
+    let mean = values.iter().sum::<f64>() / n;
+    let square = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+    (mean, square.sqrt())
+}
+
+/// How far a habit is from a candidate's, squared, in errors.
+fn apart(seen: f64, (mean, deviation): (f64, f64), error: f64) -> f64 {
+    match (seen.is_nan(), mean.is_nan()) {
+        (true, true) => 0.0,
+        (false, false) => {
+            let z = (seen - mean) / error.hypot(deviation);
+            (z * z).min(MOST * MOST)
+        }
+        _ => UNSHARED * UNSHARED,
+    }
+}
+
+/// `rounds` is the connection's length in round trips.
+fn conclude(found: &Habits, played: &[Vec<Habits>], rounds: f64) -> Conclusion {
+    // A short connection shows its habits less exactly.
+    let blur = (1.0 + SHORT / rounds).sqrt();
+    let compared: Vec<Compared> = HABITS
+        .iter()
+        .enumerate()
+        .map(|(i, habit)| Compared {
+            habit: habit.name,
+            seen: found[i],
+            error: habit.error * blur,
+            candidates: played.iter().map(|p| mean_and_deviation(p.iter().map(|h| h[i]))).collect(),
+        })
+        .collect();
+    let squares: Vec<Vec<f64>> = (0..played.len())
+        .map(|c| {
+            let each = compared.iter();
+            each.map(|k| apart(k.seen, k.candidates[c], k.error)).collect()
+        })
+        .collect();
+    let shown = compared.iter().filter(|k| !k.seen.is_nan()).count().max(1) as f64;
+    let distances: Vec<f64> = squares.iter().map(|s| (s.iter().sum::<f64>() / shown).sqrt()).collect();
+    // What nobody here does counts as a candidate that is this far away.
+    let weigh = |distance: f64| (-0.5 * distance * distance * shown * INDEPENDENT).exp();
+    let mut likelihoods: Vec<(usize, f64)> = Vec::new();
+    for (c, candidate) in CANDIDATES.iter().enumerate() {
+        let weight = weigh(distances[c]);
+        match likelihoods.iter_mut().find(|(other, _)| CANDIDATES[*other].name == candidate.name) {
+            Some(other) if other.1 < weight => *other = (c, weight),
+            Some(_) => {}
+            None => likelihoods.push((c, weight)),
+        }
+    }
+    let strange = weigh(STRANGE);
+    let total = likelihoods.iter().map(|(_, w)| w).sum::<f64>() + strange;
+    for (_, weight) in &mut likelihoods {
+        *weight /= total;
+    }
+    likelihoods.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let (best, second) = (likelihoods[0], likelihoods[1]);
+    let name = |c: usize| CANDIDATES[c].name;
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let none = strange / total;
+    let (named, words) = if best.1 >= SURE {
+        (Some(name(best.0).to_owned()), format!("{} ({})", name(best.0), percent(best.1)))
+    } else if none > 0.5 {
+        (None, format!("none of those known here; nearest is {}", name(best.0)))
+    } else if best.1 + second.1 >= SURE && best.1 < SURE {
+        let (a, b) = ((name(best.0), percent(best.1)), (name(second.0), percent(second.1)));
+        (None, format!("{} ({}) or {} ({}): not told apart here", a.0, a.1, b.0, b.1))
+    } else {
+        (None, format!("unknown; nearest is {} ({})", name(best.0), percent(best.1)))
+    };
+    // What spoke most for the best against the second.
+    let mut order: Vec<usize> = (0..HABITS.len()).collect();
+    // Of two that say as much, the one that a reader can see in the plots.
+    let speaks = |i: usize| {
+        let says = squares[second.0][i] - squares[best.0][i];
+        if HABITS[i].form == Form::Plain { says / 2.0 } else { says }
+    };
+    order.sort_by(|a, b| speaks(*b).total_cmp(&speaks(*a)));
+    let evidence = order.iter().take(3).filter(|i| speaks(**i) > 1.0).map(|&i| {
+        let form = HABITS[i].form;
+        let k = &compared[i];
+        format!(
+            "{}: {} seen, {} from {}, {} from {}",
+            k.habit,
+            form.show(k.seen),
+            form.show(k.candidates[best.0].0),
+            name(best.0),
+            form.show(k.candidates[second.0].0),
+            name(second.0)
+        )
+    });
+    let sender = Sender {
+        name: named,
+        words,
+        evidence: evidence.collect(),
+        likelihoods: likelihoods
+            .iter()
+            .map(|(c, share)| Likelihood { name: name(*c).to_owned(), share: *share })
+            .chain([Likelihood { name: "none of these".to_owned(), share: none }])
+            .collect(),
+    };
+    Conclusion { sender, candidates: CANDIDATES.iter().map(|c| c.name).collect(), compared, distances }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is concluded where candidate `c` shows `c + 1` errors, and those of `alike` the same as the first of them.
+    fn conclusion(seen: f64, alike: &[usize]) -> Conclusion {
+        let of = |c: usize| if alike.contains(&c) { alike[0] } else { c } as f64 * 4.0;
+        let played: Vec<Vec<Habits>> = (0..CANDIDATES.len())
+            .map(|c| vec![std::array::from_fn(|i| of(c) * HABITS[i].error); PLAYS as usize])
+            .collect();
+        conclude(&std::array::from_fn(|i| seen * HABITS[i].error), &played, 1e6)
+    }
+
+    #[test]
+    fn the_one_that_does_the_same_is_named() {
+        let c = conclusion(4.0, &[]);
+        assert_eq!(c.sender.name.as_deref(), Some("bbr3"), "{:?}", c.sender);
+        assert!(c.sender.likelihoods[0].share > 0.95);
+    }
+
+    #[test]
+    fn what_two_would_have_done_alike_is_given_to_neither() {
+        let c = conclusion(16.0, &[4, 5]);
+        assert_eq!(c.sender.name, None, "{:?}", c.sender);
+        assert_eq!(c.sender.words, "reno (50 %) or hybla (50 %): not told apart here");
+    }
+
+    #[test]
+    fn what_none_would_have_done_is_none_of_them() {
+        let c = conclusion(40.0, &[]);
+        assert_eq!(c.sender.name, None);
+        assert!(c.sender.words.starts_with("none of those known here"), "{:?}", c.sender);
+    }
+}

@@ -1,0 +1,176 @@
+//! The path that a capture shows, as a scenario to play candidates on.
+
+use super::Seen;
+use crate::connection::Step;
+use crate::text;
+use fullpipe_experiment::scenario::{FlowSpec, HEADER_BYTES, PathSpec, Scenario};
+use fullpipe_path::{Limit, LossSpec};
+use fullpipe_sim::End;
+use fullpipe_units::{Bytes, Fraction, Rate, Span};
+
+/// So much of a connection is played at most: enough for any habit to show.
+const LONGEST: Span = Span::from_secs(40);
+/// So many packets of it at most, whatever its rate.
+const MOST_PACKETS: u64 = 400_000;
+
+/// What is assumed of a path and of what the ends added to it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Guess {
+    /// Of the bottleneck, headers included.
+    pub(crate) rate: Rate,
+    pub(crate) rtprop: Span,
+    /// Of the bottleneck's queue, in bytes; with what it was concluded from.
+    pub(crate) buffer: u64,
+    /// Whether it was seen to overflow.
+    pub(crate) overflows: bool,
+    /// Share of the segments that were lost while there was room in the queue.
+    pub(crate) loss: f64,
+    /// In segments.
+    pub(crate) initial_window: u32,
+    /// The receiver's window, if that was ever full.
+    pub(crate) receive_window: Option<u64>,
+    pub(crate) mss: u32,
+    /// How much of the connection is played.
+    pub(crate) duration: Span,
+}
+
+/// A loss belongs to a full queue if this share of the longest wait was seen shortly before it.
+const FULL: f64 = 0.7;
+/// A queue that never overflowed is taken to hold so many times what was seen in it,
+const UNSEEN: f64 = 3.0;
+/// and at least this many bandwidth-delay products.
+const ROOM: f64 = 2.0;
+
+/// A path on which nothing waits longer than this share of its round trip is not full,
+const NO_QUEUE: f64 = 0.1;
+/// and is taken to carry so many times as much.
+const WIDER: u64 = 4;
+
+/// Share of the segments lost one here, one there: what is lost together, in a queue that overflowed and in the repair
+/// of that, counts as no more than chance would allow.
+fn scattered(rounds: &[(f64, f64)]) -> f64 {
+    let sent = rounds.iter().map(|r| r.0).sum::<f64>().max(1.0);
+    let mut share = rounds.iter().map(|r| r.1).sum::<f64>() / sent;
+    for _ in 0..8 {
+        let by_chance = rounds.iter().map(|(sent, again)| {
+            let mean = share * sent;
+            again.min(mean + 3.0 * mean.sqrt() + 1.0)
+        });
+        share = by_chance.sum::<f64>() / sent;
+    }
+    share
+}
+
+impl Guess {
+    /// What `seen` says of its path.
+    pub(crate) fn of(seen: &Seen<'_>) -> Self {
+        let rtt = seen.rtprop.as_secs_f64();
+        let steps = seen.course.steps();
+        let width = seen.course.width().as_secs_f64();
+        let waits: Vec<Option<f64>> = steps
+            .iter()
+            .map(|s| (s.samples > 0).then(|| (s.rtt_sum as f64 / f64::from(s.samples) / 1e6 - rtt).max(0.0)))
+            .collect();
+        // A queue that is full is full for longer than one step; a single late sample is a late acknowledgment.
+        let shown: Vec<f64> = waits.iter().flatten().copied().collect();
+        let longest = shown.windows(2).map(|w| w[0].min(w[1])).fold(0.0, f64::max);
+        let per_segment = f64::from(seen.mss + HEADER_BYTES) / seen.wire_rate.as_bytes_per_sec() as f64;
+        // A loss is repaired a round trip and its reordering window after it happened.
+        let back = (((rtt + longest) * 2.5 / width).ceil() as usize).max(2);
+        let queued = longest > 4.0 * per_segment;
+        let full = |i: usize| {
+            let before = waits[i.saturating_sub(back)..=i].iter().flatten().copied().fold(0.0, f64::max);
+            queued && before >= FULL * longest
+        };
+        let overflowed: u64 = steps
+            .iter()
+            .enumerate()
+            .filter(|(i, s)| s.again > 0 && full(*i))
+            .map(|(_, s)| u64::from(s.again))
+            .sum();
+        // Each round trip that no full queue went before: what was sent in it, and sent again, in segments.
+        let each = ((rtt / width).round() as usize).max(1);
+        let rounds: Vec<(f64, f64)> = (0..steps.len())
+            .step_by(each)
+            .filter(|i| !full(*i))
+            .map(|i| {
+                let round = &steps[i..(i + each).min(steps.len())];
+                let sum = |of: fn(&Step) -> u32| round.iter().map(|s| f64::from(of(s))).sum::<f64>();
+                (sum(|s| s.sent) / f64::from(seen.mss), sum(|s| s.again))
+            })
+            .collect();
+        let loss = scattered(&rounds);
+        let random = (loss * rounds.iter().map(|r| r.0).sum::<f64>()) as u64;
+        let overflows = overflowed * 4 > random && overflowed > 2;
+        // Where nothing ever waited, the path carries more than was ever sent.
+        let filled = longest > f64::max(NO_QUEUE * rtt, 3.0 * per_segment);
+        let rate = if filled {
+            seen.wire_rate
+        } else {
+            Rate::from_bytes_per_sec(seen.wire_rate.as_bytes_per_sec() * WIDER)
+        };
+        let queue = longest * rate.as_bytes_per_sec() as f64;
+        let bdp = rtt * rate.as_bytes_per_sec() as f64;
+        let buffer = if overflows { queue } else { (queue * UNSEEN).max(bdp * ROOM) };
+        let packets = Span::from_secs_f64(MOST_PACKETS as f64 * per_segment);
+        Guess {
+            rate,
+            rtprop: seen.rtprop,
+            buffer: (buffer as u64).max(4 * u64::from(seen.mss + HEADER_BYTES)),
+            overflows,
+            loss,
+            initial_window: initial_window(seen),
+            receive_window: seen.receive_window,
+            mss: seen.mss,
+            duration: seen.active.min(LONGEST).min(packets),
+        }
+    }
+
+    /// In words.
+    pub(crate) fn words(&self) -> String {
+        let loss = match self.loss {
+            l if l < 1e-5 => "no random loss".to_owned(),
+            l => format!("{:.2} % random loss", l * 100.0),
+        };
+        format!(
+            "each candidate was played on {}, {}, a queue of {}{}, {loss}, an initial window of {} segments",
+            text::rate(self.rate),
+            text::span(self.rtprop),
+            text::bytes(self.buffer),
+            if self.overflows { "" } else { " (it was never seen full)" },
+            self.initial_window
+        )
+    }
+
+    /// A bulk flow of `cc` on it.
+    pub(crate) fn scenario(&self, cc: &str) -> Scenario {
+        let mut path = PathSpec::bottleneck(self.rate, self.rtprop, Limit::Bytes(self.buffer));
+        if self.loss > 0.0 {
+            let share = Fraction::from_billionths((self.loss.min(0.5) * 1e9) as u32);
+            path.forward[0].loss = Some(LossSpec::from(share));
+        }
+        let mut flow = FlowSpec::bulk(cc);
+        flow.initial_window = self.initial_window;
+        flow.receive_buffer = self.receive_window.map(|w| Bytes(2 * w));
+        let mut scenario = Scenario::new(path, vec![flow]);
+        scenario.duration = self.duration + self.rtprop;
+        scenario.mtu = self.mss + HEADER_BYTES;
+        scenario.sample = scenario.duration;
+        scenario
+    }
+}
+
+/// Linux's (RFC 6928).
+const INITIAL_WINDOW: u32 = 10;
+
+/// Segments that left before anything was answered.
+fn initial_window(seen: &Seen<'_>) -> u32 {
+    let rtt = seen.rtprop.as_nanos();
+    let steps = (rtt * 9 / 10 / seen.course.width().as_nanos()).max(1) as usize;
+    let first = seen.course.steps().iter().take(steps);
+    let bytes: u64 = first.map(|s| u64::from(s.sent)).sum();
+    let segments = ((bytes + u64::from(seen.mss) / 2) / u64::from(seen.mss)) as u32;
+    // At a receiver a first window that is longer than the path has not arrived whole in a round trip.
+    let cut = seen.end == End::Receiver && bytes * 10 >= seen.rate.bytes_in(seen.rtprop) * 7;
+    if cut || !seen.whole { segments.max(INITIAL_WINDOW) } else { segments.max(1) }.min(200)
+}
