@@ -57,6 +57,8 @@ pub(super) struct Counts {
     /// Segments that filled a hole after a retransmission's time.
     pub(super) filled_late: u64,
     pub(super) filled_late_bytes: u64,
+    /// Retransmissions that did not arrive either, in segments: those of later holes did before.
+    pub(super) lost_again: u64,
     pub(super) reordering: record::Reordering,
     /// Spurious by DSACK and by Eifel, in segments.
     pub(super) dsack: u64,
@@ -103,6 +105,8 @@ pub(super) struct Half {
     flight: Flight,
     sampler: Sampler,
     holes: VecDeque<Hole>,
+    /// One after the highest byte of a hole that was filled by a retransmission.
+    refilled: u64,
     pub(super) echoes: Echoes,
     pub(super) leg: Leg,
     pub(super) rtt: Histogram,
@@ -149,6 +153,7 @@ impl Half {
             flight: Flight::default(),
             sampler: Sampler::new(),
             holes: VecDeque::new(),
+            refilled: 0,
             echoes: Echoes::default(),
             leg: Leg::default(),
             rtt: Histogram::default(),
@@ -477,6 +482,11 @@ impl Half {
         if sent_later {
             self.counts.filled_late += segments;
             self.counts.filled_late_bytes += to - from;
+            // A sender repairs the first hole first: what comes after the repair of a later one was sent before it too.
+            if to < self.refilled {
+                self.counts.lost_again += segments;
+            }
+            self.refilled = self.refilled.max(to);
             self.repaired(at, segments);
             self.mark(at, from, to, MarkKind::Again);
         } else {

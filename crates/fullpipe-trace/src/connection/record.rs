@@ -104,13 +104,13 @@ impl Life {
                 (u128::from(r.as_bytes_per_sec()) * u128::from(per_segment) / u128::from(mss.max(1))) as u64,
             )
         };
-        let retransmissions = retransmissions(half, place);
+        let retransmissions = retransmissions(half, place, mss);
         let agreed = match (counts.ecn.agreed, peer.counts.ecn.agreed) {
             (Some(a), Some(b)) => Some(a && b),
             _ => None,
         };
         let lost = match place {
-            Place::Receiver => counts.filled_late,
+            Place::Receiver => counts.filled_late + counts.lost_again,
             _ => retransmissions.segments.saturating_sub(retransmissions.spurious),
         };
         Direction {
@@ -188,14 +188,15 @@ fn btlbw(half: &Half, place: Place) -> Option<Rate> {
     rates.highest_mode(SPREAD, OF_BEST, OF_ALL).map(|r| Rate::from_bytes_per_sec(r.round() as u64))
 }
 
-fn retransmissions(half: &Half, place: Place) -> Retransmissions {
+fn retransmissions(half: &Half, place: Place, mss: u32) -> Retransmissions {
     let counts = &half.counts;
     let mut r = counts.again.clone();
     if place != Place::Sender {
-        r.segments += counts.filled_late;
-        r.bytes += counts.filled_late_bytes;
-        r.fast += counts.filled_late;
-        r.inferred = counts.filled_late;
+        let inferred = counts.filled_late + counts.lost_again;
+        r.segments += inferred;
+        r.bytes += counts.filled_late_bytes + counts.lost_again * u64::from(mss);
+        r.fast += inferred;
+        r.inferred = inferred;
     }
     // DSACK says it of all; Eifel only of what the last ACK shows.
     r.spurious = if counts.dsack > 0 { counts.dsack } else { counts.eifel }.min(r.segments);
