@@ -134,7 +134,7 @@ fn series(bins: &Bins, d: &Direction) -> Series {
     let mss = u64::from(d.segment_bytes.unwrap_or(1460)).max(1);
     let ten = d.btlbw.map_or(Span::from_millis(10), |b| b.time_to_send(10 * mss));
     let each = (ten.as_nanos().div_ceil(width.as_nanos()).max(1) as usize).min(bins.all().len().max(1));
-    let (mut delivered, mut sent, mut again) = (0, 0, 0);
+    let (mut delivered, mut sent, mut again, mut inflight) = (0, 0, 0, 0);
     for (i, chunk) in bins.all().chunks(each).enumerate() {
         let bin = chunk[1..].iter().fold(chunk[0], Bin::and);
         let length = (width * chunk.len() as u64).as_secs_f64();
@@ -142,12 +142,16 @@ fn series(bins: &Bins, d: &Direction) -> Series {
         delivered += arrived;
         sent += bin.sent.div_ceil(mss);
         again += bin.retransmitted;
+        // Where nothing left, what had left before is still in flight, unless it was idle.
+        if bin.inflight > 0 || bin.idle * 2 > width * chunk.len() as u64 {
+            inflight = bin.inflight;
+        }
         series.push(
             (width * ((i * each + chunk.len()) as u64)).as_secs_f64(),
             &[
                 arrived as f64 * 8.0 / length,
                 bin.rtt_mean().map_or(f64::NAN, Span::as_millis_f64),
-                bin.inflight as f64,
+                inflight as f64,
                 if bin.window > 0 { bin.window as f64 } else { f64::NAN },
                 delivered as f64,
                 sent as f64,

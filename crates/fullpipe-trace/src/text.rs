@@ -280,14 +280,14 @@ fn lines(out: &mut String, d: &Direction) {
     }
 }
 
-/// What limited a direction and which controller sent it, in sentences.
+/// What a direction got, what limited it and which controller sent it, in sentences.
 pub fn conclusions(d: &Direction) -> Vec<String> {
-    let mut words = d.limits.words.clone();
-    if let Some(sender) = &d.sender {
-        words.push(format!("Congestion controller of the sender: {}.", sender.words));
-        words.extend(sender.evidence.iter().cloned());
-    }
-    words
+    let got = d.goodput.zip(d.btlbw).map(|(got, of)| {
+        format!("This connection got {} of the {} that was seen to get through.", rate(got), rate(of))
+    });
+    let named = d.sender.as_ref().and_then(|s| s.name.as_ref().map(|_| format!("Sent by {}.", s.words)));
+    let ended = |w: &String| if w.ends_with('.') { w.clone() } else { format!("{w}.") };
+    got.into_iter().chain(d.limits.words.iter().map(ended)).chain(named).collect()
 }
 
 /// The packets of a connection as `xplot` reads them (the form that tcptrace writes): one plot after another.

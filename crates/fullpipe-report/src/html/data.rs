@@ -4,7 +4,7 @@ use crate::figures::{rate_unit, significant, size_unit};
 use crate::palette::colour_of;
 use crate::reduce::{self, Grid, Line, lines, smoothed, smoothing_s};
 use fullpipe_experiment::Results;
-use fullpipe_experiment::recording::{PathFacts, Series, column};
+use fullpipe_experiment::recording::{PathFacts, Series, Source, column};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -116,14 +116,16 @@ pub(super) fn json(results: &Results) -> String {
     let mut panels: Vec<Panel> =
         specs.iter().filter_map(|s| panel(s, &lines, &queues, &grid, window)).collect();
     panels.retain(|p| !p.curves.is_empty());
+    // Of what was seen from outside, or whose controller nobody knows, what is recorded is what limited it.
+    let seen =
+        results.runs.iter().all(|r| r.source == Source::Trace) || lines.iter().all(|l| l.cc.is_empty());
     let page = Page {
         end: results.runs.iter().map(reduce::end_s).fold(0.0, f64::max),
         smoothing: crate::figures::millis(window * 1e3),
         t: numbers(grid.t.iter().map(|t| (t * 1e6).round() / 1e6), 9),
         panels,
         states: states(&lines),
-        // Of connections whose controller nobody knows, what is recorded is what limited them.
-        states_title: if lines.iter().all(|l| l.cc.is_empty()) { "Limited by" } else { "Controller states" },
+        states_title: if seen { "Limited by" } else { "Controller states" },
         lines: lines.iter().map(line_data).collect(),
     };
     let text = serde_json::to_string(&page).expect("numbers and strings are JSON");

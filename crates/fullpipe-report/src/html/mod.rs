@@ -44,7 +44,7 @@ pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io
     page(results, about, &Besides::default(), out)
 }
 
-/// The page of a capture: `words` say what limited it, `sequences` are its packets.
+/// The page of a capture: `words` say what limited it, `sender` which controller sent, `sequences` are its packets.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -53,12 +53,13 @@ pub fn write_capture(
     results: &Results,
     about: &About,
     words: &[String],
+    sender: Option<&fullpipe_experiment::connection::Sender>,
     sequences: &[fullpipe_experiment::connection::Sequence],
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let besides = Besides {
         verdict: (!words.is_empty()).then(|| sequence::words(words)),
-        section: sequence::section(sequences),
+        section: sequence::section(sequences) + &sender.map_or_else(String::new, sequence::sender),
         script: sequence::script(sequences)?,
     };
     page(results, about, &besides, out)

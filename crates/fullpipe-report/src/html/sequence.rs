@@ -4,8 +4,9 @@ use crate::picture::escaped;
 use base64::Engine as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use fullpipe_experiment::connection::{MarkKind, Sequence};
+use fullpipe_experiment::connection::{MarkKind, Sender, Sequence};
 use serde::Serialize;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 const SCRIPT: &str = include_str!("sequence.js");
@@ -22,10 +23,32 @@ pub(super) fn section(sequences: &[Sequence]) -> String {
     if sequences.iter().all(|s| s.marks.is_empty()) {
         return String::new();
     }
-    "<section><h2>Time and sequence</h2><p class=\"hint\">Every packet as it was captured. Drag a box to zoom to it, or \
+    "<section><h2>Time and sequence</h2><p class=\"hint\">Every packet as it was captured: the steeper, the faster; \
+     black over green is what is in flight. Drag a box to zoom to it, or \
      across to zoom in time only; the wheel zooms too; double-click to see everything. Point at a packet to read it.</p>\
      <p id=\"sequence-legend\"></p><div id=\"sequences\"></div></section>"
         .to_owned()
+}
+
+/// Which controller sent, how likely each is, and why.
+pub(super) fn sender(sender: &Sender) -> String {
+    let mut out =
+        format!("<section><h2>Which congestion controller sent</h2><p>{}</p>", escaped(&sender.words));
+    if !sender.likelihoods.is_empty() {
+        out += "<dl>";
+        for l in &sender.likelihoods {
+            let _ = write!(out, "<dt>{}</dt><dd>{:.1} %</dd>", escaped(&l.name), l.share * 100.0);
+        }
+        out += "</dl>";
+    }
+    if !sender.evidence.is_empty() {
+        out += "<p class=\"hint\">What spoke for the likeliest against the second:</p><ul>";
+        for why in &sender.evidence {
+            let _ = write!(out, "<li>{}</li>", escaped(why));
+        }
+        out += "</ul>";
+    }
+    out + "</section>"
 }
 
 /// The section's data and script.

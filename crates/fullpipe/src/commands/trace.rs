@@ -144,11 +144,12 @@ impl Args {
                 Replacement::write(path, text.as_bytes()).map_err(Failure::usage)?;
             } else {
                 let output = Output::open(path).map_err(Failure::usage)?;
-                let words = &text::conclusions(most.record.bulk().0);
+                let bulk = most.record.bulk().0;
+                let words = &text::conclusions(bulk);
                 let written = match output.format() {
-                    Format::Html => {
-                        output.write_by(|out| write_capture(&results, &about, words, &most.sequences, out))
-                    }
+                    Format::Html => output.write_by(|out| {
+                        write_capture(&results, &about, words, bulk.sender.as_ref(), &most.sequences, out)
+                    }),
                     _ => output.write(&results, &about),
                 };
                 written.map_err(Failure::usage)?;
