@@ -125,6 +125,57 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Strin
     out
 }
 
+/// Two connections beside each other, each with the name of its capture: before and after.
+pub fn comparison(before: (&str, &Connection), after: (&str, &Connection)) -> String {
+    type Words = (&'static str, fn(&Direction) -> Option<String>);
+    type Figure = (&'static str, fn(&Direction) -> Option<f64>, fn(f64) -> String);
+    let ms = |v: f64| span(Span::from_secs_f64(v / 1e3));
+    let bits = |v: f64| rate(Rate::from_bits_per_sec(v as u64));
+    let shown: [Figure; 6] = [
+        ("goodput", |d| d.goodput.map(Rate::as_bits_per_sec_f64), bits),
+        ("BtlBw", |d| d.btlbw.map(Rate::as_bits_per_sec_f64), bits),
+        ("RTprop", |d| d.rtprop.map(Span::as_millis_f64), ms),
+        ("round trip, p50", |d| d.rtt.p50.map(Span::as_millis_f64), ms),
+        ("round trip, p95", |d| d.rtt.p95.map(Span::as_millis_f64), ms),
+        (
+            "sent again",
+            |d| (d.segments > 0).then(|| d.retransmissions.segments as f64 * 100.0 / d.segments as f64),
+            |v| format!("{v:.2} %"),
+        ),
+    ];
+    let directions = [before.1.bulk().0, after.1.bulk().0];
+    let mut rows = vec![["".to_owned(), before.0.to_owned(), after.0.to_owned(), String::new()]];
+    for (name, of, show) in shown {
+        let [a, b] = directions.map(of);
+        let change = match (a, b) {
+            (Some(a), Some(b)) if a > 0.0 => format!("× {}", figures(b / a)),
+            _ => String::new(),
+        };
+        rows.push([name.to_owned(), or_dash(a, show), or_dash(b, show), change]);
+    }
+    let in_words: [Words; 2] = [
+        ("limited by", |d| d.limits.most().map(|l| format!("{} {:.0} %", l.by.name(), l.share * 100.0))),
+        ("controller", |d| {
+            d.sender.as_ref().map(|s| s.name.clone().unwrap_or_else(|| "not named".to_owned()))
+        }),
+    ];
+    for (name, of) in in_words {
+        let [a, b] = directions.map(of);
+        if a.is_some() || b.is_some() {
+            rows.push([name.to_owned(), or_dash(a, |w| w), or_dash(b, |w| w), String::new()]);
+        }
+    }
+    let widths: [usize; 4] =
+        std::array::from_fn(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
+    let mut out = "Compared, the connection with most data of each:\n".to_owned();
+    for [name, a, b, change] in rows {
+        let [n, w, x, _] = widths;
+        let line = format!("  {name:<n$}  {a:>w$}  {b:>x$}  {change}");
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    out
+}
+
 fn place(p: Place) -> &'static str {
     match p {
         Place::Sender => "sender",

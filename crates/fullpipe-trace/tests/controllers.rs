@@ -4,16 +4,21 @@ use fullpipe_experiment::connection::Sender;
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 use fullpipe_path::LossSpec;
 use fullpipe_sim::{Controllers, End};
-use fullpipe_trace::simulated;
+use fullpipe_trace::{Traced, simulated, text};
 
-/// What is concluded of a run of `cc` that lasts so many seconds, with all that is random drawn from `seed`.
-fn concluded(cc: &str, path: [&str; 4], seconds: &str, end: End, seed: u64) -> Sender {
+/// A run of `cc` that lasts so many seconds, as seen at `end`, with all that is random drawn from `seed`.
+fn seen(cc: &str, path: [&str; 4], seconds: &str, end: End, seed: u64) -> Traced {
     let [rate, rtt, buffer, loss] = path;
     let mut path = PathSpec::bottleneck(rate.parse().unwrap(), rtt.parse().unwrap(), buffer.parse().unwrap());
     path.forward[0].loss = Some(LossSpec::from(loss.parse::<fullpipe_units::Fraction>().unwrap()));
     let mut scenario = Scenario::new(path, vec![FlowSpec::bulk(cc)]);
     scenario.duration = seconds.parse().unwrap();
-    let mut traced = simulated(&scenario, seed, &Controllers::new(), end, None).unwrap().unwrap();
+    simulated(&scenario, seed, &Controllers::new(), end, None).unwrap().unwrap()
+}
+
+/// What is concluded of such a run.
+fn concluded(cc: &str, path: [&str; 4], seconds: &str, end: End, seed: u64) -> Sender {
+    let mut traced = seen(cc, path, seconds, end, seed);
     traced.identify();
     traced.record.bulk().0.sender.clone().unwrap()
 }
@@ -38,4 +43,30 @@ fn too_little_is_called_too_little() {
     assert_eq!(sender.name, None);
     assert!(sender.words.starts_with("not enough seen"), "{sender:#?}");
     assert!(sender.likelihoods.is_empty());
+}
+
+#[test]
+fn the_receiver_counts_retransmissions_that_were_lost_too() {
+    let path = ["20mbit", "40ms", "1bdp", "2%"];
+    for seed in 1..=2 {
+        let [sent, counted] = [End::Sender, End::Receiver].map(|end| {
+            let traced = seen("bbr", path, "10s", end, seed);
+            traced.record.bulk().0.retransmissions.segments as f64
+        });
+        // Those that were lost a third time (a fiftieth of a fiftieth) and those of the last round trip are not seen.
+        assert!(sent > 100.0 && (counted / sent - 1.0).abs() <= 0.02, "seed {seed}: {counted} of {sent}");
+    }
+}
+
+#[test]
+fn two_connections_stand_beside_each_other() {
+    let path = ["20mbit", "60ms", "1bdp", "1%"];
+    let [before, after] = ["reno", "bbr"].map(|cc| seen(cc, path, "8s", End::Sender, 5));
+    let told = text::comparison(("before.pcap", &before.record), ("after.pcap", &after.record));
+    let [a, b] = [&before, &after].map(|t| t.record.bulk().0.goodput.unwrap());
+    let line = told.lines().find(|l| l.trim_start().starts_with("goodput")).unwrap();
+    for part in [text::rate(a), text::rate(b), "× ".to_owned()] {
+        assert!(line.contains(&part), "{told}");
+    }
+    assert!(told.contains("before.pcap") && told.contains("limited by"), "{told}");
 }

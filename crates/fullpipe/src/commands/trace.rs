@@ -20,6 +20,8 @@ const SHOWN: usize = 30;
 ///
 /// The controller is concluded by simulating each that is known on the path that the connection shows, and only for a
 /// connection that is told in full: it takes a second or more. --controllers asks it of all.
+///
+/// Two captures are compared besides, before and after: the connections with most data of each.
 #[derive(clap::Args)]
 pub struct Args {
     /// The captures
@@ -55,10 +57,11 @@ enum At {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        if !self.out.is_empty() && self.files.len() > 1 {
-            return Err(Failure::usage("--out reports on one capture: name one FILE"));
+        if !self.out.is_empty() && self.files.len() > 2 {
+            return Err(Failure::usage("--out reports on one capture or compares two: name one FILE or two"));
         }
         let mut all = Vec::new();
+        let mut bulks = Vec::new();
         for file in &self.files {
             let (heading, analysed) = self.read(file, self.conn)?;
             let mut shown: Vec<Traced> = analysed.connections;
@@ -72,15 +75,20 @@ impl Args {
                     "{file} has no connection {n}: without --conn all are listed"
                 )));
             }
-            if !self.out.is_empty() {
-                self.report(file, &shown)?;
-            }
             if self.json {
                 all.extend(shown.iter().map(|c| c.record.clone()));
             } else {
                 let records: Vec<&Connection> = shown.iter().map(|c| &c.record).collect();
                 print(heading + &show(&records))?;
             }
+            bulks.extend(shown.into_iter().max_by_key(bytes).map(|most| (file.as_path(), most)));
+        }
+        if let ([(a, before), (b, after)], false) = (&bulks[..], self.json) {
+            let (a, b) = (a.display().to_string(), b.display().to_string());
+            print(text::comparison((&a, &before.record), (&b, &after.record)))?;
+        }
+        if !self.out.is_empty() {
+            self.report(bulks)?;
         }
         if self.json { print_json(&Connections::new(all)) } else { Ok(()) }
     }
@@ -110,46 +118,49 @@ impl Args {
         Ok((heading, analysed))
     }
 
-    /// Writes the reports on the connection with most data.
-    fn report(&self, file: &Path, shown: &[Traced]) -> Result<(), Failure> {
-        let bytes = |c: &Traced| c.record.to_server.bytes + c.record.to_client.bytes;
-        let Some(most) = shown.iter().max_by_key(|c| bytes(c)) else {
-            return Err(Failure::usage(format!("{} has no TCP connection to report on", file.display())));
-        };
-        // Which connection it would be was not known as the file was read: it is read again, packet by packet.
-        let mut again;
-        let most = if most.sequences.is_empty() && file.as_os_str() != "-" {
-            again = self.read(file, Some(most.record.number))?.1;
-            match again.connections.iter_mut().find(|c| c.record.number == most.record.number) {
-                Some(found) => {
-                    match most.record.bulk().0.sender.clone() {
-                        Some(sender) => found.record.bulk_mut().sender = Some(sender),
-                        None => found.identify(),
-                    }
-                    found
-                }
-                None => most,
+    /// Writes the reports on the connection with most data of each capture.
+    fn report(&self, bulks: Vec<(&Path, Traced)>) -> Result<(), Failure> {
+        if bulks.is_empty() {
+            return Err(Failure::usage("there is no TCP connection to report on"));
+        }
+        let mut shown = Vec::new();
+        for (file, most) in bulks {
+            shown.push((file, self.in_packets(file, most)?));
+        }
+        let several = shown.len() > 1;
+        let title =
+            |(file, c): &(&Path, Traced)| format!("{}, connection {}", file.display(), c.record.number);
+        let mut command = "fullpipe trace".to_owned();
+        shown.iter().for_each(|(file, _)| command += &format!(" {}", file.display()));
+        if let [(_, one)] = &shown[..] {
+            command += &format!(" --conn {}", one.record.number);
+        }
+        let about = About { title: shown.iter().map(title).collect::<Vec<_>>().join("; "), command };
+        let mut runs = Vec::new();
+        let mut words = Vec::new();
+        for (file, most) in &shown {
+            let mut run = most.recording();
+            let bulk = most.record.bulk().0;
+            if several {
+                run.label = file.display().to_string();
+                words.push(format!("{}:", run.label));
             }
-        } else {
-            most
-        };
-        let about = About {
-            title: format!("{}, connection {}", file.display(), most.record.number),
-            command: format!("fullpipe trace {} --conn {}", file.display(), most.record.number),
-        };
-        let results = Results::new(vec![most.recording()]);
+            words.extend(text::conclusions(bulk));
+            runs.push(run);
+        }
+        let results = Results::new(runs);
+        // Of two, the page has no room for how each controller was concluded: the text has.
+        let sender = shown.first().filter(|_| !several).and_then(|(_, c)| c.record.bulk().0.sender.as_ref());
+        let sequences: Vec<_> = shown.iter().flat_map(|(_, c)| c.sequences.iter().cloned()).collect();
         for path in &self.out {
             if path.extension().is_some_and(|e| e == "xpl") {
-                let text = text::xplot(&most.record, &most.sequences);
+                let text: String = shown.iter().map(|(_, c)| text::xplot(&c.record, &c.sequences)).collect();
                 Replacement::write(path, text.as_bytes()).map_err(Failure::usage)?;
             } else {
                 let output = Output::open(path).map_err(Failure::usage)?;
-                let bulk = most.record.bulk().0;
-                let words = &text::conclusions(bulk);
                 let written = match output.format() {
-                    Format::Html => output.write_by(|out| {
-                        write_capture(&results, &about, words, bulk.sender.as_ref(), &most.sequences, out)
-                    }),
+                    Format::Html => output
+                        .write_by(|out| write_capture(&results, &about, &words, sender, &sequences, out)),
                     _ => output.write(&results, &about),
                 };
                 written.map_err(Failure::usage)?;
@@ -158,6 +169,27 @@ impl Args {
         }
         Ok(())
     }
+
+    /// `most` with its packets. Which connection it would be was not known as its file was read: it is read again.
+    fn in_packets(&self, file: &Path, most: Traced) -> Result<Traced, Failure> {
+        if !most.sequences.is_empty() || file.as_os_str() == "-" {
+            return Ok(most);
+        }
+        let again = self.read(file, Some(most.record.number))?.1;
+        let mut connections = again.connections.into_iter();
+        let Some(mut found) = connections.find(|c| c.record.number == most.record.number) else {
+            return Ok(most);
+        };
+        match most.record.bulk().0.sender.clone() {
+            Some(sender) => found.record.bulk_mut().sender = Some(sender),
+            None => found.identify(),
+        }
+        Ok(found)
+    }
+}
+
+fn bytes(c: &Traced) -> u64 {
+    c.record.to_server.bytes + c.record.to_client.bytes
 }
 
 /// One connection in full, several as a table, those with most data first.
