@@ -7,6 +7,7 @@
 //! * [`printable`]: what others said, as a terminal may show it.
 //! * `confine` (a feature): what a server gives up once it is set up.
 //! * [`netlink`]: the codec and the socket under these.
+//! * [`printable`], [`signals`]: what others said, as a terminal may show it; being asked to end.
 //!
 //! ```
 //! use fullpipe_kernel::tcp_info::{self, TcpInfo};
@@ -31,5 +32,6 @@ pub mod facts;
 pub mod netlink;
 pub mod printable;
 pub mod rtnetlink;
+pub mod signals;
 pub mod sock_diag;
 pub mod tcp_info;
