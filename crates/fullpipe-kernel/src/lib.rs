@@ -4,7 +4,6 @@
 //! * [`sock_diag`]: everybody's sockets, one after the other, in bounded memory.
 //! * [`rtnetlink`], [`ethtool`]: links, addresses, routes, queueing disciplines, offloads.
 //! * [`facts`]: the controllers that the running kernel offers, its version, configuration and clock.
-//! * [`printable`]: what others said, as a terminal may show it.
 //! * `confine` (a feature): what a server gives up once it is set up.
 //! * [`netlink`]: the codec and the socket under these.
 //! * [`printable`], [`signals`]: what others said, as a terminal may show it; being asked to end.

@@ -18,6 +18,8 @@ mod commands;
 mod failure;
 mod print;
 mod runs;
+#[cfg(any(feature = "live", feature = "net"))]
+mod secret;
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! `fullpipe diagnose`: what limits a transfer.
 
-use super::test::{failure, read_secret, seconds};
+use super::test::{failure, seconds};
 use crate::failure::Failure;
 use fullpipe_net::client::table::rate;
 use fullpipe_net::client::{Config, Outcome};
@@ -64,7 +64,7 @@ impl Args {
             congestion: self.congestion.clone(),
             ..Params::default()
         };
-        let secret = self.secret_file.as_deref().map(read_secret).transpose()?;
+        let secret = self.secret_file.as_deref().map(crate::secret::read).transpose()?;
         let config = Config { params, secret, abort: true, ..Config::new(host, self.port) };
         let Some((outcome, diagnosis)) = diagnose::server(&config, &interrupt).map_err(failure)? else {
             return Err(Failure::Impossible(

@@ -89,7 +89,7 @@ impl Args {
             force: self.force,
             sha256: self.sha256.clone(),
             window: self.window.map(|b| b.0.min(1 << 30) as u32),
-            token: self.secret_file.as_deref().map(super::test::read_secret).transpose()?,
+            token: self.secret_file.as_deref().map(crate::secret::read).transpose()?,
             timeout: Duration::from_nanos(self.timeout.as_nanos()),
             ..Request::new(&self.url)
         };

@@ -10,6 +10,8 @@ mod conformance;
 #[cfg(feature = "net")]
 mod diagnose;
 mod doctor;
+#[cfg(feature = "live")]
+mod export;
 mod figure;
 #[cfg(feature = "net")]
 mod get;
@@ -30,6 +32,8 @@ mod status;
 mod test;
 #[cfg(feature = "trace")]
 mod trace;
+#[cfg(feature = "live")]
+mod watch;
 
 use crate::failure::Failure;
 use clap::Subcommand;
@@ -62,6 +66,10 @@ pub enum Command {
     Test(test::Args),
     #[cfg(feature = "trace")]
     Trace(trace::Args),
+    #[cfg(feature = "live")]
+    Watch(watch::Args),
+    #[cfg(feature = "live")]
+    Export(export::Args),
     Schema(schema::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -95,6 +103,10 @@ impl Command {
             Command::Test(args) => args.run(),
             #[cfg(feature = "trace")]
             Command::Trace(args) => args.run(),
+            #[cfg(feature = "live")]
+            Command::Watch(args) => args.run(),
+            #[cfg(feature = "live")]
+            Command::Export(args) => args.run(),
             Command::Schema(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

@@ -77,7 +77,7 @@ impl Args {
         }
         // Every connection is a descriptor. Where the system does not allow more, the server takes fewer.
         let _ = server::raise_descriptor_limit();
-        let secret = self.secret_file.as_deref().map(super::test::read_secret).transpose()?;
+        let secret = self.secret_file.as_deref().map(crate::secret::read).transpose()?;
         let config = Config {
             address: self.bind,
             port: self.port,

@@ -10,7 +10,7 @@ use fullpipe_net::signals;
 use fullpipe_report::{About, Output};
 use fullpipe_units::{Bytes, ParseError, Rate, Span};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -110,16 +110,6 @@ pub struct Args {
     /// Print JSON, as iperf3 does unless --compare is given
     #[arg(short = 'J', long)]
     json: bool,
-}
-
-/// The first line of a file.
-pub fn read_secret(path: &Path) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::usage(format!("cannot read the secret {}: {e}", path.display())))?;
-    match text.lines().next().map(str::trim) {
-        Some(line) if !line.is_empty() => Ok(line.to_owned()),
-        _ => Err(Failure::usage(format!("{} holds no secret in its first line", path.display()))),
-    }
 }
 
 /// Seconds as iperf3 users write them, `10` or `0.5`, or with a unit.
@@ -274,7 +264,7 @@ impl Args {
             block_chosen: self.length.is_some(),
             interval: Duration::from_secs_f64(self.interval),
             connect_timeout: Duration::from_nanos(self.connect_timeout.as_nanos()),
-            secret: self.secret_file.as_deref().map(read_secret).transpose()?,
+            secret: self.secret_file.as_deref().map(crate::secret::read).transpose()?,
             ..Config::new(&self.host, self.port)
         })
     }

@@ -1,0 +1,335 @@
+//! Hands the page out over HTTP.
+
+use super::family::Page;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, WWW_AUTHENTICATE};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use subtle::ConstantTimeEq;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Notify, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Scrapes at a time; the others wait in the kernel's queue.
+const MOST_SCRAPES: usize = 256;
+/// For TLS and the request's head.
+const HEAD_WITHIN: Duration = Duration::from_secs(5);
+/// For a whole scrape: whoever reads more slowly is left.
+const SCRAPE_WITHIN: Duration = Duration::from_secs(20);
+/// An accept that fails (no descriptors left) is not tried again at once.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What scrapes get at present.
+#[derive(Clone, Debug, Default)]
+pub struct Pages(Arc<RwLock<Written>>);
+
+#[derive(Clone, Debug, Default)]
+struct Written {
+    openmetrics: Bytes,
+    text: Bytes,
+}
+
+/// Who is served, and how.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Settings {
+    /// Only who shows this bearer token.
+    pub token: Option<String>,
+    /// By TLS.
+    pub tls: Option<Tls>,
+}
+
+/// Files in PEM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tls {
+    /// The certificate, and those up to the authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// Why metrics cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    /// Certificate or key.
+    #[error("{}: {reason}", path.display())]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The runtime.
+    #[error("the server cannot be started: {0}")]
+    Runtime(io::Error),
+}
+
+/// Listens, and hands pages out while it runs.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    token: Option<Arc<str>>,
+    tls: Option<Arc<ServerConfig>>,
+    stop: Arc<Notify>,
+}
+
+/// Ends a server from another thread.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<Notify>);
+
+impl Stopper {
+    /// Makes [`Server::run`] return.
+    pub fn stop(&self) {
+        // Remembered if nobody waits yet.
+        self.0.notify_one();
+    }
+}
+
+impl Pages {
+    /// Scrapes get this from now on.
+    pub fn publish(&self, page: Page) {
+        let written = Written { openmetrics: page.openmetrics.into(), text: page.text.into() };
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = written;
+    }
+
+    fn get(&self) -> Written {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Server {
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    /// When the address is taken, or certificate and key cannot be read or do not fit.
+    pub fn bind(address: SocketAddr, settings: &Settings) -> Result<Server, ServerError> {
+        let tls = settings.tls.as_ref().map(secured).transpose()?;
+        let listener = TcpListener::bind(address).map_err(|e| ServerError::Listen(address, e))?;
+        listener.set_nonblocking(true).map_err(ServerError::Runtime)?;
+        Ok(Server { listener, token: settings.token.as_deref().map(Arc::from), tls, stop: Arc::default() })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// What ends it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.stop))
+    }
+
+    /// Serves until it is stopped; scrapes that are under way then are cut.
+    ///
+    /// # Errors
+    /// When the runtime cannot be started.
+    pub fn run(self, pages: &Pages) -> Result<(), ServerError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(ServerError::Runtime)?.block_on(self.serve(pages))
+    }
+
+    async fn serve(self, pages: &Pages) -> Result<(), ServerError> {
+        let listener = tokio::net::TcpListener::from_std(self.listener).map_err(ServerError::Runtime)?;
+        let places = Arc::new(Semaphore::new(MOST_SCRAPES));
+        loop {
+            // A place first: who has none stays in the kernel's queue and costs no descriptor.
+            let accepted = async {
+                let place = Arc::clone(&places).acquire_owned().await;
+                (place, listener.accept().await)
+            };
+            let (place, accepted) = tokio::select! {
+                () = self.stop.notified() => return Ok(()),
+                accepted = accepted => accepted,
+            };
+            let Ok((stream, _)) = accepted else {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            let (pages, token, tls) =
+                (pages.clone(), self.token.clone(), self.tls.clone().map(TlsAcceptor::from));
+            tokio::spawn(async move {
+                let _place = place;
+                // Whatever goes wrong on a scrape is the scraper's to tell.
+                let _ = tokio::time::timeout(SCRAPE_WITHIN, async move {
+                    match tls {
+                        None => converse(stream, pages, token).await,
+                        Some(tls) => {
+                            let shaken = tokio::time::timeout(HEAD_WITHIN, tls.accept(stream)).await;
+                            if let Ok(Ok(stream)) = shaken {
+                                converse(stream, pages, token).await;
+                            }
+                        }
+                    }
+                })
+                .await;
+            });
+        }
+    }
+}
+
+/// One request, one answer: between two scrapes lies so much time that a connection is not worth its descriptor.
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Pages, token: Option<Arc<str>>) {
+    let answers = service_fn(move |request: Request<Incoming>| {
+        let answer =
+            answer(request.method(), request.uri().path(), request.headers(), &pages, token.as_deref());
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), answers);
+    let _ = served.await;
+}
+
+fn answer(
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    pages: &Pages,
+    token: Option<&str>,
+) -> Response<Full<Bytes>> {
+    let plain = |status: StatusCode, text: &'static str| {
+        let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+        *response.status_mut() = status;
+        response
+    };
+    let with = |mut response: Response<Full<Bytes>>, name, value: &'static str| {
+        response.headers_mut().insert(name, hyper::header::HeaderValue::from_static(value));
+        response
+    };
+    if let Some(token) = token {
+        let shown = headers.get(AUTHORIZATION).and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
+        // In a time that does not tell how much of it was right.
+        if !shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes()))) {
+            return with(
+                plain(StatusCode::UNAUTHORIZED, "a bearer token is needed\n"),
+                WWW_AUTHENTICATE,
+                "Bearer",
+            );
+        }
+    }
+    if ![Method::GET, Method::HEAD].contains(method) {
+        return with(plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n"), ALLOW, "GET, HEAD");
+    }
+    let (body, kind) = match path {
+        "/metrics" => {
+            let written = pages.get();
+            let accepted = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok());
+            if accepted.into_iter().any(|a| a.contains("application/openmetrics-text")) {
+                (written.openmetrics, "application/openmetrics-text; version=1.0.0; charset=utf-8")
+            } else {
+                (written.text, "text/plain; version=0.0.4; charset=utf-8")
+            }
+        }
+        "/" => {
+            let page = b"<!doctype html><title>fullpipe</title><a href=\"/metrics\">metrics</a>\n";
+            (Bytes::from_static(page), "text/html; charset=utf-8")
+        }
+        _ => return plain(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
+    };
+    with(Response::new(Full::new(body)), CONTENT_TYPE, kind)
+}
+
+fn secured(tls: &Tls) -> Result<Arc<ServerConfig>, ServerError> {
+    let wrong = |path: &Path, e: &dyn std::fmt::Display| ServerError::Tls {
+        path: path.to_owned(),
+        reason: e.to_string(),
+    };
+    let (certificate, key) = (tls.certificate.as_path(), tls.key.as_path());
+    let chain: Vec<_> = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect)
+        .map_err(|e| wrong(certificate, &format_args!("no certificates in PEM can be read: {e}")))?;
+    let private = PrivateKeyDer::from_pem_file(key)
+        .map_err(|e| wrong(key, &format_args!("no private key in PEM can be read: {e}")))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| wrong(certificate, &e))?
+        .with_no_client_auth()
+        .with_single_cert(chain, private)
+        .map_err(|e| wrong(certificate, &format_args!("it does not go with the key: {e}")))?;
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    fn running(settings: &Settings) -> (SocketAddr, Stopper, std::thread::JoinHandle<()>) {
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), settings).unwrap();
+        let (address, stopper) = (server.address().unwrap(), server.stopper());
+        let pages = Pages::default();
+        pages.publish(Page { openmetrics: "open".to_owned(), text: "plain".to_owned() });
+        (address, stopper, std::thread::spawn(move || server.run(&pages).unwrap()))
+    }
+
+    fn ask(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn a_scraper_gets_the_form_that_it_asks_for() {
+        let (address, stopper, thread) = running(&Settings::default());
+        let get = |more: &str| ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{more}\r\n"));
+        assert!(get("").ends_with("\r\n\r\nplain"));
+        assert!(get("Accept: text/plain;q=0.5, application/openmetrics-text\r\n").ends_with("\r\n\r\nopen"));
+        assert!(ask(address, "HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n").ends_with("\r\n\r\n"));
+        assert!(ask(address, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        assert!(
+            ask(address, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+                .starts_with("HTTP/1.1 405 ")
+        );
+        assert!(ask(address, "\x16\x03\x01 nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+        stopper.stop();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn who_shows_no_token_or_a_wrong_one_gets_nothing() {
+        let settings = Settings { token: Some("secret".to_owned()), tls: None };
+        let (address, stopper, thread) = running(&settings);
+        let get = |token: &str| ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{token}\r\n"));
+        for wrong in ["", "Authorization: Bearer secre\r\n", "Authorization: secret\r\n"] {
+            let answer = get(wrong);
+            assert!(answer.starts_with("HTTP/1.1 401 ") && !answer.contains("plain"), "{answer}");
+        }
+        assert!(get("Authorization: Bearer secret\r\n").ends_with("plain"));
+        stopper.stop();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn three_hundred_scrapers_that_never_ask_leave_room_for_one_that_does() {
+        let (address, stopper, thread) = running(&Settings::default());
+        let idle: Vec<_> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
+        // More than there are places: it waits until they have had their time.
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(answer.ends_with("plain"), "{answer}");
+        drop(idle);
+        stopper.stop();
+        thread.join().unwrap();
+    }
+}

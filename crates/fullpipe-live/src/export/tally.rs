@@ -1,0 +1,431 @@
+//! Adds looks up to metrics.
+
+use super::classes::{Classes, OTHER};
+use super::family::{Family, Kind, Sample, Value};
+use super::histogram::Histogram;
+use crate::connection::{Connection, Figures};
+use crate::reader::Snapshot;
+use fullpipe_experiment::connection::Limitation;
+use fullpipe_units::{Rate, Span};
+use std::collections::{BTreeMap, HashMap};
+
+/// Of controller and class there are at most this many, and one that takes all others: it bounds the series.
+pub const MOST_PAIRS: usize = 16;
+/// Controllers and states that are counted.
+const MOST_STATES: usize = 32;
+
+const ROUND_TRIPS: &[f64] = &[0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 1.0];
+const QUEUES: &[f64] = &[0.0005, 0.002, 0.005, 0.02, 0.05, 0.2, 1.0];
+/// 0.1, 1, 10 and 100 Mbit/s, 1, 10 and 100 Gbit/s.
+const RATES: &[f64] = &[12.5e3, 125e3, 1.25e6, 12.5e6, 125e6, 1.25e9, 12.5e9];
+const WINDOWS: &[f64] = &[15e3, 60e3, 250e3, 1e6, 4e6, 16e6, 64e6];
+const SHARES: &[f64] = &[0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1];
+
+/// What a histogram is of: name, help, unit, bounds.
+type Shape = (&'static str, &'static str, &'static str, &'static [f64]);
+
+const DISTRIBUTIONS: [Shape; 8] = [
+    (
+        "fullpipe_tcp_rtt_seconds",
+        "Smoothed round-trip times of connections that sent.",
+        "seconds",
+        ROUND_TRIPS,
+    ),
+    (
+        "fullpipe_tcp_min_rtt_seconds",
+        "Least round-trip times of connections that sent.",
+        "seconds",
+        ROUND_TRIPS,
+    ),
+    (
+        "fullpipe_tcp_queueing_seconds",
+        "What round trips were above the least: time in queues.",
+        "seconds",
+        QUEUES,
+    ),
+    (
+        "fullpipe_tcp_delivery_rate_bytes_per_second",
+        "Delivery rates that the network limited.",
+        "bytes_per_second",
+        RATES,
+    ),
+    ("fullpipe_tcp_cwnd_bytes", "Congestion windows of connections that sent.", "bytes", WINDOWS),
+    (
+        "fullpipe_tcp_retransmitted_ratio",
+        "Segments sent again of those sent, by connection.",
+        "ratio",
+        SHARES,
+    ),
+    (
+        "fullpipe_bbr_bandwidth_bytes_per_second",
+        "What BBR believes of the bottleneck's bandwidth.",
+        "bytes_per_second",
+        RATES,
+    ),
+    (
+        "fullpipe_bbr_min_rtt_seconds",
+        "What BBR believes of the round-trip propagation time.",
+        "seconds",
+        ROUND_TRIPS,
+    ),
+];
+
+/// Name, help, unit.
+const COUNTERS: [(&str, &str, &str); 4] = [
+    ("fullpipe_tcp_acked_bytes", "Payload that was acknowledged.", "bytes"),
+    ("fullpipe_tcp_received_bytes", "Payload that was received.", "bytes"),
+    ("fullpipe_tcp_sent_segments", "Data segments sent, with those sent again.", "segments"),
+    ("fullpipe_tcp_retransmitted_segments", "Segments sent again.", "segments"),
+];
+
+/// What is counted of a controller and a class.
+#[derive(Clone, Debug)]
+struct Pair {
+    created: f64,
+    connections: u64,
+    counted: [u64; 4],
+    limited: [f64; Limitation::ALL.len()],
+    distributions: Vec<Histogram>,
+}
+
+/// The counters of a connection, in the order of [`COUNTERS`].
+type Counted = [u64; 4];
+
+/// The sum of all looks.
+#[derive(Debug)]
+pub struct Tally {
+    classes: Classes,
+    pairs: BTreeMap<(String, String), Pair>,
+    known: HashMap<u64, Counted>,
+    states: BTreeMap<(String, String), u64>,
+    last_s: Option<f64>,
+    looks: u64,
+    incomplete: u64,
+    failed: u64,
+    began: f64,
+}
+
+impl Tally {
+    /// Nothing yet; connections will be put into `classes`.
+    pub fn new(classes: Classes) -> Tally {
+        Tally {
+            classes,
+            pairs: BTreeMap::new(),
+            known: HashMap::new(),
+            states: BTreeMap::new(),
+            last_s: None,
+            looks: 0,
+            incomplete: 0,
+            failed: 0,
+            began: 0.0,
+        }
+    }
+
+    /// Counts a look that the kernel did not answer.
+    pub fn failed(&mut self) {
+        self.failed += 1;
+    }
+
+    /// Adds a look. What connections moved before the first one is not counted, what a connection moved between the
+    /// last look at it and its end neither.
+    pub fn add(&mut self, snapshot: &Snapshot) {
+        let first = self.last_s.is_none();
+        if first {
+            self.began = snapshot.unix_s;
+        }
+        let elapsed = snapshot.t_s - self.last_s.unwrap_or(snapshot.t_s);
+        self.last_s = Some(snapshot.t_s);
+        self.looks += 1;
+        self.incomplete += u64::from(!snapshot.complete);
+        self.states.clear();
+        self.pairs.values_mut().for_each(|pair| pair.connections = 0);
+        let mut known = HashMap::with_capacity(snapshot.connections.len());
+        for connection in &snapshot.connections {
+            let class = self.classes.of(connection).into_owned();
+            let controller = connection.controller.clone().unwrap_or_default();
+            if let Some(state) = connection.beliefs.as_ref().and_then(|b| b.state.clone()) {
+                let key = (controller.clone(), state);
+                if self.states.len() < MOST_STATES || self.states.contains_key(&key) {
+                    *self.states.entry(key).or_default() += 1;
+                }
+            }
+            let pair = pair(&mut self.pairs, controller, class, snapshot.unix_s);
+            pair.connections += 1;
+            let Some(figures) = &connection.figures else { continue };
+            let now = counted(figures);
+            // A connection that was not there at the look before has moved all it has since then.
+            let before = self.known.get(&connection.cookie).copied().or((!first).then_some([0; 4]));
+            known.insert(connection.cookie, now);
+            let Some(before) = before else { continue };
+            let moved: Counted = std::array::from_fn(|i| now[i].saturating_sub(before[i]));
+            pair.counted.iter_mut().zip(moved).for_each(|(sum, moved)| *sum += moved);
+            for limit in &connection.limits {
+                pair.limited[place(limit.by)] += limit.share * elapsed;
+            }
+            if moved[2] > 0 {
+                pair.observe(connection, figures, moved[3] as f64 / moved[2] as f64);
+            }
+        }
+        self.known = known;
+    }
+
+    /// The metrics.
+    pub fn families(&self) -> Vec<Family> {
+        let labels = |(controller, class): &(String, String)| {
+            vec![("controller", controller.clone()), ("class", class.clone())]
+        };
+        let mut families = Vec::new();
+        let mut connections =
+            Family::empty("fullpipe_tcp_connections", "Connections at the last look.", "", Kind::Gauge);
+        for (key, pair) in &self.pairs {
+            connections = connections.and(labels(key), pair.connections as f64);
+        }
+        families.push(connections);
+        let mut states = Family::empty(
+            "fullpipe_bbr_connections",
+            "Connections at the last look by BBR's state.",
+            "",
+            Kind::Gauge,
+        );
+        for ((controller, state), count) in &self.states {
+            states =
+                states.and(vec![("controller", controller.clone()), ("state", state.clone())], *count as f64);
+        }
+        families.push(states);
+        for (at, (name, help, unit)) in COUNTERS.into_iter().enumerate() {
+            let samples = self.pairs.iter().map(|(key, pair)| Sample {
+                labels: labels(key),
+                value: Value::Number(pair.counted[at] as f64),
+                created: Some(pair.created),
+            });
+            families.push(Family {
+                samples: samples.collect(),
+                ..Family::empty(name, help, unit, Kind::Counter)
+            });
+        }
+        let mut limited = Family::empty(
+            "fullpipe_tcp_limited_seconds",
+            "Time of connections by what limited them.",
+            "seconds",
+            Kind::Counter,
+        );
+        for (key, pair) in &self.pairs {
+            for (by, seconds) in Limitation::ALL.into_iter().zip(pair.limited) {
+                // Policers are found in captures; the kernel does not tell of them.
+                if by != Limitation::Policer {
+                    let mut labels = labels(key);
+                    labels.push(("by", by.name().replace(' ', "_")));
+                    let value = Value::Number(seconds);
+                    limited.samples.push(Sample { labels, value, created: None });
+                }
+            }
+        }
+        families.push(limited);
+        for (at, (name, help, unit, _)) in DISTRIBUTIONS.into_iter().enumerate() {
+            let told = self.pairs.iter().filter(|(_, pair)| pair.distributions[at].count() > 0);
+            let samples = told.map(|(key, pair)| Sample {
+                labels: labels(key),
+                value: Value::Distribution(pair.distributions[at].clone()),
+                created: Some(pair.created),
+            });
+            families.push(Family {
+                samples: samples.collect(),
+                ..Family::empty(name, help, unit, Kind::Histogram)
+            });
+        }
+        let own = [
+            ("fullpipe_looks", "Looks at the host's connections.", self.looks),
+            ("fullpipe_looks_incomplete", "Looks during which the kernel's table changed.", self.incomplete),
+            ("fullpipe_looks_failed", "Looks that the kernel did not answer.", self.failed),
+        ];
+        for (name, help, count) in own {
+            let sample =
+                Sample { labels: Vec::new(), value: Value::Number(count as f64), created: Some(self.began) };
+            families.push(Family { samples: vec![sample], ..Family::empty(name, help, "", Kind::Counter) });
+        }
+        families
+    }
+}
+
+impl Pair {
+    fn new(created: f64) -> Pair {
+        Pair {
+            created,
+            connections: 0,
+            counted: [0; 4],
+            limited: [0.0; Limitation::ALL.len()],
+            distributions: DISTRIBUTIONS.iter().map(|(.., bounds)| Histogram::new(bounds)).collect(),
+        }
+    }
+
+    /// Counts one connection that has sent since the look before.
+    fn observe(&mut self, connection: &Connection, figures: &Figures, again: f64) {
+        let seconds = |span: Option<Span>| span.map_or(f64::NAN, Span::as_secs_f64);
+        let bytes = |rate: Option<Rate>| rate.map_or(f64::NAN, |r| r.as_bytes_per_sec() as f64);
+        let beliefs = connection.beliefs.as_ref();
+        let modelled = beliefs.filter(|b| b.bw.is_some());
+        let values = [
+            seconds(Some(figures.srtt).filter(|s| !s.is_zero())),
+            seconds(figures.min_rtt),
+            seconds(connection.queueing()),
+            // A sample taken while the application had nothing to send says nothing of the path.
+            bytes(figures.delivery.filter(|_| !figures.delivery_app_limited)),
+            f64::from(figures.cwnd_segments) * f64::from(figures.mss_bytes),
+            again,
+            bytes(modelled.and_then(|b| b.bw)),
+            seconds(modelled.and_then(|b| b.min_rtt)),
+        ];
+        self.distributions.iter_mut().zip(values).for_each(|(histogram, value)| histogram.observe(value));
+    }
+}
+
+/// Where a controller's connections of a class are counted: by themselves while there is room.
+fn pair(
+    pairs: &mut BTreeMap<(String, String), Pair>,
+    controller: String,
+    class: String,
+    now: f64,
+) -> &mut Pair {
+    let others = || (OTHER.to_owned(), OTHER.to_owned());
+    let room = pairs.keys().filter(|key| **key != others()).count() < MOST_PAIRS;
+    let wanted = (controller, class);
+    let key = if room || pairs.contains_key(&wanted) {
+        wanted
+    } else {
+        let of_the_controller = (wanted.0, OTHER.to_owned());
+        if pairs.contains_key(&of_the_controller) { of_the_controller } else { others() }
+    };
+    pairs.entry(key).or_insert_with(|| Pair::new(now))
+}
+
+fn counted(figures: &Figures) -> Counted {
+    [
+        figures.acked_bytes.unwrap_or(0),
+        figures.received_bytes.unwrap_or(0),
+        u64::from(figures.sent_segments.unwrap_or(0)),
+        u64::from(figures.retransmitted_segments),
+    ]
+}
+
+fn place(by: Limitation) -> usize {
+    Limitation::ALL.iter().position(|l| *l == by).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::{By, Page};
+    use crate::filter::Filter;
+    use crate::reader::SCHEMA;
+    use fullpipe_experiment::connection::LimitShare;
+
+    fn snapshot(t_s: f64, connections: Vec<Connection>) -> Snapshot {
+        Snapshot {
+            schema: SCHEMA,
+            unix_s: 1e9 + t_s,
+            t_s,
+            complete: true,
+            unseen: Vec::new(),
+            totals: Vec::new(),
+            connections,
+        }
+    }
+
+    fn connection(cookie: u64, port: u16, controller: &str, segments: u32) -> Connection {
+        let ms = Span::from_millis;
+        Connection {
+            cookie,
+            local: ([10, 0, 0, 1], port).into(),
+            remote: ([10, 0, 0, 2], 5000).into(),
+            state: fullpipe_kernel::tcp_info::State::Established,
+            controller: Some(controller.to_owned()),
+            watched: Span::ZERO,
+            owner: crate::Owner::default(),
+            sending: None,
+            receiving: None,
+            retransmitted: None,
+            limits: vec![LimitShare { by: Limitation::Bandwidth, share: 0.5 }],
+            beliefs: (controller == "bbr").then(|| crate::Beliefs {
+                state: Some("ProbeBW".to_owned()),
+                bw: Some(Rate::from_bytes_per_sec(1_000_000)),
+                min_rtt: Some(ms(40)),
+                ..Default::default()
+            }),
+            figures: Some(Figures {
+                srtt: ms(50),
+                min_rtt: Some(ms(40)),
+                rto: ms(250),
+                mss_bytes: 1000,
+                cwnd_segments: 20,
+                ssthresh_segments: None,
+                inflight_segments: 10,
+                recovery: "Open",
+                pacing: None,
+                delivery: Some(Rate::from_bytes_per_sec(900_000)),
+                delivery_app_limited: false,
+                acked_bytes: Some(u64::from(segments) * 1000),
+                received_bytes: Some(7),
+                sent_segments: Some(segments),
+                retransmitted_segments: segments / 10,
+                unsent_bytes: None,
+                receive_window_bytes: None,
+            }),
+        }
+    }
+
+    fn tally() -> Tally {
+        Tally::new(Classes::new(Vec::new(), By::Port(vec![443])))
+    }
+
+    #[test]
+    fn what_moves_after_the_first_look_is_counted_and_no_more() {
+        let mut tally = tally();
+        tally.add(&snapshot(0.0, vec![connection(1, 443, "bbr", 5000)]));
+        tally.add(&snapshot(2.0, vec![connection(1, 443, "bbr", 5100), connection(2, 443, "bbr", 20)]));
+        // The first is idle, the second is closed.
+        tally.add(&snapshot(4.0, vec![connection(1, 443, "bbr", 5100)]));
+        let page = Page::of(&tally.families()).openmetrics;
+        let has = |line: &str| assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
+        let labels = "{controller=\"bbr\",class=\"port 443\"}";
+        has(&format!("fullpipe_tcp_connections{labels} 1.0"));
+        has(&format!("fullpipe_tcp_acked_bytes_total{labels} 120000.0"));
+        has(&format!("fullpipe_tcp_sent_segments_total{labels} 120.0"));
+        has(&format!("fullpipe_tcp_retransmitted_segments_total{labels} 12.0"));
+        has("fullpipe_tcp_limited_seconds_total{controller=\"bbr\",class=\"port 443\",by=\"bandwidth\"} 3.0");
+        has(&format!("fullpipe_tcp_rtt_seconds_count{labels} 2"));
+        has("fullpipe_tcp_queueing_seconds_bucket{controller=\"bbr\",class=\"port 443\",le=\"0.005\"} 0");
+        has("fullpipe_tcp_queueing_seconds_bucket{controller=\"bbr\",class=\"port 443\",le=\"0.02\"} 2");
+        has(&format!("fullpipe_bbr_bandwidth_bytes_per_second_sum{labels} 2000000.0"));
+        has("fullpipe_bbr_connections{controller=\"bbr\",state=\"ProbeBW\"} 1.0");
+        has("fullpipe_looks_total 3.0");
+    }
+
+    #[test]
+    fn there_are_at_most_two_thousand_series_whatever_the_load() {
+        let listed = (1..200)
+            .map(|port| (format!("class {port}"), Filter::parse(&format!("sport = :{port}")).unwrap()));
+        let mut tally = Tally::new(Classes::new(listed.collect(), By::Port(Vec::new())));
+        let all = |segments| {
+            let each = (0..4000u64).map(|i| {
+                let controller = format!("cc{}", i % 50);
+                let mut c = connection(i, 1 + (i % 300) as u16, "bbr", segments);
+                c.controller = Some(controller);
+                c.beliefs.as_mut().unwrap().state = Some(format!("state {}", i % 77));
+                c
+            });
+            each.collect::<Vec<_>>()
+        };
+        tally.add(&snapshot(0.0, all(10)));
+        tally.add(&snapshot(1.0, all(20)));
+        let page = Page::of(&tally.families());
+        assert!(page.series() <= 2000, "{}", page.series());
+        // Nothing is lost: what has no room of its own is counted with the others.
+        let total: f64 = page
+            .text
+            .lines()
+            .filter(|l| l.starts_with("fullpipe_tcp_acked_bytes_total"))
+            .map(|l| l.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+            .sum();
+        assert_eq!(total, 4000.0 * 10_000.0);
+    }
+}

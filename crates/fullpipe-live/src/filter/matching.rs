@@ -1,0 +1,170 @@
+//! Whether what is asked holds.
+
+use super::{End, Expression, Net, Operator, Subject};
+use std::net::IpAddr;
+
+impl Expression {
+    pub(super) fn holds(&self, subject: &Subject<'_>) -> bool {
+        let end = |end: &End| if *end == End::Local { subject.local } else { subject.remote };
+        match self {
+            Expression::All(all) => all.iter().all(|e| e.holds(subject)),
+            Expression::Any(any) => any.iter().any(|e| e.holds(subject)),
+            Expression::Not(inner) => !inner.holds(subject),
+            Expression::Host { end: which, net, port } => {
+                let end = end(which);
+                net.is_none_or(|net| net.contains(end.ip())) && port.is_none_or(|port| port == end.port())
+            }
+            Expression::Port { end: which, operator, port } => {
+                let there = end(which).port();
+                match operator {
+                    Operator::Equal => there == *port,
+                    Operator::NotEqual => there != *port,
+                    Operator::Greater => there > *port,
+                    Operator::Less => there < *port,
+                    Operator::AtLeast => there >= *port,
+                    Operator::AtMost => there <= *port,
+                }
+            }
+            Expression::State(state) => subject.state == *state,
+            Expression::Controller(name) => subject.controller == Some(name),
+            Expression::Process(name) => subject.owner.process.as_ref().is_some_and(|p| p.name == *name),
+            Expression::Pid(pid) => subject.owner.process.as_ref().is_some_and(|p| p.pid == *pid),
+            Expression::Cgroup(path) => {
+                let path = path.trim_end_matches('/');
+                let rest = subject.owner.cgroup.as_deref().and_then(|c| c.strip_prefix(path));
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+            Expression::Unit(name) => subject.owner.unit().is_some_and(|unit| {
+                unit == name || unit.rsplit_once('.').is_some_and(|(stem, _)| stem == name)
+            }),
+        }
+    }
+
+    pub(super) fn asks_for_owners(&self) -> bool {
+        match self {
+            Expression::All(several) | Expression::Any(several) => several.iter().any(Self::asks_for_owners),
+            Expression::Not(inner) => inner.asks_for_owners(),
+            Expression::Process(_) | Expression::Pid(_) | Expression::Cgroup(_) | Expression::Unit(_) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Net {
+    fn contains(self, address: IpAddr) -> bool {
+        let cut = |bits: u128, width: u32| bits.checked_shr(width - u32::from(self.length)).unwrap_or(0);
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(net), IpAddr::V4(address)) => {
+                cut(u128::from(net.to_bits()), 32) == cut(u128::from(address.to_bits()), 32)
+            }
+            (IpAddr::V6(net), IpAddr::V6(address)) => cut(net.to_bits(), 128) == cut(address.to_bits(), 128),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::filter::{Filter, Subject};
+    use crate::owner::{Owner, Process};
+    use fullpipe_kernel::tcp_info::State;
+    use proptest::prelude::*;
+
+    fn wants(filter: &str) -> bool {
+        let owner = Owner {
+            process: Some(Process { pid: 42, name: "nginx: worker".to_owned() }),
+            cgroup: Some("/system.slice/nginx.service".to_owned()),
+        };
+        let subject = Subject {
+            local: "10.1.2.3:443".parse().unwrap(),
+            remote: "[2001:db8::7]:50000".parse().unwrap(),
+            state: State::Established,
+            controller: Some("bbr"),
+            owner: &owner,
+        };
+        Filter::parse(filter).unwrap_or_else(|e| panic!("{e}")).wants(&subject)
+    }
+
+    #[test]
+    fn what_ss_takes_is_taken() {
+        for filter in [
+            "",
+            "sport = :443",
+            "sport :443",
+            "( sport = :https or sport = :http )",
+            "src 10.0.0.0/8",
+            "src = 10.1.2.3:443",
+            "src *:443",
+            "dst [2001:db8::]/32:50000",
+            "dst [2001:db8::/32]:50000",
+            "dst 2001:db8::7",
+            "dport >= 50000 and dport le :50000",
+            "dport gt 1024 sport lt 1024",
+            "! dst 192.0.2.0/24 & state established",
+            "state ESTABLISHED && not ( sport == 80 || sport == 8080 )",
+            "dst ::/0",
+            "src 0.0.0.0/0",
+        ] {
+            assert!(wants(filter), "{filter}");
+        }
+        for filter in
+            ["sport != :443", "dst 10.0.0.0/8", "not src 10.0.0.0/8", "dport < 50000", "state close-wait"]
+        {
+            assert!(!wants(filter), "{filter}");
+        }
+    }
+
+    #[test]
+    fn controllers_processes_and_units_are_asked_for() {
+        for filter in [
+            "cc = bbr",
+            "controller bbr",
+            "cc != cubic",
+            "process 'nginx: worker'",
+            "pid = 42",
+            "cgroup /system.slice",
+            "cgroup /system.slice/nginx.service/",
+            "cgroup /",
+            "unit nginx.service and unit nginx",
+        ] {
+            assert!(wants(filter), "{filter}");
+        }
+        for filter in ["cc cubic", "process nginx", "cgroup /system", "unit ngin", "unit != nginx", "pid 43"]
+        {
+            assert!(!wants(filter), "{filter}");
+        }
+        assert!(Filter::parse("not (cc bbr or unit x)").unwrap().asks_for_owners());
+        assert!(!Filter::parse("not (cc bbr or dport = 5)").unwrap().asks_for_owners());
+    }
+
+    #[test]
+    fn an_error_points_at_its_place() {
+        for (filter, place, said) in [
+            ("dprt = :443", "^^^^", "known are dst"),
+            ("dport = :99999", "        ^^^^^^", "65535"),
+            ("dport = ", "       ^", "for example: dport = :443"),
+            ("dst example.org", "    ^^^^^^^^^^^", "names are not looked up"),
+            ("dst 10.0.0.0/33", "    ^^^^^^^^^^^", "between 0 and 32"),
+            ("( cc bbr", "        ^", "closing bracket"),
+            ("cc bbr )", "       ^", "closes nothing"),
+            ("src > 10.0.0.1", "    ^", "only ports"),
+            ("state open", "      ^^^^", "established"),
+            ("pid nginx", "    ^^^^^", "process NAME"),
+        ] {
+            let text = Filter::parse(filter).unwrap_err().to_string();
+            assert_eq!(text.lines().nth(2).unwrap().strip_prefix("  ").unwrap(), place, "{text}");
+            assert!(text.contains(said), "{text}");
+        }
+        let nested = "(".repeat(100_000);
+        assert!(Filter::parse(&nested).unwrap_err().to_string().contains("within each other"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "([a-z]{2,6}|[ ()!&|=<>:/'\"\\[\\]*.0-9]|dport|dst|not |cc |\\PC){0,24}") {
+            if let Err(e) = Filter::parse(&text) {
+                prop_assert!(e.to_string().lines().count() >= 3, "{}", e);
+            }
+        }
+    }
+}

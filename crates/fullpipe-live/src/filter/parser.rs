@@ -1,0 +1,343 @@
+//! From words to what is asked.
+
+use super::lexer::{Token, tokens};
+use super::{End, Expression, FilterError, Net, Operator};
+use fullpipe_kernel::tcp_info::State;
+use std::net::IpAddr;
+
+/// How deep brackets and `not` may nest: each level is a call.
+const DEEPEST: u32 = 100;
+
+const CONDITIONS: [&str; 11] =
+    ["dst", "src", "dport", "sport", "state", "controller", "cc", "process", "pid", "cgroup", "unit"];
+
+/// The names of states as `ss` has them.
+const STATES: [(&str, State); 9] = [
+    ("established", State::Established),
+    ("syn-sent", State::SynSent),
+    ("syn-recv", State::SynRecv),
+    ("fin-wait-1", State::FinWait1),
+    ("fin-wait-2", State::FinWait2),
+    ("close-wait", State::CloseWait),
+    ("last-ack", State::LastAck),
+    ("closing", State::Closing),
+    ("closed", State::Close),
+];
+
+pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
+    let mut parser = Parser { text, tokens: tokens(text), next: 0, depth: 0 };
+    if parser.tokens.is_empty() {
+        return Ok(Expression::All(Vec::new()));
+    }
+    let expression = parser.expression()?;
+    match parser.take() {
+        None => Ok(expression),
+        Some(token) => {
+            Err(parser.wrong(&token, "this closes nothing", "take it away, or open a bracket before"))
+        }
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    tokens: Vec<Token>,
+    next: usize,
+    depth: u32,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<&str> {
+        self.tokens.get(self.next).map(|t| t.text.as_str())
+    }
+
+    fn take(&mut self) -> Option<Token> {
+        let token = self.tokens.get(self.next).cloned();
+        self.next += usize::from(token.is_some());
+        token
+    }
+
+    fn takes(&mut self, any: &[&str]) -> bool {
+        let there = self.peek().is_some_and(|t| any.contains(&t));
+        self.next += usize::from(there);
+        there
+    }
+
+    fn error(&self, at: usize, length: usize, reason: String, remedy: &str) -> FilterError {
+        // Shown in one line whatever was typed.
+        let text = self.text.replace(|c: char| c.is_control(), " ");
+        FilterError { text, at, length, reason, remedy: remedy.to_owned() }
+    }
+
+    fn wrong(&self, token: &Token, reason: &str, remedy: &str) -> FilterError {
+        self.error(token.at, token.text.chars().count(), reason.to_owned(), remedy)
+    }
+
+    fn word(&mut self, what: &str, example: &str) -> Result<Token, FilterError> {
+        self.take().ok_or_else(|| {
+            let end = self.text.trim_end().chars().count();
+            self.error(
+                end,
+                1,
+                format!("it ends where {what} should stand"),
+                &format!("for example: {example}"),
+            )
+        })
+    }
+
+    fn deeper(&mut self) -> Result<(), FilterError> {
+        self.depth += 1;
+        if self.depth <= DEEPEST {
+            return Ok(());
+        }
+        let at = self.tokens.get(self.next).map_or(0, |t| t.at);
+        Err(self.error(
+            at,
+            1,
+            format!("more than {DEEPEST} brackets and `not` within each other"),
+            "make it flatter",
+        ))
+    }
+
+    fn expression(&mut self) -> Result<Expression, FilterError> {
+        let mut any = vec![self.term()?];
+        while self.takes(&["or", "|", "||"]) {
+            any.push(self.term()?);
+        }
+        Ok(if any.len() == 1 { any.remove(0) } else { Expression::Any(any) })
+    }
+
+    fn term(&mut self) -> Result<Expression, FilterError> {
+        let mut all = vec![self.factor()?];
+        loop {
+            let and = self.takes(&["and", "&", "&&"]);
+            if !and && self.peek().is_none_or(|t| ["or", "|", "||", ")"].contains(&t)) {
+                break;
+            }
+            all.push(self.factor()?);
+        }
+        Ok(if all.len() == 1 { all.remove(0) } else { Expression::All(all) })
+    }
+
+    fn factor(&mut self) -> Result<Expression, FilterError> {
+        self.deeper()?;
+        let expression = if self.takes(&["not", "!"]) {
+            Expression::Not(Box::new(self.factor()?))
+        } else if self.takes(&["("]) {
+            let inner = self.expression()?;
+            let close = self.word("a closing bracket", "( dport = :443 )")?;
+            if close.text != ")" {
+                return Err(self.wrong(&close, "a closing bracket should stand here", "write `)`"));
+            }
+            inner
+        } else {
+            self.condition()?
+        };
+        self.depth -= 1;
+        Ok(expression)
+    }
+
+    fn condition(&mut self) -> Result<Expression, FilterError> {
+        let name = self.word("a condition", "dport = :443")?;
+        let end = if ["dst", "dport"].contains(&name.text.as_str()) { End::Remote } else { End::Local };
+        match name.text.as_str() {
+            "dst" | "src" => {
+                let negated = self.equality()?;
+                let value = self.word("an address", "dst 10.0.0.0/8")?;
+                let (net, port) =
+                    host(&value.text).map_err(|(why, remedy)| self.wrong(&value, &why, remedy))?;
+                Ok(negate(negated, Expression::Host { end, net, port }))
+            }
+            "dport" | "sport" => {
+                let operator = self.operator(&name.text)?;
+                let value = self.word("a port", "dport = :443")?;
+                let port = port(&value.text).map_err(|(why, remedy)| self.wrong(&value, &why, remedy))?;
+                Ok(Expression::Port { end, operator, port })
+            }
+            "state" => {
+                let value = self.word("a state", "state established")?;
+                let lower = value.text.to_lowercase();
+                let state = STATES.iter().find(|(n, _)| *n == lower).ok_or_else(|| {
+                    let known: Vec<_> = STATES.iter().map(|(n, _)| *n).collect();
+                    self.wrong(
+                        &value,
+                        "no connection has such a state",
+                        &format!("known are {}", known.join(", ")),
+                    )
+                })?;
+                Ok(Expression::State(state.1))
+            }
+            "pid" => {
+                let negated = self.equality()?;
+                let value = self.word("a process's number", "pid 4711")?;
+                let pid = value.text.parse().map_err(|_| {
+                    self.wrong(
+                        &value,
+                        "this is not the number of a process",
+                        "for a name write `process NAME`",
+                    )
+                })?;
+                Ok(negate(negated, Expression::Pid(pid)))
+            }
+            text if CONDITIONS.contains(&text) => {
+                let negated = self.equality()?;
+                let value = self.word("a name", &format!("{text} = {}", example(text)))?.text;
+                Ok(negate(
+                    negated,
+                    match text {
+                        "process" => Expression::Process(value),
+                        "cgroup" => Expression::Cgroup(value),
+                        "unit" => Expression::Unit(value),
+                        _ => Expression::Controller(value),
+                    },
+                ))
+            }
+            _ => {
+                let known =
+                    format!("known are {}, joined by and, or, not and brackets", CONDITIONS.join(", "));
+                Err(self.wrong(&name, "a condition should stand here", &known))
+            }
+        }
+    }
+
+    /// Whether `!=` stands here; `=` may be left out.
+    fn equality(&mut self) -> Result<bool, FilterError> {
+        match self.peek().and_then(operator) {
+            Some(Operator::Equal) => self.next += 1,
+            Some(Operator::NotEqual) => {
+                self.next += 1;
+                return Ok(true);
+            }
+            Some(_) => {
+                let token = self.word("a value", "dst 10.0.0.0/8")?;
+                return Err(self.wrong(&token, "only ports are greater or less", "write = or !="));
+            }
+            None => {}
+        }
+        Ok(false)
+    }
+
+    fn operator(&mut self, name: &str) -> Result<Operator, FilterError> {
+        match self.peek().and_then(operator) {
+            Some(operator) => {
+                self.next += 1;
+                Ok(operator)
+            }
+            // As `ss`, which takes `dport :443` for an equality.
+            None if self.peek().is_some_and(|t| t.starts_with(':')) => Ok(Operator::Equal),
+            None => {
+                let token = self.word("a comparison", &format!("{name} = :443"))?;
+                Err(self.wrong(
+                    &token,
+                    "a comparison should stand here",
+                    &format!("for example: {name} = :443"),
+                ))
+            }
+        }
+    }
+}
+
+fn example(name: &str) -> &'static str {
+    match name {
+        "process" => "nginx",
+        "cgroup" => "/system.slice",
+        "unit" => "nginx.service",
+        _ => "bbr",
+    }
+}
+
+fn negate(negated: bool, expression: Expression) -> Expression {
+    if negated { Expression::Not(Box::new(expression)) } else { expression }
+}
+
+fn operator(text: &str) -> Option<Operator> {
+    Some(match text {
+        "=" | "==" | "eq" => Operator::Equal,
+        "!=" | "ne" | "neq" => Operator::NotEqual,
+        ">" | "gt" => Operator::Greater,
+        "<" | "lt" => Operator::Less,
+        ">=" | "ge" | "geq" => Operator::AtLeast,
+        "<=" | "le" | "leq" => Operator::AtMost,
+        _ => return None,
+    })
+}
+
+type Wrong = (String, &'static str);
+
+/// A port by its number or as /etc/services names it.
+fn port(text: &str) -> Result<u16, Wrong> {
+    let text = text.strip_prefix(':').unwrap_or(text);
+    match text.parse::<u32>() {
+        Ok(port) => {
+            u16::try_from(port).map_err(|_| ("there is no such port".to_owned(), "ports go up to 65535"))
+        }
+        Err(_) => service(text).ok_or_else(|| {
+            (
+                "neither the number of a port nor a service of TCP in /etc/services".to_owned(),
+                "for example: :443",
+            )
+        }),
+    }
+}
+
+fn service(name: &str) -> Option<u16> {
+    let services = std::fs::read_to_string("/etc/services").ok()?;
+    services.lines().find_map(|line| {
+        let mut words = line.split('#').next()?.split_whitespace();
+        let (official, at) = (words.next()?, words.next()?);
+        let port = at.strip_suffix("/tcp")?.parse().ok()?;
+        (official == name || words.any(|alias| alias == name)).then_some(port)
+    })
+}
+
+/// `ADDRESS`, `ADDRESS/LENGTH`, each with `:PORT`, IPv6 with a port in square brackets, `*` for any address.
+fn host(text: &str) -> Result<(Option<Net>, Option<u16>), Wrong> {
+    let (address, after) = if let Some(rest) = text.strip_prefix('[') {
+        rest.split_once(']')
+            .ok_or(("the square bracket is not closed".to_owned(), "for example: [2001:db8::1]:443"))?
+    } else if text.matches(':').count() == 1 {
+        let at = text.find(':').unwrap_or(text.len());
+        text.split_at(at)
+    } else {
+        (text, "")
+    };
+    // [2001:db8::]/32:443 and [2001:db8::/32]:443 are both written.
+    let (length, after) = match after.strip_prefix('/') {
+        Some(rest) => {
+            let end = rest.find(':').unwrap_or(rest.len());
+            (Some(&rest[..end]), &rest[end..])
+        }
+        None => (None, after),
+    };
+    let port = match after {
+        "" => None,
+        _ if after.starts_with(':') => Some(after).filter(|p| *p != ":*").map(port).transpose()?,
+        _ => {
+            return Err((
+                "after the address only a port may stand".to_owned(),
+                "for example: [2001:db8::1]:443",
+            ));
+        }
+    };
+    if ["", "*"].contains(&address) {
+        return Ok((None, port));
+    }
+    let (address, length) = match (address.split_once('/'), length) {
+        (Some((address, length)), None) => (address, Some(length)),
+        (_, length) => (address, length),
+    };
+    let address: IpAddr = address.parse().map_err(|_| {
+        (
+            "this is not an address; names are not looked up".to_owned(),
+            "for example: 192.0.2.1, 10.0.0.0/8, [2001:db8::1]:443",
+        )
+    })?;
+    let address = address.to_canonical();
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let length = match length {
+        None => most,
+        Some(length) => length.parse().ok().filter(|l| *l <= most).ok_or_else(|| {
+            (format!("the length of the prefix is not between 0 and {most}"), "for example: 10.0.0.0/8")
+        })?,
+    };
+    Ok((Some(Net { address, length }), port))
+}

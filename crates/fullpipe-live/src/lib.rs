@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod connection;
+#[cfg(feature = "export")]
+pub mod export;
+pub mod filter;
+mod limits;
+mod owner;
+mod reader;
+mod recorder;
+pub mod table;
+pub mod text;
+mod totals;
+#[cfg(feature = "view")]
+pub mod view;
+
+pub use connection::{Beliefs, Connection, Figures};
+pub use filter::{Filter, FilterError};
+pub use owner::{Owner, Process};
+pub use reader::{BeliefSource, LookError, Reader, SCHEMA, Snapshot};
+pub use recorder::Recorder;
+pub use totals::Total;

@@ -1,0 +1,124 @@
+//! What limited a connection between two looks, from the kernel's own account of it.
+//!
+//! `tcpi_busy_time` runs while there is something to send or outstanding, and within it `tcpi_rwnd_limited` while the
+//! receiver's window is full and `tcpi_sndbuf_limited` while the send buffer is (`tcp_chrono_start`, net/ipv4/tcp_output.c).
+//! What is left of it is the network's: the congestion window where the path would have carried more, or the path's
+//! bandwidth.
+
+use fullpipe_experiment::connection::{LimitShare, Limitation};
+use fullpipe_kernel::tcp_info::TcpInfo;
+use fullpipe_units::Span;
+
+/// The shares of the time between two looks that lay `elapsed` apart, the greatest first; nothing where the kernel does
+/// not tell (before 4.10) or no time passed.
+///
+/// `modelled` says that the controller sends at the bandwidth that it believes in (BBR), so that what holds it back is the
+/// path.
+pub(crate) fn shares(before: &TcpInfo, now: &TcpInfo, elapsed: Span, modelled: bool) -> Vec<LimitShare> {
+    let since = |of: fn(&TcpInfo) -> Option<Span>| Some(of(now)?.as_secs_f64() - of(before)?.as_secs_f64());
+    let counters = (since(|i| i.busy_time), since(|i| i.rwnd_limited), since(|i| i.sndbuf_limited));
+    let (Some(busy), Some(receiver), Some(buffer)) = counters else { return Vec::new() };
+    let elapsed = elapsed.as_secs_f64();
+    if elapsed <= 0.0 {
+        return Vec::new();
+    }
+    // The kernel's ticks are milliseconds and more: what is busy throughout may come out a little longer than the time.
+    let part = |seconds: f64| (seconds / elapsed).clamp(0.0, 1.0);
+    let (busy, receiver, buffer) = (part(busy), part(receiver), part(buffer));
+    let network = (busy - receiver - buffer).max(0.0);
+    let mut shares = [
+        (Limitation::Application, 1.0 - busy.max(receiver + buffer)),
+        (Limitation::ReceiveWindow, receiver),
+        (Limitation::SendBuffer, buffer),
+        (of_the_network(now, modelled), network),
+    ]
+    .map(|(by, share)| LimitShare { by, share: share.max(0.0) })
+    .to_vec();
+    // The rest of what the network had may have been the application's after all.
+    if let [application, .., rest] = &mut shares[..]
+        && rest.by == Limitation::Application
+    {
+        application.share += rest.share;
+        rest.share = 0.0;
+    }
+    shares.retain(|s| s.share > 0.0);
+    shares.sort_by(|a, b| b.share.total_cmp(&a.share));
+    shares
+}
+
+fn of_the_network(now: &TcpInfo, modelled: bool) -> Limitation {
+    let inflight = now.inflight();
+    let nothing_waits = now.notsent_bytes == Some(0);
+    // In flight is all there was, and the window would have let more out.
+    if nothing_waits && inflight < now.snd_cwnd && now.delivery_rate_app_limited {
+        return Limitation::Application;
+    }
+    if modelled {
+        return Limitation::Bandwidth;
+    }
+    // A window that makes a queue fills the path; one that does not leaves some of it unused. Receivers that delay their
+    // ACKs make round trips of LANs look longer by a millisecond or so.
+    let queue = now.min_rtt.map(|least| now.rtt.as_millis_f64() - least.as_millis_f64());
+    let least = now.min_rtt.map_or(0.0, Span::as_millis_f64);
+    if queue.is_some_and(|queue| queue > (least / 4.0).max(1.0)) {
+        Limitation::Bandwidth
+    } else {
+        Limitation::CongestionWindow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(busy_ms: u64, receiver_ms: u64, buffer_ms: u64) -> TcpInfo {
+        let mut bytes = [0; 248];
+        let mut micros = |at: usize, ms: u64| bytes[at..at + 8].copy_from_slice(&(ms * 1000).to_ne_bytes());
+        micros(168, busy_ms);
+        micros(176, receiver_ms);
+        micros(184, buffer_ms);
+        TcpInfo::decode(&bytes).unwrap()
+    }
+
+    fn named(shares: &[LimitShare]) -> Vec<(Limitation, i64)> {
+        shares.iter().map(|s| (s.by, (s.share * 100.0).round() as i64)).collect()
+    }
+
+    #[test]
+    fn the_times_between_two_looks_are_divided() {
+        let (before, now) = (info(5000, 1000, 0), info(5800, 1500, 100));
+        let shares = shares(&before, &now, Span::from_secs(1), false);
+        assert_eq!(
+            named(&shares),
+            [
+                (Limitation::ReceiveWindow, 50),
+                (Limitation::Application, 20),
+                (Limitation::CongestionWindow, 20),
+                (Limitation::SendBuffer, 10)
+            ]
+        );
+        assert!((shares.iter().map(|s| s.share).sum::<f64>() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_standing_queue_or_a_model_says_that_the_path_was_full() {
+        let before = info(0, 0, 0);
+        let mut now = info(1000, 0, 0);
+        (now.snd_cwnd, now.unacked, now.notsent_bytes) = (10, 10, Some(1));
+        let most = |now: &TcpInfo, modelled| named(&shares(&before, now, Span::from_secs(1), modelled))[0].0;
+        (now.min_rtt, now.rtt) = (Some(Span::from_millis(40)), Span::from_millis(41));
+        assert_eq!(most(&now, false), Limitation::CongestionWindow);
+        assert_eq!(most(&now, true), Limitation::Bandwidth);
+        now.rtt = Span::from_millis(80);
+        assert_eq!(most(&now, false), Limitation::Bandwidth);
+        (now.unacked, now.notsent_bytes, now.delivery_rate_app_limited) = (3, Some(0), true);
+        assert_eq!(most(&now, true), Limitation::Application);
+    }
+
+    #[test]
+    fn an_old_kernel_tells_nothing_and_no_time_is_no_division() {
+        let old = TcpInfo::decode(&[0; 104]).unwrap();
+        assert_eq!(shares(&old, &old, Span::from_secs(1), false), []);
+        assert_eq!(shares(&info(0, 0, 0), &info(0, 0, 0), Span::ZERO, false), []);
+    }
+}

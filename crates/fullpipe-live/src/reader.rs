@@ -1,0 +1,342 @@
+//! Looking at the host's connections again and again.
+
+use crate::connection::{Beliefs, Connection};
+use crate::filter::{Filter, Subject};
+use crate::limits;
+use crate::owner::{Owner, Owners};
+use crate::totals::{Total, ratio, totals};
+use fullpipe_kernel::netlink::Seen;
+use fullpipe_kernel::sock_diag::{Family, Query, SockDiag, TcpSocket};
+use fullpipe_kernel::tcp_info::TcpInfo;
+use fullpipe_units::{Rate, Span};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::io;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Names the form of [`Snapshot`] as JSON.
+pub const SCHEMA: &str = "fullpipe/watch/1";
+
+/// Why the connections could not be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// The kernel does not answer.
+    #[error(
+        "the kernel does not tell of its sockets: {0}; it needs CONFIG_INET_DIAG (`modprobe tcp_diag`), and no sandbox \
+         that forbids netlink"
+    )]
+    Kernel(#[from] io::Error),
+}
+
+/// Who knows what controllers believe whose sockets do not tell, as those that are loaded as eBPF programs.
+pub trait BeliefSource: Debug {
+    /// The beliefs by the sockets' cookies, or why they cannot be had.
+    ///
+    /// # Errors
+    /// A reason for people.
+    fn beliefs(&mut self) -> Result<HashMap<u64, Beliefs>, String>;
+}
+
+/// The host's connections at one time.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Snapshot {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// When, in seconds since 1970.
+    pub unix_s: f64,
+    /// Since the first look, in seconds.
+    pub t_s: f64,
+    /// Whether the kernel's table stood still while it was read: otherwise connections may be missing.
+    pub complete: bool,
+    /// What could not be seen, and why, in words.
+    pub unseen: Vec<String>,
+    /// By controller.
+    pub totals: Vec<Total>,
+    /// Those that the filter wants.
+    pub connections: Vec<Connection>,
+}
+
+/// What a connection was at the look before.
+#[derive(Debug)]
+struct Before {
+    first: Instant,
+    at: Instant,
+    info: TcpInfo,
+}
+
+/// Looks at the connections of the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Reader {
+    kernel: SockDiag,
+    filter: Filter,
+    owners: Option<Owners>,
+    beliefs: Option<Box<dyn BeliefSource>>,
+    before: HashMap<u64, Before>,
+    began: Option<Instant>,
+}
+
+impl Reader {
+    /// Looks at what `filter` wants, and finds out who holds it.
+    ///
+    /// # Errors
+    /// When the kernel does not offer it.
+    pub fn open(filter: Filter) -> Result<Reader, LookError> {
+        Ok(Reader {
+            kernel: SockDiag::open()?,
+            filter,
+            owners: Some(Owners::default()),
+            beliefs: None,
+            before: HashMap::new(),
+            began: None,
+        })
+    }
+
+    /// Leaves processes and control groups alone, unless the filter asks for them.
+    pub fn without_owners(mut self) -> Reader {
+        if !self.filter.asks_for_owners() {
+            self.owners = None;
+        }
+        self
+    }
+
+    /// Also asks `source` what controllers believe.
+    pub fn with_beliefs(mut self, source: Box<dyn BeliefSource>) -> Reader {
+        self.beliefs = Some(source);
+        self
+    }
+
+    /// What it looks at.
+    pub fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// Looks at something else from now on.
+    pub fn set_filter(&mut self, filter: Filter) {
+        if filter.asks_for_owners() && self.owners.is_none() {
+            self.owners = Some(Owners::default());
+        }
+        self.filter = filter;
+    }
+
+    /// Looks. What happened since the look before is known of connections that were there then.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub fn look(&mut self) -> Result<Snapshot, LookError> {
+        let (sockets, complete) = self.sockets()?;
+        let now = Instant::now();
+        let began = *self.began.get_or_insert(now);
+        let mut unseen = Vec::new();
+        let mut beliefs = HashMap::new();
+        if let Some(source) = &mut self.beliefs {
+            match source.beliefs() {
+                Ok(told) => beliefs = told,
+                Err(why) => unseen.push(why),
+            }
+        }
+        let mut seen = Vec::with_capacity(sockets.len());
+        let mut before = HashMap::with_capacity(sockets.len());
+        for socket in sockets {
+            let owner = self.owner(&socket);
+            if !self.wants(&socket, &owner) {
+                continue;
+            }
+            let mut connection = Connection::of(&socket, owner);
+            if let Some(told) = beliefs.remove(&connection.cookie) {
+                connection.beliefs = Some(told);
+            }
+            let last = self.before.get(&connection.cookie);
+            let sent =
+                last.zip(socket.info.as_ref()).and_then(|(l, info)| since(&mut connection, l, info, now));
+            if let Some(info) = socket.info {
+                let first = last.map_or(now, |l| l.first);
+                before.insert(connection.cookie, Before { first, at: now, info });
+            }
+            seen.push((connection, sent));
+        }
+        self.before = before;
+        if let Some(hidden) = self.owners.as_ref().map(Owners::hidden).filter(|h| *h > 0) {
+            unseen.push(format!(
+                "the sockets of {hidden} processes of other users: as root their names are shown"
+            ));
+        }
+        let totals = totals(seen.iter().map(|(c, s)| (c, *s)));
+        Ok(Snapshot {
+            schema: SCHEMA,
+            unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |t| t.as_secs_f64()),
+            t_s: now.duration_since(began).as_secs_f64(),
+            complete,
+            unseen,
+            totals,
+            connections: seen.into_iter().map(|(c, _)| c).collect(),
+        })
+    }
+
+    /// The sockets, those that are surely not wanted left out; and whether the kernel's table stood still.
+    fn sockets(&mut self) -> Result<(Vec<TcpSocket>, bool), LookError> {
+        let nobody = Owner::default();
+        let (mut sockets, mut complete) = (Vec::new(), true);
+        for family in Family::BOTH {
+            let others = sockets.len();
+            let by_owner = self.filter.asks_for_owners();
+            let dump = self.kernel.dump(family, &Query::default(), |seen| match seen {
+                Seen::Entry(view) => {
+                    let (Some(local), Some(remote)) = (view.local(), view.remote()) else { return };
+                    let subject = Subject {
+                        local,
+                        remote,
+                        state: view.state(),
+                        controller: view.controller(),
+                        owner: &nobody,
+                    };
+                    if by_owner || self.filter.wants(&subject) {
+                        sockets.extend(view.decode());
+                    }
+                }
+                Seen::Again => sockets.truncate(others),
+            })?;
+            complete &= dump.consistent;
+        }
+        if let Some(owners) = &mut self.owners {
+            owners.refresh(sockets.iter().map(|s| s.inode));
+        }
+        Ok((sockets, complete))
+    }
+
+    fn owner(&mut self, socket: &TcpSocket) -> Owner {
+        self.owners.as_mut().map(|o| o.of(socket.inode, socket.cgroup_id)).unwrap_or_default()
+    }
+
+    fn wants(&self, socket: &TcpSocket, owner: &Owner) -> bool {
+        self.filter.wants(&Subject {
+            local: socket.local,
+            remote: socket.remote,
+            state: socket.state,
+            controller: socket.controller.as_deref(),
+            owner,
+        })
+    }
+}
+
+/// Writes into `connection` what happened since the look before; the segments that it sent.
+fn since(connection: &mut Connection, last: &Before, info: &TcpInfo, now: Instant) -> Option<(u64, u64)> {
+    let span =
+        |from: Instant| Span::from_nanos(u64::try_from(now.duration_since(from).as_nanos()).unwrap_or(0));
+    let elapsed = span(last.at);
+    connection.watched = span(last.first);
+    let rate = |of: fn(&TcpInfo) -> Option<u64>| {
+        let bytes = of(info)?.checked_sub(of(&last.info)?)?;
+        (!elapsed.is_zero()).then(|| Rate::from_bytes_in(bytes, elapsed))
+    };
+    connection.sending = rate(|i| i.bytes_acked);
+    connection.receiving = rate(|i| i.bytes_received);
+    // Both counters of the kernel have 32 bits and go round.
+    let again = u64::from(info.total_retrans.wrapping_sub(last.info.total_retrans));
+    let sent = info.data_segs_out.zip(last.info.data_segs_out).map(|(b, a)| u64::from(b.wrapping_sub(a)));
+    let sent = sent.map(|sent| (sent, again));
+    connection.retransmitted = sent.and_then(ratio);
+    let modelled = connection.beliefs.as_ref().is_some_and(|b| b.bw.is_some());
+    connection.limits = limits::shares(&last.info, info, elapsed, modelled);
+    sent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe_kernel::tcp_info::pin;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn what_was_sent_between_two_looks_is_told_of_the_wanted_connection_only() {
+        let ((mut client, mut server), _other) = (pair(), pair());
+        pin(&client, "reno").unwrap();
+        let port = client.local_addr().unwrap().port();
+        let filter = Filter::parse(&format!("sport = :{port} and pid {}", std::process::id())).unwrap();
+        let mut reader = Reader::open(filter).unwrap();
+        let first = reader.look().unwrap();
+        assert_eq!(first.connections.len(), 1);
+        assert_eq!((first.connections[0].sending, first.totals[0].retransmitted), (None, None));
+        client.write_all(&[7; 50_000]).unwrap();
+        server.read_exact(&mut [0; 50_000]).unwrap();
+        // The last ACK may be on its way.
+        let acked = |r: &mut Reader| r.look().unwrap().connections[0].figures.as_ref().unwrap().acked_bytes;
+        let mut watching = Reader::open(reader.filter().clone()).unwrap();
+        while acked(&mut watching) < Some(50_000) {
+            std::thread::yield_now();
+        }
+        let second = reader.look().unwrap();
+        let one = &second.connections[0];
+        let bytes = one.sending.unwrap().as_bytes_per_sec() as f64 * (second.t_s - first.t_s);
+        assert!((bytes - 50_000.0).abs() < 500.0, "{bytes}");
+        assert_eq!((one.controller.as_deref(), one.retransmitted), (Some("reno"), Some(0.0)));
+        assert_eq!(one.owner.process.as_ref().unwrap().pid, std::process::id());
+        let totals = &second.totals[0];
+        assert_eq!(
+            (totals.controller.as_str(), totals.connections, totals.sending),
+            ("reno", 1, one.sending)
+        );
+        assert!((one.limits.iter().map(|l| l.share).sum::<f64>() - 1.0).abs() < 1e-9, "{:?}", one.limits);
+    }
+
+    #[test]
+    fn beliefs_that_sockets_do_not_tell_come_from_who_knows_them() {
+        #[derive(Debug)]
+        struct Oracle(u64);
+        impl BeliefSource for Oracle {
+            fn beliefs(&mut self) -> Result<HashMap<u64, Beliefs>, String> {
+                let state = Some("ProbeBW_UP".to_owned());
+                Ok(HashMap::from([(self.0, Beliefs { state, ..Beliefs::default() })]))
+            }
+        }
+        #[derive(Debug)]
+        struct Blind;
+        impl BeliefSource for Blind {
+            fn beliefs(&mut self) -> Result<HashMap<u64, Beliefs>, String> {
+                Err("only root may look".to_owned())
+            }
+        }
+        let (client, _server) = pair();
+        let port = client.local_addr().unwrap().port();
+        let filter = Filter::parse(&format!("sport = :{port}")).unwrap();
+        let mut reader = Reader::open(filter.clone()).unwrap().without_owners();
+        let cookie = reader.look().unwrap().connections[0].cookie;
+        let snapshot = reader.with_beliefs(Box::new(Oracle(cookie))).look().unwrap();
+        let beliefs = snapshot.connections[0].beliefs.as_ref().unwrap();
+        assert_eq!(beliefs.state.as_deref(), Some("ProbeBW_UP"));
+        let mut blind = Reader::open(filter).unwrap().without_owners().with_beliefs(Box::new(Blind));
+        assert_eq!(blind.look().unwrap().unseen, ["only root may look"]);
+    }
+
+    #[test]
+    fn bbr_tells_what_it_believes_once_it_has_sent() {
+        let (mut client, mut server) = pair();
+        if pin(&client, "bbr").is_err() {
+            println!("SKIPPED: this kernel offers no bbr");
+            return;
+        }
+        let port = client.local_addr().unwrap().port();
+        let mut reader = Reader::open(Filter::parse(&format!("sport = :{port}")).unwrap()).unwrap();
+        assert_eq!(reader.look().unwrap().connections[0].beliefs, None);
+        let snapshot = loop {
+            client.write_all(&[7; 50_000]).unwrap();
+            server.read_exact(&mut [0; 50_000]).unwrap();
+            let snapshot = reader.look().unwrap();
+            if snapshot.connections[0].beliefs.is_some() {
+                break snapshot;
+            }
+        };
+        let beliefs = snapshot.connections[0].beliefs.as_ref().unwrap();
+        assert!(beliefs.state.is_some() && beliefs.bw.is_some(), "{beliefs:?}");
+        let json = serde_json::to_value(&snapshot).unwrap();
+        assert_eq!(json["connections"][0]["controller"], "bbr");
+        assert!(json["connections"][0]["beliefs"]["pacing_gain"].as_f64().unwrap() > 0.0);
+    }
+}

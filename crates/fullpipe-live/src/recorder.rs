@@ -1,0 +1,231 @@
+//! A recording of what was watched, as reports read it: a flow a connection.
+
+use crate::connection::Connection;
+use crate::reader::Snapshot;
+use fullpipe_experiment::Results;
+use fullpipe_experiment::recording::{
+    FlowRecording, FlowRow, PathFacts, Provenance, Quantiles, Recording, Series, Source, StateChange, Summary,
+};
+use fullpipe_units::{Rate, Span};
+use std::collections::HashMap;
+
+/// Most connections of which a series is kept; of the others only how many they were is told.
+const MOST_FLOWS: usize = 500;
+/// Most rows of all series together, some 80 MB. When they are reached every second one is let go.
+const MOST_ROWS: usize = 500_000;
+
+/// Keeps what was seen, in bounded memory.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    flows: Vec<Flow>,
+    by_cookie: HashMap<u64, usize>,
+    left_out: u64,
+    rows: usize,
+    /// Every so many looks a row is kept.
+    stride: u64,
+    looks: u64,
+    end_s: f64,
+}
+
+#[derive(Debug)]
+struct Flow {
+    recording: FlowRecording,
+    /// At the first look: what came before is not this recording's.
+    first: Counters,
+    last: Counters,
+    round_trips: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    acked: u64,
+    sent: u32,
+    again: u32,
+}
+
+impl Recorder {
+    /// Nothing yet.
+    pub fn new() -> Recorder {
+        Recorder { stride: 1, ..Recorder::default() }
+    }
+
+    /// Keeps a look.
+    pub fn add(&mut self, snapshot: &Snapshot) {
+        let keep = self.looks.is_multiple_of(self.stride);
+        self.looks += 1;
+        self.end_s = snapshot.t_s;
+        for connection in &snapshot.connections {
+            self.add_connection(snapshot.t_s, connection, keep);
+        }
+        if self.rows > MOST_ROWS {
+            self.thin();
+        }
+    }
+
+    fn add_connection(&mut self, t_s: f64, connection: &Connection, keep: bool) {
+        let Some(figures) = &connection.figures else { return };
+        let now = Counters {
+            acked: figures.acked_bytes.unwrap_or(0),
+            sent: figures.sent_segments.unwrap_or(0),
+            again: figures.retransmitted_segments,
+        };
+        let at = match self.by_cookie.get(&connection.cookie) {
+            Some(&at) => at,
+            None if self.flows.len() == MOST_FLOWS => {
+                self.left_out += u64::from(connection.watched.is_zero());
+                return;
+            }
+            None => {
+                self.by_cookie.insert(connection.cookie, self.flows.len());
+                self.flows.push(Flow {
+                    recording: FlowRecording {
+                        label: format!("{} → {}", connection.local, connection.remote),
+                        cc: connection.controller.clone().unwrap_or_default(),
+                        start_s: t_s,
+                        summary: Summary::default(),
+                        series: Series::with_columns(FlowRow::COLUMNS),
+                        states: Vec::new(),
+                        events: Vec::new(),
+                        distributions: None,
+                    },
+                    first: now,
+                    last: now,
+                    round_trips: Vec::new(),
+                });
+                self.flows.len() - 1
+            }
+        };
+        let flow = &mut self.flows[at];
+        flow.last = now;
+        if let Some(state) = connection.beliefs.as_ref().and_then(|b| b.state.as_ref())
+            && flow.recording.states.last().is_none_or(|last| last.state != *state)
+        {
+            flow.recording.states.push(StateChange { at_s: t_s, state: state.clone() });
+        }
+        if keep {
+            flow.recording.series.push(t_s, &row(connection, flow.first).values());
+            flow.round_trips.push(figures.srtt.as_millis_f64());
+            self.rows += 1;
+        }
+    }
+
+    /// Lets every second row go, and keeps half as many from now on.
+    fn thin(&mut self) {
+        self.stride *= 2;
+        self.rows = 0;
+        for flow in &mut self.flows {
+            fn half(values: &mut Vec<f64>) {
+                let mut odd = true;
+                values.retain(|_| {
+                    odd = !odd;
+                    !odd
+                });
+            }
+            half(&mut flow.recording.series.t_s);
+            flow.recording.series.columns.iter_mut().for_each(|c| half(&mut c.values));
+            half(&mut flow.round_trips);
+            self.rows += flow.recording.series.t_s.len();
+        }
+    }
+
+    /// How many connections had no place.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// The recording, the flows with most data first.
+    pub fn results(self) -> Results {
+        let end_s = self.end_s;
+        let mut flows: Vec<FlowRecording> = self.flows.into_iter().map(|flow| flow.finish(end_s)).collect();
+        flows.sort_by_key(|f| std::cmp::Reverse(f.summary.bytes_delivered));
+        let mut controllers: Vec<&str> = flows.iter().map(|f| f.cc.as_str()).collect();
+        controllers.sort_unstable();
+        controllers.dedup();
+        let cc = controllers.join("+");
+        let mut summary = Summary::total(flows.iter().map(|f| &f.summary), end_s);
+        summary.duration_s = end_s;
+        let others = match self.left_out {
+            0 => String::new(),
+            n => format!(" ({n} more were not recorded)"),
+        };
+        Results::new(vec![Recording {
+            label: "this host".to_owned(),
+            contender: None,
+            varied: Vec::new(),
+            source: Source::Live,
+            cc,
+            seed: 0,
+            valid: true,
+            invalid_because: Vec::new(),
+            path: PathFacts {
+                description: format!("{} live connections{others}", flows.len()),
+                ..PathFacts::default()
+            },
+            summary,
+            flows,
+            links: Vec::new(),
+            checks: Vec::new(),
+            health: None,
+            provenance: Provenance { version: env!("CARGO_PKG_VERSION").to_owned(), ..Provenance::default() },
+        }])
+    }
+}
+
+impl Flow {
+    fn finish(self, end_s: f64) -> FlowRecording {
+        let Flow { mut recording, first, last, mut round_trips } = self;
+        recording.series = recording.series.without_empty_columns();
+        let duration_s = recording.series.t_s.last().copied().unwrap_or(end_s) - recording.start_s;
+        let bytes = last.acked.saturating_sub(first.acked);
+        let again = u64::from(last.again.wrapping_sub(first.again));
+        round_trips.sort_by(f64::total_cmp);
+        let quantile = |q: f64| {
+            let at = (round_trips.len() as f64 * q) as usize;
+            round_trips.get(at.min(round_trips.len().saturating_sub(1))).copied()
+        };
+        recording.summary = Summary {
+            duration_s,
+            goodput_bps: if duration_s > 0.0 { bytes as f64 * 8.0 / duration_s } else { 0.0 },
+            bytes_delivered: bytes,
+            packets_sent: u64::from(last.sent.wrapping_sub(first.sent)),
+            packets_retransmitted: again,
+            packets_lost: again,
+            rtt_ms: Quantiles {
+                min: quantile(0.0),
+                p50: quantile(0.5),
+                p95: quantile(0.95),
+                p99: quantile(0.99),
+            },
+            ..Summary::default()
+        };
+        recording
+    }
+}
+
+fn row(connection: &Connection, first: Counters) -> FlowRow {
+    let bps = |rate: Option<Rate>| rate.map_or(f64::NAN, Rate::as_bits_per_sec_f64);
+    let ms = |span: Option<Span>| span.map_or(f64::NAN, Span::as_millis_f64);
+    let mut row = FlowRow { goodput_bps: bps(connection.sending), ..FlowRow::default() };
+    if let Some(f) = &connection.figures {
+        let mss = f64::from(f.mss_bytes);
+        row.srtt_ms = f.srtt.as_millis_f64();
+        row.min_rtt_ms = ms(f.min_rtt);
+        row.inflight_bytes = f64::from(f.inflight_segments) * mss;
+        row.cwnd_bytes = f64::from(f.cwnd_segments) * mss;
+        row.ssthresh_bytes = f.ssthresh_segments.map_or(f64::NAN, |s| f64::from(s) * mss);
+        row.pacing_bps = bps(f.pacing);
+        row.delivery_rate_bps = bps(f.delivery);
+        row.delivered_bytes = f.acked_bytes.unwrap_or(0).saturating_sub(first.acked) as f64;
+        row.sent_packets = f64::from(f.sent_segments.unwrap_or(0).wrapping_sub(first.sent));
+        row.retransmitted_packets = f64::from(f.retransmitted_segments.wrapping_sub(first.again));
+    }
+    if let Some(b) = &connection.beliefs {
+        row.bw_bps = bps(b.bw);
+        if b.min_rtt.is_some() {
+            row.min_rtt_ms = ms(b.min_rtt);
+        }
+        row.pacing_gain = b.pacing_gain.unwrap_or(f64::NAN);
+        row.cwnd_gain = b.cwnd_gain.unwrap_or(f64::NAN);
+    }
+    row
+}

@@ -1,0 +1,216 @@
+//! A look as text.
+
+use crate::reader::Snapshot;
+use crate::table::{Column, Order, cut, layout, ms, percent, rate};
+use fullpipe_units::{Rate, Span};
+use std::fmt::Write;
+
+/// The totals by controller and a table of the connections, `most` of them at the most, `width` characters wide.
+pub fn once(snapshot: &Snapshot, order: Order, width: u16, most: usize) -> String {
+    let mut out = String::new();
+    for line in totals(snapshot) {
+        let _ = writeln!(out, "{}", cut(&line, width.into()));
+    }
+    let mut connections = snapshot.connections.clone();
+    order.sort(&mut connections, false);
+    if !connections.is_empty() {
+        out.push('\n');
+        let columns = layout(width, |c| is_told(snapshot, c));
+        let heading = line(&columns, |column, _| column.heading().to_owned());
+        let _ = writeln!(out, "{heading}");
+    }
+    let columns = layout(width, |c| is_told(snapshot, c));
+    for connection in connections.iter().take(most) {
+        let _ = writeln!(out, "{}", line(&columns, |column, width| column.cell(connection, width)));
+    }
+    if connections.len() > most {
+        let _ =
+            writeln!(out, "and {} more: --json tells of all, a filter of fewer", connections.len() - most);
+    }
+    for note in notes(snapshot) {
+        let _ = writeln!(out, "{note}");
+    }
+    out
+}
+
+/// Whether any connection has something for this column; the others are left out.
+pub(crate) fn is_told(snapshot: &Snapshot, column: Column) -> bool {
+    match column {
+        Column::State | Column::Bandwidth | Column::Gain => {
+            snapshot.connections.iter().any(|c| c.beliefs.as_ref().is_some_and(|b| b.bw.is_some()))
+        }
+        Column::Process => snapshot.connections.iter().any(|c| c.owner.process.is_some()),
+        Column::Unit => snapshot.connections.iter().any(|c| c.owner.unit().or(c.owner.container()).is_some()),
+        _ => true,
+    }
+}
+
+/// A line a controller.
+pub(crate) fn totals(snapshot: &Snapshot) -> Vec<String> {
+    if snapshot.connections.is_empty() {
+        return vec!["no connection to show".to_owned()];
+    }
+    let name_width = snapshot.totals.iter().map(|t| t.controller.chars().count()).max().unwrap_or(0);
+    snapshot
+        .totals
+        .iter()
+        .map(|t| {
+            // Of what only sends, what comes back would take the room of what matters.
+            let sending = t.sending.map_or(0.0, Rate::as_bits_per_sec_f64);
+            let worth_telling = |r: &Rate| r.as_bits_per_sec_f64() > sending / 100.0;
+            let plural = if t.connections == 1 { "" } else { "s" };
+            let mut line = format!("{:name_width$}  {:>6} connection{plural}", t.controller, t.connections);
+            for (what, value) in [
+                ("sending", t.sending.map(|r| format!("{}bit/s", spaced(&rate(r))))),
+                (
+                    "receiving",
+                    t.receiving.filter(worth_telling).map(|r| format!("{}bit/s", spaced(&rate(r)))),
+                ),
+                ("resent", t.retransmitted.map(percent)),
+                ("RTT", t.srtt_p50_ms.map(|v| format!("{} ms", ms(Span::from_secs_f64(v / 1000.0))))),
+                (
+                    "of it queueing",
+                    t.queueing_p50_ms.map(|v| format!("{} ms", ms(Span::from_secs_f64(v / 1000.0)))),
+                ),
+            ] {
+                if let Some(value) = value {
+                    let _ = write!(line, ", {what} {value}");
+                }
+            }
+            line
+        })
+        .collect()
+}
+
+/// `95.2M` to `95.2 M`, so that a unit can follow.
+pub(crate) fn spaced(rate: &str) -> String {
+    match rate.char_indices().last() {
+        Some((at, c)) if c.is_alphabetic() => format!("{} {c}", &rate[..at]),
+        _ => format!("{rate} "),
+    }
+}
+
+/// What a reader should know before believing it.
+pub(crate) fn notes(snapshot: &Snapshot) -> Vec<String> {
+    let incomplete = (!snapshot.complete).then(|| {
+        "connections came and went while the kernel's table was read: some may be missing".to_owned()
+    });
+    incomplete.into_iter().chain(snapshot.unseen.iter().map(|what| format!("not seen: {what}"))).collect()
+}
+
+fn line(columns: &[(Column, u16)], cell: impl Fn(Column, u16) -> String) -> String {
+    let cells: Vec<String> = columns
+        .iter()
+        .map(|&(column, width)| {
+            let (text, width) = (cut(&cell(column, width), width.into()), usize::from(width));
+            if column.is_figure() { format!("{text:>width$}") } else { format!("{text:width$}") }
+        })
+        .collect();
+    cells.join(" ").trim_end().to_owned()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::connection::{Beliefs, Connection, Figures};
+    use crate::owner::{Owner, Process};
+    use crate::totals;
+    use fullpipe_experiment::connection::{LimitShare, Limitation};
+    use fullpipe_kernel::tcp_info::State;
+
+    /// Two connections over the same path, one of BBR and one of CUBIC.
+    pub(crate) fn example() -> Snapshot {
+        let connection = |cookie, controller: &str, mbps: u64, by, beliefs| Connection {
+            cookie,
+            local: "10.0.0.1:40000".parse().unwrap(),
+            remote: format!("192.0.2.{cookie}:443").parse().unwrap(),
+            state: State::Established,
+            controller: Some(controller.to_owned()),
+            watched: Span::from_secs(12),
+            owner: Owner {
+                process: Some(Process { pid: 4711, name: "nginx".to_owned() }),
+                cgroup: Some("/system.slice/nginx.service".to_owned()),
+            },
+            sending: Some(Rate::from_bits_per_sec(mbps * 1_000_000)),
+            receiving: Some(Rate::ZERO),
+            retransmitted: Some(0.011),
+            limits: vec![
+                LimitShare { by, share: 0.97 },
+                LimitShare { by: Limitation::Application, share: 0.03 },
+            ],
+            beliefs,
+            figures: Some(Figures {
+                srtt: Span::from_micros(41_300),
+                min_rtt: Some(Span::from_micros(40_100)),
+                rto: Span::from_millis(244),
+                mss_bytes: 1448,
+                cwnd_segments: 346,
+                ssthresh_segments: None,
+                inflight_segments: 170,
+                recovery: "Open",
+                pacing: Some(Rate::from_bits_per_sec(50_000_000)),
+                delivery: Some(Rate::from_bits_per_sec(mbps * 1_000_000)),
+                delivery_app_limited: false,
+                acked_bytes: Some(1 << 30),
+                received_bytes: Some(0),
+                sent_segments: Some(700_000),
+                retransmitted_segments: 7000,
+                unsent_bytes: Some(100_000),
+                receive_window_bytes: Some(6 << 20),
+            }),
+        };
+        let beliefs = Beliefs {
+            state: Some("ProbeBW".to_owned()),
+            bw: Some(Rate::from_bits_per_sec(48_300_000)),
+            min_rtt: Some(Span::from_millis(40)),
+            pacing_gain: Some(1.25),
+            cwnd_gain: Some(2.0),
+        };
+        let connections = vec![
+            connection(1, "cubic", 6, Limitation::CongestionWindow, None),
+            connection(2, "bbr", 47, Limitation::Bandwidth, Some(beliefs)),
+        ];
+        Snapshot {
+            schema: crate::SCHEMA,
+            unix_s: 1.8e9,
+            t_s: 12.0,
+            complete: true,
+            unseen: Vec::new(),
+            totals: totals::totals(connections.iter().map(|c| (c, Some((1000, 11))))),
+            connections,
+        }
+    }
+
+    #[test]
+    fn eighty_columns_tell_who_is_limited_by_what() {
+        let text = once(&example(), Order::Rate, 80, 10);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("bbr         1 connection, sending 47.0 Mbit/s"), "{text}");
+        assert_eq!(
+            lines[3], "control state   remote              sending  rtt/min ms resent limited by",
+            "{text}"
+        );
+        let bbr = lines[4];
+        assert!(
+            bbr.starts_with("bbr     ProbeBW")
+                && bbr.contains("41.3/40.1")
+                && bbr.ends_with("bandwidth 97 %"),
+            "{text}"
+        );
+        assert!(lines[5].starts_with("cubic   –") && lines[5].ends_with("congestion window"), "{text}");
+        assert!(lines.iter().all(|l| l.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_complete_or_not_seen_is_said() {
+        let mut snapshot = example();
+        snapshot.complete = false;
+        snapshot.unseen.push("the sockets of 3 processes".to_owned());
+        let text = once(&snapshot, Order::Rate, 100, 1);
+        for said in ["and 1 more", "some may be missing", "not seen: the sockets of 3"] {
+            assert!(text.contains(said), "{text}");
+        }
+        snapshot.connections.clear();
+        assert!(once(&snapshot, Order::Rate, 100, 1).starts_with("no connection to show"));
+    }
+}

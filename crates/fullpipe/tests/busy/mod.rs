@@ -1,0 +1,57 @@
+//! Connections that do something while they are looked at.
+
+// Each test program uses some of this.
+#![allow(dead_code)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// A connection over loopback that sends until it is dropped.
+pub struct Busy {
+    /// Of the end that sends.
+    pub port: u16,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Busy {
+    pub fn start() -> Busy {
+        Busy::driven_by(None)
+    }
+
+    /// With a controller, if the kernel offers it.
+    pub fn driven_by(controller: Option<&str>) -> Busy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        if let Some(controller) = controller {
+            fullpipe_kernel::tcp_info::pin(&client, controller).unwrap();
+        }
+        let port = client.local_addr().unwrap().port();
+        let (mut server, _) = listener.accept().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let sender = thread::spawn(move || {
+            while !flag.load(Relaxed) {
+                // More than a window, so that it is not always the application that limits.
+                client.write_all(&vec![1; 256 << 10]).unwrap();
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let receiver = thread::spawn(move || {
+            let mut buffer = [0; 65536];
+            while server.read(&mut buffer).is_ok_and(|n| n > 0) {}
+        });
+        Busy { port, stop, threads: vec![sender, receiver] }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        self.threads.drain(..).for_each(|t| t.join().unwrap());
+    }
+}

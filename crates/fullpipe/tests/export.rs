@@ -1,0 +1,282 @@
+//! `fullpipe export`, and Prometheus with the dashboard and the alerts of the packaging folder.
+
+mod busy;
+mod program;
+
+use busy::Busy;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running exporter.
+struct Exporter {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Exporter {
+    fn start(args: &[&str]) -> Exporter {
+        let mut command = program::fullpipe();
+        command.args(["export", "--listen", "127.0.0.1:0", "--interval", "200ms"]).args(args);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut all = String::new();
+        let address = loop {
+            let mut line = String::new();
+            assert!(said.read_line(&mut line).unwrap() > 0, "it ended: {all}");
+            if let Some(rest) = line.strip_prefix("metrics at ") {
+                let at = rest.split_once("://").unwrap().1.split('/').next().unwrap();
+                break at.parse().unwrap();
+            }
+            all += &line;
+        };
+        // What it says later must not stop it.
+        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        Exporter { child, address }
+    }
+
+    fn metrics(&self) -> String {
+        let answer = get(self.address, "/metrics");
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    /// The value of the series whose line starts so, once it is what is waited for.
+    fn until(&self, series: &str, wanted: impl Fn(f64) -> bool) -> f64 {
+        let began = Instant::now();
+        loop {
+            let page = self.metrics();
+            let line = page.lines().find(|l| l.starts_with(series));
+            let value = line.and_then(|l| l.rsplit(' ').next()?.parse().ok());
+            match value {
+                Some(value) if wanted(value) => return value,
+                _ => assert!(began.elapsed() < Duration::from_secs(60), "{series}: {value:?} in\n{page}"),
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An answer over HTTP/1.0: whole, and ended by the end of the connection.
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn packaging() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").canonicalize().unwrap()
+}
+
+/// A program of Prometheus': installed, or unpacked by `./x test`.
+fn tool(name: &str) -> Option<PathBuf> {
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/usr/bin").join(name);
+    let installed =
+        std::env::var_os("PATH").into_iter().flat_map(|p| std::env::split_paths(&p).collect::<Vec<_>>());
+    let found = installed.map(|dir| dir.join(name)).chain([unpacked]).find(|path| path.is_file());
+    if found.is_none() {
+        println!("SKIPPED: {name} of prometheus is neither installed nor in target/tools");
+    }
+    found
+}
+
+#[test]
+fn what_connections_move_is_counted_and_prometheus_own_check_has_nothing_to_say() {
+    let busy = Busy::start();
+    let ports = busy.port.to_string();
+    let exporter = Exporter::start(&["--ports", &ports, "--class", "nobody=dst 192.0.2.0/24"]);
+    let class = format!("class=\"port {ports}\"");
+    let page = exporter.metrics();
+    let line = page.lines().find(|l| l.starts_with("fullpipe_tcp_acked_bytes_total") && l.contains(&class));
+    let series = line.unwrap().rsplit_once(' ').unwrap().0.to_owned();
+    exporter.until(&series, |bytes| bytes >= 40_960.0);
+    exporter.until(&series.replace("acked_bytes_total", "rtt_seconds_count"), |n| n >= 2.0);
+    exporter.until("fullpipe_looks_total", |n| n >= 3.0);
+    let Some(promtool) = tool("promtool") else { return };
+    let mut check = program::tied(Command::new(promtool).args(["check", "metrics"]))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    check.stdin.take().unwrap().write_all(exporter.metrics().as_bytes()).unwrap();
+    let output = check.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.trim().is_empty(), "{said}");
+}
+
+#[test]
+fn the_alerts_are_rules_and_fire_when_they_should() {
+    let Some(promtool) = tool("promtool") else { return };
+    for args in [["check", "rules", "fullpipe.rules.yml"], ["test", "rules", "fullpipe.rules.test.yml"]] {
+        let output =
+            Command::new(&promtool).args(args).current_dir(packaging().join("prometheus")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+    }
+}
+
+#[test]
+fn every_query_of_the_dashboard_finds_data_in_prometheus() {
+    let Some(prometheus) = tool("prometheus") else { return };
+    let bbr = Busy::driven_by(Some("bbr"));
+    let exporter = Exporter::start(&["--only", &format!("sport = :{}", bbr.port)]);
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("prometheus.yml");
+    let target = exporter.address;
+    let rules = packaging().join("prometheus/fullpipe.rules.yml");
+    let text = format!(
+        "global: {{scrape_interval: 1s}}\nrule_files: ['{}']\nscrape_configs:\n- job_name: fullpipe\n  static_configs: [{{targets: ['{target}']}}]\n",
+        rules.display()
+    );
+    fs::write(&config, text).unwrap();
+    let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut server = Command::new(prometheus);
+    server
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
+        .arg(format!("--web.listen-address={listen}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut server = program::tied(&mut server).spawn().unwrap();
+    let began = Instant::now();
+    while TcpStream::connect(listen).is_err() || !get(listen, "/-/ready").contains(" 200 ") {
+        assert!(server.try_wait().unwrap().is_none(), "prometheus ended");
+        assert!(began.elapsed() < Duration::from_secs(60), "prometheus is not ready");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let board: Value =
+        serde_json::from_slice(&fs::read(packaging().join("grafana/fullpipe.json")).unwrap()).unwrap();
+    let panels = board["panels"].as_array().unwrap();
+    let queries: Vec<String> = panels
+        .iter()
+        .flat_map(|p| p["targets"].as_array().unwrap())
+        .map(|t| {
+            let text = t["expr"].as_str().unwrap();
+            text.replace("$__rate_interval", "30s").replace("$instance", ".*").replace("$class", ".*")
+        })
+        .collect();
+    assert!(queries.len() > panels.len());
+    for query in &queries {
+        loop {
+            let answer = get(listen, &format!("/api/v1/query?query={}", percent(query)));
+            let json: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+            assert_eq!(json["status"], "success", "{query}: {json}");
+            let results = json["data"]["result"].as_array().unwrap();
+            if results.iter().any(|r| r["value"][1] != "NaN") {
+                break;
+            }
+            assert!(
+                began.elapsed() < Duration::from_secs(120),
+                "no data: {query}: {json}\n{}",
+                exporter.metrics()
+            );
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+    let up = get(listen, "/api/v1/query?query=up");
+    assert!(up.contains(&target.to_string()) && up.contains("\"1\"]"), "{up}");
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+fn percent(text: &str) -> String {
+    text.bytes()
+        .map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") })
+        .collect()
+}
+
+#[test]
+fn asked_to_end_it_ends_in_order_and_its_port_is_free() {
+    let mut exporter = Exporter::start(&[]);
+    let _idle = TcpStream::connect(exporter.address).unwrap();
+    kill(Pid::from_raw(i32::try_from(exporter.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+    assert!(exporter.child.wait().unwrap().success());
+    assert!(TcpStream::connect(exporter.address).is_err());
+}
+
+#[test]
+fn with_tls_and_a_token_only_who_shows_it_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).into_os_string().into_string().unwrap();
+    fs::write(file("token"), "open sesame\n").unwrap();
+    let (certificate, key) = (file("cert.pem"), file("key.pem"));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args([
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            &key,
+            "-out",
+            &certificate,
+        ])
+        .output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: openssl is not installed");
+        return;
+    }
+    let token = file("token");
+    let exporter = Exporter::start(&["--token-file", &token, "--tls-cert", &certificate, "--tls-key", &key]);
+    let url = format!("https://{}/metrics", exporter.address);
+    let curl = |more: &[&str]| {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "-i", "--noproxy", "*", "--cacert", &certificate, &url]).args(more);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let refused = curl(&[]);
+    assert!(refused.contains(" 401 ") && !refused.contains("fullpipe_"), "{refused}");
+    let answered = curl(&["-H", "Authorization: Bearer open sesame"]);
+    assert!(answered.contains(" 200 ") && answered.contains("fullpipe_tcp_connections"), "{answered}");
+    // Without TLS nothing is told.
+    let mut plain = TcpStream::connect(exporter.address).unwrap();
+    plain.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut bytes = Vec::new();
+    let _ = plain.read_to_end(&mut bytes);
+    assert!(!String::from_utf8_lossy(&bytes).contains("fullpipe_"));
+}
+
+#[test]
+fn what_cannot_be_done_is_told() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (args, said) in [
+        (&["--listen", &address][..], "cannot listen on"),
+        (&["--interval", "1ms"], "at least 100ms"),
+        (&["--class", "web"], "NAME=FILTER"),
+        (&["--class", "web=dprt = :1"], "^^^^"),
+        (&["--token-file", "/nowhere"], "/nowhere"),
+        (&["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "/nowhere"),
+    ] {
+        let output = program::fullpipe().arg("export").args(args).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains(said), "{args:?}: {told}");
+    }
+}

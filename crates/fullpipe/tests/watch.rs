@@ -1,0 +1,89 @@
+//! `fullpipe watch` on real connections.
+
+mod busy;
+mod program;
+
+use busy::Busy;
+use serde_json::Value;
+use std::process::{Output, Stdio};
+
+fn watch(args: &[&str]) -> Output {
+    program::fullpipe().arg("watch").args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn a_look_tells_rates_limits_and_whose_it_is() {
+    let busy = Busy::start();
+    let filter = format!("sport = :{} or dport = :{}", busy.port, busy.port);
+    let output = watch(&[&filter, "--once", "--interval", "300ms"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("2 connections, sending") && text.contains("limited by"), "{text}");
+    assert!(text.contains("application") && text.contains(&format!("({})", std::process::id())), "{text}");
+
+    let output = watch(&[&filter, "--json", "--interval", "200ms", "--for", "700ms"]);
+    let lines: Vec<Value> = output
+        .stdout
+        .split(|b| *b == b'\n')
+        .filter(|l| !l.is_empty())
+        .map(|l| serde_json::from_slice(l).unwrap())
+        .collect();
+    assert!(lines.len() >= 2, "{lines:?}");
+    let (first, last) = (&lines[0], &lines[lines.len() - 1]);
+    assert_eq!((&first["schema"], &first["complete"]), (&"fullpipe/watch/1".into(), &true.into()));
+    let sender = |look: &Value| {
+        let one = look["connections"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|c| c["local"].as_str().unwrap().ends_with(&format!(":{}", busy.port)));
+        one.cloned().unwrap()
+    };
+    assert!(sender(first).get("sending_bps").is_none(), "nothing is known of the time before");
+    let (a, b) = (sender(first), sender(last));
+    let sent = b["acked_bytes"].as_u64().unwrap() - a["acked_bytes"].as_u64().unwrap();
+    assert!(
+        sent > 0 && b["sending_bps"].as_f64().unwrap() > 0.0 && b["srtt_ms"].as_f64().unwrap() > 0.0,
+        "{b}"
+    );
+}
+
+#[test]
+fn what_is_recorded_is_read_by_reports() {
+    let busy = Busy::start();
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["live.json", "live.html"] {
+        let path = dir.path().join(name);
+        let file = path.to_str().unwrap();
+        let output = watch(&[
+            &format!("sport = :{}", busy.port),
+            "--record",
+            file,
+            "--interval",
+            "100ms",
+            "--for",
+            "1s",
+        ]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let json: Value = serde_json::from_slice(&std::fs::read(dir.path().join("live.json")).unwrap()).unwrap();
+    let run = &json["runs"][0];
+    assert_eq!((&run["engine"], run["flows"].as_array().unwrap().len()), (&"live".into(), 1));
+    assert!(run["flows"][0]["summary"]["goodput_bps"].as_f64().unwrap() > 0.0, "{run}");
+    assert!(run["flows"][0]["series"]["t_s"].as_array().unwrap().len() >= 3, "{run}");
+    let page = std::fs::read_to_string(dir.path().join("live.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains(&busy.port.to_string()));
+}
+
+#[test]
+fn what_cannot_be_read_is_told_with_its_place() {
+    for (args, said) in [
+        (&["dprt = :443", "--once"][..], "^^^^"),
+        (&["--interval", "1ms"], "at least 50ms"),
+        (&["--record", "/nowhere/at/all.json"], "/nowhere/at/all.json"),
+    ] {
+        let output = watch(args);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains(said), "{args:?}: {told}");
+    }
+}
