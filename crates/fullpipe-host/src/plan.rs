@@ -5,6 +5,7 @@
 //! controller that wants it, and the running kernel changes before its boot files, so that a host which a change
 //! makes unreachable comes back as it was when it is restarted.
 
+mod allowed;
 pub(crate) mod boot_files;
 mod change;
 mod make;

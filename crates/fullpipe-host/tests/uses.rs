@@ -21,6 +21,7 @@ use support::{Fake, assert_same, kernel, put, put_kernel, restart, snapshot};
 
 const DEFAULT: &str = "net.ipv4.tcp_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const ROUTE: &str = "192.0.2.0/24";
 const GROUP: &str = "/sys/fs/cgroup/mine";
 
@@ -55,14 +56,46 @@ fn start(clock: &TestClock) -> (Fake, BTreeMap<String, Entry>) {
     state.routes = vec![route("default", ""), route(ROUTE, "reno")];
     put_kernel(&host, &state);
     // Loaded controllers are gone when the machine starts again.
-    put(&host, AVAILABLE, "reno cubic\n");
+    unregister(&host, "fp_hybla");
     let pristine = host.files().volatile_entries();
     load(&host);
     (host, pristine)
 }
 
 fn load(host: &Fake) {
-    put(host, AVAILABLE, "reno cubic fp_hybla mine\n");
+    for controller in ["fp_hybla", "mine"] {
+        register(host, controller);
+    }
+}
+
+/// What the kernel does when a controller is loaded that all may choose, as all of ours are (`TCP_CONG_NON_RESTRICTED`).
+fn register(host: &Fake, controller: &str) {
+    for list in [AVAILABLE, ALLOWED] {
+        let text = host.text(list).unwrap();
+        if !text.split_ascii_whitespace().any(|one| one == controller) {
+            put(host, list, &format!("{text} {controller}\n"));
+        }
+    }
+}
+
+/// And when it is unloaded.
+fn unregister(host: &Fake, controller: &str) {
+    for list in [AVAILABLE, ALLOWED] {
+        let text = host.text(list).unwrap();
+        let left: Vec<&str> = text.split_ascii_whitespace().filter(|one| *one != controller).collect();
+        put(host, list, &(left.join(" ") + "\n"));
+    }
+}
+
+fn put_in_force(host: &Fake, controller: &str) {
+    apply::apply(host, &store(), &Request::new(controller), &apply::Options::default()).unwrap();
+}
+
+fn allowed(host: &Fake) -> Vec<String> {
+    let text = host.text(ALLOWED).unwrap();
+    let mut words: Vec<String> = text.split_ascii_whitespace().map(str::to_owned).collect();
+    words.sort_unstable();
+    words
 }
 
 fn copy(host: &Fake, clock: &TestClock) -> Fake {
@@ -450,9 +483,6 @@ fn a_use_and_an_apply_are_undone_in_any_order() {
     let clock = TestClock::default();
     let (start, _) = start(&clock);
     let original = snapshot(&start);
-    let put_in_force = |host: &Fake, controller: &str| {
-        apply::apply(host, &store(), &Request::new(controller), &apply::Options::default()).unwrap()
-    };
     // One that is the default at every boot would win over the apply's files.
     let host = copy(&start, &clock);
     use_for_all(&host, "fp_hybla").unwrap();
@@ -568,12 +598,54 @@ fn a_default_that_is_gone_gives_way_to_a_usual_one() {
     use_as_default(&host, "mine").unwrap();
     use_as_default(&host, "fp_hybla").unwrap();
     // Someone unregistered the one before by other means.
-    put(&host, AVAILABLE, "reno cubic fp_hybla\n");
+    unregister(&host, "mine");
     let retired = retire(&host, "fp_hybla").unwrap();
     assert!(["reno", "cubic"].contains(&retired.default.as_str()), "{retired:?}");
-    // Of the allowed ones those come back that are still there.
-    let allowed = host.sysctl("net.ipv4.tcp_allowed_congestion_control").unwrap();
-    assert_eq!(allowed, "reno cubic");
+    assert_eq!(allowed(&host), ["cubic", "fp_hybla", "reno"]);
+}
+
+#[test]
+fn what_loading_and_unloading_do_to_the_allowed_ones_is_no_change_of_an_applys() {
+    let clock = TestClock::default();
+    let (start, _) = start(&clock);
+    ["fp_hybla", "mine"].iter().for_each(|one| unregister(&start, one));
+    // One that is there but not for all: an apply allows it.
+    put(&start, AVAILABLE, "reno cubic vegas\n");
+    let original = snapshot(&start);
+    for loaded_first in [true, false] {
+        for unloaded in [true, false] {
+            let context = format!("loaded first: {loaded_first}, unloaded: {unloaded}");
+            let whole = |host: &Fake| {
+                let status = status(host, &store()).unwrap();
+                assert!(status.consistent, "{context}: {status:?}");
+            };
+            let host = copy(&start, &clock);
+            if loaded_first {
+                register(&host, "mine");
+            }
+            put_in_force(&host, "vegas");
+            register(&host, "mine");
+            whole(&host);
+            if unloaded {
+                unregister(&host, "mine");
+                whole(&host);
+            }
+            take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+            let mine = if unloaded { None } else { Some("mine") };
+            assert_eq!(allowed(&host), ["cubic"].into_iter().chain(mine).chain(["reno"]).collect::<Vec<_>>());
+            unregister(&host, "mine");
+            assert_same(&snapshot(&host), &original, &context);
+        }
+    }
+    // What someone took from the list is told, and by force there again; what came into it stays.
+    put_in_force(&start, "vegas");
+    register(&start, "mine");
+    put(&start, ALLOWED, "cubic vegas mine\n");
+    let error = take_back(&start).unwrap_err();
+    assert!(error.text().contains("now:          cubic vegas mine"), "{error}");
+    let force = revert::Options { force: true, ..Default::default() };
+    revert::revert(&start, &store(), &force).unwrap();
+    assert_eq!(allowed(&start), ["cubic", "mine", "reno"]);
 }
 
 #[test]

@@ -18,6 +18,9 @@ use std::io;
 /// Where the model keeps what has no file of its own.
 const KERNEL: &str = "/kernel.json";
 
+/// Controllers that all may choose once their module is loaded (`TCP_CONG_NON_RESTRICTED`).
+const FREE: [&str; 1] = ["bbr"];
+
 /// The part of a kernel's state that has no file.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -204,6 +207,14 @@ impl<F: Files> Host for Model<F> {
             return listed.inspect_err(|_| {
                 // The kernel takes a module back whose initialisation fails (do_init_module). The first error is the one to tell.
                 let _ = self.files.remove_directory(&mark);
+            let mut allowed = self.words("net.ipv4.tcp_allowed_congestion_control");
+            let listed = listed.and_then(|()| {
+                if !FREE.contains(&controller) || allowed.iter().any(|one| one == controller) {
+                    return Ok(());
+                }
+                allowed.push(controller.to_owned());
+                self.poke("net.ipv4.tcp_allowed_congestion_control", &allowed.join(" "))
+            });
             });
         }
         Ok(())

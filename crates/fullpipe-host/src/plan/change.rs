@@ -1,5 +1,6 @@
 //! One reversible change, and telling whether it holds.
 
+use super::allowed::Allowed;
 use super::state::{FileState, install};
 use crate::host::Host;
 use crate::net::{CongestionRoute, QdiscNode, QdiscOperation, ROOT, RouteChoice, RouteKey};
@@ -162,16 +163,9 @@ pub enum Standing {
     Gone,
 }
 
-/// Lists of controllers are sets: the kernel prints them in its own order.
-fn same_value(name: &str, a: &str, b: &str) -> bool {
-    let words = |v: &str| {
-        let mut words: Vec<String> = v.split_ascii_whitespace().map(str::to_owned).collect();
-        if name.ends_with("allowed_congestion_control") {
-            words.sort_unstable();
-        }
-        words
-    };
-    words(a) == words(b)
+/// The kernel writes tabs between numbers.
+fn same_value(a: &str, b: &str) -> bool {
+    a.split_ascii_whitespace().eq(b.split_ascii_whitespace())
 }
 
 /// As `ip route` writes it.
@@ -236,12 +230,15 @@ impl Change {
                     Standing::Before
                 }
             }
-            Change::Sysctl { name, before, after } => match host.sysctl(name) {
-                None => Standing::Gone,
-                Some(now) if same_value(name, &now, after) => Standing::After,
-                Some(now) if same_value(name, &now, before) => Standing::Before,
-                Some(now) => Standing::Other(now),
-            },
+            Change::Sysctl { name, before, after } => {
+                match (host.sysctl(name), Allowed::of(name, before, after)) {
+                    (None, _) => Standing::Gone,
+                    (Some(now), Some(allowed)) => allowed.standing(host, &now),
+                    (Some(now), None) if same_value(&now, after) => Standing::After,
+                    (Some(now), None) if same_value(&now, before) => Standing::Before,
+                    (Some(now), None) => Standing::Other(now),
+                }
+            }
             Change::Qdisc { device, before, after } => {
                 let now = Tree::of(&host.qdiscs()?, device);
                 let ours = now.root().is_some_and(|r| r.handle == OUR_HANDLE);
@@ -305,7 +302,10 @@ impl Change {
     pub(crate) fn standing_before(&self, later: &Change) -> Option<Standing> {
         let (is_after, is_before, then) = match (self, later) {
             (Change::Sysctl { name, before, after }, Change::Sysctl { before: then, .. }) => {
-                (same_value(name, then, after), same_value(name, then, before), then.clone())
+                if let Some(allowed) = Allowed::of(name, before, after) {
+                    return Some(allowed.standing_then(then));
+                }
+                (same_value(then, after), same_value(then, before), then.clone())
             }
             (Change::Congctl { before, after, .. }, Change::Congctl { before: then, .. }) => {
                 (then.as_ref() == Some(after), then == before, choice(then.as_ref()))
@@ -342,7 +342,10 @@ impl Change {
     pub fn perform(&self, host: &dyn Host) -> io::Result<()> {
         match self {
             Change::Module { name } => host.load_module(name),
-            Change::Sysctl { name, after, .. } => host.set_sysctl(name, after),
+            Change::Sysctl { name, before, after } => match Allowed::of(name, before, after) {
+                Some(allowed) => host.set_sysctl(name, &allowed.with(host)),
+                None => host.set_sysctl(name, after),
+            },
             Change::Qdisc { device, before, after } => {
                 let replace = |parent, handle, kind: &str| {
                     host.change_qdisc(&QdiscOperation::Replace {
@@ -379,7 +382,10 @@ impl Change {
     pub fn undo(&self, host: &dyn Host) -> io::Result<()> {
         match self {
             Change::Module { name } => host.unload_module(name),
-            Change::Sysctl { name, before, .. } => host.set_sysctl(name, before),
+            Change::Sysctl { name, before, after } => match Allowed::of(name, before, after) {
+                Some(allowed) => host.set_sysctl(name, &allowed.without(host)),
+                None => host.set_sysctl(name, before),
+            },
             Change::Qdisc { device, before, .. } if before.is_default() => {
                 // The kernel builds its default tree from default_qdisc as it is at that moment.
                 const DEFAULT: &str = "net.core.default_qdisc";

@@ -1,0 +1,102 @@
+//! The controllers that users may choose (`net.ipv4.tcp_allowed_congestion_control`), by what a change adds to them.
+//!
+//! A controller that is free for all (`TCP_CONG_NON_RESTRICTED`) comes into the list when it is registered and leaves it
+//! when it is not any more. What a change did is therefore not the list that it wrote, but the names by which that differs
+//! from the list before; the others are not its business.
+
+use super::change::Standing;
+use super::make::ALLOWED;
+use crate::host::Host;
+
+const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
+
+/// A change of the list.
+pub(super) struct Allowed<'a> {
+    before: Vec<&'a str>,
+    added: Vec<&'a str>,
+}
+
+impl<'a> Allowed<'a> {
+    /// A change of this sysctl, if it is the list.
+    pub(super) fn of(name: &str, before: &'a str, after: &'a str) -> Option<Allowed<'a>> {
+        if name != ALLOWED {
+            return None;
+        }
+        let before: Vec<&str> = before.split_ascii_whitespace().collect();
+        let mut added: Vec<&str> = after.split_ascii_whitespace().collect();
+        added.retain(|one| !before.contains(one));
+        Some(Allowed { before, added })
+    }
+
+    /// Where the host stands, whose list is `now`.
+    pub(super) fn standing(&self, host: &dyn Host, now: &str) -> Standing {
+        let registered = registered(host);
+        let is_registered = |one: &str| registered.as_ref().is_none_or(|all| all.iter().any(|r| r == one));
+        let listed: Vec<&str> = now.split_ascii_whitespace().collect();
+        if self.before.iter().any(|one| is_registered(one) && !listed.contains(one)) {
+            return Standing::Other(now.to_owned());
+        }
+        self.among(&listed, &is_registered)
+    }
+
+    /// Where the host stood when its list was `then`. What of the list before is missing there was not registered.
+    pub(super) fn standing_then(&self, then: &str) -> Standing {
+        let listed: Vec<&str> = then.split_ascii_whitespace().collect();
+        self.among(&listed, &|_| true)
+    }
+
+    fn among(&self, listed: &[&str], is_registered: &dyn Fn(&str) -> bool) -> Standing {
+        let there: Vec<bool> =
+            self.added.iter().filter(|one| is_registered(one)).map(|one| listed.contains(one)).collect();
+        match (there.contains(&true), there.contains(&false)) {
+            (true, true) => Standing::Partial,
+            (true, false) => Standing::After,
+            (false, false) if self.added.is_empty() => Standing::After,
+            (false, _) => Standing::Before,
+        }
+    }
+
+    /// The list with what the change adds, and with what of the list before someone took from it.
+    pub(super) fn with(&self, host: &dyn Host) -> String {
+        let mut words = self.now(host);
+        let missing: Vec<String> = self
+            .added
+            .iter()
+            .filter(|one| !words.iter().any(|w| w == *one))
+            .map(|&one| one.to_owned())
+            .collect();
+        words.extend(missing);
+        words.join(" ")
+    }
+
+    /// The same without what the change adds.
+    pub(super) fn without(&self, host: &dyn Host) -> String {
+        let mut words = self.now(host);
+        words.retain(|one| !self.added.contains(&one.as_str()));
+        words.join(" ")
+    }
+
+    /// The list now and before, of which the kernel only takes names that are registered
+    /// (tcp_set_allowed_congestion_control).
+    fn now(&self, host: &dyn Host) -> Vec<String> {
+        let mut words = words(host, ALLOWED).unwrap_or_default();
+        for one in &self.before {
+            if !words.iter().any(|w| w == one) {
+                words.push((*one).to_owned());
+            }
+        }
+        if let Some(registered) = registered(host) {
+            words.retain(|one| registered.contains(one));
+        }
+        words
+    }
+}
+
+fn words(host: &dyn Host, name: &str) -> Option<Vec<String>> {
+    Some(host.sysctl(name)?.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+/// The controllers that are registered; nothing where the kernel does not say.
+fn registered(host: &dyn Host) -> Option<Vec<String>> {
+    words(host, AVAILABLE)
+}
