@@ -12,7 +12,7 @@ use crate::plan::{
     ALLOWED, BootFiles, CONTROLLER, Change, ControllerUnit, FileState, Plan, Standing, Step, Use,
     controller_changes, tidy, unit_name, unit_path,
 };
-use crate::revert::{self, Reverted, Whose, usual_default};
+use crate::revert::{self, Outcome, Reverted, Whose, usual_default};
 use std::io;
 use std::time::Duration;
 
@@ -58,12 +58,19 @@ pub struct Retired {
     pub was_for_boot: bool,
     /// The default controller now.
     pub default: String,
+    /// What was left as it is, and what to do about it.
+    pub left: Vec<String>,
 }
 
 impl Retired {
     /// Whether there was no use to end.
     pub fn is_nothing(&self) -> bool {
-        self.reverted.steps.is_empty() && !self.was_for_boot
+        self.reverted.steps.is_empty() && !self.was_for_boot && self.left.is_empty()
+    }
+
+    /// What was not put back as it was, in words.
+    pub fn notes(&self) -> Vec<String> {
+        [self.reverted.notes(), self.left.clone()].concat()
     }
 }
 
@@ -341,7 +348,14 @@ pub fn retire(host: &dyn Host, store: &Store, controller: &str, part: Part) -> R
         for path in [&link, &unit] {
             let state = FileState::of(host, path);
             if state.is_ok_and(|state| state != FileState::Absent) {
+        let steps = retired.reverted.steps.iter();
+        let edited: Vec<&String> =
+            steps.filter(|step| matches!(step.outcome, Outcome::Kept(_))).map(|step| &step.title).collect();
                 host.remove(path).map_err(|e| Error::io(format_args!("cannot remove {path}"), &e))?;
+            if edited.contains(&path) {
+                retired.left.push(format!("{path}: edited since; remove it yourself"));
+                continue;
+            }
                 retired.was_for_boot = true;
             }
         }

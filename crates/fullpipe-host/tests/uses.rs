@@ -649,6 +649,20 @@ fn what_loading_and_unloading_do_to_the_allowed_ones_is_no_change_of_an_applys()
 }
 
 #[test]
+fn an_edited_unit_that_is_told_as_kept_is_kept() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    use_at_boot(&host, "mine").unwrap();
+    let unit = unit_of("mine");
+    let edited = host.content(&unit).unwrap() + "# mine\n";
+    put(&host, &unit, &edited);
+    let retired = retire(&host, "mine").unwrap();
+    assert_eq!(host.content(&unit), Some(edited));
+    let said = format!("{unit}: edited since; remove it yourself");
+    assert!(retired.notes().contains(&said) && !retired.was_for_boot, "{retired:?}");
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_anything_changes() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);

@@ -207,6 +207,9 @@ pub fn unload(name: &str, patience: Duration, until_boot: bool) -> Result<(), Fa
     // What a restart or a kill left of its uses ends without it, too.
     if is_loaded || end()?.is_nothing() {
         life::unload(name, patience, &|| Ok::<_, Failure>(end()?.default))?;
+        for note in retired.notes() {
+            eprintln!("{note}");
+        }
     }
     let is = if is_loaded { "is unloaded" } else { "was not loaded" };
     let no_more = if was_for_boot.into_inner() { ", and not loaded at boot any more" } else { "" };
