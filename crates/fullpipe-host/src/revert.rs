@@ -8,7 +8,7 @@ use crate::apply::{Part, enter};
 use crate::error::{Error, Result};
 use crate::host::{Host, parent};
 use crate::journal::{Journal, Phase, Record, Store};
-use crate::plan::{ALLOWED, CONTROLLER, Change, FileState, Plan, Standing, Step, tidy};
+use crate::plan::{CONTROLLER, Change, FileState, Plan, Standing, Step, choice, tidy};
 use std::io;
 
 /// How a revert treats what someone changed since.
@@ -160,7 +160,9 @@ pub(crate) fn undo(
     for (number, step) in plan.steps.iter().enumerate().rev().filter(|(n, s)| whose.has(*n, s)) {
         kept[number] = false;
         // Where another's later step changed the same thing further, that one will lead back to where this one began.
-        if let Some(later) = plan.next_on_the_same(number).filter(|later| kept[*later]) {
+        // Steps between the two that are undone as well have led the later one back to where they began already.
+        let is_later = |&n: &usize| kept[n] && plan.steps[n].change.is_of_the_same(&step.change);
+        if let Some(later) = (number + 1..kept.len()).find(is_later) {
             let earlier = rest.steps[number].change.clone();
             rest.steps[later].change.take_over(&earlier);
             continue;
@@ -226,40 +228,30 @@ fn put_back(
         Standing::After | Standing::Partial | Standing::Other(_) => {}
     }
     let Err(e) = change.undo(host) else { return Ok(Some(Outcome::PutBack)) };
+    let refused = |e: &io::Error| Error::io(format_args!("cannot put {title} back"), e);
+    let is_of_uses = matches!(whose, Whose::Uses(..));
     match (change, e.kind()) {
         (Change::Module { .. }, _) => Ok(Some(Outcome::StaysLoaded(e.to_string()))),
         (Change::File { before: FileState::Absent, .. }, io::ErrorKind::DirectoryNotEmpty) => {
             Ok(Some(Outcome::HoldsOthers))
         }
-        // The kernel takes no list that names a controller which is gone.
-        (Change::Sysctl { name, before, .. }, io::ErrorKind::NotFound)
-            if name == ALLOWED && allow_what_is_there(host, before).is_ok() =>
+        // The controller before may be gone: then none would ever come back, and this one would stay in use for good.
+        (Change::Sysctl { name, after, .. }, kind)
+            if name == CONTROLLER && (is_of_uses || kind == io::ErrorKind::NotFound) =>
         {
-            Ok(Some(Outcome::PutBack))
+            let now = usual_default(host, after).map_err(|_| refused(&e))?;
+            Ok(Some(Outcome::Instead { now, why: e.to_string() }))
         }
-        // A controller that is taken out must not stay in use because the one before it is gone, too.
-        (Change::Sysctl { name, after, .. }, _)
-            if matches!(whose, Whose::Uses(..))
-                && name == CONTROLLER
-                && usual_default(host, after).is_ok() =>
-        {
-            Ok(Some(Outcome::PutBack))
+        (Change::Congctl { route, .. }, kind) if is_of_uses || kind == io::ErrorKind::InvalidInput => {
+            match host.choose_on_route(route, None) {
+                Ok(()) => Ok(Some(Outcome::Instead { now: choice(None), why: e.to_string() })),
+                // The kernel forgets the name when the controller is gone.
+                Err(_) if is_of_uses => Ok(Some(Outcome::Refused(e.to_string()))),
+                Err(_) => Err(refused(&e)),
+            }
         }
-        (Change::Congctl { route, .. }, _)
-            if matches!(whose, Whose::Uses(..)) && host.choose_on_route(route, None).is_ok() =>
-        {
-            Ok(Some(Outcome::PutBack))
-        }
-        _ => Err(Error::io(format_args!("cannot put {title} back"), &e)),
+        _ => Err(refused(&e)),
     }
-}
-
-/// Allows those of a list of controllers that are registered.
-fn allow_what_is_there(host: &dyn Host, list: &str) -> io::Result<()> {
-    let available = host.sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
-    let there = |name: &&str| available.split_ascii_whitespace().any(|one| one == *name);
-    let left: Vec<&str> = list.split_ascii_whitespace().filter(there).collect();
-    host.set_sysctl(ALLOWED, &left.join(" "))
 }
 
 /// Makes one of the kernel's usual controllers the default, anything but `not`.

@@ -87,6 +87,10 @@ fn unregister(host: &Fake, controller: &str) {
     }
 }
 
+fn is_registered(host: &Fake, controller: &str) -> bool {
+    host.text(AVAILABLE).unwrap().split_ascii_whitespace().any(|one| one == controller)
+}
+
 fn put_in_force(host: &Fake, controller: &str) {
     apply::apply(host, &store(), &Request::new(controller), &apply::Options::default()).unwrap();
 }
@@ -594,14 +598,73 @@ fn a_restart_ends_the_uses_in_the_running_kernel_and_the_unit_begins_them_again(
 #[test]
 fn a_default_that_is_gone_gives_way_to_a_usual_one() {
     let clock = TestClock::default();
-    let (host, _) = start(&clock);
-    use_as_default(&host, "mine").unwrap();
-    use_as_default(&host, "fp_hybla").unwrap();
+    let (start, _) = start(&clock);
+    let original = snapshot(&start);
+    use_as_default(&start, "mine").unwrap();
+    use_on_route(&start, "mine").unwrap();
+    use_as_default(&start, "fp_hybla").unwrap();
+    use_on_route(&start, "fp_hybla").unwrap();
     // Someone unregistered the one before by other means.
-    unregister(&host, "mine");
+    unregister(&start, "mine");
+    let instead = |all: &revert::Reverted| {
+        let found = all.steps.iter().filter(|step| matches!(step.outcome, Outcome::Instead { .. }));
+        found.map(|step| step.title.clone()).collect::<Vec<_>>()
+    };
+    let route = format!("controller of the route to {ROUTE}");
+
+    let host = copy(&start, &clock);
     let retired = retire(&host, "fp_hybla").unwrap();
     assert!(["reno", "cubic"].contains(&retired.default.as_str()), "{retired:?}");
-    assert_eq!(allowed(&host), ["cubic", "fp_hybla", "reno"]);
+    assert_eq!(instead(&retired.reverted), [route.as_str(), DEFAULT]);
+    assert!(retired.notes()[1].starts_with("net.ipv4.tcp_congestion_control is cubic now"), "{retired:?}");
+
+    let reverted = take_back(&start).unwrap().unwrap();
+    assert_eq!(instead(&reverted), [route.as_str(), DEFAULT]);
+    register(&start, "mine");
+    assert_same(&snapshot(&start), &original, "reverted");
+}
+
+/// Everything that can be done next with three controllers, until six things are done; then all is reverted.
+fn go_on(host: &Fake, clock: &TestClock, original: &BTreeMap<String, String>, done: &[String]) -> usize {
+    let context = done.join(", ");
+    let default = host.sysctl(DEFAULT).unwrap();
+    assert!(is_registered(host, &default), "{context}: {default} is the default");
+    if done.len() == 6 {
+        let status = status(host, &store()).unwrap();
+        assert!(status.consistent, "{context}: {status:?}");
+        take_back(host).unwrap_or_else(|e| panic!("{context}: {e}"));
+        ["fp_hybla", "mine", "other"].iter().for_each(|one| unregister(host, one));
+        assert_same(&snapshot(host), original, &context);
+        return 1;
+    }
+    let mut ways = 0;
+    for controller in ["fp_hybla", "mine", "other"] {
+        // The names differ in nothing: one is the first.
+        if default != controller && (!done.is_empty() || controller == "fp_hybla") {
+            let host = copy(host, clock);
+            register(&host, controller);
+            use_as_default(&host, controller).unwrap_or_else(|e| panic!("{context}, load {controller}: {e}"));
+            ways += go_on(&host, clock, original, &[done, &[format!("load {controller}")]].concat());
+        }
+        if is_registered(host, controller) {
+            let host = copy(host, clock);
+            retire(&host, controller).unwrap_or_else(|e| panic!("{context}, unload {controller}: {e}"));
+            assert_ne!(host.sysctl(DEFAULT).as_deref(), Some(controller), "{context}");
+            unregister(&host, controller);
+            ways += go_on(&host, clock, original, &[done, &[format!("unload {controller}")]].concat());
+        }
+    }
+    ways
+}
+
+#[test]
+fn three_defaults_come_and_go_in_any_order_and_all_is_taken_back() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    ["fp_hybla", "mine"].iter().for_each(|one| unregister(&host, one));
+    let ways = go_on(&host, &clock, &snapshot(&host), &[]);
+    println!("{ways} ways");
+    assert!(ways > 300, "only {ways} ways");
 }
 
 #[test]

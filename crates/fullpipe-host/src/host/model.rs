@@ -340,7 +340,8 @@ impl<F: Files> Host for Model<F> {
     fn choose_on_route(&self, route: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()> {
         let choice = choice.cloned().unwrap_or_default();
         if !choice.controller.is_empty() {
-            self.find_controller(&choice.controller)?;
+            // ip_metrics_convert.
+            self.find_controller(&choice.controller).map_err(|_| io::ErrorKind::InvalidInput)?;
         }
         let mut kernel = self.kernel()?;
         let mut routes = kernel.routes.iter_mut();

@@ -17,6 +17,15 @@ pub enum Outcome {
     StaysLoaded(String),
     /// The directory holds something else now, and stays.
     HoldsOthers,
+    /// What it was before cannot come back (a controller that is gone, for one): it is something else now.
+    Instead {
+        /// What it is.
+        now: String,
+        /// Why.
+        why: String,
+    },
+    /// It could not be changed, and nothing more is done about it; why.
+    Refused(String),
 }
 
 /// A step that was looked at, and was not already as before.
@@ -68,6 +77,10 @@ impl Reverted {
                 Outcome::Kept(now) => format!("{title} stays as someone set it since: {now}"),
                 Outcome::StaysLoaded(why) => format!("{title} stays loaded until the next boot ({why})"),
                 Outcome::HoldsOthers => format!("{title} stays: something else is in it now"),
+                Outcome::Instead { now, why } => {
+                    format!("{title} is {now} now: what it was before cannot come back ({why})")
+                }
+                Outcome::Refused(why) => format!("{title} stays as it is ({why})"),
             })
         };
         let of_connections = |left: &Left| {
