@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::facts::Scope;
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Record, Store};
-use crate::net::{RouteChoice, destination};
+use crate::net::{KeyedRoute, RouteChoice, destination};
 use crate::plan::{
     ALLOWED, BootFiles, CONTROLLER, Change, ControllerUnit, FileState, Plan, Standing, Step, Use,
     controller_changes, tidy, unit_name, unit_path,
@@ -286,12 +286,15 @@ fn on_route(host: &dyn Host, prefix: &str, controller: &str) -> Result<Option<St
     let to = destination(prefix).map_err(|e| Error::usage(format_args!("--route: {e}")))?;
     let mut routes = host.routes().map_err(|e| Error::io("cannot read the routes", &e))?;
     routes.retain(|route| route.key.prefix == to && route.key.table == MAIN);
+    let has_it = |route: &KeyedRoute| route.choice.as_ref().is_some_and(|now| now.controller == controller);
     match &routes[..] {
         [] => Err(Error::usage(format_args!("there is no route {prefix}: `ip route` lists those there are"))),
+        [route] if !route.multipath && has_it(route) => Ok(None),
+        [route] if route.advertised => Err(Error::usage(format_args!(
+            "the route {prefix} was learned from router advertisements, of which the kernel would take no more for it if it \
+             were changed: use --default"
+        ))),
         [route] if !route.multipath => {
-            if route.choice.as_ref().is_some_and(|choice| choice.controller == controller) {
-                return Ok(None);
-            }
             let after = RouteChoice { controller: controller.to_owned(), locked: false };
             let change = Change::Congctl { route: route.key.clone(), before: route.choice.clone(), after };
             Ok(Some(Step::new(change, "the controller of connections over it")))
@@ -345,17 +348,17 @@ pub fn retire(host: &dyn Host, store: &Store, controller: &str, part: Part) -> R
     // What no journal knows: others' doing, or that of a journal in another mount namespace.
     let loads = || host.content(&unit).is_some_and(|text| text.contains(" cc load "));
     if part == Part::Whole && Scope::of(host, &host.identity()).boots && loads() {
-        for path in [&link, &unit] {
-            let state = FileState::of(host, path);
-            if state.is_ok_and(|state| state != FileState::Absent) {
         let steps = retired.reverted.steps.iter();
         let edited: Vec<&String> =
             steps.filter(|step| matches!(step.outcome, Outcome::Kept(_))).map(|step| &step.title).collect();
-                host.remove(path).map_err(|e| Error::io(format_args!("cannot remove {path}"), &e))?;
+        for path in [&link, &unit] {
             if edited.contains(&path) {
                 retired.left.push(format!("{path}: edited since; remove it yourself"));
                 continue;
             }
+            let state = FileState::of(host, path);
+            if state.is_ok_and(|state| state != FileState::Absent) {
+                host.remove(path).map_err(|e| Error::io(format_args!("cannot remove {path}"), &e))?;
                 retired.was_for_boot = true;
             }
         }

@@ -4,7 +4,7 @@
 mod support;
 
 use fullpipe_host::employ::{self, Cgroup, Part};
-use fullpipe_host::host::{Files, Host, Model, OverFiles, View};
+use fullpipe_host::host::{Files, Host, Model, ModelKernel, OverFiles, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::CongestionRoute;
 use fullpipe_host::plan::{ControllerUnit, Request, unit_name};
@@ -743,6 +743,11 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     };
     refused(route("203.0.113.0/24"), "there is no route");
     refused(route("nonsense"), "--route");
+    let without = kernel(&host);
+    put_kernel(&host, &ModelKernel { advertised: vec![ROUTE.into()], ..without.clone() });
+    let error = use_on_route(&host, "mine").unwrap_err();
+    assert!(matches!(&error, Error::Usage(says) if says.contains("use --default")), "{error}");
+    put_kernel(&host, &without);
     refused(
         employ::Request { controller: "absent".into(), default: true, ..employ::Request::default() },
         "absent",

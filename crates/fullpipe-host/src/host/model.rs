@@ -43,6 +43,9 @@ pub struct ModelKernel {
     pub features: Vec<DeviceFeatures>,
     /// Routes; those without a controller have an empty one.
     pub routes: Vec<CongestionRoute>,
+    /// Destinations of routes that were learned from router advertisements.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub advertised: Vec<String>,
     /// Established sockets.
     pub sockets: Vec<TcpSocket>,
     /// Default controllers of other network namespaces.
@@ -204,9 +207,6 @@ impl<F: Files> Host for Model<F> {
             let mut available = self.words("net.ipv4.tcp_available_congestion_control");
             available.push(controller.to_owned());
             let listed = self.poke("net.ipv4.tcp_available_congestion_control", &available.join(" "));
-            return listed.inspect_err(|_| {
-                // The kernel takes a module back whose initialisation fails (do_init_module). The first error is the one to tell.
-                let _ = self.files.remove_directory(&mark);
             let mut allowed = self.words("net.ipv4.tcp_allowed_congestion_control");
             let listed = listed.and_then(|()| {
                 if !FREE.contains(&controller) || allowed.iter().any(|one| one == controller) {
@@ -215,6 +215,9 @@ impl<F: Files> Host for Model<F> {
                 allowed.push(controller.to_owned());
                 self.poke("net.ipv4.tcp_allowed_congestion_control", &allowed.join(" "))
             });
+            return listed.inspect_err(|_| {
+                // The kernel takes a module back whose initialisation fails (do_init_module). The first error is the one to tell.
+                let _ = self.files.remove_directory(&mark);
             });
         }
         Ok(())
@@ -328,13 +331,15 @@ impl<F: Files> Host for Model<F> {
     }
 
     fn routes(&self) -> io::Result<Vec<KeyedRoute>> {
+        let kernel = self.kernel()?;
         let keyed = |route: CongestionRoute| KeyedRoute {
+            advertised: kernel.advertised.contains(&route.prefix),
             key: RouteKey { prefix: route.prefix, table: route.table, ..RouteKey::default() },
             choice: (!route.controller.is_empty())
                 .then_some(RouteChoice { controller: route.controller, locked: route.locked }),
             multipath: false,
         };
-        Ok(self.kernel()?.routes.into_iter().map(keyed).collect())
+        Ok(kernel.routes.iter().cloned().map(keyed).collect())
     }
 
     fn choose_on_route(&self, route: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()> {

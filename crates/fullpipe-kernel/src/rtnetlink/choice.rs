@@ -16,6 +16,8 @@ const RTNH_F_ONLINK: u32 = 4;
 /// The unit of `rta_expires` (include/uapi/linux/rtnetlink.h; clock_t, which is 1/100 s on every architecture).
 const USER_HZ: u32 = 100;
 
+const RTA_NH_ID: u16 = 30;
+const RTPROT_RA: u8 = 9;
 /// What the kernel tells a route from others by.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RouteKey {
@@ -59,6 +61,8 @@ pub struct KeyedRoute {
 pub fn destination(text: &str) -> io::Result<String> {
     if text == "default" {
         return Ok(text.to_owned());
+    /// Whether it was learned from router advertisements (RFC 4861), whose routes netlink cannot give back.
+    pub advertised: bool,
     }
     let (address, length) = split_prefix(text)?;
     Ok(prefix_of(address, length))
@@ -91,6 +95,7 @@ fn replaced(body: &[u8], choice: Option<&RouteChoice>) -> Request {
     header.copy_from_slice(&body[..route::RTMSG]);
     // What the kernel tells of the device's state it does not take back (fib_create_info).
     let flags = u32_at(body, 8).unwrap_or(0) & RTNH_F_ONLINK;
+        advertised: is_ipv6 && body[5] == RTPROT_RA,
     header[8..].copy_from_slice(&flags.to_ne_bytes());
     let mut request = Request::new(route::RTM_NEWROUTE, REPLACE, &header);
     let mut metrics: Vec<(u16, Vec<u8>)> = Vec::new();
@@ -146,7 +151,8 @@ impl Rtnetlink {
     ///
     /// # Errors
     /// `NotFound` without such a route, `InvalidInput` if the kernel has several of that key (of several devices, in
-    /// IPv6), which it could not tell apart; and the kernel's own.
+    /// IPv6), which it could not tell apart, `Unsupported` for one that was learned from router advertisements; and the
+    /// kernel's own.
     pub fn choose_on_route(&mut self, key: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()> {
         let bodies = self.route_bodies()?;
         let mut found = bodies.iter().filter(|body| read(body).is_some_and(|route| route.key == *key));
@@ -179,6 +185,15 @@ mod tests {
         put_attribute(&mut body, RTA_PRIORITY, &100u32.to_ne_bytes());
         let mut inner = Vec::new();
         put_attribute(&mut inner, 11, &20u32.to_ne_bytes());
+            // RTF_ADDRCONF and RTF_DEFAULT cannot be given. The route would not be the router's any more: rt6_get_dflt_router
+            // does not find it, and the next advertisement, prefixes and all, is ignored (ndisc_router_discovery).
+            (Some(body), None) if read(body).is_some_and(|route| route.advertised) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!(
+                    "the route to {} was learned from router advertisements, which the kernel would take no more",
+                    key.prefix
+                ),
+            )),
         for (kind, value) in metrics {
             put_attribute(&mut inner, *kind, value);
         }
