@@ -726,6 +726,26 @@ fn an_edited_unit_that_is_told_as_kept_is_kept() {
 }
 
 #[test]
+fn a_route_that_refuses_does_not_keep_a_controller_loaded() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    // Once where the journal knows of it, once where someone chose it.
+    for journaled in [true, false] {
+        let mut state = kernel(&host);
+        state.routes[1].controller = if journaled { "reno" } else { "mine" }.into();
+        put_kernel(&host, &state);
+        if journaled {
+            use_on_route(&host, "mine").unwrap();
+        }
+        let refusing = Faulty::refusing_routes(&host);
+        let retired = retire(&refusing, "mine").unwrap();
+        let said = retired.notes().join("\n");
+        assert!(said.contains(ROUTE) && said.contains("unsupported"), "{said}");
+        assert!(take_back(&host).unwrap().is_none(), "nothing is left to be done");
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_anything_changes() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);

@@ -196,11 +196,12 @@ fn a_route_that_had_a_controller_of_its_own_has_it_again() {
     space.ok(
         "ip route add 192.0.2.0/25 dev lo congctl reno && ip route add 192.0.2.128/25 dev lo initcwnd 20",
     );
+    space.ok("ip nexthop add id 7 dev lo && ip route add 203.0.113.0/25 nhid 7 initcwnd 30");
     let before = (space.ok("ip route"), space.ok(DEFAULT));
-    for route in ["192.0.2.0/25", "192.0.2.128/25"] {
+    for route in ["192.0.2.0/25", "192.0.2.128/25", "203.0.113.0/25"] {
         space.ok(&format!("$FULLPIPE cc load bbr1 --name fpk_bbr1 --route {route}"));
     }
-    assert_eq!(space.ok("ip route").matches("congctl fpk_bbr1").count(), 2);
+    assert_eq!(space.ok("ip route").matches("congctl fpk_bbr1").count(), 3);
     space.ok("$FULLPIPE cc unload bbr1 --name fpk_bbr1");
     assert_eq!((space.ok("ip route"), space.ok(DEFAULT)), before);
 }

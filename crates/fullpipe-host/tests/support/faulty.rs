@@ -28,16 +28,29 @@ pub struct Faulty<'a> {
     fault: Option<Fault>,
     changes: Cell<usize>,
     dead: Cell<bool>,
+    refuses_routes: bool,
 }
 
 impl<'a> Faulty<'a> {
     pub fn new(host: &'a Fake, at: usize, fault: Fault) -> Self {
-        Faulty { host, at, fault: Some(fault), changes: Cell::new(0), dead: Cell::new(false) }
+        Faulty { at, fault: Some(fault), ..Faulty::counting(host) }
+    }
+
+    /// One whose routes cannot be changed.
+    pub fn refusing_routes(host: &'a Fake) -> Self {
+        Faulty { refuses_routes: true, ..Faulty::counting(host) }
     }
 
     /// Without a fault, to count the changes.
     pub fn counting(host: &'a Fake) -> Self {
-        Faulty { host, at: usize::MAX, fault: None, changes: Cell::new(0), dead: Cell::new(false) }
+        Faulty {
+            host,
+            at: usize::MAX,
+            fault: None,
+            changes: Cell::new(0),
+            dead: Cell::new(false),
+            refuses_routes: false,
+        }
     }
 
     pub fn changes(&self) -> usize {
@@ -171,6 +184,9 @@ impl Host for Faulty<'_> {
         self.host.routes()
     }
     fn choose_on_route(&self, route: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()> {
+        if self.refuses_routes {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         self.change(|| self.host.choose_on_route(route, choice))
     }
     fn sockets(&self) -> io::Result<Vec<TcpSocket>> {

@@ -2,22 +2,31 @@
 
 use super::route::{prefix_of, split_prefix};
 use super::{Rtnetlink, route};
-use crate::netlink::{Attributes, REPLACE, Request, c_string, u32_at};
+use crate::netlink::{Attributes, REPLACE, Request, c_string, u16_at, u32_at};
 use serde::{Deserialize, Serialize};
 use std::io;
 
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
 const RTA_METRICS: u16 = 8;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_CACHEINFO: u16 = 12;
+const RTA_VIA: u16 = 18;
+const RTA_ENCAP_TYPE: u16 = 21;
+const RTA_ENCAP: u16 = 22;
 const RTA_EXPIRES: u16 = 23;
+const RTA_NH_ID: u16 = 30;
+const RTPROT_RA: u8 = 9;
 const RTM_F_CLONED: u32 = 0x200;
+const RTNH_F_DEAD: u8 = 1;
 const RTNH_F_ONLINK: u32 = 4;
+const RTNH_F_LINKDOWN: u8 = 16;
+/// `struct rtnexthop`.
+const RTNEXTHOP: usize = 8;
 /// The unit of `rta_expires` (include/uapi/linux/rtnetlink.h; clock_t, which is 1/100 s on every architecture).
 const USER_HZ: u32 = 100;
 
-const RTA_NH_ID: u16 = 30;
-const RTPROT_RA: u8 = 9;
 /// What the kernel tells a route from others by.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RouteKey {
@@ -52,6 +61,8 @@ pub struct KeyedRoute {
     pub choice: Option<RouteChoice>,
     /// Whether it has several next hops.
     pub multipath: bool,
+    /// Whether it was learned from router advertisements (RFC 4861), whose routes netlink cannot give back.
+    pub advertised: bool,
 }
 
 /// A destination as [`RouteKey`] writes it.
@@ -61,8 +72,6 @@ pub struct KeyedRoute {
 pub fn destination(text: &str) -> io::Result<String> {
     if text == "default" {
         return Ok(text.to_owned());
-    /// Whether it was learned from router advertisements (RFC 4861), whose routes netlink cannot give back.
-    pub advertised: bool,
     }
     let (address, length) = split_prefix(text)?;
     Ok(prefix_of(address, length))
@@ -86,7 +95,21 @@ fn read(body: &[u8]) -> Option<KeyedRoute> {
         },
         choice: (!choice.controller.is_empty()).then_some(choice),
         multipath: attributes.get(RTA_MULTIPATH).is_some(),
+        advertised: is_ipv6 && body[5] == RTPROT_RA,
     })
+}
+
+/// Next hops without what the kernel tells of their devices' state: it does not take that back (fib_get_nhs).
+fn without_state(next_hops: &[u8]) -> Vec<u8> {
+    let mut bytes = next_hops.to_vec();
+    let mut at = 0;
+    while let Some(length) = u16_at(&bytes, at).map(usize::from).filter(|length| *length >= RTNEXTHOP)
+        && let Some(flags) = bytes.get_mut(at + 2)
+    {
+        *flags &= !(RTNH_F_DEAD | RTNH_F_LINKDOWN);
+        at += length.next_multiple_of(4);
+    }
+    bytes
 }
 
 /// The request that makes the route of `body` again, with this controller.
@@ -95,10 +118,10 @@ fn replaced(body: &[u8], choice: Option<&RouteChoice>) -> Request {
     header.copy_from_slice(&body[..route::RTMSG]);
     // What the kernel tells of the device's state it does not take back (fib_create_info).
     let flags = u32_at(body, 8).unwrap_or(0) & RTNH_F_ONLINK;
-        advertised: is_ipv6 && body[5] == RTPROT_RA,
     header[8..].copy_from_slice(&flags.to_ne_bytes());
     let mut request = Request::new(route::RTM_NEWROUTE, REPLACE, &header);
     let mut metrics: Vec<(u16, Vec<u8>)> = Vec::new();
+    let by_object = Attributes(&body[route::RTMSG..]).get(RTA_NH_ID).is_some();
     for (kind, value) in Attributes(&body[route::RTMSG..]) {
         match kind {
             RTA_METRICS => metrics = Attributes(value).map(|(k, v)| (k, v.to_vec())).collect(),
@@ -108,6 +131,11 @@ fn replaced(body: &[u8], choice: Option<&RouteChoice>) -> Request {
                 if expires > 0 && expires < i32::MAX as u32 {
                     request.attribute(RTA_EXPIRES, &expires.div_ceil(USER_HZ).to_ne_bytes());
                 }
+            }
+            // Beside a next hop object the kernel tells what it stands for, and takes nothing of that (rtm_to_fib_config).
+            RTA_OIF | RTA_GATEWAY | RTA_MULTIPATH | RTA_VIA | RTA_ENCAP_TYPE | RTA_ENCAP if by_object => {}
+            RTA_MULTIPATH => {
+                request.attribute(kind, &without_state(value));
             }
             _ => {
                 request.attribute(kind, value);
@@ -157,6 +185,15 @@ impl Rtnetlink {
         let bodies = self.route_bodies()?;
         let mut found = bodies.iter().filter(|body| read(body).is_some_and(|route| route.key == *key));
         match (found.next(), found.next()) {
+            // RTF_ADDRCONF and RTF_DEFAULT cannot be given. The route would not be the router's any more: rt6_get_dflt_router
+            // does not find it, and the next advertisement, prefixes and all, is ignored (ndisc_router_discovery).
+            (Some(body), None) if read(body).is_some_and(|route| route.advertised) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!(
+                    "the route to {} was learned from router advertisements, which the kernel would take no more",
+                    key.prefix
+                ),
+            )),
             (Some(body), None) => self.socket.change(replaced(body, choice)),
             (None, _) => Err(io::Error::new(io::ErrorKind::NotFound, format!("no route to {}", key.prefix))),
             (Some(_), Some(_)) => Err(io::Error::new(
@@ -173,8 +210,6 @@ mod tests {
     use crate::netlink::{Messages, put_attribute};
     use proptest::prelude::*;
 
-    const RTA_OIF: u16 = 4;
-
     /// 192.0.2.0/24 via a device, with an initial window of 20 and what else is given.
     fn body(metrics: &[(u16, &[u8])]) -> Vec<u8> {
         let mut body = vec![0; route::RTMSG];
@@ -185,15 +220,6 @@ mod tests {
         put_attribute(&mut body, RTA_PRIORITY, &100u32.to_ne_bytes());
         let mut inner = Vec::new();
         put_attribute(&mut inner, 11, &20u32.to_ne_bytes());
-            // RTF_ADDRCONF and RTF_DEFAULT cannot be given. The route would not be the router's any more: rt6_get_dflt_router
-            // does not find it, and the next advertisement, prefixes and all, is ignored (ndisc_router_discovery).
-            (Some(body), None) if read(body).is_some_and(|route| route.advertised) => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                format!(
-                    "the route to {} was learned from router advertisements, which the kernel would take no more",
-                    key.prefix
-                ),
-            )),
         for (kind, value) in metrics {
             put_attribute(&mut inner, *kind, value);
         }
@@ -225,6 +251,43 @@ mod tests {
         let back = after(&during, route.choice.as_ref());
         assert_eq!(read(&back).unwrap(), route);
         assert_eq!(read(&after(&back, None)).unwrap().choice, None);
+    }
+
+    #[test]
+    fn a_next_hop_object_stands_for_all_that_is_told_of_it() {
+        let mut told = body(&[]);
+        put_attribute(&mut told, RTA_NH_ID, &3u32.to_ne_bytes());
+        for kind in [RTA_GATEWAY, RTA_MULTIPATH, RTA_VIA, RTA_ENCAP_TYPE, RTA_ENCAP] {
+            put_attribute(&mut told, kind, &[0; 8]);
+        }
+        let given = after(&told, Some(&RouteChoice { controller: "reno".into(), locked: false }));
+        let kinds: Vec<u16> = Attributes(&given[route::RTMSG..]).map(|(kind, _)| kind).collect();
+        assert_eq!(kinds, [1, RTA_PRIORITY, RTA_NH_ID, RTA_METRICS]);
+    }
+
+    #[test]
+    fn the_state_of_next_hops_is_not_given_back() {
+        let hop = |flags: u8, index: u8| [16, 0, flags, 1, index, 0, 0, 0, 8, 0, 5, 0, 192, 0, 2, index];
+        let hops = |flags: [u8; 2]| [hop(flags[0], 1), hop(flags[1], 2)].concat();
+        let mut told = body(&[]);
+        put_attribute(&mut told, RTA_MULTIPATH, &hops([4 | RTNH_F_DEAD | RTNH_F_LINKDOWN, RTNH_F_LINKDOWN]));
+        let given = after(&told, None);
+        assert_eq!(Attributes(&given[route::RTMSG..]).get(RTA_MULTIPATH), Some(&hops([4, 0])[..]));
+        // What is no list of next hops is left alone.
+        for odd in [&[0u8, 0, 255][..], &[4, 0, 255, 0], &[8]] {
+            assert_eq!(without_state(odd), odd);
+        }
+    }
+
+    #[test]
+    fn routes_of_routers_are_told_from_others() {
+        let mut body = vec![0; route::RTMSG];
+        (body[0], body[4], body[5]) = (libc::AF_INET6 as u8, 254, RTPROT_RA);
+        assert!(read(&body).unwrap().advertised);
+        body[5] = 4;
+        assert!(!read(&body).unwrap().advertised, "written by someone");
+        (body[0], body[5]) = (libc::AF_INET as u8, RTPROT_RA);
+        assert!(!read(&body).unwrap().advertised, "the kernel has none of IPv4");
     }
 
     #[test]
