@@ -143,6 +143,31 @@ fn sockets_that_hold_their_state_inside_go_on_with_the_build_they_have() {
 
 #[test]
 #[ignore = "a part of another test, which starts it"]
+fn refused() {
+    let name = "fpr_bbr3";
+    life::load_claiming(Controller::Bbr3, name, SAME).unwrap();
+    life::tune(name, &[("beta_percent".to_owned(), "80".to_owned())]).unwrap();
+    // The first takes the other build's place, the second finds this very build.
+    for found in ["another build", "this build"] {
+        let mut load = Command::new(FULLPIPE);
+        load.args(["cc", "load", "bbr3", "--name", name, "--set", "beta_percent=60"]);
+        let output = load.args(["--route", "203.0.113.0/24"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("there is no route"), "{found}: {said}");
+        let status = status(name);
+        let beta = status.settings.iter().find(|one| one.about.key == "beta_percent").unwrap();
+        assert!(status.is_this_build && beta.value == "80", "{found}: {beta:?}");
+    }
+    unload(name);
+}
+
+#[test]
+fn a_use_that_is_refused_leaves_settings_as_they_were() {
+    in_a_space("refused");
+}
+
+#[test]
+#[ignore = "a part of another test, which starts it"]
 fn killed() {
     let name = "fpw_bbr3";
     let (mut old, mut new) = (0, 0);

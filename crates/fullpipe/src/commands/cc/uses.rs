@@ -89,20 +89,38 @@ pub fn load(controller: Controller, name: Option<&str>, wanted: &Uses) -> Result
     if let Some(unit) = &boot {
         employ::check_boot(&machine, unit).map_err(host::failure)?;
     }
+    let before = settings_of(registered, wanted)?;
     let outcome = life::load_with(controller, name, &wanted.set)?;
     say(registered, outcome);
     let Err(error) = put_to_use(&machine, &store, registered, wanted, boot) else { return Ok(()) };
-    // What was there before stays.
-    if outcome != life::Outcome::Loaded {
-        return Err(error);
-    }
-    let undone = life::unload(registered, PATIENCE, &|| -> Result<String, Failure> {
-        Ok(retire(registered, Part::Live)?.default)
-    });
+    let (what, undone) = match outcome {
+        life::Outcome::Loaded => {
+            let end = || -> Result<String, Failure> { Ok(retire(registered, Part::Live)?.default) };
+            ("not all of it could be taken back", life::unload(registered, PATIENCE, &end))
+        }
+        // What was there before stays, as it was set.
+        life::Outcome::Replaced(carried) if !carried.settings => return Err(error),
+        _ if before.is_empty() => return Err(error),
+        _ => {
+            let back = life::tune(registered, &before).map(drop);
+            ("its settings could not be put back", back.map_err(Failure::from))
+        }
+    };
     Err(match undone {
         Ok(()) => error,
-        Err(left) => Failure::Impossible(format!("{error}\nand not all of it could be taken back: {left}")),
+        Err(left) => Failure::Impossible(format!("{error}\nand {what}: {left}")),
     })
+}
+
+/// What is set in a controller of that name that is there already, if settings are asked for: to be read before it is
+/// loaded, for a build that takes another's place has them from the first. Nothing where that is a build of which this one
+/// does not know them, and takes none over.
+fn settings_of(name: &str, wanted: &Uses) -> Result<Vec<(String, String)>, Failure> {
+    if wanted.set.is_empty() || !life::is_loaded(name)? {
+        return Ok(Vec::new());
+    }
+    let all = life::tune(name, &[]).unwrap_or_default();
+    Ok(all.into_iter().map(|one| (one.about.key.to_owned(), one.value)).collect())
 }
 
 /// Does what is asked for besides loading.
@@ -137,9 +155,8 @@ fn put_to_use(
         None => None,
     };
     let persists = boot.is_some();
-    let before = if wanted.set.is_empty() { Vec::new() } else { life::tune(name, &[])? };
     if !wanted.set.is_empty() {
-        // Those of a new load are there already; of what was loaded before, its sockets follow now.
+        // Those of a new load or of another build in its place are there already; of this very build they are set now.
         let all = life::tune(name, &wanted.set)?;
         println!("set: {}", settings::changed(&all).unwrap_or_else(|| "nothing that it was not".to_owned()));
     }
@@ -153,17 +170,7 @@ fn put_to_use(
     if !wanted.any() {
         return Ok(());
     }
-    if let Err(error) = employ::employ(machine, store, &request) {
-        let before: Vec<_> =
-            before.iter().map(|one| (one.about.key.to_owned(), one.value.to_string())).collect();
-        let kept = if before.is_empty() { Ok(()) } else { life::tune(name, &before).map(drop) };
-        return Err(match kept {
-            Ok(()) => host::failure(error),
-            Err(left) => {
-                Failure::Impossible(format!("{error}\nand its settings could not be put back: {left}"))
-            }
-        });
-    }
+    employ::employ(machine, store, &request).map_err(host::failure)?;
     if wanted.default {
         println!("it is the default of this network namespace");
     }
@@ -200,6 +207,9 @@ pub fn unload(name: &str, patience: Duration, until_boot: bool) -> Result<(), Fa
     let was_for_boot = AtomicBool::new(false);
     let end = || -> Result<Retired, Failure> {
         let retired = retire(name, part)?;
+        for note in retired.notes() {
+            eprintln!("{note}");
+        }
         was_for_boot.fetch_or(retired.was_for_boot, Ordering::Relaxed);
         Ok(retired)
     };
@@ -207,9 +217,6 @@ pub fn unload(name: &str, patience: Duration, until_boot: bool) -> Result<(), Fa
     // What a restart or a kill left of its uses ends without it, too.
     if is_loaded || end()?.is_nothing() {
         life::unload(name, patience, &|| Ok::<_, Failure>(end()?.default))?;
-        for note in retired.notes() {
-            eprintln!("{note}");
-        }
     }
     let is = if is_loaded { "is unloaded" } else { "was not loaded" };
     let no_more = if was_for_boot.into_inner() { ", and not loaded at boot any more" } else { "" };
