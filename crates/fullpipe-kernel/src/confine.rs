@@ -9,7 +9,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+use nix::unistd::{Gid, Uid, getgroups, getresgid, setgroups, setresgid, setresuid};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -72,16 +72,28 @@ impl Display for Layer {
 /// called while the process has one thread.
 ///
 /// # Errors
-/// When the caller may not, or the user does not exist in this user namespace; it then is who it was.
+/// When the caller may not, or the user does not exist in this user namespace: it then is who it was, groups and all. If even
+/// these cannot be put back the process is aborted, for it would go on as neither.
 pub fn become_user(uid: Uid, gid: Gid) -> io::Result<()> {
     use nix::sys::prctl::{get_pdeathsig, set_keepcaps, set_pdeathsig};
 
     // Else the kernel clears all capabilities with the change (capabilities(7)), and forgets that the process is to die
     // with its parent (PR_SET_PDEATHSIG(2const)).
     let dies = get_pdeathsig()?;
+    let (groups, gids) = (getgroups()?, getresgid()?);
     set_keepcaps(true)?;
-    let became =
-        setgroups(&[]).and_then(|()| setresgid(gid, gid, gid)).and_then(|()| setresuid(uid, uid, uid));
+    // Groups come first, for the user may have no right to them. That they were given up shows that they can be put back.
+    let became = setgroups(&[]).and_then(|()| {
+        let became = setresgid(gid, gid, gid).and_then(|()| setresuid(uid, uid, uid));
+        if became.is_err() {
+            let back = setresgid(gids.real, gids.effective, gids.saved).and_then(|()| setgroups(&groups));
+            if back.is_err() {
+                std::process::abort();
+            }
+        }
+        became
+    });
+    // Neither can fail: the one was allowed above, the other is told what it told.
     set_keepcaps(false)?;
     set_pdeathsig(dies)?;
     Ok(became?)
@@ -323,6 +335,44 @@ mod tests {
 
     /// Set where this program is run to be confined: nobody comes back from that.
     const INSIDE: &str = "FULLPIPE_TEST_CONFINED";
+
+    #[test]
+    fn who_cannot_become_another_is_who_it_was() {
+        const REFUSED: &str = "FULLPIPE_TEST_USER_REFUSED";
+        if !Uid::effective().is_root() {
+            println!("SKIPPED: needs root");
+            return;
+        }
+        if std::env::var_os(REFUSED).is_none() {
+            let mut again = Command::new(std::env::current_exe().unwrap());
+            let name = "confine::tests::who_cannot_become_another_is_who_it_was";
+            again.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(REFUSED, "1");
+            let output = again.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("stays who it was"), "{output:?}");
+            return;
+        }
+        let groups = [Gid::from_raw(1), Gid::from_raw(2)];
+        setgroups(&groups).unwrap();
+        let gids = getresgid().unwrap();
+        // The last of the three steps is refused, in all threads: the C library has each of them take it.
+        let no_user: BpfProgram = SeccompFilter::new(
+            [(libc::SYS_setresuid, Vec::new())].into(),
+            SeccompAction::Allow,
+            SeccompAction::Errno(libc::EPERM as u32),
+            std::env::consts::ARCH.try_into().unwrap(),
+        )
+        .and_then(TryInto::try_into)
+        .unwrap();
+        if seccompiler::apply_filter_all_threads(&no_user).is_err() {
+            println!("stays who it was: no filter of system calls here");
+            return;
+        }
+        let error = become_user(Uid::from_raw(65534), Gid::from_raw(65534)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EPERM));
+        assert_eq!((getgroups().unwrap(), getresgid().unwrap()), (groups.to_vec(), gids));
+        println!("stays who it was");
+    }
 
     #[test]
     fn what_is_given_up_is_gone_and_the_rest_goes_on() {
