@@ -52,7 +52,8 @@ pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, S
     let pins = Pins::change()?;
     if let Some(there) = Pinned::open(&pins, name)? {
         if there.marks()?.is_some_and(|marks| marks.build == ours.build) {
-            // An update may have been interrupted before it came to the sockets.
+            // An update may have been interrupted before it came to the defaults and the sockets.
+            there.renew_defaults()?;
             if controller.has_storage() {
                 there.move_sockets()?;
             }

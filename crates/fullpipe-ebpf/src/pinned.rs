@@ -9,6 +9,7 @@ use crate::pins::Pins;
 use crate::settings;
 use crate::sockets::Walker;
 use crate::start::{self, Marks, Start};
+use crate::usage;
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Program};
 use std::os::fd::{AsFd, AsRawFd};
@@ -122,11 +123,21 @@ impl Pinned {
             ..Start::default()
         };
         loader::load_from(controller, &self.name, kernel, &start)?.replace(&self.link)?;
+        self.renew_defaults()?;
         let moves = controller.has_storage();
         if moves {
             self.move_sockets()?;
         }
         Ok(Carried { sockets: moves, state: !moves || storage.is_some(), settings: old.is_some() })
+    }
+
+    /// Has the namespaces whose default it is give new sockets the build that has the name now. The kernel leaves them the
+    /// one that had it when it became the default (tcp_update_congestion_control changes the list alone). To be called
+    /// before [`Pinned::move_sockets`]: listeners and what they accept would come after it with the old one.
+    pub(crate) fn renew_defaults(&self) -> Result<()> {
+        namespaces::all()
+            .iter()
+            .try_for_each(|namespace| namespace.enter(|| usage::renew_default(&self.name)))
     }
 
     /// Gives live sockets the build that has the name now. The kernel leaves them the one that they chose.

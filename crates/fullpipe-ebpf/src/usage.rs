@@ -1,5 +1,5 @@
 //! Where a controller is in use by choice: as a namespace's default, on a route, for a control group. Only looks, but for
-//! the program that gives a control group its controller.
+//! the program that gives a control group its controller, and the default that is to be another build of the same name.
 
 use crate::error::{Error, Result};
 use crate::loader::{self, NAME_SIZE};
@@ -17,6 +17,18 @@ const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// The default controller of the namespace this runs in.
 fn default() -> Result<String> {
     Ok(std::fs::read_to_string(DEFAULT).map_err(Error::io("cannot read", DEFAULT))?.trim().to_owned())
+}
+
+/// Where it is the default of the namespace this runs in, makes it that again: the default is then the build that has the
+/// name now. The host's settings stay as they are.
+///
+/// # Errors
+/// When the default cannot be read or written.
+pub(crate) fn renew_default(name: &str) -> Result<()> {
+    if default()? != name {
+        return Ok(());
+    }
+    std::fs::write(DEFAULT, name).map_err(Error::io("cannot write", DEFAULT))
 }
 
 /// The destinations of this namespace's routes that name the controller; none where the kernel does not say.

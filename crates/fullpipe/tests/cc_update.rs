@@ -143,6 +143,28 @@ fn sockets_that_hold_their_state_inside_go_on_with_the_build_they_have() {
 
 #[test]
 #[ignore = "a part of another test, which starts it"]
+fn default() {
+    let name = "fps_bbr3";
+    life::load_claiming(Controller::Bbr3, name, SAME).unwrap();
+    std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", name).unwrap();
+    assert_eq!(carried(life::update(Controller::Bbr3, Some(name)).unwrap()), [true; 3]);
+    // Whose settings new connections follow is the build that they have.
+    life::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
+    let mut connections = Connections::by_default(name, 5);
+    connections.talk(3);
+    let windows: Vec<u32> = status(name).sockets.iter().map(|socket| socket.cwnd).collect();
+    assert!(windows.len() == 10 && windows.iter().all(|cwnd| *cwnd >= 90), "{windows:?}");
+    drop(connections);
+    unload(name);
+}
+
+#[test]
+fn where_it_is_the_default_new_connections_have_the_new_build() {
+    in_a_space("default");
+}
+
+#[test]
+#[ignore = "a part of another test, which starts it"]
 fn refused() {
     let name = "fpr_bbr3";
     life::load_claiming(Controller::Bbr3, name, SAME).unwrap();

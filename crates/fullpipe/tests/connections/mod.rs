@@ -13,12 +13,23 @@ pub struct Connections {
 
 impl Connections {
     pub fn open(name: &'static str, count: usize) -> Self {
+        let choose = |to: &TcpStream| setsockopt(to, sockopt::TcpCongestion, &name.into()).unwrap();
+        Connections::that(name, count, choose)
+    }
+
+    /// The same where `name` is the default: both ends send by it.
+    #[allow(dead_code, reason = "not every test asks for it")]
+    pub fn by_default(name: &'static str, count: usize) -> Self {
+        Connections::that(name, count, |_| {})
+    }
+
+    fn that(name: &'static str, count: usize, choose: impl Fn(&TcpStream)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let open = |_| {
             let to = TcpStream::connect(address).unwrap();
             to.set_nodelay(true).unwrap();
-            setsockopt(&to, sockopt::TcpCongestion, &name.into()).unwrap();
+            choose(&to);
             (to, listener.accept().unwrap().0)
         };
         Connections { name, ends: (0..count).map(open).collect() }
