@@ -632,7 +632,9 @@ fn go_on(host: &Fake, clock: &TestClock, original: &BTreeMap<String, String>, do
     if done.len() == 6 {
         let status = status(host, &store()).unwrap();
         assert!(status.consistent, "{context}: {status:?}");
-        take_back(host).unwrap_or_else(|e| panic!("{context}: {e}"));
+        let reverted = take_back(host).unwrap_or_else(|e| panic!("{context}: {e}"));
+        let notes = reverted.map(|all| all.notes()).unwrap_or_default();
+        assert!(notes.is_empty(), "{context}: each leads back to one that is there: {notes:?}");
         ["fp_hybla", "mine", "other"].iter().for_each(|one| unregister(host, one));
         assert_same(&snapshot(host), original, &context);
         return 1;
