@@ -30,7 +30,9 @@ fn a_limit_of_namespaces_is_called_one() {
         // Of process namespaces one is taken before, by a process that stays.
         let script = format!(
             "echo {limit} > /proc/sys/user/max_{kind}_namespaces; \
-             if [ {limit} = 1 ]; then unshare --pid --fork --kill-child sleep 60 & holder=$!; sleep 0.5; fi; \
+             if [ {limit} = 1 ]; then unshare --pid --fork --kill-child sleep 60 & holder=$!; \
+             own=$(readlink /proc/self/ns/pid); \
+             until [ \"$(readlink /proc/$holder/ns/pid_for_children)\" != \"$own\" ]; do sleep 0.05; done; fi; \
              code=0; \"$FULLPIPE\" lab shell -- true || code=$?; [ -z \"$holder\" ] || kill -9 $holder; exit $code"
         );
         let Some((code, text)) = said(&script) else { return };
