@@ -229,7 +229,10 @@ impl Beliefs {
                 pacing_gain: Some(bbr.pacing_gain.as_f64()),
                 cwnd_gain: Some(bbr.cwnd_gain.as_f64()),
             }),
-            CcInfo::Vegas(vegas) => Some(Beliefs { min_rtt: Some(vegas.min_rtt), ..Beliefs::default() }),
+            // At the start of each round trip it knows none (`vegas_enable`: 0x7fffffff).
+            CcInfo::Vegas(vegas) => Some(vegas.min_rtt)
+                .filter(|least| !least.is_zero() && *least < Span::from_micros(0x7fff_ffff))
+                .map(|least| Beliefs { min_rtt: Some(least), ..Beliefs::default() }),
             CcInfo::Dctcp(_) => None,
         }
     }

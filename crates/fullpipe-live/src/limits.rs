@@ -25,6 +25,9 @@ pub(crate) fn shares(before: &TcpInfo, now: &TcpInfo, elapsed: Span, modelled: b
     // The kernel's ticks are milliseconds and more: what is busy throughout may come out a little longer than the time.
     let part = |seconds: f64| (seconds / elapsed).clamp(0.0, 1.0);
     let (busy, receiver, buffer) = (part(busy), part(receiver), part(buffer));
+    // So may both together.
+    let over = (receiver + buffer).max(1.0);
+    let (receiver, buffer) = (receiver / over, buffer / over);
     let network = (busy - receiver - buffer).max(0.0);
     let mut shares = [
         (Limitation::Application, 1.0 - busy.max(receiver + buffer)),

@@ -55,11 +55,13 @@ pub(crate) struct Owners {
     cgroups: HashMap<u64, String>,
     /// Of processes, where the kernel names no control group of the socket.
     cgroup_of: HashMap<u32, Option<String>>,
-    looked: Option<Instant>,
+    /// When, and how long it took.
+    looked: Option<(Instant, Duration)>,
     hidden: usize,
 }
 
-/// Looking at every process's descriptors takes a while on a busy host: not more often than this.
+/// Looking at every process's descriptors takes a while on a busy host: not more often than this, nor for more than a
+/// twentieth of the time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Owners {
@@ -70,12 +72,13 @@ impl Owners {
 
     /// Makes sure that what is known is not old where `inodes` has one that is not known.
     pub(crate) fn refresh(&mut self, inodes: impl Iterator<Item = u32>) {
-        let lately = self.looked.is_some_and(|at| at.elapsed() < PATIENCE);
+        let lately = self.looked.is_some_and(|(at, took)| at.elapsed() < PATIENCE.max(took * 20));
         let mut unknown = inodes.filter(|inode| *inode != 0 && !self.by_inode.contains_key(inode));
         if !lately && unknown.next().is_some() {
+            let began = Instant::now();
             self.look(Path::new("/proc"));
             self.cgroups = hierarchy().map(|root| groups(&root)).unwrap_or_default();
-            self.looked = Some(Instant::now());
+            self.looked = Some((Instant::now(), began.elapsed()));
         }
     }
 

@@ -6,7 +6,7 @@ use crate::limits;
 use crate::owner::{Owner, Owners};
 use crate::totals::{Total, ratio, totals};
 use fullpipe_kernel::netlink::Seen;
-use fullpipe_kernel::sock_diag::{Family, Query, SockDiag, TcpSocket};
+use fullpipe_kernel::sock_diag::{Extensions, Family, Query, SockDiag, TcpSocket};
 use fullpipe_kernel::tcp_info::TcpInfo;
 use fullpipe_units::{Rate, Span};
 use serde::Serialize;
@@ -124,8 +124,7 @@ impl Reader {
     /// # Errors
     /// When the kernel does not answer.
     pub fn look(&mut self) -> Result<Snapshot, LookError> {
-        let (sockets, complete) = self.sockets()?;
-        let now = Instant::now();
+        let (sockets, mut complete, now) = self.sockets()?;
         let began = *self.began.get_or_insert(now);
         let mut unseen = Vec::new();
         let mut beliefs = HashMap::new();
@@ -138,6 +137,11 @@ impl Reader {
         let mut seen = Vec::with_capacity(sockets.len());
         let mut before = HashMap::with_capacity(sockets.len());
         for socket in sockets {
+            // The kernel goes on by position in a bucket that may have changed: it shows a socket twice, or not.
+            if before.contains_key(&socket.cookie) {
+                complete = false;
+                continue;
+            }
             let owner = self.owner(&socket);
             if !self.wants(&socket, &owner) {
                 continue;
@@ -173,14 +177,17 @@ impl Reader {
         })
     }
 
-    /// The sockets, those that are surely not wanted left out; and whether the kernel's table stood still.
-    fn sockets(&mut self) -> Result<(Vec<TcpSocket>, bool), LookError> {
+    /// The sockets, those that are surely not wanted left out; whether the kernel's table stood still, as far as that is
+    /// seen; and when it was.
+    fn sockets(&mut self) -> Result<(Vec<TcpSocket>, bool, Instant), LookError> {
         let nobody = Owner::default();
         let (mut sockets, mut complete) = (Vec::new(), true);
+        let wanted = Extensions::INFO | Extensions::CONG | Extensions::VEGASINFO;
+        let query = Query { extensions: wanted, ..Query::default() };
         for family in Family::BOTH {
             let others = sockets.len();
             let by_owner = self.filter.asks_for_owners();
-            let dump = self.kernel.dump(family, &Query::default(), |seen| match seen {
+            let dump = self.kernel.dump(family, &query, |seen| match seen {
                 Seen::Entry(view) => {
                     let (Some(local), Some(remote)) = (view.local(), view.remote()) else { return };
                     let subject = Subject {
@@ -195,13 +202,23 @@ impl Reader {
                     }
                 }
                 Seen::Again => sockets.truncate(others),
-            })?;
+            });
+            let dump = match dump {
+                Ok(dump) => dump,
+                Err(e) => {
+                    // The kernel may be in the middle of it still, and would refuse the next.
+                    self.kernel = SockDiag::open()?;
+                    return Err(e.into());
+                }
+            };
             complete &= dump.consistent;
         }
+        // Before owners are looked for, which takes a while: the counters are of now.
+        let at = Instant::now();
         if let Some(owners) = &mut self.owners {
             owners.refresh(sockets.iter().map(|s| s.inode));
         }
-        Ok((sockets, complete))
+        Ok((sockets, complete, at))
     }
 
     fn owner(&mut self, socket: &TcpSocket) -> Owner {
@@ -236,7 +253,9 @@ fn since(connection: &mut Connection, last: &Before, info: &TcpInfo, now: Instan
     let sent = info.data_segs_out.zip(last.info.data_segs_out).map(|(b, a)| u64::from(b.wrapping_sub(a)));
     let sent = sent.map(|sent| (sent, again));
     connection.retransmitted = sent.and_then(ratio);
-    let modelled = connection.beliefs.as_ref().is_some_and(|b| b.bw.is_some());
+    // Controllers that are programs tell nothing of themselves to sock_diag (`get_info` is not theirs to fill).
+    let named = connection.controller.as_deref().is_some_and(|name| name.contains("bbr"));
+    let modelled = named || connection.beliefs.as_ref().is_some_and(|b| b.bw.is_some());
     connection.limits = limits::shares(&last.info, info, elapsed, modelled);
     sent
 }

@@ -14,6 +14,9 @@ const MOST_FLOWS: usize = 500;
 /// Most rows of all series together, some 80 MB. When they are reached every second one is let go.
 const MOST_ROWS: usize = 500_000;
 
+/// Most changes of state that are kept of a connection.
+const MOST_STATES: usize = 2000;
+
 /// Keeps what was seen, in bounded memory.
 #[derive(Debug, Default)]
 pub struct Recorder {
@@ -33,6 +36,7 @@ struct Flow {
     /// At the first look: what came before is not this recording's.
     first: Counters,
     last: Counters,
+    last_s: f64,
     round_trips: Vec<f64>,
 }
 
@@ -90,6 +94,7 @@ impl Recorder {
                     },
                     first: now,
                     last: now,
+                    last_s: t_s,
                     round_trips: Vec::new(),
                 });
                 self.flows.len() - 1
@@ -97,7 +102,9 @@ impl Recorder {
         };
         let flow = &mut self.flows[at];
         flow.last = now;
-        if let Some(state) = connection.beliefs.as_ref().and_then(|b| b.state.as_ref())
+        flow.last_s = t_s;
+        if flow.recording.states.len() < MOST_STATES
+            && let Some(state) = connection.beliefs.as_ref().and_then(|b| b.state.as_ref())
             && flow.recording.states.last().is_none_or(|last| last.state != *state)
         {
             flow.recording.states.push(StateChange { at_s: t_s, state: state.clone() });
@@ -136,7 +143,7 @@ impl Recorder {
     /// The recording, the flows with most data first.
     pub fn results(self) -> Results {
         let end_s = self.end_s;
-        let mut flows: Vec<FlowRecording> = self.flows.into_iter().map(|flow| flow.finish(end_s)).collect();
+        let mut flows: Vec<FlowRecording> = self.flows.into_iter().map(|flow| flow.finish()).collect();
         flows.sort_by_key(|f| std::cmp::Reverse(f.summary.bytes_delivered));
         let mut controllers: Vec<&str> = flows.iter().map(|f| f.cc.as_str()).collect();
         controllers.sort_unstable();
@@ -172,10 +179,10 @@ impl Recorder {
 }
 
 impl Flow {
-    fn finish(self, end_s: f64) -> FlowRecording {
-        let Flow { mut recording, first, last, mut round_trips } = self;
+    fn finish(self) -> FlowRecording {
+        let Flow { mut recording, first, last, last_s, mut round_trips } = self;
         recording.series = recording.series.without_empty_columns();
-        let duration_s = recording.series.t_s.last().copied().unwrap_or(end_s) - recording.start_s;
+        let duration_s = last_s - recording.start_s;
         let bytes = last.acked.saturating_sub(first.acked);
         let again = u64::from(last.again.wrapping_sub(first.again));
         round_trips.sort_by(f64::total_cmp);

@@ -182,7 +182,7 @@ impl Column {
 /// The columns that fit into `width` characters with a blank between them, from left to right, each with its width.
 pub fn layout(width: u16, shown: impl Fn(Column) -> bool) -> Vec<(Column, u16)> {
     let mut chosen = Vec::new();
-    let mut left = width + 1;
+    let mut left = width.saturating_add(1);
     for column in Column::BY_WORTH.into_iter().filter(|c| shown(*c)) {
         let (least, _) = column.widths();
         if least < left {

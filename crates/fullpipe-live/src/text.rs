@@ -59,7 +59,8 @@ pub(crate) fn totals(snapshot: &Snapshot) -> Vec<String> {
             let sending = t.sending.map_or(0.0, Rate::as_bits_per_sec_f64);
             let worth_telling = |r: &Rate| r.as_bits_per_sec_f64() > sending / 100.0;
             let plural = if t.connections == 1 { "" } else { "s" };
-            let mut line = format!("{:name_width$}  {:>6} connection{plural}", t.controller, t.connections);
+            let name = if t.controller.is_empty() { "(none)" } else { &t.controller };
+            let mut line = format!("{name:name_width$}  {:>6} connection{plural}", t.connections);
             for (what, value) in [
                 ("sending", t.sending.map(|r| format!("{}bit/s", spaced(&rate(r))))),
                 (
@@ -92,9 +93,8 @@ pub(crate) fn spaced(rate: &str) -> String {
 
 /// What a reader should know before believing it.
 pub(crate) fn notes(snapshot: &Snapshot) -> Vec<String> {
-    let incomplete = (!snapshot.complete).then(|| {
-        "connections came and went while the kernel's table was read: some may be missing".to_owned()
-    });
+    let incomplete = (!snapshot.complete)
+        .then(|| "the kernel's table changed while it was read: some connections may be missing".to_owned());
     incomplete.into_iter().chain(snapshot.unseen.iter().map(|what| format!("not seen: {what}"))).collect()
 }
 

@@ -41,6 +41,17 @@ pub fn print_as_json(text: &str) -> Result<(), Failure> {
     print(printable::json(text).as_bytes())
 }
 
+/// Prints a line of JSON; whether anybody still reads, for what would go on for ever.
+#[cfg(feature = "live")]
+pub fn print_json_line(text: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    let line = printable::json(text).into_owned() + "\n";
+    match out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
+        outcome => printed(outcome).map(|()| true).map_err(Failure::usage),
+    }
+}
+
 /// What writing came to, or why it failed.
 fn printed(outcome: io::Result<()>) -> Result<(), String> {
     match outcome {

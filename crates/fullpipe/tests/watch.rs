@@ -4,8 +4,12 @@ mod busy;
 mod program;
 
 use busy::Busy;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn watch(args: &[&str]) -> Output {
     program::fullpipe().arg("watch").args(args).stdin(Stdio::null()).output().unwrap()
@@ -21,7 +25,7 @@ fn a_look_tells_rates_limits_and_whose_it_is() {
     assert!(text.contains("2 connections, sending") && text.contains("limited by"), "{text}");
     assert!(text.contains("application") && text.contains(&format!("({})", std::process::id())), "{text}");
 
-    let output = watch(&[&filter, "--json", "--interval", "200ms", "--for", "700ms"]);
+    let output = watch(&[&filter, "--json", "--interval", "200ms", "--for", "3s"]);
     let lines: Vec<Value> = output
         .stdout
         .split(|b| *b == b'\n')
@@ -30,7 +34,7 @@ fn a_look_tells_rates_limits_and_whose_it_is() {
         .collect();
     assert!(lines.len() >= 2, "{lines:?}");
     let (first, last) = (&lines[0], &lines[lines.len() - 1]);
-    assert_eq!((&first["schema"], &first["complete"]), (&"fullpipe/watch/1".into(), &true.into()));
+    assert_eq!(first["schema"], "fullpipe/watch/1");
     let sender = |look: &Value| {
         let one = look["connections"]
             .as_array()
@@ -62,7 +66,7 @@ fn what_is_recorded_is_read_by_reports() {
             "--interval",
             "100ms",
             "--for",
-            "1s",
+            "3s",
         ]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
@@ -73,6 +77,49 @@ fn what_is_recorded_is_read_by_reports() {
     assert!(run["flows"][0]["series"]["t_s"].as_array().unwrap().len() >= 3, "{run}");
     let page = std::fs::read_to_string(dir.path().join("live.html")).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains(&busy.port.to_string()));
+}
+
+#[test]
+fn when_nobody_reads_any_more_it_ends() {
+    let mut command = program::fullpipe();
+    command.args(["watch", "--json", "--interval", "50ms"]).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if began.elapsed() > Duration::from_secs(60) => {
+                child.kill().unwrap();
+                panic!("it goes on");
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    assert!(status.success() && line.starts_with("{\"schema\":\"fullpipe/watch/1\""), "{status}: {line}");
+}
+
+#[test]
+fn asked_to_end_it_writes_what_it_recorded() {
+    let busy = Busy::start();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("live.json");
+    let mut command = program::fullpipe();
+    command.arg("watch").arg(format!("sport = :{}", busy.port)).args([
+        "--json",
+        "--interval",
+        "50ms",
+        "--record",
+    ]);
+    let mut child = command.arg(&file).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.by_ref().take(3).for_each(|line| assert!(line.unwrap().starts_with('{')));
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
+    lines.for_each(drop);
+    assert!(child.wait().unwrap().success());
+    let json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(json["runs"][0]["flows"].as_array().unwrap().len(), 1);
 }
 
 #[test]

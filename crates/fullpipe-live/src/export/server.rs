@@ -195,6 +195,8 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Pages, tok
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
         .keep_alive(false)
+        // A scraper's head has some hundred bytes; each place would be given 400 kB.
+        .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), answers);
     let _ = served.await;
 }

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Of controller and class there are at most this many, and one that takes all others: it bounds the series.
 pub const MOST_PAIRS: usize = 16;
+/// A pair without connections is kept this long where others want its room, so that what it counted is scraped.
+const KEPT_S: f64 = 600.0;
 /// Controllers and states that are counted.
 const MOST_STATES: usize = 32;
 
@@ -83,6 +85,8 @@ const COUNTERS: [(&str, &str, &str); 4] = [
 struct Pair {
     created: f64,
     connections: u64,
+    /// When it had connections last.
+    last_s: f64,
     counted: [u64; 4],
     limited: [f64; Limitation::ALL.len()],
     distributions: Vec<Histogram>,
@@ -96,7 +100,8 @@ type Counted = [u64; 4];
 pub struct Tally {
     classes: Classes,
     pairs: BTreeMap<(String, String), Pair>,
-    known: HashMap<u64, Counted>,
+    /// What each connection had moved, and at which look that was.
+    known: HashMap<u64, (u64, Counted)>,
     states: BTreeMap<(String, String), u64>,
     last_s: Option<f64>,
     looks: u64,
@@ -139,10 +144,11 @@ impl Tally {
         self.incomplete += u64::from(!snapshot.complete);
         self.states.clear();
         self.pairs.values_mut().for_each(|pair| pair.connections = 0);
-        let mut known = HashMap::with_capacity(snapshot.connections.len());
+        let look = self.looks;
         for connection in &snapshot.connections {
             let class = self.classes.of(connection).into_owned();
-            let controller = connection.controller.clone().unwrap_or_default();
+            // A handshake, or what is left of a connection: nobody drives it.
+            let Some(controller) = connection.controller.clone() else { continue };
             if let Some(state) = connection.beliefs.as_ref().and_then(|b| b.state.clone()) {
                 let key = (controller.clone(), state);
                 if self.states.len() < MOST_STATES || self.states.contains_key(&key) {
@@ -151,13 +157,16 @@ impl Tally {
             }
             let pair = pair(&mut self.pairs, controller, class, snapshot.unix_s);
             pair.connections += 1;
+            pair.last_s = snapshot.t_s;
             let Some(figures) = &connection.figures else { continue };
             let now = counted(figures);
-            // A connection that was not there at the look before has moved all it has since then.
-            let before = self.known.get(&connection.cookie).copied().or((!first).then_some([0; 4]));
-            known.insert(connection.cookie, now);
-            let Some(before) = before else { continue };
-            let moved: Counted = std::array::from_fn(|i| now[i].saturating_sub(before[i]));
+            let before = match self.known.insert(connection.cookie, (look, now)) {
+                Some((_, before)) => before,
+                None if first => continue,
+                // What was not there before has moved all it has since then.
+                None => [0; 4],
+            };
+            let moved = since(before, now);
             pair.counted.iter_mut().zip(moved).for_each(|(sum, moved)| *sum += moved);
             for limit in &connection.limits {
                 pair.limited[place(limit.by)] += limit.share * elapsed;
@@ -166,7 +175,13 @@ impl Tally {
                 pair.observe(connection, figures, moved[3] as f64 / moved[2] as f64);
             }
         }
-        self.known = known;
+        // The kernel's dump leaves a socket out now and then whose bucket changes meanwhile: it has not begun anew when it is
+        // back.
+        self.known.retain(|_, (at, _)| look - *at < 3);
+        // Classes come and go, as sessions and containers do; the room of the gone is needed by others.
+        if self.pairs.len() >= MOST_PAIRS {
+            self.pairs.retain(|_, pair| pair.connections > 0 || snapshot.t_s - pair.last_s < KEPT_S);
+        }
     }
 
     /// The metrics.
@@ -252,6 +267,7 @@ impl Pair {
         Pair {
             created,
             connections: 0,
+            last_s: 0.0,
             counted: [0; 4],
             limited: [0.0; Limitation::ALL.len()],
             distributions: DISTRIBUTIONS.iter().map(|(.., bounds)| Histogram::new(bounds)).collect(),
@@ -286,16 +302,27 @@ fn pair(
     class: String,
     now: f64,
 ) -> &mut Pair {
-    let others = || (OTHER.to_owned(), OTHER.to_owned());
-    let room = pairs.keys().filter(|key| **key != others()).count() < MOST_PAIRS;
     let wanted = (controller, class);
-    let key = if room || pairs.contains_key(&wanted) {
+    let room = || pairs.keys().filter(|(c, k)| c != OTHER || k != OTHER).count() < MOST_PAIRS;
+    let key = if pairs.contains_key(&wanted) || room() {
         wanted
     } else {
         let of_the_controller = (wanted.0, OTHER.to_owned());
-        if pairs.contains_key(&of_the_controller) { of_the_controller } else { others() }
+        if pairs.contains_key(&of_the_controller) {
+            of_the_controller
+        } else {
+            (OTHER.to_owned(), OTHER.to_owned())
+        }
     };
     pairs.entry(key).or_insert_with(|| Pair::new(now))
+}
+
+/// What moved between two looks. The kernel's counters of segments have 32 bits and go round.
+fn since(before: Counted, now: Counted) -> Counted {
+    std::array::from_fn(|i| match i {
+        2 | 3 => u64::from((now[i] as u32).wrapping_sub(before[i] as u32)),
+        _ => now[i].saturating_sub(before[i]),
+    })
 }
 
 fn counted(figures: &Figures) -> Counted {
@@ -398,6 +425,41 @@ mod tests {
         has(&format!("fullpipe_bbr_bandwidth_bytes_per_second_sum{labels} 2000000.0"));
         has("fullpipe_bbr_connections{controller=\"bbr\",state=\"ProbeBW\"} 1.0");
         has("fullpipe_looks_total 3.0");
+    }
+
+    #[test]
+    fn what_one_look_misses_has_not_begun_anew_and_counters_go_round() {
+        let mut tally = tally();
+        let sent = |tally: &Tally| {
+            let page = Page::of(&tally.families()).text;
+            let line =
+                page.lines().find(|l| l.starts_with("fullpipe_tcp_sent_segments_total")).unwrap().to_owned();
+            line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+        };
+        tally.add(&snapshot(0.0, vec![connection(1, 443, "bbr", 5000)]));
+        tally.add(&snapshot(1.0, vec![]));
+        tally.add(&snapshot(2.0, vec![connection(1, 443, "bbr", 5007)]));
+        assert_eq!(sent(&tally), 7.0);
+        tally.add(&snapshot(3.0, vec![connection(1, 443, "bbr", u32::MAX)]));
+        let before = sent(&tally);
+        tally.add(&snapshot(4.0, vec![connection(1, 443, "bbr", 9)]));
+        assert_eq!(sent(&tally) - before, 10.0);
+    }
+
+    #[test]
+    fn classes_that_are_gone_make_room() {
+        let mut tally = Tally::new(Classes::new(Vec::new(), By::Port((1..1000).collect())));
+        let at = |t: f64, from: u16| {
+            snapshot(t, (from..from + 16).map(|port| connection(port.into(), port, "cubic", 9)).collect())
+        };
+        tally.add(&at(0.0, 1));
+        tally.add(&at(1000.0, 100));
+        tally.add(&at(1001.0, 100));
+        let page = Page::of(&tally.families()).text;
+        assert!(
+            page.contains("fullpipe_tcp_connections{controller=\"cubic\",class=\"port 115\"} 1"),
+            "{page}"
+        );
     }
 
     #[test]

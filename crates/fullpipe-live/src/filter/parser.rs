@@ -331,13 +331,19 @@ fn host(text: &str) -> Result<(Option<Net>, Option<u16>), Wrong> {
             "for example: 192.0.2.1, 10.0.0.0/8, [2001:db8::1]:443",
         )
     })?;
-    let address = address.to_canonical();
     let most = if address.is_ipv4() { 32 } else { 128 };
-    let length = match length {
+    let length: u8 = match length {
         None => most,
         Some(length) => length.parse().ok().filter(|l| *l <= most).ok_or_else(|| {
             (format!("the length of the prefix is not between 0 and {most}"), "for example: 10.0.0.0/8")
         })?,
     };
-    Ok((Some(Net { address, length }), port))
+    // IPv4 as IPv6 writes it (::ffff:10.0.0.0/104) is IPv4 to sockets too.
+    let canonical = address.to_canonical();
+    let mapped = canonical.is_ipv4() && address.is_ipv6();
+    let net = match length.checked_sub(96).filter(|_| mapped) {
+        Some(length) => Net { address: canonical, length },
+        None => Net { address, length },
+    };
+    Ok((Some(net), port))
 }

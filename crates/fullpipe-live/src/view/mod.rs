@@ -12,10 +12,13 @@ use crate::reader::{LookError, Reader, Snapshot};
 use crate::recorder::Recorder;
 use crate::table::Order;
 use history::Histories;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::widgets::TableState;
 use std::io;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// What the view shows, and what is selected in it.
@@ -200,7 +203,7 @@ pub fn run(
     asked_to_end: &dyn Fn() -> bool,
 ) -> Result<(), ViewError> {
     let mut app = App::new(filter, colour);
-    let mut terminal = ratatui::try_init()?;
+    let mut terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
     let outcome = (|| {
         let mut next = Instant::now();
         while !asked_to_end() {
@@ -216,11 +219,13 @@ pub fn run(
             terminal.draw(|frame| app.draw(frame))?;
             // Short: signals are seen between two waits.
             let wait = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(250));
-            if event::poll(wait)?
-                && let Event::Key(key) = event::read()?
-            {
+            if !typed_within(wait)? {
+                continue;
+            }
+            while event::poll(Duration::ZERO)? {
+                let Event::Key(key) = event::read()? else { continue };
                 match app.key(key) {
-                    Wish::Quit => break,
+                    Wish::Quit => return Ok(()),
                     Wish::Filter(filter) => {
                         reader.set_filter(filter);
                         next = Instant::now();
@@ -233,6 +238,23 @@ pub fn run(
     })();
     let restored = ratatui::try_restore();
     outcome.and(restored.map_err(ViewError::Terminal))
+}
+
+/// Whether something was typed. `event::poll` is not asked to wait: where the terminal is gone and nobody says so by SIGHUP
+/// (nohup), it would read the end of it for ever.
+fn typed_within(wait: Duration) -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut asked = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    let millis = u16::try_from(wait.as_millis()).unwrap_or(u16::MAX);
+    match poll(&mut asked, PollTimeout::from(millis)) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let told = asked[0].revents().unwrap_or(PollFlags::empty());
+    if told.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL) {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is gone"));
+    }
+    Ok(told.contains(PollFlags::POLLIN))
 }
 
 /// Why the view ended.

@@ -7,7 +7,7 @@ use fullpipe_host::host::Host;
 use fullpipe_host::journal::Store;
 use fullpipe_host::status;
 use fullpipe_kernel::{facts, signals};
-use fullpipe_live::export::{By, Classes, Family, Kind, Page, Pages, Server, Settings, Tally, Tls};
+use fullpipe_live::export::{By, Classes, Family, Kind, Page, Pages, Server, Settings, Stopper, Tally, Tls};
 use fullpipe_live::{Filter, LookError, Reader};
 use fullpipe_units::Span;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -110,7 +110,7 @@ impl Args {
         let server = Server::bind(self.listen, &settings).map_err(Failure::usage)?;
         let address = server.address().map_err(|e| Failure::Impossible(e.to_string()))?;
 
-        let (stop, stopper) = (Arc::new(AtomicBool::new(false)), server.stopper());
+        let (stop, stopper, ends) = (Arc::new(AtomicBool::new(false)), server.stopper(), server.stopper());
         let flag = Arc::clone(&stop);
         signals::on_termination(move || {
             flag.store(true, Relaxed);
@@ -134,6 +134,8 @@ impl Args {
                 stop.store(true, Relaxed);
                 served
             });
+            // Nobody shall be served what is never renewed again.
+            let _renewed = Ends(&ends);
             let every = Duration::from_nanos(self.interval.as_nanos());
             let mut next = Instant::now() + every;
             while !stop.load(Relaxed) {
@@ -142,19 +144,29 @@ impl Args {
                     std::thread::sleep(left.min(Duration::from_millis(100)));
                     continue;
                 }
-                next = Instant::now() + every;
                 match reader.look() {
                     Ok(snapshot) => tally.add(&snapshot),
                     // A kernel that is short of memory for a moment answers again later; the count tells of it.
                     Err(_) => tally.failed(),
                 }
                 publish(&pages, &tally, &mut host);
+                // After it: a look that takes longer than the interval must not be followed by another at once.
+                next = Instant::now() + every;
             }
             match served.join() {
                 Ok(served) => served.map_err(|e| Failure::Impossible(e.to_string())),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         })
+    }
+}
+
+/// Ends the server when it goes.
+struct Ends<'a>(&'a Stopper);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 
@@ -219,6 +231,10 @@ impl HostMetrics {
             "Congestion controllers that the kernel has loaded.",
             &mut facts::available_controllers().unwrap_or_default().into_iter(),
         ));
+        let readable = f64::from(u8::from(status.is_ok()));
+        let help =
+            "Whether what fullpipe changed here may be read: once something is in force, by root only.";
+        families.push(Family::gauge("fullpipe_host_readable", help, "", readable));
         match status {
             Ok(status) => {
                 let in_force = f64::from(u8::from(status.phase.is_some()));

@@ -1,7 +1,7 @@
 //! `fullpipe watch`: the host's own connections.
 
 use crate::failure::Failure;
-use crate::print::print;
+use crate::print::{print, print_json_line};
 use fullpipe_kernel::signals;
 use fullpipe_live::table::Order;
 use fullpipe_live::view::{self, ViewError};
@@ -85,34 +85,42 @@ impl Args {
 
         let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
         let every = duration(self.interval);
-        if self.json {
-            self.lines(&mut reader, recorder.as_mut(), &ended)?;
-        } else if self.once || (!terminal && recorder.is_none()) {
-            let snapshot = after(&mut reader, every, recorder.as_mut(), &ended)?;
-            print(text::once(&snapshot, self.order.order(), columns(), self.rows))?;
-        } else if terminal {
-            let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-            let shown = view::run(&mut reader, typed.clone(), every, colour, recorder.as_mut(), &ended);
-            shown.map_err(|e| match e {
-                ViewError::Look(e) => impossible(e),
-                terminal => Failure::Impossible(terminal.to_string()),
-            })?;
-        } else {
-            while !ended() {
-                let snapshot = reader.look().map_err(impossible)?;
-                recorder.iter_mut().for_each(|r| r.add(&snapshot));
-                wait(every, &ended);
+        // What was recorded is written however the watching ended.
+        let outcome = (|| {
+            if self.json {
+                self.lines(&mut reader, recorder.as_mut(), &ended)?;
+            } else if self.once || (!terminal && recorder.is_none()) {
+                let snapshot = after(&mut reader, every, recorder.as_mut(), &ended)?;
+                print(text::once(&snapshot, self.order.order(), columns(), self.rows))?;
+            } else if terminal {
+                let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+                let shown = view::run(&mut reader, typed.clone(), every, colour, recorder.as_mut(), &ended);
+                shown.map_err(|e| match e {
+                    ViewError::Look(e) => impossible(e),
+                    terminal => Failure::Impossible(terminal.to_string()),
+                })?;
+            } else {
+                while !ended() {
+                    let snapshot = reader.look().map_err(impossible)?;
+                    recorder.iter_mut().for_each(|r| r.add(&snapshot));
+                    wait(every, &ended);
+                }
             }
-        }
+            Ok(())
+        })();
         if let (Some(output), Some(recorder), Some(path)) = (output, recorder, &self.record) {
             let about = About {
                 title: if typed.is_empty() { "connections of this host".to_owned() } else { typed },
                 command: String::new(),
             };
+            let left_out = recorder.left_out();
             output.write(&recorder.results(), &about).map_err(Failure::usage)?;
             eprintln!("wrote {}", path.display());
+            if left_out > 0 {
+                eprintln!("{left_out} more connections are not in it: a filter of fewer keeps them");
+            }
         }
-        Ok(())
+        outcome
     }
 
     /// A line of JSON a look, the first one included: what happened before it is not known, and it says so by silence.
@@ -125,14 +133,16 @@ impl Args {
         let every = duration(self.interval);
         if self.once {
             let snapshot = after(reader, every, recorder, ended)?;
-            return print_line(&snapshot);
+            return print_line(&snapshot).map(drop);
         }
         while !ended() {
             let snapshot = reader.look().map_err(impossible)?;
             if let Some(recorder) = recorder.as_deref_mut() {
                 recorder.add(&snapshot);
             }
-            print_line(&snapshot)?;
+            if !print_line(&snapshot)? {
+                break;
+            }
             wait(every, ended);
         }
         Ok(())
@@ -183,8 +193,9 @@ fn wait(length: Duration, ended: &dyn Fn() -> bool) {
     }
 }
 
-fn print_line(snapshot: &Snapshot) -> Result<(), Failure> {
-    print(serde_json::to_string(snapshot).map_err(Failure::usage)? + "\n")
+/// Whether anybody still reads.
+fn print_line(snapshot: &Snapshot) -> Result<bool, Failure> {
+    print_json_line(&serde_json::to_string(snapshot).map_err(Failure::usage)?)
 }
 
 fn columns() -> u16 {
