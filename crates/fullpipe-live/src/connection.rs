@@ -212,8 +212,8 @@ fn recovery(state: CaState) -> &'static str {
 impl Beliefs {
     fn of(told: &CcInfo) -> Option<Beliefs> {
         match told {
-            // An end that has never sent has no model yet.
-            CcInfo::Bbr(bbr) if bbr.bw == Rate::ZERO && bbr.pacing_gain.as_f64() == 0.0 => None,
+            // An end that has never sent has no model yet; the rest of its figures are not set either.
+            CcInfo::Bbr(bbr) if bbr.bw == Rate::ZERO => None,
             CcInfo::Bbr(bbr) => Some(Beliefs {
                 state: bbr.mode().map(|mode| {
                     match mode {

@@ -174,7 +174,9 @@ fn what_stands_for_the_per_packet_state_is_close_to_it() {
             off.is_empty()
         });
         if !shown && !believable {
-            println!("NOT SHOWN: {condition}: the lab was late in each of three attempts; the output above says why");
+            println!(
+                "NOT SHOWN: {condition}: the lab was late in each of three attempts; the output above says why"
+            );
             continue;
         }
         assert!(shown, "{condition}: not close in three attempts; the output above says why");
