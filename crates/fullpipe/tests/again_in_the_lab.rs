@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 const RUN: Duration = Duration::from_secs(4);
 
-/// A race of one run, which is held up for 300 ms again and again until it is three quarters over.
-fn held_up(again: &str) -> Child {
+/// A race of one run, which is held up for 300 ms again and again until it is three quarters over, and the processes that it had
+/// then.
+fn held_up(again: &str) -> (Child, Vec<u32>) {
     let child = fullpipe()
         .args(["race", "cubic", "--engine", "lab", "--rate", "20mbit", "--rtt", "40ms", "--loss", "0"])
         .args(["--duration", "4s", "--json", "--again", again])
@@ -21,15 +22,29 @@ fn held_up(again: &str) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut all = inside(&child, &[]);
     let started = Instant::now();
     while started.elapsed() < RUN * 3 / 4 {
         std::thread::sleep(Duration::from_millis(400));
-        let all = with_descendants(child.id());
+        all = with_descendants(child.id());
         all.iter().for_each(|&pid| send(pid, Signal::SIGSTOP));
         std::thread::sleep(Duration::from_millis(300));
         all.iter().for_each(|&pid| send(pid, Signal::SIGCONT));
     }
-    child
+    (child, all)
+}
+
+/// Waits for a process of the lab's that is not one of `before`, and says which there are; nobody if `child` ends first.
+fn inside(child: &Child, before: &[u32]) -> Vec<u32> {
+    loop {
+        let all = with_descendants(child.id());
+        let gone = std::fs::read_to_string(format!("/proc/{}/stat", child.id()))
+            .map_or(true, |stat| stat.contains(") Z "));
+        if gone || all[1..].iter().any(|pid| !before.contains(pid)) {
+            return all[1..].to_vec();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// It may have ended meanwhile.
@@ -57,7 +72,7 @@ fn run(output: &Output) -> Option<Value> {
 
 #[test]
 fn a_run_that_was_held_up_is_not_valid_and_says_why() {
-    let output = held_up("0").wait_with_output().unwrap();
+    let output = held_up("0").0.wait_with_output().unwrap();
     let Some(run) = run(&output) else { return };
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 1 runs are not valid"));
@@ -67,7 +82,7 @@ fn a_run_that_was_held_up_is_not_valid_and_says_why() {
 
 #[test]
 fn it_is_made_again_and_says_so() {
-    let output = held_up("3").wait_with_output().unwrap();
+    let output = held_up("3").0.wait_with_output().unwrap();
     let Some(run) = run(&output) else { return };
     // On a busy machine the next ones need not be valid either.
     assert_eq!(run["valid"], output.status.success(), "{run:#}");
@@ -77,9 +92,10 @@ fn it_is_made_again_and_says_so() {
 
 #[test]
 fn interrupted_the_second_time_the_first_is_kept() {
-    let child = held_up("1");
-    // The second attempt has begun, and cannot have ended, two seconds after the first must have.
-    std::thread::sleep(RUN / 4 + Duration::from_secs(2));
+    let (child, first) = held_up("1");
+    // The second attempt has begun once there are other processes, and takes four seconds.
+    inside(&child, &first);
+    std::thread::sleep(Duration::from_millis(500));
     send(child.id(), Signal::SIGINT);
     let output = child.wait_with_output().unwrap();
     let Some(run) = run(&output) else { return };

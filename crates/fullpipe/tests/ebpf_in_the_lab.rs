@@ -1,8 +1,10 @@
 //! The controllers that fullpipe loads, in the lab: chosen by name, seen from inside, and gone afterwards.
 
+mod claims;
 mod loading;
 mod program;
 
+use claims::{Attempt, doubts, failed, shows};
 use loading::can_load;
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -40,8 +42,7 @@ fn run(args: &[&str]) -> Output {
     output
 }
 
-/// The runs of a command, with their time series. On a busy machine they may not be valid, which is not what is asked
-/// here.
+/// The runs of a command, with their time series. On a busy machine they may not be valid.
 fn runs(args: &[&str]) -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("runs.json");
@@ -72,38 +73,50 @@ fn what_bbr3_and_bbr1_believe_is_recorded() {
     let Some(_turn) = turn() else { return };
     let mut args = vec!["race", "bbr3", "fp_bbr1", "--duration", "12s"];
     args.extend(PATH);
-    let runs = runs(&args);
     let start: [&[&str]; 2] = [&["Startup", "Drain", "ProbeBW_"], &["Startup", "Drain", "ProbeBW"]];
-    for (run, start) in runs.iter().zip(start) {
-        let states = states(run);
-        assert!(states.iter().zip(start).all(|(seen, s)| seen.starts_with(s)), "{states:?}");
-        // The path carries 20 Mbit/s of packets of 1500 bytes, 1448 of them payload, which BBR estimates. One late
-        // ACK beside a probe is enough for a sample a quarter too high, which v3 then believes for two of its
-        // cycles, half of what is left here; the lower quartile is what it believes otherwise.
-        let bw = column(run, "bw_bps");
-        let mut settled = bw[bw.len() / 4..].to_vec();
-        settled.sort_by(f64::total_cmp);
-        let believed = settled[settled.len() / 4];
-        assert!((18e6..=20.5e6).contains(&believed), "bw {believed}, at most {:?}", settled.last());
-        let min_rtt = column(run, "min_rtt_ms").into_iter().fold(f64::INFINITY, f64::min);
-        assert!((40.0..44.0).contains(&min_rtt), "min_rtt {min_rtt}");
-        let gains = column(run, "pacing_gain");
-        assert!(gains.iter().any(|&g| g > 2.7) && gains.contains(&1.25), "Startup's gain and ProbeBW's");
-        let rounds = column(run, "rounds");
-        let last = rounds.last().copied().unwrap_or_default();
-        assert!((100.0..=300.0).contains(&last), "12 s of 40 ms and more are at most 300 rounds: {last}");
-    }
-    assert!(states(&runs[0]).contains(&"ProbeRTT"), "v3 looks for the minimum every 5 s");
-    let up: Vec<f64> = runs[0]["flows"][0]["states"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|s| s["state"] == "ProbeBW_UP")
-        .map(|s| s["at_s"].as_f64().unwrap())
-        .collect();
-    assert!(up.len() >= 2, "v3 probes every 2 to 3 s, and once again after ProbeRTT: {up:?}");
-    let notes = runs[0]["health"]["notes"].to_string();
-    assert!(notes.contains("bbr3 is fp_bbr3 here"), "{notes}");
+    shows("what bbr3 and fp_bbr1 believe is what the path is", || {
+        let runs = runs(&args);
+        let notes = runs[0]["health"]["notes"].to_string();
+        assert!(notes.contains("bbr3 is fp_bbr3 here"), "{notes}");
+        let mut wrong: Vec<String> =
+            runs.iter().zip(start).flat_map(|(run, start)| misbelieved(run, start)).collect();
+        let up = runs[0]["flows"][0]["states"].as_array().unwrap();
+        let up = up.iter().filter(|s| s["state"] == "ProbeBW_UP").count();
+        wrong.extend(failed([
+            (states(&runs[0]).contains(&"ProbeRTT"), "v3 looks for the minimum every 5 s".into()),
+            (up >= 2, format!("v3 probes every 2 to 3 s, and once again after ProbeRTT: {up}")),
+        ]));
+        Some(Attempt { doubts: runs.iter().flat_map(doubts).collect(), wrong })
+    });
+}
+
+/// What a controller believed of `PATH` that is not so, and whether its states began with `start`.
+fn misbelieved(run: &Value, start: &[&str]) -> Vec<String> {
+    let states = states(run);
+    let begins = states.len() >= start.len() && states.iter().zip(start).all(|(seen, s)| seen.starts_with(s));
+    // The path carries 20 Mbit/s of packets of 1500 bytes, 1448 of them payload, which BBR estimates. One late
+    // ACK beside a probe is enough for a sample a quarter too high, which v3 then believes for two of its
+    // cycles, half of what is left here; the lower quartile is what it believes otherwise.
+    let bw = column(run, "bw_bps");
+    let mut settled = bw[bw.len() / 4..].to_vec();
+    settled.sort_by(f64::total_cmp);
+    let believed = settled[settled.len() / 4];
+    let min_rtt = column(run, "min_rtt_ms").into_iter().fold(f64::INFINITY, f64::min);
+    let gains = column(run, "pacing_gain");
+    let rounds = column(run, "rounds").last().copied().unwrap_or_default();
+    failed([
+        (begins, format!("{states:?} do not begin with {start:?}")),
+        ((18e6..=20.5e6).contains(&believed), format!("bw {believed}, at most {:?}", settled.last())),
+        ((40.0..44.0).contains(&min_rtt), format!("min_rtt {min_rtt}")),
+        (
+            gains.iter().any(|&g| g > 2.7) && gains.contains(&1.25),
+            format!("no gain of Startup and ProbeBW: {gains:?}"),
+        ),
+        (
+            (100.0..=300.0).contains(&rounds),
+            format!("12 s of 40 ms and more are at most 300 rounds: {rounds}"),
+        ),
+    ])
 }
 
 /// draft-ietf-ccwg-bbr § ECN: who claims ECN treats marks as congestion. Nothing is lost on this path, so a bound that
@@ -116,11 +129,18 @@ fn marks_bound_what_bbr3_has_in_flight() {
     let scenario = "duration = '8s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\n\
                     queue = { kind = 'codel', ecn = true, limit = '4000p' }\n[[flow]]\ncc = 'bbr3'\necn = true\n";
     std::fs::write(&file, scenario).unwrap();
-    let runs = runs(&["run", file.to_str().unwrap()]);
-    let run = &runs[0];
-    assert_eq!(run["flows"][0]["lost_packets"].as_u64().unwrap_or(0), 0, "{}", run["flows"][0]);
-    let bounds = ["inflight_shortterm_bytes", "inflight_longterm_bytes"].map(|name| column(run, name).len());
-    assert!(bounds.iter().sum::<usize>() > 0, "no bound in 8 s of CoDel's marks");
+    shows("CoDel's marks bound what bbr3 has in flight", || {
+        let runs = runs(&["run", file.to_str().unwrap()]);
+        let run = &runs[0];
+        let lost = run["summary"]["packets_lost"].as_u64().unwrap();
+        let bounds =
+            ["inflight_shortterm_bytes", "inflight_longterm_bytes"].map(|name| column(run, name).len());
+        let wrong = failed([
+            (lost == 0, format!("{lost} packets were lost")),
+            (bounds.iter().sum::<usize>() > 0, "no bound in 8 s of marks".into()),
+        ]);
+        Some(Attempt { doubts: doubts(run), wrong })
+    });
 }
 
 #[test]
@@ -131,13 +151,15 @@ fn the_loaded_race_beside_the_kernels_own_under_their_names() {
     args.extend(names);
     args.extend(["--duration", "3s"]);
     args.extend(PATH);
-    let runs = runs(&args);
-    assert_eq!(runs.iter().map(|r| r["label"].as_str().unwrap()).collect::<Vec<_>>(), names);
-    for run in &runs {
-        assert_eq!(run["engine"], "lab");
-        let goodput = run["summary"]["goodput_bps"].as_f64().unwrap();
-        assert!(goodput > 10e6, "{} carried {goodput}", run["label"]);
-    }
+    shows("each controller carries what a path without loss allows", || {
+        let runs = runs(&args);
+        assert_eq!(runs.iter().map(|r| r["label"].as_str().unwrap()).collect::<Vec<_>>(), names);
+        assert!(runs.iter().all(|run| run["engine"] == "lab"));
+        let carried = |run: &Value| run["summary"]["goodput_bps"].as_f64().unwrap();
+        let slow = runs.iter().filter(|run| carried(run) < 10e6);
+        let wrong = slow.map(|run| format!("{} carried {}", run["label"], carried(run))).collect();
+        Some(Attempt { doubts: runs.iter().flat_map(doubts).collect(), wrong })
+    });
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn what_cannot_be_written_is_refused_before_anything_runs() {
     assert!(e.contains("/no/such/dir/r.html") && e.contains("does not exist"), "{e}");
     let e = refusal(&["race", "--duration", "3000s", "--repeats", "50", "--out", "/tmp"]);
     assert!(e.contains("/tmp") && e.contains(".html"), "{e}");
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(60));
 }
 
 #[test]

@@ -67,11 +67,13 @@ fn path_and_retransmissions_are_what_the_lab_made_them() {
     ];
     for path in paths {
         let Some(runs) = races(&["bbr", "cubic", "reno"], path) else { return };
+        if runs.iter().all(|run| run.recording["valid"] != true) {
+            println!("NOT SHOWN: traces of {path:?}: {}", runs[0].recording["invalid_because"]);
+        }
         for run in runs {
             let truth = &run.recording;
             let name = format!("{} on {}", truth["label"], truth["path"]["description"]);
             if truth["valid"] != true {
-                eprintln!("not shown here: {name}: {}", truth["invalid_because"]);
                 continue;
             }
             let rate = number(&truth["path"]["goodput_limit_bps"]);
@@ -115,7 +117,10 @@ fn what_limits_is_named() {
     };
     for (run, by) in runs.iter().zip(["bandwidth", "congestion_window"]) {
         if run.recording["valid"] != true {
-            eprintln!("not shown here: {}", run.recording["invalid_because"]);
+            println!(
+                "NOT SHOWN: what limits {}: {}",
+                run.recording["label"], run.recording["invalid_because"]
+            );
             continue;
         }
         for seen in &run.seen {
