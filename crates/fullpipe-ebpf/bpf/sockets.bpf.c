@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Walks the TCP sockets of a network namespace. fp_sockets writes what `fullpipe cc status` shows of those
- * that use one of our controllers; fp_migrate gives the sockets of one controller another. fp_watched writes
+ * Walks the TCP sockets of a network namespace. fp_sockets writes what `fullpipe cc status` and
+ * `fullpipe watch` show of those that use one of our controllers; fp_migrate gives the sockets of one controller another. fp_watched writes
  * the same as fp_sockets of the sockets that were put into `watched` alone, in any namespace. fp_kept walks any
  * map of socket storage and writes a byte for each socket that has an entry there.
  */
@@ -14,8 +14,13 @@ struct bpf_iter_meta {
 	void *seq;
 } FP_CORE;
 
+typedef struct {
+	s64 counter;
+} FP_CORE atomic64_t;
+
 struct sock_common {
 	volatile u8 skc_state;
+	atomic64_t skc_cookie;
 } FP_CORE;
 
 struct bpf_iter__tcp {
@@ -67,6 +72,8 @@ FP_INLINE void describe(struct fp_socket *socket, const struct sock_common *comm
 		socket->priv[i] = tp->inet_conn.icsk_ca_priv[i];
 	socket->pacing_rate = tp->inet_conn.icsk_inet.sk.sk_pacing_rate;
 	socket->bytes_acked = tp->bytes_acked;
+	/* Read, not asked for (bpf_get_socket_cookie): the kernel gives one to who asks, and looking shall change nothing. */
+	socket->cookie = common->skc_cookie.counter;
 	socket->snd_cwnd = tp->snd_cwnd;
 	socket->mss = tp->mss_cache;
 	socket->srtt_us = tp->srtt_us;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What `fullpipe cc status` and the lab read of a socket. */
+/* What `fullpipe cc status`, `fullpipe watch` and the lab read of a socket. */
 #ifndef FP_STATUS_H
 #define FP_STATUS_H
 
@@ -17,6 +17,7 @@ struct fp_socket {
 	u64 priv[13];
 	u64 pacing_rate;
 	u64 bytes_acked;
+	u64 cookie; /* 0 until somebody asked for it */
 	u32 snd_cwnd;
 	u32 mss;
 	u32 srtt_us;

@@ -8,6 +8,7 @@ use bytemuck::{Pod, Zeroable};
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder};
 use std::fs::File;
 use std::io::{self, Read};
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// `struct fp_socket` of bpf/status.h.
@@ -18,6 +19,7 @@ struct Raw {
     private: [u64; 13],
     pacing_rate: u64,
     bytes_acked: u64,
+    cookie: u64,
     snd_cwnd: u32,
     mss: u32,
     srtt_us: u32,
@@ -31,6 +33,9 @@ struct Raw {
 pub struct Socket {
     /// The controller's name.
     pub controller: String,
+    /// The kernel's lasting name for it; none before somebody asked for that, as a dump of sock_diag does.
+    #[serde(skip)]
+    pub cookie: Option<NonZeroU64>,
     /// Whether it listens: its connections will inherit the controller.
     pub listens: bool,
     /// Congestion window in packets.
@@ -71,6 +76,7 @@ impl Raw {
         let end = self.controller.iter().position(|byte| *byte == 0).unwrap_or(self.controller.len());
         let mut socket = Socket {
             controller: String::from_utf8_lossy(&self.controller[..end]).into_owned(),
+            cookie: NonZeroU64::new(self.cookie),
             listens: self.tcp_state == TCP_LISTEN,
             cwnd: self.snd_cwnd,
             pacing_rate: self.pacing_rate,
@@ -204,6 +210,35 @@ impl Walker {
     }
 }
 
+/// The sockets of a network namespace that use one of our controllers, looked at again and again.
+#[derive(Debug)]
+pub struct Survey {
+    /// The link keeps the program.
+    link: OwnedFd,
+    read: Vec<u8>,
+}
+
+impl Survey {
+    /// Loads what looks. It is gone when this is dropped.
+    ///
+    /// # Errors
+    /// When BPF programs may not be loaded.
+    pub fn load() -> Result<Self> {
+        let link = Walker::load(None)?.attach("fp_sockets", None)?;
+        Ok(Survey { link: link.as_fd().try_clone_to_owned().map_err(refused)?, read: Vec::new() })
+    }
+
+    /// Looks at those in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn look(&mut self, seen: impl FnMut(Socket)) -> io::Result<()> {
+        iterate(self.link.as_fd(), &mut self.read)?;
+        self.read.chunks_exact(size_of::<Raw>()).map(Socket::parse).for_each(seen);
+        Ok(())
+    }
+}
+
 /// Sockets that are looked at again and again, chosen by their descriptors: whoever holds this may watch its own
 /// sockets and look at them, without privilege and in any network namespace.
 ///
@@ -278,21 +313,26 @@ impl Watch {
     /// # Errors
     /// When the kernel refuses.
     pub fn look(&mut self, mut seen: impl FnMut(u64, Socket)) -> io::Result<()> {
-        // SAFETY: takes a plain number.
-        let iterator = unsafe { libbpf_sys::bpf_iter_create(self.link.as_raw_fd()) };
-        if iterator < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just opened it for us.
-        let mut iterator = File::from(unsafe { OwnedFd::from_raw_fd(iterator) });
-        self.read.clear();
-        iterator.read_to_end(&mut self.read)?;
+        iterate(self.link.as_fd(), &mut self.read)?;
         for one in self.read.chunks_exact(WATCHED) {
             let (number, socket) = one.split_at(8);
             seen(u64::from_ne_bytes(number.try_into().unwrap_or_default()), Socket::parse(socket));
         }
         Ok(())
     }
+}
+
+/// Runs the walk of a link to its end; puts what it wrote in the place of what was read before.
+fn iterate(link: BorrowedFd<'_>, into: &mut Vec<u8>) -> io::Result<()> {
+    // SAFETY: takes a plain number.
+    let iterator = unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) };
+    if iterator < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for us.
+    let mut iterator = File::from(unsafe { OwnedFd::from_raw_fd(iterator) });
+    into.clear();
+    iterator.read_to_end(into).map(drop)
 }
 
 fn refused(error: impl std::fmt::Display) -> Error {

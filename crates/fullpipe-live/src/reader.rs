@@ -31,6 +31,9 @@ pub enum LookError {
 
 /// Who knows what controllers believe whose sockets do not tell, as those that are loaded as eBPF programs.
 pub trait BeliefSource: Debug {
+    /// Whether it may know what a controller of that name believes: it is asked only where one is in use.
+    fn knows(&self, controller: &str) -> bool;
+
     /// The beliefs by the sockets' cookies, or why they cannot be had.
     ///
     /// # Errors
@@ -128,7 +131,10 @@ impl Reader {
         let began = *self.began.get_or_insert(now);
         let mut unseen = Vec::new();
         let mut beliefs = HashMap::new();
-        if let Some(source) = &mut self.beliefs {
+        let asked = self.beliefs.as_mut().filter(|source| {
+            sockets.iter().any(|socket| socket.controller.as_deref().is_some_and(|name| source.knows(name)))
+        });
+        if let Some(source) = asked {
             match source.beliefs() {
                 Ok(told) => beliefs = told,
                 Err(why) => unseen.push(why),
@@ -310,6 +316,9 @@ mod tests {
         #[derive(Debug)]
         struct Oracle(u64);
         impl BeliefSource for Oracle {
+            fn knows(&self, controller: &str) -> bool {
+                controller == "reno"
+            }
             fn beliefs(&mut self) -> Result<HashMap<u64, Beliefs>, String> {
                 let state = Some("ProbeBW_UP".to_owned());
                 Ok(HashMap::from([(self.0, Beliefs { state, ..Beliefs::default() })]))
@@ -318,11 +327,15 @@ mod tests {
         #[derive(Debug)]
         struct Blind;
         impl BeliefSource for Blind {
+            fn knows(&self, controller: &str) -> bool {
+                controller == "reno"
+            }
             fn beliefs(&mut self) -> Result<HashMap<u64, Beliefs>, String> {
                 Err("only root may look".to_owned())
             }
         }
         let (client, _server) = pair();
+        pin(&client, "reno").unwrap();
         let port = client.local_addr().unwrap().port();
         let filter = Filter::parse(&format!("sport = :{port}")).unwrap();
         let mut reader = Reader::open(filter.clone()).unwrap().without_owners();
@@ -330,8 +343,11 @@ mod tests {
         let snapshot = reader.with_beliefs(Box::new(Oracle(cookie))).look().unwrap();
         let beliefs = snapshot.connections[0].beliefs.as_ref().unwrap();
         assert_eq!(beliefs.state.as_deref(), Some("ProbeBW_UP"));
-        let mut blind = Reader::open(filter).unwrap().without_owners().with_beliefs(Box::new(Blind));
+        let mut blind = Reader::open(filter.clone()).unwrap().without_owners().with_beliefs(Box::new(Blind));
         assert_eq!(blind.look().unwrap().unseen, ["only root may look"]);
+        let none = Filter::parse(&format!("sport = :{port} and not controller reno")).unwrap();
+        blind.set_filter(none);
+        assert_eq!(blind.look().unwrap().unseen, [""; 0], "nothing is missed of what is not there");
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! `fullpipe export`, and Prometheus with the dashboard and the alerts of the packaging folder.
 
 mod busy;
+#[cfg(feature = "ebpf")]
+mod loading;
 mod program;
+#[cfg(feature = "ebpf")]
+mod space;
 
 use busy::Busy;
 use nix::sys::signal::{Signal, kill};
@@ -283,4 +287,28 @@ fn what_cannot_be_done_is_told() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && told.contains(said), "{args:?}: {told}");
     }
+}
+
+#[cfg(feature = "ebpf")]
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn a_loaded_controller() {
+    const NAME: &str = "fpx_bbr3";
+    fullpipe_ebpf::life::load(fullpipe_ebpf::Controller::Bbr3, Some(NAME)).unwrap();
+    {
+        let _busy = Busy::driven_by(Some(NAME));
+        let exporter = Exporter::start(&[]);
+        exporter.until(&format!("fullpipe_bbr_connections{{controller=\"{NAME}\",state="), |n| n == 1.0);
+        let of = |name: &str| format!("fullpipe_bbr_{name}_count{{controller=\"{NAME}\"");
+        exporter.until(&of("bandwidth_bytes_per_second"), |n| n > 0.0);
+        exporter.until(&of("min_rtt_seconds"), |n| n > 0.0);
+        assert_eq!(space::status(NAME).sockets.len(), 1);
+    }
+    space::unload(NAME);
+}
+
+#[cfg(feature = "ebpf")]
+#[test]
+fn what_a_loaded_controller_believes_is_exported() {
+    space::in_a_space("a_loaded_controller");
 }

@@ -1,7 +1,13 @@
 //! `fullpipe watch` on real connections.
 
 mod busy;
+#[cfg(feature = "ebpf")]
+mod connections;
+#[cfg(feature = "ebpf")]
+mod loading;
 mod program;
+#[cfg(feature = "ebpf")]
+mod space;
 
 use busy::Busy;
 use nix::sys::signal::{Signal, kill};
@@ -133,4 +139,76 @@ fn what_cannot_be_read_is_told_with_its_place() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && told.contains(said), "{args:?}: {told}");
     }
+}
+
+#[cfg(feature = "ebpf")]
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn loaded_controllers() {
+    use connections::Connections;
+    use fullpipe_ebpf::{Controller, life};
+
+    let look = |command: &mut std::process::Command, port: u16| -> Value {
+        let output = command
+            .args(["--json", "--once", "--interval", "50ms", &format!("sport = :{port}")])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    for (controller, name) in [(Controller::Bbr1, "fpw_bbr1"), (Controller::Bbr3, "fpw_bbr3")] {
+        life::load(controller, Some(name)).unwrap();
+        {
+            let mut connections = Connections::open(name, 3);
+            connections.talk(20);
+            // Everything that they sent is acknowledged: what they believe stands still.
+            for socket in &space::status(name).sockets {
+                assert!(socket.bw > Some(0) && socket.min_rtt_us.is_some(), "{socket:?}");
+            }
+            let mut told = Vec::new();
+            for (to, _) in &connections.ends {
+                let port = to.local_addr().unwrap().port();
+                let seen = look(program::fullpipe().arg("watch"), port);
+                let one = &seen["connections"][0];
+                assert_eq!((&one["controller"], seen["unseen"].as_array().unwrap().len()), (&name.into(), 0));
+                let beliefs = &one["beliefs"];
+                let number = |key: &str| beliefs[key].as_f64().unwrap_or_else(|| panic!("{key}: {one}"));
+                let state = beliefs["state"].as_str().unwrap().to_owned();
+                told.push((
+                    state,
+                    (number("bw_bps") / 8.0).round() as u64,
+                    (number("min_rtt_ms") * 1000.0).round() as u64,
+                    number("pacing_gain").to_string(),
+                ));
+            }
+            let mut known: Vec<_> = space::status(name)
+                .sockets
+                .iter()
+                .map(|s| {
+                    let gain = s.pacing_gain.unwrap().to_string();
+                    (s.state.unwrap().to_owned(), s.bw.unwrap(), s.min_rtt_us.unwrap(), gain)
+                })
+                .collect();
+            told.sort();
+            known.sort();
+            assert_eq!(told, known);
+
+            // Without the right to load programs everything else is told, and why this is not.
+            let port = connections.ends[0].0.local_addr().unwrap().port();
+            let mut confined = std::process::Command::new("setpriv");
+            confined.args(["--bounding-set", "-sys_admin,-bpf,-perfmon,-net_admin"]);
+            confined.args([env!("CARGO_BIN_EXE_fullpipe"), "watch"]);
+            let seen = look(program::tied(&mut confined).stdin(Stdio::null()), port);
+            let (one, unseen) = (&seen["connections"][0], seen["unseen"].to_string());
+            assert!(one.get("beliefs").is_none() && one["srtt_ms"].as_f64().unwrap() > 0.0, "{one}");
+            assert!(unseen.contains("fullpipe believe") && unseen.contains("CAP_BPF"), "{unseen}");
+        }
+        space::unload(name);
+    }
+}
+
+#[cfg(feature = "ebpf")]
+#[test]
+fn what_loaded_controllers_believe_is_told_as_cc_status_tells_it() {
+    space::in_a_space("loaded_controllers");
 }

@@ -98,6 +98,10 @@ impl Args {
         let classes =
             Classes::new(self.classes.into_iter().map(|Class(name, filter)| (name, filter)).collect(), by);
         let mut reader = Reader::open(only).map_err(impossible)?;
+        #[cfg(feature = "ebpf")]
+        {
+            reader = reader.with_beliefs(Box::<super::beliefs::Loaded>::default());
+        }
         if !classes.asks_for_owners() {
             reader = reader.without_owners();
         }

@@ -1,6 +1,8 @@
 //! One module a command: its arguments, and the call into the crate that does the work.
 
 mod apply;
+#[cfg(all(feature = "ebpf", feature = "live"))]
+mod beliefs;
 #[cfg(feature = "ebpf")]
 mod cc;
 mod compare;

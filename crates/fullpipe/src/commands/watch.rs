@@ -70,6 +70,10 @@ impl Args {
         }
         let typed = self.filter.join(" ");
         let mut reader = Reader::open(Filter::parse(&typed).map_err(Failure::usage)?).map_err(impossible)?;
+        #[cfg(feature = "ebpf")]
+        {
+            reader = reader.with_beliefs(Box::<super::beliefs::Loaded>::default());
+        }
         // Before anything is watched: what cannot be written must not be noticed at the end.
         let output =
             self.record.as_ref().map(|path| Output::open(path).map_err(Failure::usage)).transpose()?;
