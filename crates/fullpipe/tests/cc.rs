@@ -83,7 +83,7 @@ impl Space {
 
     /// Whether the controller is there, on which the kernel and `cc status` must agree.
     fn is_loaded(&self, name: &str) -> bool {
-        let available = self.ok("cat /proc/sys/net/ipv4/tcp_available_congestion_control");
+        let available = self.ok("head -n 1 /proc/sys/net/ipv4/tcp_available_congestion_control");
         let registered = available.split_whitespace().any(|there| there == name);
         let status = self.status();
         let told = status.iter().any(|one| one["name"] == name && one["registered"] == true);
@@ -297,10 +297,12 @@ impl Drop for Group<'_> {
 /// What the kernel and the file systems have of a controller, which must be what `cc status` says of it: whether it is
 /// registered, the default, named by a route, given to a control group. What it is in use for `status` tells, too.
 fn found(space: &Space, name: &str, at: &str) -> [bool; 4] {
-    let text =
-        space.ok("cd /proc/sys/net/ipv4; cat tcp_available_congestion_control tcp_congestion_control; \
+    // Each in one read: `cat` reads on behind the end, where there is more by then if another test loads a controller.
+    let text = space.ok(
+        "cd /proc/sys/net/ipv4; head -qn 1 tcp_available_congestion_control tcp_congestion_control; \
          echo $(ip route show 192.0.2.0/24); echo $(ls /sys/fs/bpf/fullpipe/cgroups); \
-         $FULLPIPE cc status --json");
+         $FULLPIPE cc status --json",
+    );
     let mut lines = text.splitn(5, '\n');
     let mut line = || lines.next().unwrap();
     let registered = line().split(' ').any(|one| one == name);
