@@ -1,12 +1,14 @@
 //! One connection of the host at one time.
 
-use crate::owner::Owner;
+use crate::filter::Subject;
+use crate::owner::{Owner, shared};
 use fullpipe_experiment::connection::LimitShare;
-use fullpipe_kernel::sock_diag::TcpSocket;
+use fullpipe_kernel::sock_diag::SocketView;
 use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, State, TcpInfo};
 use fullpipe_units::{Rate, Span};
 use serde::{Serialize, Serializer};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// A connection, and what happened on it since the look before.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -20,8 +22,8 @@ pub struct Connection {
     /// Of the connection.
     pub state: State,
     /// The name of its controller.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub controller: Option<String>,
+    #[serde(serialize_with = "shared", skip_serializing_if = "Option::is_none")]
+    pub controller: Option<Arc<str>>,
     /// For how long it has been watched, in seconds.
     #[serde(rename = "watched_s", serialize_with = "seconds")]
     pub watched: Span,
@@ -50,7 +52,7 @@ pub struct Connection {
     pub limits: Vec<LimitShare>,
     /// What its controller believes, where it tells.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub beliefs: Option<Beliefs>,
+    pub beliefs: Option<Box<Beliefs>>,
     /// The kernel's figures, if it gave them.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub figures: Option<Figures>,
@@ -139,22 +141,38 @@ pub struct Beliefs {
 }
 
 impl Connection {
-    /// What a socket says of itself; what happened is not known yet.
-    pub(crate) fn of(socket: &TcpSocket, owner: Owner) -> Connection {
+    /// What a socket with these ends says of itself; what happened is not known yet, nor who holds it.
+    pub(crate) fn of(
+        socket: &SocketView<'_>,
+        (local, remote): (SocketAddr, SocketAddr),
+        controller: Option<Arc<str>>,
+        info: Option<&TcpInfo>,
+    ) -> Connection {
         Connection {
-            cookie: socket.cookie,
-            local: socket.local,
-            remote: socket.remote,
-            state: socket.state,
-            controller: socket.controller.clone(),
+            cookie: socket.cookie(),
+            local,
+            remote,
+            state: socket.state(),
+            controller,
             watched: Span::ZERO,
-            owner,
+            owner: Owner::default(),
             sending: None,
             receiving: None,
             retransmitted: None,
             limits: Vec::new(),
-            beliefs: socket.cc_info.as_ref().and_then(Beliefs::of),
-            figures: socket.info.as_ref().map(Figures::of),
+            beliefs: socket.cc_info().and_then(|told| Beliefs::of(&told)).map(Box::new),
+            figures: info.map(Figures::of),
+        }
+    }
+
+    /// It, as filters ask for it.
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        Subject {
+            local: self.local,
+            remote: self.remote,
+            state: self.state,
+            controller: self.controller.as_deref(),
+            owner: &self.owner,
         }
     }
 
@@ -172,7 +190,7 @@ impl Connection {
 }
 
 impl Figures {
-    fn of(info: &TcpInfo) -> Figures {
+    pub(crate) fn of(info: &TcpInfo) -> Figures {
         /// `TCP_INFINITE_SSTHRESH`.
         const NONE_YET: u32 = 0x7fff_ffff;
         Figures {

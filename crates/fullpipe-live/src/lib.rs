@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod counters;
 #[cfg(feature = "export")]
 pub mod export;
 pub mod filter;

@@ -5,19 +5,40 @@
 //! What is left of it is the network's: the congestion window where the path would have carried more, or the path's
 //! bandwidth.
 
+use crate::connection::Figures;
 use fullpipe_experiment::connection::{LimitShare, Limitation};
 use fullpipe_kernel::tcp_info::TcpInfo;
 use fullpipe_units::Span;
 
-/// The shares of the time between two looks that lay `elapsed` apart, the greatest first; nothing where the kernel does
-/// not tell (before 4.10) or no time passed.
+/// The kernel's account of a connection's time since it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    busy: Span,
+    receiver: Span,
+    buffer: Span,
+}
+
+impl Times {
+    /// None where the kernel keeps no account (before 4.10).
+    pub(crate) fn of(info: &TcpInfo) -> Option<Times> {
+        Some(Times { busy: info.busy_time?, receiver: info.rwnd_limited?, buffer: info.sndbuf_limited? })
+    }
+}
+
+/// The shares of the time between two looks that lay `elapsed` apart, the greatest first; nothing where no time passed.
+/// `now` is what the connection was at the second.
 ///
 /// `modelled` says that the controller sends at the bandwidth that it believes in (BBR), so that what holds it back is the
 /// path.
-pub(crate) fn shares(before: &TcpInfo, now: &TcpInfo, elapsed: Span, modelled: bool) -> Vec<LimitShare> {
-    let since = |of: fn(&TcpInfo) -> Option<Span>| Some(of(now)?.as_secs_f64() - of(before)?.as_secs_f64());
-    let counters = (since(|i| i.busy_time), since(|i| i.rwnd_limited), since(|i| i.sndbuf_limited));
-    let (Some(busy), Some(receiver), Some(buffer)) = counters else { return Vec::new() };
+pub(crate) fn shares(
+    before: &Times,
+    after: &Times,
+    now: &Figures,
+    elapsed: Span,
+    modelled: bool,
+) -> Vec<LimitShare> {
+    let since = |of: fn(&Times) -> Span| of(after).as_secs_f64() - of(before).as_secs_f64();
+    let (busy, receiver, buffer) = (since(|t| t.busy), since(|t| t.receiver), since(|t| t.buffer));
     let elapsed = elapsed.as_secs_f64();
     if elapsed <= 0.0 {
         return Vec::new();
@@ -45,15 +66,16 @@ pub(crate) fn shares(before: &TcpInfo, now: &TcpInfo, elapsed: Span, modelled: b
         rest.share = 0.0;
     }
     shares.retain(|s| s.share > 0.0);
+    // Most have one, and there is one list a connection.
+    shares.shrink_to_fit();
     shares.sort_by(|a, b| b.share.total_cmp(&a.share));
     shares
 }
 
-fn of_the_network(now: &TcpInfo, modelled: bool) -> Limitation {
-    let inflight = now.inflight();
-    let nothing_waits = now.notsent_bytes == Some(0);
+fn of_the_network(now: &Figures, modelled: bool) -> Limitation {
+    let nothing_waits = now.unsent_bytes == Some(0);
     // In flight is all there was, and the window would have let more out.
-    if nothing_waits && inflight < now.snd_cwnd && now.delivery_rate_app_limited {
+    if nothing_waits && now.inflight_segments < now.cwnd_segments && now.delivery_app_limited {
         return Limitation::Application;
     }
     if modelled {
@@ -61,7 +83,7 @@ fn of_the_network(now: &TcpInfo, modelled: bool) -> Limitation {
     }
     // A window that makes a queue fills the path; one that does not leaves some of it unused. Receivers that delay their
     // ACKs make round trips of LANs look longer by a millisecond or so.
-    let queue = now.min_rtt.map(|least| now.rtt.as_millis_f64() - least.as_millis_f64());
+    let queue = now.min_rtt.map(|least| now.srtt.as_millis_f64() - least.as_millis_f64());
     let least = now.min_rtt.map_or(0.0, Span::as_millis_f64);
     if queue.is_some_and(|queue| queue > (least / 4.0).max(1.0)) {
         Limitation::Bandwidth
@@ -74,13 +96,17 @@ fn of_the_network(now: &TcpInfo, modelled: bool) -> Limitation {
 mod tests {
     use super::*;
 
-    fn info(busy_ms: u64, receiver_ms: u64, buffer_ms: u64) -> TcpInfo {
+    fn times(busy_ms: u64, receiver_ms: u64, buffer_ms: u64) -> Times {
         let mut bytes = [0; 248];
         let mut micros = |at: usize, ms: u64| bytes[at..at + 8].copy_from_slice(&(ms * 1000).to_ne_bytes());
         micros(168, busy_ms);
         micros(176, receiver_ms);
         micros(184, buffer_ms);
-        TcpInfo::decode(&bytes).unwrap()
+        Times::of(&TcpInfo::decode(&bytes).unwrap()).unwrap()
+    }
+
+    fn figures() -> Figures {
+        Figures::of(&TcpInfo::decode(&[0; 248]).unwrap())
     }
 
     fn named(shares: &[LimitShare]) -> Vec<(Limitation, i64)> {
@@ -89,8 +115,8 @@ mod tests {
 
     #[test]
     fn the_times_between_two_looks_are_divided() {
-        let (before, now) = (info(5000, 1000, 0), info(5800, 1500, 100));
-        let shares = shares(&before, &now, Span::from_secs(1), false);
+        let (before, after) = (times(5000, 1000, 0), times(5800, 1500, 100));
+        let shares = shares(&before, &after, &figures(), Span::from_secs(1), false);
         assert_eq!(
             named(&shares),
             [
@@ -105,23 +131,23 @@ mod tests {
 
     #[test]
     fn a_standing_queue_or_a_model_says_that_the_path_was_full() {
-        let before = info(0, 0, 0);
-        let mut now = info(1000, 0, 0);
-        (now.snd_cwnd, now.unacked, now.notsent_bytes) = (10, 10, Some(1));
-        let most = |now: &TcpInfo, modelled| named(&shares(&before, now, Span::from_secs(1), modelled))[0].0;
-        (now.min_rtt, now.rtt) = (Some(Span::from_millis(40)), Span::from_millis(41));
+        let (before, after) = (times(0, 0, 0), times(1000, 0, 0));
+        let mut now = figures();
+        (now.cwnd_segments, now.inflight_segments, now.unsent_bytes) = (10, 10, Some(1));
+        let most =
+            |now: &Figures, modelled| named(&shares(&before, &after, now, Span::from_secs(1), modelled))[0].0;
+        (now.min_rtt, now.srtt) = (Some(Span::from_millis(40)), Span::from_millis(41));
         assert_eq!(most(&now, false), Limitation::CongestionWindow);
         assert_eq!(most(&now, true), Limitation::Bandwidth);
-        now.rtt = Span::from_millis(80);
+        now.srtt = Span::from_millis(80);
         assert_eq!(most(&now, false), Limitation::Bandwidth);
-        (now.unacked, now.notsent_bytes, now.delivery_rate_app_limited) = (3, Some(0), true);
+        (now.inflight_segments, now.unsent_bytes, now.delivery_app_limited) = (3, Some(0), true);
         assert_eq!(most(&now, true), Limitation::Application);
     }
 
     #[test]
     fn an_old_kernel_tells_nothing_and_no_time_is_no_division() {
-        let old = TcpInfo::decode(&[0; 104]).unwrap();
-        assert_eq!(shares(&old, &old, Span::from_secs(1), false), []);
-        assert_eq!(shares(&info(0, 0, 0), &info(0, 0, 0), Span::ZERO, false), []);
+        assert!(Times::of(&TcpInfo::decode(&[0; 104]).unwrap()).is_none());
+        assert_eq!(shares(&times(0, 0, 0), &times(0, 0, 0), &figures(), Span::ZERO, false), []);
     }
 }

@@ -2,23 +2,24 @@
 
 use fullpipe_kernel::printable;
 use fullpipe_kernel::sock_diag;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::HashMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Who holds a socket, as far as it may be known. Names are as a terminal may show them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Owner {
     /// One of the processes that hold it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub process: Option<Process>,
+    #[serde(serialize_with = "shared", skip_serializing_if = "Option::is_none")]
+    pub process: Option<Arc<Process>>,
     /// Its control group, by its path from the hierarchy's root.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cgroup: Option<String>,
+    #[serde(serialize_with = "shared", skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<Arc<str>>,
 }
 
 /// A process.
@@ -28,6 +29,15 @@ pub struct Process {
     pub pid: u32,
     /// What it calls itself (`/proc/PID/comm`).
     pub name: String,
+}
+
+/// As serde writes it, whose feature for it the rest of the workspace has no use for.
+pub(crate) fn shared<T, S>(value: &Option<Arc<T>>, s: S) -> Result<S::Ok, S::Error>
+where
+    T: Serialize + ?Sized,
+    S: Serializer,
+{
+    value.as_deref().serialize(s)
 }
 
 impl Owner {
@@ -51,10 +61,10 @@ impl Owner {
 /// What was found out lately.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    by_inode: HashMap<u32, Process>,
-    cgroups: HashMap<u64, String>,
+    by_inode: HashMap<u32, Arc<Process>>,
+    cgroups: HashMap<u64, Arc<str>>,
     /// Of processes, where the kernel names no control group of the socket.
-    cgroup_of: HashMap<u32, Option<String>>,
+    cgroup_of: HashMap<u32, Option<Arc<str>>>,
     /// When, and how long it took.
     looked: Option<(Instant, Duration)>,
     hidden: usize,
@@ -103,8 +113,9 @@ impl Owners {
             let name = fs::read(entry.path().join("comm")).unwrap_or_default();
             let name = String::from_utf8_lossy(&name);
             let name = printable::line(name.trim_end_matches('\n')).into_owned();
+            let process = Arc::new(Process { pid, name });
             for inode in inodes {
-                self.by_inode.entry(inode).or_insert_with(|| Process { pid, name: name.clone() });
+                self.by_inode.entry(inode).or_insert_with(|| Arc::clone(&process));
             }
         }
     }
@@ -114,7 +125,7 @@ impl Owners {
         let process = self.by_inode.get(&inode).cloned();
         let cgroup = cgroup.and_then(|id| self.cgroups.get(&id).cloned()).or_else(|| {
             let pid = process.as_ref()?.pid;
-            self.cgroup_of.entry(pid).or_insert_with(|| group_of(pid)).clone()
+            self.cgroup_of.entry(pid).or_insert_with(|| group_of(pid).map(Arc::from)).clone()
         });
         Owner { process, cgroup }
     }
@@ -130,7 +141,7 @@ fn hierarchy() -> Option<PathBuf> {
 }
 
 /// The control groups below `root`: an id is the inode of its directory.
-fn groups(root: &Path) -> HashMap<u64, String> {
+fn groups(root: &Path) -> HashMap<u64, Arc<str>> {
     /// No host has as many; a fault must not walk for ever.
     const MOST: usize = 200_000;
     let mut known = HashMap::new();
@@ -138,7 +149,7 @@ fn groups(root: &Path) -> HashMap<u64, String> {
     while let Some(directory) = pending.pop() {
         let Ok(about) = fs::symlink_metadata(&directory) else { continue };
         let path = directory.strip_prefix(root).unwrap_or(&directory).to_string_lossy().into_owned();
-        known.insert(about.ino(), printable::line(&format!("/{path}")).into_owned());
+        known.insert(about.ino(), printable::line(&format!("/{path}")).into());
         if known.len() >= MOST {
             break;
         }
@@ -170,7 +181,7 @@ mod tests {
     #[test]
     fn units_and_containers_are_read_from_the_path() {
         let id = "0123456789abcdef".repeat(4);
-        let of = |path: &str| Owner { process: None, cgroup: Some(path.to_owned()) };
+        let of = |path: &str| Owner { process: None, cgroup: Some(path.into()) };
         assert_eq!(of("/system.slice/nginx.service").unit(), Some("nginx.service"));
         let user = of("/user.slice/user-1000.slice/user@1000.service/app.slice/run-7.scope");
         assert_eq!((user.unit(), user.container()), (Some("run-7.scope"), None));
@@ -204,7 +215,7 @@ mod tests {
         fs::create_dir_all(&inner).unwrap();
         let known = groups(root.path());
         let id = fs::metadata(&inner).unwrap().ino();
-        assert_eq!(known[&id], "/system.slice/a\\u{1b}[2J.service");
+        assert_eq!(&*known[&id], "/system.slice/a\\u{1b}[2J.service");
         assert_eq!(known.len(), 3);
     }
 }

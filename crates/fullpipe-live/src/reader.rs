@@ -1,19 +1,20 @@
 //! Looking at the host's connections again and again.
 
 use crate::connection::{Beliefs, Connection};
+use crate::counters::{Before, Counters};
 use crate::filter::{Filter, Subject};
-use crate::limits;
+use crate::limits::{self, Times};
 use crate::owner::{Owner, Owners};
-use crate::totals::{Total, ratio, totals};
+use crate::totals::{Sent, Total, ratio, totals};
 use fullpipe_kernel::netlink::Seen;
-use fullpipe_kernel::sock_diag::{Extensions, Family, Query, SockDiag, TcpSocket};
-use fullpipe_kernel::tcp_info::TcpInfo;
+use fullpipe_kernel::sock_diag::{Extensions, Family, Query, SockDiag};
 use fullpipe_units::{Rate, Span};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Names the form of [`Snapshot`] as JSON.
 pub const SCHEMA: &str = "fullpipe/watch/1";
@@ -60,14 +61,6 @@ pub struct Snapshot {
     pub connections: Vec<Connection>,
 }
 
-/// What a connection was at the look before.
-#[derive(Debug)]
-struct Before {
-    first: Instant,
-    at: Instant,
-    info: TcpInfo,
-}
-
 /// Looks at the connections of the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Reader {
@@ -75,8 +68,13 @@ pub struct Reader {
     filter: Filter,
     owners: Option<Owners>,
     beliefs: Option<Box<dyn BeliefSource>>,
+    /// By cookie.
     before: HashMap<u64, Before>,
     began: Option<Instant>,
+    /// The look before, in nanoseconds after the first.
+    last_ns: u64,
+    /// How many there were; goes round.
+    looks: u32,
 }
 
 impl Reader {
@@ -92,6 +90,8 @@ impl Reader {
             beliefs: None,
             before: HashMap::new(),
             began: None,
+            last_ns: 0,
+            looks: 0,
         })
     }
 
@@ -127,12 +127,10 @@ impl Reader {
     /// # Errors
     /// When the kernel does not answer.
     pub fn look(&mut self) -> Result<Snapshot, LookError> {
-        let (sockets, mut complete, now) = self.sockets()?;
-        let began = *self.began.get_or_insert(now);
-        let mut unseen = Vec::new();
-        let mut beliefs = HashMap::new();
+        let Dumped { mut connections, besides, mut complete, at: now } = self.dump()?;
+        let (mut unseen, mut beliefs) = (Vec::new(), HashMap::new());
         let asked = self.beliefs.as_mut().filter(|source| {
-            sockets.iter().any(|socket| socket.controller.as_deref().is_some_and(|name| source.knows(name)))
+            connections.iter().any(|c| c.controller.as_deref().is_some_and(|name| source.knows(name)))
         });
         if let Some(source) = asked {
             match source.beliefs() {
@@ -140,74 +138,101 @@ impl Reader {
                 Err(why) => unseen.push(why),
             }
         }
-        let mut seen = Vec::with_capacity(sockets.len());
-        let mut before = HashMap::with_capacity(sockets.len());
-        for socket in sockets {
+        let began = *self.began.get_or_insert(now);
+        let now_ns = nanos(now.duration_since(began));
+        let elapsed = Span::from_nanos(now_ns.saturating_sub(self.last_ns));
+        self.last_ns = now_ns;
+        self.looks = self.looks.wrapping_add(1);
+        let Reader { filter, owners, before, looks, .. } = self;
+        let mut besides = besides.into_iter();
+        let mut sent = Vec::with_capacity(connections.len());
+        connections.retain_mut(|connection| {
+            let Some(beside) = besides.next() else { return false };
             // The kernel goes on by position in a bucket that may have changed: it shows a socket twice, or not.
-            if before.contains_key(&socket.cookie) {
+            let last = before.get(&connection.cookie).copied();
+            if last.is_some_and(|last| last.look == *looks) {
                 complete = false;
-                continue;
+                return false;
             }
-            let owner = self.owner(&socket);
-            if !self.wants(&socket, &owner) {
-                continue;
+            if let Some(owners) = owners {
+                connection.owner = owners.of(beside.inode, beside.cgroup);
             }
-            let mut connection = Connection::of(&socket, owner);
+            if filter.asks_for_owners() && !filter.wants(&connection.subject()) {
+                return false;
+            }
             if let Some(told) = beliefs.remove(&connection.cookie) {
-                connection.beliefs = Some(told);
+                connection.beliefs = Some(Box::new(told));
             }
-            let last = self.before.get(&connection.cookie);
-            let sent =
-                last.zip(socket.info.as_ref()).and_then(|(l, info)| since(&mut connection, l, info, now));
-            if let Some(info) = socket.info {
-                let first = last.map_or(now, |l| l.first);
-                before.insert(connection.cookie, Before { first, at: now, info });
+            if let Some(last) = &last {
+                connection.watched = Span::from_nanos(now_ns.saturating_sub(last.first_ns));
             }
-            seen.push((connection, sent));
+            sent.push(last.and_then(|last| since(connection, &last.counters, &beside, elapsed)));
+            if connection.figures.is_some() {
+                let first_ns = last.map_or(now_ns, |last| last.first_ns);
+                let seen = Before { first_ns, counters: beside.counters, look: *looks };
+                before.insert(connection.cookie, seen);
+            }
+            true
+        });
+        before.retain(|_, seen| seen.look == *looks);
+        // After a rush the room that it took is given back.
+        if before.capacity() / 4 > before.len().max(1024) {
+            before.shrink_to(2 * before.len());
         }
-        self.before = before;
         if let Some(hidden) = self.owners.as_ref().map(Owners::hidden).filter(|h| *h > 0) {
             unseen.push(format!(
                 "the sockets of {hidden} processes of other users: as root their names are shown"
             ));
         }
-        let totals = totals(seen.iter().map(|(c, s)| (c, *s)));
         Ok(Snapshot {
             schema: SCHEMA,
             unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |t| t.as_secs_f64()),
             t_s: now.duration_since(began).as_secs_f64(),
             complete,
             unseen,
-            totals,
-            connections: seen.into_iter().map(|(c, _)| c).collect(),
+            totals: totals(connections.iter().zip(sent)),
+            connections,
         })
     }
 
-    /// The sockets, those that are surely not wanted left out; whether the kernel's table stood still, as far as that is
-    /// seen; and when it was.
-    fn sockets(&mut self) -> Result<(Vec<TcpSocket>, bool, Instant), LookError> {
+    /// Reads the kernel's table, of which nothing is kept but what is told; those that are surely not wanted are left out.
+    fn dump(&mut self) -> Result<Dumped, LookError> {
         let nobody = Owner::default();
-        let (mut sockets, mut complete) = (Vec::new(), true);
+        let (mut connections, mut besides, mut complete) = (Vec::new(), Vec::new(), true);
+        // Few controllers drive many connections.
+        let mut names: Vec<Arc<str>> = Vec::new();
         let wanted = Extensions::INFO | Extensions::CONG | Extensions::VEGASINFO;
         let query = Query { extensions: wanted, ..Query::default() };
+        let by_owner = self.filter.asks_for_owners();
         for family in Family::BOTH {
-            let others = sockets.len();
-            let by_owner = self.filter.asks_for_owners();
+            let others = connections.len();
             let dump = self.kernel.dump(family, &query, |seen| match seen {
                 Seen::Entry(view) => {
                     let (Some(local), Some(remote)) = (view.local(), view.remote()) else { return };
-                    let subject = Subject {
-                        local,
-                        remote,
-                        state: view.state(),
-                        controller: view.controller(),
-                        owner: &nobody,
-                    };
-                    if by_owner || self.filter.wants(&subject) {
-                        sockets.extend(view.decode());
+                    let (state, controller) = (view.state(), view.controller());
+                    let subject = Subject { local, remote, state, controller, owner: &nobody };
+                    if !by_owner && !self.filter.wants(&subject) {
+                        return;
                     }
+                    let controller = controller.map(|name| {
+                        names.iter().find(|known| ***known == *name).cloned().unwrap_or_else(|| {
+                            names.push(name.into());
+                            Arc::clone(&names[names.len() - 1])
+                        })
+                    });
+                    let info = view.info();
+                    connections.push(Connection::of(&view, (local, remote), controller, info.as_ref()));
+                    besides.push(Beside {
+                        inode: view.inode(),
+                        cgroup: view.cgroup_id(),
+                        is_timed: info.as_ref().is_some_and(|info| Times::of(info).is_some()),
+                        counters: info.as_ref().map(Counters::of).unwrap_or_default(),
+                    });
                 }
-                Seen::Again => sockets.truncate(others),
+                Seen::Again => {
+                    connections.truncate(others);
+                    besides.truncate(others);
+                }
             });
             let dump = match dump {
                 Ok(dump) => dump,
@@ -222,47 +247,54 @@ impl Reader {
         // Before owners are looked for, which takes a while: the counters are of now.
         let at = Instant::now();
         if let Some(owners) = &mut self.owners {
-            owners.refresh(sockets.iter().map(|s| s.inode));
+            owners.refresh(besides.iter().map(|b| b.inode));
         }
-        Ok((sockets, complete, at))
-    }
-
-    fn owner(&mut self, socket: &TcpSocket) -> Owner {
-        self.owners.as_mut().map(|o| o.of(socket.inode, socket.cgroup_id)).unwrap_or_default()
-    }
-
-    fn wants(&self, socket: &TcpSocket, owner: &Owner) -> bool {
-        self.filter.wants(&Subject {
-            local: socket.local,
-            remote: socket.remote,
-            state: socket.state,
-            controller: socket.controller.as_deref(),
-            owner,
-        })
+        Ok(Dumped { connections, besides, complete, at })
     }
 }
 
+/// The kernel's table at one time.
+struct Dumped {
+    connections: Vec<Connection>,
+    /// One for each of them.
+    besides: Vec<Beside>,
+    /// Whether the table stood still, as far as that is seen.
+    complete: bool,
+    at: Instant,
+}
+
+/// What is needed of a socket beside what is told of it.
+struct Beside {
+    inode: u32,
+    cgroup: Option<u64>,
+    /// Whether the kernel accounts for its time.
+    is_timed: bool,
+    counters: Counters,
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Writes into `connection` what happened since the look before; the segments that it sent.
-fn since(connection: &mut Connection, last: &Before, info: &TcpInfo, now: Instant) -> Option<(u64, u64)> {
-    let span =
-        |from: Instant| Span::from_nanos(u64::try_from(now.duration_since(from).as_nanos()).unwrap_or(0));
-    let elapsed = span(last.at);
-    connection.watched = span(last.first);
-    let rate = |of: fn(&TcpInfo) -> Option<u64>| {
-        let bytes = of(info)?.checked_sub(of(&last.info)?)?;
+fn since(connection: &mut Connection, last: &Counters, beside: &Beside, elapsed: Span) -> Option<Sent> {
+    let figures = connection.figures.as_ref()?;
+    let now = &beside.counters;
+    let rate = |before: u64, now: u64| {
+        let bytes = now.checked_sub(before)?;
         (!elapsed.is_zero()).then(|| Rate::from_bytes_in(bytes, elapsed))
     };
-    connection.sending = rate(|i| i.bytes_acked);
-    connection.receiving = rate(|i| i.bytes_received);
-    // Both counters of the kernel have 32 bits and go round.
-    let again = u64::from(info.total_retrans.wrapping_sub(last.info.total_retrans));
-    let sent = info.data_segs_out.zip(last.info.data_segs_out).map(|(b, a)| u64::from(b.wrapping_sub(a)));
-    let sent = sent.map(|sent| (sent, again));
+    // What this kernel does not count is not told.
+    connection.sending = figures.acked_bytes.and_then(|now| rate(last.acked, now));
+    connection.receiving = figures.received_bytes.and_then(|now| rate(last.received, now));
+    let sent = figures.sent_segments.map(|_| now.segments_since(last));
     connection.retransmitted = sent.and_then(ratio);
     // Controllers that are programs tell nothing of themselves to sock_diag (`get_info` is not theirs to fill).
     let named = connection.controller.as_deref().is_some_and(|name| name.contains("bbr"));
     let modelled = named || connection.beliefs.as_ref().is_some_and(|b| b.bw.is_some());
-    connection.limits = limits::shares(&last.info, info, elapsed, modelled);
+    if beside.is_timed {
+        connection.limits = limits::shares(&last.times, &now.times, figures, elapsed, modelled);
+    }
     sent
 }
 

@@ -84,7 +84,7 @@ impl Recorder {
                 self.flows.push(Flow {
                     recording: FlowRecording {
                         label: format!("{} → {}", connection.local, connection.remote),
-                        cc: connection.controller.clone().unwrap_or_default(),
+                        cc: connection.controller.as_deref().unwrap_or_default().to_owned(),
                         start_s: t_s,
                         summary: Summary::default(),
                         series: Series::with_columns(FlowRow::COLUMNS),

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use fullpipe_experiment::number::significant;
 use fullpipe_units::{Rate, Span};
+use std::borrow::Borrow;
 use std::net::SocketAddr;
 
 /// What a column shows.
@@ -151,7 +152,7 @@ impl Column {
             Column::Receiving => connection.receiving.map(rate),
             Column::Bandwidth => beliefs.and_then(|b| b.bw).map(rate),
             Column::Delivery => figures.and_then(|f| f.delivery).map(rate),
-            Column::Controller => connection.controller.clone(),
+            Column::Controller => connection.controller.as_deref().map(str::to_owned),
             Column::State => beliefs.and_then(|b| b.state.clone()),
             Column::LimitedBy => connection.limited_by().map(|most| {
                 let name = most.by.name();
@@ -265,8 +266,9 @@ impl Order {
     }
 
     /// Puts the connections in this order, the most first, those that are equal by their sockets.
-    pub fn sort(self, connections: &mut [Connection], reversed: bool) {
-        connections.sort_by(|a, b| {
+    pub fn sort<C: Borrow<Connection>>(self, connections: &mut [C], reversed: bool) {
+        connections.sort_unstable_by(|a, b| {
+            let (a, b) = (a.borrow(), b.borrow());
             let order = self.value(b).total_cmp(&self.value(a));
             let order = if reversed { order.reverse() } else { order };
             order.then(a.cookie.cmp(&b.cookie))

@@ -1,5 +1,6 @@
 //! A look as text.
 
+use crate::connection::Connection;
 use crate::reader::Snapshot;
 use crate::table::{Column, Order, cut, layout, ms, percent, rate};
 use fullpipe_units::{Rate, Span};
@@ -11,7 +12,7 @@ pub fn once(snapshot: &Snapshot, order: Order, width: u16, most: usize) -> Strin
     for line in totals(snapshot) {
         let _ = writeln!(out, "{}", cut(&line, width.into()));
     }
-    let mut connections = snapshot.connections.clone();
+    let mut connections: Vec<&Connection> = snapshot.connections.iter().collect();
     order.sort(&mut connections, false);
     if !connections.is_empty() {
         out.push('\n');
@@ -112,7 +113,7 @@ fn line(columns: &[(Column, u16)], cell: impl Fn(Column, u16) -> String) -> Stri
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::connection::{Beliefs, Connection, Figures};
+    use crate::connection::{Beliefs, Figures};
     use crate::owner::{Owner, Process};
     use crate::totals;
     use fullpipe_experiment::connection::{LimitShare, Limitation};
@@ -120,16 +121,16 @@ pub(crate) mod tests {
 
     /// Two connections over the same path, one of BBR and one of CUBIC.
     pub(crate) fn example() -> Snapshot {
-        let connection = |cookie, controller: &str, mbps: u64, by, beliefs| Connection {
+        let connection = |cookie, controller: &str, mbps: u64, by, beliefs: Option<Beliefs>| Connection {
             cookie,
             local: "10.0.0.1:40000".parse().unwrap(),
             remote: format!("192.0.2.{cookie}:443").parse().unwrap(),
             state: State::Established,
-            controller: Some(controller.to_owned()),
+            controller: Some(controller.into()),
             watched: Span::from_secs(12),
             owner: Owner {
-                process: Some(Process { pid: 4711, name: "nginx".to_owned() }),
-                cgroup: Some("/system.slice/nginx.service".to_owned()),
+                process: Some(Process { pid: 4711, name: "nginx".to_owned() }.into()),
+                cgroup: Some("/system.slice/nginx.service".into()),
             },
             sending: Some(Rate::from_bits_per_sec(mbps * 1_000_000)),
             receiving: Some(Rate::ZERO),
@@ -138,7 +139,7 @@ pub(crate) mod tests {
                 LimitShare { by, share: 0.97 },
                 LimitShare { by: Limitation::Application, share: 0.03 },
             ],
-            beliefs,
+            beliefs: beliefs.map(Box::new),
             figures: Some(Figures {
                 srtt: Span::from_micros(41_300),
                 min_rtt: Some(Span::from_micros(40_100)),

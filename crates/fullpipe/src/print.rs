@@ -41,12 +41,21 @@ pub fn print_as_json(text: &str) -> Result<(), Failure> {
     print(printable::json(text).as_bytes())
 }
 
-/// Prints a line of JSON; whether anybody still reads, for what would go on for ever.
+/// Prints a value as a line of JSON, without keeping it as text: it may be a large host's. Tells whether anybody still
+/// reads, for what would go on for ever.
 #[cfg(feature = "live")]
-pub fn print_json_line(text: &str) -> Result<bool, Failure> {
-    let mut out = io::stdout().lock();
-    let line = printable::json(text).into_owned() + "\n";
-    match out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+pub fn print_json_line(value: &impl serde::Serialize) -> Result<bool, Failure> {
+    /// Escapes in strings what a terminal would obey.
+    struct Printable;
+    impl serde_json::ser::Formatter for Printable {
+        fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, text: &str) -> io::Result<()> {
+            out.write_all(printable::json(text).as_bytes())
+        }
+    }
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Printable));
+    let line = written.map_err(io::Error::from).and_then(|()| out.write_all(b"\n"));
+    match line.and_then(|()| out.flush()) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
         outcome => printed(outcome).map(|()| true).map_err(Failure::usage),
     }

@@ -1,7 +1,7 @@
 //! The classes that connections are put into, so that there are few however many connections there are.
 
 use crate::connection::Connection;
-use crate::filter::{Filter, Subject};
+use crate::filter::Filter;
 use std::borrow::Cow;
 
 /// What is not listed.
@@ -38,13 +38,7 @@ impl Classes {
 
     /// The class of a connection.
     pub fn of<'a>(&'a self, connection: &'a Connection) -> Cow<'a, str> {
-        let subject = Subject {
-            local: connection.local,
-            remote: connection.remote,
-            state: connection.state,
-            controller: connection.controller.as_deref(),
-            owner: &connection.owner,
-        };
+        let subject = connection.subject();
         if let Some((name, _)) = self.listed.iter().find(|(_, filter)| filter.wants(&subject)) {
             return Cow::Borrowed(name);
         }
@@ -76,9 +70,9 @@ mod tests {
             local: local.parse().unwrap(),
             remote: remote.parse().unwrap(),
             state: State::Established,
-            controller: Some("bbr".to_owned()),
+            controller: Some("bbr".into()),
             watched: Span::ZERO,
-            owner: Owner { process: None, cgroup: cgroup.map(str::to_owned) },
+            owner: Owner { process: None, cgroup: cgroup.map(Into::into) },
             sending: None,
             receiving: None,
             retransmitted: None,

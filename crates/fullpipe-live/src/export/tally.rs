@@ -148,7 +148,7 @@ impl Tally {
         for connection in &snapshot.connections {
             let class = self.classes.of(connection).into_owned();
             // A handshake, or what is left of a connection: nobody drives it.
-            let Some(controller) = connection.controller.clone() else { continue };
+            let Some(controller) = connection.controller.as_deref().map(str::to_owned) else { continue };
             if let Some(state) = connection.beliefs.as_ref().and_then(|b| b.state.clone()) {
                 let key = (controller.clone(), state);
                 if self.states.len() < MOST_STATES || self.states.contains_key(&key) {
@@ -365,18 +365,20 @@ mod tests {
             local: ([10, 0, 0, 1], port).into(),
             remote: ([10, 0, 0, 2], 5000).into(),
             state: fullpipe_kernel::tcp_info::State::Established,
-            controller: Some(controller.to_owned()),
+            controller: Some(controller.into()),
             watched: Span::ZERO,
             owner: crate::Owner::default(),
             sending: None,
             receiving: None,
             retransmitted: None,
             limits: vec![LimitShare { by: Limitation::Bandwidth, share: 0.5 }],
-            beliefs: (controller == "bbr").then(|| crate::Beliefs {
-                state: Some("ProbeBW".to_owned()),
-                bw: Some(Rate::from_bytes_per_sec(1_000_000)),
-                min_rtt: Some(ms(40)),
-                ..Default::default()
+            beliefs: (controller == "bbr").then(|| {
+                Box::new(crate::Beliefs {
+                    state: Some("ProbeBW".to_owned()),
+                    bw: Some(Rate::from_bytes_per_sec(1_000_000)),
+                    min_rtt: Some(ms(40)),
+                    ..Default::default()
+                })
             }),
             figures: Some(Figures {
                 srtt: ms(50),
@@ -471,7 +473,7 @@ mod tests {
             let each = (0..4000u64).map(|i| {
                 let controller = format!("cc{}", i % 50);
                 let mut c = connection(i, 1 + (i % 300) as u16, "bbr", segments);
-                c.controller = Some(controller);
+                c.controller = Some(controller.into());
                 c.beliefs.as_mut().unwrap().state = Some(format!("state {}", i % 77));
                 c
             });

@@ -72,8 +72,8 @@ mod tests {
 
     fn wants(filter: &str) -> bool {
         let owner = Owner {
-            process: Some(Process { pid: 42, name: "nginx: worker".to_owned() }),
-            cgroup: Some("/system.slice/nginx.service".to_owned()),
+            process: Some(Process { pid: 42, name: "nginx: worker".to_owned() }.into()),
+            cgroup: Some("/system.slice/nginx.service".into()),
         };
         let subject = Subject {
             local: "10.1.2.3:443".parse().unwrap(),

@@ -87,6 +87,14 @@ impl App {
         self.histories.add(&self.snapshot, self.selected);
     }
 
+    /// Lets go of the connections that are shown, before those of the next look come: a large host's are many, and twice as
+    /// many need not be kept. The picture on the terminal stays.
+    fn make_room(&mut self) {
+        if !self.paused {
+            self.snapshot.connections = Vec::new();
+        }
+    }
+
     fn sort(&mut self) {
         self.order.sort(&mut self.snapshot.connections, self.reversed);
         let row = |cookie| self.snapshot.connections.iter().position(|c| c.cookie == cookie);
@@ -208,6 +216,7 @@ pub fn run(
         let mut next = Instant::now();
         while !asked_to_end() {
             if Instant::now() >= next {
+                app.make_room();
                 let snapshot = reader.look()?;
                 if let Some(recorder) = recorder.as_deref_mut() {
                     recorder.add(&snapshot);

@@ -137,14 +137,14 @@ impl Args {
         let every = duration(self.interval);
         if self.once {
             let snapshot = after(reader, every, recorder, ended)?;
-            return print_line(&snapshot).map(drop);
+            return print_json_line(&snapshot).map(drop);
         }
         while !ended() {
             let snapshot = reader.look().map_err(impossible)?;
             if let Some(recorder) = recorder.as_deref_mut() {
                 recorder.add(&snapshot);
             }
-            if !print_line(&snapshot)? {
+            if !print_json_line(&snapshot)? {
                 break;
             }
             wait(every, ended);
@@ -182,7 +182,11 @@ fn after(
     };
     let first = look()?;
     wait(every, ended);
-    if ended() { Ok(first) } else { look() }
+    if ended() {
+        return Ok(first);
+    }
+    drop(first);
+    look()
 }
 
 /// Sleeps, in pieces short enough to end soon when asked to.
@@ -195,11 +199,6 @@ fn wait(length: Duration, ended: &dyn Fn() -> bool) {
         }
         std::thread::sleep(left.min(Duration::from_millis(100)));
     }
-}
-
-/// Whether anybody still reads.
-fn print_line(snapshot: &Snapshot) -> Result<bool, Failure> {
-    print_json_line(&serde_json::to_string(snapshot).map_err(Failure::usage)?)
 }
 
 fn columns() -> u16 {
