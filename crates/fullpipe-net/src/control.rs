@@ -220,21 +220,23 @@ mod tests {
     }
 
     const SOON: Duration = Duration::from_millis(200);
+    /// For what comes, however late this machine is.
+    const LATE: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_length_beyond_the_bound_is_refused_before_the_text_comes() {
         let (control, mut peer) = pair();
         peer.write_all(&u32::MAX.to_be_bytes()).unwrap();
-        let error = control.read_text(8192, "reading parameters", SOON).unwrap_err().to_string();
+        let error = control.read_text(8192, "reading parameters", LATE).unwrap_err().to_string();
         assert!(error.contains("4294967295") && error.contains("8192"), "{error}");
     }
 
     #[test]
     fn a_peer_that_sends_byte_by_byte_does_not_stretch_the_deadline() {
         let (control, mut peer) = pair();
-        let began = Instant::now();
+        // Each byte is well within the deadline, and all that is waited for comes: had each its own, this would end well.
         let dripping = std::thread::spawn(move || {
-            for _ in 0..50 {
+            for _ in 0..100 {
                 if peer.write_all(&[0]).is_err() {
                     return;
                 }
@@ -243,7 +245,6 @@ mod tests {
         });
         let result = control.read_exact(&mut [0; 100], "reading", SOON);
         assert!(matches!(result, Err(ControlError::TimedOut(..))), "{result:?}");
-        assert!(began.elapsed() < Duration::from_secs(1));
         drop(control);
         dripping.join().unwrap();
     }
@@ -253,6 +254,6 @@ mod tests {
         let (control, peer) = pair();
         assert!(matches!(control.read_state("waiting", SOON), Err(ControlError::TimedOut(..))));
         drop(peer);
-        assert!(matches!(control.read_state("waiting", SOON), Err(ControlError::Closed(_))));
+        assert!(matches!(control.read_state("waiting", LATE), Err(ControlError::Closed(_))));
     }
 }

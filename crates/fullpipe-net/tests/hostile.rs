@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::Running;
+use common::{PATIENCE, Running, once_in_ten, patient, until};
 use fullpipe_net::client::{self, ClientError, Config};
 use fullpipe_net::get::{self, GetError, Request, Target};
 use fullpipe_net::iperf3::{Cookie, Params, Protocol, Results, State};
@@ -46,8 +46,8 @@ fn impatient() -> Limits {
 
 fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpStream::connect(address)?;
-    socket.set_read_timeout(Some(Duration::from_secs(5)))?;
-    socket.set_write_timeout(Some(Duration::from_secs(5)))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
     Ok(socket)
 }
 
@@ -106,18 +106,23 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
+/// A good client is served. One that stands still for longer than an impatient server waits asks again.
 fn serves(server: &Running) {
-    let request = Request::new(format!("http://{}/download?size=100000", server.v4()));
-    let bytes = get::get(&request, &AtomicBool::new(false), &mut |_| {}).map(|d| d.bytes);
-    assert!(matches!(bytes, Ok(100_000)), "{bytes:?}: {:?}", server.events().last());
+    let request =
+        Request { timeout: PATIENCE, ..Request::new(format!("http://{}/download?size=100000", server.v4())) };
+    once_in_ten(|| match get::get(&request, &AtomicBool::new(false), &mut |_| {}).map(|d| d.bytes) {
+        Ok(100_000) => Ok(()),
+        other => Err(format!("{other:?}: {:?}", server.events().last())),
+    });
 }
 
 fn calm(server: &Running) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while server.handle.connections() > 0 {
-        assert!(Instant::now() < deadline, "{} connections left", server.handle.connections());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("connections are left", || server.handle.connections() == 0);
+}
+
+/// Nothing is held that was not `before`. What the tests of before still hold, they may let go meanwhile.
+fn lets_go(before: usize) {
+    until("descriptors are left", || descriptors() <= before);
 }
 
 /// One at a time: they count what the whole process holds.
@@ -136,12 +141,14 @@ fn rude_http_clients_get_nothing_that_lasts() {
     let before = descriptors();
     let (clients, tally) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let deadline = Instant::now() + Duration::from_secs(10);
+    // How many there are, the machine decides; how many at least, it does not.
+    let enough = |clients: usize| clients >= 1_500 || (clients >= 300 && Instant::now() >= deadline);
     std::thread::scope(|s| {
         for seed in 1..=12 {
             let (clients, tally, address) = (&clients, &tally, server.v4());
             s.spawn(move || {
                 let mut dice = Dice::new(seed);
-                while Instant::now() < deadline && clients.fetch_add(1, Relaxed) < 1_500 {
+                while !enough(clients.fetch_add(1, Relaxed)) {
                     let outcome = rude(address, &mut dice).map_or("was cut off", |manner| MANNERS[manner]);
                     *tally.lock().unwrap().entry(outcome).or_insert(0) += 1;
                 }
@@ -152,12 +159,12 @@ fn rude_http_clients_get_nothing_that_lasts() {
     calm(&server);
     serves(&server);
     calm(&server);
+    lets_go(before);
     let (lines, after) = (server.events().len(), descriptors());
     println!(
         "rude HTTP clients: {:?}; descriptors {before} → {after}; {lines} lines logged",
         tally.lock().unwrap()
     );
-    assert_eq!(after, before);
 }
 
 /// A control connection that has said its parameters.
@@ -176,7 +183,7 @@ fn begin(address: SocketAddr, params: &Params) -> std::io::Result<(TcpStream, Co
 #[test]
 fn one_test_cannot_take_the_servers_descriptors() {
     let _alone = alone();
-    let server = Running::start(server::Config::default());
+    let server = Running::start(server::Config { limits: patient(), ..Default::default() });
     serves(&server);
     calm(&server);
     let before = descriptors();
@@ -195,13 +202,14 @@ fn one_test_cannot_take_the_servers_descriptors() {
             assert_eq!(begun, [State::TestStart.byte(), State::TestRunning.byte()]);
         }
     }
-    let deadline = Instant::now() + Duration::from_secs(10);
-    // The control connection and two streams.
-    while server.handle.connections() > 3 {
-        assert!(Instant::now() < deadline, "{} connections held", server.handle.connections());
-        std::thread::sleep(Duration::from_millis(20));
+    // Those that came too late are closed, each of them.
+    for mut stream in &held[2..] {
+        let end = stream.read(&mut [0]);
+        assert!(!matches!(&end, Err(e) if e.kind() == std::io::ErrorKind::WouldBlock), "held");
     }
     serves(&server);
+    // The control connection and two streams.
+    until("more connections are held than the test has", || server.handle.connections() <= 3);
     let refusals = server.events().iter().filter(|e| e.kind == "stream_refused").count();
     println!(
         "400 streams of a test of 2: {} connections held, {refusals} line logged",
@@ -210,11 +218,11 @@ fn one_test_cannot_take_the_servers_descriptors() {
     assert_eq!(refusals, 1);
     drop((control, held));
     calm(&server);
-    assert_eq!(descriptors(), before);
+    lets_go(before);
 
     // Streams that are closed while the others are still to come.
     drop(server);
-    let server = Running::start(server::Config::default());
+    let server = Running::start(server::Config { limits: patient(), ..Default::default() });
     let before = descriptors();
     let (_control, cookie) = begin(server.v4(), &Params { parallel: 100, ..Params::default() }).unwrap();
     for _ in 0..50 {
@@ -222,20 +230,17 @@ fn one_test_cannot_take_the_servers_descriptors() {
     }
     assert!(server.event("test_failed")["reason"].as_str().unwrap().contains("closed before the test began"));
     calm(&server);
-    assert_eq!(descriptors(), before + 1, "but for the control connection here");
+    // But for the control connection here.
+    lets_go(before + 1);
 }
 
 #[test]
 fn one_address_cannot_take_every_connection() {
     let _alone = alone();
-    let limits = Limits { connections: 40, connections_per_address: 20, ..Limits::default() };
+    let limits = Limits { connections: 40, connections_per_address: 20, ..patient() };
     let server = Running::start(server::Config { limits, ..Default::default() });
     let crowd: Vec<TcpStream> = (0..100).filter_map(|_| connect(server.v4()).ok()).collect();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while server.events().iter().filter(|e| e.kind == "refused").count() < 50 {
-        assert!(Instant::now() < deadline, "{:?}", server.events());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("most are not refused", || server.events().iter().filter(|e| e.kind == "refused").count() >= 50);
     assert_eq!(server.handle.connections(), 20);
     // Another address of this machine is still served.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -255,7 +260,7 @@ fn one_address_cannot_take_every_connection() {
 #[test]
 fn a_udp_client_that_lies_about_its_rate_is_stopped() {
     let _alone = alone();
-    let limits = Limits { rate: Some(Rate::from_bytes_per_sec(100_000)), ..Limits::default() };
+    let limits = Limits { rate: Some(Rate::from_bytes_per_sec(100_000)), ..patient() };
     let server = Running::start(server::Config { limits, ..Default::default() });
     let udp = |rate| Params { protocol: Protocol::Udp, rate, block: 1000, ..Params::default() };
     let config =
@@ -263,19 +268,19 @@ fn a_udp_client_that_lies_about_its_rate_is_stopped() {
     let error = client::run(&config, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
     assert!(matches!(error, ClientError::Refused(_)), "{error}");
     drop(server);
-    let limits = Limits { rate: Some(Rate::from_bytes_per_sec(100_000)), ..Limits::default() };
+    let limits = Limits { rate: Some(Rate::from_bytes_per_sec(100_000)), ..patient() };
     let server = Running::start(server::Config { limits, ..Default::default() });
     // Says 80 kB/s, sends as fast as it can.
     let (mut control, _) = begin(server.v4(), &udp(640_000)).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(server.v4()).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.send(&fullpipe_net::iperf3::HELLO).unwrap();
     socket.recv(&mut [0; 64]).unwrap();
     control.read_exact(&mut [0; 2]).unwrap();
-    let (deadline, mut sent) = (Instant::now() + Duration::from_secs(15), 0_u64);
+    let (deadline, mut sent) = (Instant::now() + PATIENCE, 0_u64);
     while server.events().iter().all(|e| e.kind != "test_failed") {
-        assert!(Instant::now() < deadline, "{sent} bytes in 15 s");
+        assert!(Instant::now() < deadline, "{sent} bytes");
         for _ in 0..20 {
             sent += socket.send(&[0; 1000]).unwrap_or(0) as u64;
         }
@@ -384,7 +389,7 @@ fn malicious_web_servers_get_no_file_written_and_no_time() {
                 get::get(&request, &AtomicBool::new(false), &mut |_| {}).map(|d| d.bytes).unwrap_err();
             let text = error.to_string();
             assert!(!text.contains(|c: char| c.is_control() || c == '\u{202e}'), "{what}: {text:?}");
-            assert!(asked.elapsed() < Duration::from_secs(20), "{what}: {text}");
+            assert!(asked.elapsed() < PATIENCE, "{what}: {text}");
             assert_eq!(std::fs::read(&file).unwrap(), b"precious", "{what}: {text}");
             for rest in ["file.part", "file.part.json"] {
                 let _ = std::fs::remove_file(folder.path().join(rest));
@@ -466,7 +471,7 @@ fn lying_measuring_servers_end_the_test_and_nothing_else() {
                         Err(ClientError::Stalled(_)) => "stalled",
                         Err(_) => "refused",
                     };
-                    assert!(asked.elapsed() < Duration::from_secs(60), "{outcome}");
+                    assert!(asked.elapsed() < PATIENCE, "{outcome}");
                     let _ = lying.join();
                     *tally.lock().unwrap().entry(outcome).or_insert(0) += 1;
                 }
@@ -477,11 +482,7 @@ fn lying_measuring_servers_end_the_test_and_nothing_else() {
     let tests: usize = tally.values().sum();
     println!("{tests} lying measuring servers: {tally:?} in {:.1} s", began.elapsed().as_secs_f64());
     assert!(tests >= 8);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while descriptors() > before {
-        assert!(Instant::now() < deadline, "descriptors {before} → {}", descriptors());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    lets_go(before);
 }
 
 /// Set where this program is run on a disk of its own.
@@ -508,7 +509,7 @@ fn a_full_disk_costs_neither_the_file_nor_what_came() {
             return;
         }
     }
-    let (code, out, err) = common::run(command, Duration::from_secs(60));
+    let (code, out, err) = common::run(command, PATIENCE);
     assert_eq!(code, 0, "{out}{err}");
     print!(
         "{}",

@@ -3,23 +3,20 @@
 
 mod common;
 
-use common::{Running, have, have_ipv6, iperf3_server, run};
+use common::{PATIENCE, Running, have, have_ipv6, iperf3_server, once_in_ten, patient, run};
 use fullpipe_net::client::{self, Config, Family, Outcome};
 use fullpipe_net::iperf3::{Params, Protocol};
 use fullpipe_net::server;
 use serde_json::Value;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs a stock client against our server; gives its JSON and our server's last word.
 fn stock_client(host: &str, options: &[&str]) -> (Value, Value) {
-    let server = Running::start(server::Config::default());
+    let server = Running::start(server::Config { limits: patient(), ..Default::default() });
     let mut command = Command::new("iperf3");
     command.args(["-c", host, "-p", &server.port(), "-J"]).args(options);
-    let (code, out, err) = run(command, LIMIT);
+    let (code, out, err) = run(command, PATIENCE);
     assert_eq!(code, 0, "{out}{err}{:?}", server.events());
     let json: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(json.get("error"), None, "{json:#}");
@@ -41,11 +38,30 @@ fn one_second() -> Params {
     Params { seconds: 1, ..Params::default() }
 }
 
-/// Sender and receiver agree but for what was on its way at the end.
-fn agree(sent: f64, received: f64) {
+/// The most that the kernel holds of one stream, in both ends' buffers.
+fn in_buffers() -> f64 {
+    let most = |name| -> f64 {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
+        text.split_whitespace().nth(2).unwrap().parse().unwrap()
+    };
+    most("tcp_wmem") + most("tcp_rmem")
+}
+
+/// Sender and receiver agree but for what was on its way at the end: a tenth where this machine runs, and what the
+/// buffers of `streams` hold where it stands still.
+fn agree_over(streams: usize, sent: f64, received: f64) {
     assert!(sent > 0.0 && received > 0.0, "{sent} sent, {received} received");
-    let ratio = received / sent;
-    assert!((0.9..=1.1).contains(&ratio), "{sent} sent, {received} received");
+    let on_its_way = (0.1 * sent).max(streams as f64 * in_buffers());
+    assert!((sent - received).abs() <= on_its_way, "{sent} sent, {received} received");
+}
+
+fn agree(sent: f64, received: f64) {
+    agree_over(1, sent, received);
+}
+
+/// Whether a figure lies in a range.
+fn lies(what: &str, figure: f64, range: std::ops::Range<f64>) -> Result<(), String> {
+    if range.contains(&figure) { Ok(()) } else { Err(format!("{what}: {figure}")) }
 }
 
 fn number(value: &Value) -> f64 {
@@ -84,9 +100,9 @@ fn a_stock_client_does_both_at_once_over_two_streams_each() {
     let (json, event) = stock_client("127.0.0.1", &["-t", "1", "--bidir", "-P", "2"]);
     let end = &json["end"];
     assert_eq!(end["streams"].as_array().unwrap().len(), 4);
-    agree(number(&end["sum_sent"]["bytes"]), number(&end["sum_received"]["bytes"]));
+    agree_over(2, number(&end["sum_sent"]["bytes"]), number(&end["sum_received"]["bytes"]));
     let back = &end["sum_received_bidir_reverse"]["bytes"];
-    agree(number(&event["sent"]), number(back));
+    agree_over(2, number(&event["sent"]), number(back));
     for stream in end["streams"].as_array().unwrap() {
         agree(number(&stream["sender"]["bytes"]), number(&stream["receiver"]["bytes"]));
     }
@@ -132,10 +148,12 @@ fn a_stock_client_keeps_to_its_rate() {
         return;
     }
     for direction in [&[][..], &["-R"]] {
-        let (json, _) =
-            stock_client("127.0.0.1", &[&["-t", "2", "-b", "80M", "-l", "32K"], direction].concat());
-        let rate = number(&json["end"]["sum_received"]["bits_per_second"]);
-        assert!((72e6..88e6).contains(&rate), "{direction:?}: {rate}");
+        once_in_ten(|| {
+            let (json, _) =
+                stock_client("127.0.0.1", &[&["-t", "2", "-b", "80M", "-l", "32K"], direction].concat());
+            let rate = number(&json["end"]["sum_received"]["bits_per_second"]);
+            lies(&format!("{direction:?}"), rate, 72e6..88e6)
+        });
     }
 }
 
@@ -146,12 +164,13 @@ fn a_stock_client_measures_udp_both_ways() {
     }
     for direction in [&[][..], &["-R"], &["--bidir"]] {
         let options = [&["-u", "-t", "1", "-b", "20M", "-l", "1200"], direction].concat();
-        let (json, _) = stock_client("127.0.0.1", &options);
-        let sum = &json["end"]["sum"];
-        assert!(number(&sum["packets"]) > 1500.0, "{direction:?}: {sum:#}");
-        assert!(number(&sum["lost_percent"]) < 5.0, "{direction:?}: {sum:#}");
-        let rate = number(&sum["bits_per_second"]);
-        assert!((16e6..24e6).contains(&rate), "{direction:?}: {rate}");
+        once_in_ten(|| {
+            let (json, _) = stock_client("127.0.0.1", &options);
+            let sum = &json["end"]["sum"];
+            lies(&format!("{direction:?}: packets"), number(&sum["packets"]), 1500.0..f64::INFINITY)?;
+            lies(&format!("{direction:?}: % lost"), number(&sum["lost_percent"]), 0.0..5.0)?;
+            lies(&format!("{direction:?}: rate"), number(&sum["bits_per_second"]), 16e6..24e6)
+        });
     }
 }
 
@@ -160,10 +179,12 @@ fn a_stock_client_leaves_out_its_first_second() {
     if !have("iperf3") {
         return;
     }
-    let (json, event) = stock_client("127.0.0.1", &["-t", "1", "-O", "1", "-b", "80M"]);
-    let received = number(&json["end"]["sum_received"]["bytes"]);
-    assert!((7e6..13e6).contains(&received), "one second at 80 Mbit/s, not two: {received}");
-    assert!((0.8..1.5).contains(&number(&event["seconds"])));
+    once_in_ten(|| {
+        let (json, event) = stock_client("127.0.0.1", &["-t", "1", "-O", "1", "-b", "80M"]);
+        let received = number(&json["end"]["sum_received"]["bytes"]);
+        lies("one second at 80 Mbit/s, not two", received, 7e6..13e6)?;
+        lies("seconds", number(&event["seconds"]), 0.8..1.5)
+    });
 }
 
 #[test]
@@ -193,11 +214,11 @@ fn a_stock_client_is_told_why_it_is_refused() {
     if !have("iperf3") {
         return;
     }
-    let limits = server::Limits { seconds: 5, ..Default::default() };
+    let limits = server::Limits { seconds: 5, ..patient() };
     let server = Running::start(server::Config { limits, ..Default::default() });
     let mut command = Command::new("iperf3");
     command.args(["-c", "127.0.0.1", "-p", &server.port(), "-t", "60"]);
-    let (code, out, err) = run(command, LIMIT);
+    let (code, out, err) = run(command, PATIENCE);
     assert_ne!(code, 0);
     assert!((out + &err).contains("duration"), "{err}");
     assert!(server.event("test_failed")["reason"].as_str().unwrap().contains("60 s asked for, 5 s allowed"));
@@ -281,8 +302,10 @@ fn we_keep_to_our_rate_with_a_stock_server() {
     }
     for reverse in [false, true] {
         let params = Params { reverse, seconds: 2, rate: 80_000_000, ..Params::default() };
-        let rate = stock_server("127.0.0.1", params).sum(!reverse).unwrap().goodput();
-        assert!((72e6..88e6).contains(&rate), "reverse {reverse}: {rate}");
+        once_in_ten(|| {
+            let rate = stock_server("127.0.0.1", params.clone()).sum(!reverse).unwrap().goodput();
+            lies(&format!("reverse {reverse}"), rate, 72e6..88e6)
+        });
     }
 }
 
@@ -301,12 +324,15 @@ fn we_measure_udp_both_ways_with_a_stock_server() {
             udp_counters_64bit: true,
             ..one_second()
         };
-        let outcome = stock_server("127.0.0.1", params);
-        for sum in [outcome.sum(true), outcome.sum(false)].into_iter().flatten() {
-            assert!(sum.packets > 1500, "{sum:?}");
-            assert!(sum.lost * 20 < sum.packets, "{sum:?}");
-            assert!((16e6..24e6).contains(&sum.goodput()), "{sum:?}");
-        }
+        once_in_ten(|| {
+            let outcome = stock_server("127.0.0.1", params.clone());
+            for sum in [outcome.sum(true), outcome.sum(false)].into_iter().flatten() {
+                lies("packets", sum.packets as f64, 1500.0..f64::INFINITY)?;
+                lies("part lost", sum.lost as f64 / sum.packets as f64, 0.0..0.05)?;
+                lies("rate", sum.goodput(), 16e6..24e6)?;
+            }
+            Ok(())
+        });
     }
 }
 

@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn the_average_is_the_rate_asked_for() {
-        let mut pace = Pace::new(Some(Rate::from_bytes_per_sec(1_000_000)));
         let began = Instant::now();
+        let mut pace = Pace::new(Some(Rate::from_bytes_per_sec(1_000_000)));
         for _ in 0..20 {
             assert!(pace.wait(10_000, &mut || true));
         }

@@ -144,19 +144,23 @@ mod tests {
         let began = Instant::now();
         std::thread::scope(|s| {
             let sender = s.spawn(|| send(&a, DEFAULT_SEND_BLOCK, None, None, &meter, &stop));
+            while unacked(&a) == 0 && meter.bytes() == 0 {
+                assert!(began.elapsed() < Duration::from_secs(60), "nothing was sent");
+                std::thread::sleep(Duration::from_millis(10));
+            }
             std::thread::sleep(Duration::from_millis(50));
-            assert!(unacked(&a) > 0 || meter.bytes() > 0);
             stop.store(true, Relaxed);
             a.shutdown(Shutdown::Both).unwrap();
             sender.join().unwrap().unwrap();
         });
-        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(began.elapsed() < Duration::from_secs(120));
     }
 
     #[test]
     fn a_slow_reader_holds_its_sender_to_the_rate() {
         let (a, b) = pair();
         let (sent, received, stop) = (Meter::default(), Meter::default(), AtomicBool::new(false));
+        let began = Instant::now();
         std::thread::scope(|s| {
             s.spawn(|| send(&a, 65_536, None, None, &sent, &stop));
             s.spawn(|| discard(&b, Some(Rate::from_bytes_per_sec(1_000_000)), &received, &stop));
@@ -164,7 +168,10 @@ mod tests {
             stop.store(true, Relaxed);
             let _ = (a.shutdown(Shutdown::Both), b.shutdown(Shutdown::Both));
         });
-        assert!(received.bytes() <= 800_000, "{}", received.bytes());
+        // What passes in the time it took, 100 ms that may be caught up, and what is read at once.
+        let most = 1e6 * (began.elapsed().as_secs_f64() + 0.1) + 32_768.0;
+        assert!((received.bytes() as f64) <= most, "{} of {most}", received.bytes());
+        assert!(sent.bytes() > 0 && received.bytes() > 0);
     }
 
     #[test]

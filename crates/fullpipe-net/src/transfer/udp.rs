@@ -123,6 +123,7 @@ impl Count {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     fn count(numbers: &[u64]) -> Count {
         let mut count = Count::default();
@@ -163,9 +164,11 @@ mod tests {
         let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         a.connect(b.local_addr().unwrap()).unwrap();
         let (sent, received, stop) = (Meter::default(), Meter::default(), AtomicBool::new(false));
+        let began = Instant::now();
         std::thread::scope(|s| {
             s.spawn(|| receive_datagrams(&b, true, &received, &stop).unwrap());
-            let budget = Budget::new(100_000);
+            // As much as the receiver's buffer holds should it not run meanwhile.
+            let budget = Budget::new(50_000);
             send_datagrams(
                 &a,
                 1000,
@@ -176,10 +179,15 @@ mod tests {
                 &stop,
             )
             .unwrap();
-            std::thread::sleep(Duration::from_millis(100));
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while received.packets() < sent.packets() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
             stop.store(true, Relaxed);
         });
-        assert_eq!((sent.packets(), sent.bytes()), (100, 100_000));
-        assert_eq!((received.packets(), received.lost()), (100, 0));
+        // The first goes at once.
+        assert!(began.elapsed() >= Duration::from_millis(49), "{:?}", began.elapsed());
+        assert_eq!((sent.packets(), sent.bytes()), (50, 50_000));
+        assert_eq!((received.packets(), received.lost()), (50, 0));
     }
 }

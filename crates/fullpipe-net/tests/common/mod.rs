@@ -1,13 +1,44 @@
 //! What the tests share: a server of ours in this process, iperf3 in others, always with a time limit.
 #![allow(dead_code)] // each test file uses its part
 
-use fullpipe_net::server::{Config, Event, Handle, Server};
+use fullpipe_net::server::{Config, Event, Handle, Limits, Server};
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// How long a test waits for what must come. It tells a hang from work that is done late: no test may depend on a
+/// machine that is quick, or that runs all the time.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Longer than [`PATIENCE`]: for what a server is not to end by its own time-outs while a test looks.
+pub const NEVER: Duration = Duration::from_secs(1200);
+
+/// Limits that no standstill of this machine exceeds.
+pub fn patient() -> Limits {
+    Limits { handshake: NEVER, idle: NEVER, ..Limits::default() }
+}
+
+/// Waits until it is so.
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A measurement against the clock. What a machine that stands still, or does something else, did to one, it need
+/// not do to the next nine: one of ten has to come out right.
+pub fn once_in_ten(mut measure: impl FnMut() -> Result<(), String>) {
+    let mut seen = Vec::new();
+    while let Err(what) = measure() {
+        seen.push(what);
+        assert!(seen.len() < 10, "{seen:#?}");
+    }
+}
 
 /// One of our servers on a free port; ends with the value.
 pub struct Running {
@@ -21,8 +52,20 @@ impl Running {
     pub fn start(config: Config) -> Running {
         let events = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&events);
-        let server =
-            Server::bind(Config { port: 0, ..config }, move |e| log.lock().unwrap().push(e.clone())).unwrap();
+        Running::bind(config, events, move |e| log.lock().unwrap().push(e.clone()))
+    }
+
+    /// One whose events nobody keeps, so that what it holds itself can be counted.
+    pub fn unheard(config: Config) -> Running {
+        Running::bind(config, Arc::default(), |_| {})
+    }
+
+    fn bind(
+        config: Config,
+        events: Arc<Mutex<Vec<Event>>>,
+        log: impl Fn(&Event) + Send + Sync + 'static,
+    ) -> Running {
+        let server = Server::bind(Config { port: 0, ..config }, log).unwrap();
         let (address, handle) = (server.address(), server.handle());
         let thread = std::thread::spawn(move || server.run().unwrap());
         Running { address, handle, events, thread: Some(thread) }
@@ -43,7 +86,7 @@ impl Running {
 
     /// Waits for an event of this kind and gives it as JSON.
     pub fn event(&self, kind: &str) -> serde_json::Value {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(event) = self.events().iter().rfind(|e| e.kind == kind) {
                 return event.to_json();
