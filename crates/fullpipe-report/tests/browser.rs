@@ -40,7 +40,7 @@ fn browse(page: &str) -> Option<(String, String)> {
         .unwrap();
     let started = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if started.elapsed() > Duration::from_secs(150) {
+        if started.elapsed() > Duration::from_secs(300) {
             let _ = child.kill();
             let _ = child.wait();
             panic!("the browser did not finish: {}", read(&dir.path().join("log")));
