@@ -10,7 +10,7 @@ use crate::queue::Backlog;
 /// The size of a buffer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Limit {
-    /// So many bytes of waiting packets: `64k`, `1000kB`, `1500`.
+    /// So many bytes of waiting packets: `64k`, `1000kB`, `1500 bytes`.
     Bytes(u64),
     /// So many waiting packets, whatever their length: `100p`.
     Packets(u64),
@@ -85,7 +85,16 @@ impl FromStr for Limit {
                 ParseError::new(text, "expected a whole number of packets, such as `100p` or `100 packets`")
             });
         }
+        let bare = lower.ends_with(|c: char| c.is_ascii_digit() || c == '.');
         if let Ok(bytes) = text.parse::<Bytes>() {
+            // A hundred of what? Of packets, in most tools; of bytes, in this one, it would hold none.
+            if bare && bytes.0 > 0 {
+                let reason = format!(
+                    "of what? write packets (`{lower}p`), bytes (`{lower} bytes`, `64k`), time at the \
+                     link's rate (`20ms`) or bandwidth-delay products (`1bdp`)"
+                );
+                return Err(ParseError::new(text, reason));
+            }
             return Ok(Limit::Bytes(bytes.0));
         }
         text.parse().map(Limit::Time).map_err(|_| {
@@ -101,7 +110,11 @@ impl FromStr for Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Limit::Bytes(b) => Bytes(*b).fmt(f),
+            Limit::Bytes(b) => {
+                let text = Bytes(*b).to_string();
+                let unit = if text.bytes().all(|c| c.is_ascii_digit()) { " bytes" } else { "" };
+                write!(f, "{text}{unit}")
+            }
             Limit::Packets(n) => write!(f, "{n}p"),
             Limit::Time(t) => t.fmt(f),
             Limit::Bdp(n) => write!(f, "{n}bdp"),
@@ -127,7 +140,7 @@ impl<'de> serde::Deserialize<'de> for Limit {
                 text.parse().map_err(E::custom)
             }
             fn visit_u64<E: serde::de::Error>(self, n: u64) -> Result<Limit, E> {
-                Ok(Limit::Bytes(n))
+                n.to_string().parse().map_err(E::custom)
             }
             fn visit_i64<E: serde::de::Error>(self, n: i64) -> Result<Limit, E> {
                 n.to_string().parse().map_err(E::custom)
@@ -158,7 +171,7 @@ mod tests {
     #[test]
     fn limits_read_as_people_write_them() {
         assert_eq!("64k".parse(), Ok(Limit::Bytes(65_536)));
-        assert_eq!("1500".parse(), Ok(Limit::Bytes(1500)));
+        assert_eq!("0".parse(), Ok(Limit::Bytes(0)));
         assert_eq!("1500 bytes".parse(), Ok(Limit::Bytes(1500)));
         assert_eq!("100p".parse(), Ok(Limit::Packets(100)));
         assert_eq!("100 packets".parse(), Ok(Limit::Packets(100)));
@@ -169,10 +182,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_a_buffer_is_refused_with_what_can() {
-        for bad in ["", "bdp", "-1bdp", "nanbdp", "1.5p", "-3p", "10 apples", "p"] {
+        for bad in ["", "100", "1500.0", "bdp", "-1bdp", "nanbdp", "1.5p", "-3p", "10 apples", "p"] {
             let e = bad.parse::<Limit>().unwrap_err().to_string();
             assert!(e.contains(&format!("`{bad}`")), "{e}");
         }
+        assert!("100".parse::<Limit>().unwrap_err().to_string().contains("`100p`"));
         assert!("10 apples".parse::<Limit>().unwrap_err().to_string().contains("1bdp"));
     }
 

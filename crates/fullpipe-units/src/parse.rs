@@ -169,7 +169,8 @@ impl FromStr for Bytes {
 
 impl FromStr for Fraction {
     type Err = ParseError;
-    /// Reads `1%`, `0.001%`, `0.01`.
+    /// Reads `1%`, `0.001%`, `0.01`. A bare number from 1 on is refused: who writes `1` for a loss mostly means one percent, and
+    /// would get everything lost.
     fn from_str(text: &str) -> Result<Fraction, ParseError> {
         let (number, unit) = split(text)?;
         let value = match unit.as_str() {
@@ -182,6 +183,12 @@ impl FromStr for Fraction {
                 ));
             }
         };
+        if unit.is_empty() && (1.0..=100.0).contains(&number) {
+            let reason = format!("of 100 or of 1? write `{number}%`, or a share below 1 such as `0.01`");
+            let reason =
+                if number == 1.0 { "one percent or all? write `1%` or `100%`".to_owned() } else { reason };
+            return Err(ParseError::new(text, reason));
+        }
         if value > 1.0 {
             return Err(ParseError::new(text, "a share lies between 0 and 1 (0% and 100%)"));
         }
@@ -280,6 +287,10 @@ mod tests {
         assert!(e.contains("fortnights") && e.contains("ms"), "{e}");
         assert!("-1ms".parse::<Span>().unwrap_err().to_string().contains("negative"));
         assert!("101%".parse::<Fraction>().is_err());
+        let e = |text: &str| text.parse::<Fraction>().unwrap_err().to_string();
+        assert!(e("1").contains("`1%` or `100%`") && e("1.0").contains("`1%`"), "{}", e("1"));
+        assert!(e("2.5").contains("`2.5%`") && e("1000").contains("between 0 and 1"), "{}", e("2.5"));
+        assert_eq!(("0".parse(), "100%".parse()), (Ok(Fraction::ZERO), Ok(Fraction::ONE)));
         assert!("1e300gbit".parse::<Rate>().unwrap_err().to_string().contains("too large"));
         assert!("".parse::<Bytes>().is_err());
         assert!("ms".parse::<Span>().is_err());

@@ -9,6 +9,7 @@ mod statistics;
 pub use statistics::{Estimate, FEWEST_PAIRS, Finding, WORTH, compare, estimate, median};
 
 use crate::client::{self, ClientError, Config, Interval, Outcome, table};
+use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::Write;
 use std::sync::atomic::AtomicBool;
 
@@ -97,13 +98,15 @@ impl Plan {
     /// Runs the rounds. `begun` hears of every test before it runs.
     ///
     /// # Errors
-    /// At the first test that fails, or whose sender does not use its controller.
+    /// Before the first round, when this host has not got one of the controllers; then at the first test that fails, or whose sender
+    /// does not use its controller.
     pub fn run(
         &self,
         interrupt: &AtomicBool,
         begun: &mut dyn FnMut(usize, &str),
         progress: &mut dyn FnMut(&Interval),
     ) -> Result<Comparison, CompareError> {
+        self.at_hand()?;
         let mut runs: Vec<Vec<Outcome>> = self.controllers.iter().map(|_| Vec::new()).collect();
         for round in 0..self.rounds {
             for name in self.order(round) {
@@ -128,6 +131,17 @@ impl Plan {
             }
         }
         Ok(Comparison { plan: self.clone(), runs })
+    }
+
+    /// Whether a socket of this host may have each controller: streams have it in both directions.
+    fn at_hand(&self) -> Result<(), CompareError> {
+        for name in &self.controllers {
+            let missing = |source| CompareError::Round { round: 1, controller: name.clone(), source };
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))
+                .map_err(|e| missing(ClientError::System(e)))?;
+            fullpipe_kernel::tcp_info::pin(&socket, name).map_err(|e| missing(e.into()))?;
+        }
+        Ok(())
     }
 }
 
@@ -205,7 +219,7 @@ impl Comparison {
             let pairs: Vec<f64> = a.iter().zip(b).map(|(a, b)| figure(a) - figure(b)).collect();
             pairs.iter().all(|p| p.is_finite()).then(|| estimate(&pairs, self.plan.seed))
         };
-        let words = words(controller, baseline, &ratio, finding);
+        let words = words(controller, baseline, &ratio, finding, a.len());
         Verdict {
             controller: controller.to_owned(),
             baseline: baseline.clone(),
@@ -223,7 +237,7 @@ impl Comparison {
             "{:<12} {:>6} {:>14} {:>30} {:>12} {:>16}\n",
             "controller",
             "rounds",
-            "goodput",
+            "median goodput",
             "from slowest to fastest round",
             "retransmits",
             "RTT under load"
@@ -327,7 +341,7 @@ fn times(ratio: f64) -> String {
     }
 }
 
-fn words(controller: &str, baseline: &str, ratio: &Estimate, finding: Finding) -> String {
+fn words(controller: &str, baseline: &str, ratio: &Estimate, finding: Finding, rounds: usize) -> String {
     let interval = |low: f64, high: f64| format!("(95 % CI {low:.2} to {high:.2} times)");
     match finding {
         Finding::Faster => format!(
@@ -344,6 +358,12 @@ fn words(controller: &str, baseline: &str, ratio: &Estimate, finding: Finding) -
             "keep {baseline}: there is no difference worth switching for in goodput; {controller} has {:.2} times as much {}",
             ratio.median,
             interval(ratio.low, ratio.high)
+        ),
+        // What few rounds span is no interval of confidence, however clear it looks.
+        Finding::Inconclusive { more_rounds } if rounds < FEWEST_PAIRS => format!(
+            "too few rounds to be sure: {controller} had {:.2} times the goodput of {baseline} ({:.2} to {:.2} times in {rounds}); \
+             an interval needs {FEWEST_PAIRS}: {more_rounds} more",
+            ratio.median, ratio.low, ratio.high
         ),
         Finding::Inconclusive { more_rounds } => format!(
             "inconclusive: {controller} has {:.2} times the goodput of {baseline} {}; about {more_rounds} more rounds would tell",
@@ -386,9 +406,19 @@ mod tests {
     }
 
     #[test]
+    fn a_controller_that_this_host_has_not_got_is_missed_before_anything_is_measured() {
+        let mut begun = 0;
+        let plan = plan(&["cubic", "reno", "no_such_one"], 1).unwrap();
+        let e = plan.run(&AtomicBool::new(false), &mut |_, _| begun += 1, &mut |_| {}).unwrap_err();
+        assert!(matches!(e, CompareError::Round { source: ClientError::Pin(_), .. }), "{e}");
+        assert!(e.to_string().contains("no_such_one"), "{e}");
+        assert_eq!(begun, 0);
+    }
+
+    #[test]
     fn verdicts_read_as_sentences() {
         let e = |median, low, high| Estimate { median, low, high };
-        let say = |e: Estimate, f| words("bbr", "cubic", &e, f);
+        let say = |e: Estimate, f| words("bbr", "cubic", &e, f, 6);
         assert_eq!(
             say(e(4.9, 4.5, 5.25), Finding::Faster),
             "bbr is 4.9× faster than cubic (95 % CI 4.50 to 5.25 times)"
@@ -400,6 +430,12 @@ mod tests {
         assert!(say(e(1.0, 0.99, 1.01), Finding::Same).contains("no difference worth switching for"));
         assert!(
             say(e(1.2, 0.8, 1.9), Finding::Inconclusive { more_rounds: 7 }).contains("about 7 more rounds")
+        );
+        let few = Finding::Inconclusive { more_rounds: 3 };
+        assert_eq!(
+            words("bbr", "cubic", &e(15.2, 13.07, 19.33), few, 3),
+            "too few rounds to be sure: bbr had 15.20 times the goodput of cubic (13.07 to 19.33 times in 3); \
+             an interval needs 6: 3 more"
         );
         assert_eq!(times(1.12), "12 % ");
     }

@@ -299,7 +299,7 @@ mod tests {
             run.enqueue(0, 0, 1500);
         }
         assert_eq!(run.dropped(), [(2, DropCause::QueueFull)]);
-        let mut run = codel("limit = '1'");
+        let mut run = codel("limit = '1 bytes'");
         run.enqueue(0, 0, 1500);
         assert_eq!(run.dequeue(0), Some(0), "an empty queue takes any packet");
     }

@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn one_packet_larger_than_the_limit_passes() {
-        let mut run = fq("limit = '1'");
+        let mut run = fq("limit = '1 bytes'");
         run.enqueue(0, 1, 1500);
         assert_eq!((run.dropped().len(), run.dequeue(0)), (0, Some(0)));
         assert_eq!(run.dequeue(0), None);
