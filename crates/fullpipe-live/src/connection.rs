@@ -6,12 +6,13 @@ use fullpipe_experiment::connection::LimitShare;
 use fullpipe_kernel::sock_diag::SocketView;
 use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, State, TcpInfo};
 use fullpipe_units::{Rate, Span};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// A connection, and what happened on it since the look before.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Connection {
     /// The kernel's lasting name for the socket.
     pub cookie: u64,
@@ -20,12 +21,15 @@ pub struct Connection {
     /// The other end.
     pub remote: SocketAddr,
     /// Of the connection.
+    #[schemars(schema_with = "states")]
     pub state: State,
     /// The name of its controller.
     #[serde(serialize_with = "shared", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub controller: Option<Arc<str>>,
     /// For how long it has been watched, in seconds.
     #[serde(rename = "watched_s", serialize_with = "seconds")]
+    #[schemars(with = "f64")]
     pub watched: Span,
     /// Who holds it.
     #[serde(flatten)]
@@ -36,6 +40,7 @@ pub struct Connection {
         serialize_with = "optional_bps",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(with = "Option<f64>")]
     pub sending: Option<Rate>,
     /// Payload received since then, per second.
     #[serde(
@@ -43,6 +48,7 @@ pub struct Connection {
         serialize_with = "optional_bps",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(with = "Option<f64>")]
     pub receiving: Option<Rate>,
     /// Segments sent again since then, as a share of the data segments sent. None if none was sent.
     #[serde(rename = "retransmitted_ratio", skip_serializing_if = "Option::is_none")]
@@ -59,10 +65,11 @@ pub struct Connection {
 }
 
 /// What `TCP_INFO` says, in the units of this project.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Figures {
     /// Smoothed round-trip time.
     #[serde(rename = "srtt_ms", serialize_with = "millis")]
+    #[schemars(with = "f64")]
     pub srtt: Span,
     /// The least of the last minutes.
     #[serde(
@@ -70,9 +77,11 @@ pub struct Figures {
         serialize_with = "optional_millis",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(with = "Option<f64>")]
     pub min_rtt: Option<Span>,
     /// Retransmission time-out.
     #[serde(rename = "rto_ms", serialize_with = "millis")]
+    #[schemars(with = "f64")]
     pub rto: Span,
     /// Payload bytes of a full segment.
     pub mss_bytes: u32,
@@ -87,6 +96,7 @@ pub struct Figures {
     pub recovery: &'static str,
     /// Pacing rate.
     #[serde(rename = "pacing_bps", serialize_with = "optional_bps", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f64>")]
     pub pacing: Option<Rate>,
     /// The latest delivery-rate sample.
     #[serde(
@@ -94,6 +104,7 @@ pub struct Figures {
         serialize_with = "optional_bps",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(with = "Option<f64>")]
     pub delivery: Option<Rate>,
     /// Whether that sample was taken while the application had nothing to send.
     pub delivery_app_limited: bool,
@@ -117,13 +128,14 @@ pub struct Figures {
 }
 
 /// What a controller believes of the path.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct Beliefs {
     /// The state of its state machine, where it tells or its gains do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Bottleneck bandwidth.
     #[serde(rename = "bw_bps", serialize_with = "optional_bps", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f64>")]
     pub bw: Option<Rate>,
     /// Round-trip propagation time.
     #[serde(
@@ -131,6 +143,7 @@ pub struct Beliefs {
         serialize_with = "optional_millis",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(with = "Option<f64>")]
     pub min_rtt: Option<Span>,
     /// Pacing rate over bandwidth.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -254,6 +267,14 @@ impl Beliefs {
             CcInfo::Dctcp(_) => None,
         }
     }
+}
+
+/// The states in which a connection is told of (`fullpipe_kernel::sock_diag::States::CONNECTED`).
+fn states(_: &mut SchemaGenerator) -> Schema {
+    let told = (1..12)
+        .map(State::from_number)
+        .filter(|s| !matches!(s, State::TimeWait | State::Close | State::Listen));
+    json_schema!({ "type": "string", "enum": told.map(|s| format!("{s:?}")).collect::<Vec<_>>() })
 }
 
 fn seconds<S: Serializer>(span: &Span, s: S) -> Result<S::Ok, S::Error> {

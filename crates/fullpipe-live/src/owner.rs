@@ -2,6 +2,7 @@
 
 use fullpipe_kernel::printable;
 use fullpipe_kernel::sock_diag;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::HashMap;
 use std::fs;
@@ -12,18 +13,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Who holds a socket, as far as it may be known. Names are as a terminal may show them.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Owner {
     /// One of the processes that hold it.
     #[serde(serialize_with = "shared", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Process>")]
     pub process: Option<Arc<Process>>,
     /// Its control group, by its path from the hierarchy's root.
     #[serde(serialize_with = "shared", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub cgroup: Option<Arc<str>>,
 }
 
 /// A process.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Process {
     /// Its number.
     pub pid: u32,

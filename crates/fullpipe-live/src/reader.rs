@@ -9,7 +9,10 @@ use crate::totals::{Sent, Total, ratio, totals};
 use fullpipe_kernel::netlink::Seen;
 use fullpipe_kernel::sock_diag::{Extensions, Family, Query, SockDiag};
 use fullpipe_units::{Rate, Span};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io;
@@ -43,7 +46,7 @@ pub trait BeliefSource: Debug {
 }
 
 /// The host's connections at one time.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Snapshot {
     /// [`SCHEMA`].
     pub schema: &'static str,
@@ -261,6 +264,17 @@ struct Dumped {
     /// Whether the table stood still, as far as that is seen.
     complete: bool,
     at: Instant,
+}
+
+impl Snapshot {
+    /// The JSON Schema of [`SCHEMA`].
+    pub fn schema() -> Value {
+        SchemaSettings::default()
+            .for_serialize()
+            .into_generator()
+            .into_root_schema_for::<Snapshot>()
+            .to_value()
+    }
 }
 
 /// What is needed of a socket beside what is told of it.

@@ -2,11 +2,12 @@
 
 use crate::connection::{Connection, optional_bps};
 use fullpipe_units::{Rate, Span};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The connections that one controller drives.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Total {
     /// Its name; empty of sockets that have none yet.
     pub controller: String,
@@ -14,9 +15,11 @@ pub struct Total {
     pub connections: usize,
     /// Payload acknowledged since the look before, per second.
     #[serde(rename = "sending_bps", serialize_with = "optional_bps")]
+    #[schemars(with = "Option<f64>")]
     pub sending: Option<Rate>,
     /// Payload received since then, per second.
     #[serde(rename = "receiving_bps", serialize_with = "optional_bps")]
+    #[schemars(with = "Option<f64>")]
     pub receiving: Option<Rate>,
     /// Segments sent again since then as a share of the data segments sent; none if none was sent.
     #[serde(rename = "retransmitted_ratio")]

@@ -6,6 +6,7 @@ mod connections;
 #[cfg(feature = "ebpf")]
 mod loading;
 mod program;
+mod schema;
 #[cfg(feature = "ebpf")]
 mod space;
 
@@ -56,6 +57,51 @@ fn a_look_tells_rates_limits_and_whose_it_is() {
         sent > 0 && b["sending_bps"].as_f64().unwrap() > 0.0 && b["srtt_ms"].as_f64().unwrap() > 0.0,
         "{b}"
     );
+}
+
+#[test]
+fn every_line_is_what_the_published_schema_says() {
+    let printed = program::fullpipe().args(["schema", "watch"]).output().unwrap();
+    let described: Value = serde_json::from_slice(&printed.stdout).unwrap();
+    // Both ends of one that has beliefs where the kernel offers bbr, one that has none, and one that is being closed.
+    let (modelled, plain) =
+        (Busy::driven_by(Some("bbr").filter(|_| offers_bbr())), Busy::driven_by(Some("reno")));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = listener.local_addr().unwrap();
+    drop(std::net::TcpStream::connect(closed).unwrap());
+    let ports = [modelled.port, plain.port, closed.port()];
+    let filter = ports.map(|port| format!("sport = :{port} or dport = :{port}")).join(" or ");
+    let began = Instant::now();
+    let look = loop {
+        let output = watch(&[&filter, "--json", "--once", "--interval", "300ms"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let look: Value = serde_json::from_slice(&output.stdout).unwrap();
+        schema::assert_described(&described, &look);
+        let any = |wanted: fn(&Value) -> bool| look["connections"].as_array().unwrap().iter().any(wanted);
+        if any(|c| c["limits"].is_array() && c["sending_bps"].is_number())
+            && (!offers_bbr() || any(|c| c["beliefs"]["bw_bps"].is_number()))
+        {
+            break look;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{look}");
+    };
+
+    // What is not as it says is found.
+    for (place, wrong) in
+        [("/t_s", "soon"), ("/connections/0/cookie", "none"), ("/totals/0/connections", "many")]
+    {
+        let mut look = look.clone();
+        *look.pointer_mut(place).unwrap() = wrong.into();
+        assert!(std::panic::catch_unwind(|| schema::assert_described(&described, &look)).is_err(), "{place}");
+    }
+    let mut look = look.clone();
+    look["connections"][0].as_object_mut().unwrap().remove("cookie");
+    assert!(std::panic::catch_unwind(|| schema::assert_described(&described, &look)).is_err());
+}
+
+fn offers_bbr() -> bool {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    fullpipe_kernel::tcp_info::pin(&socket, "bbr").is_ok()
 }
 
 #[test]

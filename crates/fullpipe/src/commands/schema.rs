@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::print::print_json;
 
-/// Print the JSON Schema of a scenario file, of a recording, or of the record of a connection.
+/// Print the JSON Schema of a scenario file, of a recording, of the record of a connection, or of what is watched.
 #[derive(clap::Args)]
 pub struct Args {
     /// Which.
@@ -19,6 +19,9 @@ enum Of {
     Recording,
     /// What `fullpipe trace --json` writes
     Connection,
+    /// What `fullpipe watch --json` writes in each line
+    #[cfg(feature = "live")]
+    Watch,
 }
 
 impl Args {
@@ -27,6 +30,8 @@ impl Args {
             Of::Scenario => fullpipe_experiment::scenario::schema(),
             Of::Recording => schemars::schema_for!(fullpipe_experiment::Results).to_value(),
             Of::Connection => schemars::schema_for!(fullpipe_experiment::connection::Connections).to_value(),
+            #[cfg(feature = "live")]
+            Of::Watch => fullpipe_live::Snapshot::schema(),
         })
     }
 }
