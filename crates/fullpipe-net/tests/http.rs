@@ -21,9 +21,14 @@ fn said(server: &Running, request: &str) -> String {
     socket.write_all(request.as_bytes()).unwrap();
     let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
     let deadline = Instant::now() + PATIENCE;
-    while let Ok(n @ 1..) = socket.read(&mut piece) {
-        answer.extend_from_slice(&piece[..n]);
+    loop {
         assert!(Instant::now() < deadline, "{request}: no end of it");
+        match socket.read(&mut piece) {
+            Ok(n @ 1..) => answer.extend_from_slice(&piece[..n]),
+            // So it is where the process was stopped (signal(7)).
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            _ => break,
+        }
     }
     String::from_utf8_lossy(&answer).into_owned()
 }
