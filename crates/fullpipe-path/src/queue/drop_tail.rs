@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn bytes_are_the_limit_and_the_last_one_in_is_dropped() {
         // The first is being sent.
-        let run = run("3000", &[9000, 1500, 1000, 501, 500, 1]);
+        let run = run("3000 bytes", &[9000, 1500, 1000, 501, 500, 1]);
         assert_eq!(run.dropped(), [(3, DropCause::QueueFull), (5, DropCause::QueueFull)]);
         assert_eq!((run.bytes(), run.packets()), (3000, 3));
     }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn an_idle_link_takes_any_packet() {
-        let mut run = run("0", &[1500, 1]);
+        let mut run = run("0 bytes", &[1500, 1]);
         assert_eq!(run.dropped(), [(1, DropCause::QueueFull)]);
         assert_eq!((run.dequeue(0), run.dequeue(0)), (Some(0), None));
     }

@@ -17,7 +17,7 @@ fn link() -> impl Strategy<Value = LinkSpec> {
     let rates =
         ["", "rate = '0bit'", "rate = '12kbit'", "rate = '1mbit'", "rate = '100mbit'", "rate = '400gbit'"];
     let delays = ["0s", "1ns", "3us", "1ms", "50ms", "5s"];
-    let limits = ["'1'", "'1p'", "'3000'", "'1bdp'", "'20ms'", "'1000bdp'", "'1000000p'"];
+    let limits = ["'1 bytes'", "'1p'", "'3000 bytes'", "'1bdp'", "'20ms'", "'1000bdp'", "'1000000p'"];
     let kinds: Vec<String> = QueueSpec::kinds().map(|(name, _)| format!("'{name}'")).collect();
     let queues = limits.iter().map(|l| (*l).to_owned()).chain(kinds).collect::<Vec<_>>();
     let losses = ["0%", "0.1%", "5%", "50%", "100%"];
