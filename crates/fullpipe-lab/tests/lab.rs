@@ -6,6 +6,7 @@ use fullpipe_experiment::recording::{EventKind, Recording, column};
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 use fullpipe_lab::{LabError, Shell, run, shell};
 use fullpipe_path::LinkSpec;
+use fullpipe_testing::{Attempt, comes_right, shows};
 use fullpipe_units::{Span, Time};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -13,7 +14,6 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,10 +92,10 @@ fn the_program_inside() {
         }
         ["run"] => {
             let path = r#"{"rate": "20mbit", "rtt": "20ms"}"#;
-            // A machine that stands still for the second of one run does not for those of ten.
-            let delivered =
-                || record(&scenario(path, vec![FlowSpec::bulk("cubic")], "1s")).summary.bytes_delivered;
-            assert!((0..10).any(|_| delivered() > 500_000), "little of 2.5 MB, ten times");
+            comes_right("a run inside", || {
+                let bytes = record(&scenario(path, vec![FlowSpec::bulk("cubic")], "1s")).summary.bytes_delivered;
+                if bytes > 500_000 { Ok(()) } else { Err(format!("{bytes} bytes of 2.5 MB")) }
+            });
         }
         ["connect", address, level, deeper] => {
             let (level, deeper): (u32, u32) = (level.parse().unwrap(), deeper.parse().unwrap());
@@ -204,25 +204,12 @@ fn fetch(address: IpAddr, bytes: usize) {
     assert_eq!(tcp[1].split_whitespace().nth(at), Some("0"), "checksum errors");
 }
 
-/// Real TCP in real time, on a machine that others use too. Of five runs one has to bear the claim out. Where none does,
-/// the claim fails by a run that the lab itself vouches for; without any such run nothing was shown, which is said.
+/// What `claim` asserts of a run, shown or not ([`shows`]).
 fn judged<T>(what: &str, run: impl Fn() -> T, doubts: impl Fn(&T) -> Vec<String>, claim: impl Fn(&T)) {
-    let mut believable = None;
-    for attempt in 1..=5 {
+    shows(what, || {
         let seen = run();
-        let Err(panic) = catch_unwind(AssertUnwindSafe(|| claim(&seen))) else { return };
-        let doubts = doubts(&seen);
-        println!("{what}, attempt {attempt}: see above; {doubts:?}");
-        if doubts.is_empty() {
-            believable = Some(panic);
-        }
-    }
-    match believable {
-        Some(panic) => resume_unwind(panic),
-        None => println!(
-            "NOT SHOWN: {what}: the lab was late in each of five attempts; the output above says why"
-        ),
-    }
+        Some(Attempt::of(doubts(&seen), || claim(&seen)))
+    });
 }
 
 /// Why the lab does not vouch for a run.

@@ -3,10 +3,11 @@
 
 mod common;
 
-use common::{PATIENCE, Running, have, have_ipv6, iperf3_server, once_in_ten, patient, run};
+use common::{PATIENCE, Running, have, have_ipv6, iperf3_server, patient, run};
 use fullpipe_net::client::{self, Config, Family, Outcome};
 use fullpipe_net::iperf3::{Params, Protocol};
 use fullpipe_net::server;
+use fullpipe_testing::comes_right;
 use serde_json::Value;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -148,7 +149,7 @@ fn a_stock_client_keeps_to_its_rate() {
         return;
     }
     for direction in [&[][..], &["-R"]] {
-        once_in_ten(|| {
+        comes_right("a stock client's rate", || {
             let (json, _) =
                 stock_client("127.0.0.1", &[&["-t", "2", "-b", "80M", "-l", "32K"], direction].concat());
             let rate = number(&json["end"]["sum_received"]["bits_per_second"]);
@@ -164,7 +165,7 @@ fn a_stock_client_measures_udp_both_ways() {
     }
     for direction in [&[][..], &["-R"], &["--bidir"]] {
         let options = [&["-u", "-t", "1", "-b", "20M", "-l", "1200"], direction].concat();
-        once_in_ten(|| {
+        comes_right("a stock client's datagrams", || {
             let (json, _) = stock_client("127.0.0.1", &options);
             let sum = &json["end"]["sum"];
             lies(&format!("{direction:?}: packets"), number(&sum["packets"]), 1500.0..f64::INFINITY)?;
@@ -179,7 +180,7 @@ fn a_stock_client_leaves_out_its_first_second() {
     if !have("iperf3") {
         return;
     }
-    once_in_ten(|| {
+    comes_right("a stock client's second second", || {
         let (json, event) = stock_client("127.0.0.1", &["-t", "1", "-O", "1", "-b", "80M"]);
         let received = number(&json["end"]["sum_received"]["bytes"]);
         lies("one second at 80 Mbit/s, not two", received, 7e6..13e6)?;
@@ -302,7 +303,7 @@ fn we_keep_to_our_rate_with_a_stock_server() {
     }
     for reverse in [false, true] {
         let params = Params { reverse, seconds: 2, rate: 80_000_000, ..Params::default() };
-        once_in_ten(|| {
+        comes_right("our rate", || {
             let rate = stock_server("127.0.0.1", params.clone()).sum(!reverse).unwrap().goodput();
             lies(&format!("reverse {reverse}"), rate, 72e6..88e6)
         });
@@ -324,7 +325,7 @@ fn we_measure_udp_both_ways_with_a_stock_server() {
             udp_counters_64bit: true,
             ..one_second()
         };
-        once_in_ten(|| {
+        comes_right("our datagrams", || {
             let outcome = stock_server("127.0.0.1", params.clone());
             for sum in [outcome.sum(true), outcome.sum(false)].into_iter().flatten() {
                 lies("packets", sum.packets as f64, 1500.0..f64::INFINITY)?;

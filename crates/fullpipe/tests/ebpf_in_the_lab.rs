@@ -1,10 +1,9 @@
 //! The controllers that fullpipe loads, in the lab: chosen by name, seen from inside, and gone afterwards.
 
-mod claims;
 mod loading;
 mod program;
 
-use claims::{Attempt, doubts, failed, shows};
+use fullpipe_testing::{Attempt, doubts, failed, shows};
 use loading::can_load;
 use serde_json::Value;
 use std::process::{Command, Output};

@@ -1,10 +1,9 @@
 //! The measuring commands on paths of known properties: kernel TCP in the lab.
 
-mod claims;
 mod lab;
 mod program;
 
-use claims::{Attempt, failed, shows};
+use fullpipe_testing::{Attempt, failed, shows};
 use program::{fullpipe, output_within};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};

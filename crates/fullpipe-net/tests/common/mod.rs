@@ -30,16 +30,6 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// A measurement against the clock. What a machine that stands still, or does something else, did to one, it need
-/// not do to the next nine: one of ten has to come out right.
-pub fn once_in_ten(mut measure: impl FnMut() -> Result<(), String>) {
-    let mut seen = Vec::new();
-    while let Err(what) = measure() {
-        seen.push(what);
-        assert!(seen.len() < 10, "{seen:#?}");
-    }
-}
-
 /// One of our servers on a free port; ends with the value.
 pub struct Running {
     pub address: SocketAddr,
