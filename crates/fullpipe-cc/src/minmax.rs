@@ -128,6 +128,19 @@ mod tests {
         assert_eq!(f.running_min(10, 100, 99), 99);
     }
 
+    /// No part of the window bounds the error from below: three good samples from one moment leave it together, and what was worse
+    /// since then was never kept. So it is in the kernel.
+    #[test]
+    fn what_three_good_samples_hid_is_forgotten_with_them() {
+        let mut f = MinMax::new(0, 917u32);
+        for (t, v) in [(11, 794), (12, 695), (13, 567), (23, 208)] {
+            f.running_max(12, t, v);
+        }
+        let kept = [(11, 794), (12, 695), (13, 567)].map(|(t, v)| Sample { t, v });
+        assert_eq!(f.samples(), kept);
+        assert_eq!(f.running_max(12, 26, 0), 0, "although 208 was measured within the last quarter");
+    }
+
     #[test]
     fn time_may_wrap_around() {
         let mut f = MinMax::new(u32::MAX - 1, 10u32);
@@ -136,10 +149,9 @@ mod tests {
     }
 
     proptest! {
-        /// The estimate never falls below what was measured last, never exceeds the true maximum
-        /// of the window, and never falls below the true maximum of its last quarter.
+        /// What is estimated was measured within the window, and is no less than what was measured last.
         #[test]
-        fn the_estimate_lies_between_the_maxima_of_a_quarter_window_and_of_the_window(
+        fn the_estimate_was_measured_within_the_window(
             steps in prop::collection::vec((0u32..4, 0u32..1000), 1..200)
         ) {
             let window = 12;
@@ -150,10 +162,8 @@ mod tests {
                 t += dt;
                 history.push(Sample { t, v });
                 let got = f.running_max(window, t, v);
-                let best = |span: u32| history.iter().filter(|s| t - s.t <= span).map(|s| s.v).max().unwrap();
                 prop_assert!(got >= v);
-                prop_assert!(got <= best(window));
-                prop_assert!(got >= best(window / 4));
+                prop_assert!(history.iter().any(|s| t - s.t <= window && s.v == got));
             }
         }
 
