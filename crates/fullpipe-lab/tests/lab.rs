@@ -93,7 +93,8 @@ fn the_program_inside() {
         ["run"] => {
             let path = r#"{"rate": "20mbit", "rtt": "20ms"}"#;
             comes_right("a run inside", || {
-                let bytes = record(&scenario(path, vec![FlowSpec::bulk("cubic")], "1s")).summary.bytes_delivered;
+                let bytes =
+                    record(&scenario(path, vec![FlowSpec::bulk("cubic")], "1s")).summary.bytes_delivered;
                 if bytes > 500_000 { Ok(()) } else { Err(format!("{bytes} bytes of 2.5 MB")) }
             });
         }

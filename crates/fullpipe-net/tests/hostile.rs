@@ -111,9 +111,11 @@ fn descriptors() -> usize {
 fn serves(server: &Running) {
     let request =
         Request { timeout: PATIENCE, ..Request::new(format!("http://{}/download?size=100000", server.v4())) };
-    comes_right("a good client is served", || match get::get(&request, &AtomicBool::new(false), &mut |_| {}).map(|d| d.bytes) {
-        Ok(100_000) => Ok(()),
-        other => Err(format!("{other:?}: {:?}", server.events().last())),
+    comes_right("a good client is served", || {
+        match get::get(&request, &AtomicBool::new(false), &mut |_| {}).map(|d| d.bytes) {
+            Ok(100_000) => Ok(()),
+            other => Err(format!("{other:?}: {:?}", server.events().last())),
+        }
     });
 }
 

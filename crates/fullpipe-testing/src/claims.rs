@@ -152,7 +152,10 @@ mod tests {
     #[test]
     fn what_a_claim_panics_with_is_what_is_wrong() {
         let number = 7;
-        assert_eq!(Attempt::of(Vec::new(), || assert!(number < 7, "{number} is not less")).wrong, ["7 is not less"]);
+        assert_eq!(
+            Attempt::of(Vec::new(), || assert!(number < 7, "{number} is not less")).wrong,
+            ["7 is not less"]
+        );
         assert!(Attempt::of(Vec::new(), || ()).wrong.is_empty());
     }
 }

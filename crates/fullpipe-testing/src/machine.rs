@@ -56,8 +56,9 @@ impl Drop for Machine {
 
 fn in_words(stood: &[(usize, Duration)], taken: f64) -> Vec<String> {
     let still = stood.iter().filter(|(_, longest)| *longest >= STANDSTILL);
-    let mut words: Vec<String> =
-        still.map(|(n, longest)| format!("processor {n} stood still for {} ms", longest.as_millis())).collect();
+    let mut words: Vec<String> = still
+        .map(|(n, longest)| format!("processor {n} stood still for {} ms", longest.as_millis()))
+        .collect();
     if taken > TAKEN {
         words.push(format!("other machines took {:.0} % of the processors' time", taken * 100.0));
     }
@@ -113,7 +114,10 @@ mod tests {
         let ms = Duration::from_millis;
         assert!(in_words(&[(0, ms(49)), (1, ms(3))], 0.2).is_empty());
         let words = in_words(&[(0, ms(3)), (1, ms(616))], 0.35);
-        assert_eq!(words, ["processor 1 stood still for 616 ms", "other machines took 35 % of the processors' time"]);
+        assert_eq!(
+            words,
+            ["processor 1 stood still for 616 ms", "other machines took 35 % of the processors' time"]
+        );
     }
 
     #[test]
