@@ -86,6 +86,6 @@ pub fn count(span: Duration) -> Result<Calls> {
             });
         }
     });
-    let [made, missed, packets] = ring::counts(&loaded)?;
+    let [made, missed, packets] = ring::counts(loaded.object())?;
     Ok(Calls { made, missed, packets })
 }

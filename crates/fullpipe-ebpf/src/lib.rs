@@ -32,6 +32,7 @@
 //! kernel's bbr, which has its state inside the socket, as fp_bbr1 and fp_hybla have theirs.
 
 pub mod calls;
+pub mod closings;
 mod controller;
 mod error;
 pub mod kernel;

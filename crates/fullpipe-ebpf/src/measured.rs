@@ -80,7 +80,7 @@ impl Recorder {
     /// # Errors
     /// When the kernel refuses.
     pub fn probe_losses(&self) -> Result<u64> {
-        let [_missed, probe_losses] = ring::counts(&self.loaded)?;
+        let [_missed, probe_losses] = ring::counts(self.loaded.object())?;
         Ok(probe_losses)
     }
 
@@ -90,7 +90,7 @@ impl Recorder {
     /// # Errors
     /// When the ring cannot be read, or some of it was lost.
     pub fn drain(&self, each: impl FnMut(&Record)) -> Result<()> {
-        match ring::read(&self.loaded, "measured", each, |_| {})? {
+        match ring::read(self.loaded.object(), "measured", each, |_| {})? {
             0 => Ok(()),
             missed => Err(Error::Malformed(format!("{missed} records found the ring full"))),
         }

@@ -1,9 +1,8 @@
-//! Records that a loaded controller's programs write to a ring buffer.
+//! Records that programs write to a ring buffer.
 
 use crate::error::{Error, Result};
-use crate::loader::Loaded;
 use bytemuck::Pod;
-use libbpf_rs::{AsRawLibbpf, Map, MapCore, MapFlags, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{AsRawLibbpf, Map, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ impl Ring<'_> {
     }
 
     /// Takes the records that are there now.
-    fn take(&self) {
+    pub(crate) fn take(&self) {
         let available = self.available();
         if available > 0 {
             self.left.set(available);
@@ -58,12 +57,27 @@ const HEADER: usize = 8;
 /// # Errors
 /// When the object has no such ring, or the kernel refuses.
 pub(crate) fn read<R: Pod>(
-    loaded: &Loaded,
+    object: &Object,
+    name: &str,
+    each: impl FnMut(&R),
+    wait: impl FnOnce(&Ring<'_>),
+) -> Result<u64> {
+    follow(object, name, each, wait)?;
+    let [missed] = counts(object)?;
+    Ok(missed)
+}
+
+/// The same of programs that count elsewhere.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn follow<R: Pod>(
+    object: &Object,
     name: &str,
     mut each: impl FnMut(&R),
     wait: impl FnOnce(&Ring<'_>),
-) -> Result<u64> {
-    let records = map(loaded, name)?;
+) -> Result<()> {
+    let records = map(object, name)?;
     let left = Cell::new(0u64);
     let mut builder = RingBufferBuilder::new();
     builder
@@ -81,28 +95,27 @@ pub(crate) fn read<R: Pod>(
     let ring = Ring { ring: builder.build().map_err(unreadable)?, left: &left, record };
     wait(&ring);
     ring.take();
-    let [missed] = counts(loaded)?;
-    Ok(missed)
+    Ok(())
 }
 
 /// The first words of what a loaded object's programs count in their `.data.counts`.
 ///
 /// # Errors
 /// When the object counts nothing, or the kernel refuses.
-pub(crate) fn counts<const N: usize>(loaded: &Loaded) -> Result<[u64; N]> {
+pub(crate) fn counts<const N: usize>(object: &Object) -> Result<[u64; N]> {
     let bytes =
-        map(loaded, ".data.counts")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(unreadable)?;
+        map(object, ".data.counts")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(unreadable)?;
     let bytes = bytes.unwrap_or_default();
     let mut words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
     Ok(std::array::from_fn(|_| words.next().unwrap_or(0)))
 }
 
 /// The map whose name ends so: libbpf puts the object's in front of some.
-fn map<'a>(loaded: &'a Loaded, name: &str) -> Result<Map<'a>> {
-    let found = loaded.object().maps().find(|map| map.name().to_string_lossy().ends_with(name));
+pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<Map<'a>> {
+    let found = object.maps().find(|map| map.name().to_string_lossy().ends_with(name));
     found.ok_or_else(|| Error::Malformed(format!("the object has no map {name}")))
 }
 
-fn unreadable(error: libbpf_rs::Error) -> Error {
+pub(crate) fn unreadable(error: libbpf_rs::Error) -> Error {
     Error::impossible(format!("the ring buffer cannot be read: {error}"), "Linux 5.8 or newer")
 }

@@ -1,6 +1,7 @@
 //! What Linux says of TCP, and what it takes.
 //!
 //! * [`tcp_info`]: one socket of one's own: `TCP_INFO`, `TCP_CC_INFO`, and its controller (`TCP_CONGESTION`).
+//! * [`closed`]: what it said of a socket as that closed.
 //! * [`sock_diag`]: everybody's sockets, one after the other, in bounded memory.
 //! * [`rtnetlink`], [`ethtool`]: links, addresses, routes, queueing disciplines, offloads.
 //! * [`facts`]: the controllers that the running kernel offers, its version, configuration and clock.
@@ -24,6 +25,7 @@
 //!
 //! Nothing here knows what it is for: what is good or bad about a kernel, who measures, who changes a host.
 
+pub mod closed;
 #[cfg(feature = "confine")]
 pub mod confine;
 pub mod ethtool;

@@ -71,7 +71,7 @@ impl Recorder {
         let mut failure = None;
         let mut records = 0;
         let lost = ring::read(
-            &self.loaded,
+            self.loaded.object(),
             "records",
             |record| {
                 if failure.is_none() {

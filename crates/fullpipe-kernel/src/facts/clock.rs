@@ -1,6 +1,6 @@
 //! The kernel's clock.
 
-use nix::time::{ClockId, clock_getres};
+use nix::time::{ClockId, clock_getres, clock_gettime};
 
 /// Ticks a second of the running kernel (`CONFIG_HZ`): its coarse clocks advance by one at a time.
 pub fn ticks() -> Option<u32> {
@@ -9,6 +9,15 @@ pub fn ticks() -> Option<u32> {
         .ok()
         .filter(|&nanos| nanos > 0)
         .map(|nanos| (1_000_000_000 + nanos / 2) / nanos)
+}
+
+/// What to add to a time of the monotonic clock to have seconds since 1970, as the host's clock is set now.
+pub fn monotonic_epoch() -> Option<f64> {
+    let seconds = |clock| {
+        let now = clock_gettime(clock).ok()?;
+        Some(now.tv_sec() as f64 + now.tv_nsec() as f64 / 1e9)
+    };
+    Some(seconds(ClockId::CLOCK_REALTIME)? - seconds(ClockId::CLOCK_MONOTONIC)?)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ mod namespace;
 mod processor;
 mod version;
 
-pub use clock::ticks;
+pub use clock::{monotonic_epoch, ticks};
 pub use config::Config;
 pub use controllers::{allowed_controllers, available_controllers, default_controller};
 pub use namespace::network_namespace;
