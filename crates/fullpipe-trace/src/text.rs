@@ -202,6 +202,7 @@ pub fn detail(c: &Connection) -> String {
             Closing::Closed => " to its close",
             Closing::ResetByClient => ", reset by the client",
             Closing::ResetByServer => ", reset by the server",
+            Closing::TimedOut => ", given up",
         }
     );
     let point = match c.vantage.point {

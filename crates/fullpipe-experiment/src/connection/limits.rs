@@ -50,6 +50,7 @@ impl Limitation {
 
 /// What limited one direction.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Limits {
     /// Shares of the time from the first data to the last, the greatest first; they add up to 1. Empty where too
     /// little was sent to tell.

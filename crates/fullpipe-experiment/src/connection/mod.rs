@@ -3,13 +3,17 @@
 //! What a source cannot know is `None`: a socket sees no captured packets, a capture no congestion window.
 
 mod limits;
+mod replaced;
 mod sender;
 mod sequence;
+mod socket;
 mod written;
 
 pub use limits::{Interval, LimitShare, Limitation, Limits};
+pub use replaced::{REPLACED, is_replaced};
 pub use sender::{Likelihood, Sender};
 pub use sequence::{Mark, MarkKind, Sequence};
+pub use socket::{Owner, Socket};
 
 use fullpipe_units::{Rate, Span};
 use schemars::JsonSchema;
@@ -52,18 +56,26 @@ pub struct Connection {
     #[schemars(with = "f64")]
     pub duration: Span,
     /// How it began.
+    #[serde(default)]
     pub opening: Opening,
     /// How it ended.
+    #[serde(default)]
     pub closing: Closing,
     /// Where it was seen.
+    #[serde(default)]
     pub vantage: Vantage,
     /// What the client sent.
+    #[serde(default)]
     pub to_server: Direction,
     /// What the server sent.
+    #[serde(default)]
     pub to_client: Direction,
     /// What else a reader should know before believing the figures, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// What the socket of one end knew besides, where it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<Box<Socket>>,
 }
 
 impl Connection {
@@ -105,6 +117,7 @@ pub enum Heading {
 
 /// How a connection began.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Opening {
     /// What was seen of the handshake.
     pub handshake: Handshake,
@@ -148,10 +161,13 @@ pub enum Closing {
     ResetByClient,
     /// The server reset it.
     ResetByServer,
+    /// An end gave it up: nothing that it sent was answered any more.
+    TimedOut,
 }
 
 /// Where a connection was seen.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Vantage {
     /// The place.
     pub point: Point,
@@ -203,6 +219,7 @@ impl Point {
 
 /// The data that one end sent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Direction {
     /// Where the source stands for this data.
     pub place: Place,
@@ -275,6 +292,7 @@ pub struct Direction {
 
 /// What an end offered when the connection was opened. `None` where no SYN was seen.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Options {
     /// Maximum segment size that it takes.
     pub mss: Option<u16>,
@@ -288,6 +306,7 @@ pub struct Options {
 
 /// A distribution of round-trip times.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct RoundTrips {
     /// Samples: unambiguous acknowledgments (Karn) and echoed timestamps.
     pub samples: u64,
@@ -311,6 +330,7 @@ pub struct RoundTrips {
 
 /// The window that the receiver advertised, in bytes.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Window {
     /// Least after the handshake.
     pub min_bytes: Option<u64>,
@@ -339,6 +359,7 @@ pub struct Pacing {
 
 /// What was sent again, in segments as on the wire.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Retransmissions {
     /// All.
     pub segments: u64,
@@ -358,6 +379,7 @@ pub struct Retransmissions {
 
 /// Segments that were overtaken.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Reordering {
     /// How many.
     pub segments: u64,
@@ -371,6 +393,7 @@ pub struct Reordering {
 
 /// Pauses.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Idle {
     /// How many that were longer than a round trip.
     pub times: u64,
@@ -386,6 +409,7 @@ pub struct Idle {
 
 /// Explicit congestion notification.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Ecn {
     /// Whether the handshake agreed on it; none if it was not seen.
     pub agreed: Option<bool>,
@@ -429,6 +453,7 @@ mod tests {
             to_server: direction,
             to_client: Direction { bytes: 7, ..Direction::default() },
             notes: Vec::new(),
+            socket: None,
         }
     }
 
@@ -457,6 +482,27 @@ mod tests {
         for (field, _) in written["to_server"].as_object().unwrap() {
             assert!(described.contains_key(field), "{field} is not in the schema");
         }
+    }
+
+    /// Whoever writes few of the figures leaves the others out.
+    #[test]
+    fn a_record_with_only_what_is_known_is_read() {
+        let sparse = r#"{"number":1,"client":"192.0.2.1:40000","server":"192.0.2.7:443","start_s":1.0,"duration_s":0.5,
+            "closing":"timed_out","to_server":{"bytes":7,"rtt":{"min_ms":2.5}},
+            "socket":{"sends":"to_server","controller":"bbr","owner":{"pid":4},"busy_s":0.25}}"#;
+        let read: Connection = serde_json::from_str(sparse).unwrap();
+        assert_eq!(
+            (read.closing, read.to_server.bytes, &read.to_client),
+            (Closing::TimedOut, 7, &Direction::default())
+        );
+        assert_eq!(read.to_server.rtt.min, Some(Span::from_micros(2500)));
+        let socket = read.socket.as_deref().unwrap();
+        assert_eq!(
+            (socket.sends, socket.owner.pid, socket.busy),
+            (Heading::ToServer, Some(4), Span::from_millis(250))
+        );
+        let again: Connection = serde_json::from_str(&serde_json::to_string(&read).unwrap()).unwrap();
+        assert_eq!(again, read);
     }
 
     #[test]

@@ -62,6 +62,7 @@ impl Life {
             to_server,
             to_client,
             notes,
+            socket: None,
         };
         let label = |from, to| format!("{from} → {to}");
         let labels = [label(self.client, self.server), label(self.server, self.client)];
