@@ -10,6 +10,7 @@ mod limits;
 mod owner;
 mod reader;
 mod recorder;
+pub mod records;
 pub mod table;
 pub mod text;
 mod totals;

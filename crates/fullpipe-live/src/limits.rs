@@ -78,13 +78,18 @@ fn of_the_network(now: &Figures, modelled: bool) -> Limitation {
     if nothing_waits && now.inflight_segments < now.cwnd_segments && now.delivery_app_limited {
         return Limitation::Application;
     }
+    window_or_path(modelled, now.srtt, now.min_rtt)
+}
+
+/// Whether the window held data back or the path did.
+pub(crate) fn window_or_path(modelled: bool, srtt: Span, min_rtt: Option<Span>) -> Limitation {
     if modelled {
         return Limitation::Bandwidth;
     }
     // A window that makes a queue fills the path; one that does not leaves some of it unused. Receivers that delay their
     // ACKs make round trips of LANs look longer by a millisecond or so.
-    let queue = now.min_rtt.map(|least| now.srtt.as_millis_f64() - least.as_millis_f64());
-    let least = now.min_rtt.map_or(0.0, Span::as_millis_f64);
+    let queue = min_rtt.map(|least| srtt.as_millis_f64() - least.as_millis_f64());
+    let least = min_rtt.map_or(0.0, Span::as_millis_f64);
     if queue.is_some_and(|queue| queue > (least / 4.0).max(1.0)) {
         Limitation::Bandwidth
     } else {

@@ -134,6 +134,44 @@ impl Owners {
     }
 }
 
+/// Control groups by inode, for sockets of which nothing but that is left.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    known: HashMap<u64, Arc<str>>,
+    looked: Option<(Instant, Duration)>,
+    /// Of processes, and since when.
+    of_processes: HashMap<u32, Option<Arc<str>>>,
+    since: Option<Instant>,
+}
+
+impl Groups {
+    /// The path of a control group; none of one that was not there when it was looked for.
+    pub(crate) fn path(&mut self, inode: u64) -> Option<Arc<str>> {
+        let lately = self.looked.is_some_and(|(at, took)| at.elapsed() < PATIENCE.max(took * 20));
+        if !lately && !self.known.contains_key(&inode) {
+            let began = Instant::now();
+            // Those that are gone stay known: their last connections may be told of later.
+            let found = hierarchy().map(|root| groups(&root)).unwrap_or_default();
+            if self.known.len() + found.len() > MOST {
+                self.known.clear();
+            }
+            self.known.extend(found);
+            self.looked = Some((Instant::now(), began.elapsed()));
+        }
+        self.known.get(&inode).cloned()
+    }
+
+    /// The control group of a process, if it is still there: where the socket's tells nothing, as on hosts with the first
+    /// version of control groups.
+    pub(crate) fn of_process(&mut self, pid: u32) -> Option<Arc<str>> {
+        if self.since.is_none_or(|since| since.elapsed() > PATIENCE) {
+            self.of_processes.clear();
+            self.since = Some(Instant::now());
+        }
+        self.of_processes.entry(pid).or_insert_with(|| group_of(pid).map(Arc::from)).clone()
+    }
+}
+
 /// Where the second version of control groups is mounted.
 fn hierarchy() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -143,10 +181,11 @@ fn hierarchy() -> Option<PathBuf> {
     })
 }
 
+/// No host has as many control groups; a fault must not walk for ever.
+const MOST: usize = 200_000;
+
 /// The control groups below `root`: an id is the inode of its directory.
 fn groups(root: &Path) -> HashMap<u64, Arc<str>> {
-    /// No host has as many; a fault must not walk for ever.
-    const MOST: usize = 200_000;
     let mut known = HashMap::new();
     let mut pending = vec![root.to_owned()];
     while let Some(directory) = pending.pop() {

@@ -44,6 +44,8 @@ mod palette;
 mod parquet;
 pub mod picture;
 mod qlog;
+#[cfg(feature = "files")]
+pub mod records;
 mod reduce;
 #[cfg(feature = "terminal")]
 pub mod table;

@@ -40,6 +40,15 @@ impl Expression {
         }
     }
 
+    pub(super) fn asks_for_state(&self) -> bool {
+        match self {
+            Expression::All(several) | Expression::Any(several) => several.iter().any(Self::asks_for_state),
+            Expression::Not(inner) => inner.asks_for_state(),
+            Expression::State(_) => true,
+            _ => false,
+        }
+    }
+
     pub(super) fn asks_for_owners(&self) -> bool {
         match self {
             Expression::All(several) | Expression::Any(several) => several.iter().any(Self::asks_for_owners),
@@ -135,6 +144,8 @@ mod tests {
         }
         assert!(Filter::parse("not (cc bbr or unit x)").unwrap().asks_for_owners());
         assert!(!Filter::parse("not (cc bbr or dport = 5)").unwrap().asks_for_owners());
+        assert!(Filter::parse("cc bbr and not (state close-wait or unit x)").unwrap().asks_for_state());
+        assert!(!Filter::parse("cc bbr and not unit x").unwrap().asks_for_state());
     }
 
     #[test]

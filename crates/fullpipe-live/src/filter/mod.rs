@@ -132,6 +132,11 @@ impl Filter {
         self.0.holds(subject)
     }
 
+    /// Whether the answer hangs on the connection's state.
+    pub fn asks_for_state(&self) -> bool {
+        self.0.asks_for_state()
+    }
+
     /// Whether the answer hangs on the process or control group, which cost more to find out.
     pub fn asks_for_owners(&self) -> bool {
         self.0.asks_for_owners()

@@ -186,3 +186,32 @@ fn recording(cc: &str, flows: Vec<FlowRecording>, seconds: f64) -> Recording {
         },
     }
 }
+
+/// A download of a thousand kB that a server with `bbr` (even numbers) or `cubic` sent.
+#[allow(dead_code, reason = "not every test asks for it")]
+pub fn connection(number: u32) -> fullpipe_experiment::connection::Connection {
+    let bytes = 1_000_000 + u64::from(number);
+    serde_json::from_value(serde_json::json!({
+        "number": number,
+        "client": format!("192.0.{}.{}:50000", number % 8, number % 250),
+        "server": "10.0.0.1:443",
+        "start_s": 1_790_000_000.0 + f64::from(number) * 60.0,
+        "duration_s": 2.5,
+        "opening": { "handshake": "seen" },
+        "closing": "closed",
+        "vantage": { "point": "server" },
+        "to_client": {
+            "place": "sender", "bytes": bytes, "bytes_sent": bytes + 14_480, "packets": 800, "data_packets": 701,
+            "segments": 701, "segment_bytes": 1448, "active_s": 2.0, "goodput_bps": 4e6, "rtprop_ms": 40.0,
+            "rtt": { "min_ms": 40.0 }, "retransmissions": { "segments": 10, "bytes": 14_480 }, "lost_segments": 10,
+            "limits": { "shares": [{ "by": "bandwidth", "share": 1.0 }] },
+        },
+        "to_server": { "place": "receiver", "bytes": 300, "bytes_sent": 300, "packets": 400, "segments": 1 },
+        "socket": {
+            "sends": "to_client", "controller": if number.is_multiple_of(2) { "bbr" } else { "cubic" },
+            "owner": { "pid": 42, "process": "nginx", "uid": 33, "unit": "nginx.service" },
+            "srtt_ms": 41.0, "cwnd_segments": 200, "busy_s": 1.6,
+        },
+    }))
+    .unwrap()
+}

@@ -24,6 +24,8 @@ mod man;
 mod merge;
 mod plan;
 mod race;
+#[cfg(all(feature = "ebpf", feature = "live"))]
+mod records;
 mod revert;
 mod run;
 mod schema;
@@ -72,6 +74,8 @@ pub enum Command {
     Watch(watch::Args),
     #[cfg(feature = "live")]
     Export(export::Args),
+    #[cfg(all(feature = "ebpf", feature = "live"))]
+    Records(records::Args),
     Schema(schema::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -109,6 +113,8 @@ impl Command {
             Command::Watch(args) => args.run(),
             #[cfg(feature = "live")]
             Command::Export(args) => args.run(),
+            #[cfg(all(feature = "ebpf", feature = "live"))]
+            Command::Records(args) => args.run(),
             Command::Schema(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

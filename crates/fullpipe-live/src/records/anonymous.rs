@@ -1,0 +1,137 @@
+//! Addresses that do not tell whose they are.
+
+use fullpipe_experiment::connection::{REPLACED, is_replaced};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::fmt::{self, Debug, Formatter};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// What stands for an address.
+#[derive(Clone)]
+pub enum Anonymiser {
+    /// Its /24, or its /48 of IPv6.
+    Prefix,
+    /// A keyed hash of it (HMAC-SHA256), in [`REPLACED`]: 32 bits of the prefix's and 32 of the address's, so that what has a
+    /// prefix in common still has.
+    Hash(Key),
+}
+
+/// The key of a hash. Whoever has it can try all addresses of IPv4 in minutes.
+#[derive(Clone)]
+pub struct Key(Hmac<Sha256>);
+
+/// Why a key is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "a key of {0} bytes could be guessed: at least {LEAST} are needed, for example from `head -c 32 /dev/urandom | base64`"
+)]
+pub struct KeyError(usize);
+
+/// Bytes of a key.
+const LEAST: usize = 16;
+
+impl Debug for Anonymiser {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Anonymiser::Prefix => "Prefix",
+            Anonymiser::Hash(_) => "Hash",
+        })
+    }
+}
+
+impl Debug for Key {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+impl Key {
+    /// The key of these bytes: the same key gives an address the same hash in every run.
+    ///
+    /// # Errors
+    /// When it is short enough to be guessed.
+    pub fn new(secret: &[u8]) -> Result<Key, KeyError> {
+        if secret.len() < LEAST {
+            return Err(KeyError(secret.len()));
+        }
+        Hmac::new_from_slice(secret).map(Key).map_err(|_| KeyError(secret.len()))
+    }
+
+    fn hash(&self, what: u8, bytes: &[u8]) -> [u8; 4] {
+        let mut mac = self.0.clone();
+        mac.update(&[what, bytes.len() as u8]);
+        mac.update(bytes);
+        let hash = mac.finalize().into_bytes();
+        [hash[0], hash[1], hash[2], hash[3]]
+    }
+}
+
+impl Anonymiser {
+    /// What stands for the address of an end; the port stays.
+    pub fn replaced(&self, end: SocketAddr) -> SocketAddr {
+        let ip = match self {
+            Anonymiser::Prefix => prefix(end.ip()),
+            Anonymiser::Hash(_) if is_replaced(end.ip()) => end.ip(),
+            Anonymiser::Hash(key) => {
+                let bytes = |ip| match ip {
+                    IpAddr::V4(ip) => ip.octets().to_vec(),
+                    IpAddr::V6(ip) => ip.octets().to_vec(),
+                };
+                let mut octets = REPLACED.octets();
+                octets[8..12].copy_from_slice(&key.hash(b'p', &bytes(prefix(end.ip()))));
+                octets[12..].copy_from_slice(&key.hash(b'a', &bytes(end.ip())));
+                Ipv6Addr::from(octets).into()
+            }
+        };
+        SocketAddr::new(ip, end.port())
+    }
+}
+
+/// What sites are usually given: the /24 of an address, or the /48 of IPv6.
+fn prefix(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) => IpAddr::V4((ip.to_bits() & !0xff).into()),
+        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 80 << 80).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashed(key: &[u8], end: &str) -> SocketAddr {
+        Anonymiser::Hash(Key::new(key).unwrap()).replaced(end.parse().unwrap())
+    }
+
+    #[test]
+    fn a_prefix_is_what_a_site_has() {
+        let cut = |end: &str| Anonymiser::Prefix.replaced(end.parse().unwrap()).to_string();
+        assert_eq!(cut("192.0.2.77:443"), "192.0.2.0:443");
+        assert_eq!(cut("[2001:db8:1:2:3:4:5:6]:443"), "[2001:db8:1::]:443");
+    }
+
+    #[test]
+    fn a_hash_needs_its_key_and_keeps_what_is_common() {
+        let key = b"0123456789abcdef";
+        let (a, b, other) =
+            (hashed(key, "192.0.2.77:443"), hashed(key, "192.0.2.78:80"), hashed(key, "192.0.3.77:443"));
+        assert_eq!(a, hashed(key, "192.0.2.77:443"));
+        assert_ne!(a.ip(), hashed(b"0123456789abcdeg", "192.0.2.77:443").ip());
+        let parts = |end: SocketAddr| match end.ip() {
+            IpAddr::V6(ip) => (ip.octets()[..12].to_vec(), ip.octets()[12..].to_vec()),
+            IpAddr::V4(ip) => panic!("{ip}"),
+        };
+        assert_eq!(parts(a).0, parts(b).0);
+        assert_ne!(parts(a).1, parts(b).1);
+        assert_ne!(parts(a).0, parts(other).0);
+        assert_eq!((a.port(), b.port()), (443, 80));
+        assert!(is_replaced(a.ip()) && a.ip().to_string().starts_with("100:"), "{a}");
+        assert!(!format!("{:?}", Anonymiser::Hash(Key::new(key).unwrap())).contains("0123"));
+    }
+
+    #[test]
+    fn a_short_key_is_refused() {
+        let error = Key::new(b"secret").unwrap_err().to_string();
+        assert!(error.contains("6 bytes") && error.contains("/dev/urandom"), "{error}");
+    }
+}
