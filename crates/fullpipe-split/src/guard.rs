@@ -1,0 +1,225 @@
+//! A bound on harm.
+
+use crate::{Contrast, Ledger, Metric, SplitError, Statistic};
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+/// How far an arm may be worse than the control.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    /// Of what.
+    pub metric: Metric,
+    /// Its mean, or a quantile.
+    pub statistic: Statistic,
+    /// The difference on the metric's scale from which on it is harm: positive, or negative where more is better.
+    pub limit: f64,
+}
+
+/// The bounds of a split, none of which an arm may cross.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Guard(Vec<Bound>);
+
+/// That an arm is worse than a bound allows, with confidence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Crossed {
+    /// Which arm.
+    pub arm: usize,
+    /// Which bound.
+    pub bound: Bound,
+    /// How the arm differs from the control.
+    pub contrast: Contrast,
+}
+
+/// The error that a guard may make in all: stopping an arm that does not cross any bound.
+const ALPHA: f64 = 0.05;
+
+impl Guard {
+    /// No bounds.
+    pub fn off() -> Self {
+        Guard(Vec::new())
+    }
+
+    /// The bounds.
+    pub fn bounds(&self) -> &[Bound] {
+        &self.0
+    }
+
+    /// The first bound that an arm other than the control has crossed, if any: the whole interval lies beyond it. The error
+    /// is shared among all bounds and arms (Bonferroni).
+    pub fn judge(&self, ledger: &Ledger) -> Option<Crossed> {
+        let control = ledger.plan().control_place();
+        let arms = ledger.plan().arms.all().len();
+        let alpha = ALPHA / (self.0.len().max(1) * (arms - 1).max(1)) as f64;
+        (0..arms).filter(|arm| *arm != control).find_map(|arm| {
+            self.0.iter().find_map(|bound| {
+                let contrast = ledger.contrast(arm, bound.metric, bound.statistic, alpha)?;
+                let beyond = if bound.metric.more_is_better() {
+                    contrast.high < bound.limit
+                } else {
+                    contrast.low > bound.limit
+                };
+                beyond.then_some(Crossed { arm, bound: *bound, contrast })
+            })
+        })
+    }
+}
+
+impl Default for Guard {
+    /// 95th percentile of the RTT +20 %, retransmissions +1 point, goodput −10 %.
+    fn default() -> Self {
+        Guard(vec![
+            Bound { metric: Metric::Rtt, statistic: Statistic::P95, limit: 1.2_f64.ln() },
+            Bound { metric: Metric::Retransmitted, statistic: Statistic::Mean, limit: 0.01 },
+            Bound { metric: Metric::Goodput, statistic: Statistic::Mean, limit: 0.9_f64.ln() },
+        ])
+    }
+}
+
+impl Display for Bound {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.statistic != Statistic::Mean {
+            write!(f, "{}-", self.statistic.name())?;
+        }
+        let (number, unit) = if self.metric.is_logarithmic() {
+            ((self.limit.exp() - 1.0) * 100.0, "%")
+        } else {
+            (self.limit * 100.0, "pt")
+        };
+        let text = format!("{number:+.4}");
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        write!(f, "{}={text}{unit}", self.metric)
+    }
+}
+
+impl FromStr for Bound {
+    type Err = SplitError;
+
+    fn from_str(text: &str) -> Result<Bound, SplitError> {
+        let wrong = |reason: String| SplitError::asked(text, reason);
+        let (name, limit) =
+            text.split_once('=').ok_or_else(|| wrong("a bound such as p95-rtt=+20%".to_owned()))?;
+        let (statistic, name) = match name.split_once('-') {
+            Some(("p5", rest)) => (Statistic::P5, rest),
+            Some(("p50", rest)) => (Statistic::P50, rest),
+            Some(("p95", rest)) => (Statistic::P95, rest),
+            _ => (Statistic::Mean, name),
+        };
+        let metric = Metric::ALL
+            .into_iter()
+            .find(|metric| metric.name() == name)
+            .ok_or_else(|| wrong(format!("one of {}", Metric::ALL.map(Metric::name).join(", "))))?;
+        let (number, is_percent) = match (limit.strip_suffix('%'), limit.strip_suffix("pt")) {
+            (Some(number), _) => (number, true),
+            (_, Some(number)) => (number, false),
+            _ => {
+                return Err(wrong(
+                    "a limit in percent (+20%) or, of what is sent again, points (+1pt)".to_owned(),
+                ));
+            }
+        };
+        let number: f64 = number.trim().parse().map_err(|_| wrong("no number".to_owned()))?;
+        if is_percent != metric.is_logarithmic() {
+            let unit = if metric.is_logarithmic() { "percent, such as +20%" } else { "points, such as +1pt" };
+            return Err(wrong(format!("a limit of {} is in {unit}", metric.name())));
+        }
+        let harm = if metric.more_is_better() { number < 0.0 } else { number > 0.0 };
+        if !harm || !(-99.0..=10_000.0).contains(&number) {
+            let sign = if metric.more_is_better() { "less: -10%" } else { "more: a positive limit" };
+            return Err(wrong(format!("harm is {sign}")));
+        }
+        let limit = if is_percent { (1.0 + number / 100.0).ln() } else { number / 100.0 };
+        Ok(Bound { metric, statistic, limit })
+    }
+}
+
+impl Display for Guard {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("off");
+        }
+        for (i, bound) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{bound}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Guard {
+    type Err = SplitError;
+
+    fn from_str(text: &str) -> Result<Guard, SplitError> {
+        if text == "off" {
+            return Ok(Guard::off());
+        }
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Guard)
+    }
+}
+
+impl From<Guard> for String {
+    fn from(guard: Guard) -> String {
+        guard.to_string()
+    }
+}
+
+impl TryFrom<String> for Guard {
+    type Error = SplitError;
+    fn try_from(text: String) -> Result<Guard, SplitError> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::tests::{plan, simulate};
+    use crate::stats::Design;
+
+    #[test]
+    fn bounds_are_written_as_they_are_read() {
+        assert_eq!(Guard::default().to_string(), "p95-rtt=+20%,retransmitted=+1pt,goodput=-10%");
+        for text in
+            ["off", "p95-rtt=+20%,retransmitted=+1pt,goodput=-10%", "p5-goodput=-50%", "deliver-1MB=+5.5%"]
+        {
+            assert_eq!(text.parse::<Guard>().unwrap().to_string(), text);
+        }
+        for (bad, said) in [
+            ("rtt", "p95-rtt=+20%"),
+            ("speed=-1%", "goodput"),
+            ("goodput=+10%", "less"),
+            ("rtt=-10%", "more"),
+            ("rtt=10", "percent"),
+            ("retransmitted=+1%", "points"),
+            ("rtt=x%", "number"),
+        ] {
+            let error = bad.parse::<Guard>().unwrap_err().to_string();
+            assert!(error.contains(said), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_bad_arm_is_stopped_in_the_time_that_its_analysis_says_and_an_equal_one_never() {
+        let plan = plan("connection", &["bad:bbr=50%", "cubic=50%"]);
+        // Half the goodput where a tenth less is allowed.
+        let beyond = (0.9_f64 / 0.5).ln();
+        let deviation = (0.3_f64.powi(2) + 0.5_f64.powi(2)).sqrt();
+        let design = Design { deviation, inflation: 1.0, shares: [0.5, 0.5], alpha: ALPHA / 3.0, scale: 0.1 };
+        let most = design.needed(beyond, 0.99, 200).unwrap();
+        for seed in 0..20 {
+            let mut stopped = None;
+            simulate(&plan, seed, most + 400, 3000, 0.5, |ledger, n| {
+                stopped = plan.guard.judge(ledger).map(|crossed| (n, crossed));
+                stopped.is_some()
+            });
+            let (_, crossed) = stopped.unwrap_or_else(|| panic!("seed {seed}: not stopped in {most}"));
+            assert_eq!((crossed.arm, crossed.bound.metric), (0, Metric::Goodput));
+        }
+        let stopped = (0..100)
+            .filter(|seed| simulate(&plan, *seed, 5000, 3000, 1.0, |l, _| plan.guard.judge(l).is_some()))
+            .count();
+        assert_eq!(stopped, 0);
+    }
+}

@@ -1,0 +1,490 @@
+//! What the connections of all arms came to, added up.
+
+use crate::stats::{Sample, half_width, p_value, ratio_p_value};
+use crate::{Assigner, By, Metric, Outcome, Plan};
+use fullpipe_units::Fraction;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Of fewer, neither the variance nor the normal distribution of a mean of such figures can be relied on.
+const FEWEST_CONNECTIONS: u64 = 100;
+const FEWEST_UNITS: u64 = 30;
+
+/// What of a metric's distribution is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Statistic {
+    /// The mean on the metric's scale: of logarithms, a ratio of geometric means.
+    Mean,
+    /// The 5th percentile.
+    P5,
+    /// The median.
+    P50,
+    /// The 95th percentile.
+    P95,
+}
+
+impl Statistic {
+    /// The quantile; none of the mean.
+    pub fn quantile(self) -> Option<f64> {
+        match self {
+            Statistic::Mean => None,
+            Statistic::P5 => Some(0.05),
+            Statistic::P50 => Some(0.5),
+            Statistic::P95 => Some(0.95),
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Statistic::Mean => "mean",
+            Statistic::P5 => "p5",
+            Statistic::P50 => "p50",
+            Statistic::P95 => "p95",
+        }
+    }
+}
+
+/// An arm against the control, on the metric's scale, with an interval that may be looked at at any time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Contrast {
+    /// The arm's level.
+    pub arm: f64,
+    /// The control's.
+    pub control: f64,
+    /// The arm's less the control's.
+    pub difference: f64,
+    /// The interval's low end.
+    pub low: f64,
+    /// Its high end.
+    pub high: f64,
+    /// An always-valid p-value of no difference; of means alone.
+    pub p: Option<f64>,
+}
+
+impl Contrast {
+    /// Whether the interval leaves no difference out.
+    pub fn is_sure(&self) -> bool {
+        self.low > 0.0 || self.high < 0.0
+    }
+}
+
+/// What a sample-size calculation needs to know of a metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The standard deviation of single connections on the metric's scale.
+    pub deviation: f64,
+    /// By how much the variance of a mean is larger than that of as many connections that are not in units.
+    pub inflation: f64,
+}
+
+/// The sums of an arm.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub(crate) connections: u64,
+    pub(crate) transfers: u64,
+    pub(crate) delivered_bytes: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) resent_bytes: u64,
+    pub(crate) resent_segments: u64,
+    pub(crate) chose: u64,
+    pub(crate) failed: u64,
+    samples: Vec<Sample>,
+}
+
+impl Tally {
+    fn new(in_units: bool) -> Self {
+        Tally {
+            connections: 0,
+            transfers: 0,
+            delivered_bytes: 0,
+            received_bytes: 0,
+            sent_bytes: 0,
+            resent_bytes: 0,
+            resent_segments: 0,
+            chose: 0,
+            failed: 0,
+            samples: Metric::ALL.iter().map(|metric| Sample::new(metric.bucket(), in_units)).collect(),
+        }
+    }
+
+    fn add(&mut self, o: &Outcome, least: u64, unit: u64) {
+        self.connections += 1;
+        self.transfers += u64::from(o.delivered_bytes >= least.max(1));
+        for (sum, more) in [
+            (&mut self.delivered_bytes, o.delivered_bytes),
+            (&mut self.received_bytes, o.received_bytes),
+            (&mut self.sent_bytes, o.sent_bytes),
+            (&mut self.resent_bytes, o.resent_bytes),
+            (&mut self.resent_segments, o.resent_segments),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self.chose += u64::from(o.chose.is_some());
+        self.failed += u64::from(o.failed);
+        for (metric, sample) in Metric::ALL.into_iter().zip(&mut self.samples) {
+            if let Some(value) = metric.of(o, least) {
+                sample.add(value, unit);
+            }
+        }
+    }
+
+    pub(crate) fn sample(&self, metric: Metric) -> &Sample {
+        &self.samples[metric as usize]
+    }
+}
+
+/// How many came into each arm while its shares were the same.
+#[derive(Clone, Debug)]
+struct Round {
+    shares: Vec<f64>,
+    counts: Vec<u64>,
+    /// Where more than connections are assigned, who came.
+    units: Vec<BTreeSet<u64>>,
+}
+
+/// The outcomes of a split. Its memory grows with the number of prefixes or periods, not of connections.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    plan: Plan,
+    assigner: Assigner,
+    arms: Vec<Tally>,
+    /// The control's connections in two halves between which there is no difference.
+    halves: [Tally; 2],
+    rounds: BTreeMap<u64, Round>,
+    washed_out: u64,
+}
+
+fn parts(shares: &[Fraction]) -> Vec<f64> {
+    shares.iter().map(|share| share.as_f64()).collect()
+}
+
+impl Ledger {
+    /// An empty one.
+    pub fn new(plan: &Plan) -> Self {
+        let in_units = plan.by != By::Connection;
+        let mut ledger = Ledger {
+            assigner: Assigner::new(plan.seed, plan.by),
+            arms: plan.arms.all().iter().map(|_| Tally::new(in_units)).collect(),
+            halves: [Tally::new(in_units), Tally::new(in_units)],
+            rounds: BTreeMap::new(),
+            washed_out: 0,
+            plan: plan.clone(),
+        };
+        ledger.reshare(0, &plan.arms.shares());
+        ledger
+    }
+
+    /// The shares from a generation on.
+    pub fn reshare(&mut self, generation: u64, shares: &[Fraction]) {
+        let arms = self.arms.len();
+        let round =
+            Round { shares: parts(shares), counts: vec![0; arms], units: vec![BTreeSet::new(); arms] };
+        self.rounds.insert(generation, round);
+    }
+
+    /// Adds what a connection came to. One of an arm that is not there is not added.
+    pub fn add(&mut self, o: &Outcome) {
+        let Some(tally) = self.arms.get_mut(usize::from(o.arm)) else { return };
+        let hash = self.assigner.hash(o.local, o.remote);
+        let (unit, coin) = match self.plan.by {
+            By::Connection | By::ClientPrefix { .. } => (hash, hash),
+            By::Time { .. } => match self.plan.period(o.opened_unix_s) {
+                Some((number, false)) => (number, self.assigner.hash_of_period(number)),
+                _ => {
+                    self.washed_out += 1;
+                    return;
+                }
+            },
+        };
+        tally.add(o, self.plan.least.0, unit);
+        if usize::from(o.arm) == self.plan.control_place() {
+            // The arm is told from the hash's upper half.
+            self.halves[(coin & 1) as usize].add(o, self.plan.least.0, unit);
+        }
+        if let Some(round) = self.rounds.get_mut(&o.generation) {
+            let arm = usize::from(o.arm);
+            round.counts[arm] += 1;
+            if self.plan.by != By::Connection {
+                round.units[arm].insert(unit);
+            }
+        }
+    }
+
+    /// What was asked.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub(crate) fn tally(&self, arm: usize) -> &Tally {
+        &self.arms[arm]
+    }
+
+    /// Connections that opened at the beginning of a period and are in nothing.
+    pub fn washed_out(&self) -> u64 {
+        self.washed_out
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> u64 {
+        self.arms.iter().map(|arm| arm.connections).sum()
+    }
+
+    /// How many transfers there are.
+    pub fn transfers(&self) -> u64 {
+        self.arms.iter().map(|arm| arm.transfers).sum()
+    }
+
+    /// How much connections of the control differ, and units of them; none of too few.
+    pub fn spread(&self, metric: Metric) -> Option<Spread> {
+        let sample = self.arms[self.plan.control_place()].sample(metric);
+        let (deviation, inflation) = sample.spread().filter(|_| is_enough(sample))?;
+        Some(Spread { deviation, inflation })
+    }
+
+    /// How many units of an arm were seen: connections, prefixes, periods.
+    pub fn units(&self, arm: usize) -> u64 {
+        if self.plan.by == By::Connection {
+            return self.arms[arm].connections;
+        }
+        let all: BTreeSet<u64> = self.rounds.values().flat_map(|round| &round.units[arm]).copied().collect();
+        all.len() as u64
+    }
+
+    /// An arm against the control; none while there is too little.
+    pub fn contrast(&self, arm: usize, metric: Metric, statistic: Statistic, alpha: f64) -> Option<Contrast> {
+        let control = self.plan.control_place();
+        contrast(&self.arms[arm], &self.arms[control], metric, statistic, alpha)
+    }
+
+    /// The control against itself, in two halves that differ by nothing but chance.
+    pub fn same(&self, metric: Metric, alpha: f64) -> Option<Contrast> {
+        contrast(&self.halves[0], &self.halves[1], metric, Statistic::Mean, alpha)
+    }
+
+    /// An always-valid p-value of the arms having got what they were to get: connections, prefixes or periods.
+    pub fn ratio_p_value(&self) -> f64 {
+        let counts = |round: &Round| -> Vec<u64> {
+            match self.plan.by {
+                By::Connection => round.counts.clone(),
+                _ => round.units.iter().map(|units| units.len() as u64).collect(),
+            }
+        };
+        let rounds: Vec<_> =
+            self.rounds.values().map(|round| (counts(round), round.shares.clone())).collect();
+        ratio_p_value(rounds.iter().map(|(counts, shares)| (&counts[..], &shares[..])))
+    }
+}
+
+fn is_enough(sample: &Sample) -> bool {
+    sample.len() >= FEWEST_CONNECTIONS && sample.units() >= FEWEST_UNITS
+}
+
+fn contrast(
+    arm: &Tally,
+    control: &Tally,
+    metric: Metric,
+    statistic: Statistic,
+    alpha: f64,
+) -> Option<Contrast> {
+    let (arm, control) = (arm.sample(metric), control.sample(metric));
+    if !is_enough(arm) || !is_enough(control) {
+        return None;
+    }
+    let Some(q) = statistic.quantile() else {
+        let (a, c) = (arm.mean()?, control.mean()?);
+        let (difference, variance) = (a.mean - c.mean, a.variance + c.variance);
+        let half = half_width(variance, metric.scale(), alpha);
+        return Some(Contrast {
+            arm: a.mean,
+            control: c.mean,
+            difference,
+            low: difference - half,
+            high: difference + half,
+            p: Some(p_value(difference, variance, metric.scale())),
+        });
+    };
+    let ([a_low, a, a_high], [c_low, c, c_high]) =
+        (arm.quantile_within(q, alpha)?, control.quantile_within(q, alpha)?);
+    // The interval of a difference from those of its parts (Zou and Donner, *Construction of confidence limits about effect
+    // measures: a general approach*, Statistics in Medicine 2008).
+    let difference = a - c;
+    Some(Contrast {
+        arm: a,
+        control: c,
+        difference,
+        low: difference - (a - a_low).hypot(c_high - c),
+        high: difference + (a_high - a).hypot(c - c_low),
+        p: None,
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::outcome::example;
+    use crate::stats::{Design, Normal};
+    use crate::{Arms, Guard};
+    use std::net::SocketAddr;
+
+    pub(crate) fn plan(by: &str, arms: &[&str]) -> Plan {
+        let arms = Arms::parse(arms).unwrap();
+        Plan {
+            control: arms.all()[arms.all().len() - 1].label.clone(),
+            arms,
+            by: by.parse().unwrap(),
+            seed: 7,
+            least: "100kB".parse().unwrap(),
+            ports: vec![],
+            cgroup: "/".to_owned(),
+            guard: Guard::default(),
+            began_unix_s: 0.0,
+        }
+    }
+
+    /// Simulated production: goodput log-normal between clients and connections, RTT and retransmissions with it; in arm 0
+    /// goodput is multiplied by `effect`. `look` is asked after each step of a hundred connections.
+    pub(crate) fn simulate(
+        plan: &Plan,
+        seed: u64,
+        connections: u64,
+        clients: u64,
+        effect: f64,
+        mut look: impl FnMut(&Ledger, u64) -> bool,
+    ) -> bool {
+        let mut random = Normal::new(seed);
+        let assigner = Assigner::new(seed, plan.by);
+        let cuts = crate::cuts(&plan.arms.shares());
+        let of_client: Vec<f64> = (0..clients).map(|_| 0.3 * random.draw()).collect();
+        let mut ledger = Ledger::new(&Plan { seed, ..plan.clone() });
+        let template = example(0, "10.0.0.1:1024");
+        for n in 0..connections {
+            // A few clients are much of the traffic.
+            let client = (random.uniform().powi(2) * clients as f64) as u64 % clients;
+            let [.., high, low] = client.to_be_bytes();
+            let mut o = Outcome {
+                remote: SocketAddr::new([10, high, low, 1].into(), (1024 + n % 60_000) as u16),
+                ..template.clone()
+            };
+            o.opened_unix_s = n as f64;
+            let hash = match plan.period(o.opened_unix_s) {
+                Some((number, _)) => assigner.hash_of_period(number),
+                None => assigner.hash(o.local, o.remote),
+            };
+            let Some(arm) = crate::pick(&cuts, hash) else { continue };
+            o.arm = arm as u8;
+            let better = if arm == 0 { effect } else { 1.0 };
+            o.busy_s = (of_client[client as usize] + 0.5 * random.draw()).exp() / better;
+            o.rtt_ms = Some(40.0 * (0.4 * random.draw().abs() + of_client[client as usize]).exp());
+            o.resent_bytes = (o.sent_bytes as f64 * 0.02 * random.uniform()) as u64;
+            ledger.add(&o);
+            if n % 100 == 99 && look(&ledger, n + 1) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn differs(ledger: &Ledger, metric: Metric) -> bool {
+        ledger.contrast(0, metric, Statistic::Mean, 0.05).is_some_and(|c| c.is_sure())
+    }
+
+    /// How many of 200 runs without a difference find one, though looked at after every hundred connections.
+    fn false_positives(by: &str, connections: u64, clients: u64) -> usize {
+        let plan = plan(by, &["a:cubic=50%", "b:cubic=50%"]);
+        let wrong = |seed: &u64| {
+            simulate(&plan, *seed, connections, clients, 1.0, |ledger, _| differs(ledger, Metric::Goodput))
+        };
+        (0..200).filter(wrong).count()
+    }
+
+    #[test]
+    fn looked_at_all_the_time_a_a_runs_differ_in_fewer_than_eight_of_a_hundred() {
+        for (by, connections, clients) in
+            [("connection", 8000, 300), ("client-prefix/24", 8000, 400), ("time=100s", 12_000, 300)]
+        {
+            let wrong = false_positives(by, connections, clients);
+            println!("{by}: {wrong} of 200 A/A runs found a difference");
+            assert!(wrong <= 16, "{by}: {wrong} of 200");
+        }
+    }
+
+    #[test]
+    fn effects_are_found_as_often_as_the_calculator_says() {
+        let plan = plan("connection", &["bbr=50%", "cubic=50%"]);
+        // Between clients and between connections.
+        let deviation = (0.3_f64.powi(2) + 0.5_f64.powi(2)).sqrt();
+        let design = Design { deviation, inflation: 1.0, shares: [0.5, 0.5], alpha: 0.05, scale: 0.1 };
+        for effect in [1.05_f64, 1.1, 1.2] {
+            // It is looked at after every hundred.
+            let needed = design.needed(effect.ln(), 0.8, 200).unwrap().next_multiple_of(100);
+            let found = (0..100)
+                .filter(|seed| {
+                    simulate(&plan, *seed, needed, 5000, effect, |l, _| differs(l, Metric::Goodput))
+                })
+                .count();
+            println!("an effect of {effect}: {needed} connections, found in {found} of 100");
+            // The calculator says 80; a binomial of a hundred has a standard deviation of 4.
+            assert!((70..=90).contains(&found), "{effect}: {found} of 100 with {needed}");
+        }
+    }
+
+    #[test]
+    fn medians_and_tails_of_a_a_runs_do_not_differ_either() {
+        let plan = plan("client-prefix/24", &["a:cubic=50%", "b:cubic=50%"]);
+        for statistic in [Statistic::P50, Statistic::P95] {
+            let wrong = (0..100)
+                .filter(|seed| {
+                    simulate(&plan, *seed, 8000, 300, 1.0, |ledger, n| {
+                        n % 400 == 0
+                            && ledger.contrast(0, Metric::Rtt, statistic, 0.05).is_some_and(|c| c.is_sure())
+                    })
+                })
+                .count();
+            assert!(wrong <= 8, "{statistic:?}: {wrong} of 100");
+        }
+    }
+
+    #[test]
+    fn an_effect_has_its_size_in_the_mean_and_in_the_median() {
+        let plan = plan("connection", &["bbr=50%", "cubic=50%"]);
+        let mut last = None;
+        simulate(&plan, 1, 30_000, 3000, 1.5, |ledger, n| {
+            last = (n == 30_000).then(|| ledger.clone());
+            false
+        });
+        let ledger = last.unwrap();
+        for statistic in [Statistic::Mean, Statistic::P5, Statistic::P50, Statistic::P95] {
+            let c = ledger.contrast(0, Metric::Goodput, statistic, 0.05).unwrap();
+            assert!(c.low < 1.5_f64.ln() && 1.5_f64.ln() < c.high && c.is_sure(), "{statistic:?}: {c:?}");
+        }
+        assert!(ledger.ratio_p_value() > 0.05);
+        assert!(!ledger.same(Metric::Goodput, 0.05).unwrap().is_sure());
+        let all = ledger.units(0) + ledger.units(1);
+        assert_eq!((all, ledger.connections()), (30_000, 30_000));
+    }
+
+    #[test]
+    fn too_little_says_nothing() {
+        let plan = plan("client-prefix/24", &["bbr=50%", "cubic=50%"]);
+        // Many connections of few clients.
+        simulate(&plan, 1, 5000, 20, 3.0, |ledger, _| {
+            assert_eq!(ledger.contrast(0, Metric::Goodput, Statistic::Mean, 0.05), None);
+            false
+        });
+    }
+
+    #[test]
+    fn what_opens_in_the_wash_out_is_left_out() {
+        let plan = plan("time=100s,wash-out=20s", &["bbr=50%", "cubic=50%"]);
+        let mut ledger = Ledger::new(&plan);
+        for second in 0..100 {
+            let mut o = example(0, "10.0.0.1:5000");
+            o.opened_unix_s = f64::from(second);
+            ledger.add(&o);
+        }
+        assert_eq!((ledger.washed_out(), ledger.connections(), ledger.units(0)), (20, 80, 1));
+    }
+}

@@ -1,0 +1,29 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod assign;
+mod by;
+mod error;
+mod guard;
+mod ledger;
+mod lines;
+mod metric;
+mod outcome;
+mod overlap;
+mod plan;
+mod report;
+pub mod stats;
+mod text;
+
+pub use assign::{Assigner, cuts, pick};
+pub use by::By;
+pub use error::SplitError;
+pub use guard::{Bound, Crossed, Guard};
+pub use ledger::{Contrast, Ledger, Spread, Statistic};
+pub use lines::{Counts, Line, MOST_LINE, Reader, SCHEMA, Writer};
+pub use metric::Metric;
+pub use outcome::Outcome;
+pub use overlap::Overlap;
+pub use plan::{Arm, Arms, MOST_ARMS, Plan};
+pub use report::{ArmReport, Effect, Group, Report};
+pub use text::terminal;

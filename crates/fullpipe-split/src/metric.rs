@@ -1,0 +1,173 @@
+//! What is compared.
+
+use crate::Outcome;
+use serde::{Deserialize, Serialize};
+
+/// A figure that a connection has. All but [`Metric::Retransmitted`] are compared on a logarithmic scale: they are spread over
+/// decades, and differences are ratios.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// Payload delivered in the time in which there was some to deliver, of transfers.
+    Goodput,
+    /// Time until 100 kB were delivered.
+    #[serde(rename = "deliver-100kB")]
+    Deliver100kB,
+    /// Time until 1 MB was delivered.
+    #[serde(rename = "deliver-1MB")]
+    Deliver1MB,
+    /// Time until 10 MB were delivered.
+    #[serde(rename = "deliver-10MB")]
+    Deliver10MB,
+    /// The mean of the smoothed RTT, of all connections that have samples.
+    Rtt,
+    /// The mean RTT over the least one, of transfers: time in queues.
+    Queueing,
+    /// The share of sent bytes that were sent again, of transfers.
+    Retransmitted,
+}
+
+impl Metric {
+    /// All of them, in the order in which they are told.
+    pub const ALL: [Metric; 7] = [
+        Metric::Goodput,
+        Metric::Deliver100kB,
+        Metric::Deliver1MB,
+        Metric::Deliver10MB,
+        Metric::Rtt,
+        Metric::Queueing,
+        Metric::Retransmitted,
+    ];
+
+    /// Its name in files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Goodput => "goodput",
+            Metric::Deliver100kB => "deliver-100kB",
+            Metric::Deliver1MB => "deliver-1MB",
+            Metric::Deliver10MB => "deliver-10MB",
+            Metric::Rtt => "rtt",
+            Metric::Queueing => "queueing",
+            Metric::Retransmitted => "retransmitted",
+        }
+    }
+
+    /// Whether more of it is better.
+    pub fn more_is_better(self) -> bool {
+        self == Metric::Goodput
+    }
+
+    /// Whether [`Metric::of`] gives natural logarithms.
+    pub fn is_logarithmic(self) -> bool {
+        self != Metric::Retransmitted
+    }
+
+    /// The width of a bucket of its histogram: 1 %, or a thousandth of what is sent.
+    pub(crate) fn bucket(self) -> f64 {
+        if self.is_logarithmic() { 0.01 } else { 0.001 }
+    }
+
+    /// The size of an effect that a confidence sequence is made to be narrow for: 10 %, or a point.
+    pub(crate) fn scale(self) -> f64 {
+        if self.is_logarithmic() { 0.1 } else { 0.01 }
+    }
+
+    /// A connection's figure on the scale on which it is compared, if it has one; `least` is what makes a transfer of it.
+    pub fn of(self, o: &Outcome, least: u64) -> Option<f64> {
+        let is_transfer = o.delivered_bytes >= least.max(1);
+        let log = |x: f64| (x > 0.0 && x.is_finite()).then(|| x.ln());
+        match self {
+            Metric::Goodput if is_transfer => log(8.0 * o.delivered_bytes as f64 / o.busy_s),
+            Metric::Deliver100kB => log(o.deliver_100kb_s?),
+            Metric::Deliver1MB => log(o.deliver_1mb_s?),
+            Metric::Deliver10MB => log(o.deliver_10mb_s?),
+            Metric::Rtt => log(o.rtt_ms?),
+            Metric::Queueing if is_transfer => log((o.rtt_ms? / o.min_rtt_ms?).max(1.0)),
+            Metric::Retransmitted if is_transfer && o.sent_bytes > 0 => {
+                Some((o.resent_bytes as f64 / o.sent_bytes as f64).min(1.0))
+            }
+            Metric::Goodput | Metric::Queueing | Metric::Retransmitted => None,
+        }
+    }
+
+    /// A level on its scale as people read it.
+    pub fn level(self, value: f64) -> String {
+        let three = |x: f64| {
+            let digits = if x >= 99.95 {
+                0
+            } else if x >= 9.995 {
+                1
+            } else {
+                2
+            };
+            format!("{x:.digits$}")
+        };
+        match self {
+            Metric::Goodput => {
+                let bits = value.exp();
+                let (unit, size) = match bits {
+                    b if b >= 1e9 => ("Gbit/s", 1e9),
+                    b if b >= 1e6 => ("Mbit/s", 1e6),
+                    _ => ("kbit/s", 1e3),
+                };
+                format!("{} {unit}", three(bits / size))
+            }
+            Metric::Deliver100kB | Metric::Deliver1MB | Metric::Deliver10MB => {
+                let s = value.exp();
+                if s < 1.0 { format!("{} ms", three(s * 1e3)) } else { format!("{} s", three(s)) }
+            }
+            Metric::Rtt => format!("{} ms", three(value.exp())),
+            Metric::Queueing => format!("×{:.2}", value.exp()),
+            Metric::Retransmitted => format!("{:.2} %", value * 100.0),
+        }
+    }
+
+    /// A difference on its scale as people read it: percent, or points.
+    pub fn difference(self, value: f64) -> String {
+        if value.is_infinite() {
+            return if value > 0.0 { "any more" } else { "any less" }.to_owned();
+        }
+        if self.is_logarithmic() {
+            let percent = (value.exp() - 1.0) * 100.0;
+            if percent >= 1000.0 { format!("×{:.0}", value.exp()) } else { format!("{percent:+.1} %") }
+        } else {
+            format!("{:+.2} points", value * 100.0)
+        }
+    }
+}
+
+impl std::fmt::Display for Metric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::example;
+
+    #[test]
+    fn figures_are_what_they_are_called() {
+        let o = example(0, "198.51.100.1:5000");
+        let of = |metric: Metric| metric.of(&o, 100_000).unwrap();
+        assert_eq!(Metric::Goodput.level(of(Metric::Goodput)), "8.00 Mbit/s");
+        assert_eq!(Metric::Rtt.level(of(Metric::Rtt)), "50.0 ms");
+        assert_eq!(Metric::Queueing.level(of(Metric::Queueing)), "×1.25");
+        assert_eq!(Metric::Retransmitted.level(of(Metric::Retransmitted)), "0.99 %");
+        assert_eq!(Metric::Deliver100kB.level(of(Metric::Deliver100kB)), "200 ms");
+        assert_eq!(Metric::Deliver10MB.of(&o, 0), None);
+        for metric in [Metric::Goodput, Metric::Queueing, Metric::Retransmitted] {
+            assert_eq!(metric.of(&o, 2_000_000), None, "{metric}: no transfer");
+        }
+        assert_eq!(Metric::Goodput.difference(1.1_f64.ln()), "+10.0 %");
+        assert_eq!(Metric::Retransmitted.difference(-0.005), "-0.50 points");
+    }
+
+    #[test]
+    fn names_are_those_of_files() {
+        for metric in Metric::ALL {
+            assert_eq!(serde_json::to_value(metric).unwrap(), metric.name());
+        }
+    }
+}

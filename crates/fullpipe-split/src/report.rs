@@ -1,0 +1,545 @@
+//! The verdict: what was found, how sure it is, and what cannot be concluded.
+
+use crate::{Contrast, Counts, Ledger, Line, Metric, Outcome, Overlap, Plan, Statistic};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The name and version of the form.
+const SCHEMA: &str = "fullpipe/split-report/1";
+/// Of each interval.
+const ALPHA: f64 = 0.05;
+/// Below it, what should not be is: a mismatch of the sample ratio, halves of one arm that differ.
+const BROKEN: f64 = 0.001;
+/// Ports that are told apart.
+const MOST_PORTS: usize = 16;
+/// A share of connections that meet another arm's from which on the bias is told.
+const SHARED: f64 = 0.05;
+
+/// What is compared of all metrics: means, and the tail that users feel.
+const COMPARED: [(Metric, Statistic); 16] = [
+    (Metric::Goodput, Statistic::Mean),
+    (Metric::Goodput, Statistic::P50),
+    (Metric::Goodput, Statistic::P5),
+    (Metric::Deliver100kB, Statistic::Mean),
+    (Metric::Deliver100kB, Statistic::P50),
+    (Metric::Deliver100kB, Statistic::P95),
+    (Metric::Deliver1MB, Statistic::Mean),
+    (Metric::Deliver1MB, Statistic::P50),
+    (Metric::Deliver1MB, Statistic::P95),
+    (Metric::Deliver10MB, Statistic::Mean),
+    (Metric::Deliver10MB, Statistic::P50),
+    (Metric::Rtt, Statistic::Mean),
+    (Metric::Rtt, Statistic::P50),
+    (Metric::Rtt, Statistic::P95),
+    (Metric::Queueing, Statistic::Mean),
+    (Metric::Retransmitted, Statistic::Mean),
+];
+
+/// What is told of an arm.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArmReport {
+    /// Its label.
+    pub label: String,
+    /// What its connections got; none: what they would have got.
+    pub controller: Option<String>,
+    /// Whether the others are held against it.
+    pub is_control: bool,
+    /// Connections that closed and are counted here.
+    pub connections: u64,
+    /// What was assigned: connections, prefixes or periods.
+    pub units: u64,
+    /// Connections that delivered at least the least transfer.
+    pub transfers: u64,
+    /// Payload acknowledged, bytes.
+    pub delivered_bytes: u64,
+    /// Received, bytes.
+    pub received_bytes: u64,
+    /// Sent, bytes, what was sent again counted in.
+    pub sent_bytes: u64,
+    /// Sent again, bytes.
+    pub resent_bytes: u64,
+    /// Sent again, segments.
+    pub resent_segments: u64,
+    /// Those whose program chose another controller after they opened.
+    pub chose_later: u64,
+    /// Those that ended by an error.
+    pub failed: u64,
+    /// Median goodput of transfers, bit/s.
+    pub goodput_p50_bps: Option<f64>,
+    /// Median RTT, ms.
+    pub rtt_p50_ms: Option<f64>,
+    /// 95th percentile of the RTT, ms.
+    pub rtt_p95_ms: Option<f64>,
+}
+
+/// How an arm differs from the control in one figure. Of logarithmic metrics differences are of natural logarithms, of
+/// retransmissions of shares.
+#[derive(Clone, Debug, Serialize)]
+pub struct Effect {
+    /// Which arm.
+    pub arm: String,
+    /// Of what.
+    pub metric: Metric,
+    /// Which of its figures.
+    pub statistic: Statistic,
+    /// The arm's level, as people read it.
+    pub level: String,
+    /// The control's.
+    pub control_level: String,
+    /// The arm's less the control's.
+    pub difference: f64,
+    /// The low end of the always-valid 95 % interval.
+    pub low: Option<f64>,
+    /// Its high end; none: unbounded.
+    pub high: Option<f64>,
+    /// An always-valid p-value, of means.
+    pub p: Option<f64>,
+    /// `better`, `worse` or `unclear`.
+    pub verdict: &'static str,
+}
+
+/// Effects among some of the connections.
+#[derive(Clone, Debug, Serialize)]
+pub struct Group {
+    /// `port 443`, `RTT 10–50 ms`.
+    pub name: String,
+    /// Connections in it.
+    pub connections: u64,
+    /// Goodput, RTT and retransmissions; the intervals hold for all groups together.
+    pub effects: Vec<Effect>,
+}
+
+/// Everything that is told of a split.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The name and version of this form.
+    pub schema: &'static str,
+    /// What was asked.
+    pub plan: Plan,
+    /// By arm.
+    pub arms: Vec<ArmReport>,
+    /// What the program in the kernel counted, at last.
+    pub counts: Option<Counts>,
+    /// Always-valid p-value of the arms having got the shares that they were to get.
+    pub sample_ratio_p: f64,
+    /// The least always-valid p-value of the control's halves differing, corrected for the number of metrics; none while there
+    /// is too little.
+    pub same_arm_p: Option<f64>,
+    /// The share of connections that were open together with one of another arm from the same client.
+    pub met_share: Option<f64>,
+    /// Connections left out because they opened in a wash-out.
+    pub washed_out: u64,
+    /// Of all arms but the control.
+    pub effects: Vec<Effect>,
+    /// By local port and by class of RTT.
+    pub groups: Vec<Group>,
+    /// What happened meanwhile.
+    pub events: Vec<String>,
+    /// What was found, in words.
+    pub found: Vec<String>,
+    /// What cannot be concluded, and why.
+    pub cautions: Vec<String>,
+}
+
+/// What the lines of a split add up to.
+#[derive(Debug)]
+pub(crate) struct Analysis {
+    ledger: Ledger,
+    ports: BTreeMap<u16, Ledger>,
+    classes: BTreeMap<usize, Ledger>,
+    overlap: Overlap,
+    counts: Option<Counts>,
+    events: Vec<String>,
+    ended: bool,
+}
+
+/// Classes of the least RTT, by their upper ends in ms.
+const CLASSES: [(f64, &str); 4] = [
+    (10.0, "RTT below 10 ms"),
+    (50.0, "RTT 10–50 ms"),
+    (150.0, "RTT 50–150 ms"),
+    (f64::INFINITY, "RTT above 150 ms"),
+];
+
+impl Analysis {
+    fn new(plan: &Plan) -> Self {
+        Analysis {
+            ledger: Ledger::new(plan),
+            ports: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            overlap: Overlap::default(),
+            counts: None,
+            events: Vec::new(),
+            ended: false,
+        }
+    }
+
+    fn add(&mut self, line: &Line) {
+        let plan = self.ledger.plan().clone();
+        match line {
+            Line::Connection(o) => self.connection(o, &plan),
+            Line::Shares { generation, shares, unix_s, why } => {
+                self.ledger.reshare(*generation, shares);
+                let told: Vec<String> = plan
+                    .arms
+                    .all()
+                    .iter()
+                    .zip(shares)
+                    .map(|(arm, share)| format!("{} {share}", arm.label))
+                    .collect();
+                self.events.push(format!("{}: {} ({why})", after(&plan, *unix_s), told.join(", ")));
+            }
+            Line::Counts(counts) => self.counts = Some(counts.clone()),
+            Line::End { unix_s, why } => {
+                self.ended = true;
+                self.events.push(format!("{}: over ({why})", after(&plan, *unix_s)));
+            }
+            Line::Plan { .. } => {}
+        }
+    }
+
+    fn connection(&mut self, o: &Outcome, plan: &Plan) {
+        self.ledger.add(o);
+        self.overlap.add(o);
+        let port = o.local.port();
+        // Connections that this host opened have ports that mean nothing.
+        if !o.active && (self.ports.contains_key(&port) || self.ports.len() < MOST_PORTS) {
+            self.ports.entry(port).or_insert_with(|| Ledger::new(plan)).add(o);
+        }
+        if let Some(rtt) = o.min_rtt_ms {
+            let class = CLASSES.iter().position(|(end, _)| rtt < *end).unwrap_or(CLASSES.len() - 1);
+            self.classes.entry(class).or_insert_with(|| Ledger::new(plan)).add(o);
+        }
+    }
+}
+
+/// How long after the beginning something was.
+fn after(plan: &Plan, unix_s: f64) -> String {
+    let s = (unix_s - plan.began_unix_s).max(0.0);
+    if s < 120.0 {
+        format!("after {s:.0} s")
+    } else if s < 7200.0 {
+        format!("after {:.0} min", s / 60.0)
+    } else {
+        format!("after {:.1} h", s / 3600.0)
+    }
+}
+
+impl Report {
+    /// What the lines of a split's file come to.
+    ///
+    /// # Errors
+    /// The first that `lines` has.
+    pub fn of<E>(plan: &Plan, lines: impl IntoIterator<Item = Result<Line, E>>) -> Result<Report, E> {
+        let mut analysis = Analysis::new(plan);
+        for line in lines {
+            analysis.add(&line?);
+        }
+        Ok(Report::make(analysis))
+    }
+
+    fn make(analysis: Analysis) -> Report {
+        let ledger = &analysis.ledger;
+        let plan = ledger.plan().clone();
+        let effects = effects(ledger, &COMPARED, ALPHA);
+        let same: Vec<f64> =
+            Metric::ALL.into_iter().filter_map(|metric| ledger.same(metric, ALPHA)?.p).collect();
+        let same_arm_p =
+            same.iter().copied().min_by(f64::total_cmp).map(|least| (least * same.len() as f64).min(1.0));
+        let mut report = Report {
+            schema: SCHEMA,
+            arms: arms(ledger),
+            counts: analysis.counts.clone(),
+            sample_ratio_p: ledger.ratio_p_value(),
+            same_arm_p,
+            met_share: analysis.overlap.share(),
+            washed_out: ledger.washed_out(),
+            groups: groups(&analysis),
+            events: analysis.events.clone(),
+            found: Vec::new(),
+            cautions: Vec::new(),
+            effects,
+            plan,
+        };
+        report.found = found(&report);
+        report.cautions = cautions(&report, analysis.ended);
+        report
+    }
+}
+
+fn arms(ledger: &Ledger) -> Vec<ArmReport> {
+    let control = ledger.plan().control_place();
+    let of = |(place, arm): (usize, &crate::Arm)| {
+        let tally = ledger.tally(place);
+        let exp = |metric: Metric, q: f64| tally.sample(metric).quantile(q).map(f64::exp);
+        ArmReport {
+            label: arm.label.clone(),
+            controller: arm.controller.clone(),
+            is_control: place == control,
+            connections: tally.connections,
+            units: ledger.units(place),
+            transfers: tally.transfers,
+            delivered_bytes: tally.delivered_bytes,
+            received_bytes: tally.received_bytes,
+            sent_bytes: tally.sent_bytes,
+            resent_bytes: tally.resent_bytes,
+            resent_segments: tally.resent_segments,
+            chose_later: tally.chose,
+            failed: tally.failed,
+            goodput_p50_bps: exp(Metric::Goodput, 0.5),
+            rtt_p50_ms: exp(Metric::Rtt, 0.5),
+            rtt_p95_ms: exp(Metric::Rtt, 0.95),
+        }
+    };
+    ledger.plan().arms.all().iter().enumerate().map(of).collect()
+}
+
+fn effects(ledger: &Ledger, compared: &[(Metric, Statistic)], alpha: f64) -> Vec<Effect> {
+    let control = ledger.plan().control_place();
+    let mut all = Vec::new();
+    for (place, arm) in ledger.plan().arms.all().iter().enumerate().filter(|(place, _)| *place != control) {
+        for (metric, statistic) in compared {
+            if let Some(contrast) = ledger.contrast(place, *metric, *statistic, alpha) {
+                all.push(effect(&arm.label, *metric, *statistic, &contrast));
+            }
+        }
+    }
+    all
+}
+
+fn effect(arm: &str, metric: Metric, statistic: Statistic, c: &Contrast) -> Effect {
+    let verdict = match c.is_sure() {
+        false => "unclear",
+        true if (c.low > 0.0) == metric.more_is_better() => "better",
+        true => "worse",
+    };
+    Effect {
+        arm: arm.to_owned(),
+        metric,
+        statistic,
+        level: metric.level(c.arm),
+        control_level: metric.level(c.control),
+        difference: c.difference,
+        low: c.low.is_finite().then_some(c.low),
+        high: c.high.is_finite().then_some(c.high),
+        p: c.p,
+        verdict,
+    }
+}
+
+fn groups(analysis: &Analysis) -> Vec<Group> {
+    const FIGURES: [(Metric, Statistic); 3] = [
+        (Metric::Goodput, Statistic::Mean),
+        (Metric::Rtt, Statistic::Mean),
+        (Metric::Retransmitted, Statistic::Mean),
+    ];
+    let ports = analysis.ports.iter().map(|(port, ledger)| (format!("port {port}"), ledger));
+    let classes = analysis.classes.iter().map(|(class, ledger)| (CLASSES[*class].1.to_owned(), ledger));
+    // One port or one class is everything, which is told already.
+    let ports: Vec<_> = if analysis.ports.len() > 1 { ports.collect() } else { Vec::new() };
+    let classes: Vec<_> = if analysis.classes.len() > 1 { classes.collect() } else { Vec::new() };
+    let alpha = ALPHA / (ports.len() + classes.len()).max(1) as f64;
+    ports
+        .into_iter()
+        .chain(classes)
+        .map(|(name, ledger)| Group {
+            name,
+            connections: ledger.connections(),
+            effects: effects(ledger, &FIGURES, alpha),
+        })
+        .collect()
+}
+
+/// What is sure of each arm, or between what its main figures lie.
+fn found(report: &Report) -> Vec<String> {
+    let plan = &report.plan;
+    let mut told = Vec::new();
+    for arm in plan.arms.all().iter().filter(|arm| arm.label != plan.control) {
+        let of: Vec<&Effect> =
+            report.effects.iter().filter(|e| e.arm == arm.label && e.statistic == Statistic::Mean).collect();
+        if of.is_empty() {
+            told.push(format!(
+                "{} against {}: too little has closed to say anything",
+                arm.label, plan.control
+            ));
+        }
+        for effect in of {
+            let metric = effect.metric;
+            let between = format!(
+                "{} … {}",
+                metric.difference(effect.low.unwrap_or(f64::NEG_INFINITY)),
+                metric.difference(effect.high.unwrap_or(f64::INFINITY))
+            );
+            let said = match effect.verdict {
+                "unclear" => format!("no difference is sure ({between})"),
+                verdict => format!("{} ({between}): {verdict}", metric.difference(effect.difference)),
+            };
+            told.push(format!("{} against {}, {metric}: {said}", arm.label, plan.control));
+        }
+    }
+    told
+}
+
+fn cautions(report: &Report, ended: bool) -> Vec<String> {
+    let mut told = Vec::new();
+    let mut say = |text: String| told.push(text);
+    if report.sample_ratio_p < BROKEN {
+        say(format!(
+            "the arms did not get what they were to get (p = {:.1e}): believe no effect until that is explained; arms whose \
+             connections do not close, or are not transfers, are counted less",
+            report.sample_ratio_p
+        ));
+    }
+    if report.same_arm_p.is_some_and(|p| p < BROKEN) {
+        say("the control differs from itself in two halves made by chance: connections of what is assigned as one are not \
+             alike; assign larger units (--by client-prefix/16,/48)"
+            .to_owned());
+    }
+    if let Some(counts) = &report.counts {
+        if counts.lost > 0 {
+            say(format!(
+                "{} connections closed unrecorded, because nobody emptied the ring in time",
+                counts.lost
+            ));
+        }
+        let refused: u64 = counts.refused.iter().sum();
+        if refused > 0 {
+            say(format!(
+                "the kernel refused the arm's controller to {refused} connections; they are in no arm"
+            ));
+        }
+        if counts.lapsed > 0 {
+            say(format!(
+                "{} connections opened while the owner did not renew its lease; they are in no arm",
+                counts.lapsed
+            ));
+        }
+        let left = counts.program_chose + counts.route_chose;
+        if left > 0 {
+            say(format!(
+                "{left} connections were left alone: of {} the program chose the controller, of {} the route",
+                counts.program_chose, counts.route_chose
+            ));
+        }
+        let open: u64 = counts.opened.iter().sum::<u64>().saturating_sub(counts.closed.iter().sum());
+        let opened: u64 = counts.opened.iter().sum();
+        if open * 20 > opened {
+            say(format!(
+                "{open} of {opened} connections have not closed and are in no figure; a slow arm's close later"
+            ));
+        }
+    }
+    if !ended {
+        say("the file has no end: the split still runs, or its owner was killed".to_owned());
+    }
+    if let Some(met) = report.met_share.filter(|met| *met > SHARED) {
+        say(format!(
+            "{:.0} % of connections were open together with one of another arm from the same client: where they meet at a \
+             bottleneck one takes from the other, and the difference is not that of a whole roll-out; --by client-prefix or \
+             --by time has less of that",
+            met * 100.0
+        ));
+    }
+    let chose: u64 = report.arms.iter().map(|arm| arm.chose_later).sum();
+    if chose > 0 {
+        say(format!(
+            "{chose} connections got another controller after they opened; they count for the arm they opened in"
+        ));
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::tests::plan;
+    use crate::outcome::example;
+    use std::convert::Infallible;
+
+    fn report(plan: &Plan, lines: Vec<Line>) -> Report {
+        Report::of(plan, lines.into_iter().map(Ok::<_, Infallible>)).unwrap()
+    }
+
+    fn lines(count: u32, slow: f64) -> Vec<Line> {
+        (0..count)
+            .map(|n| {
+                let arm = (n % 2) as u8;
+                let mut o = example(arm, &format!("10.0.{}.1:{}", n % 200, 2000 + n % 50_000));
+                o.opened_unix_s = f64::from(n) * 10.0;
+                o.busy_s = (1.0 + f64::from(n / 2 % 10) / 10.0) * if arm == 0 { slow } else { 1.0 };
+                o.min_rtt_ms = Some(if n % 4 < 2 { 5.0 } else { 40.0 });
+                Line::Connection(o)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_difference_is_said_in_words_and_held_against_its_groups() {
+        let plan = plan("connection", &["bbr=50%", "cubic=50%"]);
+        let mut all = lines(2000, 0.5);
+        all.push(Line::End { unix_s: 20_000.0, why: "asked to".to_owned() });
+        let report = report(&plan, all);
+        let goodput = &report.effects[0];
+        assert_eq!(
+            (goodput.metric, goodput.statistic, goodput.verdict),
+            (Metric::Goodput, Statistic::Mean, "better")
+        );
+        assert!((goodput.difference - 2.0_f64.ln()).abs() < 1e-9);
+        assert!(report.found[0].contains("bbr against cubic, goodput: +100.0 %"), "{:?}", report.found);
+        assert!(
+            report.found.iter().any(|said| said.contains("rtt: no difference is sure")),
+            "{:?}",
+            report.found
+        );
+        assert_eq!(report.groups.len(), 2, "one port, two classes");
+        assert!(
+            report
+                .groups
+                .iter()
+                .all(|group| group.connections == 1000 && group.effects[0].verdict == "better")
+        );
+        assert_eq!(report.cautions, Vec::<String>::new());
+        assert_eq!(report.arms[0].transfers, 1000);
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!((&json["schema"], &json["effects"][0]["metric"]), (&SCHEMA.into(), &"goodput".into()));
+    }
+
+    #[test]
+    fn what_must_not_be_believed_is_said() {
+        let plan = plan("connection", &["bbr=10%", "cubic=90%"]);
+        let mut all = lines(2000, 1.0);
+        let counts = Counts {
+            opened: vec![1500, 1500],
+            closed: vec![1000, 1000],
+            refused: vec![3, 0],
+            lost: 5,
+            program_chose: 7,
+            ..Counts::default()
+        };
+        all.push(Line::Counts(counts));
+        let report = report(&plan, all);
+        for said in [
+            "did not get",
+            "5 connections closed unrecorded",
+            "refused",
+            "left alone",
+            "not closed",
+            "no end",
+        ] {
+            assert!(
+                report.cautions.iter().any(|caution| caution.contains(said)),
+                "{said}: {:?}",
+                report.cautions
+            );
+        }
+        assert!(report.sample_ratio_p < 1e-9);
+    }
+
+    #[test]
+    fn nothing_is_said_of_nothing() {
+        let plan = plan("time=10s", &["bbr=50%", "cubic=50%"]);
+        let report = report(&plan, vec![]);
+        assert!(report.found[0].contains("too little"), "{:?}", report.found);
+        assert_eq!((report.sample_ratio_p, report.same_arm_p, report.met_share), (1.0, None, None));
+    }
+}
