@@ -4,6 +4,7 @@
 #include "bbr3.h"
 #include "hybla.h"
 #include "record.h"
+#include "split.h"
 
 /* Runs one callback of BBR v1 over the kernel's own 104 bytes of state; gives what the callback returns. */
 u32 fp_native_bbr1(struct bbr1_packed *state, struct fp_tcp *tcp, u32 op, u32 argument)
@@ -106,4 +107,26 @@ u32 fp_native_size_of_tcp(void)
 u32 fp_native_size_of_record(void)
 {
 	return sizeof(struct fp_record);
+}
+
+/* Which arm of a split a connection is in, and by which hash. */
+u32 fp_native_split(const struct fp_split_setup *setup, const struct fp_split_end *local,
+		    const struct fp_split_end *remote, const struct fp_split_table *table, u64 *hash)
+{
+	*hash = fp_split_hash(setup, local, remote);
+	return fp_split_pick(table, *hash);
+}
+
+u32 fp_native_size_of_split(u32 which)
+{
+	switch (which) {
+	case 0:
+		return sizeof(struct fp_split_setup);
+	case 1:
+		return sizeof(struct fp_split_table);
+	case 2:
+		return sizeof(struct fp_split_closed);
+	default:
+		return sizeof(struct fp_split_counts);
+	}
 }

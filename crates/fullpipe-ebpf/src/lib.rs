@@ -47,6 +47,7 @@ pub mod pins;
 mod ring;
 pub mod settings;
 pub mod sockets;
+pub mod split;
 pub mod start;
 pub mod usage;
 

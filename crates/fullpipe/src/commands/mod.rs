@@ -31,6 +31,8 @@ mod run;
 mod schema;
 #[cfg(feature = "net")]
 mod serve;
+#[cfg(feature = "ebpf")]
+mod split;
 mod status;
 #[cfg(feature = "net")]
 mod test;
@@ -66,6 +68,8 @@ pub enum Command {
     Get(get::Args),
     #[cfg(feature = "net")]
     Serve(serve::Args),
+    #[cfg(feature = "ebpf")]
+    Split(split::Args),
     #[cfg(feature = "net")]
     Test(test::Args),
     #[cfg(feature = "trace")]
@@ -105,6 +109,8 @@ impl Command {
             Command::Get(args) => args.run(),
             #[cfg(feature = "net")]
             Command::Serve(args) => args.run(),
+            #[cfg(feature = "ebpf")]
+            Command::Split(args) => args.run(),
             #[cfg(feature = "net")]
             Command::Test(args) => args.run(),
             #[cfg(feature = "trace")]

@@ -1,0 +1,78 @@
+//! Gives new connections of a control group the controllers of arms, and tells what they came to: the program of
+//! `bpf/split.bpf.c`, its owner, and what others see of it.
+//!
+//! Nothing is pinned: the program, its link and its maps are there as long as the owner's process. So whatever ends that
+//! process, connections that open afterwards get what they would have got before.
+
+mod owner;
+mod raw;
+mod seen;
+
+pub use owner::{Owned, Running, Start};
+pub use raw::{About, Closed, Counts, End, MOST_ARMS, MOST_PORTS, Setup, Table, arm_of};
+pub use seen::{Seen, is_loaded_by, running};
+
+use crate::error::Error;
+use std::path::{Path, PathBuf};
+
+/// The directory of the root of the version 2 control groups.
+///
+/// # Errors
+/// When they are not mounted.
+pub fn root_group() -> Result<PathBuf, Error> {
+    const MOUNTS: &str = "/proc/self/mountinfo";
+    let mounts = std::fs::read_to_string(MOUNTS).map_err(Error::io("cannot read", MOUNTS))?;
+    let root = mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        after.starts_with("cgroup2 ").then(|| before.split(' ').nth(4).map(PathBuf::from))?
+    });
+    root.ok_or_else(|| {
+        Error::impossible(
+            "the version 2 control groups are not mounted",
+            "mount -t cgroup2 none /sys/fs/cgroup (or a directory of its own beside version 1)",
+        )
+    })
+}
+
+/// The control group of a systemd unit, by its name with or without `.service`.
+///
+/// # Errors
+/// When there is none, or more than one.
+pub fn unit_group(unit: &str) -> Result<PathBuf, Error> {
+    let names = [unit.to_owned(), format!("{unit}.service")];
+    let mut found = Vec::new();
+    let mut pending = vec![root_group()?];
+    while let Some(directory) = pending.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if names.iter().any(|name| entry.file_name() == name.as_str()) {
+                    found.push(entry.path());
+                }
+                pending.push(entry.path());
+            }
+        }
+    }
+    let all: Vec<String> = found.iter().map(|path| path.display().to_string()).collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (None, _) => Err(Error::impossible(
+            format!("no control group of the unit {unit}"),
+            "`systemctl status` shows the units that run; --cgroup takes a directory",
+        )),
+        (Some(_), false) => Err(Error::impossible(
+            format!("several control groups of the unit {unit}: {}", all.join(", ")),
+            "name one of them with --cgroup",
+        )),
+    }
+}
+
+fn refused(path: &Path, error: &libbpf_rs::Error) -> Error {
+    Error::impossible(
+        format!("the control group {} does not take the program: {error}", path.display()),
+        "a directory of the version 2 control groups (usually under /sys/fs/cgroup), and root",
+    )
+}
+
+fn unreadable(error: libbpf_rs::Error) -> Error {
+    Error::impossible(format!("the split's maps cannot be used: {error}"), "run as root")
+}

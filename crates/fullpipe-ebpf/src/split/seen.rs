@@ -1,0 +1,115 @@
+//! The splits that run, as the kernel knows them: whoever owns them, nothing else has to be believed.
+
+use super::owner::read;
+use super::raw::{About, Counts, MOST_ARMS, Table, Wanted};
+use super::unreadable;
+use crate::error::{Error, Result};
+use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramType};
+use nix::time::{ClockId, clock_gettime};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// The program's name.
+const PROGRAM: &str = "fp_split";
+
+/// A split that runs.
+#[derive(Debug)]
+pub struct Seen {
+    /// The inode of the control group whose connections are in it.
+    pub cgroup: u64,
+    /// What its owner says of it.
+    pub about: About,
+    maps: HashMap<String, MapHandle>,
+}
+
+/// The splits that run on this machine: programs that are attached to a control group.
+///
+/// # Errors
+/// Without the right to look.
+pub fn running() -> Result<Vec<Seen>> {
+    let options = ProgInfoQueryOptions::default().include_map_ids(true);
+    let programs: HashMap<u32, Vec<u32>> = ProgInfoIter::with_query_opts(options)
+        .filter(|program| program.ty == ProgramType::SockOps && program.name == PROGRAM)
+        .map(|program| (program.id, program.map_ids))
+        .collect();
+    let mut found = Vec::new();
+    for link in LinkInfoIter::default() {
+        let (LinkTypeInfo::Cgroup(group), Some(ids)) = (&link.info, programs.get(&link.prog_id)) else {
+            continue;
+        };
+        // It may end while we look.
+        let maps: HashMap<String, MapHandle> = ids
+            .iter()
+            .filter_map(|id| MapHandle::from_map_id(*id).ok())
+            .map(|map| (map.name().to_string_lossy().into_owned(), map))
+            .collect();
+        let Some(about) = maps.get(".rodata.about").and_then(|map| read(map).ok()) else { continue };
+        found.push(Seen { cgroup: group.cgroup_id, about, maps });
+    }
+    Ok(found)
+}
+
+impl Seen {
+    fn map(&self, name: &str) -> Result<&MapHandle> {
+        self.maps.get(name).ok_or_else(|| Error::Malformed(format!("the split has no map {name}")))
+    }
+
+    /// What the program has counted.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn counts(&self) -> Result<Counts> {
+        read(self.map(".data.counts")?)
+    }
+
+    /// The shares that are in force.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn table(&self) -> Result<Table> {
+        let which: u32 = read(self.map(".data.which")?)?;
+        let bytes =
+            self.map("tables")?.lookup(&(which & 1).to_ne_bytes(), MapFlags::ANY).map_err(unreadable)?;
+        bytemuck::try_pod_read_unaligned(&bytes.unwrap_or_default())
+            .map_err(|_| Error::Malformed("the split's shares are of another form".to_owned()))
+    }
+
+    /// How long connections are still assigned if the owner does nothing; zero when they are not any more.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn lease(&self) -> Result<Duration> {
+        let until: u64 = read(self.map(".data.lease")?)?;
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
+        Ok(Duration::from_nanos(until).saturating_sub(now))
+    }
+
+    /// Asks the owner for other shares, in billionths by arm; it does it within a fraction of a second, or not at all when it
+    /// hangs: [`Seen::table`]'s generation is then another.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn ask_for(&self, shares: &[u32]) -> Result<()> {
+        let map = self.map("wanted")?;
+        let before: Wanted = read(map)?;
+        let mut wanted = Wanted { number: before.number + 1, share: [0; MOST_ARMS] };
+        wanted.share.iter_mut().zip(shares).for_each(|(to, from)| *to = *from);
+        map.update(&0u32.to_ne_bytes(), bytemuck::bytes_of(&wanted), MapFlags::ANY).map_err(unreadable)
+    }
+}
+
+/// Whether a split's program is in the kernel of which this process is or was the owner, attached or not.
+///
+/// # Errors
+/// Without the right to look.
+pub fn is_loaded_by(owner: u32) -> Result<bool> {
+    let options = ProgInfoQueryOptions::default().include_map_ids(true);
+    Ok(ProgInfoIter::with_query_opts(options)
+        .filter(|program| program.ty == ProgramType::SockOps && program.name == PROGRAM)
+        .flat_map(|program| program.map_ids)
+        .filter_map(|id| MapHandle::from_map_id(id).ok())
+        .filter(|map| map.name() == ".rodata.about")
+        .filter_map(|map| read::<About>(&map).ok())
+        .any(|about| about.owner() == owner))
+}

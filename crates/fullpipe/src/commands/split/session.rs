@@ -1,0 +1,290 @@
+//! A split from its beginning to its end, between the kernel and the file.
+
+use fullpipe_ebpf::Error;
+use fullpipe_ebpf::split::{Closed, Counts as Raw, Running, Table};
+use fullpipe_kernel::facts;
+use fullpipe_split::{Arms, Assigner, By, Counts, Crossed, Ledger, Line, Outcome, Plan, Writer, cuts, pick};
+use fullpipe_units::Fraction;
+use nix::time::{ClockId, clock_gettime};
+use std::io::{self, Write};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Why a split ended before its time.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The kernel refused.
+    Kernel(Error),
+    /// The file could not be written.
+    File(io::Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Trouble::Kernel(error)
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Trouble::File(error)
+    }
+}
+
+/// The owner's side of a split.
+pub struct Session<W: Write> {
+    arms: Arms,
+    shares: Vec<Fraction>,
+    generation: u64,
+    period: Option<u64>,
+    assigner: Assigner,
+    ledger: Ledger,
+    writer: Writer<W>,
+    clocks: Clocks,
+    crossed: Option<String>,
+    plan: Plan,
+}
+
+/// How often the lease is renewed and the file handed on.
+const BEAT: Duration = Duration::from_secs(1);
+/// How long connections are assigned though the owner does nothing: long enough for a machine that is busy.
+pub const LEASE: Duration = Duration::from_secs(15);
+/// How often the guard judges and what was counted is written.
+const LOOK: Duration = Duration::from_secs(5);
+
+fn unix_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// What turns the kernel's times into those of a file.
+struct Clocks {
+    /// The wall clock at the monotonic clock's zero, s.
+    zero_unix_s: f64,
+    /// Jiffies a second.
+    ticks: f64,
+}
+
+impl Clocks {
+    fn now() -> Self {
+        let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
+        Clocks {
+            zero_unix_s: unix_s() - monotonic.as_secs_f64(),
+            ticks: f64::from(facts::ticks().unwrap_or(250)),
+        }
+    }
+}
+
+impl<W: Write> Session<W> {
+    pub fn new(plan: Plan, writer: Writer<W>) -> Self {
+        Session {
+            shares: plan.arms.shares(),
+            arms: plan.arms.clone(),
+            generation: 0,
+            period: None,
+            assigner: Assigner::new(plan.seed, plan.by),
+            ledger: Ledger::new(&plan),
+            writer,
+            clocks: Clocks::now(),
+            crossed: None,
+            plan,
+        }
+    }
+
+    /// The shares as the program has them at a moment.
+    pub fn table(&mut self, unix_s: f64) -> Table {
+        let mut cuts = cuts(&self.shares);
+        if let Some((number, _)) = self.plan.period(unix_s) {
+            self.period = Some(number);
+            let turn = pick(&cuts, self.assigner.hash_of_period(number));
+            // All hashes are that arm's; none where the period is outside the experiment.
+            for (place, cut) in cuts.iter_mut().enumerate() {
+                *cut = if turn.is_some_and(|turn| place >= turn) { 1 << 32 } else { 0 };
+            }
+        }
+        let arms: Vec<_> = cuts
+            .into_iter()
+            .zip(self.arms.all())
+            .map(|(cut, arm)| (cut, arm.controller.as_deref()))
+            .collect();
+        Table::new(self.generation, &arms)
+    }
+
+    /// Runs until it is asked to end, or for a time. Gives why the guard stopped it, if it did.
+    pub fn run(
+        &mut self,
+        running: &Running,
+        most: Option<Duration>,
+        asked: &dyn Fn() -> bool,
+    ) -> Result<Option<String>, Trouble> {
+        let began = Instant::now();
+        let (mut beat, mut look) = (began, began);
+        let mut why = None;
+        running.collect(|closed| -> Result<bool, Trouble> {
+            for one in closed.drain(..) {
+                let outcome = self.outcome(&one);
+                self.writer.write(&Line::Connection(outcome.clone()))?;
+                self.ledger.add(&outcome);
+            }
+            if why.is_some() {
+                return Ok(false);
+            }
+            if beat.elapsed() >= BEAT {
+                beat = Instant::now();
+                self.clocks = Clocks::now();
+                running.renew(LEASE)?;
+                self.writer.flush()?;
+            }
+            if let Some(shares) = running.wanted()? {
+                self.change(running, &shares)?;
+            }
+            if look.elapsed() >= LOOK {
+                look = Instant::now();
+                self.count(running)?;
+                self.judge(running)?;
+            }
+            if let By::Time { .. } = self.plan.by {
+                let now = unix_s();
+                if self.plan.period(now).map(|(number, _)| number) != self.period {
+                    let table = self.table(now);
+                    running.set(&table)?;
+                }
+            }
+            if asked() {
+                why = Some("asked to end");
+            } else if most.is_some_and(|most| began.elapsed() >= most) {
+                why = Some("its time is over");
+            }
+            Ok(why.is_none())
+        })?;
+        self.count(running)?;
+        let why = why.unwrap_or("ended").to_owned();
+        self.writer.write(&Line::End { unix_s: unix_s(), why })?;
+        self.writer.flush()?;
+        Ok(self.crossed.take())
+    }
+
+    /// Somebody asked for other shares.
+    fn change(&mut self, running: &Running, billionths: &[u32]) -> Result<(), Trouble> {
+        let shares: Vec<Fraction> = billionths
+            .iter()
+            .take(self.shares.len())
+            .map(|billionths| Fraction::from_billionths(*billionths))
+            .collect();
+        if self.crossed.is_some() {
+            eprintln!("other shares were asked for, but the guard has stopped this split");
+            return Ok(());
+        }
+        self.reshare(running, shares, "asked for by fullpipe split change")
+    }
+
+    fn reshare(&mut self, running: &Running, shares: Vec<Fraction>, why: &str) -> Result<(), Trouble> {
+        let now = unix_s();
+        self.generation += 1;
+        self.shares.clone_from(&shares);
+        let table = self.table(now);
+        running.set(&table)?;
+        self.ledger.reshare(self.generation, &shares);
+        let told: Vec<String> = self
+            .arms
+            .all()
+            .iter()
+            .zip(&shares)
+            .map(|(arm, share)| format!("{} {share}", arm.label))
+            .collect();
+        eprintln!("shares are now {}: {why}", told.join(", "));
+        let line = Line::Shares { generation: self.generation, shares, unix_s: now, why: why.to_owned() };
+        self.writer.write(&line)?;
+        Ok(self.writer.flush()?)
+    }
+
+    fn count(&mut self, running: &Running) -> Result<(), Trouble> {
+        let counts = counts(&running.counts()?, self.arms.all().len());
+        Ok(self.writer.write(&Line::Counts(counts))?)
+    }
+
+    /// Moves new connections to the control, the first time that an arm is worse than a bound allows.
+    fn judge(&mut self, running: &Running) -> Result<(), Trouble> {
+        if self.crossed.is_some() {
+            return Ok(());
+        }
+        let Some(crossed) = self.plan.guard.judge(&self.ledger) else { return Ok(()) };
+        let why = self.words(&crossed);
+        let control = self.plan.control_place();
+        let all =
+            (0..self.shares.len()).map(|place| if place == control { Fraction::ONE } else { Fraction::ZERO });
+        self.reshare(running, all.collect(), &why)?;
+        self.crossed = Some(why);
+        Ok(())
+    }
+
+    fn words(&self, crossed: &Crossed) -> String {
+        let metric = crossed.bound.metric;
+        format!(
+            "the guard {} is crossed: {} has {} against {} of {}, a difference of {} ({} … {})",
+            crossed.bound,
+            self.arms.all()[crossed.arm].label,
+            metric.level(crossed.contrast.arm),
+            metric.level(crossed.contrast.control),
+            self.plan.control,
+            metric.difference(crossed.contrast.difference),
+            metric.difference(crossed.contrast.low),
+            metric.difference(crossed.contrast.high),
+        )
+    }
+
+    fn outcome(&self, closed: &Closed) -> Outcome {
+        let s = |ns: u64| ns as f64 * 1e-9;
+        let reached =
+            |place: usize| Some(closed.reached_us[place]).filter(|us| *us > 0).map(|us| f64::from(us) * 1e-6);
+        let duration_s = s(closed.closed_ns.saturating_sub(closed.opened_ns));
+        let controller = closed.controller();
+        let arm = self.arms.all().get(usize::from(closed.arm));
+        let given = arm.and_then(|arm| arm.controller.as_deref());
+        Outcome {
+            arm: closed.arm,
+            generation: closed.generation,
+            cookie: closed.cookie,
+            opened_unix_s: self.clocks.zero_unix_s + s(closed.opened_ns),
+            duration_s,
+            local: closed.local.into(),
+            remote: closed.remote.into(),
+            active: closed.active != 0,
+            // What was acknowledged, without SYN and FIN, which count for a byte each.
+            delivered_bytes: closed.bytes_acked.min(closed.bytes_sent.saturating_sub(closed.bytes_retrans)),
+            received_bytes: closed.bytes_received,
+            sent_bytes: closed.bytes_sent,
+            resent_bytes: closed.bytes_retrans,
+            segments: closed.data_segs_out.into(),
+            resent_segments: closed.total_retrans.into(),
+            // A jiffy is the finest that there is: less than one is half of one, and no more than it lasted.
+            busy_s: (f64::from(closed.busy_ticks).max(0.5) / self.clocks.ticks).min(duration_s),
+            rtt_ms: (closed.rtt_samples > 0)
+                .then(|| closed.rtt_sum_us as f64 / f64::from(closed.rtt_samples) * 1e-3),
+            min_rtt_ms: (closed.min_rtt_us != u32::MAX).then(|| f64::from(closed.min_rtt_us) * 1e-3),
+            deliver_100kb_s: reached(0),
+            deliver_1mb_s: reached(1),
+            deliver_10mb_s: reached(2),
+            chose: given.is_some_and(|given| given != controller).then_some(controller),
+            failed: closed.failed != 0,
+        }
+    }
+}
+
+/// The counts of a file.
+pub fn counts(raw: &Raw, arms: usize) -> Counts {
+    let of = |all: &[u64]| all[..arms.min(all.len())].to_vec();
+    Counts {
+        unix_s: unix_s(),
+        opened: of(&raw.opened),
+        closed: of(&raw.closed),
+        acked_bytes: of(&raw.bytes_acked),
+        resent_bytes: of(&raw.bytes_retrans),
+        resent_segments: of(&raw.total_retrans),
+        refused: of(&raw.refused),
+        program_chose: raw.program,
+        route_chose: raw.route,
+        outside: raw.outside,
+        other_ports: raw.elsewhere,
+        lapsed: raw.lapsed,
+        lost: raw.lost,
+    }
+}

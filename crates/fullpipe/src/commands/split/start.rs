@@ -1,0 +1,173 @@
+//! `split start`: owns a split until it ends.
+
+use super::session::{LEASE, Session};
+use super::{failure, usage};
+use crate::failure::Failure;
+use fullpipe_ebpf::split::{self, About, MOST_PORTS, Running, Setup, Start};
+use fullpipe_ebpf::{Controller, kernel, loader};
+use fullpipe_kernel::{facts, signals};
+use fullpipe_split::{Arms, Assigner, By, Guard, Plan, Writer};
+use fullpipe_units::{Bytes, Span};
+use std::fs::OpenOptions;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Arms and their shares: bbr=50% cubic=50%; a:cubic=5% gives an arm a label of its own, default=10% leaves its
+    /// connections what they have. What no arm has a share of is not in the experiment
+    #[arg(required = true, value_name = "ARM=SHARE")]
+    arms: Vec<String>,
+    /// What is assigned: connection, client-prefix/24,/56, or time=10m (the whole host in turns)
+    #[arg(long, value_name = "WHAT", default_value = "client-prefix/24,/56")]
+    by: By,
+    /// Only connections of this control group's processes (a directory) [default: the whole machine]
+    #[arg(long, value_name = "PATH", conflicts_with = "unit")]
+    cgroup: Option<PathBuf>,
+    /// Only connections of this systemd unit
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<String>,
+    /// Only connections of this local port; may be repeated
+    #[arg(long = "port", value_name = "PORT")]
+    ports: Vec<u16>,
+    /// Of the assignment: the same seed gives the same arms [default: from the clock]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<Span>,
+    /// The arm that the others are held against [default: the one with the host's default controller, else the last]
+    #[arg(long, value_name = "ARM")]
+    control: Option<String>,
+    /// How far an arm may be worse before new connections go to the control: off, or bounds such as p95-rtt=+20%
+    #[arg(long, value_name = "BOUNDS", default_value_t = Guard::default())]
+    guard: Guard,
+    /// What makes a connection a transfer, whose goodput counts
+    #[arg(long, value_name = "BYTES", default_value = "100kB")]
+    least: Bytes,
+    /// The file to write: a line of JSON a connection
+    #[arg(long, value_name = "FILE", default_value = "split.jsonl", value_hint = clap::ValueHint::FilePath)]
+    out: PathBuf,
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        let arms = Arms::parse(&self.arms).map_err(usage)?;
+        if self.ports.len() > MOST_PORTS {
+            return Err(Failure::usage(format_args!("--port: at most {MOST_PORTS}")));
+        }
+        let cgroup = match (&self.cgroup, &self.unit) {
+            (Some(path), _) => path.clone(),
+            (None, Some(unit)) => split::unit_group(unit).map_err(failure)?,
+            (None, None) => split::root_group().map_err(failure)?,
+        };
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let plan = Plan {
+            control: self.control.clone().unwrap_or_else(|| control(&arms)),
+            seed: self.seed.unwrap_or(began.as_nanos() as u64),
+            arms,
+            by: self.by,
+            least: self.least,
+            ports: self.ports.clone(),
+            cgroup: cgroup.display().to_string(),
+            guard: self.guard.clone(),
+            began_unix_s: began.as_secs_f64(),
+        };
+        plan.check().map_err(usage)?;
+
+        // Before anything else is started: threads inherit that the signals are blocked.
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        signals::on_termination(move || flag.store(true, Relaxed))
+            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let _held = hold(&plan.arms)?;
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).open(&self.out).map_err(|e| {
+            Failure::usage(format_args!(
+                "--out {}: {e}; another name keeps what is there",
+                self.out.display()
+            ))
+        })?;
+        let told = |e: std::io::Error| Failure::usage(format_args!("{}: {e}", self.out.display()));
+        let mut writer = Writer::new(BufWriter::new(file), &plan).map_err(told)?;
+        writer.flush().map_err(told)?;
+
+        let labels: Vec<&str> = plan.arms.all().iter().map(|arm| arm.label.as_str()).collect();
+        let out = std::path::absolute(&self.out).unwrap_or_else(|_| self.out.clone());
+        let assigner = Assigner::new(plan.seed, plan.by);
+        let mut session = Session::new(plan.clone(), writer);
+        let running = Running::start(&Start {
+            cgroup: &cgroup,
+            setup: Setup::new(assigner.key(), assigner.masks(), number(plan.by), &plan.ports),
+            about: About::new(&labels, plan.seed, began.as_nanos() as u64, &out.to_string_lossy()),
+            table: session.table(plan.began_unix_s),
+            lease: LEASE,
+        })
+        .map_err(failure)?;
+        let arms: Vec<String> =
+            plan.arms.all().iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
+        eprintln!(
+            "split of {} by {}: {}; control {}, seed {}, guard {}; writing {}",
+            plan.cgroup,
+            plan.by,
+            arms.join(", "),
+            plan.control,
+            plan.seed,
+            plan.guard,
+            self.out.display()
+        );
+        let most = self.length.map(|length| Duration::from_nanos(length.as_nanos()));
+        let crossed = session.run(&running, most, &|| stop.load(Relaxed)).map_err(|e| match e {
+            super::session::Trouble::Kernel(e) => failure(e),
+            super::session::Trouble::File(e) => told(e),
+        })?;
+        eprintln!("`fullpipe split report {}` says what it found", self.out.display());
+        match crossed {
+            Some(why) => Err(Failure::Check(why)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How the program in the kernel calls what is assigned.
+fn number(by: By) -> u32 {
+    match by {
+        By::Connection => 0,
+        By::ClientPrefix { .. } => 1,
+        By::Time { .. } => 2,
+    }
+}
+
+/// The arm that is what the host does today.
+fn control(arms: &Arms) -> String {
+    let default = facts::default_controller().ok();
+    let all = arms.all();
+    let today = all.iter().find(|arm| arm.controller.is_none() || arm.controller == default);
+    today.or(all.last()).map(|arm| arm.label.clone()).unwrap_or_default()
+}
+
+/// Loads those of our controllers that arms need and that are not there, for as long as the result lives.
+fn hold(arms: &Arms) -> Result<Vec<loader::Held>, Failure> {
+    let mut available = kernel::available().map_err(failure)?;
+    let mut held = Vec::new();
+    for name in arms.all().iter().filter_map(|arm| arm.controller.as_deref()) {
+        if available.iter().any(|there| there == name) {
+            continue;
+        }
+        let ours = Controller::ALL.into_iter().find(|controller| controller.name() == name);
+        let Some(controller) = ours else {
+            return Err(Failure::Impossible(format!(
+                "this kernel offers no controller {name}: {}\n  help: `modprobe tcp_{name}` where it is a module, or one of {}, \
+                 which are loaded for the time of the split",
+                available.join(", "),
+                Controller::ALL.map(Controller::name).join(", ")
+            )));
+        };
+        held.push(loader::hold(controller).map_err(failure)?);
+        available.push(name.to_owned());
+    }
+    Ok(held)
+}

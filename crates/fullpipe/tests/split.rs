@@ -1,0 +1,630 @@
+//! `fullpipe split` on the running kernel: in a network namespace and control groups of the test's own. The server is in
+//! the group that is split, its clients are in another.
+#![cfg(feature = "ebpf")]
+
+mod loading;
+mod program;
+mod steps;
+
+use fullpipe_ebpf::split::{is_loaded_by, root_group, running};
+use fullpipe_split::{Line, Outcome, Plan, Reader};
+use loading::can_load;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, getsockopt, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const PORT: u16 = 4433;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two control groups that end with the test.
+struct Groups(PathBuf);
+
+impl Groups {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = root_group().unwrap().join(format!("fullpipe-split-{}-{number}", std::process::id()));
+        for name in ["split", "neighbour"] {
+            std::fs::create_dir_all(path.join(name)).unwrap();
+        }
+        Groups(path)
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        // Processes that were killed leave a moment later.
+        let until = Instant::now() + Duration::from_secs(10);
+        for path in [self.0.join("split"), self.0.join("neighbour"), self.0.clone()] {
+            while std::fs::remove_dir(&path).is_err() && path.exists() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+/// Runs a part of this file in a network namespace and in the group that is split.
+fn in_groups(part: &str) {
+    if !can_load() {
+        return;
+    }
+    if root_group().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "CI must have version 2 control groups");
+        println!("SKIPPED: no version 2 control groups");
+        return;
+    }
+    let groups = Groups::new();
+    let own = std::env::current_exe().unwrap();
+    let script = format!(
+        "mount -t bpf bpf /sys/fs/bpf && ip link set lo mtu 1500 up && ulimit -n 5000 && \
+         echo $$ >$GROUPS_PATH/split/cgroup.procs && exec {} --exact {part} --ignored --nocapture",
+        own.display()
+    );
+    let status = Command::new("unshare")
+        .args(["-n", "-m", "sh", "-c", &script])
+        .env("GROUPS_PATH", &groups.0)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+fn group(name: &str) -> PathBuf {
+    Path::new(&std::env::var("GROUPS_PATH").unwrap()).join(name)
+}
+
+/// A split that runs, and what it wrote.
+struct Split {
+    child: Child,
+    file: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Split {
+    fn start(args: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("split.jsonl");
+        let mut command = program::fullpipe();
+        command.args(["split", "start", "--cgroup"]).arg(group("split")).arg("--out").arg(&file).args(args);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let began = Instant::now();
+        while !running().unwrap().iter().any(|seen| seen.about.owner() == child.id()) {
+            if child.try_wait().unwrap().is_some() || began.elapsed() > PATIENCE {
+                let _ = child.kill();
+                let mut told = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+                panic!("it did not start: {told}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Split { child, file, _directory: directory }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    /// What `split status` says of it.
+    fn status(&self) -> Option<Value> {
+        let output = program::fullpipe().args(["split", "status", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(all["schema"], "fullpipe/split-status/1");
+        all["splits"].as_array().unwrap().iter().find(|one| one["owner"] == self.child.id()).cloned()
+    }
+
+    /// Waits until as many connections have closed.
+    fn wait_for(&self, closed: u64) {
+        let began = Instant::now();
+        loop {
+            let seen = running().unwrap().into_iter().find(|seen| seen.about.owner() == self.child.id());
+            let counts = seen.expect("it runs").counts().unwrap();
+            if counts.closed.iter().sum::<u64>() >= closed {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "{counts:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends it as a user does; gives the exit code, what it said and what it wrote.
+    fn stop(mut self) -> (Option<i32>, String, Plan, Vec<Line>) {
+        let owner = self.child.id().to_string();
+        let output = program::fullpipe().args(["split", "stop", "--owner", &owner]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut told = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        let code = self.child.wait().unwrap().code();
+        assert!(!is_loaded_by(self.child.id()).unwrap());
+        let (plan, lines, torn) = read(&self.file);
+        assert!(!torn);
+        (code, told, plan, lines)
+    }
+}
+
+impl Drop for Split {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read(file: &Path) -> (Plan, Vec<Line>, bool) {
+    let mut reader = Reader::new(BufReader::new(std::fs::File::open(file).unwrap())).unwrap();
+    let plan = reader.plan().clone();
+    let lines = reader.by_ref().map(Result::unwrap).collect();
+    (plan, lines, reader.is_torn())
+}
+
+fn outcomes(lines: &[Line]) -> Vec<Outcome> {
+    let of = |line: &Line| match line {
+        Line::Connection(outcome) => Some(outcome.clone()),
+        _ => None,
+    };
+    lines.iter().filter_map(of).collect()
+}
+
+fn last_counts(lines: &[Line]) -> fullpipe_split::Counts {
+    let of = |line: &Line| match line {
+        Line::Counts(counts) => Some(counts.clone()),
+        _ => None,
+    };
+    lines.iter().rev().find_map(of).unwrap()
+}
+
+fn controller(stream: &TcpStream) -> String {
+    getsockopt(stream, sockopt::TcpCongestion).unwrap().to_str().unwrap().to_owned()
+}
+
+/// How much a connection sends: something else for each.
+fn length(remote: SocketAddr) -> usize {
+    let SocketAddr::V4(remote) = remote else { panic!("{remote}") };
+    1000 + usize::from(remote.ip().octets()[2]) * 7 + usize::from(remote.port()) % 1000
+}
+
+/// A connection of a client with an address and a port of its own.
+fn from(address: Ipv4Addr, port: u16, to: u16) -> TcpStream {
+    let client = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    setsockopt(&client, sockopt::ReuseAddr, &true).unwrap();
+    bind(std::os::fd::AsRawFd::as_raw_fd(&client), &SockaddrIn::from(SocketAddrV4::new(address, port)))
+        .unwrap();
+    let server = SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, to));
+    connect(std::os::fd::AsRawFd::as_raw_fd(&client), &server).unwrap();
+    TcpStream::from(client)
+}
+
+/// In the neighbour's group: opens connections from many addresses, reads each to its end, and makes sure that its own end
+/// has what this namespace's sockets have. `CLIENT` has the addresses, the connections of each, and the port.
+#[test]
+#[ignore = "a part of the other tests, which start it"]
+fn client() {
+    let plan = std::env::var("CLIENT").unwrap();
+    let numbers: Vec<u16> = plan.split(' ').map(|n| n.parse().unwrap()).collect();
+    let [addresses, each, to, threads] = numbers[..] else { panic!("{plan}") };
+    let default = controller_of_namespace();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let default = &default;
+            scope.spawn(move || {
+                for number in (0..each).filter(|number| number % threads == thread) {
+                    for address in 0..addresses {
+                        let ip = Ipv4Addr::new(127, 1, address as u8, 1);
+                        let mut stream = from(ip, 20_000 + number, to);
+                        assert_eq!(&controller(&stream), default);
+                        std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn controller_of_namespace() -> String {
+    std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap().trim().to_owned()
+}
+
+/// Starts the client in its group.
+fn clients(addresses: u16, each: u16, to: u16, threads: u16) -> Child {
+    let own = std::env::current_exe().unwrap();
+    let script = format!(
+        "echo $$ >$GROUPS_PATH/neighbour/cgroup.procs && exec {} --exact client --ignored --nocapture",
+        own.display()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("CLIENT", format!("{addresses} {each} {to} {threads}"));
+    program::tied(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// A listener that does not wait for ever.
+fn listen(port: u16) -> TcpListener {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::seconds(60)).unwrap();
+    listener
+}
+
+/// Serves so many connections; gives which controller each remote end was given.
+fn serve(listener: &TcpListener, count: usize) -> HashMap<SocketAddr, String> {
+    let mut given = HashMap::new();
+    for _ in 0..count {
+        let (mut stream, remote) = listener.accept().unwrap();
+        given.insert(remote, controller(&stream));
+        stream.write_all(&vec![0x5a; length(remote)]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        // The client closes when it has all.
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    }
+    given
+}
+
+fn label(plan: &Plan, outcome: &Outcome) -> String {
+    plan.arms.all()[usize::from(outcome.arm)].label.clone()
+}
+
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn by_connection() {
+    let listener = listen(PORT);
+    let split =
+        Split::start(&["bbr=50%", "reno=30%", "--by", "connection", "--seed", "11", "--control", "reno"]);
+    let mut client = clients(40, 250, PORT, 4);
+    let given = serve(&listener, 10_000);
+    assert!(client.wait().unwrap().success());
+    let default = controller_of_namespace();
+    // What no arm has keeps what it has, and what was given closes.
+    split.wait_for(given.values().filter(|name| **name != default || name.as_str() == "reno").count() as u64);
+    let status = split.status().unwrap();
+    assert_eq!((&status["arms"][0]["share"], &status["arms"][1]["share"]), (&"50%".into(), &"30%".into()));
+    let file = split.file.clone();
+    // A report of a split that runs.
+    let report = program::fullpipe().args(["split", "report"]).arg(&file).output().unwrap();
+    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+    let (code, told, plan, lines) = split.stop();
+    assert_eq!(code, Some(0), "{told}");
+    let (outcomes, counts) = (outcomes(&lines), last_counts(&lines));
+    let mut shares: BTreeMap<String, usize> = BTreeMap::new();
+    let assigner = fullpipe_split::Assigner::new(11, plan.by);
+    let cuts = fullpipe_split::cuts(&plan.arms.shares());
+    for outcome in &outcomes {
+        *shares.entry(label(&plan, outcome)).or_default() += 1;
+        // The kernel gave it, the file says it, and anybody can compute it again.
+        assert_eq!(given[&outcome.remote], label(&plan, outcome), "{outcome:?}");
+        let hash = assigner.hash(outcome.local, outcome.remote);
+        assert_eq!(fullpipe_split::pick(&cuts, hash), Some(usize::from(outcome.arm)));
+        assert_eq!(outcome.delivered_bytes, length(outcome.remote) as u64, "{outcome:?}");
+        assert!(!outcome.active && outcome.chose.is_none() && !outcome.failed, "{outcome:?}");
+        assert!(outcome.rtt_ms.is_some() && outcome.min_rtt_ms.is_some(), "{outcome:?}");
+    }
+    println!("of 10 000 connections: {shares:?}, counted {counts:?}");
+    assert!(shares["bbr"].abs_diff(5000) <= 150 && shares["reno"].abs_diff(3000) <= 150, "{shares:?}");
+    assert_eq!(counts.opened, counts.closed);
+    assert_eq!(counts.opened.iter().sum::<u64>(), outcomes.len() as u64);
+    assert_eq!(counts.outside, 10_000 - outcomes.len() as u64);
+    assert_eq!((counts.lost, counts.lapsed, counts.program_chose, counts.route_chose), (0, 0, 0, 0));
+    for (arm, _) in plan.arms.all().iter().enumerate() {
+        let of = |outcome: &&Outcome| usize::from(outcome.arm) == arm;
+        let sent: u64 = outcomes.iter().filter(of).map(|outcome| length(outcome.remote) as u64).sum();
+        let connections = outcomes.iter().filter(of).count() as u64;
+        // A byte for the FIN of each.
+        assert_eq!(counts.acked_bytes[arm], sent + connections);
+        let again: u64 = outcomes.iter().filter(of).map(|outcome| outcome.resent_segments).sum();
+        assert_eq!(counts.resent_segments[arm], again);
+    }
+}
+
+#[test]
+fn ten_thousand_connections_come_into_the_arms_they_should_with_every_byte() {
+    in_groups("by_connection");
+}
+
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn by_prefix() {
+    let listener = listen(PORT);
+    let split =
+        Split::start(&["bbr=50%", "cubic=50%", "--by", "client-prefix/24", "--seed", "3", "--port", "4433"]);
+    // Whose listener chose for itself, another port, and what this group's processes open to ports that are not asked for.
+    let chosen = listen(PORT + 1);
+    setsockopt(&chosen, sockopt::TcpCongestion, &"reno".into()).unwrap();
+    let mut client = clients(40, 25, PORT, 2);
+    let given = serve(&listener, 1000);
+    assert!(client.wait().unwrap().success());
+    let mut client = clients(3, 5, PORT + 1, 1);
+    let others = serve(&chosen, 15);
+    assert!(client.wait().unwrap().success());
+    assert!(others.values().all(|name| name == "reno"), "{others:?}");
+    split.wait_for(1000);
+    let (_, _, plan, lines) = split.stop();
+    let mut arms: BTreeMap<[u8; 3], Vec<u8>> = BTreeMap::new();
+    for outcome in outcomes(&lines) {
+        assert_eq!(given[&outcome.remote], label(&plan, &outcome));
+        let SocketAddr::V4(remote) = outcome.remote else { panic!("{outcome:?}") };
+        let [a, b, c, _] = remote.ip().octets();
+        arms.entry([a, b, c]).or_default().push(outcome.arm);
+    }
+    assert_eq!(arms.len(), 40);
+    for (prefix, of) in &arms {
+        assert!(of.len() == 25 && of.iter().all(|arm| *arm == of[0]), "{prefix:?}: {of:?}");
+    }
+    let both: Vec<usize> = (0..2).map(|arm| arms.values().filter(|of| of[0] == arm).count()).collect();
+    assert!(both.iter().all(|count| *count >= 10), "{both:?}");
+    assert_eq!(last_counts(&lines).other_ports, 15);
+}
+
+#[test]
+fn connections_of_a_prefix_stay_together_and_other_ports_are_untouched() {
+    in_groups("by_prefix");
+}
+
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn choices() {
+    let default = controller_of_namespace();
+    let other = if default == "reno" { "cubic" } else { "reno" };
+    let listener = listen(PORT);
+    let chosen = listen(PORT + 1);
+    // Even if it is what it would have had anyway.
+    setsockopt(&chosen, sockopt::TcpCongestion, &default.as_str().into()).unwrap();
+    let routed = Command::new("ip")
+        .args(["route", "add", "local", "127.9.0.0/16", "dev", "lo", "congctl", other, "table", "local"])
+        .status()
+        .unwrap();
+    assert!(routed.success());
+    let split = Split::start(&["a:bbr=50%", "b:bbr=50%", "--by", "connection"]);
+    let peer = |to: u16| {
+        let mut client = clients(1, 4, to, 1);
+        move || assert!(client.wait().unwrap().success())
+    };
+    let mut done = peer(PORT);
+    assert!(serve(&listener, 4).values().all(|name| name == "bbr"));
+    done();
+    let mut done = peer(PORT + 1);
+    assert!(serve(&chosen, 4).values().all(|name| *name == default));
+    done();
+    // Opened from here: what its program chose before, what the route names, and neither.
+    let far = TcpListener::bind(("127.9.0.1", PORT + 2)).unwrap();
+    let routed = TcpStream::connect(("127.9.0.1", PORT + 2)).unwrap();
+    assert_eq!(controller(&routed), other);
+    let _accepted = far.accept().unwrap();
+    let own = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    setsockopt(&own, sockopt::TcpCongestion, &other.into()).unwrap();
+    let to = SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, PORT));
+    connect(std::os::fd::AsRawFd::as_raw_fd(&own), &to).unwrap();
+    assert_eq!(controller(&TcpStream::from(own)), other);
+    let plain = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
+    assert_eq!(controller(&plain), "bbr");
+    // What was open when it ends keeps what it has; what opens then gets what it got before.
+    let (_, _, _, lines) = split.stop();
+    assert_eq!(controller(&plain), "bbr");
+    assert_eq!(controller(&TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap()), default);
+    let counts = last_counts(&lines);
+    // Four of the listener's and one that chose before it connected.
+    assert_eq!(counts.program_chose, 5, "{counts:?}");
+    assert!(counts.route_chose >= 1, "{counts:?}");
+    assert!(counts.opened.iter().sum::<u64>() > counts.closed.iter().sum::<u64>(), "{counts:?}");
+}
+
+#[test]
+fn sockets_that_chose_for_themselves_and_routes_are_left_alone() {
+    in_groups("choices");
+}
+
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn killed() {
+    let default = controller_of_namespace();
+    let listener = listen(PORT);
+    let gone = |owner: u32| {
+        let began = Instant::now();
+        while is_loaded_by(owner).unwrap() {
+            assert!(began.elapsed() < PATIENCE, "the program of {owner} is still there");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
+        assert_eq!(controller(&stream), default);
+        drop(listener.accept().unwrap());
+    };
+    // While it runs: with one of our own controllers, which is gone, too.
+    let mut split = Split::start(&["fp_bbr1=50%", "reno=50%", "--by", "connection"]);
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
+    assert!(["fp_bbr1", "reno"].contains(&controller(&stream).as_str()));
+    let available =
+        || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    let was_ours = available().contains("fp_bbr1");
+    drop(stream);
+    drop(listener.accept().unwrap());
+    kill(split.pid(), Signal::SIGKILL).unwrap();
+    split.child.wait().unwrap();
+    gone(split.child.id());
+    assert!(was_ours && split.status().is_none());
+    let (_, _, _) = read(&split.file);
+
+    // Between any two steps of its beginning, its life and its end.
+    let directory = tempfile::tempdir().unwrap();
+    let own = Path::new(env!("CARGO_BIN_EXE_fullpipe"));
+    let mut after_link = 0;
+    for step in 0.. {
+        // By a shell that becomes it, which is what `steps` looks for.
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$@\"", "sh"]).arg(own).args(["split", "start", "bbr=50%", "reno=50%"]);
+        command.args(["--for", "2s", "--cgroup"]).arg(group("split"));
+        command.arg("--out").arg(directory.path().join(format!("{step}")));
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        let end = steps::kill_before(command, own, step);
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
+        drop(listener.accept().unwrap());
+        // The kernel takes the program out a moment after its owner is gone.
+        let began = Instant::now();
+        while running()
+            .unwrap()
+            .iter()
+            .any(|seen| seen.about.labels() == ["bbr", "reno"] && is_own(seen.cgroup))
+        {
+            assert!(began.elapsed() < PATIENCE, "step {step}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop(stream);
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
+        drop(listener.accept().unwrap());
+        assert_eq!(controller(&stream), default, "step {step}");
+        match end {
+            steps::End::Killed(at) => {
+                println!("killed before step {step}: {at}");
+                // BPF_LINK_CREATE.
+                after_link += usize::from(at == "bpf command 28" || after_link > 0);
+            }
+            steps::End::Itself(status) => {
+                assert!(status.success(), "{status}");
+                println!("it ends after {step} steps");
+                break;
+            }
+        }
+    }
+    assert!(after_link >= 4, "{after_link}");
+}
+
+/// Whether the group of this id is the one of this test.
+fn is_own(cgroup: u64) -> bool {
+    std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(group("split")).unwrap()) == cgroup
+}
+
+#[test]
+fn killed_at_any_step_it_leaves_nothing() {
+    in_groups("killed");
+}
+
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn changed() {
+    let listener = listen(PORT);
+    let split = Split::start(&["bbr=50%", "reno=50%", "--by", "connection"]);
+    let owner = split.child.id().to_string();
+    let change = |shares: &[&str]| {
+        program::fullpipe().args(["split", "change", "--owner", &owner]).args(shares).output().unwrap()
+    };
+    for (shares, all) in [(&["bbr=0", "reno=100%"][..], "reno"), (&["bbr=100%", "reno=0"], "bbr")] {
+        let output = change(shares);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut client = clients(2, 20, PORT, 1);
+        let given = serve(&listener, 40);
+        assert!(client.wait().unwrap().success());
+        assert!(given.values().all(|name| name == all), "{given:?}");
+    }
+    let output = change(&["bbr=60%", "reno=60%"]);
+    assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains("100 %"));
+
+    // An owner that does nothing any more is no owner: its lease ends.
+    kill(split.pid(), Signal::SIGSTOP).unwrap();
+    let began = Instant::now();
+    while split.status().unwrap()["lease_s"] != 0.0 {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let mut client = clients(1, 5, PORT, 1);
+    let default = controller_of_namespace();
+    assert!(serve(&listener, 5).values().all(|name| *name == default));
+    assert!(client.wait().unwrap().success());
+    kill(split.pid(), Signal::SIGCONT).unwrap();
+    split.wait_for(80);
+    let (_, _, plan, lines) = split.stop();
+    let changes: Vec<_> = lines.iter().filter(|line| matches!(line, Line::Shares { .. })).collect();
+    assert_eq!(changes.len(), 2, "{changes:?}");
+    for outcome in outcomes(&lines) {
+        assert_eq!(label(&plan, &outcome), if outcome.generation == 1 { "reno" } else { "bbr" });
+    }
+    assert_eq!(last_counts(&lines).lapsed, 5);
+}
+
+#[test]
+fn shares_change_while_it_runs_and_a_lease_ends() {
+    in_groups("changed");
+}
+
+/// Sends 300 kB by half the rate where the controller is `bad`.
+fn send_paced(mut stream: TcpStream, bad: &str) {
+    let rate: u64 = if controller(&stream) == bad { 2_000_000 } else { 4_000_000 };
+    // SAFETY: the option takes a number of eight bytes, which is alive.
+    let limited = unsafe {
+        nix::libc::setsockopt(
+            std::os::fd::AsRawFd::as_raw_fd(&stream),
+            nix::libc::SOL_SOCKET,
+            nix::libc::SO_MAX_PACING_RATE,
+            (&raw const rate).cast(),
+            8,
+        )
+    };
+    assert_eq!(limited, 0);
+    // A client that was ended meanwhile is no failure of this.
+    let _ = stream.write_all(&vec![0x5a; 300_000]);
+    let _ = stream.shutdown(Shutdown::Write);
+    let _ = stream.read(&mut [0]);
+}
+
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn guarded() {
+    let listener = listen(PORT);
+    let split = Split::start(&["bbr=50%", "reno=50%", "--by", "connection", "--control", "reno"]);
+    let mut client = clients(40, 1000, PORT, 12);
+    let began = Instant::now();
+    let live = Mutex::new(0);
+    std::thread::scope(|scope| {
+        loop {
+            let (stream, _) = listener.accept().unwrap();
+            let live = &live;
+            *live.lock().unwrap() += 1;
+            scope.spawn(move || {
+                send_paced(stream, "bbr");
+                *live.lock().unwrap() -= 1;
+            });
+            let shares = split.status_of_shares();
+            if shares == [0.0, 1.0] {
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "not stopped: {shares:?}");
+        }
+        // New connections are the control's.
+        let (stream, _) = listener.accept().unwrap();
+        println!("stopped after {:.1} s", began.elapsed().as_secs_f64());
+        let given = controller(&stream);
+        client.kill().unwrap();
+        client.wait().unwrap();
+        assert!(given == "reno" || given == "bbr", "{given}");
+    });
+    let (code, told, plan, lines) = split.stop();
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("goodput=-10% is crossed: bbr"), "{told}");
+    let change = lines.iter().find_map(|line| match line {
+        Line::Shares { shares, why, .. } => Some((shares.clone(), why.clone())),
+        _ => None,
+    });
+    let (shares, why) = change.unwrap();
+    assert!(shares[1].as_f64() == 1.0 && why.contains("goodput"), "{why}");
+    for outcome in outcomes(&lines).iter().filter(|outcome| outcome.generation == 1) {
+        assert_eq!(label(&plan, outcome), "reno");
+    }
+}
+
+impl Split {
+    fn status_of_shares(&self) -> Vec<f64> {
+        let seen = running().unwrap().into_iter().find(|seen| seen.about.owner() == self.child.id()).unwrap();
+        let cut = seen.table().unwrap().cut;
+        let all = (1u64 << 32) as f64;
+        vec![cut[0] as f64 / all, (cut[1] - cut[0]) as f64 / all]
+    }
+}
+
+#[test]
+fn an_arm_that_sends_at_half_rate_is_stopped() {
+    in_groups("guarded");
+}
