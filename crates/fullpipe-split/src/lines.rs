@@ -284,4 +284,31 @@ mod tests {
         assert!(with("[\"0%\",\"100%\"]", "[\"0%\"]").contains("line 3: 1 shares of 2"));
         assert!(told(&vec![b'x'; 70_000]).contains("longer"));
     }
+
+    proptest::proptest! {
+        /// What the fuzz target asks of more bytes: refused, or reported.
+        #[test]
+        fn no_file_is_too_strange_to_be_refused_or_reported(
+            changes in proptest::collection::vec((0usize..4096, 0u8..=255, 0u8..3), 0..12),
+        ) {
+            let mut file = file();
+            for (place, byte, how) in changes {
+                let place = place % file.len();
+                match how {
+                    0 => file[place] = byte,
+                    // Digits make other numbers, longer ones among them.
+                    1 => file.insert(place, b'0' + byte % 10),
+                    _ => drop(file.remove(place)),
+                }
+            }
+            if let Ok(mut reader) = Reader::new(&file[..]) {
+                let plan = reader.plan().clone();
+                let lines: Vec<_> = reader.by_ref().filter_map(Result::ok).collect();
+                let report = crate::Report::of(&plan, lines.into_iter().map(Ok::<_, SplitError>)).unwrap();
+                let told = crate::terminal(&report);
+                proptest::prop_assert!(told.contains(&plan.control));
+                serde_json::to_string(&report).unwrap();
+            }
+        }
+    }
 }

@@ -380,6 +380,11 @@ fn found(report: &Report) -> Vec<String> {
     told
 }
 
+/// A file may say anything.
+fn sum(all: &[u64]) -> u64 {
+    all.iter().fold(0, |sum, n| sum.saturating_add(*n))
+}
+
 fn cautions(report: &Report, ended: bool) -> Vec<String> {
     let mut told = Vec::new();
     let mut say = |text: String| told.push(text);
@@ -402,7 +407,7 @@ fn cautions(report: &Report, ended: bool) -> Vec<String> {
                 counts.lost
             ));
         }
-        let refused: u64 = counts.refused.iter().sum();
+        let refused = sum(&counts.refused);
         if refused > 0 {
             say(format!(
                 "the kernel refused the arm's controller to {refused} connections; they are in no arm"
@@ -414,16 +419,16 @@ fn cautions(report: &Report, ended: bool) -> Vec<String> {
                 counts.lapsed
             ));
         }
-        let left = counts.program_chose + counts.route_chose;
+        let left = counts.program_chose.saturating_add(counts.route_chose);
         if left > 0 {
             say(format!(
                 "{left} connections were left alone: of {} the program chose the controller, of {} the route",
                 counts.program_chose, counts.route_chose
             ));
         }
-        let open: u64 = counts.opened.iter().sum::<u64>().saturating_sub(counts.closed.iter().sum());
-        let opened: u64 = counts.opened.iter().sum();
-        if open * 20 > opened {
+        let opened = sum(&counts.opened);
+        let open = opened.saturating_sub(sum(&counts.closed));
+        if open > opened / 20 {
             say(format!(
                 "{open} of {opened} connections have not closed and are in no figure; a slow arm's close later"
             ));
