@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod assign;
+mod bias;
 mod by;
 mod error;
 mod guard;
@@ -16,6 +17,7 @@ pub mod stats;
 mod text;
 
 pub use assign::{Assigner, cuts, pick};
+pub use bias::{Bias, Level, Point};
 pub use by::By;
 pub use error::SplitError;
 pub use guard::{Bound, Crossed, Guard};

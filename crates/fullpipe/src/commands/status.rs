@@ -45,6 +45,10 @@ impl Args {
                     print!("\x1b[2J\x1b[H");
                 }
                 print!("{}", screen::status(Style::of_stdout(), &status));
+                #[cfg(feature = "ebpf")]
+                if self.target.is_this_machine() {
+                    super::split::in_short().iter().for_each(|split| println!("{split}"));
+                }
             }
             if !self.watch {
                 return if status.consistent { Ok(()) } else { Err(Failure::Passed(1)) };

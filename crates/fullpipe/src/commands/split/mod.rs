@@ -1,10 +1,13 @@
 //! `fullpipe split`: production traffic divided between controllers.
 
+mod calibrate;
 mod needs;
 mod report;
 mod session;
 mod start;
 mod status;
+
+pub use status::in_short;
 
 use crate::failure::Failure;
 use clap::{Args as ClapArgs, Subcommand};
@@ -35,6 +38,8 @@ enum What {
     Report(report::Args),
     /// How many connections it takes to see an effect
     Plan(needs::Args),
+    /// How far splits of all shares are from whole roll-outs where arms meet at one bottleneck
+    Calibrate(calibrate::Args),
 }
 
 impl Args {
@@ -46,6 +51,7 @@ impl Args {
             What::Stop(args) => args.run(),
             What::Report(args) => args.run(),
             What::Plan(args) => args.run(),
+            What::Calibrate(args) => args.run(),
         }
     }
 }

@@ -215,3 +215,18 @@ impl StopArgs {
         Ok(())
     }
 }
+
+/// A line for each split that runs, for those who ask about the host; none where they may not be looked at.
+pub fn in_short() -> Vec<String> {
+    let all = running().unwrap_or_default();
+    let line = |seen: &Seen| {
+        let told = told(seen).ok()?;
+        let arms: Vec<String> = told.arms.iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
+        Some(format!(
+            "a split of process {} gives new connections their controller: {}",
+            told.owner,
+            arms.join(", ")
+        ))
+    };
+    all.iter().filter_map(line).collect()
+}

@@ -1,0 +1,165 @@
+//! `split calibrate`: what a split would say where its arms share a bottleneck, beside what a roll-out brings.
+
+use crate::failure::Failure;
+use crate::print::{Document, print_json};
+use fullpipe_experiment::Recording;
+use fullpipe_experiment::scenario::{self, Case};
+use fullpipe_run::{Engine, in_parallel, vocabulary};
+use fullpipe_split::{Bias, Level};
+use fullpipe_units::{Fraction, Rate, Span};
+use std::ops::ControlFlow;
+
+/// How far splits of all shares are from whole roll-outs where arms meet at one bottleneck
+///
+/// Simulates long transfers that share a path, a part of them by the one controller and the rest by the other, and all of them
+/// by either.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The arm's controller, as race takes it
+    #[arg(default_value = "bbr")]
+    arm: String,
+    /// The control's
+    #[arg(default_value = "cubic")]
+    control: String,
+    /// Rate of the bottleneck
+    #[arg(long, default_value = "100mbit")]
+    rate: Rate,
+    /// Two-way propagation delay
+    #[arg(long, default_value = "40ms")]
+    rtt: Span,
+    /// Limit of the bottleneck's queue: 1bdp, 64k, 100p, 20ms
+    #[arg(long, default_value = "1bdp")]
+    buffer: String,
+    /// Random loss
+    #[arg(long, default_value = "0")]
+    loss: Fraction,
+    /// Connections that share the path
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    flows: u32,
+    /// Length of a run
+    #[arg(long, default_value = "60s")]
+    duration: Span,
+    /// Of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// For machines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shares that are tried, in percent.
+const SHARES: [u32; 9] = [1, 5, 10, 25, 50, 75, 90, 95, 99];
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        if self.arm == self.control {
+            return Err(Failure::usage("two different controllers, such as bbr cubic"));
+        }
+        let mut counts: Vec<u32> = SHARES
+            .iter()
+            .map(|percent| (self.flows * percent).div_ceil(100).clamp(1, self.flows - 1))
+            .collect();
+        counts.dedup();
+        counts.insert(0, 0);
+        counts.push(self.flows);
+        let cases: Vec<Case> = counts.iter().map(|count| self.case(*count)).collect::<Result<_, _>>()?;
+        let runs = in_parallel(&cases, 0, |_, case| {
+            ControlFlow::Continue(fullpipe_run::run(case, &mut |_| ControlFlow::Continue(())))
+        });
+        let mut levels = Vec::new();
+        for run in runs.into_iter().flatten() {
+            let run = run.map_err(Failure::usage)?;
+            levels.push((self.level(&run, &self.arm), self.level(&run, &self.control)));
+        }
+        let (Some((_, Some(all_control))), Some((Some(all_arm), _))) = (levels.first(), levels.last()) else {
+            return Err(Failure::Impossible("the simulator gave no runs".to_owned()));
+        };
+        let share = |count: u32| f64::from(count) / f64::from(self.flows);
+        let points: Vec<(f64, Level, Level)> = counts
+            .iter()
+            .zip(&levels)
+            .filter_map(|(count, (arm, control))| Some((share(*count), (*arm)?, (*control)?)))
+            .collect();
+        let bias = Bias::new(*all_arm, *all_control, &points);
+        if self.json {
+            return print_json(&Document { schema: "fullpipe/split-bias/1", value: &bias });
+        }
+        self.show(&bias);
+        Ok(())
+    }
+
+    /// So many of the connections by the arm's controller.
+    fn case(&self, count: u32) -> Result<Case, Failure> {
+        let mut text = format!(
+            "duration = \"{}\"\nwarmup = \"{}\"\nseed = {}\n[path]\nrate = \"{}\"\nrtt = \"{}\"\nbuffer = {}\nloss = \"{}\"\n",
+            self.duration,
+            self.duration / 6,
+            self.seed,
+            self.rate,
+            self.rtt,
+            toml::Value::from(self.buffer.as_str()),
+            self.loss,
+        );
+        for (cc, count) in [(&self.arm, count), (&self.control, self.flows - count)] {
+            if count > 0 {
+                // Apart by something that is no multiple of anything, so that they do not move in step.
+                text += &format!(
+                    "[[flow]]\ncc = {}\ncount = {count}\nstagger = \"37ms\"\n",
+                    toml::Value::from(cc.as_str())
+                );
+            }
+        }
+        let no_files = |name: &str| Err(format!("no file `{name}`"));
+        let cases = scenario::parse("split calibrate", &text, &vocabulary(&[Engine::Sim]), &no_files)
+            .map_err(Failure::usage)?;
+        cases.into_iter().next().ok_or_else(|| Failure::usage("nothing to simulate"))
+    }
+
+    fn level(&self, run: &Recording, cc: &str) -> Option<Level> {
+        let of: Vec<_> = run
+            .flows
+            .iter()
+            .filter(|flow| flow.cc == cc)
+            .map(|flow| {
+                let s = &flow.summary;
+                (s.goodput_bps, s.rtt_ms.p50.unwrap_or_default(), s.packets_retransmitted, s.packets_sent)
+            })
+            .collect();
+        Level::of(&of)
+    }
+
+    fn show(&self, bias: &Bias) {
+        println!(
+            "{} long transfers share {}, {}, {} buffer, loss {}: {} against {}",
+            self.flows, self.rate, self.rtt, self.buffer, self.loss, self.arm, self.control
+        );
+        println!(
+            "{:>8} {:>14} {:>14} {:>9} {:>9} {:>19} {:>19}",
+            "share", self.arm, self.control, "ratio", "bias", "RTT ms", "sent again"
+        );
+        let mbit = |level: &Level| format!("{:.2} Mbit/s", level.goodput_bps / 1e6);
+        let row = |share: String, arm: &Level, control: &Level, ratio: f64, off: String| {
+            println!(
+                "{share:>8} {:>14} {:>14} {:>9} {off:>9} {:>19} {:>19}",
+                mbit(arm),
+                mbit(control),
+                format!("×{ratio:.2}"),
+                format!("{:.1} / {:.1}", arm.rtt_ms, control.rtt_ms),
+                format!("{:.2} % / {:.2} %", arm.retransmitted * 100.0, control.retransmitted * 100.0)
+            );
+        };
+        for point in &bias.points {
+            let share = format!("{:.0} %", point.share * 100.0);
+            row(share, &point.arm, &point.control, point.goodput_ratio, format!("×{:.2}", point.bias));
+        }
+        row("roll-out".to_owned(), &bias.all_arm, &bias.all_control, bias.goodput_ratio, String::new());
+        if let Some(worst) = bias.worst() {
+            println!(
+                "\nA split of {:.0} % says ×{:.2}; a roll-out brings ×{:.2}.",
+                worst.share * 100.0,
+                worst.goodput_ratio,
+                bias.goodput_ratio
+            );
+        }
+    }
+}
