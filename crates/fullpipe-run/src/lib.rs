@@ -38,6 +38,7 @@ mod error;
 mod lend;
 mod parallel;
 mod part;
+pub mod race;
 mod vocabulary;
 mod watch;
 

@@ -33,7 +33,7 @@ mod sender;
 
 pub use capture::{End, Passed, What};
 pub use controllers::Controllers;
-pub use engine::Simulation;
+pub use engine::{Simulation, Stepped};
 pub use error::SimError;
 
 use fullpipe_experiment::{Recording, Scenario};

@@ -6,16 +6,15 @@ use fullpipe_cc::Time;
 use fullpipe_experiment::recording::{FlowRecording, LinkRecording, Provenance, Recording, Source, Summary};
 use fullpipe_experiment::scenario::Scenario;
 
-impl World<'_> {
+impl World {
     /// The recording of the run; its checks are for the caller to judge.
     pub fn finish(mut self) -> Recording {
         for c in &mut self.flows.connections {
             c.recorder.settle();
         }
-        let scenario = self.scenario;
-        let path = scenario.path.facts(scenario.mtu, scenario.smss());
+        let path = self.scenario.path.facts(self.scenario.mtu, self.scenario.smss());
         let (summary, summaries) = self.summaries(path.goodput_limit_bps);
-        let World { seed, forward, reverse, flows, specs, .. } = self;
+        let World { scenario, seed, forward, reverse, flows, specs, .. } = self;
         let directions = [("forward", forward), ("reverse", reverse)];
         let links = directions.into_iter().flat_map(|(name, way)| {
             way.into_recorders()
@@ -50,7 +49,7 @@ impl World<'_> {
             health: None,
             provenance: Provenance {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                scenario: Scenario { seed, repeats: 1, ..scenario.clone() }.to_toml(),
+                scenario: Scenario { seed, repeats: 1, ..*scenario }.to_toml(),
                 kernel: None,
                 ticks: None,
                 started: None,

@@ -7,6 +7,7 @@ mod one_way;
 mod queueing;
 #[cfg(test)]
 mod random_scenarios;
+mod stepped;
 mod wakes;
 mod world;
 
@@ -17,6 +18,7 @@ use fullpipe_cc::Time;
 use fullpipe_experiment::recording::Recording;
 use fullpipe_experiment::scenario::{Scenario, Vocabulary};
 use std::ops::ControlFlow;
+pub use stepped::Stepped;
 use world::World;
 
 /// A run of a scenario, to be adjusted before it starts.
@@ -79,6 +81,15 @@ impl<'a> Simulation<'a> {
         let mut world = World::new(&self)?;
         world.run(progress)?;
         Ok(world.finish())
+    }
+
+    /// Begins it, for a caller who goes through it step by step.
+    ///
+    /// # Errors
+    /// See [`SimError`].
+    pub fn start(self) -> Result<Stepped, SimError> {
+        self.scenario.validate(&Vocabulary::new(self.controllers.names()))?;
+        Ok(Stepped::new(World::new(&self)?))
     }
 
     /// Runs it and gives what passed at `end` of its first flow as well.

@@ -172,7 +172,7 @@ proptest! {
     }
 }
 
-impl World<'_> {
+impl World {
     /// Packets in the flows' own delays.
     fn waiting_outside(&self) -> u64 {
         self.flows.connections.iter().map(|c| c.waiting_outside() as u64).sum()

@@ -21,8 +21,8 @@ const MOST_EVENTS: u64 = 1 << 33;
 const MOST_EVENTS_WITHOUT_RATE: u64 = 1 << 28;
 
 /// Everything that exists during a run.
-pub(super) struct World<'a> {
-    pub scenario: &'a Scenario,
+pub(super) struct World {
+    pub scenario: Box<Scenario>,
     pub specs: Vec<FlowSpec>,
     pub seed: u64,
     pub forward: OneWay,
@@ -35,10 +35,11 @@ pub(super) struct World<'a> {
     pub end: Time,
     pub events: u64,
     pub most_events: u64,
+    report_at: u64,
 }
 
-impl<'a> World<'a> {
-    pub fn new(run: &Simulation<'a>) -> Result<Self, SimError> {
+impl World {
+    pub fn new(run: &Simulation<'_>) -> Result<Self, SimError> {
         let scenario = run.scenario;
         let specs = scenario.connections();
         takes_time(scenario, &specs)?;
@@ -54,8 +55,9 @@ impl<'a> World<'a> {
         for (i, c) in connections.connections.iter().enumerate() {
             wakes.set(i, c.wake());
         }
+        let most_events = run.most_events.unwrap_or_else(|| budget(scenario, flows));
         Ok(World {
-            scenario,
+            scenario: Box::new(scenario.clone()),
             seed: run.seed,
             forward,
             reverse,
@@ -65,7 +67,8 @@ impl<'a> World<'a> {
             warmup: if scenario.warmup.is_zero() { Time::NEVER } else { Time::ZERO + scenario.warmup },
             end,
             events: 0,
-            most_events: run.most_events.unwrap_or_else(|| budget(scenario, flows)),
+            most_events,
+            report_at: REPORT_EVERY.min(most_events),
             flows: connections,
             specs,
         })
@@ -81,25 +84,35 @@ impl<'a> World<'a> {
 
     /// Runs to the end, or to the end of its last flow.
     pub fn run(&mut self, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<(), SimError> {
-        let mut report_at = REPORT_EVERY.min(self.most_events);
+        self.advance(Time::NEVER, progress).map(drop)
+    }
+
+    /// Does everything that happens until `to`, but no more than [`run`](Self::run) does. Whether more is to come.
+    pub fn advance(
+        &mut self,
+        to: Time,
+        progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
+    ) -> Result<bool, SimError> {
         loop {
             let now = self.next();
             if now > self.end {
-                break;
+                return Ok(false);
+            }
+            if now > to {
+                return Ok(true);
             }
             self.events += 1;
-            if self.events >= report_at {
+            if self.events >= self.report_at {
                 self.report(now, progress)?;
-                report_at = (self.events + REPORT_EVERY).min(self.most_events);
+                self.report_at = (self.events + REPORT_EVERY).min(self.most_events);
             }
             self.step(now);
             if self.flows.unfinished == 0 {
                 self.end = now;
                 self.sample(now);
-                break;
+                return Ok(false);
             }
         }
-        Ok(())
     }
 
     #[cold]

@@ -1,0 +1,49 @@
+"""fullpipe: congestion control on simulated paths, from Python.
+
+>>> import fullpipe
+>>> results = fullpipe.race(["bbr", "cubic"], rate="20mbit", rtt="40ms", loss="1%", duration="5s")
+>>> table = results.runs()          # pandas, polars, DuckDB and pyarrow take it without a copy
+>>> table["cc"]
+['bbr', 'cubic']
+
+Quantities are written as on the command line ("100mbit", "40ms", "1%", "1bdp"). The same seed gives the same numbers as there,
+to the byte.
+"""
+
+from __future__ import annotations
+
+from ._fullpipe import RunError, ScenarioError, Table, __version__, controllers, quantity
+from ._run import Figure, Results, Scenario, figure, figures, load, race, run
+from ._sweep import sweep
+
+__all__ = [
+    "Figure",
+    "Results",
+    "RunError",
+    "Scenario",
+    "ScenarioError",
+    "Table",
+    "__version__",
+    "controllers",
+    "figure",
+    "figures",
+    "load",
+    "quantity",
+    "race",
+    "run",
+    "sweep",
+]
+
+
+def _register() -> None:
+    """Makes the environment known to gymnasium, where that is installed."""
+    try:
+        from gymnasium.envs.registration import register, registry
+    except ImportError:
+        return
+    if "fullpipe/Path-v1" not in registry:
+        register(id="fullpipe/Path-v1", entry_point="fullpipe.env:PathEnv")
+
+
+_register()
+del _register

@@ -1,0 +1,212 @@
+//! A run that policies drive: they set windows and rates, time goes on, they see what came of it.
+
+use crate::agent::{Agent, Place, Seen};
+use crate::cases::Cases;
+use crate::error::{RunError, of_options};
+use crate::results::Results;
+use fullpipe_cc::registry::Build;
+use fullpipe_experiment::Results as Recordings;
+use fullpipe_experiment::scenario::{Scenario, Setting};
+use fullpipe_sim::{Controllers, Simulation, Stepped};
+use fullpipe_units::{Rate, Span, Time};
+use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+/// What an agent sees after a step, in the order of `Episode.FEATURES`.
+pub const FEATURES: [&str; 17] = [
+    "time_s",
+    "duration_s",
+    "sent_bytes",
+    "acked_bytes",
+    "lost_bytes",
+    "acks",
+    "ce_marks",
+    "timeouts",
+    "rtt_mean_s",
+    "rtt_min_s",
+    "rtt_max_s",
+    "srtt_s",
+    "min_rtt_s",
+    "inflight_bytes",
+    "cwnd_bytes",
+    "pacing_bps",
+    "smss_bytes",
+];
+
+/// A run gone through step by step. Flows whose controller is `agent` are driven from outside; others go their own way.
+#[pyclass(module = "fullpipe._fullpipe", unsendable)]
+pub struct Episode {
+    run: Option<Stepped>,
+    agents: Vec<Place>,
+    labels: Vec<String>,
+    title: String,
+    duration: Span,
+    failed: bool,
+}
+
+/// The least and the greatest window, in packets.
+pub const WINDOWS: (f64, f64) = (1.0, 1e6);
+
+#[pymethods]
+impl Episode {
+    /// Begins run `number` of the cases, with all that is random drawn from `seed` (by default the scenario's).
+    #[new]
+    #[pyo3(signature = (cases, number=0, seed=None))]
+    pub fn new(py: Python<'_>, cases: &Cases, number: usize, seed: Option<u64>) -> PyResult<Episode> {
+        let Some(case) = cases.cases.get(number) else {
+            return Err(PyIndexError::new_err(format!(
+                "there is no run {number}: they are {}",
+                cases.cases.len()
+            )));
+        };
+        let mut scenario: Scenario = case.scenario.clone();
+        scenario.flows = scenario.connections();
+        let (mut agents, mut labels) = (Vec::new(), Vec::new());
+        for (i, flow) in scenario.flows.iter_mut().enumerate() {
+            if flow.cc == Agent::ABOUT.name {
+                let place = Place::new();
+                flow.settings.insert("desk".to_owned(), Setting::Integer(i64::from(place.number)));
+                agents.push(place);
+                labels.push(flow.label.clone().unwrap_or_else(|| format!("agent {}", i + 1)));
+            }
+        }
+        if agents.is_empty() {
+            let help = "give a [[flow]] `cc = \"agent\"`";
+            return Err(of_options(py, "no flow of the scenario has the controller `agent`", Some(help)));
+        }
+        let controllers = Controllers::new().with::<Agent>();
+        let seed = seed.unwrap_or(scenario.seed);
+        let begun = Simulation::new(&scenario, seed).controllers(&controllers).start();
+        let run = begun.map_err(|e| of_options(py, &e.to_string(), None))?;
+        Ok(Episode {
+            run: Some(run),
+            agents,
+            labels,
+            title: cases.title.clone(),
+            duration: scenario.duration,
+            failed: false,
+        })
+    }
+
+    /// What agents see after a step, in this order. Amounts are of the step, all else is as it is at its end; what is not known yet is NaN.
+    #[classattr]
+    #[allow(non_snake_case, reason = "a constant of the class")]
+    fn FEATURES() -> [&'static str; 17] {
+        FEATURES
+    }
+
+    /// The agents' flows.
+    #[getter]
+    fn labels(&self) -> Vec<String> {
+        self.labels.clone()
+    }
+
+    /// Seconds of the run so far.
+    #[getter]
+    fn time_s(&self) -> f64 {
+        self.run.as_ref().map_or(0.0, |run| seconds(run.now().since(Time::ZERO)))
+    }
+
+    /// Seconds that the scenario lasts.
+    #[getter]
+    pub fn duration_s(&self) -> f64 {
+        seconds(self.duration)
+    }
+
+    /// Whether the scenario's time is over, or its last flow has ended.
+    #[getter]
+    fn over(&self) -> bool {
+        self.run.as_ref().is_none_or(Stepped::is_over)
+    }
+
+    /// Sets each agent's window (bytes) and pacing rate (bit/s; None for none), in the order of `labels`, lets `duration` seconds pass,
+    /// and gives what each saw. None for an action changes nothing.
+    fn step(&mut self, actions: Vec<Option<(f64, Option<f64>)>>, duration: f64) -> PyResult<Vec<[f64; 17]>> {
+        if actions.len() != self.agents.len() {
+            let (given, wanted) = (actions.len(), self.agents.len());
+            return Err(PyValueError::new_err(format!("{given} actions for {wanted} agents")));
+        }
+        if !(duration > 0.0 && duration <= 86_400.0) {
+            return Err(PyValueError::new_err(format!(
+                "a step of {duration} s: it must be above 0 and at most a day"
+            )));
+        }
+        let Some(run) = self.run.as_mut().filter(|_| !self.failed) else {
+            return Err(PyRuntimeError::new_err("the episode has ended: begin another"));
+        };
+        for (place, action) in self.agents.iter().zip(actions) {
+            let mut desk = place.desk();
+            desk.seen = Seen::default();
+            let Some((cwnd, pacing)) = action else { continue };
+            if !cwnd.is_finite() || pacing.is_some_and(|bps| bps.is_nan() || bps <= 0.0) {
+                return Err(PyValueError::new_err(format!(
+                    "a window of {cwnd} bytes and a rate of {pacing:?} bit/s: the window must be finite, the rate above 0"
+                )));
+            }
+            let smss = f64::from(desk.smss.max(1));
+            desk.cwnd = cwnd.clamp(WINDOWS.0 * smss, WINDOWS.1 * smss) as u64;
+            desk.pacing = pacing.map(|bps| Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64));
+        }
+        let began = run.now();
+        let to = began + Span::from_nanos((duration * 1e9).round().max(1.0) as u64);
+        if let Err(e) = run.advance(to) {
+            self.failed = true;
+            return Err(RunError::new_err(e.to_string()));
+        }
+        let (now, took) = (run.now().since(Time::ZERO), run.now().since(began));
+        Ok(self.agents.iter().map(|place| features(place, now, took)).collect())
+    }
+
+    /// Ends the episode and gives its recording, like that of any run.
+    pub fn finish(&mut self) -> PyResult<Results> {
+        let Some(run) = self.run.take() else {
+            return Err(PyRuntimeError::new_err("the episode has ended: begin another"));
+        };
+        let results = Recordings::new(vec![run.finish()]);
+        Ok(Results::new(self.title.clone(), results, vec![0]))
+    }
+}
+
+impl Episode {
+    /// The only agent's place and the run; none once it has ended.
+    pub fn alone(&mut self) -> Option<(&Place, &mut Stepped)> {
+        match (self.agents.as_slice(), self.run.as_mut()) {
+            ([place], Some(run)) if !self.failed => Some((place, run)),
+            _ => None,
+        }
+    }
+
+    pub fn fail(&mut self) {
+        self.failed = true;
+    }
+}
+
+fn seconds(span: Span) -> f64 {
+    span.as_nanos() as f64 / 1e9
+}
+
+pub fn features(place: &Place, now: Span, took: Span) -> [f64; 17] {
+    let desk = place.desk();
+    let seen = &desk.seen;
+    let known = |span: Option<Span>| span.map_or(f64::NAN, seconds);
+    let mean = if seen.rtts > 0 { seen.rtt_sum as f64 / seen.rtts as f64 / 1e9 } else { f64::NAN };
+    [
+        seconds(now),
+        seconds(took),
+        seen.sent as f64,
+        seen.acked as f64,
+        seen.lost as f64,
+        seen.acks as f64,
+        seen.marks as f64,
+        seen.timeouts as f64,
+        mean,
+        known(seen.rtt_min),
+        known(seen.rtt_max),
+        known(desk.srtt),
+        known(desk.min_rtt),
+        desk.inflight as f64,
+        desk.cwnd as f64,
+        desk.pacing.map_or(f64::NAN, Rate::as_bits_per_sec_f64),
+        f64::from(desk.smss),
+    ]
+}

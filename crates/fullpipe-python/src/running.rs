@@ -1,0 +1,105 @@
+//! Runs made while Python's other threads go on, and Ctrl-C is heard.
+
+use crate::cases::Cases;
+use crate::error::RunError;
+use crate::results::Results;
+use fullpipe_run::{Batch, Engine, Job, Watch};
+use fullpipe_units::Span;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often signals are looked for, and progress is told.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[derive(Default)]
+struct Heard {
+    stop: AtomicBool,
+    nanos: AtomicU64,
+}
+
+impl Watch for Heard {
+    fn interrupted(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    fn advanced(&self, by: Span) {
+        self.nanos.fetch_add(by.as_nanos(), Relaxed);
+    }
+
+    fn finished(&self, left: Span) {
+        self.nanos.fetch_add(left.as_nanos(), Relaxed);
+    }
+}
+
+/// Simulates the cases with these `numbers` (all if None) on `threads` threads (0: one a core). `progress` hears what part is done,
+/// 0 to 1, some times a second; what it raises, and Ctrl-C, ends everything.
+#[pyfunction]
+#[pyo3(signature = (cases, numbers=None, threads=0, series=true, progress=None))]
+pub fn run(
+    py: Python<'_>,
+    cases: &Cases,
+    numbers: Option<Vec<usize>>,
+    threads: usize,
+    series: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Results> {
+    let numbers = numbers.unwrap_or_else(|| (0..cases.cases.len()).collect());
+    let job = |&number: &usize| {
+        let case = cases.cases.get(number).cloned();
+        case.map(|case| Job { engine: Engine::Sim, case }).ok_or_else(|| {
+            PyIndexError::new_err(format!("there is no run {number}: they are {}, from 0", cases.cases.len()))
+        })
+    };
+    let jobs: Vec<Job> = numbers.iter().map(job).collect::<PyResult<_>>()?;
+    let whole: f64 = jobs.iter().map(|job| job.case.scenario.duration.as_nanos() as f64).sum();
+    let heard = Arc::new(Heard::default());
+    let (done, outcome) = channel();
+    // Of this thread alone; what runs without the interpreter's lock has to be shareable all the same.
+    let outcome = Mutex::new(outcome);
+    let watch = Arc::clone(&heard);
+    let worker = std::thread::spawn(move || {
+        let outcome = Batch::new(jobs).threads(threads).keep_series(series).run(&*watch);
+        // Nobody waits for it if what Python asked for was to end.
+        let _ = done.send(outcome);
+    });
+    let mut raised = None;
+    let outcome = loop {
+        match py.detach(|| outcome.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK)) {
+            Ok(outcome) => break Some(outcome),
+            Err(RecvTimeoutError::Disconnected) => break None,
+            Err(RecvTimeoutError::Timeout) if raised.is_some() => {}
+            Err(RecvTimeoutError::Timeout) => {
+                let told = py.check_signals().and_then(|()| match &progress {
+                    Some(progress) => {
+                        let part = heard.nanos.load(Relaxed) as f64 / whole.max(1.0);
+                        progress.call1(py, (part.min(1.0),)).map(drop)
+                    }
+                    None => Ok(()),
+                });
+                if let Err(e) = told {
+                    heard.stop.store(true, Relaxed);
+                    raised = Some(e);
+                }
+            }
+        }
+    };
+    let ended = py.detach(|| worker.join());
+    if let Some(e) = raised {
+        return Err(e);
+    }
+    let (Some(outcome), Ok(())) = (outcome, ended) else {
+        return Err(RunError::new_err(
+            "a run panicked: this is a defect of fullpipe; its message is on stderr",
+        ));
+    };
+    let results = outcome.results.clone();
+    outcome.all().map_err(|e| RunError::new_err(e.to_string()))?;
+    if let Some(progress) = progress {
+        progress.call1(py, (1.0,))?;
+    }
+    Ok(Results::new(cases.title.clone(), results, numbers))
+}

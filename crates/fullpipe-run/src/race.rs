@@ -1,0 +1,331 @@
+//! A race: controllers on one path, one after another or together, as the scenario files that its options stand for.
+
+use crate::{Engine, vocabulary};
+use fullpipe_experiment::scenario::{Case, ScenarioError, parse};
+use fullpipe_path::Limit;
+use fullpipe_units::{Bytes, Fraction, Rate, Span};
+use toml::{Table, Value};
+
+/// Who races if nobody is named.
+pub const USUAL: [&str; 5] = ["bbr", "bbr3", "cubic", "hybla", "reno"];
+
+/// The path and the manner of a race. [`Race::default`] is the case that BBR was made for: 100 Mbit/s, 100 ms, a buffer of one
+/// bandwidth-delay product, 1 % random loss, 30 seconds.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Race {
+    /// Rate of the bottleneck.
+    pub rate: Rate,
+    /// Round-trip propagation delay.
+    pub rtt: Span,
+    /// Limit of the bottleneck's queue; none for one bandwidth-delay product, or for the queue's own.
+    pub buffer: Option<Limit>,
+    /// Kind of the bottleneck's queue; none for drop-tail.
+    pub queue: Option<String>,
+    /// Random loss behind the bottleneck.
+    pub loss: Fraction,
+    /// Rate of the way back, if it is limited.
+    pub reverse_rate: Option<Rate>,
+    /// Largest packet in bytes, IP header included.
+    pub mtu: u32,
+    /// How long each run lasts.
+    pub duration: Span,
+    /// The first part of a run, left out of its figures.
+    pub warmup: Option<Span>,
+    /// Whether all controllers share the path at once instead of one after another.
+    pub together: bool,
+    /// Flows of each controller.
+    pub flows: u32,
+    /// Time between the starts of the flows of one controller.
+    pub stagger: Option<Span>,
+    /// What each flow transfers; none for as much as it can.
+    pub size: Option<Bytes>,
+    /// Whether ECN is negotiated.
+    pub ecn: bool,
+    /// Seed of everything random.
+    pub seed: u32,
+    /// Runs of each, with seeds counting up.
+    pub repeats: u32,
+    /// What is varied: every combination is run.
+    pub sweep: Vec<Axis>,
+    /// Interval between the samples of the time series.
+    pub sample: Span,
+}
+
+impl Default for Race {
+    fn default() -> Self {
+        Race {
+            rate: Rate::from_bits_per_sec(100_000_000),
+            rtt: Span::from_millis(100),
+            buffer: None,
+            queue: None,
+            loss: Fraction::from_billionths(10_000_000),
+            reverse_rate: None,
+            mtu: 1500,
+            duration: Span::from_secs(30),
+            warmup: None,
+            together: false,
+            flows: 1,
+            stagger: None,
+            size: None,
+            ecn: false,
+            seed: 1,
+            repeats: 1,
+            sweep: Vec::new(),
+            sample: Span::from_millis(10),
+        }
+    }
+}
+
+/// Why there is no such race: what was wrong and, on a line of its own, what to do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}{}", .help.as_deref().map(|help| format!("\n  help: {help}")).unwrap_or_default())]
+pub struct RaceError {
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl From<ScenarioError> for RaceError {
+    /// Of a file that nobody wrote: without its line.
+    fn from(e: ScenarioError) -> Self {
+        RaceError { message: e.message, help: e.help }
+    }
+}
+
+/// A swept key and its values.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Axis {
+    key: String,
+    values: Vec<Value>,
+}
+
+impl Axis {
+    /// `KEY=A,B,…`.
+    ///
+    /// # Errors
+    /// An empty key or value, in words.
+    pub fn parse(text: &str) -> Result<Axis, String> {
+        let (key, values) = text.split_once('=').ok_or("write KEY=A,B,… (for example rtt=10ms,100ms)")?;
+        let key = match key.trim() {
+            key @ ("rate" | "rtt" | "buffer" | "queue" | "loss" | "reverse_rate") => format!("path.{key}"),
+            key @ ("size" | "ecn" | "stagger" | "extra_rtt" | "receive_buffer" | "send_buffer") => {
+                format!("flow.{key}")
+            }
+            "flows" => "flow.count".to_owned(),
+            key => key.to_owned(),
+        };
+        let values: Vec<Value> = values.split(',').map(|v| value(v.trim())).collect();
+        if key.is_empty() || values.iter().any(|v| v.as_str() == Some("")) {
+            return Err(format!("`{text}` has an empty part"));
+        }
+        Ok(Axis { key, values })
+    }
+}
+
+/// Text as TOML would take it: numbers and truth values as such, all else as text.
+fn value(text: &str) -> Value {
+    if let Ok(n) = text.parse::<i64>() {
+        return Value::Integer(n);
+    }
+    match text {
+        "true" => Value::Boolean(true),
+        "false" => Value::Boolean(false),
+        text => text.parse::<f64>().ok().filter(|n| n.is_finite()).map_or(Value::from(text), Value::Float),
+    }
+}
+
+/// A controller that races, with its settings.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Contestant {
+    /// As the user wrote it, if that says more than the name.
+    label: Option<String>,
+    cc: String,
+    settings: Table,
+}
+
+impl Contestant {
+    /// `NAME`, or `NAME:KEY=VALUE,…`, of what `engines` can run.
+    ///
+    /// # Errors
+    /// A controller that they do not have, a setting without a value.
+    pub fn parse(text: &str, engines: &[Engine]) -> Result<Contestant, RaceError> {
+        let (name, settings) = text.split_once(':').unwrap_or((text, ""));
+        let name = fullpipe_cc::registry::find(name).map_or(name, |about| about.name);
+        let unknown = vocabulary(engines).check_controller(name);
+        unknown.map_err(|fault| RaceError { message: fault.reason, help: fault.help })?;
+        let mut table = Table::new();
+        for pair in settings.split(',').filter(|p| !p.is_empty()) {
+            let (key, given) = pair.split_once('=').ok_or_else(|| RaceError {
+                message: format!("`{text}`: write settings as KEY=VALUE (for example cubic:hystart=off)"),
+                help: None,
+            })?;
+            table.insert(key.to_owned(), value(given));
+        }
+        let label = (!table.is_empty()).then(|| text.to_owned());
+        Ok(Contestant { label, cc: name.to_owned(), settings: table })
+    }
+}
+
+impl Race {
+    /// The runs of `contestants`, which `engines` are to make.
+    ///
+    /// # Errors
+    /// What the path, the settings or the sweep do not allow.
+    pub fn cases(&self, contestants: &[Contestant], engines: &[Engine]) -> Result<Vec<Case>, RaceError> {
+        let title = self.title(contestants);
+        if self.together {
+            return self.cases_of(&title, contestants, engines);
+        }
+        let mut cases = Vec::new();
+        for contestant in contestants {
+            let mut own = self.cases_of(&title, std::slice::from_ref(contestant), engines)?;
+            for case in &mut own {
+                case.contender.clone_from(&contestant.label);
+            }
+            cases.extend(own);
+        }
+        Ok(cases)
+    }
+
+    /// What the race is called.
+    pub fn title(&self, contestants: &[Contestant]) -> String {
+        let names: Vec<&str> = contestants.iter().map(|c| c.label.as_deref().unwrap_or(&c.cc)).collect();
+        let how = match (names.len(), self.together) {
+            (1, _) => "",
+            (_, true) => ", sharing the path",
+            (_, false) => ", one after another",
+        };
+        match names.split_last() {
+            Some((last, rest)) if !rest.is_empty() => format!("{} and {last}{how}", rest.join(", ")),
+            _ => names.concat(),
+        }
+    }
+
+    /// The runs of `contestants` at once.
+    fn cases_of(
+        &self,
+        title: &str,
+        contestants: &[Contestant],
+        engines: &[Engine],
+    ) -> Result<Vec<Case>, RaceError> {
+        let file = self.file(title, contestants);
+        let text = toml::to_string(&file).map_err(|e| RaceError { message: e.to_string(), help: None })?;
+        let no_files = |name: &str| Err(format!("{name}: a race reads no files; use `fullpipe run`"));
+        Ok(parse("race", &text, &vocabulary(engines), &no_files)?)
+    }
+
+    /// The scenario file that the options stand for.
+    fn file(&self, title: &str, contestants: &[Contestant]) -> Table {
+        let mut path = Table::new();
+        path.insert("rate".into(), self.rate.to_string().into());
+        path.insert("rtt".into(), self.rtt.to_string().into());
+        match (&self.queue, &self.buffer) {
+            (Some(kind), limit) => {
+                let mut queue = Table::new();
+                queue.insert("kind".into(), kind.as_str().into());
+                if let Some(limit) = limit {
+                    queue.insert("limit".into(), limit.to_string().into());
+                }
+                path.insert("queue".into(), queue.into());
+            }
+            (None, Some(limit)) => drop(path.insert("buffer".into(), limit.to_string().into())),
+            (None, None) => drop(path.insert("buffer".into(), "1bdp".into())),
+        }
+        if self.loss != Fraction::ZERO {
+            path.insert("loss".into(), self.loss.to_string().into());
+        }
+        if let Some(rate) = self.reverse_rate {
+            path.insert("reverse_rate".into(), rate.to_string().into());
+        }
+        // A swept key stands for itself: what it replaces must not contradict it.
+        for axis in &self.sweep {
+            match axis.key.as_str() {
+                "path.queue" => drop(path.remove("buffer")),
+                "path.buffer" => drop(path.remove("queue")),
+                _ => {}
+            }
+        }
+        let flows = contestants.iter().map(|c| {
+            let mut flow = Table::new();
+            flow.insert("cc".into(), c.cc.as_str().into());
+            if !c.settings.is_empty() {
+                flow.insert("settings".into(), c.settings.clone().into());
+            }
+            if let Some(label) = &c.label {
+                flow.insert("label".into(), label.as_str().into());
+            }
+            flow.insert("count".into(), i64::from(self.flows).into());
+            if let Some(stagger) = self.stagger {
+                flow.insert("stagger".into(), stagger.to_string().into());
+            }
+            if let Some(size) = self.size {
+                flow.insert("size".into(), size.to_string().into());
+            }
+            flow.insert("ecn".into(), self.ecn.into());
+            Value::from(flow)
+        });
+        let mut file = Table::new();
+        file.insert("title".into(), title.into());
+        file.insert("duration".into(), self.duration.to_string().into());
+        if let Some(warmup) = self.warmup {
+            file.insert("warmup".into(), warmup.to_string().into());
+        }
+        file.insert("sample".into(), self.sample.to_string().into());
+        file.insert("seed".into(), i64::from(self.seed).into());
+        file.insert("repeats".into(), i64::from(self.repeats).into());
+        file.insert("mtu".into(), i64::from(self.mtu).into());
+        file.insert("path".into(), path.into());
+        file.insert("flow".into(), Value::Array(flows.collect()));
+        if !self.sweep.is_empty() {
+            let axes = self.sweep.iter().map(|a| (a.key.clone(), Value::Array(a.values.clone())));
+            file.insert("sweep".into(), Value::Table(axes.collect()));
+        }
+        file
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contestants(names: &[&str]) -> Vec<Contestant> {
+        names.iter().map(|name| Contestant::parse(name, &[Engine::Sim]).unwrap()).collect()
+    }
+
+    #[test]
+    fn one_after_another_each_has_its_runs_and_together_they_share_one() {
+        let both = contestants(&["bbr", "cubic:hystart=off"]);
+        let race = Race { repeats: 2, ..Race::default() };
+        let cases = race.cases(&both, &[Engine::Sim]).unwrap();
+        let labels: Vec<_> = cases.iter().map(Case::label).collect();
+        assert_eq!(
+            labels,
+            ["bbr, seed 1", "bbr, seed 2", "cubic:hystart=off, seed 1", "cubic:hystart=off, seed 2"]
+        );
+        assert_eq!(race.title(&both), "bbr and cubic:hystart=off, one after another");
+        let shared = Race { together: true, ..Race::default() }.cases(&both, &[Engine::Sim]).unwrap();
+        assert_eq!((shared.len(), shared[0].scenario.flows.len()), (1, 2));
+    }
+
+    #[test]
+    fn what_is_swept_replaces_what_would_contradict_it() {
+        let sweep = vec![Axis::parse("queue=codel,drop-tail").unwrap(), Axis::parse("loss=0.1%,1%").unwrap()];
+        let race = Race { sweep, ..Race::default() };
+        assert_eq!(race.cases(&contestants(&["bbr"]), &[Engine::Sim]).unwrap().len(), 4);
+        for wrong in ["loss", "loss=", "=1%", "loss=1%,"] {
+            assert!(Axis::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_there_is_not_is_named_with_what_to_do() {
+        let unknown = Contestant::parse("cubik", &[Engine::Sim]).unwrap_err();
+        assert!(unknown.to_string().contains("`cubik`") && unknown.help.unwrap().contains("cubic"));
+        assert!(
+            Contestant::parse("cubic:hystart", &[Engine::Sim]).unwrap_err().message.contains("KEY=VALUE")
+        );
+        let race = Race { mtu: 1, ..Race::default() };
+        assert!(race.cases(&contestants(&["bbr"]), &[Engine::Sim]).unwrap_err().message.contains("mtu"));
+    }
+}
