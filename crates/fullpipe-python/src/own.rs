@@ -21,11 +21,13 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 /// What a run keeps of its controllers' first error.
 type Raised = Arc<Mutex<Option<PyErr>>>;
 
+type Makers = HashMap<u32, (Py<PyAny>, Raised)>;
+
 /// Classes (or functions) that make the controllers of runs under way, by number, and where their errors go.
-static MAKERS: LazyLock<Mutex<HashMap<u32, (Py<PyAny>, Raised)>>> = LazyLock::new(Mutex::default);
+static MAKERS: LazyLock<Mutex<Makers>> = LazyLock::new(Mutex::default);
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-fn makers() -> MutexGuard<'static, HashMap<u32, (Py<PyAny>, Raised)>> {
+fn makers() -> MutexGuard<'static, Makers> {
     MAKERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -49,8 +49,11 @@ impl Results {
     }
 }
 
+/// How a column is named, and what it has of a summary.
+type Figure = (&'static str, fn(&Summary) -> Option<f64>);
+
 /// Figures of a run or a flow, a column each.
-const FIGURES: [(&str, fn(&Summary) -> Option<f64>); 16] = [
+const FIGURES: [Figure; 16] = [
     ("goodput_bps", |s| Some(s.goodput_bps)),
     ("utilization", |s| s.utilization),
     ("duration_s", |s| Some(s.duration_s)),
@@ -76,6 +79,11 @@ fn figures<'a>(columns: &mut Columns, summaries: impl Iterator<Item = &'a Summar
         columns.number(name, summaries.clone().map(of).collect());
     }
 }
+
+/// The number of a run, kind, name and controller of a flow or a link, and its series.
+type Part<'a> = (usize, &'a str, &'a str, &'a str, &'a Series);
+/// What unpickles, and what it is called with.
+type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Vec<usize>));
 
 #[pymethods]
 impl Results {
@@ -149,7 +157,7 @@ impl Results {
 
     /// A row a sample of a flow (`kind` flow) or of a link (`kind` link).
     fn series(&self) -> PyResult<Table> {
-        let mut parts: Vec<(usize, &str, &str, &str, &Series)> = Vec::new();
+        let mut parts: Vec<Part<'_>> = Vec::new();
         for (n, run) in self.runs_in_order() {
             parts.extend(run.flows.iter().map(|f| (n, "flow", f.label.as_str(), f.cc.as_str(), &f.series)));
             parts.extend(run.links.iter().map(|l| (n, "link", l.label.as_str(), run.cc.as_str(), &l.series)));
@@ -160,17 +168,20 @@ impl Results {
                 names.push(&column.name);
             }
         }
-        let rows = |of: &dyn Fn(&(usize, &str, &str, &str, &Series)) -> String| -> Vec<Option<String>> {
-            parts.iter().flat_map(|part| std::iter::repeat_n(Some(of(part)), part.4.t_s.len())).collect()
+        let rows = |of: fn(&Part<'_>) -> &str| -> Vec<Option<String>> {
+            parts
+                .iter()
+                .flat_map(|part| std::iter::repeat_n(Some(of(part).to_owned()), part.4.t_s.len()))
+                .collect()
         };
         let mut columns = Columns::default();
         columns.whole(
             "run",
             parts.iter().flat_map(|p| std::iter::repeat_n(p.0 as i64, p.4.t_s.len())).collect(),
         );
-        columns.text("kind", rows(&|part| part.1.to_owned()));
-        columns.text("name", rows(&|part| part.2.to_owned()));
-        columns.text("cc", rows(&|part| part.3.to_owned()));
+        columns.text("kind", rows(|part| part.1));
+        columns.text("name", rows(|part| part.2));
+        columns.text("cc", rows(|part| part.3));
         columns.number("t_s", parts.iter().flat_map(|p| p.4.t_s.iter().map(|t| Some(*t))).collect());
         for name in names {
             let values = parts.iter().flat_map(|part| {
@@ -263,10 +274,7 @@ impl Results {
         Ok(Results { title, results: Arc::new(Recordings::new(runs)), numbers })
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Vec<usize>))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
         let make = py.get_type::<Results>().getattr("from_json")?;
         Ok((make, (self.to_json(py)?, self.title.clone(), self.numbers.clone())))
     }
