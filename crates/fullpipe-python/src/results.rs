@@ -168,7 +168,7 @@ impl Results {
                 names.push(&column.name);
             }
         }
-        let rows = |of: fn(&Part<'_>) -> &str| -> Vec<Option<String>> {
+        let rows = |of: for<'a> fn(&Part<'a>) -> &'a str| -> Vec<Option<String>> {
             parts
                 .iter()
                 .flat_map(|part| std::iter::repeat_n(Some(of(part).to_owned()), part.4.t_s.len()))
