@@ -550,6 +550,41 @@ fn shares_change_while_it_runs_and_a_lease_ends() {
     in_groups("changed");
 }
 
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn turns() {
+    let listener = listen(PORT);
+    let args = ["bbr=50%", "reno=50%", "--by", "time=2s,wash-out=1s", "--seed", "5"];
+    let split = Split::start(&args);
+    let began = Instant::now();
+    // By this seed the first four periods are of reno, reno, bbr, bbr.
+    while began.elapsed() < Duration::from_secs(8) {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        drop(stream);
+        drop(accepted);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (_, _, plan, lines) = split.stop();
+    let assigner = fullpipe_split::Assigner::new(5, plan.by);
+    let cuts = fullpipe_split::cuts(&plan.arms.shares());
+    let mut seen = [0, 0];
+    for outcome in outcomes(&lines) {
+        // In the first second of a period it may still be the other's turn: that is what a wash-out is for.
+        if let Some((number, false)) = plan.period(outcome.opened_unix_s) {
+            let turn = fullpipe_split::pick(&cuts, assigner.hash_of_period(number));
+            assert_eq!(turn, Some(usize::from(outcome.arm)), "period {number}: {outcome:?}");
+            seen[usize::from(outcome.arm)] += 1;
+        }
+    }
+    assert!(seen.iter().all(|seen| *seen >= 10), "{seen:?}");
+}
+
+#[test]
+fn the_whole_group_takes_turns() {
+    in_groups("turns");
+}
+
 /// The same controller under two names, on real sockets.
 #[test]
 #[ignore = "a part of the next test, which starts it"]

@@ -39,7 +39,8 @@ pub struct Args {
     /// End after this time
     #[arg(long = "for", value_name = "TIME")]
     length: Option<Span>,
-    /// The arm that the others are held against [default: the one with the host's default controller, else the last]
+    /// The arm that the others are held against [default: `default`, or the one with the host's default controller, else the
+    /// last]
     #[arg(long, value_name = "ARM")]
     control: Option<String>,
     /// How far an arm may be worse before new connections go to the control: off, or bounds such as p95-rtt=+20%
@@ -106,7 +107,11 @@ impl Args {
             table: session.table(plan.began_unix_s),
             lease: LEASE,
         })
-        .map_err(failure)?;
+        .map_err(|e| {
+            // A file of a split that never was would only be in the way of the next try.
+            let _ = std::fs::remove_file(&self.out);
+            failure(e)
+        })?;
         let arms: Vec<String> =
             plan.arms.all().iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
         eprintln!(
@@ -145,7 +150,8 @@ fn number(by: By) -> u32 {
 fn control(arms: &Arms) -> String {
     let default = facts::default_controller().ok();
     let all = arms.all();
-    let today = all.iter().find(|arm| arm.controller.is_none() || arm.controller == default);
+    let left = all.iter().find(|arm| arm.controller.is_none());
+    let today = left.or_else(|| all.iter().find(|arm| arm.controller == default));
     today.or(all.last()).map(|arm| arm.label.clone()).unwrap_or_default()
 }
 
