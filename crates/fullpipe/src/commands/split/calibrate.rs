@@ -88,7 +88,7 @@ impl Args {
         Ok(())
     }
 
-    /// So many of the connections by the arm's controller.
+    /// So many of the connections by the arm's controller. JSON's strings are strings of TOML, too.
     fn case(&self, count: u32) -> Result<Case, Failure> {
         let mut text = format!(
             "duration = \"{}\"\nwarmup = \"{}\"\nseed = {}\n[path]\nrate = \"{}\"\nrtt = \"{}\"\nbuffer = {}\nloss = \"{}\"\n",
@@ -97,7 +97,7 @@ impl Args {
             self.seed,
             self.rate,
             self.rtt,
-            toml::Value::from(self.buffer.as_str()),
+            serde_json::Value::from(self.buffer.as_str()),
             self.loss,
         );
         for (cc, count) in [(&self.arm, count), (&self.control, self.flows - count)] {
@@ -105,7 +105,7 @@ impl Args {
                 // Apart by something that is no multiple of anything, so that they do not move in step.
                 text += &format!(
                     "[[flow]]\ncc = {}\ncount = {count}\nstagger = \"37ms\"\n",
-                    toml::Value::from(cc.as_str())
+                    serde_json::Value::from(cc.as_str())
                 );
             }
         }
