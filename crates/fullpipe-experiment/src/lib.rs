@@ -29,6 +29,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod calendar;
 pub mod connection;
 pub mod number;
 pub mod recording;

@@ -21,7 +21,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod calendar;
 mod capture;
 mod emulator;
 mod error;

@@ -445,7 +445,7 @@ impl<'a> Inside<'a> {
                     .ok()
                     .map(|r| r.trim().to_owned()),
                 ticks: fullpipe_kernel::facts::ticks(),
-                started: Some(crate::calendar::rfc3339(started)),
+                started: Some(fullpipe_experiment::calendar::rfc3339(started)),
             },
         }
     }

@@ -1,7 +1,7 @@
 //! Dates as RFC 3339 writes them.
 
 /// `seconds` since 1970 in universal time, `2026-11-21T20:15:00Z`.
-pub(crate) fn rfc3339(seconds: u64) -> String {
+pub fn rfc3339(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     // Years counted from March, in eras of 400 years (H. Hinnant, chrono-compatible date algorithms).
     let z = days + 719_468;
