@@ -47,7 +47,7 @@ pub(crate) fn is_told(snapshot: &Snapshot, column: Column) -> bool {
 }
 
 /// A line a controller.
-pub(crate) fn totals(snapshot: &Snapshot) -> Vec<String> {
+pub fn totals(snapshot: &Snapshot) -> Vec<String> {
     if snapshot.connections.is_empty() {
         return vec!["no connection to show".to_owned()];
     }

@@ -101,6 +101,27 @@ fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write
     Ok(())
 }
 
+/// A page without plots over time: `body` is markup.
+#[cfg(feature = "files")]
+pub(crate) fn write_plain(about: &About, subtitle: &str, body: &str, out: &mut dyn Write) -> io::Result<()> {
+    let (title, subtitle) = (escaped(&about.title), escaped(subtitle));
+    let command = match about.command.is_empty() {
+        true => String::new(),
+        false => format!(
+            "<section><h2>Make it again</h2><pre class=\"command\">{}</pre></section>",
+            escaped(&about.command)
+        ),
+    };
+    write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1>\
+         <p class=\"path\">{subtitle}</p></header>\n<main>\n{body}\n{command}</main>\n</body>\n</html>\n"
+    )
+}
+
 fn described_path(results: &Results) -> String {
     match results.runs.first() {
         Some(first) if results.runs.iter().all(|r| r.path == first.path) => first.path.description.clone(),

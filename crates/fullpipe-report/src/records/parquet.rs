@@ -3,19 +3,24 @@
 //! The file has its name when it is whole: its index stands at its end.
 
 use super::files::Files;
+use super::reader::Found;
+use super::seen::{self, Seen, received, sent};
 use super::writer::Bounds;
-use fullpipe_experiment::connection::{Connection, Direction, Heading, Point};
+use fullpipe_experiment::connection::{Connection, Direction, Point};
 use fullpipe_units::{Rate, Span};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
+use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -172,21 +177,6 @@ fn ms(of: Option<Span>) -> Cell {
     Cell::Real(of.map(Span::as_millis_f64))
 }
 
-/// The direction that the socket sent; of a capture the one with more data.
-pub(super) fn sent(c: &Connection) -> &Direction {
-    match c.socket.as_ref().map(|s| s.sends) {
-        Some(heading) => c.direction(heading),
-        None => c.bulk().0,
-    }
-}
-
-fn received(c: &Connection) -> &Direction {
-    match c.socket.as_ref().map_or(c.bulk().1, |s| s.sends) {
-        Heading::ToServer => &c.to_client,
-        Heading::ToClient => &c.to_server,
-    }
-}
-
 macro_rules! of_socket {
     ($c:ident, $socket:ident => $value:expr) => {
         $c.socket.as_deref().and_then(|$socket| $value)
@@ -311,12 +301,65 @@ fn write_group(file: &mut SerializedFileWriter<File>, records: &[Connection]) ->
     group.close().map(drop)
 }
 
+/// Hands the rows of a file to `each`.
+///
+/// # Errors
+/// What is no file of records.
+pub(super) fn read(file: File, mut each: impl FnMut(Seen)) -> Result<Found, String> {
+    let reader = SerializedFileReader::new(file).map_err(|e| e.to_string())?;
+    let mut found = Found::default();
+    for row in reader.get_row_iter(None).map_err(|e| e.to_string())? {
+        found.connections += 1;
+        let row = row.map_err(|e| format!("row {}: {e}", found.connections))?;
+        each(
+            seen(&row)
+                .ok_or_else(|| format!("row {}: it is no record of a connection", found.connections))?,
+        );
+    }
+    Ok(found)
+}
+
+/// What a row tells; none where it has no addresses.
+fn seen(row: &Row) -> Option<Seen> {
+    let field =
+        |name: &str| row.get_column_iter().find(|(column, _)| *column == name).map(|(_, field)| field);
+    let real = |name: &str| match field(name) {
+        Some(Field::Double(value)) => Some(*value),
+        _ => None,
+    };
+    let whole = |name: &str| match field(name) {
+        Some(Field::Long(value)) => u64::try_from(*value).ok(),
+        _ => None,
+    };
+    let text = |name: &str| match field(name) {
+        Some(Field::Str(value)) => Some(value.as_str()),
+        _ => None,
+    };
+    let remote: IpAddr =
+        text(if text("seen_from") == Some("client") { "server" } else { "client" })?.parse().ok()?;
+    let sent_bytes = whole("sent_bytes").unwrap_or(0);
+    Some(Seen {
+        controller: text("controller").map(str::to_owned),
+        remote,
+        port: whole("server_port").and_then(|port| port.try_into().ok())?,
+        start_s: real("start_s")?,
+        duration_s: real("duration_s").filter(|_| text("handshake") == Some("seen")),
+        bytes: sent_bytes.saturating_add(whole("received_bytes").unwrap_or(0)),
+        goodput_bps: match real("busy_s") {
+            Some(busy_s) => seen::rate(sent_bytes, busy_s),
+            None => real("goodput_bps"),
+        },
+        min_rtt_ms: real("min_rtt_ms"),
+        segments: whole("segments").unwrap_or(0),
+        retransmitted: whole("retransmitted_segments").unwrap_or(0),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::records::Writer;
     use crate::support::connection;
-    use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
 
     #[test]

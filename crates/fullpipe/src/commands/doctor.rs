@@ -33,12 +33,12 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, _) = self.target.open()?;
         let is_ours = self.target.is_this_machine() && self.controller.starts_with("fp_");
+        let is_live = self.target.is_this_machine();
         let question = Question { controller: self.controller, path: self.rate.zip(self.rtt) };
         let mut report = checks::examine(&*host, &question);
-        if is_ours {
-            report.findings.extend(calls());
-            report.findings.sort_by_key(|finding| finding.verdict);
-        }
+        report.findings.extend(is_ours.then(calls).flatten());
+        report.findings.extend(is_live.then(traffic).flatten());
+        report.findings.sort_by_key(|finding| finding.verdict);
         if self.json {
             print_json(&report)?;
         } else {
@@ -74,6 +74,29 @@ fn calls() -> Option<checks::Finding> {
         advice,
         source: "counted here, over loopback; docs/bbr3-in-the-kernel.md, Calls that are not made",
     })
+}
+
+/// What the host's connections do now.
+#[cfg(feature = "live")]
+fn traffic() -> Option<checks::Finding> {
+    use super::traffic::{Traffic, lines};
+    let seen = Traffic::open()?.look()?;
+    let lines = lines(&seen);
+    (!lines.is_empty()).then(|| checks::Finding {
+        id: "traffic",
+        group: checks::Group::Controller,
+        verdict: Verdict::Ok,
+        state: lines.join("; "),
+        read: Vec::new(),
+        why: "connections keep the controller that they were opened with, whatever the default is",
+        advice: None,
+        source: "two looks at the sockets, half a second apart; docs/watch.md",
+    })
+}
+
+#[cfg(not(feature = "live"))]
+fn traffic() -> Option<checks::Finding> {
+    None
 }
 
 #[cfg(not(feature = "ebpf"))]

@@ -26,6 +26,7 @@ mod plan;
 mod race;
 #[cfg(all(feature = "ebpf", feature = "live"))]
 mod records;
+mod report;
 mod revert;
 mod run;
 mod schema;
@@ -38,6 +39,8 @@ mod status;
 mod test;
 #[cfg(feature = "trace")]
 mod trace;
+#[cfg(feature = "live")]
+mod traffic;
 #[cfg(feature = "live")]
 mod watch;
 
@@ -80,6 +83,7 @@ pub enum Command {
     Export(export::Args),
     #[cfg(all(feature = "ebpf", feature = "live"))]
     Records(records::Args),
+    Report(report::Args),
     Schema(schema::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -121,6 +125,7 @@ impl Command {
             Command::Export(args) => args.run(),
             #[cfg(all(feature = "ebpf", feature = "live"))]
             Command::Records(args) => args.run(),
+            Command::Report(args) => args.run(),
             Command::Schema(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

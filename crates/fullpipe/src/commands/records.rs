@@ -20,7 +20,7 @@ use std::time::Instant;
 /// The kernel hands out each socket's last account as it closes (eBPF; nothing is pinned, and all of it is gone with this
 /// process). What closes faster than it is written is counted and told at the end. FILE ends in .jsonl (a line a connection,
 /// `fullpipe schema connection` describes it) or .parquet (if built in); - is standard output. A FILE that is there becomes
-/// FILE.1. Needs root.
+/// FILE.1. Needs root. `fullpipe report FILE` shows distributions.
 ///
 /// FILTER is as for `fullpipe watch`, but for the state: 'sport = :443', 'controller bbr and not dst 10.0.0.0/8'.
 #[derive(clap::Args)]

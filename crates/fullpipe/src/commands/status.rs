@@ -1,6 +1,8 @@
 //! `fullpipe status`: where the host stands.
 
 use super::host::{Target, failure, settle};
+#[cfg(feature = "live")]
+use super::traffic::{self, Traffic};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
 use fullpipe_host::screen::{self, Style};
@@ -31,6 +33,10 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
         settle(&*host, &store)?;
+        // A file for a collector is written at once, and has no rates.
+        #[cfg(feature = "live")]
+        let mut traffic =
+            (self.target.is_this_machine() && self.prometheus.is_none()).then(Traffic::open).flatten();
         loop {
             let status = status::status(&*host, &store).map_err(failure)?;
             if let Some(file) = &self.prometheus {
@@ -38,13 +44,23 @@ impl Args {
                 replace(file, &status::prometheus(&status))
                     .map_err(|e| Failure::usage(format_args!("--prometheus {}: {e}", file.display())))?;
             }
+            #[cfg(feature = "live")]
+            let seen = traffic.as_mut().and_then(Traffic::look);
             if self.json {
-                print_json(&Document { schema: "fullpipe/status/1", value: &status })?;
+                #[cfg(feature = "live")]
+                let value = Told { status: &status, traffic: seen.map(|seen| seen.totals) };
+                #[cfg(not(feature = "live"))]
+                let value = &status;
+                print_json(&Document { schema: "fullpipe/status/1", value: &value })?;
             } else if self.prometheus.is_none() || self.watch {
                 if self.watch {
                     print!("\x1b[2J\x1b[H");
                 }
                 print!("{}", screen::status(Style::of_stdout(), &status));
+                #[cfg(feature = "live")]
+                for line in seen.iter().flat_map(traffic::lines) {
+                    println!("  {line}");
+                }
                 #[cfg(feature = "ebpf")]
                 if self.target.is_this_machine() {
                     super::split::in_short().iter().for_each(|split| println!("{split}"));
@@ -56,6 +72,17 @@ impl Args {
             std::thread::sleep(Duration::from_secs(2));
         }
     }
+}
+
+/// The host's state, and what its connections do.
+#[cfg(feature = "live")]
+#[derive(serde::Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    status: &'a status::Status,
+    /// By controller, beyond loopback, of half a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traffic: Option<Vec<fullpipe_live::Total>>,
 }
 
 /// Puts a file with this text at `path` at once. Textfile collectors read directories that others may write: what is

@@ -1,0 +1,112 @@
+//! What a report takes of a record.
+
+use fullpipe_experiment::connection::{Connection, Direction, Handshake, Heading, Point, is_replaced};
+use fullpipe_units::Span;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What a report takes of a record, whichever form that had.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Seen {
+    pub(super) controller: Option<String>,
+    /// The other end; of a capture the client.
+    pub(super) remote: IpAddr,
+    /// The server's.
+    pub(super) port: u16,
+    pub(super) start_s: f64,
+    /// None of one that was open before.
+    pub(super) duration_s: Option<f64>,
+    /// Payload of both directions.
+    pub(super) bytes: u64,
+    /// Payload over the time with data to send.
+    pub(super) goodput_bps: Option<f64>,
+    pub(super) min_rtt_ms: Option<f64>,
+    pub(super) segments: u64,
+    pub(super) retransmitted: u64,
+}
+
+/// The kernel counts busy time in its ticks, of up to 10 ms: less than this tells no rate.
+pub(super) const LEAST_BUSY_S: f64 = 0.05;
+
+/// The direction that the socket sent; of a capture the one with more data.
+pub(super) fn sent(c: &Connection) -> &Direction {
+    c.direction(heading(c))
+}
+
+/// The other one.
+pub(super) fn received(c: &Connection) -> &Direction {
+    c.direction(match heading(c) {
+        Heading::ToServer => Heading::ToClient,
+        Heading::ToClient => Heading::ToServer,
+    })
+}
+
+fn heading(c: &Connection) -> Heading {
+    c.socket.as_ref().map_or(c.bulk().1, |socket| socket.sends)
+}
+
+impl Seen {
+    pub(super) fn of(c: &Connection) -> Seen {
+        let sent = sent(c);
+        let socket = c.socket.as_deref();
+        let concluded = || sent.sender.as_ref().and_then(|s| s.name.clone());
+        let goodput = match socket {
+            Some(socket) => rate(sent.bytes, socket.busy.as_secs_f64()),
+            None => sent.goodput.map(|rate| rate.as_bits_per_sec_f64()),
+        };
+        Seen {
+            controller: socket.and_then(|s| s.controller.clone()).or_else(concluded),
+            remote: match c.vantage.point {
+                Point::Client => c.server.ip(),
+                _ => c.client.ip(),
+            },
+            port: c.server.port(),
+            start_s: c.start_s,
+            duration_s: (c.opening.handshake == Handshake::Seen).then(|| c.duration.as_secs_f64()),
+            bytes: c.to_server.bytes.saturating_add(c.to_client.bytes),
+            goodput_bps: goodput,
+            min_rtt_ms: sent.rtprop.map(Span::as_millis_f64),
+            segments: sent.segments,
+            retransmitted: sent.retransmissions.segments,
+        }
+    }
+}
+
+/// In bits per second; none where the time is too short to tell.
+pub(super) fn rate(bytes: u64, busy_s: f64) -> Option<f64> {
+    (bytes > 0 && busy_s >= LEAST_BUSY_S).then(|| bytes as f64 * 8.0 / busy_s)
+}
+
+/// What a site is usually given: `192.0.2.0/24`, `2001:db8:1::/48`; of a hash what stands for that.
+pub(super) fn prefix(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V6(v6) if is_replaced(ip) => format!("{}/96", Ipv6Addr::from(v6.to_bits() >> 32 << 32)),
+        IpAddr::V6(v6) => format!("{}/48", Ipv6Addr::from(v6.to_bits() >> 80 << 80)),
+        IpAddr::V4(v4) => format!("{}/24", Ipv4Addr::from(v4.to_bits() & !0xff)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::connection;
+
+    #[test]
+    fn a_socket_and_a_capture_give_the_same_figures() {
+        let mut c = connection(2);
+        let socket = Seen::of(&c);
+        assert_eq!((socket.controller.as_deref(), socket.port), (Some("bbr"), 443));
+        assert_eq!((socket.goodput_bps, socket.duration_s), (Some(1_000_002.0 * 8.0 / 1.6), Some(2.5)));
+        assert_eq!((socket.segments, socket.retransmitted, socket.bytes), (701, 10, 1_000_302));
+        c.socket = None;
+        let capture = Seen::of(&c);
+        assert_eq!(Seen { controller: None, goodput_bps: Some(4e6), ..socket }, capture);
+    }
+
+    #[test]
+    fn prefixes_are_those_of_sites() {
+        let of = |ip: &str| prefix(ip.parse().unwrap());
+        assert_eq!(of("192.0.2.77"), "192.0.2.0/24");
+        assert_eq!(of("2001:db8:1:2::3"), "2001:db8:1::/48");
+        assert_eq!(of("100::1234:5678:9abc:def0"), "100::1234:5678:0:0/96");
+    }
+}

@@ -1,0 +1,82 @@
+//! `fullpipe report`: what records come to, on a terminal and as a page.
+
+mod program;
+
+use std::fs;
+use std::process::Output;
+
+fn report(args: &[&str]) -> Output {
+    program::fullpipe().arg("report").args(args).output().unwrap()
+}
+
+/// A line of a download, as `fullpipe records` writes it.
+fn line(number: u32, controller: &str, again: u32) -> String {
+    serde_json::json!({
+        "schema": "fullpipe/connection/1", "number": number, "client": format!("192.0.2.{number}:50000"),
+        "server": "10.0.0.1:443", "start_s": 1_790_000_000.0 + f64::from(number), "duration_s": 2.5,
+        "opening": { "handshake": "seen" }, "closing": "closed", "vantage": { "point": "server" },
+        "to_client": {
+            "bytes": 1_000_000, "segments": 700, "rtprop_ms": 40.0, "retransmissions": { "segments": again },
+        },
+        "socket": { "sends": "to_client", "controller": controller, "busy_s": 2.0 },
+    })
+    .to_string()
+}
+
+#[test]
+fn records_come_to_tables_and_a_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("closed.jsonl");
+    let records: Vec<String> =
+        (1..=100).map(|n| if n % 4 == 0 { line(n, "cubic", 35) } else { line(n, "bbr", 7) }).collect();
+    fs::write(&path, records.join("\n") + "\n{\"number\":1,\"cli").unwrap();
+    let page = dir.path().join("closed.html");
+    let output = report(&[path.to_str().unwrap(), "--out", page.to_str().unwrap()]);
+    let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("its last line is cut"), "{said}");
+    for by in ["by controller", "by prefix", "by port", "by hour"] {
+        assert!(text.contains(by), "{text}");
+    }
+    let row =
+        |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+    let cells: Vec<&str> = row("bbr").split_whitespace().collect();
+    assert_eq!(cells[1], "75", "{text}");
+    // 7 of 700, and 35 of them; 8 Mbit in two seconds.
+    assert!(
+        row("bbr").contains("1.00") && row("cubic").contains("5.00") && row("192.0.2.0/24").contains("100"),
+        "{text}"
+    );
+    assert!(row("bbr").contains("Mbit/s"), "{text}");
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("By controller") && html.contains("<svg") && !html.contains("<script"), "{html}");
+
+    let output = report(&[path.to_str().unwrap(), "--by", "port"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("by port") && !text.contains("by controller"), "{text}");
+}
+
+#[test]
+fn what_is_no_record_is_refused_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("closed.jsonl");
+    let file = path.to_str().unwrap();
+    for (text, said) in [
+        (line(1, "bbr", 0) + "\nno record\n", "line 2"),
+        ("{\"schema\":\"fullpipe/watch/1\",\"connections\":[]}\n".to_owned(), "fullpipe/watch/1"),
+        ("\u{7f}ELF".to_owned(), "holds no records"),
+        ("PAR1 and no more".to_owned(), "closed.jsonl"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let output = report(&[file]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && told.contains(said), "{told}");
+    }
+    let output = report(&["/no/such/file"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = report(&[file, "--out", "x.csv"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains(".html"));
+    // What a name would have a terminal do is written out.
+    fs::write(&path, line(1, "\u{1b}[2Jbbr", 0)).unwrap();
+    let output = report(&[file]);
+    assert!(output.status.success() && !String::from_utf8_lossy(&output.stdout).contains("\u{1b}[2J"));
+}
