@@ -10,3 +10,9 @@ mod machine;
 
 pub use claims::{Attempt, comes_right, doubts, failed, shows};
 pub use machine::Machine;
+
+/// Whether other machines have had this one's processors for so long that `./x test` stopped waiting for them (`FULLPIPE_BUSY`): what is
+/// doubted is then tried once.
+pub fn processors_are_taken() -> bool {
+    std::env::var_os("FULLPIPE_BUSY").is_some_and(|set| !set.is_empty())
+}
