@@ -93,7 +93,7 @@ pub fn shows(claim: &str, mut attempt: impl FnMut() -> Option<Attempt>) {
         made.doubts.extend(machine.doubts());
         Some(made)
     };
-    tell(claim, judge(claim, &Rule::here(2, 3), watched));
+    tell(claim, judge(claim, &Rule::here(2, 2), watched));
 }
 
 /// Something short against the clock, which the processors' other work disturbs more than an audit can tell: one of several attempts

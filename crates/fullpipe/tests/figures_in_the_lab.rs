@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-/// How long all of them may take together.
+/// How long all of them may take together: twice what they take where processors run. Longer would show no more.
 fn budget() -> Duration {
-    Duration::from_secs(if fullpipe_testing::processors_are_taken() { 240 } else { 600 })
+    Duration::from_secs(if fullpipe_testing::processors_are_taken() { 180 } else { 330 })
 }
 
 /// The least time in which another attempt can show anything: the longest figure, alone.
