@@ -452,7 +452,7 @@ fn killed() {
     // Between any two steps of its beginning, its life and its end.
     let directory = tempfile::tempdir().unwrap();
     let own = Path::new(env!("CARGO_BIN_EXE_fullpipe"));
-    let mut after_link = 0;
+    let mut steps_since_link = Vec::new();
     for step in 0.. {
         // By a shell that becomes it, which is what `steps` looks for.
         let mut command = Command::new("sh");
@@ -481,7 +481,9 @@ fn killed() {
             steps::End::Killed(at) => {
                 println!("killed before step {step}: {at}");
                 // BPF_LINK_CREATE.
-                after_link += usize::from(at == "bpf command 28" || after_link > 0);
+                if at == "bpf command 28" || !steps_since_link.is_empty() {
+                    steps_since_link.push(at);
+                }
             }
             steps::End::Itself(status) => {
                 assert!(status.success(), "{status}");
@@ -490,7 +492,12 @@ fn killed() {
             }
         }
     }
-    assert!(after_link >= 4, "{after_link}");
+    // How often it renews its lease (BPF_MAP_UPDATE_ELEM) is the machine's affair and differs from run to run: once
+    // at least, before it writes its end.
+    assert!(
+        matches!(&steps_since_link[..], [_, renewal, ..] if renewal == "bpf command 2"),
+        "{steps_since_link:?}"
+    );
 }
 
 /// Whether the group of this id is the one of this test.
