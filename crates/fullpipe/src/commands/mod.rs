@@ -30,6 +30,7 @@ mod report;
 mod revert;
 mod run;
 mod schema;
+mod self_test;
 #[cfg(feature = "net")]
 mod serve;
 #[cfg(feature = "ebpf")]
@@ -85,6 +86,7 @@ pub enum Command {
     Records(records::Args),
     Report(report::Args),
     Schema(schema::Args),
+    SelfTest(self_test::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -127,6 +129,7 @@ impl Command {
             Command::Records(args) => args.run(),
             Command::Report(args) => args.run(),
             Command::Schema(args) => args.run(),
+            Command::SelfTest(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),
         }

@@ -1,0 +1,72 @@
+//! What is loaded into the running kernel, for a moment.
+
+use super::outcome::Outcome;
+
+#[cfg(not(feature = "ebpf"))]
+pub fn controllers() -> Outcome {
+    Outcome::not_built_in("ebpf")
+}
+
+#[cfg(not(feature = "ebpf"))]
+pub fn records() -> Outcome {
+    Outcome::not_built_in("ebpf")
+}
+
+#[cfg(feature = "ebpf")]
+pub use loaded::{controllers, records};
+
+#[cfg(feature = "ebpf")]
+mod loaded {
+    use super::Outcome;
+    use fullpipe_ebpf::closings::{Closings, Settings};
+    use fullpipe_ebpf::kernel::Kernel;
+    use fullpipe_ebpf::{Controller, Error, calls, loader};
+    use fullpipe_kernel::facts;
+    use std::time::Duration;
+
+    /// How long calls are counted: a kernel that skips some does so within a few thousand.
+    const CALLS_FOR: Duration = Duration::from_millis(300);
+
+    /// The kernel's verifier takes each, and one that counts its calls is registered and sends over loopback.
+    pub fn controllers() -> Outcome {
+        let kernel = match Kernel::ask() {
+            Ok(kernel) => kernel,
+            Err(e) => return refused(e),
+        };
+        for controller in Controller::ALL {
+            // Under a name that nobody else takes; it is not registered and gone at once.
+            let name = format!("fp_s{}", std::process::id());
+            if let Err(e) = loader::load(controller, Some(&name), &kernel) {
+                return refused(e);
+            }
+        }
+        let names = Controller::ALL.map(Controller::name).join(", ");
+        match calls::count(CALLS_FOR) {
+            Ok(calls) if calls.all_made() => Outcome::works(format!("{names} load; {calls}")),
+            Ok(calls) => Outcome {
+                help: Some(
+                    "docs/bbr3-in-the-kernel.md says what that means; `cc load --verify` counts for longer"
+                        .to_owned(),
+                ),
+                ..Outcome::works(format!("{names} load; {calls}"))
+            },
+            Err(e) => refused(e),
+        }
+    }
+
+    /// The programs that see connections close, attached and taken away.
+    pub fn records() -> Outcome {
+        let settings = Settings { namespace: facts::network_namespace().ok(), ring_bytes: 4096 };
+        match Closings::start(&settings).and_then(|closings| closings.counts()) {
+            Ok(_) => Outcome::works("connections can be seen as they close"),
+            Err(e) => refused(e),
+        }
+    }
+
+    fn refused(error: Error) -> Outcome {
+        match error {
+            Error::Impossible { what, help } => Outcome::impossible(what, help),
+            other => Outcome::impossible_because(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A measurement over loopback.
+
+use super::outcome::Outcome;
+
+#[cfg(not(feature = "net"))]
+pub fn serve() -> Outcome {
+    Outcome::not_built_in("net")
+}
+
+#[cfg(feature = "net")]
+pub use loopback::serve;
+
+#[cfg(feature = "net")]
+mod loopback {
+    use super::Outcome;
+    use fullpipe_net::client::{self, Config};
+    use fullpipe_net::iperf3::Params;
+    use fullpipe_net::server::{self, Server};
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    /// What is carried. Any machine that is not stuck carries it within [`LIMIT`].
+    const BYTES: u64 = 20_000_000;
+    const LIMIT: Duration = Duration::from_secs(15);
+
+    pub fn serve() -> Outcome {
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let config = server::Config { address: Some(here), port: 0, ..server::Config::default() };
+        let server = match Server::bind(config, |_| {}) {
+            Ok(server) => server,
+            Err(e) => return no_loopback(&e),
+        };
+        let (port, handle) = (server.address().port(), server.handle());
+        let params = Params { bytes: BYTES, seconds: 0, ..Params::default() };
+        let config = Config { params, ..Config::new("127.0.0.1", port) };
+        let late = AtomicBool::new(false);
+        let outcome = std::thread::scope(|scope| {
+            let serving = scope.spawn(move || server.run());
+            let (done, ended) = channel::<()>();
+            let late = &late;
+            scope.spawn(move || {
+                if ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+                    late.store(true, Relaxed);
+                }
+            });
+            let outcome = client::run(&config, late, &mut |_| {});
+            drop(done);
+            handle.stop();
+            // Only the listening socket could fail, and the test would have told.
+            let _ = serving.join();
+            outcome
+        });
+        match outcome {
+            _ if late.load(Relaxed) => {
+                Outcome::not_shown(format!("20 MB over loopback took more than {} s", LIMIT.as_secs()))
+            }
+            Ok(outcome) => {
+                let received = outcome.sum(true).map_or(0, |sum| sum.received);
+                let controller = outcome.streams.iter().find_map(|stream| stream.controller.clone());
+                if received != BYTES {
+                    return Outcome::failed(format!("of {BYTES} bytes over loopback {received} arrived"));
+                }
+                let controller =
+                    controller.as_deref().unwrap_or("a controller that the kernel does not tell");
+                Outcome::works(format!("20 MB over loopback, by {controller}"))
+            }
+            Err(e) => Outcome::failed(e.to_string()),
+        }
+    }
+
+    fn no_loopback(error: &dyn std::fmt::Display) -> Outcome {
+        Outcome::impossible(
+            format!("cannot listen on 127.0.0.1: {error}"),
+            "`ip link set lo up`, outside of a sandbox",
+        )
+    }
+}

@@ -1,0 +1,160 @@
+//! How the examination of one part came out, and how that reads.
+
+use fullpipe_host::screen::Style;
+use serde::Serialize;
+
+/// What is said of a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It was used, and did what it should.
+    Works,
+    /// It was used, and the machine was too busy to tell.
+    NotShown,
+    /// This machine, this user or this build lacks something.
+    Impossible,
+    /// It ought to work and did not.
+    Failed,
+}
+
+/// A verdict and its grounds.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Outcome {
+    pub verdict: Verdict,
+    /// What was seen.
+    pub found: String,
+    /// What would make it work, or work better.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+}
+
+/// An outcome with the part's name.
+#[derive(Debug, Serialize)]
+pub struct Checked {
+    pub part: &'static str,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// What it took.
+    pub seconds: f64,
+}
+
+impl Outcome {
+    pub fn works(found: impl Into<String>) -> Outcome {
+        Outcome { verdict: Verdict::Works, found: found.into(), help: None }
+    }
+
+    pub fn not_shown(found: impl Into<String>) -> Outcome {
+        let help = Some("try again on a quieter machine".to_owned());
+        Outcome { verdict: Verdict::NotShown, found: found.into(), help }
+    }
+
+    pub fn impossible(found: impl Into<String>, help: impl Into<String>) -> Outcome {
+        Outcome { verdict: Verdict::Impossible, found: found.into(), help: Some(help.into()) }
+    }
+
+    /// Where the reason tells what to do as well.
+    pub fn impossible_because(reason: impl Into<String>) -> Outcome {
+        Outcome { verdict: Verdict::Impossible, found: reason.into(), help: None }
+    }
+
+    /// Not in this build.
+    #[cfg(not(all(feature = "ebpf", feature = "live", feature = "net")))]
+    pub fn not_built_in(feature: &str) -> Outcome {
+        Outcome::impossible(
+            format!("this fullpipe was built without the feature `{feature}`"),
+            "build it with `--features full`",
+        )
+    }
+
+    pub fn failed(found: impl Into<String>) -> Outcome {
+        let help = Some(
+            "this ought to work: please report it, with the output of `fullpipe self-test --json`".into(),
+        );
+        Outcome { verdict: Verdict::Failed, found: found.into(), help }
+    }
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Verdict::Works => "works",
+            Verdict::NotShown => "not shown",
+            Verdict::Impossible => "not here",
+            Verdict::Failed => "FAILED",
+        }
+    }
+
+    fn colour(self) -> &'static str {
+        match self {
+            Verdict::Works => "32",
+            Verdict::NotShown => "35",
+            Verdict::Impossible => "33",
+            Verdict::Failed => "1;31",
+        }
+    }
+}
+
+impl Checked {
+    /// Lines for a person.
+    pub fn text(&self, style: Style) -> String {
+        let Outcome { verdict, found, help } = &self.outcome;
+        let word = format!("{:<10}", verdict.word());
+        let word = if style.colour { format!("\x1b[{}m{word}\x1b[0m", verdict.colour()) } else { word };
+        let head = format!("{word} {:<11}", self.part);
+        let indent = " ".repeat(22);
+        let mut text = String::new();
+        for (i, line) in wrapped(found, style.width.saturating_sub(22).max(20)).iter().enumerate() {
+            text += &format!("{}{line}\n", if i == 0 { &head } else { &indent });
+        }
+        for line in
+            help.iter().flat_map(|help| wrapped(help, style.width.saturating_sub(25).max(20))).enumerate()
+        {
+            text += &format!("{indent}{} {}\n", if line.0 == 0 { "→" } else { " " }, line.1);
+        }
+        text
+    }
+}
+
+/// `text` in lines of at most `room` columns, unless a word is longer.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for paragraph in text.lines() {
+        let mut line = String::new();
+        for word in paragraph.split_whitespace() {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
+                lines.push(std::mem::take(&mut line));
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line += word;
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_grounds_are_wrapped_beside_the_verdict() {
+        let outcome = Outcome::impossible("may not load BPF programs", "run it as root");
+        let checked = Checked { part: "ebpf", outcome, seconds: 0.1 };
+        let text = checked.text(Style { colour: false, width: 42 });
+        assert_eq!(
+            text,
+            "not here   ebpf       may not load BPF\n                      programs\n                      → run it as root\n"
+        );
+    }
+
+    #[test]
+    fn machines_get_the_verdict_by_name() {
+        let checked = Checked { part: "lab", outcome: Outcome::not_shown("late"), seconds: 0.5 };
+        let json = serde_json::to_value(&checked).unwrap();
+        assert_eq!(json["part"], "lab");
+        assert_eq!(json["verdict"], "not-shown");
+        assert_eq!(json["found"], "late");
+    }
+}

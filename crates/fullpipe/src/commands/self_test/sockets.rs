@@ -1,0 +1,29 @@
+//! The kernel's list of connections.
+
+use super::outcome::Outcome;
+
+#[cfg(not(feature = "live"))]
+pub fn watch() -> Outcome {
+    Outcome::not_built_in("live")
+}
+
+#[cfg(feature = "live")]
+pub fn watch() -> Outcome {
+    use fullpipe_live::{Filter, Reader};
+    let everything = Filter::parse("").expect("an empty filter is one");
+    match Reader::open(everything).and_then(|mut reader| reader.look()) {
+        Ok(seen) => {
+            let controllers: Vec<String> = seen
+                .totals
+                .iter()
+                .map(|total| format!("{} {}", total.connections, total.controller))
+                .collect();
+            let by =
+                if controllers.is_empty() { String::new() } else { format!(": {}", controllers.join(", ")) };
+            let outcome = Outcome::works(format!("{} connections{by}", seen.connections.len()));
+            // As that only root sees whose they are.
+            Outcome { help: (!seen.unseen.is_empty()).then(|| seen.unseen.join("; ")), ..outcome }
+        }
+        Err(e) => Outcome::impossible_because(e.to_string()),
+    }
+}

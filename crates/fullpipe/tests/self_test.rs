@@ -1,0 +1,123 @@
+//! `fullpipe self-test`: a verdict for each part, whoever runs it wherever.
+
+mod program;
+
+use program::{fullpipe, tied};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+
+const PARTS: [&str; 9] =
+    ["simulator", "reports", "lab", "serve", "watch", "ebpf", "records", "host", "apply"];
+const NOBODY: u32 = 65534;
+
+/// The verdict and the words of each part that was examined.
+fn verdicts(output: &Output) -> BTreeMap<String, (String, String)> {
+    let told = String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {told}"));
+    assert_eq!(report["schema"], "fullpipe/self-test/1");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let checks = report["checks"].as_array().unwrap();
+    checks
+        .iter()
+        .map(|check| {
+            let words = format!("{}\n{}", text(&check["found"]), text(&check["help"]));
+            (text(&check["part"]), (text(&check["verdict"]), words))
+        })
+        .collect()
+}
+
+/// The documented exit code of these verdicts.
+fn code_of(verdicts: &BTreeMap<String, (String, String)>) -> i32 {
+    let any = |wanted: &str| verdicts.values().any(|(verdict, _)| verdict == wanted);
+    match (any("failed"), any("impossible")) {
+        (true, _) => 1,
+        (false, true) => 3,
+        (false, false) => 0,
+    }
+}
+
+#[test]
+fn every_part_has_a_verdict_and_the_exit_code_is_the_worst() {
+    let output = fullpipe().args(["self-test", "--json"]).output().unwrap();
+    let verdicts = verdicts(&output);
+    assert_eq!(verdicts.len(), PARTS.len());
+    for part in PARTS {
+        let (verdict, words) = &verdicts[part];
+        assert_ne!(verdict, "failed", "{part}: {words}");
+        assert!(!words.trim().is_empty(), "{part}: {verdict}, and no reason");
+    }
+    for part in ["simulator", "reports"] {
+        assert_eq!(verdicts[part].0, "works", "{}", verdicts[part].1);
+    }
+    assert_eq!(output.status.code(), Some(code_of(&verdicts)));
+}
+
+#[test]
+fn a_person_reads_what_was_asked_for() {
+    let output = fullpipe().args(["self-test", "reports", "simulator"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("works      simulator  bbr "), "{text}");
+    assert!(lines[1].starts_with("works      reports    html, json, csv"), "{text}");
+    assert_eq!(lines[2..], ["2 work"]);
+    let output = fullpipe().args(["self-test", "everything"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn without_root_it_says_what_needs_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("fullpipe");
+    fs::copy(env!("CARGO_BIN_EXE_fullpipe"), &program).unwrap();
+    for path in [directory.path(), &program] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new(&program);
+    command.args(["self-test", "--json", "simulator", "watch", "ebpf", "records", "apply"]).current_dir("/");
+    if nix::unistd::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = tied(&mut command).stdin(Stdio::null()).output().unwrap();
+    let verdicts = verdicts(&output);
+    assert_eq!(output.status.code(), Some(3), "{verdicts:?}");
+    assert_eq!(verdicts["simulator"].0, "works");
+    for part in ["ebpf", "records", "apply"] {
+        let (verdict, words) = &verdicts[part];
+        assert_eq!(verdict, "impossible", "{part}: {words}");
+        assert!(words.contains("root") || words.contains("CONFIG_"), "{part}: {words}");
+    }
+}
+
+#[test]
+fn a_root_with_nothing_in_it_is_no_hindrance_to_the_simulator() {
+    let directory = tempfile::tempdir().unwrap();
+    // Only what the program is linked to.
+    let script = format!(
+        "cd {}; for d in lib lib64 usr; do [ -e /$d ] || continue; mkdir $d; mount --rbind /$d $d; done; \
+         touch fullpipe; mount --bind \"$FULLPIPE\" fullpipe; \
+         exec chroot . /fullpipe self-test --json simulator reports lab host apply",
+        directory.path().display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-ec", &script]).stdin(Stdio::null());
+    let output = tied(&mut command).env("FULLPIPE", env!("CARGO_BIN_EXE_fullpipe")).output().unwrap();
+    if output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).contains("unshare") {
+        assert!(std::env::var_os("CI").is_none(), "no user namespaces");
+        println!("SKIPPED: this machine lets no one make user namespaces (unshare -Um)");
+        return;
+    }
+    let verdicts = verdicts(&output);
+    assert_eq!(output.status.code(), Some(3), "{verdicts:?}");
+    assert_eq!((verdicts["simulator"].0.as_str(), verdicts["reports"].0.as_str()), ("works", "works"));
+    let (verdict, words) = &verdicts["lab"];
+    assert!(verdict == "impossible" && words.contains("/proc is not mounted"), "{words}");
+    for part in ["host", "apply"] {
+        let (verdict, words) = &verdicts[part];
+        assert!(verdict == "impossible" && words.contains("mount -t proc"), "{part}: {words}");
+    }
+}
