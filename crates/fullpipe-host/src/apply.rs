@@ -314,6 +314,11 @@ pub(crate) fn verify(host: &dyn Host, plan: &Plan, part: Part) -> Result<(Option
     }
     match host.try_connection() {
         Ok(seen) if seen == plan.controller => Ok((Some(seen), Vec::new())),
+        Ok(seen) if plan.divides() => {
+            let told =
+                format!("a new connection uses {seen}: a split gives new connections their controllers");
+            Ok((Some(seen), vec![told]))
+        }
         Ok(seen) => Err(Error::check(format_args!("a new connection uses {seen}, not {}", plan.controller))),
         // Loopback may be down in a bare namespace: that says nothing about the controller.
         Err(e) => Ok((

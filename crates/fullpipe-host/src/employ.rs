@@ -13,6 +13,7 @@ use crate::plan::{
     controller_changes, tidy, unit_name, unit_path,
 };
 use crate::revert::{self, Outcome, Reverted, Whose, usual_default};
+use crate::towards;
 use std::io;
 use std::time::Duration;
 
@@ -35,6 +36,10 @@ pub struct Request<'a> {
     pub cgroup: Option<Cgroup<'a>>,
     /// For connections over the route to this destination.
     pub route: Option<String>,
+    /// For connections to these destinations, by routes that are made where there are none.
+    pub to: Vec<String>,
+    /// The kernel's module that has it, if it is not loaded.
+    pub module: Option<String>,
     /// To be loaded again at every boot.
     pub boot: Option<ControllerUnit<'a>>,
 }
@@ -110,6 +115,11 @@ pub fn check_boot(host: &dyn Host, unit: &ControllerUnit<'_>) -> Result<()> {
 /// [`Error::Check`] if a change is on trial, something was interrupted, or the result does not verify. Whenever it fails
 /// after having changed something, that is undone; if even that fails, the error says so and `revert` completes it.
 pub fn employ(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<()> {
+    employ_steps(host, store, request).map(drop)
+}
+
+/// The same; gives the steps that it took.
+pub(crate) fn employ_steps(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<Vec<Step>> {
     let controller = &request.controller;
     let _lock = enter_within(host, "cc load", PATIENCE)?;
     let known = store.load(host)?;
@@ -132,8 +142,10 @@ pub fn employ(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<(
     let cannot_write = |e: io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
     let cannot_remove = |e: io::Error| Error::io(format_args!("cannot remove {}", store.path()), &e);
     let journal = match known {
-        None if !is_new => return Ok(()),
-        Some(journal) if plan.is_empty() => return store.end(host, &journal).map_err(cannot_remove),
+        None if !is_new => return Ok(Vec::new()),
+        Some(journal) if plan.is_empty() => {
+            return store.end(host, &journal).map(|()| Vec::new()).map_err(cannot_remove);
+        }
         None => {
             store.begin(host, &plan, Some(controller), now()).map_err(cannot_write)?;
             store.load(host)?.ok_or_else(|| Error::check("the journal vanished: nothing was changed"))?
@@ -155,12 +167,15 @@ pub fn employ(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<(
     };
     let attempt = make_steps(host, store, &journal.plan, &numbers, &perform)
         .and_then(|_| read_back(host, &journal.plan, &numbers))
-        .and_then(|()| if request.default { see_at_work(host, controller) } else { Ok(()) })
+        .and_then(|()| match request.default && !journal.plan.divides() {
+            true => see_at_work(host, controller),
+            false => Ok(()),
+        })
         .and_then(|()| match is_new {
             true => store.append(host, &Record::Applied).map_err(cannot_write),
             false => Ok(()),
         });
-    attempt.map_err(|error| {
+    attempt.map(|()| journal.plan.steps[first..].to_vec()).map_err(|error| {
         let options = revert::Options { force: true, ..Default::default() };
         let undone = revert::undo(host, store, &journal, Whose::Latest(first), &options);
         let again = numbers.iter().filter(|number| **number < first);
@@ -223,8 +238,13 @@ impl Request<'_> {
         match change {
             Change::Sysctl { .. } => self.default,
             Change::Congctl { route, .. } => {
-                self.route.as_ref().is_some_and(|to| destination(to).is_ok_and(|to| to == route.prefix))
+                let mut all = self.route.iter().chain(&self.to);
+                all.any(|to| destination(to).is_ok_and(|to| to == route.prefix))
             }
+            Change::Route { route } => {
+                self.to.iter().any(|to| destination(to).is_ok_and(|to| to == route.prefix))
+            }
+            Change::Module { .. } => self.module.is_some(),
             Change::Cgroup { pin, .. } => self.cgroup.as_ref().is_some_and(|cgroup| cgroup.pin == *pin),
             Change::File { .. } => self.boot.is_some(),
             _ => false,
@@ -244,13 +264,17 @@ fn remade(host: &dyn Host, plan: &Plan, request: &Request<'_>) -> Vec<usize> {
 }
 
 /// The steps that the request takes, in their order; `default` says whether that of the default is among them.
-fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> Result<Vec<Step>> {
+pub(crate) fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> Result<Vec<Step>> {
     let controller = &request.controller;
     let words = |name: &str| -> Vec<String> {
         let text = host.sysctl(name).unwrap_or_default();
         text.split_ascii_whitespace().map(str::to_owned).collect()
     };
     let mut steps = Vec::new();
+    if let Some(module) = &request.module {
+        let why = format!("the kernel has {controller} as a module that is not loaded");
+        steps.push(Step::new(Change::Module { name: module.clone() }, why));
+    }
     if request.default && default {
         let before = host
             .sysctl(CONTROLLER)
@@ -270,7 +294,10 @@ fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> Result<Vec<S
         steps.push(Step::new(change, "the controller of its new connections"));
     }
     if let Some(prefix) = &request.route {
-        steps.extend(on_route(host, prefix, controller)?);
+        steps.extend(on_route(host, prefix, controller, "--route")?);
+    }
+    for prefix in &request.to {
+        steps.extend(towards::step(host, prefix, controller)?);
     }
     if let Some(unit) = &request.boot {
         check_boot(host, unit)?;
@@ -282,8 +309,9 @@ fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> Result<Vec<S
     Ok(steps)
 }
 
-fn on_route(host: &dyn Host, prefix: &str, controller: &str) -> Result<Option<Step>> {
-    let to = destination(prefix).map_err(|e| Error::usage(format_args!("--route: {e}")))?;
+/// The step that has the route to a destination name a controller; none where it does. `asked` is the option that asks.
+pub(crate) fn on_route(host: &dyn Host, prefix: &str, controller: &str, asked: &str) -> Result<Option<Step>> {
+    let to = destination(prefix).map_err(|e| Error::usage(format_args!("{asked}: {e}")))?;
     let mut routes = host.routes().map_err(|e| Error::io("cannot read the routes", &e))?;
     routes.retain(|route| route.key.prefix == to && route.key.table == MAIN);
     let has_it = |route: &KeyedRoute| route.choice.as_ref().is_some_and(|now| now.controller == controller);

@@ -20,6 +20,7 @@ pub use overlay::Overlay;
 use crate::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey, TcpSocket,
 };
+use serde::{Deserialize, Serialize};
 use std::io;
 
 /// What a path is, without following a final symbolic link.
@@ -248,6 +249,34 @@ impl<T: OverFiles> Files for T {
     }
 }
 
+/// A process, told from a later one that is given the same number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub id: u32,
+    /// When it started, in clock ticks since the machine did (the 22nd field of `/proc/PID/stat`).
+    pub started: u64,
+}
+
+impl Process {
+    /// The process of this number, if it runs.
+    pub fn of(view: &dyn View, id: u32) -> Option<Process> {
+        let text = view.text(&format!("/proc/{id}/stat"))?;
+        // The second field is the program's name, whatever is in it.
+        let (_, rest) = text.rsplit_once(") ")?;
+        let mut fields = rest.split(' ');
+        // What has ended, and is only remembered for its parent, runs no more.
+        let runs = !matches!(fields.next()?, "Z" | "X");
+        let started = fields.nth(18)?.parse().ok()?;
+        runs.then_some(Process { id, started })
+    }
+
+    /// Whether it runs.
+    pub fn runs(self, view: &dyn View) -> bool {
+        Process::of(view, self.id) == Some(self)
+    }
+}
+
 /// Who asks, and what kind of host this is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
@@ -293,6 +322,11 @@ pub trait Host: Files {
     /// The route now used towards `prefix`, as the start of a more specific one.
     fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute>;
 
+    /// The controller that connections to the first address of `prefix` get from the route that they take, if it names one.
+    fn choice_towards(&self, _prefix: &str) -> io::Result<Option<String>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Every route.
     fn routes(&self) -> io::Result<Vec<KeyedRoute>>;
 
@@ -307,6 +341,9 @@ pub trait Host: Files {
 
     /// The default controller of every other network namespace that can be entered, by the namespace's name.
     fn other_namespaces(&self) -> io::Result<Vec<(String, String)>>;
+
+    /// Asks a process to end, and ends it if it does not.
+    fn end_process(&self, process: Process) -> io::Result<()>;
 
     /// Waits (modelled hosts need not).
     fn pause(&self, time: std::time::Duration);

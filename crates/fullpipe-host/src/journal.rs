@@ -210,7 +210,8 @@ impl Store {
         format!("{}/host.journal", self.directory)
     }
 
-    /// What the journal says, if there is one. What a restart ended of the uses of loaded controllers is left out.
+    /// What the journal says, if there is one. What a restart ended of the uses of loaded controllers is left
+    /// out, and what ended with a process.
     ///
     /// # Errors
     /// It cannot be read or is damaged.
@@ -218,7 +219,7 @@ impl Store {
         let mut journal = self.read(host)?;
         if let Some(journal) = &mut journal {
             let boot = host.clock().boot();
-            journal.plan.steps.retain(|step| !step.is_over(&boot));
+            journal.plan.steps.retain(|step| !step.is_over(&boot) && !step.is_abandoned(host));
             if let Some(controller) = &journal.busy_with
                 && !journal.plan.steps.iter().any(|step| step.uses(controller))
             {

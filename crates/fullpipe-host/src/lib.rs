@@ -1,6 +1,7 @@
 //! Congestion control on a host: examine it ([`checks::examine`]), see exactly what a controller would change
 //! ([`plan::make`]), do it ([`apply::apply`]), see where it stands ([`status::status`]), take it back exactly
-//! ([`revert::revert`]). What a loaded controller is put to use for ([`employ::employ`]) is in the same journal.
+//! ([`revert::revert`]). What a loaded controller is put to use for ([`employ::employ`]), a controller for some
+//! destinations alone ([`towards::apply`]) and a split of new connections ([`split::begin`]) are in the same journal.
 //!
 //! A host is this [machine](host::Machine), or a [model](host::Model) of one under a directory:
 //!
@@ -55,7 +56,9 @@ pub mod net;
 pub mod plan;
 pub mod revert;
 pub mod screen;
+pub mod split;
 pub mod status;
+pub mod towards;
 pub mod trial;
 
 pub use error::{Error, Result};

@@ -17,12 +17,12 @@ pub use boot_files::{BEGIN, MODULES_FILE, SYSCTL_FILE};
 pub(crate) use change::choice;
 pub use change::{Change, Standing, Tree};
 pub use make::make;
-pub(crate) use make::{ALLOWED, CONTROLLER, buffer_needed, controller_changes};
+pub(crate) use make::{ALLOWED, CONTROLLER, buffer_needed, controller_changes, find_controller};
 pub use state::{Content, FileState, install, tidy};
 pub(crate) use unit::unit_path;
 pub use unit::{ControllerUnit, unit_name, unit_word};
 
-use crate::host::Host;
+use crate::host::{Host, View};
 use fullpipe_units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -106,6 +106,11 @@ impl Step {
     pub(crate) fn is_over(&self, boot: &str) -> bool {
         self.change.is_live() && self.part_of.as_ref().is_some_and(|part| part.boot != boot)
     }
+
+    /// Whether the process has ended whose doing it was, and with it what it did.
+    pub(crate) fn is_abandoned(&self, view: &dyn View) -> bool {
+        matches!(&self.change, Change::Split { owner, .. } if !owner.runs(view))
+    }
 }
 
 /// The steps, in order, and what the reader should know besides.
@@ -126,6 +131,11 @@ impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
+    }
+
+    /// Whether new connections are divided between controllers, so that one of them says nothing of the default.
+    pub(crate) fn divides(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.change, Change::Split { .. }))
     }
 
     /// Whether an apply is part of it, not only uses of loaded controllers.

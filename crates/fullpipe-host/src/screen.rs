@@ -184,10 +184,12 @@ fn change(style: Style, out: &mut String, change: &Change) {
         }
         Change::Route { route } => {
             let gateway = route.gateway.map(|g| format!(" via {g}")).unwrap_or_default();
+            let settings =
+                if route.metrics.is_empty() { "" } else { ", all else as the route it is cut from" };
             both(
                 "",
                 &format!(
-                    "ip route add {}{gateway} dev {} congctl {}",
+                    "ip route add {}{gateway} dev {} congctl {}{settings}",
                     route.prefix, route.device, route.controller
                 ),
             );
@@ -197,6 +199,7 @@ fn change(style: Style, out: &mut String, change: &Change) {
             both(&line(before.as_ref()), &line(Some(after)));
         }
         Change::Cgroup { group, controller, .. } => both("", &format!("{group}: {controller}")),
+        Change::Split { group, arms, .. } => both("", &format!("{group}: {arms}")),
         Change::File { before, after, .. } => match (before, after) {
             (_, FileState::File { .. }) => both(&before.text(), &after.text()),
             _ => both(&before.describe(), &after.describe()),

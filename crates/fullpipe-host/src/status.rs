@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::facts::{Facts, Presence};
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Store};
-use crate::plan::{Plan, Standing};
+use crate::plan::{Change, Plan, Standing};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -42,7 +42,7 @@ pub struct Status {
     pub other_namespaces: Vec<(String, String)>,
 }
 
-/// A loaded controller that fullpipe put to use.
+/// A controller that fullpipe put to use, or `split`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct InUse {
     /// The name that it is registered under.
@@ -55,7 +55,10 @@ fn uses(plan: &Plan) -> Vec<InUse> {
     let mut all: Vec<InUse> = Vec::new();
     for step in &plan.steps {
         let Some(part) = &step.part_of else { continue };
-        let title = step.change.title();
+        let title = match &step.change {
+            change @ Change::Split { .. } => format!("{}: {}", change.title(), change.wanted()),
+            change => change.title(),
+        };
         match all.iter_mut().find(|used| used.controller == part.controller) {
             Some(used) => used.changes.push(title),
             None => all.push(InUse { controller: part.controller.clone(), changes: vec![title] }),
@@ -72,7 +75,8 @@ fn of_uses(journal: &Journal, missing: usize, drift: &[String]) -> Option<(bool,
             format!("taking {name} out of use was interrupted: `fullpipe cc unload` finishes it")
         } else {
             format!(
-                "putting {name} to use was interrupted ({missing} steps not made): the same `fullpipe cc load` completes it"
+                "putting {name} to use was interrupted ({missing} steps not made): the same `fullpipe cc load` or `fullpipe \
+                 apply --to` completes it"
             )
         };
         return Some((false, format!("{text}, `fullpipe revert` takes everything back")));
@@ -80,7 +84,11 @@ fn of_uses(journal: &Journal, missing: usize, drift: &[String]) -> Option<(bool,
     if journal.plan.has_apply() || journal.phase != Phase::Applied {
         return None;
     }
-    let names: Vec<String> = uses(&journal.plan).into_iter().map(|used| used.controller).collect();
+    let name = |used: InUse| match used.controller.as_str() {
+        crate::split::USE => "a split of new connections".to_owned(),
+        _ => used.controller,
+    };
+    let names: Vec<String> = uses(&journal.plan).into_iter().map(name).collect();
     let (names, are) = (names.join(", "), if names.len() == 1 { "is" } else { "are" });
     Some(if drift.is_empty() {
         (true, format!("{names} {are} in use through fullpipe, and everything is as it left it"))
@@ -88,8 +96,8 @@ fn of_uses(journal: &Journal, missing: usize, drift: &[String]) -> Option<(bool,
         (
             false,
             format!(
-                "{names} {are} in use through fullpipe, but not everything is so any more: the same `fullpipe cc load` \
-                 sets it again, `fullpipe revert` takes it back"
+                "{names} {are} in use through fullpipe, but not everything is so any more: the same `fullpipe cc load` or \
+                 `fullpipe apply --to` sets it again, `fullpipe revert` takes it back"
             ),
         )
     })

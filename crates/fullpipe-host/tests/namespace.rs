@@ -5,6 +5,7 @@ use fullpipe_host::host::{Host, Machine, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::{self, QdiscNode, QdiscOperation, ROOT};
 use fullpipe_host::plan::{QdiscChoice, Request, Tree};
+use fullpipe_host::towards::{self, Towards};
 use fullpipe_host::trial::{self, Asked, Ended};
 use fullpipe_host::{Error, apply, employ, revert, status};
 use std::collections::BTreeMap;
@@ -357,6 +358,111 @@ fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
     ip("route add 198.51.100.0/24 nexthop via 192.0.2.2 dev v0 nexthop via 192.0.2.3 dev v0");
     let error = employ::employ(&host, &store(), &nowhere).unwrap_err();
     assert!(error.text().contains("several routes or next hops"), "{error}");
+}
+
+#[test]
+fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
+    if !enter("a_destination_has_its_own_controller_by_a_route_and_only_that") {
+        return;
+    }
+    let ip = |arguments: &str| {
+        let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
+        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let host = Machine::new();
+    let now = host.sysctl("net.ipv4.tcp_congestion_control").unwrap();
+    let other = if now == "reno" { "cubic" } else { "reno" };
+    ip("-6 address add 2001:db8::1/64 dev v0 nodad");
+    ip("route add 203.0.113.0/24 via 192.0.2.2 dev v0 metric 7 initcwnd 20 mtu lock 1400");
+    ip("route add 198.51.100.0/25 via 192.0.2.3 dev v0");
+    ip("route add default via 192.0.2.2 dev v0 initcwnd 30");
+    ip("-6 route add 2001:db8:1::/48 via 2001:db8::2 dev v0 initrwnd 40");
+    let routes = || {
+        let text = ip("route show table main") + &ip("-6 route show table main");
+        text.lines().map(str::trim_end).filter(|line| !line.contains("fe80")).collect::<Vec<_>>().join("\n")
+    };
+    let before = (routes(), everything());
+    let towards = |prefixes: &[&str]| Towards {
+        controller: other.to_owned(),
+        prefixes: prefixes.iter().map(|prefix| (*prefix).to_owned()).collect(),
+    };
+    let wanted = towards(&[
+        "203.0.113.0/24",
+        "203.0.113.0/24",
+        "203.0.113.128/26",
+        "198.51.100.0/24",
+        "2001:db8:1:7::/64",
+        "2001:db8:1::/48",
+    ]);
+    let plan = towards::plan(&host, &wanted).unwrap();
+    assert_eq!(plan.steps.len(), 5, "{plan:?}");
+    assert!(plan.notes.iter().any(|note| note.contains("198.51.100.0/25")), "{:?}", plan.notes);
+    assert_eq!(routes(), before.0, "a plan changes nothing");
+
+    let applied = towards::apply(&host, &store(), &wanted).unwrap();
+    assert_eq!(
+        (applied.made, &applied.warnings[..]),
+        (
+            5,
+            &["the first address of 198.51.100.0/24 is reached by another \
+        route than the one that names reno (ip route get; ip rule)"
+                .replace("reno", other)][..]
+        )
+    );
+    let during = routes();
+    let line = |start: &str| {
+        during.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {during}"))
+    };
+    for (start, parts) in [
+        ("203.0.113.0/24 ", &["via 192.0.2.2", "metric 7", "initcwnd 20", "mtu lock 1400"][..]),
+        ("203.0.113.128/26 ", &["via 192.0.2.2", "initcwnd 20", "mtu lock 1400"]),
+        ("198.51.100.0/24 ", &["via 192.0.2.2", "initcwnd 30"]),
+        ("2001:db8:1:7::/64 ", &["via 2001:db8::2", "initrwnd 40"]),
+        ("2001:db8:1::/48 ", &["via 2001:db8::2", "initrwnd 40"]),
+    ] {
+        let line = line(start);
+        let parts =
+            parts.iter().copied().chain([&*format!("congctl {other}")]).all(|part| line.contains(part));
+        assert!(parts, "{line}");
+    }
+    assert!(!line("198.51.100.0/25 ").contains("congctl"), "{during}");
+    assert_eq!(everything().sysctls, before.1.sysctls, "nobody else is concerned");
+    let seen = status::status(&host, &store()).unwrap();
+    assert!(seen.consistent && seen.uses[0].changes.len() == 5, "{seen:?}");
+    // Again, and one more.
+    assert_eq!(towards::apply(&host, &store(), &wanted).unwrap().made, 0);
+    assert_eq!(towards::apply(&host, &store(), &towards(&["192.0.2.64/26"])).unwrap().made, 1);
+    // Somebody took one away: it is told, and made again.
+    ip("route del 203.0.113.128/26");
+    let seen = status::status(&host, &store()).unwrap();
+    assert!(!seen.consistent && seen.drift[0].contains("203.0.113.128/26"), "{seen:?}");
+    assert_eq!(towards::apply(&host, &store(), &wanted).unwrap().made, 1);
+    // Beside an apply, which is undone with it.
+    put_in_force(&live(other)).unwrap();
+    take_back();
+    assert_eq!(routes(), before.0);
+    assert_same(&everything(), &before.1, "");
+
+    for (prefix, said) in [
+        ("192.0.2.1/32", "this host's own"),
+        ("192.0.2.7/24", "192.0.2.0/24 is that network"),
+        ("2001:db8:9::/48", "no route"),
+        ("example.org", "not a prefix"),
+    ] {
+        let error = towards::apply(&host, &store(), &towards(&["198.51.100.0/24", prefix])).unwrap_err();
+        assert!(error.text().contains(said), "{prefix}: {error}");
+        assert_eq!(routes(), before.0, "{prefix}: all of it or nothing");
+    }
+    let error = towards::apply(
+        &host,
+        &store(),
+        &Towards { controller: "newton".into(), ..towards(&["192.0.2.64/26"]) },
+    );
+    assert!(matches!(&error, Err(Error::Usage(text)) if text.contains("newton")), "{error:?}");
+    ip("route add 100.64.0.0/10 nexthop via 192.0.2.2 dev v0 nexthop via 192.0.2.3 dev v0");
+    let error = towards::apply(&host, &store(), &towards(&["100.64.1.0/24"])).unwrap_err();
+    assert!(error.text().contains("several next hops"), "{error}");
 }
 
 #[test]

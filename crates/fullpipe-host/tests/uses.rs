@@ -23,6 +23,8 @@ const DEFAULT: &str = "net.ipv4.tcp_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const ROUTE: &str = "192.0.2.0/24";
+/// To which there is no route of its own.
+const TOWARDS: &str = "198.51.100.0/24";
 const GROUP: &str = "/sys/fs/cgroup/mine";
 
 fn store() -> Store {
@@ -121,6 +123,8 @@ fn use_for_all(host: &dyn Host, controller: &str) -> Result<(), Error> {
         cgroup: Some(Cgroup { path: GROUP.into(), pin: pin.clone(), attach: &attach }),
         route: Some(ROUTE.into()),
         boot: Some(unit(controller, true)),
+        to: vec![TOWARDS.into()],
+        module: None,
     };
     employ::employ(host, &store(), &request)
 }

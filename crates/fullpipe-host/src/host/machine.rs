@@ -1,6 +1,6 @@
 //! The machine that the program runs on.
 
-use super::{Directory, Host, Identity, OverFiles, sysctl_path};
+use super::{Directory, Host, Identity, OverFiles, Process, sysctl_path};
 use crate::net::{
     self, CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey,
     Rtnetlink, TcpSocket,
@@ -9,6 +9,9 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
+
+/// How long a process is given to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// This machine, in the caller's network namespace.
 #[derive(Debug)]
@@ -97,6 +100,10 @@ impl Host for Machine {
         Rtnetlink::open()?.route_towards(prefix)
     }
 
+    fn choice_towards(&self, prefix: &str) -> io::Result<Option<String>> {
+        Rtnetlink::open()?.choice_towards(prefix)
+    }
+
     fn routes(&self) -> io::Result<Vec<KeyedRoute>> {
         Rtnetlink::open()?.routes()
     }
@@ -170,6 +177,40 @@ impl Host for Machine {
 
     fn namespace_cookie(&self) -> Option<u64> {
         fullpipe_kernel::facts::network_namespace().ok()
+    }
+
+    /// A process that hangs is not asked twice.
+    fn end_process(&self, process: Process) -> io::Result<()> {
+        use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+        const GLANCE: Duration = Duration::from_millis(20);
+        let number = i32::try_from(process.id).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+        let handle = match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(handle) => handle,
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
+        for (signal, patience) in [(Signal::TERM, ENDS_WITHIN), (Signal::KILL, ENDS_WITHIN)] {
+            // The handle is of this very process, or the number was somebody else's already.
+            if !process.runs(self) {
+                return Ok(());
+            }
+            match pidfd_send_signal(&handle, signal) {
+                Err(rustix::io::Errno::SRCH) => return Ok(()),
+                sent => sent?,
+            }
+            let mut waited = Duration::ZERO;
+            while process.runs(self) && waited < patience {
+                self.pause(GLANCE);
+                waited += GLANCE;
+            }
+        }
+        if process.runs(self) {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("process {} does not end, not even by SIGKILL", process.id),
+            ));
+        }
+        Ok(())
     }
 
     fn pause(&self, time: Duration) {

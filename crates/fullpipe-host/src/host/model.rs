@@ -5,7 +5,7 @@
 //!
 //! A directory without `/kernel.json` is an image of a host that does not run: only its boot files can change.
 
-use super::{BootClock, Clock, Files, Host, Identity, OverFiles, sysctl_path};
+use super::{BootClock, Clock, Files, Host, Identity, OverFiles, Process, sysctl_path};
 use crate::boot::normalise;
 use crate::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, ROOT, RouteChoice, RouteKey,
@@ -366,6 +366,13 @@ impl<F: Files> Host for Model<F> {
 
     fn other_namespaces(&self) -> io::Result<Vec<(String, String)>> {
         Ok(self.kernel()?.namespaces)
+    }
+
+    fn end_process(&self, process: Process) -> io::Result<()> {
+        match process.runs(&self.files) {
+            true => self.files.remove(&format!("/proc/{}/stat", process.id)),
+            false => Ok(()),
+        }
     }
 
     fn pause(&self, _time: std::time::Duration) {}

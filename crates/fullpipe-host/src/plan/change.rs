@@ -2,7 +2,7 @@
 
 use super::allowed::Allowed;
 use super::state::{FileState, install};
-use crate::host::Host;
+use crate::host::{Host, Process};
 use crate::net::{CongestionRoute, QdiscNode, QdiscOperation, ROOT, RouteChoice, RouteKey};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -137,6 +137,16 @@ pub enum Change {
         /// Where the program is pinned: it works as long as the pin is there.
         pin: String,
     },
+    /// Has a process divide the new connections of a control group between controllers, as long as it runs
+    /// (`fullpipe split`).
+    Split {
+        /// The process.
+        owner: Process,
+        /// The control group's directory.
+        group: String,
+        /// The arms and their first shares.
+        arms: String,
+    },
     /// Replaces, creates or removes what is at a path.
     File {
         /// The path, links resolved.
@@ -190,6 +200,7 @@ impl Change {
             Change::Route { route } => format!("route to {}", route.prefix),
             Change::Congctl { route, .. } => format!("controller of the route to {}", route.prefix),
             Change::Cgroup { group, .. } => format!("control group {group}"),
+            Change::Split { owner, .. } => format!("split of process {}", owner.id),
             Change::File { path, .. } => path.clone(),
         }
     }
@@ -203,6 +214,7 @@ impl Change {
             Change::Route { route } => format!("congctl {}", route.controller),
             Change::Congctl { after, .. } => choice(Some(after)),
             Change::Cgroup { controller, .. } => controller.clone(),
+            Change::Split { group, arms, .. } => format!("{arms} of {group}"),
             Change::File { after, .. } => after.describe(),
         }
     }
@@ -274,6 +286,10 @@ impl Change {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => Standing::Before,
                 Err(e) => return Err(e),
             },
+            Change::Split { owner, .. } => match owner.runs(host) {
+                true => Standing::After,
+                false => Standing::Before,
+            },
             Change::File { path, before, after } => {
                 let now = FileState::of(host, path)?;
                 if now == *after {
@@ -294,6 +310,7 @@ impl Change {
             | (Change::File { path: a, .. }, Change::File { path: b, .. })
             | (Change::Cgroup { pin: a, .. }, Change::Cgroup { pin: b, .. }) => a == b,
             (Change::Congctl { route: a, .. }, Change::Congctl { route: b, .. }) => a == b,
+            (Change::Split { owner: a, .. }, Change::Split { owner: b, .. }) => a == b,
             _ => false,
         }
     }
@@ -337,8 +354,8 @@ impl Change {
     /// Makes the change.
     ///
     /// # Errors
-    /// From the kernel or the file system. A control group is not given a controller here: that takes a program, and whoever
-    /// loads programs does it.
+    /// From the kernel or the file system. A control group is not given a controller here, nor divided: that takes a program,
+    /// and whoever loads programs does it.
     pub fn perform(&self, host: &dyn Host) -> io::Result<()> {
         match self {
             Change::Module { name } => host.load_module(name),
@@ -370,7 +387,7 @@ impl Change {
             }
             Change::Route { route } => host.change_route(route, false),
             Change::Congctl { route, after, .. } => host.choose_on_route(route, Some(after)),
-            Change::Cgroup { .. } => Err(io::ErrorKind::Unsupported.into()),
+            Change::Cgroup { .. } | Change::Split { .. } => Err(io::ErrorKind::Unsupported.into()),
             Change::File { path, after, .. } => install(host, path, after),
         }
     }
@@ -422,6 +439,7 @@ impl Change {
             Change::Route { route } => host.change_route(route, true),
             Change::Congctl { route, before, .. } => host.choose_on_route(route, before.as_ref()),
             Change::Cgroup { pin, .. } => host.remove(pin),
+            Change::Split { owner, .. } => host.end_process(*owner),
             Change::File { path, before, .. } => install(host, path, before),
         }
     }

@@ -26,7 +26,8 @@ fn paces(controller: &str) -> bool {
 pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
     let facts = Facts::gather(host);
     let mut notes = Vec::new();
-    let (controller, module) = choose_controller(host, &facts, request, &mut notes)?;
+    let (controller, module) = find_controller(host, &facts, request, &mut notes)?;
+    refuse_restricted(&facts, &controller)?;
     let mut steps = Vec::new();
     let mut modules = Vec::new();
     if let Some(module) = module {
@@ -104,7 +105,7 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
 }
 
 /// The controller that will be used, and the module that has to be loaded for it.
-fn choose_controller(
+pub(crate) fn find_controller(
     host: &dyn Host,
     facts: &Facts,
     request: &Request,
@@ -152,16 +153,22 @@ fn choose_controller(
             None => return Err(refuse_missing(host, facts, asked, &found)),
         },
     };
-    // tcp_set_default_congestion_control: only the first namespace may choose a restricted controller.
-    if !facts.scope.first_network && !facts.allowed.is_empty() && !facts.allowed.contains(&chosen.0) {
+    Ok(chosen)
+}
+
+/// tcp_set_default_congestion_control: only the first namespace may choose a restricted controller.
+fn refuse_restricted(facts: &Facts, controller: &str) -> Result<()> {
+    if !facts.scope.first_network
+        && !facts.allowed.is_empty()
+        && !facts.allowed.iter().any(|allowed| allowed == controller)
+    {
         return Err(Error::impossible(format_args!(
-            "{} is restricted, and a network namespace may only choose from: {}. On the host, add it to {ALLOWED} \
+            "{controller} is restricted, and a network namespace may only choose from: {}. On the host, add it to {ALLOWED} \
              (making it the host's default does that), then run this again",
-            chosen.0,
             facts.allowed.join(" ")
         )));
     }
-    Ok(chosen)
+    Ok(())
 }
 
 fn modules_allowed(host: &dyn Host, module: &str) -> Result<()> {

@@ -1,7 +1,7 @@
 //! A host on which the n-th change fails, or is the last thing that happens.
 
 use super::Fake;
-use fullpipe_host::host::{Clock, Files, Host, Identity, Stat, View};
+use fullpipe_host::host::{Clock, Files, Host, Identity, Process, Stat, View};
 use fullpipe_host::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey, TcpSocket,
 };
@@ -200,6 +200,9 @@ impl Host for Faulty<'_> {
     }
     fn namespace_cookie(&self) -> Option<u64> {
         self.host.namespace_cookie()
+    }
+    fn end_process(&self, process: Process) -> io::Result<()> {
+        self.change(|| self.host.end_process(process))
     }
     fn pause(&self, time: std::time::Duration) {
         self.host.pause(time);

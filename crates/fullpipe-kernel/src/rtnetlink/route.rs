@@ -24,6 +24,11 @@ pub(super) const RTAX_CC_ALGO: u16 = 16;
 const RT_TABLE_MAIN: u32 = 254;
 const RTPROT_STATIC: u8 = 4;
 const RTN_UNICAST: u8 = 1;
+const RTN_LOCAL: u8 = 2;
+const RTA_PRIORITY: u16 = 6;
+const RTA_MULTIPATH: u16 = 9;
+/// Since Linux 4.13: the route that matches, not what a connection would get of it.
+const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RT_SCOPE_LINK: u8 = 253;
 /// `struct rtmsg`.
 pub(super) const RTMSG: usize = 12;
@@ -48,6 +53,9 @@ pub struct CongestionRoute {
     /// Whether applications may not choose another (`congctl lock`).
     #[serde(default)]
     pub locked: bool,
+    /// Its other settings of TCP, by the kernel's numbers (`RTAX_*`), as they were told; that of locks without this one's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<(u16, u32)>,
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
@@ -77,6 +85,15 @@ pub fn parse_route(body: &[u8]) -> Option<(u32, CongestionRoute)> {
         table: attributes.u32(RTA_TABLE).unwrap_or_else(|| u32::from(body[4])),
         controller: metrics.get(RTAX_CC_ALGO).map(text_of).unwrap_or_default(),
         locked: locks & (1 << RTAX_CC_ALGO) != 0,
+        metrics: metrics
+            .filter_map(|(kind, value)| match (kind, u32::from_ne_bytes(value.try_into().ok()?)) {
+                (RTAX_CC_ALGO, _) => None,
+                (RTAX_LOCK, locks) => {
+                    Some((kind, locks & !(1 << RTAX_CC_ALGO))).filter(|(_, locks)| *locks != 0)
+                }
+                (_, value) => Some((kind, value)),
+            })
+            .collect(),
     };
     Some((attributes.u32(RTA_OIF).unwrap_or(0), route))
 }
@@ -105,6 +122,14 @@ pub(super) fn prefix_of(address: IpAddr, length: u8) -> String {
         (IpAddr::V4(_), 0) => "default".to_owned(),
         (address, length) => format!("{address}/{length}"),
     }
+}
+
+fn begins_alike(a: IpAddr, b: IpAddr, length: u8) -> bool {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    (bits(a) ^ bits(b)).checked_shr(128 - u32::from(length)).unwrap_or(0) == 0
 }
 
 fn header(address: IpAddr, length: u8) -> [u8; RTMSG] {
@@ -140,23 +165,83 @@ impl Rtnetlink {
         Ok(bodies.iter().filter_map(named).collect())
     }
 
-    /// The route that packets to `prefix` take now, with `prefix` as its destination and no controller.
+    /// The route that decides for packets to `prefix` now, with `prefix` as its destination and no controller.
     ///
     /// # Errors
-    /// When `prefix` is none, or there is no route to it.
+    /// When `prefix` is none, there is no route to it, or that has several next hops.
     pub fn route_towards(&mut self, prefix: &str) -> io::Result<CongestionRoute> {
         let (address, length) = split_prefix(prefix)?;
-        let widest = if address.is_ipv4() { 32 } else { 128 };
-        let mut request = Request::new(RTM_GETROUTE, 0, &header(address, widest));
-        request.attribute(RTA_DST, &octets(address));
-        let body = self.socket.ask(request)?;
-        let (index, mut route) = parse_route(&body)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no route to {prefix}")))?;
+        let refused = |kind, why: &str| io::Error::new(kind, format!("{prefix} {why}"));
+        let mut body = self.matching(address)?;
+        if body.get(1).is_none_or(|matched| *matched > length) {
+            // The first address has a route that is not all of the destination's.
+            body = self
+                .covering(address, length)?
+                .ok_or_else(|| refused(io::ErrorKind::NotFound, "has no route as a whole"))?;
+        }
+        let (index, mut route) =
+            parse_route(&body).ok_or_else(|| refused(io::ErrorKind::NotFound, "has no route to it"))?;
+        if body[7] == RTN_LOCAL {
+            return Err(refused(io::ErrorKind::InvalidInput, "is this host's own"));
+        }
+        if body[7] != RTN_UNICAST {
+            return Err(refused(io::ErrorKind::NotFound, "has no route that leads anywhere"));
+        }
+        if Attributes(&body[RTMSG..]).get(RTA_MULTIPATH).is_some() {
+            return Err(refused(
+                io::ErrorKind::InvalidInput,
+                "is reached by several next hops: give it a route of its own by `ip route` first",
+            ));
+        }
         route.device = self.names()?.into_iter().find(|(i, _)| *i == index).map_or(String::new(), |(_, n)| n);
         route.prefix = format!("{address}/{length}");
         route.controller.clear();
         route.table = RT_TABLE_MAIN;
         Ok(route)
+    }
+
+    /// What the kernel tells of the route that decides for an address: as it was made, without what connections learned
+    /// since (`RTM_F_FIB_MATCH`; before Linux 4.13 that is told with it).
+    fn matching(&mut self, address: IpAddr) -> io::Result<Vec<u8>> {
+        let widest = if address.is_ipv4() { 32 } else { 128 };
+        let mut body = header(address, widest);
+        body[8..].copy_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
+        let mut request = Request::new(RTM_GETROUTE, 0, &body);
+        request.attribute(RTA_DST, &octets(address));
+        self.socket.ask(request)
+    }
+
+    /// The route of the main table that decides for a prefix where none that is smaller does.
+    fn covering(&mut self, address: IpAddr, length: u8) -> io::Result<Option<Vec<u8>>> {
+        let mut request = header(address, 0);
+        (request[2], request[4]) = (0, RT_TABLE_MAIN as u8);
+        let bodies = self.socket.table(&Request::new(RTM_GETROUTE, 0, &request), RTM_NEWROUTE)?;
+        let of = |body: &Vec<u8>| {
+            let (_, route) = parse_route(body)?;
+            let priority = Attributes(body.get(RTMSG..)?).u32(RTA_PRIORITY).unwrap_or(0);
+            let to = Attributes(body.get(RTMSG..)?).get(RTA_DST).and_then(self::address);
+            let fits = body[0] == family(address)
+                && route.table == RT_TABLE_MAIN
+                && body[1] <= length
+                && to.is_none_or(|to| begins_alike(to, address, body[1]));
+            fits.then_some((body[1], std::cmp::Reverse(priority)))
+        };
+        Ok(bodies
+            .into_iter()
+            .filter_map(|body| Some((of(&body)?, body)))
+            .max_by_key(|(key, _)| *key)
+            .map(|(_, body)| body))
+    }
+
+    /// The controller that connections to the first address of `prefix` get from the route that decides for them, if it
+    /// names one.
+    ///
+    /// # Errors
+    /// When `prefix` is none, or there is no route to it.
+    pub fn choice_towards(&mut self, prefix: &str) -> io::Result<Option<String>> {
+        let (address, _) = split_prefix(prefix)?;
+        let found = parse_route(&self.matching(address)?).map(|(_, route)| route.controller);
+        Ok(found.filter(|controller| !controller.is_empty()))
     }
 
     /// Adds or removes a route that names a controller. An existing route to the same prefix is never replaced.
@@ -178,8 +263,14 @@ impl Rtnetlink {
             request.attribute(RTA_PREFSRC, &octets(source));
         }
         request.nested(RTA_METRICS, |metrics| {
-            if route.locked {
-                metrics.attribute(RTAX_LOCK, &(1u32 << RTAX_CC_ALGO).to_ne_bytes());
+            let own = if route.locked { 1u32 << RTAX_CC_ALGO } else { 0 };
+            let others =
+                route.metrics.iter().find(|(kind, _)| *kind == RTAX_LOCK).map_or(0, |(_, locks)| *locks);
+            if own | others != 0 {
+                metrics.attribute(RTAX_LOCK, &(own | others).to_ne_bytes());
+            }
+            for (kind, value) in route.metrics.iter().filter(|(kind, _)| *kind != RTAX_LOCK) {
+                metrics.attribute(*kind, &value.to_ne_bytes());
             }
             metrics.attribute(RTAX_CC_ALGO, &c_string(&route.controller));
         });

@@ -5,8 +5,9 @@ use super::host::{Target, failure, settle};
 use super::plan::{How, program};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
-use fullpipe_host::apply::{self, OnTrial, Options};
+use fullpipe_host::apply::{self, Applied, OnTrial, Options};
 use fullpipe_host::screen::{self, Style};
+use fullpipe_host::towards;
 use fullpipe_host::trial::{self, Asked, Ended};
 use fullpipe_units::Span;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -25,10 +26,10 @@ pub struct Args {
     #[command(flatten)]
     how: How,
     /// Undo everything unless it is confirmed within TIME (for people on ssh): by the word `yes` here, or `fullpipe confirm` elsewhere
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", conflicts_with = "to")]
     confirm: Option<Span>,
     /// Set again what someone changed since an earlier apply
-    #[arg(long)]
+    #[arg(long, conflicts_with = "to")]
     force: bool,
     /// For machines
     #[arg(long)]
@@ -41,6 +42,10 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
         settle(&*host, &store)?;
+        if let Some(towards) = self.how.towards(&self.controller) {
+            let applied = towards::apply(&*host, &store, &towards).map_err(failure)?;
+            return tell(self.json, &applied);
+        }
         let within = self.confirm.map(|s| Duration::from_nanos(s.as_nanos()));
         if within.is_some_and(|w| w < Duration::from_secs(1)) {
             return Err(Failure::usage("--confirm: give at least 1s, for example 60s"));
@@ -53,11 +58,7 @@ impl Args {
         let options = Options { force: self.force, trial, program: program() };
         let request = self.how.request(self.controller);
         let applied = apply::apply(&*host, &store, &request, &options).map_err(failure)?;
-        if self.json {
-            print_json(&Document { schema: "fullpipe/apply/1", value: &applied })?;
-        } else {
-            print!("{}", screen::applied(Style::of_stdout(), &applied));
-        }
+        tell(self.json, &applied)?;
         let (Some(within), Some(signals), true) = (within, signals, applied.on_trial) else { return Ok(()) };
         let mut person = Person::listen(signals);
         eprintln!(
@@ -79,6 +80,14 @@ impl Args {
         }
         Ok(())
     }
+}
+
+fn tell(json: bool, applied: &Applied) -> Result<(), Failure> {
+    if json {
+        return print_json(&Document { schema: "fullpipe/apply/1", value: applied });
+    }
+    print!("{}", screen::applied(Style::of_stdout(), applied));
+    Ok(())
 }
 
 /// Who may say yes, and whose going away means no.

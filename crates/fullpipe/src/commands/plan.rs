@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::print::{Document, print_json};
 use fullpipe_host::plan::{self, QdiscChoice, Request};
 use fullpipe_host::screen::{self, Style};
+use fullpipe_host::towards::{self, Towards};
 use fullpipe_units::{Rate, Span};
 
 /// Show exactly what putting a controller in force would change, and why. Changes nothing
@@ -52,9 +53,19 @@ pub struct How {
     /// Try the controller on connections to PREFIX alone
     #[arg(long, value_name = "PREFIX")]
     canary: Option<String>,
+    /// Use the controller for connections to PREFIX alone, by a route, whatever the default is; may be repeated. What is in
+    /// force already stays
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["canary", "qdisc", "replace", "buffers", "live_only"])]
+    to: Vec<String>,
 }
 
 impl How {
+    /// What is asked for some destinations alone.
+    pub fn towards(&self, controller: &str) -> Option<Towards> {
+        let (controller, prefixes) = (controller.to_owned(), self.to.clone());
+        (!prefixes.is_empty()).then_some(Towards { controller, prefixes })
+    }
+
     pub fn request(self, controller: String) -> Request {
         Request {
             controller,
@@ -81,8 +92,11 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, _) = self.target.open()?;
         let command = format!("fullpipe apply {}", self.wanted.controller);
-        let request = self.wanted.how.request(self.wanted.controller);
-        let plan = plan::make(&*host, &request, &program()).map_err(failure)?;
+        let plan = match self.wanted.how.towards(&self.wanted.controller) {
+            Some(towards) => towards::plan(&*host, &towards),
+            None => plan::make(&*host, &self.wanted.how.request(self.wanted.controller), &program()),
+        };
+        let plan = plan.map_err(failure)?;
         if self.json {
             return print_json(&Document { schema: "fullpipe/plan/1", value: &plan });
         }

@@ -166,6 +166,7 @@ fn put_to_use(
         cgroup,
         route: wanted.route.clone(),
         boot,
+        ..Request::default()
     };
     if !wanted.any() {
         return Ok(());

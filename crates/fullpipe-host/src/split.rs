@@ -1,0 +1,181 @@
+//! A split in the journal: a process that divides new connections between controllers as long as it runs. So `status` tells
+//! it, `revert` ends it, and what a process that was killed left in the journal is known to be over.
+
+use crate::apply::{enter, enter_within, now, refuse_unfinished};
+use crate::error::{Error, Result};
+use crate::host::{Host, Process};
+use crate::journal::{Journal, Phase, Record, Store};
+use crate::plan::{Change, Plan, Step, Use};
+use std::time::Duration;
+
+/// What stands for a controller's name beside its steps. No controller that is in the kernel is called so.
+pub(crate) const USE: &str = "split";
+
+/// How long to wait for another fullpipe.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Has the journal say that this process divides the connections of a control group. To be called before it does.
+///
+/// # Errors
+/// [`Error::Impossible`] without root or a place for the journal; [`Error::Check`] if something was interrupted.
+pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: &str) -> Result<()> {
+    let _lock = enter_within(host, "split start", PATIENCE)?;
+    let change = Change::Split { owner, group: group.to_owned(), arms: arms.to_owned() };
+    let part_of = Some(Use { controller: USE.to_owned(), boot: host.clock().boot() });
+    let step = Step { part_of, ..Step::new(change, "new connections get the controllers of arms") };
+    let cannot_write = |e: std::io::Error| {
+        Error::io(format_args!("no split was started: cannot write {}", store.path()), &e)
+    };
+    match store.load(host)? {
+        None => {
+            let plan =
+                Plan { controller: USE.to_owned(), steps: vec![step], notes: Vec::new(), canary: None };
+            store.begin(host, &plan, Some(USE), now()).map_err(cannot_write)?;
+            store.append(host, &Record::Applied).map_err(cannot_write)
+        }
+        Some(mut journal) => {
+            refuse_unfinished(&journal)?;
+            if journal.phase == Phase::Applying && !journal.plan.is_empty() {
+                return Err(Error::check(format_args!(
+                    "an apply of {0} was interrupted: `fullpipe apply {0}` completes it, `fullpipe revert` undoes it",
+                    journal.plan.controller
+                )));
+            }
+            if journal.plan.is_empty() {
+                USE.clone_into(&mut journal.plan.controller);
+            }
+            journal.plan.steps.push(step);
+            journal.phase = Phase::Applied;
+            store.replace(host, &journal).map_err(cannot_write)
+        }
+    }
+}
+
+/// Has the journal forget it: nothing is divided any more. Where another fullpipe is at work on the host nothing is
+/// written: it may be that which waits for this process to end, and what ends with the process is over anyway.
+///
+/// # Errors
+/// [`Error::Impossible`] if the journal cannot be written.
+pub fn end(host: &dyn Host, store: &Store, owner: Process) -> Result<()> {
+    let Ok(_lock) = enter(host, "split stop") else { return Ok(()) };
+    let Some(mut journal) = store.load(host)? else { return Ok(()) };
+    journal
+        .plan
+        .steps
+        .retain(|step| !matches!(&step.change, Change::Split { owner: of, .. } if *of == owner));
+    let cannot_write = |e: std::io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
+    if journal.plan.is_empty() {
+        return store.end(host, &journal).map_err(cannot_write);
+    }
+    name_after_what_is_left(&mut journal);
+    store.replace(host, &journal).map_err(cannot_write)
+}
+
+fn name_after_what_is_left(journal: &mut Journal) {
+    let last = journal.plan.steps.last().and_then(|step| step.part_of.as_ref());
+    if let Some(part) = last.filter(|_| !journal.plan.has_apply()) {
+        journal.plan.controller.clone_from(&part.controller);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Directory, Model};
+    use crate::{revert, status};
+
+    const STORE: &str = "/var/lib/fullpipe";
+
+    fn host(root: &std::path::Path) -> Model<Directory> {
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("kernel.json", r#"{"release": "6.1.0", "devices": {"eth0": 1}}"#);
+        for list in ["available", "allowed"] {
+            write(&format!("proc/sys/net/ipv4/tcp_{list}_congestion_control"), "reno cubic\n");
+        }
+        write("proc/sys/net/ipv4/tcp_congestion_control", "cubic\n");
+        for directory in ["run", "var/lib", "etc/sysctl.d"] {
+            std::fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        Model::new(Directory::new(root))
+    }
+
+    fn starts(root: &std::path::Path, id: u32, state: char, started: u64) {
+        let directory = root.join(format!("proc/{id}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let fields = vec!["1"; 18].join(" ");
+        std::fs::write(directory.join("stat"), format!("{id} (a (b) c) {state} {fields} {started} 4 5\n"))
+            .unwrap();
+    }
+
+    fn kills(root: &std::path::Path, id: u32) {
+        std::fs::remove_file(root.join(format!("proc/{id}/stat"))).unwrap();
+    }
+
+    #[test]
+    fn a_process_is_known_by_when_it_started() {
+        let root = tempfile::tempdir().unwrap();
+        let host = host(root.path());
+        starts(root.path(), 77, 'S', 1234);
+        let first = Process::of(&host, 77).unwrap();
+        assert_eq!(first, Process { id: 77, started: 1234 });
+        assert!(first.runs(&host));
+        starts(root.path(), 77, 'R', 1235);
+        assert!(!first.runs(&host), "another of that number");
+        starts(root.path(), 77, 'Z', 1234);
+        assert!(!first.runs(&host), "it has ended");
+        assert_eq!(Process::of(&host, 78), None);
+        assert!(Process::of(&crate::host::Machine::new(), std::process::id()).is_some());
+    }
+
+    #[test]
+    fn the_journal_has_a_split_as_long_as_its_process_runs() {
+        let root = tempfile::tempdir().unwrap();
+        let (host, store) = (host(root.path()), Store::at(STORE));
+        let told = || status::status(&host, &store).unwrap();
+        let none = told();
+        for id in [77, 78] {
+            starts(root.path(), id, 'S', 5);
+            begin(&host, &store, Process { id, started: 5 }, "/sys/fs/cgroup", "bbr 50%, cubic 50%").unwrap();
+        }
+        let both = told();
+        assert!(
+            both.consistent && both.summary.starts_with("a split of new connections is in use"),
+            "{both:?}"
+        );
+        assert_eq!(both.uses[0].changes[1], "split of process 78: bbr 50%, cubic 50% of /sys/fs/cgroup");
+        end(&host, &store, Process { id: 77, started: 5 }).unwrap();
+        assert_eq!(told().uses[0].changes.len(), 1);
+        // One that is killed is over, whatever the journal says; a revert leaves nothing of it.
+        kills(root.path(), 78);
+        assert_eq!(told(), none);
+        begin(&host, &store, Process { id: 77, started: 5 }, "/sys/fs/cgroup", "bbr 10%, cubic 90%").unwrap();
+        assert_eq!(told().uses[0].changes.len(), 1);
+        let reverted = revert::revert(&host, &store, &revert::Options::default()).unwrap().unwrap();
+        assert_eq!(reverted.undone().collect::<Vec<_>>(), ["split of process 77"]);
+        assert!(!root.path().join("proc/77/stat").exists() && !root.path().join("var/lib/fullpipe").exists());
+        assert_eq!(told(), none);
+        // Killed before its journal was done with.
+        starts(root.path(), 79, 'S', 6);
+        begin(&host, &store, Process { id: 79, started: 6 }, "/sys/fs/cgroup", "bbr 50%").unwrap();
+        kills(root.path(), 79);
+        end(&host, &store, Process { id: 79, started: 6 }).unwrap();
+        assert!(!root.path().join("var/lib/fullpipe").exists());
+    }
+
+    #[test]
+    fn nobody_waits_for_who_waits_for_it() {
+        let root = tempfile::tempdir().unwrap();
+        let (host, store) = (host(root.path()), Store::at(STORE));
+        starts(root.path(), 77, 'S', 5);
+        let owner = Process { id: 77, started: 5 };
+        begin(&host, &store, owner, "/", "bbr 50%").unwrap();
+        let lock = enter(&host, "revert").unwrap();
+        end(&host, &store, owner).unwrap();
+        drop(lock);
+        assert_eq!(status::status(&host, &store).unwrap().uses.len(), 1, "left to who has the lock");
+    }
+}
