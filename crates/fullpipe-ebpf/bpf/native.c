@@ -117,6 +117,12 @@ u32 fp_native_split(const struct fp_split_setup *setup, const struct fp_split_en
 	return fp_split_pick(table, *hash);
 }
 
+u32 fp_native_split_is_asked_for(const struct fp_split_step *steps, const struct fp_split_end *local,
+				 const struct fp_split_end *remote)
+{
+	return fp_split_is_asked_for(steps, local, remote);
+}
+
 u32 fp_native_size_of_split(u32 which)
 {
 	switch (which) {
@@ -126,6 +132,8 @@ u32 fp_native_size_of_split(u32 which)
 		return sizeof(struct fp_split_table);
 	case 2:
 		return sizeof(struct fp_split_closed);
+	case 3:
+		return sizeof(struct fp_split_step);
 	default:
 		return sizeof(struct fp_split_counts);
 	}

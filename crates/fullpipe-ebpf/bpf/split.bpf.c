@@ -119,6 +119,7 @@ struct fp_split_about {
 };
 
 const volatile struct fp_split_setup fp_split_setup SEC(".rodata.setup") = {};
+const volatile struct fp_split_step fp_split_where[FP_SPLIT_STEPS] SEC(".rodata.where") = {};
 const volatile struct fp_split_about fp_split_about SEC(".rodata.about") = {};
 
 /* Until when connections are assigned (bpf_ktime_get_ns()). */
@@ -234,7 +235,7 @@ FP_INLINE void on_open(struct bpf_sock_ops *ctx, void *sk, const struct tcp_sock
 	u32 which = *(volatile u32 *)&fp_split_which & 1, arm;
 
 	ends_of(&local, &remote, tp);
-	if (!is_asked_for(local.port)) {
+	if (!is_asked_for(local.port) || !fp_split_is_asked_for(fp_split_where, &local, &remote)) {
 		COUNT(elsewhere);
 		return;
 	}

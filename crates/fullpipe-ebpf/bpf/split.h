@@ -38,6 +38,30 @@ struct fp_split_setup {
 	u16 port[FP_SPLIT_PORTS];
 };
 
+/* Which connections are asked for: a condition in postfix order, each step on a stack of bits. */
+#define FP_SPLIT_STEPS 24
+
+enum fp_split_step_kind {
+	FP_SPLIT_END = 0,
+	/* Pushes whether an end's address has these bits, of this family if one is asked for, and a port within bounds. */
+	FP_SPLIT_TEST = 1,
+	/* Take two, push one. */
+	FP_SPLIT_AND = 2,
+	FP_SPLIT_OR = 3,
+	FP_SPLIT_NOT = 4,
+};
+
+struct fp_split_step {
+	u64 value[2];
+	u64 mask[2];
+	u16 low;
+	u16 high;
+	u8 kind;
+	u8 remote;
+	u8 family; /* 4, 6, or 0 for both */
+	u8 spare;
+};
+
 /* The shares: arm i has the hashes below cut[i] that no earlier arm has. */
 struct fp_split_table {
 	u64 generation;
@@ -99,6 +123,40 @@ FP_INLINE u64 fp_split_end_hash(struct fp_split_hash *h, u64 bytes)
 FP_INLINE int fp_split_is_mapped(const struct fp_split_end *end)
 {
 	return end->address[0] == 0 && (u32)end->address[1] == 0xffff0000U;
+}
+
+FP_INLINE u64 fp_split_test(const volatile struct fp_split_step *step, const struct fp_split_end *end)
+{
+	u8 family = step->family;
+
+	return (family == 0 || fp_split_is_mapped(end) == (family == 4)) &&
+	       (end->address[0] & step->mask[0]) == step->value[0] &&
+	       (end->address[1] & step->mask[1]) == step->value[1] && end->port >= step->low &&
+	       end->port <= step->high;
+}
+
+/* Whether a connection is asked for; all are where nothing is. */
+FP_INLINE int fp_split_is_asked_for(const volatile struct fp_split_step *step, const struct fp_split_end *local,
+				    const struct fp_split_end *remote)
+{
+	u64 stack = 1;
+
+#ifdef __bpf__
+#pragma unroll
+#endif
+	for (int i = 0; i < FP_SPLIT_STEPS; i++) {
+		u8 kind = step[i].kind;
+
+		if (kind == FP_SPLIT_TEST)
+			stack = (stack << 1) | fp_split_test(&step[i], step[i].remote ? remote : local);
+		else if (kind == FP_SPLIT_AND)
+			stack = ((stack >> 1) & ~1ULL) | (stack & (stack >> 1) & 1);
+		else if (kind == FP_SPLIT_OR)
+			stack = (stack >> 1) | (stack & 1);
+		else if (kind == FP_SPLIT_NOT)
+			stack ^= 1;
+	}
+	return stack & 1;
 }
 
 /* SipHash-2-4 of what is assigned. */
@@ -177,7 +235,7 @@ struct fp_split_counts {
 	u64 program; /* left alone: the program had chosen a controller */
 	u64 route; /* left alone: the route names one */
 	u64 outside; /* hashes that no arm has */
-	u64 elsewhere; /* other local ports */
+	u64 elsewhere; /* not asked for */
 	u64 lapsed; /* opened while nobody renewed the lease */
 	u64 lost; /* closed, but the ring was full */
 };

@@ -68,7 +68,7 @@ pub struct Counts {
     pub route_chose: u64,
     /// Those that no arm has a share of.
     pub outside: u64,
-    /// Those of other local ports.
+    /// Those that were not asked for: of other local ports or ends.
     pub other_ports: u64,
     /// Those that opened while nobody renewed the lease.
     pub lapsed: u64,
@@ -134,6 +134,7 @@ impl<R: BufRead> Reader<R> {
             seed: 0,
             least: fullpipe_units::Bytes(0),
             ports: Vec::new(),
+            only: String::new(),
             cgroup: String::new(),
             guard: crate::Guard::off(),
             began_unix_s: 0.0,

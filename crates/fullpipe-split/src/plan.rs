@@ -146,6 +146,9 @@ pub struct Plan {
     /// Local ports that take part; none: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
+    /// Which of them take part, as a condition on their ends; empty: all.
+    #[serde(default, rename = "where", skip_serializing_if = "String::is_empty")]
+    pub only: String,
     /// Whose connections take part.
     pub cgroup: String,
     /// Bounds on harm.

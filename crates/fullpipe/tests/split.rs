@@ -6,7 +6,11 @@ mod loading;
 mod program;
 mod steps;
 
-use fullpipe_ebpf::split::{is_loaded_by, root_group, running};
+use fullpipe_ebpf::split::{loaded, root_group, running};
+use fullpipe_host::facts::Scope;
+use fullpipe_host::host::{Host, Machine};
+use fullpipe_host::journal::Store;
+use fullpipe_host::{revert, status};
 use fullpipe_split::{Ledger, Line, Metric, Outcome, Plan, Reader, Statistic};
 use loading::can_load;
 use nix::sys::signal::{Signal, kill};
@@ -22,7 +26,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStr
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 4433;
@@ -68,7 +72,7 @@ fn in_groups(part: &str) {
     let groups = Groups::new();
     let own = std::env::current_exe().unwrap();
     let script = format!(
-        "mount -t bpf bpf /sys/fs/bpf && ip link set lo mtu 1500 up && ulimit -n 5000 && \
+        "mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs none /run && ip link set lo mtu 1500 up && ulimit -n 5000 && \
          echo $$ >$GROUPS_PATH/split/cgroup.procs && exec {} --exact {part} --ignored --nocapture",
         own.display()
     );
@@ -146,7 +150,7 @@ impl Split {
         let mut told = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
         let code = self.child.wait().unwrap().code();
-        assert!(!is_loaded_by(self.child.id()).unwrap());
+        assert!(!is_loaded_by(self.child.id()));
         let (plan, lines, torn) = read(&self.file);
         assert!(!torn);
         (code, told, plan, lines)
@@ -158,6 +162,10 @@ impl Drop for Split {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn is_loaded_by(owner: u32) -> bool {
+    loaded().unwrap().iter().any(|about| about.owner() == owner)
 }
 
 fn read(file: &Path) -> (Plan, Vec<Line>, bool) {
@@ -362,6 +370,38 @@ fn by_prefix() {
 }
 
 #[test]
+#[ignore = "a part of the next test, which starts it"]
+fn asked_for() {
+    let listener = listen(PORT);
+    let filter = format!("sport = :{PORT} and not ( dst 127.1.3.0/24 or dst 127.1.5.1 ) and dport < 20010");
+    let split = Split::start(&["a:bbr=50%", "b:bbr=50%", "--by", "connection", "--where", &filter]);
+    let mut client = clients(8, 20, PORT, 1);
+    let given = serve(&listener, 160);
+    assert!(client.wait().unwrap().success());
+    split.wait_for(60);
+    let (_, _, plan, lines) = split.stop();
+    assert_eq!(plan.only, filter);
+    let default = controller_of_namespace();
+    for (remote, name) in &given {
+        let SocketAddr::V4(v4) = remote else { panic!("{remote}") };
+        let wanted = ![3, 5].contains(&v4.ip().octets()[2]) && v4.port() < 20_010;
+        assert_eq!(name, if wanted { "bbr" } else { &default }, "{remote}");
+    }
+    assert_eq!((outcomes(&lines).len(), last_counts(&lines).other_ports), (60, 100));
+    let refused = program::fullpipe()
+        .args(["split", "start", "bbr=50%", "reno=50%", "--where", "sport = :443 and process nginx"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && told.contains("--unit"), "{told}");
+}
+
+#[test]
+fn only_what_is_asked_for_is_divided() {
+    in_groups("asked_for");
+}
+
+#[test]
 fn connections_of_a_prefix_stay_together_and_other_ports_are_untouched() {
     in_groups("by_prefix");
 }
@@ -419,21 +459,115 @@ fn sockets_that_chose_for_themselves_and_routes_are_left_alone() {
     in_groups("choices");
 }
 
+/// What a host has of a split, beside the program that is attached: controllers, sysctls, routes, pins, and the journal.
+fn everything() -> (String, BTreeMap<PathBuf, String>) {
+    let output = Command::new("ip").args(["route", "show", "table", "all"]).output().unwrap();
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc/sys/net/ipv4").unwrap().map(Result::unwrap) {
+        if entry.file_name().to_str().unwrap().starts_with("tcp_") {
+            // Some are written only.
+            all.insert(entry.path(), std::fs::read_to_string(entry.path()).unwrap_or_default());
+        }
+    }
+    for directory in ["/sys/fs/bpf", "/run"] {
+        for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            // The lock's file is there from the first use on.
+            if entry.file_name() != "fullpipe.lock" {
+                all.insert(entry.path(), String::new());
+            }
+        }
+    }
+    (String::from_utf8(output.stdout).unwrap(), all)
+}
+
+/// What `status` and `revert` go by.
+fn journal() -> (Machine, Store) {
+    let machine = Machine::new();
+    let store = Store::of(&Scope::of(&machine, &machine.identity()));
+    (machine, store)
+}
+
+/// The neighbour's group has a choice of its own, which a process in it goes on making.
+#[test]
+#[ignore = "a part of another test, which starts it"]
+fn neighbour() {
+    let mut first = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT + 7)).unwrap();
+    while let Ok(1) = first.read(&mut [0]) {
+        let mut next = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT + 7)).unwrap();
+        let told = format!("{} {}", controller(&first), controller(&next));
+        next.write_all(told.as_bytes()).unwrap();
+    }
+}
+
+struct Neighbour {
+    child: Child,
+    listener: TcpListener,
+    first: TcpStream,
+}
+
+impl Neighbour {
+    fn start(choice: &str) -> Self {
+        let pin = Path::new("/sys/fs/bpf/neighbour");
+        fullpipe_ebpf::usage::attach_to_cgroup(pin, &group("neighbour"), choice).unwrap();
+        let listener = listen(PORT + 7);
+        let own = std::env::current_exe().unwrap();
+        let script = format!(
+            "echo $$ >$GROUPS_PATH/neighbour/cgroup.procs && exec {} --exact neighbour --ignored --nocapture",
+            own.display()
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        let child = program::tied(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let (first, _) = listener.accept().unwrap();
+        Neighbour { child, listener, first }
+    }
+
+    /// The controllers of a connection that it has had all along, and of a new one.
+    fn controllers(&mut self) -> String {
+        self.first.write_all(b"?").unwrap();
+        let (mut next, _) = self.listener.accept().unwrap();
+        let mut told = String::new();
+        next.read_to_string(&mut told).unwrap();
+        told
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until no split writes into this directory, attached or not.
+fn wait_until_gone(directory: &Path) {
+    let began = Instant::now();
+    let is_here = |out: String| Path::new(&out).starts_with(directory);
+    while loaded().unwrap().iter().any(|about| is_here(about.out())) {
+        assert!(began.elapsed() < PATIENCE, "the program is still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether the group of this id is the one of this test.
+fn is_own(cgroup: u64) -> bool {
+    std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(group("split")).unwrap()) == cgroup
+}
+
 #[test]
 #[ignore = "a part of the next test, which starts it"]
 fn killed() {
     let default = controller_of_namespace();
     let listener = listen(PORT);
-    let gone = |owner: u32| {
-        let began = Instant::now();
-        while is_loaded_by(owner).unwrap() {
-            assert!(began.elapsed() < PATIENCE, "the program of {owner} is still there");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    let opens = |context: &str| {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
-        assert_eq!(controller(&stream), default);
         drop(listener.accept().unwrap());
+        assert_eq!(controller(&stream), default, "{context}");
     };
+    let mut neighbour = Neighbour::start("bbr");
+    let before = everything();
+    let (machine, store) = journal();
+    let nothing = status::status(&machine, &store).unwrap();
     // While it runs: with one of our own controllers, which is gone, too.
     let mut split = Split::start(&["fp_bbr1=50%", "reno=50%", "--by", "connection"]);
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
@@ -445,11 +579,12 @@ fn killed() {
     drop(listener.accept().unwrap());
     kill(split.pid(), Signal::SIGKILL).unwrap();
     split.child.wait().unwrap();
-    gone(split.child.id());
+    wait_until_gone(split.file.parent().unwrap());
+    opens("killed");
     assert!(was_ours && split.status().is_none());
     let (_, _, _) = read(&split.file);
 
-    // Between any two steps of its beginning, its life and its end.
+    // Between any two steps of its beginning, of a change of its shares, and of its end.
     let directory = tempfile::tempdir().unwrap();
     let own = Path::new(env!("CARGO_BIN_EXE_fullpipe"));
     let mut steps_since_link = Vec::new();
@@ -457,26 +592,40 @@ fn killed() {
         // By a shell that becomes it, which is what `steps` looks for.
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$@\"", "sh"]).arg(own).args(["split", "start", "bbr=50%", "reno=50%"]);
-        command.args(["--for", "2s", "--cgroup"]).arg(group("split"));
+        command.args(["--for", "60s", "--cgroup"]).arg(group("split"));
         command.arg("--out").arg(directory.path().join(format!("{step}")));
         command.stdin(Stdio::null()).stderr(Stdio::null());
-        let end = steps::kill_before(command, own, step);
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
-        drop(listener.accept().unwrap());
+        let over = AtomicBool::new(false);
+        let end = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let all = running().unwrap();
+                    let Some(seen) = all.iter().find(|seen| is_own(seen.cgroup)) else {
+                        std::thread::sleep(Duration::from_millis(5));
+                        continue;
+                    };
+                    let owner = seen.about.owner().to_string();
+                    drop(all);
+                    // Who is killed meanwhile does neither.
+                    for words in [&["change", "bbr=0", "reno=30%"][..], &["stop"]] {
+                        let mut command = program::fullpipe();
+                        command.arg("split").args(words).args(["--owner", &owner]).output().unwrap();
+                    }
+                    return;
+                }
+            });
+            let end = steps::kill_before(command, own, step);
+            over.store(true, Ordering::Relaxed);
+            end
+        });
         // The kernel takes the program out a moment after its owner is gone.
-        let began = Instant::now();
-        while running()
-            .unwrap()
-            .iter()
-            .any(|seen| seen.about.labels() == ["bbr", "reno"] && is_own(seen.cgroup))
-        {
-            assert!(began.elapsed() < PATIENCE, "step {step}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        drop(stream);
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
-        drop(listener.accept().unwrap());
-        assert_eq!(controller(&stream), default, "step {step}");
+        wait_until_gone(directory.path());
+        opens(&format!("step {step}"));
+        assert_eq!(neighbour.controllers(), "bbr bbr", "step {step}");
+        // The journal says that nothing is in force, and a revert leaves nothing of it.
+        assert_eq!(status::status(&machine, &store).unwrap(), nothing, "step {step}");
+        revert::revert(&machine, &store, &revert::Options::default()).unwrap();
+        assert_eq!(everything(), before, "step {step}");
         match end {
             steps::End::Killed(at) => {
                 println!("killed before step {step}: {at}");
@@ -492,22 +641,133 @@ fn killed() {
             }
         }
     }
-    // How often it renews its lease (BPF_MAP_UPDATE_ELEM) is the machine's affair and differs from run to run: once
-    // at least, before it writes its end.
-    assert!(
-        matches!(&steps_since_link[..], [_, renewal, ..] if renewal == "bpf command 2"),
-        "{steps_since_link:?}"
-    );
-}
-
-/// Whether the group of this id is the one of this test.
-fn is_own(cgroup: u64) -> bool {
-    std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(group("split")).unwrap()) == cgroup
+    // How often it renews its lease, which is a BPF_MAP_UPDATE_ELEM as the two of a change are, is the machine's affair.
+    let updates = steps_since_link.iter().filter(|at| *at == "bpf command 2").count();
+    assert!(updates >= 2, "{steps_since_link:?}");
 }
 
 #[test]
 fn killed_at_any_step_it_leaves_nothing() {
     in_groups("killed");
+}
+
+/// Those who ask for another share, for the end, or for the host to be put back, are killed at any step of theirs.
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn asker_killed() {
+    let default = controller_of_namespace();
+    let mut neighbour = Neighbour::start("bbr");
+    let before = everything();
+    let own = Path::new(env!("CARGO_BIN_EXE_fullpipe"));
+    for words in [&["split", "change", "reno=40%"][..], &["split", "stop"], &["revert"]] {
+        let mut split = Split::start(&["bbr=50%", "reno=30%", "--by", "connection"]);
+        let mut killed_at = Vec::new();
+        for step in 0.. {
+            let mut command = Command::new("sh");
+            command.args(["-c", "exec \"$@\"", "sh"]).arg(own).args(words);
+            if words[0] == "split" {
+                command.args(["--owner", &split.child.id().to_string()]);
+            }
+            command.stdin(Stdio::null()).stderr(Stdio::null());
+            // By a thread of its own, which waits for no children but its own.
+            let end = std::thread::scope(|scope| {
+                scope.spawn(|| steps::kill_before(command, own, step)).join().unwrap()
+            });
+            assert_eq!(neighbour.controllers(), "bbr bbr", "{words:?}, step {step}");
+            // The shares are the old ones or the new ones, and everybody says the same of them.
+            if let Some(told) = split.status() {
+                let shares = (told["arms"][0]["share"].clone(), told["arms"][1]["share"].clone());
+                let new = told["generation"] != 0;
+                let reno = if new { "40%" } else { "30%" };
+                assert_eq!(shares, ("50%".into(), reno.into()), "{words:?}, step {step}: {told}");
+                assert!(!new || words[1] == "change");
+                let (machine, store) = journal();
+                let host = status::status(&machine, &store).unwrap();
+                assert!(
+                    words == ["revert"] || host.consistent && host.uses[0].controller == "split",
+                    "{host:?}"
+                );
+            }
+            match end {
+                steps::End::Killed(at) => killed_at.push(at),
+                steps::End::Itself(status) => {
+                    // A split that one before asked to end has ended.
+                    assert!(status.success() || words[0] == "split", "{words:?}: {status}");
+                    break;
+                }
+            }
+        }
+        println!("{words:?} was killed at {killed_at:?}");
+        assert!(!killed_at.is_empty(), "{words:?}");
+        if words[1..] == ["change", "reno=40%"] {
+            assert!(split.status().is_some());
+            split.stop();
+        } else {
+            // Asked by a signal it ends of itself.
+            assert_eq!(split.child.wait().unwrap().code(), Some(0), "{words:?}");
+        }
+        let (machine, store) = journal();
+        revert::revert(&machine, &store, &revert::Options::default()).unwrap();
+        assert_eq!(everything(), before, "{words:?}");
+        assert_eq!(controller_of_namespace(), default);
+    }
+}
+
+#[test]
+fn whoever_asks_may_be_killed_at_any_step() {
+    in_groups("asker_killed");
+}
+
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn told() {
+    let fullpipe = |args: &[&str]| -> (Option<i32>, Value) {
+        let output = program::fullpipe().args(args).output().unwrap();
+        let value = serde_json::from_slice(&output.stdout);
+        (output.status.code(), value.unwrap_or_else(|_| String::from_utf8_lossy(&output.stderr).into()))
+    };
+    let before = everything();
+    let mut split = Split::start(&["bbr=50%", "reno=30%"]);
+    let id = split.child.id();
+    // Those of other tests are told, too.
+    let is_told = |host: &Value| {
+        host["splits"].as_array().is_some_and(|all| all.iter().any(|split| split["owner"] == id))
+    };
+    let (_, host) = fullpipe(&["status", "--json"]);
+    assert!(is_told(&host) && host["consistent"] == true, "{host}");
+    let change = host["uses"][0]["changes"][0].as_str().unwrap();
+    assert!(change.starts_with(&format!("split of process {id}: bbr 50%, reno 30% of /")), "{change}");
+    let (_, doctor) = fullpipe(&["doctor", "--json"]);
+    let findings = doctor["findings"].as_array().unwrap();
+    let finding = findings.iter().find(|finding| finding["id"] == "split").unwrap();
+    assert!(finding["state"].as_str().unwrap().contains(&format!("split of process {id}")), "{finding}");
+    // A second one is in the journal beside it, and goes alone.
+    let second = Split::start(&["cubic=10%", "reno=90%"]);
+    let (_, host) = fullpipe(&["status", "--json"]);
+    assert_eq!(host["uses"][0]["changes"].as_array().unwrap().len(), 2, "{host}");
+    second.stop();
+    // A new default is put in force beside it, though a new connection may be in an arm.
+    let other = if controller_of_namespace() == "reno" { "cubic" } else { "reno" };
+    let (code, applied) = fullpipe(&["apply", other, "--qdisc", "keep", "--json"]);
+    assert_eq!(code, Some(0), "{applied}");
+    let (code, reverted) = fullpipe(&["revert", "--json"]);
+    assert_eq!(code, Some(0), "{reverted}");
+    assert!(
+        reverted["undone"].as_array().unwrap().contains(&format!("split of process {id}").into()),
+        "{reverted}"
+    );
+    assert_eq!(split.child.wait().unwrap().code(), Some(0));
+    assert!(!is_loaded_by(id) && split.status().is_none());
+    let (_, lines, torn) = read(&split.file);
+    assert!(!torn && matches!(lines.last(), Some(Line::End { .. })), "{lines:?}");
+    assert_eq!(everything(), before);
+    let (_, host) = fullpipe(&["status", "--json"]);
+    assert!(!is_told(&host) && host["uses"].is_null(), "{host}");
+}
+
+#[test]
+fn the_host_commands_tell_a_split_and_take_it_back() {
+    in_groups("told");
 }
 
 #[test]
@@ -638,7 +898,9 @@ fn one_controller_against_itself_does_not_differ() {
 fn where_arms_meet_a_split_is_not_a_roll_out() {
     let args =
         ["split", "calibrate", "bbr", "cubic", "--rate", "20mbit", "--flows", "10", "--duration", "20s"];
-    let output = program::fullpipe().args(args).arg("--json").output().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let svg = directory.path().join("bias.svg");
+    let output = program::fullpipe().args(args).arg("--json").arg("--svg").arg(&svg).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bias: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(bias["schema"], "fullpipe/split-bias/1");
@@ -646,9 +908,76 @@ fn where_arms_meet_a_split_is_not_a_roll_out() {
     // times its share.
     let whole = bias["goodput_ratio"].as_f64().unwrap();
     assert!((0.5..1.5).contains(&whole), "{whole}");
+    let svg = std::fs::read_to_string(&svg).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("what a roll-out brings"));
     let first = &bias["points"][0];
     assert_eq!(first["share"], 0.1);
     assert!(first["bias"].as_f64().unwrap() > 1.5, "{first}");
+}
+
+/// A split of many clients whose connections met, as its file has it.
+fn shared_file(directory: &Path) -> PathBuf {
+    let plan = Plan {
+        arms: fullpipe_split::Arms::parse(["bbr=50%", "cubic=50%"]).unwrap(),
+        control: "cubic".to_owned(),
+        by: "connection".parse().unwrap(),
+        seed: 1,
+        least: "100kB".parse().unwrap(),
+        ports: Vec::new(),
+        only: String::new(),
+        cgroup: "/".to_owned(),
+        guard: fullpipe_split::Guard::off(),
+        began_unix_s: 0.0,
+    };
+    let file = directory.join("shared.jsonl");
+    let mut writer = fullpipe_split::Writer::new(std::fs::File::create(&file).unwrap(), &plan).unwrap();
+    for n in 0..600u32 {
+        let arm = (n % 2) as u8;
+        let outcome = serde_json::json!({
+            "kind": "connection", "arm": arm, "generation": 0, "cookie": n, "opened_unix_s": n / 4, "duration_s": 2.0,
+            "local": "192.0.2.1:443", "remote": format!("198.51.{}.1:{}", n / 2 % 100, 2000 + n), "active": false,
+            "delivered_bytes": 1_000_000, "received_bytes": 100, "sent_bytes": 1_010_000, "resent_bytes": 10_000,
+            "segments": 700, "resent_segments": 7, "busy_s": if arm == 0 { 0.5 } else { 1.0 } + f64::from(n / 2 % 7) / 20.0,
+            "rtt_ms": 50.0, "min_rtt_ms": 20.0,
+        });
+        writer.write(&serde_json::from_value(outcome).unwrap()).unwrap();
+    }
+    writer.write(&Line::End { unix_s: 200.0, why: "asked to".to_owned() }).unwrap();
+    file
+}
+
+#[test]
+fn a_report_is_a_page_too_joins_a_log_and_says_how_far_off_it_may_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = shared_file(directory.path());
+    let log = directory.path().join("access.csv");
+    let rows = (0..600)
+        .map(|n| format!("{n},{}\n", if n % 2 == 0 { 40 + n % 5 } else { 80 + n % 5 }))
+        .collect::<String>();
+    std::fs::write(&log, format!("cookie,ttfb_ms\n{rows}x,1\n")).unwrap();
+    let page = directory.path().join("report.html");
+    let args = ["split", "report", "--json", "--html"];
+    let output =
+        program::fullpipe().args(args).arg(&page).arg("--join").arg(&log).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["joined"]["figures"][0]["effects"][0]["verdict"], "less", "{}", report["joined"]);
+    let cautions = report["cautions"].to_string();
+    assert!(cautions.contains("line 602: cookie is no number"), "{cautions}");
+    // One BBR for each CUBIC in a shallow buffer takes several times its share.
+    assert!(cautions.contains("simulated for 10 long transfers"), "{cautions}");
+    let bias = report["simulated"][0]["bias"]["points"][0]["bias"].as_f64().unwrap();
+    assert!(bias > 1.5, "{bias}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(
+        page.starts_with("<!doctype html>") && page.contains("ttfb_ms") && page.contains("Where arms meet")
+    );
+    // A log of another host is refused with its place.
+    std::fs::write(&log, "id,ttfb_ms\n1,2\n").unwrap();
+    let output =
+        program::fullpipe().args(["split", "report", "--join"]).arg(&log).arg(&file).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && told.contains("no column is called `cookie`"), "{told}");
 }
 
 #[test]

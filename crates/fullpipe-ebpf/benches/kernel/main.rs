@@ -2,7 +2,7 @@
 //! network namespaces (IPv4): throughput, processor time per gigabit, time of a call per ACK; and ten thousand
 //! sockets at once with the memory of each.
 //!
-//! `cargo bench -p fullpipe-ebpf --bench kernel [-- transfers calls sockets patience=SECONDS]` as root, on a machine
+//! `cargo bench -p fullpipe-ebpf --bench kernel [-- transfers calls sockets split patience=SECONDS]` as root, on a machine
 //! that does nothing else: a measurement begins when it is quiet, and is taken again when other programs ran
 //! meanwhile. When patience (600 s for each part) ends, fewer count; the least number is then filled up with
 //! disturbed ones, and the output says so.
@@ -19,6 +19,7 @@
 
 mod cpu;
 mod sockets;
+mod split;
 mod transfer;
 mod veth;
 
@@ -206,5 +207,9 @@ fn main() {
     }
     if is_chosen("sockets") {
         sockets::many(&receiver, &held[1].0);
+    }
+    if is_chosen("split") {
+        drop(held);
+        split::rounds();
     }
 }

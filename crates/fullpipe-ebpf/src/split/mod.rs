@@ -4,13 +4,15 @@
 //! Nothing is pinned: the program, its link and its maps are there as long as the owner's process. So whatever ends that
 //! process, connections that open afterwards get what they would have got before.
 
+mod only;
 mod owner;
 mod raw;
 mod seen;
 
+pub use only::Only;
 pub use owner::{Owned, Running, Start};
 pub use raw::{About, Closed, Counts, End, MOST_ARMS, MOST_PORTS, Setup, Table, arm_of};
-pub use seen::{Seen, is_loaded_by, running};
+pub use seen::{Seen, loaded, running};
 
 use crate::error::Error;
 use std::path::{Path, PathBuf};

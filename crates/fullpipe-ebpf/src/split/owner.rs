@@ -1,7 +1,7 @@
 //! Who owns a split: loads the program, attaches it, and reads what it tells.
 
 use super::raw::{About, Closed, Counts, Setup, Table, Wanted};
-use super::{refused, unreadable};
+use super::{Only, refused, unreadable};
 use crate::error::{Error, Result};
 use crate::loader;
 use bytemuck::{Pod, Zeroable};
@@ -20,6 +20,8 @@ pub struct Start<'a> {
     pub cgroup: &'a Path,
     /// What does not change.
     pub setup: Setup,
+    /// Which of them.
+    pub only: Only,
     /// What others are told.
     pub about: About,
     /// The shares.
@@ -66,6 +68,7 @@ impl Running {
                 let name = map.name().to_string_lossy().into_owned();
                 let bytes: &[u8] = match name.as_str() {
                     name if name.ends_with(".rodata.setup") => bytemuck::bytes_of(&start.setup),
+                    name if name.ends_with(".rodata.where") => start.only.bytes(),
                     name if name.ends_with(".rodata.about") => bytemuck::bytes_of(&start.about),
                     _ => continue,
                 };

@@ -246,12 +246,19 @@ pub fn arm_of(setup: &Setup, local: SocketAddr, remote: SocketAddr, table: &Tabl
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split::only::Step;
     use fullpipe_split::{Assigner, By, cuts, pick};
     use proptest::prelude::*;
 
     #[test]
     fn both_languages_have_the_same_structures() {
-        let sizes = [size_of::<Setup>(), size_of::<Table>(), size_of::<Closed>(), size_of::<Counts>()];
+        let sizes = [
+            size_of::<Setup>(),
+            size_of::<Table>(),
+            size_of::<Closed>(),
+            size_of::<Step>(),
+            size_of::<Counts>(),
+        ];
         for (which, size) in sizes.into_iter().enumerate() {
             // SAFETY: it takes a number and gives one.
             assert_eq!(unsafe { fp_native_size_of_split(which as u32) } as usize, size, "{which}");

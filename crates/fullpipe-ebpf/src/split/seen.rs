@@ -99,11 +99,11 @@ impl Seen {
     }
 }
 
-/// Whether a split's program is in the kernel of which this process is or was the owner, attached or not.
+/// What the splits say of themselves whose programs are in the kernel, attached or not.
 ///
 /// # Errors
 /// Without the right to look.
-pub fn is_loaded_by(owner: u32) -> Result<bool> {
+pub fn loaded() -> Result<Vec<About>> {
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
     Ok(ProgInfoIter::with_query_opts(options)
         .filter(|program| program.ty == ProgramType::SockOps && program.name == PROGRAM)
@@ -111,5 +111,5 @@ pub fn is_loaded_by(owner: u32) -> Result<bool> {
         .filter_map(|id| MapHandle::from_map_id(id).ok())
         .filter(|map| map.name() == ".rodata.about")
         .filter_map(|map| read::<About>(&map).ok())
-        .any(|about| about.owner() == owner))
+        .collect())
 }

@@ -16,7 +16,10 @@
 
 mod lexer;
 mod matching;
+mod opening;
 mod parser;
+
+pub use opening::Opening;
 
 use crate::owner::Owner;
 use fullpipe_kernel::tcp_info::State;

@@ -38,6 +38,7 @@ impl Args {
         let mut report = checks::examine(&*host, &question);
         report.findings.extend(is_ours.then(calls).flatten());
         report.findings.extend(is_live.then(traffic).flatten());
+        report.findings.extend(is_live.then(split).flatten());
         report.findings.sort_by_key(|finding| finding.verdict);
         if self.json {
             print_json(&report)?;
@@ -74,6 +75,29 @@ fn calls() -> Option<checks::Finding> {
         advice,
         source: "counted here, over loopback; docs/bbr3-in-the-kernel.md, Calls that are not made",
     })
+}
+
+/// Whether new connections get the controllers of a split's arms, whatever the default is.
+#[cfg(feature = "ebpf")]
+fn split() -> Option<checks::Finding> {
+    let all = super::split::all();
+    let hangs = all.iter().any(|split| split.lease_s == 0.0);
+    let advice = "`fullpipe split status` shows it, `fullpipe split stop` or `fullpipe revert` ends it";
+    (!all.is_empty()).then(|| checks::Finding {
+        id: "split",
+        group: checks::Group::Controller,
+        verdict: if hangs { Verdict::Warn } else { Verdict::Ok },
+        state: super::split::in_short().join("; "),
+        read: Vec::new(),
+        why: "while a split runs its arms decide which controller a new connection gets, not the default",
+        advice: hangs.then(|| format!("its owner does not answer: {advice}")),
+        source: "the programs in the kernel; docs/split.md",
+    })
+}
+
+#[cfg(not(feature = "ebpf"))]
+fn split() -> Option<checks::Finding> {
+    None
 }
 
 /// What the host's connections do now.

@@ -31,6 +31,13 @@ impl Args {
             return print_json(&Document { schema: "fullpipe/revert/1", value: &reverted });
         }
         print!("{}", screen::reverted(Style::of_stdout(), &reverted));
+        #[cfg(feature = "ebpf")]
+        if self.target.is_this_machine() {
+            // Of another network namespace's journal, or an older fullpipe's.
+            for split in super::split::in_short() {
+                println!("{split}: it is in another journal than this; `fullpipe split stop` ends it");
+            }
+        }
         Ok(())
     }
 }

@@ -47,10 +47,13 @@ impl Args {
             #[cfg(feature = "live")]
             let seen = traffic.as_mut().and_then(Traffic::look);
             if self.json {
-                #[cfg(feature = "live")]
-                let value = Told { status: &status, traffic: seen.map(|seen| seen.totals) };
-                #[cfg(not(feature = "live"))]
-                let value = &status;
+                let value = Told {
+                    status: &status,
+                    #[cfg(feature = "live")]
+                    traffic: seen.map(|seen| seen.totals),
+                    #[cfg(feature = "ebpf")]
+                    splits: if self.target.is_this_machine() { super::split::all() } else { Vec::new() },
+                };
                 print_json(&Document { schema: "fullpipe/status/1", value: &value })?;
             } else if self.prometheus.is_none() || self.watch {
                 if self.watch {
@@ -75,14 +78,18 @@ impl Args {
 }
 
 /// The host's state, and what its connections do.
-#[cfg(feature = "live")]
 #[derive(serde::Serialize)]
 struct Told<'a> {
     #[serde(flatten)]
     status: &'a status::Status,
     /// By controller, beyond loopback, of half a second.
+    #[cfg(feature = "live")]
     #[serde(skip_serializing_if = "Option::is_none")]
     traffic: Option<Vec<fullpipe_live::Total>>,
+    /// Those that run, whoever's journal has them.
+    #[cfg(feature = "ebpf")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    splits: Vec<super::split::Told>,
 }
 
 /// Puts a file with this text at `path` at once. Textfile collectors read directories that others may write: what is

@@ -117,6 +117,7 @@ fn step(pid: Pid) -> Option<String> {
         libc::SYS_mount => Some(format!("mount on {}", text(pid, b))),
         libc::SYS_flock => Some("lock".to_owned()),
         libc::SYS_setns => Some("enter a namespace".to_owned()),
+        libc::SYS_kill | libc::SYS_pidfd_send_signal => Some("signal".to_owned()),
         _ => None,
     }
 }

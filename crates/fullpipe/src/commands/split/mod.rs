@@ -7,7 +7,7 @@ mod session;
 mod start;
 mod status;
 
-pub use status::in_short;
+pub use status::{Told, all, in_short};
 
 use crate::failure::Failure;
 use clap::{Args as ClapArgs, Subcommand};

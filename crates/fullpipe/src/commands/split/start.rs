@@ -3,8 +3,11 @@
 use super::session::{LEASE, Session};
 use super::{failure, usage};
 use crate::failure::Failure;
-use fullpipe_ebpf::split::{self, About, MOST_PORTS, Running, Setup, Start};
+use fullpipe_ebpf::split::{self, About, MOST_PORTS, Only, Running, Setup, Start};
 use fullpipe_ebpf::{Controller, kernel, loader};
+use fullpipe_host::facts::Scope;
+use fullpipe_host::host::{Host, Machine, Process};
+use fullpipe_host::journal::Store;
 use fullpipe_kernel::{facts, signals};
 use fullpipe_split::{Arms, Assigner, By, Guard, Plan, Writer};
 use fullpipe_units::{Bytes, Span};
@@ -33,6 +36,11 @@ pub struct Args {
     /// Only connections of this local port; may be repeated
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<u16>,
+    /// Only connections of these ends: 'sport = :443 and not dst 10.0.0.0/8', in the language of `fullpipe watch`. What can be
+    /// asked for is what is known when a connection opens: addresses and ports of both ends
+    #[cfg(feature = "live")]
+    #[arg(long = "where", value_name = "FILTER")]
+    only: Option<String>,
     /// Of the assignment: the same seed gives the same arms [default: from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -65,6 +73,7 @@ impl Args {
             (None, Some(unit)) => split::unit_group(unit).map_err(failure)?,
             (None, None) => split::root_group().map_err(failure)?,
         };
+        let (filter, only) = self.only()?;
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let plan = Plan {
             control: self.control.clone().unwrap_or_else(|| control(&arms)),
@@ -73,6 +82,7 @@ impl Args {
             by: self.by,
             least: self.least,
             ports: self.ports.clone(),
+            only: filter,
             cgroup: cgroup.display().to_string(),
             guard: self.guard.clone(),
             began_unix_s: began.as_secs_f64(),
@@ -96,12 +106,30 @@ impl Args {
         let mut writer = Writer::new(BufWriter::new(file), &plan).map_err(told)?;
         writer.flush().map_err(told)?;
 
+        // The journal first: whatever becomes of this process, it says no more than what is.
+        let (machine, store) = here();
+        let arms: Vec<String> =
+            plan.arms.all().iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
+        let arms = arms.join(", ");
+        let own = Process::of(&machine, std::process::id())
+            .ok_or_else(|| Failure::Impossible("/proc does not show this process".to_owned()))?;
+        fullpipe_host::split::begin(&machine, &store, own, &plan.cgroup, &arms).map_err(|e| {
+            let _ = std::fs::remove_file(&self.out);
+            crate::commands::host::failure(e)
+        })?;
+        let _journaled = Journaled(|| {
+            if let Err(e) = fullpipe_host::split::end(&machine, &store, own) {
+                eprintln!("the split is over, but its journal says so only once this process is gone: {e}");
+            }
+        });
+
         let labels: Vec<&str> = plan.arms.all().iter().map(|arm| arm.label.as_str()).collect();
         let out = std::path::absolute(&self.out).unwrap_or_else(|_| self.out.clone());
         let assigner = Assigner::new(plan.seed, plan.by);
         let mut session = Session::new(plan.clone(), writer);
         let running = Running::start(&Start {
             cgroup: &cgroup,
+            only,
             setup: Setup::new(assigner.key(), assigner.masks(), number(plan.by), &plan.ports),
             about: About::new(&labels, plan.seed, began.as_nanos() as u64, &out.to_string_lossy()),
             table: session.table(plan.began_unix_s),
@@ -112,13 +140,10 @@ impl Args {
             let _ = std::fs::remove_file(&self.out);
             failure(e)
         })?;
-        let arms: Vec<String> =
-            plan.arms.all().iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
         eprintln!(
-            "split of {} by {}: {}; control {}, seed {}, guard {}; writing {}",
+            "split of {} by {}: {arms}; control {}, seed {}, guard {}; writing {}",
             plan.cgroup,
             plan.by,
-            arms.join(", "),
             plan.control,
             plan.seed,
             plan.guard,
@@ -134,6 +159,49 @@ impl Args {
             Some(why) => Err(Failure::Check(why)),
             None => Ok(()),
         }
+    }
+}
+
+impl Args {
+    /// The condition on the ends, as it was typed and as the program has it.
+    #[cfg(feature = "live")]
+    fn only(&self) -> Result<(String, Only), Failure> {
+        use fullpipe_live::filter::{Filter, Opening};
+        let mut only = Only::default();
+        let Some(typed) = &self.only else { return Ok((String::new(), only)) };
+        let filter = Filter::parse(typed).map_err(Failure::usage)?;
+        let steps = filter.at_opening().map_err(|why| Failure::usage(format_args!("--where: {why}")))?;
+        for step in steps {
+            let added = match step {
+                Opening::Test { remote, net, ports } => only.test(remote, net, ports),
+                Opening::And => only.and(),
+                Opening::Or => only.or(),
+                Opening::Not => only.not(),
+            };
+            added.map_err(|e| Failure::usage(format_args!("--where: {e}")))?;
+        }
+        Ok((typed.trim().to_owned(), only))
+    }
+
+    #[cfg(not(feature = "live"))]
+    fn only(&self) -> Result<(String, Only), Failure> {
+        Ok((String::new(), Only::default()))
+    }
+}
+
+/// This machine as the network namespace has it, and the journal of that.
+fn here() -> (Machine, Store) {
+    let machine = Machine::new();
+    let store = Store::of(&Scope::of(&machine, &machine.identity()));
+    (machine, store)
+}
+
+/// Done when this goes, after what was declared later is gone.
+struct Journaled<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Journaled<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 

@@ -40,7 +40,7 @@ pub struct StopArgs {
 
 /// What is told of a split that runs.
 #[derive(serde::Serialize)]
-struct Told {
+pub struct Told {
     owner: u32,
     seed: u64,
     began_unix_s: f64,
@@ -51,7 +51,7 @@ struct Told {
     /// Of the shares.
     generation: u64,
     /// How long connections are still assigned if the owner does nothing.
-    lease_s: f64,
+    pub lease_s: f64,
     counts: Counts,
 }
 
@@ -181,6 +181,12 @@ impl ChangeArgs {
         seen.ask_for(&shares).map_err(failure)?;
         let began = Instant::now();
         while seen.table().map_err(failure)?.generation == before.generation {
+            if !running().map_err(failure)?.iter().any(|seen| seen.about.owner() == before.owner) {
+                return Err(Failure::Check(format!(
+                    "the split of process {} ended meanwhile: new connections get what they got before",
+                    before.owner
+                )));
+            }
             if began.elapsed() > Duration::from_secs(5) {
                 return Err(Failure::Impossible(format!(
                     "the owner, process {}, does not change its shares: its guard has stopped it, or it hangs",
@@ -216,17 +222,20 @@ impl StopArgs {
     }
 }
 
-/// A line for each split that runs, for those who ask about the host; none where they may not be looked at.
+/// The splits that run, for those who ask about the host; none where they may not be looked at.
+pub fn all() -> Vec<Told> {
+    running().unwrap_or_default().iter().filter_map(|seen| told(seen).ok()).collect()
+}
+
+/// A line for each of them.
 pub fn in_short() -> Vec<String> {
-    let all = running().unwrap_or_default();
-    let line = |seen: &Seen| {
-        let told = told(seen).ok()?;
+    let line = |told: Told| {
         let arms: Vec<String> = told.arms.iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
-        Some(format!(
+        format!(
             "a split of process {} gives new connections their controller: {}",
             told.owner,
             arms.join(", ")
-        ))
+        )
     };
-    all.iter().filter_map(line).collect()
+    all().into_iter().map(line).collect()
 }

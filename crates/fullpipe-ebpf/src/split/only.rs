@@ -1,0 +1,205 @@
+//! Which connections a split is asked to divide, of those that it sees: what the program can decide as one opens.
+
+use super::End;
+use crate::error::{Error, Result};
+use bytemuck::{Pod, Zeroable};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+
+/// `FP_SPLIT_STEPS`.
+const MOST: usize = 24;
+/// No stack of bits holds more.
+const DEEPEST: usize = 63;
+
+const TEST: u8 = 1;
+const AND: u8 = 2;
+const OR: u8 = 3;
+const NOT: u8 = 4;
+
+/// `struct fp_split_step`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct Step {
+    value: [u64; 2],
+    mask: [u64; 2],
+    low: u16,
+    high: u16,
+    kind: u8,
+    remote: u8,
+    family: u8,
+    spare: u8,
+}
+
+/// A condition, built in postfix order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Only {
+    steps: [Step; MOST],
+    used: usize,
+    depth: usize,
+}
+
+impl Default for Only {
+    /// Everything is asked for.
+    fn default() -> Self {
+        Only { steps: [Step::zeroed(); MOST], used: 0, depth: 0 }
+    }
+}
+
+impl Only {
+    fn push(&mut self, step: Step) -> Result<()> {
+        let place = self.steps.get_mut(self.used).filter(|_| self.depth < DEEPEST).ok_or_else(|| {
+            Error::Malformed(format!(
+                "the condition takes more than the {MOST} steps that are done for each connection: make it shorter, or \
+                 divide by --port"
+            ))
+        })?;
+        *place = step;
+        self.used += 1;
+        Ok(())
+    }
+
+    /// Whether an end of the connection, this host's or the remote one, has an address in a network and a port in a range.
+    /// IPv4 addresses that a socket of IPv6 has (`::ffff:192.0.2.1`) are IPv4.
+    ///
+    /// # Errors
+    /// When the condition is too long.
+    pub fn test(
+        &mut self,
+        remote: bool,
+        net: Option<(IpAddr, u8)>,
+        ports: RangeInclusive<u16>,
+    ) -> Result<()> {
+        let (family, address, length) = match net {
+            None => (0, 0, 0),
+            Some((IpAddr::V4(ip), length)) => {
+                (4, ip.to_ipv6_mapped().to_bits(), 96 + u32::from(length.min(32)))
+            }
+            Some((IpAddr::V6(ip), length)) => (6, ip.to_bits(), u32::from(length.min(128))),
+        };
+        let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
+        let (value, mask): ([u64; 2], [u64; 2]) =
+            (bytemuck::cast((address & mask).to_be_bytes()), bytemuck::cast(mask.to_be_bytes()));
+        let (low, high) = ports.into_inner();
+        let step = Step { value, mask, low, high, kind: TEST, remote: remote.into(), family, spare: 0 };
+        self.push(step)?;
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn join(&mut self, kind: u8) -> Result<()> {
+        self.depth = self.depth.saturating_sub(1);
+        self.push(Step { kind, ..Step::zeroed() })
+    }
+
+    /// Both of the last two.
+    ///
+    /// # Errors
+    /// When the condition is too long.
+    pub fn and(&mut self) -> Result<()> {
+        self.join(AND)
+    }
+
+    /// One of the last two at least.
+    ///
+    /// # Errors
+    /// When the condition is too long.
+    pub fn or(&mut self) -> Result<()> {
+        self.join(OR)
+    }
+
+    /// Not the last one.
+    ///
+    /// # Errors
+    /// When the condition is too long.
+    pub fn not(&mut self) -> Result<()> {
+        self.push(Step { kind: NOT, ..Step::zeroed() })
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.steps)
+    }
+
+    /// Whether a connection is asked for, by the C code that decides it in the kernel.
+    pub fn wants(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        let (local, remote) = (End::from(local), End::from(remote));
+        // SAFETY: all are alive, and the steps as many as the C side reads (a test compares their size).
+        unsafe { fp_native_split_is_asked_for(self.steps.as_ptr(), &raw const local, &raw const remote) != 0 }
+    }
+}
+
+unsafe extern "C" {
+    fn fp_native_split_is_asked_for(steps: *const Step, local: *const End, remote: *const End) -> u32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe_kernel::tcp_info::State;
+    use fullpipe_live::Owner;
+    use fullpipe_live::filter::{Filter, Opening, Subject};
+    use proptest::prelude::*;
+
+    fn built(filter: &Filter) -> Result<Only> {
+        let mut only = Only::default();
+        for step in filter.at_opening().unwrap() {
+            match step {
+                Opening::Test { remote, net, ports } => only.test(remote, net, ports),
+                Opening::And => only.and(),
+                Opening::Or => only.or(),
+                Opening::Not => only.not(),
+            }?;
+        }
+        Ok(only)
+    }
+
+    #[test]
+    fn a_condition_that_is_too_long_is_refused() {
+        let long = |n: u16| (0..n).map(|port| format!("sport = {port}")).collect::<Vec<_>>().join(" or ");
+        assert!(built(&long(12).parse().unwrap()).is_ok());
+        let error = built(&long(13).parse().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("24 steps"), "{error}");
+        assert!(Only::default().wants("192.0.2.1:1".parse().unwrap(), "192.0.2.2:2".parse().unwrap()));
+    }
+
+    fn condition() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            ("(sport|dport)", "(=|!=|<|>|<=|>=)", 0u16..4)
+                .prop_map(|(end, is, port)| format!("{end} {is} {port}")),
+            ("(sport|dport)", "(=|!=|<|>|<=|>=)").prop_map(|(end, is)| format!("{end} {is} 65535")),
+            ("(src|dst)", "(=|!=)", 0u8..4, 28u8..=32)
+                .prop_map(|(end, is, ip, l)| format!("{end} {is} 10.0.0.{ip}/{l}")),
+            ("(src|dst)", 0u8..4, 92u8..=128)
+                .prop_map(|(end, ip, l)| format!("{end} [::ffff:10.0.0.{ip}]/{l}:2")),
+            ("(src|dst)", 0u8..4, 0u8..=128).prop_map(|(end, ip, l)| format!("{end} [2001:db8::{ip}]/{l}")),
+            "state (established|close-wait)",
+            Just("src *:1".to_owned()),
+        ];
+        leaf.prop_recursive(3, 9, 3, |inner| {
+            prop_oneof![
+                (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("( {a} and {b} )")),
+                (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("( {a} or {b} )")),
+                inner.prop_map(|a| format!("not ( {a} )")),
+            ]
+        })
+    }
+
+    fn end() -> impl Strategy<Value = SocketAddr> {
+        let ip = prop_oneof![
+            (0u8..4).prop_map(|n| IpAddr::from([10, 0, 0, n])),
+            (0u16..4).prop_map(|n| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n])),
+        ];
+        (ip, prop_oneof![0u16..5, Just(65535)]).prop_map(|(ip, port)| SocketAddr::new(ip, port))
+    }
+
+    proptest! {
+        #[test]
+        fn the_kernels_code_wants_what_the_filter_wants(text in condition(), local in end(), remote in end()) {
+            let filter: Filter = text.parse().unwrap();
+            if let Ok(only) = built(&filter) {
+                let owner = Owner::default();
+                let subject = Subject { local, remote, state: State::Established, controller: None, owner: &owner };
+                prop_assert_eq!(only.wants(local, remote), filter.wants(&subject), "{} {} {}", text, local, remote);
+            }
+        }
+    }
+}
