@@ -60,6 +60,8 @@ pub use format::{Format, UnknownFormat};
 #[cfg(feature = "sequence")]
 pub use html::write_capture;
 #[cfg(feature = "files")]
+pub use html::write_page;
+#[cfg(feature = "files")]
 pub use output::{Output, OutputError, Replacement};
 pub use palette::{Colour, colour_of};
 #[cfg(feature = "terminal")]

@@ -91,6 +91,8 @@ pub(crate) struct Tally {
     pub(crate) resent_segments: u64,
     pub(crate) chose: u64,
     pub(crate) failed: u64,
+    /// Of the least RTT, in logarithms of ms: of what a path is.
+    pub(crate) least_rtt: Sample,
     samples: Vec<Sample>,
 }
 
@@ -106,6 +108,7 @@ impl Tally {
             resent_segments: 0,
             chose: 0,
             failed: 0,
+            least_rtt: Sample::new(Metric::Rtt.bucket(), false),
             samples: Metric::ALL.iter().map(|metric| Sample::new(metric.bucket(), in_units)).collect(),
         }
     }
@@ -124,6 +127,9 @@ impl Tally {
         }
         self.chose += u64::from(o.chose.is_some());
         self.failed += u64::from(o.failed);
+        if let Some(rtt) = o.min_rtt_ms.filter(|rtt| *rtt > 0.0) {
+            self.least_rtt.add(rtt.ln(), 0);
+        }
         for (metric, sample) in Metric::ALL.into_iter().zip(&mut self.samples) {
             if let Some(value) = metric.of(o, least) {
                 sample.add(value, unit);
@@ -187,18 +193,14 @@ impl Ledger {
 
     /// Adds what a connection came to. One of an arm that is not there is not added.
     pub fn add(&mut self, o: &Outcome) {
-        let Some(tally) = self.arms.get_mut(usize::from(o.arm)) else { return };
-        let hash = self.assigner.hash(o.local, o.remote);
-        let (unit, coin) = match self.plan.by {
-            By::Connection | By::ClientPrefix { .. } => (hash, hash),
-            By::Time { .. } => match self.plan.period(o.opened_unix_s) {
-                Some((number, false)) => (number, self.assigner.hash_of_period(number)),
-                _ => {
-                    self.washed_out += 1;
-                    return;
-                }
-            },
+        if usize::from(o.arm) >= self.arms.len() {
+            return;
+        }
+        let Some((unit, coin)) = self.unit(o) else {
+            self.washed_out += 1;
+            return;
         };
+        let tally = &mut self.arms[usize::from(o.arm)];
         tally.add(o, self.plan.least.0, unit);
         if usize::from(o.arm) == self.plan.control_place() {
             // The arm is told from the hash's upper half.
@@ -211,6 +213,26 @@ impl Ledger {
                 round.units[arm].insert(unit);
             }
         }
+    }
+
+    /// What a connection was assigned as, and the hash by which it was; none where its time is left out.
+    fn unit(&self, o: &Outcome) -> Option<(u64, u64)> {
+        let hash = self.assigner.hash(o.local, o.remote);
+        match self.plan.by {
+            By::Connection | By::ClientPrefix { .. } => Some((hash, hash)),
+            By::Time { .. } => match self.plan.period(o.opened_unix_s) {
+                Some((number, false)) => Some((number, self.assigner.hash_of_period(number))),
+                _ => None,
+            },
+        }
+    }
+
+    /// The arm of a connection, and what figures of it that others tell count as: its prefix, its period or itself. None
+    /// where it is in no figure.
+    pub(crate) fn place(&self, o: &Outcome) -> Option<(usize, u64)> {
+        let arm = usize::from(o.arm);
+        let (unit, _) = self.unit(o).filter(|_| arm < self.arms.len())?;
+        Some((arm, if self.plan.by == By::Connection { o.cookie } else { unit }))
     }
 
     /// What was asked.
@@ -289,21 +311,31 @@ fn contrast(
     statistic: Statistic,
     alpha: f64,
 ) -> Option<Contrast> {
-    let (arm, control) = (arm.sample(metric), control.sample(metric));
+    contrast_of(arm.sample(metric), control.sample(metric), metric.scale(), statistic, alpha)
+}
+
+/// The same of any two samples, with intervals that are narrowest for an effect of `scale`.
+pub(crate) fn contrast_of(
+    arm: &Sample,
+    control: &Sample,
+    scale: f64,
+    statistic: Statistic,
+    alpha: f64,
+) -> Option<Contrast> {
     if !is_enough(arm) || !is_enough(control) {
         return None;
     }
     let Some(q) = statistic.quantile() else {
         let (a, c) = (arm.mean()?, control.mean()?);
         let (difference, variance) = (a.mean - c.mean, a.variance + c.variance);
-        let half = half_width(variance, metric.scale(), alpha);
+        let half = half_width(variance, scale, alpha);
         return Some(Contrast {
             arm: a.mean,
             control: c.mean,
             difference,
             low: difference - half,
             high: difference + half,
-            p: Some(p_value(difference, variance, metric.scale())),
+            p: Some(p_value(difference, variance, scale)),
         });
     };
     let ([a_low, a, a_high], [c_low, c, c_high]) =
@@ -338,6 +370,7 @@ pub(crate) mod tests {
             seed: 7,
             least: "100kB".parse().unwrap(),
             ports: vec![],
+            only: String::new(),
             cgroup: "/".to_owned(),
             guard: Guard::default(),
             began_unix_s: 0.0,

@@ -1,6 +1,7 @@
 //! The verdict: what was found, how sure it is, and what cannot be concluded.
 
-use crate::{Contrast, Counts, Ledger, Line, Metric, Outcome, Overlap, Plan, Statistic};
+use crate::joined::{Joined, Places};
+use crate::{Bias, Contrast, Counts, Ledger, Line, Log, Metric, Outcome, Overlap, Plan, Statistic};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -70,6 +71,19 @@ pub struct ArmReport {
     pub rtt_p50_ms: Option<f64>,
     /// 95th percentile of the RTT, ms.
     pub rtt_p95_ms: Option<f64>,
+    /// Median of the least RTT, ms.
+    pub least_rtt_p50_ms: Option<f64>,
+}
+
+/// How far this split may be off where arms meet at a bottleneck, simulated for one like that of its connections.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Simulated {
+    /// The arm.
+    pub arm: String,
+    /// What was simulated, in words.
+    pub path: String,
+    /// Its shares and whole roll-outs.
+    pub bias: Bias,
 }
 
 /// How an arm differs from the control in one figure. Of logarithmic metrics differences are of natural logarithms, of
@@ -133,8 +147,16 @@ pub struct Report {
     pub effects: Vec<Effect>,
     /// By local port and by class of RTT.
     pub groups: Vec<Group>,
+    /// What an application's log says of the connections, where one was joined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joined: Option<Joined>,
+    /// How far the differences may be off where arms meet, as far as it was simulated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub simulated: Vec<Simulated>,
     /// What happened meanwhile.
     pub events: Vec<String>,
+    /// All of it in a sentence or two.
+    pub verdict: String,
     /// What was found, in words.
     pub found: Vec<String>,
     /// What cannot be concluded, and why.
@@ -151,6 +173,8 @@ pub(crate) struct Analysis {
     counts: Option<Counts>,
     events: Vec<String>,
     ended: bool,
+    /// Where a log is to be joined.
+    places: Option<Places>,
 }
 
 /// Classes of the least RTT, by their upper ends in ms.
@@ -171,6 +195,7 @@ impl Analysis {
             counts: None,
             events: Vec::new(),
             ended: false,
+            places: None,
         }
     }
 
@@ -201,6 +226,9 @@ impl Analysis {
     fn connection(&mut self, o: &Outcome, plan: &Plan) {
         self.ledger.add(o);
         self.overlap.add(o);
+        if let (Some(places), Some(place)) = (&mut self.places, self.ledger.place(o)) {
+            places.insert(o.cookie, place);
+        }
         let port = o.local.port();
         // Connections that this host opened have ports that mean nothing.
         if !o.active && (self.ports.contains_key(&port) || self.ports.len() < MOST_PORTS) {
@@ -231,14 +259,48 @@ impl Report {
     /// # Errors
     /// The first that `lines` has.
     pub fn of<E>(plan: &Plan, lines: impl IntoIterator<Item = Result<Line, E>>) -> Result<Report, E> {
+        Report::with(plan, lines, None)
+    }
+
+    /// The same, joined with what an application says of the connections.
+    ///
+    /// # Errors
+    /// The first that `lines` has.
+    pub fn with<E>(
+        plan: &Plan,
+        lines: impl IntoIterator<Item = Result<Line, E>>,
+        log: Option<&Log>,
+    ) -> Result<Report, E> {
         let mut analysis = Analysis::new(plan);
+        analysis.places = log.map(|_| Places::new());
         for line in lines {
             analysis.add(&line?);
         }
-        Ok(Report::make(analysis))
+        Ok(Report::make(analysis, log))
     }
 
-    fn make(analysis: Analysis) -> Report {
+    /// Whether so many connections met another arm's that the differences may not be those of roll-outs.
+    pub fn is_shared(&self) -> bool {
+        self.met_share.is_some_and(|met| met > SHARED)
+    }
+
+    /// Tells how far off the differences may be, by what was simulated for a bottleneck that arms share.
+    pub fn add_simulated(&mut self, simulated: Simulated) {
+        let (arm, control) = (&simulated.arm, &self.plan.control);
+        if let Some(point) = simulated.bias.points.first() {
+            let (split, whole) = (point.goodput_ratio, simulated.bias.goodput_ratio);
+            self.cautions.push(format!(
+                "simulated for {}: a split with {:.0} % of {arm} shows ×{split:.2} goodput against {control} where a whole \
+                 roll-out brings ×{whole:.2}: off by ×{:.2}",
+                simulated.path,
+                point.share * 100.0,
+                point.bias
+            ));
+        }
+        self.simulated.push(simulated);
+    }
+
+    fn make(analysis: Analysis, log: Option<&Log>) -> Report {
         let ledger = &analysis.ledger;
         let plan = ledger.plan().clone();
         let effects = effects(ledger, &COMPARED, ALPHA);
@@ -256,6 +318,11 @@ impl Report {
             washed_out: ledger.washed_out(),
             groups: groups(&analysis),
             events: analysis.events.clone(),
+            joined: log
+                .zip(analysis.places.as_ref())
+                .map(|(log, places)| Joined::new(log, places, &plan, ALPHA)),
+            simulated: Vec::new(),
+            verdict: String::new(),
             found: Vec::new(),
             cautions: Vec::new(),
             effects,
@@ -263,6 +330,7 @@ impl Report {
         };
         report.found = found(&report);
         report.cautions = cautions(&report, analysis.ended);
+        report.verdict = verdict(&report);
         report
     }
 }
@@ -289,6 +357,7 @@ fn arms(ledger: &Ledger) -> Vec<ArmReport> {
             goodput_p50_bps: exp(Metric::Goodput, 0.5),
             rtt_p50_ms: exp(Metric::Rtt, 0.5),
             rtt_p95_ms: exp(Metric::Rtt, 0.95),
+            least_rtt_p50_ms: tally.least_rtt.quantile(0.5).map(f64::exp),
         }
     };
     ledger.plan().arms.all().iter().enumerate().map(of).collect()
@@ -380,6 +449,42 @@ fn found(report: &Report) -> Vec<String> {
     told
 }
 
+/// All of it in a sentence or two: of each arm what is better and what is worse, and whether that may be believed.
+fn verdict(report: &Report) -> String {
+    let plan = &report.plan;
+    if report.sample_ratio_p < BROKEN {
+        return "The arms did not get the shares that they were to get: until that is explained nothing here can be \
+                believed."
+            .to_owned();
+    }
+    let mut told = Vec::new();
+    for arm in plan.arms.all().iter().filter(|arm| arm.label != plan.control) {
+        let of: Vec<&Effect> =
+            report.effects.iter().filter(|e| e.arm == arm.label && e.statistic == Statistic::Mean).collect();
+        let words = |verdict: &str| -> Vec<String> {
+            let all = of.iter().filter(|effect| effect.verdict == verdict);
+            all.map(|e| format!("{} ({})", e.metric, e.metric.difference(e.difference))).collect()
+        };
+        let (better, worse) = (words("better"), words("worse"));
+        let (label, control) = (&arm.label, &plan.control);
+        told.push(match (of.is_empty(), better.is_empty(), worse.is_empty()) {
+            (true, ..) => format!("{label} against {control}: too little has closed to say anything."),
+            (_, true, true) => format!("No difference between {label} and {control} is sure."),
+            (_, false, true) => format!("{label} is better than {control} in {}.", better.join(", ")),
+            (_, true, false) => format!("{label} is worse than {control} in {}.", worse.join(", ")),
+            (_, false, false) => format!(
+                "{label} is better than {control} in {}, and worse in {}.",
+                better.join(", "),
+                worse.join(", ")
+            ),
+        });
+    }
+    if report.is_shared() {
+        told.push("Arms met at clients: a roll-out may bring something else.".to_owned());
+    }
+    told.join(" ")
+}
+
 /// A file may say anything.
 fn sum(all: &[u64]) -> u64 {
     all.iter().fold(0, |sum, n| sum.saturating_add(*n))
@@ -437,6 +542,26 @@ fn cautions(report: &Report, ended: bool) -> Vec<String> {
     if !ended {
         say("the file has no end: the split still runs, or its owner was killed".to_owned());
     }
+    if let Some(joined) = &report.joined {
+        if joined.bad > 0 {
+            say(format!(
+                "{} line{} of the joined log could not be read: {}{}",
+                joined.bad,
+                if joined.bad == 1 { "" } else { "s" },
+                joined.troubles.join("; "),
+                if joined.bad > joined.troubles.len() as u64 { "; …" } else { "" }
+            ));
+        }
+        if joined.others > joined.connections {
+            say(format!(
+                "{} of {} connections in the joined log are not in the split: is it of the same time and host, and the \
+                 cookie that of the accepted socket (SO_COOKIE)?",
+                joined.others,
+                joined.others.saturating_add(joined.connections)
+            ));
+        }
+        joined.left_out.iter().for_each(|left| say(format!("not compared: {left}")));
+    }
     if let Some(met) = report.met_share.filter(|met| *met > SHARED) {
         say(format!(
             "{:.0} % of connections were open together with one of another arm from the same client: where they meet at a \
@@ -457,6 +582,7 @@ fn cautions(report: &Report, ended: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Level;
     use crate::ledger::tests::plan;
     use crate::outcome::example;
     use std::convert::Infallible;
@@ -538,6 +664,68 @@ mod tests {
             );
         }
         assert!(report.sample_ratio_p < 1e-9);
+    }
+
+    #[test]
+    fn an_applications_figures_are_compared_by_arm() {
+        let plan = plan("connection", &["bbr=50%", "cubic=50%"]);
+        let mut all = lines(2000, 1.0);
+        for (n, line) in all.iter_mut().enumerate() {
+            if let Line::Connection(o) = line {
+                o.cookie = n as u64;
+            }
+        }
+        // Two lines for each connection: bbr's take half the time, and fail as often.
+        let mut csv = "cookie,url,ttfb_ms,failed,balance\n".to_owned();
+        for n in 0..4000 {
+            let cookie = n % 2000;
+            let ms = (100.0 + f64::from(cookie / 2 % 10)) * if cookie % 2 == 0 { 0.5 } else { 1.0 };
+            csv += &format!("{cookie},/,{ms},{},{}\n", cookie / 2 % 20 == 0, cookie as i64 - 5);
+        }
+        csv += "9999,/,5,true,1\noops\n";
+        let log = Log::read(csv.as_bytes()).unwrap();
+        let report = Report::with(&plan, all.into_iter().map(Ok::<_, Infallible>), Some(&log)).unwrap();
+        let joined = report.joined.as_ref().unwrap();
+        assert_eq!((joined.connections, joined.others, joined.rows, joined.bad), (2000, 1, 4001, 1));
+        let names: Vec<_> =
+            joined.figures.iter().map(|f| (f.name.as_str(), f.values, f.effects.len())).collect();
+        assert_eq!(names, [("ttfb_ms", 4000, 3), ("failed", 4000, 1)]);
+        let ttfb = &joined.figures[0].effects[0];
+        assert!((ttfb.difference - 0.5_f64.ln()).abs() < 1e-9 && ttfb.verdict == "less", "{ttfb:?}");
+        assert_eq!(joined.figures[1].effects[0].verdict, "unclear");
+        assert!(joined.left_out[0].starts_with("balance"), "{:?}", joined.left_out);
+        assert!(report.cautions.iter().any(|c| c.contains("line 4003: 1 fields")), "{:?}", report.cautions);
+        let told = crate::terminal(&report);
+        assert!(told.contains("ttfb_ms") && told.contains("-50.0 %"), "{told}");
+        let page = crate::page(&report);
+        assert!(page.contains("ttfb_ms") && page.contains("<svg"), "{page}");
+    }
+
+    #[test]
+    fn the_verdict_is_a_sentence() {
+        let plan = plan("connection", &["bbr=50%", "cubic=50%"]);
+        let better = report(&plan, lines(2000, 0.5));
+        assert_eq!(better.verdict, "bbr is better than cubic in goodput (+100.0 %).");
+        assert_eq!(report(&plan, lines(2000, 2.0)).verdict, "bbr is worse than cubic in goodput (-50.0 %).");
+        assert_eq!(report(&plan, lines(2000, 1.0)).verdict, "No difference between bbr and cubic is sure.");
+        let mut shared = better;
+        shared.met_share = Some(0.5);
+        assert!(shared.is_shared());
+        let level = |goodput_bps| Level { goodput_bps, rtt_ms: 40.0, retransmitted: 0.0 };
+        let bias = Bias::new(level(10.0), level(10.0), &[(0.5, level(15.0), level(5.0))]);
+        shared.add_simulated(Simulated { arm: "bbr".into(), path: "10 connections".into(), bias });
+        let said = shared.cautions.last().unwrap();
+        assert!(said.contains("50 % of bbr shows ×3.00") && said.contains("off by ×3.00"), "{said}");
+    }
+
+    #[test]
+    fn user_text_is_no_markup() {
+        let mut plan = plan("connection", &["bbr=50%", "cubic=50%"]);
+        plan.cgroup = "/<script>alert(1)</script>".to_owned();
+        plan.only = "sport < 5 & \"x\"".to_owned();
+        let page = crate::page(&report(&plan, lines(400, 1.0)));
+        assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"), "{page}");
+        assert!(page.contains("sport &lt; 5 &amp; &quot;x&quot;"), "{page}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A report for a terminal.
 
-use crate::{Effect, Report, Statistic};
+use crate::{Effect, JoinedFigure, Report, Statistic};
 use std::fmt::Write;
 
 /// The report as text.
@@ -11,11 +11,12 @@ pub fn terminal(report: &Report) -> String {
         plan.arms.all().iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
     let _ = writeln!(
         out,
-        "{}, by {}, seed {}, of {}; transfers from {} on; guard {}",
+        "{}, by {}, seed {}, of {}{}; transfers from {} on; guard {}",
         arms.join(", "),
         plan.by,
         plan.seed,
         plan.cgroup,
+        if plan.only.is_empty() { String::new() } else { format!(", where {}", plan.only) },
         plan.least,
         plan.guard
     );
@@ -65,12 +66,25 @@ pub fn terminal(report: &Report) -> String {
         );
         table(&mut out, &group.effects);
     }
+    if let Some(joined) = &report.joined {
+        let _ = writeln!(
+            out,
+            "\nfrom the joined log: {} lines, {} connections of the split (95 % at all looks together)",
+            joined.rows, joined.connections
+        );
+        for figure in &joined.figures {
+            joined_table(&mut out, figure);
+        }
+    }
     let _ = writeln!(
         out,
         "\nchecks: shares as asked p = {:.2}; the control against itself p = {}",
         report.sample_ratio_p,
         report.same_arm_p.map_or("-".to_owned(), |p| format!("{p:.2}"))
     );
+    if !report.verdict.is_empty() {
+        let _ = writeln!(out, "\n{}", report.verdict);
+    }
     for said in &report.found {
         let _ = writeln!(out, "* {said}");
     }
@@ -105,7 +119,33 @@ fn table(out: &mut String, effects: &[Effect]) {
     }
 }
 
-fn bytes(n: u64) -> String {
+fn joined_table(out: &mut String, figure: &JoinedFigure) {
+    if figure.effects.is_empty() {
+        let _ = writeln!(out, "  {}: {} values are too little to say", figure.name, figure.values);
+    }
+    let compared = figure.comparison;
+    for effect in &figure.effects {
+        let name = match effect.statistic {
+            Statistic::Mean => figure.name.clone(),
+            quantile => format!("{} {}", figure.name, quantile.name()),
+        };
+        let end = |x: Option<f64>, none: &str| x.map_or(none.to_owned(), |x| compared.difference(x));
+        let _ = writeln!(
+            out,
+            "  {:<12} {:<18} {:>14} against {:>14} {:>13}   {:>13} … {:<13} {}",
+            effect.arm,
+            name,
+            effect.level,
+            effect.control_level,
+            compared.difference(effect.difference),
+            end(effect.low, "any less"),
+            end(effect.high, "any more"),
+            if effect.verdict == "unclear" { "" } else { effect.verdict }
+        );
+    }
+}
+
+pub(crate) fn bytes(n: u64) -> String {
     let n = n as f64;
     let (size, unit) = match n {
         n if n >= 1e12 => (1e12, "TB"),

@@ -101,9 +101,12 @@ fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write
     Ok(())
 }
 
-/// A page without plots over time: `body` is markup.
+/// A page without plots over time: `body` is markup, all else is text.
+///
+/// # Errors
+/// `out` cannot be written.
 #[cfg(feature = "files")]
-pub(crate) fn write_plain(about: &About, subtitle: &str, body: &str, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_page(about: &About, subtitle: &str, body: &str, out: &mut dyn Write) -> io::Result<()> {
     let (title, subtitle) = (escaped(&about.title), escaped(subtitle));
     let command = match about.command.is_empty() {
         true => String::new(),

@@ -159,7 +159,7 @@ pub fn page(all: &Distributions, kinds: &[By], about: &About, out: &mut dyn Writ
         }
         let _ = write!(body, "<figure>{}</figure>", picture(*by, &groups).svg());
     }
-    html::write_plain(about, &summary(all), &body, out)
+    html::write_page(about, &summary(all), &body, out)
 }
 
 /// Each figure's share of connections up to a value, a curve a group.

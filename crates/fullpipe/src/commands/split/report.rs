@@ -1,35 +1,132 @@
 //! `split report`: what a split found.
 
+use super::calibrate::Bottleneck;
 use super::usage;
 use crate::failure::Failure;
 use crate::print::{print, print_json};
-use fullpipe_split::{Reader, Report, SplitError, terminal};
+use fullpipe_report::{About, Replacement, write_page};
+use fullpipe_run::{Engine, vocabulary};
+use fullpipe_split::{Log, Reader, Report, Simulated, SplitError, page, terminal};
+use fullpipe_units::{Fraction, Rate, Span};
 use std::fs::File;
 use std::io::BufReader;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct Args {
     /// The file that `split start` wrote, or writes
     #[arg(value_name = "FILE", default_value = "split.jsonl", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
+    /// Compare what an application's log says of the connections: lines of CSV with a head, or of JSON, each with `cookie`,
+    /// the socket's SO_COOKIE, and figures
+    #[arg(long, value_name = "LOG", value_hint = clap::ValueHint::FilePath)]
+    join: Option<PathBuf>,
+    /// Also write it as a page
+    #[arg(long, value_name = "PAGE", value_hint = clap::ValueHint::FilePath)]
+    html: Option<PathBuf>,
+    /// Do not simulate how far off the differences may be where arms met
+    #[arg(long)]
+    no_simulation: bool,
     /// For machines
     #[arg(long)]
     json: bool,
 }
 
+/// Connections at the bottleneck that is simulated.
+const FLOWS: u32 = 10;
+/// More would take long, and bias depends on the buffer in bandwidth-delay products, hardly on the rate.
+const MOST_RATE: f64 = 200e6;
+
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let named = |e: SplitError| Failure::usage(format_args!("{}: {e}", self.file.display()));
-        let file = File::open(&self.file)
-            .map_err(|e| Failure::usage(format_args!("{}: {e}", self.file.display())))?;
-        let mut reader = Reader::new(BufReader::new(file)).map_err(named)?;
+        let at = |path: &Path| {
+            let name = path.display().to_string();
+            move |e: &dyn std::fmt::Display| Failure::usage(format_args!("{name}: {e}"))
+        };
+        let named = at(&self.file);
+        let to = self.html.as_deref().map(Replacement::open).transpose().map_err(Failure::usage)?;
+        let log = match &self.join {
+            None => None,
+            Some(path) => {
+                let named = at(path);
+                let file = File::open(path).map_err(|e| named(&e))?;
+                Some(Log::read(BufReader::new(file)).map_err(|e| named(&e))?)
+            }
+        };
+        let file = File::open(&self.file).map_err(|e| named(&e))?;
+        let mut reader = Reader::new(BufReader::new(file)).map_err(|e| named(&e))?;
         let plan = reader.plan().clone();
         plan.check().map_err(usage)?;
-        let report = Report::of(&plan, &mut reader).map_err(named)?;
+        let mut report = Report::with(&plan, &mut reader, log.as_ref()).map_err(|e: SplitError| named(&e))?;
+        if report.is_shared() && !self.no_simulation {
+            for simulated in simulate(&report) {
+                report.add_simulated(simulated);
+            }
+        }
+        if let Some(to) = to {
+            let others = plan.arms.all().iter().filter(|arm| arm.label != plan.control);
+            let others: Vec<&str> = others.map(|arm| arm.label.as_str()).collect();
+            let about = About {
+                title: format!("{} against {}", others.join(", "), plan.control),
+                command: format!("fullpipe split report {}", self.file.display()),
+            };
+            let subtitle = format!("{} · {} of {}", self.file.display(), plan.by, plan.cgroup);
+            let body = page(&report);
+            to.write_by(|out| write_page(&about, &subtitle, &body, out)).map_err(Failure::usage)?;
+        }
         if self.json {
             return print_json(&report);
         }
         print(terminal(&report))
     }
+}
+
+/// What the simulator has of a controller.
+fn simulated_name(controller: &str) -> &str {
+    match controller {
+        "fp_bbr1" => "bbr",
+        other => other.strip_prefix("fp_").unwrap_or(other),
+    }
+}
+
+/// Splits like this one at a bottleneck for ten connections like the control's; none of arms that the simulator does not
+/// have.
+fn simulate(report: &Report) -> Vec<Simulated> {
+    let plan = &report.plan;
+    let place = plan.control_place();
+    let known = vocabulary(&[Engine::Sim]);
+    let name = |place: usize| {
+        let name = simulated_name(plan.arms.all()[place].controller.as_deref()?);
+        known.check_controller(name).is_ok().then(|| name.to_owned())
+    };
+    let control = &report.arms[place];
+    let (Some(goodput), Some(rtt_ms), Some(control_name)) =
+        (control.goodput_p50_bps, control.least_rtt_p50_ms, name(place))
+    else {
+        return Vec::new();
+    };
+    let rate = (goodput * f64::from(FLOWS)).clamp(1e6, MOST_RATE);
+    let rtt_ms = rtt_ms.clamp(1.0, 500.0);
+    let bottleneck = Bottleneck {
+        rate: Rate::from_bits_per_sec(rate as u64),
+        rtt: Span::from_micros((rtt_ms * 1e3) as u64),
+        buffer: "1bdp".to_owned(),
+        loss: Fraction::ZERO,
+        flows: FLOWS,
+        duration: Span::from_secs(20),
+        seed: 1,
+    };
+    let path = format!(
+        "{FLOWS} long transfers that share {:.0} Mbit/s, {rtt_ms:.1} ms and a buffer of one bandwidth-delay product",
+        rate / 1e6
+    );
+    let shares = plan.arms.shares();
+    let one = |arm: usize| {
+        let (a, c) = (shares[arm].as_f64(), shares[place].as_f64());
+        let count = (f64::from(FLOWS) * a / (a + c)).round().clamp(1.0, f64::from(FLOWS - 1)) as u32;
+        let arm_name = name(arm).filter(|name| *name != control_name)?;
+        let bias = bottleneck.bias(&arm_name, &control_name, &[count]).ok()?;
+        Some(Simulated { arm: plan.arms.all()[arm].label.clone(), path: path.clone(), bias })
+    };
+    (0..shares.len()).filter(|arm| *arm != place).filter_map(one).collect()
 }
