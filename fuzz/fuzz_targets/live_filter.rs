@@ -61,11 +61,11 @@ fn connection(text: &str, (local, remote): (usize, usize)) -> (Owner, Subject<'_
     };
     let name = words().nth(local);
     let owner = Owner {
-        process: name.map(|name| Process {
-            pid: words().find_map(|w| w.parse().ok()).unwrap_or(1),
-            name: name.to_owned(),
+        process: name.map(|name| {
+            let pid = words().find_map(|w| w.parse().ok()).unwrap_or(1);
+            Process { pid, name: name.to_owned() }.into()
         }),
-        cgroup: words().last().map(|word| format!("/{word}/{word}.service")),
+        cgroup: words().last().map(|word| format!("/{word}/{word}.service").into()),
     };
     let states = [State::Established, State::SynSent, State::CloseWait, State::Close, State::Other(200)];
     let subject = Subject {
