@@ -110,7 +110,7 @@ fn copy(host: &Fake, clock: &TestClock) -> Fake {
 
 fn unit(controller: &str, default: bool) -> ControllerUnit<'_> {
     let which = if controller == "mine" { "bbr3 --name mine" } else { "hybla" };
-    ControllerUnit { name: controller, which, program: "/usr/bin/fullpipe", default }
+    ControllerUnit { name: controller, which, settings: &[], program: "/usr/bin/fullpipe", default }
 }
 
 /// The default, a control group, a route and the next boot at once.

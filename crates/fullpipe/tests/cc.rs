@@ -527,6 +527,35 @@ fn a_name_is_one_controllers_alone() {
 }
 
 #[test]
+fn what_is_set_is_set_at_the_next_boot_too() {
+    if !can_load() {
+        return;
+    }
+    let space = Space::that_boots();
+    let load = "$FULLPIPE cc load bbr3 --name fpn_set";
+    space.ok(&format!("{load} --set beta_percent=80 --persist"));
+    let unit = || space.ok(&format!("cat /etc/systemd/system/{}", unit_name("fpn_set")));
+    let starts = |set: &str| unit().contains(&format!(" cc load bbr3 --name fpn_set {set}--verify\n"));
+    assert!(starts("--set beta_percent=80 "), "{}", unit());
+    // What is tuned later is not lost unsaid.
+    let said = space.ok("$FULLPIPE cc tune fpn_set beta_percent=90");
+    assert!(said.contains("loads it at boot with other settings"), "{said}");
+    assert!(starts("--set beta_percent=80 "), "{}", unit());
+    space.ok(&format!("{load} --persist"));
+    assert!(starts("--set beta_percent=90 "), "{}", unit());
+    let said = space.ok("$FULLPIPE cc tune fpn_set beta_percent=90");
+    assert!(!said.contains("at boot"), "{said}");
+    // As a boot would: the unit's own line, on a kernel that has nothing yet.
+    space.ok("$FULLPIPE cc unload bbr3 --name fpn_set --until-boot");
+    let line = unit().lines().find_map(|l| l.strip_prefix("ExecStart=").map(str::to_owned)).unwrap();
+    space.ok(&line);
+    let tuned = space.ok("$FULLPIPE cc tune fpn_set");
+    assert!(tuned.lines().any(|l| l.starts_with("beta_percent") && l.contains(" 90 ")), "{tuned}");
+    space.ok("$FULLPIPE cc unload bbr3 --name fpn_set");
+    assert!(!space.ok("ls /etc/systemd/system").contains("fpn_set"));
+}
+
+#[test]
 fn loaders_at_the_same_time_do_not_fight() {
     if !can_load() {
         return;
@@ -619,7 +648,9 @@ fn what_is_impossible_is_told_with_the_missing_thing_and_exit_code_3() {
 
 /// The unit that makes BBR v1 the default at boot.
 fn unit_of(program: &str) -> String {
-    ControllerUnit { name: "fp_bbr1", which: "bbr1", program, default: true }.text("cc load", true).unwrap()
+    ControllerUnit { name: "fp_bbr1", which: "bbr1", settings: &[], program, default: true }
+        .text("cc load", true)
+        .unwrap()
 }
 
 /// The commands of a unit's lines of that kind, in the order that systemd runs them.

@@ -259,7 +259,8 @@ impl BootFiles {
             ));
             return Ok(());
         }
-        let unit = ControllerUnit { name: controller, which: controller, program, default: true };
+        let unit =
+            ControllerUnit { name: controller, which: controller, settings: &[], program, default: true };
         let text = unit.text(&format!("apply {controller}"), false)?;
         let why = "loads the eBPF controller at boot and makes it the default";
         self.unit(host, UNIT, &text, why);

@@ -39,6 +39,8 @@ pub struct ControllerUnit<'a> {
     pub name: &'a str,
     /// What `fullpipe cc load` is told to load it: `bbr3`, `bbr3 --name mine`.
     pub which: &'a str,
+    /// What is set in it, by key and value.
+    pub settings: &'a [(String, String)],
     /// The path of the fullpipe program.
     pub program: &'a str,
     /// Whether it becomes the default.
@@ -55,6 +57,17 @@ impl ControllerUnit<'_> {
         let ControllerUnit { name, which, default, .. } = self;
         let program = unit_word(self.program)?;
         let option = if *default { "--default" } else { "--verify" };
+        let mut set = String::new();
+        for (key, value) in self.settings {
+            // A setting's words are numbers and names: anything else would have to be quoted, and is none.
+            let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+            if !plain(key) || !plain(value) {
+                return Err(Error::impossible(format_args!(
+                    "{key}={value} is no setting that a unit can give"
+                )));
+            }
+            set += &format!("--set {key}={value} ");
+        }
         let stop = if stops {
             format!("ExecStop={program} cc unload {which} --until-boot\n")
         } else {
@@ -72,7 +85,7 @@ impl ControllerUnit<'_> {
              [Service]\n\
              Type=oneshot\n\
              RemainAfterExit=yes\n\
-             ExecStart={program} cc load {which} {option}\n\
+             ExecStart={program} cc load {which} {set}{option}\n\
              {stop}\
              \n\
              [Install]\n\
@@ -100,8 +113,24 @@ mod tests {
     use super::*;
 
     fn unit(name: &str, which: &str, default: bool) -> String {
-        let unit = ControllerUnit { name, which, program: "/usr/bin/fullpipe", default };
+        let unit = ControllerUnit { name, which, settings: &[], program: "/usr/bin/fullpipe", default };
         unit.text("cc load", true).unwrap()
+    }
+
+    #[test]
+    fn what_is_set_is_set_at_boot() {
+        let set = |value: &str| {
+            let settings =
+                [("beta_percent".to_owned(), value.to_owned()), ("ecn".to_owned(), "off".to_owned())];
+            let program = "/usr/bin/fullpipe";
+            ControllerUnit { name: "fp_bbr3", which: "bbr3", settings: &settings, program, default: true }
+                .text("cc load", true)
+        };
+        let text = set("80").unwrap();
+        let line = "ExecStart=/usr/bin/fullpipe cc load bbr3 --set beta_percent=80 --set ecn=off --default\n";
+        assert!(text.contains(line), "{text}");
+        assert_eq!(text.lines().find_map(default_of).as_deref(), Some("fp_bbr3"));
+        assert!(set("80 --default").is_err() && set("$HOME").is_err());
     }
 
     #[test]

@@ -48,12 +48,12 @@ enum What {
         /// Have new connections over this route use it (`default`, `10.0.0.0/8`).
         #[arg(long, value_name = "PREFIX")]
         route: Option<String>,
-        /// Load it at every boot (a systemd unit), with --default as the default.
+        /// Load it at every boot (a systemd unit), with what is set in it now; with --default as the default.
         #[arg(long)]
         persist: bool,
         /// Vary something in it; may be repeated. `fullpipe cc settings` lists what. Where it is loaded already, its
         /// sockets follow. With --name, several variants can be there at once.
-        #[arg(long = "set", value_name = "KEY=VALUE", value_parser = settings::pair, conflicts_with = "persist")]
+        #[arg(long = "set", value_name = "KEY=VALUE", value_parser = settings::pair)]
         set: Vec<(String, String)>,
     },
     /// What can be varied in a controller, by `cc load --set` and `cc tune`.

@@ -4,6 +4,7 @@ use super::failure;
 use crate::failure::Failure;
 use fullpipe_ebpf::settings::{self, Setting};
 use fullpipe_ebpf::{Controller, life};
+use fullpipe_host::employ;
 
 /// Reads `KEY=VALUE`.
 pub fn pair(text: &str) -> Result<(String, String), String> {
@@ -13,13 +14,16 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// What is not what it is if not set: `beta_percent=80, ecn=off`.
+/// What is not what it is if not set, by key and value.
+pub fn differing(all: &[Setting]) -> Vec<(String, String)> {
+    let differing = all.iter().filter(|one| !one.is_default());
+    differing.map(|one| (one.about.key.to_owned(), one.value.clone())).collect()
+}
+
+/// The same in words: `beta_percent=80, ecn=off`.
 pub fn changed(all: &[Setting]) -> Option<String> {
-    let changed: Vec<String> = all
-        .iter()
-        .filter(|one| !one.is_default())
-        .map(|one| format!("{}={}", one.about.key, one.value))
-        .collect();
+    let changed: Vec<String> =
+        differing(all).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
     (!changed.is_empty()).then(|| changed.join(", "))
 }
 
@@ -44,12 +48,36 @@ pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<(), Failure> {
             if one.is_default() { String::new() } else { format!("   ({} if not set)", one.about.default) };
         println!("{:<24} {}{default}", one.about.key, one.value);
     }
+    if !pairs.is_empty() {
+        let unit = employ::boot_unit(name);
+        if std::fs::read_to_string(&unit).is_ok_and(|text| !is_set_by(&text, &differing(&all))) {
+            println!(
+                "{unit} loads it at boot with other settings; `fullpipe cc load … --persist` writes these into it"
+            );
+        }
+    }
     Ok(())
+}
+
+/// Whether a unit sets these, and no others.
+fn is_set_by(unit: &str, settings: &[(String, String)]) -> bool {
+    let line = unit.lines().find(|line| line.starts_with("ExecStart=")).unwrap_or_default();
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let set = words.windows(2).filter(|pair| pair[0] == "--set").map(|pair| pair[1].to_owned());
+    set.eq(settings.iter().map(|(key, value)| format!("{key}={value}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_unit_sets_is_compared_with_what_is_set() {
+        let unit = "[Service]\nExecStart=/usr/bin/fullpipe cc load bbr3 --set ecn=off --default\n";
+        let set = |value: &str| [("ecn".to_owned(), value.to_owned())];
+        assert!(is_set_by(unit, &set("off")));
+        assert!(!is_set_by(unit, &set("on")) && !is_set_by(unit, &[]) && is_set_by("", &[]));
+    }
 
     #[test]
     fn a_setting_is_a_key_and_a_value() {

@@ -83,6 +83,7 @@ pub fn load(controller: Controller, name: Option<&str>, wanted: &Uses) -> Result
     let boot = wanted.persist.then_some(ControllerUnit {
         name: registered,
         which: &which,
+        settings: &[],
         program,
         default: wanted.default,
     });
@@ -160,17 +161,18 @@ fn put_to_use(
         let all = life::tune(name, &wanted.set)?;
         println!("set: {}", settings::changed(&all).unwrap_or_else(|| "nothing that it was not".to_owned()));
     }
+    if !wanted.any() {
+        return Ok(());
+    }
+    let settings = if persists { settings::differing(&life::tune(name, &[])?) } else { Vec::new() };
     let request = Request {
         controller: name.to_owned(),
         default: wanted.default,
         cgroup,
         route: wanted.route.clone(),
-        boot,
+        boot: boot.map(|unit| ControllerUnit { settings: &settings, ..unit }),
         ..Request::default()
     };
-    if !wanted.any() {
-        return Ok(());
-    }
     employ::employ(machine, store, &request).map_err(host::failure)?;
     if wanted.default {
         println!("it is the default of this network namespace");
