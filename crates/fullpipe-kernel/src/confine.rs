@@ -22,25 +22,41 @@ use std::path::Path;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Capability {
+    /// To look into other users' directories.
+    DacReadSearch = 2,
     /// To open ports below 1024.
     NetBindService = 10,
     /// To choose controllers that `net.ipv4.tcp_allowed_congestion_control` keeps from users.
     NetAdmin = 12,
+    /// To see which sockets other users' processes hold.
+    SysPtrace = 19,
+}
+
+/// What of the host may still be looked at.
+#[derive(Clone, Copy, Debug)]
+pub enum Sight<'a> {
+    /// These files, and those in these directories.
+    Files(&'a [&'a Path]),
+    /// All files, directories and links; and what the kernel answers by netlink, and by walks of its sockets
+    /// (bpf(2), `BPF_ITER_CREATE`) whose programs are loaded already.
+    Host,
+    /// And which descriptors other processes hold. Landlock would hide that (landlock(7), ptrace), so it is left out.
+    Processes,
 }
 
 /// What is kept; all else goes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Confinement<'a> {
     /// Capabilities that are kept, of those that are there.
     pub capabilities: &'a [Capability],
-    /// Files and directories that may be read. Nothing else is opened.
-    pub readable: &'a [&'a Path],
+    /// What may be read. Nothing else is opened, and nothing at all to be written.
+    pub sight: Sight<'a>,
 }
 
 /// What holds from now on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Confined {
-    /// Landlock: nothing but the readable files is opened, no TCP port is bound or connected to, and no process outside
+    /// Landlock: nothing but what may be read is opened, no TCP port is bound or connected to, and no process outside
     /// gets a signal; as far as this kernel's Landlock goes.
     pub landlock: Layer,
     /// The filter of system calls.
@@ -54,6 +70,8 @@ pub enum Layer {
     Whole,
     /// As much as this kernel knows.
     Part,
+    /// Nothing of it, for that would be in the way of what was asked for.
+    Unwanted,
     /// Nothing of it, and why.
     Missing(String),
 }
@@ -63,6 +81,7 @@ impl Display for Layer {
         match self {
             Layer::Whole => f.write_str("yes"),
             Layer::Part => f.write_str("in part: this kernel is older than all of it"),
+            Layer::Unwanted => f.write_str("no: it would hide what is to be seen"),
             Layer::Missing(why) => write!(f, "no: {why}"),
         }
     }
@@ -107,8 +126,8 @@ pub fn become_user(uid: Uid, gid: Gid) -> io::Result<()> {
 pub fn confine(to: &Confinement<'_>) -> io::Result<Confined> {
     capabilities(to.capabilities)?;
     nix::sys::prctl::set_no_new_privs()?;
-    let landlock = landlock(to.readable).unwrap_or_else(Layer::Missing);
-    let system_calls = match filter().and_then(|program| {
+    let landlock = landlock(to.sight).unwrap_or_else(Layer::Missing);
+    let system_calls = match filter(to.sight).and_then(|program| {
         seccompiler::apply_filter(&program).map_err(|e| format!("the kernel takes no filter ({e})"))
     }) {
         Ok(()) => Layer::Whole,
@@ -117,7 +136,12 @@ pub fn confine(to: &Confinement<'_>) -> io::Result<Confined> {
     Ok(Confined { landlock, system_calls })
 }
 
-fn landlock(readable: &[&Path]) -> Result<Layer, String> {
+fn landlock(sight: Sight<'_>) -> Result<Layer, String> {
+    let (readable, access) = match sight {
+        Sight::Files(readable) => (readable, AccessFs::ReadFile.into()),
+        Sight::Host => (&[Path::new("/")][..], AccessFs::ReadFile | AccessFs::ReadDir),
+        Sight::Processes => return Ok(Layer::Unwanted),
+    };
     let failed = |e: &dyn Display| format!("Landlock fails ({e})");
     let abi = ABI::V6;
     let mut rules = Ruleset::default()
@@ -130,7 +154,7 @@ fn landlock(readable: &[&Path]) -> Result<Layer, String> {
     for path in readable {
         // What is not there cannot be read, with or without a rule.
         if let Ok(path) = PathFd::new(path) {
-            let rule = PathBeneath::new(path, AccessFs::ReadFile);
+            let rule = PathBeneath::new(path, access);
             rules = rules.add_rule(rule).map_err(|e| failed(&e))?;
         }
     }
@@ -233,8 +257,31 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_time,
 ];
 
+/// System calls of a program that looks at the host. openat2(2) has its flags where a filter cannot look: it is Landlock
+/// that keeps it from writing.
+const LOOKS: &[libc::c_long] = &[
+    libc::SYS_openat2,
+    libc::SYS_readlinkat,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_getegid,
+    libc::SYS_getgid,
+    libc::SYS_pread64,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+];
+
+/// `BPF_ITER_CREATE` of uapi/linux/bpf.h.
+const BPF_ITER_CREATE: i32 = 33;
+
 /// The program that lets [`ALLOWED`] pass, and some others with the right arguments; the rest is answered with EPERM.
-fn filter() -> Result<BpfProgram, String> {
+fn filter(sight: Sight<'_>) -> Result<BpfProgram, String> {
     use SeccompCmpOp::{Eq, MaskedEq};
     let failed = |e: &dyn Display| format!("the filter cannot be made ({e})");
     let when = |argument: u8, op: SeccompCmpOp, value: i32| {
@@ -260,8 +307,21 @@ fn filter() -> Result<BpfProgram, String> {
             }),
         ])
     };
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
-    for (call, rule) in some().map_err(|e| failed(&e))? {
+    let looks = || -> Result<Vec<(libc::c_long, SeccompRule)>, seccompiler::BackendError> {
+        Ok(vec![
+            (libc::SYS_socket, when(0, Eq, libc::AF_NETLINK)?),
+            // What tells the network namespace's cookie.
+            (libc::SYS_socket, when(0, Eq, libc::AF_UNIX)?),
+            (libc::SYS_bpf, when(0, Eq, BPF_ITER_CREATE)?),
+        ])
+    };
+    let (more, some) = match sight {
+        Sight::Files(_) => (&[][..], some()),
+        Sight::Host | Sight::Processes => (LOOKS, some().and_then(|some| Ok([some, looks()?].concat()))),
+    };
+    let all = ALLOWED.iter().chain(more);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = all.map(|&call| (call, Vec::new())).collect();
+    for (call, rule) in some.map_err(|e| failed(&e))? {
         rules.entry(call).or_default().push(rule);
     }
     let architecture = std::env::consts::ARCH.try_into().map_err(|e| failed(&e))?;
@@ -374,20 +434,68 @@ mod tests {
         println!("stays who it was");
     }
 
-    #[test]
-    fn what_is_given_up_is_gone_and_the_rest_goes_on() {
-        if std::env::var_os(INSIDE).is_some() {
-            return inside();
-        }
-        let name = "confine::tests::what_is_given_up_is_gone_and_the_rest_goes_on";
+    /// Runs a test of this file in a process of its own, which is confined and tells what it met.
+    fn told_by_a_confined(name: &str) {
+        let name = format!("confine::tests::{name}");
         let mut again = Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
+        again.args(["--exact", &name, "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
         let output = again.output().unwrap();
         let said =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         // A test has a thread of its own, which is the one that is confined: it says that it came to its end.
         assert!(output.status.success() && said.contains("confined:"), "{said}");
         said.lines().filter(|l| l.starts_with("confined:")).for_each(|l| println!("{l}"));
+    }
+
+    fn is_refused(what: &str, outcome: io::Result<()>) {
+        let error = outcome.expect_err(what);
+        assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)), "{what}: {error}");
+    }
+
+    #[test]
+    fn who_looks_sees_the_host_and_changes_nothing() {
+        if std::env::var_os(INSIDE).is_none() {
+            return told_by_a_confined("who_looks_sees_the_host_and_changes_nothing");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "as it was").unwrap();
+        let confined = confine(&Confinement { capabilities: &[], sight: Sight::Host }).unwrap();
+        println!("confined: Landlock {}; system calls {}", confined.landlock, confined.system_calls);
+
+        assert!(std::fs::read_dir("/proc/self").unwrap().count() > 5);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "as it was");
+        assert!(
+            std::fs::read_link("/proc/thread-self/ns/net").unwrap().to_str().unwrap().starts_with("net:")
+        );
+        crate::facts::network_namespace().unwrap();
+        crate::sock_diag::connections().unwrap();
+
+        if confined.system_calls == Layer::Whole {
+            is_refused("a program", Command::new("/bin/true").status().map(drop));
+            is_refused("a file to write", File::create(&file).map(drop));
+            is_refused("a link", std::os::unix::fs::symlink(&file, directory.path().join("link")));
+            is_refused("a removal", std::fs::remove_file(&file));
+            // BPF_PROG_LOAD, of nothing.
+            // SAFETY: a null pointer of no length, which the kernel refuses where the filter does not.
+            let loaded = unsafe { libc::syscall(libc::SYS_bpf, 5, std::ptr::null::<u8>(), 0) };
+            is_refused("a BPF program", if loaded < 0 { Err(io::Error::last_os_error()) } else { Ok(()) });
+        }
+        if confined.landlock == Layer::Whole {
+            is_refused("a port", TcpListener::bind("127.0.0.1:0").map(drop));
+            let how = nix::fcntl::OpenHow::new().flags(nix::fcntl::OFlag::O_WRONLY);
+            let opened = nix::fcntl::openat2(nix::fcntl::AT_FDCWD, &file, how);
+            is_refused("a file to write, by openat2", opened.map(drop).map_err(Into::into));
+        }
+        println!("confined: looked, and changed nothing");
+    }
+
+    #[test]
+    fn what_is_given_up_is_gone_and_the_rest_goes_on() {
+        if std::env::var_os(INSIDE).is_some() {
+            return inside();
+        }
+        told_by_a_confined("what_is_given_up_is_gone_and_the_rest_goes_on");
     }
 
     fn inside() {
@@ -414,17 +522,13 @@ mod tests {
         }
         let confined = confine(&Confinement {
             capabilities: &[Capability::NetAdmin],
-            readable: &[Path::new("/proc/sys/net/ipv4"), Path::new("/not/there")],
+            sight: Sight::Files(&[Path::new("/proc/sys/net/ipv4"), Path::new("/not/there")]),
         })
         .unwrap();
         println!("confined: Landlock {}; system calls {}", confined.landlock, confined.system_calls);
-        let refused = |what: &str, outcome: io::Result<()>| {
-            let error = outcome.expect_err(what);
-            assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)), "{what}: {error}");
-        };
         let mut tried = 0;
         let mut refuse = |what, outcome| {
-            refused(what, outcome);
+            is_refused(what, outcome);
             tried += 1;
         };
         if confined.system_calls == Layer::Whole {

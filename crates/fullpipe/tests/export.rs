@@ -124,6 +124,31 @@ fn what_connections_move_is_counted_and_prometheus_own_check_has_nothing_to_say(
 }
 
 #[test]
+fn an_exporter_gives_up_what_looking_does_not_take_and_looks_on() {
+    let is_root = nix::unistd::Uid::effective().is_root();
+    for (args, kept) in [(&[][..], 0), (&["--by", "unit"], 1 << 2 | 1 << 19)] {
+        let busy = Busy::start();
+        let exporter = Exporter::start(args);
+        exporter.until("fullpipe_looks_total", |n| n >= 3.0);
+        let page = exporter.metrics();
+        // What fullpipe changed here is read where it may be: from files, by netlink.
+        assert!(page.contains("fullpipe_host_available_controller{controller=\"reno\"} 1"), "{page}");
+        assert_eq!(page.contains("\nfullpipe_host_readable 1"), page.contains("\nfullpipe_host_applied "));
+        assert!(!is_root || page.contains("\nfullpipe_host_readable 1"), "{page}");
+        let status = fs::read_to_string(format!("/proc/{}/status", exporter.child.id())).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+            line.unwrap_or_else(|| panic!("{name}: {status}")).to_owned()
+        };
+        let capabilities = u64::from_str_radix(&field("CapEff"), 16).unwrap();
+        assert_eq!(capabilities & !kept, 0, "{args:?}: {capabilities:x}");
+        // SECCOMP_MODE_FILTER.
+        assert_eq!((field("NoNewPrivs"), field("Seccomp")), ("1".to_owned(), "2".to_owned()), "{args:?}");
+        drop(busy);
+    }
+}
+
+#[test]
 fn the_alerts_are_rules_and_fire_when_they_should() {
     let Some(promtool) = tool("promtool") else { return };
     for args in [["check", "rules", "fullpipe.rules.yml"], ["test", "rules", "fullpipe.rules.test.yml"]] {

@@ -124,3 +124,25 @@ fn a_confined_server_still_ends_in_good_order() {
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     assert!(server.child.wait().unwrap().success());
 }
+
+/// What systemd makes of how the units confine the programs (0 to 10, tenths here).
+#[test]
+fn the_units_expose_little() {
+    let there = std::process::Command::new("systemd-analyze").arg("--version").output().is_ok();
+    if !there {
+        assert!(std::env::var_os("CI").is_none(), "CI must have systemd-analyze");
+        println!("SKIPPED: systemd-analyze is not installed");
+        return;
+    }
+    let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    for unit in ["fullpipe-serve.service", "fullpipe-export.service"] {
+        let mut analyze = std::process::Command::new("systemd-analyze");
+        analyze
+            .args(["security", "--offline=true", "--no-pager", "--threshold=20"])
+            .arg(packaging.join(unit));
+        let output = output_within(&mut analyze, Duration::from_secs(60)).expect("it did not end in time");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{unit}: {said}");
+        println!("{unit}: {}", said.lines().last().unwrap_or_default());
+    }
+}

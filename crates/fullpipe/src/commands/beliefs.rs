@@ -13,6 +13,13 @@ pub struct Loaded {
     survey: Option<Result<Survey, String>>,
 }
 
+impl Loaded {
+    /// Loads the program now, for a process that is about to give up what loading takes.
+    pub fn at_once() -> Self {
+        Loaded { survey: Some(Survey::load().map_err(|error| unknown(&error))) }
+    }
+}
+
 impl BeliefSource for Loaded {
     /// By the names that the program looks for.
     fn knows(&self, controller: &str) -> bool {

@@ -6,12 +6,14 @@ use crate::secret;
 use fullpipe_host::host::Host;
 use fullpipe_host::journal::Store;
 use fullpipe_host::status;
+use fullpipe_kernel::confine::{Capability, Confinement, Layer, Sight, confine};
 use fullpipe_kernel::{facts, signals};
 use fullpipe_live::export::{By, Classes, Family, Kind, Page, Pages, Server, Settings, Stopper, Tally, Tls};
 use fullpipe_live::{Filter, LookError, Reader};
 use fullpipe_units::Span;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use nix::unistd::Uid;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -22,7 +24,8 @@ use std::time::{Duration, Instant};
 /// Export the host's connections as metrics for Prometheus: rates, round trips, queues, losses, limits, BBR's beliefs
 ///
 /// Counted by controller and class, never by connection: at most 2000 series whatever the load. Nothing is changed, and
-/// no root is needed. The units, dashboard and alert rules are in the packaging folder of the source.
+/// no root is needed: what root's rights are not needed for is given up. The units, dashboard and alert rules are in the
+/// packaging folder of the source.
 #[derive(clap::Args)]
 pub struct Args {
     /// Address to listen on; port 0 takes a free one and says which
@@ -100,8 +103,9 @@ impl Args {
         let mut reader = Reader::open(only).map_err(impossible)?;
         #[cfg(feature = "ebpf")]
         {
-            reader = reader.with_beliefs(Box::<super::beliefs::Loaded>::default());
+            reader = reader.with_beliefs(Box::new(super::beliefs::Loaded::at_once()));
         }
+        let asks_for_owners = classes.asks_for_owners() || reader.filter().asks_for_owners();
         if !classes.asks_for_owners() {
             reader = reader.without_owners();
         }
@@ -113,6 +117,8 @@ impl Args {
         let mut host = HostMetrics { host, store, known: Vec::new(), at: None, complained: false };
         let server = Server::bind(self.listen, &settings).map_err(Failure::usage)?;
         let address = server.address().map_err(|e| Failure::Impossible(e.to_string()))?;
+        // Before there is another thread, which would go on as it was.
+        confined(asks_for_owners)?;
 
         let (stop, stopper, ends) = (Arc::new(AtomicBool::new(false)), server.stopper(), server.stopper());
         let flag = Arc::clone(&stop);
@@ -163,6 +169,28 @@ impl Args {
             }
         })
     }
+}
+
+/// Gives up all but looking: capabilities, writing, programs, ports, and the system calls for them. What this kernel has no
+/// means for is said.
+fn confined(asks_for_owners: bool) -> Result<(), Failure> {
+    let confinement = if asks_for_owners {
+        let capabilities = &[Capability::DacReadSearch, Capability::SysPtrace];
+        Confinement { capabilities, sight: Sight::Processes }
+    } else if Uid::effective().is_root() {
+        Confinement { capabilities: &[], sight: Sight::Host }
+    } else {
+        // Whoever gives another user this means the journal to be read.
+        Confinement { capabilities: &[Capability::DacReadSearch], sight: Sight::Host }
+    };
+    let confined = confine(&confinement)
+        .map_err(|e| Failure::Impossible(format!("capabilities cannot be given up: {e}")))?;
+    for (what, layer) in [("files and ports", &confined.landlock), ("system calls", &confined.system_calls)] {
+        if let Layer::Missing(_) = layer {
+            eprintln!("note: not kept from {what} that it does not need: {layer}");
+        }
+    }
+    Ok(())
 }
 
 /// Ends the server when it goes.
