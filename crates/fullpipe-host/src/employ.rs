@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::facts::Scope;
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Record, Store};
-use crate::net::{KeyedRoute, RouteChoice, destination};
+use crate::net::{KeyedRoute, MAIN_TABLE, RouteChoice, destination};
 use crate::plan::{
     ALLOWED, BootFiles, CONTROLLER, Change, ControllerUnit, FileState, Plan, Standing, Step, Use,
     controller_changes, tidy, unit_name, unit_path,
@@ -22,9 +22,6 @@ pub use crate::apply::Part;
 /// How long to wait for another fullpipe: at boot several units load controllers at the same time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The main routing table.
-const MAIN: u32 = 254;
-
 /// What a loaded controller shall be used for.
 #[derive(Default)]
 pub struct Request<'a> {
@@ -36,7 +33,7 @@ pub struct Request<'a> {
     pub cgroup: Option<Cgroup<'a>>,
     /// For connections over the route to this destination.
     pub route: Option<String>,
-    /// For connections to these destinations, by routes that are made where there are none.
+    /// For connections to these destinations (as [`destination`] writes them), by routes that are made where there are none.
     pub to: Vec<String>,
     /// The kernel's module that has it, if it is not loaded.
     pub module: Option<String>,
@@ -152,10 +149,8 @@ pub(crate) fn employ_steps(host: &dyn Host, store: &Store, request: &Request<'_>
         }
         Some(journal) if !is_new && plan == journal.plan && journal.busy_with.is_none() => journal,
         Some(journal) => {
-            let (phase, busy_with) = match is_new {
-                true => (Phase::Applying, Some(controller.clone())),
-                false => (Phase::Applied, None),
-            };
+            let (phase, busy_with) =
+                if is_new { (Phase::Applying, Some(controller.clone())) } else { (Phase::Applied, None) };
             let journal = Journal { plan, phase, busy_with, ..journal };
             store.replace(host, &journal).map_err(cannot_write)?;
             journal
@@ -167,13 +162,11 @@ pub(crate) fn employ_steps(host: &dyn Host, store: &Store, request: &Request<'_>
     };
     let attempt = make_steps(host, store, &journal.plan, &numbers, &perform)
         .and_then(|_| read_back(host, &journal.plan, &numbers))
-        .and_then(|()| match request.default && !journal.plan.divides() {
-            true => see_at_work(host, controller),
-            false => Ok(()),
-        })
-        .and_then(|()| match is_new {
-            true => store.append(host, &Record::Applied).map_err(cannot_write),
-            false => Ok(()),
+        .and_then(|()| {
+            if request.default && !journal.plan.divides() {
+                see_at_work(host, controller)?;
+            }
+            if is_new { store.append(host, &Record::Applied).map_err(cannot_write) } else { Ok(()) }
         });
     attempt.map(|()| journal.plan.steps[first..].to_vec()).map_err(|error| {
         let options = revert::Options { force: true, ..Default::default() };
@@ -238,12 +231,10 @@ impl Request<'_> {
         match change {
             Change::Sysctl { .. } => self.default,
             Change::Congctl { route, .. } => {
-                let mut all = self.route.iter().chain(&self.to);
-                all.any(|to| destination(to).is_ok_and(|to| to == route.prefix))
+                let over = |to: &String| destination(to).is_ok_and(|to| to == route.prefix);
+                self.to.contains(&route.prefix) || self.route.as_ref().is_some_and(over)
             }
-            Change::Route { route } => {
-                self.to.iter().any(|to| destination(to).is_ok_and(|to| to == route.prefix))
-            }
+            Change::Route { route } => self.to.contains(&route.prefix),
             Change::Module { .. } => self.module.is_some(),
             Change::Cgroup { pin, .. } => self.cgroup.as_ref().is_some_and(|cgroup| cgroup.pin == *pin),
             Change::File { .. } => self.boot.is_some(),
@@ -313,7 +304,7 @@ pub(crate) fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> R
 pub(crate) fn on_route(host: &dyn Host, prefix: &str, controller: &str, asked: &str) -> Result<Option<Step>> {
     let to = destination(prefix).map_err(|e| Error::usage(format_args!("{asked}: {e}")))?;
     let mut routes = host.routes().map_err(|e| Error::io("cannot read the routes", &e))?;
-    routes.retain(|route| route.key.prefix == to && route.key.table == MAIN);
+    routes.retain(|route| route.key.prefix == to && route.key.table == MAIN_TABLE);
     let has_it = |route: &KeyedRoute| route.choice.as_ref().is_some_and(|now| now.controller == controller);
     match &routes[..] {
         [] => Err(Error::usage(format_args!("there is no route {prefix}: `ip route` lists those there are"))),

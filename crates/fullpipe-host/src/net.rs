@@ -6,6 +6,6 @@ mod diag;
 pub use diag::{BbrState, TcpSocket, sockets};
 pub use fullpipe_kernel::ethtool::{DeviceFeatures, features};
 pub use fullpipe_kernel::rtnetlink::{
-    CongestionRoute, KeyedRoute, QdiscNode, QdiscOperation, ROOT, RouteChoice, RouteKey, Rtnetlink,
-    destination, hex, unhex,
+    CongestionRoute, KeyedRoute, LOCAL_TABLE, MAIN_TABLE, QdiscNode, QdiscOperation, ROOT, RouteChoice,
+    RouteKey, Rtnetlink, destination, hex, unhex,
 };

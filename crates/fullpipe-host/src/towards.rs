@@ -8,13 +8,9 @@ use crate::error::{Error, Result};
 use crate::facts::Facts;
 use crate::host::Host;
 use crate::journal::Store;
-use crate::net::{CongestionRoute, RouteKey, destination};
+use crate::net::{CongestionRoute, LOCAL_TABLE, MAIN_TABLE, RouteKey, destination};
 use crate::plan::{self, Change, Plan, Step};
-use std::net::IpAddr;
-
-/// The main routing table, and that of the host's own addresses.
-const MAIN: u32 = 254;
-const LOCAL: u32 = 255;
+use ipnet::IpNet;
 
 /// What is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +29,7 @@ pub struct Towards {
 pub fn plan(host: &dyn Host, wanted: &Towards) -> Result<Plan> {
     let (request, mut notes) = prepare(host, wanted)?;
     let steps = employ::wanted(host, &request, false)?;
-    notes.extend(exceptions(host, wanted)?);
+    notes.extend(exceptions(host, &request.to)?);
     Ok(Plan { controller: request.controller, steps, notes, canary: None })
 }
 
@@ -43,10 +39,9 @@ pub fn plan(host: &dyn Host, wanted: &Towards) -> Result<Plan> {
 /// The plan's refusals, and those of [`employ::employ`].
 pub fn apply(host: &dyn Host, store: &Store, wanted: &Towards) -> Result<Applied> {
     let (request, mut notes) = prepare(host, wanted)?;
-    notes.extend(exceptions(host, wanted)?);
+    notes.extend(exceptions(host, &request.to)?);
     let steps = employ::employ_steps(host, store, &request)?;
-    let warnings = wanted.prefixes.iter().filter_map(|prefix| bypass(host, prefix, &request.controller));
-    let warnings = warnings.collect();
+    let warnings = request.to.iter().filter_map(|to| bypass(host, to, &request.controller)).collect();
     let made = steps.len();
     let plan = Plan { controller: request.controller, steps, notes, canary: None };
     Ok(Applied { plan, made, seen: None, warnings, on_trial: false })
@@ -61,78 +56,51 @@ fn prepare<'a>(host: &dyn Host, wanted: &Towards) -> Result<(Request<'a>, Vec<St
     let asked = plan::Request::new(&wanted.controller);
     // A route may name what is restricted: only an application's and a namespace's choice are not free (tcp_cong.c).
     let (controller, module) = plan::find_controller(host, &facts, &asked, &mut notes)?;
+    let mut to: Vec<String> = Vec::new();
     for prefix in &wanted.prefixes {
-        whole(prefix)?;
+        let whole = whole(prefix)?;
+        if !to.contains(&whole) {
+            to.push(whole);
+        }
     }
     notes.push(
         "connections that are open keep their controller; programs that choose one for themselves keep theirs; a restart, \
          and what sets routes anew (DHCP, a routing daemon), ends it"
             .to_owned(),
     );
-    let mut to: Vec<String> = Vec::new();
-    for prefix in &wanted.prefixes {
-        let canonical = destination(prefix).map_err(|e| Error::usage(format_args!("--to: {e}")))?;
-        if !to.contains(&canonical) {
-            to.push(canonical);
-        }
-    }
     Ok((Request { controller, module, to, ..Request::default() }, notes))
 }
 
-/// Refuses a destination with bits beyond its length, which the kernel does not take.
-fn whole(prefix: &str) -> Result<()> {
-    let canonical = destination(prefix).map_err(|e| Error::usage(format_args!("--to: {e}")))?;
-    let Some((address, length)) = parts(&canonical) else { return Ok(()) };
-    let first = first_of(address, length);
-    if first == address {
-        return Ok(());
+/// The destination as [`destination`] writes it; with bits beyond its length, which the kernel does not take, it is refused.
+fn whole(prefix: &str) -> Result<String> {
+    let to = destination(prefix).map_err(|e| Error::usage(format_args!("--to: {e}")))?;
+    match to.parse::<IpNet>() {
+        Ok(network) if network != network.trunc() => Err(Error::usage(format_args!(
+            "--to {prefix}: the address has bits beyond its length; {} is that network",
+            network.trunc()
+        ))),
+        _ => Ok(to),
     }
-    Err(Error::usage(format_args!(
-        "--to {prefix}: the address has bits beyond its length; {first}/{length} is that network"
-    )))
-}
-
-fn parts(canonical: &str) -> Option<(IpAddr, u8)> {
-    let (address, length) = canonical.split_once('/')?;
-    Some((address.parse().ok()?, length.parse().ok()?))
-}
-
-fn first_of(address: IpAddr, length: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(ip) => {
-            IpAddr::V4((ip.to_bits() & u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)).into())
-        }
-        IpAddr::V6(ip) => {
-            IpAddr::V6((ip.to_bits() & u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0)).into())
-        }
-    }
-}
-
-/// Whether the second prefix is inside the first, and smaller.
-fn holds(outer: (IpAddr, u8), inner: (IpAddr, u8)) -> bool {
-    outer.0.is_ipv4() == inner.0.is_ipv4() && outer.1 < inner.1 && first_of(inner.0, outer.1) == outer.0
 }
 
 /// Routes inside the destinations, which decide for theirs.
-fn exceptions(host: &dyn Host, wanted: &Towards) -> Result<Vec<String>> {
+fn exceptions(host: &dyn Host, to: &[String]) -> Result<Vec<String>> {
     const SHOWN: usize = 5;
     let mut notes = Vec::new();
     let routes = host.routes().map_err(|e| Error::io("cannot read the routes", &e))?;
-    for prefix in &wanted.prefixes {
-        let Some(outer) = destination(prefix).ok().as_deref().and_then(parts) else { continue };
-        let inside: Vec<&str> = routes
-            .iter()
-            .filter(|route| {
-                [MAIN, LOCAL].contains(&route.key.table) && !wanted.prefixes.contains(&route.key.prefix)
-            })
-            .filter(|route| parts(&route.key.prefix).is_some_and(|inner| holds(outer, inner)))
-            .map(|route| route.key.prefix.as_str())
-            .collect();
+    let keys = routes.iter().map(|route| &route.key);
+    let others: Vec<(&str, IpNet)> = keys
+        .filter(|key| [MAIN_TABLE, LOCAL_TABLE].contains(&key.table) && !to.contains(&key.prefix))
+        .filter_map(|key| Some((key.prefix.as_str(), key.prefix.parse().ok()?)))
+        .collect();
+    for outer in to.iter().filter_map(|to| to.parse::<IpNet>().ok()) {
+        let is_inside = |(_, inner): &&(&str, IpNet)| outer != *inner && outer.contains(inner);
+        let inside: Vec<&str> = others.iter().filter(is_inside).map(|(prefix, _)| *prefix).collect();
         if !inside.is_empty() {
             let more = if inside.len() > SHOWN { ", …" } else { "" };
             let shown = inside[..inside.len().min(SHOWN)].join(", ");
             notes.push(format!(
-                "within {prefix} these have routes of their own, which decide for them: {shown}{more}"
+                "within {outer} these have routes of their own, which decide for them: {shown}{more}"
             ));
         }
     }
@@ -140,38 +108,37 @@ fn exceptions(host: &dyn Host, wanted: &Towards) -> Result<Vec<String>> {
 }
 
 /// Where something else decides than the route that was changed: a rule of policy routing, a more specific route.
-fn bypass(host: &dyn Host, prefix: &str, controller: &str) -> Option<String> {
-    let found = host.choice_towards(prefix).ok()?;
+fn bypass(host: &dyn Host, to: &str, controller: &str) -> Option<String> {
+    let found = host.choice_towards(to).ok()?;
     (found.as_deref() != Some(controller)).then(|| {
         format!(
-            "the first address of {prefix} is reached by another route than the one that names {controller} (ip route get; ip rule)"
+            "the first address of {to} is reached by another route than the one that names {controller} (ip route get; ip rule)"
         )
     })
 }
 
-/// The step that has connections to a destination use a controller; none where they do.
-pub(crate) fn step(host: &dyn Host, prefix: &str, controller: &str) -> Result<Option<Step>> {
-    let to = destination(prefix).map_err(|e| Error::usage(format_args!("--to: {e}")))?;
+/// The step that has connections to a destination (as [`destination`] writes it) use a controller; none where they do.
+pub(crate) fn step(host: &dyn Host, to: &str, controller: &str) -> Result<Option<Step>> {
     let routes = host.routes().map_err(|e| Error::io("cannot read the routes", &e))?;
-    let is_there = |key: &RouteKey| key.prefix == to && key.table == MAIN;
+    let is_there = |key: &RouteKey| key.prefix == to && key.table == MAIN_TABLE;
     if let Some(there) = routes.iter().find(|route| is_there(&route.key)) {
         if there.advertised {
             return Err(Error::usage(format_args!(
-                "--to {prefix}: that route was learned from router advertisements, of which the kernel would take no more for \
+                "--to {to}: that route was learned from router advertisements, of which the kernel would take no more for \
                  it if it were changed; name smaller prefixes, or make the controller the default"
             )));
         }
-        return employ::on_route(host, prefix, controller, "--to");
+        return employ::on_route(host, to, controller, "--to");
     }
-    if parts(&to).is_none() {
-        return Err(Error::usage(format_args!("--to {prefix}: there is no such route; name a prefix")));
+    if to == "default" {
+        return Err(Error::usage(format_args!("--to {to}: there is no such route; name a prefix")));
     }
-    let covering = host.route_towards(&to).map_err(|e| match e.kind() {
-        std::io::ErrorKind::InvalidInput => Error::usage(format_args!("--to {prefix}: {e}")),
-        _ => Error::io(format_args!("no route towards {prefix}"), &e),
+    let covering = host.route_towards(to).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidInput => Error::usage(format_args!("--to {to}: {e}")),
+        _ => Error::io(format_args!("no route towards {to}"), &e),
     })?;
     let route = CongestionRoute { controller: controller.to_owned(), ..covering };
-    Ok(Some(Step::new(Change::Route { route }, format!("connections to {prefix} use {controller}"))))
+    Ok(Some(Step::new(Change::Route { route }, format!("connections to {to} use {controller}"))))
 }
 
 #[cfg(test)]
@@ -180,8 +147,15 @@ mod tests {
 
     #[test]
     fn a_destination_is_a_whole_network() {
-        for good in ["192.0.2.0/24", "192.0.2.1", "0.0.0.0/0", "2001:db8::/32", "::/0", "default"] {
-            assert_eq!(whole(good), Ok(()), "{good}");
+        for (good, written) in [
+            ("192.0.2.0/24", "192.0.2.0/24"),
+            ("192.0.2.1", "192.0.2.1/32"),
+            ("0.0.0.0/0", "default"),
+            ("2001:DB8::/32", "2001:db8::/32"),
+            ("::/0", "::/0"),
+            ("default", "default"),
+        ] {
+            assert_eq!(whole(good), Ok(written.to_owned()), "{good}");
         }
         for (bad, said) in [
             ("192.0.2.7/24", "192.0.2.0/24 is that network"),
@@ -190,10 +164,5 @@ mod tests {
         ] {
             assert!(whole(bad).unwrap_err().text().contains(said), "{bad}");
         }
-        let prefix = |text: &str| parts(text).unwrap();
-        assert!(holds(prefix("192.0.2.0/24"), prefix("192.0.2.128/25")));
-        assert!(!holds(prefix("192.0.2.0/24"), prefix("192.0.2.0/24")));
-        assert!(!holds(prefix("192.0.2.0/25"), prefix("192.0.2.128/25")));
-        assert!(!holds(prefix("::/0"), prefix("192.0.2.0/24")));
     }
 }

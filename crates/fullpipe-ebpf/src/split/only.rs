@@ -3,7 +3,8 @@
 use super::End;
 use crate::error::{Error, Result};
 use bytemuck::{Pod, Zeroable};
-use std::net::{IpAddr, SocketAddr};
+use ipnet::{IpNet, Ipv6Net};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 /// `FP_SPLIT_STEPS`.
@@ -63,22 +64,16 @@ impl Only {
     ///
     /// # Errors
     /// When the condition is too long.
-    pub fn test(
-        &mut self,
-        remote: bool,
-        net: Option<(IpAddr, u8)>,
-        ports: RangeInclusive<u16>,
-    ) -> Result<()> {
-        let (family, address, length) = match net {
-            None => (0, 0, 0),
-            Some((IpAddr::V4(ip), length)) => {
-                (4, ip.to_ipv6_mapped().to_bits(), 96 + u32::from(length.min(32)))
+    pub fn test(&mut self, remote: bool, net: Option<IpNet>, ports: RangeInclusive<u16>) -> Result<()> {
+        let (family, net) = match net {
+            None => (0, Ipv6Net::default()),
+            Some(IpNet::V4(net)) => {
+                (4, Ipv6Net::new_assert(net.addr().to_ipv6_mapped(), 96 + net.prefix_len()))
             }
-            Some((IpAddr::V6(ip), length)) => (6, ip.to_bits(), u32::from(length.min(128))),
+            Some(IpNet::V6(net)) => (6, net),
         };
-        let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
         let (value, mask): ([u64; 2], [u64; 2]) =
-            (bytemuck::cast((address & mask).to_be_bytes()), bytemuck::cast(mask.to_be_bytes()));
+            (bytemuck::cast(net.network().octets()), bytemuck::cast(net.netmask().octets()));
         let (low, high) = ports.into_inner();
         let step = Step { value, mask, low, high, kind: TEST, remote: remote.into(), family, spare: 0 };
         self.push(step)?;
@@ -138,6 +133,7 @@ mod tests {
     use fullpipe_live::Owner;
     use fullpipe_live::filter::{Filter, Opening, Subject};
     use proptest::prelude::*;
+    use std::net::IpAddr;
 
     fn built(filter: &Filter) -> Result<Only> {
         let mut only = Only::default();

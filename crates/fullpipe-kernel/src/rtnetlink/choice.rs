@@ -1,8 +1,9 @@
 //! The controller of a route that is there (`ip route change … congctl`), and nothing else of it.
 
-use super::route::{prefix_of, split_prefix};
+use super::route::network;
 use super::{Rtnetlink, route};
 use crate::netlink::{Attributes, REPLACE, Request, c_string, u16_at, u32_at};
+use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -73,8 +74,9 @@ pub fn destination(text: &str) -> io::Result<String> {
     if text == "default" {
         return Ok(text.to_owned());
     }
-    let (address, length) = split_prefix(text)?;
-    Ok(prefix_of(address, length))
+    let network = network(text)?;
+    // `ip route` writes everything of IPv4 so; that of IPv6 has its family in sight here.
+    Ok(if network == IpNet::V4(Ipv4Net::default()) { "default".to_owned() } else { network.to_string() })
 }
 
 fn read(body: &[u8]) -> Option<KeyedRoute> {

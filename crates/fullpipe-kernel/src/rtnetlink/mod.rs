@@ -11,7 +11,7 @@ mod route;
 pub use choice::{KeyedRoute, RouteChoice, RouteKey, destination};
 pub use link::{Link, NewInterface, parse_link};
 pub use qdisc::{QdiscNode, QdiscOperation, ROOT, hex, parse_qdisc, unhex};
-pub use route::{CongestionRoute, parse_route};
+pub use route::{CongestionRoute, LOCAL_TABLE, MAIN_TABLE, parse_route};
 
 use crate::netlink::{Protocol, Socket};
 use std::io;

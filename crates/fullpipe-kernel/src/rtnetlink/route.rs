@@ -3,6 +3,7 @@
 
 use super::{Rtnetlink, family, octets};
 use crate::netlink::{Attributes, CREATE, EXCLUSIVE, REPLACE, Request, c_string, text_of};
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,7 +22,10 @@ const RTAX_INITCWND: u16 = 11;
 const RTAX_FEATURES: u16 = 12;
 const RTAX_FEATURE_ECN: u32 = 1;
 pub(super) const RTAX_CC_ALGO: u16 = 16;
-const RT_TABLE_MAIN: u32 = 254;
+/// `RT_TABLE_MAIN`.
+pub const MAIN_TABLE: u32 = 254;
+/// `RT_TABLE_LOCAL`: of the host's own addresses.
+pub const LOCAL_TABLE: u32 = 255;
 const RTPROT_STATIC: u8 = 4;
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
@@ -98,38 +102,14 @@ pub fn parse_route(body: &[u8]) -> Option<(u32, CongestionRoute)> {
     Some((attributes.u32(RTA_OIF).unwrap_or(0), route))
 }
 
-/// Splits `192.0.2.0/24` or a single address.
-pub(super) fn split_prefix(prefix: &str) -> io::Result<(IpAddr, u8)> {
-    let bad = || {
+/// Reads `192.0.2.0/24` or a single address.
+pub(super) fn network(prefix: &str) -> io::Result<IpNet> {
+    prefix.parse().or_else(|_| prefix.parse().map(<IpNet as From<IpAddr>>::from)).map_err(|_| {
         io::Error::new(
             io::ErrorKind::InvalidInput,
             format!("`{prefix}` is not a prefix; write for example 192.0.2.0/24"),
         )
-    };
-    let (text, length) = match prefix.split_once('/') {
-        Some((text, length)) => (text, Some(length.parse::<u8>().map_err(|_| bad())?)),
-        None => (prefix, None),
-    };
-    let address: IpAddr = text.parse().map_err(|_| bad())?;
-    let widest = if address.is_ipv4() { 32 } else { 128 };
-    let length = length.unwrap_or(widest);
-    if length > widest { Err(bad()) } else { Ok((address, length)) }
-}
-
-/// A destination as `ip route` writes it; that of IPv6 that is everything with its family in sight.
-pub(super) fn prefix_of(address: IpAddr, length: u8) -> String {
-    match (address, length) {
-        (IpAddr::V4(_), 0) => "default".to_owned(),
-        (address, length) => format!("{address}/{length}"),
-    }
-}
-
-fn begins_alike(a: IpAddr, b: IpAddr, length: u8) -> bool {
-    let bits = |address: IpAddr| match address {
-        IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
-        IpAddr::V6(ip) => ip.to_bits(),
-    };
-    (bits(a) ^ bits(b)).checked_shr(128 - u32::from(length)).unwrap_or(0) == 0
+    })
 }
 
 fn header(address: IpAddr, length: u8) -> [u8; RTMSG] {
@@ -142,7 +122,7 @@ fn header(address: IpAddr, length: u8) -> [u8; RTMSG] {
 /// A change to the main table, with the parts that all have.
 fn to_main_table(address: IpAddr, length: u8, on_link: bool) -> [u8; RTMSG] {
     let mut body = header(address, length);
-    body[4] = RT_TABLE_MAIN as u8;
+    body[4] = MAIN_TABLE as u8;
     body[5] = RTPROT_STATIC;
     body[6] = if on_link && address.is_ipv4() { RT_SCOPE_LINK } else { 0 };
     body[7] = RTN_UNICAST;
@@ -170,7 +150,8 @@ impl Rtnetlink {
     /// # Errors
     /// When `prefix` is none, there is no route to it, or that has several next hops.
     pub fn route_towards(&mut self, prefix: &str) -> io::Result<CongestionRoute> {
-        let (address, length) = split_prefix(prefix)?;
+        let network = network(prefix)?;
+        let (address, length) = (network.addr(), network.prefix_len());
         let refused = |kind, why: &str| io::Error::new(kind, format!("{prefix} {why}"));
         let mut body = self.matching(address)?;
         if body.get(1).is_none_or(|matched| *matched > length) {
@@ -194,9 +175,9 @@ impl Rtnetlink {
             ));
         }
         route.device = self.names()?.into_iter().find(|(i, _)| *i == index).map_or(String::new(), |(_, n)| n);
-        route.prefix = format!("{address}/{length}");
+        route.prefix = network.to_string();
         route.controller.clear();
-        route.table = RT_TABLE_MAIN;
+        route.table = MAIN_TABLE;
         Ok(route)
     }
 
@@ -214,16 +195,16 @@ impl Rtnetlink {
     /// The route of the main table that decides for a prefix where none that is smaller does.
     fn covering(&mut self, address: IpAddr, length: u8) -> io::Result<Option<Vec<u8>>> {
         let mut request = header(address, 0);
-        (request[2], request[4]) = (0, RT_TABLE_MAIN as u8);
+        (request[2], request[4]) = (0, MAIN_TABLE as u8);
         let bodies = self.socket.table(&Request::new(RTM_GETROUTE, 0, &request), RTM_NEWROUTE)?;
         let of = |body: &Vec<u8>| {
             let (_, route) = parse_route(body)?;
             let priority = Attributes(body.get(RTMSG..)?).u32(RTA_PRIORITY).unwrap_or(0);
             let to = Attributes(body.get(RTMSG..)?).get(RTA_DST).and_then(self::address);
             let fits = body[0] == family(address)
-                && route.table == RT_TABLE_MAIN
+                && route.table == MAIN_TABLE
                 && body[1] <= length
-                && to.is_none_or(|to| begins_alike(to, address, body[1]));
+                && to.is_none_or(|to| IpNet::new(to, body[1]).is_ok_and(|net| net.contains(&address)));
             fits.then_some((body[1], std::cmp::Reverse(priority)))
         };
         Ok(bodies
@@ -239,8 +220,7 @@ impl Rtnetlink {
     /// # Errors
     /// When `prefix` is none, or there is no route to it.
     pub fn choice_towards(&mut self, prefix: &str) -> io::Result<Option<String>> {
-        let (address, _) = split_prefix(prefix)?;
-        let found = parse_route(&self.matching(address)?).map(|(_, route)| route.controller);
+        let found = parse_route(&self.matching(network(prefix)?.addr())?).map(|(_, route)| route.controller);
         Ok(found.filter(|controller| !controller.is_empty()))
     }
 
@@ -249,7 +229,8 @@ impl Rtnetlink {
     /// # Errors
     /// When there is no such device, or the kernel refuses.
     pub fn change_route(&mut self, route: &CongestionRoute, remove: bool) -> io::Result<()> {
-        let (address, length) = split_prefix(&route.prefix)?;
+        let network = network(&route.prefix)?;
+        let (address, length) = (network.addr(), network.prefix_len());
         let index = self.index(&route.device)?;
         let body = to_main_table(address, length, route.gateway.is_none());
         let (kind, flags) = if remove { (RTM_DELROUTE, 0) } else { (RTM_NEWROUTE, CREATE | EXCLUSIVE) };
@@ -312,10 +293,10 @@ mod tests {
 
     #[test]
     fn a_prefix_is_an_address_and_a_length_that_fits_it() {
-        assert_eq!(split_prefix("192.0.2.0/24").unwrap(), ("192.0.2.0".parse().unwrap(), 24));
-        assert_eq!(split_prefix("2001:db8::1").unwrap().1, 128);
+        assert_eq!(network("192.0.2.0/24").unwrap().prefix_len(), 24);
+        assert_eq!(network("2001:db8::1").unwrap().prefix_len(), 128);
         for bad in ["192.0.2.0/33", "192.0.2/24", "", "x", "10.0.0.0/x"] {
-            assert!(split_prefix(bad).unwrap_err().to_string().contains("192.0.2.0/24"), "{bad}");
+            assert!(network(bad).unwrap_err().to_string().contains("192.0.2.0/24"), "{bad}");
         }
     }
 

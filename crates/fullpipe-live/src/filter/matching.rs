@@ -1,7 +1,6 @@
 //! Whether what is asked holds.
 
-use super::{End, Expression, Net, Operator, Subject};
-use std::net::IpAddr;
+use super::{End, Expression, Operator, Subject};
 
 impl Expression {
     pub(super) fn holds(&self, subject: &Subject<'_>) -> bool {
@@ -12,7 +11,8 @@ impl Expression {
             Expression::Not(inner) => !inner.holds(subject),
             Expression::Host { end: which, net, port } => {
                 let end = end(which);
-                net.is_none_or(|net| net.contains(end.ip())) && port.is_none_or(|port| port == end.port())
+                net.is_none_or(|net| net.contains(&end.ip().to_canonical()))
+                    && port.is_none_or(|port| port == end.port())
             }
             Expression::Port { end: which, operator, port } => {
                 let there = end(which).port();
@@ -54,19 +54,6 @@ impl Expression {
             Expression::All(several) | Expression::Any(several) => several.iter().any(Self::asks_for_owners),
             Expression::Not(inner) => inner.asks_for_owners(),
             Expression::Process(_) | Expression::Pid(_) | Expression::Cgroup(_) | Expression::Unit(_) => true,
-            _ => false,
-        }
-    }
-}
-
-impl Net {
-    fn contains(self, address: IpAddr) -> bool {
-        let cut = |bits: u128, width: u32| bits.checked_shr(width - u32::from(self.length)).unwrap_or(0);
-        match (self.address, address.to_canonical()) {
-            (IpAddr::V4(net), IpAddr::V4(address)) => {
-                cut(u128::from(net.to_bits()), 32) == cut(u128::from(address.to_bits()), 32)
-            }
-            (IpAddr::V6(net), IpAddr::V6(address)) => cut(net.to_bits(), 128) == cut(address.to_bits(), 128),
             _ => false,
         }
     }

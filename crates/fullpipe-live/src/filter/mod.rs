@@ -23,8 +23,9 @@ pub use opening::Opening;
 
 use crate::owner::Owner;
 use fullpipe_kernel::tcp_info::State;
+use ipnet::IpNet;
 use std::fmt::{self, Display, Formatter};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 /// Which connections are wanted.
@@ -51,7 +52,7 @@ enum Expression {
     All(Vec<Expression>),
     Any(Vec<Expression>),
     Not(Box<Expression>),
-    Host { end: End, net: Option<Net>, port: Option<u16> },
+    Host { end: End, net: Option<IpNet>, port: Option<u16> },
     Port { end: End, operator: Operator, port: u16 },
     State(State),
     Controller(String),
@@ -75,13 +76,6 @@ enum Operator {
     Less,
     AtLeast,
     AtMost,
-}
-
-/// Addresses that begin alike.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Net {
-    address: IpAddr,
-    length: u8,
 }
 
 /// Why a filter could not be read: where, and what to write instead.

@@ -3,19 +3,18 @@
 
 use super::{End, Expression, Filter, Operator};
 use fullpipe_kernel::tcp_info::State;
-use std::net::IpAddr;
+use ipnet::IpNet;
 use std::ops::RangeInclusive;
 
 /// A step of a condition in postfix order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Opening {
-    /// Whether an end, this host's or the remote one, has an address in a network (its first address and length) and a port
-    /// in a range.
+    /// Whether an end, this host's or the remote one, has an address in a network and a port in a range.
     Test {
         /// Whether it is the remote end.
         remote: bool,
         /// None: any address.
-        net: Option<(IpAddr, u8)>,
+        net: Option<IpNet>,
         /// All of them where none is asked for.
         ports: RangeInclusive<u16>,
     },
@@ -78,7 +77,7 @@ impl Expression {
             }
             Expression::Host { end, net, port } => steps.push(Opening::Test {
                 remote: *end == End::Remote,
-                net: net.map(|net| (net.address, net.length)),
+                net: *net,
                 ports: port.map_or(ANY, |port| port..=port),
             }),
             Expression::Port { end, operator, port } => {
@@ -124,7 +123,7 @@ mod tests {
             steps,
             [
                 Opening::Test { remote: false, net: None, ports: 443..=443 },
-                Opening::Test { remote: true, net: Some(("10.0.0.0".parse().unwrap(), 8)), ports: ANY },
+                Opening::Test { remote: true, net: Some("10.0.0.0/8".parse().unwrap()), ports: ANY },
                 Opening::Not,
                 Opening::And,
             ]

@@ -1,8 +1,9 @@
 //! From words to what is asked.
 
 use super::lexer::{Token, tokens};
-use super::{End, Expression, FilterError, Net, Operator};
+use super::{End, Expression, FilterError, Operator};
 use fullpipe_kernel::tcp_info::State;
+use ipnet::IpNet;
 use std::net::IpAddr;
 
 /// How deep brackets and `not` may nest: each level is a call.
@@ -290,7 +291,7 @@ fn service(name: &str) -> Option<u16> {
 }
 
 /// `ADDRESS`, `ADDRESS/LENGTH`, each with `:PORT`, IPv6 with a port in square brackets, `*` for any address.
-fn host(text: &str) -> Result<(Option<Net>, Option<u16>), Wrong> {
+fn host(text: &str) -> Result<(Option<IpNet>, Option<u16>), Wrong> {
     let (address, after) = if let Some(rest) = text.strip_prefix('[') {
         rest.split_once(']')
             .ok_or(("the square bracket is not closed".to_owned(), "for example: [2001:db8::1]:443"))?
@@ -342,8 +343,9 @@ fn host(text: &str) -> Result<(Option<Net>, Option<u16>), Wrong> {
     let canonical = address.to_canonical();
     let mapped = canonical.is_ipv4() && address.is_ipv6();
     let net = match length.checked_sub(96).filter(|_| mapped) {
-        Some(length) => Net { address: canonical, length },
-        None => Net { address, length },
+        Some(length) => IpNet::new(canonical, length),
+        None => IpNet::new(address, length),
     };
-    Ok((Some(net), port))
+    // The length was held against the address above.
+    Ok((net.ok(), port))
 }

@@ -2,6 +2,7 @@
 
 use fullpipe_experiment::connection::{REPLACED, is_replaced};
 use hmac::{Hmac, KeyInit, Mac};
+use ipnet::{Ipv4Net, Ipv6Net};
 use sha2::Sha256;
 use std::fmt::{self, Debug, Formatter};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -90,8 +91,8 @@ impl Anonymiser {
 /// What sites are usually given: the /24 of an address, or the /48 of IPv6.
 fn prefix(ip: IpAddr) -> IpAddr {
     match ip {
-        IpAddr::V4(ip) => IpAddr::V4((ip.to_bits() & !0xff).into()),
-        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 80 << 80).into()),
+        IpAddr::V4(ip) => Ipv4Net::new_assert(ip, 24).network().into(),
+        IpAddr::V6(ip) => Ipv6Net::new_assert(ip, 48).network().into(),
     }
 }
 

@@ -1,8 +1,9 @@
 //! How many connections there may be, in all and from one address.
 
 use super::lock;
+use ipnet::Ipv6Net;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 /// Descriptors that are no connection's: standard streams, listeners, a log, and what the library opens for moments.
@@ -75,7 +76,7 @@ impl Admission {
 /// Whom an address belongs to: a host has a whole /64 of IPv6 to choose from (RFC 7421).
 fn holder(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        IpAddr::V6(ip) => Ipv6Net::new_assert(ip, 64).network().into(),
         v4 => v4,
     }
 }

@@ -1,6 +1,7 @@
 //! What a client may do, and who may be one.
 
 use fullpipe_units::{ParseError, Rate};
+use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -47,21 +48,12 @@ impl Default for Limits {
 
 /// A range of addresses: `192.0.2.0/24`, `2001:db8::/32`, `::1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    address: IpAddr,
-    prefix: u8,
-}
+pub struct Network(IpNet);
 
 impl Network {
     /// Whether `ip` is in the range. An IPv4 address mapped into IPv6 counts as IPv4.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        let bits = |ip: IpAddr| match ip {
-            IpAddr::V4(a) => (u128::from(u32::from(a)) << 96, 32),
-            IpAddr::V6(a) => (u128::from(a), 128),
-        };
-        let ((network, width), (ip, ip_width)) = (bits(self.address), bits(ip.to_canonical()));
-        let shift = 128 - u32::from(self.prefix);
-        width == ip_width && network.checked_shr(shift) == ip.checked_shr(shift)
+        self.0.contains(&ip.to_canonical())
     }
 }
 
@@ -76,21 +68,17 @@ impl FromStr for Network {
         };
         let address: IpAddr =
             address.parse().map_err(|_| wrong("expected an address or a network such as `192.0.2.0/24`"))?;
-        let width = if address.is_ipv4() { 32 } else { 128 };
-        let prefix =
-            match prefix {
-                None => width,
-                Some(p) => p.parse().ok().filter(|&p| p <= width).ok_or_else(|| {
-                    wrong("the prefix length must lie between 0 and 32 (IPv4) or 128 (IPv6)")
-                })?,
-            };
-        Ok(Network { address, prefix })
+        let Some(prefix) = prefix else { return Ok(Network(address.into())) };
+        let network = prefix.parse().ok().and_then(|prefix| IpNet::new(address, prefix).ok());
+        network
+            .map(Network)
+            .ok_or_else(|| wrong("the prefix length must lie between 0 and 32 (IPv4) or 128 (IPv6)"))
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
+        self.0.fmt(f)
     }
 }
 

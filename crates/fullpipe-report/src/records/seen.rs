@@ -2,7 +2,8 @@
 
 use fullpipe_experiment::connection::{Connection, Direction, Handshake, Heading, Point, is_replaced};
 use fullpipe_units::Span;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use ipnet::{Ipv4Net, Ipv6Net};
+use std::net::IpAddr;
 
 /// What a report takes of a record, whichever form that had.
 #[derive(Clone, PartialEq, Debug)]
@@ -33,6 +34,7 @@ pub(super) fn sent(c: &Connection) -> &Direction {
 }
 
 /// The other one.
+#[cfg(feature = "parquet")]
 pub(super) fn received(c: &Connection) -> &Direction {
     c.direction(match heading(c) {
         Heading::ToServer => Heading::ToClient,
@@ -79,9 +81,9 @@ pub(super) fn rate(bytes: u64, busy_s: f64) -> Option<f64> {
 /// What a site is usually given: `192.0.2.0/24`, `2001:db8:1::/48`; of a hash what stands for that.
 pub(super) fn prefix(ip: IpAddr) -> String {
     match ip {
-        IpAddr::V6(v6) if is_replaced(ip) => format!("{}/96", Ipv6Addr::from(v6.to_bits() >> 32 << 32)),
-        IpAddr::V6(v6) => format!("{}/48", Ipv6Addr::from(v6.to_bits() >> 80 << 80)),
-        IpAddr::V4(v4) => format!("{}/24", Ipv4Addr::from(v4.to_bits() & !0xff)),
+        IpAddr::V6(v6) if is_replaced(ip) => Ipv6Net::new_assert(v6, 96).trunc().to_string(),
+        IpAddr::V6(v6) => Ipv6Net::new_assert(v6, 48).trunc().to_string(),
+        IpAddr::V4(v4) => Ipv4Net::new_assert(v4, 24).trunc().to_string(),
     }
 }
 
