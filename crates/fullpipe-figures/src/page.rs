@@ -2,6 +2,7 @@
 
 use crate::{Figure, Outcome};
 use fullpipe_experiment::recording::Source;
+use fullpipe_report::escaped;
 use std::fmt::Write;
 
 /// One self-contained HTML page. `command` says how to make it again; `chapters` is where the
@@ -24,7 +25,7 @@ pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str, chap
             Source::Lab => "the lab: kernel TCP over an emulated path",
             Source::Net | Source::Trace | Source::Live => "a real network",
         },
-        escape(command)
+        escaped(command)
     );
     for (figure, outcome) in results {
         let _ = write!(
@@ -52,13 +53,13 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome, chapters: &str)
          <p>{about}</p>\n<figure>{svg}</figure>\n\
          <table><thead><tr><th></th><th>claim</th><th>published</th><th>measured here</th><th>counts as seen</th></tr></thead><tbody>\n",
         id = figure.id,
-        title = escape(figure.title),
+        title = escaped(figure.title),
         class = class(outcome),
         mark = mark(outcome.passed()),
-        source = escape(figure.source),
-        file = escape(figure.file),
+        source = escaped(figure.source),
+        file = escaped(figure.file),
         chapter = figure.chapter(),
-        about = escape(figure.about),
+        about = escaped(figure.about),
         svg = with_own_ids(&outcome.picture.svg(), figure.id),
     );
     for f in &outcome.findings {
@@ -67,15 +68,15 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome, chapters: &str)
             "<tr class=\"{}\"><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             if f.passed { "pass" } else { "fail" },
             mark(f.passed),
-            escape(&f.claim),
-            escape(&f.published),
-            escape(&f.measured),
-            escape(&f.bound)
+            escaped(&f.claim),
+            escaped(&f.published),
+            escaped(&f.measured),
+            escaped(&f.bound)
         );
     }
     out.push_str("</tbody></table>\n");
     for note in &outcome.notes {
-        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(note));
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", escaped(note));
     }
     out.push_str("</section>\n");
 }
@@ -93,10 +94,6 @@ fn class(outcome: &Outcome) -> &'static str {
 
 fn mark(passed: bool) -> &'static str {
     if passed { "✓" } else { "✗" }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 const STYLE: &str = "

@@ -64,6 +64,7 @@ pub use html::write_page;
 #[cfg(feature = "files")]
 pub use output::{Output, OutputError, Replacement};
 pub use palette::{Colour, colour_of};
+pub use picture::escaped;
 #[cfg(feature = "terminal")]
 pub use table::table;
 pub use verdict::{troubles, verdict};

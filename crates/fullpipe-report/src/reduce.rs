@@ -35,6 +35,7 @@ pub(crate) fn end_s(run: &Recording) -> f64 {
 }
 
 /// The sum of the goodputs of the flows `which` of `run`, over time.
+#[cfg(feature = "terminal")]
 pub(crate) fn goodput_of(run: &Recording, which: &[usize]) -> (Vec<f64>, Vec<f64>) {
     let flows: Vec<&FlowRecording> = which.iter().filter_map(|&i| run.flows.get(i)).collect();
     let total = merged(&flows);

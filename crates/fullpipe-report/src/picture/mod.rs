@@ -30,7 +30,7 @@ mod svg;
 mod sweep;
 
 pub use race::of_results;
-pub(crate) use svg::escaped;
+pub use svg::escaped;
 pub use sweep::of_sweep;
 
 use std::io;

@@ -110,7 +110,8 @@ fn tenth(v: f32) -> f32 {
     (v * 10.0).round() / 10.0
 }
 
-pub(crate) fn escaped(text: &str) -> String {
+/// Text of whatever origin as text in HTML or SVG, attributes included; control characters become spaces.
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
