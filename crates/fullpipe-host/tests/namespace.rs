@@ -298,16 +298,18 @@ fn a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whol
     assert!(matches!(&error, Error::Usage(t) if t.contains("192.0.2.0/24")), "{error}");
 }
 
+/// What `ip` answers.
+fn ip(arguments: &str) -> String {
+    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 #[test]
 fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
     if !enter("a_route_in_use_keeps_all_else_and_has_its_own_controller_again") {
         return;
     }
-    let ip = |arguments: &str| {
-        let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
-        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
     let host = Machine::new();
     let now = host.sysctl("net.ipv4.tcp_congestion_control").unwrap();
     let allowed = words("net.ipv4.tcp_allowed_congestion_control");
@@ -365,11 +367,6 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
     if !enter("a_destination_has_its_own_controller_by_a_route_and_only_that") {
         return;
     }
-    let ip = |arguments: &str| {
-        let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
-        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
     let host = Machine::new();
     let now = host.sysctl("net.ipv4.tcp_congestion_control").unwrap();
     let other = if now == "reno" { "cubic" } else { "reno" };

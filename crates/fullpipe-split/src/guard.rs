@@ -1,6 +1,6 @@
 //! A bound on harm.
 
-use crate::{Contrast, Ledger, Metric, SplitError, Statistic};
+use crate::{Comparison, Contrast, Ledger, Metric, SplitError, Statistic};
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
@@ -81,10 +81,9 @@ impl Display for Bound {
         if self.statistic != Statistic::Mean {
             write!(f, "{}-", self.statistic.name())?;
         }
-        let (number, unit) = if self.metric.is_logarithmic() {
-            ((self.limit.exp() - 1.0) * 100.0, "%")
-        } else {
-            (self.limit * 100.0, "pt")
+        let (number, unit) = match self.metric.comparison() {
+            Comparison::Ratio => ((self.limit.exp() - 1.0) * 100.0, "%"),
+            Comparison::Difference => (self.limit * 100.0, "pt"),
         };
         let text = format!("{number:+.4}");
         let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -119,8 +118,9 @@ impl FromStr for Bound {
             }
         };
         let number: f64 = number.trim().parse().map_err(|_| wrong("no number".to_owned()))?;
-        if is_percent != metric.is_logarithmic() {
-            let unit = if metric.is_logarithmic() { "percent, such as +20%" } else { "points, such as +1pt" };
+        let is_ratio = metric.comparison() == Comparison::Ratio;
+        if is_percent != is_ratio {
+            let unit = if is_ratio { "percent, such as +20%" } else { "points, such as +1pt" };
             return Err(wrong(format!("a limit of {} is in {unit}", metric.name())));
         }
         let harm = if metric.more_is_better() { number < 0.0 } else { number > 0.0 };

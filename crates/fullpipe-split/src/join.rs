@@ -2,11 +2,10 @@
 //! (`SO_COOKIE`): a log of lines, CSV with a head or JSON, each with a `cookie` and figures of the application's own.
 
 use crate::SplitError;
-use crate::lines::MOST_LINE;
-use serde::Serialize;
+use crate::lines::{MOST_LINE, next_line};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
-use std::io::{BufRead, Read};
+use std::collections::{HashMap, HashSet};
+use std::io::BufRead;
 
 /// The column that joins.
 const COOKIE: &str = "cookie";
@@ -84,7 +83,8 @@ impl Log {
         let mut log = Log::default();
         let mut head: Option<Vec<String>> = None;
         let mut number = 0;
-        while let Some(line) = next_line(&mut from, &mut number)? {
+        while let Some(line) = next_text(&mut from, number + 1)? {
+            number += 1;
             let line = match line {
                 Ok(line) => line,
                 Err(reason) => {
@@ -99,8 +99,7 @@ impl Log {
                 _ if line.trim_start().starts_with('{') => json(&line),
                 Some(head) => csv(&line, head),
                 None if log.rows == 0 && log.bad == 0 => {
-                    let names = split(&line).map_err(|reason| SplitError::File { line: number, reason })?;
-                    head = Some(names.into_iter().map(|name| name.trim().to_owned()).collect());
+                    head = Some(columns(&line).map_err(|reason| SplitError::File { line: number, reason })?);
                     continue;
                 }
                 None => Err("neither JSON as the lines before nor anything else that is known".to_owned()),
@@ -173,11 +172,9 @@ impl Log {
 
     /// How many figures belong to connections of the split, and how many do not.
     pub(crate) fn matches<T>(&self, known: &HashMap<u64, T>) -> (u64, u64) {
-        let mut cookies: BTreeMap<u64, ()> = BTreeMap::new();
-        for (_, values) in self.figures() {
-            cookies.extend(values.iter().map(|(cookie, _)| (*cookie, ())));
-        }
-        let there = cookies.keys().filter(|cookie| known.contains_key(cookie)).count() as u64;
+        let all = self.figures().flat_map(|(_, values)| values);
+        let cookies: HashSet<u64> = all.map(|(cookie, _)| *cookie).collect();
+        let there = cookies.iter().filter(|cookie| known.contains_key(cookie)).count() as u64;
         (there, cookies.len() as u64 - there)
     }
 }
@@ -185,28 +182,15 @@ impl Log {
 type Fields = (u64, Vec<(String, Field)>);
 
 /// The next line, or why it is none; nothing at the end.
-fn next_line(
-    from: &mut impl BufRead,
-    number: &mut u64,
-) -> Result<Option<Result<String, String>>, SplitError> {
-    let mut bytes = Vec::new();
-    *number += 1;
-    let mut read = |bytes: &mut Vec<u8>| {
-        from.by_ref()
-            .take(MOST_LINE + 1)
-            .read_until(b'\n', bytes)
-            .map_err(|e| SplitError::File { line: *number, reason: format!("cannot be read: {e}") })
-    };
-    if read(&mut bytes)? == 0 {
-        return Ok(None);
-    }
+fn next_text(from: &mut impl BufRead, line: u64) -> Result<Option<Result<String, String>>, SplitError> {
+    let wrong = |e| SplitError::File { line, reason: format!("cannot be read: {e}") };
+    let Some(mut bytes) = next_line(from).map_err(wrong)? else { return Ok(None) };
     if bytes.len() as u64 > MOST_LINE {
         // The rest of it is of no use either.
-        let mut rest = bytes;
-        while rest.last() != Some(&b'\n') {
-            rest.clear();
-            if read(&mut rest)? == 0 {
-                break;
+        while bytes.last() != Some(&b'\n') {
+            match next_line(from).map_err(wrong)? {
+                Some(rest) => bytes = rest,
+                None => break,
             }
         }
         return Ok(Some(Err(format!("longer than {MOST_LINE} bytes"))));
@@ -227,6 +211,16 @@ fn json(line: &str) -> Result<Fields, String> {
     };
     let fields = object.iter().filter(|(name, _)| *name != COOKIE);
     Ok((cookie, fields.map(|(name, value)| (name.clone(), Field::of_json(value))).collect()))
+}
+
+/// The names in the head of a log of CSV.
+fn columns(line: &str) -> Result<Vec<String>, String> {
+    let names: Vec<String> = split(line)?.into_iter().map(|name| name.trim().to_owned()).collect();
+    let mut seen = HashSet::new();
+    match names.iter().find(|name| !seen.insert(*name)) {
+        Some(twice) => Err(format!("two columns are called `{twice}`: name each figure once")),
+        None => Ok(names),
+    }
 }
 
 fn csv(line: &str, head: &[String]) -> Result<Fields, String> {
@@ -274,59 +268,6 @@ fn split(line: &str) -> Result<Vec<String>, String> {
             Some(more) => rest = more,
             None if after.is_empty() => return Ok(fields),
             None => return Err("something stands behind a closed quotation mark".to_owned()),
-        }
-    }
-}
-
-/// How a figure is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Comparison {
-    /// All its values are above zero: as logarithms, so that differences are ratios.
-    Ratio,
-    /// All are between zero and one, such as whether something failed: as they are.
-    Difference,
-}
-
-impl Comparison {
-    /// What fits these values; none where neither does.
-    pub(crate) fn of(values: impl Iterator<Item = f64> + Clone) -> Option<Comparison> {
-        if values.clone().all(|value| value > 0.0) {
-            Some(Comparison::Ratio)
-        } else {
-            values.clone().all(|value| (0.0..=1.0).contains(&value)).then_some(Comparison::Difference)
-        }
-    }
-
-    pub(crate) fn scaled(self, value: f64) -> f64 {
-        match self {
-            Comparison::Ratio => value.ln(),
-            Comparison::Difference => value,
-        }
-    }
-
-    /// The width of a bucket of its histogram, and the size of an effect that its intervals are narrowest for: as those of
-    /// the split's own figures.
-    pub(crate) fn widths(self) -> (f64, f64) {
-        match self {
-            Comparison::Ratio => (0.01, 0.1),
-            Comparison::Difference => (0.001, 0.01),
-        }
-    }
-
-    /// A level as people read it.
-    pub fn level(self, value: f64) -> String {
-        match self {
-            Comparison::Ratio => format!("{:.4}", value.exp()),
-            Comparison::Difference => format!("{:.2} %", value * 100.0),
-        }
-    }
-
-    /// A difference as people read it.
-    pub fn difference(self, value: f64) -> String {
-        match self {
-            Comparison::Ratio => crate::Metric::Rtt.difference(value),
-            Comparison::Difference => crate::Metric::Retransmitted.difference(value),
         }
     }
 }
@@ -380,21 +321,13 @@ mod tests {
         for (text, said) in [
             ("", "no line could be joined"),
             ("id,ttfb\n1,2\n", "no column is called `cookie`: there are id, ttfb"),
+            ("cookie,a, a\n1,2,3\n", "line 1: two columns are called `a`"),
             ("{\"a\": 1}\n", "it has no `cookie`"),
             ("cookie,a\n\u{1},2\n", "line 2: cookie is no number"),
         ] {
             let told = read(text).unwrap_err();
             assert!(told.contains(said), "{text:?}: {told}");
         }
-    }
-
-    #[test]
-    fn a_figure_is_compared_as_its_values_allow() {
-        let of = |values: &[f64]| Comparison::of(values.iter().copied());
-        assert_eq!(of(&[1.0, 0.5]), Some(Comparison::Ratio));
-        assert_eq!(of(&[0.0, 1.0]), Some(Comparison::Difference));
-        assert_eq!(of(&[0.0, 2.0]), None);
-        assert_eq!(Comparison::Ratio.difference(2.0_f64.ln()), "+100.0 %");
     }
 
     proptest::proptest! {

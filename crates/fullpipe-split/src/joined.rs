@@ -1,9 +1,8 @@
 //! An application's figures by arm.
 
-use crate::join::{Comparison, Log};
 use crate::ledger::contrast_of;
 use crate::stats::Sample;
-use crate::{Plan, Statistic};
+use crate::{Comparison, Estimate, Log, Plan, Statistic};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -38,31 +37,9 @@ pub struct JoinedFigure {
     pub comparison: Comparison,
     /// Values in the split's arms.
     pub values: u64,
-    /// Of all arms but the control; none while there is too little.
-    pub effects: Vec<JoinedEffect>,
-}
-
-/// How an arm differs from the control in it. Nobody but the application knows whether more of it is better.
-#[derive(Clone, Debug, Serialize)]
-pub struct JoinedEffect {
-    /// Which arm.
-    pub arm: String,
-    /// Which of its figures.
-    pub statistic: Statistic,
-    /// The arm's level, as people read it.
-    pub level: String,
-    /// The control's.
-    pub control_level: String,
-    /// The arm's less the control's: of logarithms where ratios are compared.
-    pub difference: f64,
-    /// The low end of the always-valid 95 % interval; none: unbounded.
-    pub low: Option<f64>,
-    /// Its high end.
-    pub high: Option<f64>,
-    /// An always-valid p-value, of means.
-    pub p: Option<f64>,
-    /// `more`, `less` or `unclear`.
-    pub verdict: &'static str,
+    /// Of all arms but the control; none while there is too little. Nobody but the application knows whether more of it is
+    /// better.
+    pub effects: Vec<Estimate>,
 }
 
 impl Joined {
@@ -91,9 +68,9 @@ fn figure(
     plan: &Plan,
     alpha: f64,
 ) -> JoinedFigure {
-    let (width, scale) = comparison.widths();
     // A connection may have many lines: they count as one, whatever was assigned.
-    let mut arms: Vec<Sample> = plan.arms.all().iter().map(|_| Sample::new(width, true)).collect();
+    let mut arms: Vec<Sample> =
+        plan.arms.all().iter().map(|_| Sample::new(comparison.bucket(), true)).collect();
     for ((arm, unit), value) in known {
         arms[*arm].add(comparison.scaled(*value), *unit);
     }
@@ -105,25 +82,11 @@ fn figure(
     let mut effects = Vec::new();
     for (place, arm) in plan.arms.all().iter().enumerate().filter(|(place, _)| *place != control) {
         for statistic in statistics {
-            let Some(c) = contrast_of(&arms[place], &arms[control], scale, *statistic, alpha) else {
+            let Some(c) = contrast_of(&arms[place], &arms[control], comparison, *statistic, alpha) else {
                 continue;
             };
-            let verdict = match (c.is_sure(), c.low > 0.0) {
-                (false, _) => "unclear",
-                (true, true) => "more",
-                (true, false) => "less",
-            };
-            effects.push(JoinedEffect {
-                arm: arm.label.clone(),
-                statistic: *statistic,
-                level: comparison.level(c.arm),
-                control_level: comparison.level(c.control),
-                difference: c.difference,
-                low: c.low.is_finite().then_some(c.low),
-                high: c.high.is_finite().then_some(c.high),
-                p: c.p,
-                verdict,
-            });
+            let level = |value| comparison.level(value);
+            effects.push(Estimate::new(&arm.label, *statistic, &c, level, ["more", "less"]));
         }
     }
     JoinedFigure { name: name.to_owned(), comparison, values: known.len() as u64, effects }

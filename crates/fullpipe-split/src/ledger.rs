@@ -1,7 +1,7 @@
 //! What the connections of all arms came to, added up.
 
 use crate::stats::{Sample, half_width, p_value, ratio_p_value};
-use crate::{Assigner, By, Metric, Outcome, Plan};
+use crate::{Assigner, By, Comparison, Metric, Outcome, Plan};
 use fullpipe_units::Fraction;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,8 +108,11 @@ impl Tally {
             resent_segments: 0,
             chose: 0,
             failed: 0,
-            least_rtt: Sample::new(Metric::Rtt.bucket(), false),
-            samples: Metric::ALL.iter().map(|metric| Sample::new(metric.bucket(), in_units)).collect(),
+            least_rtt: Sample::new(Metric::Rtt.comparison().bucket(), false),
+            samples: Metric::ALL
+                .iter()
+                .map(|metric| Sample::new(metric.comparison().bucket(), in_units))
+                .collect(),
         }
     }
 
@@ -311,14 +314,14 @@ fn contrast(
     statistic: Statistic,
     alpha: f64,
 ) -> Option<Contrast> {
-    contrast_of(arm.sample(metric), control.sample(metric), metric.scale(), statistic, alpha)
+    contrast_of(arm.sample(metric), control.sample(metric), metric.comparison(), statistic, alpha)
 }
 
-/// The same of any two samples, with intervals that are narrowest for an effect of `scale`.
+/// The same of any two samples of a figure that is compared so.
 pub(crate) fn contrast_of(
     arm: &Sample,
     control: &Sample,
-    scale: f64,
+    comparison: Comparison,
     statistic: Statistic,
     alpha: f64,
 ) -> Option<Contrast> {
@@ -326,6 +329,7 @@ pub(crate) fn contrast_of(
         return None;
     }
     let Some(q) = statistic.quantile() else {
+        let scale = comparison.scale();
         let (a, c) = (arm.mean()?, control.mean()?);
         let (difference, variance) = (a.mean - c.mean, a.variance + c.variance);
         let half = half_width(variance, scale, alpha);

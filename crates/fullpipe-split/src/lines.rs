@@ -109,6 +109,13 @@ impl<W: Write> Writer<W> {
     }
 }
 
+/// The next line with what ends it; no more of one that is longer than [`MOST_LINE`] than tells that. None: the end.
+pub(crate) fn next_line(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    from.take(MOST_LINE + 1).read_until(b'\n', &mut bytes)?;
+    Ok((!bytes.is_empty()).then_some(bytes))
+}
+
 /// Reads the lines of a split after the first. The last line may be torn, where its writer was killed: it is left out, and
 /// [`Reader::is_torn`] says so.
 #[derive(Debug)]
@@ -165,20 +172,16 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn read(&mut self) -> Result<Option<Line>, SplitError> {
-        let mut text = Vec::new();
         self.line += 1;
         let line = self.line;
         let wrong = |reason: String| SplitError::File { line, reason };
-        self.from
-            .by_ref()
-            .take(MOST_LINE + 1)
-            .read_until(b'\n', &mut text)
-            .map_err(|e| wrong(format!("cannot be read: {e}")))?;
+        let next = next_line(&mut self.from).map_err(|e| wrong(format!("cannot be read: {e}")))?;
+        let Some(text) = next else { return Ok(None) };
         if text.len() as u64 > MOST_LINE {
             return Err(wrong(format!("longer than {MOST_LINE} bytes")));
         }
         if text.last() != Some(&b'\n') {
-            self.torn = !text.is_empty();
+            self.torn = true;
             return Ok(None);
         }
         serde_json::from_slice(&text).map(Some).map_err(|e| wrong(e.to_string()))

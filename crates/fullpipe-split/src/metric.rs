@@ -1,6 +1,6 @@
 //! What is compared.
 
-use crate::Outcome;
+use crate::{Comparison, Outcome};
 use serde::{Deserialize, Serialize};
 
 /// A figure that a connection has. All but [`Metric::Retransmitted`] are compared on a logarithmic scale: they are spread over
@@ -57,19 +57,9 @@ impl Metric {
         self == Metric::Goodput
     }
 
-    /// Whether [`Metric::of`] gives natural logarithms.
-    pub fn is_logarithmic(self) -> bool {
-        self != Metric::Retransmitted
-    }
-
-    /// The width of a bucket of its histogram: 1 %, or a thousandth of what is sent.
-    pub(crate) fn bucket(self) -> f64 {
-        if self.is_logarithmic() { 0.01 } else { 0.001 }
-    }
-
-    /// The size of an effect that a confidence sequence is made to be narrow for: 10 %, or a point.
-    pub(crate) fn scale(self) -> f64 {
-        if self.is_logarithmic() { 0.1 } else { 0.01 }
+    /// How it is compared: [`Metric::of`] gives natural logarithms, or shares.
+    pub fn comparison(self) -> Comparison {
+        if self == Metric::Retransmitted { Comparison::Difference } else { Comparison::Ratio }
     }
 
     /// A connection's figure on the scale on which it is compared, if it has one; `least` is what makes a transfer of it.
@@ -121,19 +111,6 @@ impl Metric {
             Metric::Retransmitted => format!("{:.2} %", value * 100.0),
         }
     }
-
-    /// A difference on its scale as people read it: percent, or points.
-    pub fn difference(self, value: f64) -> String {
-        if value.is_infinite() {
-            return if value > 0.0 { "any more" } else { "any less" }.to_owned();
-        }
-        if self.is_logarithmic() {
-            let percent = (value.exp() - 1.0) * 100.0;
-            if percent >= 1000.0 { format!("×{:.0}", value.exp()) } else { format!("{percent:+.1} %") }
-        } else {
-            format!("{:+.2} points", value * 100.0)
-        }
-    }
 }
 
 impl std::fmt::Display for Metric {
@@ -160,8 +137,6 @@ mod tests {
         for metric in [Metric::Goodput, Metric::Queueing, Metric::Retransmitted] {
             assert_eq!(metric.of(&o, 2_000_000), None, "{metric}: no transfer");
         }
-        assert_eq!(Metric::Goodput.difference(1.1_f64.ln()), "+10.0 %");
-        assert_eq!(Metric::Retransmitted.difference(-0.005), "-0.50 points");
     }
 
     #[test]

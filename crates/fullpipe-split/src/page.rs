@@ -1,7 +1,8 @@
 //! A report as the body of a page: markup without scripts, which says the same as the terminal and draws the intervals.
 
-use crate::text::bytes;
-use crate::{Effect, JoinedFigure, Report, Statistic};
+use crate::rows::{ARM, Row, arms};
+use crate::{Comparison, Report};
+use fullpipe_report::escaped;
 use std::fmt::Write;
 
 /// The body of the page.
@@ -10,14 +11,14 @@ pub fn page(report: &Report) -> String {
     let plan = &report.plan;
     let _ = write!(out, "<p class=\"verdict\">{}</p>", escaped(&report.verdict));
     list(&mut out, "troubles", "What cannot be concluded", &report.cautions);
-    arms(&mut out, report);
+    table_of_arms(&mut out, report);
     if !report.effects.is_empty() {
         let _ = write!(
             out,
             "<h2>Against {}</h2><p class=\"hint\">Intervals of 95 % that hold at all looks together.</p>",
             escaped(&plan.control)
         );
-        effects(&mut out, &report.effects, &plan.control);
+        table(&mut out, &Row::all(&report.effects), &plan.control);
     }
     if let Some(joined) = report.joined.as_ref().filter(|joined| !joined.figures.is_empty()) {
         let _ = write!(
@@ -26,7 +27,13 @@ pub fn page(report: &Report) -> String {
              the application knows.</p>",
             joined.rows, joined.connections
         );
-        joined.figures.iter().for_each(|figure| joined_figure(&mut out, figure, &plan.control));
+        for figure in &joined.figures {
+            if figure.effects.is_empty() {
+                let (name, values) = (escaped(&figure.name), figure.values);
+                let _ = write!(out, "<p>{name}: {values} values are too little to say.</p>");
+            }
+            table(&mut out, &Row::all_of(figure), &plan.control);
+        }
     }
     for group in &report.groups {
         let _ = write!(
@@ -35,7 +42,10 @@ pub fn page(report: &Report) -> String {
             escaped(&group.name),
             group.connections
         );
-        effects(&mut out, &group.effects, &plan.control);
+        if group.effects.is_empty() {
+            out += "<p>Too little to say.</p>";
+        }
+        table(&mut out, &Row::all(&group.effects), &plan.control);
     }
     for simulated in &report.simulated {
         let _ = write!(
@@ -65,22 +75,6 @@ pub fn page(report: &Report) -> String {
     out
 }
 
-/// Text of a user's as text.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '&' => out += "&amp;",
-            '"' => out += "&quot;",
-            '\'' => out += "&#39;",
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 fn list(out: &mut String, class: &str, title: &str, all: &[String]) {
     if all.is_empty() {
         return;
@@ -100,39 +94,11 @@ fn head(out: &mut String, columns: &[&str]) {
     out.push_str("</tr></thead><tbody>");
 }
 
-fn arms(out: &mut String, report: &Report) {
+fn table_of_arms(out: &mut String, report: &Report) {
     out.push_str("<h2>Arms</h2>");
-    head(
-        out,
-        &[
-            "arm",
-            "share",
-            "connections",
-            "units",
-            "transfers",
-            "delivered",
-            "sent again",
-            "goodput p50",
-            "RTT p50",
-            "RTT p95",
-        ],
-    );
-    let shares = report.plan.arms.shares();
-    for (arm, share) in report.arms.iter().zip(shares) {
-        let ms = |x: Option<f64>| x.map_or("–".to_owned(), |x| format!("{x:.1} ms"));
-        let cells = [
-            share.to_string(),
-            arm.connections.to_string(),
-            arm.units.to_string(),
-            arm.transfers.to_string(),
-            bytes(arm.delivered_bytes),
-            format!("{:.2} %", 100.0 * arm.resent_bytes as f64 / arm.sent_bytes.max(1) as f64),
-            arm.goodput_p50_bps.map_or("–".to_owned(), |x| format!("{:.2} Mbit/s", x / 1e6)),
-            ms(arm.rtt_p50_ms),
-            ms(arm.rtt_p95_ms),
-        ];
-        let control = if arm.is_control { " (control)" } else { "" };
-        let _ = write!(out, "<tr><th scope=\"row\">{}{control}</th>", escaped(&arm.label));
+    head(out, &[&["arm"][..], &ARM].concat());
+    for (name, cells) in arms(report) {
+        let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escaped(&name));
         cells.iter().for_each(|cell| {
             let _ = write!(out, "<td>{}</td>", escaped(cell));
         });
@@ -141,109 +107,42 @@ fn arms(out: &mut String, report: &Report) {
     out.push_str("</tbody></table></div>");
 }
 
-/// A row of a table of effects.
-struct Row<'a> {
-    arm: &'a str,
-    name: String,
-    level: &'a str,
-    control: &'a str,
-    difference: String,
-    ends: [String; 2],
-    /// Its place, low end and high end, all of the same scale.
-    drawn: [f64; 3],
-    verdict: &'a str,
-}
-
-fn effects(out: &mut String, all: &[Effect], control: &str) {
-    if all.is_empty() {
-        out.push_str("<p>Too little to say.</p>");
-        return;
-    }
-    table(out, &all.iter().map(row).collect::<Vec<_>>(), control);
-}
-
-fn row(effect: &Effect) -> Row<'_> {
-    let end = |x: Option<f64>, none: &str| x.map_or(none.to_owned(), |x| effect.metric.difference(x));
-    // A point of retransmissions is drawn as ten percent of anything else.
-    let scale = if effect.metric.is_logarithmic() { 1.0 } else { 10.0 };
-    Row {
-        arm: &effect.arm,
-        name: named(effect.metric.name(), effect.statistic),
-        level: &effect.level,
-        control: &effect.control_level,
-        difference: effect.metric.difference(effect.difference),
-        ends: [end(effect.low, "any less"), end(effect.high, "any more")],
-        drawn: drawn(effect.difference, effect.low, effect.high, scale),
-        verdict: effect.verdict,
-    }
-}
-
-fn joined_figure(out: &mut String, figure: &JoinedFigure, control: &str) {
-    if figure.effects.is_empty() {
-        let _ =
-            write!(out, "<p>{}: {} values are too little to say.</p>", escaped(&figure.name), figure.values);
-        return;
-    }
-    let compared = figure.comparison;
-    let scale = if compared == crate::Comparison::Ratio { 1.0 } else { 10.0 };
-    let rows: Vec<Row<'_>> = figure
-        .effects
-        .iter()
-        .map(|effect| Row {
-            arm: &effect.arm,
-            name: named(&figure.name, effect.statistic),
-            level: &effect.level,
-            control: &effect.control_level,
-            difference: compared.difference(effect.difference),
-            ends: [
-                effect.low.map_or("any less".to_owned(), |x| compared.difference(x)),
-                effect.high.map_or("any more".to_owned(), |x| compared.difference(x)),
-            ],
-            drawn: drawn(effect.difference, effect.low, effect.high, scale),
-            verdict: effect.verdict,
-        })
-        .collect();
-    table(out, &rows, control);
-}
-
-fn named(name: &str, statistic: Statistic) -> String {
-    match statistic {
-        Statistic::Mean => name.to_owned(),
-        quantile => format!("{name} {}", quantile.name()),
-    }
-}
-
-fn drawn(place: f64, low: Option<f64>, high: Option<f64>, scale: f64) -> [f64; 3] {
-    [place * scale, low.map_or(f64::NEG_INFINITY, |x| x * scale), high.map_or(f64::INFINITY, |x| x * scale)]
+/// A row's place, low end and high end, all of the same scale.
+fn drawn(row: &Row<'_>) -> [f64; 3] {
+    // A point of a share is drawn as ten percent of anything else.
+    let scale = if row.comparison == Comparison::Ratio { 1.0 } else { 10.0 };
+    let of = row.estimate;
+    [of.difference, of.low.unwrap_or(f64::NEG_INFINITY), of.high.unwrap_or(f64::INFINITY)].map(|x| x * scale)
 }
 
 /// A table for each arm, all with one scale; what was found before what it was found from, for narrow screens.
 fn table(out: &mut String, rows: &[Row<'_>], control: &str) {
     // What is beyond the scale ends at its edge.
-    let widest = rows.iter().flat_map(|row| row.drawn).filter(|x| x.is_finite()).map(f64::abs);
+    let widest = rows.iter().flat_map(drawn).filter(|x| x.is_finite()).map(f64::abs);
     let most = widest.fold(0.05_f64, f64::max).min(2.0);
     let control = escaped(control);
-    for of in rows.chunk_by(|a, b| a.arm == b.arm) {
-        let arm = escaped(of[0].arm);
+    for of in rows.chunk_by(|a, b| a.estimate.arm == b.estimate.arm) {
+        let arm = escaped(&of[0].estimate.arm);
         head(out, &[&*arm, "difference", "less … more", "", "95 %", &arm, &control]);
         for row in of {
-            let class = match row.verdict {
+            let found = row.verdict();
+            let class = match found {
                 "better" => " class=\"good\"",
                 "worse" => " class=\"bad\"",
                 _ => "",
             };
-            let found = if row.verdict == "unclear" { "" } else { row.verdict };
+            let [low, high] = row.interval();
             let _ = write!(
                 out,
                 "<tr><th scope=\"row\">{}</th><td>{}</td><td{class}>{}</td><td{class}>{found}</td><td>{} … {}</td>\
                  <td>{}</td><td>{}</td></tr>",
                 escaped(&row.name),
-                escaped(&row.difference),
-                bar(row.drawn, most),
-                escaped(&row.ends[0]),
-                escaped(&row.ends[1]),
-                escaped(row.level),
-                escaped(row.control),
+                row.difference(),
+                bar(drawn(row), most),
+                low,
+                high,
+                escaped(&row.estimate.level),
+                escaped(&row.estimate.control_level),
             );
         }
         out.push_str("</tbody></table></div>");

@@ -1,7 +1,8 @@
-//! The verdict: what was found, how sure it is, and what cannot be concluded.
+//! Everything that is told of a split, in figures.
 
+use crate::effect::COMPARED;
 use crate::joined::{Joined, Places};
-use crate::{Bias, Contrast, Counts, Ledger, Line, Log, Metric, Outcome, Overlap, Plan, Statistic};
+use crate::{Bias, Counts, Effect, Ledger, Line, Log, Metric, Outcome, Overlap, Plan, Statistic, words};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -9,32 +10,8 @@ use std::collections::BTreeMap;
 const SCHEMA: &str = "fullpipe/split-report/1";
 /// Of each interval.
 const ALPHA: f64 = 0.05;
-/// Below it, what should not be is: a mismatch of the sample ratio, halves of one arm that differ.
-const BROKEN: f64 = 0.001;
 /// Ports that are told apart.
 const MOST_PORTS: usize = 16;
-/// A share of connections that meet another arm's from which on the bias is told.
-const SHARED: f64 = 0.05;
-
-/// What is compared of all metrics: means, and the tail that users feel.
-const COMPARED: [(Metric, Statistic); 16] = [
-    (Metric::Goodput, Statistic::Mean),
-    (Metric::Goodput, Statistic::P50),
-    (Metric::Goodput, Statistic::P5),
-    (Metric::Deliver100kB, Statistic::Mean),
-    (Metric::Deliver100kB, Statistic::P50),
-    (Metric::Deliver100kB, Statistic::P95),
-    (Metric::Deliver1MB, Statistic::Mean),
-    (Metric::Deliver1MB, Statistic::P50),
-    (Metric::Deliver1MB, Statistic::P95),
-    (Metric::Deliver10MB, Statistic::Mean),
-    (Metric::Deliver10MB, Statistic::P50),
-    (Metric::Rtt, Statistic::Mean),
-    (Metric::Rtt, Statistic::P50),
-    (Metric::Rtt, Statistic::P95),
-    (Metric::Queueing, Statistic::Mean),
-    (Metric::Retransmitted, Statistic::Mean),
-];
 
 /// What is told of an arm.
 #[derive(Clone, Debug, Serialize)]
@@ -84,32 +61,6 @@ pub struct Simulated {
     pub path: String,
     /// Its shares and whole roll-outs.
     pub bias: Bias,
-}
-
-/// How an arm differs from the control in one figure. Of logarithmic metrics differences are of natural logarithms, of
-/// retransmissions of shares.
-#[derive(Clone, Debug, Serialize)]
-pub struct Effect {
-    /// Which arm.
-    pub arm: String,
-    /// Of what.
-    pub metric: Metric,
-    /// Which of its figures.
-    pub statistic: Statistic,
-    /// The arm's level, as people read it.
-    pub level: String,
-    /// The control's.
-    pub control_level: String,
-    /// The arm's less the control's.
-    pub difference: f64,
-    /// The low end of the always-valid 95 % interval.
-    pub low: Option<f64>,
-    /// Its high end; none: unbounded.
-    pub high: Option<f64>,
-    /// An always-valid p-value, of means.
-    pub p: Option<f64>,
-    /// `better`, `worse` or `unclear`.
-    pub verdict: &'static str,
 }
 
 /// Effects among some of the connections.
@@ -281,7 +232,7 @@ impl Report {
 
     /// Whether so many connections met another arm's that the differences may not be those of roll-outs.
     pub fn is_shared(&self) -> bool {
-        self.met_share.is_some_and(|met| met > SHARED)
+        self.met_share.is_some_and(|met| met > words::SHARED)
     }
 
     /// Tells how far off the differences may be, by what was simulated for a bottleneck that arms share.
@@ -303,7 +254,7 @@ impl Report {
     fn make(analysis: Analysis, log: Option<&Log>) -> Report {
         let ledger = &analysis.ledger;
         let plan = ledger.plan().clone();
-        let effects = effects(ledger, &COMPARED, ALPHA);
+        let effects = Effect::all(ledger, &COMPARED, ALPHA);
         let same: Vec<f64> =
             Metric::ALL.into_iter().filter_map(|metric| ledger.same(metric, ALPHA)?.p).collect();
         let same_arm_p =
@@ -328,9 +279,9 @@ impl Report {
             effects,
             plan,
         };
-        report.found = found(&report);
-        report.cautions = cautions(&report, analysis.ended);
-        report.verdict = verdict(&report);
+        report.found = words::found(&report);
+        report.cautions = words::cautions(&report, analysis.ended);
+        report.verdict = words::verdict(&report);
         report
     }
 }
@@ -363,39 +314,6 @@ fn arms(ledger: &Ledger) -> Vec<ArmReport> {
     ledger.plan().arms.all().iter().enumerate().map(of).collect()
 }
 
-fn effects(ledger: &Ledger, compared: &[(Metric, Statistic)], alpha: f64) -> Vec<Effect> {
-    let control = ledger.plan().control_place();
-    let mut all = Vec::new();
-    for (place, arm) in ledger.plan().arms.all().iter().enumerate().filter(|(place, _)| *place != control) {
-        for (metric, statistic) in compared {
-            if let Some(contrast) = ledger.contrast(place, *metric, *statistic, alpha) {
-                all.push(effect(&arm.label, *metric, *statistic, &contrast));
-            }
-        }
-    }
-    all
-}
-
-fn effect(arm: &str, metric: Metric, statistic: Statistic, c: &Contrast) -> Effect {
-    let verdict = match c.is_sure() {
-        false => "unclear",
-        true if (c.low > 0.0) == metric.more_is_better() => "better",
-        true => "worse",
-    };
-    Effect {
-        arm: arm.to_owned(),
-        metric,
-        statistic,
-        level: metric.level(c.arm),
-        control_level: metric.level(c.control),
-        difference: c.difference,
-        low: c.low.is_finite().then_some(c.low),
-        high: c.high.is_finite().then_some(c.high),
-        p: c.p,
-        verdict,
-    }
-}
-
 fn groups(analysis: &Analysis) -> Vec<Group> {
     const FIGURES: [(Metric, Statistic); 3] = [
         (Metric::Goodput, Statistic::Mean),
@@ -414,169 +332,9 @@ fn groups(analysis: &Analysis) -> Vec<Group> {
         .map(|(name, ledger)| Group {
             name,
             connections: ledger.connections(),
-            effects: effects(ledger, &FIGURES, alpha),
+            effects: Effect::all(ledger, &FIGURES, alpha),
         })
         .collect()
-}
-
-/// What is sure of each arm, or between what its main figures lie.
-fn found(report: &Report) -> Vec<String> {
-    let plan = &report.plan;
-    let mut told = Vec::new();
-    for arm in plan.arms.all().iter().filter(|arm| arm.label != plan.control) {
-        let of: Vec<&Effect> =
-            report.effects.iter().filter(|e| e.arm == arm.label && e.statistic == Statistic::Mean).collect();
-        if of.is_empty() {
-            told.push(format!(
-                "{} against {}: too little has closed to say anything",
-                arm.label, plan.control
-            ));
-        }
-        for effect in of {
-            let metric = effect.metric;
-            let between = format!(
-                "{} … {}",
-                metric.difference(effect.low.unwrap_or(f64::NEG_INFINITY)),
-                metric.difference(effect.high.unwrap_or(f64::INFINITY))
-            );
-            let said = match effect.verdict {
-                "unclear" => format!("no difference is sure ({between})"),
-                verdict => format!("{} ({between}): {verdict}", metric.difference(effect.difference)),
-            };
-            told.push(format!("{} against {}, {metric}: {said}", arm.label, plan.control));
-        }
-    }
-    told
-}
-
-/// All of it in a sentence or two: of each arm what is better and what is worse, and whether that may be believed.
-fn verdict(report: &Report) -> String {
-    let plan = &report.plan;
-    if report.sample_ratio_p < BROKEN {
-        return "The arms did not get the shares that they were to get: until that is explained nothing here can be \
-                believed."
-            .to_owned();
-    }
-    let mut told = Vec::new();
-    for arm in plan.arms.all().iter().filter(|arm| arm.label != plan.control) {
-        let of: Vec<&Effect> =
-            report.effects.iter().filter(|e| e.arm == arm.label && e.statistic == Statistic::Mean).collect();
-        let words = |verdict: &str| -> Vec<String> {
-            let all = of.iter().filter(|effect| effect.verdict == verdict);
-            all.map(|e| format!("{} ({})", e.metric, e.metric.difference(e.difference))).collect()
-        };
-        let (better, worse) = (words("better"), words("worse"));
-        let (label, control) = (&arm.label, &plan.control);
-        told.push(match (of.is_empty(), better.is_empty(), worse.is_empty()) {
-            (true, ..) => format!("{label} against {control}: too little has closed to say anything."),
-            (_, true, true) => format!("No difference between {label} and {control} is sure."),
-            (_, false, true) => format!("{label} is better than {control} in {}.", better.join(", ")),
-            (_, true, false) => format!("{label} is worse than {control} in {}.", worse.join(", ")),
-            (_, false, false) => format!(
-                "{label} is better than {control} in {}, and worse in {}.",
-                better.join(", "),
-                worse.join(", ")
-            ),
-        });
-    }
-    if report.is_shared() {
-        told.push("Arms met at clients: a roll-out may bring something else.".to_owned());
-    }
-    told.join(" ")
-}
-
-/// A file may say anything.
-fn sum(all: &[u64]) -> u64 {
-    all.iter().fold(0, |sum, n| sum.saturating_add(*n))
-}
-
-fn cautions(report: &Report, ended: bool) -> Vec<String> {
-    let mut told = Vec::new();
-    let mut say = |text: String| told.push(text);
-    if report.sample_ratio_p < BROKEN {
-        say(format!(
-            "the arms did not get what they were to get (p = {:.1e}): believe no effect until that is explained; arms whose \
-             connections do not close, or are not transfers, are counted less",
-            report.sample_ratio_p
-        ));
-    }
-    if report.same_arm_p.is_some_and(|p| p < BROKEN) {
-        say("the control differs from itself in two halves made by chance: connections of what is assigned as one are not \
-             alike; assign larger units (--by client-prefix/16,/48)"
-            .to_owned());
-    }
-    if let Some(counts) = &report.counts {
-        if counts.lost > 0 {
-            say(format!(
-                "{} connections closed unrecorded, because nobody emptied the ring in time",
-                counts.lost
-            ));
-        }
-        let refused = sum(&counts.refused);
-        if refused > 0 {
-            say(format!(
-                "the kernel refused the arm's controller to {refused} connections; they are in no arm"
-            ));
-        }
-        if counts.lapsed > 0 {
-            say(format!(
-                "{} connections opened while the owner did not renew its lease; they are in no arm",
-                counts.lapsed
-            ));
-        }
-        let left = counts.program_chose.saturating_add(counts.route_chose);
-        if left > 0 {
-            say(format!(
-                "{left} connections were left alone: of {} the program chose the controller, of {} the route",
-                counts.program_chose, counts.route_chose
-            ));
-        }
-        let opened = sum(&counts.opened);
-        let open = opened.saturating_sub(sum(&counts.closed));
-        if open > opened / 20 {
-            say(format!(
-                "{open} of {opened} connections have not closed and are in no figure; a slow arm's close later"
-            ));
-        }
-    }
-    if !ended {
-        say("the file has no end: the split still runs, or its owner was killed".to_owned());
-    }
-    if let Some(joined) = &report.joined {
-        if joined.bad > 0 {
-            say(format!(
-                "{} line{} of the joined log could not be read: {}{}",
-                joined.bad,
-                if joined.bad == 1 { "" } else { "s" },
-                joined.troubles.join("; "),
-                if joined.bad > joined.troubles.len() as u64 { "; …" } else { "" }
-            ));
-        }
-        if joined.others > joined.connections {
-            say(format!(
-                "{} of {} connections in the joined log are not in the split: is it of the same time and host, and the \
-                 cookie that of the accepted socket (SO_COOKIE)?",
-                joined.others,
-                joined.others.saturating_add(joined.connections)
-            ));
-        }
-        joined.left_out.iter().for_each(|left| say(format!("not compared: {left}")));
-    }
-    if let Some(met) = report.met_share.filter(|met| *met > SHARED) {
-        say(format!(
-            "{:.0} % of connections were open together with one of another arm from the same client: where they meet at a \
-             bottleneck one takes from the other, and the difference is not that of a whole roll-out; --by client-prefix or \
-             --by time has less of that",
-            met * 100.0
-        ));
-    }
-    let chose: u64 = report.arms.iter().map(|arm| arm.chose_later).sum();
-    if chose > 0 {
-        say(format!(
-            "{chose} connections got another controller after they opened; they count for the arm they opened in"
-        ));
-    }
-    told
 }
 
 #[cfg(test)]
@@ -612,10 +370,10 @@ mod tests {
         let report = report(&plan, all);
         let goodput = &report.effects[0];
         assert_eq!(
-            (goodput.metric, goodput.statistic, goodput.verdict),
+            (goodput.metric, goodput.estimate.statistic, goodput.estimate.verdict),
             (Metric::Goodput, Statistic::Mean, "better")
         );
-        assert!((goodput.difference - 2.0_f64.ln()).abs() < 1e-9);
+        assert!((goodput.estimate.difference - 2.0_f64.ln()).abs() < 1e-9);
         assert!(report.found[0].contains("bbr against cubic, goodput: +100.0 %"), "{:?}", report.found);
         assert!(
             report.found.iter().any(|said| said.contains("rtt: no difference is sure")),
@@ -627,7 +385,7 @@ mod tests {
             report
                 .groups
                 .iter()
-                .all(|group| group.connections == 1000 && group.effects[0].verdict == "better")
+                .all(|group| group.connections == 1000 && group.effects[0].estimate.verdict == "better")
         );
         assert_eq!(report.cautions, Vec::<String>::new());
         assert_eq!(report.arms[0].transfers, 1000);

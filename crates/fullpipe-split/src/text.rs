@@ -1,6 +1,7 @@
 //! A report for a terminal.
 
-use crate::{Effect, JoinedFigure, Report, Statistic};
+use crate::Report;
+use crate::rows::{ARM, Row, arms};
 use std::fmt::Write;
 
 /// The report as text.
@@ -23,40 +24,11 @@ pub fn terminal(report: &Report) -> String {
     for event in &report.events {
         let _ = writeln!(out, "  {event}");
     }
-    let _ = writeln!(
-        out,
-        "\n{:<16} {:>11} {:>9} {:>10} {:>11} {:>11} {:>13} {:>10} {:>10}",
-        "arm",
-        "connections",
-        "units",
-        "transfers",
-        "delivered",
-        "sent again",
-        "goodput p50",
-        "RTT p50",
-        "RTT p95"
-    );
-    for arm in &report.arms {
-        let again = 100.0 * arm.resent_bytes as f64 / arm.sent_bytes.max(1) as f64;
-        let ms = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{x:.2} ms"));
-        let goodput = arm.goodput_p50_bps.map_or("-".to_owned(), |x| format!("{:.2} Mbit/s", x / 1e6));
-        let _ = writeln!(
-            out,
-            "{:<16} {:>11} {:>9} {:>10} {:>11} {:>9.2} % {:>13} {:>10} {:>10}",
-            format!("{}{}", arm.label, if arm.is_control { " (control)" } else { "" }),
-            arm.connections,
-            arm.units,
-            arm.transfers,
-            bytes(arm.delivered_bytes),
-            again,
-            goodput,
-            ms(arm.rtt_p50_ms),
-            ms(arm.rtt_p95_ms)
-        );
-    }
+    out.push('\n');
+    table_of_arms(&mut out, report);
     if !report.effects.is_empty() {
         let _ = writeln!(out, "\nagainst {} (95 % at all looks together)", plan.control);
-        table(&mut out, &report.effects);
+        table(&mut out, &Row::all(&report.effects), &plan.control);
     }
     for group in &report.groups {
         let _ = writeln!(
@@ -64,7 +36,10 @@ pub fn terminal(report: &Report) -> String {
             "\n{}: {} connections (95 % for all groups together)",
             group.name, group.connections
         );
-        table(&mut out, &group.effects);
+        if group.effects.is_empty() {
+            out += "too little to say\n";
+        }
+        table(&mut out, &Row::all(&group.effects), &plan.control);
     }
     if let Some(joined) = &report.joined {
         let _ = writeln!(
@@ -73,7 +48,10 @@ pub fn terminal(report: &Report) -> String {
             joined.rows, joined.connections
         );
         for figure in &joined.figures {
-            joined_table(&mut out, figure);
+            if figure.effects.is_empty() {
+                let _ = writeln!(out, "{}: {} values are too little to say", figure.name, figure.values);
+            }
+            table(&mut out, &Row::all_of(figure), &plan.control);
         }
     }
     let _ = writeln!(
@@ -94,64 +72,39 @@ pub fn terminal(report: &Report) -> String {
     out
 }
 
-fn table(out: &mut String, effects: &[Effect]) {
-    if effects.is_empty() {
-        out.push_str("  too little to say\n");
-    }
-    for effect in effects {
-        let name = match effect.statistic {
-            Statistic::Mean => effect.metric.name().to_owned(),
-            quantile => format!("{} {}", effect.metric.name(), quantile.name()),
+/// Columns of a terminal.
+const WIDTH: usize = 80;
+
+/// The arms side by side, as many as fit.
+fn table_of_arms(out: &mut String, report: &Report) {
+    const HEADING: usize = 11;
+    let arms = arms(report);
+    let width = arms.iter().map(|(name, _)| name.chars().count()).fold(12, usize::max) + 2;
+    for some in arms.chunks(((WIDTH - HEADING) / width).max(1)) {
+        let line = |heading: &str, cells: &mut dyn Iterator<Item = &String>| {
+            cells.fold(format!("{heading:<HEADING$}"), |line, cell| line + &format!("{cell:>width$}")) + "\n"
         };
-        let end = |x: Option<f64>, none: &str| x.map_or(none.to_owned(), |x| effect.metric.difference(x));
-        let _ = writeln!(
-            out,
-            "  {:<12} {:<18} {:>14} against {:>14} {:>13}   {:>13} … {:<13} {}",
-            effect.arm,
-            name,
-            effect.level,
-            effect.control_level,
-            effect.metric.difference(effect.difference),
-            end(effect.low, "any less"),
-            end(effect.high, "any more"),
-            if effect.verdict == "unclear" { "" } else { effect.verdict }
-        );
+        *out += &line("", &mut some.iter().map(|(name, _)| name));
+        for (place, heading) in ARM.iter().enumerate() {
+            *out += &line(heading, &mut some.iter().map(|(_, cells)| &cells[place]));
+        }
     }
 }
 
-fn joined_table(out: &mut String, figure: &JoinedFigure) {
-    if figure.effects.is_empty() {
-        let _ = writeln!(out, "  {}: {} values are too little to say", figure.name, figure.values);
-    }
-    let compared = figure.comparison;
-    for effect in &figure.effects {
-        let name = match effect.statistic {
-            Statistic::Mean => figure.name.clone(),
-            quantile => format!("{} {}", figure.name, quantile.name()),
-        };
-        let end = |x: Option<f64>, none: &str| x.map_or(none.to_owned(), |x| compared.difference(x));
-        let _ = writeln!(
-            out,
-            "  {:<12} {:<18} {:>14} against {:>14} {:>13}   {:>13} … {:<13} {}",
-            effect.arm,
-            name,
-            effect.level,
-            effect.control_level,
-            compared.difference(effect.difference),
-            end(effect.low, "any less"),
-            end(effect.high, "any more"),
-            if effect.verdict == "unclear" { "" } else { effect.verdict }
-        );
-    }
-}
-
-pub(crate) fn bytes(n: u64) -> String {
-    let n = n as f64;
-    let (size, unit) = match n {
-        n if n >= 1e12 => (1e12, "TB"),
-        n if n >= 1e9 => (1e9, "GB"),
-        n if n >= 1e6 => (1e6, "MB"),
-        _ => (1e3, "kB"),
+/// A table for each arm, no wider than a terminal.
+fn table(out: &mut String, rows: &[Row<'_>], control: &str) {
+    let mut line = |[name, arm, control, difference, low, high, verdict]: [&str; 7]| {
+        let line =
+            format!("{name:<17} {arm:>11} {control:>11} {difference:>9} {low:>9} … {high:<9} {verdict}");
+        *out += line.trim_end();
+        out.push('\n');
     };
-    format!("{:.2} {unit}", n / size)
+    for of in rows.chunk_by(|a, b| a.estimate.arm == b.estimate.arm) {
+        line(["", &of[0].estimate.arm, control, "change", "from", "to", ""]);
+        for row in of {
+            let (difference, [low, high]) = (row.difference(), row.interval());
+            let (arm, control) = (&row.estimate.level, &row.estimate.control_level);
+            line([&row.name, arm, control, &difference, &low, &high, row.verdict()]);
+        }
+    }
 }

@@ -218,6 +218,7 @@ impl<W: Write> Session<W> {
 
     fn words(&self, crossed: &Crossed) -> String {
         let metric = crossed.bound.metric;
+        let difference = |value| metric.comparison().difference(value);
         format!(
             "the guard {} is crossed: {} has {} against {} of {}, a difference of {} ({} … {})",
             crossed.bound,
@@ -225,9 +226,9 @@ impl<W: Write> Session<W> {
             metric.level(crossed.contrast.arm),
             metric.level(crossed.contrast.control),
             self.plan.control,
-            metric.difference(crossed.contrast.difference),
-            metric.difference(crossed.contrast.low),
-            metric.difference(crossed.contrast.high),
+            difference(crossed.contrast.difference),
+            difference(crossed.contrast.low),
+            difference(crossed.contrast.high),
         )
     }
 
