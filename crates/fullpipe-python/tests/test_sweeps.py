@@ -9,6 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import fullpipe
 import pytest
+from fullpipe import _sweep
 
 SCENARIO = {
     "duration": "2s",
@@ -63,19 +64,23 @@ def failed():
     return future
 
 
-def dies_once(mark):
-    """A worker that is killed at its first task."""
-    if not os.path.exists(mark):
-        open(mark, "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
+def dies_once(*task, made=_sweep._part):
+    """A worker that is killed when it has made the first part, before it gives it away."""
+    part = made(*task)
+    try:
+        os.close(os.open(os.environ["FULLPIPE_TEST_MARK"], os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return part
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_process_changes_nothing(tmp_path):
+def test_a_killed_process_changes_nothing(tmp_path, monkeypatch):
     here = fullpipe.sweep(SCENARIO, AXES)
-    with ProcessPoolExecutor(2) as pool:
-        pool.submit(dies_once, str(tmp_path / "mark"))
-        with pytest.warns(RuntimeWarning):
-            assert fullpipe.sweep(SCENARIO, AXES, executor=pool).to_json() == here.to_json()
+    monkeypatch.setenv("FULLPIPE_TEST_MARK", str(tmp_path / "mark"))
+    monkeypatch.setattr(_sweep, "_part", dies_once)
+    with ProcessPoolExecutor(2) as pool, pytest.warns(RuntimeWarning, match="made here"):
+        assert fullpipe.sweep(SCENARIO, AXES, executor=pool).to_json() == here.to_json()
+    assert (tmp_path / "mark").exists()
 
 
 def test_mistakes_are_told_before_anything_runs(tmp_path):

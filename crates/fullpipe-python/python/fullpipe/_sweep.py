@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _fullpipe
+from ._executors import in_a_batch, submitter, workers
 from ._fullpipe import RunError, ScenarioError
 from ._run import Progress, Results, Scenario, _shown
 
@@ -56,9 +57,10 @@ def sweep(
     """Every combination of the values of `axes` (dotted keys of the scenario: `path.loss`, `flow.cc`), each `repeats` times with seeds
     counting up.
 
-    Without an `executor` on all cores of this machine. With one (anything with `submit` as concurrent.futures has it:
-    ProcessPoolExecutor, a dask.distributed Client or its executor) in parts of one estimated cost. A part whose worker is lost is made
-    again; if the executor itself is broken, what is left is made here. The numbers do not depend on who made them.
+    Without an `executor` on all cores of this machine. With one in parts of one estimated cost: anything with `submit` as
+    concurrent.futures has it (ProcessPoolExecutor), a dask.distributed client, the module `ray`, or a `joblib.Parallel`. A part whose
+    worker is lost is made again; if the executor itself is broken, what is left is made here. The numbers do not depend on who made
+    them.
 
     With `out` nothing is kept in memory but the part under way: each part becomes Parquet files as soon as it is there (needs pyarrow),
     whole or not at all, and a sweep that is called again makes only what is missing.
@@ -76,7 +78,7 @@ def sweep(
 
     data = _Written(Path(out), chosen, cases) if out is not None else None
     numbers = [n for n in range(len(cases)) if data is None or n not in data.done]
-    parts = _parts(numbers, cases.costs, _workers(executor), data is not None)
+    parts = _parts(numbers, cases.costs, workers(executor), data is not None)
     done, made = len(cases) - len(numbers), []
     for part in _made(chosen, parts, executor, series):
         if data is not None:
@@ -89,15 +91,6 @@ def sweep(
     if data is not None:
         return DataSet(data.path)
     return Results(_fullpipe.Results.join(cases.title, made))
-
-
-def _workers(executor: Any) -> int:
-    """How many parts are made at a time, as far as the executor tells."""
-    if executor is None:
-        return 1
-    if hasattr(executor, "ncores"):
-        return max(1, sum(executor.ncores().values()))
-    return int(getattr(executor, "_max_workers", None) or os.cpu_count() or 1)
 
 
 def _parts(numbers: Sequence[int], costs: Sequence[float], workers: int, to_disk: bool) -> list[list[int]]:
@@ -127,8 +120,11 @@ def _made(scenario: Scenario, parts: list[list[int]], executor: Any, series: boo
         for part in parts:
             yield _fullpipe.run(cases, part, 0, series, None)
         return
-    if hasattr(executor, "get_executor"):
-        executor = executor.get_executor(pure=False)
+    batch = in_a_batch(executor)
+    if batch is not None:
+        yield from _made_in_batches(batch, task, parts, series)
+        return
+    executor = submitter(executor)
     futures = [executor.submit(_part, *task, part, series) for part in parts]
     broken = False
     try:
@@ -150,15 +146,39 @@ def _made(scenario: Scenario, parts: list[list[int]], executor: Any, series: boo
                             continue
                         except Exception:  # noqa: BLE001
                             pass
-                    warnings.warn(
-                        f"the executor does not give runs {part[0]} to {part[-1]} ({e!r}): what is left is made here",
-                        RuntimeWarning,
-                        stacklevel=3,
-                    )
+                    _made_here(part, e)
                     broken = True
     finally:
         for future in futures:
             future.cancel()
+
+
+def _made_in_batches(batch: Any, task: tuple[Any, ...], parts: list[list[int]], series: bool) -> Iterator[_fullpipe.Results]:
+    """The same by one that takes all parts at once: what a lost worker leaves is given to it again, and then made here."""
+    left = list(parts)
+    for tries in range(AGAIN + 1):
+        try:
+            for made in batch(_part, [(*task, part, series) for part in left]):
+                # A joblib.Parallel that lost a worker begins its next call with what it still has of the broken one.
+                if left and made.numbers == left[0]:
+                    yield made
+                    left.pop(0)
+            if not left:
+                return
+            raise ValueError(f"{len(left)} parts of {len(parts)} are missing from what it gave")
+        except (ScenarioError, RunError):
+            raise
+        except Exception as e:  # noqa: BLE001: as above
+            if tries == AGAIN:
+                _made_here(left[0], e)
+    for part in left:
+        yield _part(*task, part, series)
+
+
+def _made_here(part: list[int], e: Exception) -> None:
+    warnings.warn(
+        f"the executor does not give runs {part[0]} to {part[-1]} ({e!r}): what is left is made here", RuntimeWarning, stacklevel=4
+    )
 
 
 class _Written:
