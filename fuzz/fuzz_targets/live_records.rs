@@ -42,5 +42,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let told = text(&all, &By::ALL);
     assert!(told.contains(&format!("{} connections", all.all.connections)));
-    page(&all, &By::ALL, &About::default(), &mut std::io::sink()).expect("a sink takes everything");
+    // Pictures of it take a hundred times as long as all else here: an input in sixty-four is drawn.
+    if bytes.first().is_some_and(|first| first % 64 == 0) {
+        page(&all, &By::ALL, &About::default(), &mut std::io::sink()).expect("a sink takes everything");
+    }
 });

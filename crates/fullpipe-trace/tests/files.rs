@@ -99,6 +99,24 @@ fn a_block_with_a_damaged_inside_costs_only_itself() {
 }
 
 #[test]
+fn a_block_shorter_than_any_ends_the_file_there() {
+    for big_endian in [false, true] {
+        let whole = pcapng(&talk(), big_endian);
+        // A process's information: none of its lengths that are less than a block's frame makes the reader panic.
+        for length in 0..12_u32 {
+            let words = [0x8000_0001, length, 7];
+            let word = |w: u32| if big_endian { w.to_be_bytes() } else { w.to_le_bytes() };
+            let block: Vec<u8> = words.into_iter().flat_map(word).collect();
+            let (outcome, found) = read(&[&whole[..], &block, &block].concat());
+            let damage = outcome.damage.unwrap();
+            assert_eq!(damage.offset, whole.len() as u64, "{length}");
+            assert!(damage.reason.contains("no packet"), "{damage:?}");
+            assert_eq!(found[0].to_server.bytes, 10_000);
+        }
+    }
+}
+
+#[test]
 fn what_is_no_capture_says_so() {
     for bytes in [&b""[..], b"GET / HTTP/1.1\r\n\r\n and more of that kind of text", &[0; 100]] {
         let e = input::read("notes.txt", bytes, |_| {}).unwrap_err();

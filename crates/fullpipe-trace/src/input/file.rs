@@ -144,6 +144,9 @@ struct Interface {
 }
 
 fn step(reader: &mut dyn PcapReaderIterator, state: &mut State, frame: &mut impl FnMut(&Frame<'_>)) -> Step {
+    if state.legacy.is_none() && is_less_than_a_block(reader.data()) {
+        return Step::Broken("what stands here is no packet".to_owned());
+    }
     let (used, failure) = match reader.next() {
         Ok((used, block)) => {
             state.block(&block, frame);
@@ -188,6 +191,18 @@ fn step(reader: &mut dyn PcapReaderIterator, state: &mut State, frame: &mut impl
         Ok(()) => Step::Next,
         Err(_) => Step::Broken("it cannot be read or decompressed further".to_owned()),
     }
+}
+
+/// Whether a block of a process's information, of which pcap-parser 0.17 takes any length from 4 on, is shorter than the 12
+/// bytes that every block has: it would subtract those from it.
+fn is_less_than_a_block(data: &[u8]) -> bool {
+    let Some((kind, rest)) = data.split_first_chunk::<4>() else { return false };
+    let read = match kind {
+        [1, 0, 0, 0x80] => u32::from_le_bytes,
+        [0x80, 0, 0, 1] => u32::from_be_bytes,
+        _ => return false,
+    };
+    rest.first_chunk().is_some_and(|length| read(*length) < 12)
 }
 
 enum Refill {
