@@ -1,0 +1,342 @@
+//! A test: what the server says, step by step, and what it came to.
+
+use super::latency::Probes;
+use super::stream::{Carrier, Mark, Stream};
+use super::{ClientError, Config, Interval, Latency, Outcome, Sample, StreamOutcome, connect};
+use crate::control::{Control, ControlError};
+use crate::iperf3::{
+    Cookie, MAX_RESULTS, Malformed, Params, Protocol, Results, State, StreamResults, extension, stream_id,
+};
+use crate::sample::SocketSample;
+use fullpipe_kernel::tcp_info::TcpInfo;
+use serde_json::json;
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// The server gets this long for each step that does not wait for data.
+pub(super) const STEP: Duration = Duration::from_secs(20);
+/// Reports accepted while no test is running.
+const MAX_LATE_REPORTS: usize = 10_000;
+/// A waiting client looks this often whether the user has had enough.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Seconds and marks of the measured part.
+pub(super) struct Measured {
+    pub from: Vec<Mark>,
+    pub end: Vec<Mark>,
+    pub seconds: f64,
+    pub cpu: [f64; 3],
+}
+
+/// A test under way.
+pub(super) struct Test<'a> {
+    pub(super) config: &'a Config,
+    pub(super) interrupt: &'a AtomicBool,
+    pub(super) control: Control,
+    cookie: Cookie,
+    peer: SocketAddr,
+    pub(super) params: Params,
+    hello: Option<extension::Hello>,
+    pub(super) probes: Option<Probes>,
+    pub(super) streams: Vec<Arc<Stream>>,
+    /// The server's senders as last reported, by stream.
+    pub(super) remote: HashMap<u64, SocketSample>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) intervals: Vec<Interval>,
+    pub(super) samples: Vec<Sample>,
+    pub(super) measured: Option<Measured>,
+    /// From the control connection, before any load.
+    idle_rtt: Option<f64>,
+}
+
+impl Drop for Test<'_> {
+    fn drop(&mut self) {
+        self.stop_streams();
+    }
+}
+
+impl<'a> Test<'a> {
+    pub(super) fn new(
+        config: &'a Config,
+        interrupt: &'a AtomicBool,
+        control: Control,
+        cookie: Cookie,
+        peer: SocketAddr,
+        params: Params,
+    ) -> Self {
+        Test {
+            config,
+            interrupt,
+            control,
+            cookie,
+            peer,
+            params,
+            hello: None,
+            probes: None,
+            streams: Vec::new(),
+            remote: HashMap::new(),
+            stop: Arc::new(AtomicBool::new(false)),
+            intervals: Vec::new(),
+            samples: Vec::new(),
+            measured: None,
+            idle_rtt: None,
+        }
+    }
+
+    /// Does what the server says, until it has told its results.
+    pub(super) fn converse(
+        mut self,
+        local: SocketAddr,
+        progress: &mut dyn FnMut(&Interval),
+    ) -> Result<Outcome, ClientError> {
+        let doing = "waiting for the server's next step";
+        let mut theirs = None;
+        // Of the steps that come once and in this order, the last that came.
+        let mut last = None;
+        let mut reports = 0;
+        loop {
+            let state = self.next_state(doing)?;
+            if let Some(step) = step(state)
+                && last.replace(step).is_some_and(|last| last >= step)
+            {
+                return Err(ControlError::Unexpected(doing, state).into());
+            }
+            match state {
+                State::ParamExchange => {
+                    if self.params.protocol == Protocol::Udp && !self.config.block_chosen {
+                        self.params.block = connect::datagram_size(self.control.socket());
+                    }
+                    self.control.write_text(&self.params.to_json(), "sending parameters")?;
+                }
+                // Those of a test's end may still be on their way; not without end.
+                State::Extension if reports < MAX_LATE_REPORTS => {
+                    reports += 1;
+                    self.extension()?;
+                }
+                State::CreateStreams => self.create_streams()?,
+                State::TestStart => {}
+                State::TestRunning => {
+                    let result = self.transfer(progress);
+                    if matches!(result, Err(ClientError::Interrupted | ClientError::Stalled(_))) {
+                        let _ = self.control.write_state(State::ClientTerminate, "giving up");
+                    }
+                    result?;
+                    self.control.write_state(State::TestEnd, "ending the test")?;
+                }
+                State::ExchangeResults => {
+                    self.stop_streams();
+                    self.control.write_text(&self.results().to_json(), "sending results")?;
+                    let text = self.control.read_text(MAX_RESULTS, "reading the results", STEP)?;
+                    theirs = Some(
+                        Results::parse(&text)
+                            .map_err(|e| ControlError::Malformed("reading the results", e))?,
+                    );
+                }
+                State::DisplayResults => {
+                    let _ = self.control.write_state(State::IperfDone, "saying good-bye");
+                    break;
+                }
+                State::AccessDenied => return Err(ClientError::Busy),
+                State::ServerError => return Err(self.refused()?),
+                State::ServerTerminate => return Err(ClientError::Stopped),
+                other => return Err(ControlError::Unexpected(doing, other).into()),
+            }
+        }
+        let theirs = theirs.ok_or_else(|| {
+            ControlError::Malformed("ending", Malformed("the server ended the test without results".into()))
+        })?;
+        Ok(self.outcome(local, &theirs))
+    }
+
+    pub(super) fn refused(&self) -> Result<ClientError, ClientError> {
+        Ok(ClientError::Refused(self.control.read_error(STEP)?))
+    }
+
+    /// What the server says next. Waiting for it can be interrupted.
+    fn next_state(&self, doing: &'static str) -> Result<State, ClientError> {
+        let deadline = Instant::now() + STEP;
+        while !self.control.readable(LOOK)? {
+            if self.interrupt.load(Relaxed) {
+                let _ = self.control.write_state(State::ClientTerminate, "giving up");
+                return Err(ClientError::Interrupted);
+            }
+            if Instant::now() >= deadline {
+                return Err(ControlError::TimedOut(doing, STEP).into());
+            }
+        }
+        Ok(self.control.read_state(doing, STEP)?)
+    }
+
+    /// The first extension message is the server's hello, the others are reports.
+    pub(super) fn extension(&mut self) -> Result<(), ClientError> {
+        let doing = "reading an extension message";
+        // Without ours, none comes; and none but the hello before the streams are there.
+        if self.params.extension.is_none() || (self.hello.is_some() && self.streams.is_empty()) {
+            return Err(ControlError::Unexpected(doing, State::Extension).into());
+        }
+        let text = self.control.read_text(extension::MAX_MESSAGE, doing, STEP)?;
+        let malformed = |e: serde_json::Error| ControlError::Malformed(doing, Malformed(e.to_string()));
+        if self.hello.is_some() {
+            let report: extension::Report = serde_json::from_slice(&text).map_err(malformed)?;
+            // Of streams there are not, nothing is kept: a server could make up any number.
+            for (id, sample) in report.sockets {
+                if self.streams.iter().any(|s| s.id == id) {
+                    self.remote.insert(id, sample.printable());
+                }
+            }
+            return Ok(());
+        }
+        let hello: extension::Hello = serde_json::from_slice(&text).map_err(malformed)?;
+        let hello = hello.printable();
+        if let Some(challenge) = &hello.challenge {
+            let Some(secret) = &self.config.secret else { return Err(ClientError::SecretWanted) };
+            let proof = extension::prove(secret, &self.cookie, challenge);
+            self.control.write_text(&json!(proof), "proving the secret")?;
+        }
+        self.hello = Some(hello);
+        Ok(())
+    }
+
+    fn create_streams(&mut self) -> Result<(), ClientError> {
+        if self.hello.is_some() {
+            self.probes = connect::tcp(self.config, self.peer, None)
+                .ok()
+                .and_then(|socket| Probes::start(socket.into(), &self.cookie).ok());
+        }
+        self.idle_rtt = TcpInfo::of(self.control.socket())
+            .ok()
+            .map(|i| i.min_rtt.unwrap_or(i.rtt).min(i.rtt).as_secs_f64());
+        let directions: &[bool] = match (self.params.bidirectional, self.params.reverse) {
+            (true, _) => &[true, false],
+            (false, reverse) => &[!reverse],
+        };
+        for &sends in directions {
+            for _ in 0..self.params.parallel {
+                let carrier = match self.params.protocol {
+                    Protocol::Tcp => {
+                        let socket: TcpStream =
+                            connect::tcp(self.config, self.peer, Some(&self.params))?.into();
+                        io::Write::write_all(&mut &socket, self.cookie.as_bytes())
+                            .map_err(ClientError::Stream)?;
+                        Carrier::Tcp(socket)
+                    }
+                    Protocol::Udp => Carrier::Udp(connect::udp(self.config, self.peer, &self.params)?),
+                };
+                let id = stream_id(self.streams.len());
+                self.streams.push(Arc::new(Stream::new(id, sends, carrier)));
+            }
+        }
+        Ok(())
+    }
+
+    fn results(&self) -> Results {
+        let tcp_sender = self.params.client_sends() && self.params.protocol == Protocol::Tcp;
+        let Some(measured) = &self.measured else { return Results::default() };
+        let marks = measured.from.iter().zip(&measured.end);
+        Results {
+            cpu: measured.cpu,
+            has_retransmits: self.params.client_sends().then_some(tcp_sender),
+            congestion_used: self.streams.iter().find_map(|s| s.controller()),
+            streams: self
+                .streams
+                .iter()
+                .zip(marks)
+                .map(|(stream, (from, end))| StreamResults {
+                    id: stream.id,
+                    bytes: end.bytes.saturating_sub(from.bytes),
+                    retransmits: (stream.sends && tcp_sender)
+                        .then(|| end.retransmits.saturating_sub(from.retransmits)),
+                    jitter: stream.meter.jitter(),
+                    errors: end.lost.saturating_sub(from.lost),
+                    packets: end.packets.saturating_sub(from.packets),
+                    seconds: measured.seconds,
+                })
+                .collect(),
+            server_output: None,
+        }
+    }
+
+    fn outcome(mut self, local: SocketAddr, theirs: &Results) -> Outcome {
+        let ours = self.results();
+        let last: Vec<Option<SocketSample>> = self
+            .streams
+            .iter()
+            .map(|s| if s.sends { s.last() } else { self.remote.get(&s.id).cloned() })
+            .collect();
+        let streams = self
+            .streams
+            .iter()
+            .zip(&ours.streams)
+            .zip(last)
+            .map(|((stream, mine), socket)| {
+                let other = theirs.stream(mine.id).cloned().unwrap_or_default();
+                let (sent, received) = if stream.sends { (mine, &other) } else { (&other, mine) };
+                StreamOutcome {
+                    id: stream.id,
+                    sends: stream.sends,
+                    sent: sent.bytes,
+                    sent_seconds: positive(sent.seconds, mine.seconds),
+                    received: received.bytes,
+                    received_seconds: positive(received.seconds, mine.seconds),
+                    retransmits: sent.retransmits,
+                    controller: if stream.sends {
+                        ours.congestion_used.clone()
+                    } else {
+                        socket
+                            .as_ref()
+                            .map(|s| s.controller.clone())
+                            .or_else(|| theirs.congestion_used.clone())
+                    },
+                    jitter: received.jitter,
+                    lost: received.errors,
+                    packets: sent.packets.max(received.packets),
+                    out_of_order: stream.meter.out_of_order(),
+                    socket,
+                    receiver: if stream.sends { None } else { stream.last() },
+                }
+            })
+            .collect();
+        let omit = f64::from(self.params.omit);
+        let latency = match self.probes.take() {
+            Some(probes) => probes.finish(),
+            None => Latency::from_sockets(self.idle_rtt, self.samples.iter().filter(|s| s.seconds >= omit)),
+        };
+        Outcome {
+            local,
+            peer: self.peer,
+            cookie: self.cookie.to_string(),
+            params: self.params.clone(),
+            server_rmem: self.hello.as_ref().and_then(|h| h.tcp_rmem.clone()),
+            server_wmem: self.hello.as_ref().and_then(|h| h.tcp_wmem.clone()),
+            server: self.hello.as_ref().map(|h| format!("fullpipe {}", h.version)),
+            intervals: std::mem::take(&mut self.intervals),
+            samples: std::mem::take(&mut self.samples),
+            streams,
+            latency,
+            cpu_local: ours.cpu,
+            cpu_remote: theirs.cpu,
+            server_output: theirs.server_output.clone(),
+        }
+    }
+}
+
+/// The place of a step that a server takes once, among those it takes in order.
+fn step(state: State) -> Option<u8> {
+    match state {
+        State::ParamExchange => Some(1),
+        State::CreateStreams => Some(2),
+        State::TestStart => Some(3),
+        State::TestRunning => Some(4),
+        State::ExchangeResults => Some(5),
+        State::DisplayResults => Some(6),
+        _ => None,
+    }
+}
+
+fn positive(seconds: f64, otherwise: f64) -> f64 {
+    if seconds > 0.0 { seconds } else { otherwise }
+}

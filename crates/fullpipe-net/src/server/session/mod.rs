@@ -1,0 +1,338 @@
+//! One iperf3 test, from its cookie to its good-bye.
+
+mod stream;
+mod transfer;
+
+use super::{Arrival, Event, Place, Shared, Waiting, admission, lock, udp};
+use crate::control::{Control, ControlError};
+use crate::diagnose::setting;
+use crate::iperf3::{Cookie, MAX_PARAMS, Params, Protocol, ServerError, State, extension, stream_id};
+use crate::transfer::Meter;
+use fullpipe_kernel::tcp_info;
+use serde_json::json;
+use std::collections::hash_map::Entry;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use stream::{Carrier, Stream};
+
+/// Why a test ended early.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error("{1}")]
+    Refused(ServerError, String),
+    #[error("the client gave up")]
+    ClientTerminated,
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+impl SessionError {
+    /// The numbers that tell a stock client.
+    fn code(&self) -> Option<ServerError> {
+        match self {
+            SessionError::Refused(code, _) => Some(*code),
+            SessionError::Control(ControlError::Malformed(..) | ControlError::Unexpected(..)) => {
+                Some(ServerError::MESSAGE)
+            }
+            SessionError::Control(ControlError::TimedOut(..)) => Some(ServerError::NO_DATA),
+            _ => None,
+        }
+    }
+}
+
+fn refuse(code: ServerError, why: impl Into<String>) -> SessionError {
+    SessionError::Refused(code, why.into())
+}
+
+/// Runs the test that begins with `cookie`.
+pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie: Cookie) {
+    let event = |kind| Event::new(kind, Some(peer));
+    let control = match Control::new(arrival.socket) {
+        Ok(control) => control,
+        Err(e) => return shared.log(event("test_failed").with("reason", e.to_string())),
+    };
+    let Some(_place) = Place::take(&shared.tests, shared.config.limits.clients) else {
+        let _ = control.write_state(State::AccessDenied, "turning a client away");
+        return shared.log(event("refused").with("reason", "too many clients"));
+    };
+    match (Session { shared, control: &control, peer, cookie }).run() {
+        Ok(summary) => shared.log(summary),
+        Err(e) => {
+            match e.code() {
+                Some(code) => control.refuse(code),
+                None if matches!(e, SessionError::Stopping) => {
+                    let _ = control.write_state(State::ServerTerminate, "stopping");
+                }
+                None => {}
+            }
+            part(control.socket());
+            shared.log(event("test_failed").with("reason", e.to_string()));
+        }
+    }
+    shared.finish();
+}
+
+/// Closes so that the last words arrive: a close with unread bytes would reset the connection.
+fn part(socket: &TcpStream) {
+    let _ = socket.shutdown(Shutdown::Write);
+    let _ = socket.set_read_timeout(Some(Duration::from_millis(200)));
+    let mut rest = [0; 4096];
+    let deadline = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < deadline && matches!((&mut &*socket).read(&mut rest), Ok(1..)) {}
+}
+
+/// Answers probes at once until the test or the client is gone.
+pub(super) fn echo(shared: &Shared, socket: &TcpStream, cookie: &Cookie) {
+    let began = Instant::now();
+    let _ = socket.set_nodelay(true);
+    let _ = socket.set_read_timeout(Some(Duration::from_secs(1)));
+    let _ = socket.set_write_timeout(Some(Duration::from_secs(1)));
+    let mut probe = [0; extension::PROBE_LEN];
+    let mut filled = 0;
+    while !shared.stopping() && lock(&shared.waiting).contains_key(cookie) {
+        match (&mut &*socket).read(&mut probe[filled..]) {
+            Ok(0) => return,
+            Ok(n) => filled += n,
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => return,
+        }
+        if filled == probe.len() {
+            probe[8..].copy_from_slice(&(began.elapsed().as_nanos() as u64).to_be_bytes());
+            if (&mut &*socket).write_all(&probe).is_err() {
+                return;
+            }
+            filled = 0;
+        }
+    }
+}
+
+/// Lets a test's streams and probes in as long as it lives.
+struct Registration<'a> {
+    shared: &'a Shared,
+    cookie: Cookie,
+    udp: Option<u64>,
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.waiting).remove(&self.cookie);
+        if let Some(number) = self.udp {
+            lock(&self.shared.udp_waiting).retain(|test| test.number != number);
+        }
+    }
+}
+
+struct Session<'a> {
+    shared: &'a Shared,
+    control: &'a Control,
+    peer: SocketAddr,
+    cookie: Cookie,
+}
+
+impl Session<'_> {
+    fn run(&self) -> Result<Event, SessionError> {
+        let limits = &self.shared.config.limits;
+        self.control.write_state(State::ParamExchange, "asking for parameters")?;
+        let text = self.control.read_text(MAX_PARAMS, "reading the parameters", limits.handshake)?;
+        let params = Params::parse(&text).map_err(|e| refuse(ServerError::PARAMS, e.to_string()))?;
+        self.check(&params)?;
+        self.greet(&params)?;
+
+        let (way_in, arrivals) = mpsc::channel();
+        let test = Waiting {
+            way_in,
+            streams: if params.protocol == Protocol::Tcp { params.streams() } else { 0 },
+            echoes: 0,
+            told: false,
+        };
+        match lock(&self.shared.waiting).entry(self.cookie) {
+            Entry::Vacant(place) => drop(place.insert(test)),
+            Entry::Occupied(_) => return Err(refuse(ServerError::MESSAGE, "another test has this cookie")),
+        }
+        let mut registration = Registration { shared: self.shared, cookie: self.cookie, udp: None };
+        let streams = match params.protocol {
+            Protocol::Tcp => {
+                self.control.write_state(State::CreateStreams, "asking for streams")?;
+                self.tcp_streams(&params, &arrivals)?
+            }
+            Protocol::Udp => {
+                let (way_in, arrivals) = mpsc::channel();
+                let number = {
+                    let mut waiting = lock(&self.shared.udp_waiting);
+                    let number = waiting.iter().map(|test| test.number + 1).max().unwrap_or(0);
+                    let (from, streams) = (self.peer.ip(), params.streams());
+                    waiting.push(udp::Waiting { number, from, streams, way_in });
+                    number
+                };
+                registration.udp = Some(number);
+                self.control.write_state(State::CreateStreams, "asking for streams")?;
+                let sockets = self.gather(params.streams(), &arrivals, |_| false)?;
+                lock(&self.shared.udp_waiting).retain(|test| test.number != number);
+                self.streams(
+                    &params,
+                    sockets.into_iter().map(|a| (Carrier::Udp(a.socket), a.place)).collect(),
+                )
+            }
+        };
+        let event = Event::new("test_started", Some(self.peer))
+            .with("cookie", self.cookie.to_string())
+            .with("client", params.client_version.clone())
+            .with("protocol", if params.protocol == Protocol::Tcp { "tcp" } else { "udp" })
+            .with("direction", direction(&params))
+            .with("streams", params.parallel);
+        self.shared.log(event);
+        self.transfer(&params, &streams)
+    }
+
+    /// Refuses what the limits do not allow.
+    fn check(&self, params: &Params) -> Result<(), SessionError> {
+        let limits = &self.shared.config.limits;
+        if params.seconds.saturating_add(params.omit) > limits.seconds {
+            let why = format!("{} s asked for, {} s allowed", params.seconds + params.omit, limits.seconds);
+            return Err(refuse(ServerError::DURATION, why));
+        }
+        if params.parallel > limits.streams {
+            let why = format!("{} streams asked for, {} allowed", params.parallel, limits.streams);
+            return Err(refuse(ServerError::STREAMS, why));
+        }
+        if let Some(rate) = limits.rate
+            && params.rate.saturating_mul(params.parallel.into()) > rate.as_bits_per_sec()
+        {
+            let why = format!("{} bit/s × {} asked for, {rate} allowed", params.rate, params.parallel);
+            return Err(refuse(ServerError::TOTAL_RATE, why));
+        }
+        // TCP's flow control holds a sender to what is read; a UDP sender does what it says, or worse.
+        if let Some(rate) = limits.rate
+            && params.protocol == Protocol::Udp
+            && params.client_sends()
+            && params.rate == 0
+        {
+            let why = format!("UDP without a bound on its rate asked for, {rate} allowed");
+            return Err(refuse(ServerError::TOTAL_RATE, why));
+        }
+        if let (Some(most), Some(asked)) = (limits.bytes, params.byte_budget())
+            && asked > most
+        {
+            return Err(refuse(ServerError::PARAMS, format!("{asked} bytes asked for, {most} allowed")));
+        }
+        if let Some(name) = params.congestion.as_deref().filter(|_| params.server_sends()) {
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)
+                .map_err(|e| e.to_string())
+                .and_then(|s| tcp_info::pin(&s, name).map_err(|e| e.to_string()))
+                .map_err(|why| refuse(ServerError::CONGESTION, why))?;
+        }
+        Ok(())
+    }
+
+    /// Says hello to a fullpipe client and has it prove the secret, if there is one.
+    fn greet(&self, params: &Params) -> Result<(), SessionError> {
+        let secret = self.shared.config.secret.as_deref();
+        let no_secret = || refuse(ServerError::AUTHENTICATION, "the client did not prove the secret");
+        if params.extension.is_none() {
+            return if secret.is_some() { Err(no_secret()) } else { Ok(()) };
+        }
+        let challenge = match secret {
+            Some(_) => {
+                Some(Cookie::random().map_err(|e| refuse(ServerError::MESSAGE, e.to_string()))?.to_string())
+            }
+            None => None,
+        };
+        let hello = extension::Hello {
+            version: env!("CARGO_PKG_VERSION").into(),
+            challenge: challenge.clone(),
+            tcp_rmem: setting("tcp_rmem"),
+            tcp_wmem: setting("tcp_wmem"),
+        };
+        self.control.write_extension(&json!(hello), "saying hello")?;
+        if let (Some(secret), Some(challenge)) = (secret, challenge) {
+            let text =
+                self.control.read_text(1024, "reading the proof", self.shared.config.limits.handshake)?;
+            let proof: extension::Proof = serde_json::from_slice(&text).map_err(|_| no_secret())?;
+            if !extension::verify(secret, &self.cookie, &challenge, &proof) {
+                return Err(no_secret());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the test's streams, as long as the client is there.
+    fn gather<T>(
+        &self,
+        count: usize,
+        arrivals: &mpsc::Receiver<T>,
+        gone: fn(&T) -> bool,
+    ) -> Result<Vec<T>, SessionError> {
+        let deadline = Instant::now() + self.shared.config.limits.handshake;
+        let mut arrived = Vec::with_capacity(count);
+        while arrived.len() < count {
+            match arrivals.recv_timeout(Duration::from_millis(50)) {
+                Ok(one) => arrived.push(one),
+                Err(_) if self.shared.stopping() => return Err(SessionError::Stopping),
+                Err(_) if Instant::now() >= deadline => {
+                    let why = format!("{} of {count} streams connected in time", arrived.len());
+                    return Err(refuse(ServerError::STREAM_ACCEPT, why));
+                }
+                // The client has nothing to say now, unless it leaves.
+                Err(_) if self.control.readable(Duration::ZERO).unwrap_or(true) => {
+                    self.told("waiting for the streams")?;
+                }
+                // Nor does it want the test when it closes a stream: the others are not to be held meanwhile.
+                Err(_) if arrived.iter().any(gone) => break,
+                Err(_) => {}
+            }
+        }
+        if arrived.iter().any(gone) {
+            return Err(refuse(ServerError::STREAM_ACCEPT, "a stream was closed before the test began"));
+        }
+        Ok(arrived)
+    }
+
+    /// Reads a state where only an end can come.
+    fn told(&self, doing: &'static str) -> Result<(), SessionError> {
+        match self.control.read_state(doing, Duration::from_secs(1))? {
+            State::TestEnd => Ok(()),
+            State::ClientTerminate | State::IperfDone => Err(SessionError::ClientTerminated),
+            other => Err(ControlError::Unexpected(doing, other).into()),
+        }
+    }
+
+    fn tcp_streams(
+        &self,
+        params: &Params,
+        arrivals: &mpsc::Receiver<Arrival>,
+    ) -> Result<Vec<Stream>, SessionError> {
+        let mut arrived =
+            self.gather(params.streams(), arrivals, |arrival| stream::closed(&arrival.socket))?;
+        // Threads read the cookies in any order; the client numbers streams by the order of connecting.
+        arrived.sort_by_key(|arrival| arrival.number);
+        for arrival in &arrived {
+            stream::prepare(&arrival.socket, params)
+                .map_err(|e| refuse(ServerError::STREAM_ACCEPT, e.to_string()))?;
+        }
+        Ok(self.streams(params, arrived.into_iter().map(|a| (Carrier::Tcp(a.socket), a.place)).collect()))
+    }
+
+    /// Numbers the streams. In both directions at once, the client connects those it sends on first.
+    fn streams(&self, params: &Params, carriers: Vec<(Carrier, admission::Place)>) -> Vec<Stream> {
+        let numbered = carriers.into_iter().enumerate();
+        numbered
+            .map(|(index, (carrier, place))| {
+                let sends =
+                    if params.bidirectional { index >= params.parallel as usize } else { params.reverse };
+                Stream { id: stream_id(index), sends, carrier, meter: Meter::default(), _place: place }
+            })
+            .collect()
+    }
+}
+
+fn direction(params: &Params) -> &'static str {
+    match (params.bidirectional, params.reverse) {
+        (true, _) => "bidirectional",
+        (_, true) => "reverse",
+        _ => "forward",
+    }
+}
