@@ -44,6 +44,7 @@ pub mod native;
 pub mod oracle;
 mod pinned;
 pub mod pins;
+pub mod policy;
 mod ring;
 pub mod settings;
 pub mod sockets;

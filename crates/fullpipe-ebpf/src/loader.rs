@@ -7,7 +7,7 @@ use crate::pins;
 use crate::sockets::Walker;
 use crate::start::{Marks, Start};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 
 /// The fields of the BPF programs' `struct fp_config`: arguments of cong_control, options, the build, the format of this
@@ -72,6 +72,13 @@ pub struct Held {
 pub fn hold(controller: Controller) -> Result<Held> {
     let mut loaded = load(controller, None, &Kernel::ask()?)?;
     Ok(Held { _link: loaded.attach()?, _loaded: loaded })
+}
+
+/// Loads and registers the controller of an object until the first of the results is dropped; gives its maps of these names.
+pub(crate) fn hold_object(object: &[u8], name: &str, maps: &[&str]) -> Result<(Held, Vec<OwnedFd>)> {
+    let mut loaded = load_object(object, name, &Kernel::ask()?, Config::default())?;
+    let maps = maps.iter().map(|map| loaded.map(map)).collect::<Result<_>>()?;
+    Ok((Held { _link: loaded.attach()?, _loaded: loaded }, maps))
 }
 
 /// Loads the kernel's own `bbr` or `cubic` behind a wrapper, so that its callbacks can be timed as programs are.
@@ -226,6 +233,13 @@ impl Loaded {
             return Ok(0);
         };
         Walker::load(None)?.kept(storage.as_fd())
+    }
+
+    /// The map of this name, opened once more.
+    fn map(&self, name: &str) -> Result<OwnedFd> {
+        let map = self.object.maps().find(|map| map.name() == name);
+        let map = map.ok_or_else(|| Error::Malformed(format!("the object has no map {name}")))?;
+        map.as_fd().try_clone_to_owned().map_err(Error::io("cannot open once more the map", name))
     }
 
     /// The maps and programs, for those who read them.

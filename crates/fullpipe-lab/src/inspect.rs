@@ -31,6 +31,43 @@ pub struct Belief {
     pub rounds: Option<u64>,
 }
 
+/// What has happened to a connection since it was taken, beyond what `TCP_INFO` tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Sum of the round-trip times measured.
+    pub rtt_sum: Span,
+    /// How many they were.
+    pub rtts: u32,
+    /// ACKs that came.
+    pub acks: u32,
+    /// Packets marked lost.
+    pub lost: u32,
+}
+
+/// A way to set the windows of sockets that use a controller which obeys.
+pub trait Steer: Debug + Send + Sync {
+    /// The kernel's name of that controller.
+    fn controller(&self) -> String;
+
+    /// Begins to count what happens to a socket.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    fn take(&self, socket: BorrowedFd<'_>) -> io::Result<()>;
+
+    /// What has happened to a socket that was taken.
+    ///
+    /// # Errors
+    /// When it was not.
+    fn tally(&self, socket: BorrowedFd<'_>) -> io::Result<Tally>;
+
+    /// From the next ACK on its window is `cwnd` packets.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn order(&self, socket: BorrowedFd<'_>, cwnd: u32) -> io::Result<()>;
+}
+
 /// A way to see what controllers believe.
 ///
 /// It is called in a process inside a user namespace of its own, where nothing can be loaded or opened that needs
@@ -57,4 +94,9 @@ pub trait Inspect: Debug + Send + Sync {
     /// # Errors
     /// When it cannot.
     fn look(&self, seen: &mut dyn FnMut(usize, Belief)) -> io::Result<()>;
+
+    /// How trained controllers set their windows; none if it cannot be done.
+    fn steer(&self) -> Option<&dyn Steer> {
+        None
+    }
 }

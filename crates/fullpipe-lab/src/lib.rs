@@ -37,7 +37,7 @@ mod waits;
 mod wire;
 
 pub use error::LabError;
-pub use inspect::{Belief, Inspect};
+pub use inspect::{Belief, Inspect, Steer, Tally};
 pub use kernel::{controllers, offers};
 pub use reenter::{reenter, reenter_with};
 pub use run::{Options, run, run_with};

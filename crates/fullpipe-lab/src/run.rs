@@ -3,9 +3,9 @@
 use crate::LabError;
 use crate::capture::{Capture, Tap};
 use crate::emulator::{Clock, Emulator, EmulatorReport, Known, Plan, Views};
-use crate::flow::{Connection, Desk, Endpoint, FlowReport, Outset, Sampler};
+use crate::flow::{Connection, Desk, Endpoint, FlowReport, Outset, Sampler, Steering};
 use crate::health::{self, KEEPS_UP_BELOW, Verdict};
-use crate::inspect::{Belief, Inspect};
+use crate::inspect::{Belief, Inspect, Steer};
 use crate::kernel;
 use crate::priority;
 use crate::reenter::Job;
@@ -78,6 +78,7 @@ pub fn run_with(
         ipv6: options.ipv6,
         pcap: options.pcap.clone(),
         inspects: options.inspect.is_some(),
+        steered: options.inspect.as_deref().and_then(|inspect| inspect.steer()).map(Steer::controller),
     });
     let job = serde_json::to_vec(&job).map_err(|e| LabError::failed("cannot write the job", e))?;
     let lent = options.inspect.as_ref().map_or(Ok(Vec::new()), |inspect| inspect.descriptors());
@@ -109,6 +110,8 @@ pub(crate) struct RunJob {
     pcap: Option<PathBuf>,
     /// Whether there is a way to see what controllers believe.
     pub(crate) inspects: bool,
+    /// The kernel's name of the controller that obeys trained ones, if there is a way to steer.
+    steered: Option<String>,
 }
 
 /// Does the run; gives the recording as JSON.
@@ -183,11 +186,24 @@ impl<'a> Inside<'a> {
             if let Some(name) = kernel::controller(&spec.cc).filter(|name| *name != spec.cc) {
                 notes.push(format!("{} is {name} here", spec.cc));
             }
+            let steered = spec.policy.as_ref().and(job.steered.as_ref());
+            if spec.policy.is_some() && steered.is_none() {
+                return Err(LabError::Impossible(format!(
+                    "{}: nothing here can set the windows of a trained controller; as root, a fullpipe with the feature `ebpf` can",
+                    spec.cc
+                )));
+            }
             let route = (spec.direction, spec.initial_window, spec.ecn);
             let known = routes.iter().position(|r| *r == route);
             let address_number = known.unwrap_or(routes.len());
-            let connection =
-                Connection { number, spec, address_number, receive_buffer: None, send_buffer: None };
+            let connection = Connection {
+                number,
+                spec,
+                steered: steered.cloned(),
+                address_number,
+                receive_buffer: None,
+                send_buffer: None,
+            };
             if known.is_none() {
                 routes.push(route);
                 topology.set_route(connection.sending_end(), address_number, route.1, route.2)?;
@@ -264,6 +280,11 @@ impl<'a> Inside<'a> {
                 let _ = shared_clock.set(emulator.clock);
             }
             ready.wait();
+            let steering = Steering::of(&self.connections, self.inspect.as_deref().and_then(Inspect::steer));
+            let steering = steering.zip(shared_clock.get()).map(|(steering, clock)| {
+                let (desk, clock, stop) = (desk.clone(), *clock, &stop);
+                scope.spawn(move || steering.run(&desk, clock, stop))
+            });
             let ran = emulator.and_then(|emulator| {
                 let threads = Threads::watch([accounts[0].get(), accounts[1].get()]);
                 let watched = Ends { handles: &ends, threads };
@@ -272,6 +293,9 @@ impl<'a> Inside<'a> {
                 emulator.stop().map(|report| (ran, report))
             });
             stop.store(true, Ordering::Relaxed);
+            if let Some(steering) = steering {
+                steering.join().map_err(|_| LabError::Failed("what steers panicked".to_owned()))?;
+            }
             for end in ends {
                 end.join().map_err(|_| LabError::Failed("an end of the path panicked".to_owned()))??;
             }

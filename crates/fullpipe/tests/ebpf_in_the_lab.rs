@@ -30,7 +30,8 @@ fn turn() -> Option<MutexGuard<'static, ()>> {
 fn registered() -> Vec<String> {
     let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
     let ours = ["fp_bbr1", "fp_bbr3", "fp_hybla"];
-    names.split_whitespace().filter(|name| ours.contains(name)).map(str::to_owned).collect()
+    let is_ours = |name: &&str| ours.contains(name) || name.starts_with("fp_pol");
+    names.split_whitespace().filter(is_ours).map(str::to_owned).collect()
 }
 
 /// Runs it; what it loads must be gone when it has ended.
@@ -137,6 +138,52 @@ fn marks_bound_what_bbr3_has_in_flight() {
         let wrong = failed([
             (lost == 0, format!("{lost} packets were lost")),
             (bounds.iter().sum::<usize>() > 0, "no bound in 8 s of marks".into()),
+        ]);
+        Some(Attempt { doubts: doubts(run), wrong })
+    });
+}
+
+/// One that has its window one and a half times the bandwidth-delay product that it has seen: what it sees seventh is the
+/// binary logarithm of that ratio.
+const STEADY: &str = r#"{ "schema": "fullpipe/policy/1", "action": "multiplier", "activation": "tanh",
+    "layers": [{ "weights": [[0, 0, 0, 0, 0, 0, -0.5, 0]], "bias": [0.2925] }] }"#;
+
+#[test]
+fn a_trained_controller_has_a_kernel_socket_where_it_has_a_simulated_connection() {
+    let Some(_turn) = turn() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("steady.toml");
+    let scenario = "duration = '6s'\nwarmup = '2s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\nbuffer = '2bdp'\n\
+                    [[flow]]\ncc = 'policy:steady.json'\n";
+    std::fs::write(&file, scenario).unwrap();
+    std::fs::write(directory.path().join("steady.json"), STEADY).unwrap();
+    // 20 Mbit/s of packets of 1500 bytes, 1448 of them payload, for 40 ms.
+    let bdp = 20e6 / 8.0 * 0.04 * 1448.0 / 1500.0;
+    let settled = |run: &Value| {
+        let windows = column(run, "cwnd_bytes");
+        let mut late = windows[windows.len() / 2..].to_vec();
+        late.sort_by(f64::total_cmp);
+        late[late.len() / 2] / bdp
+    };
+    let out = directory.path().join("sim.json");
+    let output = run(&["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results: Value = serde_json::from_slice(&std::fs::read(out).unwrap()).unwrap();
+    let simulated = settled(&results["runs"][0]);
+    assert!((1.45..1.6).contains(&simulated), "{simulated} bandwidth-delay products");
+
+    shows("a trained controller has the window in the kernel that it has in the simulator", || {
+        let runs = runs(&["run", file.to_str().unwrap()]);
+        let run = &runs[0];
+        assert_eq!(run["flows"][0]["cc"], "policy:steady.json");
+        let (window, goodput) = (settled(run), run["summary"]["goodput_bps"].as_f64().unwrap());
+        let wrong = failed([
+            // ACKs that come late and together make the greatest delivery rate of a step look greater than the path's.
+            (
+                (1.4..2.0).contains(&window),
+                format!("{window} bandwidth-delay products, {simulated} simulated"),
+            ),
+            (goodput > 18e6, format!("a window above the product carried {goodput}")),
         ]);
         Some(Attempt { doubts: doubts(run), wrong })
     });

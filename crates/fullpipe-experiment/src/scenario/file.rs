@@ -51,6 +51,10 @@ impl Vocabulary {
         if let Some(refused) = self.refused.iter().find(|r| r.name == name) {
             return Err(Fault::new("cc", refused.reason.clone()).help(refused.help.clone()));
         }
+        if name.trim_end_matches(':') == "policy" {
+            return Err(Fault::new("cc", "a trained controller without its file")
+                .help("a scenario file names it: `cc = \"policy:FILE.json\"`"));
+        }
         let known = self.controllers.iter().map(String::as_str);
         let fault = Fault::new("cc", format!("unknown controller `{name}`"));
         Err(match nearest(name, known) {
@@ -95,7 +99,7 @@ const MOST_CASES: usize = 100_000;
 /// What is wrong, where in the file, and what to do; nothing is run of a file with an error in it. A
 /// check whose `where` fits none of the runs is one.
 ///
-/// A path that names a trace file has its contents read by `open`, which gets the name as written
+/// Files that it names (a path's traces, trained controllers) are read by `open`, which gets the name as written
 /// and says in words why it cannot.
 pub fn parse(
     name: &str,
@@ -118,7 +122,7 @@ pub fn parse(
         let varied = sweep.apply(i, table.get_mut()).map_err(|(span, reason)| reader.at(span, reason))?;
         let deserializer = toml::Deserializer::from(table.clone());
         let mut scenario = Scenario::deserialize(deserializer).map_err(|e| reader.toml_error(&e))?;
-        load_traces(&mut scenario, open).map_err(|fault| reader.fault(&fault, table.get_ref(), &varied))?;
+        load_files(&mut scenario, open).map_err(|fault| reader.fault(&fault, table.get_ref(), &varied))?;
         scenario.validate(vocabulary).map_err(|fault| reader.fault(&fault, table.get_ref(), &varied))?;
         checks = scenario.checks.len();
         in_use.extend((0..checks).filter(|&n| scenario.checks[n].applies_to(&varied)));
@@ -150,8 +154,8 @@ pub fn parse(
     Ok(cases)
 }
 
-/// Puts the contents of trace files in the place of their names.
-fn load_traces(scenario: &mut Scenario, open: &dyn Fn(&str) -> Result<String, String>) -> Result<(), Fault> {
+/// Puts the contents of trace files in the place of their names, and those of trained controllers beside theirs.
+fn load_files(scenario: &mut Scenario, open: &dyn Fn(&str) -> Result<String, String>) -> Result<(), Fault> {
     struct Unreadable(String);
     impl From<TraceError> for Unreadable {
         fn from(e: TraceError) -> Self {
@@ -165,6 +169,9 @@ fn load_traces(scenario: &mut Scenario, open: &dyn Fn(&str) -> Result<String, St
             link.load_trace(|file| open(file).map_err(Unreadable))
                 .map_err(|Unreadable(reason)| Fault::new(&format!("path.{direction}.{i}.trace"), reason))?;
         }
+    }
+    for (i, flow) in scenario.flows.iter_mut().enumerate() {
+        flow.load_policy(open).map_err(|fault| fault.under(&format!("flow.{i}")))?;
     }
     Ok(())
 }
@@ -374,6 +381,41 @@ count = 2
         let case = &read(FILE).unwrap()[0];
         let again = read(&case.scenario.to_toml()).unwrap();
         assert_eq!(again[0].scenario, case.scenario);
+    }
+
+    #[test]
+    fn a_trained_controller_comes_from_its_file_once() {
+        let policy = r#"{"schema": "fullpipe/policy/1", "action": "multiplier", "activation": "tanh",
+            "layers": [{"weights": [[0, 0, 0, 0, 0, 0, 0, 0]], "bias": [0.5]}]}"#;
+        let open = |file: &str| match file {
+            "up.json" => Ok(policy.to_owned()),
+            "bad.json" => Ok(policy.replace("[0.5]", "[0.5, 1]")),
+            other => Err(format!("no file `{other}`")),
+        };
+        let read =
+            |cc: &str| parse("a.toml", &FILE.replace("\"bbr\"", &format!("\"{cc}\"")), &vocabulary(), &open);
+        let case = &read("policy:up.json").unwrap()[0];
+        assert_eq!(case.label(), "policy:up.json+cubic");
+        let network = case.scenario.flows[0].policy.as_ref().unwrap();
+        assert_eq!(network.layers()[0].bias, [0.5]);
+        // What a recording keeps of the scenario needs no file any more.
+        let again = super::tests::read(&case.scenario.to_toml()).unwrap();
+        assert_eq!(again[0].scenario, case.scenario);
+
+        let told = |cc: &str| {
+            let e = read(cc).unwrap_err();
+            assert_eq!((e.line, e.column), (10, 6), "{e}");
+            format!("{} {}", e.message, e.help.unwrap_or_default())
+        };
+        assert!(told("policy:none.json").contains("no file `none.json`"));
+        assert!(told("policy:bad.json").contains("bad.json is no policy: layer 0: 1 rows of weights, but 2"));
+        assert!(told("policy").contains("policy:FILE.json"));
+        let e = error(&FILE.replace("cc = \"bbr\"", &format!("cc = \"bbr\"\npolicy = {}", toml_of(policy))));
+        assert!(e.message.contains("bbr is no trained controller"), "{e}");
+    }
+
+    fn toml_of(policy: &str) -> String {
+        policy.replace("\":", "\" =").replace(['\n'], " ")
     }
 
     #[test]

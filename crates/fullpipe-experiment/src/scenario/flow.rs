@@ -1,6 +1,7 @@
 //! A connection, or several alike.
 
 use super::{App, Direction, Fault, Scenario, Vocabulary};
+use fullpipe_policy::Network;
 use fullpipe_units::{Bytes, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,15 +32,21 @@ impl std::fmt::Display for Setting {
     }
 }
 
+/// What the name of a trained controller begins with.
+const POLICY: &str = "policy:";
+
 /// One `[[flow]]`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlowSpec {
-    /// Its congestion controller.
+    /// Its congestion controller. `policy:FILE.json` is a trained one, in a file beside the scenario's.
     pub cc: String,
     /// The controller's settings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, Setting>,
+    /// What a trained controller decides by: the contents of the file that `cc` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Network>,
     /// What to call it; by default after its controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
@@ -112,6 +119,7 @@ impl FlowSpec {
         FlowSpec {
             cc: cc.into(),
             settings: BTreeMap::new(),
+            policy: None,
             label: None,
             count: 1,
             stagger: Span::ZERO,
@@ -128,8 +136,33 @@ impl FlowSpec {
         }
     }
 
+    /// The file of the trained controller that `cc` names.
+    pub fn policy_file(&self) -> Option<&str> {
+        self.cc.strip_prefix(POLICY).filter(|file| !file.is_empty())
+    }
+
+    /// Puts the contents of the trained controller's file beside its name, if they are not there yet.
+    pub(super) fn load_policy(&mut self, open: &dyn Fn(&str) -> Result<String, String>) -> Result<(), Fault> {
+        let Some(file) = self.policy_file().filter(|_| self.policy.is_none()) else { return Ok(()) };
+        let text = open(file).map_err(|reason| Fault::new("cc", reason))?;
+        let network: Network =
+            text.parse().map_err(|e| Fault::new("cc", format!("{file} is no policy: {e}")))?;
+        self.policy = Some(network);
+        Ok(())
+    }
+
     pub(super) fn validate(&self, scenario: &Scenario, vocabulary: &Vocabulary) -> Result<(), Fault> {
-        vocabulary.check_controller(&self.cc)?;
+        match &self.policy {
+            None => vocabulary.check_controller(&self.cc)?,
+            Some(_) if !self.cc.starts_with(POLICY) => {
+                return Err(Fault::new("policy", format!("{} is no trained controller", self.cc))
+                    .help("`cc = \"policy:FILE.json\"` names one"));
+            }
+            Some(_) if !self.settings.is_empty() => {
+                return Err(Fault::new("settings", "a trained controller has none"));
+            }
+            Some(_) => {}
+        }
         if !(1..=100_000).contains(&self.count) {
             return Err(Fault::new("count", format!("{} is not between 1 and 100000", self.count)));
         }

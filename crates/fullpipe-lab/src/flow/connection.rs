@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     /// Its number, and the place of its port.
     pub(crate) number: usize,
     pub(crate) spec: FlowSpec,
+    /// The kernel's name of the controller that obeys a trained one, where the flow has such.
+    pub(crate) steered: Option<String>,
     /// Which of the receiver's addresses it connects to.
     pub(crate) address_number: usize,
     /// Socket buffers in bytes, where the namespace's limits are not what the flow asks for.
@@ -100,7 +102,7 @@ impl Connection {
     /// Opens the sending socket with all its options; the calling thread is in the sending end.
     pub(crate) fn prepare(&self, outset: Outset) -> Result<TcpStream, LabError> {
         let socket = open(self.peer(outset).ip())?;
-        let name = kernel::controller(&self.spec.cc);
+        let name = self.steered.clone().or_else(|| kernel::controller(&self.spec.cc));
         pin(&socket, name.as_deref().unwrap_or(&self.spec.cc)).map_err(controller_error)?;
         setsockopt(&socket, sockopt::TcpNoDelay, &true).map_err(socket_error)?;
         if let Some(bytes) = self.send_buffer {

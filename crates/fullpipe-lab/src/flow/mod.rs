@@ -5,8 +5,10 @@ mod desk;
 mod endpoint;
 mod sampler;
 mod source;
+mod steering;
 
 pub(crate) use connection::{Connection, Outset};
 pub(crate) use desk::Desk;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use sampler::{FlowReport, Sampler};
+pub(crate) use steering::Steering;

@@ -11,6 +11,7 @@ use crate::segment::{Kind, SackStore, Segment};
 use fullpipe_cc::{Config, CongestionControl, Span, Time};
 use fullpipe_experiment::scenario::{Direction, FlowSpec, Triggers};
 use fullpipe_path::{Outcome, Packet};
+use fullpipe_policy::Steered;
 
 /// The connections, and what their packets share.
 pub(super) struct Flows {
@@ -136,6 +137,9 @@ fn controller(run: &Simulation<'_>, spec: &FlowSpec, i: usize) -> Result<AnyCont
         seed: run.seed.wrapping_add((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         ..Config::default()
     };
+    if let Some(network) = &spec.policy {
+        return Ok(AnyController::Outside(Box::new(Steered::new(network.clone(), &config))));
+    }
     let values: Vec<(String, String)> =
         spec.settings.iter().map(|(key, value)| (key.clone(), value.to_string())).collect();
     let pairs: Vec<(&str, &str)> = values.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();

@@ -45,6 +45,12 @@ impl Stepped {
         self.over
     }
 
+    /// Whether the connection with that place among [`Scenario::connections`](fullpipe_experiment::Scenario::connections)
+    /// has sent and got acknowledged all that it had, before the end of the run.
+    pub fn is_flow_over(&self, flow: usize) -> bool {
+        self.world.flows.connections.get(flow).is_none_or(|connection| connection.is_over())
+    }
+
     /// Does everything that happens until `to`, that moment included. Whether more is to come.
     ///
     /// # Errors

@@ -21,6 +21,11 @@ struct NotBuiltIn;
 #[cfg(not(feature = "ebpf"))]
 impl Lend for NotBuiltIn {
     fn lend(&self, cc: &str) -> Result<(), String> {
+        if cc.starts_with("policy:") {
+            return Err(
+                "this fullpipe was built without the program that sets its windows (feature `ebpf`)".into()
+            );
+        }
         if cc.starts_with("fp_") && !fullpipe_lab::offers(cc) {
             return Err("this fullpipe was built without the controllers it can load (feature `ebpf`)".into());
         }
@@ -41,9 +46,10 @@ pub use loaded::reenter;
 mod loaded {
     use fullpipe_ebpf::Controller;
     use fullpipe_ebpf::loader::{self, Held};
+    use fullpipe_ebpf::policy::{self, Helm};
     use fullpipe_ebpf::sockets::{Socket, Watch};
     use fullpipe_experiment::scenario::Scenario;
-    use fullpipe_lab::{Belief, Inspect, offers};
+    use fullpipe_lab::{Belief, Inspect, Steer, Tally, offers};
     use fullpipe_run::Lend;
     use fullpipe_units::{Rate, Span};
     use std::io;
@@ -54,11 +60,21 @@ mod loaded {
     /// is gone when the process is, however that ends.
     static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
 
+    /// The same of what obeys trained controllers.
+    static STEERED: Mutex<Option<(Held, Helm)>> = Mutex::new(None);
+
     /// Loads those we have as eBPF, if the kernel lacks them.
     pub(super) struct Loaded;
 
     impl Lend for Loaded {
         fn lend(&self, cc: &str) -> Result<(), String> {
+            if cc.starts_with("policy:") {
+                let mut steered = STEERED.lock().unwrap_or_else(PoisonError::into_inner);
+                if steered.is_none() {
+                    *steered = Some(policy::hold().map_err(|e| e.to_string())?);
+                }
+                return Ok(());
+            }
             let Ok(controller) = cc.parse::<Controller>() else { return Ok(()) };
             // Runs side by side ask at the same time: the first brings it.
             let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,25 +86,42 @@ mod loaded {
 
         /// None if none of them is ours, or we may not look.
         fn watcher(&self, scenario: &Scenario) -> Option<Arc<dyn Inspect>> {
-            scenario.flows.iter().find(|flow| flow.cc.parse::<Controller>().is_ok())?;
-            Some(Arc::new(Watcher(Mutex::new(Watch::load().ok()?))))
+            let steered = STEERED.lock().unwrap_or_else(PoisonError::into_inner);
+            let helm = steered.as_ref().filter(|_| scenario.flows.iter().any(|flow| flow.policy.is_some()));
+            let helm = helm.and_then(|(_, helm)| helm.descriptors().ok()).map(Helm::from_descriptors);
+            let helm = helm.and_then(Result::ok);
+            if helm.is_none() && !scenario.flows.iter().any(|flow| flow.cc.parse::<Controller>().is_ok()) {
+                return None;
+            }
+            Some(Arc::new(Watcher { watch: Mutex::new(Watch::load().ok()?), helm }))
         }
     }
 
     /// What has watchers in the lab's own process: the first thing that the program does.
     pub fn reenter() {
         fullpipe_lab::reenter_with(|descriptors| {
-            Ok(Arc::new(Watcher(Mutex::new(Watch::from_descriptors(descriptors)?))))
+            let mut descriptors = descriptors;
+            // Two of a watch, and two of a helm where something is steered.
+            let helm = match descriptors.len() {
+                0..=2 => None,
+                _ => Some(Helm::from_descriptors(descriptors.split_off(2))?),
+            };
+            Ok(Arc::new(Watcher { watch: Mutex::new(Watch::from_descriptors(descriptors)?), helm }))
         });
     }
 
-    /// Sees the controllers that have a state: BBR's.
+    /// Sees the controllers that have a state, BBR's, and sets the windows of trained ones.
     #[derive(Debug)]
-    struct Watcher(Mutex<Watch>);
+    struct Watcher {
+        watch: Mutex<Watch>,
+        helm: Option<Helm>,
+    }
 
     impl Inspect for Watcher {
         fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).descriptors()
+            let mut all = self.watch.lock().unwrap_or_else(PoisonError::into_inner).descriptors()?;
+            all.extend(self.helm.as_ref().map_or(Ok(Vec::new()), Helm::descriptors)?);
+            Ok(all)
         }
 
         fn sees(&self, name: &str) -> bool {
@@ -96,12 +129,42 @@ mod loaded {
         }
 
         fn watch(&self, socket: BorrowedFd<'_>, number: usize) -> io::Result<()> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).add(socket, number as u64)
+            self.watch.lock().unwrap_or_else(PoisonError::into_inner).add(socket, number as u64)
         }
 
         fn look(&self, seen: &mut dyn FnMut(usize, Belief)) -> io::Result<()> {
-            let mut watch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
             watch.look(|number, socket| seen(number as usize, belief(&socket)))
+        }
+
+        fn steer(&self) -> Option<&dyn Steer> {
+            self.helm.as_ref().map(|_| self as &dyn Steer)
+        }
+    }
+
+    impl Watcher {
+        fn helm(&self) -> io::Result<&Helm> {
+            self.helm.as_ref().ok_or_else(|| io::Error::other("nothing is steered here"))
+        }
+    }
+
+    impl Steer for Watcher {
+        fn controller(&self) -> String {
+            policy::name()
+        }
+
+        fn take(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+            self.helm()?.take(socket)
+        }
+
+        fn tally(&self, socket: BorrowedFd<'_>) -> io::Result<Tally> {
+            let seen = self.helm()?.seen(socket)?;
+            let rtt_sum = Span::from_micros(seen.rtt_sum_us);
+            Ok(Tally { rtt_sum, rtts: seen.rtts, acks: seen.acks, lost: seen.lost })
+        }
+
+        fn order(&self, socket: BorrowedFd<'_>, cwnd: u32) -> io::Result<()> {
+            self.helm()?.order(socket, cwnd, None)
         }
     }
 

@@ -1,0 +1,134 @@
+//! Sockets whose window a program outside of the kernel sets, as it sees fit.
+//!
+//! A controller registered for this process alone obeys what is written beside a socket (bpf/policy.bpf.c): on each
+//! ACK the window becomes that, and the pacing rate if there is one. What the kernel tells nobody of the ACKs it adds up
+//! beside the socket.
+
+use crate::error::{Error, Result};
+use crate::loader::{self, Held};
+use bytemuck::{Pod, Zeroable};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+const OBJECT: &[u8] = include_bytes!("../bpf/objects/policy.bpf.o");
+
+/// `struct fp_orders` of bpf/policy.bpf.c.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+struct RawOrders {
+    pacing_rate: u64,
+    cwnd: u32,
+    spare: u32,
+}
+
+/// `struct fp_seen` of bpf/policy.bpf.c: what has happened to a socket since it was taken.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Seen {
+    /// Sum of the round-trip times measured, µs.
+    pub rtt_sum_us: u64,
+    /// How many they were.
+    pub rtts: u32,
+    /// ACKs.
+    pub acks: u32,
+    /// Packets marked lost on the connection, as of the last ACK.
+    pub lost: u32,
+    spare: u32,
+}
+
+/// Steers sockets by their descriptors: whoever holds this may do so with its own sockets, without privilege and in any
+/// network namespace. It is two descriptors, of which another process may make it again.
+#[derive(Debug)]
+pub struct Helm {
+    orders: OwnedFd,
+    seen: OwnedFd,
+}
+
+/// The name that the controller of this process has. Another's differs, and so do the orders it obeys.
+pub fn name() -> String {
+    format!("fp_pol{}", std::process::id())
+}
+
+/// Loads the controller under its [`name`] until the first of the two is dropped.
+///
+/// # Errors
+/// As [`loader::load`].
+pub fn hold() -> Result<(Held, Helm)> {
+    let (held, maps) = loader::hold_object(OBJECT, &name(), &["orders", "seen"])?;
+    let helm = Helm::from_descriptors(maps).map_err(|e| Error::Malformed(e.to_string()))?;
+    Ok((held, helm))
+}
+
+impl Helm {
+    /// What it is made of, opened once more: for [`from_descriptors`](Self::from_descriptors).
+    ///
+    /// # Errors
+    /// When there are too many open files.
+    pub fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
+        [&self.orders, &self.seen].into_iter().map(OwnedFd::try_clone).collect()
+    }
+
+    /// Makes it again from its [`descriptors`](Self::descriptors), in this process or another.
+    ///
+    /// # Errors
+    /// When there are not as many as it has.
+    pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> io::Result<Self> {
+        let [orders, seen] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|got| {
+            let text = format!("a helm is made of two descriptors, not of {}", got.len());
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        Ok(Helm { orders, seen })
+    }
+
+    /// Begins to see what happens to a socket.
+    ///
+    /// # Errors
+    /// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use BPF.
+    pub fn take(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        update(&self.seen, socket, &Seen::default())
+    }
+
+    /// What has happened to a socket that was [taken](Self::take).
+    ///
+    /// # Errors
+    /// When it was not.
+    pub fn seen(&self, socket: BorrowedFd<'_>) -> io::Result<Seen> {
+        let key = socket.as_raw_fd().to_ne_bytes();
+        let mut seen = Seen::default();
+        // SAFETY: the map has keys of four bytes and values of `Seen`'s size (`seen` of bpf/policy.bpf.c), which is what
+        // the pointers lead to; they outlive the call.
+        let result = unsafe {
+            libbpf_sys::bpf_map_lookup_elem(
+                self.seen.as_raw_fd(),
+                key.as_ptr().cast(),
+                (&raw mut seen).cast(),
+            )
+        };
+        if result == 0 { Ok(seen) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// From the next ACK on the window of a socket is `cwnd` packets, and its pacing rate `pacing_rate` bytes a second,
+    /// where one is given.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn order(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing_rate: Option<u64>) -> io::Result<()> {
+        update(&self.orders, socket, &RawOrders { pacing_rate: pacing_rate.unwrap_or(0), cwnd, spare: 0 })
+    }
+}
+
+/// Puts `value` beside a socket, into a map whose values are of its type.
+fn update<T: Pod>(map: &OwnedFd, socket: BorrowedFd<'_>, value: &T) -> io::Result<()> {
+    let key = socket.as_raw_fd().to_ne_bytes();
+    // SAFETY: the maps have keys of four bytes and values of the size of what is put into them (bpf/policy.bpf.c), which is
+    // what the pointers lead to; they outlive the call.
+    let result = unsafe {
+        libbpf_sys::bpf_map_update_elem(
+            map.as_raw_fd(),
+            key.as_ptr().cast(),
+            (&raw const *value).cast(),
+            libbpf_sys::BPF_ANY.into(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,192 @@
+//! Trained controllers at kernel sockets: each round trip the network decides of what was seen, and the kernel is told
+//! the window. The kernel does all else: what is lost, when it is sent again, how the application waits.
+
+use super::connection::Connection;
+use super::desk::Desk;
+use crate::emulator::Clock;
+use crate::inspect::{Steer, Tally};
+use crate::priority;
+use fullpipe_kernel::tcp_info::{State, TcpInfo};
+use fullpipe_policy::{Network, Pilot, Step};
+use fullpipe_units::{Span, Time};
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// How often a connection is looked for that is not there yet; no step is shorter.
+const LOOK: Span = Span::from_millis(1);
+/// A stop of the run is noticed at the latest after this.
+const HEARTBEAT: Span = Span::from_millis(20);
+
+/// Totals of a connection: a step is the difference of two.
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    sent: u64,
+    delivered: u32,
+    marks: u32,
+    tally: Tally,
+}
+
+impl Totals {
+    fn of(info: &TcpInfo, tally: Tally) -> Self {
+        Totals {
+            sent: info.bytes_sent.unwrap_or_default(),
+            delivered: info.delivered.unwrap_or_default(),
+            marks: info.delivered_ce.unwrap_or_default(),
+            tally,
+        }
+    }
+
+    /// What happened since `before`, in the words of a simulated connection.
+    fn since(&self, before: &Totals, took: Span, info: &TcpInfo, cwnd: u64) -> Step {
+        let mss = u64::from(info.snd_mss);
+        let packets = |now: u32, then: u32| u64::from(now.wrapping_sub(then));
+        let (tally, earlier) = (self.tally, before.tally);
+        let rtts = packets(tally.rtts, earlier.rtts);
+        let rtt_sum = tally.rtt_sum.as_nanos().saturating_sub(earlier.rtt_sum.as_nanos());
+        Step {
+            took,
+            sent: self.sent.saturating_sub(before.sent),
+            acked: packets(self.delivered, before.delivered) * mss,
+            lost: packets(tally.lost, earlier.lost) * mss,
+            acks: packets(tally.acks, earlier.acks),
+            marks: packets(self.marks, before.marks),
+            rtt: rtt_sum.checked_div(rtts).map(Span::from_nanos),
+            min_rtt: info.min_rtt,
+            inflight: u64::from(info.inflight()) * mss,
+            cwnd,
+        }
+    }
+}
+
+/// A connection under way.
+struct Course {
+    socket: Arc<TcpStream>,
+    pilot: Pilot,
+    totals: Totals,
+    began: Time,
+}
+
+/// A connection with a trained controller.
+struct Steered {
+    number: usize,
+    network: Network,
+    initial_window: u32,
+    course: Option<Course>,
+    at: Time,
+}
+
+/// All of a run.
+pub(crate) struct Steering<'a> {
+    steer: &'a dyn Steer,
+    flows: Vec<Steered>,
+}
+
+impl<'a> Steering<'a> {
+    /// Those among `connections`; none if there are none.
+    pub(crate) fn of(connections: &[Connection], steer: Option<&'a dyn Steer>) -> Option<Self> {
+        let flows: Vec<Steered> = connections
+            .iter()
+            .filter_map(|connection| {
+                let network = connection.spec.policy.clone()?;
+                let (number, initial_window) = (connection.number, connection.spec.initial_window);
+                Some(Steered { number, network, initial_window, course: None, at: connection.start() })
+            })
+            .collect();
+        (!flows.is_empty()).then_some(()).and(steer).map(|steer| Steering { steer, flows })
+    }
+
+    /// Steers until `stop`.
+    pub(crate) fn run(mut self, desk: &Desk, clock: Clock, stop: &AtomicBool) {
+        priority::endpoint();
+        while !stop.load(Ordering::Relaxed) {
+            let now = clock.now();
+            for flow in self.flows.iter_mut().filter(|flow| flow.at <= now) {
+                flow.at = match flow.go_on(self.steer, desk, &clock) {
+                    Ok(pause) => now + pause.max(LOOK),
+                    Err(e) => {
+                        let told = format!("its window cannot be set any more: {e}");
+                        desk.entry(flow.number).trouble.get_or_insert(told);
+                        Time::NEVER
+                    }
+                };
+            }
+            let next = self.flows.iter().map(|flow| flow.at).min().unwrap_or(Time::NEVER);
+            let pause = next.since(clock.now()).min(HEARTBEAT);
+            thread::sleep(Duration::from_nanos(pause.as_nanos()));
+        }
+    }
+}
+
+impl Steered {
+    /// Decides, if there is a connection; gives how long to wait before the next time.
+    fn go_on(&mut self, steer: &dyn Steer, desk: &Desk, clock: &Clock) -> io::Result<Span> {
+        let Some(course) = &mut self.course else {
+            let (socket, over) = {
+                let entry = desk.entry(self.number);
+                (entry.sender.clone(), entry.over)
+            };
+            let Some(socket) = socket.filter(|_| !over) else {
+                return Ok(if over { HEARTBEAT } else { LOOK });
+            };
+            let info = TcpInfo::of(&*socket)?;
+            if info.state != State::Established {
+                return Ok(LOOK);
+            }
+            steer.take(socket.as_fd())?;
+            let initial = u64::from(self.initial_window) * u64::from(info.snd_mss);
+            let pilot = Pilot::new(self.network.clone(), initial, info.snd_mss);
+            let totals = Totals::of(&info, Tally::default());
+            self.course = Some(Course { socket, pilot, totals, began: clock.now() });
+            return Ok(info.rtt);
+        };
+        if desk.entry(self.number).over {
+            return Ok(HEARTBEAT);
+        }
+        let info = TcpInfo::of(&*course.socket)?;
+        let totals = Totals::of(&info, steer.tally(course.socket.as_fd())?);
+        let now = clock.now();
+        let step = totals.since(&course.totals, now.since(course.began), &info, course.pilot.window());
+        let window = course.pilot.decide(&step);
+        let packets = window.div_ceil(u64::from(info.snd_mss.max(1)));
+        steer.order(course.socket.as_fd(), u32::try_from(packets).unwrap_or(u32::MAX))?;
+        (course.totals, course.began) = (totals, now);
+        Ok(info.rtt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_step_is_what_has_changed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut info = TcpInfo::of(&socket).unwrap();
+        info.snd_mss = 1000;
+        let ms = Span::from_millis;
+        // Counters of the kernel begin again at zero.
+        let before = Totals {
+            sent: 5000,
+            delivered: u32::MAX,
+            marks: 1,
+            tally: Tally { rtt_sum: ms(100), rtts: 3, acks: u32::MAX - 1, lost: 2 },
+        };
+        let now = Totals {
+            sent: 25_000,
+            delivered: 9,
+            marks: 4,
+            tally: Tally { rtt_sum: ms(220), rtts: 6, acks: 4, lost: 5 },
+        };
+        let step = now.since(&before, ms(40), &info, 12_345);
+        assert_eq!((step.sent, step.acked, step.lost, step.acks, step.marks), (20_000, 10_000, 3000, 6, 3));
+        assert_eq!((step.rtt, step.cwnd, step.took), (Some(ms(40)), 12_345, ms(40)));
+        assert_eq!(before.since(&before, ms(1), &info, 1).rtt, None);
+    }
+}

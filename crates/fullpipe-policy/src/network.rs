@@ -1,0 +1,265 @@
+//! A small network of fully connected layers, as a file.
+
+use crate::observer::OBSERVATIONS;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Most weights of a network: it is evaluated each round trip, and written into every recording.
+pub const MOST_WEIGHTS: usize = 100_000;
+
+/// The only form of file there is so far.
+const SCHEMA: &str = "fullpipe/policy/1";
+
+/// What stands between two layers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Activation {
+    /// The hyperbolic tangent.
+    Tanh,
+    /// What is above zero.
+    Relu,
+    /// x / (1 + |x|).
+    Softsign,
+}
+
+impl Activation {
+    /// All of them.
+    pub const ALL: [Activation; 3] = [Activation::Tanh, Activation::Relu, Activation::Softsign];
+
+    /// As files call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Activation::Tanh => "tanh",
+            Activation::Relu => "relu",
+            Activation::Softsign => "softsign",
+        }
+    }
+
+    fn of(self, x: f64) -> f64 {
+        match self {
+            Activation::Tanh => libm::tanh(x),
+            Activation::Relu => x.max(0.0),
+            Activation::Softsign => x / (1.0 + x.abs()),
+        }
+    }
+}
+
+/// A fully connected layer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Layer {
+    /// A row for each value that comes out, with a weight for each that goes in.
+    pub weights: Vec<Vec<f32>>,
+    /// What is added to each value that comes out.
+    pub bias: Vec<f32>,
+}
+
+/// What is done with the network's value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    /// Cut to [-1, 1], it is the binary logarithm of the factor by which the window changes.
+    Multiplier,
+}
+
+/// A policy as its file has it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// `fullpipe/policy/1`.
+    schema: String,
+    /// How it came to be.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    about: String,
+    action: Action,
+    activation: Activation,
+    layers: Vec<Layer>,
+}
+
+/// A network from the values of an observation to one of action. A copy shares its weights.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "File", into = "File")]
+pub struct Network(Arc<File>);
+
+/// Why something is no network.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NetworkError(String);
+
+impl Network {
+    /// The network of these layers, with `activation` after each but the last.
+    ///
+    /// # Errors
+    /// Where sizes do not fit, or a weight is not finite.
+    pub fn new(
+        about: impl Into<String>,
+        activation: Activation,
+        layers: Vec<Layer>,
+    ) -> Result<Self, NetworkError> {
+        let mut wide = OBSERVATIONS.len();
+        let mut weights = 0;
+        for (i, layer) in layers.iter().enumerate() {
+            let fault = |what: String| Err(NetworkError(format!("layer {i}: {what}")));
+            if layer.weights.is_empty() {
+                return fault("it has no rows of weights".to_owned());
+            }
+            if layer.weights.len() != layer.bias.len() {
+                return fault(format!(
+                    "{} rows of weights, but {} values of bias",
+                    layer.weights.len(),
+                    layer.bias.len()
+                ));
+            }
+            if let Some(row) = layer.weights.iter().find(|row| row.len() != wide) {
+                return fault(format!("a row of {} weights where {wide} values go in", row.len()));
+            }
+            if layer.weights.iter().flatten().chain(&layer.bias).any(|w| !w.is_finite()) {
+                return fault("a weight is not a finite number".to_owned());
+            }
+            weights += layer.weights.len() * wide;
+            wide = layer.weights.len();
+        }
+        if weights > MOST_WEIGHTS {
+            return Err(NetworkError(format!("{weights} weights, more than {MOST_WEIGHTS}")));
+        }
+        if layers.is_empty() || wide != 1 {
+            return Err(NetworkError(format!(
+                "{wide} values come out of the last layer where one is wanted: the change of the window"
+            )));
+        }
+        let (schema, about, action) = (SCHEMA.to_owned(), about.into(), Action::Multiplier);
+        Ok(Network(Arc::new(File { schema, about, action, activation, layers })))
+    }
+
+    /// How it came to be, as its maker tells.
+    pub fn about(&self) -> &str {
+        &self.0.about
+    }
+
+    /// What stands between its layers.
+    pub fn activation(&self) -> Activation {
+        self.0.activation
+    }
+
+    /// Its layers, first to last.
+    pub fn layers(&self) -> &[Layer] {
+        &self.0.layers
+    }
+
+    /// What it makes of an observation: the action, from -1 to 1.
+    pub fn decide(&self, observation: &[f64; OBSERVATIONS.len()]) -> f64 {
+        let mut values = observation.to_vec();
+        let File { layers, activation, .. } = &*self.0;
+        for (i, layer) in layers.iter().enumerate() {
+            let between = i + 1 < layers.len();
+            let out = layer.weights.iter().zip(&layer.bias).map(|(row, bias)| {
+                let inputs = row.iter().zip(&values);
+                let sum = inputs.fold(f64::from(*bias), |sum, (w, x)| sum + f64::from(*w) * x);
+                if between { activation.of(sum) } else { sum }
+            });
+            values = out.collect();
+        }
+        // Sums of large weights may overflow; such a policy keeps its window.
+        values.first().copied().filter(|v| !v.is_nan()).unwrap_or(0.0).clamp(-1.0, 1.0)
+    }
+
+    /// The file.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl TryFrom<File> for Network {
+    type Error = NetworkError;
+
+    fn try_from(file: File) -> Result<Self, NetworkError> {
+        if file.schema != SCHEMA {
+            return Err(NetworkError(format!(
+                "a policy's schema is \"{SCHEMA}\", this one's \"{}\"",
+                file.schema
+            )));
+        }
+        Network::new(file.about, file.activation, file.layers)
+    }
+}
+
+impl From<Network> for File {
+    fn from(network: Network) -> File {
+        Arc::unwrap_or_clone(network.0)
+    }
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    /// Reads the file's text.
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        serde_json::from_str(text).map_err(|e| NetworkError(e.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn layer(rows: usize, columns: usize, weight: f32) -> Layer {
+        Layer { weights: vec![vec![weight; columns]; rows], bias: vec![0.25; rows] }
+    }
+
+    #[test]
+    fn it_computes_what_its_layers_say() {
+        let network =
+            Network::new("", Activation::Relu, vec![layer(2, 8, 0.5), layer(1, 2, -0.125)]).unwrap();
+        // 0.5 · 8 · 0.25 + 0.25 = 1.25 twice; -0.125 · 2.5 + 0.25 = -0.0625.
+        assert_eq!(network.decide(&[0.25; 8]), -0.0625);
+        // Both are below zero and cut off.
+        assert_eq!(network.decide(&[-1.0; 8]), 0.25);
+        assert_eq!(network.decide(&[-1e300; 8]), 0.25);
+        let steep = Network::new("", Activation::Softsign, vec![layer(1, 8, 1e30)]).unwrap();
+        assert_eq!([steep.decide(&[1.0; 8]), steep.decide(&[-1.0; 8])], [1.0, -1.0]);
+        for (activation, value) in [
+            (Activation::Tanh, 0.761_594_155_955_764_9),
+            (Activation::Softsign, 0.5),
+            (Activation::Relu, 1.0),
+        ] {
+            assert_eq!(activation.of(1.0), value);
+        }
+    }
+
+    #[test]
+    fn its_file_makes_it_again() {
+        let layers = vec![layer(3, 8, 0.1), layer(1, 3, -7e-9)];
+        let network = Network::new("by hand", Activation::Tanh, layers).unwrap();
+        assert_eq!(network.to_json().parse(), Ok(network));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told() {
+        let refused = |layers| Network::new("", Activation::Tanh, layers).unwrap_err().to_string();
+        assert_eq!(refused(vec![layer(1, 7, 0.0)]), "layer 0: a row of 7 weights where 8 values go in");
+        assert!(refused(vec![layer(2, 8, 0.0)]).starts_with("2 values come out of the last layer"));
+        assert!(refused(Vec::new()).contains("where one is wanted"));
+        assert!(refused(vec![layer(1, 8, f32::NAN)]).contains("finite"));
+        assert!(refused(vec![layer(20_000, 8, 0.0), layer(1, 20_000, 0.0)]).contains("more than"));
+        let uneven = Layer { weights: vec![vec![0.0; 8]], bias: Vec::new() };
+        assert_eq!(refused(vec![uneven]), "layer 0: 1 rows of weights, but 0 values of bias");
+        let read = |text: &str| text.parse::<Network>().unwrap_err().to_string();
+        assert!(read("{}").contains("missing field `schema`"));
+        let file = Network::new("", Activation::Tanh, vec![layer(1, 8, 0.0)]).unwrap().to_json();
+        assert!(read(&file.replace("policy/1", "policy/9")).contains("policy/9"));
+        assert!(read(&file.replace("tanh", "gelu")).contains("softsign"));
+        assert!(read(&file.replace("multiplier", "rate")).contains("multiplier"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_it_sees_it_decides(seen in prop::array::uniform8(any::<f64>()), weight in any::<f32>()) {
+            if let Ok(network) = Network::new("", Activation::Tanh, vec![layer(2, 8, weight), layer(1, 2, weight)]) {
+                prop_assert!((-1.0..=1.0).contains(&network.decide(&seen)));
+            }
+        }
+    }
+}

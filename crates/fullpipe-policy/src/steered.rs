@@ -1,0 +1,115 @@
+//! A network as a congestion controller: it decides once a round trip, at the first ACK after it.
+
+use crate::account::Account;
+use crate::network::Network;
+use crate::pilot::Pilot;
+use fullpipe_cc::{
+    Ack, Config, CongestionControl, Lost, Recovery, RecoveryContext, Sent, Snapshot, Span, Time,
+};
+
+/// A congestion controller whose window a [`Network`] sets. It is not paced, and knows no recovery: whatever happens
+/// shows in what it sees.
+#[derive(Clone, Debug)]
+pub struct Steered {
+    pilot: Pilot,
+    account: Account,
+    began: Time,
+    srtt: Option<Span>,
+    min_rtt: Option<Span>,
+}
+
+impl Steered {
+    /// The controller of a new connection.
+    pub fn new(network: Network, config: &Config) -> Self {
+        Steered {
+            pilot: Pilot::new(network, config.initial_cwnd, config.smss),
+            account: Account::default(),
+            began: Time::ZERO,
+            srtt: None,
+            min_rtt: None,
+        }
+    }
+
+    /// What its state is called.
+    pub const STATE: &'static str = "Policy";
+}
+
+impl CongestionControl for Steered {
+    fn on_handshake(&mut self, now: Time, rtt: Span) {
+        self.began = now;
+        self.srtt = Some(rtt);
+        self.min_rtt = Some(rtt);
+    }
+
+    fn on_send(&mut self, sent: &Sent) {
+        self.account.on_send(sent);
+    }
+
+    fn on_lost(&mut self, lost: &Lost) {
+        self.account.on_lost(lost);
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.account.on_ack(ack);
+        self.srtt = ack.srtt.or(self.srtt);
+        if let Some(rtt) = ack.rtt {
+            self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
+        }
+        let Some(srtt) = self.srtt else { return };
+        let took = ack.now.since(self.began);
+        if took >= srtt {
+            let step = self.account.step(took, self.min_rtt, ack.inflight, self.pilot.window());
+            self.pilot.decide(&step);
+            self.account = Account::default();
+            self.began = ack.now;
+        }
+    }
+
+    fn on_recovery(&mut self, _: Recovery, _: &RecoveryContext) {}
+
+    fn on_mtu(&mut self, smss: u32) {
+        self.pilot.on_mtu(smss);
+    }
+
+    fn cwnd(&self) -> u64 {
+        self.pilot.window()
+    }
+
+    fn ssthresh(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn uses_prr(&self) -> bool {
+        false
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot { state: Self::STATE, cwnd: self.cwnd(), min_rtt: self.min_rtt, ..Snapshot::default() }
+    }
+
+    fn state(&self) -> &'static str {
+        Self::STATE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::{Activation, Layer};
+
+    #[test]
+    fn it_decides_once_a_round_trip() {
+        let doubling = Layer { weights: vec![vec![0.0; 8]], bias: vec![1.0] };
+        let network = Network::new("", Activation::Tanh, vec![doubling]).unwrap();
+        let config = Config { smss: 1000, initial_cwnd: 10_000, ..Config::default() };
+        let mut steered = Steered::new(network, &config);
+        steered.on_handshake(Time::ZERO, Span::from_millis(40));
+        let mut windows = Vec::new();
+        for ms in [10, 39, 40, 41, 79, 85, 120, 125] {
+            let ack = Ack { srtt: Some(Span::from_millis(40)), ..Ack::at(Time::from_nanos(ms * 1_000_000)) };
+            steered.on_ack(&ack);
+            windows.push(steered.cwnd() / 1000);
+        }
+        assert_eq!(windows, [10, 10, 20, 20, 20, 40, 40, 80]);
+    }
+}

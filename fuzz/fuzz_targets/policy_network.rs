@@ -1,0 +1,20 @@
+//! A trained controller's file: refused with a reason, or one that decides whatever it sees, and is written and read again.
+#![no_main]
+
+use fullpipe_policy::{Network, Pilot, Step};
+use fullpipe_units::Span;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let Ok(network) = text.parse::<Network>() else { return };
+    assert_eq!(network.to_json().parse::<Network>().expect("what was written is read"), network);
+    for seen in [[0.0; 8], [10.0; 8], [-10.0; 8]] {
+        assert!((-1.0..=1.0).contains(&network.decide(&seen)));
+    }
+    let mut pilot = Pilot::new(network, 14_480, 1448);
+    for i in 1..40 {
+        let ms = Span::from_millis(i);
+        let step = Step { took: ms, sent: i << i, acked: i << (i / 2), rtt: Some(ms), min_rtt: Some(ms), cwnd: pilot.window(), ..Step::default() };
+        assert!((1448..=1_448_000_000).contains(&pilot.decide(&step)));
+    }
+});
