@@ -32,10 +32,11 @@ pub(crate) fn ordinary() {
     nice(0);
 }
 
+/// By the kernel's own call: musl's `sched_setscheduler` only answers ENOSYS, since POSIX means a process and the kernel a
+/// thread. The kernel's `struct sched_param` is the priority alone.
 fn schedule(policy: libc::c_int, priority: libc::c_int) {
-    let priority = libc::sched_param { sched_priority: priority };
     // SAFETY: the parameter lives through the call; 0 means the calling thread.
-    unsafe { libc::sched_setscheduler(0, policy, &raw const priority) };
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
 }
 
 fn nice(value: libc::c_int) {
