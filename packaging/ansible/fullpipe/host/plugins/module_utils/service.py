@@ -1,0 +1,73 @@
+"""A service of the package: its options, and whether it is enabled and runs."""
+
+from __future__ import annotations
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+
+HEAD = "# Written by Ansible (fullpipe.host).\n"
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def main(name):
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "default": "present", "choices": ["present", "absent"]},
+            "options": {"type": "str", "default": ""},
+            "root": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    params, unit = module.params, f"fullpipe-{name}.service"
+    root = params["root"] or "/"
+    path = os.path.join(root, f"etc/fullpipe/{name}.env")
+    if any(c in params["options"] for c in "\n\r\"'\\"):
+        module.fail_json(msg="options: one line, without quotes and backslashes, as systemd reads it")
+    offline = ["--root", params["root"]] if params["root"] else []
+
+    def systemctl(*words, codes=(0,)):
+        code, out, err = module.run_command(["systemctl", *offline, *words])
+        if code not in codes and None not in codes:
+            module.fail_json(msg=(err or out).strip() or f"systemctl {' '.join(words)} ended with {code}", rc=code)
+        return out.strip()
+
+    present = params["state"] == "present"
+    before = read(path)
+    # A host of which nothing is wanted keeps its file as the package brought it.
+    wanted = f"{HEAD}OPTIONS={params['options']}\n" if present and params["options"] else before
+    if not present or (present and not params["options"] and before.startswith(HEAD)):
+        wanted = "" if before.startswith(HEAD) else before
+    enabled = systemctl("is-enabled", unit, codes=(None,)) == "enabled"
+    # In an image nothing runs.
+    runs = enabled if offline else systemctl("is-active", unit, codes=(None,)) in ("active", "activating")
+    changed = wanted != before or enabled != present or runs != present
+    result = {"changed": changed, "diff": {"before_header": path, "after_header": path, "before": before, "after": wanted}}
+    if not changed or module.check_mode:
+        module.exit_json(**result)
+    if wanted != before:
+        if wanted:
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            with open(path + ".new", "w", encoding="utf-8") as file:
+                file.write(wanted)
+            os.chmod(path + ".new", 0o644)
+            os.replace(path + ".new", path)
+        else:
+            os.remove(path)
+    if enabled != present:
+        systemctl("enable" if present else "disable", unit)
+    if not offline:
+        if not present:
+            systemctl("stop", unit)
+        elif not runs:
+            systemctl("start", unit)
+        elif wanted != before:
+            systemctl("restart", unit)
+    module.exit_json(**result)

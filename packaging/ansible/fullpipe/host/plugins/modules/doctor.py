@@ -1,0 +1,87 @@
+#!/usr/bin/python
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: doctor
+short_description: Is this host ready for BBR, or another controller?
+description:
+  - Runs C(fullpipe doctor) and returns its findings, also as the fact C(fullpipe_doctor). Changes nothing and needs no root.
+options:
+  controller:
+    description: The controller that is wanted.
+    type: str
+    default: bbr
+  rate:
+    description: The rate that a connection should reach, such as C(1gbit); with I(rtt) the buffers are judged.
+    type: str
+  rtt:
+    description: The round-trip time of its path, such as C(80ms).
+    type: str
+  fail_on:
+    description: The worst finding that is still taken. With C(never) the task only reports.
+    type: str
+    choices: [never, fail, warn]
+    default: never
+  program:
+    description: The program on the host.
+    type: path
+    default: fullpipe
+  root:
+    description: Examine this directory as the root of a host, an image.
+    type: path
+attributes:
+  check_mode: {support: full}
+"""
+
+EXAMPLES = r"""
+- name: Refuse hosts that are not ready
+  fullpipe.host.doctor:
+    controller: bbr
+    rate: 1gbit
+    rtt: 80ms
+    fail_on: fail
+"""
+
+RETURN = r"""
+worst:
+  description: The worst verdict, C(fail), C(warn), C(unknown), C(advice) or C(ok).
+  type: str
+  returned: always
+report:
+  description: The object that C(fullpipe doctor --json) prints, form C(fullpipe/doctor/1).
+  type: dict
+  returned: always
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.fullpipe.host.plugins.module_utils.fullpipe import ARGUMENTS, Fullpipe
+
+REFUSED = {"never": (), "fail": ("fail",), "warn": ("fail", "warn")}
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec=dict(
+            ARGUMENTS,
+            controller={"type": "str", "default": "bbr"},
+            rate={"type": "str"},
+            rtt={"type": "str"},
+            fail_on={"type": "str", "default": "never", "choices": list(REFUSED)},
+        ),
+        required_together=[("rate", "rtt")],
+        supports_check_mode=True,
+    )
+    params = module.params
+    path = ["--rate", params["rate"], "--rtt", params["rtt"]] if params["rate"] else []
+    # 1: a finding is `fail`, which is for fail_on to judge.
+    report = Fullpipe(module).json("doctor", params["controller"], *path, codes=(0, 1))
+    # Worst first.
+    worst = report["findings"][0]["verdict"] if report["findings"] else "ok"
+    result = {"changed": False, "worst": worst, "report": report, "ansible_facts": {"fullpipe_doctor": report}}
+    if worst in REFUSED[params["fail_on"]]:
+        found = [f"{one['id']}: {one['state']}" for one in report["findings"] if one["verdict"] in REFUSED[params["fail_on"]]]
+        module.fail_json(msg="not ready for " + params["controller"] + ": " + "; ".join(found), **result)
+    module.exit_json(**result)
+
+
+main()
