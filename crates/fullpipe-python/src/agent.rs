@@ -4,6 +4,7 @@ use fullpipe_cc::registry::{About, Build, BuildError, Setting, Settings};
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span, Time,
 };
+use fullpipe_policy::Account;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ pub struct Desk {
     pub pacing: Option<Rate>,
     pub smss: u32,
     /// Since the last step.
-    pub seen: Seen,
+    pub seen: Account,
     pub srtt: Option<Span>,
     /// Of the whole episode.
     pub min_rtt: Option<Span>,
@@ -25,21 +26,6 @@ pub struct Desk {
     pub delivered: u64,
     pub lost: u64,
     pub begun: bool,
-}
-
-/// What happened between two steps.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Seen {
-    pub sent: u64,
-    pub acked: u64,
-    pub lost: u64,
-    pub acks: u64,
-    pub marks: u64,
-    pub rtt_sum: u128,
-    pub rtts: u64,
-    pub rtt_min: Option<Span>,
-    pub rtt_max: Option<Span>,
-    pub timeouts: u64,
 }
 
 /// The desks of the agents of all episodes, by number.
@@ -63,7 +49,7 @@ impl Place {
             cwnd: 0,
             pacing: None,
             smss: 0,
-            seen: Seen::default(),
+            seen: Account::default(),
             srtt: None,
             min_rtt: None,
             inflight: 0,
@@ -132,29 +118,23 @@ impl CongestionControl for Agent {
 
     fn on_send(&mut self, sent: &Sent) {
         let mut desk = self.desk();
-        desk.seen.sent += sent.bytes;
+        desk.seen.on_send(sent);
         desk.inflight = sent.inflight + sent.bytes;
     }
 
     fn on_lost(&mut self, lost: &Lost) {
         let mut desk = self.desk();
-        desk.seen.lost += lost.bytes;
+        desk.seen.on_lost(lost);
         desk.lost = lost.lost;
     }
 
     fn on_ack(&mut self, ack: &Ack) {
         let mut desk = self.desk();
-        desk.seen.acked += ack.newly_acked;
-        desk.seen.acks += 1;
-        desk.seen.marks += u64::from(ack.ce_count);
+        desk.seen.on_ack(ack);
         desk.inflight = ack.inflight;
         desk.delivered = ack.delivered;
         desk.srtt = ack.srtt.or(desk.srtt);
         if let Some(rtt) = ack.rtt {
-            desk.seen.rtt_sum += u128::from(rtt.as_nanos());
-            desk.seen.rtts += 1;
-            desk.seen.rtt_min = Some(desk.seen.rtt_min.map_or(rtt, |least| least.min(rtt)));
-            desk.seen.rtt_max = Some(desk.seen.rtt_max.map_or(rtt, |most| most.max(rtt)));
             desk.min_rtt = Some(desk.min_rtt.map_or(rtt, |least| least.min(rtt)));
         }
     }

@@ -1,50 +1,76 @@
-//! One policy's episode: actions to windows, what was seen to an observation and rewards. A step costs what its packets cost and
-//! little more.
+//! Policies' episodes: actions to windows, what was seen to observations and rewards. A step costs what its packets cost and little
+//! more.
 
-use crate::agent::Seen;
 use crate::cases::Cases;
-use crate::episode::{Episode, WINDOWS, features};
-use crate::error::{RunError, of_options};
+use crate::episode::{Episode, Refused, features};
+use crate::error::RunError;
 use crate::results::Results;
+use crate::reward::{self, Rewards};
+use fullpipe_policy::{
+    Account, LEAST_WINDOW, MOST_WINDOW, Network, OBSERVATIONS, Observer, Step, multiplied,
+};
 use fullpipe_units::{Rate, Span, Time};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 /// What an action says.
 enum Orders {
-    /// The window becomes 2^a times what it was.
-    Multiplier,
+    /// The window becomes 2^a times what it was, at most `most` packets.
+    Multiplier { most: f64 },
     /// Where between 2 packets and `most` the window is, logarithmic; and where between the `rates` the pacing rate, if that is set, too.
     Place { most: f64, rates: Option<(f64, f64)> },
 }
 
-/// What the episode has shown of its path so far.
-struct Memory {
-    most_bps: f64,
-    least_rtt: f64,
-    last_rtt: f64,
+/// Values of an observation.
+const SIZE: usize = OBSERVATIONS.len();
+/// What one agent sees, and its rewards.
+type Told = ([f64; SIZE], Rewards);
+
+/// What is kept for one agent.
+struct Post {
+    observer: Observer,
+    step: Step,
+    srtt: Option<Span>,
+    smss: u32,
 }
 
-/// Values of an observation.
-const SIZE: usize = 8;
-/// Each is cut to this.
-const MOST: f64 = 10.0;
-
-/// One flow driven by a policy, in steps of a round trip or of a fixed time.
+/// Flows driven by policies, in steps of a round trip or of a fixed time.
 #[pyclass(module = "fullpipe._fullpipe", unsendable)]
 pub struct Driver {
     episode: Episode,
     orders: Orders,
     step: Option<Span>,
-    memory: Memory,
-    seen: [f64; 17],
+    posts: Vec<Post>,
+    now: Time,
+    took: Span,
+}
+
+/// Why a step was not made.
+enum Broken {
+    Over,
+    NotFinite(f64, f64),
+    Failed(String),
+}
+
+impl Broken {
+    fn told(self) -> PyErr {
+        match self {
+            Broken::Over => PyRuntimeError::new_err("the episode is over: call reset"),
+            Broken::NotFinite(first, second) => {
+                PyValueError::new_err(format!("an action of {first} and {second}: it must be finite"))
+            }
+            Broken::Failed(reason) => RunError::new_err(reason),
+        }
+    }
 }
 
 #[pymethods]
 impl Driver {
-    /// Begins an episode, up to the first round-trip time that the flow knows. `action` is multiplier, cwnd or cwnd+pacing; `step` is in
-    /// seconds, None for a round trip.
+    /// Begins an episode, up to the first round-trip time that a flow knows. `action` is multiplier, cwnd or cwnd+pacing; `step` is in
+    /// seconds, None for a round trip: the shortest of the agents'.
     #[new]
+    #[pyo3(signature = (cases, seed, action, most, rates, step, number=0))]
+    #[allow(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
         cases: &Cases,
@@ -53,9 +79,10 @@ impl Driver {
         most: f64,
         rates: (f64, f64),
         step: Option<f64>,
+        number: usize,
     ) -> PyResult<Driver> {
         let orders = match action {
-            "multiplier" => Orders::Multiplier,
+            "multiplier" => Orders::Multiplier { most },
             "cwnd" => Orders::Place { most, rates: None },
             "cwnd+pacing" => Orders::Place { most, rates: Some((rates.0.ln(), rates.1.ln())) },
             other => {
@@ -64,68 +91,69 @@ impl Driver {
                 )));
             }
         };
-        let mut episode = Episode::new(py, cases, 0, Some(seed))?;
-        if episode.alone().is_none() {
-            let help = "several policies on one path are driven by `fullpipe._fullpipe.Episode`";
-            return Err(of_options(
-                py,
-                "one flow is driven here, the scenario has several of `agent`",
-                Some(help),
-            ));
-        }
-        let memory = Memory { most_bps: 0.0, least_rtt: f64::INFINITY, last_rtt: f64::NAN };
         let step = step.map(|s| Span::from_nanos((s * 1e9).round().max(1.0) as u64));
-        let mut driver = Driver { episode, orders, step, memory, seen: [f64::NAN; 17] };
-        loop {
-            driver.advance(None, Span::from_millis(1))?;
-            if driver.srtt() > 0.0 || driver.is_over() {
-                return Ok(driver);
-            }
-        }
+        let mut driver =
+            Driver::begin(cases, number, seed, orders, step).map_err(|refused| refused.told(py))?;
+        driver.connect().map_err(Broken::told)?;
+        Ok(driver)
     }
 
-    /// What the policy sees now.
+    /// The agents' flows.
+    #[getter]
+    fn labels(&self) -> Vec<String> {
+        self.episode.labels()
+    }
+
+    /// What the first policy sees now.
     fn observation(&mut self) -> [f64; SIZE] {
-        self.observe()
+        self.posts.first_mut().map_or([0.0; SIZE], |post| post.observer.observe(&post.step))
     }
 
-    /// Obeys the action, lets the step pass, and gives the observation, the rewards of Orca and of Aurora, whether the episode is over, and
-    /// whether that is because the flow has sent all it had.
-    fn step(&mut self, first: f64, second: f64) -> PyResult<([f64; SIZE], f64, f64, bool, bool)> {
-        if self.is_over() {
-            return Err(PyRuntimeError::new_err("the episode is over: call reset"));
-        }
-        if !first.is_finite() || !second.is_finite() {
-            return Err(PyValueError::new_err(format!(
-                "an action of {first} and {second}: it must be finite"
-            )));
-        }
-        let smss = self.seen[16];
-        let (cwnd, pacing) = match self.orders {
-            Orders::Multiplier => (self.seen[14] * first.clamp(-1.0, 1.0).exp2(), None),
-            Orders::Place { most, rates } => {
-                let cwnd = 2.0 * smss * (most / 2.0).powf(first.clamp(0.0, 1.0));
-                let rate = rates.map(|(low, high)| (low + (high - low) * second.clamp(0.0, 1.0)).exp());
-                (cwnd, rate)
-            }
-        };
-        let step = self.step.unwrap_or_else(|| Span::from_nanos((self.srtt() * 1e9).max(1.0) as u64));
-        self.advance(Some((cwnd, pacing)), step)?;
-        let (orca, aurora) = (self.orca(), self.aurora());
+    /// What each policy sees now.
+    fn observations(&mut self) -> Vec<[f64; SIZE]> {
+        self.posts.iter_mut().map(|post| post.observer.observe(&post.step)).collect()
+    }
+
+    /// Obeys the only policy's action, lets the step pass, and gives the observation, the rewards (orca, aurora, remy), whether the
+    /// episode is over, and whether that is because the flow has sent all it had.
+    fn step(&mut self, first: f64, second: f64) -> PyResult<([f64; SIZE], Rewards, bool, bool)> {
+        self.obey(&[(first, second)]).map_err(Broken::told)?;
+        let (seen, rewards) = self.tell(0);
         let over = self.is_over();
-        let whole = self.seen[0] >= self.episode.duration_s();
-        Ok((self.observe(), orca, aurora, over, over && !whole))
+        Ok((seen, rewards, over, over && !self.is_whole()))
+    }
+
+    /// The same for several: a pair of values for each agent. Gives of each its observation, its rewards and whether its flow has sent all
+    /// it had; and whether the scenario's time is over.
+    #[allow(clippy::type_complexity, reason = "Python's tuples")]
+    fn step_all(&mut self, actions: Vec<(f64, f64)>) -> PyResult<(Vec<([f64; SIZE], Rewards, bool)>, bool)> {
+        if actions.len() != self.posts.len() {
+            let (given, wanted) = (actions.len(), self.posts.len());
+            return Err(PyValueError::new_err(format!("{given} actions for {wanted} agents")));
+        }
+        self.obey(&actions).map_err(Broken::told)?;
+        let whole = self.is_whole();
+        let each = (0..self.posts.len()).map(|agent| {
+            let (seen, rewards) = self.tell(agent);
+            (seen, rewards, !whole && self.episode.has_sent_all(agent))
+        });
+        Ok((each.collect(), whole))
     }
 
     /// What was seen in the last step: the values of `Episode.FEATURES`.
-    fn seen(&self) -> [f64; 17] {
-        self.seen
+    #[pyo3(signature = (agent=0))]
+    fn seen(&mut self, agent: usize) -> [f64; 17] {
+        let (now, took) = (self.now.since(Time::ZERO), self.took);
+        let place = self.episode.under_way().and_then(|(places, _)| places.get(agent));
+        place.map_or([f64::NAN; 17], |place| features(place, now, took))
     }
 
-    /// The greatest delivery rate (bit/s) and the least RTT (s) of the episode.
+    /// The greatest delivery rate (bit/s) and the least RTT (s) that the first agent has seen.
     #[getter]
     fn best(&self) -> (f64, f64) {
-        (self.memory.most_bps, self.memory.least_rtt)
+        self.posts
+            .first()
+            .map_or((0.0, f64::INFINITY), |post| (post.observer.most_bps(), post.observer.least_rtt()))
     }
 
     /// Ends the episode and gives its recording.
@@ -135,86 +163,129 @@ impl Driver {
 }
 
 impl Driver {
-    fn srtt(&self) -> f64 {
-        self.seen[11]
+    fn begin(
+        cases: &Cases,
+        number: usize,
+        seed: u64,
+        orders: Orders,
+        step: Option<Span>,
+    ) -> Result<Driver, Refused> {
+        let episode = Episode::begin(cases, number, Some(seed))?;
+        let fresh = || Post { observer: Observer::default(), step: Step::default(), srtt: None, smss: 1 };
+        let posts = (0..episode.agents()).map(|_| fresh()).collect();
+        Ok(Driver { episode, orders, step, posts, now: Time::ZERO, took: Span::ZERO })
     }
 
-    fn is_over(&mut self) -> bool {
-        self.episode.alone().is_none_or(|(_, run)| run.is_over())
-    }
-
-    fn advance(&mut self, orders: Option<(f64, Option<f64>)>, step: Span) -> PyResult<()> {
-        let Some((place, run)) = self.episode.alone() else {
-            return Err(PyRuntimeError::new_err("the episode is over: call reset"));
-        };
-        {
-            let mut desk = place.desk();
-            desk.seen = Seen::default();
-            if let Some((cwnd, pacing)) = orders {
-                let smss = f64::from(desk.smss.max(1));
-                desk.cwnd = cwnd.clamp(WINDOWS.0 * smss, WINDOWS.1 * smss) as u64;
-                desk.pacing = pacing.map(|bps| Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64));
-            }
-        }
-        let began = run.now();
-        if let Err(e) = run.advance(began + step) {
-            self.episode.fail();
-            return Err(RunError::new_err(e.to_string()));
-        }
-        self.seen = features(place, run.now().since(Time::ZERO), run.now().since(began));
-        self.memory.most_bps = self.memory.most_bps.max(self.delivered_bps());
-        if self.seen[12] > 0.0 {
-            self.memory.least_rtt = self.memory.least_rtt.min(self.seen[12]);
+    /// Goes on until one of the flows knows a round-trip time.
+    fn connect(&mut self) -> Result<(), Broken> {
+        while !self.is_over() && self.posts.iter().all(|post| post.srtt.is_none()) {
+            self.advance(Span::from_millis(1))?;
         }
         Ok(())
     }
 
-    fn delivered_bps(&self) -> f64 {
-        share(self.seen[3] * 8.0, self.seen[1])
+    fn is_over(&mut self) -> bool {
+        self.episode.under_way().is_none_or(|(_, run)| run.is_over())
     }
 
-    fn observe(&mut self) -> [f64; SIZE] {
-        let Memory { most_bps: rate, least_rtt: least, last_rtt } = self.memory;
-        let [_, took, sent, acked, lost, acks, marks, _, rtt, .., inflight, cwnd, _, _] = self.seen;
-        let known = rtt > 0.0 && least.is_finite();
-        let change = if known && last_rtt > 0.0 { (rtt - last_rtt) / least } else { 0.0 };
-        if rtt > 0.0 {
-            self.memory.last_rtt = rtt;
+    /// Whether the scenario's time has passed.
+    fn is_whole(&self) -> bool {
+        self.now.since(Time::ZERO).as_secs_f64() >= self.episode.duration_s()
+    }
+
+    fn obey(&mut self, actions: &[(f64, f64)]) -> Result<(), Broken> {
+        if self.is_over() {
+            return Err(Broken::Over);
         }
-        let bdp = if least.is_finite() { rate / 8.0 * least } else { 0.0 };
-        let values = [
-            share(share(acked * 8.0, took), rate),
-            share(share(sent * 8.0, took), rate),
-            if known { rtt / least - 1.0 } else { 0.0 },
-            change,
-            share(lost, sent),
-            share(inflight, cwnd),
-            if bdp > 0.0 && cwnd > 0.0 { (cwnd / bdp).log2() } else { 0.0 },
-            share(marks, acks),
-        ];
-        values.map(|value| value.clamp(-MOST, MOST))
-    }
-
-    /// Orca's reward (Abbasloo et al., SIGCOMM 2020, § 4).
-    fn orca(&self) -> f64 {
-        let Memory { most_bps, least_rtt, .. } = self.memory;
-        if most_bps <= 0.0 || !least_rtt.is_finite() {
-            return 0.0;
+        let Some((places, _)) = self.episode.under_way() else { return Err(Broken::Over) };
+        if let Some(&(first, second)) = actions.iter().find(|(a, b)| !a.is_finite() || !b.is_finite()) {
+            return Err(Broken::NotFinite(first, second));
         }
-        let rtt = self.seen[8];
-        let delay = if rtt > 1.25 * least_rtt { rtt } else { least_rtt };
-        let lost_bps = share(self.seen[4] * 8.0, self.seen[1]);
-        (self.delivered_bps() - 5.0 * lost_bps) / delay / (most_bps / least_rtt)
+        for (place, &(first, second)) in places.iter().zip(actions) {
+            let mut desk = place.desk();
+            let smss = f64::from(desk.smss.max(1));
+            let (cwnd, most, pacing) = match self.orders {
+                Orders::Multiplier { most } => (multiplied(desk.cwnd as f64, first), most, None),
+                Orders::Place { most, rates } => {
+                    let cwnd = 2.0 * smss * (most / 2.0).powf(first.clamp(0.0, 1.0));
+                    let rate = rates.map(|(low, high)| (low + (high - low) * second.clamp(0.0, 1.0)).exp());
+                    (cwnd, most, rate)
+                }
+            };
+            let most = most.clamp(LEAST_WINDOW, MOST_WINDOW);
+            desk.cwnd = cwnd.clamp(LEAST_WINDOW * smss, most * smss) as u64;
+            desk.pacing = pacing.map(|bps| Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64));
+        }
+        let shortest = self.posts.iter().filter_map(|post| post.srtt).min();
+        let step = self.step.or(shortest).unwrap_or(Span::from_millis(1)).max(Span::from_nanos(1));
+        self.advance(step)
     }
 
-    /// Aurora's reward (Jay et al., ICML 2019, § 4).
-    fn aurora(&self) -> f64 {
-        let packets = self.delivered_bps() / 8.0 / self.seen[16].max(1.0);
-        let latency = [self.seen[8], self.srtt()].into_iter().find(|rtt| *rtt > 0.0).unwrap_or(0.0);
-        10.0 * packets - 1000.0 * latency - 2000.0 * share(self.seen[4], self.seen[2])
+    fn advance(&mut self, step: Span) -> Result<(), Broken> {
+        let Some((places, run)) = self.episode.under_way() else { return Err(Broken::Over) };
+        for place in places {
+            place.desk().seen = Account::default();
+        }
+        let began = run.now();
+        if let Err(e) = run.advance(began + step) {
+            self.episode.fail();
+            return Err(Broken::Failed(e.to_string()));
+        }
+        (self.now, self.took) = (run.now(), run.now().since(began));
+        for (place, post) in places.iter().zip(&mut self.posts) {
+            let desk = place.desk();
+            post.step = desk.seen.step(self.took, desk.min_rtt, desk.inflight, desk.cwnd);
+            (post.srtt, post.smss) = (desk.srtt, desk.smss);
+            post.observer.note(&post.step);
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, agent: usize) -> Told {
+        let Post { observer, step, srtt, smss } = &mut self.posts[agent];
+        let rewards = reward::of(step, observer, *srtt, *smss);
+        (observer.observe(step), rewards)
     }
 }
 
-fn share(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
+/// Goes through a whole episode with `network` at the wheel, as a loop in Python over the environment would (its numbers are rounded to
+/// 32 bits in between as there), while Python's other threads run. Gives the sum of each reward, the same weighted by the length of
+/// its step over the whole length, and the number of steps. The window is at most `most` packets.
+#[pyfunction]
+pub fn rollout(
+    py: Python<'_>,
+    cases: &Cases,
+    number: usize,
+    seed: u64,
+    network: &crate::policy::Policy,
+    step: Option<f64>,
+    most: f64,
+) -> PyResult<(Rewards, Rewards, u64)> {
+    let step = step.map(|s| Span::from_nanos((s * 1e9).round().max(1.0) as u64));
+    let network: &Network = network.network();
+    py.detach(|| {
+        let mut driver = match Driver::begin(cases, number, seed, Orders::Multiplier { most }, step) {
+            Ok(driver) => driver,
+            Err(refused) => return Err(Python::attach(|py| refused.told(py))),
+        };
+        driver.connect().map_err(Broken::told)?;
+        let rounded = |values: [f64; SIZE]| values.map(|value| f64::from(value as f32));
+        let mut seen = rounded(driver.observation());
+        let (mut sums, mut weighted) = (Rewards::default(), Rewards::default());
+        let (mut steps, mut whole) = (0, 0.0);
+        while !driver.is_over() {
+            let action = f64::from(network.decide(&seen) as f32);
+            driver.obey(&vec![(action, 0.0); driver.posts.len()]).map_err(Broken::told)?;
+            let took = driver.took.as_secs_f64();
+            let (next, rewards) = driver.tell(0);
+            for ((sum, weighted), reward) in sums.iter_mut().zip(&mut weighted).zip(rewards) {
+                *sum += reward;
+                *weighted += reward * took;
+            }
+            seen = rounded(next);
+            steps += 1;
+            whole += took;
+        }
+        Ok((sums, weighted.map(|sum| sum / f64::max(whole, 1e-9)), steps))
+    })
 }

@@ -1,12 +1,13 @@
 //! A run that policies drive: they set windows and rates, time goes on, they see what came of it.
 
-use crate::agent::{Agent, Place, Seen};
+use crate::agent::{Agent, Place};
 use crate::cases::Cases;
 use crate::error::{RunError, of_options};
 use crate::results::Results;
 use fullpipe_cc::registry::Build;
 use fullpipe_experiment::Results as Recordings;
 use fullpipe_experiment::scenario::{Scenario, Setting};
+use fullpipe_policy::{Account, LEAST_WINDOW, MOST_WINDOW};
 use fullpipe_sim::{Controllers, Simulation, Stepped};
 use fullpipe_units::{Rate, Span, Time};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
@@ -38,54 +39,21 @@ pub const FEATURES: [&str; 17] = [
 pub struct Episode {
     run: Option<Stepped>,
     agents: Vec<Place>,
+    /// The place of each among the connections.
+    flows: Vec<usize>,
     labels: Vec<String>,
     title: String,
     duration: Span,
     failed: bool,
 }
 
-/// The least and the greatest window, in packets.
-pub const WINDOWS: (f64, f64) = (1.0, 1e6);
-
 #[pymethods]
 impl Episode {
     /// Begins run `number` of the cases, with all that is random drawn from `seed` (by default the scenario's).
     #[new]
     #[pyo3(signature = (cases, number=0, seed=None))]
-    pub fn new(py: Python<'_>, cases: &Cases, number: usize, seed: Option<u64>) -> PyResult<Episode> {
-        let Some(case) = cases.cases.get(number) else {
-            return Err(PyIndexError::new_err(format!(
-                "there is no run {number}: they are {}",
-                cases.cases.len()
-            )));
-        };
-        let mut scenario: Scenario = case.scenario.clone();
-        scenario.flows = scenario.connections();
-        let (mut agents, mut labels) = (Vec::new(), Vec::new());
-        for (i, flow) in scenario.flows.iter_mut().enumerate() {
-            if flow.cc == Agent::ABOUT.name {
-                let place = Place::new();
-                flow.settings.insert("desk".to_owned(), Setting::Integer(i64::from(place.number)));
-                agents.push(place);
-                labels.push(flow.label.clone().unwrap_or_else(|| format!("agent {}", i + 1)));
-            }
-        }
-        if agents.is_empty() {
-            let help = "give a [[flow]] `cc = \"agent\"`";
-            return Err(of_options(py, "no flow of the scenario has the controller `agent`", Some(help)));
-        }
-        let controllers = Controllers::new().with::<Agent>();
-        let seed = seed.unwrap_or(scenario.seed);
-        let begun = Simulation::new(&scenario, seed).controllers(&controllers).start();
-        let run = begun.map_err(|e| of_options(py, &e.to_string(), None))?;
-        Ok(Episode {
-            run: Some(run),
-            agents,
-            labels,
-            title: cases.title.clone(),
-            duration: scenario.duration,
-            failed: false,
-        })
+    fn new(py: Python<'_>, cases: &Cases, number: usize, seed: Option<u64>) -> PyResult<Episode> {
+        Episode::begin(cases, number, seed).map_err(|refused| refused.told(py))
     }
 
     /// What agents see after a step, in this order. Amounts are of the step, all else is as it is at its end; what is not known yet is NaN.
@@ -97,7 +65,7 @@ impl Episode {
 
     /// The agents' flows.
     #[getter]
-    fn labels(&self) -> Vec<String> {
+    pub fn labels(&self) -> Vec<String> {
         self.labels.clone()
     }
 
@@ -136,7 +104,7 @@ impl Episode {
         };
         for (place, action) in self.agents.iter().zip(actions) {
             let mut desk = place.desk();
-            desk.seen = Seen::default();
+            desk.seen = Account::default();
             let Some((cwnd, pacing)) = action else { continue };
             if !cwnd.is_finite() || pacing.is_some_and(|bps| bps.is_nan() || bps <= 0.0) {
                 return Err(PyValueError::new_err(format!(
@@ -144,7 +112,7 @@ impl Episode {
                 )));
             }
             let smss = f64::from(desk.smss.max(1));
-            desk.cwnd = cwnd.clamp(WINDOWS.0 * smss, WINDOWS.1 * smss) as u64;
+            desk.cwnd = cwnd.clamp(LEAST_WINDOW * smss, MOST_WINDOW * smss) as u64;
             desk.pacing = pacing.map(|bps| Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64));
         }
         let began = run.now();
@@ -167,13 +135,80 @@ impl Episode {
     }
 }
 
-impl Episode {
-    /// The only agent's place and the run; none once it has ended.
-    pub fn alone(&mut self) -> Option<(&Place, &mut Stepped)> {
-        match (self.agents.as_slice(), self.run.as_mut()) {
-            ([place], Some(run)) if !self.failed => Some((place, run)),
-            _ => None,
+/// Why an episode does not begin.
+pub enum Refused {
+    /// There are not so many runs.
+    Number { asked: usize, there: usize },
+    /// What is wrong with the scenario, and what to do.
+    Scenario { message: String, help: Option<&'static str> },
+}
+
+impl Refused {
+    /// As Python hears it.
+    pub fn told(self, py: Python<'_>) -> PyErr {
+        match self {
+            Refused::Number { asked, there } => {
+                PyIndexError::new_err(format!("there is no run {asked}: they are {there}"))
+            }
+            Refused::Scenario { message, help } => of_options(py, &message, help),
         }
+    }
+}
+
+impl Episode {
+    /// Begins run `number` of the cases.
+    pub fn begin(cases: &Cases, number: usize, seed: Option<u64>) -> Result<Episode, Refused> {
+        let Some(case) = cases.cases.get(number) else {
+            return Err(Refused::Number { asked: number, there: cases.cases.len() });
+        };
+        let mut scenario: Scenario = case.scenario.clone();
+        scenario.flows = scenario.connections();
+        let (mut agents, mut flows, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, flow) in scenario.flows.iter_mut().enumerate() {
+            if flow.cc == Agent::ABOUT.name {
+                let place = Place::new();
+                flow.settings.insert("desk".to_owned(), Setting::Integer(i64::from(place.number)));
+                agents.push(place);
+                flows.push(i);
+                labels.push(flow.label.clone().unwrap_or_else(|| format!("agent {}", i + 1)));
+            }
+        }
+        if agents.is_empty() {
+            return Err(Refused::Scenario {
+                message: "no flow of the scenario has the controller `agent`".to_owned(),
+                help: Some("give a [[flow]] `cc = \"agent\"`"),
+            });
+        }
+        let controllers = Controllers::new().with::<Agent>();
+        let seed = seed.unwrap_or(scenario.seed);
+        let run = Simulation::new(&scenario, seed)
+            .controllers(&controllers)
+            .start()
+            .map_err(|e| Refused::Scenario { message: e.to_string(), help: None })?;
+        Ok(Episode {
+            run: Some(run),
+            agents,
+            flows,
+            labels,
+            title: cases.title.clone(),
+            duration: scenario.duration,
+            failed: false,
+        })
+    }
+
+    /// The agents' places and the run; none once it has ended.
+    pub fn under_way(&mut self) -> Option<(&[Place], &mut Stepped)> {
+        self.run.as_mut().filter(|_| !self.failed).map(|run| (self.agents.as_slice(), run))
+    }
+
+    /// How many agents it has.
+    pub fn agents(&self) -> usize {
+        self.agents.len()
+    }
+
+    /// Whether the flow of that agent has sent all it had.
+    pub fn has_sent_all(&self, agent: usize) -> bool {
+        self.run.as_ref().zip(self.flows.get(agent)).is_none_or(|(run, flow)| run.is_flow_over(*flow))
     }
 
     pub fn fail(&mut self) {

@@ -9,7 +9,9 @@ mod episode;
 mod error;
 mod figure;
 mod own;
+mod policy;
 mod results;
+mod reward;
 mod running;
 mod table;
 
@@ -24,6 +26,7 @@ fn _fullpipe(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<cases::Cases>()?;
     m.add_class::<driver::Driver>()?;
     m.add_class::<episode::Episode>()?;
+    m.add_class::<policy::Policy>()?;
     m.add_class::<results::Results>()?;
     m.add_class::<table::Table>()?;
     m.add_function(wrap_pyfunction!(cases::parse, m)?)?;
@@ -32,6 +35,9 @@ fn _fullpipe(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(cases::quantity, m)?)?;
     m.add_function(wrap_pyfunction!(figure::figures, m)?)?;
     m.add_function(wrap_pyfunction!(figure::figure, m)?)?;
+    m.add("REWARDS", reward::REWARDS)?;
+    m.add("OBSERVATIONS", fullpipe_policy::OBSERVATIONS)?;
+    m.add_function(wrap_pyfunction!(driver::rollout, m)?)?;
     m.add_function(wrap_pyfunction!(running::run, m)?)?;
     m.add_function(wrap_pyfunction!(own::run_with, m)?)?;
     Ok(())

@@ -13,11 +13,13 @@ to the byte.
 from __future__ import annotations
 
 from ._fullpipe import RunError, ScenarioError, Table, __version__, controllers, quantity
+from ._policy import Policy
 from ._run import Figure, Results, Scenario, figure, figures, load, race, run
 from ._sweep import sweep
 
 __all__ = [
     "Figure",
+    "Policy",
     "Results",
     "RunError",
     "Scenario",
@@ -42,7 +44,9 @@ def _register() -> None:
     except ImportError:
         return
     if "fullpipe/Path-v1" not in registry:
-        register(id="fullpipe/Path-v1", entry_point="fullpipe.env:PathEnv")
+        register(
+            id="fullpipe/Path-v1", entry_point="fullpipe.env:PathEnv", vector_entry_point="fullpipe.env:PathVectorEnv"
+        )
 
 
 _register()

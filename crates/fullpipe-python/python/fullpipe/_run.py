@@ -237,10 +237,12 @@ def run(
     if engine == "lab":
         if controllers:
             raise ValueError("controllers in Python run in the simulator only")
-        with tempfile.TemporaryDirectory() as directory:
-            file = Path(directory, "scenario.toml")
-            file.write_text(chosen.text, "utf-8")
-            return _in_the_lab(["run", str(file)])
+        # Beside the files that it names.
+        directory = chosen.directory if chosen.directory is not None else os.curdir
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=directory, prefix=".fullpipe-", suffix=".toml") as file:
+            file.write(chosen.text)
+            file.flush()
+            return _in_the_lab(["run", file.name])
     _known(engine)
     cases = chosen.cases()
     if controllers:

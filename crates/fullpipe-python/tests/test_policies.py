@@ -1,0 +1,147 @@
+"""Policies: trained in the environment, run by the simulator as by the environment, and on kernel TCP."""
+
+import json
+import math
+import os
+import pickle
+import shutil
+import subprocess
+
+import pytest
+
+gymnasium = pytest.importorskip("gymnasium")
+numpy = pytest.importorskip("numpy")
+
+import fullpipe  # noqa: E402
+from fullpipe._fullpipe import rollout  # noqa: E402
+from fullpipe.env import PathEnv  # noqa: E402
+from fullpipe.evolve import earned, evolve  # noqa: E402
+
+PROGRAM = os.environ.get("FULLPIPE") or shutil.which("fullpipe")
+
+#: Grows while there is no queue, shrinks with the queue: one layer by hand.
+HAND = fullpipe.Policy([([[0, 0, -1.0, 0, 0, 0, 0, 0]], [0.25])], about="by hand")
+
+SCENARIO = {"duration": "10s", "path": {"rate": "10mbit", "rtt": "40ms", "loss": "1%", "buffer": "2bdp"}, "flow": [{"cc": "agent"}]}
+
+
+def test_a_file_makes_it_again(tmp_path):
+    file = tmp_path / "hand.json"
+    HAND.save(file)
+    assert json.loads(file.read_text())["schema"] == "fullpipe/policy/1"
+    again = fullpipe.Policy.load(file)
+    assert again.to_json() == HAND.to_json() == pickle.loads(pickle.dumps(HAND)).to_json()
+    assert again.about == "by hand" and repr(again) == "<fullpipe.Policy 8-1 tanh>"
+    with pytest.raises(ValueError, match="a row of 7 weights where 8 values go in"):
+        fullpipe.Policy([([[0.0] * 7], [0.0])])
+    with pytest.raises(ValueError, match="softsign"):
+        fullpipe.Policy([([[0.0] * 8], [0.0])], activation="gelu")
+    with pytest.raises(ValueError, match="missing field"):
+        fullpipe.Policy.from_json("{}")
+
+
+def test_it_decides_as_numpy_does():
+    random = numpy.random.default_rng(1)
+    first, second = random.normal(size=(12, 8)), random.normal(size=(1, 12)) / 8
+    policy = fullpipe.Policy([(first, numpy.full(12, 0.1)), (second, [0.05])])
+    for _ in range(20):
+        seen = random.normal(size=8)
+        wanted = numpy.clip(second @ numpy.tanh(first @ seen + 0.1) + 0.05, -1, 1)
+        assert policy(seen) == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_rollout_is_the_loop_over_the_environment():
+    for reward, which in (("orca", 0), ("aurora", 1), ("remy", 2)):
+        env = PathEnv(SCENARIO, reward=reward, info=True)
+        seen, _ = env.reset(seed=3)
+        rewards, over = [], False
+        while not over:
+            seen, earned_now, terminated, truncated, told = env.step(HAND(seen))
+            rewards.append((earned_now, told["duration_s"]))
+            over = terminated or truncated
+        # The environment draws the run's seed from that of reset.
+        drawn = int(gymnasium.utils.seeding.np_random(3)[0].integers(1 << 31))
+        cases = fullpipe.Scenario(SCENARIO, ["agent"]).cases()
+        sums, weighted, steps = rollout(cases, 0, drawn, HAND, None, 10_000)
+        assert steps == len(rewards) and sums[which] == pytest.approx(sum(r for r, _ in rewards), rel=1e-12)
+        whole = sum(took for _, took in rewards)
+        assert weighted[which] == pytest.approx(sum(r * took for r, took in rewards) / whole, rel=1e-9)
+
+
+def test_a_window_that_never_stops_growing_has_an_end():
+    up = fullpipe.Policy([([[0.0] * 8], [1.0])])
+    env = PathEnv({**SCENARIO, "duration": "2s"}, most=200, info=True)
+    env.reset(seed=1)
+    windows = [env.step(up([0] * 8))[4]["cwnd_bytes"] for _ in range(12)]
+    assert windows[0] < 200 * 1448 and windows[-1] == 200 * 1448
+
+
+def test_the_simulator_runs_it_from_a_file(tmp_path):
+    HAND.save(tmp_path / "hand.json")
+    file = tmp_path / "scenario.toml"
+    file.write_text(
+        'duration = "20s"\nrepeats = 2\n[path]\nrate = "10mbit"\nrtt = "40ms"\nloss = "1%"\nbuffer = "2bdp"\n[[flow]]\ncc = "cubic"\n'
+        '[sweep]\n"flow.cc" = ["policy:hand.json", "cubic"]\n'
+    )
+    results = fullpipe.run(file)
+    runs = results.runs()
+    assert runs["cc"] == ["policy:hand.json"] * 2 + ["cubic"] * 2
+    # One packet of a hundred is lost, and no queue is due to that.
+    assert min(runs["goodput_bps"][:2]) > 9e6 > 1.5 * max(runs["goodput_bps"][2:])
+    assert max(runs["rtt_p50_ms"][:2]) < 60
+    if PROGRAM is None:
+        pytest.skip("the program fullpipe is not here: name it by FULLPIPE")
+    out = tmp_path / "out.json"
+    subprocess.run([PROGRAM, "run", file, "--out", out], check=True, stdout=subprocess.DEVNULL)
+    assert out.read_bytes() == results.to_json()
+
+
+def test_what_is_wrong_with_a_file_is_told(tmp_path):
+    file = tmp_path / "scenario.toml"
+    (tmp_path / "bad.json").write_text(HAND.to_json().replace("[0.25]", "[0.25, 1]"))
+    for cc, told in (("policy:none.json", "cannot read .*none.json"), ("policy:bad.json", "bad.json is no policy: layer 0")):
+        file.write_text(f'[path]\nrate = "10mbit"\nrtt = "40ms"\n[[flow]]\ncc = "{cc}"\n')
+        with pytest.raises(fullpipe.ScenarioError, match=told) as error:
+            fullpipe.run(file)
+        assert (error.value.line, error.value.column) == (5, 6)
+
+
+def test_evolution_learns_and_is_the_same_on_however_many_workers():
+    still = fullpipe.Policy([([[0.0] * 8], [0.0])])
+    short = {**SCENARIO, "duration": "4s"}
+    heard = []
+    told = lambda *of: heard.append(of)  # noqa: E731
+    kwargs = {"generations": 12, "pairs": 6, "hidden": (4,), "seed": 5, "rate": 0.15}
+    policy = evolve([short], workers=2, progress=told, **kwargs)
+    assert evolve([short], workers=1, **kwargs).to_json() == policy.to_json()
+    assert len(heard) == 12 and heard[-1][2].to_json() == policy.to_json()
+    # Ten packets a round trip are a third of the path.
+    assert earned(policy, [short], 99) > earned(still, [short], 99) + 0.5
+    with pytest.raises(ValueError, match="has not the sizes"):
+        evolve([short], generations=1, hidden=(5,), start=policy)
+    further = evolve([short], generations=1, pairs=2, hidden=(4,), start=policy)
+    moved = [numpy.abs(numpy.subtract(a[0], b[0])).max() for a, b in zip(policy.layers, further.layers)]
+    assert 0 < max(moved) < 0.1
+
+
+def test_kernel_tcp_obeys_it(tmp_path):
+    if PROGRAM is None:
+        pytest.skip("the program fullpipe is not here: name it by FULLPIPE")
+    HAND.save(tmp_path / "hand.json")
+    file = tmp_path / "scenario.toml"
+    file.write_text(
+        'duration = "6s"\nwarmup = "2s"\n[path]\nrate = "10mbit"\nrtt = "40ms"\nloss = "1%"\nbuffer = "2bdp"\n'
+        '[[flow]]\ncc = "policy:hand.json"\n'
+    )
+    try:
+        lab = fullpipe.run(file, engine="lab", seed=2)
+    except fullpipe.RunError as e:
+        pytest.skip(f"no kernel to steer here: {e}")
+    runs = lab.runs()
+    assert runs["engine"] == ["lab"]
+    series = lab.series()
+    windows = [w for w, kind in zip(series["cwnd_bytes"], series["kind"]) if kind == "flow" and w and math.isfinite(w)]
+    assert len(set(windows)) > 3, "it decides"
+    # It begins with ten packets and finds a path of thirty-three; not where the machine, too, makes ACKs wait.
+    if runs["valid"] == [True]:
+        assert max(windows) > 20 * 1448 and runs["goodput_bps"][0] > 8e6
