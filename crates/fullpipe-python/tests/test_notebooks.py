@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+SCENARIOS = NOTEBOOKS.parent.parent.parent / "scenarios"
 
 
 def cells(name):
@@ -26,9 +27,11 @@ def execute(name, directory, monkeypatch):
     from matplotlib import pyplot
 
     pyplot.close("all")
-    for file in NOTEBOOKS.iterdir():
-        shutil.copy(file, directory)
-    monkeypatch.chdir(directory)
+    # In a place of its own, laid out as the checkout is.
+    shutil.copytree(SCENARIOS, directory / "scenarios")
+    place = directory / "crates" / "fullpipe-python" / "notebooks"
+    place.mkdir(parents=True)
+    monkeypatch.chdir(place)
     variables, printed = {"__name__": "__main__"}, io.StringIO()
     with contextlib.redirect_stdout(printed):
         for number, text in enumerate(cells(name)):
