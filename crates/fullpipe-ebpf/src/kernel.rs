@@ -69,11 +69,15 @@ impl Kernel {
         if btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").is_none() {
             return Err(too_old());
         }
-        let bbr_functions = BBR_FUNCTIONS
-            .into_iter()
-            .filter(|name| btf.type_by_name::<libbpf_rs::btf::types::Func<'_>>(name).is_some())
-            .map(str::to_owned)
-            .collect();
+        let has = |function: &str| btf.type_by_name::<libbpf_rs::btf::types::Func<'_>>(function).is_some();
+        // Without links (before Linux 6.4) a controller can be registered, but not as its loader does it.
+        if !has("bpf_struct_ops_link_create") {
+            return Err(Error::impossible(
+                "this kernel has no links for controllers from BPF (struct_ops), which came with Linux 6.4",
+                "a newer kernel, such as that of your distribution's backports",
+            ));
+        }
+        let bbr_functions = BBR_FUNCTIONS.into_iter().filter(|name| has(name)).map(str::to_owned).collect();
         Ok(Kernel { cong_control_args, operations: names, bbr_functions })
     }
 }

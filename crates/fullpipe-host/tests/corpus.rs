@@ -98,6 +98,21 @@ fn offloads_are_judged_on_cards_and_not_on_loopback_or_veth() {
 }
 
 #[test]
+fn a_kernel_without_links_for_struct_ops_is_not_said_to_take_controllers() {
+    let ask = |name: &str| {
+        let (host, _) = Manifest::read(name).host();
+        let report = checks::examine(&host, &Question { controller: "bbr".into(), path: None });
+        report.findings.into_iter().find(|f| f.id == "ebpf").unwrap().state
+    };
+    for old in ["debian-11", "script-leftovers-bbrplus"] {
+        let state = ask(old);
+        assert!(state.contains("cannot be loaded") && state.contains("6.4"), "{old}: {state}");
+    }
+    // Of 5.14 by its number, with what the distribution carried to it.
+    assert!(ask("tuned-wins").contains("can be loaded"), "{}", ask("tuned-wins"));
+}
+
+#[test]
 fn the_doctor_for_machines_says_which_form_it_has() {
     let (host, _) = Manifest::read("bbr-everywhere").host();
     let report = checks::examine(&host, &Question { controller: "bbr".into(), path: None });

@@ -131,9 +131,12 @@ fn scope(context: &Context) -> Finding {
     finding(Verdict::Ok)
 }
 
+/// What the kernel tells of its types and functions: among other things their names, each ended by a zero.
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+
 fn ebpf(context: &Context) -> Finding {
     let host = context.host;
-    let btf = host.exists("/sys/kernel/btf/vmlinux");
+    let btf = host.exists(BTF);
     let jit = host.sysctl("net.core.bpf_jit_enable");
     let always_on = context.facts.config.as_ref().is_some_and(|c| c.get("CONFIG_BPF_JIT_ALWAYS_ON") == "y");
     let mounts = host.text("/proc/self/mounts").unwrap_or_default();
@@ -147,6 +150,11 @@ fn ebpf(context: &Context) -> Finding {
     if !btf {
         obstacles.push("no BTF (CONFIG_DEBUG_INFO_BTF)");
     }
+    // By what the kernel says of itself: distributions carry newer BPF to older versions.
+    let is_link = |name: &[u8]| name == b"bpf_struct_ops_link_create";
+    if host.read(BTF).is_ok_and(|names| !names.split(|byte| *byte == 0).any(is_link)) {
+        obstacles.push("no links for controllers from BPF, as Linux has from 6.4 on");
+    }
     if jit.as_deref() == Some("0") && !always_on {
         obstacles.push("the BPF JIT is off (net.core.bpf_jit_enable)");
     }
@@ -156,17 +164,19 @@ fn ebpf(context: &Context) -> Finding {
     if !(may(39) && may(38)) {
         obstacles.push("CAP_BPF and CAP_PERFMON are missing here (be root)");
     }
+    // It only matters for a controller that the kernel lacks.
+    let lacking = matches!(context.facts.controller(&context.question.controller), Presence::Missing(_));
     let state = if obstacles.is_empty() {
         let pin = if bpffs { "" } else { "; no bpffs is mounted yet, so it could not outlive its loader" };
         format!("controllers can be loaded as eBPF{pin}")
     } else {
-        format!("controllers cannot be loaded as eBPF from here: {}", obstacles.join(", "))
+        let needed =
+            if lacking { String::new() } else { format!("not needed for {}; ", context.question.controller) };
+        format!("{needed}controllers cannot be loaded as eBPF from here: {}", obstacles.join(", "))
     };
-    // It only matters for a controller that the kernel lacks.
-    let lacking = matches!(context.facts.controller(&context.question.controller), Presence::Missing(_));
     let verdict = if obstacles.is_empty() || !lacking { Verdict::Ok } else { Verdict::Advice };
     let finding = Finding::new("ebpf", Group::Kernel, verdict, state)
-        .read("/sys/kernel/btf/vmlinux", if btf { "there" } else { "not there" })
+        .read(BTF, if btf { "there" } else { "not there" })
         .read("net.core.bpf_jit_enable", jit.unwrap_or_else(|| if always_on { "always on".into() } else { "not readable".into() }))
         .read("bpffs", if bpffs { "mounted" } else { "not mounted" })
         .read("lockdown", if lockdown.is_empty() { "none" } else { &lockdown })

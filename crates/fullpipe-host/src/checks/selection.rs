@@ -138,6 +138,7 @@ fn sockets(context: &Context) -> Finding {
     };
     if let Err(e) = &context.facts.sockets {
         return finding(Verdict::Unknown, format!("sockets cannot be read: {e}"))
+            .advice("modprobe tcp_diag (CONFIG_INET_DIAG); a sandbox that forbids netlink hides them, too")
             .read("sock_diag", "not readable");
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

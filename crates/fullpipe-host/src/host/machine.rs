@@ -45,7 +45,9 @@ fn modprobe(arguments: &[&str]) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // What follows the first line is usage.
+    let told = String::from_utf8_lossy(&output.stderr);
+    let reason = told.trim().lines().next().unwrap_or_default().to_owned();
     let busy = reason.contains("in use");
     Err(io::Error::new(if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other }, reason))
 }
@@ -73,7 +75,8 @@ impl Host for Machine {
     }
 
     fn unload_module(&self, name: &str) -> io::Result<()> {
-        modprobe(&["--remove", "--", name])
+        // busybox knows the short option alone.
+        modprobe(&["-r", "--", name])
     }
 
     fn qdiscs(&self) -> io::Result<Vec<QdiscNode>> {
@@ -130,7 +133,8 @@ impl Host for Machine {
         client.read_exact(&mut buffer)?;
         let own = fullpipe_kernel::tcp_info::controller(&client)?;
         let local = client.local_addr()?;
-        match net::sockets()?.into_iter().find(|s| s.local == local) {
+        // A kernel that does not tell of its sockets (no tcp_diag) is taken at this one's word.
+        match net::sockets().into_iter().flatten().find(|s| s.local == local) {
             Some(seen) if seen.controller != own => {
                 Err(io::Error::other(format!("the socket says {own}, sock_diag says {}", seen.controller)))
             }

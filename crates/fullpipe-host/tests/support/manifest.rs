@@ -66,6 +66,8 @@ pub struct Kernel {
     /// Offloads, of the devices that tell them.
     pub features: Vec<DeviceFeatures>,
     pub btf: bool,
+    /// Whether controllers from BPF can be held by links.
+    pub struct_ops_links: bool,
     /// Not in a network namespace of its own.
     pub first_network: bool,
     pub unprivileged: bool,
@@ -87,6 +89,7 @@ impl Default for Kernel {
             qdiscs: Vec::new(),
             features: Vec::new(),
             btf: true,
+            struct_ops_links: true,
             first_network: true,
             unprivileged: false,
             sysctls: BTreeMap::new(),
@@ -196,7 +199,12 @@ impl Manifest {
             sysctl(name, value, 0o644);
         }
         if kernel.btf {
-            memory.put("/sys/kernel/btf/vmlinux", b"", 0o444);
+            let names: &[u8] = if kernel.struct_ops_links {
+                b"\0tcp_slow_start\0bpf_struct_ops_link_create\0"
+            } else {
+                b"\0tcp_slow_start\0"
+            };
+            memory.put("/sys/kernel/btf/vmlinux", names, 0o444);
         }
         memory.put(
             "/proc/net/sockstat",

@@ -62,8 +62,8 @@ impl Args {
         let (Some(within), Some(signals), true) = (within, signals, applied.on_trial) else { return Ok(()) };
         let mut person = Person::listen(signals);
         eprintln!(
-            "{}run `fullpipe confirm` from a new connection within {} s to keep this; otherwise it is undone.",
-            if person.is_terminal { "Type yes, or " } else { "To keep this " },
+            "{} `fullpipe confirm` from a new connection within {} s to keep this; otherwise it is undone.",
+            if person.is_terminal { "Type yes, or run" } else { "Run" },
             within.as_secs()
         );
         match trial::watch(&*host, &store, &mut |time| person.ask(time)).map_err(failure)? {
