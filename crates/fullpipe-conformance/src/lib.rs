@@ -5,16 +5,15 @@
 //! states, the model's values, the gains. An engine runs them; the simulator is the usual one.
 //!
 //! ```
-//! use fullpipe_conformance::{CASES, find};
+//! use fullpipe_conformance::{CASES, Trial, find};
 //!
 //! assert_eq!(CASES.len(), 22);
 //! let case = find("exiting-drain-based-on-inflight").unwrap();
 //! assert_eq!(case.heading, "Exiting DRAIN Based on Inflight");
-//! let path = case.settings()[0];
-//! let runs = case.runs(&path, "bbr3", &[])?;
-//! let jobs = runs.iter().map(|run| fullpipe_run::Job { engine: fullpipe_run::Engine::Sim, case: run.clone() });
+//! let trial = Trial::new(case, "bbr3", &[])?;
+//! let jobs = trial.runs().map(|run| fullpipe_run::Job { engine: fullpipe_run::Engine::Sim, case: run.clone() });
 //! let recordings = fullpipe_run::Batch::new(jobs.collect()).run(&()).results.runs;
-//! assert!(case.judge(&path, &runs, &recordings).is_empty());
+//! assert!(trial.judge(recordings).iter().all(|checked| checked.complaints.is_empty()));
 //! # Ok::<(), String>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -22,8 +21,10 @@
 mod cases;
 mod experiment;
 mod observed;
+mod trial;
 
 pub use cases::CASES;
+pub use trial::{Checked, Trial, Verdicts};
 
 use experiment::Experiment;
 use fullpipe_experiment::{Recording, scenario};

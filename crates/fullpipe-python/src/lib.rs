@@ -4,6 +4,7 @@
 
 mod agent;
 mod cases;
+mod conformance;
 mod driver;
 mod episode;
 mod error;
@@ -14,6 +15,7 @@ mod results;
 mod reward;
 mod running;
 mod table;
+mod trace;
 
 use pyo3::prelude::*;
 
@@ -33,6 +35,7 @@ fn _fullpipe(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(cases::race, m)?)?;
     m.add_function(wrap_pyfunction!(cases::controllers, m)?)?;
     m.add_function(wrap_pyfunction!(cases::quantity, m)?)?;
+    m.add_function(wrap_pyfunction!(conformance::conformance, m)?)?;
     m.add_function(wrap_pyfunction!(figure::figures, m)?)?;
     m.add_function(wrap_pyfunction!(figure::figure, m)?)?;
     m.add("REWARDS", reward::REWARDS)?;
@@ -40,5 +43,6 @@ fn _fullpipe(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(driver::rollout, m)?)?;
     m.add_function(wrap_pyfunction!(running::run, m)?)?;
     m.add_function(wrap_pyfunction!(own::run_with, m)?)?;
+    m.add_function(wrap_pyfunction!(trace::trace, m)?)?;
     Ok(())
 }

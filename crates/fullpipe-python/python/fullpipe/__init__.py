@@ -13,6 +13,7 @@ to the byte.
 from __future__ import annotations
 
 from ._fullpipe import RunError, ScenarioError, Table, __version__, controllers, quantity
+from ._judged import conformance, trace
 from ._policy import Policy
 from ._run import Figure, Results, Scenario, figure, figures, load, race, run
 from ._sweep import sweep
@@ -26,6 +27,7 @@ __all__ = [
     "ScenarioError",
     "Table",
     "__version__",
+    "conformance",
     "controllers",
     "figure",
     "figures",
@@ -34,6 +36,7 @@ __all__ = [
     "race",
     "run",
     "sweep",
+    "trace",
 ]
 
 

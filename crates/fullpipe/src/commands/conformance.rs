@@ -1,9 +1,10 @@
 //! `fullpipe conformance`: the draft's example test cases.
 
 use crate::failure::Failure;
+use crate::print::print_as_json;
 use crate::runs::{self, Progress, check_controller};
-use fullpipe_conformance::{CASES, Case, Setting, find};
-use fullpipe_experiment::{Recording, Results};
+use fullpipe_conformance::{CASES, Case, Checked, Trial, Verdicts, find};
+use fullpipe_experiment::Results;
 use fullpipe_report::{About, Output};
 use fullpipe_run::{Batch, Engine, Job};
 use std::path::PathBuf;
@@ -34,16 +35,6 @@ pub struct Args {
     list: bool,
 }
 
-/// One case on one path, with what came of it.
-struct Checked {
-    case: &'static Case,
-    setting: Setting,
-    /// What did not hold.
-    complaints: Vec<String>,
-    /// The runs, if something did not.
-    runs: Vec<Recording>,
-}
-
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         if self.list {
@@ -70,7 +61,8 @@ impl Args {
             self.keep(&checked)?;
         }
         if self.json {
-            println!("{}", json(&self.cc, &checked));
+            let line = serde_json::to_string(&Verdicts::new(&self.cc, &checked)).map_err(Failure::usage)?;
+            print_as_json(&(line + "\n"))?;
         } else {
             print(&cases, &checked);
         }
@@ -114,24 +106,12 @@ impl Args {
 
 /// Simulates a case on every of its paths.
 fn check(case: &'static Case, cc: &str, settings: &[(&str, &str)]) -> Result<Vec<Checked>, Failure> {
-    let on_each = |setting: Setting| Ok((setting, case.runs(&setting, cc, settings)?));
-    let on_each: Result<Vec<_>, String> = case.settings().into_iter().map(on_each).collect();
-    let on_each = on_each.map_err(Failure::usage)?;
-    let all = on_each.iter().flat_map(|(_, runs)| runs);
-    let jobs: Vec<Job> = all.map(|run| Job { engine: Engine::Sim, case: run.clone() }).collect();
+    let trial = Trial::new(case, cc, settings).map_err(Failure::usage)?;
+    let jobs: Vec<Job> = trial.runs().map(|run| Job { engine: Engine::Sim, case: run.clone() }).collect();
     let progress = Progress::of(&jobs);
-    let mut recordings = Batch::new(jobs).run(&progress).all().map_err(runs::failure)?.into_iter();
+    let recordings = Batch::new(jobs).run(&progress).all().map_err(runs::failure)?;
     drop(progress);
-    let judged = on_each.into_iter().map(|(setting, runs)| {
-        let mut own: Vec<Recording> = recordings.by_ref().take(runs.len()).collect();
-        let complaints = case.judge(&setting, &runs, &own);
-        // Recordings are large, and only those of failed cases are written.
-        if complaints.is_empty() {
-            own.clear();
-        }
-        Checked { case, setting, complaints, runs: own }
-    });
-    Ok(judged.collect())
+    Ok(trial.judge(recordings))
 }
 
 fn print(cases: &[&'static Case], checked: &[Checked]) {
@@ -150,18 +130,4 @@ fn print(cases: &[&'static Case], checked: &[Checked]) {
         }
     }
     println!("\n{passed} of {} cases pass, {} runs", cases.len(), checked.len());
-}
-
-fn json(cc: &str, checked: &[Checked]) -> serde_json::Value {
-    let runs: Vec<serde_json::Value> = checked
-        .iter()
-        .map(|c| {
-            serde_json::json!({
-                "case": c.case.name, "heading": c.case.heading, "rate": c.setting.rate.to_string(),
-                "rtt": c.setting.rtt.to_string(), "passed": c.complaints.is_empty(),
-                "complaints": c.complaints,
-            })
-        })
-        .collect();
-    serde_json::json!({ "schema": "fullpipe/conformance/1", "cc": cc, "runs": runs })
 }
