@@ -31,6 +31,7 @@
 
 pub mod calendar;
 pub mod connection;
+pub mod document;
 pub mod number;
 pub mod recording;
 pub mod scenario;

@@ -1,15 +1,13 @@
 //! Reading a scenario file, and every run it stands for.
 
-use super::error::nearest;
 use super::sweep::Sweep;
 use super::{Fault, Scenario, ScenarioError};
+use crate::document::{Document, nearest};
 use crate::recording::Varied;
 use fullpipe_path::TraceError;
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use std::ops::Range;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 /// The names a scenario may use, which whoever reads it knows: they are not the file format's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -107,7 +105,7 @@ pub fn parse(
     vocabulary: &Vocabulary,
     open: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<Vec<Case>, ScenarioError> {
-    let reader = Reader { name, text };
+    let reader = Document { name, text };
     let mut document = DeTable::parse(text).map_err(|e| reader.toml_error(&e))?;
     let sweep = Sweep::take_from(document.get_mut()).map_err(|(span, reason)| reader.at(span, reason))?;
     if sweep.combinations() > MOST_CASES {
@@ -122,8 +120,11 @@ pub fn parse(
         let varied = sweep.apply(i, table.get_mut()).map_err(|(span, reason)| reader.at(span, reason))?;
         let deserializer = toml::Deserializer::from(table.clone());
         let mut scenario = Scenario::deserialize(deserializer).map_err(|e| reader.toml_error(&e))?;
-        load_files(&mut scenario, open).map_err(|fault| reader.fault(&fault, table.get_ref(), &varied))?;
-        scenario.validate(vocabulary).map_err(|fault| reader.fault(&fault, table.get_ref(), &varied))?;
+        load_files(&mut scenario, open)
+            .map_err(|fault| reader.fault(&fault, table.get_ref(), &in_the_run(&varied)))?;
+        scenario
+            .validate(vocabulary)
+            .map_err(|fault| reader.fault(&fault, table.get_ref(), &in_the_run(&varied)))?;
         checks = scenario.checks.len();
         in_use.extend((0..checks).filter(|&n| scenario.checks[n].applies_to(&varied)));
         scenario.checks.retain(|check| check.applies_to(&varied));
@@ -133,7 +134,7 @@ pub fn parse(
         let repeats = std::mem::replace(&mut scenario.repeats, 1);
         if cases.len() + repeats as usize > MOST_CASES {
             let fault = Fault::new("repeats", format!("makes more than {MOST_CASES} runs"));
-            return Err(reader.fault(&fault, table.get_ref(), &varied));
+            return Err(reader.fault(&fault, table.get_ref(), &in_the_run(&varied)));
         }
         for i in 0..repeats {
             let mut one = scenario.clone();
@@ -149,7 +150,7 @@ pub fn parse(
     if let Some(n) = (0..checks).find(|n| !in_use.contains(n)) {
         let fault = Fault::new(&format!("check.{n}.where"), "no run of the sweep has these values")
             .help(format!("the sweep has {}", sweep.written()));
-        return Err(reader.fault(&fault, document.get_ref(), &[]));
+        return Err(reader.fault(&fault, document.get_ref(), ""));
     }
     Ok(cases)
 }
@@ -192,65 +193,13 @@ pub fn schema() -> serde_json::Value {
     schema
 }
 
-struct Reader<'a> {
-    name: &'a str,
-    text: &'a str,
-}
-
-impl Reader<'_> {
-    fn at(&self, span: Range<usize>, reason: impl Into<String>) -> ScenarioError {
-        ScenarioError::at(self.name, self.text, span, reason)
+/// Which run of a sweep an error is in, as its message ends.
+fn in_the_run(varied: &[Varied]) -> String {
+    if varied.is_empty() {
+        return String::new();
     }
-
-    fn toml_error(&self, error: &toml::de::Error) -> ScenarioError {
-        let message = error.message().trim().to_owned();
-        let help = did_you_mean(&message);
-        match error.span() {
-            Some(span) => self.at(span, message),
-            None => ScenarioError::whole(self.name, message),
-        }
-        .with_help(help)
-    }
-
-    /// Shows a fault where the value that is at fault was written.
-    fn fault(&self, fault: &Fault, table: &DeTable<'_>, varied: &[Varied]) -> ScenarioError {
-        let mut message = format!("{}: {}", fault.key, fault.reason);
-        if !varied.is_empty() {
-            let case: Vec<String> = varied.iter().map(|v| format!("{} = {}", v.key, v.value)).collect();
-            message = format!("{message} (in the run with {})", case.join(", "));
-        }
-        match find(table, &fault.key) {
-            Some(span) => self.at(span, message),
-            None => ScenarioError::whole(self.name, message),
-        }
-        .with_help(fault.help.clone())
-    }
-}
-
-/// Where the value of the dotted `key` is written, or of the nearest enclosing key that is.
-fn find(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
-    let mut value: Option<&Spanned<DeValue<'_>>> = None;
-    for part in key.split('.').filter(|p| !p.is_empty()) {
-        let next = match value.map(Spanned::get_ref) {
-            None => table.get(part),
-            Some(DeValue::Table(inner)) => inner.get(part),
-            Some(DeValue::Array(items)) => part.parse().ok().and_then(|i: usize| items.get(i)),
-            Some(_) => None,
-        };
-        let Some(found) = next else { break };
-        value = Some(found);
-    }
-    value.map(Spanned::span)
-}
-
-/// Suggests the nearest of the names that an "expected one of" message lists.
-fn did_you_mean(message: &str) -> Option<String> {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let written = quoted.next()?;
-    if !message.starts_with("unknown ") {
-        return None;
-    }
-    nearest(written, quoted).map(|close| format!("did you mean `{close}`?"))
+    let case: Vec<String> = varied.iter().map(|v| format!("{} = {}", v.key, v.value)).collect();
+    format!(" (in the run with {})", case.join(", "))
 }
 
 #[cfg(test)]

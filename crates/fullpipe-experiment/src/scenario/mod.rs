@@ -5,7 +5,6 @@
 
 mod app;
 mod check;
-mod error;
 mod file;
 mod flow;
 mod path;
@@ -13,9 +12,9 @@ mod sweep;
 mod trigger;
 mod triggers;
 
+pub use crate::document::{Fault, FileError as ScenarioError};
 pub use app::App;
 pub use check::{Bound, Check};
-pub use error::ScenarioError;
 pub use file::{Case, Refused, Vocabulary, parse, schema};
 pub use flow::{FlowSpec, Setting};
 pub use path::{Direction, PathSpec};
@@ -238,42 +237,3 @@ impl Scenario {
         Ok(())
     }
 }
-
-/// Something wrong with a scenario at one of its keys (`flow.0.cc`).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fault {
-    /// Where, as a dotted path; list entries by number from 0.
-    pub key: String,
-    /// What.
-    pub reason: String,
-    /// What to do.
-    pub help: Option<String>,
-}
-
-impl Fault {
-    fn new(key: &str, reason: impl Into<String>) -> Self {
-        Fault { key: key.to_owned(), reason: reason.into(), help: None }
-    }
-
-    fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
-    }
-
-    fn under(mut self, prefix: &str) -> Self {
-        self.key = if self.key.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", self.key) };
-        self
-    }
-}
-
-impl std::fmt::Display for Fault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.key, self.reason)?;
-        match &self.help {
-            Some(help) => write!(f, " ({help})"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for Fault {}

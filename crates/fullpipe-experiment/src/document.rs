@@ -1,0 +1,236 @@
+//! Files that people write, in TOML: what is wrong with one, with the place, the reason, and what to do.
+
+use std::fmt;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// An error at a place of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileError {
+    /// The file's name as the user gave it.
+    pub file: String,
+    /// Line, from 1; 0 if the whole file is meant.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    source_line: String,
+    marked: usize,
+}
+
+impl FileError {
+    /// An error about the file as a whole.
+    pub fn whole(file: &str, message: impl Into<String>) -> Self {
+        FileError {
+            file: file.to_owned(),
+            line: 0,
+            column: 0,
+            message: message.into(),
+            help: None,
+            source_line: String::new(),
+            marked: 0,
+        }
+    }
+
+    /// An error at the bytes `span` of `text`.
+    pub fn at(file: &str, text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
+        let start = floor_boundary(text, span.start);
+        let before = &text[..start];
+        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
+        let end = floor_boundary(text, span.end.clamp(start, line_end));
+        FileError {
+            line: before.matches('\n').count() + 1,
+            column: text[line_start..start].chars().count() + 1,
+            source_line: text[line_start..line_end].trim_end().to_owned(),
+            marked: text[start..end].chars().count().max(1),
+            ..FileError::whole(file, message)
+        }
+    }
+
+    /// With what to do about it, if that is known.
+    #[must_use]
+    pub fn with_help(mut self, help: Option<String>) -> Self {
+        self.help = help.or(self.help);
+        self
+    }
+}
+
+fn floor_boundary(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 {
+            write!(f, "{}: {}", self.file, self.message)?;
+        } else {
+            let number = self.line.to_string();
+            let margin = " ".repeat(number.len());
+            let pad: String = self
+                .source_line
+                .chars()
+                .take(self.column - 1)
+                .map(|c| if c == '\t' { '\t' } else { ' ' })
+                .collect();
+            writeln!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
+            writeln!(f, "{margin} |")?;
+            writeln!(f, "{number} | {}", self.source_line)?;
+            write!(f, "{margin} | {pad}{}", "^".repeat(self.marked))?;
+        }
+        match &self.help {
+            Some(help) => write!(f, "\n  help: {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// The one of `known` that `written` was probably meant to be.
+pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = written.to_lowercase();
+    known
+        .into_iter()
+        .map(|k| (strsim::damerau_levenshtein(&lower, &k.to_lowercase()), k))
+        .filter(|(distance, k)| *distance <= k.chars().count().max(3) / 2)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, k)| k)
+}
+
+/// Something wrong with what a file says, at one of its keys (`flow.0.cc`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// Where, as a dotted path; list entries by number from 0.
+    pub key: String,
+    /// What.
+    pub reason: String,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+impl Fault {
+    /// What is wrong with the value at `key`.
+    pub fn new(key: &str, reason: impl Into<String>) -> Self {
+        Fault { key: key.to_owned(), reason: reason.into(), help: None }
+    }
+
+    /// With what to do about it.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The fault of a part, which is at `prefix` in the whole.
+    pub fn under(mut self, prefix: &str) -> Self {
+        self.key = if self.key.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", self.key) };
+        self
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.key, self.reason)?;
+        match &self.help {
+            Some(help) => write!(f, " ({help})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// A file's name and text, to say where in it something is wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Document<'a> {
+    /// The file's name as the user gave it.
+    pub name: &'a str,
+    /// What is in it.
+    pub text: &'a str,
+}
+
+impl Document<'_> {
+    /// An error at the bytes `span` of the text.
+    pub fn at(&self, span: Range<usize>, reason: impl Into<String>) -> FileError {
+        FileError::at(self.name, self.text, span, reason)
+    }
+
+    /// What the reader of TOML complains of, with the key that was probably meant.
+    pub fn toml_error(&self, error: &toml::de::Error) -> FileError {
+        let message = error.message().trim().to_owned();
+        let help = did_you_mean(&message);
+        match error.span() {
+            Some(span) => self.at(span, message),
+            None => FileError::whole(self.name, message),
+        }
+        .with_help(help)
+    }
+
+    /// Shows a fault where the value that is at fault was written; `more` ends its message.
+    pub fn fault(&self, fault: &Fault, table: &DeTable<'_>, more: &str) -> FileError {
+        let message = format!("{}: {}{more}", fault.key, fault.reason);
+        match find(table, &fault.key) {
+            Some(span) => self.at(span, message),
+            None => FileError::whole(self.name, message),
+        }
+        .with_help(fault.help.clone())
+    }
+}
+
+/// Where the value of the dotted `key` is written, or of the nearest enclosing key that is.
+fn find(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
+    let mut value: Option<&Spanned<DeValue<'_>>> = None;
+    for part in key.split('.').filter(|p| !p.is_empty()) {
+        let next = match value.map(Spanned::get_ref) {
+            None => table.get(part),
+            Some(DeValue::Table(inner)) => inner.get(part),
+            Some(DeValue::Array(items)) => part.parse().ok().and_then(|i: usize| items.get(i)),
+            Some(_) => None,
+        };
+        let Some(found) = next else { break };
+        value = Some(found);
+    }
+    value.map(Spanned::span)
+}
+
+/// Suggests the nearest of the names that an "expected one of" message lists.
+fn did_you_mean(message: &str) -> Option<String> {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let written = quoted.next()?;
+    if !message.starts_with("unknown ") {
+        return None;
+    }
+    nearest(written, quoted).map(|close| format!("did you mean `{close}`?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_is_shown_with_its_line_and_a_mark() {
+        let text = "title = \"ä\"\nrate = \"10mb\"\n";
+        let at = text.find("\"10mb\"").unwrap();
+        let e =
+            FileError::at("a.toml", text, at..at + 6, "unknown unit").with_help(Some("write 10mbit".into()));
+        assert_eq!(
+            e.to_string(),
+            "a.toml:2:8: unknown unit\n  |\n2 | rate = \"10mb\"\n  |        ^^^^^^\n  help: write 10mbit"
+        );
+    }
+
+    #[test]
+    fn a_near_miss_is_recognised_and_nonsense_is_not() {
+        assert_eq!(nearest("bbr33", ["bbr", "bbr3", "cubic"]), Some("bbr3"));
+        assert_eq!(nearest("Cubik", ["bbr", "cubic"]), Some("cubic"));
+        assert_eq!(nearest("xyzzy", ["bbr", "cubic"]), None);
+    }
+}
