@@ -37,6 +37,14 @@ pub enum Capability {
 pub enum Sight<'a> {
     /// These files, and those in these directories.
     Files(&'a [&'a Path]),
+    /// `readable` as with [`Files`](Sight::Files), and in the directories `kept` files are made, written and removed: a
+    /// program that keeps a database. It is a peer among others and makes TCP connections itself.
+    Peer {
+        /// Files, and directories whose files may be read.
+        readable: &'a [&'a Path],
+        /// Directories whose files are its own.
+        kept: &'a [&'a Path],
+    },
     /// All files, directories and links; and what the kernel answers by netlink, and by walks of its sockets
     /// (bpf(2), `BPF_ITER_CREATE`) whose programs are loaded already.
     Host,
@@ -137,9 +145,11 @@ pub fn confine(to: &Confinement<'_>) -> io::Result<Confined> {
 }
 
 fn landlock(sight: Sight<'_>) -> Result<Layer, String> {
-    let (readable, access) = match sight {
-        Sight::Files(readable) => (readable, AccessFs::ReadFile.into()),
-        Sight::Host => (&[Path::new("/")][..], AccessFs::ReadFile | AccessFs::ReadDir),
+    let read = AccessFs::ReadFile.into();
+    let (readable, access, kept) = match sight {
+        Sight::Files(readable) => (readable, read, &[][..]),
+        Sight::Peer { readable, kept } => (readable, read, kept),
+        Sight::Host => (&[Path::new("/")][..], AccessFs::ReadFile | AccessFs::ReadDir, &[][..]),
         Sight::Processes => return Ok(Layer::Unwanted),
     };
     let failed = |e: &dyn Display| format!("Landlock fails ({e})");
@@ -147,11 +157,21 @@ fn landlock(sight: Sight<'_>) -> Result<Layer, String> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(abi))
-        .and_then(|rules| rules.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp))
+        .and_then(|rules| match sight {
+            Sight::Peer { .. } => rules.handle_access(AccessNet::BindTcp),
+            _ => rules.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp),
+        })
         .and_then(|rules| rules.scope(Scope::AbstractUnixSocket | Scope::Signal))
         .and_then(Ruleset::create)
         .map_err(|e| failed(&e))?;
-    for path in readable {
+    let of_its_own = AccessFs::ReadFile
+        | AccessFs::ReadDir
+        | AccessFs::WriteFile
+        | AccessFs::Truncate
+        | AccessFs::MakeReg
+        | AccessFs::RemoveFile;
+    let readable = readable.iter().map(|path| (path, access));
+    for (path, access) in readable.chain(kept.iter().map(|path| (path, of_its_own))) {
         // What is not there cannot be read, with or without a rule.
         if let Ok(path) = PathFd::new(path) {
             let rule = PathBeneath::new(path, access);
@@ -277,6 +297,34 @@ const LOOKS: &[libc::c_long] = &[
     libc::SYS_stat,
 ];
 
+/// System calls of a program that keeps a database: places in files, their length, and that they are on the disk.
+const KEEPS: &[libc::c_long] = &[
+    libc::SYS_openat,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_flock,
+    libc::SYS_fchmod,
+    libc::SYS_getcwd,
+    libc::SYS_readlinkat,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_unlinkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+];
+
 /// `BPF_ITER_CREATE` of uapi/linux/bpf.h.
 const BPF_ITER_CREATE: i32 = 33;
 
@@ -317,12 +365,16 @@ fn filter(sight: Sight<'_>) -> Result<BpfProgram, String> {
     };
     let (more, some) = match sight {
         Sight::Files(_) => (&[][..], some()),
+        Sight::Peer { .. } => (KEEPS, some()),
         Sight::Host | Sight::Processes => (LOOKS, some().and_then(|some| Ok([some, looks()?].concat()))),
     };
     let all = ALLOWED.iter().chain(more);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = all.map(|&call| (call, Vec::new())).collect();
     for (call, rule) in some.map_err(|e| failed(&e))? {
-        rules.entry(call).or_default().push(rule);
+        // A call that passes whatever its arguments is listed without rules.
+        if !more.contains(&call) {
+            rules.entry(call).or_default().push(rule);
+        }
     }
     let architecture = std::env::consts::ARCH.try_into().map_err(|e| failed(&e))?;
     let refused = SeccompAction::Errno(libc::EPERM as u32);
@@ -488,6 +540,35 @@ mod tests {
             is_refused("a file to write, by openat2", opened.map(drop).map_err(Into::into));
         }
         println!("confined: looked, and changed nothing");
+    }
+
+    #[test]
+    fn a_peer_keeps_its_own_files_and_connects_and_no_more() {
+        if std::env::var_os(INSIDE).is_none() {
+            return told_by_a_confined("a_peer_keeps_its_own_files_and_connects_and_no_more");
+        }
+        let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sight = Sight::Peer { readable: &[], kept: &[own.path()] };
+        let confined = confine(&Confinement { capabilities: &[], sight }).unwrap();
+        println!("confined: Landlock {}; system calls {}", confined.landlock, confined.system_calls);
+
+        let file = own.path().join("file");
+        std::fs::write(&file, "kept").unwrap();
+        File::options().write(true).open(&file).unwrap().set_len(2).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "ke");
+        std::fs::remove_file(&file).unwrap();
+        TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        if confined.system_calls == Layer::Whole {
+            is_refused("a program", Command::new("/bin/true").status().map(drop));
+            is_refused("a local socket", UnixStream::pair().map(drop));
+        }
+        if confined.landlock == Layer::Whole {
+            is_refused("another's file", std::fs::write(other.path().join("file"), "").map(drop));
+            is_refused("another's directory", std::fs::read_dir(other.path()).map(drop));
+            is_refused("a port", TcpListener::bind("127.0.0.1:0").map(drop));
+        }
+        println!("confined: kept what is its own");
     }
 
     #[test]
