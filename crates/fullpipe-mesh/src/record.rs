@@ -108,6 +108,8 @@ pub enum Trouble {
     ReceiverBudget,
     /// The sender's kernel has no such controller, or may not use it.
     NoSuchController,
+    /// One of its ends was busy with other transfers all its time.
+    NoTurn,
 }
 
 /// The small probes of one direction and minute, sent between transfers: one a second.

@@ -23,6 +23,8 @@ pub mod lab;
 mod man;
 mod merge;
 mod plan;
+#[cfg(feature = "mesh")]
+mod probe;
 mod race;
 #[cfg(all(feature = "ebpf", feature = "live"))]
 mod records;
@@ -72,6 +74,8 @@ pub enum Command {
     Get(get::Args),
     #[cfg(feature = "net")]
     Serve(serve::Args),
+    #[cfg(feature = "mesh")]
+    Probe(probe::Args),
     #[cfg(feature = "ebpf")]
     Split(split::Args),
     #[cfg(feature = "net")]
@@ -115,6 +119,8 @@ impl Command {
             Command::Get(args) => args.run(),
             #[cfg(feature = "net")]
             Command::Serve(args) => args.run(),
+            #[cfg(feature = "mesh")]
+            Command::Probe(args) => args.run(),
             #[cfg(feature = "ebpf")]
             Command::Split(args) => args.run(),
             #[cfg(feature = "net")]

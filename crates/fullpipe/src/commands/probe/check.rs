@@ -1,0 +1,96 @@
+//! `fullpipe probe check`: what a mesh file means, before anything is sent.
+
+use crate::failure::Failure;
+use fullpipe_mesh::file::Mesh;
+use fullpipe_mesh::schedule::Schedule;
+use fullpipe_units::{Bytes, Rate};
+use std::fmt::Write;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The mesh file
+    #[arg(value_name = "MESH", value_hint = clap::ValueHint::FilePath)]
+    mesh: PathBuf,
+}
+
+impl Args {
+    pub fn run(self) -> Result<(), Failure> {
+        let mesh = super::read(&self.mesh)?;
+        print!("{}", told(&mesh));
+        let short = mesh.sites.iter().filter(|s| s.budget < mesh.planned_a_day());
+        let short: Vec<&str> = short.map(|s| s.name.as_str()).collect();
+        if short.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::Check(format!(
+            "the budget of {} is less than the plan of {}: transfers will be left out once it is spent; a longer `period`, a smaller \
+             `size` or a larger `budget` puts it right",
+            short.join(", "),
+            gigabytes(mesh.planned_a_day())
+        )))
+    }
+}
+
+fn gigabytes(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000_000 => format!("{:.1} MB/day", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB/day", bytes as f64 / 1e9),
+    }
+}
+
+fn told(mesh: &Mesh) -> String {
+    let schedule = Schedule::new(mesh);
+    let mut out = String::new();
+    let pairs = mesh.sites.len() * (mesh.sites.len() - 1);
+    let _ = writeln!(
+        out,
+        "{}: {} sites, {pairs} directed pairs; {} of each by {} every {}",
+        mesh.name,
+        mesh.sites.len(),
+        Bytes(mesh.size),
+        mesh.controllers.join(", "),
+        mesh.period
+    );
+    let width = mesh.sites.iter().map(|s| s.name.len()).max().unwrap_or(0);
+    let _ = writeln!(out, "\nplan of a site: {} sent and received together", gigabytes(mesh.planned_a_day()));
+    let fits = schedule.rate_that_fits(mesh.size);
+    for site in &mesh.sites {
+        let slow = match site.rate {
+            Some(rate) if rate < fits => "; its link is too slow for its slots: transfers will queue",
+            _ => "",
+        };
+        let _ = writeln!(
+            out,
+            "  {:width$}  {} port {}, at most {}{slow}",
+            site.name,
+            site.address,
+            site.port,
+            gigabytes(site.budget)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "\nslots of {:.3} s: transfers end within theirs from {:.1} mbit on, slower ones queue; each may take {}",
+        schedule.slot_length().as_secs_f64(),
+        to_mbit(fits),
+        mesh.limit
+    );
+    // Where controllers change places the even periods stand for all.
+    for slot in schedule.slots(0) {
+        let name = |id: u16| &mesh.sites[usize::from(id)].name;
+        let _ = writeln!(
+            out,
+            "  {:>9.3} s  {:width$} -> {:width$}  {}",
+            slot.start.as_secs_f64(),
+            name(slot.pair.from),
+            name(slot.pair.to),
+            mesh.controllers[usize::from(slot.controller)]
+        );
+    }
+    out
+}
+
+fn to_mbit(rate: Rate) -> f64 {
+    rate.as_bits_per_sec_f64() / 1e6
+}
