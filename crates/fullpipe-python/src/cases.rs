@@ -3,7 +3,7 @@
 use crate::error::{of_options, of_scenario};
 use fullpipe_experiment::scenario::{self, Case};
 use fullpipe_run::race::{Axis, Contestant, Race, RaceError, USUAL};
-use fullpipe_run::{Engine, vocabulary};
+use fullpipe_run::{Engine, beside, vocabulary};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -79,10 +79,7 @@ pub fn parse(
     directory: Option<PathBuf>,
     more: Vec<String>,
 ) -> PyResult<Cases> {
-    let open = |file: &str| {
-        let path = directory.clone().unwrap_or_default().join(file);
-        std::fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))
-    };
+    let open = beside(directory.unwrap_or_default());
     let mut known = vocabulary(&[Engine::Sim]);
     known.controllers.extend(more);
     let cases = scenario::parse(name, text, &known, &open).map_err(|e| of_scenario(py, &e))?;

@@ -34,6 +34,7 @@
 mod batch;
 mod engine;
 mod error;
+mod files;
 #[cfg(feature = "lab")]
 mod lend;
 mod parallel;
@@ -47,6 +48,7 @@ pub use batch::InRealTime;
 pub use batch::{Batch, Job, Outcome};
 pub use engine::{Engine, run};
 pub use error::RunError;
+pub use files::{beside, scenario_text};
 #[cfg(feature = "lab")]
 pub use lend::{Lend, Nothing, kernel_offers};
 pub use parallel::in_parallel;

@@ -3,7 +3,8 @@
 mod program;
 
 use program::{fullpipe, output_within};
-use std::fs;
+use std::fs::{self, File};
+use std::process::Stdio;
 use std::time::Duration;
 
 /// Far more than any of these takes beside busy programs, and far less than what grows with the square of its input.
@@ -29,6 +30,43 @@ fn a_file_that_is_no_trace_is_not_repeated() {
     );
     assert_eq!(code, 2, "{err}");
     assert!(err.contains("secret") && !err.contains("topsecret") && out.is_empty(), "{out}{err}");
+}
+
+/// Each of these would hang it, or take all memory: the pipe has no writer.
+#[test]
+fn devices_and_pipes_that_it_names_are_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for name in [pipe.to_str().unwrap(), "/dev/zero", "/proc"] {
+        let link = format!("[{{ trace = {name:?}, delay = \"10ms\" }}]");
+        for (forward, cc) in
+            [(&*link, "bbr".to_owned()), ("[{ delay = \"10ms\" }]", format!("policy:{name}"))]
+        {
+            let (code, out, err) = run(&format!(
+                "duration = \"1s\"\n[path]\nforward = {forward}\nreverse = [{{ delay = \"10ms\" }}]\n[[flow]]\ncc = {cc:?}\n"
+            ));
+            assert_eq!(code, 2, "{err}");
+            assert!(err.contains(name) && err.contains("not a regular file") && out.is_empty(), "{out}{err}");
+        }
+    }
+}
+
+#[test]
+fn a_scenario_may_come_by_standard_input_and_ends_there() {
+    let given = |input: &str| {
+        let mut command = fullpipe();
+        command.args(["run", "-"]).stdin(Stdio::from(File::open(input).unwrap()));
+        let output = output_within(&mut command, LIMIT).expect("it did not end in time");
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("s.toml");
+    let text = "duration = \"100ms\"\n[path]\nrate = \"1mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \"bbr\"\n";
+    fs::write(&file, text).unwrap();
+    assert_eq!(given(file.to_str().unwrap()).0, 0);
+    let (code, told) = given("/dev/zero");
+    assert!(code == 2 && told.contains("cannot read standard input: it has more than 64 MiB"), "{told}");
 }
 
 #[test]

@@ -35,6 +35,11 @@ impl std::fmt::Display for Setting {
 /// What the name of a trained controller begins with.
 const POLICY: &str = "policy:";
 
+/// The file of the trained controller that `cc` names, which is none if only its place is there (`policy:`). None for other controllers.
+pub fn policy_file(cc: &str) -> Option<&str> {
+    cc.strip_prefix(POLICY)
+}
+
 /// One `[[flow]]`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -138,7 +143,7 @@ impl FlowSpec {
 
     /// The file of the trained controller that `cc` names.
     pub fn policy_file(&self) -> Option<&str> {
-        self.cc.strip_prefix(POLICY).filter(|file| !file.is_empty())
+        policy_file(&self.cc).filter(|file| !file.is_empty())
     }
 
     /// Puts the contents of the trained controller's file beside its name, if they are not there yet.
@@ -154,7 +159,7 @@ impl FlowSpec {
     pub(super) fn validate(&self, scenario: &Scenario, vocabulary: &Vocabulary) -> Result<(), Fault> {
         match &self.policy {
             None => vocabulary.check_controller(&self.cc)?,
-            Some(_) if !self.cc.starts_with(POLICY) => {
+            Some(_) if policy_file(&self.cc).is_none() => {
                 return Err(Fault::new("policy", format!("{} is no trained controller", self.cc))
                     .help("`cc = \"policy:FILE.json\"` names one"));
             }

@@ -16,7 +16,7 @@ pub use crate::document::{Fault, FileError as ScenarioError};
 pub use app::App;
 pub use check::{Bound, Check};
 pub use file::{Case, Refused, Vocabulary, parse, schema};
-pub use flow::{FlowSpec, Setting};
+pub use flow::{FlowSpec, Setting, policy_file};
 pub use path::{Direction, PathSpec};
 pub use trigger::{LinkChange, Trigger, When};
 pub use triggers::{Due, Triggers};

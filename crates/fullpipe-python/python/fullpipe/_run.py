@@ -237,12 +237,8 @@ def run(
     if engine == "lab":
         if controllers:
             raise ValueError("controllers in Python run in the simulator only")
-        # Beside the files that it names.
-        directory = chosen.directory if chosen.directory is not None else os.curdir
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=directory, prefix=".fullpipe-", suffix=".toml") as file:
-            file.write(chosen.text)
-            file.flush()
-            return _in_the_lab(["run", file.name])
+        # The program looks in its working directory for the files that a scenario on standard input names.
+        return _in_the_lab(["run", "-"], text=chosen.text, directory=chosen.directory)
     _known(engine)
     cases = chosen.cases()
     if controllers:
@@ -270,21 +266,24 @@ def _known(engine: str) -> None:
         raise ValueError(f'engine="{engine}": it is "sim" (the simulator) or "lab" (kernel TCP, by the program fullpipe)')
 
 
-def _in_the_lab(words: list[str]) -> Results:
+def _in_the_lab(words: list[str], text: str = "", directory: str | None = None) -> Results:
     """Kernel TCP is the program's: the lab starts its processes by executing itself again, which an interpreter cannot."""
-    program = os.environ.get("FULLPIPE", "fullpipe")
-    if shutil.which(program) is None:
+    named = os.environ.get("FULLPIPE", "fullpipe")
+    found = shutil.which(named)
+    if found is None:
         raise RunError(
-            f"`{program}` is not to be found: the lab is run by the program fullpipe; put it on PATH, or its path into FULLPIPE"
+            f"`{named}` is not to be found: the lab is run by the program fullpipe; put it on PATH, or its path into FULLPIPE"
         )
+    program = os.path.abspath(found)
     with tempfile.TemporaryDirectory() as out:
         file = Path(out, "results.json")
         made = subprocess.run(
             [program, *words, "--engine", "lab", "--json", "--out", str(file)],
-            stdin=subprocess.DEVNULL,
+            cwd=directory,
+            input=text,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
             check=False,
         )
         if not file.exists():

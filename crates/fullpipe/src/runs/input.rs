@@ -2,8 +2,9 @@
 
 use crate::failure::Failure;
 use fullpipe_experiment::scenario::{Case, parse};
-use fullpipe_run::{Engine, vocabulary};
-use std::fs;
+use fullpipe_run::{Engine, beside, scenario_text, vocabulary};
+use std::fs::File;
+use std::io::stdin;
 use std::path::Path;
 
 /// Whether a controller may be named where `engines` run it.
@@ -14,20 +15,17 @@ pub fn check_controller(name: &str, engines: &[Engine]) -> Result<(), Failure> {
     })
 }
 
-/// The cases of the scenario file at `path`, which `engines` are to run.
+/// The cases of the scenario file at `path`, which `engines` are to run; `-` is what comes by standard input. Files that it names lie
+/// beside it, those of standard input in the working directory.
 pub fn read(path: &Path, engines: &[Engine]) -> Result<Vec<Case>, Failure> {
-    let name = path.display().to_string();
-    let bytes = fs::read(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
-    let text = String::from_utf8(bytes).map_err(|e| {
-        let valid = &e.as_bytes()[..e.utf8_error().valid_up_to()];
-        let line = valid.iter().filter(|b| **b == b'\n').count() + 1;
-        Failure::usage(format!("{name}:{line}: not a scenario file: not UTF-8 text"))
-    })?;
-    // Files that a scenario names lie beside it.
-    let directory = path.parent().unwrap_or(Path::new("")).to_owned();
-    let open = |file: &str| {
-        let path = directory.join(file);
-        fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))
+    let (name, text) = if path == Path::new("-") {
+        ("standard input".to_owned(), scenario_text("standard input", stdin().lock()))
+    } else {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
+        let text = scenario_text(&name, file);
+        (name, text)
     };
-    parse(&name, &text, &vocabulary(engines), &open).map_err(Failure::usage)
+    let open = beside(path.parent().unwrap_or(Path::new("")).to_owned());
+    parse(&name, &text.map_err(Failure::Usage)?, &vocabulary(engines), &open).map_err(Failure::usage)
 }

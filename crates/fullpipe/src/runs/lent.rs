@@ -1,5 +1,7 @@
 //! Controllers that the kernel is lent for a run, and a look into them while it lasts.
 
+#[cfg(not(feature = "ebpf"))]
+use fullpipe_experiment::scenario::policy_file;
 use fullpipe_run::Lend;
 
 /// What this build can lend the kernel.
@@ -21,7 +23,7 @@ struct NotBuiltIn;
 #[cfg(not(feature = "ebpf"))]
 impl Lend for NotBuiltIn {
     fn lend(&self, cc: &str) -> Result<(), String> {
-        if cc.starts_with("policy:") {
+        if policy_file(cc).is_some() {
             return Err(
                 "this fullpipe was built without the program that sets its windows (feature `ebpf`)".into()
             );
@@ -48,7 +50,7 @@ mod loaded {
     use fullpipe_ebpf::loader::{self, Held};
     use fullpipe_ebpf::policy::{self, Helm};
     use fullpipe_ebpf::sockets::{Socket, Watch};
-    use fullpipe_experiment::scenario::Scenario;
+    use fullpipe_experiment::scenario::{Scenario, policy_file};
     use fullpipe_lab::{Belief, Inspect, Steer, Tally, offers};
     use fullpipe_run::Lend;
     use fullpipe_units::{Rate, Span};
@@ -68,7 +70,7 @@ mod loaded {
 
     impl Lend for Loaded {
         fn lend(&self, cc: &str) -> Result<(), String> {
-            if cc.starts_with("policy:") {
+            if policy_file(cc).is_some() {
                 let mut steered = STEERED.lock().unwrap_or_else(PoisonError::into_inner);
                 if steered.is_none() {
                     *steered = Some(policy::hold().map_err(|e| e.to_string())?);
