@@ -1,12 +1,13 @@
 //! The part of a test in which data move.
 
-use super::stream::{Mark, Stream};
-use super::test::{Measured, STEP, Test};
+use super::stream::Stream;
+use super::test::{STEP, Test};
 use super::{ClientError, Interval, Sample, StreamInterval};
 use crate::control::ControlError;
 use crate::iperf3::State;
 use crate::sample::SocketSample;
 use crate::transfer::{Budget, CpuClock};
+use crate::transfer::{Mark, Measured};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -113,7 +114,7 @@ impl Test<'_> {
 
     /// Whether a test that only its bytes end gets no more of them.
     fn is_stalled(&self, course: &mut Course, now: Duration) -> bool {
-        let total: u64 = self.streams.iter().map(|s| s.progress()).sum();
+        let total: u64 = self.streams.iter().map(|s| s.lane.progress()).sum();
         if total != course.moved.0 {
             course.moved = (total, now);
         }
@@ -148,28 +149,30 @@ impl Test<'_> {
     /// Whether a test of `bytes` is through: acknowledged where we send, arrived where we receive.
     fn complete(&self, bytes: u64) -> bool {
         let sum = |sends: bool| -> Option<u64> {
-            let mut streams = self.streams.iter().filter(|s| s.sends == sends).peekable();
+            let mut streams = self.streams.iter().filter(|s| s.lane.sends == sends).peekable();
             streams.peek()?;
-            Some(streams.map(|s| s.progress()).sum())
+            Some(streams.map(|s| s.lane.progress()).sum())
         };
         [sum(true), sum(false)].into_iter().flatten().all(|moved| moved >= bytes)
     }
 
     fn marks(&self) -> Vec<Mark> {
-        self.streams.iter().map(|s| s.mark()).collect()
+        self.streams.iter().map(|s| s.lane.mark()).collect()
     }
 
     /// The sending socket's state: ours, or the server's as last reported.
     fn sender(&self, stream: &Stream) -> (Option<SocketSample>, bool) {
-        if stream.sends { (stream.sample(), false) } else { (self.remote.get(&stream.id).cloned(), true) }
+        let lane = &stream.lane;
+        if lane.sends { (lane.sample(), false) } else { (self.remote.get(&lane.id).cloned(), true) }
     }
 
     fn sample(&mut self, seconds: f64) {
         for stream in &self.streams {
             let (socket, from_server) = self.sender(stream);
-            let receiver = (!stream.sends).then(|| stream.sample()).flatten();
-            let bytes = stream.mark().bytes;
-            self.samples.push(Sample { seconds, stream: stream.id, bytes, socket, from_server, receiver });
+            let lane = &stream.lane;
+            let receiver = (!lane.sends).then(|| lane.sample()).flatten();
+            let bytes = lane.mark().bytes;
+            self.samples.push(Sample { seconds, stream: lane.id, bytes, socket, from_server, receiver });
         }
     }
 
@@ -183,17 +186,15 @@ impl Test<'_> {
     ) -> Interval {
         let streams = self.streams.iter().zip(from.iter().zip(to)).map(|(stream, (from, to))| {
             let (socket, from_server) = self.sender(stream);
+            let moved = to.since(*from);
             StreamInterval {
-                id: stream.id,
-                sends: stream.sends,
-                bytes: to.bytes.saturating_sub(from.bytes),
-                retransmits: socket
-                    .as_ref()
-                    .filter(|_| !from_server)
-                    .map(|_| to.retransmits.saturating_sub(from.retransmits)),
-                packets: to.packets.saturating_sub(from.packets),
-                lost: to.lost.saturating_sub(from.lost),
-                jitter: stream.meter.jitter(),
+                id: stream.lane.id,
+                sends: stream.lane.sends,
+                bytes: moved.bytes,
+                retransmits: socket.as_ref().filter(|_| !from_server).map(|_| moved.retransmits),
+                packets: moved.packets,
+                lost: moved.lost,
+                jitter: stream.lane.meter.jitter(),
                 socket,
             }
         });

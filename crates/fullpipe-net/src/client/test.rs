@@ -1,13 +1,12 @@
 //! A test: what the server says, step by step, and what it came to.
 
 use super::latency::Probes;
-use super::stream::{Carrier, Mark, Stream};
+use super::stream::Stream;
 use super::{ClientError, Config, Interval, Latency, Outcome, Sample, StreamOutcome, connect};
 use crate::control::{Control, ControlError};
-use crate::iperf3::{
-    Cookie, MAX_RESULTS, Malformed, Params, Protocol, Results, State, StreamResults, extension, stream_id,
-};
+use crate::iperf3::{Cookie, MAX_RESULTS, Malformed, Params, Protocol, Results, State, extension, stream_id};
 use crate::sample::SocketSample;
+use crate::transfer::{Carrier, Measured};
 use fullpipe_kernel::tcp_info::TcpInfo;
 use serde_json::json;
 use std::collections::HashMap;
@@ -23,14 +22,6 @@ pub(super) const STEP: Duration = Duration::from_secs(20);
 const MAX_LATE_REPORTS: usize = 10_000;
 /// A waiting client looks this often whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// Seconds and marks of the measured part.
-pub(super) struct Measured {
-    pub from: Vec<Mark>,
-    pub end: Vec<Mark>,
-    pub seconds: f64,
-    pub cpu: [f64; 3],
-}
 
 /// A test under way.
 pub(super) struct Test<'a> {
@@ -184,7 +175,7 @@ impl<'a> Test<'a> {
             let report: extension::Report = serde_json::from_slice(&text).map_err(malformed)?;
             // Of streams there are not, nothing is kept: a server could make up any number.
             for (id, sample) in report.sockets {
-                if self.streams.iter().any(|s| s.id == id) {
+                if self.streams.iter().any(|s| s.lane.id == id) {
                     self.remote.insert(id, sample.printable());
                 }
             }
@@ -234,30 +225,11 @@ impl<'a> Test<'a> {
     }
 
     fn results(&self) -> Results {
-        let tcp_sender = self.params.client_sends() && self.params.protocol == Protocol::Tcp;
         let Some(measured) = &self.measured else { return Results::default() };
-        let marks = measured.from.iter().zip(&measured.end);
-        Results {
-            cpu: measured.cpu,
-            has_retransmits: self.params.client_sends().then_some(tcp_sender),
-            congestion_used: self.streams.iter().find_map(|s| s.controller()),
-            streams: self
-                .streams
-                .iter()
-                .zip(marks)
-                .map(|(stream, (from, end))| StreamResults {
-                    id: stream.id,
-                    bytes: end.bytes.saturating_sub(from.bytes),
-                    retransmits: (stream.sends && tcp_sender)
-                        .then(|| end.retransmits.saturating_sub(from.retransmits)),
-                    jitter: stream.meter.jitter(),
-                    errors: end.lost.saturating_sub(from.lost),
-                    packets: end.packets.saturating_sub(from.packets),
-                    seconds: measured.seconds,
-                })
-                .collect(),
-            server_output: None,
-        }
+        let lanes = self.streams.iter().map(|s| &s.lane);
+        let controller = lanes.clone().filter(|lane| lane.sends).find_map(|lane| lane.controller());
+        let over_tcp = self.params.protocol == Protocol::Tcp;
+        measured.results(lanes, self.params.client_sends(), over_tcp, controller)
     }
 
     fn outcome(mut self, local: SocketAddr, theirs: &Results) -> Outcome {
@@ -265,7 +237,7 @@ impl<'a> Test<'a> {
         let last: Vec<Option<SocketSample>> = self
             .streams
             .iter()
-            .map(|s| if s.sends { s.last() } else { self.remote.get(&s.id).cloned() })
+            .map(|s| if s.lane.sends { s.last() } else { self.remote.get(&s.lane.id).cloned() })
             .collect();
         let streams = self
             .streams
@@ -274,16 +246,16 @@ impl<'a> Test<'a> {
             .zip(last)
             .map(|((stream, mine), socket)| {
                 let other = theirs.stream(mine.id).cloned().unwrap_or_default();
-                let (sent, received) = if stream.sends { (mine, &other) } else { (&other, mine) };
+                let (sent, received) = if stream.lane.sends { (mine, &other) } else { (&other, mine) };
                 StreamOutcome {
-                    id: stream.id,
-                    sends: stream.sends,
+                    id: stream.lane.id,
+                    sends: stream.lane.sends,
                     sent: sent.bytes,
                     sent_seconds: positive(sent.seconds, mine.seconds),
                     received: received.bytes,
                     received_seconds: positive(received.seconds, mine.seconds),
                     retransmits: sent.retransmits,
-                    controller: if stream.sends {
+                    controller: if stream.lane.sends {
                         ours.congestion_used.clone()
                     } else {
                         socket
@@ -294,9 +266,9 @@ impl<'a> Test<'a> {
                     jitter: received.jitter,
                     lost: received.errors,
                     packets: sent.packets.max(received.packets),
-                    out_of_order: stream.meter.out_of_order(),
+                    out_of_order: stream.lane.meter.out_of_order(),
                     socket,
-                    receiver: if stream.sends { None } else { stream.last() },
+                    receiver: if stream.lane.sends { None } else { stream.last() },
                 }
             })
             .collect();

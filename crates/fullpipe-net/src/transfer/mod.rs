@@ -1,10 +1,12 @@
 //! Moving bytes through sockets as fast, or exactly as slowly, as asked, and counting them.
 
+mod lane;
 mod meter;
 mod pace;
 mod tcp;
 mod udp;
 
+pub(crate) use lane::{Carrier, Lane, Mark, Measured, Orders};
 pub use meter::{Budget, CpuClock, Meter};
 pub use pace::Pace;
 pub use tcp::{DEFAULT_SEND_BLOCK, discard, send, unacked};

@@ -7,7 +7,7 @@ use super::{Arrival, Event, Place, Shared, Waiting, admission, lock, udp};
 use crate::control::{Control, ControlError};
 use crate::diagnose::setting;
 use crate::iperf3::{Cookie, MAX_PARAMS, Params, Protocol, ServerError, State, extension, stream_id};
-use crate::transfer::Meter;
+use crate::transfer::{Carrier, Lane};
 use fullpipe_kernel::tcp_info;
 use serde_json::json;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use stream::{Carrier, Stream};
+use stream::Stream;
 
 /// Why a test ended early.
 #[derive(Debug, thiserror::Error)]
@@ -323,7 +323,7 @@ impl Session<'_> {
             .map(|(index, (carrier, place))| {
                 let sends =
                     if params.bidirectional { index >= params.parallel as usize } else { params.reverse };
-                Stream { id: stream_id(index), sends, carrier, meter: Meter::default(), _place: place }
+                Stream { lane: Lane::new(stream_id(index), sends, carrier), _place: place }
             })
             .collect()
     }

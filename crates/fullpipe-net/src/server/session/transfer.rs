@@ -1,13 +1,11 @@
 //! The part of a test in which data move, and its results.
 
-use super::stream::{Carrier, Mark, Stream};
+use super::stream::Stream;
 use super::{Session, SessionError, direction, refuse};
 use crate::control::ControlError;
-use crate::iperf3::{MAX_RESULTS, Params, Protocol, Results, ServerError, State, StreamResults, extension};
-use crate::sample::SocketSample;
+use crate::iperf3::{MAX_RESULTS, Params, Protocol, Results, ServerError, State, extension};
 use crate::server::Event;
-use crate::transfer::{Budget, CpuClock};
-use fullpipe_kernel::tcp_info;
+use crate::transfer::{Budget, CpuClock, Mark, Measured};
 use fullpipe_units::{Rate, Span};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,45 +17,6 @@ const GRACE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(250);
 /// Data that is still on its way when a test bounded by bytes ends is waited for as long as it comes.
 const DRAIN: Duration = Duration::from_secs(2);
-
-/// What the counters stood at when the omitted seconds were over and at the end, and what it took.
-struct Measured {
-    from: Vec<Mark>,
-    end: Vec<Mark>,
-    seconds: f64,
-    cpu: [f64; 3],
-}
-
-impl Measured {
-    fn results(&self, params: &Params, streams: &[Stream]) -> Results {
-        let tcp_sender = params.server_sends() && params.protocol == Protocol::Tcp;
-        let controller = streams.iter().find_map(|s| match &s.carrier {
-            Carrier::Tcp(socket) => tcp_info::controller(socket).ok(),
-            Carrier::Udp(_) => None,
-        });
-        let measured = streams
-            .iter()
-            .zip(self.from.iter().zip(&self.end))
-            .map(|(s, (from, end))| StreamResults {
-                id: s.id,
-                bytes: end.bytes.saturating_sub(from.bytes),
-                retransmits: (s.sends && tcp_sender)
-                    .then(|| end.retransmits.saturating_sub(from.retransmits)),
-                jitter: s.meter.jitter(),
-                errors: end.lost.saturating_sub(from.lost),
-                packets: end.packets.saturating_sub(from.packets),
-                seconds: self.seconds,
-            })
-            .collect();
-        Results {
-            cpu: self.cpu,
-            has_retransmits: params.server_sends().then_some(tcp_sender),
-            congestion_used: controller,
-            streams: measured,
-            server_output: None,
-        }
-    }
-}
 
 impl Session<'_> {
     pub(super) fn transfer(&self, params: &Params, streams: &[Stream]) -> Result<Event, SessionError> {
@@ -81,14 +40,14 @@ impl Session<'_> {
                     });
                 if let Err(e) = spawned {
                     stop.store(true, Relaxed);
-                    streams.iter().for_each(|s| s.shut_down(false));
+                    streams.iter().for_each(|s| s.lane.shut_down(false));
                     return (Err(refuse(ServerError::STREAM_ACCEPT, e.to_string())), Vec::new());
                 }
             }
             let watched = Watch::new(self, params, streams, began).until_told();
-            let end = streams.iter().map(Stream::mark).collect();
+            let end = marks(streams);
             stop.store(true, Relaxed);
-            streams.iter().for_each(|s| s.shut_down(abort));
+            streams.iter().for_each(|s| s.lane.shut_down(abort));
             (watched, end)
         });
         let (from, seconds): (Vec<Mark>, f64) = measured?;
@@ -103,9 +62,17 @@ impl Session<'_> {
         measured: &Measured,
     ) -> Result<Event, SessionError> {
         let handshake = self.shared.config.limits.handshake;
-        let results = measured.results(params, streams);
+        let lanes = streams.iter().map(|s| &s.lane);
+        let controller = lanes.clone().find_map(|lane| lane.controller());
+        let results =
+            measured.results(lanes, params.server_sends(), params.protocol == Protocol::Tcp, controller);
         let sum = |sends| -> u64 {
-            streams.iter().zip(&results.streams).filter(|(s, _)| s.sends == sends).map(|(_, m)| m.bytes).sum()
+            streams
+                .iter()
+                .zip(&results.streams)
+                .filter(|(s, _)| s.lane.sends == sends)
+                .map(|(_, m)| m.bytes)
+                .sum()
         };
         let mut event = Event::new("test_finished", Some(self.peer))
             .with("cookie", self.cookie.to_string())
@@ -207,7 +174,7 @@ impl<'a> Watch<'a> {
             self.next_report = Some((at + every).max(now));
             self.report()?;
         }
-        let total: u64 = self.streams.iter().map(|s| s.meter.bytes()).sum();
+        let total: u64 = self.streams.iter().map(|s| s.lane.meter.bytes()).sum();
         if total != self.moved.0 {
             self.moved = (total, now);
         }
@@ -229,7 +196,7 @@ impl<'a> Watch<'a> {
         if params.protocol == Protocol::Udp
             && let Some(rate) = limits.rate
         {
-            let came: u64 = self.streams.iter().filter(|s| !s.sends).map(|s| s.meter.bytes()).sum();
+            let came: u64 = self.streams.iter().filter(|s| !s.lane.sends).map(|s| s.lane.meter.bytes()).sum();
             if came > allowed_by_now(rate, now - self.began) {
                 return Err(refuse(ServerError::TOTAL_RATE, format!("the client sends more than {rate}")));
             }
@@ -244,27 +211,20 @@ impl<'a> Watch<'a> {
 
     /// Tells a fullpipe client how its senders do.
     fn report(&self) -> Result<(), SessionError> {
-        let sockets = self
-            .streams
-            .iter()
-            .filter(|s| s.sends)
-            .filter_map(|s| match &s.carrier {
-                Carrier::Tcp(socket) => SocketSample::of(socket).ok().map(|sample| (s.id, sample)),
-                Carrier::Udp(_) => None,
-            })
-            .collect();
+        let senders = self.streams.iter().map(|s| &s.lane).filter(|lane| lane.sends);
+        let sockets = senders.filter_map(|lane| lane.sample().map(|sample| (lane.id, sample))).collect();
         let report = extension::Report { seconds: self.began.elapsed().as_secs_f64(), sockets };
         Ok(self.session.control.write_extension(&json!(report), "reporting")?)
     }
 }
 
 fn marks(streams: &[Stream]) -> Vec<Mark> {
-    streams.iter().map(Stream::mark).collect()
+    streams.iter().map(|s| s.lane.mark()).collect()
 }
 
 /// Waits for bytes that were sent before the test's end and are on their way.
 fn drain(streams: &[Stream], expected: u64) {
-    let received = || -> u64 { streams.iter().filter(|s| !s.sends).map(|s| s.meter.bytes()).sum() };
+    let received = || -> u64 { streams.iter().filter(|s| !s.lane.sends).map(|s| s.lane.meter.bytes()).sum() };
     let (mut last, mut last_at) = (received(), Instant::now());
     while last < expected && last_at.elapsed() < DRAIN {
         std::thread::sleep(Duration::from_millis(5));
