@@ -50,6 +50,7 @@ pub mod settings;
 pub mod sockets;
 pub mod split;
 pub mod start;
+mod storage;
 pub mod usage;
 
 pub use controller::Controller;

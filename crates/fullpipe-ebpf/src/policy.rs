@@ -6,9 +6,10 @@
 
 use crate::error::{Error, Result};
 use crate::loader::{self, Held};
+use crate::storage::{get, put};
 use bytemuck::{Pod, Zeroable};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 const OBJECT: &[u8] = include_bytes!("../bpf/objects/policy.bpf.o");
 
@@ -85,7 +86,7 @@ impl Helm {
     /// # Errors
     /// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use BPF.
     pub fn take(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        update(&self.seen, socket, &Seen::default())
+        put(&self.seen, socket, &Seen::default())
     }
 
     /// What has happened to a socket that was [taken](Self::take).
@@ -93,18 +94,7 @@ impl Helm {
     /// # Errors
     /// When it was not.
     pub fn seen(&self, socket: BorrowedFd<'_>) -> io::Result<Seen> {
-        let key = socket.as_raw_fd().to_ne_bytes();
-        let mut seen = Seen::default();
-        // SAFETY: the map has keys of four bytes and values of `Seen`'s size (`seen` of bpf/policy.bpf.c), which is what
-        // the pointers lead to; they outlive the call.
-        let result = unsafe {
-            libbpf_sys::bpf_map_lookup_elem(
-                self.seen.as_raw_fd(),
-                key.as_ptr().cast(),
-                (&raw mut seen).cast(),
-            )
-        };
-        if result == 0 { Ok(seen) } else { Err(io::Error::last_os_error()) }
+        get(&self.seen, socket)
     }
 
     /// From the next ACK on the window of a socket is `cwnd` packets, and its pacing rate `pacing_rate` bytes a second,
@@ -113,22 +103,6 @@ impl Helm {
     /// # Errors
     /// When the kernel refuses.
     pub fn order(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing_rate: Option<u64>) -> io::Result<()> {
-        update(&self.orders, socket, &RawOrders { pacing_rate: pacing_rate.unwrap_or(0), cwnd, spare: 0 })
+        put(&self.orders, socket, &RawOrders { pacing_rate: pacing_rate.unwrap_or(0), cwnd, spare: 0 })
     }
-}
-
-/// Puts `value` beside a socket, into a map whose values are of its type.
-fn update<T: Pod>(map: &OwnedFd, socket: BorrowedFd<'_>, value: &T) -> io::Result<()> {
-    let key = socket.as_raw_fd().to_ne_bytes();
-    // SAFETY: the maps have keys of four bytes and values of the size of what is put into them (bpf/policy.bpf.c), which is
-    // what the pointers lead to; they outlive the call.
-    let result = unsafe {
-        libbpf_sys::bpf_map_update_elem(
-            map.as_raw_fd(),
-            key.as_ptr().cast(),
-            (&raw const *value).cast(),
-            libbpf_sys::BPF_ANY.into(),
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

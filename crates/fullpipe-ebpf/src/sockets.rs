@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::loader::{self, NAME_SIZE};
 use crate::namespaces::Namespace;
 use crate::native::MODES;
+use crate::storage::put;
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder};
 use std::fs::File;
@@ -293,19 +294,7 @@ impl Watch {
     /// # Errors
     /// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use BPF.
     pub fn add(&self, socket: BorrowedFd<'_>, number: u64) -> io::Result<()> {
-        let key = socket.as_raw_fd().to_ne_bytes();
-        let value = number.to_ne_bytes();
-        // SAFETY: the map has keys of four bytes and values of eight (`watched` of bpf/sockets.bpf.c), which is what the
-        // pointers lead to; they outlive the call.
-        let result = unsafe {
-            libbpf_sys::bpf_map_update_elem(
-                self.watched.as_raw_fd(),
-                key.as_ptr().cast(),
-                value.as_ptr().cast(),
-                libbpf_sys::BPF_ANY.into(),
-            )
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        put(&self.watched, socket, &number)
     }
 
     /// Looks at all of them: their numbers, and what their controllers believe.
