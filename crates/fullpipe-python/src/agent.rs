@@ -4,7 +4,7 @@ use fullpipe_cc::registry::{About, Build, BuildError, Setting, Settings};
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span, Time,
 };
-use fullpipe_policy::Account;
+use fullpipe_policy::{Account, LEAST_WINDOW, MOST_WINDOW};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -26,6 +26,16 @@ pub struct Desk {
     pub delivered: u64,
     pub lost: u64,
     pub begun: bool,
+}
+
+impl Desk {
+    /// The next window is `cwnd` bytes, but of 2 packets to `most` (or what any policy may have), and the pacing rate `pacing` bit/s.
+    pub fn order(&mut self, cwnd: f64, most: f64, pacing: Option<f64>) {
+        let smss = f64::from(self.smss.max(1));
+        let most = most.clamp(LEAST_WINDOW, MOST_WINDOW);
+        self.cwnd = cwnd.clamp(LEAST_WINDOW * smss, most * smss) as u64;
+        self.pacing = pacing.map(|bps| Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64));
+    }
 }
 
 /// The desks of the agents of all episodes, by number.

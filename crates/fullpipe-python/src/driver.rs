@@ -2,14 +2,12 @@
 //! more.
 
 use crate::cases::Cases;
-use crate::episode::{Episode, Refused, features};
+use crate::episode::{Episode, Refused, Stopped, features, span};
 use crate::error::RunError;
 use crate::results::Results;
 use crate::reward::{self, Rewards};
-use fullpipe_policy::{
-    Account, LEAST_WINDOW, MOST_WINDOW, Network, OBSERVATIONS, Observer, Step, multiplied,
-};
-use fullpipe_units::{Rate, Span, Time};
+use fullpipe_policy::{Network, OBSERVATIONS, Observer, Step, multiplied};
+use fullpipe_units::{Span, Time};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -91,7 +89,7 @@ impl Driver {
                 )));
             }
         };
-        let step = step.map(|s| Span::from_nanos((s * 1e9).round().max(1.0) as u64));
+        let step = step.map(span);
         let mut driver =
             Driver::begin(cases, number, seed, orders, step).map_err(|refused| refused.told(py))?;
         driver.connect().map_err(Broken::told)?;
@@ -212,9 +210,7 @@ impl Driver {
                     (cwnd, most, rate)
                 }
             };
-            let most = most.clamp(LEAST_WINDOW, MOST_WINDOW);
-            desk.cwnd = cwnd.clamp(LEAST_WINDOW * smss, most * smss) as u64;
-            desk.pacing = pacing.map(|bps| Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64));
+            desk.order(cwnd, most, pacing);
         }
         let shortest = self.posts.iter().filter_map(|post| post.srtt).min();
         let step = self.step.or(shortest).unwrap_or(Span::from_millis(1)).max(Span::from_nanos(1));
@@ -222,16 +218,11 @@ impl Driver {
     }
 
     fn advance(&mut self, step: Span) -> Result<(), Broken> {
-        let Some((places, run)) = self.episode.under_way() else { return Err(Broken::Over) };
-        for place in places {
-            place.desk().seen = Account::default();
-        }
-        let began = run.now();
-        if let Err(e) = run.advance(began + step) {
-            self.episode.fail();
-            return Err(Broken::Failed(e.to_string()));
-        }
-        (self.now, self.took) = (run.now(), run.now().since(began));
+        (self.now, self.took) = self.episode.advance(step).map_err(|stopped| match stopped {
+            Stopped::Over => Broken::Over,
+            Stopped::Failed(reason) => Broken::Failed(reason),
+        })?;
+        let Some((places, _)) = self.episode.under_way() else { return Err(Broken::Over) };
         for (place, post) in places.iter().zip(&mut self.posts) {
             let desk = place.desk();
             post.step = desk.seen.step(self.took, desk.min_rtt, desk.inflight, desk.cwnd);
@@ -261,7 +252,7 @@ pub fn rollout(
     step: Option<f64>,
     most: f64,
 ) -> PyResult<(Rewards, Rewards, u64)> {
-    let step = step.map(|s| Span::from_nanos((s * 1e9).round().max(1.0) as u64));
+    let step = step.map(span);
     let network: &Network = network.network();
     py.detach(|| {
         let mut driver = match Driver::begin(cases, number, seed, Orders::Multiplier { most }, step) {

@@ -7,7 +7,7 @@ use crate::results::Results;
 use fullpipe_cc::registry::Build;
 use fullpipe_experiment::Results as Recordings;
 use fullpipe_experiment::scenario::{Scenario, Setting};
-use fullpipe_policy::{Account, LEAST_WINDOW, MOST_WINDOW};
+use fullpipe_policy::{Account, MOST_WINDOW};
 use fullpipe_sim::{Controllers, Simulation, Stepped};
 use fullpipe_units::{Rate, Span, Time};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
@@ -99,29 +99,24 @@ impl Episode {
                 "a step of {duration} s: it must be above 0 and at most a day"
             )));
         }
-        let Some(run) = self.run.as_mut().filter(|_| !self.failed) else {
-            return Err(PyRuntimeError::new_err("the episode has ended: begin another"));
-        };
+        let wrong = actions
+            .iter()
+            .flatten()
+            .find(|(cwnd, pacing)| !cwnd.is_finite() || pacing.is_some_and(|bps| bps.is_nan() || bps <= 0.0));
+        if let Some((cwnd, pacing)) = wrong {
+            return Err(PyValueError::new_err(format!(
+                "a window of {cwnd} bytes and a rate of {pacing:?} bit/s: the window must be finite, the rate above 0"
+            )));
+        }
         for (place, action) in self.agents.iter().zip(actions) {
-            let mut desk = place.desk();
-            desk.seen = Account::default();
             let Some((cwnd, pacing)) = action else { continue };
-            if !cwnd.is_finite() || pacing.is_some_and(|bps| bps.is_nan() || bps <= 0.0) {
-                return Err(PyValueError::new_err(format!(
-                    "a window of {cwnd} bytes and a rate of {pacing:?} bit/s: the window must be finite, the rate above 0"
-                )));
-            }
-            let smss = f64::from(desk.smss.max(1));
-            desk.cwnd = cwnd.clamp(LEAST_WINDOW * smss, MOST_WINDOW * smss) as u64;
-            desk.pacing = pacing.map(|bps| Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64));
+            place.desk().order(cwnd, MOST_WINDOW, pacing);
         }
-        let began = run.now();
-        let to = began + Span::from_nanos((duration * 1e9).round().max(1.0) as u64);
-        if let Err(e) = run.advance(to) {
-            self.failed = true;
-            return Err(RunError::new_err(e.to_string()));
-        }
-        let (now, took) = (run.now().since(Time::ZERO), run.now().since(began));
+        let (now, took) = self.advance(span(duration)).map_err(|stopped| match stopped {
+            Stopped::Over => PyRuntimeError::new_err("the episode has ended: begin another"),
+            Stopped::Failed(reason) => RunError::new_err(reason),
+        })?;
+        let now = now.since(Time::ZERO);
         Ok(self.agents.iter().map(|place| features(place, now, took)).collect())
     }
 
@@ -155,7 +150,29 @@ impl Refused {
     }
 }
 
+/// Why a step was not made.
+pub enum Stopped {
+    /// The episode has ended.
+    Over,
+    /// The run failed, and why.
+    Failed(String),
+}
+
 impl Episode {
+    /// Lets `step` pass; what agents have seen afterwards is of it alone. Gives when it ended, and how long it was.
+    pub fn advance(&mut self, step: Span) -> Result<(Time, Span), Stopped> {
+        let Some(run) = self.run.as_mut().filter(|_| !self.failed) else { return Err(Stopped::Over) };
+        for place in &self.agents {
+            place.desk().seen = Account::default();
+        }
+        let began = run.now();
+        if let Err(e) = run.advance(began + step) {
+            self.failed = true;
+            return Err(Stopped::Failed(e.to_string()));
+        }
+        Ok((run.now(), run.now().since(began)))
+    }
+
     /// Begins run `number` of the cases.
     pub fn begin(cases: &Cases, number: usize, seed: Option<u64>) -> Result<Episode, Refused> {
         let Some(case) = cases.cases.get(number) else {
@@ -210,10 +227,11 @@ impl Episode {
     pub fn has_sent_all(&self, agent: usize) -> bool {
         self.run.as_ref().zip(self.flows.get(agent)).is_none_or(|(run, flow)| run.is_flow_over(*flow))
     }
+}
 
-    pub fn fail(&mut self) {
-        self.failed = true;
-    }
+/// What people give in seconds, to the nanosecond and at least one.
+pub fn span(seconds: f64) -> Span {
+    Span::from_nanos((seconds * 1e9).round().max(1.0) as u64)
 }
 
 fn seconds(span: Span) -> f64 {

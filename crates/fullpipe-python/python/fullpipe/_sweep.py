@@ -146,7 +146,7 @@ def _made(scenario: Scenario, parts: list[list[int]], executor: Any, series: boo
                             continue
                         except Exception:  # noqa: BLE001
                             pass
-                    _made_here(part, e)
+                    _warn_made_here(part, e)
                     broken = True
     finally:
         for future in futures:
@@ -170,12 +170,12 @@ def _made_in_batches(batch: Any, task: tuple[Any, ...], parts: list[list[int]], 
             raise
         except Exception as e:  # noqa: BLE001: as above
             if tries == AGAIN:
-                _made_here(left[0], e)
+                _warn_made_here(left[0], e)
     for part in left:
         yield _part(*task, part, series)
 
 
-def _made_here(part: list[int], e: Exception) -> None:
+def _warn_made_here(part: list[int], e: Exception) -> None:
     warnings.warn(
         f"the executor does not give runs {part[0]} to {part[-1]} ({e!r}): what is left is made here", RuntimeWarning, stacklevel=4
     )
