@@ -91,6 +91,17 @@ impl Case {
     }
 }
 
+/// The cases of these names, all if there are none.
+///
+/// # Errors
+/// The first name that no case has.
+pub fn chosen<S: AsRef<str>>(names: &[S]) -> Result<Vec<&'static Case>, &str> {
+    if names.is_empty() {
+        return Ok(CASES.iter().collect());
+    }
+    names.iter().map(|name| find(name.as_ref()).ok_or(name.as_ref())).collect()
+}
+
 /// The case `name`.
 pub fn find(name: &str) -> Option<&'static Case> {
     CASES.iter().find(|c| c.name.eq_ignore_ascii_case(name))

@@ -3,7 +3,7 @@
 use crate::cases::Cases;
 use crate::error::{RunError, of_options};
 use fullpipe_cc::{Config, Controller};
-use fullpipe_conformance::{CASES, Case, Trial, Verdicts, find};
+use fullpipe_conformance::{CASES, Trial, Verdicts, chosen};
 use pyo3::prelude::*;
 use std::sync::Arc;
 
@@ -19,17 +19,11 @@ pub fn conformance(
 ) -> PyResult<String> {
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (&**key, &**value)).collect();
     Controller::new(cc, &Config::default(), &settings).map_err(|e| of_options(py, &e.to_string(), None))?;
-    let one = |name: &String| {
-        find(name).ok_or_else(|| {
-            let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-            let help = format!("there are {}", names.join(", "));
-            of_options(py, &format!("there is no case `{name}`"), Some(&help))
-        })
-    };
-    let chosen: Vec<&'static Case> = match &names[..] {
-        [] => CASES.iter().collect(),
-        names => names.iter().map(one).collect::<PyResult<_>>()?,
-    };
+    let chosen = chosen(&names).map_err(|name| {
+        let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+        let help = format!("there are {}", names.join(", "));
+        of_options(py, &format!("there is no case `{name}`"), Some(&help))
+    })?;
     let mut checked = Vec::new();
     for case in chosen {
         let trial = Trial::new(case, cc, &settings).map_err(|e| of_options(py, &e, None))?;

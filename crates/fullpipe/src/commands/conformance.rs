@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::print::print_as_json;
 use crate::runs::{self, Progress, check_controller};
-use fullpipe_conformance::{CASES, Case, Checked, Trial, Verdicts, find};
+use fullpipe_conformance::{CASES, Case, Checked, Trial, Verdicts, chosen};
 use fullpipe_experiment::Results;
 use fullpipe_report::{About, Output};
 use fullpipe_run::{Batch, Engine, Job};
@@ -43,7 +43,10 @@ impl Args {
             }
             return Ok(());
         }
-        let cases = self.chosen()?;
+        let cases = chosen(&self.cases).map_err(|name| {
+            let names: Vec<&str> = CASES.iter().map(|c| c.name).collect();
+            Failure::usage(format!("no case `{name}`; there are:\n  {}", names.join("\n  ")))
+        })?;
         check_controller(&self.cc, &[Engine::Sim])?;
         let settings: Vec<(&str, &str)> = self
             .set
@@ -75,19 +78,6 @@ impl Args {
             self.cc,
             checked.len()
         )))
-    }
-
-    fn chosen(&self) -> Result<Vec<&'static Case>, Failure> {
-        if self.cases.is_empty() {
-            return Ok(CASES.iter().collect());
-        }
-        let one = |name: &String| {
-            find(name).ok_or_else(|| {
-                let names: Vec<&str> = CASES.iter().map(|c| c.name).collect();
-                Failure::usage(format!("no case `{name}`; there are:\n  {}", names.join("\n  ")))
-            })
-        };
-        self.cases.iter().map(one).collect()
     }
 
     /// Writes a log of each run of a failed case.

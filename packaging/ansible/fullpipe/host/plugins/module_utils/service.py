@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -29,6 +30,9 @@ def main(name):
     params, unit = module.params, f"fullpipe-{name}.service"
     root = params["root"] or "/"
     path = os.path.join(root, f"etc/fullpipe/{name}.env")
+    # A link in an image may lead out of it, to this host's own files.
+    if not os.path.realpath(path).startswith(os.path.join(os.path.realpath(root), "")):
+        module.fail_json(msg=f"{path} leads out of {root}")
     if any(c in params["options"] for c in "\n\r\"'\\"):
         module.fail_json(msg="options: one line, without quotes and backslashes, as systemd reads it")
     offline = ["--root", params["root"]] if params["root"] else []
@@ -55,10 +59,10 @@ def main(name):
     if wanted != before:
         if wanted:
             os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-            with open(path + ".new", "w", encoding="utf-8") as file:
+            with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=module.tmpdir, delete=False) as file:
                 file.write(wanted)
-            os.chmod(path + ".new", 0o644)
-            os.replace(path + ".new", path)
+            os.chmod(file.name, 0o644)
+            module.atomic_move(file.name, path)
         else:
             os.remove(path)
     if enabled != present:

@@ -41,13 +41,7 @@ options:
     description: Change the running kernel alone; a restart takes it back.
     type: bool
     default: false
-  program:
-    description: The program on the host.
-    type: path
-    default: fullpipe
-  root:
-    description: Treat this directory as the root of the host, an image.
-    type: path
+extends_documentation_fragment: fullpipe.host.host
 attributes:
   check_mode: {support: full}
   diff_mode: {support: full}

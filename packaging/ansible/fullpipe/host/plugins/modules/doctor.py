@@ -22,13 +22,7 @@ options:
     type: str
     choices: [never, fail, warn]
     default: never
-  program:
-    description: The program on the host.
-    type: path
-    default: fullpipe
-  root:
-    description: Examine this directory as the root of a host, an image.
-    type: path
+extends_documentation_fragment: fullpipe.host.host
 attributes:
   check_mode: {support: full}
 """

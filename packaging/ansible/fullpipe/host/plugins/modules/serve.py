@@ -6,22 +6,7 @@ module: serve
 short_description: The measuring server of a host
 description:
   - Enables and starts C(fullpipe-serve.service) with these options, or stops and disables it. The package brings the unit.
-options:
-  state:
-    description: Whether the service is enabled and runs.
-    type: str
-    choices: [present, absent]
-    default: present
-  options:
-    description: What follows C(fullpipe serve) on its command line, one line without quotes.
-    type: str
-    default: ""
-  root:
-    description: Treat this directory as the root of the host, an image in which nothing runs.
-    type: path
-attributes:
-  check_mode: {support: full}
-  diff_mode: {support: full}
+extends_documentation_fragment: fullpipe.host.service
 """
 
 EXAMPLES = r"""
