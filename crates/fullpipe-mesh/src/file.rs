@@ -303,13 +303,15 @@ fn sites(written: Vec<WrittenSite>, port: u16, budget: u64) -> Result<Vec<Site>,
     Ok(sites)
 }
 
-fn named(name: &str) -> Result<(), String> {
+/// Whether it can be a name: it stands in tables, pages and terminals as it is.
+pub(crate) fn is_plain(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'.' || b == b'_' || b == b'-';
-    if (1..=32).contains(&name.len()) && name.bytes().all(plain) {
-        Ok(())
-    } else {
-        Err(format!("`{name}` is no name: 1 to 32 letters, digits, `.`, `_` or `-`"))
-    }
+    (1..=32).contains(&name.len()) && name.bytes().all(plain)
+}
+
+fn named(name: &str) -> Result<(), String> {
+    let wrong = || format!("`{name}` is no name: 1 to 32 letters, digits, `.`, `_` or `-`");
+    is_plain(name).then_some(()).ok_or_else(wrong)
 }
 
 fn a_day(text: &str) -> Result<u64, String> {

@@ -1,9 +1,23 @@
 //! Standing probers between sites: BBR and CUBIC side by side on each path, all day.
 //!
-//! [`file`] says who is in a mesh and what they send each other, [`schedule`] when. [`record`] is what it tells: transfers, probes
-//! between them, routes.
+//! [`file`] says who is in a mesh and what they send each other, [`schedule`] when. A [`node`] is one site of it: it proves itself
+//! ([`key`], [`hello`]), speaks ([`message`], [`datagram`]), moves no more than its [`budget`], and keeps what it saw in a [`store`].
+//! [`record`] is what it tells: transfers, probes between them, routes; [`export`] writes it for other programs.
 #![forbid(unsafe_code)]
 
+pub mod budget;
+mod channel;
+pub mod clock;
+pub mod datagram;
+pub mod export;
 pub mod file;
+pub mod hello;
+pub mod key;
+pub mod message;
+pub mod node;
 pub mod record;
 pub mod schedule;
+pub mod store;
+mod wire;
+
+pub use wire::Malformed;

@@ -1,0 +1,93 @@
+//! Two clocks: one that people set, and one that they cannot; and which period it is.
+
+use fullpipe_units::Span;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A moment by both clocks.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Moment {
+    /// Milliseconds since 1970 (UTC), as the host believes; it may jump.
+    pub wall_ms: i64,
+    /// Since some moment of the host's; it never goes back.
+    pub steady: Duration,
+}
+
+/// Tells what time it is.
+pub trait Clock: Send + Sync {
+    /// Now.
+    fn now(&self) -> Moment;
+}
+
+/// The host's clocks.
+#[derive(Debug)]
+pub struct Host(Instant);
+
+impl Default for Host {
+    fn default() -> Host {
+        Host(Instant::now())
+    }
+}
+
+impl Clock for Host {
+    fn now(&self) -> Moment {
+        let wall_ms = match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+            Err(before) => -i64::try_from(before.duration().as_millis()).unwrap_or(i64::MAX),
+        };
+        Moment { wall_ms, steady: self.0.elapsed() }
+    }
+}
+
+/// Which period it is. Periods are counted since 1970, go by the steady clock, and never go back: what the wall clock is set back
+/// by is only followed when the node starts again, and what it is set forward by leaves periods out.
+#[derive(Clone, Debug)]
+pub struct Timetable {
+    period: Duration,
+    /// The mesh's time at a moment of the steady clock.
+    at: Duration,
+    time: Duration,
+}
+
+/// A wall clock that was set is followed; one that is being slewed is, too, as long as it goes ahead.
+const SLEWED: Duration = Duration::from_millis(20);
+
+impl Timetable {
+    /// Of periods of this length.
+    pub fn new(period: Span, now: Moment) -> Timetable {
+        let time = Duration::from_millis(now.wall_ms.max(0) as u64);
+        Timetable { period: Duration::from_nanos(period.as_nanos().max(1)), at: now.steady, time }
+    }
+
+    /// The number of the period, and how much of it has passed.
+    pub fn at(&mut self, now: Moment) -> (i64, Duration) {
+        let mut time = self.time + now.steady.saturating_sub(self.at);
+        let wall = Duration::from_millis(now.wall_ms.max(0) as u64);
+        if wall > time + SLEWED {
+            time = wall;
+        }
+        (self.at, self.time) = (now.steady.max(self.at), time);
+        let number = time.as_nanos() / self.period.as_nanos();
+        let passed = time.as_nanos() % self.period.as_nanos();
+        (number as i64, Duration::from_nanos(passed as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_follow_a_clock_that_is_set_forward_and_never_one_that_is_set_back() {
+        let at = |wall_s: i64, steady_s: u64| Moment {
+            wall_ms: wall_s * 1000,
+            steady: Duration::from_secs(steady_s),
+        };
+        let mut table = Timetable::new(Span::from_secs(60), at(6000, 5));
+        assert_eq!(table.at(at(6000, 5)), (100, Duration::ZERO));
+        assert_eq!(table.at(at(6070, 75)), (101, Duration::from_secs(10)));
+        assert_eq!(table.at(at(9610, 80)), (160, Duration::from_secs(10)), "an hour forward");
+        assert_eq!(table.at(at(6020, 90)), (160, Duration::from_secs(20)), "an hour back");
+        assert_eq!(table.at(at(0, 131)), (161, Duration::from_secs(1)));
+        assert_eq!(table.at(at(-5, 132)), (161, Duration::from_secs(2)), "before 1970");
+    }
+}

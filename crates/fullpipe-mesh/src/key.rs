@@ -1,0 +1,294 @@
+//! Keys: who may speak for whom.
+//!
+//! A mesh has one key. From it comes a key of each pair of sites, and that is all that they prove to each other. A site may be
+//! given the whole key, or a ring of the keys of its own pairs ([`Keys::ring`]): then nobody who takes it over can speak for others.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A mesh's key, or what a site was given of it.
+#[derive(Clone)]
+pub struct Keys(Held);
+
+#[derive(Clone)]
+enum Held {
+    Mesh(Secret),
+    Pairs { of: String, with: BTreeMap<String, Secret> },
+}
+
+type Secret = [u8; 32];
+
+/// The key of a pair of sites.
+#[derive(Clone)]
+pub struct PairKey(Secret);
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others than its owner can read it.
+    #[error("{} may be read by others than its owner (mode {mode:o}): chmod 600 {}", path.display(), path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It does not hold a key.
+    #[error("{}: {reason}; `fullpipe probe key --out FILE` makes one", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The ring is another site's, or has no key for a site.
+    #[error("{0}")]
+    Pair(String),
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes: {0}")]
+    Random(String),
+}
+
+/// Files of keys are small; a larger one is something else.
+const MOST_BYTES: u64 = 64 << 10;
+/// What the first line of a ring begins with.
+const RING: &str = "fullpipe-pairs";
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keys")
+    }
+}
+
+impl fmt::Debug for PairKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PairKey")
+    }
+}
+
+/// Bytes that nobody can guess.
+///
+/// # Errors
+/// When the system has none.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| KeyError::Random(e.to_string()))?;
+    Ok(bytes)
+}
+
+/// HMAC-SHA256 (RFC 2104) over the parts, each with its length before it.
+pub(crate) fn mac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
+    // A block is 64 bytes: a key of 32 is padded, never refused.
+    let mut block = [0; 64];
+    block[..32].copy_from_slice(key);
+    let mut mac = Hmac::<Sha256>::new(&block.into());
+    for part in parts {
+        mac.update(&(part.len() as u64).to_be_bytes());
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
+}
+
+pub(crate) fn digest(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+impl PairKey {
+    pub(crate) fn mac(&self, parts: &[&[u8]]) -> [u8; 32] {
+        mac(&self.0, parts)
+    }
+
+    /// A key for one purpose.
+    pub(crate) fn derive(&self, purpose: &str, context: &[u8]) -> [u8; 32] {
+        self.mac(&[purpose.as_bytes(), context])
+    }
+}
+
+impl Keys {
+    /// A new mesh's key.
+    ///
+    /// # Errors
+    /// When the system has no random bytes.
+    pub fn generate() -> Result<Keys, KeyError> {
+        random().map(Held::Mesh).map(Keys)
+    }
+
+    /// Reads a file with a mesh's key or a ring, which only its owner may read.
+    ///
+    /// # Errors
+    /// [`KeyError`] says what is wrong with the file.
+    pub fn read(path: &Path) -> Result<Keys, KeyError> {
+        let failed = |source| KeyError::File { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(KeyError::Exposed { path: path.to_owned(), mode });
+        }
+        let mut text = String::new();
+        file.take(MOST_BYTES).read_to_string(&mut text).map_err(failed)?;
+        Keys::parse(&text).map_err(|reason| KeyError::Content { path: path.to_owned(), reason })
+    }
+
+    /// Reads what is in a file of keys.
+    ///
+    /// # Errors
+    /// What is wrong, without the secret.
+    pub fn parse(text: &str) -> Result<Keys, String> {
+        let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+        let first = lines.next().ok_or("holds no key")?;
+        let Some(of) = first.strip_prefix(RING) else {
+            let key = from_hex(first).ok_or("its first line is not a key of 64 hexadecimal digits")?;
+            return match lines.next() {
+                None => Ok(Keys(Held::Mesh(key))),
+                Some(_) => Err("holds more than one key".to_owned()),
+            };
+        };
+        let mut with = BTreeMap::new();
+        for line in lines {
+            let pair = line.split_once(' ').and_then(|(name, hex)| Some((name, from_hex(hex.trim())?)));
+            let (name, key) = pair.ok_or("a line of a ring is not `NAME KEY`")?;
+            if with.insert(name.to_owned(), key).is_some() {
+                return Err(format!("has two keys for {name}"));
+            }
+        }
+        Ok(Keys(Held::Pairs { of: of.trim().to_owned(), with }))
+    }
+
+    /// The key between two sites, of which `own` is who asks.
+    ///
+    /// # Errors
+    /// When there is only a ring, and it does not have it.
+    pub fn pair(&self, mesh: &str, own: &str, other: &str) -> Result<PairKey, KeyError> {
+        match &self.0 {
+            Held::Mesh(key) => {
+                let (first, second) = if own < other { (own, other) } else { (other, own) };
+                Ok(PairKey(mac(key, &[b"pair", mesh.as_bytes(), first.as_bytes(), second.as_bytes()])))
+            }
+            Held::Pairs { of, .. } if of != own => {
+                Err(KeyError::Pair(format!("the keys are those of the site {of}, and not of {own}")))
+            }
+            Held::Pairs { with, .. } => with.get(other).copied().map(PairKey).ok_or_else(|| {
+                KeyError::Pair(format!(
+                    "the keys of {own} have none for {other}: `fullpipe probe key --site {own}` makes them anew"
+                ))
+            }),
+        }
+    }
+
+    /// The keys of the pairs that `own` is in, of the mesh with these sites.
+    ///
+    /// # Errors
+    /// When this is a ring itself.
+    pub fn ring<'a>(
+        &self,
+        mesh: &str,
+        own: &str,
+        sites: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Keys, KeyError> {
+        if let Held::Pairs { of, .. } = &self.0 {
+            let said = format!("these are the keys of {of} alone: others' come from the mesh's own key");
+            return Err(KeyError::Pair(said));
+        }
+        let others = sites.into_iter().filter(|s| *s != own);
+        let with = others.map(|s| Ok((s.to_owned(), self.pair(mesh, own, s)?.0)));
+        let with = with.collect::<Result<_, KeyError>>()?;
+        Ok(Keys(Held::Pairs { of: own.to_owned(), with }))
+    }
+
+    /// Writes them into a new file that only its owner may read.
+    ///
+    /// # Errors
+    /// When there is such a file, or it cannot be written.
+    pub fn write_new(&self, path: &Path) -> Result<(), KeyError> {
+        let mut text = String::new();
+        match &self.0 {
+            Held::Mesh(key) => text = to_hex(key) + "\n",
+            Held::Pairs { of, with } => {
+                let _ = writeln!(text, "{RING} {of}");
+                for (name, key) in with {
+                    let _ = writeln!(text, "{name} {}", to_hex(key));
+                }
+            }
+        }
+        let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|source| KeyError::File { path: path.to_owned(), source })
+    }
+}
+
+fn to_hex(key: &Secret) -> String {
+    key.iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn from_hex(text: &str) -> Option<Secret> {
+    let digits = text.as_bytes();
+    if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut key = [0; 32];
+    for (byte, two) in key.iter_mut().zip(digits.chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok()?;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_have_the_same_key_and_no_two_pairs_do() {
+        let keys = Keys::generate().unwrap();
+        let key = |a, b| keys.pair("m", a, b).unwrap().0;
+        assert_eq!(key("lab", "sea"), key("sea", "lab"));
+        assert_ne!(key("lab", "sea"), key("lab", "sky"));
+        assert_ne!(key("lab", "sea"), keys.pair("n", "lab", "sea").unwrap().0);
+    }
+
+    #[test]
+    fn a_ring_opens_its_own_sites_doors_and_no_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lab.key");
+        let keys = Keys::generate().unwrap();
+        keys.ring("m", "lab", ["lab", "sea", "sky"]).unwrap().write_new(&path).unwrap();
+        let ring = Keys::read(&path).unwrap();
+        assert_eq!(ring.pair("m", "lab", "sea").unwrap().0, keys.pair("m", "sea", "lab").unwrap().0);
+        assert!(ring.pair("m", "sea", "sky").unwrap_err().to_string().contains("of the site lab"));
+        assert!(ring.pair("m", "lab", "ice").unwrap_err().to_string().contains("none for ice"));
+        assert!(ring.ring("m", "sea", ["lab"]).is_err());
+        assert!(ring.write_new(&path).is_err(), "a key is never written over");
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_is_refused_and_a_secret_never_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mesh.key");
+        let keys = Keys::generate().unwrap();
+        keys.write_new(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let error = Keys::read(&path).unwrap_err().to_string();
+        assert!(error.contains("mode 640") && error.contains("chmod 600"), "{error}");
+        assert_eq!(format!("{keys:?} {:?}", keys.pair("m", "a", "b").unwrap()), "Keys PairKey");
+        for wrong in ["", "abc", &"0g".repeat(32), &"ä".repeat(32), "fullpipe-pairs lab\nsea 12"] {
+            let error = Keys::parse(wrong).unwrap_err();
+            assert!(!error.contains("12") && !error.contains("0g"), "{error}");
+        }
+    }
+}
