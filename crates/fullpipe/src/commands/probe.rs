@@ -1,10 +1,16 @@
 //! `fullpipe probe`: a mesh of standing connections between sites.
 
 mod check;
+mod collect;
+mod export;
+mod key;
+mod metrics;
+mod run;
 
 use crate::failure::Failure;
 use clap::{Args as ClapArgs, Subcommand};
 use fullpipe_mesh::file::Mesh;
+use fullpipe_mesh::record::SiteId;
 use std::path::Path;
 
 /// Measure the paths between sites all day, by standing connections of each controller side by side
@@ -21,13 +27,31 @@ pub struct Args {
 enum What {
     /// Check a mesh file, and say what it will do: who sends when, and how much a day
     Check(check::Args),
+    Key(key::Args),
+    Run(run::Args),
+    Collect(collect::Args),
+    Export(export::Args),
 }
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         match self.what {
             What::Check(args) => args.run(),
+            What::Key(args) => args.run(),
+            What::Run(args) => args.run(),
+            What::Collect(args) => args.run(),
+            What::Export(args) => args.run(),
         }
+    }
+}
+
+/// Where a node's records are, unless it is told: the state directory of its unit.
+const STORE: &str = "/var/lib/fullpipe-probe";
+
+fn site(mesh: &Mesh, named: Option<&str>) -> Result<SiteId, Failure> {
+    match named {
+        Some(name) => mesh.known_site(name).map_err(|reason| Failure::usage(format!("--site: {reason}"))),
+        None => run::own_site(mesh),
     }
 }
 
