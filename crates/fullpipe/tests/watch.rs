@@ -15,7 +15,9 @@ use fullpipe_testing::comes_right;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -256,4 +258,136 @@ fn loaded_controllers() {
 #[test]
 fn what_loaded_controllers_believe_is_told_as_cc_status_tells_it() {
     space::in_a_space("loaded_controllers");
+}
+
+/// What `ss` says of a socket whose own port, or the other's, is `port`, by both ends.
+fn ss(port: u16) -> BTreeMap<(String, String), Vec<String>> {
+    let output = std::process::Command::new("ss")
+        .args(["-tinOH", &format!("( sport = :{port} or dport = :{port} )")])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let of = |line: &str| {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        let (_state, _queues) = (words.next().unwrap(), (words.next().unwrap(), words.next().unwrap()));
+        ((words.next().unwrap(), words.next().unwrap()), words.collect())
+    };
+    text.lines().filter(|line| line.starts_with("ESTAB")).map(of).collect()
+}
+
+/// Of what `ss` says, what stands still while nothing is sent.
+fn lasting(words: &[String]) -> Vec<&String> {
+    words.iter().filter(|w| !["lastsnd:", "lastrcv:", "lastack:"].iter().any(|p| w.starts_with(p))).collect()
+}
+
+/// A number of `watch` and what it is called by `ss`: `key:VALUE`, `key:VALUE/…`, or `key VALUE` with a unit.
+///
+/// `ss` leaves out what is zero.
+const FIELDS: [(&str, &str); 14] = [
+    ("srtt_ms", "rtt:"),
+    ("min_rtt_ms", "minrtt:"),
+    ("rto_ms", "rto:"),
+    ("mss_bytes", "mss:"),
+    ("cwnd_segments", "cwnd:"),
+    ("ssthresh_segments", "ssthresh:"),
+    ("inflight_segments", "unacked:"),
+    ("acked_bytes", "bytes_acked:"),
+    ("received_bytes", "bytes_received:"),
+    ("sent_segments", "data_segs_out:"),
+    ("unsent_bytes", "notsent:"),
+    ("receive_window_bytes", "snd_wnd:"),
+    ("pacing_bps", "pacing_rate"),
+    ("delivery_bps", "delivery_rate"),
+];
+
+fn said(words: &[String], key: &str) -> Option<f64> {
+    let at = words.iter().position(|w| if key.ends_with(':') { w.starts_with(key) } else { w == key })?;
+    let text = if key.ends_with(':') { &words[at][key.len()..] } else { &words[at + 1] };
+    let digits = text.split('/').next().unwrap().trim_end_matches("bps");
+    Some(digits.parse().unwrap_or_else(|_| panic!("{key} {text}")))
+}
+
+/// `ss` prints six digits of what is not whole.
+fn agree(ours: f64, theirs: f64) -> bool {
+    (ours - theirs).abs() <= 1e-5 * theirs.abs().max(1e-3)
+}
+
+#[test]
+fn a_hundred_sockets_are_told_as_ss_tells_them() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let offered = offers_bbr();
+    let mut ends = Vec::new();
+    for number in 0..50_usize {
+        let mut to = TcpStream::connect(address).unwrap();
+        let (mut from, _) = listener.accept().unwrap();
+        fullpipe_kernel::tcp_info::pin(&to, if offered && number % 2 == 0 { "bbr" } else { "cubic" })
+            .unwrap();
+        // Different amounts, so that nothing is right by chance.
+        let (there, back) = (vec![1; 3000 + 997 * number], vec![2; 100 + 13 * number]);
+        for _ in 0..3 {
+            to.write_all(&there).unwrap();
+            from.read_exact(&mut there.clone()).unwrap();
+            from.write_all(&back).unwrap();
+            to.read_exact(&mut back.clone()).unwrap();
+        }
+        ends.push((to, from));
+    }
+    let filter = format!("sport = :{0} or dport = :{0}", address.port());
+    let still = |ss: &BTreeMap<(String, String), Vec<String>>| -> Vec<Vec<String>> {
+        ss.values().map(|words| lasting(words).into_iter().cloned().collect()).collect()
+    };
+    // The last delayed ACKs come yet: what is compared was the same before and after the look.
+    let began = Instant::now();
+    let (told, look) = loop {
+        let before = ss(address.port());
+        let output = watch(&[&filter, "--json", "--once", "--interval", "50ms"]);
+        let after = ss(address.port());
+        if still(&before) == still(&after) {
+            break (after, serde_json::from_slice::<Value>(&output.stdout).unwrap());
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "the sockets do not come to rest");
+    };
+    let connections = look["connections"].as_array().unwrap();
+    assert_eq!((connections.len(), told.len()), (100, 100));
+    let (mut compared, mut beliefs) = (0, 0);
+    for one in connections {
+        let end = |key: &str| one[key].as_str().unwrap().to_owned();
+        let words = &told[&(end("local"), end("remote"))];
+        assert!(words.contains(&end("controller")), "{one}\n{words:?}");
+        assert_eq!(
+            one["delivery_app_limited"].as_bool().unwrap(),
+            words.iter().any(|w| w == "app_limited"),
+            "{one}\n{words:?}"
+        );
+        for (name, key) in FIELDS {
+            let (ours, theirs) = (one[name].as_f64(), said(words, key));
+            assert!(
+                agree(ours.unwrap_or(0.0), theirs.unwrap_or(0.0)),
+                "{name}: {ours:?} here, {theirs:?} there\n{one}\n{words:?}"
+            );
+            compared += usize::from(theirs.is_some());
+        }
+        // bbr:(bw:1234bps,mrtt:0.02,pacing_gain:2.88672,cwnd_gain:2.88672); without a sample it has no model.
+        let Some(bbr) = words.iter().find_map(|w| w.strip_prefix("bbr:(")) else { continue };
+        let theirs: Vec<f64> = bbr
+            .trim_end_matches(')')
+            .split(',')
+            .map(|part| part.split_once(':').unwrap().1.trim_end_matches("bps").parse().unwrap())
+            .collect();
+        if theirs[0] == 0.0 {
+            assert!(one.get("beliefs").is_none(), "{one}\n{words:?}");
+            continue;
+        }
+        for (key, theirs) in ["bw_bps", "min_rtt_ms", "pacing_gain", "cwnd_gain"].into_iter().zip(theirs) {
+            let ours = one["beliefs"][key].as_f64().unwrap_or_else(|| panic!("{key}: {one}"));
+            assert!(agree(ours, theirs), "{key}: {ours} here, {theirs} there\n{one}\n{words:?}");
+        }
+        beliefs += 1;
+    }
+    println!(
+        "{compared} values of 100 sockets, and what {beliefs} of them believe of the path, as ss has them"
+    );
+    assert!(compared >= 1000 && (beliefs >= 25 || !offered), "{compared} values, {beliefs} beliefs");
 }
