@@ -168,31 +168,7 @@ fn every_query_of_the_dashboard_finds_data_in_prometheus() {
     }
     let bbr = Busy::driven_by(Some("bbr"));
     let exporter = Exporter::start(&["--only", &format!("sport = :{}", bbr.port)]);
-    let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("prometheus.yml");
-    let target = exporter.address;
-    let rules = packaging().join("prometheus/fullpipe.rules.yml");
-    let text = format!(
-        "global: {{scrape_interval: 1s}}\nrule_files: ['{}']\nscrape_configs:\n- job_name: fullpipe\n  static_configs: [{{targets: ['{target}']}}]\n",
-        rules.display()
-    );
-    fs::write(&config, text).unwrap();
-    let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut server = Command::new(prometheus);
-    server
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
-        .arg(format!("--web.listen-address={listen}"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut server = program::tied(&mut server).spawn().unwrap();
-    let began = Instant::now();
-    while TcpStream::connect(listen).is_err() || !get(listen, "/-/ready").contains(" 200 ") {
-        assert!(server.try_wait().unwrap().is_none(), "prometheus ended");
-        assert!(began.elapsed() < Duration::from_secs(60), "prometheus is not ready");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let server = Prometheus::start(&prometheus, exporter.address, &[]);
     let board: Value =
         serde_json::from_slice(&fs::read(packaging().join("grafana/fullpipe.json")).unwrap()).unwrap();
     let panels = board["panels"].as_array().unwrap();
@@ -206,26 +182,91 @@ fn every_query_of_the_dashboard_finds_data_in_prometheus() {
         .collect();
     assert!(queries.len() > panels.len());
     for query in &queries {
+        server.finds(query, &exporter);
+    }
+    let up = get(server.address, "/api/v1/query?query=up");
+    assert!(up.contains(&exporter.address.to_string()) && up.contains("\"1\"]"), "{up}");
+}
+
+/// Of native histograms there are no series of buckets: quantiles are asked of the metric itself, and are as fine as its buckets.
+#[test]
+fn native_histograms_are_taken_by_a_prometheus_that_wants_them() {
+    let Some(prometheus) = tool("prometheus") else { return };
+    let busy = Busy::start();
+    let exporter = Exporter::start(&["--only", &format!("sport = :{}", busy.port)]);
+    let server = Prometheus::start(&prometheus, exporter.address, &["--enable-feature=native-histograms"]);
+    let median = server.finds("histogram_quantile(0.5, sum(fullpipe_tcp_rtt_seconds))", &exporter);
+    server.finds("histogram_count(sum(fullpipe_tcp_cwnd_bytes)) > 1", &exporter);
+    server.finds("histogram_quantile(0.9, sum(rate(fullpipe_tcp_queueing_seconds[30s])))", &exporter);
+    assert!(median > 0.0 && median < 60.0, "{median}");
+    let buckets = get(server.address, "/api/v1/query?query=fullpipe_tcp_rtt_seconds_bucket");
+    assert!(buckets.contains("\"result\":[]"), "they are classic ones: {buckets}");
+}
+
+/// A Prometheus that scrapes one exporter each second, with the rules of the packaging folder.
+struct Prometheus {
+    child: Child,
+    address: SocketAddr,
+    began: Instant,
+    _directory: tempfile::TempDir,
+}
+
+impl Prometheus {
+    fn start(program: &Path, target: SocketAddr, options: &[&str]) -> Prometheus {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("prometheus.yml");
+        let rules = packaging().join("prometheus/fullpipe.rules.yml");
+        let text = format!(
+            "global: {{scrape_interval: 1s}}\nrule_files: ['{}']\nscrape_configs:\n- job_name: fullpipe\n  static_configs: [{{targets: ['{target}']}}]\n",
+            rules.display()
+        );
+        fs::write(&config, text).unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut command = Command::new(program);
+        command
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = program::tied(&mut command).spawn().unwrap();
+        let mut server = Prometheus { child, address, began: Instant::now(), _directory: directory };
+        while TcpStream::connect(address).is_err() || !get(address, "/-/ready").contains(" 200 ") {
+            assert!(server.child.try_wait().unwrap().is_none(), "prometheus ended");
+            assert!(server.began.elapsed() < Duration::from_secs(60), "prometheus is not ready");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        server
+    }
+
+    /// The first number that it has for `query`, once it has one.
+    fn finds(&self, query: &str, exporter: &Exporter) -> f64 {
         loop {
-            let answer = get(listen, &format!("/api/v1/query?query={}", percent(query)));
+            let answer = get(self.address, &format!("/api/v1/query?query={}", percent(query)));
             let json: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
             assert_eq!(json["status"], "success", "{query}: {json}");
             let results = json["data"]["result"].as_array().unwrap();
-            if results.iter().any(|r| r["value"][1] != "NaN") {
-                break;
+            let numbers = results.iter().filter_map(|r| r["value"][1].as_str()?.parse::<f64>().ok());
+            if let Some(number) = numbers.into_iter().find(|number| !number.is_nan()) {
+                return number;
             }
             assert!(
-                began.elapsed() < Duration::from_secs(120),
+                self.began.elapsed() < Duration::from_secs(120),
                 "no data: {query}: {json}\n{}",
                 exporter.metrics()
             );
             std::thread::sleep(Duration::from_millis(500));
         }
     }
-    let up = get(listen, "/api/v1/query?query=up");
-    assert!(up.contains(&target.to_string()) && up.contains("\"1\"]"), "{up}");
-    server.kill().unwrap();
-    server.wait().unwrap();
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 fn percent(text: &str) -> String {

@@ -1,6 +1,7 @@
-//! Metrics, and how they are written: OpenMetrics 1.0 and Prometheus' older text format 0.0.4.
+//! Metrics, and how they are written as text: OpenMetrics 1.0 and Prometheus' older format 0.0.4.
 
 use super::histogram::Histogram;
+use super::protobuf;
 use std::fmt::Write as _;
 
 /// What kind of metric it is.
@@ -49,9 +50,11 @@ pub enum Value {
     Distribution(Histogram),
 }
 
-/// The text that a scrape gets, in both forms.
+/// What a scrape gets, in each form.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Page {
+    /// Delimited protocol buffers, in which histograms are native ones, too.
+    pub protobuf: Vec<u8>,
     /// `application/openmetrics-text; version=1.0.0`.
     pub openmetrics: String,
     /// `text/plain; version=0.0.4`.
@@ -86,7 +89,7 @@ impl Page {
             write(&mut text, family, false);
         }
         openmetrics.push_str("# EOF\n");
-        Page { openmetrics, text }
+        Page { protobuf: protobuf::write(families), openmetrics, text }
     }
 
     /// How many series there are: lines that are no comments.

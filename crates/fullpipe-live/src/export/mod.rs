@@ -6,6 +6,8 @@
 mod classes;
 mod family;
 mod histogram;
+mod negotiation;
+mod protobuf;
 mod server;
 mod tally;
 

@@ -1,6 +1,8 @@
 //! Hands the page out over HTTP.
 
 use super::family::Page;
+use super::negotiation::{Form, wanted};
+use super::protobuf;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, WWW_AUTHENTICATE};
@@ -37,6 +39,7 @@ pub struct Pages(Arc<RwLock<Written>>);
 
 #[derive(Clone, Debug, Default)]
 struct Written {
+    protobuf: Bytes,
     openmetrics: Bytes,
     text: Bytes,
 }
@@ -102,7 +105,11 @@ impl Stopper {
 impl Pages {
     /// Scrapes get this from now on.
     pub fn publish(&self, page: Page) {
-        let written = Written { openmetrics: page.openmetrics.into(), text: page.text.into() };
+        let written = Written {
+            protobuf: page.protobuf.into(),
+            openmetrics: page.openmetrics.into(),
+            text: page.text.into(),
+        };
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = written;
     }
 
@@ -234,11 +241,12 @@ fn answer(
     let (body, kind) = match path {
         "/metrics" => {
             let written = pages.get();
-            let accepted = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok());
-            if accepted.into_iter().any(|a| a.contains("application/openmetrics-text")) {
-                (written.openmetrics, "application/openmetrics-text; version=1.0.0; charset=utf-8")
-            } else {
-                (written.text, "text/plain; version=0.0.4; charset=utf-8")
+            match wanted(headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok())) {
+                Form::Protobuf => (written.protobuf, protobuf::CONTENT_TYPE),
+                Form::OpenMetrics => {
+                    (written.openmetrics, "application/openmetrics-text; version=1.0.0; charset=utf-8")
+                }
+                Form::Text => (written.text, "text/plain; version=0.0.4; charset=utf-8"),
             }
         }
         "/" => {
@@ -280,7 +288,11 @@ mod tests {
         let server = Server::bind(([127, 0, 0, 1], 0).into(), settings).unwrap();
         let (address, stopper) = (server.address().unwrap(), server.stopper());
         let pages = Pages::default();
-        pages.publish(Page { openmetrics: "open".to_owned(), text: "plain".to_owned() });
+        pages.publish(Page {
+            protobuf: b"packed".to_vec(),
+            openmetrics: "open".to_owned(),
+            text: "plain".to_owned(),
+        });
         (address, stopper, std::thread::spawn(move || server.run(&pages).unwrap()))
     }
 
@@ -298,6 +310,8 @@ mod tests {
         let get = |more: &str| ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{more}\r\n"));
         assert!(get("").ends_with("\r\n\r\nplain"));
         assert!(get("Accept: text/plain;q=0.5, application/openmetrics-text\r\n").ends_with("\r\n\r\nopen"));
+        let packed = get("Accept: application/vnd.google.protobuf;encoding=delimited\r\n");
+        assert!(packed.ends_with("\r\n\r\npacked") && packed.contains("MetricFamily"), "{packed}");
         assert!(ask(address, "HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n").ends_with("\r\n\r\n"));
         assert!(ask(address, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(
