@@ -1,192 +1,32 @@
 //! `fullpipe probe`: nodes of a mesh on loopback, each a process with an address of its own.
 
 mod program;
+mod sites;
 
 use fullpipe_mesh::record::{History, Outcome, Trouble};
-use fullpipe_mesh::store::Store;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use program::{fullpipe, output_within};
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use nix::sys::signal::Signal;
+use sites::{Mesh, Node, PATIENCE, accounted, done, failed, in_a_network};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Whatever is waited for comes much sooner, or never.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A mesh file and a directory with a store for each site.
-struct Mesh {
-    directory: tempfile::TempDir,
-    names: Vec<&'static str>,
-    port: u16,
+/// `tc` with these words, on the loopback of this network.
+fn shape(words: &str) {
+    let mut command = Command::new("tc");
+    let output = command.arg("qdisc").args(words.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "tc qdisc {words}: {output:?}");
 }
 
-/// A port that is free for TCP and UDP at all addresses of the loopback, most likely for long enough.
-fn free_port() -> u16 {
-    loop {
-        let listener = TcpListener::bind("[::]:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        if std::net::UdpSocket::bind(("0.0.0.0", port)).is_ok() {
-            return port;
+/// A peer of no kind: does something with each connection.
+fn pretender(address: String, with: impl Fn(TcpStream) + Send + 'static) {
+    let listener = TcpListener::bind(address).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            with(stream);
         }
-    }
-}
-
-impl Mesh {
-    /// Site `i` is at 127.0.0.(i + 1); `more` goes into the table `[mesh]`.
-    fn new(names: &[&'static str], more: &str) -> Mesh {
-        let directory = tempfile::tempdir().unwrap();
-        // Where root runs the tests the nodes are nobody's.
-        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        let mesh = Mesh { directory, names: names.to_vec(), port: free_port() };
-        mesh.write("mesh.toml", more);
-        let made = mesh.run(&["key", "--out", &mesh.path("mesh.key")]);
-        assert!(made.status.success(), "{made:?}");
-        mesh
-    }
-
-    fn write(&self, file: &str, more: &str) {
-        let mut text = format!("[mesh]\nname = 'm'\nkey_file = 'mesh.key'\nport = {}\n{more}\n", self.port);
-        for (i, name) in self.names.iter().enumerate() {
-            text += &format!("[[site]]\nname = '{name}'\naddress = '127.0.0.{}'\n", i + 1);
-        }
-        std::fs::write(self.path(file), text).unwrap();
-    }
-
-    fn path(&self, file: &str) -> String {
-        self.directory.path().join(file).display().to_string()
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        let mut command = fullpipe();
-        command.arg("probe").args(args);
-        output_within(&mut command, PATIENCE).expect("it did not end in time")
-    }
-
-    fn node(&self, name: &str) -> Node {
-        self.node_with(name, "mesh.toml", &[])
-    }
-
-    fn node_with(&self, name: &str, file: &str, options: &[&str]) -> Node {
-        let at = self.names.iter().position(|n| *n == name).unwrap();
-        let mut command = fullpipe();
-        command.args([
-            "probe",
-            "run",
-            &self.path(file),
-            "--site",
-            name,
-            "--verbose",
-            "--store",
-            &self.path(name),
-        ]);
-        command.args(["-B", &format!("127.0.0.{}", at + 1)]).args(options).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let said: Arc<Mutex<String>> = Arc::default();
-        let (out, heard) = (child.stderr.take().unwrap(), Arc::clone(&said));
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                heard.lock().unwrap().push_str(&(line + "\n"));
-            }
-        });
-        let node = Node { child, said };
-        node.says("runs on port");
-        node
-    }
-
-    fn history(&self, name: &str) -> History {
-        Store::read(self.directory.path().join(name).as_path()).unwrap().history(i64::MIN..i64::MAX).unwrap()
-    }
-
-    fn whole(&self, name: &str) {
-        let store = Store::read(self.directory.path().join(name).as_path()).unwrap();
-        assert_eq!(store.damage().unwrap(), None, "{name}");
-    }
-
-    /// Waits until the store of `name` is as wanted.
-    fn until(&self, name: &str, what: &str, wanted: impl Fn(&History) -> bool) -> History {
-        let began = Instant::now();
-        loop {
-            let history = self.history(name);
-            if wanted(&history) {
-                return history;
-            }
-            assert!(began.elapsed() < PATIENCE, "{name}: no {what} in {:?}", history.transfers);
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    }
-}
-
-/// A node's process.
-struct Node {
-    child: Child,
-    said: Arc<Mutex<String>>,
-}
-
-impl Node {
-    fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
-    }
-
-    fn says(&self, what: &str) {
-        let began = Instant::now();
-        while !self.said().contains(what) {
-            assert!(began.elapsed() < PATIENCE, "it does not say '{what}': {}", self.said());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
-    }
-
-    /// Ends it in good order.
-    fn stop(mut self) -> String {
-        self.signal(Signal::SIGTERM);
-        let began = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                assert!(status.success(), "{status}: {}", self.said());
-                return self.said();
-            }
-            assert!(began.elapsed() < PATIENCE, "it does not end: {}", self.said());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn done(history: &History) -> usize {
-    history.transfers.iter().filter(|t| matches!(t.outcome, Outcome::Done(_))).count()
-}
-
-fn failed(history: &History, trouble: Trouble) -> usize {
-    history.transfers.iter().filter(|t| t.outcome == Outcome::Failed(trouble)).count()
-}
-
-/// Each period, pair and controller has one record, from the first period to the last.
-fn accounted(history: &History, from: &str, peers: usize) {
-    let own = history.sites.iter().position(|s| s == from).unwrap() as u16;
-    let own: Vec<_> = history.transfers.iter().filter(|t| t.pair.from == own).collect();
-    let mut periods: Vec<i64> = own.iter().map(|t| t.period).collect();
-    periods.sort_unstable();
-    periods.dedup();
-    // The last one may have been under way.
-    let whole = &periods[..periods.len() - 1];
-    for period in whole {
-        let of_it = own.iter().filter(|t| t.period == *period).count();
-        assert_eq!(of_it, peers * history.controllers.len(), "{from}, period {period} of {periods:?}");
-    }
-    assert_eq!(whole.len() as i64, whole[whole.len() - 1] - whole[0] + 1, "none is left out: {periods:?}");
+    });
 }
 
 #[test]
@@ -223,4 +63,335 @@ fn three_sites_send_each_other_and_keep_what_they_saw() {
         assert_eq!(ended, lost, "{:?}", history.transfers);
         println!("{name}: {} transfers arrived, {lost} not", done(&history));
     }
+}
+
+#[test]
+fn every_way_not_to_be_a_peer_has_its_state() {
+    let names = ["lab", "nobody", "silent", "other", "later", "leaves", "web", "poor"];
+    let mesh = Mesh::new(&names, "period = '2s'\nsize = '64k'\ncontrollers = ['cubic', 'nosuch']");
+    let port = mesh.port;
+    let silent = TcpListener::bind(("127.0.0.3", port)).unwrap();
+    // Another key, and a budget of nothing.
+    mesh.write("other.toml", "period = '2s'\nsize = '64k'\ncontrollers = ['cubic']");
+    let other = mesh.path("other.key");
+    assert!(mesh.run(&["key", "--out", &other]).status.success());
+    let _other = mesh.node_with("other", "other.toml", &["--key-file", &other]);
+    pretender(format!("127.0.0.5:{port}"), |mut stream| {
+        let _ = stream.write_all(b"fpmesh\x00\x09\x00\x03abc");
+    });
+    pretender(format!("127.0.0.6:{port}"), drop);
+    pretender(format!("127.0.0.7:{port}"), |mut stream| {
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    });
+    mesh.write("poor.toml", "period = '2s'\nsize = '64k'\ncontrollers = ['cubic']\nbudget = '300k/day'");
+    let _poor = mesh.node_with("poor", "poor.toml", &[]);
+    let lab = mesh.node("lab");
+    let expected = [
+        ("nobody", Trouble::Refused),
+        ("silent", Trouble::Unreachable),
+        ("other", Trouble::NotAMember),
+        ("later", Trouble::Version),
+        ("leaves", Trouble::Broken),
+        ("web", Trouble::NotAMember),
+        ("poor", Trouble::ReceiverBudget),
+    ];
+    for (name, trouble) in expected {
+        let is = |history: &History| {
+            let at = |name: &str| history.sites.iter().position(|s| s == name).unwrap() as u16;
+            let of = |cc: u16| {
+                let wanted = Outcome::Failed(if cc == 0 { trouble } else { Trouble::NoSuchController });
+                history
+                    .transfers
+                    .iter()
+                    .any(|t| t.pair.to == at(name) && t.controller == cc && t.outcome == wanted)
+            };
+            of(0) && of(1)
+        };
+        mesh.until("lab", &format!("{name}: {trouble:?}"), is);
+    }
+    drop(silent);
+    let said = lab.stop();
+    assert!(said.contains("to other by cubic: not a member"), "{said}");
+    accounted(&mesh.history("lab"), "lab", 7);
+    println!("{} states", expected.len() + 1);
+}
+
+#[test]
+fn a_path_that_is_bad_has_its_state() {
+    in_a_network("inside_a_bad_path");
+}
+
+#[test]
+#[ignore = "runs in a network of its own"]
+fn inside_a_bad_path() {
+    let mesh =
+        Mesh::new(&["lab", "sea"], "period = '9s'\nlimit = '4s'\nsize = '1m'\ncontrollers = ['cubic']");
+    let _sea = mesh.node("sea");
+    let lab = mesh.node("lab");
+    let mut seen = 0;
+    let mut until = |trouble: Trouble, shape: &dyn Fn()| {
+        mesh.until("lab", &format!("{trouble:?}"), |h| {
+            shape();
+            failed(h, trouble) > 0
+        });
+        seen += 1;
+    };
+    mesh.until("lab", "transfer", |h| done(h) > 0);
+    let mtu = Command::new("ip").args(["link", "set", "lo", "mtu", "1500"]).status().unwrap();
+    assert!(mtu.success());
+    // What is larger than the bucket is dropped: a path of small packets.
+    shape("replace dev lo root tbf rate 50mbit burst 700 limit 300000");
+    until(Trouble::LargePacketsVanish, &|| {});
+    shape("replace dev lo root tbf rate 600kbit burst 3000 limit 300000");
+    until(Trouble::TooSlow, &|| {});
+    // Cut a while after each transfer has begun, and mended before the next.
+    until(Trouble::Stalled, &|| {
+        if sends_to_the_second() {
+            std::thread::sleep(Duration::from_millis(1500));
+            shape("replace dev lo root tbf rate 600kbit burst 30 limit 300000");
+            std::thread::sleep(Duration::from_secs(5));
+            shape("replace dev lo root tbf rate 600kbit burst 3000 limit 300000");
+        }
+    });
+    shape("del dev lo root");
+    let before = done(&mesh.history("lab"));
+    mesh.until("lab", "transfer again", |h| done(h) > before);
+    lab.stop();
+    println!("probe: {seen} states of a path");
+}
+
+/// Whether bytes wait at a connection to 127.0.0.2.
+fn sends_to_the_second() -> bool {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    table.lines().skip(1).any(|line| {
+        // `rem_address`, and `tx_queue:rx_queue` in hexadecimal digits.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let waiting = u64::from_str_radix(&words[4][..8], 16).unwrap();
+        words[2].starts_with("0200007F:") && waiting > 20_000
+    })
+}
+
+#[test]
+fn killed_at_any_moment_a_node_loses_at_most_what_was_under_way() {
+    let names = ["lab", "sea", "sky"];
+    let mesh = Mesh::new(&names, "period = '1s'\nsize = '64k'");
+    let mut nodes: Vec<Node> = names.iter().map(|name| mesh.node(name)).collect();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut kept_before = [0; 3];
+    let kills = 12;
+    for _ in 0..kills {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        std::thread::sleep(Duration::from_millis(300 + random % 2200));
+        let at = (random >> 20) as usize % names.len();
+        nodes[at].signal(Signal::SIGKILL);
+        nodes[at].child.wait().unwrap();
+        mesh.whole(names[at]);
+        let told =
+            nodes[at].said().lines().filter(|line| line.starts_with("to ") && !line.contains("late")).count();
+        let kept = mesh.history(names[at]).transfers.len();
+        let lost = (kept_before[at] + told).saturating_sub(kept);
+        assert!(lost <= 1, "{told} were told of and {} kept", kept - kept_before[at]);
+        kept_before[at] = kept;
+        nodes[at] = mesh.node(names[at]);
+    }
+    for (name, node) in names.iter().zip(nodes) {
+        mesh.until(name, "transfer after all that", |h| done(h) > 4);
+        node.stop();
+        mesh.whole(name);
+    }
+    println!("{kills} nodes were killed");
+}
+
+#[test]
+fn no_restart_crosses_the_budget() {
+    let mesh = Mesh::new(&["lab", "sea"], "period = '1s'\nsize = '128k'");
+    mesh.write("poor.toml", "period = '1s'\nsize = '128k'\nbudget = '3m/day'");
+    let _sea = mesh.node("sea");
+    let mut lab = mesh.node_with("lab", "poor.toml", &[]);
+    for _ in 0..3 {
+        let before = mesh.history("lab").transfers.len();
+        mesh.until("lab", "a few transfers", |h| h.transfers.len() > before + 2);
+        lab.signal(Signal::SIGKILL);
+        lab.child.wait().unwrap();
+        lab = mesh.node_with("lab", "poor.toml", &[]);
+    }
+    mesh.until("lab", "spent budget", |h| failed(h, Trouble::SenderBudget) > 4);
+    let sea = mesh.until("sea", "spent budget", |h| failed(h, Trouble::ReceiverBudget) > 1);
+    lab.stop();
+    let moved = |h: &History| {
+        let done = h.transfers.iter().map(|t| match &t.outcome {
+            Outcome::Done(m) => m.bytes,
+            Outcome::Failed(_) => 0,
+        });
+        done.sum::<u64>()
+    };
+    // What arrived of lab's and what lab took in, in one day.
+    let all = moved(&mesh.history("lab")) + moved(&sea);
+    assert!((1 << 20..3 << 20).contains(&all), "{all} bytes");
+    println!("{all} bytes of payload within a budget of {}", 3 << 20);
+}
+
+#[test]
+fn a_full_disk_is_told_and_old_records_stay() {
+    in_a_network("inside_a_small_disk");
+}
+
+#[test]
+#[ignore = "mounts a small disk"]
+fn inside_a_small_disk() {
+    let mesh = Mesh::new(&["lab", "sea"], "period = '1s'\nsize = '16k'");
+    let disk = mesh.path("lab");
+    std::fs::create_dir(&disk).unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none", &disk]).status().unwrap();
+    assert!(mounted.success());
+    let _sea = mesh.node("sea");
+    let lab = mesh.node("lab");
+    mesh.until("lab", "transfers", |h| done(h) > 3);
+    let mut filler = std::fs::File::create(mesh.path("lab/filler")).unwrap();
+    while filler.write_all(&[0; 4096]).is_ok() {}
+    lab.says("the disk is full");
+    let before = mesh.history("lab");
+    assert!(done(&before) > 3);
+    // It goes on sending, and its account of bytes, too.
+    let told = |node: &Node| node.said().lines().filter(|line| line.starts_with("to sea")).count();
+    let sent = told(&lab);
+    let began = Instant::now();
+    while told(&lab) < sent + 4 {
+        assert!(began.elapsed() < PATIENCE, "{}", lab.said());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(filler);
+    std::fs::remove_file(mesh.path("lab/filler")).unwrap();
+    lab.says("records are kept again");
+    let after = mesh.until("lab", "new records", |h| done(h) > done(&before));
+    assert!(after.transfers.starts_with(&before.transfers), "old records stay");
+    lab.stop();
+    mesh.whole("lab");
+    println!("probe: {} records before the disk was full, {} after", done(&before), done(&after));
+}
+
+#[test]
+fn strangers_hold_neither_memory_nor_places() {
+    let mesh = Mesh::new(&["lab", "sea"], "period = '2s'\nsize = '64k'");
+    let lab = mesh.node("lab");
+    let address = format!("127.0.0.1:{}", mesh.port);
+    let floods = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut idle = Vec::new();
+    for i in 0..400 {
+        if let Ok(mut stream) = TcpStream::connect(&address) {
+            let _ = match i % 4 {
+                0 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n"),
+                1 => stream.write_all(b"fpmesh\x00\x01\xff\xff"),
+                2 => stream.write_all(b"fpmesh\x00\x01\x01\x00"),
+                _ => Ok(()),
+            };
+            idle.push(stream);
+        }
+        for length in [0, 1, 128, 1400] {
+            let _ = floods.send_to(&vec![b'f'; length], &address);
+        }
+    }
+    // A member is served meanwhile, once the strangers' time is up.
+    let sea = mesh.node("sea");
+    mesh.until("sea", "transfers", |h| done(h) > 3);
+    mesh.until("lab", "transfers", |h| done(h) > 3);
+    floods.set_nonblocking(true).unwrap();
+    assert!(floods.recv(&mut [0; 2000]).is_err(), "strangers are not answered");
+    let memory = lab.memory_kb();
+    assert!(memory < 50 << 10, "{memory} kB");
+    drop(idle);
+    sea.stop();
+    let said = lab.stop();
+    assert!(said.contains("not let in from 127.0.0.1"), "{said}");
+    println!("{memory} kB beside 400 strangers");
+}
+
+#[test]
+fn records_are_pulled_together_exported_and_counted() {
+    let mesh = Mesh::new(&["lab", "sea", "sky"], "period = '2s'\nsize = '64k'\ncollector = 'sky'");
+    let nodes: Vec<Node> = ["sea", "sky"].iter().map(|name| mesh.node(name)).collect();
+    let lab = mesh.node_with("lab", "mesh.toml", &["--listen", "127.0.0.1:0"]);
+    mesh.until("lab", "transfers", |h| done(h) > 4);
+    let (file, store, all) = (mesh.path("mesh.toml"), mesh.path("lab"), mesh.path("all"));
+    let collect = || mesh.run(&["collect", &file, "--site", "lab", "--store", &store, "--into", &all]);
+    let first = collect();
+    assert!(first.status.success(), "{first:?}");
+    let pulled = mesh.history("all").transfers.len();
+    let senders = |h: &History| {
+        let mut senders: Vec<&str> =
+            h.transfers.iter().map(|t| h.sites[usize::from(t.pair.from)].as_str()).collect();
+        senders.sort_unstable();
+        senders.dedup();
+        senders.join(" ")
+    };
+    assert_eq!(senders(&mesh.history("all")), "lab sea sky");
+    mesh.until("sea", "more", |h| done(h) > 12);
+    assert!(collect().status.success());
+    let history = mesh.history("all");
+    assert!(history.transfers.len() > pulled, "the second time brings what is new");
+    let mut keys: Vec<_> = history.transfers.iter().map(|t| (t.pair, t.controller, t.period)).collect();
+    let with_twins = keys.len();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), with_twins, "nothing twice");
+    // The others bring theirs to sky by themselves.
+    mesh.until("sky", "others' records", |h| senders(h) == "lab sea sky");
+
+    for (what, out) in [("transfers", "t.csv"), ("minutes", "m.parquet"), ("routes", "r.csv")] {
+        let out = mesh.path(out);
+        let exported = mesh.run(&["export", &all, "--what", what, "--out", &out]);
+        assert!(exported.status.success(), "{exported:?}");
+        assert!(std::fs::metadata(&out).unwrap().len() > 10, "{out}");
+    }
+    let csv = std::fs::read_to_string(mesh.path("t.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + history.transfers.len());
+
+    lab.says("metrics at");
+    let said = lab.said();
+    let address = said.split("metrics at http://").nth(1).unwrap().split("/metrics").next().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    for series in [
+        "fullpipe_probe_transfers_done_total{from=\"lab\",to=\"sea\",controller=\"bbr\"}",
+        "fullpipe_probe_up{from=\"lab\",to=\"sky\",controller=\"cubic\"} 1",
+        "fullpipe_probe_spent_bytes",
+    ] {
+        assert!(page.contains(series), "{series}: {page}");
+    }
+    lab.stop();
+    nodes.into_iter().for_each(|node| drop(node.stop()));
+    // A site that is down does not keep the others' records back.
+    let none = collect();
+    assert_eq!(none.status.code(), Some(1), "{none:?}");
+}
+
+#[test]
+fn a_site_is_given_no_more_than_its_own_keys_and_a_key_that_others_may_read_is_refused() {
+    let mesh = Mesh::new(&["lab", "sea"], "period = '2s'\nsize = '64k'");
+    let (file, ring) = (mesh.path("mesh.toml"), mesh.path("sea.keys"));
+    assert!(mesh.run(&["key", &file, "--site", "sea", "--out", &ring]).status.success());
+    let sea = mesh.node_with("sea", "mesh.toml", &["--key-file", &ring]);
+    let lab = mesh.node("lab");
+    mesh.until("sea", "transfers", |h| done(h) > 1);
+    mesh.until("lab", "transfers", |h| done(h) > 1);
+    let second = mesh.run(&["run", &file, "--site", "lab", "--store", &mesh.path("lab"), "-B", "127.0.0.9"]);
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(second.status.code() == Some(3) && said.contains("another node runs with this store"), "{said}");
+    sea.stop();
+    lab.stop();
+    let wrong = mesh.run(&["run", &file, "--site", "lab", "--key-file", &ring, "--store", &mesh.path("lab")]);
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && said.contains("those of the site sea"), "{said}");
+    std::fs::set_permissions(mesh.path("mesh.key"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let open = mesh.run(&["run", &file, "--site", "lab", "--store", &mesh.path("lab")]);
+    let said = String::from_utf8_lossy(&open.stderr);
+    assert!(open.status.code() == Some(2) && said.contains("chmod 600"), "{said}");
+    let whom = mesh.run(&["run", &file, "--site", "lap", "--store", &mesh.path("lab")]);
+    let said = String::from_utf8_lossy(&whom.stderr);
+    assert!(whom.status.code() == Some(2) && said.contains("did you mean `lab`?"), "{said}");
 }

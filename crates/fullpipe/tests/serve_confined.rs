@@ -135,7 +135,7 @@ fn the_units_expose_little() {
         return;
     }
     let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
-    for unit in ["fullpipe-serve.service", "fullpipe-export.service"] {
+    for unit in ["fullpipe-serve.service", "fullpipe-export.service", "fullpipe-probe.service"] {
         let mut analyze = std::process::Command::new("systemd-analyze");
         analyze
             .args(["security", "--offline=true", "--no-pager", "--threshold=20"])

@@ -27,7 +27,7 @@ const BUSY_AFTER: Duration = Duration::from_millis(200);
 /// Between two looks whether the node ends, milliseconds.
 const LOOK: u16 = 500;
 /// Asked of the kernel at once when discarding.
-const DISCARD: usize = 1 << 20;
+const DISCARD: usize = 256 << 10;
 
 /// Who calls and has not proved itself.
 #[derive(Default)]

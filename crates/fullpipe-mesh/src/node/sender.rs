@@ -20,8 +20,9 @@ const BLOCK: usize = 256 << 10;
 const LOOK: Duration = Duration::from_millis(100);
 /// For a connection, and for the answer to a small message. A peer on the other side of the world answers in half a second.
 const ANSWER: Duration = Duration::from_secs(5);
-/// A transfer of which nothing is acknowledged for so long has stalled: longer than four time-outs in a row at 200 ms.
-const STALL: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(10)];
+/// A transfer of which nothing is acknowledged for half its limit has stalled, within these bounds: the upper one is five time-outs in
+/// a row, of 300 ms and doubling.
+const STALL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 /// Between two attempts to reach a peer, at most.
 const BACKOFF: Duration = Duration::from_secs(60);
 /// Headers of a segment: IPv6 and TCP with timestamps.

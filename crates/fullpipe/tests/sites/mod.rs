@@ -1,0 +1,217 @@
+//! Sites of a mesh as processes of the program.
+
+// Each test program uses some of this.
+#![allow(dead_code)]
+
+use crate::program::{fullpipe, output_within, tied};
+use fullpipe_mesh::record::{History, Outcome, Trouble};
+use fullpipe_mesh::store::Store;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Whatever is waited for comes much sooner, or never.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A mesh file and a directory with a store for each site.
+pub struct Mesh {
+    pub directory: tempfile::TempDir,
+    pub names: Vec<&'static str>,
+    pub port: u16,
+}
+
+/// A port that is free for TCP and UDP at all addresses of the loopback, most likely for long enough.
+fn free_port() -> u16 {
+    loop {
+        let listener = TcpListener::bind("[::]:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        if std::net::UdpSocket::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+impl Mesh {
+    /// Site `i` is at 127.0.0.(i + 1); `more` goes into the table `[mesh]`.
+    pub fn new(names: &[&'static str], more: &str) -> Mesh {
+        let directory = tempfile::tempdir().unwrap();
+        // Where root runs the tests the nodes are nobody's.
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mesh = Mesh { directory, names: names.to_vec(), port: free_port() };
+        mesh.write("mesh.toml", more);
+        let made = mesh.run(&["key", "--out", &mesh.path("mesh.key")]);
+        assert!(made.status.success(), "{made:?}");
+        mesh
+    }
+
+    pub fn write(&self, file: &str, more: &str) {
+        let mut text = format!("[mesh]\nname = 'm'\nkey_file = 'mesh.key'\nport = {}\n{more}\n", self.port);
+        for (i, name) in self.names.iter().enumerate() {
+            text += &format!("[[site]]\nname = '{name}'\naddress = '127.0.0.{}'\n", i + 1);
+        }
+        std::fs::write(self.path(file), text).unwrap();
+    }
+
+    pub fn path(&self, file: &str) -> String {
+        self.directory.path().join(file).display().to_string()
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        let mut command = fullpipe();
+        command.arg("probe").args(args);
+        output_within(&mut command, PATIENCE).expect("it did not end in time")
+    }
+
+    pub fn node(&self, name: &str) -> Node {
+        self.node_with(name, "mesh.toml", &[])
+    }
+
+    pub fn node_with(&self, name: &str, file: &str, options: &[&str]) -> Node {
+        let at = self.names.iter().position(|n| *n == name).unwrap();
+        let mut command = fullpipe();
+        command.args([
+            "probe",
+            "run",
+            &self.path(file),
+            "--site",
+            name,
+            "--verbose",
+            "--store",
+            &self.path(name),
+        ]);
+        command.args(["-B", &format!("127.0.0.{}", at + 1)]).args(options).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let said: Arc<Mutex<String>> = Arc::default();
+        let (out, heard) = (child.stderr.take().unwrap(), Arc::clone(&said));
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                heard.lock().unwrap().push_str(&(line + "\n"));
+            }
+        });
+        let node = Node { child, said };
+        node.says("runs on port");
+        node
+    }
+
+    pub fn history(&self, name: &str) -> History {
+        Store::read(self.directory.path().join(name).as_path()).unwrap().history(i64::MIN..i64::MAX).unwrap()
+    }
+
+    pub fn whole(&self, name: &str) {
+        let store = Store::read(self.directory.path().join(name).as_path()).unwrap();
+        assert_eq!(store.damage().unwrap(), None, "{name}");
+    }
+
+    /// Waits until the store of `name` is as wanted.
+    pub fn until(&self, name: &str, what: &str, wanted: impl Fn(&History) -> bool) -> History {
+        let began = Instant::now();
+        loop {
+            let history = self.history(name);
+            if wanted(&history) {
+                return history;
+            }
+            assert!(began.elapsed() < PATIENCE, "{name}: no {what} in {:?}", history.transfers);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// A node's process.
+pub struct Node {
+    pub child: Child,
+    said: Arc<Mutex<String>>,
+}
+
+impl Node {
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    pub fn says(&self, what: &str) {
+        let began = Instant::now();
+        while !self.said().contains(what) {
+            assert!(began.elapsed() < PATIENCE, "it does not say '{what}': {}", self.said());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// What it has in memory at present, kilobytes.
+    pub fn memory_kb(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    /// Ends it in good order.
+    pub fn stop(mut self) -> String {
+        self.signal(Signal::SIGTERM);
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                assert!(status.success(), "{status}: {}", self.said());
+                return self.said();
+            }
+            assert!(began.elapsed() < PATIENCE, "it does not end: {}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a part of this file, an ignored test, in a network of its own.
+pub fn in_a_network(part: &str) {
+    let own = std::env::current_exe().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"]);
+    command.args(["sh", "-ec", "mount -t proc proc /proc; ip link set lo up; exec \"$@\"", "sh"]);
+    command.arg(own).args(["--exact", part, "--ignored", "--nocapture"]).stdin(Stdio::null());
+    let output = output_within(tied(&mut command), 4 * PATIENCE).expect("it did not end in time");
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && said.contains("unshare failed") {
+        assert!(std::env::var_os("CI").is_none(), "{said}");
+        println!("SKIPPED: this machine lets no one make user namespaces: {said}");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    said.lines().filter(|line| line.starts_with("probe:")).for_each(|line| println!("{line}"));
+}
+
+pub fn done(history: &History) -> usize {
+    history.transfers.iter().filter(|t| matches!(t.outcome, Outcome::Done(_))).count()
+}
+
+pub fn failed(history: &History, trouble: Trouble) -> usize {
+    history.transfers.iter().filter(|t| t.outcome == Outcome::Failed(trouble)).count()
+}
+
+/// Each period, pair and controller has one record, from the first period to the last.
+pub fn accounted(history: &History, from: &str, peers: usize) {
+    let own = history.sites.iter().position(|s| s == from).unwrap() as u16;
+    let own: Vec<_> = history.transfers.iter().filter(|t| t.pair.from == own).collect();
+    let mut periods: Vec<i64> = own.iter().map(|t| t.period).collect();
+    periods.sort_unstable();
+    periods.dedup();
+    // The last one may have been under way.
+    let whole = &periods[..periods.len() - 1];
+    for period in whole {
+        let of_it = own.iter().filter(|t| t.period == *period).count();
+        assert_eq!(of_it, peers * history.controllers.len(), "{from}, period {period} of {periods:?}");
+    }
+    assert_eq!(whole.len() as i64, whole[whole.len() - 1] - whole[0] + 1, "none is left out: {periods:?}");
+}

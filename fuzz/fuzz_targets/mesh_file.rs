@@ -1,0 +1,30 @@
+//! Mesh files and files of keys: refused with a reason, or a mesh in which every pair has its turn and no site two at a time.
+#![no_main]
+
+use fullpipe_mesh::file::Mesh;
+use fullpipe_mesh::key::Keys;
+use fullpipe_mesh::schedule::Schedule;
+use libfuzzer_sys::fuzz_target;
+use std::collections::HashSet;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Err(reason) = Keys::parse(text) {
+        assert!(!reason.is_empty());
+    }
+    match Mesh::parse("mesh.toml", text) {
+        Err(error) => assert!(error.to_string().starts_with("mesh.toml")),
+        Ok(mesh) => {
+            let sites = mesh.sites.len();
+            let slots = Schedule::new(&mesh).slots(7);
+            assert_eq!(slots.len(), sites * (sites - 1) * mesh.controllers.len());
+            let mut busy = HashSet::new();
+            for slot in slots {
+                assert!(slot.start + slot.length <= mesh.period);
+                for site in [slot.pair.from, slot.pair.to] {
+                    assert!(busy.insert((slot.start, site, if mesh.together { slot.controller } else { 0 })));
+                }
+            }
+        }
+    }
+});
