@@ -46,18 +46,39 @@ where
 impl Owner {
     /// systemd's unit: the innermost service or scope of the control group's path.
     pub fn unit(&self) -> Option<&str> {
-        let parts = self.cgroup.as_deref()?.rsplit('/');
-        parts.into_iter().find(|part| part.ends_with(".service") || part.ends_with(".scope"))
+        Some(self.unit_group()?.0)
     }
 
     /// The container by the first twelve digits of its id, as runtimes print it: Docker, Podman, containerd and CRI-O
     /// name a control group by it.
     pub fn container(&self) -> Option<&str> {
-        self.cgroup.as_deref()?.rsplit('/').find_map(|part| {
+        Some(self.container_group()?.0)
+    }
+
+    /// The unit, and the control group that is its.
+    pub(crate) fn unit_group(&self) -> Option<(&str, &str)> {
+        self.innermost(|part| (part.ends_with(".service") || part.ends_with(".scope")).then_some(part))
+    }
+
+    /// The container, and the control group that is its.
+    pub(crate) fn container_group(&self) -> Option<(&str, &str)> {
+        self.innermost(|part| {
             let id = part.strip_suffix(".scope").unwrap_or(part);
             let id = id.rsplit('-').next().unwrap_or(id);
             (id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit())).then(|| &id[..12])
         })
+    }
+
+    /// The last part of the control group's path that has such a name, and the path as far as that.
+    fn innermost<'a>(&'a self, named: impl Fn(&'a str) -> Option<&'a str>) -> Option<(&'a str, &'a str)> {
+        let mut path = self.cgroup.as_deref()?;
+        loop {
+            let (before, part) = path.rsplit_once('/')?;
+            if let Some(name) = named(part) {
+                return Some((name, path));
+            }
+            path = before;
+        }
     }
 }
 
@@ -173,7 +194,7 @@ impl Groups {
 }
 
 /// Where the second version of control groups is mounted.
-fn hierarchy() -> Option<PathBuf> {
+pub(crate) fn hierarchy() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -236,6 +257,8 @@ mod tests {
             assert_eq!(of(&path).container(), Some("0123456789ab"), "{path}");
         }
         assert_eq!(of("/").unit(), None);
+        let inner = of("/system.slice/nginx.service/workers");
+        assert_eq!(inner.unit_group(), Some(("nginx.service", "/system.slice/nginx.service")));
     }
 
     #[test]

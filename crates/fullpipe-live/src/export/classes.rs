@@ -36,6 +36,18 @@ impl Classes {
         !matches!(self.by, By::Port(_)) || self.listed.iter().any(|(_, f)| f.asks_for_owners())
     }
 
+    /// The class that a connection has by its control group alone, and that group's path: all that the class is.
+    pub(super) fn group_of<'a>(&self, connection: &'a Connection) -> Option<(&'a str, &'a str)> {
+        let found = match &self.by {
+            By::Port(_) => None,
+            By::Unit => connection.owner.unit_group(),
+            By::Container => connection.owner.container_group(),
+        }?;
+        let subject = connection.subject();
+        let listed = self.listed.iter().any(|(name, filter)| name == found.0 || filter.wants(&subject));
+        (!listed).then_some(found)
+    }
+
     /// The class of a connection.
     pub fn of<'a>(&'a self, connection: &'a Connection) -> Cow<'a, str> {
         let subject = connection.subject();

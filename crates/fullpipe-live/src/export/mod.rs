@@ -7,6 +7,7 @@ mod classes;
 mod family;
 mod histogram;
 mod negotiation;
+mod processor;
 mod protobuf;
 mod server;
 mod tally;

@@ -3,11 +3,12 @@
 use super::classes::{Classes, OTHER};
 use super::family::{Family, Kind, Sample, Value};
 use super::histogram::Histogram;
+use super::processor::Processor;
 use crate::connection::{Connection, Figures};
 use crate::reader::Snapshot;
 use fullpipe_experiment::connection::Limitation;
 use fullpipe_units::{Rate, Span};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Of controller and class there are at most this many, and one that takes all others: it bounds the series.
 pub const MOST_PAIRS: usize = 16;
@@ -103,6 +104,7 @@ pub struct Tally {
     /// What each connection had moved, and at which look that was.
     known: HashMap<u64, (u64, Counted)>,
     states: BTreeMap<(String, String), u64>,
+    processor: Processor,
     last_s: Option<f64>,
     looks: u64,
     incomplete: u64,
@@ -118,6 +120,7 @@ impl Tally {
             pairs: BTreeMap::new(),
             known: HashMap::new(),
             states: BTreeMap::new(),
+            processor: Processor::default(),
             last_s: None,
             looks: 0,
             incomplete: 0,
@@ -175,12 +178,17 @@ impl Tally {
                 pair.observe(connection, figures, moved[3] as f64 / moved[2] as f64);
             }
         }
+        let groups: BTreeSet<_> =
+            snapshot.connections.iter().filter_map(|connection| self.classes.group_of(connection)).collect();
+        self.processor.look(&groups);
         // The kernel's dump leaves a socket out now and then whose bucket changes meanwhile: it has not begun anew when it is
         // back.
         self.known.retain(|_, (at, _)| look - *at < 3);
         // Classes come and go, as sessions and containers do; the room of the gone is needed by others.
         if self.pairs.len() >= MOST_PAIRS {
             self.pairs.retain(|_, pair| pair.connections > 0 || snapshot.t_s - pair.last_s < KEPT_S);
+            let pairs = &self.pairs;
+            self.processor.retain(|class| pairs.keys().any(|(_, known)| known == class));
         }
     }
 
@@ -236,6 +244,19 @@ impl Tally {
             }
         }
         families.push(limited);
+        let mut used = Family::empty(
+            "fullpipe_class_cpu_seconds",
+            "Processor time of a unit or container, all that it does.",
+            "seconds",
+            Kind::Counter,
+        );
+        let classes: BTreeSet<&String> = self.pairs.keys().map(|(_, class)| class).collect();
+        for class in classes {
+            let Some(seconds) = self.processor.seconds(class) else { continue };
+            let labels = vec![("class", class.clone())];
+            used.samples.push(Sample { labels, value: Value::Number(seconds), created: Some(self.began) });
+        }
+        families.push(used);
         for (at, (name, help, unit, _)) in DISTRIBUTIONS.into_iter().enumerate() {
             let told = self.pairs.iter().filter(|(_, pair)| pair.distributions[at].count() > 0);
             let samples = told.map(|(key, pair)| Sample {

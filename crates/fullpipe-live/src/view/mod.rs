@@ -89,7 +89,7 @@ impl App {
 
     /// Lets go of the connections that are shown, before those of the next look come: a large host's are many, and twice as
     /// many need not be kept. The picture on the terminal stays.
-    fn make_room(&mut self) {
+    pub fn make_room(&mut self) {
         if !self.paused {
             self.snapshot.connections = Vec::new();
         }
