@@ -21,14 +21,34 @@ FP_INLINE struct bbr1_packed *packed(struct tcp_sock *tp)
 	return (struct bbr1_packed *)tp->inet_conn.icsk_ca_priv;
 }
 
+/*
+ * Where tcp_sock's app_limited cannot be written, what ProbeRTT would write there is kept in the hole of the state, and
+ * samples of packets that were sent under it are taken as application-limited here. The kernel's mark also says from when
+ * it holds; this one counts what was sent in the round trip before it, too.
+ */
 FP_INLINE void load(struct bbr1 *c, struct tcp_sock *tp)
 {
 	bbr1_unpack(&c->s, packed(tp));
 	fp_read_tcp(&c->tcp, tp);
+	if (fp_config.options & FP_OPTION_OWN_MARK && !c->tcp.app_limited && !fp_after(c->tcp.delivered, c->s.hole))
+		c->tcp.app_limited = c->s.hole;
 }
 
-FP_INLINE void store(struct tcp_sock *tp, const struct bbr1 *c)
+FP_INLINE void read_sample(struct bbr1 *c, const struct rate_sample *rs)
 {
+	fp_read_sample(&c->tcp, rs);
+	if (!(fp_config.options & FP_OPTION_OWN_MARK) || !c->s.hole)
+		return;
+	if (fp_after(c->tcp.rs_prior_delivered, c->s.hole))
+		c->s.hole = 0;
+	else
+		c->tcp.rs_flags |= FP_RS_APP_LIMITED;
+}
+
+FP_INLINE void store(struct tcp_sock *tp, struct bbr1 *c)
+{
+	if (fp_config.options & FP_OPTION_OWN_MARK && c->tcp.app_limited != tp->app_limited)
+		c->s.hole = c->tcp.app_limited;
 	bbr1_pack(packed(tp), &c->s);
 	fp_write_tcp(tp, &c->tcp);
 }
@@ -55,7 +75,7 @@ void fp_bbr1_cong_control(u64 *ctx)
 	struct bbr1 c;
 
 	load(&c, tp);
-	fp_read_sample(&c.tcp, fp_sample_argument(ctx));
+	read_sample(&c, fp_sample_argument(ctx));
 	bbr1_main(&c);
 	store(tp, &c);
 }

@@ -26,7 +26,7 @@
  * whose answers the kernel believes unseen, are left out.
  */
 /* Of struct flow and all in it: one more with every change, for an update to know whose state it finds. */
-#define FP_STATE_LAYOUT 1
+#define FP_STATE_LAYOUT 2
 #include "kernel.h"
 #include "bbr3.h"
 #include "status.h"
@@ -81,6 +81,12 @@ struct flow {
 	u32 left_nxt;
 	u32 left_delivered;
 	u32 left_lost;
+	/*
+	 * Where tcp_sock's app_limited cannot be written, MarkConnectionAppLimited()'s mark: what is sent from when so much
+	 * was delivered until so much is. 0: there is none.
+	 */
+	u32 marked_from;
+	u32 marked_to;
 	struct burst ring[RING];
 };
 
@@ -270,6 +276,7 @@ FP_INLINE struct flow *begin_flow(struct tcp_sock *tp)
 	f->ca_state = FP_BITFIELD(&tp->inet_conn, icsk_ca_state);
 	f->cwr_in_this_ack = 0;
 	f->left = 0;
+	f->marked_to = 0;
 	/*
 	 * A connection may have carried data on another controller. Rounds go by what it has delivered in all, for that is
 	 * what its packets in flight are stamped with.
@@ -341,6 +348,31 @@ FP_INLINE struct bbr3_lost lose(struct flow *f, const struct tcp_sock *tp, u32 p
 	return packet;
 }
 
+/* MarkConnectionAppLimited() */
+FP_INLINE void mark_app_limited(struct flow *f, struct tcp_sock *tp)
+{
+	u32 to = fp_max32(tp->delivered + fp_in_flight(tp), 1);
+
+	if (!(fp_config.options & FP_OPTION_OWN_MARK)) {
+		tp->app_limited = to;
+		return;
+	}
+	if (!f->marked_to || fp_after(tp->delivered, f->marked_to))
+		f->marked_from = tp->delivered;
+	f->marked_to = to;
+}
+
+/* Whether the newest acknowledged packet was sent under a mark, the kernel's or ours. */
+FP_INLINE u32 was_app_limited(struct flow *f, const struct rate_sample *rs)
+{
+	if (!(fp_config.options & FP_OPTION_OWN_MARK) || !f->marked_to || rs->is_app_limited)
+		return rs->is_app_limited;
+	if (!fp_after(rs->prior_delivered, f->marked_to))
+		return !fp_before(rs->prior_delivered, f->marked_from);
+	f->marked_to = 0;
+	return 0;
+}
+
 SEC("struct_ops/fp_bbr3_cong_control")
 void fp_bbr3_cong_control(u64 *ctx)
 {
@@ -349,7 +381,7 @@ void fp_bbr3_cong_control(u64 *ctx)
 	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
 	struct bbr3_lost packet = {};
 	struct bbr3_sample *sample;
-	u32 lost, acked, end_seq;
+	u32 lost, acked, end_seq, app_limited;
 	u64 mss;
 
 	/* init() was not called, or another build has taken the place of the one that it was. */
@@ -371,8 +403,9 @@ void fp_bbr3_cong_control(u64 *ctx)
 	end_burst(f, tp);
 	if (rs->delivered >= 0)
 		f->acked_burst = advance(f, f->acked_burst, rs->prior_delivered, end_seq);
+	app_limited = was_app_limited(f, rs);
 	if ((s32)lost > 0)
-		packet = lose(f, tp, lost, rs->is_app_limited);
+		packet = lose(f, tp, lost, app_limited);
 
 	sample->has_data = rs->delivered >= 0;
 	sample->delivered = rs->delivered > 0 ? (u64)rs->delivered * mss : 0;
@@ -385,7 +418,7 @@ void fp_bbr3_cong_control(u64 *ctx)
 	sample->newly_lost = (u64)lost * mss;
 	sample->lost_ranges = lost ? 1 : 0;
 	sample->rtt = rs->rtt_us >= 0 ? (u64)rs->rtt_us * 1000 : BBR3_INFINITE;
-	sample->is_app_limited = rs->is_app_limited;
+	sample->is_app_limited = app_limited;
 	sample->tx_in_flight = tx_in_flight(f, end_seq);
 	sample->lost = lost_since(f, tp);
 	sample->ce_count = tp->delivered_ce - f->ce_packets;
@@ -394,7 +427,7 @@ void fp_bbr3_cong_control(u64 *ctx)
 
 	bbr3_on_ack(&f->b);
 	if (f->b.marks_app_limited)
-		tp->app_limited = fp_max32(tp->delivered + fp_in_flight(tp), 1);
+		mark_app_limited(f, tp);
 	write_conn(f, tp);
 	publish(&f->b, tp);
 	begin_burst(f, tp);
@@ -412,7 +445,7 @@ void fp_bbr3_cwnd_event(u64 *ctx)
 	if (!f)
 		return;
 	begin_burst(f, tp);
-	if (!tp->app_limited)
+	if (!tp->app_limited && !f->marked_to)
 		return;
 	read_conn(f, tp);
 	bbr3_on_restart_from_idle(&f->b);

@@ -107,20 +107,18 @@ FP_INLINE void hybla_reno(struct hybla *h, u32 acked)
 }
 
 /* hybla_cong_avoid(): `acked` packets were newly acknowledged and the window may grow. */
-FP_STEP int hybla_cong_avoid(struct hybla *h, u32 acked)
+FP_INLINE void hybla_cong_avoid(struct hybla *h, u32 acked)
 {
 	u32 increment, slow_start;
 
-	if (!h)
-		return 0;
 	h->snd_cwnd_clamp = fp_min32(h->snd_cwnd_clamp, HYBLA_CLAMP);
 	if (h->srtt_us < h->min_srtt || (!h->rho_8 && h->srtt_us))
 		hybla_recalculate(h);
 	if (!h->is_limiting)
-		return 0;
+		return;
 	if (!h->enabled) {
 		hybla_reno(h, acked);
-		return 0;
+		return;
 	}
 	if (!h->rho_8)
 		hybla_recalculate(h);
@@ -148,7 +146,6 @@ FP_STEP int hybla_cong_avoid(struct hybla *h, u32 acked)
 	if (slow_start)
 		h->snd_cwnd = fp_min32(h->snd_cwnd, h->snd_ssthresh);
 	h->snd_cwnd = fp_min32(h->snd_cwnd, h->snd_cwnd_clamp);
-	return 0;
 }
 
 /* tcp_reno_ssthresh() */

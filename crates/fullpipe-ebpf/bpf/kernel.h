@@ -173,6 +173,34 @@ static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
 	})
 #define FP_FIELD_EXISTS(field) __builtin_preserve_field_info(field, 2)
 
+/*
+ * What the loader tells a program before the kernel sees it, in a map of its own so that it can be found
+ * again in a loaded program.
+ */
+struct fp_config {
+	/* Parameters of cong_control on the running kernel: 2 before Linux 6.10, 4 since (counted in its BTF). */
+	u32 cong_control_args;
+	u32 options; /* FP_OPTION_* */
+	/* Which build of the object this is. */
+	u64 build;
+	/* Of this structure and of the settings' map, FP_FORMAT, and of what the program keeps of a socket. */
+	u32 format;
+	u32 state_layout;
+};
+/* One more with every change: an update carries the settings over from a build of the same format. */
+#define FP_FORMAT 1U
+#ifndef FP_STATE_LAYOUT
+#define FP_STATE_LAYOUT 0U
+#endif
+/* The recorder disturbs the state before some callbacks. */
+#define FP_OPTION_PERTURB 2U
+/* The kernel lets no program write tcp_sock's app_limited: who marks a connection keeps the mark to himself. */
+#define FP_OPTION_OWN_MARK 4U
+/* Nor how a connection is paced: one that comes from a controller that paces goes on being paced. */
+#define FP_OPTION_KEEPS_PACING 8U
+
+const volatile struct fp_config fp_config SEC(".rodata.config") = { 4, 0, 0, FP_FORMAT, FP_STATE_LAYOUT };
+
 /* tcp_packets_in_flight(). */
 FP_INLINE u32 fp_in_flight(const struct tcp_sock *tp)
 {
@@ -256,7 +284,7 @@ FP_INLINE void fp_write_tcp(struct tcp_sock *tp, const struct fp_tcp *t)
 		tp->snd_cwnd = t->snd_cwnd;
 	if (tp->snd_ssthresh != t->snd_ssthresh)
 		tp->snd_ssthresh = t->snd_ssthresh;
-	if (tp->app_limited != t->app_limited)
+	if (!(fp_config.options & FP_OPTION_OWN_MARK) && tp->app_limited != t->app_limited)
 		tp->app_limited = t->app_limited;
 	if (sk->sk_pacing_rate != t->pacing_rate)
 		sk->sk_pacing_rate = t->pacing_rate;
@@ -280,33 +308,10 @@ FP_INLINE void fp_end_pacing(struct tcp_sock *tp)
 {
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
 
-	if (sk->sk_pacing_status == FP_SK_PACING_NEEDED && sk->sk_max_pacing_rate == ~0UL)
+	if (!(fp_config.options & FP_OPTION_KEEPS_PACING) && sk->sk_pacing_status == FP_SK_PACING_NEEDED &&
+	    sk->sk_max_pacing_rate == ~0UL)
 		sk->sk_pacing_status = FP_SK_PACING_NONE;
 }
-
-/*
- * What the loader tells a program before the kernel sees it, in a map of its own so that it can be found
- * again in a loaded program.
- */
-struct fp_config {
-	/* Parameters of cong_control on the running kernel: 2 before Linux 6.10, 4 since (counted in its BTF). */
-	u32 cong_control_args;
-	u32 options; /* FP_OPTION_* */
-	/* Which build of the object this is. */
-	u64 build;
-	/* Of this structure and of the settings' map, FP_FORMAT, and of what the program keeps of a socket. */
-	u32 format;
-	u32 state_layout;
-};
-/* One more with every change: an update carries the settings over from a build of the same format. */
-#define FP_FORMAT 1U
-#ifndef FP_STATE_LAYOUT
-#define FP_STATE_LAYOUT 0U
-#endif
-/* The recorder disturbs the state before some callbacks. */
-#define FP_OPTION_PERTURB 2U
-
-const volatile struct fp_config fp_config SEC(".rodata.config") = { 4, 0, 0, FP_FORMAT, FP_STATE_LAYOUT };
 
 /*
  * The rate sample among cong_control's arguments. Two loads at fixed places, in assembly, because the

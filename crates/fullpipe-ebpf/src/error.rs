@@ -1,5 +1,6 @@
 //! Why a controller could not be loaded, used or removed.
 
+use crate::features::Feature;
 use std::path::PathBuf;
 
 /// What went wrong, with what would help.
@@ -12,6 +13,14 @@ pub enum Error {
         what: String,
         /// What would provide it.
         help: String,
+    },
+    /// The kernel lacks what a controller needs.
+    #[error("{}\n  help: {}", lacks(what, *feature), newer(*feature))]
+    Lacks {
+        /// The controller.
+        what: String,
+        /// What it needs.
+        feature: Feature,
     },
     /// There is no controller of that name here.
     #[error("there is no controller {name:?}; known: {known}")]
@@ -42,11 +51,28 @@ impl Error {
         Error::Impossible { what: what.into(), help: help.into() }
     }
 
+    /// What is missing and what would help, where this machine is the reason.
+    pub fn missing(&self) -> Option<(String, String)> {
+        match self {
+            Error::Impossible { what, help } => Some((what.clone(), help.clone())),
+            Error::Lacks { what, feature } => Some((lacks(what, *feature), newer(*feature))),
+            _ => None,
+        }
+    }
+
     /// For `map_err`: names the path and what was tried.
     pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Error::Io { what, path, source }
     }
+}
+
+fn lacks(what: &str, feature: Feature) -> String {
+    format!("this kernel has no {}, which {what} needs", feature.about())
+}
+
+fn newer(feature: Feature) -> String {
+    format!("a newer kernel: Linux has it since {}; docs/kernels.md says which has what", feature.since())
 }
 
 /// The crate's results.

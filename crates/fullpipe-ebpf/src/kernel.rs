@@ -9,15 +9,23 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// What a controller's loading depends on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Kernel {
     /// Parameters of `tcp_congestion_ops::cong_control`: 2 before Linux 6.10, 4 since.
     pub cong_control_args: u32,
     /// The members of `struct tcp_congestion_ops`.
     pub operations: BTreeSet<String>,
-    /// Functions of the kernel's own BBR that programs may call; empty when it is not built in.
+    /// Functions of the kernel's own BBR that programs may call; empty when it is neither built in nor loaded.
     pub bbr_functions: BTreeSet<String>,
+    /// Whether a controller can be registered by a link, and so be replaced in one step and be gone with whoever holds it:
+    /// since Linux 6.4. Without it the controller's map is the registration.
+    pub links: bool,
 }
+
+/// Set, controllers are registered as on a kernel without links: for tests on one that has them.
+const WITHOUT_LINKS: &str = "FULLPIPE_TEST_WITHOUT_LINKS";
+/// The type information of the kernel's BBR where it is a module.
+const BBR_MODULE: &str = "/sys/kernel/btf/tcp_bbr";
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
@@ -70,15 +78,13 @@ impl Kernel {
             return Err(too_old());
         }
         let has = |function: &str| btf.type_by_name::<libbpf_rs::btf::types::Func<'_>>(function).is_some();
-        // Without links (before Linux 6.4) a controller can be registered, but not as its loader does it.
-        if !has("bpf_struct_ops_link_create") {
-            return Err(Error::impossible(
-                "this kernel has no links for controllers from BPF (struct_ops), which came with Linux 6.4",
-                "a newer kernel, such as that of your distribution's backports",
-            ));
-        }
-        let bbr_functions = BBR_FUNCTIONS.into_iter().filter(|name| has(name)).map(str::to_owned).collect();
-        Ok(Kernel { cong_control_args, operations: names, bbr_functions })
+        let links = has("bpf_struct_ops_link_create") && std::env::var_os(WITHOUT_LINKS).is_none();
+        // A module's type information goes on from the kernel's: what it names is enough.
+        let module = std::fs::read(BBR_MODULE).unwrap_or_default();
+        let names_in_module: BTreeSet<&[u8]> = module.split(|byte| *byte == 0).collect();
+        let has_function = |name: &&str| has(name) || names_in_module.contains(name.as_bytes());
+        let bbr_functions = BBR_FUNCTIONS.into_iter().filter(has_function).map(str::to_owned).collect();
+        Ok(Kernel { cong_control_args, operations: names, bbr_functions, links })
     }
 }
 
@@ -97,7 +103,7 @@ pub const BBR_FUNCTIONS: [&str; 8] = [
 fn too_old() -> Error {
     Error::impossible(
         "this kernel cannot take TCP congestion control from BPF (struct_ops)",
-        "Linux 6.4 or newer with CONFIG_BPF_SYSCALL, CONFIG_BPF_JIT and CONFIG_DEBUG_INFO_BTF",
+        "Linux 5.10 or newer (6.0 for BBR) with CONFIG_BPF_SYSCALL, CONFIG_BPF_JIT and CONFIG_DEBUG_INFO_BTF",
     )
 }
 

@@ -35,6 +35,7 @@ pub mod calls;
 pub mod closings;
 mod controller;
 mod error;
+pub mod features;
 pub mod kernel;
 pub mod life;
 pub mod loader;

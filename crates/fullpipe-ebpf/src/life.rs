@@ -50,8 +50,10 @@ pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, S
     let words = settings::vary(controller, &defaults, pairs)?;
     let kernel = Kernel::ask()?;
     let pins = Pins::change()?;
+    let was_updated = Pinned::settle(&pins, name)?;
     if let Some(there) = Pinned::open(&pins, name)? {
-        if there.marks()?.is_some_and(|marks| marks.build == ours.build) {
+        let is_registered = there.is_registered()?;
+        if is_registered && there.marks()?.is_some_and(|marks| marks.build == ours.build) {
             // An update may have been interrupted before it came to the defaults and the sockets.
             there.renew_defaults()?;
             if controller.has_storage() {
@@ -59,7 +61,12 @@ pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, S
             }
             return Ok(Outcome::AlreadyThere);
         }
-        return there.give_way_to(controller, ours, &defaults, pairs, &kernel).map(Outcome::Replaced);
+        if is_registered || was_updated {
+            let carried = there.give_way_to(&pins, (controller, ours), &defaults, pairs, &kernel)?;
+            return Ok(Outcome::Replaced(carried));
+        }
+        // One who loaded or unloaded it was killed.
+        there.unregister(&pins)?;
     }
     attach(controller, name, &kernel, &pins, &Start { settings: Some(&words), ..Start::default() })?;
     Ok(Outcome::Loaded)
@@ -80,14 +87,7 @@ fn attach(controller: Controller, name: &str, kernel: &Kernel, pins: &Pins, star
     if kernel::available()?.iter().any(|taken| taken == name) {
         return Err(name_taken(name));
     }
-    let mut loaded = loader::load_from(controller, name, kernel, start)?;
-    let mut link = loaded.attach()?;
-    link.pin(&path).map_err(|error| {
-        Error::impossible(
-            format!("{name} is registered but cannot be pinned at {}: {error}", path.display()),
-            "check that the BPF file system is writable",
-        )
-    })
+    loader::load_from(controller, name, kernel, start)?.stay(&path)
 }
 
 /// Replaces a loaded controller by this build, in place.
@@ -219,6 +219,7 @@ pub fn unload<E: From<Error> + Send>(
 ) -> std::result::Result<(), E> {
     loader::check_name(name)?;
     let pins = Pins::change()?;
+    Pinned::settle(&pins, name)?;
     let Some(pinned) = Pinned::open(&pins, name)? else { return Err(not_loaded(name).into()) };
     let mut ended = Vec::new();
     for namespace in namespaces::all() {
@@ -230,6 +231,10 @@ pub fn unload<E: From<Error> + Send>(
     Ok(())
 }
 
+/// What helps where no program may give a live socket another controller (Linux before 5.15).
+const CANNOT_MOVE: &str = "this kernel lets no program give a live socket another controller: its sockets let go when they are closed; \
+                           end the programs that have them, or wait (--wait)";
+
 /// Unregisters it and moves its sockets, in each namespace to what is the default there.
 fn take_out(
     name: &str,
@@ -238,13 +243,12 @@ fn take_out(
     ended: &[(Namespace, String)],
     patience: Duration,
 ) -> Result<()> {
-    let path = pins.path(name);
-    std::fs::remove_file(&path).map_err(Error::io("cannot remove", &path))?;
     let map = pinned.map_id;
-    drop(pinned);
+    pinned.unregister(pins)?;
 
     // Nothing can choose it now; sockets that have it keep its code until they are moved or close.
     let started = Instant::now();
+    let mut cannot_move = None;
     let mut walkers: Vec<(String, Walker)> = Vec::new();
     let mut pause = Duration::from_millis(5);
     while MapHandle::from_map_id(map).is_ok() {
@@ -254,7 +258,9 @@ fn take_out(
                     "{name} is unregistered, but something still holds it after {} s",
                     patience.as_secs()
                 ),
-                "sockets in network namespaces that no process is in, or half-closed ones, let go when they end",
+                cannot_move.unwrap_or(
+                    "sockets in network namespaces that no process is in, or half-closed ones, let go when they end",
+                ),
             ));
         }
         std::thread::sleep(pause);
@@ -263,8 +269,12 @@ fn take_out(
             continue;
         }
         for (namespace, other) in ended {
-            if !walkers.iter().any(|(to, _)| to == other) {
-                walkers.push((other.clone(), Walker::load(Some((name, other)))?));
+            if cannot_move.is_none() && !walkers.iter().any(|(to, _)| to == other) {
+                match Walker::load(Some((name, other))) {
+                    Ok(walker) => walkers.push((other.clone(), walker)),
+                    // A kernel that has it not for sockets in use has it for closed ones: they let go by themselves.
+                    Err(_) => cannot_move = Some(CANNOT_MOVE),
+                }
             }
             for (_, walker) in walkers.iter().filter(|(to, _)| to == other) {
                 walker.migrate(namespace)?;
@@ -330,7 +340,7 @@ pub fn status() -> Result<Vec<Status>> {
             controller: controller.map(Controller::name),
             state_layout: marks.and_then(|marks| marks.state_layout),
             settings,
-            registered: available.contains(&name),
+            registered: available.contains(&name) && pinned.is_registered()?,
             build: build.map(|build| format!("{build:016x}")),
             is_this_build: Controller::ALL.iter().any(|controller| Some(controller.build()) == build),
             map_id: pinned.map_id,

@@ -2,12 +2,14 @@
 
 use crate::controller::Controller;
 use crate::error::{Error, Result};
+use crate::features::{self, Feature};
 use crate::kernel::{self, Kernel};
-use crate::pins;
+use crate::pins::{self, Holding, Pins};
 use crate::sockets::Walker;
 use crate::start::{Marks, Start};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Mutex;
 
 /// The fields of the BPF programs' `struct fp_config`: arguments of cong_control, options, the build, the format of this
@@ -36,6 +38,25 @@ pub(crate) const NAME_SIZE: usize = 16;
 pub struct Loaded {
     object: Object,
     name: String,
+    /// Whether it is registered by a link.
+    links: bool,
+}
+
+/// A controller that is registered as long as this lives.
+#[derive(Debug)]
+pub struct Registered {
+    _kept: Kept,
+}
+
+#[derive(Debug)]
+enum Kept {
+    Link {
+        _link: Link,
+    },
+    /// Without links, unregisters it when it is dropped, or leaves that to those that come after a process which was killed.
+    Place {
+        _holding: Holding,
+    },
 }
 
 /// Loads a controller's programs. With `name`, it will be registered under that instead of its own.
@@ -46,6 +67,14 @@ pub fn load(controller: Controller, name: Option<&str>, kernel: &Kernel) -> Resu
     load_from(controller, name.unwrap_or(controller.name()), kernel, &Start::default())
 }
 
+/// Has the kernel verify a controller's programs. Nothing is registered, and they are gone at once.
+///
+/// # Errors
+/// As [`load`].
+pub fn verify(controller: Controller, kernel: &Kernel) -> Result<()> {
+    load(controller, None, kernel).map(drop)
+}
+
 /// Loads a controller with something else than what its object begins with.
 pub(crate) fn load_from(
     controller: Controller,
@@ -54,13 +83,13 @@ pub(crate) fn load_from(
     start: &Start<'_>,
 ) -> Result<Loaded> {
     let config = Config { build: controller.build(), options: 0 };
-    load_prepared(controller.object(), name, kernel, config, |open| start.prepare(open))
+    load_prepared(controller.object(), name, kernel, config, controller.needs(), |open| start.prepare(open))
 }
 
 /// A controller that is registered as long as this lives, and gone afterwards: for one run of something.
 #[derive(Debug)]
 pub struct Held {
-    _link: Link,
+    _registered: Registered,
     _loaded: Loaded,
 }
 
@@ -71,14 +100,14 @@ pub struct Held {
 /// As [`load`] and [`Loaded::attach`].
 pub fn hold(controller: Controller) -> Result<Held> {
     let mut loaded = load(controller, None, &Kernel::ask()?)?;
-    Ok(Held { _link: loaded.attach()?, _loaded: loaded })
+    Ok(Held { _registered: loaded.attach()?, _loaded: loaded })
 }
 
 /// Loads and registers the controller of an object until the first of the results is dropped; gives its maps of these names.
 pub(crate) fn hold_object(object: &[u8], name: &str, maps: &[&str]) -> Result<(Held, Vec<OwnedFd>)> {
     let mut loaded = load_object(object, name, &Kernel::ask()?, Config::default())?;
     let maps = maps.iter().map(|map| loaded.map(map)).collect::<Result<_>>()?;
-    Ok((Held { _link: loaded.attach()?, _loaded: loaded }, maps))
+    Ok((Held { _registered: loaded.attach()?, _loaded: loaded }, maps))
 }
 
 /// Loads the kernel's own `bbr` or `cubic` behind a wrapper, so that its callbacks can be timed as programs are.
@@ -107,7 +136,8 @@ pub(crate) struct Config {
 
 /// Loads an object that holds one congestion controller.
 pub(crate) fn load_object(object: &[u8], name: &str, kernel: &Kernel, config: Config) -> Result<Loaded> {
-    load_prepared(object, name, kernel, config, |_| Ok(()))
+    let needs = [Feature::Controllers, Feature::Pacing, Feature::Storage, Feature::Steps];
+    load_prepared(object, name, kernel, config, &needs, |_| Ok(()))
 }
 
 pub(crate) fn open(object: &[u8]) -> Result<OpenObject> {
@@ -116,27 +146,46 @@ pub(crate) fn open(object: &[u8]) -> Result<OpenObject> {
         .map_err(|error| Error::Malformed(format!("the BPF object cannot be opened: {error}")))
 }
 
+/// What programs can do without, and which option of bpf/kernel.h says that they must.
+const SPARED: [(Feature, u32); 2] = [(Feature::Mark, 4), (Feature::Pacing, 8)];
+
 fn load_prepared(
     object: &[u8],
     name: &str,
     kernel: &Kernel,
     config: Config,
-    prepare: impl FnOnce(&mut OpenObject) -> Result<()>,
+    needs: &[Feature],
+    prepare: impl Fn(&mut OpenObject) -> Result<()>,
 ) -> Result<Loaded> {
     check_name(name)?;
-    let mut said = Said::listen();
-    let mut open = open(object)?;
-    configure(&mut open, name, kernel, config);
-    prepare(&mut open)?;
-    let object = open.load().map_err(|error| explain(&error, &said.text()))?;
-    Ok(Loaded { object, name: name.to_owned() })
+    let attempt = |config: Config| {
+        let mut said = Said::listen();
+        let mut open = open(object)?;
+        configure(&mut open, name, kernel, config);
+        prepare(&mut open)?;
+        let object = open.load().map_err(|error| explain(&error, &said.text()))?;
+        Ok(Loaded { object, name: name.to_owned(), links: kernel.links })
+    };
+    attempt(config).or_else(|refused| {
+        // Why is asked only then: most kernels have everything.
+        if let Some(feature) = features::first_missing(needs) {
+            return Err(Error::Lacks { what: name.to_owned(), feature });
+        }
+        let lacks = |feature: Feature| matches!(feature.is_there(), Ok(false));
+        let spared =
+            SPARED.iter().filter(|(feature, _)| lacks(*feature)).map(|(_, option)| option).sum::<u32>();
+        if spared == 0 {
+            return Err(refused);
+        }
+        attempt(Config { options: config.options | spared, ..config })
+    })
 }
 
 /// A name is a word wherever the kernel lists controllers, and a file's name among the pins.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_word = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
-    if name.len() >= NAME_SIZE || !is_word || name == pins::CGROUPS {
+    if name.len() >= NAME_SIZE || !is_word || [pins::CGROUPS, pins::HELD].contains(&name) {
         return Err(Error::Malformed(format!(
             "a controller's name has 1 to 15 characters: letters, digits, `_`, `-` and `.`, not {name:?}"
         )));
@@ -155,6 +204,10 @@ fn configure(open: &mut OpenObject, name: &str, kernel: &Kernel, config: Config)
     for mut map in open.maps_mut() {
         let map_name = map.name().to_string_lossy().into_owned();
         let kind = map.map_type();
+        if kind == MapType::StructOps && !kernel.links {
+            // The flag is BPF_F_LINK, which an older kernel does not know. It is refused for no other map.
+            let _ = map.set_map_flags(0);
+        }
         let Some(value) = map.initial_value_mut() else { continue };
         if Marks::are_in(&map_name) && value.len() >= CONFIG_SIZE {
             value[0..4].copy_from_slice(&kernel.cong_control_args.to_ne_bytes());
@@ -172,27 +225,68 @@ fn configure(open: &mut OpenObject, name: &str, kernel: &Kernel, config: Config)
 }
 
 impl Loaded {
-    /// Registers the controller: from here sockets can choose it, as long as the link is open or pinned.
+    /// Registers the controller: from here sockets can choose it, as long as what this gives lives.
     ///
     /// # Errors
     /// When the name is taken, or the kernel refuses the registration.
-    pub fn attach(&mut self) -> Result<Link> {
-        let name = self.name.clone();
-        let mut map = self
-            .object
-            .maps_mut()
-            .find(|map| map.map_type() == MapType::StructOps)
-            .ok_or_else(|| Error::Malformed("the BPF object holds no controller".to_owned()))?;
-        map.attach_struct_ops().map_err(|error| {
-            let taken = kernel::available().is_ok_and(|names| names.contains(&name));
-            if taken {
-                name_taken(&name)
-            } else {
-                Error::impossible(
-                    format!("the kernel does not register {name}: {error}"),
-                    "struct_ops links need Linux 6.4 or newer",
-                )
+    pub fn attach(&mut self) -> Result<Registered> {
+        if self.links {
+            return Ok(Registered { _kept: Kept::Link { _link: self.register()? } });
+        }
+        // A registration without a link is not gone with its process: the pin is how whoever comes next finds it.
+        let pins = Pins::change()?;
+        let holding = pins.hold(&self.name)?;
+        self.pin_map(holding.map())?;
+        // libbpf's link would unregister it by a descriptor that is gone with the object.
+        self.register()?.disconnect();
+        Ok(Registered { _kept: Kept::Place { _holding: holding } })
+    }
+
+    /// Registers the controller until its pin at `path` is taken away by [`crate::life::unload`]. A process that is killed
+    /// meanwhile leaves nothing registered that is not pinned.
+    pub(crate) fn stay(&mut self, path: &Path) -> Result<()> {
+        if self.links {
+            let mut link = self.register()?;
+            return link.pin(path).map_err(|error| cannot_be_pinned(&self.name, path, &error));
+        }
+        self.stay_after(path, || Ok(()))
+    }
+
+    /// The same without a link, with something to be done between the pin and the registration.
+    pub(crate) fn stay_after(&mut self, path: &Path, then: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.pin_map(path)?;
+        match then().and_then(|()| self.register()) {
+            Ok(mut link) => {
+                link.disconnect();
+                Ok(())
             }
+            Err(error) => {
+                std::fs::remove_file(path).map_err(Error::io("cannot remove", path))?;
+                Err(error)
+            }
+        }
+    }
+
+    fn pin_map(&mut self, path: &Path) -> Result<()> {
+        let name = self.name.clone();
+        self.controller_mut()?.pin(path).map_err(|error| cannot_be_pinned(&name, path, &error))
+    }
+
+    fn controller_mut(&mut self) -> Result<libbpf_rs::MapMut<'_>> {
+        let mut maps = self.object.maps_mut();
+        maps.find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_controller)
+    }
+
+    fn register(&mut self) -> Result<Link> {
+        let name = self.name.clone();
+        self.controller_mut()?.attach_struct_ops().map_err(|error| {
+            if kernel::available().is_ok_and(|names| names.contains(&name)) {
+                return name_taken(&name);
+            }
+            Error::impossible(
+                format!("the kernel does not register {name}: {error}"),
+                "Linux 6.0 or newer takes controllers that have cong_control instead of cong_avoid, as BBR has",
+            )
         })
     }
 
@@ -201,11 +295,8 @@ impl Loaded {
     /// # Errors
     /// When the kernel refuses, for instance because the name differs.
     pub fn replace(&self, link: &Link) -> Result<()> {
-        let map = self
-            .object
-            .maps()
-            .find(|map| map.map_type() == MapType::StructOps)
-            .ok_or_else(|| Error::Malformed("the BPF object holds no controller".to_owned()))?;
+        let mut maps = self.object.maps();
+        let map = maps.find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_controller)?;
         // SAFETY: both pointers come from live libbpf-rs objects that outlive the call.
         let result = unsafe {
             libbpf_sys::bpf_link__update_map(
@@ -246,6 +337,17 @@ impl Loaded {
     pub(crate) fn object(&self) -> &Object {
         &self.object
     }
+}
+
+fn no_controller() -> Error {
+    Error::Malformed("the BPF object holds no controller".to_owned())
+}
+
+fn cannot_be_pinned(name: &str, path: &Path, error: &libbpf_rs::Error) -> Error {
+    Error::impossible(
+        format!("{name} cannot be pinned at {}: {error}", path.display()),
+        "check that the BPF file system is writable",
+    )
 }
 
 /// The name belongs to someone.
@@ -303,12 +405,28 @@ fn explain(error: &libbpf_rs::Error, said: &str) -> Error {
             "run as root, or give the process CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN",
         );
     }
+    if let Some(helper) = unknown_helper(said) {
+        return Error::impossible(
+            format!("this kernel has no BPF helper {helper}, which the programs call"),
+            "a newer kernel; docs/kernels.md says which has what",
+        );
+    }
     let last: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
     let tail = last[last.len().saturating_sub(12)..].join("\n    ");
     Error::impossible(
         format!("the kernel refuses the programs: {error}\n    {tail}"),
         "this is a defect of fullpipe on this kernel: please report the lines above with `uname -r`",
     )
+}
+
+/// What the verifier says to a call that it does not know: `invalid func unknown#158`.
+fn unknown_helper(said: &str) -> Option<String> {
+    let number = said.split("invalid func unknown#").nth(1)?.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some(match number {
+        "" => return None,
+        "158" => "bpf_get_current_task_btf (Linux has it since 5.11)".to_owned(),
+        other => format!("number {other}"),
+    })
 }
 
 fn missing_capabilities() -> String {
@@ -335,12 +453,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_helper_that_the_kernel_does_not_know_is_named() {
+        let said = "39: (85) call unknown#158\ninvalid func unknown#158\nprocessed 65 insns";
+        assert!(unknown_helper(said).unwrap().contains("bpf_get_current_task_btf"));
+        assert_eq!(unknown_helper("invalid func unknown#7").unwrap(), "number 7");
+        assert_eq!(unknown_helper("invalid func unknown#"), None);
+        assert_eq!(unknown_helper("no write support to tcp_sock at off 404"), None);
+    }
+
+    #[test]
     fn a_name_is_one_word_that_can_be_a_pin() {
         for good in ["fp_bbr1", "a", "fifteen_letters", "x.y-z"] {
             check_name(good).unwrap();
         }
-        for bad in ["", "sixteen_letters_", "a b", "../bbr1", "a/b", ".", "-x", "cgroups", "bbr\u{e9}", "a@1"]
-        {
+        for bad in [
+            "",
+            "sixteen_letters_",
+            "a b",
+            "../bbr1",
+            "a/b",
+            ".",
+            "-x",
+            "cgroups",
+            "held",
+            "bbr\u{e9}",
+            "a@1",
+        ] {
             assert!(check_name(bad).is_err(), "{bad}");
         }
     }

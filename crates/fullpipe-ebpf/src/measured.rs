@@ -49,7 +49,7 @@ impl Record {
 #[derive(Debug)]
 pub struct Recorder {
     loaded: Loaded,
-    _controller: Link,
+    _controller: loader::Registered,
     _sent: Link,
 }
 

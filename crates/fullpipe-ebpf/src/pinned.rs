@@ -12,7 +12,7 @@ use crate::start::{self, Marks, Start};
 use crate::usage;
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Program};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// What an update took over from the build that was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +26,16 @@ pub struct Carried {
     pub settings: bool,
 }
 
+/// What keeps a controller registered.
+enum Keeper {
+    Link(Link),
+    /// On a kernel without links, the controller's map itself.
+    Map(MapHandle),
+}
+
 /// A controller that is loaded and pinned.
 pub(crate) struct Pinned {
-    pub(crate) link: Link,
+    keeper: Keeper,
     /// The kernel's number of the controller's struct_ops map.
     pub(crate) map_id: u32,
     pub(crate) name: String,
@@ -48,13 +55,61 @@ impl Pinned {
             )
         };
         let link = Link::open(&path).map_err(refused)?;
+        if is_map(link.as_fd()) {
+            let mut map = MapHandle::from_pinned_path(&path).map_err(refused)?;
+            // An update that was killed as it ended.
+            if let Ok(next) = MapHandle::from_pinned_path(pins.next_path(name))
+                && is_registered(&next)?
+            {
+                map = next;
+            }
+            if map.map_type() == MapType::StructOps {
+                let map_id = map.info().map_err(refused)?.info.id;
+                return Ok(Some(Pinned { keeper: Keeper::Map(map), map_id, name: name.to_owned() }));
+            }
+        }
         let LinkTypeInfo::StructOps(about) = link.info().map_err(refused)?.info else {
             return Err(Error::impossible(
                 format!("the pin {} is not a congestion controller", path.display()),
                 "remove that file",
             ));
         };
-        Ok(Some(Pinned { link, map_id: about.map_id, name: name.to_owned() }))
+        Ok(Some(Pinned { keeper: Keeper::Link(link), map_id: about.map_id, name: name.to_owned() }))
+    }
+
+    /// Whether sockets can choose it. Without links a loader, or one that unloads, may have been killed before it was.
+    pub(crate) fn is_registered(&self) -> Result<bool> {
+        match &self.keeper {
+            Keeper::Link(_) => Ok(true),
+            Keeper::Map(map) => is_registered(map),
+        }
+    }
+
+    /// Puts in order what a killed update has left, before anything else is changed. Gives whether it was killed when
+    /// neither build was registered, which only a kernel without links has.
+    pub(crate) fn settle(pins: &Pins, name: &str) -> Result<bool> {
+        let next = pins.next_path(name);
+        if !next.exists() {
+            return Ok(false);
+        }
+        let map = MapHandle::from_pinned_path(&next).map_err(|error| {
+            Error::impossible(format!("the pin {} cannot be used: {error}", next.display()), "run as root")
+        })?;
+        if is_registered(&map)? {
+            std::fs::rename(&next, pins.path(name)).map_err(Error::io("cannot rename", &next))?;
+            return Ok(false);
+        }
+        std::fs::remove_file(&next).map_err(Error::io("cannot remove", &next))?;
+        Ok(Pinned::open(pins, name)?.map(|old| old.is_registered()).transpose()? == Some(false))
+    }
+
+    /// Takes the controller from those that sockets can choose, and its pin away.
+    pub(crate) fn unregister(self, pins: &Pins) -> Result<()> {
+        let path = pins.path(&self.name);
+        if let Keeper::Map(map) = &self.keeper {
+            unregister(map, &self.name)?;
+        }
+        std::fs::remove_file(&path).map_err(Error::io("cannot remove", &path))
     }
 
     /// The kernel's numbers of the programs it is made of.
@@ -102,8 +157,8 @@ impl Pinned {
     /// Puts this build in its place. Until the kernel has taken it, nothing is changed; then everything is.
     pub(crate) fn give_way_to(
         &self,
-        controller: Controller,
-        ours: Marks,
+        pins: &Pins,
+        (controller, ours): (Controller, Marks),
         defaults: &[u32],
         pairs: &[(String, String)],
         kernel: &Kernel,
@@ -122,13 +177,27 @@ impl Pinned {
             storage: storage.as_ref().map(|storage| storage.as_fd()),
             ..Start::default()
         };
-        loader::load_from(controller, &self.name, kernel, &start)?.replace(&self.link)?;
+        // A controller that is registered one way cannot be replaced the other way.
+        let kernel = Kernel { links: matches!(self.keeper, Keeper::Link(_)), ..kernel.clone() };
+        let mut loaded = loader::load_from(controller, &self.name, &kernel, &start)?;
+        match &self.keeper {
+            Keeper::Link(link) => loaded.replace(link)?,
+            Keeper::Map(map) => self.replace_map(map, pins, &mut loaded)?,
+        }
         self.renew_defaults()?;
         let moves = controller.has_storage();
         if moves {
             self.move_sockets()?;
         }
         Ok(Carried { sockets: moves, state: !moves || storage.is_some(), settings: old.is_some() })
+    }
+
+    /// Without links two builds of a name cannot be there at once: for a moment new sockets cannot choose it. Those that
+    /// have it go on.
+    fn replace_map(&self, map: &MapHandle, pins: &Pins, loaded: &mut loader::Loaded) -> Result<()> {
+        let next = pins.next_path(&self.name);
+        loaded.stay_after(&next, || unregister(map, &self.name))?;
+        std::fs::rename(&next, pins.path(&self.name)).map_err(Error::io("cannot rename", &next))
     }
 
     /// Has the namespaces whose default it is give new sockets the build that has the name now. The kernel leaves them the
@@ -145,6 +214,34 @@ impl Pinned {
         let walker = Walker::load(Some((&self.name, &self.name)))?;
         namespaces::all().iter().try_for_each(|namespace| walker.migrate(namespace))
     }
+}
+
+/// `enum bpf_struct_ops_state`, which is the second word of such a map's value.
+const STATE_AT: usize = 4;
+const STATE_INUSE: u32 = 1;
+
+/// Whether a controller's map is registered without a link.
+fn is_registered(map: &MapHandle) -> Result<bool> {
+    let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(|error| {
+        Error::impossible(format!("a controller's map cannot be read: {error}"), "run as root")
+    })?;
+    let state = value.as_deref().and_then(|value| value.get(STATE_AT..STATE_AT + 4));
+    Ok(state.and_then(|state| state.try_into().ok()).map(u32::from_ne_bytes) == Some(STATE_INUSE))
+}
+
+/// Ends the registration of a controller's map, if it is registered.
+fn unregister(map: &MapHandle, name: &str) -> Result<()> {
+    if !is_registered(map)? {
+        return Ok(());
+    }
+    map.delete(&0u32.to_ne_bytes())
+        .map_err(|error| Error::impossible(format!("{name} cannot be unregistered: {error}"), "run as root"))
+}
+
+/// Whether a descriptor is a BPF map's: only then is it safe to ask for it as for one.
+fn is_map(fd: BorrowedFd<'_>) -> bool {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    link.is_ok_and(|link| link.as_os_str() == "anon_inode:bpf-map")
 }
 
 /// The value of a map that holds one.

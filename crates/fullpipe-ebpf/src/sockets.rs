@@ -151,6 +151,11 @@ impl Walker {
     pub(crate) fn load(migration: Option<(&str, &str)>) -> Result<Self> {
         loader::quietly(|| {
             let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+            // Older kernels refuse the one and take the others.
+            for mut program in open.progs_mut() {
+                let migrates = program.name() == "fp_migrate";
+                program.set_autoload(migrates == migration.is_some());
+            }
             for mut map in open.maps_mut() {
                 let Some(value) = map.initial_value_mut() else { continue };
                 if let Some((from, to)) = migration

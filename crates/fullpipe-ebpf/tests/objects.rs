@@ -36,7 +36,7 @@ fn the_objects_are_built_from_these_sources() {
         );
         compared += 1;
     }
-    assert_eq!(compared, 13);
+    assert_eq!(compared, 14);
 }
 
 #[test]

@@ -39,7 +39,9 @@ fn command() -> clap::Command {
 
 fn main() -> ExitCode {
     runs::reenter();
-    match Cli::parse().command.run().and_then(|()| print::all_was_printed()) {
+    let ended = Cli::parse().command.run().and_then(|()| print::all_was_printed());
+    runs::give_back();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

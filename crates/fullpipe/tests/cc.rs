@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
@@ -387,21 +388,33 @@ fn kill_before_each_step(
 
 #[test]
 fn a_loader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
+    kill_a_loader("fpd_bbr1", "");
+}
+
+#[test]
+fn so_does_one_on_a_kernel_without_links() {
+    kill_a_loader("fpo_bbr1", WITHOUT_LINKS);
+}
+
+/// Before a program: registers as on a kernel that has no links for controllers.
+const WITHOUT_LINKS: &str = "env FULLPIPE_TEST_WITHOUT_LINKS=1 ";
+
+fn kill_a_loader(name: &str, switch: &str) {
     if !can_load() {
         return;
     }
     let space = Space::new();
-    let group = Group::new(&space, "fpd");
+    let group = Group::new(&space, &name[..3]);
     space.ok("ip route add 192.0.2.0/24 dev lo");
-    let load = "exec $FULLPIPE cc load bbr1 --name fpd_bbr1";
+    let load = &format!("exec {switch}$FULLPIPE cc load bbr1 --name {name}");
     let whole = format!("{load} --default --route 192.0.2.0/24 --cgroup {}", group.path);
     // Mounting the BPF file system is a step, too.
     let unmount = || drop(space.ok("umount /sys/fs/bpf"));
     let started = Instant::now();
-    let kills = kill_before_each_step(&space, "fpd_bbr1", &whole, unmount, |_, _| {
+    let kills = kill_before_each_step(&space, name, &whole, unmount, |_, _| {
         // Whatever is there: a new load works, so does unloading, and then nothing is left.
         space.ok(load);
-        space.ok("exec $FULLPIPE cc unload bbr1 --name fpd_bbr1");
+        space.ok(&format!("exec $FULLPIPE cc unload bbr1 --name {name}"));
     });
     println!("{} loads in {:?}", kills.runs, started.elapsed());
     assert_eq!(kills.last, [true; 4]);
@@ -419,25 +432,35 @@ fn a_loader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
 
 #[test]
 fn an_unloader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
+    kill_an_unloader("fph_bbr1", "");
+}
+
+#[test]
+fn so_does_an_unloader_on_a_kernel_without_links() {
+    kill_an_unloader("fpq_bbr1", WITHOUT_LINKS);
+}
+
+fn kill_an_unloader(name: &str, switch: &str) {
     if !can_load() {
         return;
     }
     let space = Space::new();
-    let group = Group::new(&space, "fph");
+    let group = Group::new(&space, &name[..3]);
     space.ok("ip route add 192.0.2.0/24 dev lo");
     let whole = format!(
-        "exec $FULLPIPE cc load bbr1 --name fph_bbr1 --default --route 192.0.2.0/24 --cgroup {}",
+        "exec {switch}$FULLPIPE cc load bbr1 --name {name} --default --route 192.0.2.0/24 --cgroup {}",
         group.path
     );
-    let unload = "exec $FULLPIPE cc unload bbr1 --name fph_bbr1";
+    let unload = &format!("exec $FULLPIPE cc unload bbr1 --name {name}");
     let load = || {
         space.ok(&whole);
-        assert_eq!(found(&space, "fph_bbr1", "loaded"), [true; 4]);
+        assert_eq!(found(&space, name, "loaded"), [true; 4]);
     };
-    let kills = kill_before_each_step(&space, "fph_bbr1", unload, load, |there, at| {
+    let kills = kill_before_each_step(&space, name, unload, load, |there, at| {
         // What is still there can be unloaded; else that is said.
+        let is_there = there[0] || space.pins().contains(name);
         let again = space.run(unload);
-        assert_eq!(again.status.code(), Some(if there[0] { 0 } else { 3 }), "{at}: {again:?}");
+        assert_eq!(again.status.code(), Some(if is_there { 0 } else { 3 }), "{at}: {again:?}");
     });
     let seen = kills.seen;
     assert!(seen.contains(&[true; 4]) && seen.contains(&[true, false, false, false]), "{seen:?}");
@@ -788,6 +811,7 @@ fn fresh_callbacks_of_the_kernels_bbr_are_repeated_by_both_cores() {
     if !can_load() {
         return;
     }
+    let _turn = RECORDER.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let (plain, disturbed) = (directory.path().join("plain.rec"), directory.path().join("disturbed.rec"));
     let Some(in_plain) = covering(&plain, "", not_covered) else { return };
@@ -807,4 +831,46 @@ fn fresh_callbacks_of_the_kernels_bbr_are_repeated_by_both_cores() {
         let records = report["records"].as_u64().unwrap();
         assert!([in_plain, in_disturbed].contains(&(records as usize)) && records > 0, "{report:#}");
     }
+}
+
+/// Turns at the recorder, whose controller has one name on the whole machine.
+static RECORDER: Mutex<()> = Mutex::new(());
+
+#[test]
+fn what_a_killed_process_held_without_a_link_is_taken_away_by_the_next() {
+    if !can_load() {
+        return;
+    }
+    let _turn = RECORDER.lock().unwrap_or_else(PoisonError::into_inner);
+    let space = Space::new();
+    let is_registered = || {
+        let names = space.ok("head -n 1 /proc/sys/net/ipv4/tcp_available_congestion_control");
+        names.split_whitespace().any(|name| name == "fp_oracle")
+    };
+    let record = format!("{WITHOUT_LINKS}$FULLPIPE cc record /run/file.rec -- sleep");
+    space.ok(&format!("{record} 0.1"));
+    assert!(!is_registered());
+    assert_eq!(space.pins(), "");
+
+    let mut recorder = space.start(&format!("exec {record} 600"));
+    let started = Instant::now();
+    while !is_registered() {
+        assert!(started.elapsed() < Duration::from_secs(60), "it is not registered");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pins = space.pins();
+    let number =
+        pins.trim().rsplit_once("/held/fp_oracle@").and_then(|(_, pin)| pin.split_once('/')).unwrap().0;
+    space.ok(&format!("kill -KILL {number}"));
+    recorder.wait().unwrap();
+    assert!(is_registered(), "without a link nothing takes it away");
+    // Whoever changes something next does, and takes away nothing else.
+    space.ok("$FULLPIPE cc load hybla --name fpt_hybla");
+    assert!(!is_registered());
+    assert!(
+        space.pins().ends_with("/fullpipe/fpt_hybla\n") && space.pins().lines().count() == 1,
+        "{}",
+        space.pins()
+    );
+    space.ok("$FULLPIPE cc unload hybla --name fpt_hybla");
 }

@@ -5,7 +5,6 @@ use crate::error::{Error, Result};
 use crate::kernel::{BBR_FUNCTIONS, Kernel};
 use crate::loader;
 use crate::ring;
-use libbpf_rs::Link;
 use std::time::{Duration, Instant};
 
 /// The name sockets choose to be recorded.
@@ -18,7 +17,7 @@ const OPTION_PERTURB: u32 = 2;
 #[derive(Debug)]
 pub struct Recorder {
     loaded: loader::Loaded,
-    _link: Link,
+    _registered: loader::Registered,
 }
 
 /// What a recording came to.
@@ -55,8 +54,8 @@ impl Recorder {
         let config = loader::Config { build: 0, options: if perturb { OPTION_PERTURB } else { 0 } };
         let object = include_bytes!("../../bpf/objects/oracle.bpf.o");
         let mut loaded = loader::load_object(object, name, kernel, config)?;
-        let link = loaded.attach()?;
-        Ok(Recorder { loaded, _link: link })
+        let registered = loaded.attach()?;
+        Ok(Recorder { loaded, _registered: registered })
     }
 
     /// Collects records until `done` says so (asked about ten times a second) and hands each to `each`.

@@ -134,6 +134,10 @@ fn scope(context: &Context) -> Finding {
 /// What the kernel tells of its types and functions: among other things their names, each ended by a zero.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
+/// The type of what registers TCP's controllers from BPF, and the function that makes links of them.
+const STRUCT_OPS: &[u8] = b"bpf_struct_ops_tcp_congestion_ops";
+const LINKS: &[u8] = b"bpf_struct_ops_link_create";
+
 fn ebpf(context: &Context) -> Finding {
     let host = context.host;
     let btf = host.exists(BTF);
@@ -151,10 +155,13 @@ fn ebpf(context: &Context) -> Finding {
         obstacles.push("no BTF (CONFIG_DEBUG_INFO_BTF)");
     }
     // By what the kernel says of itself: distributions carry newer BPF to older versions.
-    let is_link = |name: &[u8]| name == b"bpf_struct_ops_link_create";
-    if host.read(BTF).is_ok_and(|names| !names.split(|byte| *byte == 0).any(is_link)) {
-        obstacles.push("no links for controllers from BPF, as Linux has from 6.4 on");
+    let named =
+        |wanted: &[u8]| host.read(BTF).map(|names| names.split(|byte| *byte == 0).any(|name| name == wanted));
+    if btf && named(STRUCT_OPS).is_ok_and(|is_named| !is_named) {
+        obstacles.push("no controllers from BPF (struct_ops), as Linux has from 5.6 on");
     }
+    // What came with links, too, is what BBR needs at its best; what came before them only trying tells.
+    let without_links = named(LINKS).is_ok_and(|is_named| !is_named);
     if jit.as_deref() == Some("0") && !always_on {
         obstacles.push("the BPF JIT is off (net.core.bpf_jit_enable)");
     }
@@ -168,7 +175,12 @@ fn ebpf(context: &Context) -> Finding {
     let lacking = matches!(context.facts.controller(&context.question.controller), Presence::Missing(_));
     let state = if obstacles.is_empty() {
         let pin = if bpffs { "" } else { "; no bpffs is mounted yet, so it could not outlive its loader" };
-        format!("controllers can be loaded as eBPF{pin}")
+        let which = if without_links {
+            "; Linux has all that they need since 6.4, and which of them this kernel takes `fullpipe cc list` says, as root"
+        } else {
+            ""
+        };
+        format!("controllers can be loaded as eBPF{which}{pin}")
     } else {
         let needed =
             if lacking { String::new() } else { format!("not needed for {}; ", context.question.controller) };

@@ -200,9 +200,9 @@ impl Manifest {
         }
         if kernel.btf {
             let names: &[u8] = if kernel.struct_ops_links {
-                b"\0tcp_slow_start\0bpf_struct_ops_link_create\0"
+                b"\0tcp_slow_start\0bpf_struct_ops_tcp_congestion_ops\0bpf_struct_ops_link_create\0"
             } else {
-                b"\0tcp_slow_start\0"
+                b"\0tcp_slow_start\0bpf_struct_ops_tcp_congestion_ops\0"
             };
             memory.put("/sys/kernel/btf/vmlinux", names, 0o444);
         }

@@ -1,5 +1,6 @@
 //! `fullpipe cc`: congestion controllers in the running kernel.
 
+mod list;
 mod settings;
 mod uses;
 
@@ -27,8 +28,12 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// The controllers that can be loaded, and those the kernel offers now.
-    List,
+    /// The controllers that can be loaded into this kernel, and those it offers now.
+    List {
+        /// For machines.
+        #[arg(long)]
+        json: bool,
+    },
     /// Load a controller; it stays until it is unloaded or the machine restarts.
     Load {
         /// bbr3, bbr1 or hybla.
@@ -122,7 +127,7 @@ enum What {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         match self.what {
-            What::List => list(),
+            What::List { json } => list::run(json),
             What::Settings { controller } => {
                 settings::show(controller);
                 Ok(())
@@ -151,39 +156,11 @@ impl Args {
 /// A machine that cannot is not a user who erred.
 fn failure(error: Error) -> Failure {
     match error {
-        Error::Impossible { .. } | Error::Io { .. } => Failure::Impossible(error.to_string()),
+        Error::Impossible { .. } | Error::Lacks { .. } | Error::Io { .. } => {
+            Failure::Impossible(error.to_string())
+        }
         Error::Unknown { .. } | Error::Malformed(_) => Failure::Usage(error.to_string()),
     }
-}
-
-fn list() -> Result<(), Failure> {
-    let available = kernel::available().map_err(failure)?;
-    let loaded = life::loaded().map_err(failure)?;
-    // Only root may see what is pinned.
-    let seen = std::fs::read_dir(fullpipe_ebpf::pins::BPFFS).is_ok();
-    let about = |name: &str, controller: Controller| {
-        let set = life::tune(name, &[]).ok().and_then(|all| settings::changed(&all));
-        format!("{}{}", controller.about(), set.map_or_else(String::new, |set| format!("; {set}")))
-    };
-    let mut rows: Vec<(&str, &str, String)> = Vec::new();
-    for controller in Controller::ALL {
-        let state = if available.iter().any(|name| name == controller.name()) { "loaded" } else { "-" };
-        rows.push((controller.name(), state, about(controller.name(), controller)));
-    }
-    for name in available.iter().filter(|name| !Controller::ALL.iter().any(|ours| ours.name() == *name)) {
-        rows.push(match loaded.iter().find(|(pinned, _)| pinned == name) {
-            Some((_, Some(controller))) => (name, "loaded", about(name, *controller)),
-            Some((_, None)) => (name, "loaded", "by another version of fullpipe".to_owned()),
-            None if seen => (name, "there", "the kernel's".to_owned()),
-            None => (name, "there", "the kernel's, or loaded by root under another name".to_owned()),
-        });
-    }
-    let width = rows.iter().map(|row| row.0.len()).max().unwrap_or(0).max(10);
-    println!("{:<width$} {:<10} what it is", "name", "state");
-    for (name, state, about) in rows {
-        println!("{name:<width$} {state:<10} {about}");
-    }
-    Ok(())
 }
 
 fn say(name: &str, outcome: life::Outcome) {

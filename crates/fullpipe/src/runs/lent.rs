@@ -41,13 +41,18 @@ pub fn reenter() {
     fullpipe_lab::reenter();
 }
 
+/// Takes back what this process lent the kernel: the last thing that the program does.
+#[cfg(not(feature = "ebpf"))]
+pub fn give_back() {}
+
 #[cfg(feature = "ebpf")]
-pub use loaded::reenter;
+pub use loaded::{give_back, reenter};
 
 #[cfg(feature = "ebpf")]
 mod loaded {
     use fullpipe_ebpf::Controller;
     use fullpipe_ebpf::loader::{self, Held};
+    use fullpipe_ebpf::pins;
     use fullpipe_ebpf::policy::{self, Helm};
     use fullpipe_ebpf::sockets::{Socket, Watch};
     use fullpipe_experiment::scenario::{Scenario, policy_file};
@@ -58,8 +63,8 @@ mod loaded {
     use std::os::fd::{BorrowedFd, OwnedFd};
     use std::sync::{Arc, Mutex, PoisonError};
 
-    /// What this process has loaded. It is never given back by hand: the kernel takes away what nobody holds, so it
-    /// is gone when the process is, however that ends.
+    /// What this process has loaded. The kernel takes away what nobody holds, so it is gone when the process is, however that
+    /// ends; but for a kernel without links for controllers, to which [`give_back`] does.
     static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
 
     /// The same of what obeys trained controllers.
@@ -78,6 +83,8 @@ mod loaded {
                 return Ok(());
             }
             let Ok(controller) = cc.parse::<Controller>() else { return Ok(()) };
+            // What is there of another's who was killed may go at any time.
+            pins::settle().map_err(|e| e.to_string())?;
             // Runs side by side ask at the same time: the first brings it.
             let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
             if !offers(cc) {
@@ -97,6 +104,12 @@ mod loaded {
             }
             Some(Arc::new(Watcher { watch: Mutex::new(Watch::load().ok()?), helm }))
         }
+    }
+
+    /// Takes back what this process lent the kernel: the last thing that the program does.
+    pub fn give_back() {
+        HELD.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        STEERED.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// What has watchers in the lab's own process: the first thing that the program does.

@@ -9,7 +9,7 @@ mod reporting;
 
 pub use choice::Choice;
 pub use input::{check_controller, read};
-pub use lent::{LENT, kernel_offers, reenter};
+pub use lent::{LENT, give_back, kernel_offers, reenter};
 pub use progress::Progress;
 pub use reporting::{Reporting, command_line, show, verdict};
 

@@ -6,6 +6,19 @@ use std::process::Command;
 
 /// Runs a part of the test's file, an ignored test, in namespaces of its own with a BPF file system.
 pub fn in_a_space(part: &str) {
+    in_a_space_with(part, &[]);
+}
+
+/// Set, controllers are registered as on a kernel that has no links for them.
+pub const WITHOUT_LINKS: &str = "FULLPIPE_TEST_WITHOUT_LINKS";
+
+/// The same as if the kernel had no links for controllers.
+#[allow(dead_code, reason = "not every file that uses this module has such a part")]
+pub fn in_a_space_without_links(part: &str) {
+    in_a_space_with(part, &[(WITHOUT_LINKS, "1")]);
+}
+
+fn in_a_space_with(part: &str, environment: &[(&str, &str)]) {
     if !can_load() {
         return;
     }
@@ -15,7 +28,9 @@ pub fn in_a_space(part: &str) {
          exec {} --exact {part} --ignored --nocapture",
         own.display()
     );
-    assert!(Command::new("unshare").args(["-n", "-m", "sh", "-c", &script]).status().unwrap().success());
+    let mut inside = Command::new("unshare");
+    inside.args(["-n", "-m", "sh", "-c", &script]).envs(environment.iter().copied());
+    assert!(inside.status().unwrap().success());
 }
 
 /// What `cc status` knows of the controller that is loaded as `name`.

@@ -33,14 +33,23 @@ mod loaded {
             Ok(kernel) => kernel,
             Err(e) => return refused(e),
         };
+        let (mut names, mut lacking) = (Vec::new(), Vec::new());
         for controller in Controller::ALL {
-            // Under a name that nobody else takes; it is not registered and gone at once.
-            let name = format!("fp_s{}", std::process::id());
-            if let Err(e) = loader::load(controller, Some(&name), &kernel) {
-                return refused(e);
+            match loader::verify(controller, &kernel) {
+                Ok(()) => names.push(controller.name()),
+                Err(Error::Lacks { feature, .. }) => lacking.push((controller, feature)),
+                Err(e) => return refused(e),
             }
         }
-        let names = Controller::ALL.map(Controller::name).join(", ");
+        if names.is_empty()
+            && let Some(&(controller, feature)) = lacking.first()
+        {
+            return refused(Error::Lacks { what: controller.name().to_owned(), feature });
+        }
+        let lacking = lacking.iter().map(|(controller, feature)| {
+            format!(", not {controller} (Linux has what it needs since {})", feature.since())
+        });
+        let names = names.join(", ") + &lacking.collect::<String>();
         match calls::count(CALLS_FOR) {
             Ok(calls) if calls.all_made() => Outcome::works(format!("{names} load; {calls}")),
             Ok(calls) => Outcome {
@@ -64,9 +73,9 @@ mod loaded {
     }
 
     fn refused(error: Error) -> Outcome {
-        match error {
-            Error::Impossible { what, help } => Outcome::impossible(what, help),
-            other => Outcome::impossible_because(other.to_string()),
+        match error.missing() {
+            Some((what, help)) => Outcome::impossible(what, help),
+            None => Outcome::impossible_because(error.to_string()),
         }
     }
 }

@@ -58,7 +58,9 @@ impl Args {
 
 fn failure(error: Error) -> Failure {
     match error {
-        Error::Impossible { .. } | Error::Io { .. } => Failure::Impossible(error.to_string()),
+        Error::Impossible { .. } | Error::Lacks { .. } | Error::Io { .. } => {
+            Failure::Impossible(error.to_string())
+        }
         Error::Unknown { .. } | Error::Malformed(_) => Failure::Usage(error.to_string()),
     }
 }
