@@ -32,6 +32,33 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
 
+/// Text in lines of at most `width` characters, unless a word is longer; those after the first of a paragraph begin with `indent` spaces.
+///
+/// ```
+/// use fullpipe_kernel::printable::folded;
+/// assert_eq!(folded("bbr 5 connections\nnone", 13, 2), ["bbr 5", "  connections", "none"]);
+/// ```
+pub fn folded(text: &str, width: usize, indent: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for paragraph in text.lines() {
+        let mut line = String::new();
+        let mut is_empty = true;
+        for word in paragraph.split(' ') {
+            if !is_empty && line.chars().count() + 1 + word.chars().count() > width {
+                lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push(' ');
+            }
+            line += word;
+            is_empty = false;
+        }
+        lines.push(line);
+    }
+    lines
+}
+
 /// Our own text, which may quote others: as [`lines()`], but colours and weights stay. At worst others colour what they say.
 ///
 /// ```

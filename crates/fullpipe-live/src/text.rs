@@ -3,13 +3,17 @@
 use crate::connection::Connection;
 use crate::reader::Snapshot;
 use crate::table::{Column, Order, cut, layout, ms, percent, rate};
+use fullpipe_kernel::printable::folded;
 use fullpipe_units::{Rate, Span};
 use std::fmt::Write;
+
+/// Of what a line goes on with that is wider than the terminal.
+pub(crate) const INDENT: usize = 4;
 
 /// The totals by controller and a table of the connections, `most` of them at the most, `width` characters wide.
 pub fn once(snapshot: &Snapshot, order: Order, width: u16, most: usize) -> String {
     let mut out = String::new();
-    for line in totals(snapshot) {
+    for line in totals(snapshot).iter().flat_map(|line| folded(line, width.into(), INDENT)) {
         let _ = writeln!(out, "{}", cut(&line, width.into()));
     }
     let mut connections: Vec<&Connection> = snapshot.connections.iter().collect();
@@ -187,18 +191,19 @@ pub(crate) mod tests {
         let text = once(&example(), Order::Rate, 80, 10);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("bbr         1 connection, sending 47.0 Mbit/s"), "{text}");
+        assert_eq!(lines[1], "    queueing 1.20 ms", "{text}");
         assert_eq!(
-            lines[3], "control state   remote              sending  rtt/min ms resent limited by",
+            lines[5], "control state   remote              sending  rtt/min ms resent limited by",
             "{text}"
         );
-        let bbr = lines[4];
+        let bbr = lines[6];
         assert!(
             bbr.starts_with("bbr     ProbeBW")
                 && bbr.contains("41.3/40.1")
                 && bbr.ends_with("bandwidth 97 %"),
             "{text}"
         );
-        assert!(lines[5].starts_with("cubic   –") && lines[5].ends_with("congestion window"), "{text}");
+        assert!(lines[7].starts_with("cubic   –") && lines[7].ends_with("congestion window"), "{text}");
         assert!(lines.iter().all(|l| l.chars().count() <= 80), "{text}");
     }
 

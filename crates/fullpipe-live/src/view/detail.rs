@@ -5,35 +5,49 @@ use super::history::Point;
 use super::list::{bold, dim};
 use crate::connection::Connection;
 use crate::table::{ms, percent, rate};
-use crate::text::spaced;
+use crate::text::{INDENT, spaced};
 use fullpipe_experiment::number::significant;
+use fullpipe_kernel::printable::folded;
 use fullpipe_units::Rate;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};
 use ratatui::symbols::Marker;
-use ratatui::text::{Line, Span as Piece};
-use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, Paragraph, Wrap};
+use ratatui::text::Line;
+use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, Paragraph};
 
+/// Lines of [`about`] that are looked for first: the ends, and what limits.
+const WEIGHTY: [usize; 2] = [0, 2];
 /// Least height of a chart that can be read.
 const CHART: u16 = 6;
 
 pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
     let Some(cookie) = app.selected else { return };
+    let lines = match app.chosen() {
+        Some(connection) => about(connection),
+        None => vec!["this connection has closed; what it did while it was watched:".to_owned()],
+    };
+    let width = usize::from(frame.area().width);
+    let lines: Vec<Line<'_>> = lines
+        .iter()
+        .enumerate()
+        .flat_map(|(at, line)| folded(line, width, INDENT).into_iter().map(move |piece| (at, piece)))
+        .map(
+            |(at, piece)| {
+                if WEIGHTY.contains(&at) { Line::from(piece).style(bold()) } else { Line::from(piece) }
+            },
+        )
+        .collect();
+    // As many as a connection of which little is known has, so that the charts do not jump.
+    let told = u16::try_from(lines.len()).unwrap_or(u16::MAX).max(6) + 1;
     let [facts, body, keys] =
-        Layout::vertical([Constraint::Length(7), Constraint::Min(0), Constraint::Length(1)])
+        Layout::vertical([Constraint::Length(told), Constraint::Min(0), Constraint::Length(1)])
             .areas(frame.area());
     frame.render_widget(
         Paragraph::new("Esc all connections · ↑↓ another · p pause · q quit").style(dim()),
         keys,
     );
-    let lines = match app.chosen() {
-        Some(connection) => about(connection),
-        None => {
-            vec![Line::from("this connection has closed; what it did while it was watched:").style(bold())]
-        }
-    };
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), facts);
+    frame.render_widget(Paragraph::new(lines), facts);
 
     let points: Vec<&Point> = app.histories.of(cookie).collect();
     let charts = [
@@ -99,8 +113,9 @@ fn chart(title: &str, lines: &[(&str, Values); 2], area: Rect, colour: bool, fra
     frame.render_widget(chart, area);
 }
 
-fn about(c: &Connection) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::from(format!("{} → {}   {:?}", c.local, c.remote, c.state)).style(bold())];
+/// What is known of a connection, a line for each kind; which of them are [`WEIGHTY`].
+fn about(c: &Connection) -> Vec<String> {
+    let mut lines = vec![format!("{} → {}   {:?}", c.local, c.remote, c.state)];
     let mut held = Vec::new();
     held.extend(c.owner.process.as_ref().map(|p| format!("process {} ({})", p.name, p.pid)));
     held.extend(c.owner.container().map(|id| format!("container {id}")));
@@ -108,21 +123,14 @@ fn about(c: &Connection) -> Vec<Line<'static>> {
     if held.is_empty() {
         held.extend(c.owner.cgroup.as_ref().map(|path| format!("control group {path}")));
     }
-    lines.push(Line::from(if held.is_empty() {
-        "held by nobody who may be seen".to_owned()
-    } else {
-        held.join(", ")
-    }));
+    lines.push(if held.is_empty() { "held by nobody who may be seen".to_owned() } else { held.join(", ") });
     // Early: on a small screen what comes last is cut.
     let limits: Vec<String> =
         c.limits.iter().map(|l| format!("{} {:.0} %", l.by.name(), l.share * 100.0)).collect();
-    lines.push(Line::from(vec![
-        Piece::from("limited by "),
-        Piece::styled(
-            if limits.is_empty() { "(not known yet)".to_owned() } else { limits.join(", ") },
-            bold(),
-        ),
-    ]));
+    lines.push(format!(
+        "limited by {}",
+        if limits.is_empty() { "(not known yet)".to_owned() } else { limits.join(", ") }
+    ));
     let bits = |r: Option<Rate>| r.map_or_else(|| "–".to_owned(), |r| spaced(&rate(r)) + "bit/s");
     let mut of = format!("{}: ", c.controller.as_deref().unwrap_or("no controller"));
     match &c.beliefs {
@@ -136,16 +144,12 @@ fn about(c: &Connection) -> Vec<Line<'static>> {
         }
         None => of += "tells no beliefs",
     }
-    lines.push(Line::from(of));
+    lines.push(of);
     let again = c.retransmitted.map_or_else(|| "–".to_owned(), percent);
-    lines.push(Line::from(format!(
-        "sending {}, receiving {}, resent {again}",
-        bits(c.sending),
-        bits(c.receiving)
-    )));
+    lines.push(format!("sending {}, receiving {}, resent {again}", bits(c.sending), bits(c.receiving)));
     if let Some(f) = &c.figures {
         let least = f.min_rtt.map_or_else(|| "–".to_owned(), ms);
-        lines.push(Line::from(format!(
+        lines.push(format!(
             "RTT {} ms, least {least}; window {} segments of {} B, {} in flight; pacing {}, delivery {}{}; {}",
             ms(f.srtt),
             f.cwnd_segments,
@@ -155,7 +159,7 @@ fn about(c: &Connection) -> Vec<Line<'static>> {
             bits(f.delivery),
             if f.delivery_app_limited { " (application-limited)" } else { "" },
             f.recovery,
-        )));
+        ));
     }
     lines
 }

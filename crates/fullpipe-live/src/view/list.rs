@@ -2,7 +2,8 @@
 
 use super::App;
 use crate::table::layout;
-use crate::text::{is_told, notes, totals};
+use crate::text::{INDENT, is_told, notes, totals};
+use fullpipe_kernel::printable::folded;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -18,8 +19,9 @@ pub(super) fn draw(app: &mut App, frame: &mut Frame<'_>) {
         notes = vec![format!("filter: {text}▏")];
         notes.extend(wrong.clone());
     }
-    let mut sums = totals(&app.snapshot);
-    sums.truncate(TOTALS);
+    let width = usize::from(frame.area().width);
+    let sums = totals(&app.snapshot);
+    let sums: Vec<String> = sums.iter().take(TOTALS).flat_map(|line| folded(line, width, INDENT)).collect();
     let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
     let [title, above, body, below, keys] = Layout::vertical([
         Constraint::Length(1),

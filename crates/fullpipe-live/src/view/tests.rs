@@ -37,6 +37,20 @@ fn the_list_shows_totals_states_and_limits_and_follows_the_selected_row() {
 }
 
 #[test]
+fn nothing_is_cut_at_eighty_columns() {
+    let mut app = App::new(String::new(), false);
+    app.update(example());
+    let totals = screen(&mut app, 80, 24)[1..5].join(" ");
+    assert_eq!(totals.matches("of it     queueing 1.20 ms").count(), 2, "{totals}");
+    press(&mut app, &[KeyCode::Down, KeyCode::Enter]);
+    let lines = screen(&mut app, 80, 24);
+    let told = lines.join(" ");
+    for said in ["delivery", "2.00 window", "in flight", "rate, Mbit/s"] {
+        assert!(told.contains(said), "{said}: {lines:#?}");
+    }
+}
+
+#[test]
 fn one_connection_is_told_in_full_with_its_history_also_after_it_closed() {
     let mut app = App::new(String::new(), true);
     for t in 0..30 {

@@ -1,6 +1,7 @@
 //! How the examination of one part came out, and how that reads.
 
 use fullpipe_host::screen::Style;
+use fullpipe_kernel::printable::folded;
 use serde::Serialize;
 
 /// What is said of a part.
@@ -103,35 +104,16 @@ impl Checked {
         let head = format!("{word} {:<11}", self.part);
         let indent = " ".repeat(22);
         let mut text = String::new();
-        for (i, line) in wrapped(found, style.width.saturating_sub(22).max(20)).iter().enumerate() {
+        for (i, line) in folded(found, style.width.saturating_sub(22).max(20), 0).iter().enumerate() {
             text += &format!("{}{line}\n", if i == 0 { &head } else { &indent });
         }
         for line in
-            help.iter().flat_map(|help| wrapped(help, style.width.saturating_sub(25).max(20))).enumerate()
+            help.iter().flat_map(|help| folded(help, style.width.saturating_sub(25).max(20), 0)).enumerate()
         {
             text += &format!("{indent}{} {}\n", if line.0 == 0 { "→" } else { " " }, line.1);
         }
         text
     }
-}
-
-/// `text` in lines of at most `room` columns, unless a word is longer.
-fn wrapped(text: &str, room: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    for paragraph in text.lines() {
-        let mut line = String::new();
-        for word in paragraph.split_whitespace() {
-            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
-                lines.push(std::mem::take(&mut line));
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line += word;
-        }
-        lines.push(line);
-    }
-    lines
 }
 
 #[cfg(test)]
