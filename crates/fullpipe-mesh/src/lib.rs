@@ -3,6 +3,27 @@
 //! [`file`] says who is in a mesh and what they send each other, [`schedule`] when. A [`node`] is one site of it: it proves itself
 //! ([`key`], [`hello`]), speaks ([`message`], [`datagram`]), moves no more than its [`budget`], and keeps what it saw in a [`store`].
 //! [`record`] is what it tells: transfers, probes between them, routes; [`export`] writes it for other programs.
+//!
+//! ```
+//! use fullpipe_mesh::file::Mesh;
+//! use fullpipe_mesh::schedule::Schedule;
+//!
+//! let file = r#"
+//!     [mesh]
+//!     name = "oceans"
+//!     key_file = "mesh.key"
+//!     [[site]]
+//!     name = "lab"
+//!     address = "192.0.2.1"
+//!     [[site]]
+//!     name = "sea"
+//!     address = "sea.example.org"
+//! "#;
+//! let mesh = Mesh::parse("mesh.toml", file)?;
+//! let slots = Schedule::new(&mesh).slots(0);
+//! assert_eq!(slots.len(), 2 * mesh.controllers.len());
+//! # Ok::<(), fullpipe_experiment::document::FileError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod budget;

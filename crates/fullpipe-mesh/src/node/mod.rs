@@ -3,6 +3,7 @@
 //! Threads, each of which waits most of the time: one for each connection that the node keeps to another site, one for each that it
 //! is called on, one for small probes, one for routes, one for the store's upkeep. What they share is [`Shared`].
 
+mod bucket;
 mod event;
 mod ledger;
 mod line;
@@ -26,6 +27,7 @@ use crate::message::Row;
 use crate::record::{ControllerId, SiteId};
 use crate::schedule::Schedule;
 use crate::store::{Store, StoreError};
+use bucket::Bucket;
 use ledger::Ledger;
 use line::Line;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType};
@@ -38,6 +40,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use stop::{Stop, lock};
 
+/// Addresses of a host that are tried.
+const MOST_ADDRESSES: usize = 4;
 /// Threads of a node do little: what they need of a stack is a block to read into.
 const STACK: usize = 256 << 10;
 /// Between two looks for records that are too old.
@@ -148,10 +152,33 @@ struct Shared {
     tally: Mutex<Tally>,
     /// Where sites were reached last.
     addresses: Mutex<Vec<Option<SocketAddr>>>,
+    /// What sites may ask of this one.
+    quotas: Mutex<Vec<Quota>>,
+    /// When a caller that was not let in was told of.
+    told: Mutex<Option<Instant>>,
     /// Sites whose route is to be asked for.
     routes: Mutex<Vec<Option<Instant>>>,
     stop: Stop,
     log: Box<dyn Fn(&Event) + Send + Sync>,
+}
+
+/// What one site may ask of this one, over all its connections: whoever calls decides how often.
+#[derive(Clone)]
+struct Quota {
+    /// Transfers: what a period has, and as many again that were late.
+    transfers: Bucket,
+    /// Messages of any kind.
+    messages: Bucket,
+}
+
+impl Quota {
+    fn new(mesh: &Mesh, now: Moment) -> Quota {
+        let of_a_period = mesh.controllers.len() as f64;
+        Quota {
+            transfers: Bucket::new(of_a_period / mesh.period.as_secs_f64(), 2.0 * of_a_period, now.steady),
+            messages: Bucket::new(20.0, 100.0, now.steady),
+        }
+    }
 }
 
 /// The store, and whether it takes what it is given.
@@ -224,6 +251,8 @@ impl Node {
             store: Mutex::new(Keeper { store, lost: 0 }),
             tally: Mutex::new(Tally::new(&mesh, site)),
             addresses: Mutex::new(vec![None; sites]),
+            quotas: Mutex::new(vec![Quota::new(&mesh, now); sites]),
+            told: Mutex::default(),
             routes: Mutex::new(vec![None; sites]),
             stop: Stop::default(),
             mesh,
@@ -311,6 +340,12 @@ impl Shared {
         lock(&self.timetable).at(self.clock.now())
     }
 
+    /// Takes from what a site may ask; says whether there was any left.
+    fn may(&self, peer: SiteId, what: impl FnOnce(&mut Quota) -> &mut Bucket) -> bool {
+        let now = self.now().steady;
+        lock(&self.quotas).get_mut(usize::from(peer)).is_some_and(|quota| what(quota).take(now))
+    }
+
     fn key(&self, peer: SiteId) -> Option<&PairKey> {
         self.keys.get(usize::from(peer))?.as_ref()
     }
@@ -339,21 +374,34 @@ impl Shared {
     }
 
     /// Where a site is to be reached: asked anew, or where it was last if nobody answers.
-    fn resolve(&self, peer: SiteId) -> Option<SocketAddr> {
+    fn resolve(&self, peer: SiteId) -> Vec<SocketAddr> {
         let site = &self.mesh.sites[usize::from(peer)];
-        let asked = (site.address.as_str(), site.port).to_socket_addrs().ok().and_then(|mut all| all.next());
-        let mut addresses = lock(&self.addresses);
-        let known = addresses.get_mut(usize::from(peer))?;
-        if asked.is_some() {
-            *known = asked;
+        let asked = (site.address.as_str(), site.port).to_socket_addrs();
+        match asked.map(|all| all.take(MOST_ADDRESSES).collect::<Vec<_>>()) {
+            Ok(all) if !all.is_empty() => all,
+            _ => lock(&self.addresses)[usize::from(peer)].into_iter().collect(),
         }
-        *known
+    }
+
+    /// Where a site has been reached.
+    fn reached(&self, peer: SiteId, address: SocketAddr) {
+        lock(&self.addresses)[usize::from(peer)] = Some(address);
     }
 
     /// Asks for the route to a site, some time.
     fn wants_route(&self, peer: SiteId) {
         if let Some(wanted) = lock(&self.routes).get_mut(usize::from(peer)) {
             wanted.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Tells of a caller that was not let in; of a crowd of them one a second, for they decide how many there are.
+    fn rejected(&self, from: IpAddr, reason: String) {
+        let mut told = lock(&self.told);
+        if told.is_none_or(|at| at.elapsed() >= Duration::from_secs(1)) {
+            *told = Some(Instant::now());
+            drop(told);
+            self.log(&Event::Rejected { from, reason });
         }
     }
 

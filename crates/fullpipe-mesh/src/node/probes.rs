@@ -1,6 +1,7 @@
 //! Small probes between transfers: one a second to each site, answered by each, and a record a minute of what became of them.
 
 use super::Shared;
+use super::bucket::Bucket;
 use super::stop::lock;
 use crate::datagram::{self, Datagram, Heard, Kind, LENGTH, MINUTES, Name};
 use crate::file::PROBE_BYTES;
@@ -82,7 +83,7 @@ fn hear(
     let now = shared.now().steady;
     match heard.kind {
         Kind::Question => {
-            if !peer.may_answer(now) || !shared.ledger.small(2 * PROBE_BYTES, shared.now()) {
+            if !peer.answers.take(now) || !shared.ledger.small(2 * PROBE_BYTES, shared.now()) {
                 return;
             }
             if let Some(arrived) = peer.heard.count(&heard) {
@@ -106,8 +107,8 @@ struct Peer {
     asked: VecDeque<(u64, Duration)>,
     minutes: VecDeque<Counted>,
     heard: Heard,
-    /// Answers that it may still have, and since when.
-    answers: (f64, Duration),
+    /// Answers that it may have.
+    answers: Bucket,
     /// The least round trip when the route was asked for.
     routed: Option<Span>,
 }
@@ -133,7 +134,7 @@ impl Peer {
             asked: VecDeque::new(),
             minutes: VecDeque::new(),
             heard: Heard::default(),
-            answers: (ANSWERS[1], start),
+            answers: Bucket::new(ANSWERS[0], ANSWERS[1], start),
             routed: None,
         }
     }
@@ -204,14 +205,6 @@ impl Peer {
         }
     }
 
-    fn may_answer(&mut self, now: Duration) -> bool {
-        let (left, since) = self.answers;
-        let left = (left + now.saturating_sub(since).as_secs_f64() * ANSWERS[0]).min(ANSWERS[1]);
-        let may = left >= 1.0;
-        self.answers = (if may { left - 1.0 } else { left }, now);
-        may
-    }
-
     /// Keeps the minutes that are over; all of them, if the node ends.
     fn close(&mut self, shared: &Shared, now: Duration, all: bool) {
         while self.minutes.front().is_some_and(|m| all || now >= m.ends + GRACE) {
@@ -277,16 +270,5 @@ mod tests {
         assert!(!moved(Some(Span::from_millis(100)), Span::from_millis(109)));
         assert!(moved(Some(Span::from_millis(100)), Span::from_millis(89)));
         assert!(!moved(Some(Span::from_micros(100)), Span::from_micros(900)), "in one building");
-    }
-
-    #[test]
-    fn nobody_gets_more_answers_than_it_may_ask_for() {
-        let mut peer = Peer::new(1, [0; 8], [0; 32], Duration::ZERO);
-        let count = |peer: &mut Peer, at: u64| {
-            (0..100).filter(|_| peer.may_answer(Duration::from_millis(at))).count()
-        };
-        assert_eq!(count(&mut peer, 0), 4);
-        assert_eq!(count(&mut peer, 1000), 2);
-        assert_eq!(count(&mut peer, 60_000), 4);
     }
 }

@@ -230,7 +230,7 @@ fn give(shared: &Shared, collector: SiteId) -> Result<(), PullError> {
         return Err(PullError::Budget);
     }
     let key = shared.key(collector).ok_or(PullError::Connection(Trouble::NotAMember))?;
-    let address = shared.resolve(collector).ok_or(PullError::Connection(Trouble::Unreachable))?;
+    let address = *shared.resolve(collector).first().ok_or(PullError::Connection(Trouble::Unreachable))?;
     let hello = |nonce| Hello {
         mesh: shared.mesh.name.clone(),
         from: shared.own().name.clone(),

@@ -2,8 +2,9 @@
 
 use super::sender::{Held, moved};
 use super::stop::lock;
-use super::{Event, STACK, Shared, pull};
+use super::{STACK, Shared, pull};
 use crate::channel::{Caller, Channel, MESSAGE_BYTES, OPENING_BYTES, Rejected, accept};
+use crate::file::MOST_CONTROLLERS;
 use crate::hello::{Answer, Hello, Purpose};
 use crate::message::Message;
 use crate::record::{Pair, SiteId};
@@ -35,7 +36,7 @@ struct Strangers {
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
-struct Place<'a>(&'a Strangers, IpAddr);
+struct Place(Arc<Strangers>, IpAddr);
 
 /// Whom an address belongs to: a host has a whole /64 of IPv6 to choose from (RFC 7421).
 fn holder(ip: IpAddr) -> IpAddr {
@@ -49,7 +50,7 @@ fn holder(ip: IpAddr) -> IpAddr {
 }
 
 impl Strangers {
-    fn take(&self, ip: IpAddr) -> Option<Place<'_>> {
+    fn take(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
         let mut all = lock(&self.by_address);
         let holder = holder(ip);
         if all.values().sum::<usize>() >= STRANGERS[0] || all.get(&holder).is_some_and(|n| *n >= STRANGERS[1])
@@ -57,11 +58,12 @@ impl Strangers {
             return None;
         }
         *all.entry(holder).or_default() += 1;
-        Some(Place(self, holder))
+        drop(all);
+        Some(Place(Arc::clone(self), holder))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut all = lock(&self.0.by_address);
         if let Some(n) = all.get_mut(&self.1) {
@@ -78,7 +80,8 @@ impl Drop for Place<'_> {
 struct Members(Mutex<HashMap<(SiteId, String), Weak<TcpStream>>>);
 
 impl Members {
-    fn enter(&self, member: SiteId, purpose: &Purpose, stream: &Arc<TcpStream>) {
+    /// Says whether it may come in: names of controllers are the caller's to choose, their number is not.
+    fn enter(&self, member: SiteId, purpose: &Purpose, stream: &Arc<TcpStream>) -> bool {
         let name = match purpose {
             Purpose::Transfers(controller) => controller.clone(),
             Purpose::Collect => "/collect".to_owned(),
@@ -86,10 +89,15 @@ impl Members {
         };
         let mut members = lock(&self.0);
         members.retain(|_, stream| stream.strong_count() > 0);
+        let others = members.keys().filter(|(site, other)| *site == member && *other != name).count();
+        if others > MOST_CONTROLLERS + 1 {
+            return false;
+        }
         if let Some(before) = members.insert((member, name), Arc::downgrade(stream)).and_then(|s| s.upgrade())
         {
             let _ = before.shutdown(Shutdown::Both);
         }
+        true
     }
 }
 
@@ -120,10 +128,11 @@ pub(super) fn listen<'scope>(
         if stream.set_nonblocking(false).is_err() {
             continue;
         }
-        let (strangers, members) = (Arc::clone(&strangers), Arc::clone(&members));
+        // Before there is a thread: who has no place costs none.
+        let Some(place) = strangers.take(from.ip()) else { continue };
+        let members = Arc::clone(&members);
         let spawned =
             thread::Builder::new().name("from".into()).stack_size(STACK).spawn_scoped(scope, move || {
-                let Some(place) = strangers.take(from.ip()) else { return };
                 if !shared.ledger.small(OPENING_BYTES, shared.now()) {
                     return;
                 }
@@ -136,7 +145,7 @@ pub(super) fn listen<'scope>(
                         let reason = told(&rejected);
                         lock(&shared.tally).rejected += 1;
                         if let Some(reason) = reason {
-                            shared.log(&Event::Rejected { from: from.ip().to_canonical(), reason });
+                            shared.rejected(from.ip().to_canonical(), reason);
                         }
                     }
                 }
@@ -183,7 +192,9 @@ fn serve(shared: &Shared, members: &Members, mut channel: Channel, hello: &Hello
     if !shared.stop.watch(&channel.stream) {
         return;
     }
-    members.enter(peer, &hello.purpose, &channel.stream);
+    if !members.enter(peer, &hello.purpose, &channel.stream) {
+        return;
+    }
     match &hello.purpose {
         Purpose::Transfers(_) => transfers(shared, peer, channel),
         Purpose::Collect => drop(pull::answer(shared, &mut channel)),
@@ -199,6 +210,11 @@ fn transfers(shared: &Shared, peer: SiteId, mut channel: Channel) {
         // A caller that is silent for periods has gone without a word.
         let until = Instant::now() + period * 5 + Duration::from_secs(120);
         let Ok(message) = channel.receive(until, &mut || !shared.stop.is_stopped()) else { return };
+        while !shared.may(peer, |quota| &mut quota.messages) {
+            if !shared.stop.sleep(Duration::from_millis(100)) {
+                return;
+            }
+        }
         if !shared.ledger.small(2 * MESSAGE_BYTES, shared.now()) {
             let _ = channel.send(&Message::Spent);
             return;
@@ -236,6 +252,10 @@ fn receive(
     let Ok(mut held) = Held::take(shared, bytes + bytes / 16 + (64 << 10)) else {
         return Some(Message::Spent);
     };
+    // Only for a transfer that would begin: who has to wait for its turn asks often.
+    if !shared.may(pair.from, |quota| &mut quota.transfers) {
+        return Some(Message::Busy);
+    }
     let before = TcpInfo::of(&*channel.stream).ok()?;
     channel.send(&Message::Go).ok()?;
     let arrived = discard(shared, &channel.stream, bytes, Instant::now() + limit);
@@ -272,7 +292,7 @@ mod tests {
 
     #[test]
     fn strangers_have_few_places_and_one_of_them_not_all() {
-        let strangers = Strangers::default();
+        let strangers: Arc<Strangers> = Arc::default();
         let ip = |text: String| text.parse::<IpAddr>().unwrap();
         let of_one: Vec<_> = (0..100).map_while(|i| strangers.take(ip(format!("2001:db8::{i}")))).collect();
         assert_eq!(of_one.len(), STRANGERS[1]);
@@ -280,5 +300,28 @@ mod tests {
         assert_eq!(of_one.len() + others.len(), STRANGERS[0]);
         drop((of_one, others));
         assert!(lock(&strangers.by_address).is_empty());
+    }
+
+    #[test]
+    fn a_member_has_as_many_connections_as_it_can_need() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = || Arc::new(TcpStream::connect(address).unwrap());
+        let members = Members::default();
+        let open: Vec<_> = (0..30)
+            .map(|i| (stream(), Purpose::Transfers(format!("cc{i}"))))
+            .take_while(|(stream, purpose)| members.enter(1, purpose, stream))
+            .collect();
+        assert_eq!(open.len(), MOST_CONTROLLERS + 2);
+        let again = stream();
+        assert!(members.enter(1, &open[0].1, &again), "it comes again");
+        assert!(members.enter(2, &open[0].1, &stream()), "another");
+        let mut nothing = [0];
+        assert!(
+            matches!(std::io::Read::read(&mut &*open[0].0, &mut nothing), Ok(0)),
+            "the one before is closed"
+        );
+        drop(open);
+        assert!(members.enter(1, &Purpose::Collect, &stream()));
     }
 }

@@ -23,8 +23,9 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// A transfer of which nothing is acknowledged for half its limit has stalled, within these bounds: the upper one is five time-outs in
 /// a row, of 300 ms and doubling.
 const STALL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
-/// Between two attempts to reach a peer, at most.
-const BACKOFF: Duration = Duration::from_secs(60);
+/// Between two attempts to reach a peer, at most; and no more than so many periods.
+const BACKOFF: Duration = Duration::from_secs(30);
+const BACKOFF_PERIODS: u32 = 3;
 /// Headers of a segment: IPv6 and TCP with timestamps.
 const HEADERS: u64 = 72;
 
@@ -185,8 +186,9 @@ impl Sender<'_> {
             }
         }
         if let Some((trouble, at)) = self.failed {
-            let pause = Duration::from_secs(1 << self.attempts.min(6)).min(BACKOFF);
-            if at.elapsed() < pause.min(Duration::from_nanos(self.shared.mesh.period.as_nanos()) * 10) / 2 {
+            let period = Duration::from_nanos(self.shared.mesh.period.as_nanos());
+            let pause = Duration::from_secs(1 << self.attempts.min(5));
+            if at.elapsed() < pause.min(BACKOFF).min(period * BACKOFF_PERIODS) {
                 return Err(trouble);
             }
         }
@@ -211,7 +213,6 @@ impl Sender<'_> {
             return Err(Trouble::SenderBudget);
         }
         let key = shared.key(peer).ok_or(Trouble::NotAMember)?;
-        let address = shared.resolve(peer).ok_or(Trouble::Unreachable)?;
         let controller = &shared.mesh.controllers[usize::from(self.controller)];
         let hello = |nonce| Hello {
             mesh: shared.mesh.name.clone(),
@@ -222,8 +223,22 @@ impl Sender<'_> {
         };
         let within =
             ANSWER.min(until.saturating_duration_since(Instant::now())).max(Duration::from_millis(50));
-        let channel = dial(address, Some(controller), key, hello, within)?;
-        if shared.stop.watch(&channel.stream) { Ok(channel) } else { Err(Trouble::Broken) }
+        let addresses = shared.resolve(peer);
+        let each = within / addresses.len().max(1) as u32;
+        let mut trouble = Trouble::Unreachable;
+        for address in addresses {
+            match dial(address, Some(controller), key, hello, each) {
+                Ok(channel) if shared.stop.watch(&channel.stream) => {
+                    shared.reached(peer, address);
+                    return Ok(channel);
+                }
+                Ok(_) => return Err(Trouble::Broken),
+                // A host that has addresses of both kinds may be reached by one of them alone.
+                Err(e @ (Trouble::Unreachable | Trouble::Refused)) => trouble = e,
+                Err(other) => return Err(other),
+            }
+        }
+        Err(trouble)
     }
 
     /// Says something small, and gets an answer.
