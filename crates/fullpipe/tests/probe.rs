@@ -118,7 +118,7 @@ fn every_way_not_to_be_a_peer_has_its_state() {
 
 #[test]
 fn a_path_that_is_bad_has_its_state() {
-    in_a_network("inside_a_bad_path");
+    in_a_network("inside_a_bad_path", 5 * PATIENCE);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn no_restart_crosses_the_budget() {
 
 #[test]
 fn a_full_disk_is_told_and_old_records_stay() {
-    in_a_network("inside_a_small_disk");
+    in_a_network("inside_a_small_disk", 2 * PATIENCE);
 }
 
 #[test]

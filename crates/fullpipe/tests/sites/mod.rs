@@ -22,7 +22,9 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Mesh {
     pub directory: tempfile::TempDir,
     pub names: Vec<&'static str>,
+    pub addresses: Vec<String>,
     pub port: u16,
+    pub patience: Duration,
 }
 
 /// A port that is free for TCP and UDP at all addresses of the loopback, most likely for long enough.
@@ -39,10 +41,21 @@ fn free_port() -> u16 {
 impl Mesh {
     /// Site `i` is at 127.0.0.(i + 1); `more` goes into the table `[mesh]`.
     pub fn new(names: &[&'static str], more: &str) -> Mesh {
+        Mesh::at(names, |i| format!("127.0.0.{}", i + 1), more)
+    }
+
+    /// Sites at these addresses.
+    pub fn at(names: &[&'static str], address: impl Fn(usize) -> String, more: &str) -> Mesh {
         let directory = tempfile::tempdir().unwrap();
         // Where root runs the tests the nodes are nobody's.
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        let mesh = Mesh { directory, names: names.to_vec(), port: free_port() };
+        let mesh = Mesh {
+            directory,
+            names: names.to_vec(),
+            addresses: (0..names.len()).map(address).collect(),
+            port: free_port(),
+            patience: PATIENCE,
+        };
         mesh.write("mesh.toml", more);
         let made = mesh.run(&["key", "--out", &mesh.path("mesh.key")]);
         assert!(made.status.success(), "{made:?}");
@@ -51,8 +64,8 @@ impl Mesh {
 
     pub fn write(&self, file: &str, more: &str) {
         let mut text = format!("[mesh]\nname = 'm'\nkey_file = 'mesh.key'\nport = {}\n{more}\n", self.port);
-        for (i, name) in self.names.iter().enumerate() {
-            text += &format!("[[site]]\nname = '{name}'\naddress = '127.0.0.{}'\n", i + 1);
+        for (name, address) in self.names.iter().zip(&self.addresses) {
+            text += &format!("[[site]]\nname = '{name}'\naddress = '{address}'\n");
         }
         std::fs::write(self.path(file), text).unwrap();
     }
@@ -72,20 +85,24 @@ impl Mesh {
     }
 
     pub fn node_with(&self, name: &str, file: &str, options: &[&str]) -> Node {
+        self.node_in(name, file, options, None)
+    }
+
+    /// In the network of another process, if one is named.
+    pub fn node_in(&self, name: &str, file: &str, options: &[&str], network: Option<u32>) -> Node {
         let at = self.names.iter().position(|n| *n == name).unwrap();
-        let mut command = fullpipe();
-        command.args([
-            "probe",
-            "run",
-            &self.path(file),
-            "--site",
-            name,
-            "--verbose",
-            "--store",
-            &self.path(name),
-        ]);
-        command.args(["-B", &format!("127.0.0.{}", at + 1)]).args(options).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut command = match network {
+            None => fullpipe(),
+            Some(process) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/proc/{process}/ns/net")).arg(env!("CARGO_BIN_EXE_fullpipe"));
+                tied(&mut command).stdin(Stdio::null());
+                command
+            }
+        };
+        command.args(["probe", "run", &self.path(file), "--site", name, "--verbose"]);
+        command.args(["--store", &self.path(name), "-B", &self.addresses[at]]).args(options);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let said: Arc<Mutex<String>> = Arc::default();
         let (out, heard) = (child.stderr.take().unwrap(), Arc::clone(&said));
         std::thread::spawn(move || {
@@ -115,7 +132,7 @@ impl Mesh {
             if wanted(&history) {
                 return history;
             }
-            assert!(began.elapsed() < PATIENCE, "{name}: no {what} in {:?}", history.transfers);
+            assert!(began.elapsed() < self.patience, "{name}: no {what} in {:?}", history.transfers);
             std::thread::sleep(Duration::from_millis(200));
         }
     }
@@ -174,13 +191,13 @@ impl Drop for Node {
 }
 
 /// Runs a part of this file, an ignored test, in a network of its own.
-pub fn in_a_network(part: &str) {
+pub fn in_a_network(part: &str, limit: Duration) {
     let own = std::env::current_exe().unwrap();
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"]);
     command.args(["sh", "-ec", "mount -t proc proc /proc; ip link set lo up; exec \"$@\"", "sh"]);
     command.arg(own).args(["--exact", part, "--ignored", "--nocapture"]).stdin(Stdio::null());
-    let output = output_within(tied(&mut command), 4 * PATIENCE).expect("it did not end in time");
+    let output = output_within(tied(&mut command), limit).expect("it did not end in time");
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     if !output.status.success() && said.contains("unshare failed") {

@@ -1,0 +1,124 @@
+//! Eight sites, 56 directed pairs, each with a path of its own: every transfer is accounted for, and a pair of controllers compares as
+//! its path alone has it.
+
+mod hub;
+mod program;
+mod sites;
+
+use fullpipe_mesh::record::{History, Outcome, Pair, Trouble};
+use fullpipe_testing::{Attempt, shows};
+use hub::{Hub, Way, address};
+use sites::{Mesh, Node, accounted, done, failed, in_a_network};
+use std::time::Duration;
+
+const SITES: [&str; 8] = ["ams", "bom", "cpt", "del", "eze", "fra", "gru", "hnd"];
+/// Periods that are looked at.
+const PERIODS: usize = 5;
+
+/// From 8 to 40 Mbit/s and 6 to 60 ms there and back, as far as they lie apart; the way back of some is another. Some lose.
+fn way(from: usize, to: usize) -> Way {
+    let apart = from.abs_diff(to) as u32;
+    let (low, high) = (from.min(to), from.max(to));
+    let mbit = 8 + ((low * 5 + high * 3) % 5) as u32 * 8;
+    let mbit = if from > to && high % 3 == 0 { mbit / 2 + 4 } else { mbit };
+    Way { mbit, delay_ms: 3 + apart * 4, loss: if low == 0 && high == 5 { 0.3 } else { 0.0 } }
+}
+
+/// The median of BBR's goodput over CUBIC's in the same period.
+fn ratio(history: &History, from: &str, to: &str) -> Option<f64> {
+    let at = |name: &str| history.sites.iter().position(|s| s == name).map(|at| at as u16);
+    let pair = Pair { from: at(from)?, to: at(to)? };
+    let controller = |name: &str| history.controllers.iter().position(|c| c == name).map(|at| at as u16);
+    let goodput = |period: i64, cc: u16| {
+        history.transfers.iter().find_map(|t| match &t.outcome {
+            Outcome::Done(m) if t.pair == pair && t.period == period && t.controller == cc => {
+                Some(m.goodput().as_bits_per_sec_f64())
+            }
+            _ => None,
+        })
+    };
+    let (bbr, cubic) = (controller("bbr")?, controller("cubic")?);
+    let mut periods: Vec<i64> = history.transfers.iter().map(|t| t.period).collect();
+    periods.sort_unstable();
+    periods.dedup();
+    let mut ratios: Vec<f64> =
+        periods.iter().filter_map(|p| Some(goodput(*p, bbr)? / goodput(*p, cubic)?)).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios.get(ratios.len() / 2).copied()
+}
+
+#[test]
+fn eight_sites_account_for_every_transfer_and_measure_paths_as_they_are_alone() {
+    in_a_network("inside_eight_sites", Duration::from_secs(3600));
+}
+
+#[test]
+#[ignore = "runs in networks of its own"]
+fn inside_eight_sites() {
+    shows("eight sites, each path as it is alone", || {
+        let hub = Hub::new(SITES.len(), way)?;
+        Some(Attempt::of(Vec::new(), || {
+            // 28 slots of a second: at 8 Mbit/s a transfer takes some 0.6 s.
+            let mut mesh = Mesh::at(&SITES, address, "period = '28s'\nsize = '512k'");
+            mesh.patience = Duration::from_secs(900);
+            let start = |mesh: &Mesh, i: usize| -> Node {
+                mesh.node_in(SITES[i], "mesh.toml", &[], Some(hub.network(i)))
+            };
+            let nodes: Vec<Node> = (0..SITES.len()).map(|i| start(&mesh, i)).collect();
+            for name in SITES {
+                let enough = |h: &History| h.transfers.len() >= (PERIODS + 1) * (SITES.len() - 1) * 2;
+                mesh.until(name, "periods", enough);
+            }
+            // By transfers sent and received alike, and by small probes.
+            let memory = nodes.iter().map(Node::memory_kb).max().unwrap();
+            nodes.into_iter().for_each(|node| drop(node.stop()));
+            let (mut arrived, mut lost) = (0, 0);
+            for name in SITES {
+                mesh.whole(name);
+                let history = mesh.history(name);
+                accounted(&history, name, SITES.len() - 1);
+                arrived += done(&history);
+                // Who ends first breaks off what others send it.
+                let ended = failed(&history, Trouble::Broken) + failed(&history, Trouble::Refused);
+                lost += history.transfers.len() - done(&history) - ended;
+            }
+            println!("probe: {arrived} transfers of eight sites arrived, {lost} did not; {memory} kB");
+            assert!(lost * 50 <= arrived, "{lost} of {arrived}");
+            assert!(memory < 50 << 10, "{memory} kB");
+
+            // Four pairs have their paths for themselves.
+            let pairs = [(0, 1), (2, 3), (4, 6), (5, 7)];
+            let alone: Vec<(Mesh, Vec<Node>)> = pairs
+                .iter()
+                .map(|(a, b)| {
+                    let names = [SITES[*a], SITES[*b]];
+                    let at = |i: usize| address([*a, *b][i]);
+                    let mesh = Mesh::at(&names, at, "period = '8s'\nsize = '512k'");
+                    let nodes = [(names[0], *a), (names[1], *b)];
+                    let nodes =
+                        nodes.map(|(name, i)| mesh.node_in(name, "mesh.toml", &[], Some(hub.network(i))));
+                    (mesh, nodes.into())
+                })
+                .collect();
+            let mut said = Vec::new();
+            for ((mesh_alone, nodes), (a, b)) in alone.into_iter().zip(pairs) {
+                for (from, to) in [(SITES[a], SITES[b]), (SITES[b], SITES[a])] {
+                    let enough = |h: &History| h.transfers.len() >= (PERIODS + 3) * 2;
+                    let alone = ratio(&mesh_alone.until(from, "periods alone", enough), from, to).unwrap();
+                    let within = ratio(&mesh.history(from), from, to).unwrap();
+                    said.push((from, to, alone, within));
+                }
+                drop(nodes);
+            }
+            for (from, to, alone, within) in &said {
+                println!("probe: {from} -> {to}: bbr/cubic {within:.3} in the mesh, {alone:.3} alone");
+            }
+            for (from, to, alone, within) in said {
+                assert!(
+                    (within / alone - 1.0).abs() < 0.1,
+                    "{from} -> {to}: {within} in the mesh, {alone} alone"
+                );
+            }
+        }))
+    });
+}
