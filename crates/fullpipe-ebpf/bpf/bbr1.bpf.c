@@ -80,18 +80,30 @@ void fp_bbr1_cong_control(u64 *ctx)
 	store(tp, &c);
 }
 
-SEC("struct_ops/fp_bbr1_cwnd_event")
-void fp_bbr1_cwnd_event(u64 *ctx)
+FP_INLINE void begin_to_send(struct tcp_sock *tp)
 {
-	struct tcp_sock *tp = FP_TCP(ctx);
 	struct bbr1 c;
 
-	if ((u32)ctx[1] != FP_CA_EVENT_TX_START || !tp->app_limited)
+	if (!tp->app_limited)
 		return;
 	load(&c, tp);
 	fp_no_sample(&c.tcp);
 	bbr1_event(&c, FP_CA_EVENT_TX_START);
 	store(tp, &c);
+}
+
+SEC("struct_ops/fp_bbr1_cwnd_event")
+void fp_bbr1_cwnd_event(u64 *ctx)
+{
+	if ((u32)ctx[1] == FP_CA_EVENT_TX_START)
+		begin_to_send(FP_TCP(ctx));
+}
+
+/* The same where the kernel tells this event apart from the others. */
+SEC("struct_ops/fp_bbr1_cwnd_event_tx_start")
+void fp_bbr1_cwnd_event_tx_start(u64 *ctx)
+{
+	begin_to_send(FP_TCP(ctx));
 }
 
 SEC("struct_ops/fp_bbr1_set_state")
@@ -148,6 +160,7 @@ struct tcp_congestion_ops fp_bbr1 = {
 	.release = (void *)fp_bbr1_release,
 	.cong_control = (void *)fp_bbr1_cong_control,
 	.cwnd_event = (void *)fp_bbr1_cwnd_event,
+	.cwnd_event_tx_start = (void *)fp_bbr1_cwnd_event_tx_start,
 	.set_state = (void *)fp_bbr1_set_state,
 	.undo_cwnd = (void *)fp_bbr1_undo_cwnd,
 	.ssthresh = (void *)fp_bbr1_ssthresh,

@@ -433,15 +433,10 @@ void fp_bbr3_cong_control(u64 *ctx)
 	begin_burst(f, tp);
 }
 
-SEC("struct_ops/fp_bbr3_cwnd_event")
-void fp_bbr3_cwnd_event(u64 *ctx)
+FP_INLINE void begin_to_send(struct tcp_sock *tp)
 {
-	struct tcp_sock *tp = FP_TCP(ctx);
-	struct flow *f;
+	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
 
-	if ((u32)ctx[1] != FP_CA_EVENT_TX_START)
-		return;
-	f = bpf_sk_storage_get(&flows, tp, 0, 0);
 	if (!f)
 		return;
 	begin_burst(f, tp);
@@ -450,6 +445,20 @@ void fp_bbr3_cwnd_event(u64 *ctx)
 	read_conn(f, tp);
 	bbr3_on_restart_from_idle(&f->b);
 	write_conn(f, tp);
+}
+
+SEC("struct_ops/fp_bbr3_cwnd_event")
+void fp_bbr3_cwnd_event(u64 *ctx)
+{
+	if ((u32)ctx[1] == FP_CA_EVENT_TX_START)
+		begin_to_send(FP_TCP(ctx));
+}
+
+/* The same where the kernel tells this event apart from the others. */
+SEC("struct_ops/fp_bbr3_cwnd_event_tx_start")
+void fp_bbr3_cwnd_event_tx_start(u64 *ctx)
+{
+	begin_to_send(FP_TCP(ctx));
 }
 
 SEC("struct_ops/fp_bbr3_set_state")
@@ -517,6 +526,7 @@ struct tcp_congestion_ops fp_bbr3 = {
 	.release = (void *)fp_bbr3_release,
 	.cong_control = (void *)fp_bbr3_cong_control,
 	.cwnd_event = (void *)fp_bbr3_cwnd_event,
+	.cwnd_event_tx_start = (void *)fp_bbr3_cwnd_event_tx_start,
 	.set_state = (void *)fp_bbr3_set_state,
 	.undo_cwnd = (void *)fp_bbr3_undo_cwnd,
 	.ssthresh = (void *)fp_bbr3_ssthresh,

@@ -11,6 +11,7 @@
 
 #define SEC(name) __attribute__((section(name), used))
 #define FP_KFUNC __attribute__((section(".ksyms")))
+#define FP_WEAK __attribute__((weak))
 #define FP_CORE __attribute__((preserve_access_index))
 #define __uint(name, value) int(*name)[value]
 #define __type(name, value) typeof(value) *name
@@ -124,6 +125,7 @@ struct tcp_congestion_ops {
 	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked);
 	void (*set_state)(struct sock *sk, u8 new_state);
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
+	void (*cwnd_event_tx_start)(struct sock *sk);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
 	u32 (*min_tso_segs)(struct sock *sk);
 	void (*cong_control)(struct sock *sk, u32 ack, int flag, const struct rate_sample *rs);
@@ -333,7 +335,9 @@ FP_INLINE const struct rate_sample *fp_sample_argument(const u64 *ctx)
 /* The kernel's own BBR, for the programs that wrap it. */
 extern void bbr_init(struct sock *sk) FP_KFUNC;
 extern void bbr_main(struct sock *sk, u32 ack, int flag, const struct rate_sample *rs) FP_KFUNC;
-extern void bbr_cwnd_event(struct sock *sk, enum tcp_ca_event event) FP_KFUNC;
+/* A kernel has the one or the other, as it has cwnd_event_tx_start or not. */
+extern void bbr_cwnd_event(struct sock *sk, enum tcp_ca_event event) FP_KFUNC FP_WEAK;
+extern void bbr_cwnd_event_tx_start(struct sock *sk) FP_KFUNC FP_WEAK;
 extern void bbr_set_state(struct sock *sk, u8 new_state) FP_KFUNC;
 extern u32 bbr_undo_cwnd(struct sock *sk) FP_KFUNC;
 extern u32 bbr_ssthresh(struct sock *sk) FP_KFUNC;

@@ -234,6 +234,17 @@ void fp_oracle_cwnd_event(u64 *ctx)
 		end(r, tp);
 }
 
+SEC("struct_ops/fp_oracle_cwnd_event_tx_start")
+void fp_oracle_cwnd_event_tx_start(u64 *ctx)
+{
+	struct tcp_sock *tp = FP_TCP(ctx);
+	struct fp_record *r = begin(tp, FP_OP_EVENT, FP_CA_EVENT_TX_START, 0);
+
+	bbr_cwnd_event_tx_start((struct sock *)tp);
+	if (r)
+		end(r, tp);
+}
+
 SEC("struct_ops/fp_oracle_set_state")
 void fp_oracle_set_state(u64 *ctx)
 {
@@ -303,6 +314,7 @@ struct tcp_congestion_ops fp_oracle = {
 	.init = (void *)fp_oracle_init,
 	.cong_control = (void *)fp_oracle_cong_control,
 	.cwnd_event = (void *)fp_oracle_cwnd_event,
+	.cwnd_event_tx_start = (void *)fp_oracle_cwnd_event_tx_start,
 	.set_state = (void *)fp_oracle_set_state,
 	.undo_cwnd = (void *)fp_oracle_undo_cwnd,
 	.ssthresh = (void *)fp_oracle_ssthresh,

@@ -88,11 +88,22 @@ impl Kernel {
     }
 }
 
-/// The callbacks of the kernel's BBR that the recorder wraps.
-pub const BBR_FUNCTIONS: [&str; 8] = [
+impl Kernel {
+    /// The functions of the kernel's BBR that the recorder needs here and does not find.
+    pub fn missing_bbr_functions(&self) -> Vec<&'static str> {
+        let is_split = self.operations.contains("cwnd_event_tx_start");
+        let other = if is_split { "bbr_cwnd_event" } else { "bbr_cwnd_event_tx_start" };
+        let needed = BBR_FUNCTIONS.into_iter().filter(|name| *name != other);
+        needed.filter(|name| !self.bbr_functions.contains(*name)).collect()
+    }
+}
+
+/// The callbacks of the kernel's BBR that the recorder wraps: a kernel has one of those for events.
+const BBR_FUNCTIONS: [&str; 9] = [
     "bbr_init",
     "bbr_main",
     "bbr_cwnd_event",
+    "bbr_cwnd_event_tx_start",
     "bbr_set_state",
     "bbr_undo_cwnd",
     "bbr_ssthresh",

@@ -16,11 +16,12 @@ use std::sync::Mutex;
 /// structure and of the settings, the layout of a socket's state.
 const CONFIG_SIZE: usize = 24;
 /// Where the name and the function pointers are in the programs' `struct tcp_congestion_ops`.
-const OPERATIONS: [&str; 11] = [
+const OPERATIONS: [&str; 12] = [
     "ssthresh",
     "cong_avoid",
     "set_state",
     "cwnd_event",
+    TX_START,
     "pkts_acked",
     "min_tso_segs",
     "cong_control",
@@ -29,6 +30,9 @@ const OPERATIONS: [&str; 11] = [
     "init",
     "release",
 ];
+/// The event of a connection that begins to send, where the kernel tells it apart from the others: then it is none of those
+/// that `cwnd_event` is called with, and its number there may be another's.
+const TX_START: &str = "cwnd_event_tx_start";
 const NAME_AT: usize = OPERATIONS.len() * 8;
 /// The kernel's TCP_CA_NAME_MAX, with the NUL at the end.
 pub(crate) const NAME_SIZE: usize = 16;
@@ -136,8 +140,7 @@ pub(crate) struct Config {
 
 /// Loads an object that holds one congestion controller.
 pub(crate) fn load_object(object: &[u8], name: &str, kernel: &Kernel, config: Config) -> Result<Loaded> {
-    let needs = [Feature::Controllers, Feature::Pacing, Feature::Storage, Feature::Steps];
-    load_prepared(object, name, kernel, config, &needs, |_| Ok(()))
+    load_prepared(object, name, kernel, config, &[Feature::Controllers, Feature::Pacing], |_| Ok(()))
 }
 
 pub(crate) fn open(object: &[u8]) -> Result<OpenObject> {
@@ -216,7 +219,8 @@ fn configure(open: &mut OpenObject, name: &str, kernel: &Kernel, config: Config)
         } else if kind == MapType::StructOps && value.len() >= NAME_AT + NAME_SIZE {
             write_name(&mut value[NAME_AT..NAME_AT + NAME_SIZE], name);
             for (at, operation) in OPERATIONS.iter().enumerate() {
-                if !kernel.operations.contains(*operation) {
+                let is_split = *operation == "cwnd_event" && kernel.operations.contains(TX_START);
+                if is_split || !kernel.operations.contains(*operation) {
                     value[at * 8..at * 8 + 8].fill(0);
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::record::Record;
 use crate::error::{Error, Result};
-use crate::kernel::{BBR_FUNCTIONS, Kernel};
+use crate::kernel::Kernel;
 use crate::loader;
 use crate::ring;
 use std::time::{Duration, Instant};
@@ -36,8 +36,7 @@ impl Recorder {
     /// # Errors
     /// When the kernel's BBR is not built in or is of a shape the wrapper does not know.
     pub fn start(name: &str, perturb: bool, kernel: &Kernel) -> Result<Self> {
-        let missing: Vec<&str> =
-            BBR_FUNCTIONS.into_iter().filter(|name| !kernel.bbr_functions.contains(*name)).collect();
+        let missing = kernel.missing_bbr_functions();
         if !missing.is_empty() || kernel.cong_control_args != 4 {
             return Err(Error::impossible(
                 format!(
@@ -48,7 +47,7 @@ impl Recorder {
                         format!("{} missing", missing.join(", "))
                     }
                 ),
-                "Linux 6.10 or newer with CONFIG_TCP_CONG_BBR=y; where BBR is a module, `modprobe tcp_bbr` first",
+                "Linux 6.10 or newer with CONFIG_TCP_CONG_BBR; where BBR is a module, `modprobe tcp_bbr` first",
             ));
         }
         let config = loader::Config { build: 0, options: if perturb { OPTION_PERTURB } else { 0 } };
