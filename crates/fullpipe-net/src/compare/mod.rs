@@ -6,7 +6,7 @@
 
 mod statistics;
 
-pub use statistics::{Estimate, FEWEST_PAIRS, Finding, WORTH, compare, estimate, median};
+pub use statistics::{Estimate, FEWEST_PAIRS, Finding, WORTH, compare, estimate, median, median_interval};
 
 use crate::client::{self, ClientError, Config, Interval, Outcome, table};
 use socket2::{Domain, Protocol, Socket, Type};
