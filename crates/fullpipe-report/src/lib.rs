@@ -60,7 +60,7 @@ pub use format::{Format, UnknownFormat};
 #[cfg(feature = "sequence")]
 pub use html::write_capture;
 #[cfg(feature = "files")]
-pub use html::write_page;
+pub use html::{Plotted, write_page, write_plotted};
 #[cfg(feature = "files")]
 pub use output::{Output, OutputError, Replacement};
 pub use palette::{Colour, colour_of};

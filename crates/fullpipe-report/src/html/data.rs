@@ -129,8 +129,12 @@ pub(super) fn json(results: &Results) -> String {
         lines: lines.iter().map(line_data).collect(),
     };
     let text = serde_json::to_string(&page).expect("numbers and strings are JSON");
-    // Inside <script>, `</script` and `<!--` would end or change it; in JSON, `<` only occurs in strings.
-    text.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+    inert(&text)
+}
+
+/// JSON that may stand in a script: inside <script>, `</script` and `<!--` would end or change it; in JSON, `<` only occurs in strings.
+pub(super) fn inert(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
 fn line_data(line: &Line) -> LineData {

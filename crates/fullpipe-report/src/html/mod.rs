@@ -125,6 +125,58 @@ pub fn write_page(about: &About, subtitle: &str, body: &str, out: &mut dyn Write
     )
 }
 
+/// What a page with plots of its own is made of.
+#[cfg(feature = "files")]
+#[derive(Clone, Copy, Debug)]
+pub struct Plotted<'a> {
+    /// Markup.
+    pub body: &'a str,
+    /// Styles beside those of all pages.
+    pub style: &'a str,
+    /// JSON, as the script finds it in the element `data`.
+    pub data: &'a str,
+    /// The script. `uPlot` is there; the page's button for light or dark is `theme`.
+    pub script: &'a str,
+}
+
+/// A page with plots of its own: all but `plotted` is text.
+///
+/// # Errors
+/// `out` cannot be written.
+#[cfg(feature = "files")]
+pub fn write_plotted(
+    about: &About,
+    subtitle: &str,
+    plotted: &Plotted<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let (title, subtitle) = (escaped(&about.title), escaped(subtitle));
+    let Plotted { body, style, data, script } = plotted;
+    let data = data::inert(data);
+    let command = match about.command.is_empty() {
+        true => String::new(),
+        false => format!(
+            "<section><h2>Make it again</h2><pre class=\"command\">{}</pre></section>",
+            escaped(&about.command)
+        ),
+    };
+    write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         script-src 'unsafe-inline'; img-src data:\">\n\
+         <title>{title}</title>\n<style>{UPLOT_STYLE}</style>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n\
+         <header><div class=\"top\"><h1>{title}</h1>\
+         <button id=\"theme\" type=\"button\" title=\"light or dark\">◐</button></div>\
+         <p class=\"path\">{subtitle}</p></header>\n<main>\n{body}\n{command}</main>\n\
+         <footer><details><summary>Plots drawn with uPlot 1.6.32</summary><pre>{UPLOT_LICENCE}</pre></details></footer>\n\
+         <script>{UPLOT}</script>\n<script type=\"application/json\" id=\"data\">{data}</script>\n\
+         <script>{script}</script>\n</body>\n</html>\n"
+    )
+}
+
 fn described_path(results: &Results) -> String {
     match results.runs.first() {
         Some(first) if results.runs.iter().all(|r| r.path == first.path) => first.path.description.clone(),
