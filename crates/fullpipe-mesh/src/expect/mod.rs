@@ -1,0 +1,216 @@
+//! What a path should give, by simulation of what was measured of it, and why it gives something else.
+//!
+//! From the least round trip, the best rate, the queue that loss-based controllers stand in, and the loss of probes, a path follows; the
+//! simulator moves the same bytes over it by each controller. Where the mesh's ratio is another, other paths are tried in the same way,
+//! and that whose goodputs, retransmissions and round trips come nearest is the diagnosis: what a path is seen to do is compared with what
+//! such a path does, not with rules.
+
+mod cause;
+mod found;
+
+pub use cause::{Cause, Diagnosis, diagnose};
+pub use found::{Found, Observed, found};
+
+use crate::simulate::State;
+use fullpipe_net::compare::{Estimate, median_interval};
+use fullpipe_units::Rate;
+use serde::Serialize;
+
+/// Transfers simulated of each controller.
+const TRANSFERS: u16 = 8;
+/// How far a path that is known by few figures may be off.
+const TOLERANCE: f64 = 1.25;
+
+/// What a path should give.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Expectation {
+    /// Each controller's goodput, bit/s: the median and the range of the simulated transfers; none for one that the simulator has not, or
+    /// whose transfers take too long.
+    pub goodput: Vec<Option<Estimate>>,
+    /// Each controller's goodput over the first's, with the range that the transfers and a path that is a quarter off allow.
+    pub ratio: Vec<Option<Estimate>>,
+}
+
+impl Expectation {
+    /// For a path of which this was found. Same figures, same expectation.
+    pub fn of(found: &Found) -> Expectation {
+        let state = found.state();
+        let goodputs: Vec<Vec<f64>> = found
+            .controllers
+            .iter()
+            .enumerate()
+            .map(|(nth, observed)| goodputs(&state, &observed.name, nth as u64))
+            .collect();
+        let goodput: Vec<Option<Estimate>> = goodputs.iter().map(|all| range(all)).collect();
+        let first = goodput.first().copied().flatten();
+        let ratio = |of: &Option<Estimate>| {
+            let (of, first) = ((*of)?, first?);
+            Some(Estimate {
+                median: of.median / first.median,
+                low: of.low / first.high / TOLERANCE,
+                high: of.high / first.low * TOLERANCE,
+            })
+        };
+        Expectation { ratio: goodput.iter().map(ratio).collect(), goodput }
+    }
+
+    /// Whether a measured ratio of a controller is one that such a path may give; none where nothing is expected.
+    pub fn agrees(&self, controller: u16, measured: &Estimate) -> Option<bool> {
+        let expected = self.ratio.get(usize::from(controller)).copied().flatten()?;
+        Some(measured.high >= expected.low && measured.low <= expected.high)
+    }
+}
+
+/// The simulator's name of a controller of the kernel: those that fullpipe loads are its own.
+fn simulated(name: &str) -> &str {
+    name.strip_prefix("fp_").unwrap_or(name)
+}
+
+/// The goodputs of some transfers that arrive in time, bit/s.
+fn goodputs(state: &State, controller: &str, seed: u64) -> Vec<f64> {
+    let outcomes = state.transfers(simulated(controller), TRANSFERS, seed).unwrap_or_default();
+    outcomes
+        .iter()
+        .filter_map(|outcome| outcome.done())
+        .map(|done| done.goodput().as_bits_per_sec_f64())
+        .collect()
+}
+
+fn range(all: &[f64]) -> Option<Estimate> {
+    if all.is_empty() {
+        return None;
+    }
+    let middle = median_interval(all).median;
+    let low = all.iter().copied().fold(f64::INFINITY, f64::min);
+    Some(Estimate { median: middle, low, high: all.iter().copied().fold(0.0, f64::max) })
+}
+
+/// So much more is on the wire than payload: 1500 bytes for 1448.
+fn on_the_wire(goodput_bps: f64) -> Rate {
+    Rate::from_bits_per_sec((goodput_bps * 1500.0 / 1448.0).max(1e3) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{History, Pair, Transfer};
+    use fullpipe_path::{BernoulliSpec, Limit, LinkSpec, LossSpec, PolicerSpec};
+    use fullpipe_units::{Bytes, Fraction, Span};
+
+    const PAIR: Pair = Pair { from: 0, to: 1 };
+
+    /// What a mesh would have written down of a path.
+    fn measured(forward: LinkSpec, receive_buffer: Option<u64>) -> (History, Found) {
+        let state = State {
+            reverse: LinkSpec { delay: forward.delay, ..LinkSpec::default() },
+            forward,
+            size: Bytes(8_000_000),
+            every: Span::from_secs(60),
+            limit: Span::from_secs(20),
+            receive_buffer: receive_buffer.map(Bytes),
+        };
+        let controllers = vec!["cubic".to_owned(), "bbr".to_owned()];
+        let mut history = History {
+            sites: vec!["a".into(), "b".into()],
+            period: state.every,
+            controllers: controllers.clone(),
+            minutes: state.minutes(40, 60, 3).unwrap(),
+            ..History::default()
+        };
+        history.minutes.iter_mut().for_each(|minute| minute.pair = PAIR);
+        for (nth, cc) in controllers.iter().enumerate() {
+            for (period, outcome) in state.transfers(cc, 20, 77).unwrap().into_iter().enumerate() {
+                let (at_ms, period) = (period as i64 * 60_000, period as i64);
+                history.transfers.push(Transfer {
+                    at_ms,
+                    period,
+                    pair: PAIR,
+                    controller: nth as u16,
+                    outcome,
+                });
+            }
+        }
+        let found = found(&history, PAIR).unwrap();
+        (history, found)
+    }
+
+    fn link(mbit: u64, one_way: u64, buffer: f64) -> LinkSpec {
+        LinkSpec {
+            rate: Some(Rate::from_bits_per_sec(mbit * 1_000_000)),
+            delay: Span::from_millis(one_way),
+            queue: Some(Limit::Bdp(buffer).into()),
+            ..LinkSpec::default()
+        }
+    }
+
+    fn lossy(link: LinkSpec, share: f64) -> LinkSpec {
+        let share = Fraction::from_billionths((share * 1e9) as u32);
+        LinkSpec { loss: Some(LossSpec::Bernoulli(BernoulliSpec { share })), ..link }
+    }
+
+    #[test]
+    fn a_plain_path_gives_what_is_expected_of_it() {
+        for forward in [link(100, 20, 1.0), link(50, 40, 2.0), lossy(link(100, 30, 1.0), 0.01)] {
+            let (history, found) = measured(forward.clone(), None);
+            let expected = Expectation::of(&found);
+            if let Some(ratio) = crate::see::ratio(&history, PAIR, 1) {
+                assert_eq!(
+                    expected.agrees(1, &ratio.ratio),
+                    Some(true),
+                    "{forward:?}: {ratio:?} {expected:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn causes_are_told_from_each_other_by_what_they_do() {
+        let policed = |mbit: u64, burst: u64| LinkSpec {
+            policer: Some(PolicerSpec {
+                rate: Rate::from_bits_per_sec(mbit * 1_000_000),
+                burst: Bytes(burst),
+                from: None,
+            }),
+            ..link(200, 25, 1.0)
+        };
+        type Case = (&'static str, LinkSpec, Option<u64>, fn(&Cause) -> bool);
+        let cases: [Case; 10] = [
+            ("plain", link(100, 20, 1.0), None, |c| matches!(c, Cause::Rate { .. })),
+            ("plain, deep", link(60, 45, 2.0), None, |c| matches!(c, Cause::Rate { .. })),
+            ("loss", lossy(link(100, 20, 1.0), 0.005), None, |c| matches!(c, Cause::RandomLoss { .. })),
+            ("loss, far", lossy(link(80, 60, 1.5), 0.002), None, |c| matches!(c, Cause::RandomLoss { .. })),
+            ("shallow", link(100, 20, 0.04), None, |c| matches!(c, Cause::ShallowBuffer { .. })),
+            ("shallow, far", link(150, 50, 0.08), None, |c| matches!(c, Cause::ShallowBuffer { .. })),
+            ("policer", policed(20, 100_000), None, |c| matches!(c, Cause::Policer { .. })),
+            ("policer, deep bucket", policed(10, 400_000), None, |c| matches!(c, Cause::Policer { .. })),
+            ("window", link(500, 40, 1.0), Some(600_000), |c| matches!(c, Cause::ReceiveWindow { .. })),
+            ("window, near", link(500, 15, 1.0), Some(200_000), |c| matches!(c, Cause::ReceiveWindow { .. })),
+        ];
+        let wrong: Vec<String> = cases
+            .into_iter()
+            .filter_map(|(name, forward, buffer, right)| {
+                let found = measured(forward, buffer).1;
+                let diagnosis = diagnose(&found);
+                (!right(&diagnosis.cause)).then(|| format!("{name}: {diagnosis:?} of {found:?}"))
+            })
+            .collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn who_computes_all_the_time_is_the_sender() {
+        let (mut history, _) = measured(link(100, 20, 1.0), None);
+        for transfer in &mut history.transfers {
+            if let crate::record::Outcome::Done(done) = &mut transfer.outcome {
+                done.cpu = done.duration;
+            }
+        }
+        let diagnosis = diagnose(&found(&history, PAIR).unwrap());
+        assert!(matches!(diagnosis.cause, Cause::Sender { .. }), "{diagnosis:?}");
+    }
+
+    #[test]
+    fn of_nothing_nothing_is_expected() {
+        assert_eq!(found(&History::default(), PAIR), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Things that happen seldom, counted: lost probes, failed transfers.
+
+use std::collections::VecDeque;
+
+const WINDOW: usize = 240;
+const RECENT: usize = super::series::RECENT;
+
+/// Of how many how many, by tick.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    usual: VecDeque<(u32, u32)>,
+    hits: u64,
+    all: u64,
+    recent: VecDeque<(u64, u32, u32)>,
+}
+
+impl Counts {
+    /// Of `all` in this tick, `hits` were such; more of a tick that was begun is added to it.
+    pub fn push(&mut self, tick: u64, hits: u32, all: u32) {
+        if all == 0 {
+            return;
+        }
+        if let Some(last) = self.recent.back_mut().filter(|last| last.0 == tick) {
+            last.1 = last.1.saturating_add(hits);
+            last.2 = last.2.saturating_add(all);
+            return;
+        }
+        self.recent.push_back((tick, hits, all));
+        if self.recent.len() > RECENT
+            && let Some((_, hits, all)) = self.recent.pop_front()
+        {
+            self.usual.push_back((hits, all));
+            self.hits += u64::from(hits);
+            self.all += u64::from(all);
+            if self.usual.len() > WINDOW
+                && let Some((hits, all)) = self.usual.pop_front()
+            {
+                self.hits -= u64::from(hits);
+                self.all -= u64::from(all);
+            }
+        }
+    }
+
+    /// The usual share (Krichevsky and Trofimov's estimate: never quite nothing).
+    pub fn usual(&self) -> f64 {
+        (self.hits as f64 + 0.5) / (self.all as f64 + 1.0)
+    }
+
+    /// The share of all that is kept.
+    pub fn whole_share(&self) -> f64 {
+        let kept = (self.hits, self.all);
+        let (hits, all) = self
+            .recent
+            .iter()
+            .fold(kept, |(h, a), (_, hits, all)| (h + u64::from(*hits), a + u64::from(*all)));
+        if all == 0 { 0.0 } else { hits as f64 / all as f64 }
+    }
+
+    /// What is usual begins anew with `tick`; what was before is returned.
+    pub fn restart(&mut self, tick: u64) -> Counts {
+        let (since, before) = self.recent.iter().partition(|(at, ..)| *at >= tick);
+        let fresh = Counts { recent: since, ..Counts::default() };
+        Counts { recent: before, ..std::mem::replace(self, fresh) }
+    }
+
+    /// The counts go on as `former` did, with those from `tick` on.
+    pub fn resume(&mut self, former: Counts, tick: u64) {
+        let since: Vec<_> = self.recent.iter().filter(|(at, ..)| *at >= tick).copied().collect();
+        *self = former;
+        since.into_iter().for_each(|(at, hits, all)| self.push(at, hits, all));
+    }
+
+    /// How many the usual share rests on.
+    pub fn rests_on(&self) -> u64 {
+        self.all
+    }
+
+    /// The counts of the last `k` ticks, newest first: hits and all.
+    pub fn last(&self, k: usize) -> impl Iterator<Item = (u32, u32)> {
+        self.recent.iter().rev().take(k).map(|(_, hits, all)| (*hits, *all))
+    }
+
+    pub fn newest(&self) -> Option<u64> {
+        self.recent.back().map(|(tick, ..)| *tick)
+    }
+
+    pub fn tick_of(&self, k: usize) -> Option<u64> {
+        self.recent.iter().rev().nth(k.checked_sub(1)?).map(|(tick, ..)| *tick)
+    }
+
+    /// The share in the last `k` ticks.
+    pub fn share(&self, k: usize) -> f64 {
+        let (hits, all) =
+            self.last(k).fold((0u64, 0u64), |(h, a), (hits, all)| (h + u64::from(hits), a + u64::from(all)));
+        if all == 0 { 0.0 } else { hits as f64 / all as f64 }
+    }
+
+    /// The log likelihood ratio of `other` against the usual share in the last `k` ticks, each tick's at most `most`: what is lost
+    /// together is lost once.
+    pub fn evidence(&self, k: usize, other: f64, most: f64) -> f64 {
+        let usual = self.usual();
+        let (hit, miss) = ((other / usual).ln(), ((1.0 - other) / (1.0 - usual)).ln());
+        let of = |(hits, all): (u32, u32)| {
+            (f64::from(hits) * hit + f64::from(all.saturating_sub(hits)) * miss).min(most)
+        };
+        self.last(k).map(of).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_failures_in_a_row_speak_louder_than_one() {
+        let mut counts = Counts::default();
+        (0..100).for_each(|tick| counts.push(tick, 0, 2));
+        counts.push(100, 1, 2);
+        assert!(counts.evidence(1, 0.9, 12.0) < 6.0);
+        (101..104).for_each(|tick| counts.push(tick, 2, 2));
+        assert!(counts.evidence(3, 0.9, 12.0) > 20.0);
+        assert_eq!(counts.share(3), 1.0);
+    }
+}

@@ -1,0 +1,153 @@
+//! The page in a real browser: is all drawn, do the controls work, is it small enough with a week of 56 pairs.
+
+use fullpipe_mesh::place::Place;
+use fullpipe_mesh::record::{History, Pair, SiteId};
+use fullpipe_mesh::report::{Seen, page};
+use fullpipe_mesh::simulate::{Fault, Injected, World};
+use fullpipe_path::{JitterSpec, Limit, LinkSpec};
+use fullpipe_report::About;
+use fullpipe_units::{Bytes, Fraction, Rate, Span};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Works the page as a reader would and writes down what it finds as attributes of the root element.
+const READER: &str = r##"
+const root = document.documentElement;
+const note = (name, text) => { root.dataset["t" + name] = text; };
+const drawn = () => [...document.querySelectorAll("#plots-of-pair canvas")].filter((c) => {
+  const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+  let n = 0;
+  for (let i = 3; i < d.length; i += 4) if (d[i] > 0) n++;
+  return n > 500;
+}).length;
+setTimeout(() => {
+  note("Plots", drawn());
+  note("Cells", document.querySelectorAll(".matrix button").length);
+  document.querySelectorAll(".matrix button")[3].click();
+  note("Chosen", document.getElementById("pair").value);
+  document.getElementById("turn").click();
+  note("Turned", document.getElementById("pair").selectedOptions[0].textContent.trim());
+  document.getElementById("theme").click();
+  note("Dark", root.classList.contains("dark"));
+  note("Again", drawn());
+  note("Cdf", document.querySelectorAll("#cdf canvas").length);
+  note("Wide", document.documentElement.scrollWidth <= innerWidth);
+  note("End", "yes");
+}, 2000);
+"##;
+
+fn world(sites: SiteId, periods: u32) -> World {
+    let mut world = World {
+        sites: (0..sites).map(|site| format!("site-{site}")).collect(),
+        controllers: vec!["cubic".into(), "bbr".into()],
+        period: Span::from_secs(60),
+        limit: Span::from_secs(20),
+        size: Bytes(8_000_000),
+        receive_buffer: None,
+        start_ms: 1_767_225_600_000,
+        periods,
+        seed: 1,
+        pool: 4,
+        links: Default::default(),
+        faults: vec![Injected {
+            from: periods / 2,
+            until: u32::MAX,
+            place: Place::Direction(Pair { from: 0, to: 1 }),
+            fault: Fault::Loss(Fraction::from_billionths(10_000_000)),
+        }],
+    };
+    for pair in world.pairs() {
+        let apart = u64::from(pair.from.abs_diff(pair.to));
+        let link = LinkSpec {
+            rate: Some(Rate::from_bits_per_sec(50_000_000 + 20_000_000 * u64::from(pair.to))),
+            delay: Span::from_millis(4 + 12 * apart),
+            queue: Some(Limit::Bdp(0.1 + 0.2 * apart as f64).into()),
+            jitter: Some(JitterSpec::from(Span::from_micros(300))),
+            ..LinkSpec::default()
+        };
+        world.links.insert(pair, link);
+    }
+    world
+}
+
+fn of(history: &History) -> String {
+    let about = About { title: "A mesh".into(), command: "fullpipe probe report".into() };
+    page(history, &Seen::of(history, false), &about)
+}
+
+/// What the browser made of `page`: the document after all scripts.
+fn browse(page: &str) -> Option<String> {
+    let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
+        let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        found.is_ok_and(|s| s.success())
+    });
+    let Some(browser) = browser else {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "no Chromium: see ci/packages.txt");
+        println!("SKIPPED: no Chromium to open the page with");
+        return None;
+    };
+    let (before, after) = page.rsplit_once("</body>").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mesh.html");
+    std::fs::write(&file, format!("{before}<script>{READER}</script></body>{after}")).unwrap();
+    let dom = std::fs::File::create(dir.path().join("dom")).unwrap();
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"])
+        .args(["--virtual-time-budget=20000", "--window-size=1280,2000"])
+        .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
+        .arg("--dump-dom")
+        .arg(format!("file://{}", file.display()))
+        .stdout(dom)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > Duration::from_secs(300) {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("the browser did not finish");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Some(read(&dir.path().join("dom")))
+}
+
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned()
+}
+
+/// The note `name` that the reader left.
+fn note<'a>(dom: &'a str, name: &str) -> &'a str {
+    let start = format!("data-t-{name}=\"");
+    let from =
+        dom.find(&start).unwrap_or_else(|| panic!("no note `{name}` in {}", &dom[..dom.len().min(600)]));
+    dom[from + start.len()..].split('"').next().unwrap()
+}
+
+#[test]
+fn the_page_draws_a_pair_and_follows_its_reader() {
+    let history = world(4, 240).history().unwrap();
+    let page = of(&history);
+    for text in ["What changed", "site-0 → site-1", "bbr against cubic", "loss"] {
+        assert!(page.contains(text), "{text}");
+    }
+    let Some(dom) = browse(&page) else { return };
+    assert!(!dom.contains("data-error="), "{}", &dom[..dom.len().min(600)]);
+    assert_eq!((note(&dom, "end"), note(&dom, "plots"), note(&dom, "cells")), ("yes", "3", "12"));
+    assert_eq!((note(&dom, "chosen"), note(&dom, "turned")), ("3", "site-0 → site-1 ◆"));
+    assert_eq!((note(&dom, "dark"), note(&dom, "again"), note(&dom, "cdf")), ("true", "3", "1"));
+    assert_eq!(note(&dom, "wide"), "true", "the page is wider than its window");
+}
+
+#[test]
+fn a_week_of_56_pairs_is_a_page_of_few_megabytes() {
+    let page = of(&world(8, 10_080).history().unwrap());
+    // Half an hour a step: two million characters are read and drawn in a fraction of a second (docs/mesh-figures.md).
+    assert!(page.len() < 2_500_000, "{} bytes", page.len());
+    let Some(dom) = browse(&page) else { return };
+    assert!(!dom.contains("data-error="), "{}", &dom[..dom.len().min(600)]);
+    assert_eq!((note(&dom, "plots"), note(&dom, "cells")), ("3", "56"));
+}
