@@ -5,7 +5,9 @@ mod collect;
 mod export;
 mod key;
 mod metrics;
+mod report;
 mod run;
+mod simulate;
 
 use crate::failure::Failure;
 use clap::{Args as ClapArgs, Subcommand};
@@ -31,6 +33,8 @@ enum What {
     Run(run::Args),
     Collect(collect::Args),
     Export(export::Args),
+    Report(report::Args),
+    Simulate(simulate::Args),
 }
 
 impl Args {
@@ -41,6 +45,8 @@ impl Args {
             What::Run(args) => args.run(),
             What::Collect(args) => args.run(),
             What::Export(args) => args.run(),
+            What::Report(args) => args.run(),
+            What::Simulate(args) => args.run(),
         }
     }
 }
