@@ -257,6 +257,8 @@ fn receive(
         return Some(Message::Busy);
     }
     let before = TcpInfo::of(&*channel.stream).ok()?;
+    // Until it is known how much moved, all of it has.
+    held.moved(u64::MAX);
     channel.send(&Message::Go).ok()?;
     let arrived = discard(shared, &channel.stream, bytes, Instant::now() + limit);
     let after = TcpInfo::of(&*channel.stream).ok()?;

@@ -341,7 +341,6 @@ impl Sender<'_> {
         }
         let after = TcpInfo::of(&*stream).map_err(broken)?;
         watch.note_rate(&after);
-        watch.held.moved(moved(&before, &after));
         let busy = since(before.busy_time, after.busy_time).unwrap_or(Span::ZERO);
         let share = |from: Option<Span>, to: Option<Span>| match since(from, to) {
             Some(span) if !busy.is_zero() => (span.as_secs_f64() / busy.as_secs_f64()).clamp(0.0, 1.0) as f32,
@@ -435,6 +434,13 @@ impl Watch<'_> {
         if !info.delivery_rate_app_limited && info.delivery_rate.is_some_and(|rate| rate > Rate::ZERO) {
             self.delivery_rate = info.delivery_rate;
         }
+    }
+}
+
+impl Drop for Watch<'_> {
+    /// However it ended, the account is of what moved until then; what cannot be known has moved.
+    fn drop(&mut self) {
+        self.held.moved(TcpInfo::of(self.stream).map_or(u64::MAX, |info| moved(&self.before, &info)));
     }
 }
 
