@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Run this site of a mesh: send to all others, be sent to by them, and keep what each transfer came to
 #[derive(clap::Args)]
@@ -119,11 +119,22 @@ fn failure(error: StartError) -> Failure {
     }
 }
 
+/// Between two times that it is said that transfers queue.
+const QUEUED_EVERY: Duration = Duration::from_secs(3600);
+
 /// Events on stderr. Of a row of failures the first is said, and that it is over.
 fn log(verbose: bool) -> impl Fn(&Event) + Send + Sync {
-    let troubles: Mutex<HashMap<(String, String), Trouble>> = Mutex::default();
+    /// What is known already.
+    #[derive(Default)]
+    struct Said {
+        /// By receiver and controller.
+        troubles: HashMap<(String, String), Trouble>,
+        queued: Option<Instant>,
+    }
+    let said: Mutex<Said> = Mutex::default();
     move |event| {
-        let mut troubles = troubles.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut said = said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Said { troubles, queued } = &mut *said;
         let news = match event {
             Event::Failed { to, controller, trouble } => {
                 troubles.insert((to.clone(), controller.clone()), *trouble) != Some(*trouble)
@@ -131,7 +142,13 @@ fn log(verbose: bool) -> impl Fn(&Event) + Send + Sync {
             Event::Done { to, controller, .. } => {
                 troubles.remove(&(to.clone(), controller.clone())).is_some()
             }
-            Event::Queued { .. } => false,
+            Event::Queued { .. } => {
+                let news = queued.is_none_or(|at| at.elapsed() >= QUEUED_EVERY);
+                if news {
+                    *queued = Some(Instant::now());
+                }
+                news
+            }
             _ => true,
         };
         if news || verbose {
