@@ -30,10 +30,12 @@ setTimeout(() => {
   note("Turned", document.getElementById("pair").selectedOptions[0].textContent.trim());
   document.getElementById("theme").click();
   note("Dark", root.classList.contains("dark"));
-  note("Again", drawn());
   note("Cdf", document.querySelectorAll("#cdf canvas").length);
   note("Wide", document.documentElement.scrollWidth <= innerWidth);
-  note("End", "yes");
+  setTimeout(() => {
+    note("Again", drawn());
+    note("End", "yes");
+  }, 1000);
 }, 2000);
 "##;
 
