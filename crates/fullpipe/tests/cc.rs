@@ -131,6 +131,29 @@ fn the_status_for_machines_says_which_form_it_has() {
 }
 
 #[test]
+fn the_list_for_machines_says_what_the_kernel_takes() {
+    if !can_load() {
+        return;
+    }
+    for (switch, links) in [("", true), (WITHOUT_LINKS, false)] {
+        let space = Space::new();
+        let list: Value =
+            serde_json::from_str(&space.ok(&format!("{switch}$FULLPIPE cc list --json"))).unwrap();
+        assert_eq!(
+            (list["schema"].as_str(), list["links"].as_bool()),
+            (Some("fullpipe/cc-list/1"), Some(links))
+        );
+        let features = list["features"].as_array().unwrap();
+        assert!(features.len() == 5 && features.iter().all(|one| one["there"] == true), "{list:#}");
+        for name in ["fp_bbr3", "fp_bbr1", "fp_hybla"] {
+            let one = list["controllers"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
+            assert!(one["loadable"] == true && one["missing"].is_null(), "{one}");
+        }
+        assert_eq!(space.pins(), "", "looking leaves nothing");
+    }
+}
+
+#[test]
 fn each_controller_loads_carries_data_and_unloads() {
     if !can_load() {
         return;
