@@ -149,11 +149,12 @@ impl Seen {
             let (Some(least), Some(most)) = (medians.first(), medians.last()) else { continue };
             let first = self.controllers.first().map_or("", String::as_str);
             said.push(format!(
-                "{name} carries {} times what {first} does in the middle of {} paths ({} to {})",
+                "{name} carries {} times what {first} does{}",
                 times(median(&medians)),
-                medians.len(),
-                times(*least),
-                times(*most)
+                match medians.len() {
+                    1 => String::new(),
+                    n => format!(" in the middle of {n} paths ({} to {})", times(*least), times(*most)),
+                }
             ));
         }
         let open = self.open().count();
@@ -164,6 +165,11 @@ impl Seen {
         });
         said.join("; ")
     }
+}
+
+/// `1 path`, `56 paths`.
+pub(crate) fn paths(n: usize) -> String {
+    format!("{n} path{}", if n == 1 { "" } else { "s" })
 }
 
 /// A ratio as people say it.

@@ -1,7 +1,8 @@
 //! What a mesh saw, for a terminal of 80 columns.
 
-use super::{Seen, State, clock, times};
+use super::{Seen, State, clock, paths, times};
 use crate::record::Pair;
+use fullpipe_kernel::printable::folded;
 use std::fmt::Write as _;
 
 /// Changes that are listed: the newest.
@@ -20,7 +21,7 @@ pub fn terminal(seen: &Seen) -> String {
             text.to_owned()
         }
     };
-    for line in wrapped(&format!("{}.", seen.verdict()), WIDTH) {
+    for line in folded(&format!("{}.", seen.verdict()), WIDTH, 0) {
         let _ = writeln!(out, "{line}");
     }
     if seen.pairs.is_empty() {
@@ -28,11 +29,11 @@ pub fn terminal(seen: &Seen) -> String {
     }
     let _ = writeln!(
         out,
-        "{} to {} UTC, {} sites, {} paths",
+        "{} to {} UTC, {} sites, {}",
         clock(seen.from_ms),
         clock(seen.to_ms),
         seen.sites.len(),
-        seen.pairs.len()
+        paths(seen.pairs.len())
     );
     for (cc, name) in seen.controllers.iter().enumerate().skip(1) {
         let first = seen.controllers.first().map_or("", String::as_str);
@@ -48,7 +49,7 @@ pub fn terminal(seen: &Seen) -> String {
         let until = told.end_ms.map_or("now".to_owned(), |end| clock(end).get(11..).unwrap_or("").to_owned());
         let head = format!("{} to {until}  {}: {}", clock(told.begin_ms), told.place, told.kind);
         let _ = writeln!(out, "{}", cut(&head, WIDTH));
-        for line in wrapped(&told.said.join("; "), WIDTH - 4) {
+        for line in folded(&told.said.join("; "), WIDTH - 4, 0) {
             let _ = writeln!(out, "    {line}");
         }
     }
@@ -62,7 +63,7 @@ pub fn terminal(seen: &Seen) -> String {
                 name(seen, pair.pair),
                 diagnosis.cause.said()
             );
-            for line in wrapped(&text, WIDTH) {
+            for line in folded(&text, WIDTH, 0) {
                 let _ = writeln!(out, "{line}");
             }
         }
@@ -115,23 +116,8 @@ fn matrix(out: &mut String, seen: &Seen, cc: usize, cut: &dyn Fn(&str, usize) ->
     let words: Vec<String> =
         states.iter().map(|state| format!("{} {}", state.sign(), state.name())).collect();
     if !words.is_empty() {
-        for line in wrapped(&words.join(", "), WIDTH) {
+        for line in folded(&words.join(", "), WIDTH, 0) {
             let _ = writeln!(out, "{line}");
         }
     }
-}
-
-/// Text in lines of at most `width`, broken between words; a longer word has a line of its own.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }

@@ -1,7 +1,7 @@
 //! The page of a mesh: one file that needs nothing else, or served live.
 
 use super::bins::{Bins, PairBins};
-use super::{PairSeen, Seen, State, clock, times};
+use super::{PairSeen, Seen, State, clock, paths, times};
 use crate::record::{History, Pair};
 use crate::see::gains;
 use fullpipe_report::{About, Plotted, colour_of, escaped, millis, percent, rate};
@@ -95,9 +95,9 @@ fn subtitle(seen: &Seen) -> String {
     }
     let transfers: u64 = seen.pairs.iter().map(|pair| pair.transfers).sum();
     format!(
-        "{} sites · {} paths · {transfers} transfers · {} to {} UTC",
+        "{} sites · {} · {transfers} transfers · {} to {} UTC",
         seen.sites.len(),
-        seen.pairs.len(),
+        paths(seen.pairs.len()),
         clock(seen.from_ms),
         clock(seen.to_ms)
     )

@@ -74,6 +74,12 @@
     for (const plot of plots) plot.u.setScale("x", { min: range[0], max: range[1] });
   };
 
+  const alone = (u, nth) => {
+    const values = u.data[nth];
+    const is = (i) => values[i] !== null && values[i] !== undefined;
+    return Array.from(values.keys()).filter((i) => is(i) && !is(i - 1) && !is(i + 1));
+  };
+
   // A plot of lines, each with a band around it if it has one.
   const addPlot = (title, unit, lines, least) => {
     const box = make("div");
@@ -104,7 +110,7 @@
       }
       columns.push(line.values);
       // A value between two gaps has no line: it is a point.
-      series.push({ stroke: line.colour, width: 1.6, dash: line.dash, points: { show: bins.steps < 3, size: 4, fill: line.colour } });
+      series.push({ stroke: line.colour, width: 1.6, dash: line.dash, points: { show: true, size: 4, fill: line.colour, filter: alone } });
       line.column = columns.length - 1;
     }
     const top = () => {

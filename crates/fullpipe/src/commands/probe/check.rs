@@ -1,6 +1,7 @@
 //! `fullpipe probe check`: what a mesh file means, before anything is sent.
 
 use crate::failure::Failure;
+use fullpipe_experiment::number::significant;
 use fullpipe_mesh::file::Mesh;
 use fullpipe_mesh::schedule::Schedule;
 use fullpipe_units::{Bytes, Rate};
@@ -71,10 +72,10 @@ fn told(mesh: &Mesh) -> String {
     }
     let _ = writeln!(
         out,
-        "\nslots of {:.3} s: transfers end within theirs from {:.1} mbit on, slower ones queue; each may take {}",
+        "\nslots of {:.3} s: transfers end within theirs from {:.1} mbit on, slower ones queue; each may take {} s",
         schedule.slot_length().as_secs_f64(),
         to_mbit(fits),
-        mesh.limit
+        significant(mesh.limit.as_secs_f64(), 3)
     );
     // Where controllers change places the even periods stand for all.
     for slot in schedule.slots(0) {
