@@ -1,6 +1,6 @@
 //! Standing probers between sites: BBR and CUBIC side by side on each path, all day.
 //!
-//! [`file`] says who is in a mesh and what they send each other, [`schedule`] when. A [`node`] is one site of it: it proves itself
+//! [`mod@file`] says who is in a mesh and what they send each other, [`schedule`] when. A [`node`] is one site of it: it proves itself
 //! ([`key`], [`hello`]), speaks ([`message`], [`datagram`]), moves no more than its [`budget`], and keeps what it saw in a [`store`].
 //! [`record`] is what it tells: transfers, probes between them, routes; [`export`] writes it for other programs.
 //!

@@ -1,7 +1,7 @@
 //! A site's node: it sends to all others by each controller, is sent to, and keeps what it saw.
 //!
 //! Threads, each of which waits most of the time: one for each connection that the node keeps to another site, one for each that it
-//! is called on, one for small probes, one for routes, one for the store's upkeep. What they share is [`Shared`].
+//! is called on, one for small probes, one for routes, one for the store's upkeep. What they share is `Shared`.
 
 mod bucket;
 mod event;
