@@ -370,10 +370,16 @@ fn records_are_pulled_together_exported_and_counted() {
     lab.says("metrics at");
     let said = lab.said();
     let address = said.split("metrics at http://").nth(1).unwrap().split("/metrics").next().unwrap();
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    };
+    let front = get("/");
+    assert!(front.contains("<!doctype html>") && front.contains("2 paths"), "{front}");
+    let page = get("/metrics");
     for series in [
         "fullpipe_probe_transfers_done_total{from=\"lab\",to=\"sea\",controller=\"bbr\"}",
         "fullpipe_probe_up{from=\"lab\",to=\"sky\",controller=\"cubic\"} 1",

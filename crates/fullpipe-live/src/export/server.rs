@@ -13,8 +13,8 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, Semaphore};
@@ -33,9 +33,42 @@ const SCRAPE_WITHIN: Duration = Duration::from_secs(20);
 /// An accept that fails (no descriptors left) is not tried again at once.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// A page for people is not made anew for whoever reloads it within this time.
+const FRESH: Duration = Duration::from_secs(30);
+
 /// What scrapes get at present.
 #[derive(Clone, Debug, Default)]
-pub struct Pages(Arc<RwLock<Written>>);
+pub struct Pages {
+    written: Arc<RwLock<Written>>,
+    front: Option<Arc<Front>>,
+}
+
+/// The page for people at `/`, made when somebody asks for it.
+struct Front {
+    make: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
+    last: Mutex<Option<(Instant, Bytes)>>,
+}
+
+impl std::fmt::Debug for Front {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Front")
+    }
+}
+
+impl Front {
+    /// The page; it takes as long as making it does, unless it is new.
+    fn get(&self) -> Bytes {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((at, page)) if at.elapsed() < FRESH => page.clone(),
+            _ => {
+                let page = Bytes::from((self.make)());
+                *last = Some((Instant::now(), page.clone()));
+                page
+            }
+        }
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 struct Written {
@@ -103,6 +136,11 @@ impl Stopper {
 }
 
 impl Pages {
+    /// Shows people the page (HTML) that `make` gives, at `/`: made when it is asked for, in a thread of its own, at most twice a minute.
+    pub fn with_front(self, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Pages {
+        Pages { front: Some(Arc::new(Front { make: Box::new(make), last: Mutex::new(None) })), ..self }
+    }
+
     /// Scrapes get this from now on.
     pub fn publish(&self, page: Page) {
         let written = Written {
@@ -110,11 +148,11 @@ impl Pages {
             openmetrics: page.openmetrics.into(),
             text: page.text.into(),
         };
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = written;
+        *self.written.write().unwrap_or_else(PoisonError::into_inner) = written;
     }
 
     fn get(&self) -> Written {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.written.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -194,9 +232,18 @@ impl Server {
 /// One request, one answer: between two scrapes lies so much time that a connection is not worth its descriptor.
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Pages, token: Option<Arc<str>>) {
     let answers = service_fn(move |request: Request<Incoming>| {
-        let answer =
+        let mut answer =
             answer(request.method(), request.uri().path(), request.headers(), &pages, token.as_deref());
-        async move { Ok::<_, Infallible>(answer) }
+        let is_front = request.uri().path() == "/" && answer.status() == StatusCode::OK;
+        let front = pages.front.clone().filter(|_| is_front);
+        async move {
+            if let Some(front) = front
+                && let Ok(page) = tokio::task::spawn_blocking(move || front.get()).await
+            {
+                *answer.body_mut() = Full::new(page);
+            }
+            Ok::<_, Infallible>(answer)
+        }
     });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -319,6 +366,33 @@ mod tests {
                 .starts_with("HTTP/1.1 405 ")
         );
         assert!(ask(address, "\x16\x03\x01 nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+        stopper.stop();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn the_page_for_people_is_made_when_it_is_asked_for_and_only_for_who_may_see_it() {
+        let settings = Settings { token: Some("secret".to_owned()), tls: None };
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), &settings).unwrap();
+        let (address, stopper) = (server.address().unwrap(), server.stopper());
+        let made = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let count = Arc::clone(&made);
+        let pages = Pages::default().with_front(move || {
+            let nth = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            format!("page {nth}").into_bytes()
+        });
+        let thread = std::thread::spawn(move || server.run(&pages).unwrap());
+        let get =
+            |path: &str, more: &str| ask(address, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n{more}\r\n"));
+        let token = "Authorization: Bearer secret\r\n";
+        assert!(
+            get("/", "").starts_with("HTTP/1.1 401 ") && get("/metrics", token).starts_with("HTTP/1.1 200 ")
+        );
+        assert_eq!(made.load(std::sync::atomic::Ordering::Relaxed), 0);
+        for _ in 0..3 {
+            let answer = get("/", token);
+            assert!(answer.contains("text/html") && answer.ends_with("page 0"), "{answer}");
+        }
         stopper.stop();
         thread.join().unwrap();
     }

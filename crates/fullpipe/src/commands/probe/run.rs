@@ -11,13 +11,16 @@ use fullpipe_mesh::file::Mesh;
 use fullpipe_mesh::key::Keys;
 use fullpipe_mesh::node::{self, Config, Event, Handle, Node, Sockets, StartError};
 use fullpipe_mesh::record::{SiteId, Trouble};
+use fullpipe_mesh::report::{Seen, page};
+use fullpipe_mesh::store::Store;
+use fullpipe_report::{About, escaped};
 use nix::unistd::{Gid, Uid, User};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Run this site of a mesh: send to all others, be sent to by them, and keep what each transfer came to
 #[derive(clap::Args)]
@@ -37,7 +40,7 @@ pub struct Args {
     /// Address to take transfers and probes at [default: all, IPv4 and IPv6]
     #[arg(short = 'B', long, value_name = "IP")]
     bind: Option<IpAddr>,
-    /// Serve metrics for Prometheus at this address
+    /// Serve metrics for Prometheus at this address, and a page of the last day
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
     /// File with a bearer token in its first line, which whoever asks for metrics must show
@@ -81,9 +84,10 @@ impl Args {
         signals::on_termination(move || ends.stop()).map_err(|e| Failure::Impossible(e.to_string()))?;
         let Some(server) = metrics else { return node.run().map_err(failure) };
         let address = server.address().map_err(|e| Failure::Impossible(e.to_string()))?;
-        eprintln!("metrics at http://{address}/metrics");
+        eprintln!("metrics at http://{address}/metrics, what the last day was like at http://{address}/");
         let stopper = server.stopper();
-        let pages = Pages::default();
+        let name = mesh.name.clone();
+        let pages = Pages::default().with_front(move || last_day(&store, &name).into_bytes());
         publish(&pages, &mesh, site, &handle);
         std::thread::scope(|scope| {
             let renews = || {
@@ -105,6 +109,19 @@ impl Args {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         })
+    }
+}
+
+/// The newest day of the store as a page; if it cannot be read, why.
+fn last_day(store: &Path, mesh: &str) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let from = i64::try_from(now.as_millis()).unwrap_or(i64::MAX) - 86_400_000;
+    match Store::read(store).and_then(|store| store.history(from..i64::MAX)) {
+        Ok(history) => {
+            let about = About { title: format!("Mesh {mesh}"), command: String::new() };
+            page(&history, &Seen::of(&history, false), &about)
+        }
+        Err(e) => format!("<!doctype html><title>fullpipe probe</title><p>{}", escaped(&e.to_string())),
     }
 }
 
