@@ -34,6 +34,7 @@ pub mod connection;
 pub mod document;
 pub mod number;
 pub mod recording;
+pub mod regular;
 pub mod scenario;
 
 pub use recording::{Recording, Results, SCHEMA, Source};

@@ -2,6 +2,7 @@
 
 use crate::record::SiteId;
 use fullpipe_experiment::document::{Document, Fault, FileError, nearest};
+use fullpipe_experiment::regular;
 use fullpipe_units::{Bytes, Rate, Span};
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -15,6 +16,8 @@ pub const PORT: u16 = 5301;
 pub const MOST_SITES: usize = 64;
 /// Most controllers that are compared.
 pub const MOST_CONTROLLERS: usize = 8;
+/// What a mesh file or one of paths may have: all paths of 64 sites need a tenth of it.
+pub const MOST_BYTES: u64 = 16 << 20;
 const PERIODS: [Span; 2] = [Span::from_secs(1), Span::from_secs(3600)];
 const SIZES: [u64; 2] = [16 << 10, 1 << 30];
 /// Bytes of a small probe on the wire, with the headers of IPv6 and UDP.
@@ -129,7 +132,7 @@ impl Mesh {
     /// As [`parse`](Mesh::parse), or that the file cannot be read.
     pub fn read(path: &Path) -> Result<Mesh, FileError> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
+        let text = regular::text(path, MOST_BYTES)
             .map_err(|e| FileError::whole(&name, format!("cannot be read: {e}")))?;
         let mut mesh = Mesh::parse(&name, &text)?;
         if let Some(directory) = path.parent() {

@@ -3,12 +3,13 @@
 //! A mesh has one key. From it comes a key of each pair of sites, and that is all that they prove to each other. A site may be
 //! given the whole key, or a ring of the keys of its own pairs ([`Keys::ring`]): then nobody who takes it over can speak for others.
 
+use fullpipe_experiment::regular;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -133,14 +134,15 @@ impl Keys {
     /// [`KeyError`] says what is wrong with the file.
     pub fn read(path: &Path) -> Result<Keys, KeyError> {
         let failed = |source| KeyError::File { path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
+        let file = regular::open(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
         if mode & 0o077 != 0 {
             return Err(KeyError::Exposed { path: path.to_owned(), mode });
         }
-        let mut text = String::new();
-        file.take(MOST_BYTES).read_to_string(&mut text).map_err(failed)?;
-        Keys::parse(&text).map_err(|reason| KeyError::Content { path: path.to_owned(), reason })
+        let bytes = regular::bounded(file, MOST_BYTES).map_err(failed)?;
+        let content = |reason| KeyError::Content { path: path.to_owned(), reason };
+        let text = String::from_utf8(bytes).map_err(|_| content("is not text".to_owned()))?;
+        Keys::parse(&text).map_err(content)
     }
 
     /// Reads what is in a file of keys.
@@ -286,6 +288,10 @@ mod tests {
         let error = Keys::read(&path).unwrap_err().to_string();
         assert!(error.contains("mode 640") && error.contains("chmod 600"), "{error}");
         assert_eq!(format!("{keys:?} {:?}", keys.pair("m", "a", "b").unwrap()), "Keys PairKey");
+        for device in ["/dev/zero", "/dev"] {
+            let error = Keys::read(Path::new(device)).unwrap_err().to_string();
+            assert!(error.contains("not a regular file"), "{error}");
+        }
         for wrong in ["", "abc", &"0g".repeat(32), &"ä".repeat(32), "fullpipe-pairs lab\nsea 12"] {
             let error = Keys::parse(wrong).unwrap_err();
             assert!(!error.contains("12") && !error.contains("0g"), "{error}");

@@ -1,8 +1,8 @@
 //! Scenario files, and the files that they name.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use fullpipe_experiment::regular::{self, bounded};
+use std::io::Read;
+use std::path::PathBuf;
 
 /// What a scenario may have: far more than people write, or write programs to write.
 const SCENARIO: u64 = 64 << 20;
@@ -28,30 +28,14 @@ pub fn scenario_text(name: &str, source: impl Read) -> Result<String, String> {
 pub fn beside(directory: PathBuf) -> impl Fn(&str) -> Result<String, String> {
     move |file| {
         let path = directory.join(file);
-        regular(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))
+        regular::text(&path, NAMED).map_err(|e| format!("cannot read {}: {e}", path.display()))
     }
-}
-
-fn regular(path: &Path) -> io::Result<String> {
-    if !path.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    let bytes = bounded(File::open(path)?, NAMED)?;
-    String::from_utf8(bytes).map_err(|_| io::Error::other("not UTF-8 text"))
-}
-
-fn bounded(source: impl Read, limit: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    source.take(limit + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit {
-        return Err(io::Error::other(format!("it has more than {} MiB", limit >> 20)));
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
 
     #[test]
     fn what_never_ends_is_not_read() {
