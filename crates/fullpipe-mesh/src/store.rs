@@ -3,9 +3,11 @@
 //! In write-ahead mode with each record a transaction of its own, an end at any moment leaves a whole database with everything up
 //! to the last record. What cannot be written, because the disk is full, is an error; what was written before stays.
 
-use crate::message::{Row, TROUBLES, Table, number_of};
+use crate::file::is_plain;
+use crate::message::{MOST_HOPS, Row, TROUBLES, Table, number_of};
 use crate::record::{History, Measured, Minute, Outcome, Pair, Route, RttBand, Transfer};
 use fullpipe_units::{Rate, Span};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,6 +19,8 @@ use std::time::Duration;
 pub const FILE: &str = "mesh.db";
 /// The version of its tables, in `PRAGMA user_version`.
 const SCHEMA: i64 = 1;
+/// Most names of sites, and of controllers: 64 are in a mesh at a time, and those that have left it stay named.
+const MOST_NAMES: usize = 1024;
 /// In `PRAGMA application_id`: "fpme".
 const APPLICATION: i64 = 0x6670_6d65;
 
@@ -67,6 +71,15 @@ pub enum StoreError {
         /// What it is.
         reason: String,
     },
+    /// A site names more sites or controllers than a store takes.
+    #[error(
+        "{site} names more sites or controllers than a store takes ({}): its records are not taken",
+        MOST_NAMES
+    )]
+    Names {
+        /// Which.
+        site: String,
+    },
     /// What SQLite says.
     #[error("{}: {source}", path.display())]
     Database {
@@ -101,7 +114,9 @@ impl Store {
         controllers: impl IntoIterator<Item = &'a str>,
     ) -> Result<Store, StoreError> {
         let path = directory.join(FILE);
+        regular(&path)?;
         let db = Connection::open(&path).map_err(|source| failed(&path, source))?;
+        guard(&db).map_err(|source| failed(&path, source))?;
         let mut store = Store { db, path, number: 0, sites: Vec::new(), controllers: Vec::new() };
         store.prepare().map_err(|e| store.failed(e))?;
         store.known()?;
@@ -124,10 +139,12 @@ impl Store {
     /// When there is none, or it cannot be read.
     pub fn read(path: &Path) -> Result<Store, StoreError> {
         let path = file(path);
+        regular(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let open = |path: &Path, flags| {
             let db = Connection::open_with_flags(path, flags)?;
             db.busy_timeout(Duration::from_secs(5))?;
+            guard(&db)?;
             // Opening reads nothing yet.
             db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
             Ok(db)
@@ -174,13 +191,44 @@ impl Store {
         let ask =
             |name| self.db.pragma_query_value(None, name, |r| r.get::<_, i64>(0)).map_err(|e| self.failed(e));
         let reason = match (ask("application_id")?, ask("user_version")?) {
-            (APPLICATION, SCHEMA) => return Ok(()),
+            (APPLICATION, SCHEMA) => match self.odd().map_err(|e| self.failed(e))? {
+                None => return Ok(()),
+                Some(reason) => reason,
+            },
             (APPLICATION, version) => {
                 format!("a store of version {version}; this program knows {SCHEMA}: use the one that made it")
             }
             _ => "a database, but not of a mesh".to_owned(),
         };
         Err(StoreError::NotAStore { path: self.path.clone(), reason })
+    }
+
+    /// What is in it that no node puts there: a file that someone else made may have views without an end in place of tables, more names
+    /// than have numbers, and names that terminals and tables take for something else.
+    fn odd(&self) -> rusqlite::Result<Option<String>> {
+        let found = definitions(&self.db)?;
+        let made = Connection::open_in_memory()?;
+        made.execute_batch(TABLES)?;
+        let made = definitions(&made)?;
+        if let Some([_, name, _]) = found.iter().find(|one| !made.contains(one)) {
+            let name: String = name.chars().take(40).collect();
+            return Ok(Some(format!("not a store that a node made: it has {name:?} in a form of its own")));
+        }
+        if let Some([_, name, _]) = made.iter().find(|one| !found.contains(one)) {
+            return Ok(Some(format!("not a store that a node made: it has no {name}")));
+        }
+        for table in ["site", "controller"] {
+            let query = format!("SELECT substr(name, 1, 33) FROM {table} LIMIT {}", MOST_NAMES + 1);
+            let mut statement = self.db.prepare(&query)?;
+            let names = statement.query_map([], |r| r.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+            if names.len() > MOST_NAMES {
+                return Ok(Some(format!("more than {MOST_NAMES} names of a {table}")));
+            }
+            if let Some(name) = names.iter().find(|name| !is_plain(name)) {
+                return Ok(Some(format!("{name:?} is no name of a {table}")));
+            }
+        }
+        Ok(None)
     }
 
     /// Gives it what tells it from any other, so that ids in it are not taken for those of one that was before it.
@@ -254,12 +302,16 @@ impl Store {
     /// When they name sites that are not among `from.sites`, or cannot be written.
     pub fn pull(&mut self, from: &Source, table: Table, rows: &[(u64, Row)]) -> Result<(), StoreError> {
         let Some((last, _)) = rows.last() else { return Ok(()) };
-        let pull = || -> rusqlite::Result<()> {
+        let pull = || -> rusqlite::Result<bool> {
             let transaction = self.db.unchecked_transaction()?;
             let ids = |table, names: &[String]| -> rusqlite::Result<Vec<i64>> {
                 names.iter().map(|name| self.named(table, name)).collect()
             };
             let (sites, controllers) = (ids("site", &from.sites)?, ids("controller", &from.controllers)?);
+            let most = "SELECT max((SELECT count(*) FROM site), (SELECT count(*) FROM controller))";
+            if self.db.query_row(most, [], |r| r.get::<_, i64>(0))? > MOST_NAMES as i64 {
+                return Ok(false);
+            }
             for (_, row) in rows {
                 insert(&self.db, row, &sites, &controllers)?;
             }
@@ -268,9 +320,13 @@ impl Store {
                 "INSERT OR REPLACE INTO pulled VALUES (?, ?, ?, ?)",
                 params![site, from.store as i64, table as i64, *last as i64],
             )?;
-            transaction.commit()
+            transaction.commit().map(|()| true)
         };
-        pull().map_err(|e| self.failed(e))
+        if pull().map_err(|e| self.failed(e))? {
+            Ok(())
+        } else {
+            Err(StoreError::Names { site: from.site.clone() })
+        }
     }
 
     /// The id of the last record that was pulled from a store.
@@ -412,6 +468,40 @@ fn failed(path: &Path, source: rusqlite::Error) -> StoreError {
     }
 }
 
+/// To open a named pipe is to wait for its writer; what is not there is for the database to tell of.
+fn regular(path: &Path) -> Result<(), StoreError> {
+    if path.metadata().is_ok_and(|about| !about.is_file()) {
+        let reason = "not a regular file".to_owned();
+        return Err(StoreError::NotAStore { path: path.to_owned(), reason });
+    }
+    Ok(())
+}
+
+/// Nothing that a file says is run.
+fn guard(db: &Connection) -> rusqlite::Result<()> {
+    let off = [
+        DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
+    ];
+    for config in off {
+        db.set_db_config(config, false)?;
+    }
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map(drop)
+}
+
+/// What there is in a database besides SQLite's own: its kind, its name, and how it was made.
+fn definitions(db: &Connection) -> rusqlite::Result<Vec<[String; 3]>> {
+    // One more than a store has, and a few.
+    let query = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema WHERE substr(name, 1, 7) <> 'sqlite_' LIMIT 32";
+    let mut statement = db.prepare(query)?;
+    let all = statement.query_map([], |r| {
+        let sql: String = r.get(2)?;
+        Ok([r.get(0)?, r.get(1)?, sql.split_whitespace().collect::<Vec<_>>().join(" ")])
+    })?;
+    all.collect()
+}
+
 fn escaped(path: &Path) -> String {
     let mut uri = String::new();
     for byte in path.to_string_lossy().bytes() {
@@ -429,7 +519,9 @@ fn names(db: &Connection, table: &str) -> rusqlite::Result<(Vec<String>, HashMap
     let mut found = statement.query([])?;
     let (mut names, mut places) = (Vec::new(), HashMap::new());
     while let Some(row) = found.next()? {
-        places.insert(row.get(0)?, names.len() as u16);
+        let id = row.get(0)?;
+        let place = u16::try_from(names.len());
+        places.insert(id, place.map_err(|_| rusqlite::Error::IntegralValueOutOfRange(0, id))?);
         names.push(row.get(1)?);
     }
     Ok((names, places))
@@ -559,7 +651,12 @@ fn read_row(
             Row::Minute(Minute { at_ms, pair, sent, arrived, answered, rtt })
         }
         Table::Routes => {
-            let hops = row.get::<_, String>(4)?.split_whitespace().map(|hop| hop.parse().ok()).collect();
+            let written: String = row.get(4)?;
+            let hops: Vec<_> =
+                written.split_whitespace().take(MOST_HOPS + 1).map(|hop| hop.parse().ok()).collect();
+            if hops.len() > MOST_HOPS {
+                return Err(rusqlite::Error::IntegralValueOutOfRange(4, hops.len() as i64));
+            }
             Row::Route(Route { at_ms, pair, hops })
         }
     })
@@ -668,5 +765,50 @@ mod tests {
         later.db.pragma_update(None, "user_version", 7).unwrap();
         drop(later);
         assert!(said(directory.path()).contains("version 7"));
+    }
+
+    #[test]
+    fn a_file_that_no_node_made_is_refused_whatever_it_holds() {
+        let made = |with: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            drop(filled(directory.path()));
+            Connection::open(directory.path().join(FILE)).unwrap().execute_batch(with).unwrap();
+            Store::read(directory.path()).and_then(|store| store.history(i64::MIN..i64::MAX)).map(drop)
+        };
+        made("").unwrap();
+        let endless = "DROP TABLE minute; CREATE VIEW minute AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)
+                       SELECT x AS id, 0 AS at_ms FROM n";
+        let trigger = "CREATE TRIGGER t AFTER INSERT ON site BEGIN DELETE FROM transfer; END";
+        let many = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 70000) INSERT INTO site(name) SELECT 's' || x FROM n";
+        let hops = "WITH RECURSIVE n(x) AS (SELECT '*' UNION ALL SELECT x || ' *' FROM n LIMIT 65) INSERT INTO route SELECT NULL, 0, 1, 2, max(x) FROM n";
+        for (with, said) in [
+            (endless, "\"minute\" in a form of its own"),
+            (trigger, "\"t\" in a form of its own"),
+            ("DROP TABLE route", "has no route"),
+            (many, "more than 1024 names of a site"),
+            ("UPDATE site SET name = char(27) || '[31m' WHERE id = 1", "is no name of a site"),
+            ("UPDATE controller SET name = 'a,b' WHERE id = 1", "is no name of a controller"),
+            ("UPDATE transfer SET segments = -5", "out of range"),
+            ("UPDATE transfer SET trouble = 99", "out of range"),
+            ("UPDATE transfer SET receiver = 99", "out of range"),
+            (hops, "out of range"),
+        ] {
+            let error = made(with).unwrap_err().to_string();
+            assert!(error.contains(said), "{with}: {error}");
+        }
+        assert!(Store::read(Path::new("/dev/zero")).unwrap_err().to_string().contains("not a regular file"));
+    }
+
+    #[test]
+    fn a_site_that_names_ever_more_sites_is_not_taken_from() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut to = store(directory.path());
+        let sites = (0..2000).map(|i| format!("s{i}")).collect();
+        let source =
+            Source { site: "sea".into(), store: 7, sites, controllers: vec!["cubic".into(), "bbr".into()] };
+        let rows: Vec<_> = (1..).zip(rows()).collect();
+        let error = to.pull(&source, Table::Transfers, &rows[..1]).unwrap_err().to_string();
+        assert!(error.contains("sea names more"), "{error}");
+        assert_eq!(to.names().unwrap().1, ["lab", "sea"], "nothing of it stays");
     }
 }
