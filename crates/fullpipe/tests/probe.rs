@@ -422,3 +422,40 @@ fn a_site_is_given_no_more_than_its_own_keys_and_a_key_that_others_may_read_is_r
     let said = String::from_utf8_lossy(&whom.stderr);
     assert!(whom.status.code() == Some(2) && said.contains("did you mean `lab`?"), "{said}");
 }
+
+#[test]
+fn files_that_never_begin_or_end_and_stores_that_no_node_made_are_refused() {
+    let mesh = Mesh::new(&["lab", "sea"], "period = '2s'\nsize = '64k'");
+    let pipe = mesh.path("pipe");
+    nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    let (file, store, table) = (mesh.path("mesh.toml"), mesh.path("lab"), mesh.path("t.csv"));
+    for args in [
+        vec!["check", &pipe],
+        vec!["check", "/dev/zero"],
+        vec!["run", &file, "--site", "lab", "--store", &store, "--key-file", &pipe],
+        vec!["simulate", &file, &pipe],
+        vec!["report", &pipe],
+        vec!["export", &pipe, "--out", &table],
+    ] {
+        let output = mesh.run(&args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2), "{args:?}: {output:?}");
+        assert!(said.contains("not a regular file"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_simulated_mesh_is_told_and_what_is_wrong_in_its_paths_is_shown() {
+    let mesh = Mesh::new(&["lab", "sea"], "size = '1m'");
+    let (file, paths, page) = (mesh.path("mesh.toml"), mesh.path("paths.toml"), mesh.path("day.html"));
+    std::fs::write(&paths, "pool = 4\n[all]\nrate = '50mbit'\ndelay = '10ms'\n").unwrap();
+    let told =
+        mesh.run(&["simulate", &file, &paths, "--duration", "30min", "--no-simulation", "--out", &page]);
+    let said = String::from_utf8_lossy(&told.stdout);
+    assert!(told.status.success() && said.contains("2 sites, 2 paths"), "{told:?}");
+    assert!(std::fs::read_to_string(&page).unwrap().contains("<!doctype html>"));
+    std::fs::write(&paths, "[all]\nrat = '50mbit'\n").unwrap();
+    let wrong = mesh.run(&["simulate", &file, &paths]);
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && said.contains("paths.toml:2:1"), "{said}");
+}
