@@ -6,19 +6,18 @@ use fullpipe_mesh::report::{Seen, page};
 use fullpipe_mesh::simulate::{Fault, Injected, World};
 use fullpipe_path::{JitterSpec, Limit, LinkSpec};
 use fullpipe_report::About;
+use fullpipe_testing::browse;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// Works the page as a reader would and writes down what it finds as attributes of the root element.
 const READER: &str = r##"
 const root = document.documentElement;
 const note = (name, text) => { root.dataset["t" + name] = text; };
+// Axes, grid and writing are grey: only what is drawn of the data has a colour.
 const drawn = () => [...document.querySelectorAll("#plots-of-pair canvas")].filter((c) => {
   const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
   let n = 0;
-  for (let i = 3; i < d.length; i += 4) if (d[i] > 0) n++;
+  for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 0 && Math.max(d[i], d[i + 1], d[i + 2]) - Math.min(d[i], d[i + 1], d[i + 2]) > 60) n++;
   return n > 500;
 }).length;
 setTimeout(() => {
@@ -78,57 +77,6 @@ fn of(history: &History) -> String {
     page(history, &Seen::of(history, false), &about)
 }
 
-/// What the browser made of `page`: the document after all scripts.
-fn browse(page: &str) -> Option<String> {
-    let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
-        let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        found.is_ok_and(|s| s.success())
-    });
-    let Some(browser) = browser else {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "no Chromium: see ci/packages.txt");
-        println!("SKIPPED: no Chromium to open the page with");
-        return None;
-    };
-    let (before, after) = page.rsplit_once("</body>").unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("mesh.html");
-    std::fs::write(&file, format!("{before}<script>{READER}</script></body>{after}")).unwrap();
-    let dom = std::fs::File::create(dir.path().join("dom")).unwrap();
-    let mut child = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"])
-        .args(["--virtual-time-budget=20000", "--window-size=1280,2000"])
-        .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
-        .arg("--dump-dom")
-        .arg(format!("file://{}", file.display()))
-        .stdout(dom)
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let started = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if started.elapsed() > Duration::from_secs(300) {
-            let _ = child.kill();
-            let _ = child.wait();
-            panic!("the browser did not finish");
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Some(read(&dir.path().join("dom")))
-}
-
-fn read(path: &Path) -> String {
-    String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned()
-}
-
-/// The note `name` that the reader left.
-fn note<'a>(dom: &'a str, name: &str) -> &'a str {
-    let start = format!("data-t-{name}=\"");
-    let from =
-        dom.find(&start).unwrap_or_else(|| panic!("no note `{name}` in {}", &dom[..dom.len().min(600)]));
-    dom[from + start.len()..].split('"').next().unwrap()
-}
-
 #[test]
 fn the_page_draws_a_pair_and_follows_its_reader() {
     let history = world(4, 240).history().unwrap();
@@ -136,12 +84,12 @@ fn the_page_draws_a_pair_and_follows_its_reader() {
     for text in ["What changed", "site-0 → site-1", "bbr against cubic", "loss"] {
         assert!(page.contains(text), "{text}");
     }
-    let Some(dom) = browse(&page) else { return };
-    assert!(!dom.contains("data-error="), "{}", &dom[..dom.len().min(600)]);
-    assert_eq!((note(&dom, "end"), note(&dom, "plots"), note(&dom, "cells")), ("yes", "3", "12"));
-    assert_eq!((note(&dom, "chosen"), note(&dom, "turned")), ("3", "site-0 → site-1 ◆"));
-    assert_eq!((note(&dom, "dark"), note(&dom, "again"), note(&dom, "cdf")), ("true", "3", "1"));
-    assert_eq!(note(&dom, "wide"), "true", "the page is wider than its window");
+    let Some(page) = browse(&page, READER, (1280, 2000)) else { return };
+    assert!(!page.dom.contains("data-error="), "{}", page.beginning());
+    assert_eq!((page.note("end"), page.note("plots"), page.note("cells")), ("yes", "3", "12"));
+    assert_eq!((page.note("chosen"), page.note("turned")), ("3", "site-0 → site-1 ◆"));
+    assert_eq!((page.note("dark"), page.note("again"), page.note("cdf")), ("true", "3", "1"));
+    assert_eq!(page.note("wide"), "true", "the page is wider than its window");
 }
 
 #[test]
@@ -149,7 +97,7 @@ fn a_week_of_56_pairs_is_a_page_of_few_megabytes() {
     let page = of(&world(8, 10_080).history().unwrap());
     // Half an hour a step: two million characters are read and drawn in a fraction of a second (docs/mesh-figures.md).
     assert!(page.len() < 2_500_000, "{} bytes", page.len());
-    let Some(dom) = browse(&page) else { return };
-    assert!(!dom.contains("data-error="), "{}", &dom[..dom.len().min(600)]);
-    assert_eq!((note(&dom, "plots"), note(&dom, "cells")), ("3", "56"));
+    let Some(page) = browse(&page, READER, (1280, 2000)) else { return };
+    assert!(!page.dom.contains("data-error="), "{}", page.beginning());
+    assert_eq!((page.note("plots"), page.note("cells")), ("3", "56"));
 }

@@ -21,6 +21,7 @@ use std::io::{self, Write};
 
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
+const PRELUDE: &str = include_str!("prelude.js");
 const SCRIPT: &str = include_str!("page.js");
 const UPLOT: &str = include_str!("vendor/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("vendor/uPlot.min.css");
@@ -92,6 +93,7 @@ fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write
             "uplot-style" => out.write_all(UPLOT_STYLE.as_bytes())?,
             "style" => out.write_all(STYLE.as_bytes())?,
             "uplot" => out.write_all(UPLOT.as_bytes())?,
+            "prelude" => out.write_all(PRELUDE.as_bytes())?,
             "script" => out.write_all(SCRIPT.as_bytes())?,
             "data" => out.write_all(data::json(results).as_bytes())?,
             _ => {}
@@ -101,6 +103,18 @@ fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write
     Ok(())
 }
 
+/// How to make a page again, where there is a command that does.
+#[cfg(feature = "files")]
+fn made_again(about: &About) -> String {
+    match about.command.is_empty() {
+        true => String::new(),
+        false => format!(
+            "<section><h2>Make it again</h2><pre class=\"command\">{}</pre></section>",
+            escaped(&about.command)
+        ),
+    }
+}
+
 /// A page without plots over time: `body` is markup, all else is text.
 ///
 /// # Errors
@@ -108,13 +122,7 @@ fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write
 #[cfg(feature = "files")]
 pub fn write_page(about: &About, subtitle: &str, body: &str, out: &mut dyn Write) -> io::Result<()> {
     let (title, subtitle) = (escaped(&about.title), escaped(subtitle));
-    let command = match about.command.is_empty() {
-        true => String::new(),
-        false => format!(
-            "<section><h2>Make it again</h2><pre class=\"command\">{}</pre></section>",
-            escaped(&about.command)
-        ),
-    };
+    let command = made_again(about);
     write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -135,7 +143,7 @@ pub struct Plotted<'a> {
     pub style: &'a str,
     /// JSON, as the script finds it in the element `data`.
     pub data: &'a str,
-    /// The script. `uPlot` is there; the page's button for light or dark is `theme`.
+    /// The script. `uPlot` is there, and `fullpipe` of prelude.js; the page's button for light or dark is `theme`.
     pub script: &'a str,
 }
 
@@ -153,13 +161,7 @@ pub fn write_plotted(
     let (title, subtitle) = (escaped(&about.title), escaped(subtitle));
     let Plotted { body, style, data, script } = plotted;
     let data = data::inert(data);
-    let command = match about.command.is_empty() {
-        true => String::new(),
-        false => format!(
-            "<section><h2>Make it again</h2><pre class=\"command\">{}</pre></section>",
-            escaped(&about.command)
-        ),
-    };
+    let command = made_again(about);
     write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -173,7 +175,7 @@ pub fn write_plotted(
          <p class=\"path\">{subtitle}</p></header>\n<main>\n{body}\n{command}</main>\n\
          <footer><details><summary>Plots drawn with uPlot 1.6.32</summary><pre>{UPLOT_LICENCE}</pre></details></footer>\n\
          <script>{UPLOT}</script>\n<script type=\"application/json\" id=\"data\">{data}</script>\n\
-         <script>{script}</script>\n</body>\n</html>\n"
+         <script>{PRELUDE}</script>\n<script>{script}</script>\n</body>\n</html>\n"
     )
 }
 

@@ -1,24 +1,7 @@
 "use strict";
-// Draws the page's data. All of it came in with the page; text is only ever set as text.
+// Draws the page's data.
 (() => {
-  const root = document.documentElement;
-  const fail = (text) => { root.dataset.error = (root.dataset.error ? root.dataset.error + "\n" : "") + text; };
-  addEventListener("error", (e) => fail(e.message));
-
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const byId = (id) => document.getElementById(id);
-  const make = (tag, className, text) => {
-    const e = document.createElement(tag);
-    if (className) e.className = className;
-    if (text !== undefined) e.textContent = text;
-    return e;
-  };
-
-  // Light or dark: the system's, unless chosen here.
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  let dark = system.matches;
-  const applyTheme = () => root.classList.toggle("dark", dark);
-  applyTheme();
+  const { root, byId, make, ink, axis, theme, data } = fullpipe;
 
   // Of many lines a few from all over are shown at the start; the others are a click away.
   const FIRST = 12;
@@ -30,8 +13,7 @@
 
   const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
   const dashOf = (line) => DASHES[line.dash % DASHES.length];
-  const colourOf = (line) => (dark ? line.dark : line.light);
-  const ink = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const colourOf = (line) => (theme.dark ? line.dark : line.light);
   const visible = (curve) =>
     curve.whole_run ? data.lines.some((l, i) => shown[i] && l.run === data.lines[curve.line].run) : shown[curve.line];
 
@@ -50,11 +32,11 @@
     let shade = 0;
     if (known === undefined) for (const c of plain) hue = (hue * 31 + c.charCodeAt(0)) % 360;
     else for (const c of plain.slice(known.length)) shade = (shade * 7 + c.charCodeAt(0)) % 5;
-    return `hsl(${hue} 65% ${dark ? 34 + shade * 6 : 84 - shade * 7}%)`;
+    return `hsl(${hue} 65% ${theme.dark ? 34 + shade * 6 : 84 - shade * 7}%)`;
   };
 
   const axes = (unit) => {
-    const common = { stroke: ink("--faint"), grid: { stroke: ink("--rule"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
+    const common = axis();
     return [
       { ...common, size: 26, values: (u, ticks) => ticks.map((t) => `${+t.toFixed(6)} s`) },
       { ...common, size: 58, values: (u, ticks) => ticks.map((t) => (t === null ? null : t >= 1e5 || (t > 0 && t < 1e-3) ? t.toExponential(0) : +t.toFixed(6))) },
@@ -348,9 +330,7 @@
     }
   };
 
-  const restyle = () => { applyTheme(); addButtons(); build(); };
-  byId("theme").addEventListener("click", () => { dark = !dark; restyle(); });
-  system.addEventListener("change", () => { dark = system.matches; restyle(); });
+  fullpipe.onTheme(() => { addButtons(); build(); });
   if (!data.t.length || !data.panels.length) return;
   byId("plots").hidden = false;
   byId("log").addEventListener("change", (e) => { log = e.target.checked; build(); });

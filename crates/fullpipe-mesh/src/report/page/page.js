@@ -1,24 +1,10 @@
 "use strict";
-// Draws the paths of a mesh. All data came in with the page; text is only ever set as text.
+// Draws the paths of a mesh.
 (() => {
-  const root = document.documentElement;
-  addEventListener("error", (e) => { root.dataset.error = (root.dataset.error ?? "") + e.message + "\n"; });
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const byId = (id) => document.getElementById(id);
-  const make = (tag, className, text) => {
-    const e = document.createElement(tag);
-    if (className) e.className = className;
-    if (text !== undefined) e.textContent = text;
-    return e;
-  };
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  let dark = system.matches;
-  const ink = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-  const colourOf = (controller) => (dark ? controller.dark : controller.light);
-  const theme = () => root.classList.toggle("dark", dark);
-  theme();
+  const { root, byId, make, ink, axis, theme, data } = fullpipe;
+  const colourOf = (controller) => (theme.dark ? controller.dark : controller.light);
   if (!byId("pair")) {
-    byId("theme").addEventListener("click", () => { dark = !dark; theme(); });
+    fullpipe.onTheme(() => {});
     return;
   }
 
@@ -40,7 +26,7 @@
   const alpha = (colour, a) => `${colour}${Math.round(a * 255).toString(16).padStart(2, "0")}`;
 
   const axes = (values) => {
-    const common = { stroke: ink("--faint"), grid: { stroke: ink("--rule"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
+    const common = axis();
     return [
       { ...common, size: 26, space: 90, incrs: [60, 300, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800, 2592000], values: (u, ticks) => ticks.map(clock) },
       { ...common, size: 58, values },
@@ -176,7 +162,7 @@
       list.append(item);
     }
     for (const b of document.querySelectorAll(".matrix button")) b.setAttribute("aria-pressed", +b.dataset.pair === chosen);
-    const calm = dark ? "#6fd3a0" : "#1a7f4b";
+    const calm = theme.dark ? "#6fd3a0" : "#1a7f4b";
     if (pair.rate.length)
       addPlot("Goodput", "Mbit/s", pair.rate.map(([low, middle, high], cc) =>
         ({ name: data.controllers[cc].name, colour: colourOf(data.controllers[cc]), low, values: middle, high })), 0.001);
@@ -199,7 +185,7 @@
     const at = [...new Set(data.cdf.flat())].sort((a, b) => a - b);
     const x = [Math.min(0.5, at[0] / 1.3), ...at, Math.max(2, at[at.length - 1] * 1.3)];
     const share = (all) => x.map((ratio) => all.filter((gain) => gain <= ratio).length / all.length);
-    const common = { stroke: ink("--faint"), grid: { stroke: ink("--rule"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
+    const common = axis();
     const one = (u) => {
       const px = u.valToPos(1, "x", true);
       u.ctx.save();
@@ -244,15 +230,14 @@
     show();
     if (scroll) byId("story").scrollIntoView({ behavior: "smooth" });
   };
-  const all = () => { theme(); show(); showCdf(); };
+  const all = () => { show(); showCdf(); };
   for (const b of document.querySelectorAll(".matrix button")) b.addEventListener("click", () => choose(+b.dataset.pair, true));
   byId("pair").addEventListener("change", (e) => choose(+e.target.value, false));
   byId("turn").addEventListener("click", () => {
     const turned = data.pairs.findIndex((pair) => pair.back === chosen);
     if (turned >= 0) choose(turned, false);
   });
-  byId("theme").addEventListener("click", () => { dark = !dark; all(); });
-  system.addEventListener("change", () => { dark = system.matches; all(); });
+  fullpipe.onTheme(all);
   let width = byId("story").clientWidth;
   new ResizeObserver(() => {
     if (byId("story").clientWidth === width) return;
