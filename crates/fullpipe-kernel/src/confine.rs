@@ -277,15 +277,11 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_time,
 ];
 
-/// System calls of a program that looks at the host. openat2(2) has its flags where a filter cannot look: it is Landlock
-/// that keeps it from writing.
-const LOOKS: &[libc::c_long] = &[
-    libc::SYS_openat2,
+/// System calls of a program that looks at files of the host or keeps its own: what is there, and what is in a place of it.
+const FILES: &[libc::c_long] = &[
     libc::SYS_readlinkat,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
-    libc::SYS_getegid,
-    libc::SYS_getgid,
     libc::SYS_pread64,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_access,
@@ -297,10 +293,14 @@ const LOOKS: &[libc::c_long] = &[
     libc::SYS_stat,
 ];
 
-/// System calls of a program that keeps a database: places in files, their length, and that they are on the disk.
+/// System calls of a program that looks at the host, besides [`FILES`]. openat2(2) has its flags where a filter cannot look:
+/// it is Landlock that keeps it from writing.
+const LOOKS: &[libc::c_long] = &[libc::SYS_openat2, libc::SYS_getegid, libc::SYS_getgid];
+
+/// System calls of a program that keeps a database, besides [`FILES`]: places in files, their length, and that they are on the
+/// disk.
 const KEEPS: &[libc::c_long] = &[
     libc::SYS_openat,
-    libc::SYS_pread64,
     libc::SYS_pwrite64,
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
@@ -309,18 +309,7 @@ const KEEPS: &[libc::c_long] = &[
     libc::SYS_flock,
     libc::SYS_fchmod,
     libc::SYS_getcwd,
-    libc::SYS_readlinkat,
-    libc::SYS_faccessat,
-    libc::SYS_faccessat2,
     libc::SYS_unlinkat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_access,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_lstat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_readlink,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_stat,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_unlink,
 ];
@@ -364,11 +353,13 @@ fn filter(sight: Sight<'_>) -> Result<BpfProgram, String> {
         ])
     };
     let (more, some) = match sight {
-        Sight::Files(_) => (&[][..], some()),
-        Sight::Peer { .. } => (KEEPS, some()),
-        Sight::Host | Sight::Processes => (LOOKS, some().and_then(|some| Ok([some, looks()?].concat()))),
+        Sight::Files(_) => (Vec::new(), some()),
+        Sight::Peer { .. } => ([FILES, KEEPS].concat(), some()),
+        Sight::Host | Sight::Processes => {
+            ([FILES, LOOKS].concat(), some().and_then(|some| Ok([some, looks()?].concat())))
+        }
     };
-    let all = ALLOWED.iter().chain(more);
+    let all = ALLOWED.iter().chain(&more);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = all.map(|&call| (call, Vec::new())).collect();
     for (call, rule) in some.map_err(|e| failed(&e))? {
         // A call that passes whatever its arguments is listed without rules.

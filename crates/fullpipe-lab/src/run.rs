@@ -334,7 +334,7 @@ impl<'a> Inside<'a> {
             let wake = next.min(end).min(triggers.next()).min(if warm { Time::NEVER } else { warmup });
             let now = clock.now();
             if wake > now {
-                thread::sleep(Duration::from_nanos(wake.since(now).as_nanos()));
+                thread::sleep(Duration::from(wake.since(now)));
             }
             let now = clock.now();
             // The kernel does not announce states: a change comes up to one sampling interval after the state, and a

@@ -171,7 +171,7 @@ fn run_command(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabEr
         let watcher = scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 programs.look(&mut waits);
-                std::thread::sleep(Duration::from_nanos(INTERVAL.as_nanos()));
+                std::thread::sleep(Duration::from(INTERVAL));
             }
             waits
         });

@@ -35,8 +35,7 @@ fn assert_quiet(page: &Browsed) {
 #[test]
 fn the_plots_are_drawn_and_the_controls_work() {
     let race = support::race(30.0);
-    let Some(page) = read(&race, &About { title: "A race".into(), command: String::new() })
-    else {
+    let Some(page) = read(&race, &About { title: "A race".into(), command: String::new() }) else {
         return;
     };
     assert_quiet(&page);
@@ -71,8 +70,7 @@ fn hostile_labels_stay_text() {
         flow.label = evil.to_owned();
         flow.states[0].state = evil.to_owned();
     }
-    let Some(page) = read(&results, &About { title: evil.into(), command: evil.into() })
-    else {
+    let Some(page) = read(&results, &About { title: evil.into(), command: evil.into() }) else {
         return;
     };
     assert_quiet(&page);

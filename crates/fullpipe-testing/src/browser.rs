@@ -18,7 +18,8 @@ impl Browsed {
     /// When there is none.
     pub fn note(&self, name: &str) -> &str {
         let start = format!("data-t-{name}=\"");
-        let from = self.dom.find(&start).unwrap_or_else(|| panic!("no note `{name}` in {}", self.beginning()));
+        let from =
+            self.dom.find(&start).unwrap_or_else(|| panic!("no note `{name}` in {}", self.beginning()));
         self.dom[from + start.len()..].split('"').next().unwrap_or_default()
     }
 

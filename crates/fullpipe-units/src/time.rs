@@ -109,6 +109,12 @@ impl Span {
     }
 }
 
+impl From<Span> for core::time::Duration {
+    fn from(span: Span) -> Self {
+        core::time::Duration::from_nanos(span.0)
+    }
+}
+
 impl Add<Span> for Time {
     type Output = Time;
     fn add(self, span: Span) -> Time {

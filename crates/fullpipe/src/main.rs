@@ -15,6 +15,8 @@ macro_rules! eprintln {
 }
 
 mod commands;
+#[cfg(feature = "live")]
+mod confined;
 mod failure;
 mod print;
 mod runs;

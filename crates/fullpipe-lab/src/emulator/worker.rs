@@ -331,7 +331,7 @@ impl Worker {
     fn sleep(&self, span: Span) {
         let mut fds: Vec<PollFd<'_>> =
             self.directions.iter().map(|d| PollFd::new(d.port().as_fd(), PollFlags::POLLIN)).collect();
-        let timeout = TimeSpec::from_duration(Duration::from_nanos(span.as_nanos()));
+        let timeout = TimeSpec::from_duration(Duration::from(span));
         // An interruption is as good as a time-out: the caller looks what there is to do.
         let _ = ppoll(&mut fds, Some(timeout), None);
     }

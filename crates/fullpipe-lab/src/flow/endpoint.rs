@@ -170,7 +170,7 @@ impl Endpoint {
         let senders = self.senders.iter().map(|s| s.at).min().unwrap_or(Time::NEVER);
         let receivers = self.receivers.iter().map(|r| r.ask_at).min().unwrap_or(Time::NEVER);
         let left = senders.min(receivers).since(self.clock.now()).min(HEARTBEAT);
-        let timeout = TimeSpec::from_duration(Duration::from_nanos(left.as_nanos()));
+        let timeout = TimeSpec::from_duration(Duration::from(left));
         let mut fds = [PollFd::new(std::os::fd::AsFd::as_fd(&self.epoll.0), PollFlags::POLLIN)];
         // An interruption is as good as a time-out.
         let _ = ppoll(&mut fds, Some(timeout), None);

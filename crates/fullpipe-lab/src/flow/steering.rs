@@ -117,7 +117,7 @@ impl<'a> Steering<'a> {
             }
             let next = self.flows.iter().map(|flow| flow.at).min().unwrap_or(Time::NEVER);
             let pause = next.since(clock.now()).min(HEARTBEAT);
-            thread::sleep(Duration::from_nanos(pause.as_nanos()));
+            thread::sleep(Duration::from(pause));
         }
     }
 }

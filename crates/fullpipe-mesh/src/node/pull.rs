@@ -211,7 +211,7 @@ pub(super) fn give_and_take(shared: &Shared, collector: SiteId) {
         return;
     }
     let mut told = false;
-    while shared.stop.sleep(EVERY.min(Duration::from_nanos(shared.mesh.period.as_nanos()) * 5)) {
+    while shared.stop.sleep(EVERY.min(Duration::from(shared.mesh.period) * 5)) {
         let given = give(shared, collector);
         match given {
             Ok(()) => told = false,

@@ -205,7 +205,7 @@ fn serve(shared: &Shared, members: &Members, mut channel: Channel, hello: &Hello
 /// Until the caller leaves, or says what it should not.
 fn transfers(shared: &Shared, peer: SiteId, mut channel: Channel) {
     let pair = Pair { from: peer, to: shared.site };
-    let period = Duration::from_nanos(shared.mesh.period.as_nanos());
+    let period = Duration::from(shared.mesh.period);
     loop {
         // A caller that is silent for periods has gone without a word.
         let until = Instant::now() + period * 5 + Duration::from_secs(120);

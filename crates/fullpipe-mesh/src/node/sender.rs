@@ -8,10 +8,10 @@ use crate::hello::{Hello, Purpose};
 use crate::message::{Message, Row};
 use crate::record::{ControllerId, Measured, Outcome, Pair, SiteId, Transfer, Trouble};
 use fullpipe_kernel::tcp_info::TcpInfo;
+use fullpipe_net::transfer::noise;
 use fullpipe_units::{Rate, Span};
 use nix::time::{ClockId, clock_gettime};
 use std::io::{ErrorKind, Write};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Bytes given to the kernel at a time.
@@ -46,7 +46,7 @@ pub(super) fn run(shared: &Shared, peer: SiteId, controller: ControllerId) {
     while let Some((number, late)) = sender.turn(last) {
         last = number;
         let at_ms = shared.now().wall_ms;
-        let period = Duration::from_nanos(shared.mesh.period.as_nanos());
+        let period = Duration::from(shared.mesh.period);
         let until = Instant::now() + period.saturating_sub(late);
         let Some(outcome) = sender.attempt(until) else { return };
         let to = shared.name(peer).to_owned();
@@ -94,9 +94,9 @@ impl Sender<'_> {
             let (number, passed) = self.shared.period();
             let next = number.max(last + 1);
             let slot = self.shared.schedule.slot(self.pair, self.controller, next)?;
-            let period = Duration::from_nanos(self.shared.mesh.period.as_nanos());
+            let period = Duration::from(self.shared.mesh.period);
             let ahead = u32::try_from(next - number).unwrap_or(u32::MAX);
-            let start = period.saturating_mul(ahead) + Duration::from_nanos(slot.start.as_nanos());
+            let start = period.saturating_mul(ahead) + Duration::from(slot.start);
             match start.checked_sub(passed) {
                 // The wall clock may be set meanwhile.
                 Some(wait) if !wait.is_zero() => {
@@ -123,7 +123,7 @@ impl Sender<'_> {
 
     fn try_to(&mut self, until: Instant) -> Result<Measured, Trouble> {
         let began = Instant::now();
-        let limit = Duration::from_nanos(self.shared.mesh.limit.as_nanos());
+        let limit = Duration::from(self.shared.mesh.limit);
         let last_start = until.checked_sub(limit).unwrap_or(began);
         self.connected(until)?;
         let mut pauses = 0;
@@ -186,7 +186,7 @@ impl Sender<'_> {
             }
         }
         if let Some((trouble, at)) = self.failed {
-            let period = Duration::from_nanos(self.shared.mesh.period.as_nanos());
+            let period = Duration::from(self.shared.mesh.period);
             let pause = Duration::from_secs(1 << self.attempts.min(5));
             if at.elapsed() < pause.min(BACKOFF).min(period * BACKOFF_PERIODS) {
                 return Err(trouble);
@@ -407,7 +407,7 @@ impl Watch<'_> {
         if now >= self.until {
             return Err(self.too_late());
         }
-        let limit = Duration::from_nanos(self.shared.mesh.limit.as_nanos());
+        let limit = Duration::from(self.shared.mesh.limit);
         if now.duration_since(self.acked_at) >= (limit / 2).clamp(STALL[0], STALL[1]) {
             return Err(self.stalled());
         }
@@ -503,19 +503,4 @@ impl Drop for Held<'_> {
 
 fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
-}
-
-/// A block that no link compresses (xorshift64), the same at every site.
-fn noise() -> &'static [u8] {
-    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
-    NOISE.get_or_init(|| {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let words = std::iter::repeat_with(|| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()
-        });
-        words.take(BLOCK / 8).flatten().collect()
-    })
 }

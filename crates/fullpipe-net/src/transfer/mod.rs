@@ -9,6 +9,6 @@ mod udp;
 pub(crate) use lane::{Carrier, Lane, Mark, Measured, Orders};
 pub use meter::{Budget, CpuClock, Meter};
 pub use pace::Pace;
-pub use tcp::{DEFAULT_SEND_BLOCK, discard, send, unacked};
-pub(crate) use tcp::{DISCARD_BLOCK, discard_some, noise};
+pub use tcp::{DEFAULT_SEND_BLOCK, discard, noise, send, unacked};
+pub(crate) use tcp::{DISCARD_BLOCK, discard_some};
 pub use udp::{receive_datagrams, send_datagrams};

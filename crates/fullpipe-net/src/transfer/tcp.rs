@@ -95,8 +95,9 @@ pub(crate) fn discard_some(socket: &TcpStream, most: usize) -> io::Result<usize>
     if n >= 0 { Ok(n as usize) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A block that no link compresses (xorshift64), the same in every process and shared by all streams.
-pub(crate) fn noise() -> &'static [u8] {
+/// A block of [`DEFAULT_SEND_BLOCK`] bytes that no link compresses (xorshift64), the same in every process and shared by all
+/// streams.
+pub fn noise() -> &'static [u8] {
     static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
     NOISE.get_or_init(|| {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;

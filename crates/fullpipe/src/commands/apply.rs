@@ -46,7 +46,7 @@ impl Args {
             let applied = towards::apply(&*host, &store, &towards).map_err(failure)?;
             return tell(self.json, &applied);
         }
-        let within = self.confirm.map(|s| Duration::from_nanos(s.as_nanos()));
+        let within = self.confirm.map(Duration::from);
         if within.is_some_and(|w| w < Duration::from_secs(1)) {
             return Err(Failure::usage("--confirm: give at least 1s, for example 60s"));
         }

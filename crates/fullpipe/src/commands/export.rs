@@ -1,12 +1,13 @@
 //! `fullpipe export`: the host's own connections as metrics.
 
 use super::host::Target;
+use crate::confined::confine;
 use crate::failure::Failure;
 use crate::secret;
 use fullpipe_host::host::Host;
 use fullpipe_host::journal::Store;
 use fullpipe_host::status;
-use fullpipe_kernel::confine::{Capability, Confinement, Layer, Sight, confine};
+use fullpipe_kernel::confine::{Capability, Confinement, Sight};
 use fullpipe_kernel::{facts, signals};
 use fullpipe_live::export::{By, Classes, Family, Kind, Page, Pages, Server, Settings, Stopper, Tally, Tls};
 use fullpipe_live::{Filter, LookError, Reader};
@@ -146,7 +147,7 @@ impl Args {
             });
             // Nobody shall be served what is never renewed again.
             let _renewed = Ends(&ends);
-            let every = Duration::from_nanos(self.interval.as_nanos());
+            let every = Duration::from(self.interval);
             let mut next = Instant::now() + every;
             while !stop.load(Relaxed) {
                 let left = next.saturating_duration_since(Instant::now());
@@ -183,14 +184,7 @@ fn confined(asks_for_owners: bool) -> Result<(), Failure> {
         // Whoever gives another user this means the journal to be read.
         Confinement { capabilities: &[Capability::DacReadSearch], sight: Sight::Host }
     };
-    let confined = confine(&confinement)
-        .map_err(|e| Failure::Impossible(format!("capabilities cannot be given up: {e}")))?;
-    for (what, layer) in [("files and ports", &confined.landlock), ("system calls", &confined.system_calls)] {
-        if let Layer::Missing(_) = layer {
-            eprintln!("note: not kept from {what} that it does not need: {layer}");
-        }
-    }
-    Ok(())
+    confine(&confinement)
 }
 
 /// Ends the server when it goes.

@@ -90,7 +90,7 @@ impl Args {
             sha256: self.sha256.clone(),
             window: self.window.map(|b| b.0.min(1 << 30) as u32),
             token: self.secret_file.as_deref().map(crate::secret::read).transpose()?,
-            timeout: Duration::from_nanos(self.timeout.as_nanos()),
+            timeout: Duration::from(self.timeout),
             ..Request::new(&self.url)
         };
         let interrupt = Arc::new(AtomicBool::new(false));

@@ -12,8 +12,9 @@ mod simulate;
 use crate::failure::Failure;
 use clap::{Args as ClapArgs, Subcommand};
 use fullpipe_mesh::file::Mesh;
+use fullpipe_mesh::key::Keys;
 use fullpipe_mesh::record::SiteId;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Measure the paths between sites all day, by standing connections of each controller side by side
 ///
@@ -48,6 +49,32 @@ impl Args {
             What::Report(args) => args.run(),
             What::Simulate(args) => args.run(),
         }
+    }
+}
+
+/// A site that takes part itself.
+#[derive(ClapArgs)]
+struct Member {
+    /// The mesh file
+    #[arg(value_name = "MESH", value_hint = clap::ValueHint::FilePath)]
+    mesh: PathBuf,
+    /// Which site this is [default: the one whose address is this machine's]
+    #[arg(long, value_name = "NAME")]
+    site: Option<String>,
+    /// Directory for its own records and the account of its bytes
+    #[arg(long, value_name = "DIR", default_value = STORE, value_hint = clap::ValueHint::DirPath)]
+    store: PathBuf,
+    /// Key file [default: the mesh file's `key_file`]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    key_file: Option<PathBuf>,
+}
+
+impl Member {
+    fn read(&self) -> Result<(Mesh, SiteId, Keys), Failure> {
+        let mesh = read(&self.mesh)?;
+        let site = site(&mesh, self.site.as_deref())?;
+        let keys = Keys::read(self.key_file.as_deref().unwrap_or(&mesh.key_file)).map_err(Failure::usage)?;
+        Ok((mesh, site, keys))
     }
 }
 

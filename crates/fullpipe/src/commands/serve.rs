@@ -88,8 +88,8 @@ impl Args {
                 seconds: self.max_time.as_secs_f64().min(86_400.0 * 365.0) as u32,
                 bytes: self.max_bytes.map(|b| b.0),
                 rate: self.max_rate,
-                handshake: Duration::from_nanos(self.step_timeout.as_nanos()),
-                idle: Duration::from_nanos(self.idle_timeout.as_nanos()),
+                handshake: Duration::from(self.step_timeout),
+                idle: Duration::from(self.idle_timeout),
                 ..Limits::default()
             },
             secret,

@@ -263,7 +263,7 @@ impl Args {
             params,
             block_chosen: self.length.is_some(),
             interval: Duration::from_secs_f64(self.interval),
-            connect_timeout: Duration::from_nanos(self.connect_timeout.as_nanos()),
+            connect_timeout: Duration::from(self.connect_timeout),
             secret: self.secret_file.as_deref().map(crate::secret::read).transpose()?,
             ..Config::new(&self.host, self.port)
         })

@@ -84,11 +84,11 @@ impl Args {
         signals::on_termination(move || flag.store(true, Relaxed))
             .map_err(|e| Failure::Impossible(e.to_string()))?;
         let began = Instant::now();
-        let length = self.length.map(duration);
+        let length = self.length.map(Duration::from);
         let ended = || stop.load(Relaxed) || length.is_some_and(|length| began.elapsed() >= length);
 
         let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-        let every = duration(self.interval);
+        let every = Duration::from(self.interval);
         // What was recorded is written however the watching ended.
         let outcome = (|| {
             if self.json {
@@ -134,7 +134,7 @@ impl Args {
         mut recorder: Option<&mut Recorder>,
         ended: &dyn Fn() -> bool,
     ) -> Result<(), Failure> {
-        let every = duration(self.interval);
+        let every = Duration::from(self.interval);
         if self.once {
             let snapshot = after(reader, every, recorder, ended)?;
             return print_json_line(&snapshot).map(drop);
@@ -204,10 +204,6 @@ fn wait(length: Duration, ended: &dyn Fn() -> bool) {
 fn columns() -> u16 {
     let told = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
     if std::io::stdout().is_terminal() { console::Term::stdout().size().1 } else { told.unwrap_or(120) }
-}
-
-fn duration(span: Span) -> Duration {
-    Duration::from_nanos(span.as_nanos())
 }
 
 fn impossible(e: LookError) -> Failure {

@@ -148,8 +148,7 @@ fn forward(devices: &[File], mut paths: Vec<Path<Vec<u8>>>, stop: &AtomicBool) {
         let wait = next.since(now()).min(Span::from_millis(100));
         let mut ready: Vec<PollFd<'_>> =
             devices.iter().map(|device| PollFd::new(device.as_fd(), PollFlags::POLLIN)).collect();
-        ppoll(&mut ready, Some(TimeSpec::from_duration(Duration::from_nanos(wait.as_nanos()))), None)
-            .unwrap();
+        ppoll(&mut ready, Some(TimeSpec::from_duration(Duration::from(wait))), None).unwrap();
         for (from, mut device) in devices.iter().enumerate() {
             loop {
                 let length = match device.read(&mut buffer) {

@@ -1,7 +1,6 @@
 //! `fullpipe probe collect`: all sites' records in one store.
 
 use crate::failure::Failure;
-use fullpipe_mesh::key::Keys;
 use fullpipe_mesh::node::{collect, copy};
 use fullpipe_mesh::record::SiteId;
 use fullpipe_mesh::store::Store;
@@ -12,34 +11,22 @@ use std::path::PathBuf;
 /// It goes on where the last time ended, however that ended.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The mesh file
-    #[arg(value_name = "MESH", value_hint = clap::ValueHint::FilePath)]
-    mesh: PathBuf,
+    #[command(flatten)]
+    member: super::Member,
     /// Directory of the store that is to hold all; not one that a node runs with
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     into: PathBuf,
-    /// Which site this is [default: the one whose address is this machine's]
-    #[arg(long, value_name = "NAME")]
-    site: Option<String>,
-    /// The store of this site's own node
-    #[arg(long, value_name = "DIR", default_value = super::STORE, value_hint = clap::ValueHint::DirPath)]
-    store: PathBuf,
-    /// Key file [default: the mesh file's `key_file`]
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    key_file: Option<PathBuf>,
 }
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let mesh = super::read(&self.mesh)?;
-        let own = super::site(&mesh, self.site.as_deref())?;
-        let keys = Keys::read(self.key_file.as_deref().unwrap_or(&mesh.key_file)).map_err(Failure::usage)?;
+        let (mesh, own, keys) = self.member.read()?;
         std::fs::create_dir_all(&self.into)
             .map_err(|e| Failure::usage(format!("--into {}: {e}", self.into.display())))?;
         let same = |a: &PathBuf, b: &PathBuf| {
             a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a))
         };
-        if same(&self.into, &self.store) {
+        if same(&self.into, &self.member.store) {
             return Err(Failure::usage(
                 "--into is the node's own store: two that write into it would not know of each other",
             ));
@@ -52,7 +39,9 @@ impl Args {
         for id in 0..mesh.sites.len() as SiteId {
             let name = &mesh.sites[usize::from(id)].name;
             let pulled = if id == own {
-                Store::read(&self.store).map_err(Into::into).and_then(|from| copy(&from, name, &mut store))
+                Store::read(&self.member.store)
+                    .map_err(Into::into)
+                    .and_then(|from| copy(&from, name, &mut store))
             } else {
                 collect(&mesh, own, id, &keys, &mut store)
             };

@@ -1,14 +1,14 @@
 //! `fullpipe probe run`: a site's node.
 
 use super::metrics;
+use crate::confined::confine;
 use crate::failure::Failure;
 use crate::secret;
-use fullpipe_kernel::confine::{Capability, Confinement, Layer, Sight, become_user, confine};
+use fullpipe_kernel::confine::{Capability, Confinement, Sight, become_user};
 use fullpipe_kernel::signals;
 use fullpipe_live::export::{Page, Pages, Server, Settings};
 use fullpipe_mesh::clock;
 use fullpipe_mesh::file::Mesh;
-use fullpipe_mesh::key::Keys;
 use fullpipe_mesh::node::{self, Config, Event, Handle, Node, Sockets, StartError};
 use fullpipe_mesh::record::{SiteId, Trouble};
 use fullpipe_mesh::report::{Seen, page};
@@ -25,18 +25,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Run this site of a mesh: send to all others, be sent to by them, and keep what each transfer came to
 #[derive(clap::Args)]
 pub struct Args {
-    /// The mesh file
-    #[arg(value_name = "MESH", value_hint = clap::ValueHint::FilePath)]
-    mesh: PathBuf,
-    /// Which site this is [default: the one whose address is this machine's]
-    #[arg(long, value_name = "NAME")]
-    site: Option<String>,
-    /// Directory for its records and the account of its bytes
-    #[arg(long, value_name = "DIR", default_value = super::STORE, value_hint = clap::ValueHint::DirPath)]
-    store: PathBuf,
-    /// Key file [default: the mesh file's `key_file`]
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    key_file: Option<PathBuf>,
+    #[command(flatten)]
+    member: super::Member,
     /// Address to take transfers and probes at [default: all, IPv4 and IPv6]
     #[arg(short = 'B', long, value_name = "IP")]
     bind: Option<IpAddr>,
@@ -59,15 +49,13 @@ const RENEWED: Duration = Duration::from_secs(5);
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let mesh = super::read(&self.mesh)?;
-        let site = super::site(&mesh, self.site.as_deref())?;
-        let keys = Keys::read(self.key_file.as_deref().unwrap_or(&mesh.key_file)).map_err(Failure::usage)?;
+        let (mesh, site, keys) = self.member.read()?;
         let settings =
             Settings { token: self.token_file.as_deref().map(secret::read).transpose()?, tls: None };
         let sockets = Sockets::bind(&mesh, site, self.bind).map_err(failure)?;
         let metrics = self.listen.map(|address| Server::bind(address, &settings)).transpose();
         let metrics = metrics.map_err(Failure::usage)?;
-        let store = own_directory(&self.store, self.user.as_deref())?;
+        let store = own_directory(&self.member.store, self.user.as_deref())?;
 
         let config = Config {
             mesh: mesh.clone(),
@@ -225,14 +213,7 @@ fn confined(store: &Path) -> Result<(), Failure> {
         capabilities: &[Capability::NetAdmin],
         sight: Sight::Peer { readable: &readable, kept: &[store] },
     };
-    let confined = confine(&confinement)
-        .map_err(|e| Failure::Impossible(format!("capabilities cannot be given up: {e}")))?;
-    for (what, layer) in [("files and ports", &confined.landlock), ("system calls", &confined.system_calls)] {
-        if let Layer::Missing(_) = layer {
-            eprintln!("note: not kept from {what} that it does not need: {layer}");
-        }
-    }
-    Ok(())
+    confine(&confinement)
 }
 
 pub(super) fn own_site(mesh: &Mesh) -> Result<SiteId, Failure> {

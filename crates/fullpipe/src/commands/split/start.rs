@@ -149,7 +149,7 @@ impl Args {
             plan.guard,
             self.out.display()
         );
-        let most = self.length.map(|length| Duration::from_nanos(length.as_nanos()));
+        let most = self.length.map(Duration::from);
         let crossed = session.run(&running, most, &|| stop.load(Relaxed)).map_err(|e| match e {
             super::session::Trouble::Kernel(e) => failure(e),
             super::session::Trouble::File(e) => told(e),
