@@ -296,12 +296,18 @@ impl Store {
         insert(&self.db, row, &self.sites, &self.controllers).map_err(|e| self.failed(e))
     }
 
-    /// Takes records of another store, with the id of the last, so that the next ones are asked for after it; all or nothing.
+    /// Takes records of another store, with the id of the last that it gave, so that the next ones are asked for after it; all or
+    /// nothing.
     ///
     /// # Errors
     /// When they name sites that are not among `from.sites`, or cannot be written.
-    pub fn pull(&mut self, from: &Source, table: Table, rows: &[(u64, Row)]) -> Result<(), StoreError> {
-        let Some((last, _)) = rows.last() else { return Ok(()) };
+    pub fn pull<'a>(
+        &mut self,
+        from: &Source,
+        table: Table,
+        rows: impl IntoIterator<Item = &'a Row>,
+        last: u64,
+    ) -> Result<(), StoreError> {
         let pull = || -> rusqlite::Result<bool> {
             let transaction = self.db.unchecked_transaction()?;
             let ids = |table, names: &[String]| -> rusqlite::Result<Vec<i64>> {
@@ -312,13 +318,13 @@ impl Store {
             if self.db.query_row(most, [], |r| r.get::<_, i64>(0))? > MOST_NAMES as i64 {
                 return Ok(false);
             }
-            for (_, row) in rows {
+            for row in rows {
                 insert(&self.db, row, &sites, &controllers)?;
             }
             let site = self.named("site", &from.site)?;
             self.db.execute(
                 "INSERT OR REPLACE INTO pulled VALUES (?, ?, ?, ?)",
-                params![site, from.store as i64, table as i64, *last as i64],
+                params![site, from.store as i64, table as i64, last as i64],
             )?;
             transaction.commit().map(|()| true)
         };
@@ -720,7 +726,8 @@ mod tests {
                 if rows.is_empty() {
                     break;
                 }
-                to.pull(&source, table, &rows).unwrap();
+                let last = rows.last().unwrap().0;
+                to.pull(&source, table, rows.iter().map(|(_, row)| row), last).unwrap();
                 asked += 1;
             }
         }
@@ -806,8 +813,7 @@ mod tests {
         let sites = (0..2000).map(|i| format!("s{i}")).collect();
         let source =
             Source { site: "sea".into(), store: 7, sites, controllers: vec!["cubic".into(), "bbr".into()] };
-        let rows: Vec<_> = (1..).zip(rows()).collect();
-        let error = to.pull(&source, Table::Transfers, &rows[..1]).unwrap_err().to_string();
+        let error = to.pull(&source, Table::Transfers, &rows()[..1], 1).unwrap_err().to_string();
         assert!(error.contains("sea names more"), "{error}");
         assert_eq!(to.names().unwrap().1, ["lab", "sea"], "nothing of it stays");
     }

@@ -3,14 +3,16 @@
 mod program;
 mod sites;
 
-use fullpipe_mesh::record::{History, Outcome, Trouble};
+use fullpipe_mesh::message::Row;
+use fullpipe_mesh::record::{History, Minute, Outcome, Pair, Trouble};
+use fullpipe_mesh::store::Store;
 use nix::sys::signal::Signal;
 use sites::{Mesh, Node, PATIENCE, accounted, done, failed, in_a_network};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// `tc` with these words, on the loopback of this network.
 fn shape(words: &str) {
@@ -392,6 +394,48 @@ fn records_are_pulled_together_exported_and_counted() {
     // A site that is down does not keep the others' records back.
     let none = collect();
     assert_eq!(none.status.code(), Some(1), "{none:?}");
+}
+
+#[test]
+fn a_member_that_gives_ever_more_or_of_years_to_come_is_bounded() {
+    let names = ["lab", "sea", "sky"];
+    let mesh = Mesh::new(&names, "period = '1h'\nsize = '64k'\nretention_days = 1");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+    let craft = |from: u16, times: &mut dyn Iterator<Item = i64>| {
+        let directory = mesh.directory.path().join(names[usize::from(from)]);
+        std::fs::create_dir(&directory).unwrap();
+        let mut store = Store::open(&directory, names, ["cubic", "bbr"]).unwrap();
+        for at_ms in times {
+            let pair = Pair { from, to: 0 };
+            store
+                .add(&Row::Minute(Minute { at_ms, pair, sent: 60, arrived: 60, answered: 60, rtt: None }))
+                .unwrap();
+        }
+    };
+    // Of a day to two others there are 2880 minutes.
+    craft(1, &mut (0..8000).map(|i| now + i));
+    craft(2, &mut [now, now + 365 * 86_400_000, now + 1].into_iter());
+    let nodes = ["sea", "sky"].map(|name| mesh.node(name));
+    craft(0, &mut std::iter::empty());
+    let (file, store, all) = (mesh.path("mesh.toml"), mesh.path("lab"), mesh.path("all"));
+    let collected = mesh.run(&["collect", &file, "--site", "lab", "--store", &store, "--into", &all]);
+    let said = String::from_utf8_lossy(&collected.stderr);
+    assert_eq!(collected.status.code(), Some(1), "{collected:?}");
+    assert!(
+        said.contains("sea: it gives more minutes of probes than its node can have kept in 1 days"),
+        "{said}"
+    );
+    assert!(said.contains("sky: 1 records of days to come are left out"), "{said}");
+    let history = mesh.history("all");
+    let of = |name: &str| {
+        history.minutes.iter().filter(|m| history.sites[usize::from(m.pair.from)] == name).count()
+    };
+    assert!((2880..=2 * 2880 + 1000).contains(&of("sea")), "{}", of("sea"));
+    assert!(of("sky") >= 2 && history.minutes.iter().all(|m| m.at_ms < now + 2 * 86_400_000));
+    // What was left out is not asked for again.
+    let again = mesh.run(&["collect", &file, "--site", "lab", "--store", &store, "--into", &all]);
+    assert!(!String::from_utf8_lossy(&again.stderr).contains("days to come"), "{again:?}");
+    nodes.into_iter().for_each(|node| drop(node.stop()));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::key::{KeyError, Keys};
 use crate::message::{Message, ROWS_BYTES, Row, Table};
 use crate::record::{SiteId, Trouble};
 use crate::store::{Source, Store, StoreError};
+use fullpipe_units::Span;
 use std::net::ToSocketAddrs;
 use std::time::{Duration, Instant};
 
@@ -35,9 +36,56 @@ pub enum PullError {
     /// It broke off; what came before is kept.
     #[error("it broke off; what came before is kept")]
     BrokenOff,
+    /// More than it can have.
+    #[error(
+        "it gives more {} than its node can have kept in {days} days: what is more is not taken", match table {
+            Table::Transfers => "transfers",
+            Table::Minutes => "minutes of probes",
+            Table::Routes => "routes",
+        }
+    )]
+    Excess {
+        /// Of which kind.
+        table: Table,
+        /// How long a node keeps them.
+        days: u32,
+    },
     /// The other end's budget, or this one's.
     #[error("a budget of the day is spent; the rest comes another day")]
     Budget,
+}
+
+/// What an honest site can give. A member proves who it is, not that it tells the truth.
+struct Bounds {
+    days: u32,
+    /// Milliseconds since 1970: a day from now. A clock may be wrong; a record of next year would make a page of all years.
+    latest_ms: i64,
+    transfers: u64,
+    minutes: u64,
+}
+
+impl Bounds {
+    fn of(mesh: &Mesh, now_ms: i64) -> Bounds {
+        let others = mesh.sites.len().saturating_sub(1) as u64;
+        let periods = u64::from(mesh.retention_days) * Span::from_secs(86_400).as_nanos()
+            / mesh.period.as_nanos().max(1);
+        // Twice what a node keeps, and some: what is old is removed a piece at a time, and clocks and files of meshes change.
+        let most = |kept: u64| kept.saturating_mul(2).saturating_add(1000);
+        Bounds {
+            days: mesh.retention_days,
+            latest_ms: now_ms.saturating_add(86_400_000),
+            transfers: most(periods.saturating_mul(others * mesh.controllers.len() as u64)),
+            minutes: most(u64::from(mesh.retention_days) * 1440 * others),
+        }
+    }
+
+    /// At one time; a route changes less often than minutes pass.
+    fn most(&self, table: Table) -> u64 {
+        match table {
+            Table::Transfers => self.transfers,
+            Table::Minutes | Table::Routes => self.minutes,
+        }
+    }
 }
 
 /// How many records came.
@@ -45,9 +93,12 @@ pub enum PullError {
 pub struct Pulled {
     /// Of all kinds.
     pub records: u64,
+    /// Left out, for they are of a later day than this one.
+    pub later: u64,
 }
 
-/// Pulls what is new of `site` into `store`, in the name of `own`.
+/// Pulls what is new of `site` into `store`, in the name of `own`, at `now_ms` (milliseconds since 1970). Records of a day that
+/// has not begun anywhere are left out.
 ///
 /// # Errors
 /// [`PullError`] says why it came to no end; what came before stays, and the next time goes on from there.
@@ -57,6 +108,7 @@ pub fn collect(
     site: SiteId,
     keys: &Keys,
     store: &mut Store,
+    now_ms: i64,
 ) -> Result<Pulled, PullError> {
     let name = |id: SiteId| mesh.sites.get(usize::from(id)).map_or("", |s| s.name.as_str());
     let key = keys.pair(&mesh.name, name(own), name(site))?;
@@ -72,7 +124,8 @@ pub fn collect(
     };
     let mut channel =
         dial(address, None, &key, hello, Duration::from_secs(10)).map_err(PullError::Connection)?;
-    pull(&mut channel, name(site), &mut |_| true, &mut || true, &mut |taken| taken(store))
+    let bounds = Bounds::of(mesh, now_ms);
+    pull(&mut channel, name(site), &bounds, &mut |_| true, &mut || true, &mut |taken| taken(store))
 }
 
 /// Takes what is new of `site` from the store of its own node, on the same machine.
@@ -86,10 +139,8 @@ pub fn copy(from: &Store, site: &str, to: &mut Store) -> Result<Pulled, PullErro
     for table in Table::ALL {
         loop {
             let rows = from.after(table, site, to.pulled(site, number, table)?, ROWS_BYTES)?;
-            if rows.is_empty() {
-                break;
-            }
-            to.pull(&source, table, &rows)?;
+            let Some((last, _)) = rows.last() else { break };
+            to.pull(&source, table, rows.iter().map(|(_, row)| row), *last)?;
             pulled.records += rows.len() as u64;
         }
     }
@@ -104,6 +155,7 @@ type WithStore<'a> =
 fn pull(
     channel: &mut Channel,
     site: &str,
+    bounds: &Bounds,
     pays: &mut dyn FnMut(u64) -> bool,
     goes_on: &mut dyn FnMut() -> bool,
     with: &mut WithStore<'_>,
@@ -126,6 +178,7 @@ fn pull(
     let own = source.sites.iter().position(|s| s == site).ok_or(PullError::Forged)? as SiteId;
     let mut pulled = Pulled::default();
     for table in Table::ALL {
+        let mut given = 0;
         let mut after = with(&mut |store| store.pulled(site, number, table))?;
         loop {
             if !pays(ROWS_BYTES as u64) {
@@ -150,9 +203,18 @@ fn pull(
             if !in_order || !rows.iter().all(|(_, row)| its_own(row)) {
                 return Err(PullError::Forged);
             }
+            given += rows.len() as u64;
+            if given > bounds.most(table) {
+                let _ = channel.send(&Message::End);
+                return Err(PullError::Excess { table, days: bounds.days });
+            }
             after = *last;
-            with(&mut |store| store.pull(&source, table, &rows).map(|()| 0))?;
-            pulled.records += rows.len() as u64;
+            let of_its_time =
+                || rows.iter().map(|(_, row)| row).filter(|row| row.pair().0 <= bounds.latest_ms);
+            with(&mut |store| store.pull(&source, table, of_its_time(), after).map(|()| 0))?;
+            let taken = of_its_time().count() as u64;
+            pulled.records += taken;
+            pulled.later += rows.len() as u64 - taken;
         }
     }
     let _ = channel.send(&Message::End);
@@ -191,6 +253,7 @@ pub(super) fn taken(shared: &Shared, peer: SiteId, channel: &mut Channel) -> Res
         pull(
             channel,
             &site,
+            &Bounds::of(&shared.mesh, shared.now().wall_ms),
             &mut |bytes| shared.ledger.small(bytes, shared.now()),
             &mut || !shared.stop.is_stopped(),
             &mut |act| act(&mut lock(&shared.store).store),

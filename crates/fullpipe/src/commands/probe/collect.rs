@@ -1,6 +1,7 @@
 //! `fullpipe probe collect`: all sites' records in one store.
 
 use crate::failure::Failure;
+use fullpipe_mesh::clock::{self, Clock};
 use fullpipe_mesh::node::{collect, copy};
 use fullpipe_mesh::record::SiteId;
 use fullpipe_mesh::store::Store;
@@ -43,10 +44,18 @@ impl Args {
                     .map_err(Into::into)
                     .and_then(|from| copy(&from, name, &mut store))
             } else {
-                collect(&mesh, own, id, &keys, &mut store)
+                collect(&mesh, own, id, &keys, &mut store, clock::Host::default().now().wall_ms)
             };
             match pulled {
-                Ok(pulled) => println!("{name}: {} new records", pulled.records),
+                Ok(pulled) => {
+                    println!("{name}: {} new records", pulled.records);
+                    if pulled.later > 0 {
+                        eprintln!(
+                            "note: {name}: {} records of days to come are left out; is its clock right?",
+                            pulled.later
+                        );
+                    }
+                }
                 Err(e) => {
                     eprintln!("{name}: {e}");
                     missing.push(name.as_str());
