@@ -17,7 +17,7 @@ fn budget() -> Duration {
     Duration::from_secs(if fullpipe_testing::processors_are_taken() { 180 } else { 330 })
 }
 
-/// How long one may take: so much the longest takes, alone, with a run made again. One that repeats its runs without end takes no
+/// How long one may take: what the longest takes, alone, with a run made again. One that repeats its runs without end takes no
 /// other's time.
 const AN_ATTEMPT: Duration = Duration::from_secs(90);
 
@@ -110,11 +110,15 @@ fn what_the_paper_shows_is_seen_on_kernel_tcp() {
             }
         }
     }
-    failures.retain(|id, seen| seen.len() >= 2 && !pending.contains(id));
-    assert!(failures.is_empty(), "not seen in valid runs, twice: {failures:#?}");
+    let not_so: BTreeMap<_, _> = failures.iter().filter(|(_, seen)| seen.len() >= 2).collect();
+    assert!(not_so.is_empty(), "not seen in valid runs, twice: {not_so:#?}");
     println!("{} of {all} figures seen in {:.0} s", all - pending.len(), begun.elapsed().as_secs_f64());
     for id in pending {
-        let why = doubts.get(id).map_or("one attempt on valid runs did not show it, and time is over", |d| d);
+        let why = match (doubts.get(id), failures.get(id)) {
+            (Some(doubt), _) => doubt,
+            (None, Some(_)) => "one attempt on valid runs did not show it, and time is over",
+            (None, None) => "time was over before its turn",
+        };
         println!("NOT SHOWN: {id}: {why}");
     }
 }
