@@ -25,6 +25,16 @@ impl Busy {
 
     /// With a controller, if the kernel offers it.
     pub fn driven_by(controller: Option<&str>) -> Busy {
+        Busy::begin(controller, Duration::from_millis(20), Duration::ZERO)
+    }
+
+    /// With a controller, and a reader who takes less than what is there to be sent: never is it the application that limits, so that the
+    /// kernel has delivery rates to tell of.
+    pub fn never_out_of_data(controller: &str) -> Busy {
+        Busy::begin(Some(controller), Duration::ZERO, Duration::from_millis(5))
+    }
+
+    fn begin(controller: Option<&str>, between_writes: Duration, between_reads: Duration) -> Busy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         if let Some(controller) = controller {
@@ -38,12 +48,14 @@ impl Busy {
             while !flag.load(Relaxed) {
                 // More than a window, so that it is not always the application that limits.
                 client.write_all(&vec![1; 256 << 10]).unwrap();
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(between_writes);
             }
         });
         let receiver = thread::spawn(move || {
             let mut buffer = [0; 65536];
-            while server.read(&mut buffer).is_ok_and(|n| n > 0) {}
+            while server.read(&mut buffer).is_ok_and(|n| n > 0) {
+                thread::sleep(between_reads);
+            }
         });
         Busy { port, stop, threads: vec![sender, receiver] }
     }
