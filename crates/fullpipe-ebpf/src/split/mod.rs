@@ -10,7 +10,7 @@ mod raw;
 mod seen;
 
 pub use only::Only;
-pub use owner::{Owned, Running, Start};
+pub use owner::{Followed, Owned, Running, Start};
 pub use raw::{About, Closed, Counts, End, MOST_ARMS, MOST_PORTS, Setup, Table, arm_of};
 pub use seen::{Seen, loaded, running};
 
@@ -68,7 +68,7 @@ pub fn unit_group(unit: &str) -> Result<PathBuf, Error> {
     }
 }
 
-fn refused(path: &Path, error: &libbpf_rs::Error) -> Error {
+fn refused(path: &Path, error: &std::io::Error) -> Error {
     Error::impossible(
         format!("the control group {} does not take the program: {error}", path.display()),
         "a directory of the version 2 control groups (usually under /sys/fs/cgroup), and root",

@@ -5,12 +5,13 @@ use super::{Only, refused, unreadable};
 use crate::error::{Error, Result};
 use crate::loader;
 use bytemuck::{Pod, Zeroable};
-use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, RingBufferBuilder};
+use libbpf_rs::{Map, MapCore, MapFlags, Object, ObjectBuilder, RingBufferBuilder};
 use nix::time::{ClockId, clock_gettime};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What a split begins with.
@@ -33,10 +34,29 @@ pub struct Start<'a> {
 /// A split that runs, as long as this lives.
 #[derive(Debug)]
 pub struct Running {
-    link: RefCell<Option<Link>>,
+    cgroup: PathBuf,
+    link: RefCell<Option<Attached>>,
     object: Object,
     which: Cell<u32>,
     seen: Cell<u64>,
+}
+
+/// A link to a control group, and that group's inode.
+#[derive(Debug)]
+struct Attached {
+    _link: OwnedFd,
+    group: u64,
+}
+
+/// What has become of the control group since somebody looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Followed {
+    /// It is there.
+    Same,
+    /// Another one was made in its place, as a unit that is restarted gets one; that has the program now.
+    Replaced,
+    /// There is none: connections that open are in no arm.
+    Gone,
 }
 
 /// What [`Running::collect`] hands over.
@@ -59,8 +79,6 @@ impl Running {
     /// # Errors
     /// Without the right to, or when the directory is no control group of version 2.
     pub fn start(start: &Start<'_>) -> Result<Self> {
-        let group =
-            File::open(start.cgroup).map_err(Error::io("cannot open the control group", start.cgroup))?;
         let object = loader::quietly(|| {
             let object = include_bytes!("../../bpf/objects/split.bpf.o");
             let mut open = ObjectBuilder::default().open_memory(object)?;
@@ -80,13 +98,19 @@ impl Running {
             }
             open.load()
         })?;
-        let running = Running { link: RefCell::new(None), object, which: Cell::new(0), seen: Cell::new(0) };
+        let running = Running {
+            cgroup: start.cgroup.to_owned(),
+            link: RefCell::new(None),
+            object,
+            which: Cell::new(0),
+            seen: Cell::new(0),
+        };
         // Everything is in place before the first connection comes.
         running.set(&start.table)?;
         running.renew(start.lease)?;
         let program = running
             .object
-            .progs_mut()
+            .progs()
             .next()
             .ok_or_else(|| Error::Malformed("the object holds no program".to_owned()))?;
         // Whoever looks finds maps by their program, which does not use this one itself.
@@ -106,9 +130,54 @@ impl Running {
                 "Linux 5.10 or newer",
             ));
         }
-        let link = program.attach_cgroup(group.as_raw_fd()).map_err(|e| refused(start.cgroup, &e))?;
-        running.link.replace(Some(link));
+        running.attach()?;
         Ok(running)
+    }
+
+    /// Attaches the program to the group that its directory is now, and lets go of what it was attached to.
+    fn attach(&self) -> Result<()> {
+        let reading = Error::io("cannot open the control group", &self.cgroup);
+        let (group, inode) = File::open(&self.cgroup)
+            .and_then(|group| group.metadata().map(|about| (group, about.ino())))
+            .map_err(reading)?;
+        let program = self.object.progs().next();
+        let program = program.ok_or_else(|| Error::Malformed("the object holds no program".to_owned()))?;
+        // SAFETY: both descriptors are alive; there are no options.
+        let link = unsafe {
+            libbpf_sys::bpf_link_create(
+                program.as_fd().as_raw_fd(),
+                group.as_raw_fd(),
+                libbpf_sys::BPF_CGROUP_SOCK_OPS,
+                std::ptr::null(),
+            )
+        };
+        if link < 0 {
+            return Err(refused(&self.cgroup, &std::io::Error::from_raw_os_error(-link)));
+        }
+        // SAFETY: the kernel has just made it, for nobody else.
+        let link = unsafe { OwnedFd::from_raw_fd(link) };
+        self.link.replace(Some(Attached { _link: link, group: inode }));
+        Ok(())
+    }
+
+    /// Attaches the program to the control group that was made in the place of the one it was attached to: that of a unit or
+    /// of a container ends with it, and takes the program out; restarted it has another of the same name.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program for the new group.
+    pub fn follow(&self) -> Result<Followed> {
+        let before = self.link.borrow().as_ref().map(|attached| attached.group);
+        match std::fs::metadata(&self.cgroup) {
+            Ok(about) if Some(about.ino()) == before => return Ok(Followed::Same),
+            Ok(_) => {}
+            Err(_) => return Ok(Followed::Gone),
+        }
+        match self.attach() {
+            Ok(()) => Ok(Followed::Replaced),
+            // It went while we looked.
+            Err(_) if !self.cgroup.exists() => Ok(Followed::Gone),
+            Err(error) => Err(error),
+        }
     }
 
     fn map(&self, name: &str) -> Result<Map<'_>> {

@@ -16,7 +16,7 @@ const PROGRAM: &str = "fp_split";
 /// A split that runs.
 #[derive(Debug)]
 pub struct Seen {
-    /// The inode of the control group whose connections are in it.
+    /// The inode of the control group whose connections are in it; 0 when that has gone and its owner waits for another.
     pub cgroup: u64,
     /// What its owner says of it.
     pub about: About,

@@ -1,7 +1,7 @@
 //! A split from its beginning to its end, between the kernel and the file.
 
 use fullpipe_ebpf::Error;
-use fullpipe_ebpf::split::{Closed, Counts as Raw, Running, Table};
+use fullpipe_ebpf::split::{Closed, Counts as Raw, Followed, Running, Table};
 use fullpipe_kernel::facts;
 use fullpipe_split::{Arms, Assigner, By, Counts, Crossed, Ledger, Line, Outcome, Plan, Writer, cuts, pick};
 use fullpipe_units::Fraction;
@@ -41,6 +41,8 @@ pub struct Session<W: Write> {
     writer: Writer<W>,
     clocks: Clocks,
     crossed: Option<String>,
+    /// The control group has gone and nobody has made another.
+    is_gone: bool,
     plan: Plan,
 }
 
@@ -85,6 +87,7 @@ impl<W: Write> Session<W> {
             writer,
             clocks: Clocks::now(),
             crossed: None,
+            is_gone: false,
             plan,
         }
     }
@@ -131,6 +134,7 @@ impl<W: Write> Session<W> {
                 beat = Instant::now();
                 self.clocks = Clocks::now();
                 running.renew(LEASE)?;
+                self.follow(running)?;
                 self.writer.flush()?;
             }
             if let Some(shares) = running.wanted()? {
@@ -160,6 +164,28 @@ impl<W: Write> Session<W> {
         self.writer.write(&Line::End { unix_s: unix_s(), why })?;
         self.writer.flush()?;
         Ok(self.crossed.take())
+    }
+
+    /// Stays with a unit that is restarted, and says so.
+    fn follow(&mut self, running: &Running) -> Result<(), Trouble> {
+        let group = &self.plan.cgroup;
+        match running.follow()? {
+            Followed::Same => {}
+            Followed::Replaced => {
+                eprintln!(
+                    "the control group {group} is another one now: its new connections are divided, too"
+                );
+                self.is_gone = false;
+            }
+            Followed::Gone if !self.is_gone => {
+                eprintln!(
+                    "the control group {group} is gone: the split waits until there is one of that name"
+                );
+                self.is_gone = true;
+            }
+            Followed::Gone => {}
+        }
+        Ok(())
     }
 
     /// Somebody asked for other shares.

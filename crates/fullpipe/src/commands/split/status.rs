@@ -44,7 +44,7 @@ pub struct Told {
     owner: u32,
     seed: u64,
     began_unix_s: f64,
-    /// Inode of the control group's directory.
+    /// Inode of the control group's directory; 0 while there is none, because its unit does not run.
     cgroup: u64,
     file: String,
     arms: Vec<ToldArm>,
@@ -123,6 +123,9 @@ fn show(split: &Told) {
         split.cgroup,
         split.file
     );
+    if split.cgroup == 0 {
+        println!("  its control group is gone: it waits until its unit, or whatever made that, runs again");
+    }
     if split.lease_s == 0.0 {
         println!("  its owner does not answer: new connections get what they got before");
     }
