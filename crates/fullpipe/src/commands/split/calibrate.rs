@@ -2,20 +2,20 @@
 
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
+use crate::runs::{Choice, LENT, Progress};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::{self, Case};
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture, Stroke};
 use fullpipe_report::{Replacement, colour_of};
-use fullpipe_run::{Engine, in_parallel, vocabulary};
+use fullpipe_run::{Batch, Engine, InRealTime, Job, vocabulary};
 use fullpipe_split::{Bias, Level};
 use fullpipe_units::{Fraction, Rate, Span};
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 /// How far splits of all shares are from whole roll-outs where arms meet at one bottleneck
 ///
-/// Simulates long transfers that share a path, a part of them by the one controller and the rest by the other, and all of them
-/// by either.
+/// Runs long transfers that share a path, a part of them by the one controller and the rest by the other, and all of them
+/// by either: simulated, on this kernel, or both, and then how well the simulator says beforehand what the kernel shows.
 #[derive(clap::Args)]
 pub struct Args {
     /// The arm's controller, as race takes it
@@ -26,6 +26,15 @@ pub struct Args {
     control: String,
     #[command(flatten)]
     bottleneck: Bottleneck,
+    /// What runs it. In the lab each share takes the time of a run, one after another: name few
+    #[arg(long, value_enum, default_value_t)]
+    engine: Choice,
+    /// The arm's shares of the connections [default: 1, 5, 10, 25, 50, 75, 90, 95, 99 %]
+    #[arg(long, value_name = "SHARE,…", value_delimiter = ',')]
+    shares: Vec<Fraction>,
+    /// Runs of each, with seeds counting up; from two on, bias is told with its standard error
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
     /// Also draw it: a picture as SVG
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     svg: Option<PathBuf>,
@@ -64,35 +73,44 @@ pub struct Bottleneck {
 const SHARES: [u32; 9] = [1, 5, 10, 25, 50, 75, 90, 95, 99];
 
 impl Bottleneck {
-    /// Splits with these numbers of connections in the arm, and whole roll-outs.
+    /// Simulates splits with these numbers of connections in the arm, and whole roll-outs.
     pub fn bias(&self, arm: &str, control: &str, counts: &[u32]) -> Result<Bias, Failure> {
-        let mut counts = counts.to_vec();
-        counts.insert(0, 0);
-        counts.push(self.flows);
-        let cases: Vec<Case> =
-            counts.iter().map(|count| self.case(arm, control, *count)).collect::<Result<_, _>>()?;
-        let runs = in_parallel(&cases, 0, |_, case| {
-            ControlFlow::Continue(fullpipe_run::run(case, &mut |_| ControlFlow::Continue(())))
-        });
-        let mut levels = Vec::new();
-        for run in runs.into_iter().flatten() {
-            let run = run.map_err(Failure::usage)?;
-            levels.push((level(&run, arm), level(&run, control)));
-        }
-        let (Some((_, Some(all_control))), Some((Some(all_arm), _))) = (levels.first(), levels.last()) else {
-            return Err(Failure::Impossible("the simulator gave no runs".to_owned()));
+        let cases = self.cases(arm, control, counts, &[Engine::Sim])?;
+        let jobs = cases.into_iter().map(|case| Job { engine: Engine::Sim, case }).collect();
+        let runs = Batch::new(jobs).keep_series(false).run(&()).all().map_err(crate::runs::failure)?;
+        self.bias_of(arm, control, counts, &runs)
+    }
+
+    /// A run of nothing in the arm, of each count, and of everything in it.
+    fn cases(
+        &self,
+        arm: &str,
+        control: &str,
+        counts: &[u32],
+        engines: &[Engine],
+    ) -> Result<Vec<Case>, Failure> {
+        let counts = [0].into_iter().chain(counts.iter().copied()).chain([self.flows]);
+        counts.map(|count| self.case(arm, control, count, engines)).collect()
+    }
+
+    /// What the runs of [`Bottleneck::cases`] show.
+    fn bias_of(&self, arm: &str, control: &str, counts: &[u32], runs: &[Recording]) -> Result<Bias, Failure> {
+        let levels: Vec<_> = runs.iter().map(|run| (level(run, arm), level(run, control))).collect();
+        let [(_, Some(all_control)), splits @ .., (Some(all_arm), _)] = &levels[..] else {
+            return Err(Failure::Impossible("not all runs were made".to_owned()));
         };
-        let share = |count: u32| f64::from(count) / f64::from(self.flows);
         let points: Vec<(f64, Level, Level)> = counts
             .iter()
-            .zip(&levels)
-            .filter_map(|(count, (arm, control))| Some((share(*count), (*arm)?, (*control)?)))
+            .zip(splits)
+            .filter_map(|(count, (arm, control))| {
+                Some((f64::from(*count) / f64::from(self.flows), (*arm)?, (*control)?))
+            })
             .collect();
         Ok(Bias::new(*all_arm, *all_control, &points))
     }
 
     /// So many of the connections by the arm's controller. JSON's strings are strings of TOML, too.
-    fn case(&self, arm: &str, control: &str, count: u32) -> Result<Case, Failure> {
+    fn case(&self, arm: &str, control: &str, count: u32, engines: &[Engine]) -> Result<Case, Failure> {
         let mut text = format!(
             "duration = \"{}\"\nwarmup = \"{}\"\nseed = {}\n[path]\nrate = \"{}\"\nrtt = \"{}\"\nbuffer = {}\nloss = \"{}\"\n",
             self.duration,
@@ -113,9 +131,17 @@ impl Bottleneck {
             }
         }
         let no_files = |name: &str| Err(format!("no file `{name}`"));
-        let cases = scenario::parse("split calibrate", &text, &vocabulary(&[Engine::Sim]), &no_files)
+        let cases = scenario::parse("split calibrate", &text, &vocabulary(engines), &no_files)
             .map_err(Failure::usage)?;
-        cases.into_iter().next().ok_or_else(|| Failure::usage("nothing to simulate"))
+        cases.into_iter().next().ok_or_else(|| Failure::usage("nothing to run"))
+    }
+}
+
+/// How an engine is told of.
+fn by(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Sim => "simulated",
+        Engine::Lab => "this kernel's TCP",
     }
 }
 
@@ -138,24 +164,99 @@ impl Args {
             return Err(Failure::usage("two different controllers, such as bbr cubic"));
         }
         let flows = self.bottleneck.flows;
-        let mut counts: Vec<u32> =
-            SHARES.iter().map(|percent| (flows * percent).div_ceil(100).clamp(1, flows - 1)).collect();
+        let count = |share: f64| ((f64::from(flows) * share).ceil() as u32).clamp(1, flows - 1);
+        let mut counts: Vec<u32> = match &self.shares[..] {
+            [] => SHARES.iter().map(|percent| (flows * percent).div_ceil(100).clamp(1, flows - 1)).collect(),
+            asked => asked.iter().map(|share| count(share.as_f64())).collect(),
+        };
+        counts.sort_unstable();
         counts.dedup();
         let picture = self.svg.as_deref().map(Replacement::open).transpose().map_err(Failure::usage)?;
-        let bias = self.bottleneck.bias(&self.arm, &self.control, &counts)?;
-        if let Some(picture) = picture {
-            let drawn = self.picture(&bias).svg();
+        let (found, left_out) = self.found(&counts)?;
+        if let (Some(picture), Some((engine, bias))) = (picture, found.first()) {
+            let drawn = self.picture(*engine, bias).svg();
             picture.write_by(|out| out.write_all(drawn.as_bytes())).map_err(Failure::usage)?;
         }
         if self.json {
-            return print_json(&Document { schema: "fullpipe/split-bias/1", value: &bias });
+            match &found[..] {
+                [(_, bias)] => print_json(&Document { schema: "fullpipe/split-bias/1", value: bias })?,
+                all => {
+                    let named = all.iter().map(|(engine, bias)| (engine.name(), bias));
+                    let value: std::collections::BTreeMap<&str, &Bias> = named.collect();
+                    print_json(&Document { schema: "fullpipe/split-biases/1", value: &value })?;
+                }
+            }
+        } else {
+            for (place, (engine, bias)) in found.iter().enumerate() {
+                self.show(if place > 0 { "\n" } else { "" }, *engine, bias);
+            }
+            if let [(_, predicted), (_, seen)] = &found[..] {
+                println!("\nThe split is off by, as the simulator says and as the kernel shows:");
+                for (p, s) in predicted.points.iter().zip(&seen.points) {
+                    println!(
+                        "{:>8} {:>9} {:>9}  the prediction is off by {:+.0} %",
+                        format!("{:.0} %", p.share * 100.0),
+                        format!("×{:.2}", p.bias),
+                        format!("×{:.2}", s.bias),
+                        (p.bias / s.bias - 1.0) * 100.0
+                    );
+                }
+            }
         }
-        self.show(&bias);
-        Ok(())
+        match left_out {
+            0 => Ok(()),
+            n => Err(Failure::Check(format!(
+                "{n} of {} repeats in the lab are left out: a run of theirs is not valid, since the machine was busy",
+                self.repeats
+            ))),
+        }
+    }
+
+    /// What each engine shows, and how many repeats of the lab show nothing because one of their runs is not valid.
+    fn found(&self, counts: &[u32]) -> Result<(Vec<(Engine, Bias)>, u32), Failure> {
+        let engines = self.engine.engines();
+        let (mut jobs, mut ends) = (Vec::new(), Vec::new());
+        for &engine in engines {
+            for repeat in 0..self.repeats {
+                let path =
+                    Bottleneck { seed: self.bottleneck.seed + u64::from(repeat), ..self.bottleneck.clone() };
+                let cases = path.cases(&self.arm, &self.control, counts, engines)?;
+                jobs.extend(cases.into_iter().map(|case| Job { engine, case }));
+                ends.push((engine, jobs.len()));
+            }
+        }
+        let progress = Progress::of(&jobs);
+        let batch = Batch::new(jobs).keep_series(false);
+        let lab = InRealTime { lend: LENT, ..InRealTime::default() };
+        let runs = batch.in_real_time(lab).run(&progress).all().map_err(crate::runs::failure)?;
+        drop(progress);
+        let (mut repeats, mut left_out) = (Vec::new(), 0);
+        let mut begin = 0;
+        for (engine, end) in ends {
+            let of_one = &runs[begin..end];
+            begin = end;
+            if of_one.iter().all(|run| run.valid) {
+                repeats.push((engine, self.bottleneck.bias_of(&self.arm, &self.control, counts, of_one)?));
+            } else {
+                left_out += 1;
+            }
+        }
+        let mut found = Vec::new();
+        for &engine in engines {
+            let of_it: Vec<Bias> =
+                repeats.iter().filter(|(by, _)| *by == engine).map(|(_, bias)| bias.clone()).collect();
+            let bias = Bias::of_repeats(&of_it).ok_or_else(|| {
+                Failure::Check(
+                    "no repeat in the lab is valid: the machine was busy. Nothing is shown".to_owned(),
+                )
+            })?;
+            found.push((engine, bias));
+        }
+        Ok((found, left_out))
     }
 
     /// What a split of each share shows, and what a roll-out brings.
-    fn picture(&self, bias: &Bias) -> Picture {
+    fn picture(&self, engine: Engine, bias: &Bias) -> Picture {
         let path = &self.bottleneck;
         let (arm, control) = (colour_of(&self.arm).light, colour_of(&self.control).light);
         const GREY: [u8; 3] = [0x5c, 0x67, 0x73];
@@ -214,8 +315,14 @@ impl Args {
         Picture {
             title: "A split on a shared bottleneck is not a roll-out".to_owned(),
             subtitle: format!(
-                "{} long transfers share {}, {}, a buffer of {}, loss {}; simulated, seed {}",
-                path.flows, path.rate, path.rtt, path.buffer, path.loss, path.seed
+                "{} long transfers share {}, {}, a buffer of {}, loss {}; {}, seed {}",
+                path.flows,
+                path.rate,
+                path.rtt,
+                path.buffer,
+                path.loss,
+                by(engine),
+                path.seed
             ),
             panels: vec![
                 ratio,
@@ -228,20 +335,27 @@ impl Args {
         }
     }
 
-    fn show(&self, bias: &Bias) {
+    fn show(&self, before: &str, engine: Engine, bias: &Bias) {
         let path = &self.bottleneck;
         println!(
-            "{} long transfers share {}, {}, {} buffer, loss {}: {} against {}",
-            path.flows, path.rate, path.rtt, path.buffer, path.loss, self.arm, self.control
+            "{before}{} long transfers share {}, {}, {} buffer, loss {}: {} against {}, {}",
+            path.flows,
+            path.rate,
+            path.rtt,
+            path.buffer,
+            path.loss,
+            self.arm,
+            self.control,
+            by(engine)
         );
         println!(
-            "{:>8} {:>14} {:>14} {:>9} {:>9} {:>19} {:>19}",
+            "{:>8} {:>14} {:>14} {:>9} {:>11} {:>19} {:>19}",
             "share", self.arm, self.control, "ratio", "bias", "RTT ms", "sent again"
         );
         let mbit = |level: &Level| format!("{:.2} Mbit/s", level.goodput_bps / 1e6);
         let row = |share: String, arm: &Level, control: &Level, ratio: f64, off: String| {
             println!(
-                "{share:>8} {:>14} {:>14} {:>9} {off:>9} {:>19} {:>19}",
+                "{share:>8} {:>14} {:>14} {:>9} {off:>11} {:>19} {:>19}",
                 mbit(arm),
                 mbit(control),
                 format!("×{ratio:.2}"),
@@ -251,7 +365,8 @@ impl Args {
         };
         for point in &bias.points {
             let share = format!("{:.0} %", point.share * 100.0);
-            row(share, &point.arm, &point.control, point.goodput_ratio, format!("×{:.2}", point.bias));
+            let error = point.bias_error.map_or(String::new(), |error| format!(" ±{:.0}%", error * 100.0));
+            row(share, &point.arm, &point.control, point.goodput_ratio, format!("×{:.2}{error}", point.bias));
         }
         row("roll-out".to_owned(), &bias.all_arm, &bias.all_control, bias.goodput_ratio, String::new());
         if let Some(worst) = bias.worst() {
