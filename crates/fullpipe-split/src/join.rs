@@ -11,6 +11,8 @@ use std::io::BufRead;
 const COOKIE: &str = "cookie";
 /// Figures that are compared.
 const MOST_COLUMNS: usize = 16;
+/// A line that is too long is passed over up to here, bytes: one that goes on has no end, as a device's.
+const ENDLESS: u64 = 64 << 20;
 /// Lines in question that are named.
 const MOST_NAMED: usize = 5;
 
@@ -187,9 +189,18 @@ fn next_text(from: &mut impl BufRead, line: u64) -> Result<Option<Result<String,
     let Some(mut bytes) = next_line(from).map_err(wrong)? else { return Ok(None) };
     if bytes.len() as u64 > MOST_LINE {
         // The rest of it is of no use either.
+        let mut passed = bytes.len() as u64;
         while bytes.last() != Some(&b'\n') {
+            if passed > ENDLESS {
+                let reason =
+                    format!("more than {} MiB without the end of a line: this is no log", ENDLESS >> 20);
+                return Err(SplitError::File { line, reason });
+            }
             match next_line(from).map_err(wrong)? {
-                Some(rest) => bytes = rest,
+                Some(rest) => {
+                    passed += rest.len() as u64;
+                    bytes = rest;
+                }
                 None => break,
             }
         }
@@ -314,6 +325,13 @@ mod tests {
                 .unwrap();
         assert_eq!((log.rows, log.bad), (2, 1));
         assert!(log.troubles[0].contains("line 2: longer than"), "{:?}", log.troubles);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_waited_for() {
+        let endless = std::io::BufReader::with_capacity(1 << 16, std::io::repeat(0));
+        let error = Log::read(endless).unwrap_err().to_string();
+        assert!(error.contains("without the end of a line"), "{error}");
     }
 
     #[test]

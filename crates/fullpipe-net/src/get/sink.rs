@@ -332,3 +332,46 @@ fn rename_to_nothing(from: &Path, to: &Path) -> io::Result<()> {
         Err(_) => fs::rename(from, to),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    /// Where a stream's bytes have arrived.
+    #[derive(Clone, Default)]
+    struct Out(Rc<RefCell<Vec<u8>>>);
+
+    impl Write for Out {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stream_is_given_each_piece_as_it_comes_and_nothing_is_kept() {
+        let out = Out::default();
+        let place = Place::Stream("stdout".into(), Some(Box::new(out.clone())));
+        let mut sink = Sink { place, hash: Some(Sha256::new()) };
+        for n in 1..=3 {
+            sink.take(b"piece").unwrap();
+            assert_eq!(out.0.borrow().len(), 5 * n);
+        }
+        assert_eq!(sink.sha256().unwrap().len(), 64);
+        assert_eq!(sink.finish(true).unwrap(), (None, None));
+    }
+
+    #[test]
+    fn memory_takes_no_more_than_its_bound() {
+        // Zeros that nobody touches take no room.
+        let mut sink = Sink { place: Place::Memory(vec![0; MAX_MEMORY]), hash: None };
+        assert!(matches!(sink.take(b"x"), Err(GetError::Memory)));
+        sink.take(b"").unwrap();
+    }
+}
