@@ -2,10 +2,8 @@
 //! through both cores to its end and written again as it was.
 #![no_main]
 
-use flate2::{Compression, write::DeflateEncoder};
 use fullpipe_ebpf::oracle::{Reader, Record, Writer, c_core, replay, rust_core};
 use libfuzzer_sys::fuzz_target;
-use std::io::Write;
 
 const MAGIC: &[u8; 8] = b"fpccrec1";
 
@@ -19,15 +17,20 @@ fuzz_target!(|bytes: &[u8]| {
     let file = if bytes.starts_with(MAGIC) {
         bytes.to_vec()
     } else {
-        let mut to = DeflateEncoder::new(MAGIC.to_vec(), Compression::none());
-        to.write_all(bytes).expect("a vector takes everything");
-        to.finish().expect("a vector takes everything")
+        // One stored block, the last (RFC 1951 § 3.2.4): a compressor takes longer to set up than all else here.
+        let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+        let head = [&[1][..], &length.to_le_bytes(), &(!length).to_le_bytes()].concat();
+        [&MAGIC[..], &head, &bytes[..usize::from(length)]].concat()
     };
     let read = records(&file);
     for core in [&mut c_core as &mut dyn FnMut(_, &mut _, &mut _, _, _) -> _, &mut rust_core] {
         let report = replay(read.iter().copied().map(Ok), core).expect("records that were read");
         assert!(report.records <= read.len() as u64 && report.mismatches <= report.records);
         let _ = (report.to_string(), report.to_json("core", "file"));
+    }
+    // What writes compresses, which takes longer than all else here: an input in sixteen is written, if it holds anything.
+    if read.is_empty() || bytes.last().is_some_and(|last| last % 16 != 0) {
+        return;
     }
     let mut writer = Writer::new(Vec::new()).expect("a vector takes everything");
     for record in &read {

@@ -12,7 +12,9 @@ fuzz_target!(|bytes: &[u8]| {
     let mut analysis = Analysis::new(Options::default());
     for step in bytes.chunks_exact(18) {
         let word = |i: usize| u32::from_le_bytes([step[i], step[i + 1], step[i + 2], step[i + 3]]);
-        now += Span::from_micros(u64::from(u16::from_le_bytes([step[0], step[1]])) * 10);
+        // Mostly within milliseconds: seconds make series that take longer to write than all else here.
+        let unit = [100, 100, 1000, 10_000][usize::from(step[2] >> 6)];
+        now += Span::from_nanos(u64::from(u16::from_le_bytes([step[0], step[1]])) * unit);
         let way = usize::from(step[2] & 1);
         let sack = [&[5, 10][..], &step[10..18]].concat();
         let timestamps = (step[2] & 2 != 0).then(|| (word(10), word(14)));

@@ -15,5 +15,6 @@ mod tally;
 pub use classes::{By, Classes};
 pub use family::{Family, Kind, Page, Sample, Value};
 pub use histogram::Histogram;
+pub use negotiation::{Form, wanted};
 pub use server::{Pages, Server, ServerError, Settings, Stopper, Tls};
 pub use tally::{MOST_PAIRS, Tally};

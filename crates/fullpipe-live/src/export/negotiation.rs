@@ -2,7 +2,7 @@
 
 /// A form of the metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Form {
+pub enum Form {
     /// Delimited protocol buffers.
     Protobuf,
     /// OpenMetrics 1.0.
@@ -13,7 +13,7 @@ pub(super) enum Form {
 
 /// The form that these `Accept` headers want most; of several that they want as much, the one that says most. Who names none of them gets
 /// text.
-pub(super) fn wanted<'a>(accept: impl Iterator<Item = &'a str>) -> Form {
+pub fn wanted<'a>(accept: impl Iterator<Item = &'a str>) -> Form {
     let ranges = accept.flat_map(|header| header.split(','));
     let known = ranges.filter_map(|range| {
         let mut parts = range.split(';').map(str::trim);
