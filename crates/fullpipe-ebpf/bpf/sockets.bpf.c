@@ -23,6 +23,11 @@ struct sock_common {
 	atomic64_t skc_cookie;
 } FP_CORE;
 
+/* Of inet_connection_sock: a program chose the controller of this socket. */
+struct inet_connection_sock___choice {
+	u8 icsk_ca_setsockopt : 1;
+} FP_CORE;
+
 struct bpf_iter__tcp {
 	struct bpf_iter_meta *meta;
 	struct sock_common *sk_common;
@@ -49,6 +54,7 @@ struct fp_migration {
 const volatile struct fp_migration fp_migration SEC(".rodata.migration") = { { 0, 0 }, { 0 } };
 
 static long (*bpf_setsockopt)(void *socket, int level, int option, const void *value, int size) = (void *)49;
+#define TCP_LISTEN 10
 #define IPPROTO_TCP 6
 #define TCP_CONGESTION 13
 
@@ -122,6 +128,13 @@ int fp_migrate(struct bpf_iter__tcp *ctx)
 #pragma unroll
 	for (int i = 0; i < 16; i++)
 		to[i] = fp_migration.to[i];
+	/*
+	 * What a listener is given here the kernel takes for its program's choice, which connections inherit before any
+	 * default. One that nobody chose for is left alone where the name stays: its connections follow the default.
+	 */
+	if (common->skc_state == TCP_LISTEN && first == *(u64 *)to && second == *(u64 *)(to + 8) &&
+	    !FP_BITFIELD((struct inet_connection_sock___choice *)&tp->inet_conn, icsk_ca_setsockopt))
+		return 0;
 	bpf_setsockopt(tp, IPPROTO_TCP, TCP_CONGESTION, to, sizeof(to));
 	return 0;
 }

@@ -3,14 +3,14 @@
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
-use crate::loader;
+use crate::loader::{self, NAME_SIZE};
 use crate::namespaces;
 use crate::pins::Pins;
 use crate::settings;
 use crate::sockets::Walker;
 use crate::start::{self, Marks, Start};
 use crate::usage;
-use libbpf_rs::query::LinkTypeInfo;
+use libbpf_rs::query::{LinkTypeInfo, MapInfoIter};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Program};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -209,7 +209,26 @@ impl Pinned {
             .try_for_each(|namespace| namespace.enter(|| usage::renew_default(&self.name)))
     }
 
-    /// Gives live sockets the build that has the name now. The kernel leaves them the one that they chose.
+    /// Whether something, sockets most likely, still holds another build that had the name before.
+    pub(crate) fn has_predecessor(&self) -> Result<bool> {
+        let mut name = [0; NAME_SIZE];
+        loader::write_name(&mut name, &self.name);
+        for about in
+            MapInfoIter::default().filter(|map| map.ty == MapType::StructOps && map.id != self.map_id)
+        {
+            // It may go while we look.
+            let Ok(map) = MapHandle::from_map_id(about.id) else { continue };
+            // A map that was never registered holds nothing; in any other the name stands somewhere among the pointers.
+            if value(&map).is_some_and(|value| value.windows(NAME_SIZE).step_by(8).any(|words| words == name))
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Gives live sockets the build that has the name now. The kernel leaves them the one that they chose. A listener that no
+    /// program chose for is left to the default, which its connections take: what it is given here would be its choice.
     pub(crate) fn move_sockets(&self) -> Result<()> {
         let walker = Walker::load(Some((&self.name, &self.name)))?;
         namespaces::all().iter().try_for_each(|namespace| walker.migrate(namespace))

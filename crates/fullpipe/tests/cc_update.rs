@@ -11,7 +11,9 @@ use connections::Connections;
 use fullpipe_ebpf::Controller;
 use fullpipe_ebpf::life::{self, Outcome, Status};
 use fullpipe_ebpf::start::Marks;
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use space::{WITHOUT_LINKS, in_a_space, in_a_space_without_links, status, unload};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -161,7 +163,7 @@ fn sockets_that_hold_their_state_inside_go_on_with_the_build_they_have() {
 fn default() {
     let name = "fps_bbr3";
     life::load_claiming(Controller::Bbr3, name, SAME).unwrap();
-    std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", name).unwrap();
+    set_default(name);
     assert_eq!(carried(life::update(Controller::Bbr3, Some(name)).unwrap()), [true; 3]);
     // Whose settings new connections follow is the build that they have.
     life::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
@@ -177,6 +179,55 @@ fn default() {
 fn where_it_is_the_default_new_connections_have_the_new_build() {
     in_a_space("default");
     in_a_space_without_links("default");
+}
+
+fn set_default(name: &str) {
+    std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", name).unwrap();
+}
+
+/// The controller of a connection that a listener accepts.
+fn accepted(listener: &TcpListener) -> String {
+    let _to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let name = getsockopt(&listener.accept().unwrap().0, sockopt::TcpCongestion).unwrap();
+    name.to_string_lossy().trim_end_matches('\0').to_owned()
+}
+
+#[test]
+#[ignore = "a part of another test, which starts it"]
+fn listeners() {
+    let name = own_name("fpx_bbr3", "fpx_map");
+    for again in ["load", "update"] {
+        match again {
+            "load" => assert_eq!(life::load(Controller::Bbr3, Some(name)).unwrap(), Outcome::Loaded),
+            _ => life::load_claiming(Controller::Bbr3, name, SAME).unwrap(),
+        }
+        set_default(name);
+        let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let (follows, chose) = (listen(), listen());
+        setsockopt(&chose, sockopt::TcpCongestion, &name.into()).unwrap();
+        let outcome = life::load(Controller::Bbr3, Some(name)).unwrap();
+        assert_eq!(outcome == Outcome::AlreadyThere, again == "load", "{outcome:?}");
+        assert_eq!((accepted(&follows).as_str(), accepted(&chose).as_str()), (name, name), "{again}");
+        // Whose settings a connection follows is the build that it has.
+        life::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
+        let to = TcpStream::connect(follows.local_addr().unwrap()).unwrap();
+        let mut connection = Connections { name, ends: vec![(follows.accept().unwrap().0, to)] };
+        connection.talk(3);
+        let windows: Vec<u32> =
+            status(name).sockets.iter().filter(|socket| !socket.listens).map(|socket| socket.cwnd).collect();
+        assert!(!windows.is_empty() && windows.iter().all(|cwnd| *cwnd >= 90), "{again}: {windows:?}");
+        drop(connection);
+        set_default("reno");
+        assert_eq!((accepted(&follows).as_str(), accepted(&chose).as_str()), ("reno", name), "{again}");
+        drop((follows, chose));
+        unload(name);
+    }
+}
+
+#[test]
+fn listeners_that_follow_the_default_still_do_after_a_second_load_or_an_update() {
+    in_a_space("listeners");
+    in_a_space_without_links("listeners");
 }
 
 #[test]
