@@ -447,19 +447,7 @@ FP_INLINE void begin_to_send(struct tcp_sock *tp)
 	write_conn(f, tp);
 }
 
-SEC("struct_ops/fp_bbr3_cwnd_event")
-void fp_bbr3_cwnd_event(u64 *ctx)
-{
-	if ((u32)ctx[1] == FP_CA_EVENT_TX_START)
-		begin_to_send(FP_TCP(ctx));
-}
-
-/* The same where the kernel tells this event apart from the others. */
-SEC("struct_ops/fp_bbr3_cwnd_event_tx_start")
-void fp_bbr3_cwnd_event_tx_start(u64 *ctx)
-{
-	begin_to_send(FP_TCP(ctx));
-}
+FP_ON_TX_START(fp_bbr3, begin_to_send)
 
 SEC("struct_ops/fp_bbr3_set_state")
 void fp_bbr3_set_state(u64 *ctx)

@@ -344,4 +344,19 @@ extern u32 bbr_ssthresh(struct sock *sk) FP_KFUNC;
 extern u32 bbr_min_tso_segs(struct sock *sk) FP_KFUNC;
 extern u32 bbr_sndbuf_expand(struct sock *sk) FP_KFUNC;
 
+/* Calls `begins` for a connection that begins to send: an event among others, or a call of its own on the newest kernels. */
+#define FP_ON_TX_START(name, begins)                      \
+	SEC("struct_ops/" #name "_cwnd_event")            \
+	void name##_cwnd_event(u64 *ctx)                  \
+	{                                                 \
+		if ((u32)ctx[1] == FP_CA_EVENT_TX_START)  \
+			begins(FP_TCP(ctx));              \
+	}                                                 \
+                                                          \
+	SEC("struct_ops/" #name "_cwnd_event_tx_start")   \
+	void name##_cwnd_event_tx_start(u64 *ctx)         \
+	{                                                 \
+		begins(FP_TCP(ctx));                      \
+	}
+
 #endif
