@@ -24,6 +24,10 @@ pub struct Args {
     /// One run after another in the lab, also those that may share the machine.
     #[arg(long)]
     alone: bool,
+    /// One row for runs that differ only in their seed: means over the pairs of same seeds, the quotient of the means and its
+    /// standard error. Runs that are not valid in the lab are left out, and counted.
+    #[arg(long)]
+    means: bool,
 }
 
 /// What is compared.
@@ -48,18 +52,17 @@ impl Args {
         let batch = Batch::new(jobs).keep_series(false).in_real_time(lab);
         let runs = batch.run(&progress).all().map_err(runs::failure)?;
         drop(progress);
+        let pairs: Vec<(&str, &Recording, &Recording)> = names
+            .iter()
+            .zip(runs.chunks_exact(2))
+            .filter_map(|(name, pair)| Some((name.as_str(), pair.first()?, pair.get(1)?)))
+            .collect();
+        let (rows, agree) = if self.means { print_means(&pairs) } else { print_each(&pairs) };
         println!(
-            "| scenario | run | goodput sim | lab | differs | RTT p50 sim | lab | retransmitted sim | lab | lab valid |"
+            "\n{agree} of {rows} {} agree within {:.0} % of goodput.",
+            if self.means { "means" } else { "runs" },
+            AGREES * 100.0
         );
-        println!("|---|---|--:|--:|--:|--:|--:|--:|--:|---|");
-        let mut agree = 0;
-        for (name, pair) in names.iter().zip(runs.chunks_exact(2)) {
-            let [sim, lab] = pair else { continue };
-            let difference = relative(sim.summary.goodput_bps, lab.summary.goodput_bps);
-            agree += usize::from(difference.abs() <= AGREES);
-            println!("{}", row(name, &sim.label, sim, lab, difference));
-        }
-        println!("\n{agree} of {} runs agree within {:.0} % of goodput.", names.len(), AGREES * 100.0);
         Ok(())
     }
 
@@ -92,6 +95,100 @@ fn shorten(case: &mut Case, most: Span) -> bool {
     // Its bounds are those of the whole length.
     s.checks.clear();
     true
+}
+
+/// Prints a row for each pair; gives how many there are, and how many agree.
+fn print_each(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
+    println!(
+        "| scenario | run | goodput sim | lab | differs | RTT p50 sim | lab | retransmitted sim | lab | lab valid |"
+    );
+    println!("|---|---|--:|--:|--:|--:|--:|--:|--:|---|");
+    let mut agree = 0;
+    for (name, sim, lab) in pairs {
+        let difference = relative(sim.summary.goodput_bps, lab.summary.goodput_bps);
+        agree += usize::from(difference.abs() <= AGREES);
+        println!("{}", row(name, &sim.label, sim, lab, difference));
+    }
+    (pairs.len(), agree)
+}
+
+/// Prints a row for all pairs that differ in their seed alone; gives how many rows there are, and how many agree.
+fn print_means(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
+    println!(
+        "| scenario | run | pairs | goodput sim | lab | lab / sim | standard error | retransmitted sim | lab | not valid |"
+    );
+    println!("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|");
+    let (mut rows, mut agree) = (0, 0);
+    let mut left = pairs.to_vec();
+    while let Some((name, first, _)) = left.first().copied() {
+        let label = without_seed(first);
+        let is_one =
+            |(file, sim, _): &(&str, &Recording, &Recording)| *file == name && without_seed(sim) == label;
+        let (own, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_one);
+        left = others;
+        let goodputs: Vec<(f64, f64)> = own
+            .iter()
+            .filter(|(_, _, lab)| lab.valid)
+            .map(|(_, sim, lab)| (sim.summary.goodput_bps, lab.summary.goodput_bps))
+            .collect();
+        let again = |of: fn(&(&str, &Recording, &Recording)) -> (u64, u64)| {
+            let sums = own.iter().filter(|(_, _, lab)| lab.valid).map(of);
+            let (again, sent) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            format!("{:.2} %", again as f64 / sent.max(1) as f64 * 100.0)
+        };
+        let quotient = Quotient::of(&goodputs);
+        rows += 1;
+        agree += usize::from((quotient.quotient - 1.0).abs() <= AGREES);
+        println!(
+            "| {name} | {label} | {} | {:.2} ± {:.2} | {:.2} ± {:.2} | {:.3} | {} | {} | {} | {} |",
+            goodputs.len(),
+            quotient.sim.0 / 1e6,
+            quotient.sim.1 / 1e6,
+            quotient.lab.0 / 1e6,
+            quotient.lab.1 / 1e6,
+            quotient.quotient,
+            quotient.error.map_or("–".to_owned(), |error| format!("{error:.3}")),
+            again(|(_, sim, _)| (sim.summary.packets_retransmitted, sim.summary.packets_sent)),
+            again(|(_, _, lab)| (lab.summary.packets_retransmitted, lab.summary.packets_sent)),
+            own.len() - goodputs.len(),
+        );
+    }
+    (rows, agree)
+}
+
+/// What a run is of, whatever its seed.
+fn without_seed(run: &Recording) -> String {
+    let seed = format!(", seed {}", run.seed);
+    run.label.strip_suffix(&seed).unwrap_or(&run.label).to_owned()
+}
+
+/// Two series of same seeds: mean and standard deviation of each, and the quotient of the means.
+struct Quotient {
+    sim: (f64, f64),
+    lab: (f64, f64),
+    quotient: f64,
+    /// Its standard error, of two pairs and more.
+    error: Option<f64>,
+}
+
+impl Quotient {
+    /// The mean of each pair's quotient would be too large where the simulated ones vary: one that is small by chance counts for
+    /// more. The error is that of `lab − quotient · sim`, so that what both have of the same seed is not counted as noise.
+    fn of(pairs: &[(f64, f64)]) -> Quotient {
+        let n = pairs.len().max(1) as f64;
+        let about = |values: &mut dyn Iterator<Item = f64>| {
+            let values: Vec<f64> = values.collect();
+            let mean = values.iter().sum::<f64>() / n;
+            let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+            (mean, (squares / (n - 1.0).max(1.0)).sqrt())
+        };
+        let sim = about(&mut pairs.iter().map(|pair| pair.0));
+        let lab = about(&mut pairs.iter().map(|pair| pair.1));
+        let quotient = 1.0 + relative(sim.0, lab.0);
+        let (_, rest) = about(&mut pairs.iter().map(|pair| pair.1 - quotient * pair.0));
+        let error = (pairs.len() > 1).then(|| rest / n.sqrt() / sim.0);
+        Quotient { sim, lab, quotient, error }
+    }
 }
 
 /// How much more (or less) the lab has than the simulator.
@@ -131,6 +228,17 @@ mod tests {
         assert_eq!(relative(0.0, 0.0), 0.0);
         assert_eq!(relative(0.0, 1.0), f64::INFINITY);
         assert!((relative(100.0, 90.0) + 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_both_have_of_a_seed_is_no_noise() {
+        // The lab has nine tenths of each, however they vary.
+        let alike = Quotient::of(&[(10.0, 9.0), (20.0, 18.0), (40.0, 36.0)]);
+        assert!((alike.quotient - 0.9).abs() < 1e-9 && alike.error.unwrap() < 1e-9);
+        // By hand: means 10 and 11, lab − 1.1 · sim is ∓1, its deviation √2, over √2 pairs and 10.
+        let apart = Quotient::of(&[(10.0, 10.0), (10.0, 12.0)]);
+        assert!((apart.quotient - 1.1).abs() < 1e-9 && (apart.error.unwrap() - 0.1).abs() < 1e-9);
+        assert!(Quotient::of(&[(10.0, 10.0)]).error.is_none());
     }
 
     #[test]
