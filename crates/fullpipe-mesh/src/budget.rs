@@ -84,9 +84,13 @@ impl Budget {
             Budget { file, limit, number: 0, day: today, spent: 0, ends: now.steady + rest_of_day(now) };
         if let Some((number, day, spent)) = last {
             budget.number = number;
-            // An account of tomorrow is one before the clock was set back: it is this day's as well.
-            if day == today || (day > today && day <= today + DAYS_AHEAD) {
-                (budget.day, budget.spent) = (day, spent);
+            // An account of days to come is one before the clock was set back: what it says is spent. That it is of tomorrow is
+            // kept, so that setting the clock back and forth gives no second day; one of years to come is not, for it would stay.
+            if day >= today {
+                budget.spent = spent;
+                if day <= today + DAYS_AHEAD {
+                    budget.day = day;
+                }
             }
         }
         // Both halves, so that the file has its length.
@@ -214,5 +218,14 @@ mod tests {
         // Set back by half a day and started again: yesterday's evening is still the same account.
         let mut budget = Budget::open(directory.path(), 1000, at(20_001.6, 0.0)).unwrap();
         assert_eq!(budget.spent(at(20_001.6, 0.0)), 1);
+        drop(budget);
+        // A clock that was years ahead and has been put right: what was spent then is spent.
+        let mut ahead = Budget::open(directory.path(), 1000, at(40_000.5, 0.0)).unwrap();
+        ahead.take(900, at(40_000.5, 0.0)).unwrap();
+        drop(ahead);
+        let mut budget = Budget::open(directory.path(), 1000, at(20_002.5, 0.0)).unwrap();
+        assert_eq!(budget.spent(at(20_002.5, 0.0)), 900);
+        // And the next day is another.
+        assert_eq!(budget.spent(at(20_003.0, 12.0)), 0);
     }
 }
