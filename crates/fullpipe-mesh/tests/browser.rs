@@ -14,14 +14,14 @@ const READER: &str = r##"
 const root = document.documentElement;
 const note = (name, text) => { root.dataset["t" + name] = text; };
 // Axes, grid and writing are grey: only what is drawn of the data has a colour.
-const drawn = () => [...document.querySelectorAll("#plots-of-pair canvas")].filter((c) => {
+const drawn = (where) => [...document.querySelectorAll(where + " canvas")].filter((c) => {
   const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
   let n = 0;
   for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 0 && Math.max(d[i], d[i + 1], d[i + 2]) - Math.min(d[i], d[i + 1], d[i + 2]) > 60) n++;
   return n > 500;
 }).length;
 setTimeout(() => {
-  note("Plots", drawn());
+  note("Plots", drawn("#plots-of-pair"));
   note("Cells", document.querySelectorAll(".matrix button").length);
   document.querySelectorAll(".matrix button")[3].click();
   note("Chosen", document.getElementById("pair").value);
@@ -29,10 +29,10 @@ setTimeout(() => {
   note("Turned", document.getElementById("pair").selectedOptions[0].textContent.trim());
   document.getElementById("theme").click();
   note("Dark", root.classList.contains("dark"));
-  note("Cdf", document.querySelectorAll("#cdf canvas").length);
   note("Wide", document.documentElement.scrollWidth <= innerWidth);
   setTimeout(() => {
-    note("Again", drawn());
+    note("Again", drawn("#plots-of-pair"));
+    note("Cdf", drawn("#cdf"));
     note("End", "yes");
   }, 1000);
 }, 2000);
