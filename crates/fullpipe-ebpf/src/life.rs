@@ -56,7 +56,7 @@ pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, S
         if is_registered && there.marks()?.is_some_and(|marks| marks.build == ours.build) {
             // An update may have been interrupted before it came to the defaults and the sockets.
             there.renew_defaults()?;
-            if controller.has_storage() && there.has_predecessor()? {
+            if controller.has_storage() && there.has_predecessor() {
                 there.move_sockets()?;
             }
             return Ok(Outcome::AlreadyThere);

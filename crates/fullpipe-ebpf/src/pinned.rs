@@ -210,7 +210,7 @@ impl Pinned {
     }
 
     /// Whether something, sockets most likely, still holds another build that had the name before.
-    pub(crate) fn has_predecessor(&self) -> Result<bool> {
+    pub(crate) fn has_predecessor(&self) -> bool {
         let mut name = [0; NAME_SIZE];
         loader::write_name(&mut name, &self.name);
         for about in
@@ -221,10 +221,10 @@ impl Pinned {
             // A map that was never registered holds nothing; in any other the name stands somewhere among the pointers.
             if value(&map).is_some_and(|value| value.windows(NAME_SIZE).step_by(8).any(|words| words == name))
             {
-                return Ok(true);
+                return true;
             }
         }
-        Ok(false)
+        false
     }
 
     /// Gives live sockets the build that has the name now. The kernel leaves them the one that they chose. A listener that no
