@@ -2,19 +2,32 @@
 
 use std::collections::VecDeque;
 
+/// How many ticks tell what is usual, unless more do: four hours of minutes.
 const WINDOW: usize = 240;
 const RECENT: usize = super::series::RECENT;
 
 /// Of how many how many, by tick.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Counts {
+    window: usize,
     usual: VecDeque<(u32, u32)>,
     hits: u64,
     all: u64,
     recent: VecDeque<(u64, u32, u32)>,
 }
 
+impl Default for Counts {
+    fn default() -> Self {
+        Counts::over(WINDOW)
+    }
+}
+
 impl Counts {
+    /// Counts of which so many ticks tell what is usual.
+    pub fn over(window: usize) -> Self {
+        Counts { window, usual: VecDeque::new(), hits: 0, all: 0, recent: VecDeque::new() }
+    }
+
     /// Of `all` in this tick, `hits` were such; more of a tick that was begun is added to it.
     pub fn push(&mut self, tick: u64, hits: u32, all: u32) {
         if all == 0 {
@@ -32,7 +45,7 @@ impl Counts {
             self.usual.push_back((hits, all));
             self.hits += u64::from(hits);
             self.all += u64::from(all);
-            if self.usual.len() > WINDOW
+            if self.usual.len() > self.window
                 && let Some((hits, all)) = self.usual.pop_front()
             {
                 self.hits -= u64::from(hits);
@@ -59,7 +72,7 @@ impl Counts {
     /// What is usual begins anew with `tick`; what was before is returned.
     pub fn restart(&mut self, tick: u64) -> Counts {
         let (since, before) = self.recent.iter().partition(|(at, ..)| *at >= tick);
-        let fresh = Counts { recent: since, ..Counts::default() };
+        let fresh = Counts { recent: since, ..Counts::over(self.window) };
         Counts { recent: before, ..std::mem::replace(self, fresh) }
     }
 

@@ -4,8 +4,9 @@
 //! to twelve, speak for or against a change by their log likelihood under Student's distribution, so that single outliers say little, and
 //! no value says more than that none of those before was like it. Quantities of the same direction that one cause moves are added:
 //! goodputs of all controllers, retransmissions with lost probes, round trips asked from both ends. A loss-based controller stays slow for
-//! many transfers without any change of the path; what the best of the controllers carried is steadier, and no controller's goodput alone
-//! is enough. What changes at the same time in
+//! many transfers without any change of the path; what the best of the controllers carried is steadier. Where only one
+//! controller notices, and neither the other nor probes, more must speak for a change; what it tells of itself, by all that it is seen by,
+//! is bounded, unless it falls further than modes do, or its transfers do not arrive in time that always did. What changes at the same time in
 //! neighbouring directions is one change, and a site's if most of its directions take part; of these, weaker evidence is enough.
 
 use super::change::{Change, Metric, Quantity, Shift};
@@ -21,6 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// So much must speak for a change of a direction, in nats. Found by the simulated days of `tests/seen.rs`: with three fewer, modes of a
 /// controller that show for the first time are told as changes of the path.
 const ALARM: f64 = 18.5;
+/// So much, where one controller says it all: it has modes of its own, and on paths with bursts of loss some that last several transfers.
+const ALARM_ALONE: f64 = 24.0;
+/// A controller or probes that say less have not noticed.
+const NOTICED: f64 = 2.0;
 /// So much is enough where neighbours changed at the same time.
 const SUSPECT: f64 = 6.0;
 /// Shifts that begin within so many periods of each other are of one change.
@@ -40,6 +45,12 @@ const CONTROLLER_SAYS: [f64; 2] = [8.0, 14.0];
 const PROBES_FEWEST: u64 = 3600;
 /// A mode that was not seen yet does not slow a controller this much (the logarithm of eight times).
 const NO_MODE: f64 = 2.08;
+/// How many transfers tell how often a controller takes too long: what is rare takes a day to be known.
+const LATE_WINDOW: usize = 1440;
+/// Fewer do not.
+const LATE_FEWEST: u64 = 180;
+/// The most that one transfer which took too long may say.
+const LATE_SAYS: f64 = 8.0;
 /// The most that the failures of one period may say.
 const FAILURES_SAY: f64 = 12.0;
 
@@ -57,6 +68,8 @@ struct Track {
     best: Series,
     rates: Vec<Series>,
     again: Vec<Series>,
+    /// Transfers of each controller that took longer than allowed.
+    late: Vec<Counts>,
     probes: Counts,
     failed: Counts,
     rtt: Series,
@@ -70,6 +83,7 @@ impl Track {
             best: Series::new(0.05),
             rates: vec![Series::new(0.05); controllers],
             again: vec![Series::new(0.25); controllers],
+            late: vec![Counts::over(LATE_WINDOW); controllers],
             probes: Counts::default(),
             failed: Counts::default(),
             rtt: Series::new(0.02),
@@ -89,6 +103,8 @@ struct Open {
     former: Vec<(Quantity, Pair, Series)>,
     /// The same of what is counted: lost probes, failed transfers.
     counted: Option<Counts>,
+    /// The same of transfers that took too long, by controller.
+    late: Vec<Counts>,
 }
 
 /// A change under observation.
@@ -122,6 +138,14 @@ struct Sign {
     length: usize,
     /// Large enough to matter.
     matters: bool,
+    /// Whether only one controller noticed.
+    alone: bool,
+}
+
+impl Sign {
+    fn is_loud(&self) -> bool {
+        self.matters && self.evidence >= if self.alone { ALARM_ALONE } else { ALARM }
+    }
 }
 
 impl Watch {
@@ -145,8 +169,7 @@ impl Watch {
         self.take(period);
         self.close();
         let signs = self.signs();
-        let (loud, quiet): (Vec<_>, Vec<_>) =
-            signs.into_iter().partition(|(_, sign)| sign.evidence >= ALARM && sign.matters);
+        let (loud, quiet): (Vec<_>, Vec<_>) = signs.into_iter().partition(|(_, sign)| sign.is_loud());
         for (key, sign) in loud {
             self.begin(key, &sign);
         }
@@ -189,6 +212,7 @@ impl Watch {
                     self.slow_bps = self.slow_bps.max(bits / self.period.as_secs_f64().max(1e-3));
                     let log = done.goodput().as_bits_per_sec_f64().max(1.0).ln();
                     track.rates[cc].push(tick, log);
+                    track.late[cc].push(tick, 0, 1);
                     best.entry(transfer.pair).and_modify(|most| *most = most.max(log)).or_insert(log);
                     if done.segments > 0 {
                         track.again[cc].push(tick, (done.retransmitted_share() + SHARE_FLOOR).ln());
@@ -197,6 +221,7 @@ impl Watch {
                 // It moves, slower than this.
                 Outcome::Failed(Trouble::TooSlow) if self.slow_bps > 0.0 => {
                     track.failed.push(tick, 0, 1);
+                    track.late[cc].push(tick, 1, 1);
                     let log = self.slow_bps.ln();
                     track.rates[cc].push(tick, log);
                     best.entry(transfer.pair).and_modify(|most| *most = most.max(log)).or_insert(log);
@@ -322,7 +347,13 @@ impl Watch {
         // A mesh that has just begun may find sites that are not there yet: that, too, is to be told.
         let few = failed.rests_on() < 4;
         let evidence = if few { evidence * 4.0 } else { evidence };
-        Some(Sign { evidence, begin, length, matters: failed.share(length) >= 0.5 && failed.share(1) > 0.0 })
+        Some(Sign {
+            evidence,
+            begin,
+            length,
+            matters: failed.share(length) >= 0.5 && failed.share(1) > 0.0,
+            alone: false,
+        })
     }
 
     fn shifting(&self, pair: Pair, metric: Metric, up: bool) -> Option<Sign> {
@@ -334,12 +365,15 @@ impl Watch {
                 && probes.newest() == Some(self.tick)
                 && probes.rests_on() > PROBES_FEWEST
         });
-        // Losses slow who takes them for congestion, and more than they are seen by.
-        let slowed = self.tracks.get(&pair).map_or(&[][..], |track| &track.rates);
-        let slowed: Vec<&Series> =
-            slowed.iter().filter(|series| metric == Metric::Loss && up && fresh(series)).collect();
+        // Losses slow who takes them for congestion, and more than they are seen by: until its transfers no longer arrive in time, and
+        // tell nothing else.
+        let losing = metric == Metric::Loss && up;
+        let track = self.tracks.get(&pair).filter(|_| losing);
+        let slowed: Vec<&Series> = track.map_or(&[][..], |track| &track.rates).iter().collect();
+        let late: Vec<&Counts> = track.map_or(&[][..], |track| &track.late).iter().collect();
         let loudest = members.iter().map(|(.., series)| series.loudest(up)).sum::<f64>()
-            + slowed.iter().map(|series| series.loudest(false).min(own_word(series))).sum::<f64>()
+            + slowed.iter().map(|series| series.loudest(false)).sum::<f64>()
+            + late.iter().filter(|late| late.share(1) > 0.0).count() as f64 * LATE_SAYS
             + probes.map_or(0.0, |probes| {
                 PROBES_SAY * probes.last(RECENT).filter(|(hits, _)| *hits > 0).count() as f64
             });
@@ -347,36 +381,57 @@ impl Watch {
             return None;
         }
         let other = |probes: &Counts| (3.0 * probes.usual()).max(probes.usual() + 0.005).min(0.9);
-        let mut best: Option<Sign> = None;
+        let mut scored: Vec<Scored> = Vec::with_capacity(RECENT);
         for k in 1..=RECENT {
             let mut evidence = 0.0;
             let mut begin = None;
+            // What each controller says of itself, by all that it is seen by.
+            let mut own = vec![(0.0_f64, 0.0_f64); self.controllers];
             for (quantity, _, series) in members.iter().filter(|(.., series)| fresh(series)) {
                 // A series that misses periods does not speak of what was long ago.
                 let Some(tick) = series.tick_of(k).filter(|tick| self.tick - tick <= 2 * k as u64) else {
                     continue;
                 };
-                let most = may_say(*quantity, series);
-                let own = series.evidence(k, up).clamp(-most, most);
-                evidence += own;
+                let says = series.evidence(k, up);
+                match quantity {
+                    Quantity::Goodput(cc) | Quantity::Retransmitted(cc) => {
+                        let own = &mut own[usize::from(*cc)];
+                        *own = (own.0 + says, own.1.max(own_word(series)));
+                    }
+                    _ => evidence += says,
+                }
                 begin = begin.max(Some(tick));
             }
-            if let Some(probes) = probes {
-                evidence += probes.evidence(k, other(probes), PROBES_SAY).max(-PROBES_SAY);
+            for (cc, series) in slowed.iter().enumerate().filter(|(_, series)| fresh(series)) {
+                let own = &mut own[cc];
+                *own = (own.0 + series.evidence(k, false).max(0.0), own.1.max(own_word(series)));
             }
-            if evidence >= 0.0 {
-                let says = |series: &&Series| series.evidence(k, false).clamp(0.0, own_word(series));
-                evidence += slowed.iter().map(says).sum::<f64>();
+            for (cc, late) in late.iter().enumerate() {
+                if late.newest() != Some(self.tick) || late.rests_on() < LATE_FEWEST || late.share(k) < 0.9 {
+                    continue;
+                }
+                begin = begin.max(late.tick_of(k));
+                own[cc] = (own[cc].0.max(late.evidence(k, 0.9, LATE_SAYS)), f64::INFINITY);
+            }
+            evidence += own.iter().map(|(says, most)| says.clamp(-most, *most)).sum::<f64>();
+            let mut noticed = own.iter().filter(|(says, _)| *says >= NOTICED).count();
+            if let Some(probes) = probes {
+                let says = probes.evidence(k, other(probes), PROBES_SAY).max(-PROBES_SAY);
+                noticed += usize::from(says >= NOTICED);
+                evidence += says;
             }
             let begin = begin.or_else(|| probes.and_then(|probes| probes.tick_of(k)));
-            if let Some(begin) = begin.filter(|_| best.as_ref().is_none_or(|best| evidence > best.evidence)) {
-                best = Some(Sign { evidence, begin, length: k, matters: false });
-            }
+            let alone = noticed < 2 && self.controllers > 1 && metric != Metric::Rtt;
+            scored.extend(begin.map(|begin| Scored { k, evidence, begin, alone }));
         }
-        let mut best = best.filter(|best| best.evidence >= SUSPECT)?;
-        let k = best.length;
+        let Scored { k, evidence, begin, alone } =
+            longest(&scored).filter(|scored| scored.evidence >= SUSPECT)?;
+        let mut best = Sign { evidence, begin, length: k, matters: false, alone };
         let speaks = |series: &Series| fresh(series) && series.evidence(k, up) > 0.0;
         best.matters = probes.is_some_and(|probes| probes.share(k) - probes.usual() >= 0.003)
+            || late
+                .iter()
+                .any(|late| late.rests_on() >= LATE_FEWEST && late.share(k) >= 0.9 && late.usual() < 0.5)
             || members
                 .iter()
                 .any(|(quantity, _, series)| speaks(series) && self.matters(*quantity, series, k, up));
@@ -434,6 +489,9 @@ impl Watch {
             Metric::Failures => Some(track.failed.restart(begin)),
             _ => None,
         });
+        let late = self.tracks.get_mut(&key.pair).filter(|_| key.metric == Metric::Loss);
+        let late =
+            late.map_or(Vec::new(), |track| track.late.iter_mut().map(|late| late.restart(begin)).collect());
         if let Some(former) = self.open.remove(&at) {
             self.end(&at, former, begin);
         }
@@ -492,6 +550,7 @@ impl Watch {
             since: begin,
             former: kept,
             counted,
+            late,
         };
         self.open.insert(at, open);
     }
@@ -536,6 +595,11 @@ impl Watch {
             match at.1 {
                 Metric::Loss => track.probes.resume(former, end),
                 _ => track.failed.resume(former, end),
+            }
+        }
+        if let Some(track) = self.tracks.get_mut(&at.0) {
+            for (late, former) in track.late.iter_mut().zip(std::mem::take(&mut open.late)) {
+                late.resume(former, end);
             }
         }
         self.end(&at, open, end);
@@ -602,6 +666,17 @@ impl Watch {
                     far += 3
                 }
                 end = end.max(track.probes.tick_of(6));
+            }
+        }
+        let late = self.tracks.get(&pair).map_or(&[][..], |track| &track.late);
+        for (former, late) in open.late.iter().zip(late) {
+            if late.whole_share() - former.usual() >= 0.5 {
+                if late.share(3) < 0.5 {
+                    near += 3
+                } else {
+                    far += 3
+                }
+                end = end.max(late.tick_of(3));
             }
         }
         // Four of five, of at least three.
@@ -722,6 +797,26 @@ impl Watch {
     }
 }
 
+/// Of numbers of newest periods, each with what they say together: the one that a change has lasted. The fewest that are enough, and
+/// those before them as long as each adds to it, for an outlier some periods before is none of it; or those that say the most.
+fn longest(scored: &[Scored]) -> Option<Scored> {
+    let Some(enough) = scored.iter().position(|scored| scored.evidence >= ALARM) else {
+        return scored.iter().copied().max_by(|a, b| a.evidence.total_cmp(&b.evidence).then(b.k.cmp(&a.k)));
+    };
+    let rest = &scored[enough..];
+    let falls = rest.windows(2).position(|two| two[1].evidence <= two[0].evidence);
+    rest.get(falls.unwrap_or(rest.len() - 1)).copied()
+}
+
+/// What so many newest periods say together.
+#[derive(Clone, Copy)]
+struct Scored {
+    k: usize,
+    evidence: f64,
+    begin: u64,
+    alone: bool,
+}
+
 /// The most that a controller may say of itself.
 fn own_word(series: &Series) -> f64 {
     let [least, most] = CONTROLLER_SAYS;
@@ -729,14 +824,6 @@ fn own_word(series: &Series) -> f64 {
         return f64::INFINITY;
     }
     least + (most - least) * ((series.rests_on() as f64 - 60.0) / 120.0).clamp(0.0, 1.0)
-}
-
-/// The most that a series may say.
-fn may_say(quantity: Quantity, series: &Series) -> f64 {
-    match quantity {
-        Quantity::Goodput(_) | Quantity::Retransmitted(_) => own_word(series),
-        _ => f64::INFINITY,
-    }
 }
 
 /// Whether two directions have a site in common.
