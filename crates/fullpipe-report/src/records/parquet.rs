@@ -2,6 +2,8 @@
 //!
 //! The file has its name when it is whole: its index stands at its end.
 
+mod footer;
+
 use super::files::Files;
 use super::reader::Found;
 use super::seen::{self, Seen, received, sent};
@@ -305,7 +307,8 @@ fn write_group(file: &mut SerializedFileWriter<File>, records: &[Connection]) ->
 ///
 /// # Errors
 /// What is no file of records.
-pub(super) fn read(file: File, mut each: impl FnMut(Seen)) -> Result<Found, String> {
+pub(super) fn read(mut file: File, mut each: impl FnMut(Seen)) -> Result<Found, String> {
+    footer::check(&mut file)?;
     let reader = SerializedFileReader::new(file).map_err(|e| e.to_string())?;
     let mut found = Found::default();
     for row in reader.get_row_iter(None).map_err(|e| e.to_string())? {
