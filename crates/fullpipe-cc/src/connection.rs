@@ -108,6 +108,12 @@ impl<C: CongestionControl> Connection<C> {
         &self.cc
     }
 
+    /// The controller, to be told what the connection does not tell it.
+    #[inline]
+    pub fn controller_mut(&mut self) -> &mut C {
+        &mut self.cc
+    }
+
     /// Payload bytes delivered so far.
     #[inline]
     pub fn delivered(&self) -> u64 {

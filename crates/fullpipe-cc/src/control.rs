@@ -2,6 +2,7 @@
 
 use crate::pacer::GSO_MAX_BYTES;
 use crate::sampler::RateSample;
+use core::any::Any;
 use fullpipe_units::{Gain, Rate, Span, Time};
 
 /// What every controller is told when a connection starts.
@@ -270,6 +271,12 @@ pub trait CongestionControl: Send {
     /// [`Snapshot::state`] alone, which a transport may want to know after every ACK.
     fn state(&self) -> &'static str {
         self.snapshot().state
+    }
+
+    /// Itself, for a caller who made it and wants to go on with it between two calls of the transport: one that is driven
+    /// from outside gives itself, all others nothing.
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
+        None
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Tally {
     pub lost: u32,
 }
 
-/// A way to set the windows of sockets that use a controller which obeys.
+/// A way to set the windows and pacing rates of sockets that use a controller which obeys.
 pub trait Steer: Debug + Send + Sync {
     /// The kernel's name of that controller.
     fn controller(&self) -> String;
@@ -61,11 +61,11 @@ pub trait Steer: Debug + Send + Sync {
     /// When it was not.
     fn tally(&self, socket: BorrowedFd<'_>) -> io::Result<Tally>;
 
-    /// From the next ACK on its window is `cwnd` packets.
+    /// From the next ACK on its window is `cwnd` packets, and it is paced at `pacing`, if that is given.
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn order(&self, socket: BorrowedFd<'_>, cwnd: u32) -> io::Result<()>;
+    fn order(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing: Option<Rate>) -> io::Result<()>;
 }
 
 /// A way to see what controllers believe.

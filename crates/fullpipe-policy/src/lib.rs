@@ -1,5 +1,5 @@
 //! Congestion controllers that were trained: what a policy sees each step, the small network that decides, the window
-//! that follows.
+//! and the pacing rate that follow.
 //!
 //! ```
 //! use fullpipe_policy::{Network, Pilot, Step};
@@ -11,7 +11,7 @@
 //! let network: Network = network.parse()?;
 //! let mut pilot = Pilot::new(network, 14_480, 1448);
 //! let seen = Step { took: Span::from_millis(40), sent: 14_480, acked: 14_480, ..Step::default() };
-//! assert_eq!(pilot.decide(&seen), 20_477); // 14 480 · √2
+//! assert_eq!(pilot.decide(&seen).window, 20_477); // 14 480 · √2
 //! # Ok::<(), fullpipe_policy::NetworkError>(())
 //! ```
 //!
@@ -26,7 +26,7 @@ mod pilot;
 mod steered;
 
 pub use account::{Account, Step};
-pub use network::{Activation, Layer, MOST_WEIGHTS, Network, NetworkError};
+pub use network::{Action, Activation, Layer, MOST_WEIGHTS, Network, NetworkError};
 pub use observer::{OBSERVATIONS, Observer};
-pub use pilot::{LEAST_WINDOW, MOST_WINDOW, Pilot, multiplied};
+pub use pilot::{LEAST_WINDOW, MOST_WINDOW, Orders, Pilot, multiplied, paced};
 pub use steered::Steered;

@@ -56,12 +56,36 @@ pub struct Layer {
     pub bias: Vec<f32>,
 }
 
-/// What is done with the network's value.
+/// What is done with the network's values, each cut to [-1, 1].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-enum Action {
-    /// Cut to [-1, 1], it is the binary logarithm of the factor by which the window changes.
+pub enum Action {
+    /// One value: the binary logarithm of the factor by which the window changes.
+    #[serde(rename = "multiplier")]
     Multiplier,
+    /// A second one: the binary logarithm of the pacing rate in windows a round trip.
+    #[serde(rename = "multiplier+pacing")]
+    MultiplierPacing,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Action; 2] = [Action::Multiplier, Action::MultiplierPacing];
+
+    /// As files call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::Multiplier => "multiplier",
+            Action::MultiplierPacing => "multiplier+pacing",
+        }
+    }
+
+    /// How many values it takes.
+    pub fn values(self) -> usize {
+        match self {
+            Action::Multiplier => 1,
+            Action::MultiplierPacing => 2,
+        }
+    }
 }
 
 /// A policy as its file has it.
@@ -78,7 +102,7 @@ struct File {
     layers: Vec<Layer>,
 }
 
-/// A network from the values of an observation to one of action. A copy shares its weights.
+/// A network from the values of an observation to those of an action. A copy shares its weights.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "File", into = "File")]
 pub struct Network(Arc<File>);
@@ -95,6 +119,7 @@ impl Network {
     /// Where sizes do not fit, or a weight is not finite.
     pub fn new(
         about: impl Into<String>,
+        action: Action,
         activation: Activation,
         layers: Vec<Layer>,
     ) -> Result<Self, NetworkError> {
@@ -124,18 +149,25 @@ impl Network {
         if weights > MOST_WEIGHTS {
             return Err(NetworkError(format!("{weights} weights, more than {MOST_WEIGHTS}")));
         }
-        if layers.is_empty() || wide != 1 {
-            return Err(NetworkError(format!(
-                "{wide} values come out of the last layer where one is wanted: the change of the window"
-            )));
+        if layers.is_empty() || wide != action.values() {
+            let wanted = match action {
+                Action::Multiplier => "one is wanted: the change of the window",
+                Action::MultiplierPacing => "two are wanted: the change of the window, and the pacing rate",
+            };
+            return Err(NetworkError(format!("{wide} values come out of the last layer where {wanted}")));
         }
-        let (schema, about, action) = (SCHEMA.to_owned(), about.into(), Action::Multiplier);
+        let (schema, about) = (SCHEMA.to_owned(), about.into());
         Ok(Network(Arc::new(File { schema, about, action, activation, layers })))
     }
 
     /// How it came to be, as its maker tells.
     pub fn about(&self) -> &str {
         &self.0.about
+    }
+
+    /// What is done with what it says.
+    pub fn action(&self) -> Action {
+        self.0.action
     }
 
     /// What stands between its layers.
@@ -148,8 +180,8 @@ impl Network {
         &self.0.layers
     }
 
-    /// What it makes of an observation: the action, from -1 to 1.
-    pub fn decide(&self, observation: &[f64; OBSERVATIONS.len()]) -> f64 {
+    /// What it makes of an observation: the values of the action, from -1 to 1, and zero for one that it does not have.
+    pub fn decide(&self, observation: &[f64; OBSERVATIONS.len()]) -> [f64; 2] {
         let mut values = observation.to_vec();
         let File { layers, activation, .. } = &*self.0;
         for (i, layer) in layers.iter().enumerate() {
@@ -162,7 +194,8 @@ impl Network {
             values = out.collect();
         }
         // Sums of large weights may overflow; such a policy keeps its window.
-        values.first().copied().filter(|v| !v.is_nan()).unwrap_or(0.0).clamp(-1.0, 1.0)
+        let value = |i: usize| values.get(i).copied().filter(|v| !v.is_nan()).unwrap_or(0.0).clamp(-1.0, 1.0);
+        [value(0), value(1)]
     }
 
     /// The file.
@@ -181,7 +214,7 @@ impl TryFrom<File> for Network {
                 file.schema
             )));
         }
-        Network::new(file.about, file.activation, file.layers)
+        Network::new(file.about, file.action, file.activation, file.layers)
     }
 }
 
@@ -211,15 +244,24 @@ mod tests {
 
     #[test]
     fn it_computes_what_its_layers_say() {
-        let network =
-            Network::new("", Activation::Relu, vec![layer(2, 8, 0.5), layer(1, 2, -0.125)]).unwrap();
+        let network = Network::new(
+            "",
+            Action::Multiplier,
+            Activation::Relu,
+            vec![layer(2, 8, 0.5), layer(1, 2, -0.125)],
+        )
+        .unwrap();
         // 0.5 · 8 · 0.25 + 0.25 = 1.25 twice; -0.125 · 2.5 + 0.25 = -0.0625.
-        assert_eq!(network.decide(&[0.25; 8]), -0.0625);
+        assert_eq!(network.decide(&[0.25; 8]), [-0.0625, 0.0]);
         // Both are below zero and cut off.
-        assert_eq!(network.decide(&[-1.0; 8]), 0.25);
-        assert_eq!(network.decide(&[-1e300; 8]), 0.25);
-        let steep = Network::new("", Activation::Softsign, vec![layer(1, 8, 1e30)]).unwrap();
-        assert_eq!([steep.decide(&[1.0; 8]), steep.decide(&[-1.0; 8])], [1.0, -1.0]);
+        assert_eq!(network.decide(&[-1.0; 8])[0], 0.25);
+        assert_eq!(network.decide(&[-1e300; 8])[0], 0.25);
+        let steep =
+            Network::new("", Action::Multiplier, Activation::Softsign, vec![layer(1, 8, 1e30)]).unwrap();
+        assert_eq!([steep.decide(&[1.0; 8])[0], steep.decide(&[-1.0; 8])[0]], [1.0, -1.0]);
+        let both =
+            Network::new("", Action::MultiplierPacing, Activation::Tanh, vec![layer(2, 8, 0.0)]).unwrap();
+        assert_eq!((both.decide(&[1.0; 8]), both.action()), ([0.25, 0.25], Action::MultiplierPacing));
         for (activation, value) in [
             (Activation::Tanh, 0.761_594_155_955_764_9),
             (Activation::Softsign, 0.5),
@@ -232,23 +274,27 @@ mod tests {
     #[test]
     fn its_file_makes_it_again() {
         let layers = vec![layer(3, 8, 0.1), layer(1, 3, -7e-9)];
-        let network = Network::new("by hand", Activation::Tanh, layers).unwrap();
+        let network = Network::new("by hand", Action::Multiplier, Activation::Tanh, layers).unwrap();
         assert_eq!(network.to_json().parse(), Ok(network));
     }
 
     #[test]
     fn what_does_not_fit_is_told() {
-        let refused = |layers| Network::new("", Activation::Tanh, layers).unwrap_err().to_string();
+        let refused =
+            |layers| Network::new("", Action::Multiplier, Activation::Tanh, layers).unwrap_err().to_string();
         assert_eq!(refused(vec![layer(1, 7, 0.0)]), "layer 0: a row of 7 weights where 8 values go in");
         assert!(refused(vec![layer(2, 8, 0.0)]).starts_with("2 values come out of the last layer"));
         assert!(refused(Vec::new()).contains("where one is wanted"));
+        let one = Network::new("", Action::MultiplierPacing, Activation::Tanh, vec![layer(1, 8, 0.0)]);
+        assert!(one.unwrap_err().to_string().contains("where two are wanted"));
         assert!(refused(vec![layer(1, 8, f32::NAN)]).contains("finite"));
         assert!(refused(vec![layer(20_000, 8, 0.0), layer(1, 20_000, 0.0)]).contains("more than"));
         let uneven = Layer { weights: vec![vec![0.0; 8]], bias: Vec::new() };
         assert_eq!(refused(vec![uneven]), "layer 0: 1 rows of weights, but 0 values of bias");
         let read = |text: &str| text.parse::<Network>().unwrap_err().to_string();
         assert!(read("{}").contains("missing field `schema`"));
-        let file = Network::new("", Activation::Tanh, vec![layer(1, 8, 0.0)]).unwrap().to_json();
+        let file =
+            Network::new("", Action::Multiplier, Activation::Tanh, vec![layer(1, 8, 0.0)]).unwrap().to_json();
         assert!(read(&file.replace("policy/1", "policy/9")).contains("policy/9"));
         assert!(read(&file.replace("tanh", "gelu")).contains("softsign"));
         assert!(read(&file.replace("multiplier", "rate")).contains("multiplier"));
@@ -257,8 +303,8 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_it_sees_it_decides(seen in prop::array::uniform8(any::<f64>()), weight in any::<f32>()) {
-            if let Ok(network) = Network::new("", Activation::Tanh, vec![layer(2, 8, weight), layer(1, 2, weight)]) {
-                prop_assert!((-1.0..=1.0).contains(&network.decide(&seen)));
+            if let Ok(network) = Network::new("", Action::Multiplier, Activation::Tanh, vec![layer(2, 8, weight), layer(1, 2, weight)]) {
+                prop_assert!(network.decide(&seen).iter().all(|value| (-1.0..=1.0).contains(value)));
             }
         }
     }

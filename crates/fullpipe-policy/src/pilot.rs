@@ -1,8 +1,9 @@
 //! A network at the wheel of a connection.
 
 use crate::account::Step;
-use crate::network::Network;
+use crate::network::{Action, Network};
 use crate::observer::Observer;
+use fullpipe_units::Rate;
 
 /// The least window, in packets.
 pub const LEAST_WINDOW: f64 = 1.0;
@@ -14,7 +15,24 @@ pub fn multiplied(cwnd: f64, action: f64) -> f64 {
     cwnd * libm::exp2(action.clamp(-1.0, 1.0))
 }
 
-/// Decides the window of a connection, step by step.
+/// The pacing rate that an action makes of a window (bytes): 2 to the power of it windows in the mean round trip of the
+/// step, or in the least one known if none was measured, from 1 kbit/s to 1 Tbit/s. None if neither is known.
+pub fn paced(window: f64, step: &Step, action: f64) -> Option<Rate> {
+    let rtt = step.rtt.or(step.min_rtt).filter(|rtt| !rtt.is_zero())?;
+    let bps = window * 8.0 / rtt.as_secs_f64() * libm::exp2(action.clamp(-1.0, 1.0));
+    Some(Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64))
+}
+
+/// What a policy wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Orders {
+    /// Congestion window in bytes.
+    pub window: u64,
+    /// None for as fast as the window lets it.
+    pub pacing: Option<Rate>,
+}
+
+/// Decides the window of a connection, and if it likes its pacing rate, step by step.
 #[derive(Clone, Debug)]
 pub struct Pilot {
     network: Network,
@@ -22,12 +40,14 @@ pub struct Pilot {
     smss: f64,
     /// In bytes, with what is less than a byte: small steps add up.
     window: f64,
+    pacing: Option<Rate>,
 }
 
 impl Pilot {
     /// One that begins with a window of `initial` bytes; segments have `smss`.
     pub fn new(network: Network, initial: u64, smss: u32) -> Self {
-        Pilot { network, observer: Observer::default(), smss: f64::from(smss.max(1)), window: initial as f64 }
+        let (smss, window) = (f64::from(smss.max(1)), initial as f64);
+        Pilot { network, observer: Observer::default(), smss, window, pacing: None }
     }
 
     /// The window in bytes.
@@ -35,18 +55,27 @@ impl Pilot {
         self.window as u64
     }
 
+    /// The pacing rate; none before the first round trip, or where the policy sets none.
+    pub fn pacing(&self) -> Option<Rate> {
+        self.pacing
+    }
+
     /// Segments have another size.
     pub fn on_mtu(&mut self, smss: u32) {
         self.smss = f64::from(smss.max(1));
     }
 
-    /// What the window shall be after `step`, in bytes.
-    pub fn decide(&mut self, step: &Step) -> u64 {
+    /// What shall be after `step`.
+    pub fn decide(&mut self, step: &Step) -> Orders {
         self.observer.note(step);
         let observation = self.observer.observe(step);
-        let window = multiplied(self.window, self.network.decide(&observation));
+        let [first, second] = self.network.decide(&observation);
+        let window = multiplied(self.window, first);
         self.window = window.clamp(LEAST_WINDOW * self.smss, MOST_WINDOW * self.smss);
-        self.window()
+        if self.network.action() == Action::MultiplierPacing {
+            self.pacing = paced(self.window, step, second).or(self.pacing);
+        }
+        Orders { window: self.window(), pacing: self.pacing }
     }
 }
 
@@ -54,10 +83,27 @@ impl Pilot {
 mod tests {
     use super::*;
     use crate::network::{Activation, Layer};
+    use fullpipe_units::Span;
 
     fn pilot(action: f32) -> Pilot {
         let layer = Layer { weights: vec![vec![0.0; 8]], bias: vec![action] };
-        Pilot::new(Network::new("", Activation::Tanh, vec![layer]).unwrap(), 10_000, 1000)
+        let network = Network::new("", Action::Multiplier, Activation::Tanh, vec![layer]).unwrap();
+        Pilot::new(network, 10_000, 1000)
+    }
+
+    #[test]
+    fn the_rate_is_so_many_windows_a_round_trip() {
+        let layer = Layer { weights: vec![vec![0.0; 8]; 2], bias: vec![0.0, -1.0] };
+        let network = Network::new("", Action::MultiplierPacing, Activation::Tanh, vec![layer]).unwrap();
+        let mut pilot = Pilot::new(network, 10_000, 1000);
+        assert_eq!(pilot.decide(&Step::default()).pacing, None, "no round trip is known");
+        let step = Step { rtt: Some(Span::from_millis(40)), ..Step::default() };
+        let half = Some(Rate::from_bits_per_sec(1_000_000));
+        assert_eq!(pilot.decide(&step), Orders { window: 10_000, pacing: half });
+        // What nothing was measured in leaves the rate as it is.
+        assert_eq!(pilot.decide(&Step::default()).pacing, half);
+        let known = Step { min_rtt: Some(Span::from_millis(20)), ..Step::default() };
+        assert_eq!(pilot.decide(&known).pacing, Some(Rate::from_bits_per_sec(2_000_000)));
     }
 
     #[test]

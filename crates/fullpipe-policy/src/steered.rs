@@ -4,11 +4,11 @@ use crate::account::Account;
 use crate::network::Network;
 use crate::pilot::Pilot;
 use fullpipe_cc::{
-    Ack, Config, CongestionControl, Lost, Recovery, RecoveryContext, Sent, Snapshot, Span, Time,
+    Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span, Time,
 };
 
-/// A congestion controller whose window a [`Network`] sets. It is not paced, and knows no recovery: whatever happens
-/// shows in what it sees.
+/// A congestion controller whose window a [`Network`] sets, and if that likes its pacing rate. It knows no recovery:
+/// whatever happens shows in what it sees.
 #[derive(Clone, Debug)]
 pub struct Steered {
     pilot: Pilot,
@@ -79,12 +79,22 @@ impl CongestionControl for Steered {
         u64::MAX
     }
 
+    fn pacing_rate(&self) -> Option<Rate> {
+        self.pilot.pacing()
+    }
+
     fn uses_prr(&self) -> bool {
         false
     }
 
     fn snapshot(&self) -> Snapshot {
-        Snapshot { state: Self::STATE, cwnd: self.cwnd(), min_rtt: self.min_rtt, ..Snapshot::default() }
+        Snapshot {
+            state: Self::STATE,
+            cwnd: self.cwnd(),
+            pacing_rate: self.pilot.pacing(),
+            min_rtt: self.min_rtt,
+            ..Snapshot::default()
+        }
     }
 
     fn state(&self) -> &'static str {
@@ -95,12 +105,12 @@ impl CongestionControl for Steered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::{Activation, Layer};
+    use crate::network::{Action, Activation, Layer};
 
     #[test]
     fn it_decides_once_a_round_trip() {
         let doubling = Layer { weights: vec![vec![0.0; 8]], bias: vec![1.0] };
-        let network = Network::new("", Activation::Tanh, vec![doubling]).unwrap();
+        let network = Network::new("", Action::Multiplier, Activation::Tanh, vec![doubling]).unwrap();
         let config = Config { smss: 1000, initial_cwnd: 10_000, ..Config::default() };
         let mut steered = Steered::new(network, &config);
         steered.on_handshake(Time::ZERO, Span::from_millis(40));

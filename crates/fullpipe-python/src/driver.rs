@@ -2,19 +2,20 @@
 //! more.
 
 use crate::cases::Cases;
-use crate::episode::{Episode, Refused, Stopped, features, span};
+use crate::episode::{Episode, FEATURES, Refused, Stopped, rate, span};
 use crate::error::RunError;
 use crate::results::Results;
 use crate::reward::{self, Rewards};
-use fullpipe_policy::{Network, OBSERVATIONS, Observer, Step, multiplied};
+use fullpipe_policy::{Action, Network, OBSERVATIONS, Observer, Step, multiplied, paced};
+use fullpipe_sim::Stepped;
 use fullpipe_units::{Span, Time};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 /// What an action says.
 enum Orders {
-    /// The window becomes 2^a times what it was, at most `most` packets.
-    Multiplier { most: f64 },
+    /// The window becomes 2^a times what it was, at most `most` packets; the pacing rate, if that is set, too, 2^b windows a round trip.
+    Multiplier { most: f64, paces: bool },
     /// Where between 2 packets and `most` the window is, logarithmic; and where between the `rates` the pacing rate, if that is set, too.
     Place { most: f64, rates: Option<(f64, f64)> },
 }
@@ -64,7 +65,7 @@ impl Broken {
 
 #[pymethods]
 impl Driver {
-    /// Begins an episode, up to the first round-trip time that a flow knows. `action` is multiplier, cwnd or cwnd+pacing; `step` is in
+    /// Begins an episode, up to the first round-trip time that a flow knows. `action` is multiplier, multiplier+pacing, cwnd or cwnd+pacing; `step` is in
     /// seconds, None for a round trip: the shortest of the agents'.
     #[new]
     #[pyo3(signature = (cases, seed, action, most, rates, step, number=0))]
@@ -80,12 +81,13 @@ impl Driver {
         number: usize,
     ) -> PyResult<Driver> {
         let orders = match action {
-            "multiplier" => Orders::Multiplier { most },
+            "multiplier" => Orders::Multiplier { most, paces: false },
+            "multiplier+pacing" => Orders::Multiplier { most, paces: true },
             "cwnd" => Orders::Place { most, rates: None },
             "cwnd+pacing" => Orders::Place { most, rates: Some((rates.0.ln(), rates.1.ln())) },
             other => {
                 return Err(PyValueError::new_err(format!(
-                    "action=\"{other}\": it is \"multiplier\", \"cwnd\" or \"cwnd+pacing\""
+                    "action=\"{other}\": it is \"multiplier\", \"multiplier+pacing\", \"cwnd\" or \"cwnd+pacing\""
                 )));
             }
         };
@@ -140,10 +142,8 @@ impl Driver {
 
     /// What was seen in the last step: the values of `Episode.FEATURES`.
     #[pyo3(signature = (agent=0))]
-    fn seen(&mut self, agent: usize) -> [f64; 17] {
-        let (now, took) = (self.now.since(Time::ZERO), self.took);
-        let place = self.episode.under_way().and_then(|(places, _)| places.get(agent));
-        place.map_or([f64::NAN; 17], |place| features(place, now, took))
+    fn seen(&mut self, agent: usize) -> [f64; FEATURES.len()] {
+        self.episode.features(agent, self.now.since(Time::ZERO), self.took)
     }
 
     /// The greatest delivery rate (bit/s) and the least RTT (s) that the first agent has seen.
@@ -182,8 +182,8 @@ impl Driver {
         Ok(())
     }
 
-    fn is_over(&mut self) -> bool {
-        self.episode.under_way().is_none_or(|(_, run)| run.is_over())
+    fn is_over(&self) -> bool {
+        self.episode.under_way().is_none_or(Stepped::is_over)
     }
 
     /// Whether the scenario's time has passed.
@@ -195,22 +195,25 @@ impl Driver {
         if self.is_over() {
             return Err(Broken::Over);
         }
-        let Some((places, _)) = self.episode.under_way() else { return Err(Broken::Over) };
         if let Some(&(first, second)) = actions.iter().find(|(a, b)| !a.is_finite() || !b.is_finite()) {
             return Err(Broken::NotFinite(first, second));
         }
-        for (place, &(first, second)) in places.iter().zip(actions) {
-            let mut desk = place.desk();
-            let smss = f64::from(desk.smss.max(1));
-            let (cwnd, most, pacing) = match self.orders {
-                Orders::Multiplier { most } => (multiplied(desk.cwnd as f64, first), most, None),
-                Orders::Place { most, rates } => {
-                    let cwnd = 2.0 * smss * (most / 2.0).powf(first.clamp(0.0, 1.0));
-                    let rate = rates.map(|(low, high)| (low + (high - low) * second.clamp(0.0, 1.0)).exp());
-                    (cwnd, most, rate)
+        for (number, (post, &(first, second))) in self.posts.iter().zip(actions).enumerate() {
+            let Some(agent) = self.episode.agent(number) else { return Err(Broken::Over) };
+            match self.orders {
+                Orders::Multiplier { most, paces } => {
+                    agent.order(multiplied(agent.cwnd as f64, first), most, agent.pacing);
+                    if paces {
+                        agent.pacing = paced(agent.cwnd as f64, &post.step, second).or(agent.pacing);
+                    }
                 }
-            };
-            desk.order(cwnd, most, pacing);
+                Orders::Place { most, rates } => {
+                    let smss = f64::from(agent.smss.max(1));
+                    let cwnd = 2.0 * smss * (most / 2.0).powf(first.clamp(0.0, 1.0));
+                    let bps = rates.map(|(low, high)| (low + (high - low) * second.clamp(0.0, 1.0)).exp());
+                    agent.order(cwnd, most, bps.map(rate));
+                }
+            }
         }
         let shortest = self.posts.iter().filter_map(|post| post.srtt).min();
         let step = self.step.or(shortest).unwrap_or(Span::from_millis(1)).max(Span::from_nanos(1));
@@ -222,11 +225,10 @@ impl Driver {
             Stopped::Over => Broken::Over,
             Stopped::Failed(reason) => Broken::Failed(reason),
         })?;
-        let Some((places, _)) = self.episode.under_way() else { return Err(Broken::Over) };
-        for (place, post) in places.iter().zip(&mut self.posts) {
-            let desk = place.desk();
-            post.step = desk.seen.step(self.took, desk.min_rtt, desk.inflight, desk.cwnd);
-            (post.srtt, post.smss) = (desk.srtt, desk.smss);
+        for (number, post) in self.posts.iter_mut().enumerate() {
+            let Some(agent) = self.episode.agent(number) else { return Err(Broken::Over) };
+            post.step = agent.seen.step(self.took, agent.min_rtt, agent.inflight, agent.cwnd);
+            (post.srtt, post.smss) = (agent.srtt, agent.smss);
             post.observer.note(&post.step);
         }
         Ok(())
@@ -255,7 +257,8 @@ pub fn rollout(
     let step = step.map(span);
     let network: &Network = network.network();
     py.detach(|| {
-        let mut driver = match Driver::begin(cases, number, seed, Orders::Multiplier { most }, step) {
+        let paces = network.action() == Action::MultiplierPacing;
+        let mut driver = match Driver::begin(cases, number, seed, Orders::Multiplier { most, paces }, step) {
             Ok(driver) => driver,
             Err(refused) => return Err(Python::attach(|py| refused.told(py))),
         };
@@ -265,8 +268,8 @@ pub fn rollout(
         let (mut sums, mut weighted) = (Rewards::default(), Rewards::default());
         let (mut steps, mut whole) = (0, 0.0);
         while !driver.is_over() {
-            let action = f64::from(network.decide(&seen) as f32);
-            driver.obey(&vec![(action, 0.0); driver.posts.len()]).map_err(Broken::told)?;
+            let [first, second] = network.decide(&seen).map(|value| f64::from(value as f32));
+            driver.obey(&vec![(first, second); driver.posts.len()]).map_err(Broken::told)?;
             let took = driver.took.as_secs_f64();
             let (next, rewards) = driver.tell(0);
             for ((sum, weighted), reward) in sums.iter_mut().zip(&mut weighted).zip(rewards) {

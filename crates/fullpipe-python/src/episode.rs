@@ -1,12 +1,12 @@
 //! A run that policies drive: they set windows and rates, time goes on, they see what came of it.
 
-use crate::agent::{Agent, Place};
+use crate::agent::Agent;
 use crate::cases::Cases;
 use crate::error::{RunError, of_options};
 use crate::results::Results;
 use fullpipe_cc::registry::Build;
 use fullpipe_experiment::Results as Recordings;
-use fullpipe_experiment::scenario::{Scenario, Setting};
+use fullpipe_experiment::scenario::Scenario;
 use fullpipe_policy::{Account, MOST_WINDOW};
 use fullpipe_sim::{Controllers, Simulation, Stepped};
 use fullpipe_units::{Rate, Span, Time};
@@ -38,8 +38,7 @@ pub const FEATURES: [&str; 17] = [
 #[pyclass(module = "fullpipe._fullpipe", unsendable)]
 pub struct Episode {
     run: Option<Stepped>,
-    agents: Vec<Place>,
-    /// The place of each among the connections.
+    /// The place of each agent among the connections.
     flows: Vec<usize>,
     labels: Vec<String>,
     title: String,
@@ -89,9 +88,13 @@ impl Episode {
 
     /// Sets each agent's window (bytes) and pacing rate (bit/s; None for none), in the order of `labels`, lets `duration` seconds pass,
     /// and gives what each saw. None for an action changes nothing.
-    fn step(&mut self, actions: Vec<Option<(f64, Option<f64>)>>, duration: f64) -> PyResult<Vec<[f64; 17]>> {
-        if actions.len() != self.agents.len() {
-            let (given, wanted) = (actions.len(), self.agents.len());
+    fn step(
+        &mut self,
+        actions: Vec<Option<(f64, Option<f64>)>>,
+        duration: f64,
+    ) -> PyResult<Vec<[f64; FEATURES.len()]>> {
+        if actions.len() != self.flows.len() {
+            let (given, wanted) = (actions.len(), self.flows.len());
             return Err(PyValueError::new_err(format!("{given} actions for {wanted} agents")));
         }
         if !(duration > 0.0 && duration <= 86_400.0) {
@@ -108,16 +111,18 @@ impl Episode {
                 "a window of {cwnd} bytes and a rate of {pacing:?} bit/s: the window must be finite, the rate above 0"
             )));
         }
-        for (place, action) in self.agents.iter().zip(actions) {
-            let Some((cwnd, pacing)) = action else { continue };
-            place.desk().order(cwnd, MOST_WINDOW, pacing);
+        for (number, action) in actions.into_iter().enumerate() {
+            let Some((cwnd, bps)) = action else { continue };
+            if let Some(agent) = self.agent(number) {
+                agent.order(cwnd, MOST_WINDOW, bps.map(rate));
+            }
         }
         let (now, took) = self.advance(span(duration)).map_err(|stopped| match stopped {
             Stopped::Over => PyRuntimeError::new_err("the episode has ended: begin another"),
             Stopped::Failed(reason) => RunError::new_err(reason),
         })?;
         let now = now.since(Time::ZERO);
-        Ok(self.agents.iter().map(|place| features(place, now, took)).collect())
+        Ok((0..self.flows.len()).map(|number| self.features(number, now, took)).collect())
     }
 
     /// Ends the episode and gives its recording, like that of any run.
@@ -162,8 +167,10 @@ impl Episode {
     /// Lets `step` pass; what agents have seen afterwards is of it alone. Gives when it ended, and how long it was.
     pub fn advance(&mut self, step: Span) -> Result<(Time, Span), Stopped> {
         let Some(run) = self.run.as_mut().filter(|_| !self.failed) else { return Err(Stopped::Over) };
-        for place in &self.agents {
-            place.desk().seen = Account::default();
+        for &flow in &self.flows {
+            if let Some(agent) = run.controller::<Agent>(flow) {
+                agent.seen = Account::default();
+            }
         }
         let began = run.now();
         if let Err(e) = run.advance(began + step) {
@@ -180,17 +187,14 @@ impl Episode {
         };
         let mut scenario: Scenario = case.scenario.clone();
         scenario.flows = scenario.connections();
-        let (mut agents, mut flows, mut labels) = (Vec::new(), Vec::new(), Vec::new());
-        for (i, flow) in scenario.flows.iter_mut().enumerate() {
+        let (mut flows, mut labels) = (Vec::new(), Vec::new());
+        for (i, flow) in scenario.flows.iter().enumerate() {
             if flow.cc == Agent::ABOUT.name {
-                let place = Place::new();
-                flow.settings.insert("desk".to_owned(), Setting::Integer(i64::from(place.number)));
-                agents.push(place);
                 flows.push(i);
                 labels.push(flow.label.clone().unwrap_or_else(|| format!("agent {}", i + 1)));
             }
         }
-        if agents.is_empty() {
+        if flows.is_empty() {
             return Err(Refused::Scenario {
                 message: "no flow of the scenario has the controller `agent`".to_owned(),
                 help: Some("give a [[flow]] `cc = \"agent\"`"),
@@ -204,7 +208,6 @@ impl Episode {
             .map_err(|e| Refused::Scenario { message: e.to_string(), help: None })?;
         Ok(Episode {
             run: Some(run),
-            agents,
             flows,
             labels,
             title: cases.title.clone(),
@@ -213,14 +216,25 @@ impl Episode {
         })
     }
 
-    /// The agents' places and the run; none once it has ended.
-    pub fn under_way(&mut self) -> Option<(&[Place], &mut Stepped)> {
-        self.run.as_mut().filter(|_| !self.failed).map(|run| (self.agents.as_slice(), run))
+    /// The run; none once it has ended.
+    pub fn under_way(&self) -> Option<&Stepped> {
+        self.run.as_ref().filter(|_| !self.failed)
     }
 
     /// How many agents it has.
     pub fn agents(&self) -> usize {
-        self.agents.len()
+        self.flows.len()
+    }
+
+    /// One of them, while the run is under way.
+    pub fn agent(&mut self, number: usize) -> Option<&mut Agent> {
+        let flow = *self.flows.get(number)?;
+        self.run.as_mut().filter(|_| !self.failed)?.controller(flow)
+    }
+
+    /// What an agent has seen of the step that ended at `now`, in the order of [`FEATURES`].
+    pub fn features(&mut self, number: usize, now: Span, took: Span) -> [f64; FEATURES.len()] {
+        self.agent(number).map_or([f64::NAN; FEATURES.len()], |agent| features(agent, now, took))
     }
 
     /// Whether the flow of that agent has sent all it had.
@@ -238,9 +252,13 @@ fn seconds(span: Span) -> f64 {
     span.as_nanos() as f64 / 1e9
 }
 
-pub fn features(place: &Place, now: Span, took: Span) -> [f64; 17] {
-    let desk = place.desk();
-    let seen = &desk.seen;
+/// A pacing rate as people give it, from a kilobit a second to a terabit.
+pub fn rate(bps: f64) -> Rate {
+    Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64)
+}
+
+fn features(agent: &Agent, now: Span, took: Span) -> [f64; FEATURES.len()] {
+    let seen = &agent.seen;
     let known = |span: Option<Span>| span.map_or(f64::NAN, seconds);
     let mean = if seen.rtts > 0 { seen.rtt_sum as f64 / seen.rtts as f64 / 1e9 } else { f64::NAN };
     [
@@ -255,11 +273,11 @@ pub fn features(place: &Place, now: Span, took: Span) -> [f64; 17] {
         mean,
         known(seen.rtt_min),
         known(seen.rtt_max),
-        known(desk.srtt),
-        known(desk.min_rtt),
-        desk.inflight as f64,
-        desk.cwnd as f64,
-        desk.pacing.map_or(f64::NAN, Rate::as_bits_per_sec_f64),
-        f64::from(desk.smss),
+        known(agent.srtt),
+        known(agent.min_rtt),
+        agent.inflight as f64,
+        agent.cwnd as f64,
+        agent.pacing.map_or(f64::NAN, Rate::as_bits_per_sec_f64),
+        f64::from(agent.smss),
     ]
 }

@@ -1,6 +1,6 @@
 //! Small networks that decide, as Python has them.
 
-use fullpipe_policy::{Activation, Layer, Network, NetworkError, OBSERVATIONS};
+use fullpipe_policy::{Action, Activation, Layer, Network, NetworkError, OBSERVATIONS};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -21,16 +21,25 @@ fn refused(e: NetworkError) -> PyErr {
 #[pymethods]
 impl Policy {
     /// `layers` are pairs of weights (a row for each value that comes out) and bias; `activation` (tanh, relu, softsign) stands between
-    /// them. The last has one value: the action of `action="multiplier"`, which is cut to [-1, 1].
+    /// them. The last has one value for `action="multiplier"`, two for "multiplier+pacing", each cut to [-1, 1].
     #[new]
-    #[pyo3(signature = (layers, activation="tanh", about=String::new()))]
-    fn new(layers: Vec<(Vec<Vec<f32>>, Vec<f32>)>, activation: &str, about: String) -> PyResult<Policy> {
+    #[pyo3(signature = (layers, activation="tanh", about=String::new(), action="multiplier"))]
+    fn new(
+        layers: Vec<(Vec<Vec<f32>>, Vec<f32>)>,
+        activation: &str,
+        about: String,
+        action: &str,
+    ) -> PyResult<Policy> {
+        let Some(action) = Action::ALL.into_iter().find(|known| known.name() == action) else {
+            let known = Action::ALL.map(Action::name).join(", ");
+            return Err(PyValueError::new_err(format!("action=\"{action}\": a policy's is one of {known}")));
+        };
         let Some(activation) = Activation::ALL.into_iter().find(|known| known.name() == activation) else {
             let known = Activation::ALL.map(Activation::name).join(", ");
             return Err(PyValueError::new_err(format!("activation=\"{activation}\": it is one of {known}")));
         };
         let layers = layers.into_iter().map(|(weights, bias)| Layer { weights, bias }).collect();
-        Network::new(about, activation, layers).map(Policy).map_err(refused)
+        Network::new(about, action, activation, layers).map(Policy).map_err(refused)
     }
 
     /// The policy that [`to_json`](Self::to_json) wrote.
@@ -62,8 +71,14 @@ impl Policy {
         self.0.layers().iter().map(|layer| (layer.weights.clone(), layer.bias.clone())).collect()
     }
 
-    /// What it makes of an observation: the action, from -1 to 1.
-    fn decide(&self, observation: [f64; OBSERVATIONS.len()]) -> f64 {
-        self.0.decide(&observation)
+    /// What its values say: multiplier, multiplier+pacing.
+    #[getter]
+    fn action(&self) -> &'static str {
+        self.0.action().name()
+    }
+
+    /// What it makes of an observation: the values of the action, each from -1 to 1.
+    fn decide(&self, observation: [f64; OBSERVATIONS.len()]) -> Vec<f64> {
+        self.0.decide(&observation)[..self.0.action().values()].to_vec()
     }
 }

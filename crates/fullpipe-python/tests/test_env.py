@@ -15,7 +15,7 @@ def test_it_keeps_to_the_interface():
     from gymnasium.utils.env_checker import check_env
 
     check_env(gymnasium.make("fullpipe/Path-v1").unwrapped, skip_render_check=True)
-    for action in ("cwnd", "cwnd+pacing"):
+    for action in ("multiplier+pacing", "cwnd", "cwnd+pacing"):
         check_env(PathEnv(action=action, step="20ms", reward="aurora"), skip_render_check=True)
 
 

@@ -68,6 +68,40 @@ def test_a_rollout_is_the_loop_over_the_environment():
         assert weighted[which] == pytest.approx(sum(r * took for r, took in rewards) / whole, rel=1e-9)
 
 
+#: The same, and a rate of three quarters of a window a round trip.
+PACED = fullpipe.Policy([([[0, 0, -1.0, 0, 0, 0, 0, 0], [0.0] * 8], [0.25, -0.415])], action="multiplier+pacing", about="by hand")
+
+
+def test_a_policy_may_set_its_pacing_rate(tmp_path):
+    env = PathEnv(SCENARIO, action=PACED.action, info=True)
+    seen, _ = env.reset(seed=3)
+    over, ratios = False, []
+    while not over:
+        rtt = env.seen().get("rtt_mean_s")
+        seen, _, terminated, truncated, told = env.step(PACED(seen))
+        over = terminated or truncated
+        if rtt is not None:
+            ratios.append(told["pacing_bps"] * rtt / (told["cwnd_bytes"] * 8))
+    assert len(ratios) > 100 and max(abs(ratio - 0.75) for ratio in ratios) < 0.001
+    drawn = int(gymnasium.utils.seeding.np_random(3)[0].integers(1 << 31))
+    cases = fullpipe.Scenario(SCENARIO, ["agent"]).cases()
+    assert rollout(cases, 0, drawn, PACED, None, 10_000)[2] >= len(ratios)
+    PACED.save(tmp_path / "paced.json")
+    again = fullpipe.Policy.load(tmp_path / "paced.json")
+    assert again.to_json() == PACED.to_json() == pickle.loads(pickle.dumps(PACED)).to_json() and again.action == "multiplier+pacing"
+    file = tmp_path / "scenario.toml"
+    file.write_text('duration = "5s"\n[path]\nrate = "10mbit"\nrtt = "40ms"\n[[flow]]\ncc = "policy:paced.json"\n')
+    series = fullpipe.run(file).series()
+    rates = [rate for rate, kind in zip(series["pacing_bps"], series["kind"]) if kind == "flow" and rate]
+    assert len(rates) > 20 and 1e6 < max(rates) < 2e7
+    learnt = evolve([{**SCENARIO, "duration": "2s"}], generations=1, pairs=2, hidden=(3,), action="multiplier+pacing")
+    assert learnt.action == "multiplier+pacing" and len(learnt([0] * 8)) == 2
+    with pytest.raises(ValueError, match="two are wanted"):
+        fullpipe.Policy(HAND.layers, action="multiplier+pacing")
+    with pytest.raises(ValueError, match="one of multiplier, multiplier.pacing"):
+        fullpipe.Policy(HAND.layers, action="rate")
+
+
 def test_a_window_that_never_stops_growing_has_an_end():
     up = fullpipe.Policy([([[0.0] * 8], [1.0])])
     env = PathEnv({**SCENARIO, "duration": "2s"}, most=200, info=True)

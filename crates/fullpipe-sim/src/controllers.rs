@@ -6,6 +6,7 @@ use fullpipe_cc::{
     Ack, Config, CongestionControl, Controller, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span,
     Time,
 };
+use std::any::Any;
 
 /// Makes a controller from elsewhere, with its settings as pairs of key and value.
 type Make =
@@ -141,6 +142,13 @@ macro_rules! dispatch {
                     }
                 }
             )+
+
+            fn as_any(&mut self) -> Option<&mut dyn Any> {
+                match self {
+                    Self::Known(c) => c.as_any(),
+                    Self::Outside(c) => c.as_any(),
+                }
+            }
         }
     };
 }

@@ -1,5 +1,5 @@
 //! Trained controllers at kernel sockets: each round trip the network decides of what was seen, and the kernel is told
-//! the window. The kernel does all else: what is lost, when it is sent again, how the application waits.
+//! the window and the pacing rate. The kernel does all else: what is lost, when it is sent again, how the application waits.
 
 use super::connection::Connection;
 use super::desk::Desk;
@@ -151,9 +151,10 @@ impl Steered {
         let totals = Totals::of(&info, steer.tally(course.socket.as_fd())?);
         let now = clock.now();
         let step = totals.since(&course.totals, now.since(course.began), &info, course.pilot.window());
-        let window = course.pilot.decide(&step);
-        let packets = window.div_ceil(u64::from(info.snd_mss.max(1)));
-        steer.order(course.socket.as_fd(), u32::try_from(packets).unwrap_or(u32::MAX))?;
+        let orders = course.pilot.decide(&step);
+        let packets = orders.window.div_ceil(u64::from(info.snd_mss.max(1)));
+        let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+        steer.order(course.socket.as_fd(), packets, orders.pacing)?;
         (course.totals, course.began) = (totals, now);
         Ok(info.rtt)
     }

@@ -11,22 +11,23 @@ from . import _fullpipe
 
 
 class Policy(_fullpipe.Policy):
-    """A small network of fully connected layers: from what `fullpipe.env.OBSERVATIONS` lists to the action "multiplier".
+    """A small network of fully connected layers: from what `fullpipe.env.OBSERVATIONS` lists to the `action`
+    "multiplier" or "multiplier+pacing" of the environment.
 
     `layers` are pairs of weights (a row for each value that comes out) and bias; `activation` ("tanh", "relu", "softsign") stands between
     them. Its file is what `cc = "policy:FILE.json"` names in a scenario: the simulator runs it, and the lab on kernel TCP.
     """
 
-    def __new__(cls, layers: Iterable[tuple[Any, Any]], activation: str = "tanh", about: str = "") -> Policy:
+    def __new__(cls, layers: Iterable[tuple[Any, Any]], activation: str = "tanh", about: str = "", action: str = "multiplier") -> Policy:
         """From what numpy and torch have as well as from lists."""
         plain = [(_rows(weights), _list(bias)) for weights, bias in layers]
-        return super().__new__(cls, plain, activation, about)
+        return super().__new__(cls, plain, activation, about, action)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Policy:
         """From a file."""
         made = _fullpipe.Policy.from_json(Path(path).read_text("utf-8"))
-        return Policy(made.layers, made.activation, made.about)
+        return Policy(made.layers, made.activation, made.about, made.action)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file, whole or not at all."""
@@ -38,10 +39,10 @@ class Policy(_fullpipe.Policy):
         """The action for an observation, as the environment takes it."""
         import numpy
 
-        return numpy.array([self.decide([float(value) for value in observation])], numpy.float32)
+        return numpy.array(self.decide([float(value) for value in observation]), numpy.float32)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Policy, (self.layers, self.activation, self.about))
+        return (Policy, (self.layers, self.activation, self.about, self.action))
 
     def __repr__(self) -> str:
         sizes = [len(weights) for weights, _ in self.layers]

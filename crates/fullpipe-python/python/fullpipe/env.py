@@ -50,7 +50,7 @@ Reward = Callable[[Mapping[str, float], float, float], float]
 #: log2 of the throughput (Mbit/s, at least 0.01) - log2 of the delay (units of 100 ms). Twice the rate is worth half the delay.
 REWARDS: tuple[str, ...] = tuple(_fullpipe.REWARDS)
 
-ACTIONS = ("multiplier", "cwnd", "cwnd+pacing")
+ACTIONS = ("multiplier", "multiplier+pacing", "cwnd", "cwnd+pacing")
 
 
 def _number(written: str | float, name: str) -> float:
@@ -64,9 +64,10 @@ class Settings:
     """What the environments have in common.
 
     scenario: as `fullpipe.run` takes it; flows with `cc = "agent"` are driven, others have controllers of their own.
-    action: "multiplier" (one number a in [-1, 1]: the window becomes 2**a times what it was, as in Orca), "cwnd" (one number in [0, 1]:
+    action: "multiplier" (one number a in [-1, 1]: the window becomes 2**a times what it was, as in Orca), "multiplier+pacing" (a second
+        one, b, in [-1, 1]: the pacing rate becomes 2**b windows in the mean round trip of the last step), "cwnd" (one number in [0, 1]:
         the window's place between 2 packets and `most` of them, logarithmic) or "cwnd+pacing" (a second one for the pacing rate, between
-        `rates`, logarithmic).
+        `rates`, logarithmic). What is not paced leaves as the window lets it. A `Policy` has one of the first two.
     most: the greatest window in packets, whatever the action.
     step: "rtt" (of several agents the shortest), or a time ("20ms").
     reward: "orca", "aurora", "remy" or a function (see `Reward`).
@@ -86,7 +87,7 @@ class Settings:
     ) -> None:
         self.cases = Scenario(DEFAULT if scenario is None else scenario, ["agent"]).cases()
         if action not in ACTIONS:
-            raise ValueError(f'action="{action}": it is "multiplier", "cwnd" or "cwnd+pacing"')
+            raise ValueError(f'action="{action}": it is one of {", ".join(ACTIONS)}')
         self.action, self.most = action, float(most)
         self.length = None if step == "rtt" else _number(step, "step")
         self.rates = tuple(_number(rate, "rates") for rate in rates)
@@ -95,8 +96,8 @@ class Settings:
         self.own = None if isinstance(reward, str) else reward
         self.which = REWARDS.index(reward) if isinstance(reward, str) else 0
         self.info = info
-        self.values = 2 if action == "cwnd+pacing" else 1
-        low = -1.0 if action == "multiplier" else 0.0
+        self.values = 2 if action.endswith("+pacing") else 1
+        low = -1.0 if action.startswith("multiplier") else 0.0
         self.action_space = gymnasium.spaces.Box(low, 1.0, (self.values,), numpy.float32)
         self.observation_space = gymnasium.spaces.Box(-10.0, 10.0, (len(OBSERVATIONS),), numpy.float32)
 

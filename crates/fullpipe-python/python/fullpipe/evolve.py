@@ -63,6 +63,7 @@ def evolve(
     reward: str = "remy",
     step: float | None = None,
     most: int = 1000,
+    action: str = "multiplier",
     seed: int = 1,
     start: Policy | None = None,
     about: str = "",
@@ -72,7 +73,8 @@ def evolve(
     """A policy that earns much of `reward` in the runs of all `scenarios`, after so many `generations` of 2 x `pairs` policies.
 
     hidden: sizes of the layers between observation and action. sigma: the noise's deviation. rate: how far a step goes. most: the greatest
-    window in packets; many of the first policies never stop growing theirs, and what they send has to be simulated. start: a policy to go
+    window in packets; many of the first policies never stop growing theirs, and what they send has to be simulated. action: "multiplier",
+    or "multiplier+pacing" for a policy that sets its pacing rate, too. start: a policy to go
     on from, of the same sizes. progress: hears the generation, the mean that its policies earned, and the policy so far. The same seed
     gives the same policy, on however many `workers`.
     """
@@ -82,12 +84,13 @@ def evolve(
     if not cases:
         raise ValueError("there is no scenario to train in")
     random = numpy.random.default_rng(seed)
-    sizes = [len(OBSERVATIONS), *hidden, 1]
+    outputs = 2 if action == "multiplier+pacing" else 1
+    sizes = [len(OBSERVATIONS), *hidden, outputs]
     if start is None:
         # Glorot and Bengio 2010; an action near zero to begin with, which keeps the window.
         parts = [
-            numpy.concatenate([random.normal(0, (2 / (wide + out)) ** 0.5 * (0.1 if out == 1 else 1), wide * out), numpy.zeros(out)])
-            for wide, out in zip(sizes, sizes[1:])
+            numpy.concatenate([random.normal(0, (2 / (wide + out)) ** 0.5 * (0.1 if last else 1), wide * out), numpy.zeros(out)])
+            for wide, out, last in zip(sizes, sizes[1:], [False] * len(hidden) + [True])
         ]
         weights = numpy.concatenate(parts)
     else:
@@ -103,7 +106,7 @@ def evolve(
             run_seed = int(random.integers(1 << 31))
 
             def value(of: Any, run_seed: int = run_seed) -> float:
-                return earned(Policy(_layers(of, sizes)), cases, run_seed, reward, step, most)
+                return earned(Policy(_layers(of, sizes), action=action), cases, run_seed, reward, step, most)
 
             values = numpy.array(list(pool.map(value, weights + sigma * both)))
             shaped = numpy.empty(2 * pairs)
@@ -114,5 +117,5 @@ def evolve(
             square = 0.999 * square + 0.001 * gradient**2
             weights = weights + rate * (mean / (1 - 0.9**generation)) / (numpy.sqrt(square / (1 - 0.999**generation)) + 1e-8)
             if progress is not None:
-                progress(generation, float(values.mean()), Policy(_layers(weights, sizes), about=about))
-    return Policy(_layers(weights, sizes), about=about)
+                progress(generation, float(values.mean()), Policy(_layers(weights, sizes), about=about, action=action))
+    return Policy(_layers(weights, sizes), about=about, action=action)

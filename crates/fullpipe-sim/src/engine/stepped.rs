@@ -2,7 +2,7 @@
 
 use super::world::World;
 use crate::SimError;
-use fullpipe_cc::Time;
+use fullpipe_cc::{CongestionControl, Time};
 use fullpipe_experiment::recording::Recording;
 use std::ops::ControlFlow;
 
@@ -49,6 +49,13 @@ impl Stepped {
     /// has sent and got acknowledged all that it had, before the end of the run.
     pub fn is_flow_over(&self, flow: usize) -> bool {
         self.world.flows.connections.get(flow).is_none_or(|connection| connection.is_over())
+    }
+
+    /// The controller of the connection with that place, if it is a `C` and gives itself away
+    /// ([`CongestionControl::as_any`]).
+    pub fn controller<C: 'static>(&mut self, flow: usize) -> Option<&mut C> {
+        let connection = self.world.flows.connections.get_mut(flow)?;
+        connection.sender.controller_mut().as_any()?.downcast_mut()
     }
 
     /// Does everything that happens until `to`, that moment included. Whether more is to come.

@@ -161,6 +161,11 @@ impl<C: CongestionControl> Sender<C> {
         self.connection.controller()
     }
 
+    /// The controller, for who drives it from outside.
+    pub fn controller_mut(&mut self) -> &mut C {
+        self.connection.controller_mut()
+    }
+
     /// Payload bytes in flight.
     pub fn inflight(&self) -> u64 {
         self.board.inflight()

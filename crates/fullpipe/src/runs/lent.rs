@@ -125,7 +125,7 @@ mod loaded {
         });
     }
 
-    /// Sees the controllers that have a state, BBR's, and sets the windows of trained ones.
+    /// Sees the controllers that have a state, BBR's, and sets the windows and pacing rates of trained ones.
     #[derive(Debug)]
     struct Watcher {
         watch: Mutex<Watch>,
@@ -178,8 +178,8 @@ mod loaded {
             Ok(Tally { rtt_sum, rtts: seen.rtts, acks: seen.acks, lost: seen.lost })
         }
 
-        fn order(&self, socket: BorrowedFd<'_>, cwnd: u32) -> io::Result<()> {
-            self.helm()?.order(socket, cwnd, None)
+        fn order(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing: Option<Rate>) -> io::Result<()> {
+            self.helm()?.order(socket, cwnd, pacing.map(Rate::as_bytes_per_sec))
         }
     }
 
