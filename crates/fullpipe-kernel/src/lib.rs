@@ -6,6 +6,7 @@
 //! * [`rtnetlink`], [`ethtool`]: links, addresses, routes, queueing disciplines, offloads.
 //! * [`facts`]: the controllers that the running kernel offers, its version, configuration and clock.
 //! * `confine` (a feature): what a server gives up once it is set up.
+//! * [`packets`]: packets as they pass an interface, for who looks on.
 //! * [`netlink`]: the codec and the socket under these.
 //! * [`printable`], [`signals`]: what others said, as a terminal may show it; being asked to end.
 //!
@@ -31,6 +32,7 @@ pub mod confine;
 pub mod ethtool;
 pub mod facts;
 pub mod netlink;
+pub mod packets;
 pub mod printable;
 pub mod rtnetlink;
 pub mod signals;

@@ -1,6 +1,7 @@
 //! All connections of a capture.
 
 use crate::connection::{Bins, Course, Detail, Life};
+use crate::filter::Filter;
 use crate::input::Frame;
 use crate::wire::{Segment, Skipped};
 use fullpipe_experiment::connection::{Connection, Point, Sequence};
@@ -28,6 +29,8 @@ const SWEEP: u64 = 1 << 16;
 pub struct Options {
     /// Where the capture was taken, if the user knows better.
     pub at: Option<Point>,
+    /// Look only at connections that it matches.
+    pub filter: Filter,
     /// Keep series fine enough for plots.
     pub plots: bool,
     /// Keep every packet of this connection, for a time-sequence plot: 32 bytes a packet.
@@ -39,6 +42,8 @@ pub struct Options {
 pub struct PacketCounts {
     /// TCP segments as captured.
     pub tcp: u64,
+    /// Of these, what the filter left out.
+    pub filtered: u64,
     /// Packets of other protocols.
     pub other: u64,
     /// Fragments without a TCP header.
@@ -114,6 +119,10 @@ impl Analysis {
     /// The next segment of the capture.
     pub fn segment(&mut self, s: &Segment) {
         self.packets.tcp += 1;
+        if !self.options.filter.matches(s) {
+            self.packets.filtered += 1;
+            return;
+        }
         let ends = if s.from <= s.to { (s.from, s.to) } else { (s.to, s.from) };
         match self.open.get_mut(&ends) {
             Some(life) if !life.is_followed_by(s) => life.segment(s),

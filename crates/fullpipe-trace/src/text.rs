@@ -52,6 +52,7 @@ fn or_dash<T>(v: Option<T>, text: impl Fn(T) -> String) -> String {
 pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: Option<&Damage>) -> String {
     let mut out = format!("{name}: {} packets, {} of TCP", counters.frames, packets.tcp);
     for (n, what) in [
+        (packets.filtered, "of these left out by the filter"),
         (packets.other, "of other protocols"),
         (counters.unknown_link, "on links that are not read"),
         (packets.fragments, "fragments without a TCP header"),

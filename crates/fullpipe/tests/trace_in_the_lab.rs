@@ -5,7 +5,8 @@ mod program;
 
 use program::{fullpipe, output_within};
 use serde_json::Value;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A run and what it was.
@@ -127,6 +128,219 @@ fn what_limits_is_named() {
             let most = &seen["to_server"]["limits"]["shares"][0];
             assert_eq!(most["by"], by, "{:#}", seen["to_server"]["limits"]);
             assert!(number(&most["share"]) > 0.8, "{most}");
+        }
+    }
+}
+
+/// Numbers from a seed (splitmix64).
+struct Draw(u64);
+
+impl Draw {
+    /// 0 to 1.
+    fn share(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Between `from` and `to`, each doubling as likely.
+    fn between(&mut self, from: f64, to: f64) -> f64 {
+        from * (to / from).powf(self.share())
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[(self.share() * all.len() as f64) as usize]
+    }
+}
+
+/// A path and what is sent on it, by each of five controllers: 3 to 40 Mbit/s, 8 to 120 ms, 0.3 to 4 BDP, loss up to 2 %,
+/// packets of 1280 to 9000 bytes, first windows of 4 to 32; on six of ten as much as goes, otherwise held by the receiver's
+/// buffer or the sender's, or in bursts with pauses.
+fn scenario(draw: &mut Draw) -> String {
+    let (rate, rtt) = (draw.between(3e6, 40e6), draw.between(0.008, 0.12));
+    let bdp = rate / 8.0 * rtt;
+    let mtu = draw.of(&[1500.0, 1500.0, 1500.0, 1280.0, 9000.0]);
+    let buffer = (draw.between(0.3, 4.0) * bdp).max(8.0 * mtu);
+    let loss = draw.of(&["0%", "0%", "0.02%", "0.1%", "0.5%", "2%"]);
+    let window = draw.of(&[10, 10, 10, 4, 32]);
+    let seconds = (60.0 * rtt).max(5.0);
+    let held = draw.of(&["", "", "", "", "", "", "", "receive", "send", "bursts"]);
+    let part = draw.between(0.5, 1.5) * bdp.max(16.0 * mtu);
+    let held = match held {
+        "bursts" => format!(
+            "app = {{ kind = \"bursts\", size = \"{:.0} bytes\", every = \"{:.0}ms\" }}",
+            4.0 * part,
+            1e3 * (40.0 * rtt).max(0.5)
+        ),
+        "" => String::new(),
+        end => format!("{end}_buffer = \"{part:.0} bytes\""),
+    };
+    format!(
+        "duration = \"{seconds:.2}s\"\nsample = \"20ms\"\nmtu = {mtu}\n[path]\nrate = \"{:.0}kbit\"\nrtt = \"{:.0}us\"\n\
+         buffer = \"{buffer:.0} bytes\"\nloss = \"{loss}\"\n[[flow]]\ncc = \"bbr\"\ninitial_window = {window}\n{held}\n\
+         [sweep]\n\"flow.cc\" = [\"bbr\", \"bbr3\", \"cubic\", \"reno\", \"hybla\"]\n",
+        rate / 1e3,
+        rtt * 1e6
+    )
+}
+
+/// The values of a column of a run's flow, and its times.
+fn series(run: &Value, name: &str) -> Vec<(f64, f64)> {
+    let series = &run["flows"][0]["series"];
+    let column = series["columns"].as_array().unwrap().iter().find(|c| c["name"] == name);
+    let values = column.map(|c| c["values"].as_array().unwrap().as_slice()).unwrap_or_default();
+    let times = series["t_s"].as_array().unwrap();
+    times.iter().zip(values).filter_map(|(t, v)| Some((t.as_f64()?, v.as_f64()?))).collect()
+}
+
+/// Whether the path was full for ten round trips and half a second at a time: 97 % of what it carries was delivered.
+fn was_filled(run: &Value, limit: f64, base: f64) -> bool {
+    let delivered = series(run, "delivered_bytes");
+    let length = (10.0 * base / 1e3).max(0.5);
+    let mut first = 0;
+    delivered.iter().any(|&(t, bytes)| {
+        while delivered[first + 1..].first().is_some_and(|next| next.0 <= t - length) {
+            first += 1;
+        }
+        let (from, before) = delivered[first];
+        t - from >= length * 0.99 && (bytes - before) * 8.0 / (t - from) >= 0.97 * limit
+    })
+}
+
+/// What was right of how many, by what is held to the truth.
+#[derive(Default)]
+struct Right(BTreeMap<(String, &'static str), (u32, u32)>);
+
+impl Right {
+    fn count(&mut self, run: &str, what: &'static str, right: bool, told: impl FnOnce() -> String) {
+        let cc = run.split(' ').next().unwrap_or_default();
+        for who in [cc, "all"] {
+            let n = self.0.entry((who.to_owned(), what)).or_default();
+            n.0 += u32::from(right);
+            n.1 += 1;
+        }
+        if !right {
+            println!("{what}: {run}: {}", told());
+        }
+    }
+}
+
+/// Shares of the time of a connection that TCP_INFO counts, and the same of `d`: nothing to send and nothing under way, the
+/// receiver's window, the sender's buffer.
+fn shares(run: &Value, d: &Value) -> Option<[(f64, f64); 3]> {
+    let last = |name| series(run, name).last().map(|v| v.1);
+    let active = number(&d["active_s"]);
+    let (busy, window, buffer) =
+        (last("busy_s")?, last("receive_window_limited_s")?, last("send_buffer_limited_s")?);
+    let by = |name: &str| {
+        let shares = d["limits"]["shares"].as_array().unwrap();
+        shares.iter().find(|s| s["by"] == name).map_or(0.0, |s| number(&s["share"]))
+    };
+    // Kernels count a pause with data under way as busy, a capture as the application's.
+    let idle = d["idle"]["total_s"].as_f64().unwrap_or_default() / active;
+    let truth = [1.0 - busy / active, window / active, buffer / active];
+    let found = [idle, by("receive_window"), by("send_buffer")];
+    Some(std::array::from_fn(|i| (found[i], truth[i].clamp(0.0, 1.0))))
+}
+
+/// `docs/trace.md` has what this prints. The seed is 2 unless FULLPIPE_SEED says another; FULLPIPE_KEEP names a directory that
+/// keeps the captures.
+#[test]
+#[ignore = "takes a quarter of an hour: the table in docs/trace.md"]
+fn more_than_two_hundred_runs_are_what_the_lab_made_them() {
+    let seed = std::env::var("FULLPIPE_SEED").map_or(2, |s| s.parse().unwrap());
+    let own = tempfile::tempdir().unwrap();
+    let dir = std::env::var_os("FULLPIPE_KEEP").map_or(own.path().to_owned(), PathBuf::from);
+    let mut right = Right::default();
+    let (mut valid, mut all) = (0, 0);
+    for n in 0..44_u64 {
+        let mut draw = Draw(seed << 32 | n);
+        let prefix = dir.join(format!("{n}"));
+        let (file, out) = (prefix.with_extension("toml"), prefix.with_extension("json"));
+        std::fs::write(&file, scenario(&mut draw)).unwrap();
+        let mut run = fullpipe();
+        run.arg("run").arg(&file).args(["--engine", "lab", "--side-by-side", "--pcap"]).arg(&prefix);
+        let output = output_within(run.arg("--out").arg(&out), Duration::from_secs(300)).expect("no end");
+        if lab::is_missing(&output) {
+            return;
+        }
+        if !out.exists() {
+            println!("path {n}: {}", String::from_utf8_lossy(&output.stderr));
+            continue;
+        }
+        for (i, run) in json(&out)["runs"].as_array().unwrap().iter().enumerate() {
+            all += 1;
+            if run["valid"] != true {
+                continue;
+            }
+            valid += 1;
+            held_to_the_truth(run, &format!("{}-{}", prefix.display(), i + 1), &mut right);
+        }
+    }
+    println!("\n{valid} of {all} runs are valid.\n");
+    let mut whats: Vec<&str> = right.0.keys().map(|k| k.1).collect();
+    whats.sort_unstable();
+    whats.dedup();
+    let whos = ["bbr", "bbr3", "cubic", "reno", "hybla", "all"];
+    println!("| | {} |\n|---|{}", whos.join(" | "), "---|".repeat(whos.len()));
+    for what in whats {
+        let cells = whos.map(|who| {
+            let (right, of) = right.0.get(&(who.to_owned(), what)).copied().unwrap_or_default();
+            format!("{right}/{of}")
+        });
+        println!("| {what} | {} |", cells.join(" | "));
+        let (right, of) = right.0[&("all".to_owned(), what)];
+        assert!(right * 10 >= of * 9, "{what}: {right} of {of}");
+    }
+}
+
+/// Counts what the captures of `run`, called `prefix`, say rightly.
+fn held_to_the_truth(run: &Value, prefix: &str, right: &mut Right) {
+    let limit = number(&run["path"]["goodput_limit_bps"]);
+    let base = number(&run["path"]["base_rtt_ms"]);
+    let again = run["summary"]["packets_retransmitted"].as_f64().unwrap();
+    let filled = was_filled(run, limit, base);
+    let file = Path::new(prefix).file_name().unwrap().to_string_lossy();
+    let name = format!("{} ({file}, {})", run["cc"].as_str().unwrap(), run["path"]["description"]);
+    let ends: [(&str, [&'static str; 5]); 2] = [
+        (
+            "client",
+            ["sender: place", "sender: RTprop", "sender: BtlBw", "sender: sent again", "sender: limits"],
+        ),
+        (
+            "server",
+            [
+                "receiver: place",
+                "receiver: RTprop",
+                "receiver: BtlBw",
+                "receiver: sent again",
+                "receiver: limits",
+            ],
+        ),
+    ];
+    for (end, [place, rtprop, btlbw, sent_again, limits]) in ends {
+        let capture = format!("{prefix}-{end}.pcap");
+        let traced = output_within(fullpipe().args(["trace", "--json", &capture]), Duration::from_secs(100));
+        let found: Value = serde_json::from_slice(&traced.unwrap().stdout).unwrap();
+        let record = &found["connections"][0];
+        let d = &record["to_server"];
+        right.count(&name, place, record["vantage"]["point"] == end, || record["vantage"].to_string());
+        let least = d["rtprop_ms"].as_f64().unwrap_or(f64::NAN);
+        right.count(&name, rtprop, near(least, base, 0.02, 1.0), || format!("{least} of {base} ms"));
+        if filled {
+            let most = d["btlbw_bps"].as_f64().unwrap_or(f64::NAN);
+            right.count(&name, btlbw, near(most, limit, 0.03, 0.0), || format!("{most} of {limit}"));
+        }
+        let n = number(&d["retransmissions"]["segments"]);
+        let exact = if end == "client" { n == again } else { near(n, again, 0.02, 1.0) };
+        right.count(&name, sent_again, exact, || format!("{n} of {again}"));
+        if let Some(shares) = shares(run, d) {
+            let alike = shares.iter().all(|(found, truth)| (found - truth).abs() <= 0.05);
+            right.count(&name, limits, alike, || {
+                format!("{shares:.3?} (found, TCP_INFO: idle, window, buffer); {}", d["limits"]["shares"])
+            });
         }
     }
 }

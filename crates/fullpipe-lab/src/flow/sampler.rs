@@ -11,6 +11,10 @@ use fullpipe_experiment::scenario::App;
 use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, State, TcpInfo};
 use fullpipe_units::{Rate, Span, Time};
 
+/// What the kernel counts of a connection's time (Linux `tcp_chrono`), in seconds from its beginning: with something to send
+/// or under way; of it, held by the receiver's window; by the sender's buffer. Columns that other engines do not have.
+const COUNTED: [&str; 3] = ["busy_s", "receive_window_limited_s", "send_buffer_limited_s"];
+
 /// `TCP_INFINITE_SSTHRESH`: no slow-start threshold yet.
 const NO_SSTHRESH: u32 = 0x7fff_ffff;
 
@@ -57,7 +61,7 @@ impl Sampler {
         let start = connection.start();
         Sampler {
             connection,
-            series: Series::with_columns(FlowRow::COLUMNS),
+            series: Series::with_columns(FlowRow::COLUMNS.into_iter().chain(COUNTED)),
             states: Vec::new(),
             events: Vec::new(),
             totals: Totals::default(),
@@ -163,7 +167,10 @@ impl Sampler {
             lost_packets: f64::NAN,
             rounds: or_nan(belief.rounds.map(|n| n as f64)),
         };
-        self.series.push(now.as_secs_f64(), &row.values());
+        let counted = [info.busy_time, info.rwnd_limited, info.sndbuf_limited]
+            .map(|t| t.map_or(f64::NAN, Span::as_secs_f64));
+        let values: Vec<f64> = row.values().into_iter().chain(counted).collect();
+        self.series.push(now.as_secs_f64(), &values);
     }
 
     fn note_events(&mut self, now: Time, info: &TcpInfo) {

@@ -18,12 +18,13 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// `bytes` pass at `at`, where a round trip takes `rtt`.
+    /// `bytes` pass at `at`, where a round trip takes `rtt`; `behind` others that were under way as they left.
     #[inline]
-    pub(super) fn passes(&mut self, at: Time, bytes: u64, rtt: Span) {
+    pub(super) fn passes(&mut self, at: Time, bytes: u64, rtt: Span, behind: bool) {
         let window = rtt.max(Span::from_millis(1));
-        // After a pause of a round trip the sender had nothing to send, or waited for a time-out.
-        let paused = at.since(self.last) > window;
+        // After a pause of a round trip the sender had nothing to send, or waited for a time-out; unless a packet takes the
+        // path longer than that.
+        let paused = at.since(self.last) > window && !behind;
         self.last = at;
         let Some(anchor) = self.anchor.filter(|_| !paused) else {
             (self.anchor, self.bytes, self.packets) = (Some(at), 0, 0);
@@ -54,10 +55,20 @@ mod tests {
         for burst in 0..5_u64 {
             for i in 0..200 {
                 let at = Time::from_nanos(burst * 1_000_000_000 + i * 100_000);
-                a.passes(at, 1000, Span::from_millis(5));
+                a.passes(at, 1000, Span::from_millis(5), false);
             }
         }
         let rate = a.rates().quantile(0.5).unwrap();
         assert!((rate / 1e7 - 1.0).abs() < 0.01, "{rate}");
+    }
+
+    #[test]
+    fn packets_that_take_longer_than_a_round_trip_are_no_pauses() {
+        let mut a = Arrivals::default();
+        for i in 0..200 {
+            a.passes(Time::from_nanos(i * 20_000_000), 9000, Span::from_millis(15), true);
+        }
+        let rate = a.rates().quantile(0.5).unwrap();
+        assert!((rate / 450e3 - 1.0).abs() < 0.01, "{rate}");
     }
 }

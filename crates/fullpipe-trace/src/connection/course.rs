@@ -90,21 +90,22 @@ impl Course {
         }
     }
 
-    /// New data up to `sent` bytes passes and echoes `value`: what its sender had in flight as it left.
+    /// New data up to `sent` bytes passes and echoes `value`: gives what its sender had in flight as it left, at least.
     #[inline]
-    pub(super) fn echoed(&mut self, at: Time, value: u32, sent: u64) {
+    pub(super) fn echoed(&mut self, at: Time, value: u32, sent: u64) -> u64 {
         while let Some(&(waiting, first, last)) = self.waiting.front() {
             if later(waiting, value) {
-                return;
+                return 0;
             }
             if waiting == value {
                 let inflight = sent.saturating_sub(first.midpoint(last));
                 let step = self.at(at);
                 step.told = step.told.max(u32::try_from(inflight).unwrap_or(u32::MAX));
-                return;
+                return sent.saturating_sub(last);
             }
             self.waiting.pop_front();
         }
+        0
     }
 
     /// Width of each step.

@@ -19,6 +19,9 @@ use std::collections::VecDeque;
 /// Holes that are remembered at a time; more only where most packets are missing from the capture.
 const HOLES: usize = 1 << 12;
 
+/// Captures of several queues or threads have packets this much out of order.
+pub(super) const DISORDER: Span = Span::from_millis(100);
+
 /// Data that was passed by later data.
 #[derive(Clone, Copy, Debug)]
 struct Hole {
@@ -133,6 +136,8 @@ pub(super) struct Half {
     recovery: u64,
     timeout: u64,
     value: Option<u32>,
+    /// Since when nothing has been in flight, as far as is seen here.
+    idle: Option<Time>,
     /// Every packet, if a plot of them is asked for.
     pub(super) marks: Option<Vec<Mark>>,
     start: Time,
@@ -178,6 +183,7 @@ impl Half {
             recovery: 0,
             timeout: 0,
             value: None,
+            idle: None,
             marks: detail.packets.then(Vec::new),
             start,
         }
@@ -241,13 +247,15 @@ impl Half {
         if self.first_data.is_none() || at <= from {
             return;
         }
-        let idle = self.next <= self.una;
-        let closed = !idle && self.edge.is_some_and(|edge| edge < self.next + mss);
+        // Away from the sender only the next data shows whether it was under way meanwhile.
+        if self.next <= self.una {
+            self.idle.get_or_insert(from);
+            return;
+        }
+        let closed = self.edge.is_some_and(|edge| edge < self.next + mss);
         let recovery = self.recovery > self.una;
         self.bins.spend(from, at, |bin: &mut Bin, t| {
-            if idle {
-                bin.idle += t;
-            } else if closed {
+            if closed {
                 bin.closed += t;
             } else if recovery {
                 bin.recovery += t;
@@ -259,6 +267,8 @@ impl Half {
     pub(super) fn data(&mut self, s: &Segment, at: Time, mss: u32, total_rtt: Option<Span>) {
         let seq = self.begin(s.seq);
         let end = seq + u64::from(s.payload);
+        // When it passed, also where the capture has it a little late, behind what passed after it.
+        let passed = if at.since(s.at) < DISORDER { s.at } else { at };
         let value = s.options.timestamps.map(|(value, _)| value);
         self.value = value.or(self.value);
         self.header = self.header.max(s.headers);
@@ -277,7 +287,18 @@ impl Half {
         if self.first_data.is_none() {
             self.first_data = Some(at);
             self.now = at;
-        } else if self.next <= self.una {
+        }
+        // What was in flight as it left was still on its way here.
+        let mut behind = false;
+        if let (Some(course), Some((_, echo))) = (&mut self.course, s.options.timestamps)
+            && end > self.next
+        {
+            behind = course.echoed(at, echo, end - self.first) > u64::from(s.payload);
+        }
+        if let Some(since) = self.idle.take()
+            && !behind
+        {
+            self.bins.spend(since, at, |bin, t| bin.idle += t);
             let pause = at.since(self.last_progress.max(self.last_data));
             if pause > total_rtt.unwrap_or(Span::from_millis(10)).max(Span::from_millis(1)) {
                 let idle = &mut self.counts.idle;
@@ -304,15 +325,15 @@ impl Half {
         }
         self.bins.at(at).sent += u64::from(s.payload);
         self.bursts.leave(at, u64::from(s.payload), self.last_answer);
-        self.arrivals.passes(at, u64::from(s.payload), total_rtt.unwrap_or(Span::from_millis(50)));
+        self.arrivals.passes(at, u64::from(s.payload), total_rtt.unwrap_or(Span::from_millis(50)), behind);
 
         if seq >= self.next {
             if seq > self.next && self.counts.data_packets > 1 {
                 self.hole(seq, at, value, mss);
             }
-            self.fresh(seq, end, at, value);
+            self.fresh(seq, end, (at, passed), value);
         } else {
-            self.overlapping(seq, end, at, value, mss, total_rtt);
+            self.overlapping(seq, end, (at, passed), value, mss, total_rtt);
         }
         self.short = !s.payload.is_multiple_of(mss.max(1)) && s.flags.has(Flags::PSH);
         if self.short {
@@ -326,9 +347,6 @@ impl Half {
         if let Some(course) = &mut self.course {
             let step = course.at(at);
             step.inflight = step.inflight.max(u32::try_from(outstanding).unwrap_or(u32::MAX));
-            if let (true, Some((_, echo))) = (end == self.next, s.options.timestamps) {
-                course.echoed(at, echo, self.next - self.first);
-            }
         }
         if self.recovery <= self.una && self.edge.is_none_or(|edge| edge >= self.next + u64::from(mss)) {
             self.cwnd_at_least = self.cwnd_at_least.max(outstanding);
@@ -358,9 +376,9 @@ impl Half {
         self.holes.push_back(Hole { seq: self.next, end: seq, at, value });
     }
 
-    fn fresh(&mut self, seq: u64, end: u64, at: Time, value: Option<u32>) {
+    fn fresh(&mut self, seq: u64, end: u64, (at, passed): (Time, Time), value: Option<u32>) {
         let stamp = self.sampler.on_sent(at, end - seq, self.flight.outstanding());
-        self.flight.add(Sent { seq, end, at, stamp, times: 1, value, sacked: false });
+        self.flight.add(Sent { seq, end, at: passed, stamp, times: 1, value, sacked: false });
         self.counts.fresh += end - seq;
         self.bins.at(at).fresh += end - seq;
         self.next = self.next.max(end);
@@ -372,7 +390,7 @@ impl Half {
         &mut self,
         seq: u64,
         end: u64,
-        at: Time,
+        (at, passed): (Time, Time),
         value: Option<u32>,
         mss: u32,
         total_rtt: Option<Span>,
@@ -398,16 +416,16 @@ impl Half {
                     }
                     self.sent_again(from, to, count(from, to), at, Some(sent));
                     let stamp = self.sampler.on_sent(at, to - from, self.flight.outstanding());
-                    self.flight.again(from, to, at, stamp, value);
+                    self.flight.again(from, to, passed, stamp, value);
                 }
                 None => {
-                    self.fresh(from, to, at, value);
+                    self.fresh(from, to, (at, passed), value);
                     self.filled(from, to, count(from, to), at, value, total_rtt);
                 }
             }
         }
         if end > new_from {
-            self.fresh(new_from, end, at, value);
+            self.fresh(new_from, end, (at, passed), value);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A connection from its first segment to its last.
 
 use super::Detail;
-use super::half::{Answer, Half};
+use super::half::{Answer, DISORDER, Half};
 use super::vantage;
 use crate::wire::{Flags, Segment};
 use fullpipe_experiment::connection::{Closing, Handshake, Opening, Point};
@@ -174,8 +174,10 @@ impl Life {
             if let Some((value, _)) = s.options.timestamps {
                 self.halves[1 - way].told(value);
             }
+            // As for data: when it passed, though it was captured a little late.
+            let passed = if at.since(s.at) < DISORDER { s.at } else { at };
             let answer = Answer {
-                at,
+                at: passed,
                 ack: s.ack,
                 sack: *s.sack(),
                 window: s.window,

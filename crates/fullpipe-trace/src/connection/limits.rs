@@ -78,9 +78,13 @@ pub(super) fn limits(bins: &Bins, whole: &Whole) -> Limits {
     Limits { shares, intervals, words }
 }
 
-/// Stretches of a round trip each, or of a bin where that is longer.
+/// Fewer segments than this in a stretch tell its rate by more than five per cent too little or too much.
+const SEGMENTS: u64 = 20;
+
+/// Stretches of a round trip each, or of a bin or of what 20 segments take where that is longer.
 fn rounds(bins: &Bins, whole: &Whole) -> Vec<Round> {
-    let rtt = whole.rtprop.unwrap_or(Span::from_millis(50)).max(bins.width());
+    let few = whole.btlbw.map_or(Span::ZERO, |rate| rate.time_to_send(SEGMENTS * whole.mss));
+    let rtt = whole.rtprop.unwrap_or(Span::from_millis(50)).max(bins.width()).max(few);
     let each = rtt.as_nanos().div_ceil(bins.width().as_nanos()).max(1) as usize;
     let mut rounds = Vec::new();
     for (i, chunk) in bins.all().chunks(each).enumerate() {
@@ -141,16 +145,18 @@ fn policer(rounds: &[Round], whole: &Whole) -> bool {
     at_rate.count() * 2 > lossy.len()
 }
 
-/// In which rounds the amount in flight stood still while nothing was lost.
+/// In which rounds the amount in flight stood still while nothing was lost, at what it ever was at most: a buffer is a bound,
+/// where a congestion window that stands still for a while was or will be greater.
 fn constant(rounds: &[Round], whole: &Whole) -> Vec<bool> {
     let mut stands = vec![false; rounds.len()];
+    let most = rounds.iter().map(|r| r.bin.inflight).max().unwrap_or_default();
     let mut from = 0;
     while from < rounds.len() {
         let level = rounds[from].bin.inflight;
         let near = |v: u64| v.abs_diff(level) as f64 <= (level as f64 * CONSTANT).max(whole.mss as f64);
         let still = |r: &Round| near(r.bin.inflight) && r.bin.retransmitted == 0 && r.bin.missing == 0;
         let run = rounds[from..].iter().take_while(|r| still(r)).count();
-        if run >= CONSTANT_ROUNDS && level > 2 * whole.mss {
+        if run >= CONSTANT_ROUNDS && level > 2 * whole.mss && near(most) {
             stands[from..from + run].fill(true);
         }
         from += run.max(1);

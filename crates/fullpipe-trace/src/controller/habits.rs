@@ -100,6 +100,9 @@ struct Round {
     again: f64,
 }
 
+/// Segments that a round is made of at least.
+const FEW: u64 = 10;
+
 /// Round trips after which a first peak is looked for no longer.
 const OPENING: usize = 60;
 /// Round trips that a peak must stand to be one.
@@ -115,7 +118,9 @@ pub(super) fn habits(
     sent_here: bool,
     whole: bool,
 ) -> Habits {
-    let width = rtprop.max(course.width());
+    // Where a round trip is a few segments, one more or less would be a habit.
+    let few = rate.time_to_send(FEW * u64::from(mss));
+    let width = rtprop.max(course.width()).max(few);
     let each = (width.as_nanos() + course.width().as_nanos() / 2) / course.width().as_nanos();
     let length = (course.width() * each).as_secs_f64();
     let bdp = (rate.as_bytes_per_sec() as f64 * rtprop.as_secs_f64()).max(f64::from(mss));

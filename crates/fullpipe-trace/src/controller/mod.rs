@@ -37,6 +37,12 @@ const UNSHARED: f64 = 2.0;
 const INDEPENDENT: f64 = 0.25;
 /// Round trips in which the errors of habits double, squared.
 const SHORT: f64 = 60.0;
+/// Segments of a bandwidth-delay product in which they do, too: a window of few segments moves in steps.
+const STEPS: f64 = 10.0;
+/// Up to 25 ms, which are measured as a little more, Hybla does what Reno does (Caini and Firrincieli 2004; `rtt0` of Linux's tcp_hybla.c).
+const HYBLA_IS_RENO: Span = Span::from_millis(26);
+/// Dips that come every so many seconds are one more or less in a connection, however alike two are.
+const DIPS: [usize; 2] = [25, 26];
 /// A candidate whose habits differ by more than this, root mean square in errors, is none.
 const STRANGE: f64 = 1.5;
 /// The least probability with which a controller is named.
@@ -157,7 +163,18 @@ pub fn identify(traced: &Traced, heading: Heading) -> Conclusion {
     if played.iter().any(Vec::is_empty) {
         return not_enough("the path that was estimated from it cannot be simulated".to_owned());
     }
-    let mut conclusion = conclude(&found, &played, seen.active.as_secs_f64() / seen.rtprop.as_secs_f64());
+    let bdp = seen.rate.bytes_in(seen.rtprop) as f64 / f64::from(seen.mss);
+    let length = Length {
+        rounds: seen.active.as_secs_f64() / seen.rtprop.as_secs_f64(),
+        seconds: seen.active.as_secs_f64(),
+        bdp: bdp.max(1.0),
+        hybla_is_reno: seen.rtprop <= HYBLA_IS_RENO,
+    };
+    let mut conclusion = conclude(&found, &played, &length);
+    if length.hybla_is_reno && conclusion.sender.name.as_deref() == Some("reno") {
+        let same = "hybla does the same as reno on round trips up to 25 ms: they cannot be told apart here";
+        conclusion.sender.evidence.push(same.to_owned());
+    }
     conclusion.sender.evidence.push(guess.words());
     conclusion
 }
@@ -216,17 +233,27 @@ fn apart(seen: f64, (mean, deviation): (f64, f64), error: f64) -> f64 {
     }
 }
 
-/// `rounds` is the connection's length in round trips.
-fn conclude(found: &Habits, played: &[Vec<Habits>], rounds: f64) -> Conclusion {
-    // A short connection shows its habits less exactly.
-    let blur = (1.0 + SHORT / rounds).sqrt();
+/// How much of a connection there was to see.
+struct Length {
+    /// In round trips.
+    rounds: f64,
+    seconds: f64,
+    /// The path's, in segments.
+    bdp: f64,
+    hybla_is_reno: bool,
+}
+
+fn conclude(found: &Habits, played: &[Vec<Habits>], length: &Length) -> Conclusion {
+    // A short connection shows its habits less exactly, and so does one of few segments a round trip.
+    let blur = (1.0 + SHORT / length.rounds + STEPS / length.bdp).sqrt();
+    let one_more = 0.5 * (1.0 + 10.0 / length.seconds).log2();
     let compared: Vec<Compared> = HABITS
         .iter()
         .enumerate()
         .map(|(i, habit)| Compared {
             habit: habit.name,
             seen: found[i],
-            error: habit.error * blur,
+            error: if DIPS.contains(&i) { habit.error.hypot(one_more) } else { habit.error } * blur,
             candidates: played.iter().map(|p| mean_and_deviation(p.iter().map(|h| h[i]))).collect(),
         })
         .collect();
@@ -241,7 +268,8 @@ fn conclude(found: &Habits, played: &[Vec<Habits>], rounds: f64) -> Conclusion {
     // What nobody here does counts as a candidate that is this far away.
     let weigh = |distance: f64| (-0.5 * distance * distance * shown * INDEPENDENT).exp();
     let mut likelihoods: Vec<(usize, f64)> = Vec::new();
-    for (c, candidate) in CANDIDATES.iter().enumerate() {
+    let told_apart = |c: &Candidate| !(length.hybla_is_reno && c.name == "hybla");
+    for (c, candidate) in CANDIDATES.iter().enumerate().filter(|(_, c)| told_apart(c)) {
         let weight = weigh(distances[c]);
         match likelihoods.iter_mut().find(|(other, _)| CANDIDATES[*other].name == candidate.name) {
             Some(other) if other.1 < weight => *other = (c, weight),
@@ -313,7 +341,8 @@ mod tests {
         let played: Vec<Vec<Habits>> = (0..CANDIDATES.len())
             .map(|c| vec![std::array::from_fn(|i| of(c) * HABITS[i].error); PLAYS as usize])
             .collect();
-        conclude(&std::array::from_fn(|i| seen * HABITS[i].error), &played, 1e6)
+        let length = Length { rounds: 1e6, seconds: 1e6, bdp: 1e6, hybla_is_reno: false };
+        conclude(&std::array::from_fn(|i| seen * HABITS[i].error), &played, &length)
     }
 
     #[test]

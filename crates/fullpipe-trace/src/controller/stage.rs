@@ -59,7 +59,8 @@ pub fn simulated(
 ) -> Result<Option<Traced>, SimError> {
     let (_, passed) = Simulation::new(scenario, seed).controllers(controllers).run_captured(end)?;
     let mut analysis = Analysis::new(Options { at, ..Options::default() });
-    let mut wire = Wire::new(scenario.path.reverse.iter().fold(Span::ZERO, |d, l| d + l.delay), end);
+    let back = scenario.path.reverse.iter().fold(Span::ZERO, |d, l| d + l.delay);
+    let mut wire = Wire::new(back, end, scenario.mtu);
     for packet in &passed {
         analysis.segment(&wire.segment(packet));
     }
@@ -73,19 +74,22 @@ struct Wire {
     /// How long an acknowledgment travels, and from when it is timed here.
     back: Span,
     end: End,
+    /// Of a packet without options, as both ends announce it.
+    mss: u16,
     /// Timestamps of acknowledgments that have not reached the sender, with the time at which they do.
     told: std::collections::VecDeque<(Time, u32)>,
     echo: u32,
 }
 
 impl Wire {
-    fn new(back: Span, end: End) -> Self {
+    fn new(back: Span, end: End, mtu: u32) -> Self {
         let address = |n, port| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), port);
         Wire {
             client: address(1, 50_000),
             server: address(2, 80),
             back,
             end,
+            mss: u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX),
             told: Default::default(),
             echo: 0,
         }
@@ -109,7 +113,7 @@ impl Wire {
         let stamps;
         match packet.what {
             What::Syn | What::SynAck { .. } => {
-                options.mss = Some(1460);
+                options.mss = Some(self.mss);
                 options.window_scale = Some(SCALE);
                 options.sack_permitted = true;
                 flags = if to_server { Flags::SYN } else { Flags::SYN | Flags::ACK };

@@ -4,11 +4,16 @@ use crate::failure::Failure;
 use crate::print::{print, print_json};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::connection::{Connection, Connections, Point};
+use fullpipe_kernel::signals;
 use fullpipe_report::{About, Format, Output, Replacement, write_capture};
-use fullpipe_trace::{Analysed, Analysis, Options, Traced, input, text};
+use fullpipe_trace::{Analysed, Analysis, Filter, LiveError, Options, Traced, input, look, text};
+use fullpipe_units::Span;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// Connections that the table shows; the rest are counted.
 const SHOWN: usize = 30;
@@ -21,12 +26,25 @@ const SHOWN: usize = 30;
 /// The controller is concluded by simulating each that is known on the path that the connection shows, and only for a
 /// connection that is told in full: it takes a second or more. --controllers asks it of all.
 ///
+/// --live looks at an interface instead of a file, for a while, and tells the same. Packets that it could not keep up with
+/// are counted and told. Nothing of the host is changed.
+///
 /// Two captures are compared besides, before and after: the connections with most data of each.
 #[derive(clap::Args)]
 pub struct Args {
     /// The captures
-    #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
+    #[arg(value_name = "FILE", required_unless_present = "live", value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
+    /// Instead of files: the packets that pass this interface, or `any`, from now on. Takes CAP_NET_RAW. Ctrl-C ends it,
+    /// and tells what was seen
+    #[arg(long, value_name = "INTERFACE", conflicts_with = "files")]
+    live: Option<String>,
+    /// How long --live looks
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", requires = "live")]
+    length: Span,
+    /// Only connections of these: `host ADDRESS`, `net PREFIX/LENGTH`, `port NUMBER`, joined by `and`
+    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+    filter: Filter,
     /// Only this connection, in full
     #[arg(long, value_name = "N")]
     conn: Option<u32>,
@@ -62,8 +80,12 @@ impl Args {
         }
         let mut all = Vec::new();
         let mut bulks = Vec::new();
-        for file in &self.files {
-            let (heading, analysed) = self.read(file, self.conn)?;
+        let live = self.live.as_ref().map(PathBuf::from);
+        for file in self.files.iter().chain(&live) {
+            let (heading, analysed) = match &self.live {
+                Some(interface) => self.look(interface)?,
+                None => self.read(file, self.conn)?,
+            };
             let mut shown: Vec<Traced> = analysed.connections;
             shown.retain(|c| self.conn.is_none_or(|n| c.record.number == n));
             if self.controllers || shown.len() == 1 {
@@ -102,17 +124,52 @@ impl Args {
         } else {
             Box::new(File::open(file).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?)
         };
+        let mut analysis = Analysis::new(self.options(detailed));
+        let outcome = input::read(&name, source, |frame| analysis.frame(frame)).map_err(Failure::usage)?;
+        let analysed = analysis.finish();
+        let heading = text::heading(&name, &outcome.counters, &analysed.packets, outcome.damage.as_ref());
+        if self.json && outcome.damage.is_some() {
+            eprint!("{heading}");
+        }
+        Ok((heading, analysed))
+    }
+
+    /// How captures are read; of connection `detailed`, packet by packet.
+    fn options(&self, detailed: Option<u32>) -> Options {
         let at = self.at.map(|at| match at {
             At::Client => Point::Client,
             At::Server => Point::Server,
             At::Between => Point::Between,
         });
         let plots = !self.out.is_empty();
-        let mut analysis = Analysis::new(Options { at, plots, packets_of: detailed.filter(|_| plots) });
-        let outcome = input::read(&name, source, |frame| analysis.frame(frame)).map_err(Failure::usage)?;
+        Options { at, plots, packets_of: detailed.filter(|_| plots), filter: self.filter.clone() }
+    }
+
+    /// Looks at the packets that pass `interface`, until the time is over or a signal comes.
+    fn look(&self, interface: &str) -> Result<(String, Analysed), Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        signals::on_termination(move || flag.store(true, Relaxed))
+            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let length = Duration::from(self.length);
+        let mut began = None;
+        // Asked for the first time once the socket is there.
+        let ended = || {
+            let since: &Instant = began.get_or_insert_with(|| {
+                eprintln!("looking at {interface} for {}; Ctrl-C ends it earlier", self.length);
+                Instant::now()
+            });
+            stop.load(Relaxed) || since.elapsed() >= length
+        };
+        let mut analysis = Analysis::new(self.options(self.conn));
+        let counters =
+            look(interface, &self.filter, ended, |frame| analysis.frame(frame)).map_err(|e| match e {
+                LiveError::NoInterface { .. } => Failure::usage(e),
+                _ => Failure::Impossible(e.to_string()),
+            })?;
         let analysed = analysis.finish();
-        let heading = text::heading(&name, &outcome.counters, &analysed.packets, outcome.damage.as_ref());
-        if self.json && outcome.damage.is_some() {
+        let heading = text::heading(interface, &counters, &analysed.packets, None);
+        if self.json && counters.dropped > 0 {
             eprint!("{heading}");
         }
         Ok((heading, analysed))
@@ -131,6 +188,9 @@ impl Args {
         let title =
             |(file, c): &(&Path, Traced)| format!("{}, connection {}", file.display(), c.record.number);
         let mut command = "fullpipe trace".to_owned();
+        if self.live.is_some() {
+            command += " --live";
+        }
         shown.iter().for_each(|(file, _)| command += &format!(" {}", file.display()));
         if let [(_, one)] = &shown[..] {
             command += &format!(" --conn {}", one.record.number);
@@ -172,7 +232,8 @@ impl Args {
 
     /// `most` with its packets. Which connection it would be was not known as its file was read: it is read again.
     fn in_packets(&self, file: &Path, most: Traced) -> Result<Traced, Failure> {
-        if !most.sequences.is_empty() || file.as_os_str() == "-" {
+        // What came from a pipe or an interface cannot be.
+        if !most.sequences.is_empty() || file.as_os_str() == "-" || self.live.is_some() {
             return Ok(most);
         }
         let again = self.read(file, Some(most.record.number))?.1;

@@ -1,0 +1,122 @@
+//! `fullpipe trace --live`: the packets of an interface, in a network namespace of the test's own.
+
+mod program;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use program::{fullpipe, output_within, tied};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Runs an ignored test of this file as root of namespaces of its own. False where that is not possible.
+fn in_a_space(part: &str) -> bool {
+    let script = "ip link set lo up && exec \"$0\" --exact \"$1\" --ignored --nocapture";
+    let mut inside = Command::new("unshare");
+    inside.args(["-Urn", "sh", "-c", script]).arg(std::env::current_exe().unwrap()).arg(part);
+    let possible = Command::new("unshare").args(["-Urn", "true"]).status().is_ok_and(|s| s.success());
+    assert!(possible || std::env::var_os("CI").is_none(), "CI must have user and network namespaces");
+    if possible {
+        assert!(tied(&mut inside).status().unwrap().success());
+    } else {
+        println!("SKIPPED: no namespaces for {part}");
+    }
+    possible
+}
+
+/// `trace --live` that has begun to look.
+fn looking(args: &[&str]) -> Child {
+    let mut command = fullpipe();
+    command.args(["trace", "--json", "--live"]).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.starts_with("looking at"), "{said}");
+    child
+}
+
+/// Sends `bytes` over the loopback interface, from a connection's beginning to its end.
+fn transfer(listener: &TcpListener, bytes: usize) {
+    let address = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| listener.accept().unwrap().0.read_to_end(&mut Vec::new()).unwrap());
+        TcpStream::connect(address).unwrap().write_all(&vec![7; bytes]).unwrap();
+    });
+}
+
+/// The connections that it told of after it ended by itself or by `signal`.
+fn told(child: Child, signal: Option<Signal>) -> Vec<Value> {
+    if let Some(signal) = signal {
+        kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    found["connections"].as_array().unwrap().clone()
+}
+
+/// Packet sockets of this network namespace.
+fn sockets() -> usize {
+    std::fs::read_to_string("/proc/net/packet").unwrap().lines().count() - 1
+}
+
+#[test]
+fn a_transfer_is_seen_once_and_whole() {
+    in_a_space("inside_a_transfer_is_seen_once_and_whole");
+}
+
+#[test]
+#[ignore = "runs in a namespace"]
+fn inside_a_transfer_is_seen_once_and_whole() {
+    let (wanted, other) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0").unwrap());
+    let port = format!("port {}", wanted.local_addr().unwrap().port());
+    for (interface, signal) in [("lo", Signal::SIGINT), ("any", Signal::SIGTERM)] {
+        let child = looking(&[interface, "--for", "60s", "--filter", &port]);
+        assert_eq!(sockets(), 1);
+        transfer(&wanted, 3_000_000);
+        transfer(&other, 50_000);
+        let connections = told(child, Some(signal));
+        assert_eq!(connections.len(), 1, "{connections:#?}");
+        let c = &connections[0];
+        assert_eq!(c["to_server"]["bytes"], 3_000_000, "{c:#}");
+        assert_eq!(c["to_server"]["bytes_missed"].as_u64().unwrap_or_default(), 0, "{c:#}");
+        assert_eq!((&c["opening"]["handshake"], &c["closing"]), (&"seen".into(), &"closed".into()));
+        assert_eq!(c["to_server"]["retransmissions"]["segments"].as_u64().unwrap_or_default(), 0, "{c:#}");
+        assert_eq!(sockets(), 0, "nothing is left behind");
+    }
+    // Without a filter, of both versions of IP, and to its own end.
+    let child = looking(&["any", "--for", "1500ms"]);
+    transfer(&other, 70_000);
+    transfer(&wanted, 90_000);
+    let bytes: Vec<_> = told(child, None).iter().map(|c| c["to_server"]["bytes"].clone()).collect();
+    assert_eq!(bytes, [70_000, 90_000]);
+}
+
+#[test]
+fn what_cannot_be_looked_at_says_why() {
+    in_a_space("inside_what_cannot_be_looked_at_says_why");
+}
+
+#[test]
+#[ignore = "runs in a namespace"]
+fn inside_what_cannot_be_looked_at_says_why() {
+    let ended = |command: &mut Command| {
+        let output = output_within(command, Duration::from_secs(20)).unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = ended(fullpipe().args(["trace", "--live", "eth77", "--for", "1s"]));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("no interface eth77") && said.contains("lo"), "{said}");
+    let (code, said) = ended(fullpipe().args(["trace", "--live", "lo", "--filter", "port http"]));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("port http"), "{said}");
+    // In a user namespace below this one it has no rights over this network.
+    let mut below = Command::new("unshare");
+    below.args(["-U", env!("CARGO_BIN_EXE_fullpipe"), "trace", "--live", "lo", "--for", "1s"]);
+    let (code, said) = ended(tied(&mut below));
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("CAP_NET_RAW") && said.contains("sudo"), "{said}");
+    assert_eq!(sockets(), 0);
+}
