@@ -85,6 +85,9 @@ impl Args {
             alpha: 0.05,
             scale: 0.1,
         };
+        // A verdict takes a hundred connections of each arm: of so many more on average there are hardly fewer.
+        let least = |arm: usize| shares[arm].as_f64().min(shares[control].as_f64());
+        let first = |arm: usize| (130.0 / least(arm)).ceil() as u64;
         // The smallest arm decides.
         let smallest = (0..control).min_by_key(|arm| shares[*arm].as_billionths()).unwrap_or(0);
         let needs: Vec<Need> = self
@@ -92,7 +95,7 @@ impl Args {
             .iter()
             .map(|effect| {
                 let ratio = (1.0 + effect.as_f64()).ln();
-                let transfers = design(smallest).needed(ratio, self.power.as_f64(), 200);
+                let transfers = design(smallest).needed(ratio, self.power.as_f64(), first(smallest));
                 let hours = transfers.zip(rate).map(|(transfers, rate)| transfers as f64 / rate);
                 Need { effect: effect.as_f64(), transfers, hours }
             })
