@@ -302,7 +302,7 @@ mod tests {
             let error = text.parse::<Filter>().unwrap_err();
             assert_eq!(error.at, at, "{text}");
         }
-        let many = vec!["port 1"; MOST + 1].join(" and ");
+        let many = ["port 1"; MOST + 1].join(" and ");
         assert_eq!(many.parse::<Filter>().unwrap_err().at, "port 1");
     }
 }
