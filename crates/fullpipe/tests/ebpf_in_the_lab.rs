@@ -189,6 +189,35 @@ fn a_trained_controller_has_a_kernel_socket_where_it_has_a_simulated_connection(
     });
 }
 
+/// One that keeps ten packets, and half of them a round trip.
+const SLOW: &str = r#"{ "schema": "fullpipe/policy/1", "action": "multiplier+pacing", "activation": "tanh",
+    "layers": [{ "weights": [[0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0]], "bias": [0, -1] }] }"#;
+
+#[test]
+fn a_trained_controllers_pacing_rate_is_the_kernels() {
+    let Some(_turn) = turn() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("slow.toml");
+    let scenario = "duration = '4s'\nwarmup = '1s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\nbuffer = '2bdp'\n\
+                    [[flow]]\ncc = 'policy:slow.json'\n";
+    std::fs::write(&file, scenario).unwrap();
+    std::fs::write(directory.path().join("slow.json"), SLOW).unwrap();
+    // Ten packets a round trip of 40 ms are 2.9 Mbit/s, unpaced.
+    let paced = 5.0 * 1448.0 * 8.0 / 0.04;
+    shows("a trained controller's pacing rate holds a socket back that its window does not", || {
+        let runs = runs(&["run", file.to_str().unwrap()]);
+        let (run, rates) = (&runs[0], column(&runs[0], "pacing_bps"));
+        let goodput = run["summary"]["goodput_bps"].as_f64().unwrap();
+        let last = rates.last().copied().unwrap_or(f64::NAN);
+        let wrong = failed([
+            ((0.6..1.1).contains(&(goodput / paced)), format!("{goodput} bit/s where {paced} are asked for")),
+            // Round trips are measured a little longer than the path's.
+            ((0.7..1.05).contains(&(last / paced)), format!("the kernel paces at {last}, not at {paced}")),
+        ]);
+        Some(Attempt { doubts: doubts(run), wrong })
+    });
+}
+
 #[test]
 fn the_loaded_race_beside_the_kernels_own_under_their_names() {
     let Some(_turn) = turn() else { return };
