@@ -33,6 +33,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod comparison;
 mod csv;
 mod figures;
 mod format;
@@ -55,7 +56,8 @@ mod verdict;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-pub use figures::{millis, percent, rate, seconds};
+pub use comparison::compared;
+pub use figures::{millis, percent, rate, seconds, wrapped};
 pub use format::{Format, UnknownFormat};
 #[cfg(feature = "sequence")]
 pub use html::write_capture;

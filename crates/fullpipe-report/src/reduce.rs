@@ -43,9 +43,9 @@ pub(crate) fn goodput_of(run: &Recording, which: &[usize]) -> (Vec<f64>, Vec<f64
     (total.t_s.clone(), goodput)
 }
 
-/// What was varied of the path of a run: neither its controller nor its seed.
+/// What was varied of the path of a run: neither its controller nor which repeat it is.
 pub(crate) fn varied_path(run: &Recording) -> impl Iterator<Item = &Varied> {
-    run.varied.iter().filter(|v| !v.is_cc() && v.key != Varied::SEED)
+    run.varied.iter().filter(|v| !v.is_cc() && !v.is_repeat())
 }
 
 /// What tells the path of a run from those of the others.
@@ -68,12 +68,15 @@ pub(crate) fn condensed(results: &Results) -> Cow<'_, Results> {
     if results.runs.len() <= RUNS_SINGLE {
         return Cow::Borrowed(results);
     }
+    let same = |run: &Recording, other: &Recording| {
+        run.seed == other.seed && run.varied(Varied::ROUND) == other.varied(Varied::ROUND)
+    };
     let mut groups: Vec<Vec<&Recording>> = Vec::new();
     let mut of_kind: HashMap<(&str, Source, String), Vec<usize>> = HashMap::new();
     for run in &results.runs {
         let alike = of_kind.entry((run.contender(), run.source, place(run))).or_default();
         // Runs of one seed are no repeats: they differ in something that is not said.
-        match alike.iter().find(|&&i| groups[i][0].seed != run.seed) {
+        match alike.iter().find(|&&i| !same(groups[i][0], run)) {
             Some(&i) => groups[i].push(run),
             None => {
                 alike.push(groups.len());
@@ -86,12 +89,12 @@ pub(crate) fn condensed(results: &Results) -> Cow<'_, Results> {
     }
     let runs = groups.into_iter().map(|group| {
         let mut one = group[0].clone();
-        let label = match one.varied(Varied::SEED) {
-            Some(_) => {
+        let label = match one.varied.iter().any(Varied::is_repeat) {
+            true => {
                 let what = std::iter::once(one.contender().to_owned());
                 what.chain(varied_path(&one).map(Varied::in_short)).collect::<Vec<_>>().join(", ")
             }
-            None => one.label,
+            false => one.label,
         };
         one.label = format!("{label} × {}", group.len());
         one.valid = group.iter().all(|r| r.valid);
@@ -103,6 +106,7 @@ pub(crate) fn condensed(results: &Results) -> Cow<'_, Results> {
         runs: runs.collect(),
         fairness: results.fairness,
         part: None,
+        comparison: results.comparison.clone(),
     })
 }
 
@@ -306,7 +310,9 @@ impl Grid {
             return Grid { t: times.clone(), bucket: 0.0 };
         }
         let end = series.iter().filter_map(|s| s.t_s.last()).copied().fold(0.0, f64::max);
-        let buckets = (rows / 2).max(1);
+        // Lines whose samples are few and not at the same times need no finer grid than twice the densest of them.
+        let densest = series.iter().map(|s| s.t_s.len()).max().unwrap_or(0);
+        let buckets = (rows / 2).min(densest * 2).max(1);
         let bucket = if end > 0.0 { end / buckets as f64 } else { 1.0 };
         let t = (0..buckets * 2).map(|i| (i as f64 + 0.5) * bucket / 2.0).collect();
         Grid { t, bucket }

@@ -1,6 +1,7 @@
 //! What the figures say, in a sentence: who carried how much, how far apart, and what in the
 //! recording shows why.
 
+use crate::comparison;
 use crate::figures::{millis, percent, rate, seconds};
 use crate::reduce::{distinct, place};
 use fullpipe_experiment::Results;
@@ -34,6 +35,9 @@ struct Contender {
 
 /// The results in one or two sentences that a stranger understands.
 pub fn verdict(results: &Results) -> String {
+    if let Some(found) = &results.comparison {
+        return comparison::words(found);
+    }
     let valid: Vec<&Recording> = results.runs.iter().filter(|r| r.valid).collect();
     match valid.as_slice() {
         [] if results.runs.is_empty() => "Nothing was run.".to_owned(),

@@ -2,6 +2,7 @@
 //! Every engine writes one; every report reads one, and does not ask who made it.
 
 mod check;
+mod comparison;
 mod fairness;
 mod histogram;
 mod row;
@@ -10,6 +11,7 @@ mod source;
 mod summary;
 
 pub use check::{CheckResult, Edge, Interval, Quantity, Unit};
+pub use comparison::{Compared, Comparison, Estimate, Finding, Spent, Verdict};
 pub use fairness::jain;
 pub use histogram::Histogram;
 pub use row::{FlowRow, LinkRow};
@@ -78,10 +80,17 @@ pub struct Varied {
 impl Varied {
     /// The key `seed`, which repeats vary.
     pub const SEED: &'static str = "seed";
+    /// The key `round`, which comparisons in turns vary: it is when a run was made, and changes nothing of it.
+    pub const ROUND: &'static str = "round";
 
     /// This value of this key.
     pub fn new(key: impl Into<String>, value: impl Into<String>) -> Self {
         Varied { key: key.into(), value: value.into() }
+    }
+
+    /// Whether the key only tells repeats of a run from each other: its seed, or its round.
+    pub fn is_repeat(&self) -> bool {
+        self.key == Varied::SEED || self.key == Varied::ROUND
     }
 
     /// Whether the key is that of a controller.
@@ -293,6 +302,9 @@ pub struct Results {
     /// Which runs of a whole these are, if others were made elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
+    /// What follows of runs that were made in turns to compare controllers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
 }
 
 /// One of the parts in which many runs are made, on as many machines.
@@ -311,7 +323,7 @@ impl Results {
     pub fn new(runs: Vec<Recording>) -> Self {
         let shared: Vec<f64> = runs.iter().filter_map(Recording::fairness).collect();
         let fairness = (!shared.is_empty()).then(|| shared.iter().sum::<f64>() / shared.len() as f64);
-        Results { schema: SCHEMA.to_owned(), runs, fairness, part: None }
+        Results { schema: SCHEMA.to_owned(), runs, fairness, part: None, comparison: None }
     }
 
     /// The same without time series: figures only.

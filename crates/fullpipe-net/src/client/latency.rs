@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const IDLE_PROBES: usize = 10;
 const BETWEEN: Duration = Duration::from_millis(20);
 const BETWEEN_LOADED: Duration = Duration::from_millis(50);
 /// Idle measuring ends here even on long paths.
@@ -81,8 +80,8 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// Measures the idle path, then goes on in a thread.
-    pub fn start(socket: TcpStream, cookie: &Cookie) -> io::Result<Probes> {
+    /// Measures the idle path by `idle` round trips, then goes on in a thread.
+    pub fn start(socket: TcpStream, cookie: &Cookie, idle: usize) -> io::Result<Probes> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(Duration::from_secs(5)))?;
         let mut opening = *cookie.as_bytes();
@@ -92,7 +91,7 @@ impl Probes {
         (&mut &socket).write_all(&opening)?;
         let origin = Instant::now();
         let mut probes = Vec::with_capacity(1024);
-        while probes.len() < IDLE_PROBES && origin.elapsed() < IDLE_TIME {
+        while probes.len() < idle && origin.elapsed() < IDLE_TIME {
             probes.push(probe(&socket, origin, false)?);
             std::thread::sleep(BETWEEN);
         }

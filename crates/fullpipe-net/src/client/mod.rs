@@ -51,6 +51,8 @@ pub struct Config {
     pub interval: Duration,
     /// How often sockets are sampled for [`Outcome::samples`]; `None` for never.
     pub sample_every: Option<Duration>,
+    /// Round trips of the idle path that are timed before the load, with a server of ours.
+    pub idle_probes: usize,
     /// For each connection.
     pub connect_timeout: Duration,
     /// The server's, if it wants one.
@@ -74,6 +76,7 @@ impl Config {
             block_chosen: false,
             interval: Duration::from_secs(1),
             sample_every: Some(Duration::from_millis(100)),
+            idle_probes: 10,
             connect_timeout: Duration::from_secs(10),
             secret: None,
             extensions: true,

@@ -6,12 +6,16 @@
 
 mod statistics;
 
-pub use statistics::{Estimate, FEWEST_PAIRS, Finding, WORTH, compare, estimate, median, median_interval};
+pub use fullpipe_experiment::recording::{Estimate, Finding, Verdict};
+pub use statistics::{FEWEST_PAIRS, WORTH, compare, difference, estimate, median, median_interval};
 
-use crate::client::{self, ClientError, Config, Interval, Outcome, table};
+use crate::client::{self, ClientError, Config, Interval, Outcome};
+use crate::recording::recording;
+use fullpipe_experiment::Results;
+use fullpipe_experiment::recording::{self as recorded, Compared, Spent, Varied};
 use socket2::{Domain, Protocol, Socket, Type};
-use std::fmt::Write;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 /// What is compared, and how often.
 #[derive(Clone, Debug)]
@@ -107,6 +111,8 @@ impl Plan {
         progress: &mut dyn FnMut(&Interval),
     ) -> Result<Comparison, CompareError> {
         self.at_hand()?;
+        let began = Instant::now();
+        self.at_the_server(interrupt)?;
         let mut runs: Vec<Vec<Outcome>> = self.controllers.iter().map(|_| Vec::new()).collect();
         for round in 0..self.rounds {
             for name in self.order(round) {
@@ -114,23 +120,50 @@ impl Plan {
                 let mut config = self.config.clone();
                 config.params.congestion = Some(name.to_owned());
                 config.abort = true;
+                // The idle path is the same one all along.
+                config.idle_probes = if round == 0 { config.idle_probes } else { IDLE_PROBES_LATER };
                 let outcome = client::run(&config, interrupt, progress).map_err(|source| {
                     CompareError::Round { round: round + 1, controller: name.to_owned(), source }
                 })?;
-                if let Some(used) =
-                    outcome.streams.iter().filter_map(|s| s.controller.clone()).find(|used| used != name)
-                {
-                    return Err(CompareError::NotUsed {
-                        round: round + 1,
-                        controller: name.to_owned(),
-                        used,
-                    });
-                }
+                self.used(round + 1, name, &outcome)?;
                 let place = self.controllers.iter().position(|c| c == name).unwrap_or(0);
                 runs[place].push(outcome);
             }
         }
-        Ok(Comparison { plan: self.clone(), runs })
+        let all = || runs.iter().flatten();
+        let seconds = |outcome: &Outcome| outcome.streams.iter().map(|s| s.sent_seconds).fold(0.0, f64::max);
+        let measured_s: f64 = all().map(seconds).sum();
+        let left_out_s: f64 = all().map(|outcome| f64::from(outcome.params.omit)).sum();
+        let between_s = (began.elapsed().as_secs_f64() - measured_s - left_out_s).max(0.0);
+        let spent = Spent { measured_s, left_out_s, between_s };
+        Ok(Comparison { plan: self.clone(), runs, spent })
+    }
+
+    /// Whether the server has each controller, where it sends: a test of one block each, because a stock server lists none.
+    fn at_the_server(&self, interrupt: &AtomicBool) -> Result<(), CompareError> {
+        if self.config.params.client_sends() && !self.config.params.bidirectional {
+            return Ok(());
+        }
+        for name in &self.controllers {
+            let mut config = self.config.clone();
+            config.params.congestion = Some(name.clone());
+            (config.params.seconds, config.params.omit) = (0, 0);
+            (config.params.bytes, config.params.blocks) = (0, 1);
+            (config.abort, config.idle_probes) = (true, 0);
+            let found = |source| CompareError::Round { round: 1, controller: name.clone(), source };
+            let outcome = client::run(&config, interrupt, &mut |_| {}).map_err(found)?;
+            self.used(1, name, &outcome)?;
+        }
+        Ok(())
+    }
+
+    /// That the senders used what they were to use.
+    fn used(&self, round: usize, controller: &str, outcome: &Outcome) -> Result<(), CompareError> {
+        let mut others = outcome.streams.iter().filter_map(|s| s.controller.clone());
+        match others.find(|used| used != controller) {
+            Some(used) => Err(CompareError::NotUsed { round, controller: controller.to_owned(), used }),
+            None => Ok(()),
+        }
     }
 
     /// Whether a socket of this host may have each controller: streams have it in both directions.
@@ -152,7 +185,16 @@ pub struct Comparison {
     pub plan: Plan,
     /// By controller, in the plan's order, then by round.
     pub runs: Vec<Vec<Outcome>>,
+    /// Where the time went.
+    pub spent: Spent,
 }
+
+/// The idle path is probed this often in rounds after the first: it was known by then.
+const IDLE_PROBES_LATER: usize = 3;
+
+/// How all figures of a comparison are made.
+const ESTIMATOR: &str = "medians over rounds; ratios and differences are those of the medians; intervals: 95 %, bootstrap of whole rounds, \
+                         widened to the order statistics of the rounds";
 
 /// One figure of every round of one controller.
 fn figures(runs: &[Outcome], figure: fn(&Outcome) -> f64) -> Vec<f64> {
@@ -179,26 +221,6 @@ fn loaded_rtt(outcome: &Outcome) -> f64 {
     outcome.latency.loaded.unwrap_or(f64::NAN) * 1e3
 }
 
-/// One candidate against the baseline.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Verdict {
-    /// The controller.
-    pub controller: String,
-    /// What it is held against.
-    pub baseline: String,
-    /// Goodput of the controller over that of the baseline, by round.
-    pub ratio: Estimate,
-    /// What follows.
-    #[serde(flatten)]
-    pub finding: Finding,
-    /// Retransmits per hundred segments: the controller's minus the baseline's.
-    pub retransmits_added: Estimate,
-    /// RTT under load, milliseconds: the controller's minus the baseline's.
-    pub rtt_added_ms: Option<Estimate>,
-    /// In words.
-    pub words: String,
-}
-
 impl Comparison {
     fn of(&self, controller: &str) -> &[Outcome] {
         let place = self.plan.controllers.iter().position(|c| c == controller).unwrap_or(0);
@@ -215,9 +237,9 @@ impl Comparison {
         let baseline = &self.plan.baseline;
         let (a, b) = (self.of(controller), self.of(baseline));
         let (ratio, finding) = compare(&figures(a, goodput), &figures(b, goodput), self.plan.seed);
-        let difference = |figure: fn(&Outcome) -> f64| {
-            let pairs: Vec<f64> = a.iter().zip(b).map(|(a, b)| figure(a) - figure(b)).collect();
-            pairs.iter().all(|p| p.is_finite()).then(|| estimate(&pairs, self.plan.seed))
+        let added = |figure: fn(&Outcome) -> f64| {
+            let (a, b) = (figures(a, figure), figures(b, figure));
+            a.iter().chain(&b).all(|v| v.is_finite()).then(|| difference(&a, &b, self.plan.seed))
         };
         let words = words(controller, baseline, &ratio, finding, a.len());
         Verdict {
@@ -225,111 +247,57 @@ impl Comparison {
             baseline: baseline.clone(),
             ratio,
             finding,
-            retransmits_added: difference(retransmits).unwrap_or_else(|| estimate(&[], 0)),
-            rtt_added_ms: difference(loaded_rtt),
+            retransmits_added: difference(&figures(a, retransmits), &figures(b, retransmits), self.plan.seed),
+            rtt_added_ms: added(loaded_rtt),
             words,
         }
     }
 
-    /// The table of medians, then the verdicts and what they cost.
-    pub fn text(&self) -> String {
-        let mut text = format!(
-            "{:<12} {:>6} {:>14} {:>30} {:>12} {:>16}\n",
-            "controller",
-            "rounds",
-            "median goodput",
-            "from slowest to fastest round",
-            "retransmits",
-            "RTT under load"
-        );
-        for (name, runs) in self.plan.controllers.iter().zip(&self.runs) {
+    /// The comparison as it is recorded.
+    pub fn found(&self) -> recorded::Comparison {
+        let controllers = self.plan.controllers.iter().zip(&self.runs).map(|(name, runs)| {
             let goodputs = figures(runs, goodput);
-            let least = goodputs.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = goodputs.iter().copied().fold(0.0, f64::max);
-            let rtt = median(&figures(runs, loaded_rtt));
-            let _ = writeln!(
-                text,
-                "{name:<12} {:>6} {:>14} {:>30} {:>10.2} % {:>16}",
-                runs.len(),
-                table::rate(median(&goodputs)),
-                format!("{} – {}", table::rate(least), table::rate(most)),
-                median(&figures(runs, retransmits)),
-                if rtt.is_finite() { table::millis(rtt / 1e3) } else { "-".into() },
-            );
-        }
-        for verdict in self.verdicts() {
-            let _ = write!(
-                text,
-                "\n{}\n  the price: retransmits {}",
-                verdict.words,
-                signed(&verdict.retransmits_added, " percentage points", 2)
-            );
-            if let Some(rtt) = &verdict.rtt_added_ms {
-                let _ = write!(text, "; RTT under load {}", signed(rtt, " ms", 1));
+            let rtts = figures(runs, loaded_rtt);
+            let known = rtts.iter().all(|rtt| rtt.is_finite());
+            Compared {
+                controller: name.clone(),
+                goodput: estimate(&goodputs, self.plan.seed),
+                goodput_bps: goodputs,
+                retransmits_percent: figures(runs, retransmits),
+                loaded_rtt: known.then(|| estimate(&rtts, self.plan.seed)),
+                loaded_rtt_ms: rtts.into_iter().map(|rtt| Some(rtt).filter(|rtt| rtt.is_finite())).collect(),
             }
-            text.push('\n');
-            text.push_str(&self.latency_remark(&verdict));
-        }
-        let _ = writeln!(
-            text,
-            "\nmedians of paired rounds; intervals: 95 % bootstrap, seed {}; streams reset so that no path metrics are cached",
-            self.plan.seed
-        );
-        text
-    }
-
-    /// Equal goodput is not everything: a much shorter queue may be worth the change all the same.
-    fn latency_remark(&self, verdict: &Verdict) -> String {
-        let (with, without) = (
-            median(&figures(self.of(&verdict.controller), loaded_rtt)),
-            median(&figures(self.of(&verdict.baseline), loaded_rtt)),
-        );
-        let lower = verdict.rtt_added_ms.is_some_and(|rtt| rtt.high < -(without * 0.2).max(5.0));
-        if verdict.finding == Finding::Same && lower {
-            let (with, without) = (table::millis(with / 1e3), table::millis(without / 1e3));
-            format!(
-                "  but if latency matters: the RTT under load is {with} with {} instead of {without}\n",
-                verdict.controller
-            )
-        } else {
-            String::new()
+        });
+        recorded::Comparison {
+            baseline: self.plan.baseline.clone(),
+            rounds: self.plan.rounds,
+            seed: self.plan.seed,
+            estimator: ESTIMATOR.to_owned(),
+            time: self.spent,
+            controllers: controllers.collect(),
+            verdicts: self.verdicts(),
         }
     }
 
-    /// For machines.
-    pub fn to_json(&self) -> serde_json::Value {
-        serde_json::json!({
-            "rounds": self.plan.rounds,
-            "seed": self.plan.seed,
-            "baseline": self.plan.baseline,
-            "controllers": self.plan.controllers.iter().zip(&self.runs).map(|(name, runs)| serde_json::json!({
-                "controller": name,
-                "goodput_bps": figures(runs, goodput),
-                "retransmits_percent": figures(runs, retransmits),
-                "loaded_rtt_ms": runs.iter().map(|o| o.latency.loaded.map(|s| s * 1e3)).collect::<Vec<_>>(),
-            })).collect::<Vec<_>>(),
-            "verdicts": self.verdicts(),
-        })
+    /// Every round as a recording, in the order in which they were made, with the comparison.
+    pub fn results(&self) -> Results {
+        let mut runs = Vec::new();
+        // All went over one path: what its own round-trip time is, the idlest of them says.
+        let idle = self.runs.iter().flatten().filter_map(|outcome| outcome.latency.idle);
+        let idle = idle.reduce(f64::min).map(|seconds| seconds * 1e3);
+        for round in 0..self.plan.rounds {
+            for name in self.plan.order(round) {
+                let Some(outcome) = self.of(name).get(round) else { continue };
+                let mut run = recording(outcome, &format!("{name}, round {}", round + 1), self.plan.seed);
+                run.contender = Some(name.to_owned());
+                run.varied =
+                    vec![Varied::new("flow.cc", name), Varied::new(Varied::ROUND, (round + 1).to_string())];
+                run.path.base_rtt_ms = idle;
+                runs.push(run);
+            }
+        }
+        Results { comparison: Some(self.found()), ..Results::new(runs) }
     }
-
-    /// The run of the median goodput, of each controller.
-    pub fn typical(&self) -> Vec<&Outcome> {
-        self.runs
-            .iter()
-            .filter_map(|runs| {
-                let mut sorted: Vec<&Outcome> = runs.iter().collect();
-                sorted.sort_by(|a, b| goodput(a).total_cmp(&goodput(b)));
-                sorted.get(sorted.len().saturating_sub(1) / 2).copied()
-            })
-            .collect()
-    }
-}
-
-/// `+1.20 ms (95 % CI +0.90 to +1.40)`.
-fn signed(e: &Estimate, unit: &str, digits: usize) -> String {
-    // Adding zero turns −0.0 into 0.0.
-    let number = |x: f64| format!("{:+.digits$}", x + 0.0);
-    format!("{}{unit} (95 % CI {} to {})", number(e.median), number(e.low), number(e.high))
 }
 
 /// A ratio as people say it: `4.9×`, or `12 %` when it is near one.

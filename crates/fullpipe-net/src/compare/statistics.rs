@@ -1,5 +1,6 @@
 //! What repeated, interleaved measurements say, and how sure it is. Pure functions of numbers and a seed.
 
+use fullpipe_experiment::recording::{Estimate, Finding};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -12,17 +13,6 @@ pub const FEWEST_PAIRS: usize = 6;
 
 /// A difference smaller than this is not worth a change, however sure it is.
 pub const WORTH: f64 = 1.05;
-
-/// A median and the interval that covers the true one in 95 % of cases.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Estimate {
-    /// Of the pairs.
-    pub median: f64,
-    /// The interval's low end.
-    pub low: f64,
-    /// The interval's high end.
-    pub high: f64,
-}
 
 /// The median of numbers; 0 of none.
 pub fn median(numbers: &[f64]) -> f64 {
@@ -40,28 +30,32 @@ pub fn median(numbers: &[f64]) -> f64 {
 /// sign test needs, because percentiles alone cover too little of so few pairs.
 pub fn estimate(pairs: &[f64], seed: u64) -> Estimate {
     let n = pairs.len();
-    if n == 0 {
-        return Estimate { median: 0.0, low: f64::NEG_INFINITY, high: f64::INFINITY };
-    }
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut resample = vec![0.0; n];
-    let mut medians: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            for value in &mut resample {
-                *value = pairs[(random.next_u64() % n as u64) as usize];
-            }
-            median(&resample)
-        })
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    let at = |q: f64| medians[((RESAMPLES - 1) as f64 * q).round() as usize];
+    let draw = || {
+        for value in &mut resample {
+            *value = pairs[(random.next_u64() % n as u64) as usize];
+        }
+        median(&resample)
+    };
+    interval(median(pairs), pairs, draw)
+}
+
+/// `middle` with the percentiles of what `draw` draws, widened to the order statistics of `pairs`.
+fn interval(middle: f64, pairs: &[f64], draw: impl FnMut() -> f64) -> Estimate {
+    if pairs.is_empty() {
+        return Estimate { median: 0.0, low: f64::NEG_INFINITY, high: f64::INFINITY };
+    }
+    let mut drawn: Vec<f64> = std::iter::repeat_with(draw).take(RESAMPLES).collect();
+    drawn.sort_by(f64::total_cmp);
+    let at = |q: f64| drawn[((RESAMPLES - 1) as f64 * q).round() as usize];
     let mut sorted = pairs.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let rank = sign_rank(n);
+    let rank = sign_rank(sorted.len());
     Estimate {
-        median: median(pairs),
-        low: at(0.025).min(sorted[rank]),
-        high: at(0.975).max(sorted[n - 1 - rank]),
+        median: middle,
+        low: at(0.025).min(sorted[rank]).min(middle),
+        high: at(0.975).max(sorted[sorted.len() - 1 - rank]).max(middle),
     }
 }
 
@@ -101,32 +95,39 @@ fn sign_rank(n: usize) -> usize {
     }
 }
 
-/// What a comparison of `candidate` with `baseline` comes to.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Finding {
-    /// The candidate is faster, and by more than [`WORTH`].
-    Faster,
-    /// The candidate is slower, and by more than [`WORTH`].
-    Slower,
-    /// Whatever the difference is, it is not worth a change.
-    Same,
-    /// Too little is known.
-    Inconclusive {
-        /// Further rounds that would probably settle it.
-        more_rounds: usize,
-    },
+/// `combine` of the medians of two series that were measured in the same rounds, which is what a reader of both medians works out.
+/// The interval is [`estimate`]'s, but rounds are drawn whole, so that what slowed both down in one counts for both; the order statistics
+/// that widen it are those of `combine` round by round.
+fn contrast(a: &[f64], b: &[f64], seed: u64, combine: fn(f64, f64) -> f64) -> Estimate {
+    let n = a.len().min(b.len());
+    let (a, b) = (&a[..n], &b[..n]);
+    let pairs: Vec<f64> = a.iter().zip(b).map(|(&a, &b)| combine(a, b)).collect();
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let (mut some_a, mut some_b) = (vec![0.0; n], vec![0.0; n]);
+    let draw = || {
+        for (a_slot, b_slot) in some_a.iter_mut().zip(&mut some_b) {
+            let round = (random.next_u64() % n as u64) as usize;
+            (*a_slot, *b_slot) = (a[round], b[round]);
+        }
+        combine(median(&some_a), median(&some_b))
+    };
+    interval(combine(median(a), median(b)), &pairs, draw)
 }
 
-/// The ratio of two series measured in the same rounds, and what follows from it. Rounds in which either
+/// The median of one series minus that of the other, measured in the same rounds.
+pub fn difference(a: &[f64], b: &[f64], seed: u64) -> Estimate {
+    contrast(a, b, seed, |a, b| a - b)
+}
+
+/// The ratio of the medians of two series measured in the same rounds, and what follows from it. Rounds in which either
 /// moved nothing count as a thousandfold difference.
 pub fn compare(candidate: &[f64], baseline: &[f64], seed: u64) -> (Estimate, Finding) {
     let floor = |x: f64, other: f64| x.max(other / 1000.0).max(1e-9);
-    let logs: Vec<f64> =
-        candidate.iter().zip(baseline).map(|(&a, &b)| (floor(a, b) / floor(b, a)).ln()).collect();
-    let log = estimate(&logs, seed);
+    let pairs = candidate.iter().zip(baseline).map(|(&a, &b)| (floor(a, b), floor(b, a)));
+    let (a, b): (Vec<f64>, Vec<f64>) = pairs.unzip();
+    let log = contrast(&a, &b, seed, |a, b| (a / b).ln());
     let ratio = Estimate { median: log.median.exp(), low: log.low.exp(), high: log.high.exp() };
-    (ratio, finding(&log, logs.len()))
+    (ratio, finding(&log, a.len()))
 }
 
 fn finding(log: &Estimate, pairs: usize) -> Finding {
@@ -177,6 +178,34 @@ mod tests {
             // 200 draws of 95 %: standard deviation 1.5 %.
             assert!(covered >= 200 * 91 / 100, "{covered} of 200 with {n} numbers");
         }
+    }
+
+    #[test]
+    fn the_interval_covers_the_true_ratio_of_medians_also_while_the_path_drifts() {
+        let mut random = Pcg64Mcg::seed_from_u64(11);
+        for (n, drift) in [(6, 0.0), (6, 0.5), (10, 0.5)] {
+            let covered = (0..200)
+                .filter(|&seed| {
+                    let path: Vec<f64> = (0..n).map(|_| drift * normal(&mut random)).collect();
+                    let mut of = |times: f64| -> Vec<f64> {
+                        path.iter().map(|p| times * (p + 0.3 * normal(&mut random)).exp()).collect()
+                    };
+                    let (ratio, _) = compare(&of(3.0), &of(1.0), seed);
+                    ratio.low <= 3.0 && 3.0 <= ratio.high
+                })
+                .count();
+            assert!(covered >= 200 * 91 / 100, "{covered} of 200 with {n} rounds");
+        }
+    }
+
+    #[test]
+    fn the_ratio_is_that_of_the_medians_beside_it() {
+        // The median of the ratios of rounds is 5.5.
+        let (a, b) = ([44.9, 44.9, 44.9, 11.0, 20.9, 44.9], [3.8, 3.8, 20.0, 2.0, 3.8, 20.0]);
+        let (ratio, _) = compare(&a, &b, 1);
+        assert!((ratio.median - median(&a) / median(&b)).abs() < 1e-9, "{ratio:?}");
+        assert!(ratio.low <= ratio.median && ratio.median <= ratio.high, "{ratio:?}");
+        assert_eq!(difference(&a, &b, 1).median, median(&a) - median(&b));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod data;
 mod sequence;
 
 use crate::About;
+use crate::comparison;
 use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share, significant};
 use crate::palette::colour_of;
 use crate::picture::{self, escaped};
@@ -68,6 +69,8 @@ pub fn write_capture(
 
 fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write) -> io::Result<()> {
     let path = described_path(results);
+    let typical = results.comparison.as_ref().map(|found| comparison::typical(results, found));
+    let over_time = typical.as_ref().unwrap_or(results);
     let title = if about.title.is_empty() { path.as_str() } else { &about.title };
     // The template is gone through once, so that nothing in the text of a user is taken for a place of it.
     for (i, part) in TEMPLATE.split("{{").enumerate() {
@@ -82,9 +85,19 @@ fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write
             "besides" => out.write_all(besides.section.as_bytes())?,
             "besides-script" => out.write_all(besides.script.as_bytes())?,
             "troubles" => out.write_all(trouble_list(results).as_bytes())?,
-            "table" => out.write_all(table(results).as_bytes())?,
+            "table" => match &results.comparison {
+                Some(found) => out.write_all(comparison::markup(found).as_bytes())?,
+                None => out.write_all(table(results).as_bytes())?,
+            },
             "sweep" => {
-                if let Some(sweep) = picture::of_sweep(results) {
+                if let Some(found) = &results.comparison {
+                    write!(out, "<figure>{}</figure>", comparison::picture(found).svg())?;
+                    write!(
+                        out,
+                        "<p class=\"hint\">{}</p>",
+                        escaped(&comparison::typical_words(results, found))
+                    )?;
+                } else if let Some(sweep) = picture::of_sweep(results) {
                     write!(out, "<figure>{}</figure>", sweep.svg())?;
                 }
             }
@@ -95,7 +108,7 @@ fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write
             "uplot" => out.write_all(UPLOT.as_bytes())?,
             "prelude" => out.write_all(PRELUDE.as_bytes())?,
             "script" => out.write_all(SCRIPT.as_bytes())?,
-            "data" => out.write_all(data::json(results).as_bytes())?,
+            "data" => out.write_all(data::json(over_time).as_bytes())?,
             _ => {}
         }
         out.write_all(rest.as_bytes())?;

@@ -5,7 +5,7 @@ use crate::figures::{rate_unit, size_unit};
 use crate::palette::colour_of;
 use crate::reduce::{Grid, lines, smoothed};
 use crate::verdict::{troubles, verdict};
-use crate::{About, reduce};
+use crate::{About, comparison, reduce};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Series, column};
 use std::collections::BTreeMap;
@@ -28,6 +28,11 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
     let title = if about.title.is_empty() { description } else { &about.title };
     let facts = first.filter(|_| same_path).map(|r| r.path.clone()).unwrap_or_default();
 
+    if let Some(found) = &results.comparison {
+        let picture = comparison::picture(found);
+        let footer = format!("{} {}", picture.footer, about.command);
+        return Picture { title: title.to_owned(), subtitle, footer, ..picture };
+    }
     if let Some(sweep) = of_sweep(results).filter(|_| results.runs.len() > RUNS_MOST) {
         let footer = about.command.clone();
         return Picture { title: title.to_owned(), subtitle, footer, ..sweep };
@@ -72,7 +77,13 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
         values.fold(floor.unwrap_or(0.0), f64::max)
     };
     let limit = facts.goodput_limit_bps;
-    let (rate, rate_size) = rate_unit(limit.unwrap_or_else(|| highest(column::GOODPUT_BPS, None)));
+    // By what was carried: a path of 1 Gbit/s over which 50 Mbit/s went is no 0.05 Gbit/s.
+    let carried = lines.iter().filter_map(|line| {
+        let goodput = smoothed(&line.series.t_s, line.series.get(column::GOODPUT_BPS)?, window);
+        goodput.into_iter().filter(|v| v.is_finite()).reduce(f64::max)
+    });
+    let carried = carried.fold(0.0, f64::max);
+    let (rate, rate_size) = rate_unit(if carried > 0.0 { carried } else { limit.unwrap_or_default() });
     let bdp = facts.bdp_bytes.map(|b| b as f64);
     let full = facts.bdp_bytes.zip(facts.buffer_bytes).map(|(b, q)| (b + q) as f64);
     let (size, size_size) = size_unit(highest(column::INFLIGHT_BYTES, bdp));
@@ -171,6 +182,14 @@ mod tests {
         let [r, g, b] = colour_of("bbr").light;
         let blue = image.pixels().iter().filter(|p| (p.red(), p.green(), p.blue()) == (r, g, b)).count();
         assert!(blue > 2000, "{blue}");
+    }
+
+    #[test]
+    fn a_little_on_a_fast_path_is_told_in_its_own_unit() {
+        let mut race = support::race(3.0);
+        race.runs.truncate(1);
+        race.runs[0].path.goodput_limit_bps = Some(1e9);
+        assert_eq!(of_results(&race, &About::default()).panels[0].y.label, "Mbit/s");
     }
 
     #[test]

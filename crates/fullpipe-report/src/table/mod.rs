@@ -2,7 +2,8 @@
 
 mod sparkline;
 
-use crate::figures::{percent_figure, rate_unit, seconds, share, significant};
+use crate::compared;
+use crate::figures::{percent_figure, rate_unit, seconds, share, significant, wrapped};
 use crate::palette::colour_of;
 use crate::reduce;
 use crate::verdict::{troubles, verdict};
@@ -33,8 +34,11 @@ pub fn table(results: &Results, style: &Style) -> String {
     let paint = |text: &str, code: &str| {
         if style.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     };
+    if let Some(found) = &results.comparison {
+        return compared(found, style.width);
+    }
     if let Some(run) = results.runs.first() {
-        for line in wrap(&heading(results, run), style.width) {
+        for line in wrapped(&heading(results, run), style.width) {
             let _ = writeln!(out, "{}", paint(&line, "2"));
         }
         out.push('\n');
@@ -42,11 +46,11 @@ pub fn table(results: &Results, style: &Style) -> String {
         out.push('\n');
     }
     for trouble in troubles(results) {
-        for line in wrap(&trouble, style.width) {
+        for line in wrapped(&trouble, style.width) {
             let _ = writeln!(out, "{}", paint(&line, "1;31"));
         }
     }
-    for line in wrap(&verdict(results), style.width) {
+    for line in wrapped(&verdict(results), style.width) {
         let _ = writeln!(out, "{}", paint(&line, "1"));
     }
     out
@@ -246,21 +250,6 @@ fn clip(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
-/// Breaks at spaces, so that no line is wider than `width` unless a word is.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,7 +259,7 @@ mod tests {
     const PLAIN: Style = Style { width: 80, colour: false };
 
     fn widest(text: &str) -> usize {
-        text.lines().map(|l| l.chars().count()).max().unwrap()
+        text.lines().map(|l| l.chars().count()).max().unwrapped()
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! `fullpipe test`: measure against a server.
 
 use crate::failure::Failure;
-use fullpipe_experiment::{Recording, Results};
+use crate::print::print;
+use crate::runs::width;
+use fullpipe_experiment::Results;
 use fullpipe_net::client::{self, ClientError, Config, Family, Interval, table};
 use fullpipe_net::compare::{CompareError, Plan};
 use fullpipe_net::iperf3::{DEFAULT_TCP_BLOCK, Params, Protocol};
 use fullpipe_net::recording::recording;
 use fullpipe_net::signals;
-use fullpipe_report::{About, Output};
+use fullpipe_report::{About, Output, compared};
 use fullpipe_units::{Bytes, ParseError, Rate, Span};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -167,7 +169,7 @@ impl Args {
         }
         let label =
             outcome.streams.iter().find_map(|s| s.controller.clone()).unwrap_or_else(|| "test".into());
-        write(output, vec![recording(&outcome, &label, self.seed)], &self.host)
+        write(output, Results::new(vec![recording(&outcome, &label, self.seed)]), &self.host)
     }
 
     fn compare(
@@ -183,9 +185,17 @@ impl Args {
         let controllers = self.compare.unwrap_or_default();
         let plan =
             Plan::new(config, controllers, self.baseline, self.rounds, self.seed).map_err(Failure::usage)?;
+        let (p, total) = (&plan.config.params, plan.rounds * plan.controllers.len());
+        if p.byte_budget().is_none() {
+            let moving = total as u64 * u64::from(p.seconds + p.omit);
+            eprintln!(
+                "{total} tests of {} s, of each the first {} s left out: {moving} s of data, and some round trips and 0.5 s more each to \
+                 connect, probe and end",
+                p.seconds, p.omit
+            );
+        }
         let began = Instant::now();
         let mut tests = 0;
-        let total = plan.rounds * plan.controllers.len();
         let mut begun = |round: usize, name: &str| {
             let left =
                 began.elapsed().as_secs_f64() / f64::from(tests.max(1)) * f64::from(total as u32 - tests);
@@ -198,14 +208,16 @@ impl Args {
             CompareError::Round { source: ClientError::Pin(_), .. } => Failure::usage(e),
             _ => Failure::Impossible(e.to_string()),
         })?;
-        if self.json {
-            println!("{:#}", comparison.to_json());
-        } else {
-            print!("{}", comparison.text());
+        let results = comparison.results();
+        if let Some(found) = results.comparison.as_ref() {
+            if self.json {
+                let json = serde_json::to_value(found).map_err(Failure::usage)?;
+                println!("{json:#}");
+            } else {
+                print(compared(found, width()))?;
+            }
         }
-        let runs = comparison.typical().into_iter().zip(&comparison.plan.controllers);
-        let runs = runs.map(|(outcome, name)| recording(outcome, name, self.seed)).collect();
-        write(output, runs, &self.host)
+        write(output, results, &self.host)
     }
 
     fn config(&self) -> Result<Config, Failure> {
@@ -271,11 +283,11 @@ impl Args {
 }
 
 /// Writes the report, if one is wanted.
-fn write(output: Option<Output>, runs: Vec<Recording>, host: &str) -> Result<(), Failure> {
+fn write(output: Option<Output>, results: Results, host: &str) -> Result<(), Failure> {
     let Some(output) = output else { return Ok(()) };
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let about = About { title: format!("Measured against {host}"), command };
-    output.write(&Results::new(runs), &about).map_err(Failure::usage)
+    output.write(&results, &about).map_err(Failure::usage)
 }
 
 /// What the user asked for that cannot be is bad input; what the machine or the network lacks is not.

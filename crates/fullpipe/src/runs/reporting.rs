@@ -116,15 +116,17 @@ pub fn show(results: &Results, about: &About, json: bool) -> Result<(), Failure>
         return print_as_json(&String::from_utf8_lossy(&text));
     }
     let terminal = io::stdout().is_terminal();
-    let width = if terminal { console::Term::stdout().size().1 } else { columns().unwrap_or(100) };
     let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
         || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
-    let style = table::Style { width: usize::from(width), colour: terminal && !plain };
+    let style = table::Style { width: width(), colour: terminal && !plain };
     print(table(results, &style))
 }
 
-fn columns() -> Option<u16> {
-    std::env::var("COLUMNS").ok()?.parse().ok()
+/// Columns there are to print in.
+pub fn width() -> usize {
+    let told = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let terminal = io::stdout().is_terminal();
+    usize::from(if terminal { console::Term::stdout().size().1 } else { told().unwrap_or(100) })
 }
 
 /// Whether all that was to hold held.

@@ -1,0 +1,359 @@
+//! Controllers measured in turns: a table and words for the terminal, a dot a round for pictures and pages.
+
+use crate::figures::{millis, percent_figure, rate_unit, seconds, significant, wrapped};
+use crate::palette::colour_of;
+use crate::picture::{Axis, Curve, Panel, Picture, Stroke, escaped};
+use fullpipe_experiment::Results;
+use fullpipe_experiment::recording::{Comparison, Estimate, Finding, Recording, Varied, Verdict};
+use std::fmt::Write;
+
+/// Fewer rounds have no interval of 95 %, only a range.
+const FEWEST_ROUNDS: usize = 6;
+
+/// What is concluded, a sentence a candidate.
+pub(crate) fn words(found: &Comparison) -> String {
+    let sentence = |verdict: &Verdict| {
+        let mut text = verdict.words.clone();
+        // A controller's name stays as it is written.
+        if text.starts_with(|c: char| c.is_ascii_lowercase()) && !text.starts_with(&verdict.controller) {
+            text[..1].make_ascii_uppercase();
+        }
+        text + "."
+    };
+    found.verdicts.iter().map(sentence).collect::<Vec<_>>().join(" ")
+}
+
+/// What a candidate costs.
+fn price(found: &Comparison, verdict: &Verdict) -> String {
+    let mut text =
+        format!("the price: retransmits {}", signed(&verdict.retransmits_added, " percentage points", 2));
+    if let Some(rtt) = &verdict.rtt_added_ms {
+        let _ = write!(text, "; RTT under load {}", signed(rtt, " ms", 1));
+    }
+    text + &latency_remark(found, verdict)
+}
+
+/// Equal goodput is not everything: a much shorter queue may be worth the change all the same.
+fn latency_remark(found: &Comparison, verdict: &Verdict) -> String {
+    let rtt = |name: &str| found.controllers.iter().find(|c| c.controller == name).and_then(|c| c.loaded_rtt);
+    let (Some(with), Some(without)) = (rtt(&verdict.controller), rtt(&verdict.baseline)) else {
+        return String::new();
+    };
+    let lower = verdict.rtt_added_ms.is_some_and(|rtt| rtt.high < -(without.median * 0.2).max(5.0));
+    if verdict.finding != Finding::Same || !lower {
+        return String::new();
+    }
+    format!(
+        "; but if latency matters: the RTT under load is {} with {} instead of {}",
+        millis(with.median),
+        verdict.controller,
+        millis(without.median)
+    )
+}
+
+/// `+1.20 ms (95 % CI +0.90 to +1.40)`.
+fn signed(e: &Estimate, unit: &str, digits: usize) -> String {
+    // Adding zero turns −0.0 into 0.0.
+    let number = |x: f64| format!("{:+.digits$}", x + 0.0);
+    format!("{}{unit} ({} to {})", number(e.median), number(e.low), number(e.high))
+}
+
+/// What the intervals are.
+fn interval_name(found: &Comparison) -> &'static str {
+    if found.rounds < FEWEST_ROUNDS { "all rounds" } else { "95 % interval" }
+}
+
+/// How the figures were made, and where the time went.
+fn small_print(found: &Comparison) -> String {
+    let time = &found.time;
+    format!(
+        "{} (seed {}). {} in all: {} measured, {} left out at the beginnings, {} to connect, probe the idle path and end.",
+        found.estimator,
+        found.seed,
+        seconds(time.measured_s + time.left_out_s + time.between_s),
+        seconds(time.measured_s),
+        seconds(time.left_out_s),
+        seconds(time.between_s)
+    )
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n => f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]),
+    }
+}
+
+/// Head and rows: controller, rounds, goodput with its interval, retransmits, RTT under load.
+fn cells(found: &Comparison) -> ([String; 6], Vec<[String; 6]>) {
+    let top = found.controllers.iter().map(|c| c.goodput.high).fold(0.0, f64::max);
+    let (unit, size) = rate_unit(top);
+    let head = [
+        "controller".to_owned(),
+        "rounds".to_owned(),
+        format!("goodput {unit}"),
+        interval_name(found).to_owned(),
+        "retransmits %".to_owned(),
+        "RTT under load ms".to_owned(),
+    ];
+    let number = |bps: f64| significant(bps / size, 3);
+    let rows = found.controllers.iter().map(|c| {
+        [
+            c.controller.clone(),
+            c.goodput_bps.len().to_string(),
+            number(c.goodput.median),
+            format!("{} to {}", number(c.goodput.low), number(c.goodput.high)),
+            percent_figure(median(&c.retransmits_percent) / 100.0),
+            c.loaded_rtt.map_or("–".to_owned(), |rtt| significant(rtt.median, 3)),
+        ]
+    });
+    (head, rows.collect())
+}
+
+/// Verdicts, table and prices for a terminal of `width` columns.
+pub fn compared(found: &Comparison, width: usize) -> String {
+    let (head, rows) = cells(found);
+    let all = || std::iter::once(&head).chain(&rows);
+    let widths: Vec<usize> =
+        (0..head.len()).map(|i| all().map(|row| row[i].chars().count()).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in all() {
+        for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let pad = " ".repeat(width - cell.chars().count());
+            text += &if i == 0 { format!("{cell}{pad}") } else { format!("  {pad}{cell}") };
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+    let mut paragraph = |words: &str, indent: &str| {
+        for line in wrapped(words, width.saturating_sub(indent.len())) {
+            let _ = writeln!(text, "{indent}{line}");
+        }
+    };
+    for verdict in &found.verdicts {
+        paragraph(&format!("{}.", verdict.words), "");
+        paragraph(&price(found, verdict), "  ");
+    }
+    paragraph(&small_print(found), "");
+    text
+}
+
+/// A dot a round, and each controller's median with its interval.
+pub(crate) fn picture(found: &Comparison) -> Picture {
+    let names: Vec<String> = found.controllers.iter().map(|c| c.controller.clone()).collect();
+    let top = found.controllers.iter().flat_map(|c| &c.goodput_bps).copied().fold(0.0, f64::max);
+    let (unit, size) = rate_unit(top);
+    let panel = |title: String, label: &str, of: &dyn Fn(usize) -> (Vec<f64>, Option<Estimate>)| {
+        let curves = found.controllers.iter().enumerate().flat_map(|(i, compared)| {
+            let colour = colour_of(&compared.controller).light;
+            let (values, estimate) = of(i);
+            // In the order of the rounds, so that a path that changed is seen.
+            let at = |round: usize| i as f64 - 0.3 + 0.4 * (round as f64 + 0.5) / values.len().max(1) as f64;
+            let points = values.iter().enumerate().map(|(round, v)| (at(round), *v));
+            let mut curves =
+                vec![Curve { stroke: Stroke::Dots, ..Curve::line(&compared.controller, colour, points) }];
+            if let Some(e) = estimate {
+                let x = i as f64 + 0.25;
+                let line = |points: Vec<(f64, f64)>| Curve::line("", colour, points);
+                let cap = |y: f64| line(vec![(x - 0.04, y), (x + 0.04, y)]);
+                curves.extend([line(vec![(x, e.low), (x, e.high)]), cap(e.low), cap(e.high)]);
+                curves.push(Curve { stroke: Stroke::DottedLine, ..line(vec![(x, e.median)]) });
+            }
+            curves
+        });
+        let (x, y) = (Axis::named("", names.clone()), Axis::linear(label));
+        Panel { title, x, y, curves: curves.collect(), marks: Vec::new() }
+    };
+    let scaled = |e: Estimate| Estimate { median: e.median / size, low: e.low / size, high: e.high / size };
+    let kind = interval_name(found);
+    let mut panels = vec![panel(format!("Goodput: each round, and the median with {kind}"), unit, &|i| {
+        let c = &found.controllers[i];
+        (c.goodput_bps.iter().map(|bps| bps / size).collect(), Some(scaled(c.goodput)))
+    })];
+    if found.controllers.iter().any(|c| c.loaded_rtt.is_some()) {
+        panels.push(panel("Round-trip time under load".to_owned(), "ms", &|i| {
+            let c = &found.controllers[i];
+            (c.loaded_rtt_ms.iter().map(|rtt| rtt.unwrap_or(f64::NAN)).collect(), c.loaded_rtt)
+        }));
+    }
+    Picture { panels, columns: 2, footer: small_print(found), ..Picture::default() }
+}
+
+/// What a page has in place of the table of runs.
+pub(crate) fn markup(found: &Comparison) -> String {
+    let (head, rows) = cells(found);
+    let mut out = String::from("<table class=\"compared\"><thead><tr>");
+    for name in &head {
+        let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(name));
+    }
+    out += "</tr></thead><tbody>";
+    for row in &rows {
+        let colour = colour_of(&row[0]);
+        let _ = write!(
+            out,
+            "<tr style=\"--light:{};--dark:{}\"><th scope=\"row\"><i class=\"swatch\"></i>{}</th>",
+            colour.light_hex(),
+            colour.dark_hex(),
+            escaped(&row[0])
+        );
+        for cell in &row[1..] {
+            let _ = write!(out, "<td>{}</td>", escaped(cell));
+        }
+        out += "</tr>";
+    }
+    out += "</tbody></table>";
+    for verdict in &found.verdicts {
+        let _ = write!(
+            out,
+            "<p>{} against {}: {}.</p>",
+            escaped(&verdict.controller),
+            escaped(&verdict.baseline),
+            escaped(&price(found, verdict))
+        );
+    }
+    out
+}
+
+/// Of each controller the run whose goodput was the median: those that are drawn over time.
+pub(crate) fn typical(results: &Results, found: &Comparison) -> Results {
+    let run = |name: &str| -> Option<Recording> {
+        let mut own: Vec<&Recording> = results.runs.iter().filter(|r| r.contender() == name).collect();
+        own.sort_by(|a, b| a.summary.goodput_bps.total_cmp(&b.summary.goodput_bps));
+        own.get(own.len().saturating_sub(1) / 2).copied().cloned()
+    };
+    let runs = found.controllers.iter().filter_map(|c| run(&c.controller));
+    Results { comparison: results.comparison.clone(), ..Results::new(runs.collect()) }
+}
+
+/// Which runs those are, in words.
+pub(crate) fn typical_words(results: &Results, found: &Comparison) -> String {
+    let shown = typical(results, found);
+    let names: Vec<&str> = shown.runs.iter().map(|r| r.label.as_str()).collect();
+    let rounds = results.runs.iter().filter_map(|r| r.varied(Varied::ROUND)).count();
+    format!("Over time: of {rounds} tests those of the median goodput ({}).", names.join("; "))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::picture::of_results;
+    use crate::{About, Format, support, verdict};
+    use fullpipe_experiment::recording::{Compared, Spent};
+
+    /// Six rounds of two controllers whose paths differ by microseconds in nothing that counts.
+    pub(crate) fn results() -> Results {
+        let one = support::race(2.0);
+        let (goodputs, e) = ([44.9, 45.0, 44.0, 45.2, 44.7, 46.0], |m: f64, l: f64, h: f64| Estimate {
+            median: m,
+            low: l,
+            high: h,
+        });
+        let mut runs = Vec::new();
+        for round in 0..6 {
+            for (i, cc) in ["bbr", "cubic"].into_iter().enumerate() {
+                let mut run = one.runs.iter().find(|r| r.cc == cc).unwrap().clone();
+                run.label = format!("{cc}, round {}", round + 1);
+                run.contender = Some(cc.to_owned());
+                run.varied =
+                    vec![Varied::new("flow.cc", cc), Varied::new(Varied::ROUND, (round + 1).to_string())];
+                run.summary.goodput_bps = goodputs[round] * 1e6 / (1.0 + 9.0 * i as f64);
+                // Sampled at times of its own.
+                for flow in &mut run.flows {
+                    flow.series.t_s.iter_mut().for_each(|t| *t += 80e-6 * (round + i) as f64);
+                }
+                runs.push(run);
+            }
+        }
+        let compared = |cc: &str, divisor: f64| Compared {
+            controller: cc.to_owned(),
+            goodput_bps: goodputs.iter().map(|g| g * 1e6 / divisor).collect(),
+            retransmits_percent: vec![1.0; 6],
+            loaded_rtt_ms: vec![Some(60.0); 6],
+            goodput: e(44.95e6 / divisor, 44.0e6 / divisor, 46.0e6 / divisor),
+            loaded_rtt: Some(e(60.0, 59.0, 61.0)),
+        };
+        let verdict = Verdict {
+            controller: "bbr".into(),
+            baseline: "cubic".into(),
+            ratio: e(10.0, 9.5, 10.5),
+            finding: Finding::Faster,
+            retransmits_added: e(0.1, 0.0, 0.2),
+            rtt_added_ms: Some(e(1.0, 0.5, 1.5)),
+            words: "bbr is 10× faster than cubic (95 % CI 9.50 to 10.50 times)".into(),
+        };
+        let comparison = Comparison {
+            baseline: "cubic".into(),
+            rounds: 6,
+            seed: 1,
+            estimator: "medians over rounds".into(),
+            time: Spent { measured_s: 24.0, left_out_s: 12.0, between_s: 6.0 },
+            controllers: vec![compared("bbr", 1.0), compared("cubic", 10.0)],
+            verdicts: vec![verdict],
+        };
+        Results { comparison: Some(comparison), ..Results::new(runs) }
+    }
+
+    fn page(results: &Results) -> String {
+        let mut out = Vec::new();
+        Format::Html
+            .write(results, &About { title: "Compared".into(), command: String::new() }, &mut out)
+            .unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_page_leads_with_the_verdict_and_has_a_dot_a_round() {
+        let results = results();
+        let html = page(&results);
+        let lead = html.find("<p class=\"verdict\">bbr is 10× faster than cubic").expect("the verdict leads");
+        assert!(lead < html.find("class=\"compared\"").unwrap());
+        assert!(!html.contains("Different paths"));
+        assert!(
+            html.contains("bbr, round 1") || html.contains("bbr, round 6"),
+            "a typical round is drawn over time"
+        );
+        let panel = &picture(results.comparison.as_ref().unwrap()).panels[0];
+        let dots =
+            |cc: &str| panel.curves.iter().filter(|c| c.label == cc).map(|c| c.points.len()).sum::<usize>();
+        assert_eq!((dots("bbr"), dots("cubic")), (6, 6));
+        assert!(of_results(&results, &About::default()).png().is_ok());
+    }
+
+    #[test]
+    fn the_page_is_no_larger_than_that_of_one_run_a_controller() {
+        let results = results();
+        let typical = typical(&results, results.comparison.as_ref().unwrap());
+        assert_eq!(typical.runs.len(), 2);
+        // The plots' own code is 52 kB, a line of 200 samples some 1.3 kB a panel.
+        let size = page(&results).len();
+        assert!(size < 400_000, "{size}");
+    }
+
+    #[test]
+    fn table_words_and_pictures_say_the_same_at_every_width() {
+        let results = results();
+        let found = results.comparison.as_ref().unwrap();
+        for width in [80, 100, 140] {
+            let text = compared(found, width);
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= width, "{widest} columns of {width}: {text}");
+            assert!(
+                text.contains("bbr is 10× faster than cubic") && text.contains("24 s measured"),
+                "{text}"
+            );
+        }
+        assert!(verdict(&results).starts_with("bbr is 10× faster than cubic"));
+    }
+
+    #[test]
+    fn a_comparison_reads_back_from_its_recording() {
+        let results = results();
+        let mut out = Vec::new();
+        Format::Json.write(&results, &About::default(), &mut out).unwrap();
+        let back: Results = serde_json::from_slice(&out).unwrap();
+        assert_eq!(back.comparison, results.comparison);
+        assert_eq!(back.runs.len(), 12);
+    }
+}
