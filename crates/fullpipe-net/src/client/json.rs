@@ -4,16 +4,20 @@
 use super::{Interval, Outcome, StreamInterval, StreamOutcome};
 use crate::iperf3::Protocol;
 use serde_json::{Map, Value, json};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 /// The whole test.
 pub fn iperf3_json(outcome: &Outcome) -> Value {
     let params = &outcome.params;
     let udp = params.protocol == Protocol::Udp;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let began = outcome.started.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let first = outcome.streams.first();
+    let facts = first.map(|s| s.facts).unwrap_or_default();
+    let socket = first.and_then(|s| s.socket.as_ref().or(s.receiver.as_ref()));
+    let mss = socket.map_or(params.mss, |socket| socket.mss);
     let intervals: Vec<Value> = outcome.intervals.iter().map(|i| interval(i, outcome)).collect();
     let mut end = json!({
-        "streams": outcome.streams.iter().map(|s| stream(s, udp)).collect::<Vec<_>>(),
+        "streams": outcome.streams.iter().map(|s| stream(s, outcome)).collect::<Vec<_>>(),
         "cpu_utilization_percent": {
             "host_total": outcome.cpu_local[0],
             "host_user": outcome.cpu_local[1],
@@ -47,10 +51,11 @@ pub fn iperf3_json(outcome: &Outcome) -> Value {
             "bits_per_second": sum.goodput(), "sender": sends,
         });
     }
-    for (key, sends) in [("sender_tcp_congestion", true), ("receiver_tcp_congestion", false)] {
-        if let Some(name) =
-            outcome.streams.iter().find(|s| s.sends == sends).and_then(|s| s.controller.clone())
-        {
+    let sender = outcome.streams.iter().find(|s| s.sends == first_sends).and_then(|s| s.controller.clone());
+    for (key, name) in
+        [("sender_tcp_congestion", sender), ("receiver_tcp_congestion", outcome.receiver_controller.clone())]
+    {
+        if let Some(name) = name.filter(|_| !udp) {
             end[key] = name.into();
         }
     }
@@ -62,13 +67,20 @@ pub fn iperf3_json(outcome: &Outcome) -> Value {
             "connected": outcome.streams.iter().map(|s| json!({
                 "socket": s.id,
                 "local_host": outcome.local.ip().to_string(),
+                "local_port": s.facts.local_port,
                 "remote_host": outcome.peer.ip().to_string(),
                 "remote_port": outcome.peer.port(),
             })).collect::<Vec<_>>(),
             "version": concat!("fullpipe ", env!("CARGO_PKG_VERSION")),
-            "timestamp": { "timesecs": now },
+            "system_info": system(),
+            "timestamp": { "time": httpdate::fmt_http_date(outcome.started), "timesecs": began },
             "connecting_to": { "host": outcome.peer.ip().to_string(), "port": outcome.peer.port() },
             "cookie": outcome.cookie,
+            "target_bitrate": params.rate,
+            "tcp_mss_default": mss,
+            "sock_bufsize": params.window,
+            "sndbuf_actual": facts.send_buffer,
+            "rcvbuf_actual": facts.receive_buffer,
             "test_start": {
                 "protocol": if udp { "UDP" } else { "TCP" },
                 "num_streams": params.parallel,
@@ -93,6 +105,13 @@ pub fn iperf3_json(outcome: &Outcome) -> Value {
             })).collect::<Vec<_>>(),
         },
     })
+}
+
+/// As `uname -a` begins.
+fn system() -> String {
+    let Ok(uname) = nix::sys::utsname::uname() else { return String::new() };
+    let parts = [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];
+    parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
 }
 
 fn share(part: u64, whole: u64) -> f64 {
@@ -152,8 +171,8 @@ fn interval(interval: &Interval, outcome: &Outcome) -> Value {
     Value::Object(v)
 }
 
-fn stream(s: &StreamOutcome, udp: bool) -> Value {
-    if udp {
+fn stream(s: &StreamOutcome, outcome: &Outcome) -> Value {
+    if outcome.params.protocol == Protocol::Udp {
         return json!({ "udp": {
             "socket": s.id, "start": 0, "end": s.received_seconds, "seconds": s.received_seconds,
             "bytes": s.received, "bits_per_second": s.goodput(), "jitter_ms": s.jitter * 1e3,
@@ -167,6 +186,16 @@ fn stream(s: &StreamOutcome, udp: bool) -> Value {
     });
     if let Some(n) = s.retransmits {
         sender["retransmits"] = n.into();
+    }
+    // Over the whole test, what was left out included, as iperf3 has them.
+    let sockets = || outcome.samples.iter().filter(|x| x.stream == s.id).filter_map(|x| x.socket.as_ref());
+    let rtts: Vec<u64> = sockets().map(|socket| socket.rtt_us).filter(|&us| us > 0).collect();
+    if let (Some(&least), Some(&most)) = (rtts.iter().min(), rtts.iter().max()) {
+        sender["min_rtt"] = least.into();
+        sender["mean_rtt"] = (rtts.iter().sum::<u64>() / rtts.len() as u64).into();
+        sender["max_rtt"] = most.into();
+        sender["max_snd_wnd"] = sockets().filter_map(|socket| socket.snd_wnd).max().unwrap_or(0).into();
+        sender["max_snd_cwnd"] = sockets().map(|socket| socket.cwnd).max().into();
     }
     json!({
         "sender": sender,

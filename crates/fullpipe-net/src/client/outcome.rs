@@ -3,7 +3,9 @@
 use super::Latency;
 use crate::iperf3::Params;
 use crate::sample::SocketSample;
+use crate::transfer::SocketFacts;
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
 /// One interval of a running test.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +87,8 @@ pub struct StreamOutcome {
     pub packets: u64,
     /// Datagrams out of order, where this end receives.
     pub out_of_order: u64,
+    /// This end's socket.
+    pub facts: SocketFacts,
     /// The sending socket at the end.
     pub socket: Option<SocketSample>,
     /// Our receiving socket at the end.
@@ -101,6 +105,8 @@ impl StreamOutcome {
 /// A whole test.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// When it began.
+    pub started: SystemTime,
     /// Our end of the control connection.
     pub local: SocketAddr,
     /// The server's.
@@ -123,6 +129,8 @@ pub struct Outcome {
     pub streams: Vec<StreamOutcome>,
     /// Without and under load.
     pub latency: Latency,
+    /// The controller of the receiving end's sockets, if that end tells.
+    pub receiver_controller: Option<String>,
     /// Of this process, per cent of a core: total, user, system.
     pub cpu_local: [f64; 3],
     /// Of the server.

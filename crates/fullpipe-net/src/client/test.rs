@@ -14,7 +14,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The server gets this long for each step that does not wait for data.
 pub(super) const STEP: Duration = Duration::from_secs(20);
@@ -42,6 +42,7 @@ pub(super) struct Test<'a> {
     pub(super) measured: Option<Measured>,
     /// From the control connection, before any load.
     idle_rtt: Option<f64>,
+    started: SystemTime,
 }
 
 impl Drop for Test<'_> {
@@ -75,6 +76,7 @@ impl<'a> Test<'a> {
             samples: Vec::new(),
             measured: None,
             idle_rtt: None,
+            started: SystemTime::now(),
         }
     }
 
@@ -196,7 +198,7 @@ impl<'a> Test<'a> {
         if self.hello.is_some() {
             self.probes = connect::tcp(self.config, self.peer, None)
                 .ok()
-                .and_then(|socket| Probes::start(socket.into(), &self.cookie).ok());
+                .and_then(|socket| Probes::start(socket.into(), &self.cookie, self.config.idle_probes).ok());
         }
         self.idle_rtt = TcpInfo::of(self.control.socket())
             .ok()
@@ -266,6 +268,7 @@ impl<'a> Test<'a> {
                     jitter: received.jitter,
                     lost: received.errors,
                     packets: sent.packets.max(received.packets),
+                    facts: stream.lane.facts(),
                     out_of_order: stream.lane.meter.out_of_order(),
                     socket,
                     receiver: if stream.lane.sends { None } else { stream.last() },
@@ -277,7 +280,14 @@ impl<'a> Test<'a> {
             Some(probes) => probes.finish(),
             None => Latency::from_sockets(self.idle_rtt, self.samples.iter().filter(|s| s.seconds >= omit)),
         };
+        // In both directions at once, that of the way there.
+        let receiver_controller = if self.params.client_sends() {
+            theirs.congestion_used.clone()
+        } else {
+            self.streams.iter().find_map(|s| s.lane.controller())
+        };
         Outcome {
+            started: self.started,
             local,
             peer: self.peer,
             cookie: self.cookie.to_string(),
@@ -289,6 +299,7 @@ impl<'a> Test<'a> {
             samples: std::mem::take(&mut self.samples),
             streams,
             latency,
+            receiver_controller,
             cpu_local: ours.cpu,
             cpu_remote: theirs.cpu,
             server_output: theirs.server_output.clone(),

@@ -5,6 +5,7 @@ use crate::iperf3::{Results, StreamResults};
 use crate::sample::SocketSample;
 use fullpipe_kernel::tcp_info::{self, TcpInfo};
 use fullpipe_units::Rate;
+use socket2::SockRef;
 use std::io;
 use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::sync::atomic::AtomicBool;
@@ -57,9 +58,33 @@ impl Mark {
     }
 }
 
+/// What a stream's socket is, before anything has moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketFacts {
+    /// This end's port; 0 if the kernel does not tell.
+    pub local_port: u16,
+    /// Bytes.
+    pub send_buffer: usize,
+    /// Bytes.
+    pub receive_buffer: usize,
+}
+
 impl Lane {
     pub fn new(id: u64, sends: bool, carrier: Carrier) -> Self {
         Lane { id, sends, carrier, meter: Meter::default() }
+    }
+
+    /// This end's port and the sizes of its socket's buffers (send, receive) in bytes, as the kernel has them.
+    pub fn facts(&self) -> SocketFacts {
+        let socket = match &self.carrier {
+            Carrier::Tcp(socket) => SockRef::from(socket),
+            Carrier::Udp(socket) => SockRef::from(socket),
+        };
+        SocketFacts {
+            local_port: socket.local_addr().ok().and_then(|a| a.as_socket()).map_or(0, |a| a.port()),
+            send_buffer: socket.send_buffer_size().unwrap_or(0),
+            receive_buffer: socket.recv_buffer_size().unwrap_or(0),
+        }
     }
 
     fn tcp(&self) -> Option<&TcpStream> {

@@ -6,6 +6,7 @@ mod pace;
 mod tcp;
 mod udp;
 
+pub use lane::SocketFacts;
 pub(crate) use lane::{Carrier, Lane, Mark, Measured, Orders};
 pub use meter::{Budget, CpuClock, Meter};
 pub use pace::Pace;
