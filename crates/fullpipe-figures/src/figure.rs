@@ -20,6 +20,8 @@ pub struct Figure {
     pub file: &'static str,
     /// The text of the file.
     pub text: &'static str,
+    /// The chapter that explains it, as Markdown.
+    pub chapter: &'static str,
     /// What a file cannot say of its runs: populations of paths, settings of one controller, combinations left out.
     pub(crate) revise: Option<fn(Vec<Case>) -> Vec<Case>>,
     /// Holds the runs against what was published.
@@ -46,6 +48,11 @@ impl Outcome {
     pub fn passed(&self) -> bool {
         self.findings.iter().all(|f| f.passed)
     }
+
+    /// How all claims together compare with what was published.
+    pub fn agreement(&self) -> Agreement {
+        self.findings.iter().map(Finding::agreement).max().unwrap_or(Agreement::AsPublished)
+    }
 }
 
 /// One claim.
@@ -61,6 +68,48 @@ pub struct Finding {
     pub bound: String,
     /// Whether it was.
     pub passed: bool,
+    /// What differs from what was published although the claim was seen, and why; none if nothing does that a reader would miss.
+    pub differs: Option<String>,
+}
+
+/// How what was measured compares with what was published.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Agreement {
+    /// The claim was seen, and the figures are near.
+    AsPublished,
+    /// The claim was seen, and something beside it differs, for a reason that is told.
+    Differs,
+    /// The claim was not seen.
+    NotSeen,
+}
+
+impl Agreement {
+    /// As a line begins with.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Agreement::AsPublished => "✓",
+            Agreement::Differs => "≠",
+            Agreement::NotSeen => "✗",
+        }
+    }
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Agreement::AsPublished => "as published",
+            Agreement::Differs => "differs, and why",
+            Agreement::NotSeen => "not seen",
+        }
+    }
+
+    /// As JSON and style sheets name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Agreement::AsPublished => "as_published",
+            Agreement::Differs => "differs",
+            Agreement::NotSeen => "not_seen",
+        }
+    }
 }
 
 impl Finding {
@@ -78,6 +127,21 @@ impl Finding {
             measured: measured.into(),
             bound: bound.into(),
             passed,
+            differs: None,
+        }
+    }
+
+    /// The same, with what `differs` from the published figures, and why, if `so`.
+    pub(crate) fn differing(self, so: bool, differs: &str) -> Self {
+        Finding { differs: so.then(|| differs.to_owned()), ..self }
+    }
+
+    /// How the claim compares with what was published.
+    pub fn agreement(&self) -> Agreement {
+        match (self.passed, &self.differs) {
+            (false, _) => Agreement::NotSeen,
+            (true, Some(_)) => Agreement::Differs,
+            (true, None) => Agreement::AsPublished,
         }
     }
 }
@@ -141,9 +205,26 @@ impl Figure {
         (self.judge)(runs)
     }
 
-    /// The chapter that explains it, below `docs/`.
-    pub fn chapter(&self) -> String {
-        format!("figures/{}.md", self.id)
+    /// The chapter as it can stand beside the figure's picture and scenario, outside the repository: links that lead out of its
+    /// folder have only their text left.
+    pub fn chapter_alone(&self) -> String {
+        let mut text = String::new();
+        let mut rest = self.chapter;
+        while let Some(at) = rest.find("](../") {
+            let (before, link) = rest.split_at(at);
+            let end = link.find(')').map_or(link.len(), |end| end + 1);
+            if link.starts_with("](../../scenarios/figures/") {
+                text += before;
+                text += &format!("]({}.toml)", self.id);
+            } else {
+                // From `[text](../elsewhere)` the text.
+                let open = before.rfind('[').unwrap_or(before.len());
+                text += &before[..open];
+                text += before.get(open + 1..).unwrap_or_default();
+            }
+            rest = &link[end..];
+        }
+        text + rest
     }
 }
 

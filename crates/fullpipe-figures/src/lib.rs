@@ -19,6 +19,6 @@ mod figures;
 mod page;
 mod view;
 
-pub use figure::{Figure, Finding, Outcome, Runs, find, nearest};
+pub use figure::{Agreement, Figure, Finding, Outcome, Runs, find, nearest};
 pub use figures::FIGURES;
-pub use page::page;
+pub use page::{page, tally};

@@ -1,14 +1,29 @@
 //! All figures on one page: what was published, what was measured, whether it agrees, and the plot.
 
-use crate::{Figure, Outcome};
+use crate::{Agreement, Figure, Finding, Outcome};
 use fullpipe_experiment::recording::Source;
 use fullpipe_report::escaped;
 use std::fmt::Write;
 
-/// One self-contained HTML page. `command` says how to make it again; `chapters` is where the
-/// explanations are, as a prefix of their links.
-pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str, chapters: &str) -> String {
-    let passed = results.iter().filter(|(_, o)| o.passed()).count();
+/// How many of `results` agree with what was published, and how the others do not: `16 of 18 as published; 2 differ, and why is said`.
+pub fn tally<'a>(results: impl IntoIterator<Item = &'a Outcome>) -> String {
+    let all: Vec<Agreement> = results.into_iter().map(Outcome::agreement).collect();
+    let count = |what: Agreement| all.iter().filter(|a| **a == what).count();
+    let mut text = format!("{} of {} as published", count(Agreement::AsPublished), all.len());
+    match count(Agreement::Differs) {
+        0 => {}
+        1 => text += "; 1 differs, and why is said",
+        n => text += &format!("; {n} differ, and why is said"),
+    }
+    match count(Agreement::NotSeen) {
+        0 => text,
+        n => text + &format!("; {n} not seen"),
+    }
+}
+
+/// One self-contained HTML page, whose links lead to each figure's chapter (`ID.md`) and scenario (`ID.toml`) beside it. `command` says
+/// how to make it again.
+pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = write!(
@@ -17,9 +32,9 @@ pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str, chap
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <title>The published results on BBR, measured again</title>\n<style>{STYLE}</style></head><body>\n\
          <header><h1>The published results on BBR, measured again</h1>\
-         <p class=\"lead\">{passed} of {} figures and tables come out as published, in {}.</p>\
+         <p class=\"lead\">{}, in {}.</p>\
          <p class=\"how\">Made by <code>{}</code></p></header>\n<nav>",
-        results.len(),
+        tally(results.iter().map(|(_, outcome)| *outcome)),
         match source {
             Source::Sim => "the simulator",
             Source::Lab => "the lab: kernel TCP over an emulated path",
@@ -33,48 +48,52 @@ pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str, chap
             "<a href=\"#{id}\" class=\"{class}\">{mark} {id}</a> ",
             id = figure.id,
             class = class(outcome),
-            mark = mark(outcome.passed())
+            mark = outcome.agreement().mark()
         );
     }
     out.push_str("</nav>\n");
     for (figure, outcome) in results {
-        section(&mut out, figure, outcome, chapters);
+        section(&mut out, figure, outcome);
     }
     out.push_str("</body></html>\n");
     out
 }
 
-fn section(out: &mut String, figure: &Figure, outcome: &Outcome, chapters: &str) {
-    let verdict = if outcome.passed() { "as published" } else { "differs from what was published" };
+fn section(out: &mut String, figure: &Figure, outcome: &Outcome) {
+    let agreement = outcome.agreement();
     let _ = write!(
         out,
         "<section id=\"{id}\"><h2>{title} <span class=\"verdict {class}\">{mark} {verdict}</span></h2>\
-         <p class=\"source\">{source} · scenario <code>{file}</code> · <a href=\"{chapters}{chapter}\">what to look at, and why</a></p>\
+         <p class=\"source\">{source} · scenario <a href=\"{id}.toml\">{file}</a> · <a href=\"{id}.md\">what to look at, and why</a></p>\
          <p>{about}</p>\n<figure>{svg}</figure>\n\
-         <table><thead><tr><th></th><th>claim</th><th>published</th><th>measured here</th><th>counts as seen</th></tr></thead><tbody>\n",
+         <div class=\"scroll\"><table><thead><tr><th></th><th>claim</th><th>published</th><th>measured here</th><th>counts as seen</th></tr></thead><tbody>\n",
         id = figure.id,
         title = escaped(figure.title),
         class = class(outcome),
-        mark = mark(outcome.passed()),
+        mark = agreement.mark(),
+        verdict = agreement.words(),
         source = escaped(figure.source),
         file = escaped(figure.file),
-        chapter = figure.chapter(),
         about = escaped(figure.about),
         svg = with_own_ids(&outcome.picture.svg(), figure.id),
     );
     for f in &outcome.findings {
+        let Finding { claim, published, measured, bound, differs, .. } = f;
+        let differs =
+            differs.as_ref().map_or(String::new(), |why| format!("<small>{}</small>", escaped(why)));
         let _ = writeln!(
             out,
-            "<tr class=\"{}\"><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            if f.passed { "pass" } else { "fail" },
-            mark(f.passed),
-            escaped(&f.claim),
-            escaped(&f.published),
-            escaped(&f.measured),
-            escaped(&f.bound)
+            "<tr class=\"{}\"><td title=\"{}\">{}</td><td>{}</td><td>{}</td><td>{}{differs}</td><td>{}</td></tr>",
+            f.agreement().name(),
+            f.agreement().words(),
+            f.agreement().mark(),
+            escaped(claim),
+            escaped(published),
+            escaped(measured),
+            escaped(bound)
         );
     }
-    out.push_str("</tbody></table>\n");
+    out.push_str("</tbody></table></div>\n");
     for note in &outcome.notes {
         let _ = writeln!(out, "<p class=\"note\">{}</p>", escaped(note));
     }
@@ -89,26 +108,25 @@ fn with_own_ids(svg: &str, figure: &str) -> String {
 }
 
 fn class(outcome: &Outcome) -> &'static str {
-    if outcome.passed() { "pass" } else { "fail" }
-}
-
-fn mark(passed: bool) -> &'static str {
-    if passed { "✓" } else { "✗" }
+    outcome.agreement().name()
 }
 
 const STYLE: &str = "
-:root { color-scheme: light; --ink: #1c2430; --soft: #5b6672; --line: #dde2e8; --good: #00734f; --bad: #b3400a; }
+:root { color-scheme: light dark; --ground: #fff; --ink: #1c2430; --soft: #5b6672; --line: #dde2e8; --good: #00734f; --other: #8a5a00; --bad: #b3400a; --tint: #fff6f1; --code: #f3f5f7; --link: #0b5cad; }
+@media (prefers-color-scheme: dark) { :root { --ground: #12171d; --ink: #e6ebf0; --soft: #9aa6b2; --line: #2d3742; --good: #6fd3a0; --other: #f0b429; --bad: #ff9d80; --tint: #2a1d18; --code: #1f2831; --link: #7ab8f5; } }
 * { box-sizing: border-box; }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: #fff; margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 1120px; }
-h1 { font-size: 2rem; margin: 0; } h2 { font-size: 1.3rem; margin: 0 0 .2rem; }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 1120px; overflow-wrap: anywhere; }
+a { color: var(--link); } h1 { font-size: 2rem; margin: 0; } h2 { font-size: 1.3rem; margin: 0 0 .2rem; }
 .lead { font-size: 1.2rem; margin: .4rem 0; } .how, .source { color: var(--soft); font-size: .9rem; margin: 0 0 .6rem; }
-nav { position: sticky; top: 0; background: #fff; padding: .6rem 0; border-bottom: 1px solid var(--line); display: flex; flex-wrap: wrap; gap: .2rem .9rem; font-size: .9rem; }
-nav a { text-decoration: none; } a.pass, .pass td:first-child, .verdict.pass { color: var(--good); } a.fail, .fail td:first-child, .verdict.fail { color: var(--bad); }
+nav { position: sticky; top: 0; z-index: 1; background: var(--ground); padding: .6rem 0; border-bottom: 1px solid var(--line); display: flex; flex-wrap: wrap; gap: .2rem .9rem; font-size: .9rem; }
+nav a { text-decoration: none; } a.as_published, .as_published td:first-child, .verdict.as_published { color: var(--good); }
+a.differs, .differs td:first-child, .verdict.differs { color: var(--other); } a.not_seen, .not_seen td:first-child, .verdict.not_seen { color: var(--bad); }
 section { margin-top: 2.6rem; scroll-margin-top: 5rem; } .verdict { font-size: .95rem; font-weight: 600; white-space: nowrap; margin-left: .6rem; }
-figure { margin: .8rem 0; border: 1px solid var(--line); border-radius: 6px; padding: .5rem; } figure svg { width: 100%; height: auto; display: block; }
-table { border-collapse: collapse; width: 100%; font-size: .92rem; } th { text-align: left; color: var(--soft); font-weight: 600; }
-td, th { padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; } .fail td { background: #fff6f1; }
-.note { color: var(--soft); font-size: .92rem; } code { font-size: .9em; background: #f3f5f7; padding: .1em .3em; border-radius: 3px; }
+figure { margin: .8rem 0; border: 1px solid var(--line); border-radius: 6px; padding: .5rem; background: #fff; } figure svg { width: 100%; height: auto; display: block; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; min-width: 40rem; font-size: .92rem; overflow-wrap: normal; } th { text-align: left; color: var(--soft); font-weight: 600; }
+td, th { padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; } .not_seen td { background: var(--tint); } td small { display: block; color: var(--other); font-size: .9em; }
+.note { color: var(--soft); font-size: .92rem; } code { font-size: .9em; background: var(--code); padding: .1em .3em; border-radius: 3px; }
+@media (max-width: 600px) { body { padding: 1rem .8rem 3rem; } nav { position: static; } h1 { font-size: 1.5rem; } }
 ";
 
 #[cfg(test)]
@@ -132,14 +150,14 @@ mod tests {
         };
         let (first, second) = (outcome(true), outcome(false));
         let results = [(&FIGURES[0], &first), (&FIGURES[1], &second)];
-        let html = page(&results, Source::Sim, "fullpipe figure <all>", "docs/");
-        assert!(html.contains("1 of 2 figures"));
+        let html = page(&results, Source::Sim, "fullpipe figure <all>");
+        assert!(html.contains("1 of 2 as published; 1 not seen"));
         assert!(
             html.contains("a &lt;claim&gt;")
                 && html.contains("figure &lt;all&gt;")
                 && !html.contains("<claim>")
         );
-        assert!(html.contains("docs/figures/fig1.md"));
+        assert!(html.contains("href=\"fig1.md\"") && html.contains("href=\"fig1.toml\""));
         // No id twice, or a picture would be clipped like its neighbour.
         let mut ids: Vec<&str> =
             html.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
@@ -148,5 +166,29 @@ mod tests {
         ids.dedup();
         assert!(ids.len() == count && count > 2, "{count} ids, {} of them distinct", ids.len());
         assert!(!html.contains("http://www.w3.org/1999/xlink") && !html.contains("src="));
+    }
+
+    #[test]
+    fn what_differs_is_a_verdict_of_its_own_with_its_reason() {
+        let finding = Finding::new("c", "30×", "274×", "≥ 5×", true).differing(true, "the path is <unknown>");
+        let outcome = Outcome { findings: vec![finding], picture: Picture::default(), notes: Vec::new() };
+        assert_eq!(outcome.agreement(), Agreement::Differs);
+        let html = page(&[(&FIGURES[0], &outcome)], Source::Sim, "fullpipe figure x");
+        assert!(html.contains("0 of 1 as published; 1 differs, and why is said"), "{html}");
+        assert!(html.contains("≠ differs, and why") && html.contains("the path is &lt;unknown&gt;"));
+    }
+
+    #[test]
+    fn chapters_beside_the_page_lead_nowhere_that_is_not_there() {
+        for figure in FIGURES {
+            let text = figure.chapter_alone();
+            assert!(text.starts_with(&format!("# {}", figure.id)), "{text}");
+            for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let own = [".svg", ".toml"].map(|end| format!("{}{end}", figure.id));
+                let other = FIGURES.iter().any(|f| link == format!("{}.md", f.id));
+                let outside = link.starts_with("https://") || link.starts_with('#');
+                assert!(own.iter().any(|own| own == link) || other || outside, "{}: {link}", figure.id);
+            }
+        }
     }
 }

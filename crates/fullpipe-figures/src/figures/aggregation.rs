@@ -1,6 +1,6 @@
 //! Section 6.2: ACKs delayed and aggregated by up to a round trip.
 
-use super::{PAPER, n, scenario};
+use super::{PAPER, chapter, n, scenario};
 use crate::view::dotted;
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_report::picture::{Axis, Panel, Picture};
@@ -13,6 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "The way back of a 50 Mbit/s, 40 ms path holds ACKs for 5 to 40 ms and releases them together.",
     file: "scenarios/figures/aggregation.toml",
     text: scenario!("aggregation"),
+    chapter: chapter!("aggregation"),
     revise: None,
     judge,
     in_lab: true,

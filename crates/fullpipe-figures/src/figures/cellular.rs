@@ -1,6 +1,6 @@
 //! Section 6.1: a cellular link whose rate follows the backlog.
 
-use super::{PAPER, n, scenario};
+use super::{PAPER, chapter, n, scenario};
 use crate::view::{MBIT, curve};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
@@ -13,6 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "Every 100 ms the link grants what was asked for in the last interval, between 1 and 20 Mbit/s.",
     file: "scenarios/figures/cellular.toml",
     text: scenario!("cellular"),
+    chapter: chapter!("cellular"),
     revise: None,
     judge,
     in_lab: true,

@@ -1,6 +1,6 @@
 //! Section 6.4: BBR against CUBIC in buffers of 0.1 to 16 BDP.
 
-use super::{PAPER, n, scenario};
+use super::{PAPER, chapter, n, scenario};
 use crate::view::dotted;
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
@@ -13,6 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
             buffers, fairness at one to two BDP, and CUBIC ahead in deep ones.",
     file: "scenarios/figures/coexistence.toml",
     text: scenario!("coexistence"),
+    chapter: chapter!("coexistence"),
     revise: None,
     judge,
     in_lab: false,

@@ -1,6 +1,6 @@
 //! Figure 1: delivery rate and round-trip time against inflight.
 
-use super::{PAPER, n, scenario};
+use super::{PAPER, chapter, n, scenario};
 use crate::view::{MBIT, dotted, fit};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
@@ -12,6 +12,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "A sender with a constant window instead of a controller; a run for each point.",
     file: "scenarios/figures/fig1.toml",
     text: scenario!("fig1"),
+    chapter: chapter!("fig1"),
     revise: None,
     judge,
     in_lab: false,

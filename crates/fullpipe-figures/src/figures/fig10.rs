@@ -1,6 +1,6 @@
 //! Figure 10: latency against buffer size on a slow link.
 
-use super::{PAPER, n, scenario};
+use super::{PAPER, chapter, n, scenario};
 use crate::view::{dotted, fit, median};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
@@ -15,6 +15,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "128 kbit/s, 40 ms, eight flows, packets of 256 bytes (see the scenario for why).",
     file: "scenarios/figures/fig10.toml",
     text: scenario!("fig10"),
+    chapter: chapter!("fig10"),
     revise: None,
     judge,
     in_lab: true,

@@ -1,6 +1,6 @@
 //! Figure 2: gain cycling in steady state.
 
-use super::{PAPER, PROBE_ADDS, left_by_a_probe, n, scenario, spare_packets};
+use super::{PAPER, PROBE_ADDS, chapter, left_by_a_probe, n, scenario, spare_packets};
 use crate::view::{MBIT, bottleneck, curve, most};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{Source, column};
@@ -14,6 +14,7 @@ pub(super) const FIGURE: Figure = Figure {
             instead of every eight round trips: its panel shows one probe.",
     file: "scenarios/figures/fig2.toml",
     text: scenario!("fig2"),
+    chapter: chapter!("fig2"),
     revise: None,
     judge,
     in_lab: true,

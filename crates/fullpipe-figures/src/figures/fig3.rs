@@ -1,6 +1,6 @@
 //! Figure 3: the bandwidth doubles and halves.
 
-use super::{PAPER, n, scenario};
+use super::{PAPER, chapter, n, scenario};
 use crate::view::{bottleneck, curve, median};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
@@ -13,6 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "10 Mbit/s, 20 Mbit/s from 20 s, 10 Mbit/s again from 40 s.",
     file: "scenarios/figures/fig3.toml",
     text: scenario!("fig3"),
+    chapter: chapter!("fig3"),
     revise: None,
     judge,
     in_lab: true,

@@ -1,6 +1,6 @@
 //! Figure 4: the first second of BBR and CUBIC.
 
-use super::{PAPER, left_by_a_probe, n, scenario};
+use super::{PAPER, chapter, left_by_a_probe, n, scenario};
 use crate::view::{curve, median, most};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
@@ -14,6 +14,7 @@ pub(super) const FIGURE: Figure = Figure {
             leaves slow start before the buffer is full.",
     file: "scenarios/figures/fig4.toml",
     text: scenario!("fig4"),
+    chapter: chapter!("fig4"),
     revise: Some(super::fig5::without_hystart),
     judge,
     in_lab: true,

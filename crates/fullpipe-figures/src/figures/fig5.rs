@@ -1,6 +1,6 @@
 //! Figure 5: the first eight seconds of BBR and CUBIC.
 
-use super::{PAPER, left_by_a_probe, n, scenario, spare_packets};
+use super::{PAPER, chapter, left_by_a_probe, n, scenario, spare_packets};
 use crate::view::{bottleneck, curve, least, median, most, quantile};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
@@ -16,6 +16,7 @@ pub(super) const FIGURE: Figure = Figure {
             that CUBIC has been through more than one of its cycles.",
     file: "scenarios/figures/fig5.toml",
     text: scenario!("fig5"),
+    chapter: chapter!("fig5"),
     revise: Some(without_hystart),
     judge,
     in_lab: true,

@@ -1,6 +1,6 @@
 //! Figure 6: five BBR flows share a link.
 
-use super::{PAPER, n, scenario};
+use super::{PAPER, chapter, n, scenario};
 use crate::view::{MBIT, least, mean, most};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{Recording, column, jain};
@@ -13,6 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "Five flows on 100 Mbit/s, 10 ms, starting two seconds apart.",
     file: "scenarios/figures/fig6.toml",
     text: scenario!("fig6"),
+    chapter: chapter!("fig6"),
     revise: None,
     judge,
     in_lab: true,

@@ -1,6 +1,6 @@
 //! Figure 7: BBR against CUBIC on a wide-area network.
 
-use super::{PAPER, n, scenario};
+use super::{PAPER, chapter, n, scenario};
 use crate::view::{cdf, median};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
@@ -22,6 +22,7 @@ pub(super) const FIGURE: Figure = Figure {
             of the gain, not its distribution.",
     file: "scenarios/figures/fig7.toml",
     text: scenario!("fig7"),
+    chapter: chapter!("fig7"),
     revise: Some(paths),
     judge,
     in_lab: false,

@@ -1,6 +1,6 @@
 //! Figure 8: throughput against random loss.
 
-use super::{PAPER, n, scenario};
+use super::{PAPER, chapter, n, scenario};
 use crate::view::{MBIT, dotted};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
@@ -15,6 +15,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "60-second flows on 100 Mbit/s, 100 ms.",
     file: "scenarios/figures/fig8.toml",
     text: scenario!("fig8"),
+    chapter: chapter!("fig8"),
     revise: None,
     judge,
     in_lab: true,

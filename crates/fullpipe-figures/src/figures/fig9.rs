@@ -1,6 +1,6 @@
 //! Figure 9: round-trip time of video-like flows over deep buffers.
 
-use super::{PAPER, n, scenario};
+use super::{PAPER, chapter, n, scenario};
 use crate::view::{cdf, mean, median};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
@@ -21,6 +21,7 @@ pub(super) const FIGURE: Figure = Figure {
             averages can agree in kind, not in the digit.",
     file: "scenarios/figures/fig9.toml",
     text: scenario!("fig9"),
+    chapter: chapter!("fig9"),
     revise: Some(paths),
     judge,
     in_lab: false,

@@ -1,6 +1,6 @@
 //! Operators' measurement: a 10-gigabit LAN with 1 % loss.
 
-use super::{n, scenario};
+use super::{chapter, n, scenario};
 use crate::view::{MBIT, curve};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
@@ -14,6 +14,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "The published figures end at 7.3 Gbit/s, which is what those hosts could do: ratios count.",
     file: "scenarios/figures/lan-loss.toml",
     text: scenario!("lan-loss"),
+    chapter: chapter!("lan-loss"),
     revise: Some(those_compared),
     judge,
     in_lab: true,

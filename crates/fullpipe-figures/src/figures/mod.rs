@@ -56,6 +56,14 @@ macro_rules! scenario {
 }
 use scenario;
 
+/// The chapter of a figure.
+macro_rules! chapter {
+    ($name:literal) => {
+        include_str!(concat!("../../chapters/", $name, ".md"))
+    };
+}
+use chapter;
+
 /// Packets of 1500 bytes by which a BBR flow of some tens of packets may queue more in the lab than simulated. An
 /// ACK of the kernel covers one packet or two, so single rate samples come out 1 or 2 % high, and BBR believes the
 /// highest of ten rounds: that eats the pacing margin of 1 % which otherwise drains the queue between two probes,

@@ -1,6 +1,6 @@
 //! Section 6.3: a token-bucket policer.
 
-use super::{PAPER, n, scenario};
+use super::{PAPER, chapter, n, scenario};
 use crate::view::{MBIT, curve};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
@@ -13,6 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "100 Mbit/s, 40 ms, policed to 10 Mbit/s with a bucket of 150 kB.",
     file: "scenarios/figures/policer.toml",
     text: scenario!("policer"),
+    chapter: chapter!("policer"),
     revise: None,
     judge,
     in_lab: true,

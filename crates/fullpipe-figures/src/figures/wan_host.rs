@@ -1,6 +1,6 @@
 //! Operators' measurements: hosts switched from CUBIC to BBR.
 
-use super::{n, scenario};
+use super::{chapter, n, scenario};
 use crate::view::{MBIT, dotted};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_report::picture::{Axis, Panel, Picture};
@@ -12,6 +12,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "Three paths with light random loss; none of the published ones is described beyond its figures.",
     file: "scenarios/figures/wan-host.toml",
     text: scenario!("wan-host"),
+    chapter: chapter!("wan-host"),
     revise: None,
     judge,
     in_lab: true,

@@ -1,11 +1,11 @@
 //! `fullpipe figure`: the published results, made again.
 
 use crate::failure::Failure;
-use crate::runs::{self, Choice, LENT, Progress};
+use crate::runs::{self, Choice, LENT, Progress, width};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::Case;
-use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs, find, nearest, page};
-use fullpipe_report::Replacement;
+use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs, find, nearest, page, tally};
+use fullpipe_report::{Replacement, wrapped};
 use fullpipe_run::{Batch, Engine, InRealTime, Job};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         if self.ids.is_empty() {
             for figure in FIGURES {
-                println!("{:<12} {} ({})", figure.id, figure.title, figure.source);
+                hanging(&format!("{:<12} ", figure.id), &format!("{} ({})", figure.title, figure.source));
             }
             println!("all          every one of them");
             return Ok(());
@@ -70,7 +70,12 @@ impl Args {
         let command = self.command(engine);
         let pages: Vec<(&Figure, &Outcome)> =
             results.iter().map(|made| (made.figure, &made.outcome)).collect();
-        let html = page(&pages, engine.source(), &command, "../docs/");
+        let html = page(&pages, engine.source(), &command);
+        // The page's links lead to what stands beside it, wherever that is.
+        for made in &results {
+            self.write(&format!("{}.md", made.figure.id), made.figure.chapter_alone().as_bytes())?;
+            self.write(&format!("{}.toml", made.figure.id), made.figure.text.as_bytes())?;
+        }
         self.write("figures.html", html.as_bytes())?;
         if self.json {
             println!("{}", json(&results));
@@ -177,18 +182,30 @@ fn print(results: &[Made]) {
     for Made { figure, short, outcome, .. } in results {
         let short = if *short { " (shortened)" } else { "" };
         println!("\n{} — {}{short}", figure.id, figure.title);
-        for Finding { claim, published, measured, bound, passed } in &outcome.findings {
-            let mark = if *passed { "✓" } else { "✗" };
-            println!(
-                "  {mark} {claim}\n      published: {published}\n      measured:  {measured}\n      bound:     {bound}"
-            );
+        for finding in &outcome.findings {
+            let Finding { claim, published, measured, bound, differs, .. } = finding;
+            let mark = finding.agreement().mark();
+            hanging(&format!("  {mark} "), claim);
+            hanging("      published: ", published);
+            hanging("      measured:  ", measured);
+            hanging("      bound:     ", bound);
+            if let Some(differs) = differs {
+                hanging("      differs:   ", differs);
+            }
         }
         for note in &outcome.notes {
-            println!("  note: {note}");
+            hanging("  note: ", note);
         }
     }
-    let passed = results.iter().filter(|made| made.outcome.passed()).count();
-    println!("\n{passed} of {} as published", results.len());
+    println!("\n{}", tally(results.iter().map(|made| &made.outcome)));
+}
+
+/// `text` after `lead`, its further lines below its first word.
+fn hanging(lead: &str, text: &str) {
+    let indent = lead.chars().count();
+    for (i, line) in wrapped(text, width().saturating_sub(indent)).iter().enumerate() {
+        if i == 0 { println!("{lead}{line}") } else { println!("{:indent$}{line}", "") }
+    }
 }
 
 fn json(results: &[Made]) -> serde_json::Value {
@@ -201,13 +218,13 @@ fn json(results: &[Made]) -> serde_json::Value {
                 .map(|f| {
                     serde_json::json!({
                         "claim": f.claim, "published": f.published, "measured": f.measured,
-                        "bound": f.bound, "passed": f.passed,
+                        "bound": f.bound, "passed": f.passed, "agreement": f.agreement().name(), "differs": f.differs,
                     })
                 })
                 .collect();
             serde_json::json!({
                 "id": figure.id, "title": figure.title, "source": figure.source, "scenario": figure.file,
-                "passed": outcome.passed(), "shortened": short, "findings": findings, "notes": outcome.notes,
+                "passed": outcome.passed(), "agreement": outcome.agreement().name(), "shortened": short, "findings": findings, "notes": outcome.notes,
                 "not_valid": invalid,
             })
         })
