@@ -1,8 +1,8 @@
 //! CSV (RFC 4180): one row a sample, of every flow and every link of every run; a run without time
 //! series still has one row a flow with its identity.
 
-use crate::reduce::columns;
-use fullpipe_experiment::recording::{Results, Series};
+use crate::reduce::{columns, distinct};
+use fullpipe_experiment::recording::{Results, Series, Varied};
 use std::io::{self, Write};
 
 /// Columns that say whose sample a row is.
@@ -10,25 +10,29 @@ pub(crate) const KEYS: [&str; 7] = ["run", "label", "engine", "cc", "seed", "kin
 
 pub(crate) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
     let columns = columns(results);
-    let header = KEYS.iter().copied().chain(["t_s"]).chain(columns.iter().copied());
-    let header: Vec<&str> = header.collect();
+    let varied = varied_columns(results);
+    let names = varied.iter().map(|(name, _)| quoted(name));
+    let header = KEYS.iter().copied().chain(["t_s"]).chain(columns.iter().copied()).map(str::to_owned);
+    let header: Vec<String> = header.chain(names).collect();
     write!(out, "{}\r\n", header.join(","))?;
     for (i, run) in results.runs.iter().enumerate() {
         let key = |cc: &str, kind: &str, name: &str| {
             let [label, cc, name] = [&run.label, cc, name].map(quoted);
             format!("{},{label},{},{cc},{},{kind},{name}", i + 1, run.source.name(), run.seed)
         };
+        let values = varied.iter().map(|(_, key)| format!(",{}", quoted(run.varied(key).unwrap_or(""))));
+        let values: String = values.collect();
         for flow in &run.flows {
-            rows(out, &key(&flow.cc, "flow", &flow.label), &flow.series, &columns)?;
+            rows(out, &key(&flow.cc, "flow", &flow.label), &flow.series, &columns, &values)?;
         }
         for link in &run.links {
-            rows(out, &key(&run.cc, "link", &link.label), &link.series, &columns)?;
+            rows(out, &key(&run.cc, "link", &link.label), &link.series, &columns, &values)?;
         }
     }
     Ok(())
 }
 
-fn rows(out: &mut dyn Write, key: &str, series: &Series, columns: &[&str]) -> io::Result<()> {
+fn rows(out: &mut dyn Write, key: &str, series: &Series, columns: &[&str], varied: &str) -> io::Result<()> {
     let values: Vec<Option<&[f64]>> = columns.iter().map(|name| series.get(name)).collect();
     for (row, t) in series.t_s.iter().enumerate() {
         write!(out, "{key},{t}")?;
@@ -38,9 +42,31 @@ fn rows(out: &mut dyn Write, key: &str, series: &Series, columns: &[&str]) -> io
                 None => write!(out, ",")?,
             }
         }
-        write!(out, "\r\n")?;
+        write!(out, "{varied}\r\n")?;
     }
     Ok(())
+}
+
+/// What was varied between the runs: the column's name and the key. The last part of the key is its name (`loss`), unless that is
+/// another column's or another key's.
+pub(crate) fn varied_columns(results: &Results) -> Vec<(String, String)> {
+    let keys = distinct(
+        results
+            .runs
+            .iter()
+            .flat_map(|r| &r.varied)
+            .filter(|v| !v.is_cc() && v.key != Varied::SEED)
+            .map(|v| &v.key),
+    );
+    let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
+    let taken = columns(results);
+    let clear = |key: &&String| {
+        let name = short(key);
+        !KEYS.contains(&name.as_str())
+            && !taken.contains(&name.as_str())
+            && keys.iter().filter(|other| short(other) == name).count() == 1
+    };
+    keys.iter().map(|key| (if clear(key) { short(key) } else { (*key).clone() }, (*key).clone())).collect()
 }
 
 /// A field as RFC 4180 wants it.
@@ -80,5 +106,25 @@ mod tests {
         assert_eq!(lines.len(), samples);
         assert!(lines[0].starts_with("1,\"bbr, \"\"fast\"\"\",sim,bbr,1,flow,bbr,0"), "{}", lines[0]);
         assert!(lines.iter().skip(samples / 2).all(|l| l.split(',').count() == width));
+    }
+
+    #[test]
+    fn what_was_varied_has_columns_of_its_own() {
+        let mut race = support::race(0.5);
+        for run in &mut race.runs {
+            run.varied = vec![
+                Varied::new("flow.cc", run.cc.as_str()),
+                Varied::new("path.loss", "1%"),
+                Varied::new("path.rtt", "40ms"),
+                Varied::new("other.rtt", "2ms"),
+                Varied::new("x.label", "y"),
+            ];
+        }
+        let mut out = Vec::new();
+        write(&race, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let mut lines = text.split_terminator("\r\n");
+        assert!(lines.next().unwrap().ends_with(",loss,path.rtt,other.rtt,x.label"));
+        assert!(lines.next().unwrap().ends_with(",1%,40ms,2ms,y"));
     }
 }

@@ -21,8 +21,10 @@ pub enum Format {
     Png,
     /// Picture that scales.
     Svg,
-    /// qlog events of the controllers.
+    /// qlog events of the controllers, a trace a flow.
     Qlog,
+    /// The same as a JSON text sequence of one trace.
+    Sqlog,
 }
 
 /// A file name that tells no form of report.
@@ -59,6 +61,7 @@ impl Format {
         Format::Png,
         Format::Svg,
         Format::Qlog,
+        Format::Sqlog,
     ];
 
     /// The extension, without a dot.
@@ -72,16 +75,15 @@ impl Format {
             Format::Png => "png",
             Format::Svg => "svg",
             Format::Qlog => "qlog",
+            Format::Sqlog => "sqlog",
         }
     }
 
-    /// The form that the extension of `path` tells (in any case; `.sqlog` is qlog too).
+    /// The form that the extension of `path` tells (in any case).
     pub fn of_path(path: &Path) -> Result<Format, UnknownFormat> {
         let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
-        match extension.as_deref() {
-            Some("htm") => return Ok(Format::Html),
-            Some("sqlog") => return Ok(Format::Qlog),
-            _ => {}
+        if extension.as_deref() == Some("htm") {
+            return Ok(Format::Html);
         }
         let found = Format::ALL.iter().find(|f| Some(f.extension()) == extension.as_deref());
         found.copied().ok_or(UnknownFormat { extension })
@@ -101,6 +103,7 @@ impl Format {
             Format::Png => out.write_all(&picture::of_results(results, about).png()?),
             Format::Svg => out.write_all(picture::of_results(results, about).svg().as_bytes()),
             Format::Qlog => qlog::write(results, about, out),
+            Format::Sqlog => qlog::write_sequence(results, about, out),
         }
     }
 }
@@ -114,7 +117,7 @@ mod tests {
     fn the_extension_tells_the_form() {
         assert_eq!(Format::of_path(Path::new("a/b.html")), Ok(Format::Html));
         assert_eq!(Format::of_path(Path::new("B.PNG")), Ok(Format::Png));
-        assert_eq!(Format::of_path(Path::new("x.sqlog")), Ok(Format::Qlog));
+        assert_eq!(Format::of_path(Path::new("x.sqlog")), Ok(Format::Sqlog));
         let e = Format::of_path(Path::new("x.pdf")).unwrap_err().to_string();
         assert!(e.contains(".pdf") && e.contains(".html") && e.contains(".svg"), "{e}");
         let e = Format::of_path(Path::new("report")).unwrap_err().to_string();

@@ -1,6 +1,6 @@
 //! Parquet: the rows of the CSV form with typed columns, one row group a run, Snappy-compressed.
 
-use crate::csv::KEYS;
+use crate::csv::{KEYS, varied_columns};
 use crate::reduce::columns;
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Series};
@@ -25,7 +25,8 @@ pub(crate) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
 
 fn encode(results: &Results) -> Result<Vec<u8>, ParquetError> {
     let names = columns(results);
-    let schema = Arc::new(schema(&names)?);
+    let varied = varied_columns(results);
+    let schema = Arc::new(schema(&names, &varied)?);
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_created_by(format!("fullpipe {}", env!("CARGO_PKG_VERSION")))
@@ -70,6 +71,18 @@ fn encode(results: &Results) -> Result<Vec<u8>, ParquetError> {
             }
             column.close()?;
         }
+        let rows: usize = parts.iter().map(Part::rows).sum();
+        for (_, key) in &varied {
+            let mut column = group.next_column()?.ok_or_else(missing)?;
+            let ColumnWriter::ByteArrayColumnWriter(w) = column.untyped() else { return Err(missing()) };
+            match run.varied(key) {
+                Some(value) => {
+                    w.write_batch(&vec![ByteArray::from(value); rows], Some(&vec![1; rows]), None)?
+                }
+                None => w.write_batch(&[], Some(&vec![0; rows]), None)?,
+            };
+            column.close()?;
+        }
         group.close()?;
     }
     file.into_inner()
@@ -79,7 +92,7 @@ fn missing() -> ParquetError {
     ParquetError::General("the schema and the rows disagree".to_owned())
 }
 
-fn schema(names: &[&str]) -> Result<Type, ParquetError> {
+fn schema(names: &[&str], varied: &[(String, String)]) -> Result<Type, ParquetError> {
     let mut fields = Vec::new();
     for key in KEYS {
         let field = if NUMBERS.contains(&key) {
@@ -96,6 +109,11 @@ fn schema(names: &[&str]) -> Result<Type, ParquetError> {
         let field =
             Type::primitive_type_builder(name, Physical::DOUBLE).with_repetition(Repetition::OPTIONAL);
         fields.push(Arc::new(field.build()?));
+    }
+    for (name, _) in varied {
+        let field = Type::primitive_type_builder(name, Physical::BYTE_ARRAY)
+            .with_logical_type(Some(LogicalType::String));
+        fields.push(Arc::new(field.with_repetition(Repetition::OPTIONAL).build()?));
     }
     Type::group_type_builder("recording").with_fields(fields).build()
 }
@@ -135,12 +153,14 @@ fn parts(run: &Recording) -> Vec<Part<'_>> {
 mod tests {
     use super::*;
     use crate::support;
+    use fullpipe_experiment::recording::Varied;
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
 
     #[test]
     fn what_is_written_is_read_back_and_missing_values_are_null() {
-        let race = support::race(2.0);
+        let mut race = support::race(2.0);
+        race.runs[0].varied = vec![Varied::new("path.loss", "1%")];
         let mut out = Vec::new();
         write(&race, &mut out).unwrap();
         let file = tempfile::tempfile().unwrap();
@@ -155,6 +175,8 @@ mod tests {
         let at = |name: &str| names.iter().position(|n| *n == name).unwrap();
         assert_eq!(rows[0].get_string(at("label")).unwrap(), "bbr");
         assert_eq!(rows[0].get_long(at("run")).unwrap(), 1);
+        assert_eq!(rows[0].get_string(at("loss")).unwrap(), "1%");
+        assert!(rows[expected - 1].get_string(at("loss")).is_err(), "the others had none");
         let rtt = race.runs[0].flows[0].series.get("rtt_ms").unwrap();
         assert!(rows[0].get_double(at("rtt_ms")).is_err(), "the first value is missing");
         assert_eq!(rows[1].get_double(at("rtt_ms")).unwrap(), rtt[1]);

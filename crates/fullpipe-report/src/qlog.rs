@@ -1,9 +1,9 @@
-//! qlog in its sequential form (draft-ietf-quic-qlog-main-schema, JSON text sequences of RFC 7464),
-//! with the recovery events of draft-ietf-quic-qlog-quic-events as existing viewers read them
-//! (version 0.3). One trace; each flow of each run is a `group_id`.
+//! qlog (draft-ietf-quic-qlog-main-schema) with the recovery events of draft-ietf-quic-qlog-quic-events as existing viewers read
+//! them (version 0.3). `.qlog` is one JSON text with a trace for each flow of each run; `.sqlog` is a JSON text sequence
+//! (RFC 7464), which has one trace: of several flows it is in the order of time, and each is a `group_id`.
 
 use crate::About;
-use fullpipe_experiment::recording::{EventKind, FlowRecording, Results, column};
+use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Results, column};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -20,7 +20,28 @@ const METRICS: [(&str, &str); 8] = [
     ("bandwidth_estimate", column::BW_BPS),
 ];
 
+/// One JSON text, a trace a flow. Events are written as they come: losses can be many millions.
 pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io::Result<()> {
+    write!(out, "{{\"qlog_version\":\"0.3\",\"qlog_format\":\"JSON\",\"title\":{}", json!(about.title))?;
+    write!(out, ",\"description\":{},\"traces\":[", json!(about.command))?;
+    for (i, (title, run, flow)) in flows(results).enumerate() {
+        let separator = if i == 0 { "\n" } else { ",\n" };
+        let trace = trace(&title, &run.provenance.version);
+        let open = trace.to_string();
+        // The object of the trace's facts is left open for its events.
+        let open = open.strip_suffix('}').unwrap_or(&open);
+        write!(out, "{separator}{open},\"events\":[")?;
+        for (n, (at_s, name, data)) in events(flow).into_iter().enumerate() {
+            let event = json!({ "time": millis(at_s), "name": name, "data": data.value() });
+            write!(out, "{}{event}", if n == 0 { "\n" } else { ",\n" })?;
+        }
+        write!(out, "]}}")?;
+    }
+    writeln!(out, "]}}")
+}
+
+/// A JSON text sequence: one trace of all flows, in the order of time.
+pub(crate) fn write_sequence(results: &Results, about: &About, out: &mut dyn Write) -> io::Result<()> {
     let version = results.runs.first().map_or("", |r| r.provenance.version.as_str());
     record(
         out,
@@ -29,29 +50,46 @@ pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io
             "qlog_format": "JSON-SEQ",
             "title": about.title,
             "description": about.command,
-            "trace": {
-                "title": about.title,
-                "common_fields": { "time_format": "relative", "reference_time": 0, "protocol_type": ["TCP"] },
-                "vantage_point": { "name": format!("fullpipe {version}"), "type": "client" },
-            },
+            "trace": trace(&about.title, version),
         }),
     )?;
-    for (i, run) in results.runs.iter().enumerate() {
-        for flow in &run.flows {
-            let seed = if run.source.has_seed() { format!(", seed {}", run.seed) } else { String::new() };
-            let group = format!("{}: {} / {} ({}{seed})", i + 1, run.label, flow.label, run.source.name());
-            for (at_s, name, data) in events(flow) {
-                // Nanoseconds are all an engine resolves; more digits would be noise.
-                let at_ms = (at_s * 1e9).round() / 1e6;
-                let data = match data {
-                    Data::Any(value) => value,
-                    Data::Lost(so_far) => json!({ "lost_packets": so_far }),
-                };
-                record(out, &json!({ "time": at_ms, "group_id": group, "name": name, "data": data }))?;
-            }
-        }
+    let mut groups = Vec::new();
+    let mut all: Vec<(f64, usize, &'static str, Data)> = Vec::new();
+    for (title, _, flow) in flows(results) {
+        let group = groups.len();
+        groups.push(title);
+        all.extend(events(flow).into_iter().map(|(at_s, name, data)| (at_s, group, name, data)));
+    }
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for (at_s, group, name, data) in all {
+        let group = &groups[group];
+        record(out, &json!({ "time": millis(at_s), "group_id": group, "name": name, "data": data.value() }))?;
     }
     Ok(())
+}
+
+/// Every flow with a name of its own and its run.
+fn flows(results: &Results) -> impl Iterator<Item = (String, &Recording, &FlowRecording)> {
+    results.runs.iter().enumerate().flat_map(|(i, run)| {
+        run.flows.iter().map(move |flow| {
+            let seed = if run.source.has_seed() { format!(", seed {}", run.seed) } else { String::new() };
+            (format!("{}: {} / {} ({}{seed})", i + 1, run.label, flow.label, run.source.name()), run, flow)
+        })
+    })
+}
+
+/// What a trace says before its events.
+fn trace(title: &str, version: &str) -> Value {
+    json!({
+        "title": title,
+        "common_fields": { "time_format": "relative", "reference_time": 0, "protocol_type": ["TCP"] },
+        "vantage_point": { "name": format!("fullpipe {version}"), "type": "client" },
+    })
+}
+
+/// Nanoseconds are all an engine resolves; more digits would be noise.
+fn millis(seconds: f64) -> f64 {
+    (seconds * 1e9).round() / 1e6
 }
 
 /// One record of a JSON text sequence: RS, JSON, LF (RFC 7464 §2.2).
@@ -66,6 +104,15 @@ enum Data {
     Any(Value),
     /// Packets lost so far.
     Lost(u64),
+}
+
+impl Data {
+    fn value(self) -> Value {
+        match self {
+            Data::Any(value) => value,
+            Data::Lost(so_far) => json!({ "lost_packets": so_far }),
+        }
+    }
 }
 
 type Events = Vec<(f64, &'static str, Data)>;
@@ -154,31 +201,52 @@ mod tests {
             .collect()
     }
 
-    #[test]
-    fn every_record_is_json_and_each_flow_runs_forward_in_time() {
-        let race = support::race(3.0);
-        let mut out = Vec::new();
-        write(&race, &About::default(), &mut out).unwrap();
-        let records = records(&out);
-        assert_eq!(records[0]["qlog_format"], "JSON-SEQ");
-        let mut last = (String::new(), 0.0);
-        for event in &records[1..] {
-            let group = event["group_id"].as_str().unwrap().to_owned();
-            let time = event["time"].as_f64().unwrap();
-            assert!(group != last.0 || time >= last.1);
-            last = (group, time);
-        }
-        let count = |name: &str| records.iter().filter(|r| r["name"] == name).count();
+    /// What must be in the events of a race, whatever holds them.
+    fn assert_whole(events: &[&Value], race: &Results) {
+        let count = |name: &str| events.iter().filter(|r| r["name"] == name).count();
         assert_eq!(count("recovery:parameters_set"), race.runs.len());
         let states: usize = race.runs.iter().map(|r| r.flows[0].states.len()).sum();
         assert_eq!(count("recovery:congestion_state_updated"), states);
-        let lost: f64 = race
-            .runs
-            .iter()
-            .map(|r| *r.flows[0].series.get(column::LOST_PACKETS).unwrap().last().unwrap())
-            .sum();
-        assert_eq!(count("recovery:packet_lost") as f64, lost);
+        let lost = race.runs.iter().map(|r| {
+            let lost = r.flows[0].series.get(column::LOST_PACKETS).unwrap();
+            *lost.last().unwrap()
+        });
+        assert_eq!(count("recovery:packet_lost") as f64, lost.sum::<f64>());
         assert!(count("recovery:metrics_updated") > 100);
+    }
+
+    fn runs_forward<'a>(events: impl IntoIterator<Item = &'a Value>) {
+        let times: Vec<f64> = events.into_iter().map(|e| e["time"].as_f64().unwrap()).collect();
+        assert!(times.is_sorted(), "time jumps back");
+    }
+
+    #[test]
+    fn each_flow_is_a_trace_of_its_own_that_runs_forward_in_time() {
+        let race = support::race(3.0);
+        let mut out = Vec::new();
+        write(&race, &About { title: "a \"race\"".into(), ..About::default() }, &mut out).unwrap();
+        let file: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!((&file["qlog_format"], &file["title"]), (&json!("JSON"), &json!("a \"race\"")));
+        let traces = file["traces"].as_array().unwrap();
+        assert_eq!(traces.len(), race.runs.len());
+        for trace in traces {
+            assert_eq!(trace["vantage_point"]["type"], "client");
+            assert_eq!(trace["common_fields"]["time_format"], "relative");
+            runs_forward(trace["events"].as_array().unwrap());
+        }
+        let events: Vec<&Value> = traces.iter().flat_map(|t| t["events"].as_array().unwrap()).collect();
+        assert_whole(&events, &race);
+    }
+
+    #[test]
+    fn a_sequence_is_one_trace_in_the_order_of_time() {
+        let race = support::race(3.0);
+        let mut out = Vec::new();
+        write_sequence(&race, &About::default(), &mut out).unwrap();
+        let records = records(&out);
+        assert_eq!(records[0]["qlog_format"], "JSON-SEQ");
+        runs_forward(&records[1..]);
+        assert_whole(&records[1..].iter().collect::<Vec<_>>(), &race);
     }
 
     #[test]
