@@ -45,6 +45,8 @@ const PURPLE: Colour = Colour::new(0xb8558c, 0xe08fbd, 13);
 const SKY: Colour = Colour::new(0x3f9fd0, 0x8fd3ff, 14);
 const ORANGE: Colour = Colour::new(0xc98a00, 0xf0b429, 11);
 const BROWN: Colour = Colour::new(0x7a4f1d, 0xc49a6c, 3);
+/// As far from [`BLUE`] as from the others also without green or red cones.
+const INK: Colour = Colour::new(0x22303c, 0xf2f2f2, 14);
 const GREY: Colour = Colour::new(0x5f6670, 0xa8b0bb, 7);
 
 /// A controller that is loaded into the kernel has the colour of its algorithm; BBR v1 races against the
@@ -53,8 +55,8 @@ const KNOWN: &[(&str, Colour)] = &[
     ("bbr", BLUE),
     ("bbr1", BLUE),
     ("fp_bbr1", BROWN),
-    ("bbr3", SKY),
-    ("fp_bbr3", SKY),
+    ("bbr3", INK),
+    ("fp_bbr3", INK),
     ("cubic", VERMILION),
     ("reno", GREEN),
     ("newreno", GREEN),
@@ -100,5 +102,49 @@ mod tests {
         assert_eq!(colour_of("westwood"), colour_of("westwood"));
         assert_eq!(colour_of("bbr+cubic"), GREY);
         assert_eq!(BLUE.light_hex(), "#0072b2");
+    }
+
+    /// What an eye without green cones sees of a colour: Machado, Oliveira and Fernandes, *A physiologically-based model for simulation of
+    /// color vision deficiency*, 2009, severity 1, in linear sRGB.
+    fn without_green_cones(rgb: [u8; 3]) -> [f64; 3] {
+        const SEEN: [[f64; 3]; 3] = [
+            [0.367_322, 0.860_646, -0.227_968],
+            [0.280_085, 0.672_501, 0.047_413],
+            [-0.011_820, 0.042_940, 0.968_881],
+        ];
+        let linear = rgb.map(|c| match f64::from(c) / 255.0 {
+            c if c <= 0.040_45 => c / 12.92,
+            c => ((c + 0.055) / 1.055).powf(2.4),
+        });
+        SEEN.map(|row| row.iter().zip(linear).map(|(m, c)| m * c).sum::<f64>().clamp(0.0, 1.0))
+    }
+
+    /// Distance of two colours in CIELAB (D65): about 2 is just seen.
+    fn apart(a: [u8; 3], b: [u8; 3]) -> f64 {
+        let lab = |rgb: [u8; 3]| {
+            let [r, g, b] = without_green_cones(rgb);
+            let root = |t: f64| if t > 0.008_856 { t.cbrt() } else { 7.787 * t + 16.0 / 116.0 };
+            let x = root((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505);
+            let y = root(0.2126 * r + 0.7152 * g + 0.0722 * b);
+            let z = root((0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089);
+            [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+        };
+        let (a, b) = (lab(a), lab(b));
+        a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
+    }
+
+    #[test]
+    fn bbr_and_bbr3_are_two_colours_also_without_green_cones() {
+        let both = |ground: fn(Colour) -> [u8; 3]| {
+            let bbr3 = ground(colour_of("bbr3"));
+            // BBR's and BBR v3's own distance was 18 while both were blue.
+            assert!(apart(ground(colour_of("bbr")), bbr3) > 35.0);
+            for other in ["cubic", "reno", "hybla", "fp_bbr1"] {
+                let apart = apart(ground(colour_of(other)), bbr3);
+                assert!(apart > 20.0, "{other}: {apart}");
+            }
+        };
+        both(|colour| colour.light);
+        both(|colour| colour.dark);
     }
 }
