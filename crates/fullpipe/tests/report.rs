@@ -80,3 +80,41 @@ fn what_is_no_record_is_refused_with_its_place() {
     let output = report(&[file]);
     assert!(output.status.success() && !String::from_utf8_lossy(&output.stdout).contains("\u{1b}[2J"));
 }
+
+/// A short race as a recording.
+fn recorded(dir: &std::path::Path, name: &str, cc: &str) -> String {
+    let path = dir.join(name).to_str().unwrap().to_owned();
+    let race =
+        ["race", cc, "--duration", "2s", "--rate", "20mbit", "--rtt", "20ms", "--loss", "0", "--out", &path];
+    assert!(program::fullpipe().args(race).output().unwrap().status.success());
+    path
+}
+
+#[test]
+fn recordings_are_drawn_again_and_side_by_side() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (recorded(dir.path(), "before.json", "cubic"), recorded(dir.path(), "after.json", "bbr"));
+    let page = dir.path().join("both.html");
+    let output = report(&[&a, &b, "--out", page.to_str().unwrap()]);
+    let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    assert!(text.contains("before: cubic") && text.contains("after: bbr"), "{text}");
+    assert!(fs::read_to_string(&page).unwrap().contains("before: cubic"));
+    // One alone is what it was.
+    let again = dir.path().join("again.json");
+    assert!(report(&[&a, "--out", again.to_str().unwrap()]).status.success());
+    assert_eq!(fs::read(&a).unwrap(), fs::read(&again).unwrap());
+
+    let refused = |args: &[&str], why: &str| {
+        let output = report(args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(why), "{said}");
+    };
+    let records = dir.path().join("closed.jsonl");
+    fs::write(&records, line(1, "bbr", 0)).unwrap();
+    refused(&[&a, records.to_str().unwrap()], "do not make one report");
+    let broken = dir.path().join("broken.json");
+    fs::write(&broken, &fs::read_to_string(&a).unwrap()[..500]).unwrap();
+    refused(&[broken.to_str().unwrap()], "no recording that this version reads");
+    refused(&[&a, "--by", "port"], "--by");
+}

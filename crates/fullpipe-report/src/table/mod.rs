@@ -259,7 +259,7 @@ mod tests {
     const PLAIN: Style = Style { width: 80, colour: false };
 
     fn widest(text: &str) -> usize {
-        text.lines().map(|l| l.chars().count()).max().unwrapped()
+        text.lines().map(|l| l.chars().count()).max().unwrap()
     }
 
     #[test]
