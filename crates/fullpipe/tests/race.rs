@@ -162,7 +162,7 @@ fn every_form_of_report_is_written_and_an_older_file_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
     std::fs::write(path("r.html"), "old").unwrap();
-    let forms = ["r.html", "r.json", "r.csv", "r.png", "r.svg", "r.qlog"].map(path);
+    let forms = ["r.html", "r.json", "r.csv", "r.png", "r.svg", "r.qlog", "r.sqlog"].map(path);
     let mut args = vec!["race", "bbr", "cubic", "--duration", "3s"];
     for form in &forms {
         args.extend(["--out", form]);
@@ -171,7 +171,15 @@ fn every_form_of_report_is_written_and_an_older_file_replaced() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr).matches("wrote ").count(), forms.len());
     let beginning = |path: &str| String::from_utf8_lossy(&std::fs::read(path).unwrap()[..15]).into_owned();
-    let starts = ["<!doctype html>", "{\"schema\":\"full", "run,label,engin", "\u{fffd}PNG", "<svg", "\x1e{"];
+    let starts = [
+        "<!doctype html>",
+        "{\"schema\":\"full",
+        "run,label,engin",
+        "\u{fffd}PNG",
+        "<svg",
+        "{\"qlog_version\"",
+        "\x1e{",
+    ];
     for (form, start) in forms.iter().zip(starts) {
         assert!(beginning(form).starts_with(start), "{form}: {}", beginning(form));
     }
