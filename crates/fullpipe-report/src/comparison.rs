@@ -95,8 +95,8 @@ fn cells(found: &Comparison) -> ([String; 6], Vec<[String; 6]>) {
         "rounds".to_owned(),
         format!("goodput {unit}"),
         interval_name(found).to_owned(),
-        "retransmits %".to_owned(),
-        "RTT under load ms".to_owned(),
+        "resent %".to_owned(),
+        "loaded RTT ms".to_owned(),
     ];
     let number = |bps: f64| significant(bps / size, 3);
     let rows = found.controllers.iter().map(|c| {
