@@ -1,11 +1,13 @@
 //! `fullpipe probe`: nodes of a mesh on loopback, each a process with an address of its own.
 
+mod hub;
 mod program;
 mod sites;
 
 use fullpipe_mesh::message::Row;
 use fullpipe_mesh::record::{History, Minute, Outcome, Pair, Trouble};
 use fullpipe_mesh::store::Store;
+use hub::{Hub, Way, address};
 use nix::sys::signal::Signal;
 use sites::{Mesh, Node, PATIENCE, accounted, done, failed, in_a_network};
 use std::io::{Read, Write};
@@ -171,6 +173,56 @@ fn sends_to_the_second() -> bool {
         let waiting = u64::from_str_radix(&words[4][..8], 16).unwrap();
         words[2].starts_with("0200007F:") && waiting > 20_000
     })
+}
+
+#[test]
+fn who_is_busy_all_the_time_has_no_turn_and_nobody_is_stuck() {
+    in_a_network("inside_a_crowd", 3 * PATIENCE);
+}
+
+#[test]
+#[ignore = "runs in a network of its own"]
+fn inside_a_crowd() {
+    // Twelve transfers of half a second, of which no two can be at a time, do not fit into four seconds.
+    let names = ["lab", "sea", "sky"];
+    let mesh = Mesh::new(&names, "period = '4s'\nlimit = '2s'\nsize = '128k'");
+    shape("add dev lo root tbf rate 2mbit burst 70000 latency 500ms");
+    let nodes = names.map(|name| mesh.node(name));
+    let mut none = 0;
+    for name in names {
+        // What has no turn is written down, and the next period has its own.
+        let seen = mesh.until(name, "no turn", |h| failed(h, Trouble::NoTurn) > 0);
+        let before = done(&seen);
+        none += failed(&mesh.until(name, "transfer after it", |h| done(h) > before + 1), Trouble::NoTurn);
+    }
+    nodes.into_iter().for_each(|node| drop(node.stop()));
+    for name in names {
+        accounted(&mesh.history(name), name, 2);
+    }
+    let told = mesh.run(&["report", &mesh.path("lab"), "--no-simulation"]);
+    assert!(told.status.success(), "{told:?}");
+    println!("probe: {none} transfers had no turn");
+}
+
+#[test]
+fn a_firewall_that_lets_only_answers_in_is_seen_one_way() {
+    in_a_network("inside_a_firewall", 3 * PATIENCE);
+}
+
+#[test]
+#[ignore = "runs in networks of its own"]
+fn inside_a_firewall() {
+    let way =
+        |from: usize, to: usize| Way { mbit: 50, delay_ms: 5, loss: 0.0, answers_only: (from, to) == (1, 0) };
+    let Some(hub) = Hub::new(2, way) else { return };
+    let mesh = Mesh::at(&["lab", "sea"], address, "period = '7s'\nsize = '64k'\ncontrollers = ['cubic']");
+    let nodes = [0, 1].map(|i| mesh.node_in(mesh.names[i], "mesh.toml", &[], Some(hub.network(i))));
+    let sea = mesh.until("sea", "unreachable", |h| failed(h, Trouble::Unreachable) > 1);
+    let lab = mesh.until("lab", "transfers", |h| done(h) > 1);
+    nodes.into_iter().for_each(|node| drop(node.stop()));
+    assert_eq!((done(&sea), failed(&lab, Trouble::Unreachable)), (0, 0));
+    accounted(&mesh.history("sea"), "sea", 1);
+    println!("probe: {} transfers out, {} not in", done(&lab), failed(&sea, Trouble::Unreachable));
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub struct Way {
     pub delay_ms: u32,
     /// In percent.
     pub loss: f64,
+    /// What a firewall on it lets through: answers on connections that the other end began, and nothing else.
+    pub answers_only: bool,
 }
 
 /// The networks, and what joins them.
@@ -100,7 +102,7 @@ impl Hub {
             inside(&format!("route add default dev site{site}"));
         }
         let link = |from: usize, to: usize| -> LinkSpec {
-            let Way { mbit, delay_ms, loss } = way(from, to);
+            let Way { mbit, delay_ms, loss, .. } = way(from, to);
             let text = format!(
                 "{{\"rate\": \"{mbit}mbit\", \"delay\": \"{delay_ms}ms\", \"loss\": \"{loss}%\", \"queue\": \"1bdp\"}}"
             );
@@ -115,7 +117,8 @@ impl Hub {
         let paths: Vec<Path<Vec<u8>>> = (0..sites * sites).map(|at| path(at / sites, at % sites)).collect();
         let stop: Arc<AtomicBool> = Arc::default();
         let flag = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || forward(&devices, paths, &flag));
+        let walled = (0..sites * sites).map(|at| way(at / sites, at % sites).answers_only).collect();
+        let thread = std::thread::spawn(move || forward(&devices, paths, walled, &flag));
         Some(Hub { holders, stop, thread: Some(thread) })
     }
 
@@ -137,8 +140,15 @@ impl Drop for Hub {
     }
 }
 
+/// Whether a packet is of TCP and does not ask for a connection.
+fn is_answer(packet: &[u8]) -> bool {
+    let flags = packet.get(usize::from(packet[0] & 15) * 4 + 13);
+    // SYN without ACK.
+    packet[9] == 6 && flags.is_some_and(|flags| flags & 0x12 != 0x02)
+}
+
 /// Passes packets on until it is stopped.
-fn forward(devices: &[File], mut paths: Vec<Path<Vec<u8>>>, stop: &AtomicBool) {
+fn forward(devices: &[File], mut paths: Vec<Path<Vec<u8>>>, walled: Vec<bool>, stop: &AtomicBool) {
     let began = Instant::now();
     let now = || Time::from_nanos(began.elapsed().as_nanos() as u64);
     let sites = devices.len();
@@ -164,7 +174,7 @@ fn forward(devices: &[File], mut paths: Vec<Path<Vec<u8>>>, stop: &AtomicBool) {
                     }
                     _ => continue,
                 };
-                if to < sites && to != from {
+                if to < sites && to != from && (is_answer(packet) || !walled[from * sites + to]) {
                     let size = length as u32;
                     paths[from * sites + to].push(now(), Packet::new(0, size, packet.to_vec()));
                 }
