@@ -251,14 +251,14 @@ pub(crate) mod tests {
             high: h,
         });
         let mut runs = Vec::new();
-        for round in 0..6 {
+        for (round, &goodput) in goodputs.iter().enumerate() {
             for (i, cc) in ["bbr", "cubic"].into_iter().enumerate() {
                 let mut run = one.runs.iter().find(|r| r.cc == cc).unwrap().clone();
                 run.label = format!("{cc}, round {}", round + 1);
                 run.contender = Some(cc.to_owned());
                 run.varied =
                     vec![Varied::new("flow.cc", cc), Varied::new(Varied::ROUND, (round + 1).to_string())];
-                run.summary.goodput_bps = goodputs[round] * 1e6 / (1.0 + 9.0 * i as f64);
+                run.summary.goodput_bps = goodput * 1e6 / (1.0 + 9.0 * i as f64);
                 // Sampled at times of its own.
                 for flow in &mut run.flows {
                     flow.series.t_s.iter_mut().for_each(|t| *t += 80e-6 * (round + i) as f64);
