@@ -7,7 +7,6 @@ use crate::error::RunError;
 use crate::results::Results;
 use crate::reward::{self, Rewards};
 use fullpipe_policy::{Action, Network, OBSERVATIONS, Observer, Step, multiplied, paced};
-use fullpipe_sim::Stepped;
 use fullpipe_units::{Span, Time};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -34,7 +33,7 @@ struct Post {
 }
 
 /// Flows driven by policies, in steps of a round trip or of a fixed time.
-#[pyclass(module = "fullpipe._fullpipe", unsendable)]
+#[pyclass(module = "fullpipe._fullpipe")]
 pub struct Driver {
     episode: Episode,
     orders: Orders,
@@ -182,8 +181,8 @@ impl Driver {
         Ok(())
     }
 
-    fn is_over(&self) -> bool {
-        self.episode.under_way().is_none_or(Stepped::is_over)
+    fn is_over(&mut self) -> bool {
+        self.episode.under_way().is_none_or(|run| run.is_over())
     }
 
     /// Whether the scenario's time has passed.

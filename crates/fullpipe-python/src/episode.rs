@@ -12,6 +12,7 @@ use fullpipe_sim::{Controllers, Simulation, Stepped};
 use fullpipe_units::{Rate, Span, Time};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use std::sync::{Mutex, PoisonError};
 
 /// What an agent sees after a step, in the order of `Episode.FEATURES`.
 pub const FEATURES: [&str; 17] = [
@@ -35,9 +36,11 @@ pub const FEATURES: [&str; 17] = [
 ];
 
 /// A run gone through step by step. Flows whose controller is `agent` are driven from outside; others go their own way.
-#[pyclass(module = "fullpipe._fullpipe", unsendable)]
+#[pyclass(module = "fullpipe._fullpipe")]
 pub struct Episode {
-    run: Option<Stepped>,
+    /// Nothing ever waits for the lock: who holds the episode holds the run. It lets threads pass an episode on, since a run may be
+    /// moved between them, but not be looked at by two at once.
+    run: Option<Mutex<Stepped>>,
     /// The place of each agent among the connections.
     flows: Vec<usize>,
     labels: Vec<String>,
@@ -70,8 +73,8 @@ impl Episode {
 
     /// Seconds of the run so far.
     #[getter]
-    fn time_s(&self) -> f64 {
-        self.run.as_ref().map_or(0.0, |run| seconds(run.now().since(Time::ZERO)))
+    fn time_s(&mut self) -> f64 {
+        self.held().map_or(0.0, |run| seconds(run.now().since(Time::ZERO)))
     }
 
     /// Seconds that the scenario lasts.
@@ -82,8 +85,8 @@ impl Episode {
 
     /// Whether the scenario's time is over, or its last flow has ended.
     #[getter]
-    fn over(&self) -> bool {
-        self.run.as_ref().is_none_or(Stepped::is_over)
+    fn over(&mut self) -> bool {
+        self.held().is_none_or(|run| run.is_over())
     }
 
     /// Sets each agent's window (bytes) and pacing rate (bit/s; None for none), in the order of `labels`, lets `duration` seconds pass,
@@ -130,6 +133,7 @@ impl Episode {
         let Some(run) = self.run.take() else {
             return Err(PyRuntimeError::new_err("the episode has ended: begin another"));
         };
+        let run = run.into_inner().unwrap_or_else(PoisonError::into_inner);
         let results = Recordings::new(vec![run.finish()]);
         Ok(Results::new(self.title.clone(), results, vec![0]))
     }
@@ -166,7 +170,7 @@ pub enum Stopped {
 impl Episode {
     /// Lets `step` pass; what agents have seen afterwards is of it alone. Gives when it ended, and how long it was.
     pub fn advance(&mut self, step: Span) -> Result<(Time, Span), Stopped> {
-        let Some(run) = self.run.as_mut().filter(|_| !self.failed) else { return Err(Stopped::Over) };
+        let Some(run) = held(&mut self.run).filter(|_| !self.failed) else { return Err(Stopped::Over) };
         for &flow in &self.flows {
             if let Some(agent) = run.controller::<Agent>(flow) {
                 agent.seen = Account::default();
@@ -207,7 +211,7 @@ impl Episode {
             .start()
             .map_err(|e| Refused::Scenario { message: e.to_string(), help: None })?;
         Ok(Episode {
-            run: Some(run),
+            run: Some(Mutex::new(run)),
             flows,
             labels,
             title: cases.title.clone(),
@@ -217,8 +221,12 @@ impl Episode {
     }
 
     /// The run; none once it has ended.
-    pub fn under_way(&self) -> Option<&Stepped> {
-        self.run.as_ref().filter(|_| !self.failed)
+    pub fn under_way(&mut self) -> Option<&mut Stepped> {
+        held(&mut self.run).filter(|_| !self.failed)
+    }
+
+    fn held(&mut self) -> Option<&mut Stepped> {
+        held(&mut self.run)
     }
 
     /// How many agents it has.
@@ -229,7 +237,7 @@ impl Episode {
     /// One of them, while the run is under way.
     pub fn agent(&mut self, number: usize) -> Option<&mut Agent> {
         let flow = *self.flows.get(number)?;
-        self.run.as_mut().filter(|_| !self.failed)?.controller(flow)
+        self.under_way()?.controller(flow)
     }
 
     /// What an agent has seen of the step that ended at `now`, in the order of [`FEATURES`].
@@ -238,9 +246,13 @@ impl Episode {
     }
 
     /// Whether the flow of that agent has sent all it had.
-    pub fn has_sent_all(&self, agent: usize) -> bool {
-        self.run.as_ref().zip(self.flows.get(agent)).is_none_or(|(run, flow)| run.is_flow_over(*flow))
+    pub fn has_sent_all(&mut self, agent: usize) -> bool {
+        held(&mut self.run).zip(self.flows.get(agent)).is_none_or(|(run, flow)| run.is_flow_over(*flow))
     }
+}
+
+fn held(run: &mut Option<Mutex<Stepped>>) -> Option<&mut Stepped> {
+    run.as_mut().map(|run| run.get_mut().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// What people give in seconds, to the nanosecond and at least one.

@@ -49,6 +49,18 @@ def test_a_seed_gives_an_episode():
     assert one[0].shape[1] == len(OBSERVATIONS) and one[2] == (False, True)
 
 
+def test_threads_may_pass_an_environment_on():
+    from concurrent.futures import ThreadPoolExecutor
+
+    env = PathEnv(LOSSY)
+    alone = episode(env, 1, still)
+    env.reset(seed=1)
+    with ThreadPoolExecutor(1) as other:
+        other.submit(env.step, still(None)).result()
+        elsewhere = other.submit(episode, env, 1, still).result()
+    assert numpy.array_equal(alone[0], elsewhere[0]) and alone[1] == elsewhere[1]
+
+
 def test_the_window_is_what_is_asked_for_and_fills_the_path():
     env = PathEnv({"duration": "10s", "path": {"rate": "10mbit", "rtt": "40ms", "buffer": "2bdp"}, "flow": [{"cc": "agent"}]}, action="cwnd", info=True)
     place = lambda packets: numpy.array([math.log(packets / 2) / math.log(10_000 / 2)], numpy.float32)  # noqa: E731
