@@ -15,7 +15,7 @@ from ._fullpipe import RunError, ScenarioError
 from ._run import Progress, Results, Scenario, _shown
 
 # Parts for each worker: enough that one slow part does not keep all waiting, few enough that sending them costs nothing.
-PARTS_A_WORKER = 4
+PARTS_A_WORKER = 16
 # Runs of a part that is written to disk: what a stop may lose.
 RUNS_A_FILE = 256
 # How often a part is given away again that was lost with its worker.
