@@ -77,7 +77,6 @@ fn counts(handle: &Handle) -> (u64, u64) {
 }
 
 #[test]
-#[ignore = "takes 48 s: a budget has to be spent"]
 fn a_clock_that_is_set_while_a_node_runs_neither_stops_it_nor_renews_its_budget() {
     let directory = tempfile::tempdir().unwrap();
     let keys = Keys::generate().unwrap();
