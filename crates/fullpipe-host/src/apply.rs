@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::facts::Facts;
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Record, Store, Trial};
-use crate::plan::{self, Change, Plan, Request, Standing};
+use crate::plan::{self, Change, Plan, Request, Standing, Step};
 use crate::revert::{self, Changed, Whose};
 use serde::Serialize;
 use std::io;
@@ -92,7 +92,10 @@ pub(crate) fn enter_within(
 ) -> Result<Box<dyn std::any::Any>> {
     const GLANCE: Duration = Duration::from_millis(50);
     if !host.identity().privileged {
-        return Err(Error::impossible(format_args!("this needs root: run `sudo fullpipe {command}`")));
+        return Err(Error::impossible(format_args!(
+            "this needs root: run {}",
+            host.identity().command(command).replacen("fullpipe", "sudo fullpipe", 1)
+        )));
     }
     let place = if host.exists("/run") { LOCK.to_owned() } else { "/fullpipe.lock".to_owned() };
     let mut waited = Duration::ZERO;
@@ -135,7 +138,9 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
         known = store.load(host)?;
     }
     let journal = match known {
-        Some(journal) if journal.plan.has_apply() => resume(host, journal, request, options)?,
+        Some(journal) if journal.plan.has_apply() => {
+            extend(host, store, resume(host, journal, request, options)?, request, options)?
+        }
         known => {
             let plan = plan::make(host, request, &options.program)?;
             if plan.is_empty() {
@@ -180,7 +185,7 @@ fn begin(host: &dyn Host, store: &Store, known: Option<Journal>, plan: Plan) -> 
     let written = match known {
         None => store.begin(host, &plan, None, now()),
         Some(mut journal) => {
-            refuse_unfinished(&journal)?;
+            refuse_unfinished(host, &journal)?;
             let steps = [journal.plan.steps, plan.steps].concat();
             journal.plan = Plan { steps, ..plan };
             journal.phase = Phase::Applying;
@@ -194,15 +199,16 @@ fn begin(host: &dyn Host, store: &Store, known: Option<Journal>, plan: Plan) -> 
 }
 
 /// Nothing new is begun upon a revert or a use of a controller that was interrupted.
-pub(crate) fn refuse_unfinished(journal: &Journal) -> Result<()> {
+pub(crate) fn refuse_unfinished(host: &dyn Host, journal: &Journal) -> Result<()> {
+    let revert = host.identity().command("revert");
     match &journal.busy_with {
-        None if journal.phase == Phase::Reverting => {
-            Err(Error::check("a revert was interrupted: run `fullpipe revert` to finish it, then try again"))
-        }
+        None if journal.phase == Phase::Reverting => Err(Error::check(format_args!(
+            "a revert was interrupted: run {revert} to finish it, then try again"
+        ))),
         None => Ok(()),
         Some(controller) => Err(Error::check(format_args!(
             "a `fullpipe cc load` or `cc unload` of {controller} was interrupted: run it again to finish it, or \
-             `fullpipe revert` to take everything back"
+             {revert} to take everything back"
         ))),
     }
 }
@@ -210,11 +216,14 @@ pub(crate) fn refuse_unfinished(journal: &Journal) -> Result<()> {
 /// Whether an earlier apply may be gone on with.
 fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Options<'_>) -> Result<Journal> {
     let in_force = &journal.plan;
-    refuse_unfinished(&journal)?;
+    refuse_unfinished(host, &journal)?;
+    let command = |words: &str| host.identity().command(words);
+    let revert = command("revert");
     if journal.trial.is_some() {
         return Err(Error::check(format_args!(
-            "{} is on trial: `fullpipe confirm` keeps it, `fullpipe revert` takes it back",
-            in_force.controller
+            "{} is on trial: {} keeps it, {revert} takes it back",
+            in_force.controller,
+            command("confirm")
         )));
     }
     // bbr may be in force as fp_bbr1, which stands in for it.
@@ -222,23 +231,51 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
         || plan::make(host, request, &options.program).is_ok_and(|p| p.controller == in_force.controller);
     if !same || in_force.canary != request.canary {
         return Err(Error::check(format_args!(
-            "{} is in force through fullpipe: run `fullpipe revert` first, so that the host's own state is the one that is kept",
+            "{} is in force through fullpipe: run {revert} first, so that the host's own state is the one that is kept",
             in_force.controller
         )));
     }
     let changed = revert::changed_since(host, in_force, Whose::Apply)?;
     if !changed.is_empty() && !options.force {
         return Err(Error::check(format_args!(
-            "someone changed this since fullpipe set it:\n{}\n`--force` sets it again; `fullpipe revert` takes everything back",
+            "someone changed this since fullpipe set it:\n{}\n`--force` sets it again; {revert} takes everything back",
             Changed::describe(&changed)
         )));
     }
     if options.trial.is_some() && journal.phase == Phase::Applied && !holds(host, in_force) {
         return Err(Error::check(format_args!(
-            "{0} is in force through fullpipe for good, and cannot be put on trial: `fullpipe apply {0}` without --confirm sets it again",
-            in_force.controller
+            "{} is in force through fullpipe for good, and cannot be put on trial: {} without --confirm sets it again",
+            in_force.controller,
+            command(&format!("apply {}", in_force.controller))
         )));
     }
+    Ok(journal)
+}
+
+/// Adds to what is in force what more is asked for now: what lasts, after an apply until a restart, or buffers.
+fn extend(
+    host: &dyn Host,
+    store: &Store,
+    mut journal: Journal,
+    request: &Request,
+    options: &Options<'_>,
+) -> Result<Journal> {
+    if journal.phase != Phase::Applied || request.canary.is_some() {
+        return Ok(journal);
+    }
+    let plan = plan::make(host, request, &options.program)?;
+    let known: Vec<String> = journal.plan.steps.iter().map(|step| step.change.title()).collect();
+    let new: Vec<Step> =
+        plan.steps.into_iter().filter(|step| !known.contains(&step.change.title())).collect();
+    if new.is_empty() {
+        return Ok(journal);
+    }
+    journal.plan.steps.extend(new);
+    journal.plan.notes = plan.notes;
+    journal.phase = Phase::Applying;
+    store
+        .replace(host, &journal)
+        .map_err(|e| Error::io(format_args!("nothing was changed: cannot write {}", store.path()), &e))?;
     Ok(journal)
 }
 
@@ -350,7 +387,9 @@ pub(crate) fn back_out(host: &dyn Host, store: &Store, journal: &Journal, error:
     match revert::undo(host, store, journal, Whose::Apply, &options) {
         Ok(_) => Error::check(format_args!("{error}{hint}. Everything was put back as it was")),
         Err(undo) => Error::check(format_args!(
-            "{error}{hint}. Putting things back failed as well: {undo}. `fullpipe status` shows where the host stands; `fullpipe revert` finishes the work"
+            "{error}{hint}. Putting things back failed as well: {undo}. {} shows where the host stands; {} finishes the work",
+            facts.identity.command("status"),
+            facts.identity.command("revert")
         )),
     }
 }

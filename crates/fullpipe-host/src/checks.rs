@@ -12,10 +12,12 @@ mod selection;
 mod tuning;
 
 use crate::boot::{self, Program};
-use crate::facts::Facts;
+use crate::controllers::ebpf_twin;
+use crate::facts::{Facts, Presence};
 use crate::host::Host;
 use fullpipe_units::{Rate, Span};
 use serde::Serialize;
+use std::fmt::Display;
 
 /// How a check came out, worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -140,6 +142,21 @@ impl Context<'_> {
         self.facts.sockets.as_deref().unwrap_or_default()
     }
 
+    /// The command to type for `words`, such that it acts on this host.
+    fn command(&self, words: impl Display) -> String {
+        self.facts.identity.command(words)
+    }
+
+    /// The same for what only root may do.
+    fn as_root(&self, words: impl Display) -> String {
+        let command = self.command(words);
+        if self.facts.identity.privileged {
+            command
+        } else {
+            command.replacen("fullpipe", "sudo fullpipe", 1)
+        }
+    }
+
     /// Whether the wanted controller is paced.
     fn paced(&self) -> bool {
         self.question.controller.contains("bbr")
@@ -179,6 +196,13 @@ impl Report {
 /// Examines the host.
 pub fn examine(host: &dyn Host, question: &Question) -> Report {
     let facts = Facts::gather(host);
+    // What stands in for a controller of the kernel's is what would be put in force.
+    let twin = ebpf_twin(&question.controller).filter(|twin| facts.available.iter().any(|c| c == twin));
+    let twin = twin.filter(|_| matches!(facts.controller(&question.controller), Presence::Missing(_)));
+    let question = &match twin {
+        Some(twin) => Question { controller: twin.to_owned(), path: question.path },
+        None => question.clone(),
+    };
     let context = Context { host, facts: &facts, question, programs: boot::programs(host) };
     let mut findings = Vec::new();
     kernel::check(&context, &mut findings);
@@ -221,7 +245,6 @@ fn next(context: &Context, findings: &[Finding]) -> String {
     if verdict("controller") == Verdict::Fail {
         return advice("controller");
     }
-    let sudo = if context.facts.identity.privileged { "" } else { "sudo " };
     let used = context.facts.default.as_ref() == Some(wanted);
     let lasting = verdict("boot-value") == Verdict::Ok && verdict("boot-qdisc") <= Verdict::Ok;
     if !used && context.facts.identity.running || !lasting {
@@ -229,12 +252,15 @@ fn next(context: &Context, findings: &[Finding]) -> String {
             Some((rate, rtt))
                 if verdict("send-limit") <= Verdict::Warn || verdict("receive-limit") <= Verdict::Warn =>
             {
-                format!(" --buffers auto --rate {rate} --rtt {rtt}")
+                format!(" --rate {rate} --rtt {rtt}")
             }
             _ => String::new(),
         };
         return format!(
-            "`fullpipe plan {wanted}{buffers}` shows exactly what would change; `{sudo}fullpipe apply {wanted}{buffers}` does it, and `{sudo}fullpipe revert` takes it back"
+            "{} shows exactly what would change; {} does it, and {} takes it back",
+            context.command(format_args!("plan {wanted}{buffers}")),
+            context.as_root(format_args!("apply {wanted}{buffers}")),
+            context.as_root("revert")
         );
     }
     match findings.iter().find(|f| f.verdict <= Verdict::Warn && f.advice.is_some()) {
@@ -243,6 +269,9 @@ fn next(context: &Context, findings: &[Finding]) -> String {
             f.id,
             f.advice.clone().unwrap_or_default()
         ),
-        None => format!("nothing: {wanted} is in use, now and after a restart"),
+        None if context.facts.scope.boots => format!("nothing: {wanted} is in use, now and after a restart"),
+        None => {
+            format!("nothing: {wanted} is in use; what holds after a restart is not decided in here")
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What controllers are called in the kernel.
 
+pub use fullpipe_kernel::tcp_info::LOADABLE as EBPF;
+
 /// Controllers that exist for Linux, whether or not a kernel at hand has them.
 pub const LINUX: [&str; 18] = [
     "reno",
@@ -21,9 +23,6 @@ pub const LINUX: [&str; 18] = [
     "yeah",
     "bbr3",
 ];
-
-/// What `fullpipe cc load` can give a kernel, each beside the controller of Linux that it stands in for.
-pub const EBPF: [(&str, &str); 3] = [("fp_bbr1", "bbr"), ("fp_bbr3", "bbr3"), ("fp_hybla", "hybla")];
 
 /// The eBPF controller that stands in for a kernel's own.
 pub(crate) fn ebpf_twin(controller: &str) -> Option<&'static str> {

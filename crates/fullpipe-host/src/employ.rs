@@ -193,7 +193,7 @@ fn ready(host: &dyn Host, journal: &Journal, request: &Request<'_>) -> Result<Pl
         )));
     }
     if journal.busy_with.is_none() {
-        refuse_unfinished(journal)?;
+        refuse_unfinished(host, journal)?;
     }
     if journal.phase == Phase::Applying && journal.busy_with.is_none() {
         return Err(Error::check(format_args!(

@@ -21,6 +21,7 @@ use crate::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey, TcpSocket,
 };
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use std::io;
 
 /// What a path is, without following a final symbolic link.
@@ -288,6 +289,15 @@ pub struct Identity {
     pub running: bool,
     /// Whether this is the machine the program runs on (so that processes and connections are real).
     pub this_machine: bool,
+    /// What a command is given so that it acts on this host, as ` --root /srv/image`; empty for this machine.
+    pub options: String,
+}
+
+impl Identity {
+    /// The command to type for `words` (`plan bbr`), such that it acts on this host.
+    pub fn command(&self, words: impl Display) -> String {
+        format!("`fullpipe {words}{}`", self.options)
+    }
 }
 
 /// A host: its files and its kernel.

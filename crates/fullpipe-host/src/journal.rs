@@ -335,6 +335,11 @@ impl Store {
 
     /// Forgets a plan that is undone, leaving no trace.
     pub(crate) fn end(&self, files: &dyn Files, journal: &Journal) -> io::Result<()> {
+        // One who was replacing the journal was killed.
+        let left = format!("{}.new", self.path());
+        if files.stat(&left).is_ok() {
+            files.remove(&left)?;
+        }
         files.remove(&self.path())?;
         files.sync(&self.directory)?;
         for directory in &journal.created {

@@ -201,8 +201,9 @@ fn refuse_if_changed(host: &dyn Host, journal: &Journal, whose: Whose<'_>) -> Re
     }
     Err(Error::check(format_args!(
         "someone changed this since fullpipe set it, and nothing was touched:\n{}\n\
-         `fullpipe revert --keep-changed` leaves these and undoes the rest; `--force` overwrites them",
-        Changed::describe(&changed)
+         {} leaves these and undoes the rest; `--force` overwrites them",
+        Changed::describe(&changed),
+        host.identity().command("revert --keep-changed")
     )))
 }
 

@@ -19,11 +19,14 @@ pub struct Style {
 }
 
 impl Style {
-    /// What suits the standard output: colours on a terminal unless `NO_COLOR` is set, its width, at most 110.
+    /// What suits the standard output: colours on a terminal unless `NO_COLOR` is set; its width or, elsewhere, that in
+    /// `COLUMNS`, at most 110.
     pub fn of_stdout() -> Style {
         let terminal = std::io::stdout().is_terminal();
         let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-        let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |s| usize::from(s.ws_col));
+        let told = || std::env::var("COLUMNS").ok()?.parse().ok();
+        let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map(|s| usize::from(s.ws_col));
+        let columns = columns.ok().or_else(told).unwrap_or(0);
         Style { colour: terminal && !plain, width: if columns < 40 { 100 } else { columns.min(110) } }
     }
 
@@ -53,7 +56,7 @@ impl Style {
     }
 
     /// `text` in lines that fit beside an indent, the first beginning with `head` (which is as wide as the indent).
-    fn wrap(self, head: &str, indent: usize, text: &str) -> String {
+    pub fn wrap(self, head: &str, indent: usize, text: &str) -> String {
         let room = self.width.saturating_sub(indent).max(20);
         let mut out = head.to_owned();
         for (i, paragraph) in text.lines().enumerate() {
@@ -123,7 +126,7 @@ pub fn doctor(style: Style, report: &Report, verbose: bool) -> String {
         .into_iter()
         .filter(|f| !f.is_empty())
         .collect();
-    let _ = writeln!(out, "{}\n{}\n", style.bold(&title), facts.join(" · "));
+    let _ = writeln!(out, "{}\n{}", style.bold(&title), style.wrap("", 0, &facts.join(" · ")));
     let mut previous = None;
     for one in &report.findings {
         let whole = verbose || one.verdict < Verdict::Advice;
@@ -146,7 +149,9 @@ pub fn doctor(style: Style, report: &Report, verbose: bool) -> String {
     .map(|(v, what)| format!("{} {what}", count(*v)))
     .collect();
     let hint = if verbose { "" } else { "  (--verbose: what was read, and why, for each)" };
-    let _ = writeln!(out, "\n{} checks: {}{}", report.findings.len(), summary.join(", "), style.dim(hint));
+    let count = format!("{} checks: {}", report.findings.len(), summary.join(", "));
+    let fits = count.chars().count() + hint.len() <= style.width;
+    let _ = writeln!(out, "\n{count}{}{}", if fits { "" } else { "\n" }, style.dim(hint));
     out += &style.wrap(&style.bold("Next: "), 6, &report.next);
     out
 }
@@ -265,8 +270,8 @@ pub fn applied(style: Style, applied: &Applied) -> String {
         Some(prefix) => {
             let _ = writeln!(
                 out,
-                "Connections to {prefix} use {}. Watch them, then `fullpipe apply {}` for all.",
-                plan.controller, plan.controller
+                "Connections to {prefix} use {}. Watch them, then the same apply without --canary for all.",
+                plan.controller
             );
         }
         None => {

@@ -34,11 +34,13 @@ pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: 
             store.append(host, &Record::Applied).map_err(cannot_write)
         }
         Some(mut journal) => {
-            refuse_unfinished(&journal)?;
+            refuse_unfinished(host, &journal)?;
             if journal.phase == Phase::Applying && !journal.plan.is_empty() {
                 return Err(Error::check(format_args!(
-                    "an apply of {0} was interrupted: `fullpipe apply {0}` completes it, `fullpipe revert` undoes it",
-                    journal.plan.controller
+                    "an apply of {0} was interrupted: {1} completes it, {2} undoes it",
+                    journal.plan.controller,
+                    host.identity().command(format_args!("apply {}", journal.plan.controller)),
+                    host.identity().command("revert")
                 )));
             }
             if journal.plan.is_empty() {

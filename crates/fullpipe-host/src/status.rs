@@ -4,7 +4,7 @@ use crate::apply::Part;
 use crate::boot;
 use crate::error::Result;
 use crate::facts::{Facts, Presence};
-use crate::host::Host;
+use crate::host::{Host, Identity};
 use crate::journal::{Journal, Phase, Store};
 use crate::plan::{Change, Plan, Standing};
 use serde::Serialize;
@@ -69,7 +69,13 @@ fn uses(plan: &Plan) -> Vec<InUse> {
 
 /// Where uses of loaded controllers stand, if that is what there is to say: an apply is not part of it, or one of them was
 /// interrupted.
-fn of_uses(journal: &Journal, missing: usize, drift: &[String]) -> Option<(bool, String)> {
+fn of_uses(
+    journal: &Journal,
+    missing: usize,
+    drift: &[String],
+    identity: &Identity,
+) -> Option<(bool, String)> {
+    let command = |words: &str| identity.command(words);
     if let Some(name) = &journal.busy_with {
         let text = if journal.phase == Phase::Reverting {
             format!("taking {name} out of use was interrupted: `fullpipe cc unload` finishes it")
@@ -79,7 +85,7 @@ fn of_uses(journal: &Journal, missing: usize, drift: &[String]) -> Option<(bool,
                  apply --to` completes it"
             )
         };
-        return Some((false, format!("{text}, `fullpipe revert` takes everything back")));
+        return Some((false, format!("{text}, {} takes everything back", command("revert"))));
     }
     if journal.plan.has_apply() || journal.phase != Phase::Applied {
         return None;
@@ -97,7 +103,8 @@ fn of_uses(journal: &Journal, missing: usize, drift: &[String]) -> Option<(bool,
             false,
             format!(
                 "{names} {are} in use through fullpipe, but not everything is so any more: the same `fullpipe cc load` or \
-                 `fullpipe apply --to` sets it again, `fullpipe revert` takes it back"
+                 `fullpipe apply --to` sets it again, {} takes it back",
+                command("revert")
             ),
         )
     })
@@ -149,41 +156,43 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let phase = journal.as_ref().map(|j| j.phase);
     let controller = journal.as_ref().map(|j| j.plan.controller.clone());
     let name = controller.clone().unwrap_or_default();
-    let used = journal.as_ref().and_then(|journal| of_uses(journal, missing, &drift));
+    let used = journal.as_ref().and_then(|journal| of_uses(journal, missing, &drift, &facts.identity));
+    let command = |words: &str| facts.identity.command(words);
+    let apply = command(&format!("apply {name}"));
+    let revert = command("revert");
     let (consistent, summary) = match phase {
         _ if used.is_some() => used.unwrap_or_default(),
         Some(Phase::Applying) => (
             false,
             format!(
-                "an apply of {name} was interrupted ({missing} steps not made): `fullpipe apply {name}` completes it, `fullpipe revert` undoes it"
+                "an apply of {name} was interrupted ({missing} steps not made): {apply} completes it, {revert} undoes it"
             ),
         ),
         Some(Phase::Reverting) => {
-            (false, format!("a revert of {name} was interrupted: `fullpipe revert` finishes it"))
+            (false, format!("a revert of {name} was interrupted: {revert} finishes it"))
         }
         Some(Phase::Applied) if restarted => (
             false,
             format!(
-                "{name} was on trial when the machine restarted, which took it back: `fullpipe revert` tidies up what is left"
+                "{name} was on trial when the machine restarted, which took it back: {revert} tidies up what is left"
             ),
         ),
         Some(Phase::Applied) if confirm_within == Some(0) => (
             false,
-            format!(
-                "{name} was not confirmed in time and whoever waited for it is gone: `fullpipe revert` undoes it"
-            ),
+            format!("{name} was not confirmed in time and whoever waited for it is gone: {revert} undoes it"),
         ),
         Some(Phase::Applied) if !drift.is_empty() => (
             false,
             format!(
-                "{name} was put in force by fullpipe, but not everything is so any more: `fullpipe apply {name}` sets it again, `fullpipe revert` takes it back"
+                "{name} was put in force by fullpipe, but not everything is so any more: {apply} sets it again, {revert} takes it back"
             ),
         ),
         Some(Phase::Applied) => match confirm_within {
             Some(left) => (
                 true,
                 format!(
-                    "{name} is in force on trial: {left} s left for `fullpipe confirm`, then it is undone"
+                    "{name} is in force on trial: {left} s left for {}, then it is undone",
+                    command("confirm")
                 ),
             ),
             None => match journal.as_ref().and_then(|j| j.plan.canary.as_ref()) {

@@ -53,7 +53,10 @@ pub fn confirm(host: &dyn Host, store: &Store) -> Result<Plan> {
         return Err(Error::check("the time to confirm it was over: everything was put back as it was"));
     }
     if journal.phase == Phase::Applying {
-        return Err(Error::check("the apply was interrupted: `fullpipe revert` undoes it"));
+        return Err(Error::check(format_args!(
+            "the apply was interrupted: {} undoes it",
+            host.identity().command("revert")
+        )));
     }
     let write = |record| {
         store.append(host, &record).map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e))

@@ -125,6 +125,48 @@ fn a_crash_at_any_change_of_an_apply_is_completed_or_undone() {
     println!("{cases} crashes of an apply");
 }
 
+/// What an apply until a restart lacks is added by the same apply without that, and a crash while it is leaves nothing that cannot
+/// be finished or undone.
+#[test]
+fn a_crash_at_any_change_of_what_an_apply_adds_is_completed_or_undone() {
+    let mut cases = 0;
+    for (name, controller) in HOSTS {
+        let (start, pristine) = fresh(name);
+        let original = snapshot(&start);
+        let for_now = Request { live_only: true, ..request(controller) };
+        apply::apply(&start, &store(), &for_now, &apply::Options::default()).unwrap();
+        let host = copy(&start);
+        let counter = Faulty::counting(&host);
+        put_in_force(&counter, controller).unwrap();
+        let changes = counter.changes();
+        let in_force = snapshot(&host);
+        assert!(changes > 5, "{name}: only {changes} changes");
+        take_back(&host).unwrap();
+        assert_same(&snapshot(&host), &original, name);
+        for at in 0..changes {
+            for crash in CRASHES {
+                for finish_by_apply in [true, false] {
+                    let context = format!("{name}, change {at} of {changes}, {crash:?}");
+                    let host = copy(&start);
+                    let faulty = Faulty::new(&host, at, crash);
+                    let outcome = put_in_force(&faulty, controller);
+                    assert!(faulty.dead(), "{context}: it ended with {outcome:?}");
+                    strike(&host, &pristine, After::Killed);
+                    status_is_true(&host, &context);
+                    if finish_by_apply {
+                        put_in_force(&host, controller).unwrap_or_else(|e| panic!("{context}: {e}"));
+                        same_in_force(&snapshot(&host), &in_force, &context);
+                    }
+                    take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+                    assert_same(&snapshot(&host), &original, &context);
+                    cases += 1;
+                }
+            }
+        }
+    }
+    println!("{cases} crashes of an addition");
+}
+
 /// The state in force is the same however it was reached, but for the journal's wording and for handles: the kernel's
 /// own tree of fq (after a restart, or under a new mq) has none.
 fn same_in_force(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>, context: &str) {

@@ -35,6 +35,7 @@ fn controller(context: &Context) -> Finding {
             || value == "reno"
     };
     let (last, decides) = deciding(context, KEY, &takes);
+    let plan = context.command(format_args!("plan {wanted}"));
     let kernel =
         context.facts.config.as_ref().map(|c| c.get("CONFIG_DEFAULT_TCP_CONG").trim_matches('"').to_owned());
     let finding = |verdict, state: String| {
@@ -52,9 +53,9 @@ fn controller(context: &Context) -> Finding {
         );
         let comment = line.value.contains(['#', ';']);
         return finding(Verdict::Warn, state).advice(if comment {
-            format!("a comment cannot follow a value: `fullpipe plan {wanted}` puts that line out of force")
+            format!("a comment cannot follow a value: {plan} puts that line out of force")
         } else {
-            format!("`fullpipe plan {wanted}` puts that line out of force")
+            format!("{plan} puts that line out of force")
         });
     }
     // Linux and every distribution build cubic in as the default; a kernel that says otherwise is believed.
@@ -64,7 +65,7 @@ fn controller(context: &Context) -> Finding {
         .as_ref()
         .map_or_else(|| "the kernel's own default, as no file names one".to_owned(), Assignment::place);
     let after = decides.as_ref().map_or(own, |d| d.value.clone());
-    let plan = format!("`fullpipe plan {wanted}` makes it last");
+    let plan = format!("{plan} makes it last");
     match live {
         _ if after == *wanted => {
             finding(Verdict::Ok, format!("after a restart the default is {after} ({by})"))
@@ -146,7 +147,7 @@ fn module(context: &Context) -> Option<Finding> {
         (Some(m), _) => finding(Verdict::Ok, format!("{name} is loaded at boot ({})", m.file)),
         (None, true) => {
             finding(Verdict::Warn, format!("{name} is a module, nothing loads it early, and loading is forbidden later on (kernel.modules_disabled)"))
-                .advice(format!("`fullpipe plan {wanted}` names it in modules-load.d"))
+                .advice(format!("{} names it in modules-load.d", context.command(format_args!("plan {wanted}"))))
         }
         (None, false) => finding(Verdict::Ok, format!("{name} loads by itself when the sysctl is set")),
     })

@@ -80,8 +80,8 @@ fn limit(context: &Context, side: Side) -> Finding {
     let times = largest as f64 / product as f64;
     let state = format!("{size} is {times:.1} × the path ({rate} × {rtt} = {})", Bytes(product));
     let advice = format!(
-        "`fullpipe plan {} --buffers auto --rate {rate} --rtt {rtt}` raises it to {}",
-        context.question.controller,
+        "{} raises it to {}",
+        context.command(format_args!("plan {} --rate {rate} --rtt {rtt}", context.question.controller)),
         Bytes(crate::plan::buffer_needed(rate, rtt, good))
     );
     if largest >= product.saturating_mul(good) {
@@ -156,7 +156,9 @@ fn truth(context: &Context) -> Option<Finding> {
                 one.peer
             ),
         )
-        .advice("raise tcp_wmem here (`fullpipe plan … --buffers auto`), or the application's SO_SNDBUF"),
+        .advice(
+            "raise tcp_wmem here (`fullpipe plan` with --rate and --rtt), or the application's SO_SNDBUF",
+        ),
     })
 }
 

@@ -9,7 +9,8 @@ pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
     findings.push(controller(context));
     findings.extend(bbr_version(context));
     findings.push(scope(context));
-    findings.push(ebpf(context));
+    // An image runs no kernel that could load anything.
+    findings.extend((!context.facts.scope.image).then(|| ebpf(context)));
 }
 
 fn kernel(context: &Context) -> Finding {
@@ -61,20 +62,34 @@ fn controller(context: &Context) -> Finding {
     let ebpf = if is_ebpf(wanted) { wanted.as_str() } else { ebpf_twin(wanted).unwrap_or_default() };
     match context.facts.controller(wanted) {
         Presence::Ready(_) => finding(Verdict::Ok, format!("{wanted} is registered")),
-        Presence::Loadable(from) => finding(Verdict::Ok, format!("{wanted} is a module that will load")).read(from, "present"),
-        Presence::Unknown => finding(Verdict::Unknown, format!("{wanted} is not registered; whether a module exists is not readable"))
-            .advice(format!("`fullpipe apply {wanted}` tries to load it, and puts everything back if that fails")),
+        Presence::Loadable(from) => {
+            finding(Verdict::Ok, format!("{wanted} is a module that will load")).read(from, "present")
+        }
+        Presence::Unknown if context.facts.scope.image => finding(
+            Verdict::Unknown,
+            format!("no kernel's modules are in this image: whether it will have {wanted} is not known"),
+        )
+        .read("/lib/modules", "no modules.dep")
+        .advice("install the kernel that it will boot into the image, then ask again"),
+        Presence::Unknown => finding(
+            Verdict::Unknown,
+            format!("{wanted} is not registered; whether a module exists is not readable"),
+        )
+        .advice(format!(
+            "{} tries to load it, and puts everything back if that fails",
+            context.command(format_args!("apply {wanted}"))
+        )),
         Presence::Missing(from) if ebpf.is_empty() => {
-            finding(Verdict::Fail, format!("{wanted} is not in this kernel")).read(from, "absent").advice(format!(
-                "choose one of: {}",
-                context.facts.available.join(" ")
-            ))
+            finding(Verdict::Fail, format!("{wanted} is not in this kernel"))
+                .read(from, "absent")
+                .advice(format!("choose one of: {}", context.facts.available.join(" ")))
         }
-        Presence::Missing(from) => {
-            finding(Verdict::Fail, format!("{wanted} is not in this kernel")).read(from, "absent").advice(format!(
-                "load it as eBPF, without a new kernel or a restart: `fullpipe cc load {ebpf}`, then `fullpipe plan {ebpf}`"
-            ))
-        }
+        Presence::Missing(from) => finding(Verdict::Fail, format!("{wanted} is not in this kernel"))
+            .read(from, "absent")
+            .advice(format!(
+                "load it as eBPF, without a new kernel or a restart: `fullpipe cc load {ebpf}`, then {}",
+                context.command(format_args!("plan {ebpf}"))
+            )),
     }
 }
 
@@ -147,9 +162,9 @@ fn ebpf(context: &Context) -> Finding {
     let bpffs = mounts.lines().any(|l| l.split_ascii_whitespace().nth(2) == Some("bpf"));
     let lockdown = host.text("/sys/kernel/security/lockdown").unwrap_or_default();
     let locked = lockdown.contains("[confidentiality]");
-    let capabilities = capabilities(&host.text("/proc/self/status").unwrap_or_default());
+    let capabilities = host.text("/proc/self/status").map(|status| capabilities(&status));
     // CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON.
-    let may = |bit: u32| capabilities & (1 << bit) != 0 || capabilities & (1 << 21) != 0;
+    let may = |bit: u32| capabilities.is_none_or(|all| all & (1 << bit) != 0 || all & (1 << 21) != 0);
     let mut obstacles = Vec::new();
     if !btf {
         obstacles.push("no BTF (CONFIG_DEBUG_INFO_BTF)");
@@ -168,12 +183,16 @@ fn ebpf(context: &Context) -> Finding {
     if locked {
         obstacles.push("the kernel is locked down");
     }
-    if !(may(39) && may(38)) {
-        obstacles.push("CAP_BPF and CAP_PERFMON are missing here (be root)");
-    }
     // It only matters for a controller that the kernel lacks.
     let lacking = matches!(context.facts.controller(&context.question.controller), Presence::Missing(_));
-    let state = if obstacles.is_empty() {
+    let permitted = may(39) && may(38);
+    let needed =
+        if lacking { String::new() } else { format!("not needed for {}; ", context.question.controller) };
+    let state = if obstacles.is_empty() && !permitted {
+        format!(
+            "{needed}whether controllers can be loaded as eBPF only root can tell (CAP_BPF and CAP_PERFMON)"
+        )
+    } else if obstacles.is_empty() {
         let pin = if bpffs { "" } else { "; no bpffs is mounted yet, so it could not outlive its loader" };
         let which = if without_links {
             "; Linux has all that they need since 6.4, and which of them this kernel takes `fullpipe cc list` says, as root"
@@ -182,11 +201,13 @@ fn ebpf(context: &Context) -> Finding {
         };
         format!("controllers can be loaded as eBPF{which}{pin}")
     } else {
-        let needed =
-            if lacking { String::new() } else { format!("not needed for {}; ", context.question.controller) };
         format!("{needed}controllers cannot be loaded as eBPF from here: {}", obstacles.join(", "))
     };
-    let verdict = if obstacles.is_empty() || !lacking { Verdict::Ok } else { Verdict::Advice };
+    let verdict = match (obstacles.is_empty(), permitted) {
+        (true, true) => Verdict::Ok,
+        (true, false) => Verdict::Unknown,
+        (false, _) => Verdict::Advice,
+    };
     let finding = Finding::new("ebpf", Group::Kernel, verdict, state)
         .read(BTF, if btf { "there" } else { "not there" })
         .read("net.core.bpf_jit_enable", jit.unwrap_or_else(|| if always_on { "always on".into() } else { "not readable".into() }))
@@ -197,6 +218,10 @@ fn ebpf(context: &Context) -> Finding {
             "Linux bpf_tcp_ca.c",
         );
     match (&obstacles[..], bpffs) {
+        ([], _) if !permitted => finding.advice("run `fullpipe doctor` as root, or `fullpipe cc list`"),
+        ([_, ..], _) if !lacking => {
+            finding.advice("nothing, unless you want one that this kernel lacks: docs/kernels.md says which kernels take them")
+        }
         ([], false) => finding.advice("mount -t bpf bpf /sys/fs/bpf"),
         _ => finding,
     }

@@ -81,7 +81,7 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
             Presence::Missing(_) => {
                 finding.advice("this kernel has no fq either: use a newer one, or keep cubic")
             }
-            _ => finding.advice("`fullpipe plan bbr` puts fq on every queue"),
+            _ => finding.advice(format!("{} puts fq on every queue", context.command("plan bbr"))),
         };
     }
     if !context.facts.scope.first_network {
@@ -99,7 +99,7 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
             Verdict::Advice,
             format!("{shown}; TCP paces by itself, fq would do it better on a busy host"),
         )
-        .advice("`fullpipe plan bbr` puts fq on every queue of every device"),
+        .advice(format!("{} puts fq on every queue of every device", context.command("plan bbr"))),
     }
 }
 

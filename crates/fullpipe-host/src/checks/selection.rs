@@ -31,7 +31,7 @@ fn default(context: &Context) -> Finding {
         }
         Some(now) => finding(Verdict::Warn, format!("new connections use {now}, not {wanted}"))
             .read(NAME, now)
-            .advice(format!("`fullpipe plan {wanted}`")),
+            .advice(context.command(format_args!("plan {wanted}"))),
     }
 }
 

@@ -17,12 +17,19 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Machine {
     files: Directory,
+    options: String,
 }
 
 impl Machine {
     /// This machine.
     pub fn new() -> Self {
-        Machine { files: Directory::new("/") }
+        Machine { files: Directory::new("/"), options: String::new() }
+    }
+
+    /// The same, told of by commands with these options ([`Identity::options`]).
+    #[must_use]
+    pub fn given(self, options: String) -> Self {
+        Machine { options, ..self }
     }
 }
 
@@ -60,6 +67,7 @@ impl Host for Machine {
             privileged: rustix::process::geteuid().is_root(),
             running: true,
             this_machine: true,
+            options: self.options.clone(),
         }
     }
 

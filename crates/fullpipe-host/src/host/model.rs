@@ -60,6 +60,7 @@ pub struct ModelKernel {
 pub struct Model<F> {
     files: F,
     clock: Box<dyn Clock>,
+    options: String,
 }
 
 impl<F: Files> Model<F> {
@@ -70,7 +71,24 @@ impl<F: Files> Model<F> {
 
     /// The same with another clock than this machine's.
     pub fn with_clock(files: F, clock: impl Clock + 'static) -> Self {
-        Model { files, clock: Box::new(clock) }
+        Model { files, clock: Box::new(clock), options: String::new() }
+    }
+
+    /// The same, told of by commands with these options ([`Identity::options`]).
+    #[must_use]
+    pub fn given(self, options: String) -> Self {
+        Model { options, ..self }
+    }
+
+    /// Whether what describes the kernel can be understood; a host without it is an image, which is fine.
+    ///
+    /// # Errors
+    /// What is wrong in it, and in which line.
+    pub fn check(&self) -> io::Result<()> {
+        match self.kernel() {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
     }
 
     fn kernel(&self) -> io::Result<ModelKernel> {
@@ -149,14 +167,16 @@ impl<F: Files> OverFiles for Model<F> {
 
 impl<F: Files> Host for Model<F> {
     fn identity(&self) -> Identity {
+        let options = self.options.clone();
         match self.kernel() {
             Ok(kernel) => Identity {
                 release: kernel.release,
                 privileged: !kernel.unprivileged,
                 running: true,
                 this_machine: false,
+                options,
             },
-            Err(_) => Identity { privileged: true, ..Identity::default() },
+            Err(_) => Identity { privileged: true, options, ..Identity::default() },
         }
     }
 

@@ -41,8 +41,10 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
     }
     if let Some(prefix) = &request.canary {
         steps.push(canary(host, &facts, &controller, prefix)?);
-        notes
-            .push(format!("only connections to {prefix} use {controller}; `fullpipe revert` ends the trial"));
+        notes.push(format!(
+            "only connections to {prefix} use {controller}; {} ends the trial",
+            facts.identity.command("revert")
+        ));
         return Ok(Plan { controller, steps, notes, canary: Some(prefix.clone()) });
     }
     let kind = choose_qdisc(&facts, request, &controller, &mut notes)?;
@@ -185,6 +187,12 @@ fn refuse_missing(host: &dyn Host, facts: &Facts, asked: &str, found: &Presence)
         Presence::Missing(from) => format!(" ({from})"),
         _ => String::new(),
     };
+    if facts.scope.image && *found == Presence::Unknown {
+        return Error::impossible(format_args!(
+            "whether the kernel of this image will have {asked} is not known: there are no modules in it (/lib/modules). Install its \
+             kernel first, or run `fullpipe apply {asked}` on the host once it runs"
+        ));
+    }
     if is_ebpf(asked) {
         return Error::impossible(format_args!(
             "{asked} is not loaded in this kernel. Load it first, then ask again:\n  fullpipe cc load {asked}\n  fullpipe plan {asked}"
