@@ -405,7 +405,12 @@ fn explain(error: &libbpf_rs::Error, said: &str) -> Error {
     }
     if error.kind() == PermissionDenied && !said.contains("BEGIN PROG LOAD LOG") {
         return Error::impossible(
-            format!("loading BPF programs is not permitted: {}", missing_capabilities()),
+            format!(
+                "loading BPF programs is not permitted: {}",
+                lacking().unwrap_or_else(|| {
+                    "the capabilities are there, but not in the initial user namespace".to_owned()
+                })
+            ),
             "run as root, or give the process CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN",
         );
     }
@@ -433,7 +438,8 @@ fn unknown_helper(said: &str) -> Option<String> {
     })
 }
 
-fn missing_capabilities() -> String {
+/// The capabilities that this process lacks to load controllers, if any: `CAP_BPF missing`.
+pub fn lacking() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status
         .lines()
@@ -442,14 +448,11 @@ fn missing_capabilities() -> String {
         .unwrap_or(0);
     let missing: Vec<&str> = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)]
         .into_iter()
-        .filter(|(_, bit)| effective >> bit & 1 == 0)
+        // CAP_SYS_ADMIN stands for those that were split from it.
+        .filter(|(_, bit)| effective >> bit & 1 == 0 && (*bit == 12 || effective >> 21 & 1 == 0))
         .map(|(name, _)| name)
         .collect();
-    if missing.is_empty() {
-        "the capabilities are there, but not in the initial user namespace".to_owned()
-    } else {
-        format!("{} missing", missing.join(", "))
-    }
+    (!missing.is_empty()).then(|| format!("{} missing", missing.join(", ")))
 }
 
 #[cfg(test)]

@@ -72,10 +72,10 @@ const TIME_UNITS: &[Unit] = &[
 /// In bytes per second.
 const RATE_UNITS: &[Unit] = &[
     (&["bit", "bit/s", "bps"], 0.125),
-    (&["kbit", "kbit/s", "kbps"], 0.125e3),
-    (&["mbit", "mbit/s", "mbps"], 0.125e6),
-    (&["gbit", "gbit/s", "gbps"], 0.125e9),
-    (&["tbit", "tbit/s", "tbps"], 0.125e12),
+    (&["kbit", "kbit/s", "kbps", "k"], 0.125e3),
+    (&["mbit", "mbit/s", "mbps", "m"], 0.125e6),
+    (&["gbit", "gbit/s", "gbps", "g"], 0.125e9),
+    (&["tbit", "tbit/s", "tbps", "t"], 0.125e12),
     (&["b/s"], 1.0),
     (&["kb/s"], 1e3),
     (&["mb/s"], 1e6),
@@ -153,7 +153,7 @@ impl FromStr for Span {
 
 impl FromStr for Rate {
     type Err = ParseError;
-    /// Reads `100mbit`, `1.5gbit`, `128kbit`, `12.5MB/s`; `0` needs no unit.
+    /// Reads `100mbit`, `1.5gbit`, `128kbit`, `12.5MB/s`, and as iperf3 has it `100M`; `0` needs no unit.
     fn from_str(text: &str) -> Result<Rate, ParseError> {
         quantity(text, "a rate", RATE_UNITS, "100mbit").map(Rate::from_bytes_per_sec)
     }

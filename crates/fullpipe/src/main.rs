@@ -8,7 +8,7 @@ macro_rules! println {
     ($($text:tt)*) => { print!("{}\n", format_args!($($text)*)) };
 }
 macro_rules! eprint {
-    ($($text:tt)*) => { $crate::print::text(&mut std::io::stderr(), format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::print::told(format_args!($($text)*)) };
 }
 macro_rules! eprintln {
     ($($text:tt)*) => { eprint!("{}\n", format_args!($($text)*)) };
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 /// How fast TCP really goes: race, prove, deploy and measure BBR and its peers.
 #[derive(Parser)]
-#[command(name = "fullpipe", version, arg_required_else_help = true)]
+#[command(name = "fullpipe", version, arg_required_else_help = true, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     command: commands::Command,

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use fullpipe_kernel::printable;
 use std::borrow::Cow;
 use std::fmt::Arguments;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::OnceLock;
 
 /// Why something could not be printed, the first time. A command that changes a host must not end at that.
@@ -20,6 +20,45 @@ pub fn text(out: &mut impl Write, text: Arguments<'_>) {
     if let Err(why) = printed(out.write_all(text.as_bytes()).and_then(|()| out.flush())) {
         let _ = LOST.set(why);
     }
+}
+
+/// Prints `text` on stderr, for a person: lines are broken between words to fit the terminal.
+pub fn told(text: Arguments<'_>) {
+    let whole = text.to_string();
+    match stderr_width() {
+        Some(width) => self::text(&mut io::stderr(), format_args!("{}", fitted(&whole, width))),
+        None => self::text(&mut io::stderr(), format_args!("{whole}")),
+    }
+}
+
+/// Columns of stderr, where it is a terminal or `COLUMNS` says what it will be shown in.
+fn stderr_width() -> Option<usize> {
+    if io::stderr().is_terminal() {
+        return Some(console::Term::stderr().size().1.into());
+    }
+    std::env::var("COLUMNS").ok()?.parse().ok()
+}
+
+/// The same text with no line longer than `width` that could be broken between words; what follows is indented as its line was.
+fn fitted(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    for line in text.split_inclusive('\n') {
+        let body = line.trim_end_matches('\n');
+        if body.chars().count() <= width || body.contains(char::is_control) {
+            out += line;
+            continue;
+        }
+        let indent = body.len() - body.trim_start_matches(' ').len();
+        let broken = fullpipe_report::wrapped(body, width.saturating_sub(indent).max(20));
+        for (i, part) in broken.iter().enumerate() {
+            if i > 0 {
+                out.push('\n');
+            }
+            out += &format!("{:indent$}{part}", "");
+        }
+        out += &line[body.len()..];
+    }
+    out
 }
 
 /// The failure of a command whose output was lost.
@@ -82,4 +121,23 @@ pub struct Document<'a, T> {
 pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::usage)?;
     print_as_json(&(text + "\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_between_words_and_all_else_is_left_alone() {
+        assert_eq!(fitted("one two three four five six seven\n", 22), "one two three four\nfive six seven\n");
+        assert_eq!(fitted("a:\n  help: one two three four\n", 24), "a:\n  help: one two three\n  four\n");
+        for kept in [
+            "short\n",
+            "no end",
+            "/a/path/that/is/longer/than/the/width\n",
+            "\r\x1b[K a line that moves the cursor\n",
+        ] {
+            assert_eq!(fitted(kept, 20), kept);
+        }
+    }
 }

@@ -684,7 +684,12 @@ fn what_is_impossible_is_told_with_the_missing_thing_and_exit_code_3() {
     }
     fails("$FULLPIPE cc unload bbr1 --name fpg_bbr1", 3, &["not loaded"]);
     let dropped = "setpriv --bounding-set -all --inh-caps -all $FULLPIPE cc load bbr1 --name fpg_bbr1";
-    fails(dropped, 3, &["not permitted", "CAP_BPF", "help:"]);
+    fails(dropped, 3, &["needs root", "CAP_BPF", "help: sudo fullpipe cc load bbr1 --name fpg_bbr1"]);
+    // Who may not see what is loaded is not told that nothing is.
+    for what in ["status", "status --json", "unload bbr1", "update bbr1", "record f -- true"] {
+        let line = format!("setpriv --bounding-set -all --inh-caps -all $FULLPIPE cc {what}");
+        fails(&line, 3, &["needs root", "this kernel offers: ", &format!("help: sudo fullpipe cc {what}")]);
+    }
     let blind =
         "unshare -m sh -c 'mount -t tmpfs tmpfs /sys/kernel && $FULLPIPE cc load bbr1 --name fpg_bbr1'";
     fails(blind, 3, &["no type information", "CONFIG_DEBUG_INFO_BTF"]);

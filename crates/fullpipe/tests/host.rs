@@ -32,7 +32,7 @@ fn a_host_is_examined_planned_changed_and_put_back() {
     }
 
     let before = content(r, "etc/sysctl.conf");
-    let (code, out, _) = fullpipe(r, "plan bbr --buffers auto --rate 1gbit --rtt 200ms");
+    let (code, out, _) = fullpipe(r, "plan --rate 1gbit --rtt 200ms");
     assert_eq!(code, 0, "{out}");
     for part in ["-# mine", "+# off while", "fq on each of 2 queues", "tcp_rmem", "Nothing was changed"] {
         assert!(out.contains(part) == (part != "-# mine"), "{part}: {out}");
@@ -46,7 +46,10 @@ fn a_host_is_examined_planned_changed_and_put_back() {
         "bbr was in force already: nothing was changed."
     );
     let (code, _, err) = fullpipe(r, "apply cubic");
-    assert!(code == 1 && err.contains("run `fullpipe revert` first"), "{code} {err}");
+    assert!(
+        code == 1 && err.contains(&format!("run `fullpipe revert --root {}` first", r.display())),
+        "{code} {err}"
+    );
     assert_eq!(fullpipe(r, "status").0, 0);
 
     fs::write(r.join("etc/sysctl.d/99-zz-fullpipe.conf"), "net.ipv4.tcp_congestion_control = reno\n")
@@ -90,7 +93,7 @@ fn bad_input_and_what_cannot_be_are_told_apart_by_their_exit_codes() {
         ("doctor --rate 1gbit", 2, "--rtt"),
         ("apply bbr --confirm 1ms", 2, "at least 1s"),
         ("confirm", 2, "nothing waits"),
-        ("apply", 2, "required"),
+        ("plan bbr --rate 1gbit", 2, "--rtt"),
     ] {
         let (got, out, err) = fullpipe(r, arguments);
         assert_eq!(got, code, "{arguments}: {out}{err}");
@@ -105,6 +108,147 @@ fn bad_input_and_what_cannot_be_are_told_apart_by_their_exit_codes() {
     );
     let (code, _, err) = fullpipe(r, "apply bbr --qdisc keep");
     assert!(code == 3 && err.contains("sudo fullpipe apply bbr"), "{err}");
+}
+
+#[test]
+fn commands_that_are_advised_act_on_the_host_that_was_asked_about() {
+    let root = host();
+    let r = root.path();
+    let option = format!(" --root {}`", r.display());
+    let unwrapped = |text: String| text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+    for (arguments, commands) in [
+        ("doctor", &["plan bbr", "apply bbr", "revert"][..]),
+        ("doctor hybla --verbose", &["plan fp_hybla"]),
+        ("plan", &["apply bbr", "revert"]),
+    ] {
+        let text = unwrapped(fullpipe(r, arguments).1);
+        for command in commands {
+            assert!(text.contains(&format!("`fullpipe {command}{option}")), "{arguments}, {command}: {text}");
+        }
+        // What a file on that host says of itself (in a plan) is for those who are on it.
+        let told = if arguments == "plan" { "" } else { &text };
+        for given in told.split("`fullpipe ").skip(1).filter(|given| !given.starts_with("cc ")) {
+            let command = given.split('`').next().unwrap();
+            assert!(command.ends_with(option.trim_end_matches('`')), "{arguments}: {command}");
+        }
+    }
+    // A directory whose name a shell would take apart.
+    let odd = r.join("odd one's");
+    fs::create_dir(&odd).unwrap();
+    write(&odd, "lib/modules/6.1.0/modules.dep", "kernel/net/ipv4/tcp_bbr.ko:\n");
+    let (code, out, err) = image::run(&["plan", "bbr", "--root", odd.to_str().unwrap()]);
+    let quoted = format!("--root '{}'`", odd.display().to_string().replace('\'', r"'\''"));
+    assert!(code == 0 && unwrapped(out.clone()).contains(&quoted), "{out}{err}");
+}
+
+#[test]
+fn what_was_applied_until_a_restart_is_not_said_to_outlast_one() {
+    let root = host();
+    let r = root.path();
+    let unwrapped = |text: String| text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(fullpipe(r, "apply --live-only").0, 0);
+    let out = unwrapped(fullpipe(r, "doctor").1);
+    let next = out.split("Next:").nth(1).unwrap();
+    assert!(
+        out.contains("now bbr, but after a restart cubic") && next.contains("fullpipe apply bbr"),
+        "{out}"
+    );
+    assert_eq!(fullpipe(r, "apply").0, 0);
+    let out = unwrapped(fullpipe(r, "doctor").1);
+    assert!(out.contains("after a restart the default is bbr"), "{out}");
+    // Buffers are added in the same way, and all of it goes back at once.
+    let (code, out, _) = fullpipe(r, "apply --rate 1gbit --rtt 200ms");
+    assert!(code == 0 && out.contains("tcp_rmem"), "{code} {out}");
+    assert_eq!(fullpipe(r, "revert").0, 0);
+    assert_eq!(content(r, "proc/sys/net/ipv4/tcp_rmem"), "4096\t131072\t6291456\n");
+    assert!(!r.join("etc/sysctl.d/99-zz-fullpipe.conf").exists());
+    // Also where no file names a controller.
+    fs::write(r.join("etc/sysctl.conf"), "").unwrap();
+    assert_eq!(fullpipe(r, "apply --live-only").0, 0);
+    let out = unwrapped(fullpipe(r, "doctor").1);
+    assert!(
+        out.contains("after a restart cubic (the kernel's own default") && !out.contains("nothing: bbr"),
+        "{out}"
+    );
+}
+
+#[test]
+fn an_image_without_modules_is_not_judged_by_a_kernel_that_it_does_not_have() {
+    let root = host();
+    let r = root.path();
+    fs::remove_file(r.join("kernel.json")).unwrap();
+    for gone in ["lib/modules", "proc", "sys"] {
+        fs::remove_dir_all(r.join(gone)).unwrap();
+    }
+    for arguments in ["plan bbr", "apply bbr"] {
+        let (code, _, err) = fullpipe(r, arguments);
+        assert!(code == 3 && err.contains("no modules in it") && !err.contains("cc load"), "{code} {err}");
+        assert!(!err.contains("this kernel has no"), "{err}");
+    }
+    let (_, out, _) = fullpipe(r, "doctor");
+    let unwrapped = out.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(unwrapped.contains("no kernel's modules are in this image") && !out.contains("eBPF"), "{out}");
+}
+
+#[test]
+fn a_model_that_cannot_be_understood_is_told_and_not_taken_for_an_image() {
+    let root = host();
+    let r = root.path();
+    for (text, part) in
+        [("{\n\"release\": 3}", "line 2"), ("{\"releese\": \"6.1\"}", "unknown field `releese`"), ("", "EOF")]
+    {
+        write(r, "kernel.json", text);
+        for command in ["doctor", "plan", "apply", "status", "revert", "confirm"] {
+            let (code, out, err) = fullpipe(r, command);
+            assert!(
+                code == 2 && err.contains("kernel.json") && err.contains(part),
+                "{command}: {code} {out}{err}"
+            );
+        }
+    }
+    assert!(!r.join("etc/sysctl.d/99-zz-fullpipe.conf").exists());
+}
+
+#[test]
+fn the_doctor_takes_nothing_that_cannot_be_for_fine() {
+    let root = host();
+    let r = root.path();
+    let verdict = |what: &str| {
+        let (_, out, _) = fullpipe(r, &format!("doctor {what} --json"));
+        let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let all = report["findings"].as_array().unwrap();
+        let ebpf = all.iter().find(|finding| finding["id"] == "ebpf").unwrap();
+        (ebpf["verdict"].as_str().unwrap().to_owned(), ebpf["state"].as_str().unwrap().to_owned())
+    };
+    // It says so of a kernel without the types, whether or not eBPF is wanted.
+    for what in ["bbr", "hybla"] {
+        let (verdict, state) = verdict(what);
+        assert!(verdict == "advice" && state.contains("cannot be loaded"), "{what}: {verdict}: {state}");
+    }
+    write(r, "sys/kernel/btf/vmlinux", "\0bpf_struct_ops_tcp_congestion_ops\0bpf_struct_ops_link_create\0");
+    let (fine, state) = verdict("bbr");
+    assert!(fine == "ok" && state.contains("can be loaded"), "{fine}: {state}");
+    // Who may not load cannot tell.
+    write(r, "proc/self/status", "CapEff:\t0000000000000000\n");
+    let (unknown, state) = verdict("bbr");
+    assert!(unknown == "unknown" && state.contains("only root can tell"), "{unknown}: {state}");
+}
+
+#[test]
+fn a_controller_that_stands_in_for_the_kernels_is_found_by_either_name() {
+    let root = host();
+    let r = root.path();
+    for list in ["available", "allowed"] {
+        write(r, &format!("proc/sys/net/ipv4/tcp_{list}_congestion_control"), "reno cubic fp_bbr3\n");
+    }
+    for asked in ["bbr3", "fp_bbr3"] {
+        let (code, out, _) = fullpipe(r, &format!("doctor {asked}"));
+        assert!(
+            code == 0 && out.contains("ok      controller             fp_bbr3 is registered"),
+            "{code} {out}"
+        );
+        assert!(!out.contains("cc load"), "{out}");
+    }
 }
 
 #[test]

@@ -312,3 +312,44 @@ fn ctrl_c_in_a_long_sweep_reports_the_finished_runs() {
     let finished = results["runs"].as_array().unwrap().len();
     assert!((1..5000).contains(&finished), "{finished}");
 }
+
+#[test]
+fn a_list_is_the_same_with_commas_spaces_or_both() {
+    let results = |list: &[&str]| {
+        let mut args = vec!["race"];
+        args.extend(list);
+        args.extend(["--duration", "1s", "--json"]);
+        json(&args)["runs"].clone()
+    };
+    let spaced = results(&["bbr", "cubic:hystart=off", "reno"]);
+    assert_eq!(spaced.as_array().unwrap().len(), 3);
+    for list in [
+        &["bbr,cubic:hystart=off,reno"][..],
+        &["bbr, cubic:hystart=off", "reno"],
+        &["bbr,cubic:hystart=off reno"],
+    ] {
+        assert_eq!(results(list), spaced, "{list:?}");
+    }
+    let cases = ["exiting-drain-based-on-inflight", "exiting-drain-based-on-time"];
+    assert_eq!(stdout(&["conformance", &cases.join(",")]), stdout(&["conformance", cases[0], cases[1]]));
+    let set = ["beta_percent=70", "headroom_percent=15"];
+    let repeated = stdout(&["conformance", cases[0], "--set", set[0], "--set", set[1]]);
+    assert_eq!(stdout(&["conformance", cases[0], "--set", &set.join(",")]), repeated);
+    assert!(refusal(&["figure", "fig8,nosuch"]).contains("no figure `nosuch`"));
+}
+
+#[test]
+fn a_rate_is_written_as_iperf3_has_it_too() {
+    let goodput = |rate: &str| {
+        json(&["race", "reno", "--rate", rate, "--loss", "0", "--duration", "2s", "--json"])["runs"].clone()
+    };
+    assert_eq!(goodput("10M"), goodput("10mbit"));
+    assert!(refusal(&["race", "reno", "--rate", "10"]).contains("needs a unit"));
+}
+
+#[test]
+fn a_controller_in_the_place_of_a_case_is_told_where_it_belongs() {
+    let told = refusal(&["conformance", "cubic"]);
+    assert!(told.contains("say --cc cubic") && !told.contains("there are"), "{told}");
+    assert!(refusal(&["conformance", "nosuch"]).contains("there are:"));
+}

@@ -8,6 +8,24 @@ use std::os::fd::AsFd;
 /// The longest name the kernel stores, with its terminating zero (`TCP_CA_NAME_MAX`).
 const NAME_MAX: usize = 16;
 
+/// What `fullpipe cc load` can give a kernel, each beside the controller of Linux that it stands in for.
+pub const LOADABLE: [(&str, &str); 3] = [("fp_bbr1", "bbr"), ("fp_bbr3", "bbr3"), ("fp_hybla", "hybla")];
+
+/// What to do for a controller that the kernel does not offer.
+fn how_to_get(name: &str, available: &[String]) -> String {
+    let short = |ours: &str| ours.trim_start_matches("fp_").to_owned();
+    match LOADABLE.iter().find(|(ours, linux)| *ours == name || *linux == name || short(ours) == name) {
+        Some((ours, _)) if available.iter().any(|there| there == ours) => {
+            format!("it is loaded under the name `{ours}`: ask for that")
+        }
+        Some((ours, _)) => {
+            let short = short(ours);
+            format!("`fullpipe cc load {short}` as root loads it as an eBPF program: then ask for `{ours}`")
+        }
+        None => format!("`modprobe tcp_{name}` as root loads it if the kernel was built with it"),
+    }
+}
+
 /// Why a controller could not be pinned to a socket.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
@@ -16,9 +34,9 @@ pub enum PinError {
     Name(String),
     /// The kernel has no such controller, or may not load it.
     #[error(
-        "the kernel offers no congestion controller `{name}` (it has: {}); \
-         `modprobe tcp_{name}` as root loads it if the kernel was built with it",
-        available.join(", ")
+        "the kernel offers no congestion controller `{name}` (it has: {}); {}",
+        available.join(", "),
+        how_to_get(name, available)
     )]
     Unknown {
         /// The name asked for.
@@ -108,6 +126,21 @@ mod tests {
         assert!(matches!(pin(&listener, ""), Err(PinError::Name(_))));
         assert!(matches!(pin(&listener, "sixteencharacter"), Err(PinError::Name(_))));
         assert!(matches!(pin(&listener, "a b"), Err(PinError::Name(_))));
+    }
+
+    #[test]
+    fn what_fullpipe_can_load_or_has_loaded_is_said_by_its_own_name() {
+        let asked = |name: &str, available: &[&str]| {
+            let available = available.iter().map(|&name| name.to_owned()).collect();
+            PinError::Unknown { name: name.to_owned(), available }.to_string()
+        };
+        let loaded = asked("bbr3", &["reno", "fp_bbr3"]);
+        assert!(loaded.contains("`fp_bbr3`: ask for that") && !loaded.contains("modprobe"), "{loaded}");
+        for name in ["bbr1", "fp_bbr1", "bbr"] {
+            let absent = asked(name, &["reno"]);
+            assert!(absent.contains("`fullpipe cc load bbr1`") && absent.contains("`fp_bbr1`"), "{absent}");
+        }
+        assert!(asked("vegas", &["reno"]).contains("`modprobe tcp_vegas`"));
     }
 
     #[test]

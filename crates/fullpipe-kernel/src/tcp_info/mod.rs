@@ -10,5 +10,5 @@ mod info;
 pub(crate) mod sockopt;
 
 pub use cc_info::{Bbr3Info, BbrInfo, BbrMode, CcInfo, DctcpInfo, VegasInfo};
-pub use controller::{PinError, controller, pin};
+pub use controller::{LOADABLE, PinError, controller, pin};
 pub use info::{CaState, State, TcpInfo};

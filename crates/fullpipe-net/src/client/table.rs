@@ -44,23 +44,51 @@ fn three(value: f64) -> String {
 }
 
 /// Prints intervals. Remembers the sockets of the last one, whose counters only grow.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Table {
     headed: bool,
     last: HashMap<u64, SocketSample>,
+    /// Columns of the terminal: what does not fit into a line is left out, the most telling last.
+    width: usize,
 }
 
+/// The columns of every line.
+const LEAST: usize = 58;
+/// What those of the delivery and of the pacing rate take besides.
+const RATE: usize = 12;
+/// The narrowest column of what limited a sender: `cwnd or path`.
+const LIMITED: usize = 14;
+
 impl Table {
+    /// One for a terminal of this width, of which 80 columns are used at least.
+    pub fn new(width: usize) -> Self {
+        Table { headed: false, last: HashMap::new(), width: width.max(80) }
+    }
+
+    /// How many of the two columns of rates there is room for.
+    fn rates(&self) -> usize {
+        (self.width.saturating_sub(LEAST + LIMITED) / RATE).min(2)
+    }
+
     /// The lines for one interval.
     pub fn lines(&mut self, interval: &Interval) -> String {
         let mut text = String::new();
         if !self.headed {
             self.headed = true;
-            text.push_str(HEADER);
+            let _ = write!(
+                text,
+                "{:>13} {:>4} {:>7} {:>11} {:>5} {:>7} {:>7}",
+                "seconds", "flow", "moved", "rate", "retr", "cwnd", "RTT"
+            );
+            for name in ["delivery", "pacing"].iter().take(self.rates()) {
+                let _ = write!(text, " {name:>11}");
+            }
+            text.push_str("  limited by\n");
         }
-        for stream in &interval.streams {
+        for (i, stream) in interval.streams.iter().enumerate() {
             let arrow = if stream.sends { "→" } else { "←" };
-            let label = format!("{arrow}{}", stream.id);
+            // iperf3's numbers leave out the 2; they are in the JSON.
+            let label = format!("{arrow}{}", i + 1);
             self.line(&mut text, interval, &label, stream.bytes, Some(stream));
         }
         for sends in [true, false] {
@@ -88,14 +116,10 @@ impl Table {
         one: Option<&StreamInterval>,
     ) {
         let seconds = interval.end - interval.start;
-        let _ = write!(
-            text,
-            "{:>7.2}–{:<7.2} {label:>5} {:>8} {:>12}",
-            interval.start,
-            interval.end,
-            bytes(moved),
-            rate(moved as f64 * 8.0 / seconds.max(1e-9)),
-        );
+        let when = format!("{:.2}–{:.2}", interval.start, interval.end);
+        let moving = rate(moved as f64 * 8.0 / seconds.max(1e-9));
+        let _ = write!(text, "{when:>13} {label:>4} {:>7} {moving:>11}", bytes(moved));
+        let omitted = interval.omitted.then(|| "left out".to_owned());
         if let Some(stream) = one {
             if let Some(socket) = &stream.socket {
                 let before = self.last.get(&stream.id);
@@ -103,19 +127,21 @@ impl Table {
                     before.map_or(socket.retransmits, |b| socket.retransmits.saturating_sub(b.retransmits));
                 let _ = write!(
                     text,
-                    " {:>6} {:>8} {:>8} {:>12} {:>12}  {}",
-                    retransmits,
+                    " {retransmits:>5} {:>7} {:>7}",
                     bytes(socket.cwnd),
                     millis(socket.rtt_us as f64 / 1e6),
-                    socket.delivery_rate.map_or_else(|| "-".into(), |r| rate(r as f64 * 8.0)),
-                    socket.pacing_rate.map_or_else(|| "-".into(), |r| rate(r as f64 * 8.0)),
-                    limits(before, socket),
                 );
+                for bytes_per_second in [socket.delivery_rate, socket.pacing_rate].iter().take(self.rates()) {
+                    let shown = bytes_per_second.map_or_else(|| "-".into(), |r| rate(r as f64 * 8.0));
+                    let _ = write!(text, " {shown:>11}");
+                }
+                let room = self.width.saturating_sub(LEAST + 2 + RATE * self.rates());
+                let _ = writeln!(text, "  {}", omitted.unwrap_or_else(|| limits(before, socket, room)));
+                return;
             } else if stream.packets > 0 && !stream.sends {
-                let share = stream.lost as f64 * 100.0 / (stream.packets as f64).max(1.0);
                 let _ = write!(
                     text,
-                    "  {} of {} datagrams lost ({share:.2} %), jitter {}",
+                    "  {} of {} lost, jitter {}",
                     stream.lost,
                     stream.packets,
                     millis(stream.jitter)
@@ -124,31 +150,35 @@ impl Table {
                 let _ = write!(text, "  {} datagrams", stream.packets);
             }
         }
-        if interval.omitted {
-            text.push_str("  (left out)");
+        if let Some(omitted) = omitted {
+            let _ = write!(text, "  {omitted}");
         }
         text.push('\n');
     }
 }
 
-const HEADER: &str = "        seconds stream    moved         rate   retr     cwnd      RTT     delivery       pacing  limited by\n";
-
-/// What limited a sender since `before`: shares of the time it was busy.
-fn limits(before: Option<&SocketSample>, now: &SocketSample) -> String {
+/// What limited a sender since `before`: shares of the time it was busy, in as many words as there is room for.
+fn limits(before: Option<&SocketSample>, now: &SocketSample, room: usize) -> String {
     let since = |f: fn(&SocketSample) -> Option<u64>| {
         f(now).map(|n| n.saturating_sub(before.and_then(f).unwrap_or(0)) as f64)
     };
     let Some(busy) = since(|s| s.busy_us).filter(|&b| b > 0.0) else { return "-".into() };
     let share = |f: fn(&SocketSample) -> Option<u64>| since(f).map_or(0.0, |us| us / busy);
-    let (rwnd, sndbuf) = (share(|s| s.rwnd_limited_us), share(|s| s.sndbuf_limited_us));
-    let mut parts = Vec::new();
-    if rwnd >= 0.005 {
-        parts.push(format!("receive window {:.0} %", rwnd * 100.0));
-    }
-    if sndbuf >= 0.005 {
-        parts.push(format!("send buffer {:.0} %", sndbuf * 100.0));
-    }
-    if parts.is_empty() { "cwnd or path".into() } else { parts.join(", ") }
+    let mut shares = [
+        ("receive window", "rwnd", share(|s| s.rwnd_limited_us)),
+        ("send buffer", "sndbuf", share(|s| s.sndbuf_limited_us)),
+    ];
+    shares.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let told: Vec<_> = shares.iter().filter(|(_, _, share)| *share >= 0.005).collect();
+    let Some((_, short, most)) = told.first() else { return "cwnd or path".into() };
+    let all = |name: fn(&(&'static str, &'static str, f64)) -> &'static str| {
+        let parts: Vec<String> =
+            told.iter().map(|one| format!("{} {:.0} %", name(one), one.2 * 100.0)).collect();
+        parts.join(", ")
+    };
+    let forms = [all(|one| one.0), all(|one| one.1)];
+    let fits = forms.into_iter().find(|text| text.len() <= room);
+    fits.unwrap_or_else(|| format!("{short} {:.0} %", most * 100.0))
 }
 
 /// What a test came to.
@@ -234,10 +264,55 @@ mod tests {
     fn a_full_receive_window_is_named() {
         let mut a = SocketSample { busy_us: Some(0), rwnd_limited_us: Some(0), ..Default::default() };
         let mut b = SocketSample { busy_us: Some(1000), rwnd_limited_us: Some(800), ..Default::default() };
-        assert_eq!(limits(Some(&a), &b), "receive window 80 %");
+        assert_eq!(limits(Some(&a), &b, 20), "receive window 80 %");
+        b.sndbuf_limited_us = Some(900);
+        assert_eq!(limits(Some(&a), &b, 40), "send buffer 90 %, receive window 80 %");
+        assert_eq!(limits(Some(&a), &b, 22), "sndbuf 90 %, rwnd 80 %");
+        assert_eq!(limits(Some(&a), &b, 12), "sndbuf 90 %");
+        b.sndbuf_limited_us = None;
         a.rwnd_limited_us = Some(800);
-        assert_eq!(limits(Some(&a), &b), "cwnd or path");
+        assert_eq!(limits(Some(&a), &b, 12), "cwnd or path");
         b.busy_us = None;
-        assert_eq!(limits(None, &b), "-");
+        assert_eq!(limits(None, &b, 12), "-");
+    }
+
+    #[test]
+    fn lines_fit_the_terminal_and_streams_are_counted_without_gaps() {
+        let socket = SocketSample {
+            retransmits: 99_999,
+            cwnd: 999_600,
+            rtt_us: 999_600,
+            delivery_rate: Some(124_990_000),
+            pacing_rate: Some(124_990_000),
+            busy_us: Some(1000),
+            rwnd_limited_us: Some(1000),
+            sndbuf_limited_us: Some(1000),
+            ..Default::default()
+        };
+        let stream = |id, sends| StreamInterval {
+            id,
+            sends,
+            bytes: 999_960,
+            socket: Some(socket.clone()),
+            retransmits: None,
+            packets: 0,
+            lost: 0,
+            jitter: 0.0,
+        };
+        let streams = vec![stream(1, true), stream(3, true), stream(4, false)];
+        let interval = Interval { start: 999.0, end: 1000.0, omitted: false, streams, probe_rtt: None };
+        for (width, has, has_not) in [
+            (80, "RTT", "delivery"),
+            (90, "delivery", "pacing"),
+            (100, "pacing", "window"),
+            (140, "receive window 100 %, send", "rwnd"),
+        ] {
+            let text = Table::new(width).lines(&interval);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+            assert!(text.contains(has) && !text.contains(has_not), "{width}:\n{text}");
+            for label in ["→1", "→2", "←3", "→all"] {
+                assert!(text.contains(label), "{label}: {text}");
+            }
+        }
     }
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub struct Args {
     /// The controller: bbr, hybla, cubic, reno, or fp_… when it is loaded
-    #[arg(value_name = "CC")]
+    #[arg(default_value = "bbr", value_name = "CC")]
     controller: String,
     #[command(flatten)]
     how: How,
@@ -62,8 +62,9 @@ impl Args {
         let (Some(within), Some(signals), true) = (within, signals, applied.on_trial) else { return Ok(()) };
         let mut person = Person::listen(signals);
         eprintln!(
-            "{} `fullpipe confirm` from a new connection within {} s to keep this; otherwise it is undone.",
+            "{} {} from a new connection within {} s to keep this; otherwise it is undone.",
             if person.is_terminal { "Type yes, or run" } else { "Run" },
+            host.identity().command("confirm"),
             within.as_secs()
         );
         match trial::watch(&*host, &store, &mut |time| person.ask(time)).map_err(failure)? {

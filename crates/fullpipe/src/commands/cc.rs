@@ -8,10 +8,11 @@ pub use uses::CALLS_FOR;
 
 use crate::failure::Failure;
 use crate::print::print_json;
+use crate::runs::{command_line, hanging};
 use clap::{Args as ClapArgs, Subcommand};
 use fullpipe_ebpf::oracle::{self, Reader, Recorder, Writer};
 use fullpipe_ebpf::sockets::Socket;
-use fullpipe_ebpf::{Controller, Error, kernel, life};
+use fullpipe_ebpf::{Controller, Error, kernel, life, loader};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -58,7 +59,7 @@ enum What {
         persist: bool,
         /// Vary something in it; may be repeated. `fullpipe cc settings` lists what. Where it is loaded already, its
         /// sockets follow. With --name, several variants can be there at once.
-        #[arg(long = "set", value_name = "KEY=VALUE", value_parser = settings::pair)]
+        #[arg(long = "set", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = settings::pair)]
         set: Vec<(String, String)>,
     },
     /// What can be varied in a controller, by `cc load --set` and `cc tune`.
@@ -71,7 +72,7 @@ enum What {
         /// The name it was registered under.
         name: String,
         /// What to change; nothing: only show them.
-        #[arg(value_name = "KEY=VALUE", value_parser = settings::pair)]
+        #[arg(value_name = "KEY=VALUE", value_delimiter = ',', value_parser = settings::pair)]
         set: Vec<(String, String)>,
     },
     /// Put this build in the place of a loaded one; sockets go on, with what it knows of their paths where it can.
@@ -132,6 +133,16 @@ impl Args {
                 settings::show(controller);
                 Ok(())
             }
+            What::Load { .. }
+            | What::Update { .. }
+            | What::Tune { .. }
+            | What::Unload { .. }
+            | What::Status { .. }
+            | What::Record { .. }
+                if let Some(lacking) = loader::lacking() =>
+            {
+                Err(not_permitted(&lacking))
+            }
             What::Tune { name, set } => settings::tune(&name, &set),
             What::Load { controller, name, verify, default, cgroup, route, persist, set } => {
                 let wanted = Uses { verify, default, cgroup, route, persist, set };
@@ -151,6 +162,16 @@ impl Args {
             What::Replay { files, json } => replay(&files, json),
         }
     }
+}
+
+/// Only root may load, take out, or even see what is loaded: what is pinned and what sockets use is hidden from others.
+fn not_permitted(lacking: &str) -> Failure {
+    let offers = kernel::available().unwrap_or_default().join(", ");
+    Failure::Impossible(format!(
+        "this needs root, also to see what is loaded and used ({lacking}); this kernel offers: {offers}\n  \
+         help: sudo {}",
+        command_line()
+    ))
 }
 
 /// A machine that cannot is not a user who erred.
@@ -192,6 +213,15 @@ fn status(json: bool) -> Result<(), Failure> {
     }
     if all.is_empty() {
         println!("no controller of ours is loaded");
+        let elsewhere: Vec<String> = kernel::available().map_err(failure)?;
+        let elsewhere: Vec<&str> =
+            elsewhere.iter().filter(|c| c.starts_with("fp_")).map(String::as_str).collect();
+        if !elsewhere.is_empty() {
+            println!(
+                "but the kernel offers {}: lent to a command that runs, or loaded in another mount namespace",
+                elsewhere.join(", ")
+            );
+        }
     }
     for one in all {
         let registered = if one.registered { "loaded" } else { "pinned, but not registered" };
@@ -200,7 +230,7 @@ fn status(json: bool) -> Result<(), Failure> {
             (Some(build), false) => format!("another build, {build}: `fullpipe cc update` replaces it"),
             (None, false) => "an unknown build".to_owned(),
         };
-        println!("{}: {registered}, {build}, {} sockets", one.name, one.sockets.len());
+        hanging("", 0, &format!("{}: {registered}, {build}, {} sockets", one.name, one.sockets.len()));
         if let Some(set) = settings::changed(&one.settings) {
             println!("  set: {set}");
         }
@@ -214,7 +244,7 @@ fn status(json: bool) -> Result<(), Failure> {
             println!("  control group {inode}");
         }
         for socket in &one.sockets {
-            println!("  {}", describe(socket));
+            hanging("  ", 0, &describe(socket));
         }
     }
     Ok(())

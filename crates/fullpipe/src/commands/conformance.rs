@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::print::print_as_json;
-use crate::runs::{self, Progress, check_controller};
+use crate::runs::{self, Progress, check_controller, listed};
 use fullpipe_conformance::{CASES, Case, Checked, Trial, Verdicts, chosen};
 use fullpipe_experiment::Results;
 use fullpipe_report::{About, Output};
@@ -43,13 +43,17 @@ impl Args {
             }
             return Ok(());
         }
-        let cases = chosen(&self.cases).map_err(|name| {
+        let named = listed(&self.cases);
+        let cases = chosen(&named).map_err(|name| {
+            if check_controller(name, &[Engine::Sim]).is_ok() {
+                return Failure::usage(format!("`{name}` is a controller, not a case: say --cc {name}"));
+            }
             let names: Vec<&str> = CASES.iter().map(|c| c.name).collect();
             Failure::usage(format!("no case `{name}`; there are:\n  {}", names.join("\n  ")))
         })?;
         check_controller(&self.cc, &[Engine::Sim])?;
-        let settings: Vec<(&str, &str)> = self
-            .set
+        let set = listed(&self.set);
+        let settings: Vec<(&str, &str)> = set
             .iter()
             .map(|s| s.split_once('=').ok_or_else(|| Failure::usage(format!("`{s}`: write KEY=VALUE"))))
             .collect::<Result<_, _>>()?;

@@ -1,11 +1,11 @@
 //! `fullpipe figure`: the published results, made again.
 
 use crate::failure::Failure;
-use crate::runs::{self, Choice, LENT, Progress, width};
+use crate::runs::{self, Choice, LENT, Progress, hanging, listed};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs, find, nearest, page, tally};
-use fullpipe_report::{Replacement, wrapped};
+use fullpipe_report::Replacement;
 use fullpipe_run::{Batch, Engine, InRealTime, Job};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         if self.ids.is_empty() {
             for figure in FIGURES {
-                hanging(&format!("{:<12} ", figure.id), &format!("{} ({})", figure.title, figure.source));
+                hanging(&format!("{:<12} ", figure.id), 0, &format!("{} ({})", figure.title, figure.source));
             }
             println!("all          every one of them");
             return Ok(());
@@ -121,14 +121,15 @@ impl Args {
 
     fn command(&self, engine: Engine) -> String {
         let short = if self.short { " --short" } else { "" };
-        format!("fullpipe figure {} --engine {}{short}", self.ids.join(" "), engine.name())
+        format!("fullpipe figure {} --engine {}{short}", listed(&self.ids).join(" "), engine.name())
     }
 
     fn chosen(&self) -> Result<Vec<&'static Figure>, Failure> {
-        if self.ids.iter().any(|id| id == "all") {
+        let ids = listed(&self.ids);
+        if ids.iter().any(|id| id == "all") {
             return Ok(FIGURES.iter().filter(|f| self.engine == Choice::Sim || f.in_lab).collect());
         }
-        self.ids.iter().map(|id| find(id).ok_or_else(|| Failure::usage(nearest(id)))).collect()
+        ids.iter().map(|id| find(id).ok_or_else(|| Failure::usage(nearest(id)))).collect()
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
@@ -185,27 +186,19 @@ fn print(results: &[Made]) {
         for finding in &outcome.findings {
             let Finding { claim, published, measured, bound, differs, .. } = finding;
             let mark = finding.agreement().mark();
-            hanging(&format!("  {mark} "), claim);
-            hanging("      published: ", published);
-            hanging("      measured:  ", measured);
-            hanging("      bound:     ", bound);
+            hanging(&format!("  {mark} "), 0, claim);
+            hanging("      published: ", 0, published);
+            hanging("      measured:  ", 0, measured);
+            hanging("      bound:     ", 0, bound);
             if let Some(differs) = differs {
-                hanging("      differs:   ", differs);
+                hanging("      differs:   ", 0, differs);
             }
         }
         for note in &outcome.notes {
-            hanging("  note: ", note);
+            hanging("  note: ", 0, note);
         }
     }
     println!("\n{}", tally(results.iter().map(|made| &made.outcome)));
-}
-
-/// `text` after `lead`, its further lines below its first word.
-fn hanging(lead: &str, text: &str) {
-    let indent = lead.chars().count();
-    for (i, line) in wrapped(text, width().saturating_sub(indent)).iter().enumerate() {
-        if i == 0 { println!("{lead}{line}") } else { println!("{:indent$}{line}", "") }
-    }
 }
 
 fn json(results: &[Made]) -> serde_json::Value {

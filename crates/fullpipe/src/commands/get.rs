@@ -18,7 +18,8 @@ use std::time::Duration;
 pub struct Args {
     /// http:// or https://
     url: String,
-    /// File to write, when all has come; `-` for stdout, as it comes [default: the last part of the path]
+    /// File to write, when all has come; `-` for stdout, as it comes [default: the last part of the path, or
+    /// index.html]
     #[arg(short = 'O', long, value_name = "FILE", conflicts_with_all = ["discard", "memory"])]
     output: Option<PathBuf>,
     /// Throw the bytes away
@@ -72,11 +73,8 @@ impl Args {
                 Some(path) => path.clone(),
                 None => {
                     let url = get::address(&self.url).map_err(Failure::usage)?;
-                    let name = get::file_name(&url).map(str::to_owned);
-                    name.ok_or_else(|| {
-                        Failure::usage(format!("{url} names no file: say --output or --discard"))
-                    })?
-                    .into()
+                    // As wget and browsers call what a directory gives.
+                    get::file_name(&url).unwrap_or("index.html").into()
                 }
             })
         };

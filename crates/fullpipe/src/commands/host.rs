@@ -1,6 +1,7 @@
 //! What the host's commands share: which host, and how its refusals end the program.
 
 use crate::failure::Failure;
+use crate::runs::quoted;
 use fullpipe_host::Error;
 use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Directory, Host, Machine, Model};
@@ -23,7 +24,7 @@ impl Target {
     /// The host and the place of its journal.
     pub fn open(&self) -> Result<(Box<dyn Host>, Store), Failure> {
         let host: Box<dyn Host> = match &self.root {
-            None => Box::new(Machine::new()),
+            None => Box::new(Machine::new().given(self.options())),
             Some(root) => {
                 let root = root.canonicalize().map_err(|e| {
                     Failure::usage(format_args!(
@@ -34,7 +35,14 @@ impl Target {
                 if !root.is_dir() {
                     return Err(Failure::usage(format_args!("--root {}: not a directory", root.display())));
                 }
-                Box::new(Model::new(Directory::new(root)))
+                let model = Model::new(Directory::new(&root)).given(self.options());
+                model.check().map_err(|e| {
+                    Failure::usage(format_args!(
+                        "--root {}: {e}; correct it, or remove it where the host does not run",
+                        root.display()
+                    ))
+                })?;
+                Box::new(model)
             }
         };
         let store = match &self.state {
@@ -47,6 +55,12 @@ impl Target {
             None => Store::of(&Scope::of(&*host, &host.identity())),
         };
         Ok((host, store))
+    }
+
+    /// What commands are given to act on the same target, for a person to copy.
+    fn options(&self) -> String {
+        let words = self.arguments();
+        words.iter().map(|word| format!(" {}", quoted(&word.to_string_lossy()))).collect()
     }
 
     /// The same target, for another process of this program.

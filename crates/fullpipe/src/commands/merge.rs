@@ -1,9 +1,9 @@
 //! `fullpipe merge`: parts of many runs, made apart.
 
 use crate::failure::Failure;
-use crate::runs::{command_line, show, verdict};
+use crate::runs::{command_line, opened, show, verdict};
 use fullpipe_experiment::Results;
-use fullpipe_report::{About, Output};
+use fullpipe_report::About;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let outputs: Vec<Output> =
-            self.out.iter().map(|p| Output::open(p).map_err(Failure::usage)).collect::<Result<_, _>>()?;
+        let outputs = opened(&self.out)?;
         let parts: Vec<Results> = self.parts.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
         let results = fullpipe_run::merge(parts).map_err(Failure::usage)?;
         let about = About { title: "Merged".to_owned(), command: command_line() };

@@ -24,7 +24,7 @@ pub struct Args {
 #[derive(clap::Args)]
 pub struct Wanted {
     /// The controller: bbr, hybla, cubic, reno, or fp_… when it is loaded
-    #[arg(value_name = "CC")]
+    #[arg(default_value = "bbr", value_name = "CC")]
     pub controller: String,
     #[command(flatten)]
     pub how: How,
@@ -36,17 +36,17 @@ pub struct How {
     #[arg(long, value_name = "KIND", value_parser = ["fq", "fq_pie", "fq_codel", "cake", "keep"])]
     qdisc: Option<String>,
     /// Also replace the discipline that someone chose for DEV
-    #[arg(long, value_name = "DEV")]
+    #[arg(long, value_name = "DEV", value_delimiter = ',')]
     replace: Vec<String>,
-    /// Raise the buffer limits to what --rate and --rtt need
-    #[arg(long, value_name = "auto", value_parser = ["auto"], requires = "rate", requires = "rtt")]
-    buffers: Option<String>,
-    /// The rate that a connection should reach
-    #[arg(long, requires = "buffers", value_name = "RATE")]
+    /// The rate that a connection should reach; with --rtt: raise the buffer limits to what that path needs
+    #[arg(long, requires = "rtt", value_name = "RATE")]
     rate: Option<Rate>,
-    /// The round-trip time of the path
-    #[arg(long, requires = "buffers", value_name = "TIME")]
+    /// The round-trip time of that path
+    #[arg(long, requires = "rate", value_name = "TIME")]
     rtt: Option<Span>,
+    /// What --rate and --rtt ask for by themselves
+    #[arg(long, value_name = "auto", value_parser = ["auto"], requires = "rate", hide = true)]
+    buffers: Option<String>,
     /// Change only the running kernel: a restart takes it back
     #[arg(long)]
     live_only: bool,
@@ -55,7 +55,7 @@ pub struct How {
     canary: Option<String>,
     /// Use the controller for connections to PREFIX alone, by a route, whatever the default is; may be repeated. What is in
     /// force already stays
-    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["canary", "qdisc", "replace", "buffers", "live_only"])]
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',', conflicts_with_all = ["canary", "qdisc", "replace", "rate", "live_only"])]
     to: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl How {
                 Some(kind) => QdiscChoice::Kind(kind),
             },
             replace_on: self.replace,
-            buffers: self.buffers.and(self.rate.zip(self.rtt)),
+            buffers: self.rate.zip(self.rtt),
             live_only: self.live_only,
             canary: self.canary,
         }
@@ -91,7 +91,7 @@ pub fn program() -> String {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, _) = self.target.open()?;
-        let command = format!("fullpipe apply {}", self.wanted.controller);
+        let controller = self.wanted.controller.clone();
         let plan = match self.wanted.how.towards(&self.wanted.controller) {
             Some(towards) => towards::plan(&*host, &towards),
             None => plan::make(&*host, &self.wanted.how.request(self.wanted.controller), &program()),
@@ -102,10 +102,18 @@ impl Args {
         }
         print!("{}", screen::plan(Style::of_stdout(), &plan));
         if !plan.is_empty() {
-            let sudo = if host.identity().privileged { "" } else { "sudo " };
-            println!(
-                "\nNothing was changed. `{sudo}{command}` with the same options does this, `{sudo}fullpipe revert` takes it back."
+            let identity = host.identity();
+            let sudo = |command: String| match identity.privileged {
+                true => command,
+                false => command.replacen("fullpipe", "sudo fullpipe", 1),
+            };
+            let apply = sudo(identity.command(format_args!("apply {controller}")));
+            let revert = sudo(identity.command("revert"));
+            let style = Style::of_stdout();
+            let text = format!(
+                "Nothing was changed. {apply} with the same options does this, {revert} takes it back."
             );
+            print!("\n{}", style.wrap("", 0, &text));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! like any scenario file.
 
 use crate::failure::Failure;
-use crate::runs::{Choice, Reporting, kernel_offers};
+use crate::runs::{Choice, Reporting, contestants, kernel_offers};
 use fullpipe_path::{Limit, QueueSpec};
 use fullpipe_run::race::{Axis, Contestant, Race, USUAL};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
@@ -127,12 +127,13 @@ impl Args {
     }
 
     pub fn run(self) -> Result<(), Failure> {
-        let names: Vec<&str> = match self.cc.as_slice() {
+        let given = contestants(&self.cc);
+        let names: Vec<&str> = match given.as_slice() {
             [] => self.default_contestants(),
-            given => given.iter().map(String::as_str).collect(),
+            _ => given.iter().map(String::as_str).collect(),
         };
         let engines = self.reporting.engine().engines();
-        let contestants: Vec<Contestant> = names
+        let racing: Vec<Contestant> = names
             .into_iter()
             .map(|name| Contestant::parse(name, engines))
             .collect::<Result<_, _>>()
@@ -157,7 +158,7 @@ impl Args {
             sweep: self.sweep,
             sample: self.sample,
         };
-        let cases = race.cases(&contestants, engines).map_err(Failure::usage)?;
-        self.reporting.run(race.title(&contestants), cases, None)
+        let cases = race.cases(&racing, engines).map_err(Failure::usage)?;
+        self.reporting.run(race.title(&racing), cases, None)
     }
 }

@@ -57,12 +57,12 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// Network that may connect, such as `192.0.2.0/24`; may be repeated [default: all]
-    #[arg(long, value_name = "NET")]
+    #[arg(long, value_name = "NET", value_delimiter = ',')]
     allow: Vec<Network>,
     /// User to become once the port is open [default: nobody, where root starts it]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Write events to this file and not to stderr
+    /// Write events to this file and not to stderr, where each line begins with `serve:`
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Events as JSON, one a line
@@ -127,7 +127,9 @@ fn logger(file: Option<PathBuf>, json: bool) -> Result<impl Fn(&Event) + Send + 
         line.push('\n');
         let _ = match &file {
             Some(file) => file.lock().map_or(Ok(()), |mut f| f.write_all(line.as_bytes())),
-            None => std::io::stderr().write_all(line.as_bytes()),
+            None if json => std::io::stderr().write_all(line.as_bytes()),
+            // A terminal may be shared with what a client prints.
+            None => std::io::stderr().write_all(format!("serve: {line}").as_bytes()),
         };
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::print::print;
-use crate::runs::width;
+use crate::runs::{command_line, hanging, listed, opened, width};
 use fullpipe_experiment::Results;
 use fullpipe_net::client::{self, ClientError, Config, Family, Interval, table};
 use fullpipe_net::compare::{CompareError, Plan};
@@ -94,8 +94,8 @@ pub struct Args {
     /// File that holds the server's secret
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Measure these controllers in interleaved rounds and say which is better here: `bbr,cubic`
-    #[arg(long, value_name = "CC,CC", value_delimiter = ',', conflicts_with = "congestion")]
+    /// Measure these controllers in interleaved rounds and say which is better here: `bbr,cubic`; may be repeated
+    #[arg(long, value_name = "CC,CC", conflicts_with = "congestion")]
     compare: Option<Vec<String>>,
     /// Rounds of a comparison; each measures every controller once
     #[arg(long, default_value_t = 10, value_name = "N", requires = "compare")]
@@ -106,13 +106,16 @@ pub struct Args {
     /// Seed of the comparison's bootstrap
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Also write a report: .html, .json, .csv, .svg, .png … by its ending
-    #[arg(short, long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    /// Also write a report: .html, .json, .csv, .svg, .png … by its ending; may be repeated
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    out: Vec<PathBuf>,
     /// Print JSON, as iperf3 does unless --compare is given
     #[arg(short = 'J', long)]
     json: bool,
 }
+
+/// Where the figures of a test's summary begin.
+const HEAD: usize = 14;
 
 /// Seconds as iperf3 users write them, `10` or `0.5`, or with a unit.
 pub fn seconds(text: &str) -> Result<f64, ParseError> {
@@ -127,17 +130,11 @@ pub fn seconds(text: &str) -> Result<f64, ParseError> {
     }
 }
 
-/// A rate as iperf3 users write it, `100M` for 10⁸ bit/s, or with a unit.
+/// A rate as iperf3 users write it: without a unit, too.
 fn bitrate(text: &str) -> Result<Rate, ParseError> {
-    let unit = match text.trim_end_matches(|c: char| c.is_ascii_alphabetic()) {
-        digits if digits.len() < text.len() => &text[digits.len()..],
-        _ => "",
-    };
-    match unit {
-        "" => format!("{text}bit").parse(),
-        "k" | "K" | "m" | "M" | "g" | "G" | "t" | "T" => format!("{text}bit").parse(),
-        _ => text.parse(),
-    }
+    // A number alone is in bit/s to iperf3, and so in scripts.
+    let is_number = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if is_number { format!("{text}bit").parse() } else { text.parse() }
 }
 
 impl Args {
@@ -147,11 +144,11 @@ impl Args {
         let flag = Arc::clone(&interrupt);
         signals::on_termination(move || flag.store(true, Relaxed))
             .map_err(|e| Failure::Impossible(e.to_string()))?;
-        let output = self.out.as_deref().map(Output::open).transpose().map_err(Failure::usage)?;
+        let output = opened(&self.out)?;
         if self.compare.is_some() {
             return self.compare(config, &interrupt, output);
         }
-        let mut table = table::Table::default();
+        let mut table = table::Table::new(width());
         let json = self.json;
         let mut progress = |interval: &Interval| {
             if !json {
@@ -162,7 +159,9 @@ impl Args {
         if json {
             println!("{:#}", client::iperf3_json(&outcome));
         } else {
-            print!("{}", table::summary(&outcome));
+            for line in table::summary(&outcome).lines() {
+                hanging("", HEAD, line);
+            }
             if let Some(text) = &outcome.server_output {
                 print!("\nserver: {text}");
             }
@@ -172,17 +171,12 @@ impl Args {
         write(output, Results::new(vec![recording(&outcome, &label, self.seed)]), &self.host)
     }
 
-    fn compare(
-        self,
-        mut config: Config,
-        interrupt: &AtomicBool,
-        output: Option<Output>,
-    ) -> Result<(), Failure> {
+    fn compare(self, mut config: Config, interrupt: &AtomicBool, output: Vec<Output>) -> Result<(), Failure> {
         // The beginning of a test says how fast a controller starts, not how fast it is.
         if config.params.omit == 0 && config.params.byte_budget().is_none() {
             config.params.omit = (config.params.seconds / 5).clamp(1, 5);
         }
-        let controllers = self.compare.unwrap_or_default();
+        let controllers = listed(&self.compare.unwrap_or_default());
         let plan =
             Plan::new(config, controllers, self.baseline, self.rounds, self.seed).map_err(Failure::usage)?;
         let (p, total) = (&plan.config.params, plan.rounds * plan.controllers.len());
@@ -282,12 +276,10 @@ impl Args {
     }
 }
 
-/// Writes the report, if one is wanted.
-fn write(output: Option<Output>, results: Results, host: &str) -> Result<(), Failure> {
-    let Some(output) = output else { return Ok(()) };
-    let command = std::env::args().collect::<Vec<_>>().join(" ");
-    let about = About { title: format!("Measured against {host}"), command };
-    output.write(&results, &about).map_err(Failure::usage)
+/// Writes the reports that are wanted.
+fn write(outputs: Vec<Output>, results: Results, host: &str) -> Result<(), Failure> {
+    let about = About { title: format!("Measured against {host}"), command: command_line() };
+    outputs.into_iter().try_for_each(|output| output.write(&results, &about)).map_err(Failure::usage)
 }
 
 /// What the user asked for that cannot be is bad input; what the machine or the network lacks is not.

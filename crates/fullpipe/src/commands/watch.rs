@@ -2,11 +2,12 @@
 
 use crate::failure::Failure;
 use crate::print::{print, print_json_line};
+use crate::runs::opened;
 use fullpipe_kernel::signals;
 use fullpipe_live::table::Order;
 use fullpipe_live::view::{self, ViewError};
 use fullpipe_live::{Filter, LookError, Reader, Recorder, Snapshot, text};
-use fullpipe_report::{About, Output};
+use fullpipe_report::About;
 use fullpipe_units::Span;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -31,9 +32,9 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Also write a recording to FILE at the end; its extension tells the form: html, json, csv, parquet (if built
-    /// in), png, svg, qlog
+    /// in), png, svg, qlog. May be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    record: Option<PathBuf>,
+    record: Vec<PathBuf>,
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: Span,
@@ -75,9 +76,8 @@ impl Args {
             reader = reader.with_beliefs(Box::<super::beliefs::Loaded>::default());
         }
         // Before anything is watched: what cannot be written must not be noticed at the end.
-        let output =
-            self.record.as_ref().map(|path| Output::open(path).map_err(Failure::usage)).transpose()?;
-        let mut recorder = output.is_some().then(Recorder::new);
+        let outputs = opened(&self.record)?;
+        let mut recorder = (!outputs.is_empty()).then(Recorder::new);
 
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
@@ -112,14 +112,18 @@ impl Args {
             }
             Ok(())
         })();
-        if let (Some(output), Some(recorder), Some(path)) = (output, recorder, &self.record) {
+        if let Some(recorder) = recorder {
             let about = About {
                 title: if typed.is_empty() { "connections of this host".to_owned() } else { typed },
                 command: String::new(),
             };
             let left_out = recorder.left_out();
-            output.write(&recorder.results(), &about).map_err(Failure::usage)?;
-            eprintln!("wrote {}", path.display());
+            let results = recorder.results();
+            for output in outputs {
+                let path = output.path().display().to_string();
+                output.write(&results, &about).map_err(Failure::usage)?;
+                eprintln!("wrote {path}");
+            }
             if left_out > 0 {
                 eprintln!("{left_out} more connections are not in it: a filter of fewer keeps them");
             }

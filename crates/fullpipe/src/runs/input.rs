@@ -15,6 +15,33 @@ pub fn check_controller(name: &str, engines: &[Engine]) -> Result<(), Failure> {
     })
 }
 
+/// The words of a list, however it was written: `a b`, `a,b`, or `a, b` in quotes.
+pub fn listed(given: &[String]) -> Vec<String> {
+    let words = given.iter().flat_map(|text| text.split(|c: char| c == ',' || c.is_whitespace()));
+    words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+/// The same of controllers with their settings, between which commas stand, too: `cubic:hystart=off,beta=0.7,bbr`.
+pub fn contestants(given: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for text in given {
+        let mut settings = false;
+        for part in text.split(|c: char| c == ',' || c.is_whitespace()).filter(|part| !part.is_empty()) {
+            match all.last_mut() {
+                Some(last) if settings && !part.contains(':') && part.contains('=') => {
+                    last.push(',');
+                    last.push_str(part);
+                }
+                _ => {
+                    settings = part.contains(':');
+                    all.push(part.to_owned());
+                }
+            }
+        }
+    }
+    all
+}
+
 /// The cases of the scenario file at `path`, which `engines` are to run; `-` is what comes by standard input. Files that it names lie
 /// beside it, those of standard input in the working directory.
 pub fn read(path: &Path, engines: &[Engine]) -> Result<Vec<Case>, Failure> {
@@ -28,4 +55,32 @@ pub fn read(path: &Path, engines: &[Engine]) -> Result<Vec<Case>, Failure> {
     };
     let open = beside(path.parent().unwrap_or(Path::new("")).to_owned());
     parse(&name, &text.map_err(Failure::Usage)?, &vocabulary(engines), &open).map_err(Failure::usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(all: &[&str]) -> Vec<String> {
+        all.iter().map(|&word| word.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_list_is_the_same_with_commas_spaces_or_both() {
+        for given in
+            [&["bbr", "cubic"][..], &["bbr,cubic"], &["bbr, cubic"], &["bbr cubic"], &["bbr,", "cubic"]]
+        {
+            assert_eq!(listed(&words(given)), ["bbr", "cubic"], "{given:?}");
+            assert_eq!(contestants(&words(given)), ["bbr", "cubic"], "{given:?}");
+        }
+    }
+
+    #[test]
+    fn settings_stay_with_their_controller() {
+        let given = words(&["bbr,cubic:hystart=off,beta=0.7,bbr3:ecn=on", "reno", "bbr:a=1,b=2"]);
+        let all = contestants(&given);
+        assert_eq!(all, ["bbr", "cubic:hystart=off,beta=0.7", "bbr3:ecn=on", "reno", "bbr:a=1,b=2"]);
+        // A controller that is none is told as such, not taken for a setting.
+        assert_eq!(contestants(&words(&["bbr,x=1"])), ["bbr", "x=1"]);
+    }
 }

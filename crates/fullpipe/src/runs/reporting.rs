@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::print::{print, print_as_json};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::scenario::Case;
-use fullpipe_report::{About, Format, Output, table};
+use fullpipe_report::{About, Format, Output, table, wrapped};
 use fullpipe_run::{Batch, InRealTime, Job, Shard};
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -59,8 +59,7 @@ impl Reporting {
         if self.pcap.is_some() && self.engine == Choice::Sim {
             return Err(Failure::usage("--pcap captures packets of the lab: add --engine lab"));
         }
-        let outputs: Vec<Output> =
-            self.out.iter().map(|p| Output::open(p).map_err(Failure::usage)).collect::<Result<_, _>>()?;
+        let outputs = opened(&self.out)?;
         let engines = self.engine.engines();
         let cases = match shard {
             Some(shard) => shard.of(cases),
@@ -122,6 +121,20 @@ pub fn show(results: &Results, about: &About, json: bool) -> Result<(), Failure>
     print(table(results, &style))
 }
 
+/// The files of `--out`, before anything runs: what cannot be written must not be noticed at the end.
+pub fn opened(paths: &[PathBuf]) -> Result<Vec<Output>, Failure> {
+    paths.iter().map(|path| Output::open(path).map_err(Failure::usage)).collect()
+}
+
+/// Prints `text` after `lead`, its further lines below its first word. The first `head` characters of the text belong to the lead.
+pub fn hanging(lead: &str, head: usize, text: &str) {
+    let (begin, rest) = text.split_at(text.char_indices().nth(head).map_or(text.len(), |(at, _)| at));
+    let indent = lead.chars().count() + head;
+    for (i, line) in wrapped(rest, width().saturating_sub(indent)).iter().enumerate() {
+        if i == 0 { println!("{lead}{begin}{line}") } else { println!("{:indent$}{line}", "") }
+    }
+}
+
 /// Columns there are to print in.
 pub fn width() -> usize {
     let told = || std::env::var("COLUMNS").ok()?.parse().ok();
@@ -141,16 +154,18 @@ pub fn verdict(results: &Results) -> Result<(), Failure> {
     }
 }
 
+/// A word as a shell takes it.
+pub fn quoted(word: &str) -> String {
+    let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+%@".contains(c);
+    if !word.is_empty() && word.chars().all(safe) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 /// The command as it was given, for a shell.
 pub fn command_line() -> String {
-    let quoted = |arg: String| {
-        let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+%@".contains(c);
-        if !arg.is_empty() && arg.chars().all(safe) {
-            arg
-        } else {
-            format!("'{}'", arg.replace('\'', r"'\''"))
-        }
-    };
-    let args = std::env::args_os().skip(1).map(|a| quoted(a.to_string_lossy().into_owned()));
+    let args = std::env::args_os().skip(1).map(|a| quoted(&a.to_string_lossy()));
     std::iter::once("fullpipe".to_owned()).chain(args).collect::<Vec<_>>().join(" ")
 }

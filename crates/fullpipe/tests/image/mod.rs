@@ -52,12 +52,13 @@ pub fn host() -> tempfile::TempDir {
 }
 
 pub fn fullpipe(root: &Path, arguments: &str) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
-        .args(arguments.split_ascii_whitespace())
-        .args(["--root", root.to_str().unwrap()])
-        .env("NO_COLOR", "1")
-        .output()
-        .unwrap();
+    let words = arguments.split_ascii_whitespace().chain(["--root", root.to_str().unwrap()]);
+    run(&words.collect::<Vec<_>>())
+}
+
+pub fn run(arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(env!("CARGO_BIN_EXE_fullpipe")).args(arguments).env("NO_COLOR", "1").output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code().unwrap(), text(stdout), text(stderr))
 }

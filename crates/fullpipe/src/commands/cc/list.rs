@@ -3,6 +3,7 @@
 use super::{failure, settings};
 use crate::failure::Failure;
 use crate::print::print_json;
+use crate::runs::hanging;
 use fullpipe_ebpf::features::Feature;
 use fullpipe_ebpf::kernel::{self, Kernel};
 use fullpipe_ebpf::{Controller, Error, life, loader, pins};
@@ -127,9 +128,9 @@ pub fn run(json: bool) -> Result<(), Failure> {
     println!("{:<width$} {:<10} what it is", "name", "state");
     for Row { name, state, about, missing, .. } in &rows {
         let state = if missing.is_some() { "cannot be" } else { state.text() };
-        println!("{name:<width$} {state:<10} {about}");
+        hanging(&format!("{name:<width$} {state:<10} "), 0, about);
         if let Some(missing) = missing {
-            println!("{:<width$} {:<10} {missing}", "", "");
+            hanging(&format!("{:<width$} {:<10} ", "", ""), 0, missing);
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use super::failure;
 use crate::failure::Failure;
+use crate::runs::hanging;
 use fullpipe_ebpf::settings::{self, Setting};
 use fullpipe_ebpf::{Controller, life};
 use fullpipe_host::employ;
@@ -34,7 +35,8 @@ pub fn show(controller: Controller) {
         println!("{controller} has no settings: it computes exactly what the kernel's bbr does");
     }
     for one in all {
-        println!("{:<24} {}\n{:<24} {}; {} if not set", one.key, one.about, "", one.values, one.default);
+        hanging(&format!("{:<24} ", one.key), 0, one.about);
+        hanging(&format!("{:<24} ", ""), 0, &format!("{}; {} if not set", one.values, one.default));
     }
 }
 

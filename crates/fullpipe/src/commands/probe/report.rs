@@ -25,9 +25,10 @@ pub struct Args {
 /// In which form it is told.
 #[derive(clap::Args)]
 pub struct How {
-    /// Also write it as a page to FILE.html; FILE.svg and FILE.png are how many paths gain how much, as figure 7 of the paper
+    /// Also write it as a page to FILE.html; FILE.svg and FILE.png are how many paths gain how much, as figure 7 of the
+    /// paper. May be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    out: Option<PathBuf>,
+    out: Vec<PathBuf>,
     /// Do not simulate what each path should give, which takes seconds
     #[arg(long)]
     no_simulation: bool,
@@ -54,15 +55,15 @@ fn form(path: &Path) -> Option<Form> {
 }
 
 impl How {
-    /// The file of the page, before anything is read: what cannot be written must not be noticed at the end.
-    pub fn open(&self) -> Result<Option<Replacement>, Failure> {
-        if let Some(out) = self.out.as_ref().filter(|out| form(out).is_none()) {
+    /// The files, before anything is read: what cannot be written must not be noticed at the end.
+    pub fn open(&self) -> Result<Vec<Replacement>, Failure> {
+        if let Some(out) = self.out.iter().find(|out| form(out).is_none()) {
             return Err(Failure::usage(format!(
                 "--out {}: a page is .html, a picture .svg or .png",
                 out.display()
             )));
         }
-        self.out.as_deref().map(Replacement::open).transpose().map_err(Failure::usage)
+        self.out.iter().map(|out| Replacement::open(out).map_err(Failure::usage)).collect()
     }
 }
 
@@ -90,10 +91,10 @@ pub fn show(
     title: &str,
     command: &str,
     how: &How,
-    to: Option<Replacement>,
+    to: Vec<Replacement>,
 ) -> Result<(), Failure> {
     let seen = Seen::of(history, !how.no_simulation);
-    if let (Some(to), Some(path)) = (to, &how.out) {
+    for (to, path) in to.into_iter().zip(&how.out) {
         let about = About { title: title.to_owned(), command: command.to_owned() };
         let bytes = match form(path) {
             Some(Form::Svg) => figure(history, &seen).svg().into_bytes(),

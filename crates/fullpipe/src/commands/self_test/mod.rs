@@ -25,7 +25,7 @@ use std::time::Instant;
 #[derive(clap::Args)]
 pub struct Args {
     /// Only these [default: all]
-    #[arg(value_enum, value_name = "PART")]
+    #[arg(value_enum, value_name = "PART", value_delimiter = ',')]
     parts: Vec<Part>,
     /// For machines
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
-use crate::runs::{Choice, LENT, Progress};
+use crate::runs::{Choice, LENT, Progress, hanging};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::{self, Case};
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture, Stroke};
@@ -337,8 +337,8 @@ impl Args {
 
     fn show(&self, before: &str, engine: Engine, bias: &Bias) {
         let path = &self.bottleneck;
-        println!(
-            "{before}{} long transfers share {}, {}, {} buffer, loss {}: {} against {}, {}",
+        let title = format!(
+            "{} long transfers share {}, {}, {} buffer, loss {}: {} against {}, {}; goodput in Mbit/s",
             path.flows,
             path.rate,
             path.rtt,
@@ -348,24 +348,26 @@ impl Args {
             self.control,
             by(engine)
         );
+        print!("{before}");
+        hanging("", 0, &title);
         println!(
-            "{:>8} {:>14} {:>14} {:>9} {:>11} {:>19} {:>19}",
-            "share", self.arm, self.control, "ratio", "bias", "RTT ms", "sent again"
+            "{:>8} {:>9} {:>9} {:>8} {:>12} {:>13} {:>13}",
+            "share", self.arm, self.control, "ratio", "bias", "RTT ms", "sent again %"
         );
-        let mbit = |level: &Level| format!("{:.2} Mbit/s", level.goodput_bps / 1e6);
+        let mbit = |level: &Level| format!("{:.2}", level.goodput_bps / 1e6);
         let row = |share: String, arm: &Level, control: &Level, ratio: f64, off: String| {
             println!(
-                "{share:>8} {:>14} {:>14} {:>9} {off:>11} {:>19} {:>19}",
+                "{share:>8} {:>9} {:>9} {:>8} {off:>12} {:>13} {:>13}",
                 mbit(arm),
                 mbit(control),
                 format!("×{ratio:.2}"),
                 format!("{:.1} / {:.1}", arm.rtt_ms, control.rtt_ms),
-                format!("{:.2} % / {:.2} %", arm.retransmitted * 100.0, control.retransmitted * 100.0)
+                format!("{:.2} / {:.2}", arm.retransmitted * 100.0, control.retransmitted * 100.0)
             );
         };
         for point in &bias.points {
             let share = format!("{:.0} %", point.share * 100.0);
-            let error = point.bias_error.map_or(String::new(), |error| format!(" ±{:.0}%", error * 100.0));
+            let error = point.bias_error.map_or(String::new(), |error| format!(" ±{:.0} %", error * 100.0));
             row(share, &point.arm, &point.control, point.goodput_ratio, format!("×{:.2}{error}", point.bias));
         }
         row("roll-out".to_owned(), &bias.all_arm, &bias.all_control, bias.goodput_ratio, String::new());

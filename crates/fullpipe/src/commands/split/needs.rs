@@ -17,10 +17,10 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 pub struct Args {
     /// Arms and their shares, as for start
-    #[arg(value_name = "ARM=SHARE", default_values_t = ["bbr=50%".to_owned(), "cubic=50%".to_owned()])]
+    #[arg(value_name = "ARM=SHARE", value_delimiter = ',', default_values_t = ["bbr=50%".to_owned(), "cubic=50%".to_owned()])]
     arms: Vec<String>,
     /// The effects to see; may be repeated
-    #[arg(long = "effect", value_name = "SHARE", default_values = ["5%", "10%", "20%"])]
+    #[arg(long = "effect", value_name = "SHARE", value_delimiter = ',', default_values = ["5%", "10%", "20%"])]
     effects: Vec<Fraction>,
     /// The probability of seeing it
     #[arg(long, value_name = "SHARE", default_value = "80%")]

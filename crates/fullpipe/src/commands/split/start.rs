@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Args {
     /// Arms and their shares: bbr=50% cubic=50%; a:cubic=5% gives an arm a label of its own, default=10% leaves its
     /// connections what they have. What no arm has a share of is not in the experiment
-    #[arg(required = true, value_name = "ARM=SHARE")]
+    #[arg(required = true, value_name = "ARM=SHARE", value_delimiter = ',')]
     arms: Vec<String>,
     /// What is assigned: connection, client-prefix/24,/56, or time=10m (the whole host in turns)
     #[arg(long, value_name = "WHAT", default_value = "client-prefix/24,/56")]
@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
     /// Only connections of this local port; may be repeated
-    #[arg(long = "port", value_name = "PORT")]
+    #[arg(long = "port", value_name = "PORT", value_delimiter = ',')]
     ports: Vec<u16>,
     /// Only connections of these ends: 'sport = :443 and not dst 10.0.0.0/8', in the language of `fullpipe watch`. What can be
     /// asked for is what is known when a connection opens: addresses and ports of both ends

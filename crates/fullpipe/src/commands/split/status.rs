@@ -24,7 +24,7 @@ pub struct StatusArgs {
 #[derive(clap::Args)]
 pub struct ChangeArgs {
     /// New shares; arms that are left out keep theirs
-    #[arg(required = true, value_name = "ARM=SHARE")]
+    #[arg(required = true, value_name = "ARM=SHARE", value_delimiter = ',')]
     shares: Vec<String>,
     /// The split of this owner, where several run
     #[arg(long, value_name = "PID")]
