@@ -47,6 +47,38 @@ fn bash_accepts_its_completions() {
 }
 
 #[test]
+fn a_shell_offers_controllers_figures_and_cases() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fullpipe.bash");
+    std::fs::write(&path, stdout(&["completions", "bash"])).unwrap();
+    let offered = |typed: &str| {
+        let words: Vec<&str> = typed.split(' ').collect();
+        let (last, before) = (words[words.len() - 1], words[words.len() - 2]);
+        let script = format!(
+            "source {}; COMP_WORDS=({typed}); COMP_CWORD={}; _fullpipe fullpipe '{last}' '{before}'; echo \"${{COMPREPLY[@]}}\"",
+            path.display(),
+            words.len() - 1
+        );
+        let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for (typed, wanted) in [
+        ("fullpipe figure fig", "fig8"),
+        ("fullpipe race bbr", "bbr3"),
+        ("fullpipe conformance exiting-d", "exiting-drain-based-on-time"),
+        ("fullpipe conformance --cc cu", "cubic"),
+        ("fullpipe plan fp", "fp_bbr3"),
+        #[cfg(feature = "net")]
+        ("fullpipe test host --compare c", "cubic"),
+        #[cfg(feature = "ebpf")]
+        ("fullpipe cc load b", "bbr3"),
+    ] {
+        let words = offered(typed);
+        assert!(words.split_ascii_whitespace().any(|word| word == wanted), "{typed}: {words}");
+    }
+}
+
+#[test]
 fn every_command_has_a_manual_page() {
     let dir = tempfile::tempdir().unwrap();
     let pages = dir.path().join("man1");

@@ -2,10 +2,15 @@
 
 use crate::failure::Failure;
 use crate::print::print;
+use clap::Command;
+use clap::builder::PossibleValuesParser;
+use fullpipe_conformance::CASES;
+use fullpipe_figures::FIGURES;
+use fullpipe_host::controllers::EBPF;
 
 /// Print the completion script for a shell.
 ///
-/// For example: `fullpipe completions bash > /etc/bash_completion.d/fullpipe`.
+/// For example: `fullpipe completions bash > /etc/bash_completion.d/fullpipe`. Controllers, figures and cases are offered, too.
 #[derive(clap::Args)]
 pub struct Args {
     /// Which shell.
@@ -16,7 +21,76 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut crate::command(), "fullpipe", &mut script);
+        clap_complete::generate(self.shell, &mut offering(crate::command()), "fullpipe", &mut script);
         print(script)
+    }
+}
+
+/// The command line with what may stand where any word is taken: a shell offers it, and more is understood.
+fn offering(command: Command) -> Command {
+    let simulated = || fullpipe_cc::CONTROLLERS.iter().map(|about| about.name);
+    let ours = || EBPF.iter().map(|(name, _)| *name);
+    let kernel: Vec<&str> = ["bbr", "cubic", "reno", "hybla"].into_iter().chain(ours()).collect();
+    let all: Vec<&str> = simulated().chain(ours()).collect();
+    let short: Vec<&str> = ours().map(|name| name.trim_start_matches("fp_")).collect();
+    let figures: Vec<&str> = FIGURES.iter().map(|figure| figure.id).chain(["all"]).collect();
+    let cases: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+    let wanted: [(&[&str], &str, &[&str]); 18] = [
+        (&["race"], "cc", &all),
+        (&["figure"], "ids", &figures),
+        (&["conformance"], "cases", &cases),
+        (&["conformance"], "cc", &simulated().collect::<Vec<_>>()),
+        (&["doctor"], "controller", &kernel),
+        (&["plan"], "controller", &kernel),
+        (&["apply"], "controller", &kernel),
+        (&["test"], "congestion", &kernel),
+        (&["test"], "compare", &kernel),
+        (&["test"], "baseline", &kernel),
+        (&["diagnose"], "congestion", &kernel),
+        (&["serve"], "congestion", &kernel),
+        (&["cc", "load"], "controller", &short),
+        (&["cc", "unload"], "controller", &short),
+        (&["cc", "update"], "controller", &short),
+        (&["cc", "settings"], "controller", &short),
+        (&["split", "calibrate"], "arm", &all),
+        (&["split", "calibrate"], "control", &all),
+    ];
+    wanted.into_iter().fold(command, |command, (path, argument, words)| {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        offer(command, path, argument, &words)
+    })
+}
+
+/// Has the argument of the command at `path` offer these words, if this build has that command.
+fn offer(command: Command, path: &[&str], argument: &str, words: &[String]) -> Command {
+    match path.split_first() {
+        Some((name, rest)) if command.find_subcommand(name).is_some() => {
+            command.mut_subcommand(*name, |inner| offer(inner, rest, argument, words))
+        }
+        None if command.get_arguments().any(|arg| arg.get_id() == argument) => {
+            command.mut_arg(argument, |arg| arg.value_parser(PossibleValuesParser::new(words.to_vec())))
+        }
+        _ => command,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_offered_is_offered_where_the_command_is() {
+        let command = offering(crate::command());
+        for (path, argument, word) in [
+            (&["race"][..], "cc", "bbr3"),
+            (&["figure"], "ids", "fig8"),
+            (&["conformance"], "cases", "exiting-drain-based-on-time"),
+            (&["plan"], "controller", "fp_bbr3"),
+        ] {
+            let at = path.iter().fold(&command, |at, name| at.find_subcommand(name).unwrap());
+            let arg = at.get_arguments().find(|arg| arg.get_id() == argument).unwrap();
+            let offered = arg.get_possible_values();
+            assert!(offered.iter().any(|value| value.get_name() == word), "{path:?} {argument}");
+        }
     }
 }
