@@ -41,7 +41,8 @@ fn command() -> clap::Command {
 
 fn main() -> ExitCode {
     runs::reenter();
-    let ended = Cli::parse().command.run().and_then(|()| print::all_was_printed());
+    let cli = Cli::try_parse().unwrap_or_else(|error| print::refuse(error));
+    let ended = cli.command.run().and_then(|()| print::all_was_printed());
     runs::give_back();
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -25,18 +25,35 @@ pub fn text(out: &mut impl Write, text: Arguments<'_>) {
 /// Prints `text` on stderr, for a person: lines are broken between words to fit the terminal.
 pub fn told(text: Arguments<'_>) {
     let whole = text.to_string();
-    match stderr_width() {
-        Some(width) => self::text(&mut io::stderr(), format_args!("{}", fitted(&whole, width))),
-        None => self::text(&mut io::stderr(), format_args!("{whole}")),
-    }
+    let whole = shown(whole, io::stderr().is_terminal(), console::Term::stderr);
+    self::text(&mut io::stderr(), format_args!("{whole}"));
 }
 
-/// Columns of stderr, where it is a terminal or `COLUMNS` says what it will be shown in.
-fn stderr_width() -> Option<usize> {
-    if io::stderr().is_terminal() {
-        return Some(console::Term::stderr().size().1.into());
+/// Prints `text` on stdout, for a person, in the same way: sentences, not tables.
+#[cfg(any(feature = "net", feature = "mesh"))]
+pub fn prose(text: &str) {
+    let whole = shown(text.to_owned(), io::stdout().is_terminal(), console::Term::stdout);
+    self::text(&mut io::stdout(), format_args!("{whole}"));
+}
+
+/// Ends the program over how it was called: with help, or what is wrong in it, broken between words to fit the terminal.
+pub fn refuse(error: clap::Error) -> ! {
+    let plain = error.render().to_string();
+    if error.use_stderr() {
+        let whole = shown(plain.clone(), io::stderr().is_terminal(), console::Term::stderr);
+        if whole != plain {
+            self::text(&mut io::stderr(), format_args!("{whole}"));
+            std::process::exit(error.exit_code());
+        }
     }
-    std::env::var("COLUMNS").ok()?.parse().ok()
+    error.exit()
+}
+
+/// `text` as it fits a terminal, or what `COLUMNS` says that it will be shown in; else it is left as it is.
+fn shown(text: String, is_terminal: bool, terminal: fn() -> console::Term) -> String {
+    let told = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let width = if is_terminal { Some(terminal().size().1.into()) } else { told() };
+    width.map_or_else(|| text.clone(), |width| fitted(&text, width))
 }
 
 /// The same text with no line longer than `width` that could be broken between words; what follows is indented as its line was.
@@ -48,14 +65,19 @@ fn fitted(text: &str, width: usize) -> String {
             out += line;
             continue;
         }
-        let indent = body.len() - body.trim_start_matches(' ').len();
-        let broken = fullpipe_report::wrapped(body, width.saturating_sub(indent).max(20));
-        for (i, part) in broken.iter().enumerate() {
-            if i > 0 {
-                out.push('\n');
-            }
-            out += &format!("{:indent$}{part}", "");
+        let mut rest = body.trim_start_matches(' ');
+        let indent = " ".repeat(body.len() - rest.len());
+        let room = width.saturating_sub(indent.len()).max(20);
+        while rest.chars().count() > room {
+            let end = rest.char_indices().nth(room + 1).map_or(rest.len(), |(at, _)| at);
+            // A word that is too long stays whole.
+            let Some(at) = rest[..end].rfind(' ').or_else(|| rest.find(' ')) else { break };
+            let (now, later) = rest.split_at(at);
+            out += &format!("{indent}{}\n", now.trim_end());
+            rest = later.trim_start();
         }
+        out += &indent;
+        out += rest;
         out += &line[body.len()..];
     }
     out

@@ -53,7 +53,7 @@ pub struct Table {
 }
 
 /// The columns of every line.
-const LEAST: usize = 58;
+const LEAST: usize = 60;
 /// What those of the delivery and of the pacing rate take besides.
 const RATE: usize = 12;
 /// The narrowest column of what limited a sender: `cwnd or path`.

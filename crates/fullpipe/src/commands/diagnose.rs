@@ -2,6 +2,7 @@
 
 use super::test::{failure, seconds};
 use crate::failure::Failure;
+use crate::print::prose;
 use fullpipe_net::client::table::rate;
 use fullpipe_net::client::{Config, Outcome};
 use fullpipe_net::diagnose::{self, Diagnosis, Observed};
@@ -74,7 +75,7 @@ impl Args {
         if self.json {
             println!("{:#}", serde_json::json!(diagnosis));
         } else {
-            print!("{}", text(&title(&outcome), &diagnosis));
+            prose(&text(&title(&outcome), &diagnosis));
         }
         Ok(())
     }
@@ -103,7 +104,7 @@ impl Args {
             let controller = sample.as_ref().map_or("", |s| s.controller.as_str());
             let title = format!("{} → {}, {controller}", socket.local, socket.remote);
             match diagnosis {
-                Some(diagnosis) => print!("{}", text(&title, diagnosis)),
+                Some(diagnosis) => prose(&text(&title, diagnosis)),
                 None if socket.unread > 0 => {
                     println!(
                         "{title}\n  sent nothing; {} bytes wait to be read: the application is the limit",

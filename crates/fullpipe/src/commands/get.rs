@@ -1,6 +1,7 @@
 //! `fullpipe get`: download, and say what limited it.
 
 use crate::failure::Failure;
+use crate::print::prose;
 use fullpipe_net::client::table::{bytes, millis, rate};
 use fullpipe_net::get::{self, GetError, Progress, Request, Target};
 use fullpipe_net::signals;
@@ -146,8 +147,10 @@ impl Args {
         };
         if to_stdout {
             eprintln!("{report}");
-        } else {
+        } else if self.json {
             println!("{report}");
+        } else {
+            prose(&(report + "\n"));
         }
         match download.matches {
             Some(false) => Err(Failure::Check(format!(

@@ -3,6 +3,8 @@
 use super::host::{Target, failure};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
+#[cfg(feature = "ebpf")]
+use crate::runs::hanging;
 use fullpipe_host::revert::{self, Options};
 use fullpipe_host::screen::{self, Style};
 
@@ -35,7 +37,11 @@ impl Args {
         if self.target.is_this_machine() {
             // Of another network namespace's journal, or an older fullpipe's.
             for split in super::split::in_short() {
-                println!("{split}: it is in another journal than this; `fullpipe split stop` ends it");
+                hanging(
+                    "",
+                    0,
+                    &format!("{split}: it is in another journal than this; `fullpipe split stop` ends it"),
+                );
             }
         }
         Ok(())

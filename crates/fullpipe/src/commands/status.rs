@@ -5,6 +5,8 @@ use super::host::{Target, failure, settle};
 use super::traffic::{self, Traffic};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
+#[cfg(any(feature = "live", feature = "ebpf"))]
+use crate::runs::hanging;
 use fullpipe_host::screen::{self, Style};
 use fullpipe_host::status;
 use std::fs::OpenOptions;
@@ -62,11 +64,11 @@ impl Args {
                 print!("{}", screen::status(Style::of_stdout(), &status));
                 #[cfg(feature = "live")]
                 for line in seen.iter().flat_map(traffic::lines) {
-                    println!("  {line}");
+                    hanging("  ", 10, &line);
                 }
                 #[cfg(feature = "ebpf")]
                 if self.target.is_this_machine() {
-                    super::split::in_short().iter().for_each(|split| println!("{split}"));
+                    super::split::in_short().iter().for_each(|split| hanging("", 0, split));
                 }
             }
             if !self.watch {

@@ -1,6 +1,7 @@
 //! `fullpipe probe check`: what a mesh file means, before anything is sent.
 
 use crate::failure::Failure;
+use crate::print::prose;
 use fullpipe_experiment::number::significant;
 use fullpipe_mesh::file::Mesh;
 use fullpipe_mesh::schedule::Schedule;
@@ -18,7 +19,7 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let mesh = super::read(&self.mesh)?;
-        print!("{}", told(&mesh));
+        prose(&told(&mesh));
         let short = mesh.sites.iter().filter(|s| s.budget < mesh.planned_a_day());
         let short: Vec<&str> = short.map(|s| s.name.as_str()).collect();
         if short.is_empty() {
