@@ -29,21 +29,26 @@ impl Browsed {
     }
 }
 
+/// The browser that there is, or that the test is skipped.
+pub(crate) fn chromium() -> Option<&'static str> {
+    let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
+        let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        found.is_ok_and(|s| s.success())
+    });
+    if browser.is_none() {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "no Chromium: see ci/packages.txt");
+        println!("SKIPPED: no Chromium to open the page with");
+    }
+    browser
+}
+
 /// Opens `page` in Chromium, in a window of `size` points, with `reader` as its last script: one that works the page as a reader
 /// would and leaves notes at the root element. `None` where there is no Chromium, outside CI.
 ///
 /// # Panics
 /// When the browser does not come to an end, or in CI is not there.
 pub fn browse(page: &str, reader: &str, size: (u32, u32)) -> Option<Browsed> {
-    let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
-        let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        found.is_ok_and(|s| s.success())
-    });
-    let Some(browser) = browser else {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "no Chromium: see ci/packages.txt");
-        println!("SKIPPED: no Chromium to open the page with");
-        return None;
-    };
+    let browser = chromium()?;
     let (before, after) = page.rsplit_once("</body>").expect("a page has a body");
     let dir = tempfile::tempdir().unwrap();
     let [file, dom, log] = ["page.html", "dom", "log"].map(|name| dir.path().join(name));

@@ -8,10 +8,12 @@
 mod browser;
 mod claims;
 mod machine;
+mod visit;
 
 pub use browser::{Browsed, browse};
 pub use claims::{Attempt, comes_right, doubts, failed, shows};
 pub use machine::Machine;
+pub use visit::{View, Visited, visit};
 
 /// Whether other machines have had this one's processors for so long that `./x test` stopped waiting for them (`FULLPIPE_BUSY`): what is
 /// doubted is then tried once.

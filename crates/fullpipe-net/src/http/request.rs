@@ -28,6 +28,8 @@ pub struct RequestHead {
     pub if_range: Option<String>,
     /// `Authorization`.
     pub authorization: Option<String>,
+    /// Whether it asks for a page by name, as browsers do and programs do not (`Accept`).
+    pub wants_page: bool,
     /// Whether the connection ends with the answer.
     pub close: bool,
 }
@@ -83,6 +85,9 @@ impl RequestHead {
             range: text("range")?,
             if_range: text("if-range")?,
             authorization: text("authorization")?,
+            wants_page: fields.list("accept").any(|kind| {
+                kind.split(';').next().is_some_and(|k| k.trim().eq_ignore_ascii_case("text/html"))
+            }),
             close: fields.lists("connection", "close")
                 || (version == 0 && !fields.lists("connection", "keep-alive")),
             method,
@@ -126,7 +131,12 @@ mod tests {
         assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/download"));
         assert_eq!(request.parameter("size"), Some("1g"));
         assert_eq!(request.parameter("x"), Some("A b"));
-        assert!(request.close && !request.framed);
+        assert!(request.close && !request.framed && !request.wants_page);
+        let accepting =
+            |kinds| parse(&format!("GET / HTTP/1.1\r\nHost: h\r\nAccept: {kinds}\r\n\r\n")).unwrap();
+        assert!(accepting("text/html,application/xhtml+xml;q=0.9,*/*;q=0.8").wants_page);
+        assert!(accepting("text/css, Text/HTML;q=0.9").wants_page);
+        assert!(!accepting("*/*").wants_page && !accepting("text/*, application/json").wants_page);
         assert_eq!(RequestHead::parse(b"GET / HTTP/1.1\r\n"), Ok(None));
         assert_eq!(parse("GET http://h:5201?a=b HTTP/1.1\r\nHost: h\r\n\r\n").unwrap().path, "/");
         assert!(parse("GET / HTTP/1.0\r\n\r\n").unwrap().close);

@@ -14,7 +14,8 @@ use std::time::Duration;
 /// Serve stock iperf3 clients, `fullpipe test`, curl, wget and browsers, on one port and all at once
 ///
 /// iperf3 -c HOST, fullpipe test HOST, and
-/// curl -o /dev/null 'http://HOST:5201/download?size=1g&cc=bbr' all work against it.
+/// curl -o /dev/null 'http://HOST:5201/download?size=1g&cc=bbr' all work against it; a browser finds a speed test at
+/// http://HOST:5201/.
 #[derive(clap::Args)]
 pub struct Args {
     /// Port for everything; 0 takes a free one and says which

@@ -113,8 +113,13 @@ impl<'a> Connection<'a> {
     }
 
     pub fn text(&self, request: &RequestHead, kind: &str, body: &str) -> io::Result<Next> {
+        self.answer(request, "200 OK", &format!("Content-Type: {kind}; charset=utf-8\r\n"), body)
+    }
+
+    /// Answers with `fields`, each with its line's end, and `body`.
+    pub fn answer(&self, request: &RequestHead, status: &str, fields: &str, body: &str) -> io::Result<Next> {
         let mut answer = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: {}\r\n\r\n",
+            "HTTP/1.1 {status}\r\n{fields}Content-Length: {}\r\nConnection: {}\r\n\r\n",
             body.len(),
             after(request)
         );

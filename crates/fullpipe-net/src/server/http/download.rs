@@ -87,6 +87,8 @@ fn send(
 ) -> io::Result<()> {
     let before = SocketSample::of(connection.socket)?;
     let record = Record { connection, id, before: &before, began: Instant::now() };
+    // Who has read the head may ask.
+    record.remember(0, false);
     connection.write(head.as_bytes())?;
     let mut done = 0;
     let sent = body(connection, part, &mut done, &record);

@@ -4,13 +4,14 @@
 //! GET  /download?size=1g&cc=bbr    a body of so many bytes, sent by this controller; ranges work
 //! PUT  /upload, POST /upload       takes any body and says how fast it came
 //! GET  /transfer/ID                the sending socket of a download (its X-Fullpipe-Transfer), as JSON
-//! GET  /                           this list
+//! GET  /                           this list; to browsers, a speed test (`speed`)
 //! ```
 //!
 //! Byte `n` of every download is the same, so pieces fit together and checksums can be compared.
 
 mod connection;
 mod download;
+mod speed;
 mod upload;
 
 pub(super) use download::Transfers;
@@ -137,9 +138,18 @@ fn route(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next,
     if !authorized(connection.shared, request) {
         let why = "this server wants `Authorization: Bearer SECRET`";
         let field = "WWW-Authenticate: Bearer\r\n".to_owned();
-        return Err(Refusal { field, ..refusal("401 Unauthorized", why) }.into());
+        let refused = Refusal { field, ..refusal("401 Unauthorized", why) };
+        if !speed::is_asked_for(request) {
+            return Err(refused.into());
+        }
+        let event = Event::new("http_refused", Some(connection.peer)).with("path", request.path.clone());
+        connection.shared.log(event.with("reason", refused.why));
+        return Ok(speed::serve(connection, request, refused.status, &refused.field)?);
     }
     match (request.method.as_str(), request.path.as_str()) {
+        ("GET" | "HEAD", "/") if speed::is_asked_for(request) => {
+            Ok(speed::serve(connection, request, "200 OK", "")?)
+        }
         ("GET" | "HEAD", "/") => Ok(connection.text(request, "text/plain", HELP)?),
         ("GET" | "HEAD", "/download") => download::serve(connection, request),
         ("PUT" | "POST", "/upload") => upload::serve(connection, request),
@@ -197,4 +207,4 @@ const HELP: &str = "fullpipe serve\n\n\
     GET  /download?size=1g&cc=bbr&rate=100mbit&time=30s   bytes, sent by that controller; all parameters optional\n\
     PUT  /upload, POST /upload                            any body; says how fast it came\n\
     GET  /transfer/ID                                     the sending socket of a download, by its X-Fullpipe-Transfer\n\n\
-    iperf3 -c and fullpipe test work against the same port.\n";
+    A browser finds a speed test here. iperf3 -c and fullpipe test work against the same port.\n";
