@@ -60,5 +60,6 @@ pub mod split;
 pub mod status;
 pub mod towards;
 pub mod trial;
+pub mod verify;
 
 pub use error::{Error, Result};

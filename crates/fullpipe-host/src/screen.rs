@@ -6,6 +6,7 @@ use crate::diff;
 use crate::plan::{Change, FileState, Plan, choice};
 use crate::revert::Reverted;
 use crate::status::Status;
+use crate::verify::{Outcome, Verified};
 use std::fmt::Write;
 use std::io::IsTerminal;
 
@@ -332,6 +333,46 @@ pub fn status(style: Style, status: &Status) -> String {
         row("changed since", drift);
     }
     out
+}
+
+/// Whether what was applied is in force: a line for each thing that was looked at, then what follows.
+pub fn verified(style: Style, verified: &Verified) -> String {
+    let mut out = String::new();
+    for check in &verified.checks {
+        let name = match check.id {
+            "applied" => "applied",
+            "live" => "running kernel",
+            "boot" => "next boot",
+            "connection" => "new connection",
+            _ => "to a peer",
+        };
+        let (mark, verdict) = match check.outcome {
+            Outcome::Held => ("✓", Verdict::Ok),
+            Outcome::NotAsked => ("–", Verdict::Advice),
+            Outcome::NotShown => ("?", Verdict::Unknown),
+            Outcome::Failed => ("✗", Verdict::Fail),
+        };
+        let head = format!("{} {}", style.verdict(verdict, mark), style.dim(&format!("{name:<16}")));
+        out += &style.wrap(&head, 18, &check.seen);
+        for wrong in &check.wrong {
+            out += &style.wrap(&format!("{:18}", ""), 18, wrong);
+        }
+    }
+    let name = verified.controller.as_deref().unwrap_or_default();
+    let sentence = match (verified.worst(), verified.controller.is_some()) {
+        (_, false) => {
+            "`fullpipe advise HOST` says whether a change is worth it; `fullpipe apply CC` makes it"
+                .to_owned()
+        }
+        (Outcome::Held | Outcome::NotAsked, _) => format!("{name} is in force"),
+        (Outcome::NotShown, _) => {
+            format!("nothing speaks against it, but not all could be seen: not shown that {name} is in force")
+        }
+        (Outcome::Failed, _) => format!(
+            "{name} is not in force as applied: `fullpipe apply {name}` sets it again, `fullpipe revert` takes it back"
+        ),
+    };
+    out + &style.wrap(&style.bold("→ "), 2, &sentence)
 }
 
 #[cfg(test)]

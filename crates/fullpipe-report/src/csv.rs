@@ -70,7 +70,7 @@ pub(crate) fn varied_columns(results: &Results) -> Vec<(String, String)> {
 }
 
 /// A field as RFC 4180 wants it.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     if text.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

@@ -1,6 +1,6 @@
 //! The forms a report can have, known by a file's extension.
 
-use crate::{About, csv, html, picture, qlog};
+use crate::{About, csv, html, picture, qlog, summary};
 use fullpipe_experiment::Results;
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,6 +14,8 @@ pub enum Format {
     Json,
     /// Time series, a row a sample.
     Csv,
+    /// Figures, a row a run: `summary.csv`, or a name that ends so.
+    Summary,
     /// The same as Parquet.
     #[cfg(feature = "parquet")]
     Parquet,
@@ -56,6 +58,7 @@ impl Format {
         Format::Html,
         Format::Json,
         Format::Csv,
+        Format::Summary,
         #[cfg(feature = "parquet")]
         Format::Parquet,
         Format::Png,
@@ -70,6 +73,7 @@ impl Format {
             Format::Html => "html",
             Format::Json => "json",
             Format::Csv => "csv",
+            Format::Summary => "summary.csv",
             #[cfg(feature = "parquet")]
             Format::Parquet => "parquet",
             Format::Png => "png",
@@ -79,8 +83,18 @@ impl Format {
         }
     }
 
-    /// The form that the extension of `path` tells (in any case).
+    /// Whether the time series are part of it.
+    pub fn has_series(self) -> bool {
+        self != Format::Summary
+    }
+
+    /// The form that the extension of `path` tells (in any case); CSV whose name is or ends in `summary` has a row a run.
     pub fn of_path(path: &Path) -> Result<Format, UnknownFormat> {
+        let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+        let before = name.strip_suffix(Format::Summary.extension());
+        if before.is_some_and(|before| before.is_empty() || before.ends_with(['.', '-', '_'])) {
+            return Ok(Format::Summary);
+        }
         let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
         if extension.as_deref() == Some("htm") {
             return Ok(Format::Html);
@@ -98,6 +112,7 @@ impl Format {
                 out.write_all(b"\n")
             }
             Format::Csv => csv::write(results, out),
+            Format::Summary => summary::write(results, out),
             #[cfg(feature = "parquet")]
             Format::Parquet => crate::parquet::write(results, out),
             Format::Png => out.write_all(&picture::of_results(results, about).png()?),
@@ -118,6 +133,14 @@ mod tests {
         assert_eq!(Format::of_path(Path::new("a/b.html")), Ok(Format::Html));
         assert_eq!(Format::of_path(Path::new("B.PNG")), Ok(Format::Png));
         assert_eq!(Format::of_path(Path::new("x.sqlog")), Ok(Format::Sqlog));
+        for summary in
+            ["summary.csv", "a/Summary.CSV", "loss.summary.csv", "loss-summary.csv", "loss_summary.csv"]
+        {
+            assert_eq!(Format::of_path(Path::new(summary)), Ok(Format::Summary), "{summary}");
+        }
+        for series in ["x.csv", "nosummary.csv", "summary.csv/x.csv"] {
+            assert_eq!(Format::of_path(Path::new(series)), Ok(Format::Csv), "{series}");
+        }
         let e = Format::of_path(Path::new("x.pdf")).unwrap_err().to_string();
         assert!(e.contains(".pdf") && e.contains(".html") && e.contains(".svg"), "{e}");
         let e = Format::of_path(Path::new("report")).unwrap_err().to_string();

@@ -48,6 +48,7 @@ mod qlog;
 #[cfg(feature = "files")]
 pub mod records;
 mod reduce;
+mod summary;
 #[cfg(feature = "terminal")]
 pub mod table;
 mod verdict;

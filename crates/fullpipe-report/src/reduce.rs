@@ -63,11 +63,49 @@ pub(crate) fn distinct<T: Clone + Eq + Hash>(values: impl Iterator<Item = T>) ->
 /// With more runs than this, repeats of one run are shown as one.
 const RUNS_SINGLE: usize = 24;
 
-/// The runs with repeats (runs that differ in their seed only) replaced by their means, if there are many.
-pub(crate) fn condensed(results: &Results) -> Cow<'_, Results> {
-    if results.runs.len() <= RUNS_SINGLE {
-        return Cow::Borrowed(results);
+/// With so many repeats of each, also fewer runs are: three have an interval that is worth the name.
+const REPEATS_TOLD: usize = 3;
+
+/// Runs, where each may stand for its repeats.
+pub(crate) struct Condensed<'a> {
+    pub(crate) results: Cow<'a, Results>,
+    /// By run: half of the 95 % interval of its mean goodput, bit/s, where it stands for several.
+    pub(crate) half: Vec<Option<f64>>,
+}
+
+impl<'a> Condensed<'a> {
+    fn as_they_are(results: &'a Results) -> Self {
+        Condensed { half: vec![None; results.runs.len()], results: Cow::Borrowed(results) }
     }
+
+    /// Whether there are intervals.
+    pub(crate) fn has_intervals(&self) -> bool {
+        self.half.iter().any(Option::is_some)
+    }
+}
+
+/// What the intervals over repeats are, in words.
+pub(crate) const INTERVALS: &str = "±: half of the 95 % interval of the mean over repeats (Student's t)";
+
+/// Half of the 95 % interval of the mean of values that chance spreads (Student's t), of two and more.
+pub(crate) fn half_interval(values: &[f64]) -> Option<f64> {
+    // Quantiles of t at 97.5 % by degrees of freedom.
+    const T: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+        2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
+        2.045, 2.042,
+    ];
+    let n = values.len();
+    let freedom = n.checked_sub(1).filter(|f| *f > 0)?;
+    let mean = values.iter().sum::<f64>() / n as f64;
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / freedom as f64;
+    // Beyond the table within a thousandth of it.
+    let t = T.get(freedom - 1).copied().unwrap_or(1.96 + 2.45 / freedom as f64);
+    Some(t * (variance / n as f64).sqrt())
+}
+
+/// The runs with repeats (runs that differ in their seed only) replaced by their means, if there are many runs or repeats.
+pub(crate) fn condensed(results: &Results) -> Condensed<'_> {
     let same = |run: &Recording, other: &Recording| {
         run.seed == other.seed && run.varied(Varied::ROUND) == other.varied(Varied::ROUND)
     };
@@ -84,9 +122,12 @@ pub(crate) fn condensed(results: &Results) -> Cow<'_, Results> {
             }
         }
     }
-    if groups.iter().all(|g| g.len() == 1) {
-        return Cow::Borrowed(results);
+    let repeated = groups.iter().all(|group| group.len() >= REPEATS_TOLD);
+    if groups.iter().all(|g| g.len() == 1) || (results.runs.len() <= RUNS_SINGLE && !repeated) {
+        return Condensed::as_they_are(results);
     }
+    let goodputs = |group: &Vec<&Recording>| group.iter().map(|r| r.summary.goodput_bps).collect::<Vec<_>>();
+    let half = groups.iter().map(|group| half_interval(&goodputs(group))).collect();
     let runs = groups.into_iter().map(|group| {
         let mut one = group[0].clone();
         let label = match one.varied.iter().any(Varied::is_repeat) {
@@ -101,13 +142,14 @@ pub(crate) fn condensed(results: &Results) -> Cow<'_, Results> {
         one.summary = mean_summary(&group.iter().map(|r| &r.summary).collect::<Vec<_>>());
         one
     });
-    Cow::Owned(Results {
+    let results = Cow::Owned(Results {
         schema: results.schema.clone(),
         runs: runs.collect(),
         fairness: results.fairness,
         part: None,
         comparison: results.comparison.clone(),
-    })
+    });
+    Condensed { results, half }
 }
 
 /// The mean of each figure, over those that have it.
@@ -411,16 +453,39 @@ mod tests {
             }
         }
         let few = condensed(&results);
-        assert_eq!(few.runs.len(), runs.len());
-        assert_eq!(few.runs[0].label, "bbr, loss 1% × 10");
-        assert_eq!(few.runs[0].summary.goodput_bps, 5.5);
+        assert_eq!(few.results.runs.len(), runs.len());
+        assert_eq!(few.results.runs[0].label, "bbr, loss 1% × 10");
+        assert_eq!(few.results.runs[0].summary.goodput_bps, 5.5);
+        // Of 1 to 10: standard deviation 3.0277, over the root of ten, times 2.262.
+        assert!(few.half.iter().all(|half| (half.unwrap() - 2.1659).abs() < 1e-3));
         // The same controllers with other settings are others.
         for run in results.runs.iter_mut().take(4) {
             run.contender = Some(format!("{}:ecn=on", run.cc));
         }
-        assert_eq!(condensed(&results).runs[0].label, "bbr:ecn=on, loss 1% × 1");
+        assert_eq!(condensed(&results).results.runs[0].label, "bbr:ecn=on, loss 1% × 1");
+        assert_eq!(condensed(&results).half[0], None);
         results.runs.truncate(8);
-        assert_eq!(condensed(&results).runs.len(), 8);
+        assert_eq!(condensed(&results).results.runs.len(), 8);
+    }
+
+    #[test]
+    fn three_repeats_of_each_are_one_with_its_interval_however_few_runs_there_are() {
+        let mut results = support::race(0.5);
+        results.runs.truncate(1);
+        let run = results.runs.remove(0);
+        for seed in 1..=3 {
+            let mut run = run.clone();
+            run.seed = seed;
+            run.varied = vec![Varied::new(Varied::SEED, seed.to_string())];
+            run.summary.goodput_bps = seed as f64;
+            results.runs.push(run);
+        }
+        let one = condensed(&results);
+        assert_eq!((one.results.runs.len(), one.results.runs[0].label.as_str()), (1, "bbr × 3"));
+        // Standard deviation 1, over the root of three, times 4.303.
+        assert!((one.half[0].unwrap() - 2.4843).abs() < 1e-3);
+        assert_eq!(half_interval(&[1.0]), None);
+        assert_eq!(half_interval(&[5.0; 40]), Some(0.0));
     }
 
     #[test]

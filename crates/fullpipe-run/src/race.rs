@@ -1,7 +1,7 @@
 //! A race: controllers on one path, one after another or together, as the scenario files that its options stand for.
 
 use crate::{Engine, vocabulary};
-use fullpipe_experiment::scenario::{Case, ScenarioError, parse};
+use fullpipe_experiment::scenario::{Case, ScenarioError, parse, range};
 use fullpipe_path::Limit;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use toml::{Table, Value};
@@ -101,7 +101,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// `KEY=A,B,…`.
+    /// `KEY=A,B,…`, where each may be a range ([`range`]).
     ///
     /// # Errors
     /// An empty key or value, in words.
@@ -115,7 +115,14 @@ impl Axis {
             "flows" => "flow.count".to_owned(),
             key => key.to_owned(),
         };
-        let values: Vec<Value> = values.split(',').map(|v| value(v.trim())).collect();
+        let mut written = Vec::new();
+        for part in values.split(',').map(str::trim) {
+            match range(part) {
+                Some(values) => written.extend(values?),
+                None => written.push(part.to_owned()),
+            }
+        }
+        let values: Vec<Value> = written.iter().map(|v| value(v)).collect();
         if key.is_empty() || values.iter().any(|v| v.as_str() == Some("")) {
             return Err(format!("`{text}` has an empty part"));
         }
@@ -310,10 +317,13 @@ mod tests {
 
     #[test]
     fn what_is_swept_replaces_what_would_contradict_it() {
+        let range = Axis::parse("loss=0%,0.01%..1% log 3").unwrap();
+        assert_eq!(range.values, ["0%", "0.01%", "0.1%", "1%"].map(Value::from));
+        assert_eq!(Axis::parse("flows=1..4 step 1").unwrap().values, [1, 2, 3, 4].map(Value::Integer));
         let sweep = vec![Axis::parse("queue=codel,drop-tail").unwrap(), Axis::parse("loss=0.1%,1%").unwrap()];
         let race = Race { sweep, ..Race::default() };
         assert_eq!(race.cases(&contestants(&["bbr"]), &[Engine::Sim]).unwrap().len(), 4);
-        for wrong in ["loss", "loss=", "=1%", "loss=1%,"] {
+        for wrong in ["loss=1%..2%", "loss", "loss=", "=1%", "loss=1%,"] {
             assert!(Axis::parse(wrong).is_err(), "{wrong}");
         }
     }

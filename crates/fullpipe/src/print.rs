@@ -96,6 +96,12 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     printed(out.write_all(text.as_bytes()).and_then(|()| out.flush())).map_err(Failure::usage)
 }
 
+/// Prints bytes as they are, for a file or another program.
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    printed(out.write_all(bytes).and_then(|()| out.flush())).map_err(Failure::usage)
+}
+
 /// Prints what is JSON already.
 pub fn print_as_json(text: &str) -> Result<(), Failure> {
     // Escaped as JSON does, there is nothing left for `print` to escape in another way.

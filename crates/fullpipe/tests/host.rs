@@ -315,3 +315,72 @@ fn hybla_is_put_in_force_through_its_ebpf_form() {
     );
     assert!(unloaded.status.success(), "{}", String::from_utf8_lossy(&unloaded.stderr));
 }
+
+#[test]
+fn verify_says_by_its_exit_code_whether_what_was_applied_is_in_force() {
+    let root = host();
+    let r = root.path();
+    let (code, out, _) = fullpipe(r, "verify");
+    assert!(code == 1 && out.contains("applied nothing"), "{code} {out}");
+    assert_eq!(fullpipe(r, "apply bbr").0, 0);
+    let (code, out, _) = fullpipe(r, "verify");
+    assert_eq!(code, 0, "{out}");
+    for part in [
+        "✓ running kernel",
+        "✓ next boot",
+        "99-zz-fullpipe.conf",
+        "a new connection uses bbr",
+        "→ bbr is in force",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let (code, out, _) = fullpipe(r, "verify --json");
+    let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (code, &document["schema"], &document["passed"]),
+        (0, &"fullpipe/verify/1".into(), &true.into())
+    );
+    let outcome = |document: &serde_json::Value, id: &str| {
+        let checks = document["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["id"] == id).unwrap()["outcome"].clone()
+    };
+    assert!(["applied", "live", "connection", "boot"].iter().all(|id| outcome(&document, id) == "held"));
+
+    // A later file wins at the next boot; now all is well.
+    write(r, "etc/sysctl.d/99-zzz.conf", "net.ipv4.tcp_congestion_control = reno\n");
+    let (code, out, _) = fullpipe(r, "verify --json");
+    let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (code, outcome(&document, "boot"), outcome(&document, "live")),
+        (1, "failed".into(), "held".into())
+    );
+    assert!(out.contains("99-zzz.conf"), "{out}");
+    assert_eq!(fullpipe(r, "verify --live-only").0, 0);
+    fs::remove_file(r.join("etc/sysctl.d/99-zzz.conf")).unwrap();
+
+    // What a restart without its files would leave: the kernel's own default.
+    write(r, "proc/sys/net/ipv4/tcp_congestion_control", "cubic\n");
+    let (code, out, _) = fullpipe(r, "verify");
+    assert!(
+        code == 1 && out.contains("✗ running kernel") && out.contains("a new connection uses cubic, not bbr"),
+        "{out}"
+    );
+    assert!(out.contains("`fullpipe apply bbr` sets it again"), "{out}");
+    assert_eq!(fullpipe(r, "apply bbr --force").0, 0);
+    assert_eq!(fullpipe(r, "verify").0, 0);
+    assert_eq!(fullpipe(r, "revert").0, 0);
+    assert_eq!(fullpipe(r, "verify").0, 1);
+    let (code, _, err) = fullpipe(r, "verify --to localhost:1");
+    assert!(code == 2 && err.contains("--root"), "{code} {err}");
+}
+
+#[test]
+fn verify_knows_what_was_not_meant_for_the_next_boot() {
+    let root = host();
+    let r = root.path();
+    assert_eq!(fullpipe(r, "apply bbr --live-only").0, 0);
+    let (code, out, _) = fullpipe(r, "verify");
+    assert!(code == 1 && out.contains("✗ next boot") && out.contains("✓ running kernel"), "{out}");
+    assert_eq!(fullpipe(r, "verify --live-only").0, 0);
+    assert_eq!(fullpipe(r, "revert").0, 0);
+}

@@ -69,6 +69,35 @@ fn at_one_percent_loss_bbr_is_faster_than_cubic_beyond_doubt() {
 }
 
 #[test]
+fn advice_for_a_lossy_path_is_the_exact_command() {
+    // Every namespace may have Reno for its default; not every one BBR.
+    let client = format!(
+        "echo reno > /proc/sys/net/ipv4/tcp_congestion_control; {FULLPIPE} advise {SERVER} -t 2 --json; echo code $? >&2"
+    );
+    let path = ["--rate", "100mbit", "--rtt", "100ms", "--loss", "1%"];
+    shows_in_json("bbr is advised at 1 % loss", &path, "", &client, |json| {
+        let advice = &json["advice"];
+        let text = |name: &str| advice[name].as_str().unwrap_or_default().to_owned();
+        let may = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+            .is_ok_and(|allowed| allowed.split_ascii_whitespace().any(|name| name == "bbr"));
+        let told = if may {
+            advice["kind"] == "apply"
+                && text("command").contains("fullpipe apply bbr")
+                && text("command_for_destination").ends_with("--to 198.18.0.2/32")
+        } else {
+            advice["kind"] == "blocked" && text("words").contains("cannot be put in force here")
+        };
+        failed([
+            (json["schema"] == "fullpipe/advise/1", format!("{json:#}")),
+            (json["comparison"]["baseline"] == "reno", format!("{json:#}")),
+            (json["doctor"]["findings"].as_array().is_some_and(|f| f.len() > 10), format!("{json:#}")),
+            (text("words").starts_with("on this path bbr is faster than reno"), format!("{advice:#}")),
+            (told, format!("{advice:#}")),
+        ])
+    });
+}
+
+#[test]
 fn on_a_clean_short_path_there_is_no_difference_worth_switching_for() {
     let client = format!("{FULLPIPE} test {SERVER} --compare bbr,cubic --rounds 6 -t 2 --json");
     // Short enough that either fills it at once; the queue is large enough for CUBIC's overshoot.

@@ -353,3 +353,43 @@ fn a_controller_in_the_place_of_a_case_is_told_where_it_belongs() {
     assert!(told.contains("say --cc cubic") && !told.contains("there are"), "{told}");
     assert!(refusal(&["conformance", "nosuch"]).contains("there are:"));
 }
+
+#[test]
+fn a_range_is_swept_and_its_figures_go_to_the_standard_output_a_row_a_run() {
+    let args = [
+        "race",
+        "bbr",
+        "cubic",
+        "--duration",
+        "2s",
+        "--sweep",
+        "loss=0.1%..10% log 3",
+        "--out=-.summary.csv",
+    ];
+    let text = stdout(&args);
+    let lines: Vec<&str> = text.split_terminator("\r\n").collect();
+    assert_eq!(lines.len(), 1 + 2 * 3, "{text}");
+    assert!(lines[0].starts_with("run,label,engine,cc,seed,valid,loss,duration_s,goodput_bps"), "{text}");
+    for loss in ["0.1%", "1%", "10%"] {
+        assert_eq!(
+            lines.iter().filter(|line| line.contains(&format!(",{loss},"))).count(),
+            2,
+            "{loss}: {text}"
+        );
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&["race", "bbr", "--duration", "1s", "--out", "-"])).unwrap();
+    assert!(json["runs"][0]["flows"][0]["series"].is_object(), "with its time series");
+    let e = refusal(&["race", "bbr", "--json", "--out", "-"]);
+    assert!(e.contains("can have one report"), "{e}");
+    let e = refusal(&["race", "bbr", "--out=-.docx"]);
+    assert!(e.contains("-.docx") && e.contains("summary.csv"), "{e}");
+    let e = refusal(&["race", "bbr", "--sweep", "loss=1%..2%"]);
+    assert!(e.contains("FROM..TO log N"), "{e}");
+}
+
+#[test]
+fn repeats_come_as_means_with_intervals() {
+    let text = stdout(&["race", "bbr", "cubic", "--duration", "3s", "--repeats", "5"]);
+    assert!(text.contains("bbr × 5") && text.contains("cubic × 5") && text.contains('±'), "{text}");
+}

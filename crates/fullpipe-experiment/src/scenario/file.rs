@@ -184,9 +184,9 @@ pub fn schema() -> serde_json::Value {
         properties.insert(
             "sweep".into(),
             serde_json::json!({
-                "description": "Dotted keys of this file, each with the list of its values; every combination is run",
+                "description": "Dotted keys of this file, each with the list of its values, or a range such as `0.01%..10% log 8`; every combination is run",
                 "type": "object",
-                "additionalProperties": { "type": "array", "minItems": 1 }
+                "additionalProperties": { "anyOf": [{ "type": "array", "minItems": 1 }, { "type": "string" }] }
             }),
         );
     }
@@ -261,6 +261,18 @@ count = 2
         assert!(cases.iter().all(|c| c.scenario.flows[0].cc == c.scenario.flows[1].cc));
         let last = &cases[11].scenario;
         assert_eq!(last.path.forward[0].nominal_rate(), Some(Rate::from_bits_per_sec(30_000_000)));
+    }
+
+    #[test]
+    fn a_range_stands_for_its_values_and_an_error_in_it_is_shown_at_its_place() {
+        let cases = read(&format!("{FILE}[sweep]\n\"path.rate\" = \"1mbit..100mbit log 3\"\n")).unwrap();
+        let rates: Vec<_> = cases.iter().map(|case| case.value("path.rate").unwrap()).collect();
+        assert_eq!(rates, ["1mbit", "10mbit", "100mbit"]);
+        let text = format!("{FILE}[sweep]\n\"path.rate\" = \"1mbit..10mbit log\"\n");
+        let e = error(&text);
+        assert!(e.message.contains("sweep of `path.rate`") && e.message.contains("FROM..TO log N"), "{e}");
+        let e = error(&format!("{FILE}[sweep]\n\"flow.count\" = \"1..8 log 4\"\n"));
+        assert!(e.message.contains("are listed"), "{e}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod check;
 mod file;
 mod flow;
 mod path;
+mod range;
 mod sweep;
 mod trigger;
 mod triggers;
@@ -18,6 +19,7 @@ pub use check::{Bound, Check};
 pub use file::{Case, Refused, Vocabulary, parse, schema};
 pub use flow::{FlowSpec, Setting, policy_file};
 pub use path::{Direction, PathSpec};
+pub use range::range;
 pub use trigger::{LinkChange, Trigger, When};
 pub use triggers::{Due, Triggers};
 

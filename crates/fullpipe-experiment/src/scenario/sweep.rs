@@ -1,5 +1,6 @@
-//! `[sweep]`: dotted keys of the file, each with a list of values; every combination is a run.
+//! `[sweep]`: dotted keys of the file, each with a list of values or a range; every combination is a run.
 
+use super::range;
 use crate::recording::Varied;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -29,13 +30,19 @@ impl<'i> Sweep<'i> {
         let mut axes = Vec::new();
         for (key, value) in table {
             let place = value.span();
-            let DeValue::Array(values) = value.into_inner() else {
-                return Err((place, format!("sweep of `{}`: expected a list of values", key.get_ref())));
+            let name = key.get_ref();
+            let values = match value.into_inner() {
+                DeValue::Array(values) => values.iter().cloned().collect(),
+                DeValue::String(text) => in_range(&text, &place)
+                    .map_err(|reason| (place.clone(), format!("sweep of `{name}`: {reason}")))?,
+                _ => {
+                    return Err((place, format!("sweep of `{name}`: expected a list of values, or a range")));
+                }
             };
             if values.is_empty() {
-                return Err((place, format!("sweep of `{}`: the list is empty", key.get_ref())));
+                return Err((place, format!("sweep of `{name}`: the list is empty")));
             }
-            axes.push((key.get_ref().to_string(), key.span(), values.iter().cloned().collect()));
+            axes.push((name.to_string(), key.span(), values));
         }
         Ok(Sweep { axes, span })
     }
@@ -76,6 +83,16 @@ impl<'i> Sweep<'i> {
         varied.reverse();
         Ok(varied)
     }
+}
+
+/// The values of a range; each stands where the range does.
+fn in_range<'i>(text: &str, place: &Range<usize>) -> Result<Vec<Spanned<DeValue<'i>>>, String> {
+    let values = range(text).ok_or("expected a list of values, or a range such as `0.01%..10% log 8`")??;
+    if values.iter().any(|value| value.parse::<f64>().is_ok()) {
+        return Err("numbers without a unit are listed, as [1, 2, 4]".into());
+    }
+    let value = |text| Spanned::new(place.clone(), DeValue::String(Cow::Owned(text)));
+    Ok(values.into_iter().map(value).collect())
 }
 
 fn set_in_table<'i>(

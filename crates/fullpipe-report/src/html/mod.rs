@@ -12,7 +12,7 @@ use crate::comparison;
 use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share, significant};
 use crate::palette::colour_of;
 use crate::picture::{self, escaped};
-use crate::reduce::{condensed, distinct};
+use crate::reduce::{INTERVALS, condensed, distinct};
 use crate::verdict::{troubles, verdict};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Source, Summary};
@@ -240,7 +240,8 @@ fn trouble_list(results: &Results) -> String {
 }
 
 fn table(results: &Results) -> String {
-    let results = &*condensed(results);
+    let condensed = condensed(results);
+    let results = &*condensed.results;
     let top = results.runs.iter().map(|r| r.summary.goodput_bps).fold(0.0, f64::max);
     let (unit, size) = rate_unit(top);
     let jain = results.runs.iter().any(|r| r.flows.len() > 1);
@@ -264,7 +265,7 @@ fn table(results: &Results) -> String {
     let scale = Scale { top, size, done, jain };
     let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed);
     let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
-    for run in &results.runs {
+    for (run, half) in results.runs.iter().zip(&condensed.half) {
         let mut label = run.label.clone();
         if several_engines {
             let _ = write!(label, " ({})", run.source.name());
@@ -273,17 +274,21 @@ fn table(results: &Results) -> String {
             let _ = write!(label, " #{}", run.seed);
         }
         let class = if run.valid { "" } else { "invalid" };
-        row(&mut out, &scale, class, &label, &run.cc, &run.summary, run.fairness());
+        row(&mut out, &scale, class, &label, &run.cc, &run.summary, (*half, run.fairness()));
         if run.flows.len() > 1 {
             for flow in run.flows.iter().take(FLOWS_SHOWN) {
-                row(&mut out, &scale, "flow", &flow.label, &flow.cc, &flow.summary, None);
+                row(&mut out, &scale, "flow", &flow.label, &flow.cc, &flow.summary, (None, None));
             }
             if let Some(more) = run.flows.len().checked_sub(FLOWS_SHOWN + 1) {
                 let _ = write!(out, "<tr class=\"flow\"><th scope=\"row\">… {} more</th></tr>", more + 1);
             }
         }
     }
-    out + "</tbody></table>"
+    out += "</tbody></table>";
+    if condensed.has_intervals() {
+        let _ = write!(out, "<p class=\"hint\">{INTERVALS}</p>");
+    }
+    out
 }
 
 struct Scale {
@@ -293,7 +298,17 @@ struct Scale {
     jain: bool,
 }
 
-fn row(out: &mut String, scale: &Scale, class: &str, label: &str, cc: &str, s: &Summary, jain: Option<f64>) {
+fn row(
+    out: &mut String,
+    scale: &Scale,
+    class: &str,
+    label: &str,
+    cc: &str,
+    s: &Summary,
+    (half, jain): (Option<f64>, Option<f64>),
+) {
+    let half =
+        half.map_or(String::new(), |half| format!(" <small>± {}</small>", significant(half / scale.size, 2)));
     let ms = |v: Option<f64>| v.map_or("–".to_owned(), |v| significant(v, 3));
     let colour = colour_of(cc);
     let bar = if scale.top > 0.0 { (s.goodput_bps / scale.top).clamp(0.0, 1.0) } else { 0.0 };
@@ -301,7 +316,7 @@ fn row(out: &mut String, scale: &Scale, class: &str, label: &str, cc: &str, s: &
     let _ = write!(
         out,
         "<tr class=\"{class}\" style=\"--light:{};--dark:{}\"><th scope=\"row\"><i class=\"swatch\"></i>{}{mark}</th>\
-         <td class=\"goodput\"><span>{}</span><i style=\"--share:{bar:.4}\"></i></td><td>{}</td><td>{}</td>",
+         <td class=\"goodput\"><span>{}</span>{half}<i style=\"--share:{bar:.4}\"></i></td><td>{}</td><td>{}</td>",
         colour.light_hex(),
         colour.dark_hex(),
         escaped(label),

@@ -5,7 +5,7 @@ mod sparkline;
 use crate::compared;
 use crate::figures::{percent_figure, rate_unit, seconds, share, significant, wrapped};
 use crate::palette::colour_of;
-use crate::reduce;
+use crate::reduce::{self, Condensed};
 use crate::verdict::{troubles, verdict};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use fullpipe_experiment::Results;
@@ -42,8 +42,14 @@ pub fn table(results: &Results, style: &Style) -> String {
             let _ = writeln!(out, "{}", paint(&line, "2"));
         }
         out.push('\n');
-        out += &rows(&reduce::condensed(results), style);
+        let condensed = reduce::condensed(results);
+        out += &rows(&condensed, style);
         out.push('\n');
+        if condensed.has_intervals() {
+            for line in wrapped(reduce::INTERVALS, style.width) {
+                let _ = writeln!(out, "{}", paint(&line, "2"));
+            }
+        }
     }
     for trouble in troubles(results) {
         for line in wrapped(&trouble, style.width) {
@@ -89,12 +95,14 @@ struct Columns {
     queue_median: bool,
     completion: bool,
     jain: bool,
+    intervals: bool,
     unit: &'static str,
     unit_size: f64,
 }
 
 impl Columns {
-    fn of(results: &Results, width: usize) -> Columns {
+    fn of(condensed: &Condensed<'_>, width: usize) -> Columns {
+        let results = &*condensed.results;
         let top = results.runs.iter().map(|r| r.summary.goodput_bps).fold(0.0, f64::max);
         let (unit, unit_size) = rate_unit(top);
         let flows = || results.runs.iter().flat_map(|r| &r.flows).map(|f| &f.summary);
@@ -103,13 +111,16 @@ impl Columns {
             queue_median: width >= 100,
             completion: summaries.any(|s| s.completion_s.is_some()),
             jain: results.runs.iter().any(|r| r.flows.len() > 1),
+            intervals: condensed.has_intervals(),
             unit,
             unit_size,
         }
     }
 
     fn header(&self) -> Vec<String> {
-        let mut header = vec!["\n", "goodput\n", "of\npath %", "retrans-\nmitted %"];
+        let mut header = vec!["\n", "goodput\n"];
+        header.extend(self.intervals.then_some("\n±"));
+        header.extend(["of\npath %", "retrans-\nmitted %"]);
         header.extend(["RTT ms\nmin", "\np50", "\np95", "\np99"]);
         header.extend(if self.queue_median { &["queue ms\np50", "\np95"][..] } else { &["queue\np95 ms"] });
         header.extend(self.completion.then_some("done\nafter s"));
@@ -119,14 +130,16 @@ impl Columns {
         header
     }
 
-    fn cells(&self, label: String, s: &Summary, jain: Option<f64>) -> Vec<String> {
+    fn cells(&self, label: String, s: &Summary, half: Option<f64>, jain: Option<f64>) -> Vec<String> {
         let ms = |v: Option<f64>| v.map_or("–".to_owned(), |v| significant(v, 3));
-        let mut cells = vec![
-            label,
-            significant(s.goodput_bps / self.unit_size, 3),
+        let mut cells = vec![label, significant(s.goodput_bps / self.unit_size, 3)];
+        if self.intervals {
+            cells.push(half.map_or(String::new(), |half| significant(half / self.unit_size, 2)));
+        }
+        cells.extend([
             s.utilization.map_or("–".to_owned(), percent_figure),
             percent_figure(share(s.packets_retransmitted, s.packets_sent)),
-        ];
+        ]);
         cells.extend([s.rtt_ms.min, s.rtt_ms.p50, s.rtt_ms.p95, s.rtt_ms.p99].map(ms));
         cells.extend(self.queue_median.then(|| ms(s.queue_ms.p50)));
         cells.push(ms(s.queue_ms.p95));
@@ -137,7 +150,8 @@ impl Columns {
 }
 
 /// The rows of all runs and, of shared ones, of their flows; of very many flows the first ones and the last.
-fn collect<'a>(results: &'a Results, columns: &Columns) -> Vec<Row<'a>> {
+fn collect<'a>(condensed: &'a Condensed<'_>, columns: &Columns) -> Vec<Row<'a>> {
+    let results = &*condensed.results;
     let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
     let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed && w[0].label == w[1].label);
     let mut rows = Vec::new();
@@ -152,13 +166,13 @@ fn collect<'a>(results: &'a Results, columns: &Columns) -> Vec<Row<'a>> {
         if !run.valid {
             label.push_str(" ✗");
         }
-        let cells = columns.cells(label, &run.summary, run.fairness());
+        let cells = columns.cells(label, &run.summary, condensed.half[index], run.fairness());
         let flows = (0..run.flows.len()).collect();
         rows.push(Row { cells, cc: &run.cc, run: index, flows, nested: false });
         let hidden = run.flows.len().saturating_sub(FLOWS_SHOWN);
         for (i, flow) in run.flows.iter().enumerate().filter(|_| run.flows.len() > 1) {
             if hidden == 0 || i < FLOWS_SHOWN - 1 || i == run.flows.len() - 1 {
-                let cells = columns.cells(format!("  {}", flow.label), &flow.summary, None);
+                let cells = columns.cells(format!("  {}", flow.label), &flow.summary, None, None);
                 rows.push(Row { cells, cc: &flow.cc, run: index, flows: vec![i], nested: true });
             } else if i == FLOWS_SHOWN - 1 {
                 let cells = vec![format!("  … {hidden} more")];
@@ -169,9 +183,10 @@ fn collect<'a>(results: &'a Results, columns: &Columns) -> Vec<Row<'a>> {
     rows
 }
 
-fn rows(results: &Results, style: &Style) -> String {
-    let columns = Columns::of(results, style.width);
-    let mut rows = collect(results, &columns);
+fn rows(condensed: &Condensed<'_>, style: &Style) -> String {
+    let results = &*condensed.results;
+    let columns = Columns::of(condensed, style.width);
+    let mut rows = collect(condensed, &columns);
     let mut header = columns.header();
 
     // What the figures leave is shared by the labels and, two blanks apart, the curve.
@@ -254,7 +269,7 @@ fn clip(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::support;
-    use fullpipe_experiment::recording::CheckResult;
+    use fullpipe_experiment::recording::{CheckResult, Varied};
 
     const PLAIN: Style = Style { width: 80, colour: false };
 
@@ -306,6 +321,30 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("check failed: cubic") && text.contains("rtt.p95 <= 50ms"), "{text}");
+    }
+
+    #[test]
+    fn repeats_have_an_interval_within_80_columns() {
+        let mut race = support::race(5.0);
+        let runs = std::mem::take(&mut race.runs);
+        for seed in 1..=5_u32 {
+            for run in &runs {
+                let mut run = run.clone();
+                run.seed = seed.into();
+                run.varied = vec![Varied::new(Varied::SEED, seed.to_string())];
+                run.summary.goodput_bps *= 1.0 + f64::from(seed) / 100.0;
+                race.runs.push(run);
+            }
+        }
+        let text = table(&race, &PLAIN);
+        assert!(text.contains("bbr × 5") && text.contains("Student's t") && widest(&text) <= 80, "{text}");
+        let mean = race.runs[0].summary.goodput_bps / 1.01 * 1.03 / 1e6;
+        // A hundredth of the goodput without repeats, times the deviation of 1 to 5, over the root of five, times 2.776.
+        let half = mean / 1.03 / 100.0 * 2.5_f64.sqrt() / 5.0_f64.sqrt() * 2.776;
+        let row = text.lines().find(|line| line.starts_with("bbr × 5")).unwrap();
+        let cells: Vec<f64> =
+            row.split_whitespace().skip(3).take(2).map(|cell| cell.parse().unwrap()).collect();
+        assert!((cells[0] - mean).abs() < 0.1 && (cells[1] - half).abs() < 0.1, "{row}: {mean} {half}");
     }
 
     #[test]

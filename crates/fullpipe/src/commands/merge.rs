@@ -1,7 +1,7 @@
 //! `fullpipe merge`: parts of many runs, made apart.
 
 use crate::failure::Failure;
-use crate::runs::{command_line, opened, show, verdict};
+use crate::runs::{Outputs, command_line, verdict};
 use fullpipe_experiment::Results;
 use fullpipe_report::About;
 use std::fs::File;
@@ -26,16 +26,11 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let outputs = opened(&self.out)?;
+        let outputs = Outputs::open(&self.out, self.json)?;
         let parts: Vec<Results> = self.parts.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
         let results = fullpipe_run::merge(parts).map_err(Failure::usage)?;
         let about = About { title: "Merged".to_owned(), command: command_line() };
-        show(&results, &about, self.json)?;
-        for output in outputs {
-            let path = output.path().display().to_string();
-            output.write(&results, &about).map_err(Failure::usage)?;
-            eprintln!("wrote {path}");
-        }
+        outputs.tell(&results, &about, self.json)?;
         verdict(&results)
     }
 }

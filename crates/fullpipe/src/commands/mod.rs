@@ -1,5 +1,7 @@
 //! One module a command: its arguments, and the call into the crate that does the work.
 
+#[cfg(feature = "net")]
+mod advise;
 mod apply;
 #[cfg(all(feature = "ebpf", feature = "live"))]
 mod beliefs;
@@ -44,6 +46,7 @@ mod test;
 mod trace;
 #[cfg(feature = "live")]
 mod traffic;
+mod verify;
 #[cfg(feature = "live")]
 mod watch;
 
@@ -59,12 +62,15 @@ pub enum Command {
     Conformance(conformance::Args),
     #[cfg(feature = "ebpf")]
     Cc(cc::Args),
+    #[cfg(feature = "net")]
+    Advise(advise::Args),
     Doctor(doctor::Args),
     Plan(plan::Args),
     Apply(apply::Args),
     Confirm(confirm::Args),
     Revert(revert::Args),
     Status(status::Args),
+    Verify(verify::Args),
     #[command(hide = true)]
     Guard(guard::Args),
     Lab(lab::Args),
@@ -105,12 +111,15 @@ impl Command {
             Command::Conformance(args) => args.run(),
             #[cfg(feature = "ebpf")]
             Command::Cc(args) => args.run(),
+            #[cfg(feature = "net")]
+            Command::Advise(args) => args.run(),
             Command::Doctor(args) => args.run(),
             Command::Plan(args) => args.run(),
             Command::Apply(args) => args.run(),
             Command::Confirm(args) => args.run(),
             Command::Revert(args) => args.run(),
             Command::Status(args) => args.run(),
+            Command::Verify(args) => args.run(),
             Command::Guard(args) => args.run(),
             Command::Lab(args) => args.run(),
             #[cfg(feature = "net")]

@@ -78,7 +78,8 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Runs")]
     repeats: u32,
     /// Run once for each value of KEY: rate, rtt, buffer, queue, loss, duration, flows, size, mtu, or any
-    /// dotted key of a scenario file. May be repeated: every combination is run.
+    /// dotted key of a scenario file. A value may be a range: `0.01%..10% log 8`, `10ms..100ms linear 4`, `1bdp..4bdp
+    /// step 1bdp`. May be repeated: every combination is run.
     #[arg(long, value_name = "KEY=A,B,…", value_parser = Axis::parse, help_heading = "Runs")]
     sweep: Vec<Axis>,
     /// Interval between the samples of the time series.
@@ -100,7 +101,7 @@ fn examples() -> String {
         fullpipe race bbr cubic --rate 1gbit --rtt 20ms --buffer 0.5bdp --loss 0\n  \
         fullpipe race bbr cubic --together --loss 0 --duration 60s\n  \
         fullpipe race bbr fp_bbr3 vegas --engine lab\n  \
-        fullpipe race bbr cubic --sweep loss=0.01%,0.1%,1%,5% --repeats 5"
+        fullpipe race bbr cubic --sweep 'loss=0.01%..10% log 8' --repeats 5"
 }
 
 fn queue_kinds() -> clap::builder::PossibleValuesParser {

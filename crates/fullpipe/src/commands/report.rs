@@ -2,10 +2,10 @@
 
 use crate::failure::Failure;
 use crate::print::print;
-use crate::runs::{command_line, show};
+use crate::runs::{Outputs, command_line};
 use fullpipe_experiment::{Results, SCHEMA};
 use fullpipe_report::records::{By, Distributions, page, read, text};
-use fullpipe_report::{About, Output, Replacement};
+use fullpipe_report::{About, Replacement};
 use std::path::{Path, PathBuf};
 
 /// Show recordings again and side by side, or what records of connections come to
@@ -53,19 +53,12 @@ impl Args {
                 "--by tells records of connections apart; recordings have their runs",
             ));
         }
-        let outputs: Vec<Output> =
-            self.out.iter().map(|p| Output::open(p).map_err(Failure::usage)).collect::<Result<_, _>>()?;
+        let outputs = Outputs::open(&self.out, false)?;
         let names = distinct_names(&self.files);
         let title = names.join(" and ");
         let results = together(all, &names);
         let about = About { title, command: command_line() };
-        show(&results, &about, false)?;
-        for output in outputs {
-            let path = output.path().display().to_string();
-            output.write(&results, &about).map_err(Failure::usage)?;
-            eprintln!("wrote {path}");
-        }
-        Ok(())
+        outputs.tell(&results, &about, false)
     }
 
     fn records(self) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ pub use choice::Choice;
 pub use input::{check_controller, contestants, listed, read};
 pub use lent::{LENT, give_back, kernel_offers, reenter};
 pub use progress::Progress;
-pub use reporting::{Reporting, command_line, hanging, opened, quoted, show, verdict, width};
+pub use reporting::{Outputs, Reporting, command_line, hanging, opened, quoted, verdict, width};
 
 use crate::failure::Failure;
 use fullpipe_lab::LabError;

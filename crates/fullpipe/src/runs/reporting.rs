@@ -2,13 +2,13 @@
 
 use super::{Choice, LENT, Progress};
 use crate::failure::Failure;
-use crate::print::{print, print_as_json};
+use crate::print::{print, print_as_json, print_bytes};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_report::{About, Format, Output, table, wrapped};
 use fullpipe_run::{Batch, InRealTime, Job, Shard};
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How runs are made and told of.
 #[derive(clap::Args)]
@@ -35,8 +35,9 @@ pub struct Reporting {
     /// by --out have the time series too.
     #[arg(long)]
     json: bool,
-    /// Also write a report to FILE; its extension tells the form: html, json, csv, parquet (if built in),
-    /// png, svg, qlog. May be repeated.
+    /// Also write a report to FILE; its extension tells the form: html, json, csv (a row a sample), summary.csv (a row a
+    /// run), parquet (if built in), png, svg, qlog. `-` is the standard output in place of the table, as JSON, and
+    /// `--out=-.csv` or any other ending in that form. May be repeated.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }
@@ -59,7 +60,7 @@ impl Reporting {
         if self.pcap.is_some() && self.engine == Choice::Sim {
             return Err(Failure::usage("--pcap captures packets of the lab: add --engine lab"));
         }
-        let outputs = opened(&self.out)?;
+        let outputs = Outputs::open(&self.out, self.json)?;
         let engines = self.engine.engines();
         let cases = match shard {
             Some(shard) => shard.of(cases),
@@ -68,7 +69,8 @@ impl Reporting {
         let each = |case: Case| engines.iter().map(move |&engine| Job { engine, case: case.clone() });
         let jobs: Vec<Job> = cases.into_iter().flat_map(each).collect();
         let total = jobs.len();
-        let series = !outputs.is_empty() || (!self.json && total <= SERIES_KEPT);
+        let series =
+            outputs.have_series() || (!self.json && outputs.stdout.is_none() && total <= SERIES_KEPT);
         let progress = Progress::of(&jobs);
         let lab = InRealTime {
             together: self.side_by_side,
@@ -84,12 +86,7 @@ impl Reporting {
         let results = Results { part, ..outcome.results };
         let about = About { title, command: command_line() };
         if !results.runs.is_empty() {
-            show(&results, &about, self.json)?;
-            for output in outputs {
-                let path = output.path().display().to_string();
-                output.write(&results, &about).map_err(Failure::usage)?;
-                eprintln!("wrote {path}");
-            }
+            outputs.tell(&results, &about, self.json)?;
         }
         if outcome.interrupted {
             eprintln!("fullpipe: interrupted: {} of {total} runs are finished", results.runs.len());
@@ -103,6 +100,68 @@ impl Reporting {
             return Err(first);
         }
         verdict(&results)
+    }
+}
+
+/// Reports on their way. One may go to the standard output, which then has nothing else.
+pub struct Outputs {
+    files: Vec<Output>,
+    stdout: Option<Format>,
+}
+
+impl Outputs {
+    /// Makes sure that they can be written, before anything runs. `json` tells whether the standard output is taken.
+    pub fn open(paths: &[PathBuf], json: bool) -> Result<Outputs, Failure> {
+        let mut outputs = Outputs { files: Vec::new(), stdout: None };
+        for path in paths {
+            let Some(format) = of_stdout(path)? else {
+                outputs.files.push(Output::open(path).map_err(Failure::usage)?);
+                continue;
+            };
+            if json || outputs.stdout.replace(format).is_some() {
+                return Err(Failure::usage(format!(
+                    "--out {}: the standard output can have one report, and not --json besides",
+                    path.display()
+                )));
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// Whether one of them has the time series.
+    pub fn have_series(&self) -> bool {
+        self.files.iter().map(Output::format).chain(self.stdout).any(Format::has_series)
+    }
+
+    /// Prints what came of runs, unless a report takes its place, and writes the reports.
+    pub fn tell(self, results: &Results, about: &About, json: bool) -> Result<(), Failure> {
+        match self.stdout {
+            None => show(results, about, json)?,
+            Some(format) => {
+                let mut report = Vec::new();
+                format.write(results, about, &mut report).map_err(Failure::usage)?;
+                // At a terminal, labels are written out that it would obey.
+                if io::stdout().is_terminal() { print(report)? } else { print_bytes(&report)? }
+            }
+        }
+        for output in self.files {
+            let path = output.path().display().to_string();
+            output.write(results, about).map_err(Failure::usage)?;
+            eprintln!("wrote {path}");
+        }
+        Ok(())
+    }
+}
+
+/// The form of a report for the standard output: `-` for JSON, `-.csv` for CSV; a file of such a name is `./-.csv`.
+fn of_stdout(path: &Path) -> Result<Option<Format>, Failure> {
+    match path.to_str().and_then(|name| name.strip_prefix('-')) {
+        Some("") => Ok(Some(Format::Json)),
+        Some(ending) if ending.starts_with('.') && !ending.contains('/') => {
+            let format = Format::of_path(Path::new(&format!("stdout{ending}")));
+            format.map(Some).map_err(|e| Failure::usage(format!("--out {}: {e}", path.display())))
+        }
+        _ => Ok(None),
     }
 }
 

@@ -1,0 +1,148 @@
+//! Values from one to another, as a sweep may write them: `0.01%..10% log 8`, `10ms..100ms linear 4`, `1bdp..4bdp step 0.5bdp`.
+
+use crate::number::{significant, trimmed};
+use fullpipe_units::{Bytes, Rate, Span};
+
+/// More values than this are a slip of the hand.
+const MOST: usize = 1000;
+
+/// What to write.
+const FORMS: &str =
+    "write FROM..TO log N, FROM..TO linear N or FROM..TO step BY, for example 0.01%..10% log 8";
+
+/// The values of a range, ends included, or `None` of a text that is none. Those between the ends have three digits.
+///
+/// # Errors
+/// What is wrong with the range, in words.
+pub fn range(text: &str) -> Option<Result<Vec<String>, String>> {
+    text.contains("..").then(|| values(text).map_err(|why| format!("`{text}`: {why}; {FORMS}")))
+}
+
+fn values(text: &str) -> Result<Vec<String>, String> {
+    let (from, rest) = text.split_once("..").unwrap_or((text, ""));
+    let (from, mut words) = (from.trim(), rest.split_whitespace());
+    let to = words.next().ok_or("the end is missing")?;
+    let (manner, by) = (words.next().ok_or("how to go from one to the other is missing")?, words.next());
+    let by = by.filter(|_| words.next().is_none()).ok_or("expected one number or step at the end")?;
+    let (start, unit) = parted(from)?;
+    let end = number_in(to, from, start, unit)?;
+    let count = || {
+        let n: usize = by.parse().map_err(|_| format!("`{by}` is not a number of values"))?;
+        if (2..=MOST).contains(&n) { Ok(n) } else { Err(format!("2 to {MOST} values, not {n}")) }
+    };
+    let figures: Vec<f64> = match manner {
+        "log" if start <= 0.0 || end <= 0.0 => return Err("a logarithmic range has both ends above 0".into()),
+        "log" => spread(count()?, |share| start * (end / start).powf(share)),
+        "linear" => spread(count()?, |share| start + (end - start) * share),
+        "step" => {
+            let step = number_in(by, from, start, unit)?.abs();
+            let steps = (end - start).abs() / step;
+            if !(steps.is_finite() && steps < MOST as f64) {
+                return Err(format!("more than {MOST} steps"));
+            }
+            // A last step that falls short of the end by rounding alone is one.
+            let steps = (steps + 1e-9).floor();
+            (0..=steps as usize).map(|i| start + step * i as f64 * (end - start).signum()).collect()
+        }
+        other => return Err(format!("`{other}` is no manner")),
+    };
+    let last = figures.len().saturating_sub(1);
+    let mut written: Vec<String> = Vec::new();
+    for (i, figure) in figures.into_iter().enumerate() {
+        let value = match i {
+            0 => from.to_owned(),
+            i if i == last && manner != "step" => to.to_owned(),
+            // A number without a unit may have to be whole.
+            _ if unit.is_empty() && start.fract() == 0.0 && end.fract() == 0.0 && manner != "step" => {
+                format!("{}", figure.round())
+            }
+            _ => format!("{}{unit}", trimmed(&significant(figure, 3))),
+        };
+        if written.last() != Some(&value) {
+            written.push(value);
+        }
+    }
+    Ok(written)
+}
+
+fn spread(n: usize, at: impl Fn(f64) -> f64) -> Vec<f64> {
+    (0..n).map(|i| at(i as f64 / (n - 1) as f64)).collect()
+}
+
+/// Number and unit of a quantity.
+fn parted(text: &str) -> Result<(f64, &str), String> {
+    let at = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let number = number.parse().map_err(|_| format!("`{text}` does not begin with a number"))?;
+    Ok((number, unit))
+}
+
+/// The number of `text` in the unit of `first`.
+fn number_in(text: &str, first: &str, number: f64, unit: &str) -> Result<f64, String> {
+    let (own, own_unit) = parted(text)?;
+    if own_unit == unit {
+        return Ok(own);
+    }
+    match (size(text), size(first)) {
+        (Some((kind, size)), Some((of_first, whole))) if kind == of_first && whole > 0.0 => {
+            Ok(size / whole * number)
+        }
+        _ => Err(format!("`{text}` and `{first}` are not in one unit")),
+    }
+}
+
+/// What kind of quantity it is, and how much in the base unit of the kind.
+fn size(text: &str) -> Option<(&'static str, f64)> {
+    let rate = || Some(("rate", text.parse::<Rate>().ok()?.as_bytes_per_sec() as f64));
+    let span = || Some(("time", text.parse::<Span>().ok()?.as_secs_f64()));
+    let bytes = || Some(("bytes", text.parse::<Bytes>().ok()?.0 as f64));
+    rate().or_else(span).or_else(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Vec<String> {
+        range(text).unwrap().unwrap()
+    }
+
+    #[test]
+    fn logarithmic_linear_and_stepwise() {
+        assert_eq!(
+            of("0.01%..10% log 8"),
+            ["0.01%", "0.0268%", "0.072%", "0.193%", "0.518%", "1.39%", "3.73%", "10%"]
+        );
+        assert_eq!(of("10ms..100ms linear 4"), ["10ms", "40ms", "70ms", "100ms"]);
+        assert_eq!(of("1bdp .. 3bdp step 0.5bdp"), ["1bdp", "1.5bdp", "2bdp", "2.5bdp", "3bdp"]);
+        assert_eq!(of("1..10 log 4"), ["1", "2", "5", "10"]);
+        assert_eq!(of("8..2 step 3"), ["8", "5", "2"]);
+    }
+
+    #[test]
+    fn ends_may_have_different_units_of_one_kind() {
+        assert_eq!(of("1mbit..1gbit log 4"), ["1mbit", "10mbit", "100mbit", "1gbit"]);
+        assert_eq!(of("500us..2ms linear 4"), ["500us", "1000us", "1500us", "2ms"]);
+        assert!(range("1ms..1mbit log 3").unwrap().unwrap_err().contains("not in one unit"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_what_to_write() {
+        for (text, why) in [
+            ("0%..10% log 8", "above 0"),
+            ("1%..10%", "how to go"),
+            ("1%..", "the end is missing"),
+            ("1%..10% log", "at the end"),
+            ("1%..10% log 8 9", "at the end"),
+            ("1%..10% log 1", "2 to 1000"),
+            ("1%..10% cubic 8", "no manner"),
+            ("1s..10s step 0s", "steps"),
+            ("1s..10s step 1us", "steps"),
+            ("x..10% log 3", "begin with a number"),
+        ] {
+            let told = range(text).unwrap().unwrap_err();
+            assert!(told.contains(why) && told.contains("FROM..TO log N"), "{text}: {told}");
+        }
+        assert_eq!(range("10%"), None);
+    }
+}

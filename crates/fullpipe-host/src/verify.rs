@@ -1,0 +1,213 @@
+//! Whether what was applied is in force: in the running kernel, for the next boot, and for a new connection. Changes nothing.
+//!
+//! [`crate::status`] says where a host stands, whatever that is; this says yes or no to one question, after an apply and after a
+//! restart, for people and for scripts.
+
+use crate::boot;
+use crate::error::Result;
+use crate::facts::{Facts, Presence};
+use crate::host::Host;
+use crate::journal::{Journal, Phase, Store};
+use crate::plan::{Change, Standing};
+use serde::Serialize;
+
+/// How a check came out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It is not so.
+    Failed,
+    /// It could not be seen.
+    NotShown,
+    /// It is no part of what was applied, or of what was asked.
+    NotAsked,
+    /// It is so.
+    Held,
+}
+
+/// One thing that must be so.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Check {
+    /// A stable name: `applied`, `live`, `boot`, `connection`, `connection-to`.
+    pub id: &'static str,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// What was seen, in a line.
+    pub seen: String,
+    /// What is not as it should be.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wrong: Vec<String>,
+}
+
+impl Check {
+    /// A check without more to say than a line.
+    pub fn new(id: &'static str, outcome: Outcome, seen: impl Into<String>) -> Check {
+        Check { id, outcome, seen: seen.into(), wrong: Vec::new() }
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Question {
+    /// The running kernel alone: what was applied with `--live-only`.
+    pub live_only: bool,
+}
+
+/// The answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Verified {
+    /// The controller that was applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<String>,
+    /// When that was begun, seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied_at: Option<u64>,
+    /// One for each thing that was looked at.
+    pub checks: Vec<Check>,
+}
+
+impl Verified {
+    /// The worst of the checks.
+    pub fn worst(&self) -> Outcome {
+        self.checks.iter().map(|check| check.outcome).min().unwrap_or(Outcome::NotShown)
+    }
+}
+
+/// Looks.
+///
+/// # Errors
+/// The journal is damaged or not readable.
+pub fn verify(host: &dyn Host, store: &Store, question: Question) -> Result<Verified> {
+    let journal = store.load(host)?.filter(|journal| journal.plan.has_apply());
+    let Some(journal) = journal else {
+        let nothing = Check::new("applied", Outcome::Failed, "fullpipe has applied nothing on this host");
+        return Ok(Verified { controller: None, applied_at: None, checks: vec![nothing] });
+    };
+    let mut checks = vec![applied(host, &journal)];
+    if host.identity().running {
+        checks.push(standing(host, &journal, "live", Change::is_live));
+        checks.push(connection(host, &journal));
+    } else {
+        let image = "a directory, not a running kernel";
+        checks.extend(["live", "connection"].map(|id| Check::new(id, Outcome::NotAsked, image)));
+    }
+    checks.push(next_boot(host, &journal, question));
+    Ok(Verified { controller: Some(journal.plan.controller), applied_at: Some(journal.time), checks })
+}
+
+/// Whether the apply came to its end and stays.
+fn applied(host: &dyn Host, journal: &Journal) -> Check {
+    let name = &journal.plan.controller;
+    let check = |outcome, seen: String| Check::new("applied", outcome, seen);
+    match (journal.phase, &journal.trial) {
+        (Phase::Applying, _) => check(Outcome::Failed, format!("an apply of {name} was interrupted")),
+        (Phase::Reverting, _) => check(Outcome::Failed, format!("a revert of {name} was interrupted")),
+        (Phase::Applied, Some(trial)) => match trial.left(host.clock()) {
+            Some(left) => check(
+                Outcome::Held,
+                format!("{name}, on trial: {} s left for `fullpipe confirm`", left.as_secs().max(1)),
+            ),
+            None => check(Outcome::Failed, format!("{name} was not confirmed in time")),
+        },
+        (Phase::Applied, None) => match &journal.plan.canary {
+            Some(prefix) => check(Outcome::Held, format!("{name}, for {prefix} alone")),
+            None => check(Outcome::Held, name.clone()),
+        },
+    }
+}
+
+/// Whether the apply's changes of one kind are as they were made.
+fn standing(host: &dyn Host, journal: &Journal, id: &'static str, of: fn(&Change) -> bool) -> Check {
+    let steps = journal.plan.steps.iter().enumerate();
+    let steps: Vec<_> = steps.filter(|(_, step)| step.part_of.is_none() && of(&step.change)).collect();
+    let (mut wrong, mut unread) = (Vec::new(), Vec::new());
+    for (number, step) in &steps {
+        let (title, wanted) = (step.change.title(), step.change.wanted());
+        match journal.plan.standing(host, *number) {
+            Ok(Standing::After) => {}
+            Ok(Standing::Before | Standing::Partial) => wrong.push(format!("{title}: not {wanted}")),
+            Ok(Standing::Gone) => wrong.push(format!("{title}: gone")),
+            Ok(Standing::Other(now)) => wrong.push(format!("{title}: set to {wanted}, now {now}")),
+            Err(e) => unread.push(format!("{title}: cannot be read ({e})")),
+        }
+    }
+    let outcome = match (wrong.is_empty(), unread.is_empty()) {
+        (true, true) => Outcome::Held,
+        (true, false) => Outcome::NotShown,
+        (false, _) => Outcome::Failed,
+    };
+    let held = steps.len() - wrong.len() - unread.len();
+    wrong.append(&mut unread);
+    let what = if steps.len() == 1 { "setting" } else { "settings" };
+    let seen = match steps.len() {
+        0 => "nothing had to be changed".to_owned(),
+        all => format!("{held} of {all} {what} as applied"),
+    };
+    Check { wrong, ..Check::new(id, outcome, seen) }
+}
+
+/// Which controller a connection gets that is opened now.
+fn connection(host: &dyn Host, journal: &Journal) -> Check {
+    let wanted = &journal.plan.controller;
+    let check = |outcome, seen: String| Check::new("connection", outcome, seen);
+    if journal.plan.canary.is_some() {
+        return check(Outcome::NotAsked, "the default is not what was applied".into());
+    }
+    match host.try_connection() {
+        Ok(seen) if seen == *wanted => check(Outcome::Held, format!("a new connection uses {seen}")),
+        Ok(seen) if journal.plan.divides() => {
+            check(Outcome::NotShown, format!("a new connection uses {seen}: a split is running"))
+        }
+        Ok(seen) => check(Outcome::Failed, format!("a new connection uses {seen}, not {wanted}")),
+        Err(e) => check(Outcome::NotShown, format!("no loopback connection could be opened: {e}")),
+    }
+}
+
+/// Whether the next boot would make the controller the default.
+fn next_boot(host: &dyn Host, journal: &Journal, question: Question) -> Check {
+    const KEY: &str = "net.ipv4.tcp_congestion_control";
+    let facts = Facts::gather(host);
+    let wanted = &journal.plan.controller;
+    let not_asked = |why: &str| Check::new("boot", Outcome::NotAsked, why);
+    if question.live_only {
+        return not_asked("left out (--live-only)");
+    }
+    if journal.trial.is_some() {
+        return not_asked("on trial: its files are written when it is confirmed");
+    }
+    if journal.plan.canary.is_some() {
+        return not_asked("a canary lasts until the restart");
+    }
+    if !facts.scope.boots {
+        return not_asked("nothing reads boot files here");
+    }
+    let files = standing(host, journal, "boot", |change| matches!(change, Change::File { .. }));
+    if files.outcome != Outcome::Held {
+        return files;
+    }
+    // A controller that is loaded has a unit that loads it and makes it the default, after all sysctls.
+    if wanted.starts_with("fp_") {
+        let unit = journal.plan.steps.iter().any(|step| {
+            step.part_of.is_none()
+                && matches!(&step.change, Change::File { path, .. } if path.ends_with(".service"))
+        });
+        return match unit {
+            true => {
+                Check::new("boot", Outcome::Held, format!("a unit loads {wanted} and makes it the default"))
+            }
+            false => Check::new("boot", Outcome::Failed, format!("nothing loads {wanted} at boot")),
+        };
+    }
+    let takes = |value: &str| !matches!(facts.controller(value), Presence::Missing(_));
+    match boot::winner(host, &boot::programs(host), KEY, &takes) {
+        Some(line) if line.value == *wanted => {
+            Check::new("boot", Outcome::Held, format!("the next boot sets {wanted} ({})", line.place()))
+        }
+        Some(line) => Check::new(
+            "boot",
+            Outcome::Failed,
+            format!("the next boot sets {}, not {wanted} ({})", line.value, line.place()),
+        ),
+        None => Check::new("boot", Outcome::Failed, format!("no file sets {wanted} at the next boot")),
+    }
+}
