@@ -44,7 +44,10 @@ impl Settled {
         if from >= to {
             to = from + if from == 0.0 { 1.0 } else { from.abs() };
         }
-        let ticks = if !axis.names.is_empty() {
+        let ticks = if !axis.ticks.is_empty() {
+            let stride = axis.ticks.len().div_ceil(count.max(1));
+            axis.ticks.iter().step_by(stride).cloned().collect()
+        } else if !axis.names.is_empty() {
             named_ticks(&axis.names, count)
         } else if log {
             log_ticks(from, to, count)

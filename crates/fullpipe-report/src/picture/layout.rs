@@ -173,6 +173,9 @@ impl Page {
     }
 
     fn panel(&mut self, panel: &Panel, frame: Rect) {
+        if *panel == Panel::default() {
+            return;
+        }
         let mut top = frame.y + 8.0;
         if !panel.title.is_empty() {
             top += 12.0;
@@ -193,7 +196,10 @@ impl Page {
             return;
         }
         let xs = panel.curves.iter().flat_map(|c| c.points.iter().map(|p| p.0));
-        let x_axis = Settled::new(&panel.x, xs, (plot.w / 80.0) as usize, false);
+        let names = panel.x.names.iter().chain(panel.x.ticks.iter().map(|(_, name)| name));
+        let name = names.map(|name| self.font(false).width(name, 11.0) + 12.0).fold(0.0, f32::max);
+        let each = if name > 0.0 { name } else { 80.0 };
+        let x_axis = Settled::new(&panel.x, xs, (plot.w / each) as usize, false);
         let at_x = |v: f64| plot.x + plot.w * x_axis.place(v) as f32;
         let at_y = |v: f64| plot.y + plot.h * (1.0 - y_axis.place(v) as f32);
 

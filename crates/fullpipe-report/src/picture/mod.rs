@@ -95,6 +95,8 @@ pub struct Axis {
     pub range: Option<(f64, f64)>,
     /// Names for the values 0, 1, 2, … instead of numbers.
     pub names: Vec<String>,
+    /// Values to mark, with what to write there, instead of round numbers; of too many only some are written.
+    pub ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
