@@ -123,6 +123,8 @@ nav a { text-decoration: none; } a.as_published, .as_published td:first-child, .
 a.differs, .differs td:first-child, .verdict.differs { color: var(--other); } a.not_seen, .not_seen td:first-child, .verdict.not_seen { color: var(--bad); }
 section { margin-top: 2.6rem; scroll-margin-top: 5rem; } .verdict { font-size: .95rem; font-weight: 600; white-space: nowrap; margin-left: .6rem; }
 figure { margin: .8rem 0; border: 1px solid var(--line); border-radius: 6px; padding: .5rem; background: #fff; } figure svg { width: 100%; height: auto; display: block; }
+@media (prefers-color-scheme: dark) { figure { background: #121212; } figure svg { filter: invert(.93) hue-rotate(180deg); } }
+@media (max-width: 700px) { figure { overflow-x: auto; } figure svg { width: 840px; } }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; min-width: 40rem; font-size: .92rem; overflow-wrap: normal; } th { text-align: left; color: var(--soft); font-weight: 600; }
 td, th { padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; } .not_seen td { background: var(--tint); } td small { display: block; color: var(--other); font-size: .9em; }
 .note { color: var(--soft); font-size: .92rem; } code { font-size: .9em; background: var(--code); padding: .1em .3em; border-radius: 3px; }

@@ -82,6 +82,49 @@ pub fn colour_of(cc: &str) -> Colour {
     OTHERS[hash as usize % OTHERS.len()]
 }
 
+/// As many lines of one controller are told apart by their dashes.
+pub(crate) const DASHES: usize = 4;
+
+/// How line number `nth` of `of` lines of `cc` is drawn: its colour, and its dash. Few differ in their dashes; of more each has a shade of
+/// its own, from dark to light.
+pub(crate) fn look(cc: &str, nth: usize, of: usize) -> (Colour, usize) {
+    let colour = colour_of(cc);
+    if of <= DASHES {
+        return (colour, nth);
+    }
+    let share = nth.min(of - 1) as f64 / (of - 1) as f64;
+    // On light ground nothing becomes as light as the ground, on dark ground nothing as dark.
+    let light = at_lightness(colour.light, 16.0 + 58.0 * share);
+    let dark = at_lightness(colour.dark, 94.0 - 54.0 * share);
+    (Colour { light, dark, ..colour }, 0)
+}
+
+/// The colour mixed with black or white until its lightness (CIELAB's L*, 0 to 100) is `wanted`.
+fn at_lightness(rgb: [u8; 3], wanted: f64) -> [u8; 3] {
+    let with = if lightness(rgb) > wanted { 0.0 } else { 255.0 };
+    let mixed = |part: f64| rgb.map(|c| (f64::from(c) + (with - f64::from(c)) * part).round() as u8);
+    let (mut less, mut more) = (0.0, 1.0);
+    for _ in 0..12 {
+        let part = f64::midpoint(less, more);
+        if (lightness(mixed(part)) > wanted) == (with == 0.0) { less = part } else { more = part }
+    }
+    mixed(less)
+}
+
+/// L* of a colour in sRGB (D65).
+fn lightness(rgb: [u8; 3]) -> f64 {
+    let [r, g, b] = linear(rgb);
+    let y = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    116.0 * if y > 0.008_856 { y.cbrt() } else { 7.787 * y + 16.0 / 116.0 } - 16.0
+}
+
+fn linear(rgb: [u8; 3]) -> [f64; 3] {
+    rgb.map(|c| match f64::from(c) / 255.0 {
+        c if c <= 0.040_45 => c / 12.92,
+        c => ((c + 0.055) / 1.055).powf(2.4),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,14 +155,10 @@ mod tests {
             [0.280_085, 0.672_501, 0.047_413],
             [-0.011_820, 0.042_940, 0.968_881],
         ];
-        let linear = rgb.map(|c| match f64::from(c) / 255.0 {
-            c if c <= 0.040_45 => c / 12.92,
-            c => ((c + 0.055) / 1.055).powf(2.4),
-        });
-        SEEN.map(|row| row.iter().zip(linear).map(|(m, c)| m * c).sum::<f64>().clamp(0.0, 1.0))
+        SEEN.map(|row| row.iter().zip(linear(rgb)).map(|(m, c)| m * c).sum::<f64>().clamp(0.0, 1.0))
     }
 
-    /// Distance of two colours in CIELAB (D65): about 2 is just seen.
+    /// Distance of two colours in CIELAB (D65), to an eye without green cones: about 2 is just seen.
     fn apart(a: [u8; 3], b: [u8; 3]) -> f64 {
         let lab = |rgb: [u8; 3]| {
             let [r, g, b] = without_green_cones(rgb);
@@ -131,6 +170,27 @@ mod tests {
         };
         let (a, b) = (lab(a), lab(b));
         a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
+    }
+
+    #[test]
+    fn ten_lines_of_one_controller_are_ten_colours() {
+        for cc in ["bbr", "bbr3", "cubic", "hybla", "reno", "fixed", "a+b"] {
+            let looks: Vec<Colour> = (0..10).map(|nth| look(cc, nth, 10).0).collect();
+            for (i, a) in looks.iter().enumerate() {
+                for b in &looks[i + 1..] {
+                    assert!(
+                        apart(a.light, b.light) > 4.0 && apart(a.dark, b.dark) > 4.0,
+                        "{cc}: {a:?} {b:?}"
+                    );
+                }
+                assert!(
+                    apart(a.light, [255; 3]) > 20.0 && apart(a.dark, [0x12, 0x17, 0x1d]) > 20.0,
+                    "{cc}: {a:?}"
+                );
+                assert_eq!(look(cc, i, 10).1, 0, "without dashes");
+            }
+            assert_eq!(look(cc, 3, 4), (colour_of(cc), 3));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Recordings cut down to what can be drawn: which lines there are, and few enough points.
 
+use crate::palette::{Colour, colour_of, look};
 use fullpipe_experiment::recording::{
     FlowRecording, Quantiles, QueueQuantiles, Recording, Results, Series, Source, Summary, Varied, column,
 };
@@ -200,8 +201,8 @@ pub(crate) struct Line<'a> {
     pub(crate) run: usize,
     pub(crate) label: String,
     pub(crate) cc: &'a str,
-    /// How many lines of the same controller come before it: tells dash patterns apart.
-    pub(crate) nth: usize,
+    /// Its colour, and its dash.
+    pub(crate) look: (Colour, usize),
     pub(crate) series: Cow<'a, Series>,
     /// The flow, where the line is a single one.
     pub(crate) flow: Option<&'a FlowRecording>,
@@ -241,9 +242,12 @@ pub(crate) fn lines(results: &Results) -> Vec<Line<'_>> {
                 Some(flow) => Cow::Borrowed(&flow.series),
                 None => Cow::Owned(merged(&group)),
             };
-            lines.push(Line { run: index, label, cc, nth: *nth, series, flow });
+            lines.push(Line { run: index, label, cc, look: (colour_of(cc), *nth), series, flow });
             *nth += 1;
         }
+    }
+    for line in &mut lines {
+        line.look = look(line.cc, line.look.1, seen[line.cc]);
     }
     lines
 }

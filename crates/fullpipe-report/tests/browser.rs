@@ -4,7 +4,7 @@ mod support;
 
 use fullpipe_experiment::Results;
 use fullpipe_report::{About, Format, colour_of};
-use fullpipe_testing::{Browsed, browse};
+use fullpipe_testing::{Browsed, View, browse, visit};
 
 /// Works the page as a reader would and writes down what it finds as attributes of the root element.
 const READER: &str = include_str!("support/reader.js");
@@ -75,4 +75,60 @@ fn hostile_labels_stay_text() {
     };
     assert_quiet(&page);
     assert!(page.note("readout").contains("window.pwned=1"), "the label is shown as it was written");
+}
+
+#[test]
+fn on_a_phone_tables_and_pictures_scroll_and_the_page_does_not() {
+    let mut results = support::race(2.0);
+    let runs = std::mem::take(&mut results.runs);
+    for loss in ["0.1%", "1%", "10%"] {
+        for run in &runs {
+            let mut run = run.clone();
+            run.label = format!("{}, loss {loss}, and a long label besides", run.cc);
+            run.varied = vec![fullpipe_experiment::recording::Varied::new("path.loss", loss)];
+            results.runs.push(run);
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("page.html");
+    let mut out = Vec::new();
+    Format::Html
+        .write(&results, &About { title: "A sweep".into(), command: "fullpipe race".into() }, &mut out)
+        .unwrap();
+    std::fs::write(&file, out).unwrap();
+    let reader = r##"(async () => {
+        while (!document.documentElement.dataset.charts) await new Promise((r) => setTimeout(r, 50));
+        const pressed = () => [...document.querySelectorAll("#lines button[data-line]")].filter((b) => b.getAttribute("aria-pressed") === "true").map((b) => b.textContent);
+        const choice = document.querySelector("#choices select");
+        const before = pressed().length;
+        choice.value = "1%";
+        choice.dispatchEvent(new Event("change"));
+        return {
+            wider: document.documentElement.scrollWidth - 390,
+            scrolls: [...document.querySelectorAll(".scroll, figure")].some((e) => e.scrollWidth > e.clientWidth),
+            key: choice.dataset.key, values: [...choice.options].map((o) => o.value), before, chosen: pressed(),
+            legend: [...document.querySelectorAll("[data-panel=states] .legend span")].map((e) => e.textContent),
+        };
+    })()"##;
+    for dark in [false, true] {
+        let picture = std::env::var_os("FULLPIPE_PICTURES").map(|dir| {
+            std::path::PathBuf::from(dir).join(if dark { "sweep-phone-dark.png" } else { "sweep-phone.png" })
+        });
+        let view = View { width: 390, height: 844, dark, picture: picture.as_deref() };
+        let Some(page) = visit(&format!("file://{}", file.display()), reader, view) else { return };
+        assert!(page.complaints.is_empty(), "{:?}", page.complaints);
+        let seen = &page.value;
+        assert!(seen["wider"].as_i64().unwrap() <= 0 && seen["scrolls"] == true, "{seen:#}");
+        // Runs over time are chosen by what was swept.
+        assert_eq!(seen["key"], "loss");
+        assert_eq!(seen["values"], serde_json::json!(["", "0.1%", "1%", "10%"]));
+        let chosen: Vec<&str> =
+            seen["chosen"].as_array().unwrap().iter().map(|c| c.as_str().unwrap()).collect();
+        assert!(chosen.len() == 4 && chosen.iter().all(|label| label.contains("loss 1%,")), "{seen:#}");
+        // Every state has its colour told.
+        let legend = seen["legend"].to_string();
+        for state in ["Startup", "ProbeBW", "SlowStart", "CongestionAvoidance"] {
+            assert!(legend.contains(state), "{legend}");
+        }
+    }
 }

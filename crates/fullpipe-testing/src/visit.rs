@@ -49,7 +49,7 @@ pub fn visit(url: &str, reader: &str, view: View<'_>) -> Option<Visited> {
         browser.ask(Some(page), domain, &json!({}));
     }
     let View { width, height, dark, picture } = view;
-    let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
+    let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
     browser.ask(Some(page), "Emulation.setDeviceMetricsOverride", &metrics);
     let scheme =
         json!({"features": [{"name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" }}]});

@@ -1,10 +1,9 @@
 //! What the page's script draws, as JSON that may stand in markup.
 
 use crate::figures::{rate_unit, significant, size_unit};
-use crate::palette::colour_of;
-use crate::reduce::{self, Grid, Line, lines, smoothed, smoothing_s};
+use crate::reduce::{self, Grid, Line, lines, smoothed, smoothing_s, varied_path};
 use fullpipe_experiment::Results;
-use fullpipe_experiment::recording::{PathFacts, Series, Source, column};
+use fullpipe_experiment::recording::{PathFacts, Recording, Series, Source, column};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -33,6 +32,8 @@ struct LineData {
     light: String,
     dark: String,
     dash: usize,
+    /// What was swept, and what it is in this run.
+    of: Vec<(String, String)>,
 }
 
 #[derive(Serialize)]
@@ -126,7 +127,7 @@ pub(super) fn json(results: &Results) -> String {
         panels,
         states: states(&lines),
         states_title: if seen { "Limited by" } else { "Controller states" },
-        lines: lines.iter().map(line_data).collect(),
+        lines: lines.iter().map(|line| line_data(line, &results.runs[line.run])).collect(),
     };
     let text = serde_json::to_string(&page).expect("numbers and strings are JSON");
     inert(&text)
@@ -137,14 +138,16 @@ pub(super) fn inert(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
-fn line_data(line: &Line) -> LineData {
-    let colour = colour_of(line.cc);
+fn line_data(line: &Line, run: &Recording) -> LineData {
+    let varied = varied_path(run).map(|v| (v.short_key().to_owned(), v.value.clone())).collect();
+    let (colour, dash) = line.look;
     LineData {
         label: line.label.clone(),
         run: line.run,
         light: colour.light_hex(),
         dark: colour.dark_hex(),
-        dash: line.nth,
+        dash,
+        of: varied,
     }
 }
 

@@ -398,7 +398,7 @@ fn checks(out: &mut String, results: &Results) {
     if results.runs.iter().all(|r| r.checks.is_empty()) {
         return;
     }
-    *out += "<section><h2>Checks</h2><table><thead><tr><th>run</th><th>check</th><th>measured</th><th></th></tr></thead><tbody>";
+    *out += "<section><h2>Checks</h2><div class=\"scroll\"><table><thead><tr><th>run</th><th>check</th><th>measured</th><th></th></tr></thead><tbody>";
     for run in &results.runs {
         for c in &run.checks {
             let outcome =
@@ -410,7 +410,7 @@ fn checks(out: &mut String, results: &Results) {
             );
         }
     }
-    *out += "</tbody></table></section>";
+    *out += "</tbody></table></div></section>";
 }
 
 fn links(out: &mut String, results: &Results) {
@@ -419,7 +419,7 @@ fn links(out: &mut String, results: &Results) {
     if rows.is_empty() {
         return;
     }
-    *out += "<section><h2>Links</h2><table><thead><tr><th>run</th><th>link</th><th>packets in</th><th>packets out</th><th>dropped</th><th>CE-marked</th></tr></thead><tbody>";
+    *out += "<section><h2>Links</h2><div class=\"scroll\"><table><thead><tr><th>run</th><th>link</th><th>packets in</th><th>packets out</th><th>dropped</th><th>CE-marked</th></tr></thead><tbody>";
     for (run, link) in rows {
         let dropped: u64 = link.drops.values().sum();
         let mut causes: Vec<String> =
@@ -439,7 +439,7 @@ fn links(out: &mut String, results: &Results) {
             link.ce_marked
         );
     }
-    *out += "</tbody></table></section>";
+    *out += "</tbody></table></div></section>";
 }
 
 fn health(out: &mut String, results: &Results) {
@@ -447,7 +447,7 @@ fn health(out: &mut String, results: &Results) {
     if rows.is_empty() {
         return;
     }
-    *out += "<section><h2>How well the emulator kept up</h2><table><thead><tr><th>run</th><th>lateness p50</th><th>p99</th><th>max</th><th>reading p99</th><th>stray drops</th><th>CPU</th><th></th></tr></thead><tbody>";
+    *out += "<section><h2>How well the emulator kept up</h2><div class=\"scroll\"><table><thead><tr><th>run</th><th>lateness p50</th><th>p99</th><th>max</th><th>reading p99</th><th>stray drops</th><th>CPU</th><th></th></tr></thead><tbody>";
     for (run, h) in rows {
         let us = |v: f64| millis(v / 1e3);
         let _ = write!(
@@ -463,7 +463,7 @@ fn health(out: &mut String, results: &Results) {
             escaped(&h.notes.join("; "))
         );
     }
-    *out += "</tbody></table></section>";
+    *out += "</tbody></table></div></section>";
 }
 
 /// [`escaped`], with line breaks kept.

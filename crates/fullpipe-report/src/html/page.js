@@ -278,6 +278,16 @@
       [[0, data.end], [null, null]],
       box,
     );
+    // What the colours are, for stretches too short for their name.
+    const legend = make("p", "legend");
+    for (const name of [...new Set(data.states.flatMap((s) => s.name))].slice(0, 24)) {
+      const swatch = make("i");
+      swatch.style.background = stateColour(name);
+      const entry = make("span");
+      entry.append(swatch, name);
+      legend.append(entry);
+    }
+    box.append(legend);
     charts.push({ box, plot, states: height });
   };
 
@@ -330,12 +340,41 @@
     }
   };
 
+  // Of a sweep: a choice for each key, and only the runs with the values chosen are shown.
+  const addChoices = () => {
+    const keys = [...new Set(data.lines.flatMap((l) => l.of.map(([key]) => key)))];
+    const chosen = new Map();
+    const valueOf = (line, key) => line.of.find(([k]) => k === key)?.[1];
+    for (const key of keys) {
+      const values = [...new Set(data.lines.map((l) => valueOf(l, key)).filter((v) => v !== undefined))];
+      if (values.length < 2) continue;
+      const label = make("label", "", `${key} `);
+      const select = make("select");
+      select.dataset.key = key;
+      for (const value of ["all", ...values]) {
+        const option = make("option", "", value);
+        option.value = value === "all" ? "" : value;
+        select.append(option);
+      }
+      select.addEventListener("change", () => {
+        if (select.value) chosen.set(key, select.value); else chosen.delete(key);
+        data.lines.forEach((line, i) => {
+          shown[i] = chosen.size ? [...chosen].every(([k, v]) => valueOf(line, k) === v) : i % stride === 0;
+        });
+        showLines();
+      });
+      label.append(select);
+      byId("choices").append(label);
+    }
+  };
+
   fullpipe.onTheme(() => { addButtons(); build(); });
   if (!data.t.length || !data.panels.length) return;
   byId("plots").hidden = false;
   byId("log").addEventListener("change", (e) => { log = e.target.checked; build(); });
   byId("reset").addEventListener("click", () => setRange(null));
   addButtons();
+  addChoices();
   build();
   let width = byId("charts").clientWidth;
   new ResizeObserver(() => {

@@ -237,19 +237,35 @@ impl Page {
         for curve in &panel.curves {
             self.curve(curve, plot, &at_x, &at_y);
         }
+        let drawn: Vec<(f32, f32)> =
+            panel.curves.iter().flat_map(|c| covered(c, plot, &at_x, &at_y)).collect();
+        let mut names: Vec<Rect> = Vec::new();
         for mark in &panel.marks {
-            match mark {
+            let (label, places) = match mark {
                 Mark::Across { y, label } if (0.0..=1.0).contains(&y_axis.place(*y)) => {
                     let y = at_y(*y);
                     self.rule([(plot.x, y), (right, y)], MARK, 1.2, DASHES[1]);
-                    self.name(label, (right - 4.0, y - 4.0), Anchor::End);
+                    let ends = [
+                        (right - 4.0, Anchor::End),
+                        (plot.x + 4.0, Anchor::Start),
+                        (plot.x + plot.w / 2.0, Anchor::Middle),
+                    ];
+                    let beside = |(x, anchor)| [((x, y - 4.0), anchor), ((x, y + 12.0), anchor)];
+                    (label, ends.into_iter().flat_map(beside).collect::<Vec<_>>())
                 }
                 Mark::Upright { x, label } if (0.0..=1.0).contains(&x_axis.place(*x)) => {
                     let x = at_x(*x);
                     self.rule([(x, plot.y), (x, foot)], MARK, 1.2, DASHES[1]);
-                    self.name(label, (x + 4.0, plot.y + 11.0), Anchor::Start);
+                    let heights = [plot.y + 11.0, foot - 6.0, plot.y + plot.h / 2.0];
+                    let beside = |y| [((x + 4.0, y), Anchor::Start), ((x - 4.0, y), Anchor::End)];
+                    (label, heights.into_iter().flat_map(beside).collect())
                 }
-                _ => {}
+                _ => continue,
+            };
+            let width = self.font(false).width(label, 11.0);
+            if let Some((at, anchor, room)) = free_place(&places, width, plot, &drawn, &names) {
+                names.push(room);
+                self.name(label, at, anchor);
             }
         }
     }
@@ -279,5 +295,112 @@ impl Page {
             let points = placed.into_iter().flatten().collect();
             self.shapes.push(Shape::Dots { points, colour, radius, clip });
         }
+    }
+}
+
+/// Points of a curve as it is drawn, no further apart than a letter is wide.
+fn covered(
+    curve: &Curve,
+    plot: Rect,
+    at_x: &dyn Fn(f64) -> f32,
+    at_y: &dyn Fn(f64) -> f32,
+) -> Vec<(f32, f32)> {
+    let inside = |p: &(f32, f32)| {
+        (plot.x..=plot.x + plot.w).contains(&p.0) && (plot.y..=plot.y + plot.h).contains(&p.1)
+    };
+    let placed: Vec<(f32, f32)> = curve.points.iter().map(|&(x, y)| (at_x(x), at_y(y))).collect();
+    let mut all: Vec<(f32, f32)> = placed.iter().filter(|p| inside(p)).copied().collect();
+    if curve.stroke == Stroke::Dots {
+        return all;
+    }
+    for pair in placed.windows(2) {
+        let [(x0, y0), (x1, y1)] = [pair[0], pair[1]];
+        let length = (x1 - x0).hypot(y1 - y0);
+        if !length.is_finite() {
+            continue;
+        }
+        let steps = (length / 5.0).min(1000.0) as usize;
+        let between =
+            (1..steps).map(|i| i as f32 / steps as f32).map(|t| (x0 + (x1 - x0) * t, y0 + (y1 - y0) * t));
+        all.extend(between.filter(inside));
+    }
+    all
+}
+
+/// Of places for a name that is `width` wide the first that hides the least of what is drawn, and its room. A name that would lie on
+/// another goes elsewhere.
+fn free_place(
+    places: &[((f32, f32), Anchor)],
+    width: f32,
+    plot: Rect,
+    drawn: &[(f32, f32)],
+    names: &[Rect],
+) -> Option<((f32, f32), Anchor, Rect)> {
+    let room = |(x, y): (f32, f32), anchor| {
+        let left = match anchor {
+            Anchor::Start => x,
+            Anchor::Middle => x - width / 2.0,
+            Anchor::End => x - width,
+        };
+        Rect { x: left - 2.0, y: y - 10.0, w: width + 4.0, h: 13.0 }
+    };
+    let hides = |room: &Rect| {
+        let within = |p: &&(f32, f32)| {
+            (room.x..=room.x + room.w).contains(&p.0) && (room.y..=room.y + room.h).contains(&p.1)
+        };
+        let meets = |other: &&Rect| {
+            room.x < other.x + other.w
+                && other.x < room.x + room.w
+                && room.y < other.y + other.h
+                && other.y < room.y + room.h
+        };
+        // Outside it would lie on ticks and titles.
+        let outside =
+            room.y < plot.y - 12.0 || room.y + room.h > plot.y + plot.h + 1.0 || room.x < plot.x - 1.0;
+        let names = names.iter().filter(meets).count();
+        drawn.iter().filter(within).count() + 10_000 * (names + usize::from(outside))
+    };
+    let rooms = places.iter().map(|&(at, anchor)| (at, anchor, room(at, anchor)));
+    rooms.min_by_key(|(_, _, room)| hides(room))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::Axis;
+
+    /// Where the name of the mark is, and where the curve's points are.
+    fn placed(points: Vec<(f64, f64)>) -> ((f32, f32), Vec<(f32, f32)>) {
+        let panel = Panel {
+            x: Axis::linear("").from_to(0.0, 10.0),
+            y: Axis::linear("").from_to(0.0, 10.0),
+            curves: vec![Curve::line("", [1, 2, 3], points)],
+            marks: vec![Mark::Across { y: 5.0, label: "limit".into() }],
+            ..Panel::default()
+        };
+        let drawing = lay_out(&Picture { panels: vec![panel], ..Picture::default() });
+        let name = drawing.shapes.iter().find_map(|shape| match shape {
+            Shape::Text { text, x, y, .. } if text == "limit" => Some((*x, *y)),
+            _ => None,
+        });
+        let line = drawing.shapes.iter().find_map(|shape| match shape {
+            Shape::Line { points, colour: [1, 2, 3], .. } => Some(points.clone()),
+            _ => None,
+        });
+        (name.unwrap(), line.unwrap())
+    }
+
+    #[test]
+    fn a_name_hides_no_points() {
+        // Along the mark's right half, then along its left, above and below it.
+        let (free, _) = placed(vec![(0.0, 1.0), (10.0, 1.0)]);
+        let (right, line) = placed(vec![(5.0, 5.3), (10.0, 5.3)]);
+        assert!(line.iter().all(|p| p.0 > 300.0));
+        assert_eq!(free.0, right.0, "below the line, where nothing is");
+        assert!(right.1 > free.1);
+        let zigzag: Vec<(f64, f64)> =
+            (0..=60).map(|i| (9.0 + f64::from(i) / 60.0, if i % 2 == 0 { 4.0 } else { 6.0 })).collect();
+        let (left, _) = placed(zigzag);
+        assert!(left.0 < 200.0, "{left:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Axis, Curve, Mark, Panel, Picture, of_sweep};
 use crate::figures::{rate_unit, size_unit};
-use crate::palette::colour_of;
+use crate::palette::{Colour, colour_of, look};
 use crate::reduce::{Grid, lines, smoothed};
 use crate::verdict::{troubles, verdict};
 use crate::{About, comparison, reduce};
@@ -53,8 +53,7 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
                     (name == column::GOODPUT_BPS).then(|| smoothed(&line.series.t_s, values, window));
                 Some(curve(
                     if crowded { line.cc } else { &line.label },
-                    line.cc,
-                    if crowded { 0 } else { line.nth },
+                    if crowded { (colour_of(line.cc), 0) } else { line.look },
                     &line.series.t_s,
                     smooth.as_deref().unwrap_or(values),
                     scale,
@@ -121,14 +120,19 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
 /// The queue of each run's fullest link.
 fn queue(results: &Results, scale: f64, unit: &str, end: f64, limit: Option<f64>) -> Panel {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let of = |cc: &str| results.runs.iter().filter(|run| run.cc == cc).count();
     let curves = results.runs.iter().filter_map(|run| {
         let count = seen.entry(&run.cc).or_default();
         let nth = std::mem::replace(count, *count + 1);
         let series = reduce::fullest_queue(run)?;
         let values = series.get(column::QUEUE_BYTES)?;
         let crowded = results.runs.len() > RUNS_MOST;
-        let (label, nth) = if crowded { (&run.cc, 0) } else { (&run.label, nth) };
-        Some(curve(label, &run.cc, nth, &series.t_s, values, scale))
+        let (label, look) = match crowded {
+            true => (&run.cc, (colour_of(&run.cc), 0)),
+            // A queue is all flows' own: of a run with several it has the controller's plain colour.
+            false => (&run.label, look(&run.cc, nth, of(&run.cc))),
+        };
+        Some(curve(label, look, &series.t_s, values, scale))
     });
     Panel {
         title: "Queue".to_owned(),
@@ -139,14 +143,14 @@ fn queue(results: &Results, scale: f64, unit: &str, end: f64, limit: Option<f64>
     }
 }
 
-fn curve(label: &str, cc: &str, nth: usize, t: &[f64], values: &[f64], scale: f64) -> Curve {
+fn curve(label: &str, (colour, dash): (Colour, usize), t: &[f64], values: &[f64], scale: f64) -> Curve {
     let mut own = Series::with_columns(["v"]);
     own.t_s = t.to_vec();
     own.columns[0].values = values.to_vec();
     let grid = Grid::over(&[&own], ROWS);
     let fitted = grid.fit(t, values);
     let points = grid.t.iter().zip(&fitted).map(|(t, v)| (*t, v / scale));
-    Curve { dash: nth, ..Curve::line(label, colour_of(cc).light, points) }
+    Curve { dash, ..Curve::line(label, colour.light, points) }
 }
 
 #[cfg(test)]
@@ -168,6 +172,35 @@ mod tests {
             assert!(svg.contains(text), "{text}");
         }
         assert!(!svg.contains("a <race>") && svg.len() < 1_000_000, "{}", svg.len());
+    }
+
+    #[test]
+    fn ten_flows_of_one_controller_are_ten_colours() {
+        let mut race = support::together(3.0);
+        let flow = race.runs[0].flows[0].clone();
+        race.runs[0].flows = (1..=10)
+            .map(|n| {
+                let mut flow = flow.clone();
+                flow.label = format!("bbr {n}");
+                flow
+            })
+            .collect();
+        let picture = of_results(&race, &About::default());
+        let mut looks: Vec<([u8; 3], usize)> =
+            picture.panels[0].curves.iter().map(|c| (c.colour, c.dash)).collect();
+        assert_eq!(looks.len(), 10);
+        looks.sort_unstable();
+        looks.dedup();
+        assert_eq!(looks.len(), 10);
+    }
+
+    #[test]
+    fn the_axis_of_time_ends_where_the_run_ends() {
+        let picture = of_results(&support::race(7.0), &About::default());
+        for panel in &picture.panels {
+            let (from, to) = panel.x.range.unwrap();
+            assert!(from == 0.0 && (6.9..=7.0).contains(&to), "{}: {to}", panel.title);
+        }
     }
 
     #[test]

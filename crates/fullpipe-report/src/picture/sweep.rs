@@ -170,7 +170,8 @@ fn quantity(text: &str) -> Option<(&'static str, f64)> {
 /// The axis of a figure, over all its panels.
 fn vertical(results: &Results, figure: &Figure<'_>) -> Axis {
     let values = || results.runs.iter().filter_map(figure.of).filter(|v| v.is_finite());
-    let (low, high) = values().fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), v| (low.min(v), high.max(v)));
+    let (low, high) =
+        values().fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), v| (low.min(v), high.max(v)));
     if low > 0.0 && high / low >= WIDE_MEASURED {
         return Axis::log(figure.unit).from_to(low / 1.3, high * 1.3);
     }
@@ -192,7 +193,9 @@ fn curves(runs: &[&Recording], bottom: &Bottom<'_>, figure: &Figure<'_>) -> Vec<
         let (mut dots, mut means, mut bars) = (Vec::new(), Vec::new(), Vec::new());
         for (value, x) in &bottom.at {
             let x = x + aside;
-            let own = runs.iter().filter(|run| run.contender() == *contender && value_of(run, bottom.key) == *value);
+            let own = runs
+                .iter()
+                .filter(|run| run.contender() == *contender && value_of(run, bottom.key) == *value);
             let values: Vec<f64> = own.filter_map(|run| (figure.of)(run)).filter(|v| v.is_finite()).collect();
             if values.is_empty() {
                 means.push((x, f64::NAN));
@@ -299,8 +302,10 @@ mod tests {
 
     #[test]
     fn the_values_of_a_second_key_are_panels_and_no_line_goes_through_both() {
-        let picture =
-            of_sweep(&sweep(&[("path.buffer", &["0.5bdp", "2bdp"]), ("path.loss", &["0.1%", "1%", "10%"])], 1));
+        let picture = of_sweep(&sweep(
+            &[("path.buffer", &["0.5bdp", "2bdp"]), ("path.loss", &["0.1%", "1%", "10%"])],
+            1,
+        ));
         let picture = picture.unwrap();
         assert_eq!((picture.panels.len(), picture.columns), (8, 2), "four figures, each of two buffers");
         assert_eq!(picture.panels[0].title, "Goodput · buffer 0.5bdp");
@@ -317,7 +322,10 @@ mod tests {
         assert_eq!(goodputs(&picture.panels[1]), [47.1, 46.1, 45.1]);
         // Five facets are in two rows of a figure, and the next figure begins a row of its own.
         let five = of_sweep(&sweep(
-            &[("path.buffer", &["1bdp", "2bdp", "3bdp", "4bdp", "5bdp"]), ("path.loss", &["1%", "2%", "3%", "4%", "5%", "6%"])],
+            &[
+                ("path.buffer", &["1bdp", "2bdp", "3bdp", "4bdp", "5bdp"]),
+                ("path.loss", &["1%", "2%", "3%", "4%", "5%", "6%"]),
+            ],
             1,
         ));
         let five = five.unwrap();
@@ -334,8 +342,12 @@ mod tests {
             assert_eq!(panel.x.names, ["drop-tail", "codel", "pie"]);
             for curve in joined(panel) {
                 let xs = curve.points.iter().map(|p| p.0);
-                let (low, high) = xs.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(x), h.max(x)));
-                assert!(high - low < 0.5 && low.round() == high.round(), "a path from one to the next: {curve:?}");
+                let (low, high) =
+                    xs.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(x), h.max(x)));
+                assert!(
+                    high - low < 0.5 && low.round() == high.round(),
+                    "a path from one to the next: {curve:?}"
+                );
             }
             let dots = panel.curves.iter().filter(|c| c.stroke == Stroke::Dots).map(|c| c.points.len());
             assert_eq!(dots.sum::<usize>(), 2 * 3 * 3, "every run is a dot");
@@ -356,7 +368,10 @@ mod tests {
     fn repeats_have_intervals_and_settings_of_one_controller_their_own_lines() {
         let mut results = sweep(&[("path.loss", &["1%", "2%"])], 5);
         let bars = |picture: &Picture| {
-            joined(&picture.panels[0]).iter().filter(|c| c.points.len() == 2 && c.points[0].0 == c.points[1].0).count()
+            joined(&picture.panels[0])
+                .iter()
+                .filter(|c| c.points.len() == 2 && c.points[0].0 == c.points[1].0)
+                .count()
         };
         assert_eq!(bars(&of_sweep(&results).unwrap()), 4, "two controllers at two losses");
         for run in results.runs.iter_mut().filter(|run| run.cc == "cubic") {
