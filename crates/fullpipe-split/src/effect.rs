@@ -4,7 +4,7 @@ use crate::{Contrast, Ledger, Metric, Statistic};
 use serde::Serialize;
 
 /// What is compared of all metrics: means, and the tail that users feel.
-pub(crate) const COMPARED: [(Metric, Statistic); 16] = [
+pub(crate) const COMPARED: [(Metric, Statistic); 17] = [
     (Metric::Goodput, Statistic::Mean),
     (Metric::Goodput, Statistic::P50),
     (Metric::Goodput, Statistic::P5),
@@ -21,6 +21,7 @@ pub(crate) const COMPARED: [(Metric, Statistic); 16] = [
     (Metric::Rtt, Statistic::P95),
     (Metric::Queueing, Statistic::Mean),
     (Metric::Retransmitted, Statistic::Mean),
+    (Metric::Processor, Statistic::Mean),
 ];
 
 /// What an estimate's verdict is where its interval has nothing in it.

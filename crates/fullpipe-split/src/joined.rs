@@ -1,6 +1,6 @@
 //! An application's figures by arm.
 
-use crate::ledger::contrast_of;
+use crate::ledger::{FEWEST_CONNECTIONS, contrast_of};
 use crate::stats::Sample;
 use crate::{Comparison, Estimate, Log, Plan, Statistic};
 use serde::Serialize;
@@ -82,7 +82,8 @@ fn figure(
     let mut effects = Vec::new();
     for (place, arm) in plan.arms.all().iter().enumerate().filter(|(place, _)| *place != control) {
         for statistic in statistics {
-            let Some(c) = contrast_of(&arms[place], &arms[control], comparison, *statistic, alpha) else {
+            let samples = [&arms[place], &arms[control]];
+            let Some(c) = contrast_of(samples, FEWEST_CONNECTIONS, comparison, *statistic, alpha) else {
                 continue;
             };
             let level = |value| comparison.level(value);

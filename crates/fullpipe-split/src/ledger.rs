@@ -1,13 +1,13 @@
 //! What the connections of all arms came to, added up.
 
 use crate::stats::{Sample, half_width, p_value, ratio_p_value};
-use crate::{Assigner, By, Comparison, Metric, Outcome, Plan};
+use crate::{Assigner, By, Comparison, Metric, Outcome, Period, Plan};
 use fullpipe_units::Fraction;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Of fewer, neither the variance nor the normal distribution of a mean of such figures can be relied on.
-const FEWEST_CONNECTIONS: u64 = 100;
+pub(crate) const FEWEST_CONNECTIONS: u64 = 100;
 const FEWEST_UNITS: u64 = 30;
 
 /// What of a metric's distribution is compared.
@@ -218,6 +218,21 @@ impl Ledger {
         }
     }
 
+    /// Adds what the machine did in a period; nothing of one in which it delivered nothing, or where time is not what is assigned.
+    pub fn add_period(&mut self, period: &Period) {
+        let arm = usize::from(period.arm);
+        let spent = (period.processor_s / (period.acked_bytes as f64 * 1e-9)).ln();
+        if arm >= self.arms.len() || !matches!(self.plan.by, By::Time { .. }) || !spent.is_finite() {
+            return;
+        }
+        let processor = Metric::Processor as usize;
+        self.arms[arm].samples[processor].add(spent, period.number);
+        if arm == self.plan.control_place() {
+            let coin = self.assigner.hash_of_period(period.number) & 1;
+            self.halves[coin as usize].samples[processor].add(spent, period.number);
+        }
+    }
+
     /// What a connection was assigned as, and the hash by which it was; none where its time is left out.
     fn unit(&self, o: &Outcome) -> Option<(u64, u64)> {
         let hash = self.assigner.hash(o.local, o.remote);
@@ -265,7 +280,7 @@ impl Ledger {
     /// How much connections of the control differ, and units of them; none of too few.
     pub fn spread(&self, metric: Metric) -> Option<Spread> {
         let sample = self.arms[self.plan.control_place()].sample(metric);
-        let (deviation, inflation) = sample.spread().filter(|_| is_enough(sample))?;
+        let (deviation, inflation) = sample.spread().filter(|_| is_enough(sample, fewest(metric)))?;
         Some(Spread { deviation, inflation })
     }
 
@@ -303,8 +318,13 @@ impl Ledger {
     }
 }
 
-fn is_enough(sample: &Sample) -> bool {
-    sample.len() >= FEWEST_CONNECTIONS && sample.units() >= FEWEST_UNITS
+/// A period is a unit with one figure.
+fn fewest(metric: Metric) -> u64 {
+    if metric == Metric::Processor { FEWEST_UNITS } else { FEWEST_CONNECTIONS }
+}
+
+fn is_enough(sample: &Sample, fewest: u64) -> bool {
+    sample.len() >= fewest && sample.units() >= FEWEST_UNITS
 }
 
 fn contrast(
@@ -314,18 +334,19 @@ fn contrast(
     statistic: Statistic,
     alpha: f64,
 ) -> Option<Contrast> {
-    contrast_of(arm.sample(metric), control.sample(metric), metric.comparison(), statistic, alpha)
+    let samples = [arm.sample(metric), control.sample(metric)];
+    contrast_of(samples, fewest(metric), metric.comparison(), statistic, alpha)
 }
 
-/// The same of any two samples of a figure that is compared so.
+/// The same of any two samples, an arm's and the control's, of a figure that is compared so; none where one has fewer than `fewest`.
 pub(crate) fn contrast_of(
-    arm: &Sample,
-    control: &Sample,
+    [arm, control]: [&Sample; 2],
+    fewest: u64,
     comparison: Comparison,
     statistic: Statistic,
     alpha: f64,
 ) -> Option<Contrast> {
-    if !is_enough(arm) || !is_enough(control) {
+    if !is_enough(arm, fewest) || !is_enough(control, fewest) {
         return None;
     }
     let Some(q) = statistic.quantile() else {
@@ -511,6 +532,46 @@ pub(crate) mod tests {
             assert_eq!(ledger.contrast(0, Metric::Goodput, Statistic::Mean, 0.05), None);
             false
         });
+    }
+
+    #[test]
+    fn processor_time_is_compared_by_periods_alone() {
+        let plan = plan("time=100s", &["bbr=50%", "cubic=50%"]);
+        let mut random = Normal::new(3);
+        let (assigner, cuts) = (Assigner::new(plan.seed, plan.by), crate::cuts(&plan.arms.shares()));
+        let mut ledger = Ledger::new(&plan);
+        let mut counted = [0; 2];
+        for number in 0..400 {
+            let arm = crate::pick(&cuts, assigner.hash_of_period(number)).unwrap();
+            let acked_bytes = 2_000_000_000 + 5_000_000 * (number % 100);
+            let of_a_byte = if arm == 0 { 1.2 } else { 1.0 } * (0.1 * random.draw()).exp() * 3e-9;
+            let period = Period {
+                number,
+                arm: arm as u8,
+                unix_s: 100.0 * (number + 1) as f64,
+                duration_s: 90.0,
+                processor_s: acked_bytes as f64 * of_a_byte,
+                acked_bytes,
+            };
+            ledger.add_period(&period);
+            // One in which nothing was delivered says nothing.
+            ledger.add_period(&Period { acked_bytes: 0, ..period });
+            counted[arm] += 1;
+            let said = ledger.contrast(0, Metric::Processor, Statistic::Mean, 0.05);
+            assert_eq!(said.is_some(), counted.iter().all(|n| *n >= FEWEST_UNITS), "{counted:?}");
+        }
+        let c = ledger.contrast(0, Metric::Processor, Statistic::Mean, 0.05).unwrap();
+        assert!(c.is_sure() && c.low < 1.2_f64.ln() && 1.2_f64.ln() < c.high, "{c:?}");
+        assert!((c.control.exp() / 3.0 - 1.0).abs() < 0.03, "{c:?}");
+        assert!(Metric::Processor.level(c.control).ends_with(" s/GB"));
+        assert!(!ledger.same(Metric::Processor, 0.05).unwrap().is_sure());
+
+        let by_connection = tests::plan("connection", &["bbr=50%", "cubic=50%"]);
+        let mut ledger = Ledger::new(&by_connection);
+        let period =
+            Period { number: 0, arm: 0, unix_s: 1.0, duration_s: 1.0, processor_s: 1.0, acked_bytes: 1 };
+        ledger.add_period(&period);
+        assert_eq!(ledger.tally(0).sample(Metric::Processor).len(), 0);
     }
 
     #[test]

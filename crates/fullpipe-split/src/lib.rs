@@ -33,7 +33,7 @@ pub use guard::{Bound, Crossed, Guard};
 pub use join::Log;
 pub use joined::{Joined, JoinedFigure};
 pub use ledger::{Contrast, Ledger, Spread, Statistic};
-pub use lines::{Counts, Line, MOST_LINE, Reader, SCHEMA, Writer};
+pub use lines::{Counts, Line, MOST_LINE, Period, Reader, SCHEMA, Writer};
 pub use metric::Metric;
 pub use outcome::Outcome;
 pub use overlap::Overlap;

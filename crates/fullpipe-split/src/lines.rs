@@ -34,6 +34,8 @@ pub enum Line {
         /// By whom and why.
         why: String,
     },
+    /// A period of `--by time` is over.
+    Period(Period),
     /// What was counted so far.
     Counts(Counts),
     /// The last.
@@ -43,6 +45,38 @@ pub enum Line {
         /// Why.
         why: String,
     },
+}
+
+/// What the whole machine did in a period of `--by time`, from the end of its wash-out on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Period {
+    /// Counted from the split's beginning.
+    pub number: u64,
+    /// The arm whose turn it was.
+    pub arm: u8,
+    /// When it was over, seconds since 1970.
+    pub unix_s: f64,
+    /// How long what follows was counted.
+    pub duration_s: f64,
+    /// What all processors worked, interrupts included (`/proc/stat`), seconds.
+    pub processor_s: f64,
+    /// Bytes that were acknowledged to connections of the split that closed in it, of whatever arm.
+    pub acked_bytes: u64,
+}
+
+impl Period {
+    /// What is wrong with it, of so many arms.
+    fn check(&self, arms: usize) -> Result<(), String> {
+        if usize::from(self.arm) >= arms {
+            return Err(format!("arm {} of {arms}", self.arm));
+        }
+        let all =
+            [("unix_s", self.unix_s), ("duration_s", self.duration_s), ("processor_s", self.processor_s)];
+        match all.iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
+            Some((name, value)) => Err(format!("{name} is {value}")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What the program in the kernel counted since it began.
@@ -198,6 +232,11 @@ impl<R: BufRead> Reader<R> {
                     return wrong(reason);
                 }
             }
+            Line::Period(period) => {
+                if let Err(reason) = period.check(arms) {
+                    return wrong(reason);
+                }
+            }
             Line::Shares { shares, .. } if shares.len() != arms => {
                 return wrong(format!("{} shares of {arms} arms", shares.len()));
             }
@@ -238,7 +277,7 @@ mod tests {
         writer.0
     }
 
-    fn lines() -> [Line; 4] {
+    fn lines() -> [Line; 5] {
         [
             Line::Connection(example(1, "[2001:db8::1]:443")),
             Line::Shares {
@@ -247,6 +286,14 @@ mod tests {
                 unix_s: 1e9,
                 why: "the guard".to_owned(),
             },
+            Line::Period(Period {
+                number: 3,
+                arm: 1,
+                unix_s: 1e9,
+                duration_s: 540.0,
+                processor_s: 12.34,
+                acked_bytes: 5_000_000_000,
+            }),
             Line::Counts(Counts { opened: vec![1, 2], closed: vec![0, 1], ..Counts::default() }),
             Line::End { unix_s: 1e9, why: "asked to".to_owned() },
         ]
@@ -267,7 +314,7 @@ mod tests {
         let file = file();
         let cut = &file[..file.len() - 20];
         let mut reader = Reader::new(cut).unwrap();
-        assert_eq!(reader.by_ref().map(Result::unwrap).count(), 3);
+        assert_eq!(reader.by_ref().map(Result::unwrap).count(), 4);
         assert!(reader.is_torn());
     }
 
@@ -283,6 +330,8 @@ mod tests {
         let with = |from: &str, to: &str| told(text.replacen(from, to, 1).as_bytes());
         assert!(with("split/1", "split/9").contains("split/9"));
         assert!(with("\"arm\":1", "\"arm\":2").contains("line 2: arm 2 of 2"));
+        assert!(with("\"processor_s\":12.34", "\"processor_s\":-1").contains("line 4: processor_s is -1"));
+        assert!(with("\"number\":3,\"arm\":1", "\"number\":3,\"arm\":2").contains("line 4: arm 2 of 2"));
         assert!(with("\"duration_s\":1.0", "\"duration_s\":-1.0").contains("duration_s"));
         assert!(with("\"control\":\"cubic\"", "\"control\":\"reno\"").contains("reno"));
         assert!(with("[\"0%\",\"100%\"]", "[\"0%\"]").contains("line 3: 1 shares of 2"));

@@ -25,11 +25,13 @@ pub enum Metric {
     Queueing,
     /// The share of sent bytes that were sent again, of transfers.
     Retransmitted,
+    /// Processor time of the whole machine for a gigabyte that it delivered, of periods (`--by time`); of no single connection.
+    Processor,
 }
 
 impl Metric {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Metric; 7] = [
+    pub const ALL: [Metric; 8] = [
         Metric::Goodput,
         Metric::Deliver100kB,
         Metric::Deliver1MB,
@@ -37,6 +39,7 @@ impl Metric {
         Metric::Rtt,
         Metric::Queueing,
         Metric::Retransmitted,
+        Metric::Processor,
     ];
 
     /// Its name in files and on the command line.
@@ -49,6 +52,7 @@ impl Metric {
             Metric::Rtt => "rtt",
             Metric::Queueing => "queueing",
             Metric::Retransmitted => "retransmitted",
+            Metric::Processor => "processor",
         }
     }
 
@@ -76,7 +80,7 @@ impl Metric {
             Metric::Retransmitted if is_transfer && o.sent_bytes > 0 => {
                 Some((o.resent_bytes as f64 / o.sent_bytes as f64).min(1.0))
             }
-            Metric::Goodput | Metric::Queueing | Metric::Retransmitted => None,
+            Metric::Goodput | Metric::Queueing | Metric::Retransmitted | Metric::Processor => None,
         }
     }
 
@@ -109,6 +113,7 @@ impl Metric {
             Metric::Rtt => format!("{} ms", three(value.exp())),
             Metric::Queueing => format!("×{:.2}", value.exp()),
             Metric::Retransmitted => format!("{:.2} %", value * 100.0),
+            Metric::Processor => format!("{} s/GB", three(value.exp())),
         }
     }
 }
@@ -134,7 +139,7 @@ mod tests {
         assert_eq!(Metric::Retransmitted.level(of(Metric::Retransmitted)), "0.99 %");
         assert_eq!(Metric::Deliver100kB.level(of(Metric::Deliver100kB)), "200 ms");
         assert_eq!(Metric::Deliver10MB.of(&o, 0), None);
-        for metric in [Metric::Goodput, Metric::Queueing, Metric::Retransmitted] {
+        for metric in [Metric::Goodput, Metric::Queueing, Metric::Retransmitted, Metric::Processor] {
             assert_eq!(metric.of(&o, 2_000_000), None, "{metric}: no transfer");
         }
     }

@@ -165,6 +165,7 @@ impl Analysis {
                     .collect();
                 self.events.push(format!("{}: {} ({why})", after(&plan, *unix_s), told.join(", ")));
             }
+            Line::Period(period) => self.ledger.add_period(period),
             Line::Counts(counts) => self.counts = Some(counts.clone()),
             Line::End { unix_s, why } => {
                 self.ended = true;

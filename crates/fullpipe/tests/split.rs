@@ -1124,6 +1124,27 @@ fn turns() {
         }
     }
     assert!(seen.iter().all(|seen| *seen >= 10), "{seen:?}");
+
+    // What the machine did in each period is told of those that came to their end.
+    let periods: Vec<_> = lines
+        .iter()
+        .filter_map(|line| if let Line::Period(period) = line { Some(period) } else { None })
+        .collect();
+    let last = last_counts(&lines);
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let processors = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
+    assert!(periods.len() >= 3, "{periods:?}");
+    for (before, period) in std::iter::once(None).chain(periods.iter().map(Some)).zip(&periods) {
+        assert!(before.is_none_or(|before| before.number < period.number), "{periods:?}");
+        let turn = fullpipe_split::pick(&cuts, assigner.hash_of_period(period.number));
+        assert_eq!(turn, Some(usize::from(period.arm)), "{period:?}");
+        // Some ticks more on each may be counted late.
+        let most = (period.duration_s + 0.5) * processors as f64;
+        assert!(period.duration_s > 0.0 && period.processor_s <= most, "{period:?}");
+    }
+    assert!(periods.iter().map(|period| period.processor_s).sum::<f64>() > 0.0, "{periods:?}");
+    let acked: u64 = periods.iter().map(|period| period.acked_bytes).sum();
+    assert!(acked > 0 && acked <= last.acked_bytes.iter().sum(), "{periods:?}, {last:?}");
 }
 
 #[test]

@@ -79,6 +79,8 @@ fn parse_pressure(text: &str) -> Option<Span> {
 pub struct ProcessorTimes {
     /// Everything, idle time too.
     pub all: u64,
+    /// Nothing to do, or nothing but waiting for a disk (idle and iowait).
+    pub idle: u64,
     /// Network packets and timers, among others (softirq).
     pub softirq: u64,
     /// Ready to run, and the hypervisor ran something else.
@@ -100,7 +102,20 @@ impl ProcessorTimes {
         let numbers: Vec<u64> = line.split_ascii_whitespace().map_while(|n| n.parse().ok()).collect();
         // user nice system idle iowait irq softirq steal; guests' time is part of user and nice.
         let first = numbers.get(..8)?;
-        Some(ProcessorTimes { all: first.iter().sum(), softirq: first[6], steal: first[7] })
+        Some(ProcessorTimes {
+            all: first.iter().sum(),
+            idle: first[3] + first[4],
+            softirq: first[6],
+            steal: first[7],
+        })
+    }
+
+    /// How long processors worked since `earlier`, interrupts included and what the hypervisor took left out; of a hundredth of a
+    /// second, which is what the kernel tells (`USER_HZ`).
+    pub fn worked_since(&self, earlier: &ProcessorTimes) -> Span {
+        let worked = |times: &ProcessorTimes| times.all - times.idle - times.steal;
+        // Idle time that is counted in batches may go back.
+        Span::from_millis(10 * worked(self).saturating_sub(worked(earlier)))
     }
 }
 
@@ -120,7 +135,13 @@ mod tests {
         let pressure = "some avg10=99.01 avg60=9.39 avg300=9.58 total=2723\nfull avg10=0.00 total=1\n";
         assert_eq!(parse_pressure(pressure), Some(Span::from_micros(2723)));
         let stat = "cpu  1 2 3 4 5 6 70 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
-        assert_eq!(ProcessorTimes::parse(stat), Some(ProcessorTimes { all: 171, softirq: 70, steal: 80 }));
+        assert_eq!(
+            ProcessorTimes::parse(stat),
+            Some(ProcessorTimes { all: 171, idle: 9, softirq: 70, steal: 80 })
+        );
+        let before = ProcessorTimes { all: 100, idle: 9, softirq: 70, steal: 40 };
+        let worked = ProcessorTimes::parse(stat).unwrap().worked_since(&before);
+        assert_eq!(worked, Span::from_millis(310));
         assert_eq!(ProcessorTimes::parse("cpu  1 2 3\n"), None);
     }
 

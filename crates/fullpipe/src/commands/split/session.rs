@@ -2,8 +2,10 @@
 
 use fullpipe_ebpf::Error;
 use fullpipe_ebpf::split::{Closed, Counts as Raw, Followed, Running, Table};
-use fullpipe_kernel::facts;
-use fullpipe_split::{Arms, Assigner, By, Counts, Crossed, Ledger, Line, Outcome, Plan, Writer, cuts, pick};
+use fullpipe_kernel::facts::{self, ProcessorTimes};
+use fullpipe_split::{
+    Arms, Assigner, By, Counts, Crossed, Ledger, Line, Outcome, Period, Plan, Writer, cuts, pick,
+};
 use fullpipe_units::Fraction;
 use nix::time::{ClockId, clock_gettime};
 use std::io::{self, Write};
@@ -36,6 +38,10 @@ pub struct Session<W: Write> {
     shares: Vec<Fraction>,
     generation: u64,
     period: Option<u64>,
+    /// What the machine had done when the wash-out of the period was over; none where the period is not measured to its end.
+    mark: Option<Mark>,
+    /// The period that is not measured because its arm changed while it went on.
+    spoiled: Option<u64>,
     assigner: Assigner,
     ledger: Ledger,
     writer: Writer<W>,
@@ -55,6 +61,21 @@ const LOOK: Duration = Duration::from_secs(5);
 
 fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// The beginning of what is measured of a period.
+#[derive(Clone, Copy)]
+struct Mark {
+    number: u64,
+    arm: usize,
+    unix_s: f64,
+    processors: ProcessorTimes,
+    acked_bytes: u64,
+}
+
+/// Bytes acknowledged to connections that closed, of all arms.
+fn acked(counts: &Raw) -> u64 {
+    counts.bytes_acked.iter().fold(0, |sum, n| sum.saturating_add(*n))
 }
 
 /// What turns the kernel's times into those of a file.
@@ -82,6 +103,8 @@ impl<W: Write> Session<W> {
             arms: plan.arms.clone(),
             generation: 0,
             period: None,
+            mark: None,
+            spoiled: None,
             assigner: Assigner::new(plan.seed, plan.by),
             ledger: Ledger::new(&plan),
             writer,
@@ -148,9 +171,11 @@ impl<W: Write> Session<W> {
             if let By::Time { .. } = self.plan.by {
                 let now = unix_s();
                 if self.plan.period(now).map(|(number, _)| number) != self.period {
+                    self.measured(running)?;
                     let table = self.table(now);
                     running.set(&table)?;
                 }
+                self.measure(running, now)?;
             }
             if asked() {
                 why = Some("asked to end");
@@ -164,6 +189,37 @@ impl<W: Write> Session<W> {
         self.writer.write(&Line::End { unix_s: unix_s(), why })?;
         self.writer.flush()?;
         Ok(self.crossed.take())
+    }
+
+    /// Begins to measure a period once its wash-out is over.
+    fn measure(&mut self, running: &Running, now: f64) -> Result<(), Trouble> {
+        let Some((number, false)) = self.plan.period(now) else { return Ok(()) };
+        if self.mark.is_some() || self.spoiled == Some(number) {
+            return Ok(());
+        }
+        let Some(arm) = pick(&cuts(&self.shares), self.assigner.hash_of_period(number)) else {
+            return Ok(());
+        };
+        let (processors, acked_bytes) = (ProcessorTimes::now()?, acked(&running.counts()?));
+        self.mark = Some(Mark { number, arm, unix_s: unix_s(), processors, acked_bytes });
+        Ok(())
+    }
+
+    /// Tells what the machine did in the period that is over.
+    fn measured(&mut self, running: &Running) -> Result<(), Trouble> {
+        let Some(mark) = self.mark.take() else { return Ok(()) };
+        // Together, so that a machine that stands still in between is no work.
+        let (processors, now) = (ProcessorTimes::now()?, unix_s());
+        let period = Period {
+            number: mark.number,
+            arm: mark.arm as u8,
+            unix_s: now,
+            duration_s: (now - mark.unix_s).max(0.0),
+            processor_s: processors.worked_since(&mark.processors).as_secs_f64(),
+            acked_bytes: acked(&running.counts()?).saturating_sub(mark.acked_bytes),
+        };
+        self.ledger.add_period(&period);
+        Ok(self.writer.write(&Line::Period(period))?)
     }
 
     /// Stays with a unit that is restarted, and says so.
@@ -205,6 +261,8 @@ impl<W: Write> Session<W> {
     fn reshare(&mut self, running: &Running, shares: Vec<Fraction>, why: &str) -> Result<(), Trouble> {
         let now = unix_s();
         self.generation += 1;
+        self.mark = None;
+        self.spoiled = self.plan.period(now).map(|(number, _)| number);
         self.shares.clone_from(&shares);
         let table = self.table(now);
         running.set(&table)?;
