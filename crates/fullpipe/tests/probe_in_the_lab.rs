@@ -6,9 +6,15 @@ mod program;
 mod sites;
 
 use fullpipe_mesh::record::{History, Outcome, Pair, Trouble};
+use fullpipe_mesh::simulate::World;
+use fullpipe_mesh::store::Store;
 use fullpipe_testing::{Attempt, shows};
+use fullpipe_units::Span;
 use hub::{Hub, Way, address};
+use program::{fullpipe, output_within, tied};
 use sites::{Mesh, Node, accounted, done, failed, in_a_network};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 const SITES: [&str; 8] = ["ams", "bom", "cpt", "del", "eze", "fra", "gru", "hnd"];
@@ -18,12 +24,7 @@ fn way(from: usize, to: usize) -> Way {
     let (low, high) = (from.min(to), from.max(to));
     let mbit = 8 + ((low * 5 + high * 3) % 5) as u32 * 8;
     let mbit = if from > to && high % 3 == 0 { mbit / 2 + 4 } else { mbit };
-    Way {
-        mbit,
-        delay_ms: 3 + apart * 4,
-        loss: if low == 0 && high == 5 { 0.3 } else { 0.0 },
-        answers_only: false,
-    }
+    Way::plain(mbit, 3 + apart * 4, if low == 0 && high == 5 { 0.3 } else { 0.0 })
 }
 
 /// The median of BBR's goodput over CUBIC's in the same period.
@@ -76,6 +77,82 @@ fn inside_all_of_eight_sites() {
         (a.min(b), a.max(b))
     };
     compare(11, 20, &std::array::from_fn::<Round, 7, _>(|nth| [0, 1, 2, 3].map(|board| met(board, nth))));
+}
+
+#[test]
+#[ignore = "takes 40 minutes; docs/mesh-figures.md has what it says"]
+fn figure_7_of_kernel_transfers() {
+    in_a_network("inside_a_wide_area", Duration::from_secs(3 * 3600));
+}
+
+/// Periods of the mesh that figure 7 is made from.
+const PERIODS: usize = 7;
+
+/// The directory of the examples of meshes.
+fn examples() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/mesh")
+}
+
+/// The mesh of the examples on its paths at a tenth of their rates: eight nodes whose kernels' TCP moves 4 MB by each controller every four
+/// minutes. Whoever names a directory in FULLPIPE_KEEP finds the store of all records there, and what `probe report` makes of it.
+#[test]
+#[ignore = "runs in networks of its own"]
+fn inside_a_wide_area() {
+    let read = |name: &str| std::fs::read_to_string(examples().join(name)).unwrap();
+    let planned = fullpipe_mesh::file::Mesh::parse("mesh.toml", &read("mesh.toml")).unwrap();
+    let (name, day) = ("wide-area-tenth.toml", Span::from_secs(24 * 3600));
+    let world = World::parse(&planned, name, &read(name), day, 1).unwrap();
+    let names: Vec<&'static str> = world.sites.iter().map(|name| &*name.clone().leak()).collect();
+    let way = |from: usize, to: usize| {
+        let pair = Pair { from: from as u16, to: to as u16 };
+        // Nobody sends to himself.
+        world
+            .links
+            .get(&pair)
+            .map_or_else(|| Way::plain(1000, 1, 0.0), |link| Way { link: link.clone(), answers_only: false })
+    };
+    let Some(hub) = Hub::new(names.len(), way) else { return };
+    let mut mesh = Mesh::at(&names, address, "period = '240s'\nlimit = '120s'\nsize = '4MB'");
+    mesh.patience = Duration::from_secs(3600);
+    let nodes: Vec<Node> =
+        (0..names.len()).map(|i| mesh.node_in(names[i], "mesh.toml", &[], Some(hub.network(i)))).collect();
+    for name in &names {
+        let enough = |h: &History| h.transfers.len() >= (PERIODS + 1) * (names.len() - 1) * 2;
+        mesh.until(name, "periods", enough);
+    }
+    // The mesh's own way: over its paths, by its protocol.
+    let all =
+        std::env::var_os("FULLPIPE_KEEP").map_or_else(|| mesh.directory.path().join("all"), PathBuf::from);
+    let mut collect = Command::new("nsenter");
+    collect.arg(format!("--net=/proc/{}/ns/net", hub.network(0))).arg(env!("CARGO_BIN_EXE_fullpipe"));
+    collect.args(["probe", "collect", &mesh.path("mesh.toml"), "--site", names[0], "--store"]);
+    collect.arg(mesh.path(names[0])).arg("--into").arg(&all);
+    let collected = output_within(tied(&mut collect), Duration::from_secs(300)).expect("it ends in time");
+    assert!(collected.status.success(), "{collected:?}");
+    nodes.into_iter().for_each(|node| drop(node.stop()));
+    for form in ["svg", "html"] {
+        let mut report = fullpipe();
+        report.args(["probe", "report"]).arg(&all).arg("--out").arg(all.join(format!("mesh.{form}")));
+        let report = output_within(&mut report, Duration::from_secs(300)).expect("it ends in time");
+        assert!(report.status.success(), "{report:?}");
+        if form == "svg" {
+            String::from_utf8_lossy(&report.stdout).lines().for_each(|line| println!("probe: {line}"));
+        }
+    }
+
+    let history = Store::read(&all).unwrap().history(i64::MIN..i64::MAX).unwrap();
+    let lost = history.transfers.len() - done(&history);
+    println!("probe: {} transfers arrived, {lost} did not", done(&history));
+    let mut gains: Vec<f64> = world
+        .pairs()
+        .filter_map(|p| ratio(&history, names[usize::from(p.from)], names[usize::from(p.to)]))
+        .collect();
+    gains.sort_by(f64::total_cmp);
+    println!("probe: gains {gains:.2?}");
+    // The paper's figure: BBR carries 2 to 25 times as much on most paths, less on none.
+    assert!(gains.len() * 10 >= world.pairs().count() * 9, "only {} paths have a ratio", gains.len());
+    assert!(gains[0] > 0.95, "{gains:.2?}");
+    assert!((2.0..=25.0).contains(&gains[gains.len() / 2]), "{gains:.2?}");
 }
 
 /// Four pairs of sites, no site in two of them.

@@ -21,16 +21,22 @@ use std::time::{Duration, Instant};
 const MTU: u32 = 1500;
 
 /// One direction of a pair.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Way {
-    /// Of its bottleneck.
-    pub mbit: u32,
-    /// From one end to the other.
-    pub delay_ms: u32,
-    /// In percent.
-    pub loss: f64,
+    /// What every packet passes through.
+    pub link: LinkSpec,
     /// What a firewall on it lets through: answers on connections that the other end began, and nothing else.
     pub answers_only: bool,
+}
+
+impl Way {
+    /// A bottleneck with a queue of one bandwidth-delay product, a delay from one end to the other, and a loss in percent.
+    pub fn plain(mbit: u32, delay_ms: u32, loss: f64) -> Way {
+        let text = format!(
+            "{{\"rate\": \"{mbit}mbit\", \"delay\": \"{delay_ms}ms\", \"loss\": \"{loss}%\", \"queue\": \"1bdp\"}}"
+        );
+        Way { link: serde_json::from_str(&text).unwrap(), answers_only: false }
+    }
 }
 
 /// The networks, and what joins them.
@@ -101,15 +107,8 @@ impl Hub {
             inside(&format!("addr add {}/32 dev site{site}", address(site)));
             inside(&format!("route add default dev site{site}"));
         }
-        let link = |from: usize, to: usize| -> LinkSpec {
-            let Way { mbit, delay_ms, loss, .. } = way(from, to);
-            let text = format!(
-                "{{\"rate\": \"{mbit}mbit\", \"delay\": \"{delay_ms}ms\", \"loss\": \"{loss}%\", \"queue\": \"1bdp\"}}"
-            );
-            serde_json::from_str(&text).unwrap()
-        };
         let path = |from: usize, to: usize| {
-            let (there, back) = ([link(from, to)], [link(to, from)]);
+            let (there, back) = ([way(from, to).link], [way(to, from).link]);
             let seed = (from * sites + to) as u64;
             let context = BuildContext::of_path(&there, &back, Direction::Forward, MTU, seed);
             Path::new(&there, &context).unwrap()
