@@ -10,7 +10,7 @@ use fullpipe_host::screen::{self, Style};
 use fullpipe_host::status;
 use libfuzzer_sys::fuzz_target;
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io;
 
 /// The files that are read; each part of the input, up to a 0xff, is one: the number of its name, then its content.
@@ -43,26 +43,43 @@ const NAMES: [&str; 24] = [
 /// Makes tuned one of what sets sysctls at boot.
 const TUNED: &str = "/etc/systemd/system/multi-user.target.wants/tuned.service";
 
-/// Files in memory; nothing can be changed.
+/// Files in memory; nothing can be changed. Looked up by hash, because comparing names is what a fuzzer's instrumentation makes slow.
 #[derive(Debug)]
-struct Image(BTreeMap<String, Vec<u8>>);
+struct Image {
+    files: HashMap<&'static str, Vec<u8>>,
+    /// What is in each directory.
+    directories: HashMap<&'static str, Vec<&'static str>>,
+}
 
 impl Image {
     fn of(bytes: &[u8]) -> Image {
         let parts = bytes.split(|&b| b == 0xff).filter_map(<[u8]>::split_first);
-        let named =
-            parts.map(|(&n, content)| (NAMES[usize::from(n) % NAMES.len()].to_owned(), content.to_vec()));
-        Image(named.chain([(TUNED.to_owned(), Vec::new())]).collect())
-    }
-
-    fn is_directory(&self, path: &str) -> bool {
-        path == "/" || self.0.keys().any(|k| k.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')))
+        let named = parts.map(|(&n, content)| (NAMES[usize::from(n) % NAMES.len()], content.to_vec()));
+        let files: HashMap<_, _> = named.chain([(TUNED, Vec::new())]).collect();
+        let mut directories: HashMap<_, Vec<_>> = HashMap::from([("/", Vec::new())]);
+        for name in files.keys() {
+            let mut path = *name;
+            while let Some((above, own)) = path.rsplit_once('/') {
+                let above = if above.is_empty() { "/" } else { above };
+                let is_new = !directories.contains_key(above);
+                let inside = directories.entry(above).or_default();
+                if !inside.contains(&own) {
+                    inside.push(own);
+                }
+                if !is_new || above == "/" {
+                    break;
+                }
+                path = above;
+            }
+        }
+        directories.values_mut().for_each(|inside| inside.sort_unstable());
+        Image { files, directories }
     }
 }
 
 impl View for Image {
     fn stat(&self, path: &str) -> io::Result<Stat> {
-        let node = match (self.0.contains_key(path), self.is_directory(path)) {
+        let node = match (self.files.contains_key(path), self.directories.contains_key(path)) {
             (true, _) => Node::File,
             (_, true) => Node::Directory,
             _ => return Err(io::ErrorKind::NotFound.into()),
@@ -71,20 +88,13 @@ impl View for Image {
     }
 
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        self.0.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        if !self.is_directory(directory) {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        let inside = |k: &String| {
-            let rest = k.strip_prefix(directory.trim_end_matches('/'))?.strip_prefix('/')?;
-            rest.split('/').next().map(str::to_owned)
-        };
-        let mut names: Vec<String> = self.0.keys().filter_map(inside).collect();
-        names.dedup();
-        Ok(names)
+        let short = if directory == "/" { directory } else { directory.trim_end_matches('/') };
+        let inside = self.directories.get(short).ok_or(io::ErrorKind::NotFound)?;
+        Ok(inside.iter().map(|name| (*name).to_owned()).collect())
     }
 }
 
