@@ -170,7 +170,8 @@ impl Tally {
                 None => [0; 4],
             };
             let moved = since(before, now);
-            pair.counted.iter_mut().zip(moved).for_each(|(sum, moved)| *sum += moved);
+            // Who reads counters takes one that begins anew for a restart.
+            pair.counted.iter_mut().zip(moved).for_each(|(sum, moved)| *sum = sum.wrapping_add(moved));
             for limit in &connection.limits {
                 pair.limited[place(limit.by)] += limit.share * elapsed;
             }
