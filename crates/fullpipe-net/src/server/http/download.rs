@@ -89,7 +89,10 @@ fn send(
     let record = Record { connection, id, before: &before, began: Instant::now() };
     // Who has read the head may ask.
     record.remember(0, false);
-    connection.write(head.as_bytes())?;
+    if let Err(e) = connection.write(head.as_bytes()) {
+        record.forget();
+        return Err(e);
+    }
     let mut done = 0;
     let sent = body(connection, part, &mut done, &record);
     if sent.is_ok() {
@@ -161,6 +164,11 @@ struct Record<'a> {
 }
 
 impl Record<'_> {
+    /// Keeps nothing: nobody has its name.
+    fn forget(&self) {
+        lock(&self.connection.shared.transfers).retain(|(id, _)| id != self.id);
+    }
+
     /// Keeps the socket's state; its counters count from the request.
     fn remember(&self, bytes: u64, over: bool) -> SocketSample {
         let sample = SocketSample::of(self.connection.socket).unwrap_or_default();
