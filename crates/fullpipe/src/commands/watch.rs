@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::print::{print, print_json_line};
-use crate::runs::opened;
+use crate::runs::{opened, write};
 use fullpipe_kernel::signals;
 use fullpipe_live::table::Order;
 use fullpipe_live::view::{self, ViewError};
@@ -118,12 +118,7 @@ impl Args {
                 command: String::new(),
             };
             let left_out = recorder.left_out();
-            let results = recorder.results();
-            for output in outputs {
-                let path = output.path().display().to_string();
-                output.write(&results, &about).map_err(Failure::usage)?;
-                eprintln!("wrote {path}");
-            }
+            write(outputs, &recorder.results(), &about)?;
             if left_out > 0 {
                 eprintln!("{left_out} more connections are not in it: a filter of fewer keeps them");
             }

@@ -11,7 +11,11 @@ pub use choice::Choice;
 pub use input::{check_controller, contestants, listed, read};
 pub use lent::{LENT, give_back, kernel_offers, reenter};
 pub use progress::Progress;
-pub use reporting::{Outputs, Reporting, command_line, hanging, opened, quoted, verdict, width};
+pub use reporting::{Outputs, Reporting, command_line, hanging, quoted, verdict};
+#[cfg(feature = "net")]
+pub use reporting::{hung, width};
+#[cfg(any(feature = "net", feature = "live"))]
+pub use reporting::{opened, write};
 
 use crate::failure::Failure;
 use fullpipe_lab::LabError;

@@ -112,20 +112,20 @@ pub struct Outputs {
 impl Outputs {
     /// Makes sure that they can be written, before anything runs. `json` tells whether the standard output is taken.
     pub fn open(paths: &[PathBuf], json: bool) -> Result<Outputs, Failure> {
-        let mut outputs = Outputs { files: Vec::new(), stdout: None };
+        let (mut files, mut stdout) = (Vec::new(), None);
         for path in paths {
             let Some(format) = of_stdout(path)? else {
-                outputs.files.push(Output::open(path).map_err(Failure::usage)?);
+                files.push(path);
                 continue;
             };
-            if json || outputs.stdout.replace(format).is_some() {
+            if json || stdout.replace(format).is_some() {
                 return Err(Failure::usage(format!(
                     "--out {}: the standard output can have one report, and not --json besides",
                     path.display()
                 )));
             }
         }
-        Ok(outputs)
+        Ok(Outputs { files: opened(files)?, stdout })
     }
 
     /// Whether one of them has the time series.
@@ -144,13 +144,18 @@ impl Outputs {
                 if io::stdout().is_terminal() { print(report)? } else { print_bytes(&report)? }
             }
         }
-        for output in self.files {
-            let path = output.path().display().to_string();
-            output.write(results, about).map_err(Failure::usage)?;
-            eprintln!("wrote {path}");
-        }
-        Ok(())
+        write(self.files, results, about)
     }
+}
+
+/// Writes reports to their files, and says so.
+pub fn write(files: Vec<Output>, results: &Results, about: &About) -> Result<(), Failure> {
+    for file in files {
+        let path = file.path().display().to_string();
+        file.write(results, about).map_err(Failure::usage)?;
+        eprintln!("wrote {path}");
+    }
+    Ok(())
 }
 
 /// The form of a report for the standard output: `-` for JSON, `-.csv` for CSV; a file of such a name is `./-.csv`.
@@ -181,17 +186,25 @@ pub fn show(results: &Results, about: &About, json: bool) -> Result<(), Failure>
 }
 
 /// The files of `--out`, before anything runs: what cannot be written must not be noticed at the end.
-pub fn opened(paths: &[PathBuf]) -> Result<Vec<Output>, Failure> {
-    paths.iter().map(|path| Output::open(path).map_err(Failure::usage)).collect()
+pub fn opened<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<Vec<Output>, Failure> {
+    paths.into_iter().map(|path| Output::open(path).map_err(Failure::usage)).collect()
 }
 
 /// Prints `text` after `lead`, its further lines below its first word. The first `head` characters of the text belong to the lead.
 pub fn hanging(lead: &str, head: usize, text: &str) {
     let (begin, rest) = text.split_at(text.char_indices().nth(head).map_or(text.len(), |(at, _)| at));
-    let indent = lead.chars().count() + head;
-    for (i, line) in wrapped(rest, width().saturating_sub(indent)).iter().enumerate() {
-        if i == 0 { println!("{lead}{begin}{line}") } else { println!("{:indent$}{line}", "") }
-    }
+    print!("{}", hung(&format!("{lead}{begin}"), rest, width()));
+}
+
+/// `text` after `lead`, in lines of this width, its further ones below its first word.
+pub fn hung(lead: &str, text: &str, width: usize) -> String {
+    let indent = lead.chars().count();
+    let lines = wrapped(text, width.saturating_sub(indent));
+    let line = |(i, line): (usize, &String)| match i {
+        0 => format!("{lead}{line}\n"),
+        _ => format!("{:indent$}{line}\n", ""),
+    };
+    lines.iter().enumerate().map(line).collect()
 }
 
 /// Columns there are to print in.
