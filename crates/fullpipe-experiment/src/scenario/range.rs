@@ -10,7 +10,8 @@ const MOST: usize = 1000;
 const FORMS: &str =
     "write FROM..TO log N, FROM..TO linear N or FROM..TO step BY, for example 0.01%..10% log 8";
 
-/// The values of a range, ends included, or `None` of a text that is none. Those between the ends have three digits.
+/// The values of a range, ends included, or `None` of a text that is none. Those between the ends have three digits, or as many as it
+/// takes to tell neighbours apart.
 ///
 /// # Errors
 /// What is wrong with the range, in words.
@@ -47,6 +48,7 @@ fn values(text: &str) -> Result<Vec<String>, String> {
         other => return Err(format!("`{other}` is no manner")),
     };
     let last = figures.len().saturating_sub(1);
+    let digits = digits(&figures);
     let mut written: Vec<String> = Vec::new();
     for (i, figure) in figures.into_iter().enumerate() {
         let value = match i {
@@ -56,13 +58,27 @@ fn values(text: &str) -> Result<Vec<String>, String> {
             _ if unit.is_empty() && start.fract() == 0.0 && end.fract() == 0.0 && manner != "step" => {
                 format!("{}", figure.round())
             }
-            _ => format!("{}{unit}", trimmed(&significant(figure, 3))),
+            _ => format!("{}{unit}", trimmed(&significant(figure, digits))),
         };
         if written.last() != Some(&value) {
             written.push(value);
         }
     }
     Ok(written)
+}
+
+/// With how many digits figures are written: each within a twentieth of the way to the next.
+fn digits(figures: &[f64]) -> i32 {
+    let off = |figure: f64, digits| {
+        significant(figure, digits).parse().map_or(f64::INFINITY, |written: f64| (written - figure).abs())
+    };
+    let are_enough = |digits: &i32| {
+        figures.windows(2).all(|two| {
+            let near = (two[1] - two[0]).abs() / 20.0;
+            two.iter().all(|figure| off(*figure, *digits) <= near)
+        })
+    };
+    (3..12).find(are_enough).unwrap_or(12)
 }
 
 fn spread(n: usize, at: impl Fn(f64) -> f64) -> Vec<f64> {
@@ -117,6 +133,10 @@ mod tests {
         assert_eq!(of("1bdp .. 3bdp step 0.5bdp"), ["1bdp", "1.5bdp", "2bdp", "2.5bdp", "3bdp"]);
         assert_eq!(of("1..10 log 4"), ["1", "2", "5", "10"]);
         assert_eq!(of("8..2 step 3"), ["8", "5", "2"]);
+        assert_eq!(of("1000p..1010p step 5p"), ["1000p", "1005p", "1010p"]);
+        assert_eq!(of("100ms..101ms step 0.5ms"), ["100ms", "100.5ms", "101ms"]);
+        assert_eq!(of("1000ms..1010ms linear 3"), ["1000ms", "1005ms", "1010ms"]);
+        assert_eq!(of("1mbit..1.02mbit log 3"), ["1mbit", "1.01mbit", "1.02mbit"]);
     }
 
     #[test]
