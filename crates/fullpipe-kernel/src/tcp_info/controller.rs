@@ -18,9 +18,17 @@ fn how_to_get(name: &str, available: &[String]) -> String {
         Some((ours, _)) if available.iter().any(|there| there == ours) => {
             format!("it is loaded under the name `{ours}`: ask for that")
         }
-        Some((ours, _)) => {
+        Some((ours, linux)) => {
             let short = short(ours);
-            format!("`fullpipe cc load {short}` as root loads it as an eBPF program: then ask for `{ours}`")
+            let load = format!(
+                "`fullpipe cc load {short}` as root loads it as an eBPF program: then ask for `{ours}`"
+            );
+            // Of these Linux itself has modules; BBR v3 is in nobody's kernel.
+            if *linux == name && *linux != "bbr3" {
+                format!("`modprobe tcp_{name}` as root loads it if the kernel was built with it; else {load}")
+            } else {
+                load
+            }
         }
         None => format!("`modprobe tcp_{name}` as root loads it if the kernel was built with it"),
     }
@@ -141,6 +149,8 @@ mod tests {
             assert!(absent.contains("`fullpipe cc load bbr1`") && absent.contains("`fp_bbr1`"), "{absent}");
         }
         assert!(asked("vegas", &["reno"]).contains("`modprobe tcp_vegas`"));
+        assert!(asked("bbr", &["reno"]).contains("`modprobe tcp_bbr`"));
+        assert!(!asked("bbr3", &["reno"]).contains("modprobe"));
     }
 
     #[test]
