@@ -2,18 +2,19 @@
 //! `COLUMNS`, which counts where there is none.
 
 mod image;
+mod program;
 
 use image::{host, write};
+use program::fullpipe;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// The widths that everything is looked at in.
 const WIDTHS: [usize; 3] = [80, 100, 140];
 
 /// What a command prints, on both outputs, in a terminal of this width.
 fn screen(args: &[&str], width: usize) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
-    command.args(args).env("COLUMNS", width.to_string()).env("NO_COLOR", "1").stdin(Stdio::null());
+    let mut command = fullpipe();
+    command.args(args).env("COLUMNS", width.to_string()).env("NO_COLOR", "1");
     let output = command.output().unwrap();
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
@@ -195,43 +196,21 @@ fn what_a_mesh_comes_to_fits() {
 #[cfg(feature = "net")]
 mod measured {
     use super::*;
-    use std::io::{BufRead, BufReader, Read};
-    use std::process::{Child, ChildStderr};
+    use program::Serving;
+    use std::io::BufRead;
 
-    /// `fullpipe serve` on a free port of the loopback, until it is dropped.
-    struct Server {
-        child: Child,
-        log: BufReader<ChildStderr>,
-        port: String,
-    }
-
-    impl Server {
-        fn start() -> Server {
-            let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
-                .args(["serve", "--port", "0", "--bind", "127.0.0.1"])
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let mut log = BufReader::new(child.stderr.take().unwrap());
-            let mut line = String::new();
-            log.read_line(&mut line).unwrap();
-            assert!(line.starts_with("serve: listening"), "{line}");
-            let port = line.split("127.0.0.1:").nth(1).unwrap().split('"').next().unwrap().to_owned();
-            Server { child, log, port }
-        }
-    }
-
-    impl Drop for Server {
-        fn drop(&mut self) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+    /// `fullpipe serve` on the loopback, and its port.
+    fn serve() -> (Serving, impl BufRead, String) {
+        let (serving, log) = Serving::start(&["--bind", "127.0.0.1"]);
+        let line = &serving.first;
+        assert!(line.starts_with("serve: listening"), "{line}");
+        let port = line.split("127.0.0.1:").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        (serving, log, port)
     }
 
     #[test]
     fn what_is_measured_fits_and_the_server_s_log_is_told_apart() {
-        let mut server = Server::start();
-        let port = server.port.clone();
+        let (mut serving, log, port) = serve();
         for width in WIDTHS {
             for options in [
                 &["-t", "1", "-P", "2", "--bidir", "-i", "0.5"][..],
@@ -246,17 +225,17 @@ mod measured {
             fits(&["get", "--discard", &url], width, &none);
         }
         fits(&["diagnose", "127.0.0.1", "-p", &port, "-t", "1"], 80, &none);
-        let _ = server.child.kill();
-        let all: Vec<String> = server.log.by_ref().lines().map_while(Result::ok).collect();
+        let _ = serving.child.kill();
+        let all: Vec<String> = log.lines().map_while(Result::ok).collect();
         assert!(all.len() > 10 && all.iter().all(|line| line.starts_with("serve: ")), "{all:?}");
     }
 
     #[test]
     fn streams_are_counted_without_gaps_and_files_are_written_as_often_as_asked() {
-        let server = Server::start();
+        let (_serving, _log, port) = serve();
         let folder = tempfile::tempdir().unwrap();
         let files = ["a.json", "b.csv", "c.html"].map(|name| folder.path().join(name));
-        let mut args = vec!["test", "127.0.0.1", "-p", &server.port, "-t", "1", "-P", "3"];
+        let mut args = vec!["test", "127.0.0.1", "-p", &port, "-t", "1", "-P", "3"];
         for file in &files {
             args.extend(["--out", file.to_str().unwrap()]);
         }
@@ -266,8 +245,7 @@ mod measured {
         }
         assert!(!text.contains("→4") && files.iter().all(|file| file.is_file()), "{text}");
         let compared = |list: &[&str]| {
-            let mut args =
-                vec!["test", "127.0.0.1", "-p", &server.port, "-n", "100k", "--rounds", "1", "--json"];
+            let mut args = vec!["test", "127.0.0.1", "-p", &port, "-n", "100k", "--rounds", "1", "--json"];
             list.iter().for_each(|one| args.extend(["--compare", one]));
             let text = screen(&args, 100);
             let json = &text[text.find("{\n").unwrap_or_default()..];
@@ -282,11 +260,11 @@ mod measured {
 
     #[test]
     fn a_directory_is_saved_as_index_html_and_never_over_a_file() {
-        let server = Server::start();
+        let (_serving, _log, port) = serve();
         let folder = tempfile::tempdir().unwrap();
         let get = |more: &[&str]| {
-            let url = format!("127.0.0.1:{}/", server.port);
-            let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+            let url = format!("127.0.0.1:{port}/");
+            let mut command = fullpipe();
             command.args(["get", &url]).args(more).current_dir(folder.path()).output().unwrap()
         };
         assert!(get(&[]).status.success());

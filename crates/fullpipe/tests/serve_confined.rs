@@ -2,37 +2,31 @@
 
 mod program;
 
-use program::{fullpipe, output_within};
+use program::{Serving, fullpipe, output_within};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
 struct Server {
-    child: Child,
+    serving: Serving,
     port: String,
     listening: Value,
 }
 
 impl Server {
     fn start(options: &[&str]) -> Server {
-        let mut command = fullpipe();
-        command.args(["serve", "--port", "0", "--json"]).args(options).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        let listening: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        let (serving, mut log) = Serving::start(&[&["--json"], options].concat());
+        let line = &serving.first;
+        let listening: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         assert_eq!(listening["event"], "listening");
-        // What it logs must be taken, or it blocks.
-        std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+        std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
         let port = listening["address"].as_str().unwrap().rsplit(':').next().unwrap().to_owned();
-        Server { child, port, listening }
+        Server { serving, port, listening }
     }
 
     fn status(&self, field: &str) -> String {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.serving.child.id())).unwrap();
         let line = text.lines().find_map(|l| l.strip_prefix(field)).unwrap_or_default();
         line.split_whitespace().next().unwrap_or_default().to_owned()
     }
@@ -45,13 +39,6 @@ impl Server {
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
         answer
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -120,9 +107,9 @@ fn a_server_gives_up_what_it_does_not_need() {
 #[test]
 fn a_confined_server_still_ends_in_good_order() {
     let mut server = Server::start(&[]);
-    let pid = nix::unistd::Pid::from_raw(server.child.id() as i32);
+    let pid = nix::unistd::Pid::from_raw(server.serving.child.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-    assert!(server.child.wait().unwrap().success());
+    assert!(server.serving.child.wait().unwrap().success());
 }
 
 /// What systemd makes of how the units confine the programs (0 to 10, tenths here).

@@ -6,8 +6,9 @@
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -22,6 +23,33 @@ pub fn fullpipe() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
     tied(&mut command).stdin(Stdio::null());
     command
+}
+
+/// `fullpipe serve` on a free port, until it is dropped.
+pub struct Serving {
+    pub child: Child,
+    /// What it said when it had its port.
+    pub first: String,
+}
+
+impl Serving {
+    /// It, and what it says from then on, which must be taken, or it blocks.
+    pub fn start(options: &[&str]) -> (Serving, BufReader<ChildStderr>) {
+        let mut command = fullpipe();
+        command.args(["serve", "--port", "0"]).args(options).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut first = String::new();
+        log.read_line(&mut first).unwrap();
+        (Serving { child, first }, log)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// What `command` printed, unless it took longer than `limit`: then it is interrupted, as by Ctrl-C, and killed if that does not
