@@ -120,7 +120,7 @@ impl<W: Write> Session<W> {
         let mut cuts = cuts(&self.shares);
         if let Some((number, _)) = self.plan.period(unix_s) {
             self.period = Some(number);
-            let turn = pick(&cuts, self.assigner.hash_of_period(number));
+            let turn = self.turn(number);
             // All hashes are that arm's; none where the period is outside the experiment.
             for (place, cut) in cuts.iter_mut().enumerate() {
                 *cut = if turn.is_some_and(|turn| place >= turn) { 1 << 32 } else { 0 };
@@ -132,6 +132,11 @@ impl<W: Write> Session<W> {
             .map(|(cut, arm)| (cut, arm.controller.as_deref()))
             .collect();
         Table::new(self.generation, &arms)
+    }
+
+    /// The arm that has a period; none where it is outside the experiment.
+    fn turn(&self, period: u64) -> Option<usize> {
+        pick(&cuts(&self.shares), self.assigner.hash_of_period(period))
     }
 
     /// Runs until it is asked to end, or for a time. Gives why the guard stopped it, if it did.
@@ -197,9 +202,7 @@ impl<W: Write> Session<W> {
         if self.mark.is_some() || self.spoiled == Some(number) {
             return Ok(());
         }
-        let Some(arm) = pick(&cuts(&self.shares), self.assigner.hash_of_period(number)) else {
-            return Ok(());
-        };
+        let Some(arm) = self.turn(number) else { return Ok(()) };
         let (processors, acked_bytes) = (ProcessorTimes::now()?, acked(&running.counts()?));
         self.mark = Some(Mark { number, arm, unix_s: unix_s(), processors, acked_bytes });
         Ok(())
