@@ -217,10 +217,9 @@ fn status(json: bool) -> Result<(), Failure> {
         let elsewhere: Vec<&str> =
             elsewhere.iter().filter(|c| c.starts_with("fp_")).map(String::as_str).collect();
         if !elsewhere.is_empty() {
-            println!(
-                "but the kernel offers {}: lent to a command that runs, or loaded in another mount namespace",
-                elsewhere.join(", ")
-            );
+            let offers = elsewhere.join(", ");
+            let why = "lent to a command that runs, or loaded in another mount namespace";
+            hanging("", 0, &format!("but the kernel offers {offers}: {why}"));
         }
     }
     for one in all {
