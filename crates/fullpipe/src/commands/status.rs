@@ -34,13 +34,18 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
-        settle(&*host, &store)?;
         // A file for a collector is written at once, and has no rates.
         #[cfg(feature = "live")]
         let mut traffic =
             (self.target.is_this_machine() && self.prometheus.is_none()).then(Traffic::open).flatten();
         loop {
-            let status = status::status(&*host, &store).map_err(failure)?;
+            settle(&*host, &store)?;
+            let mut status = status::status(&*host, &store).map_err(failure)?;
+            // Its time was up in between.
+            if status.confirm_within == Some(0) {
+                settle(&*host, &store)?;
+                status = status::status(&*host, &store).map_err(failure)?;
+            }
             if let Some(file) = &self.prometheus {
                 // The collector may read at any moment: it finds the old text or the new one.
                 replace(file, &status::prometheus(&status))
