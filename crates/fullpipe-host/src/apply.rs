@@ -94,7 +94,7 @@ pub(crate) fn enter_within(
     if !host.identity().privileged {
         return Err(Error::impossible(format_args!(
             "this needs root: run {}",
-            host.identity().command(command).replacen("fullpipe", "sudo fullpipe", 1)
+            host.identity().as_root(command)
         )));
     }
     let place = if host.exists("/run") { LOCK.to_owned() } else { "/fullpipe.lock".to_owned() };
@@ -213,6 +213,27 @@ pub(crate) fn refuse_unfinished(host: &dyn Host, journal: &Journal) -> Result<()
     }
 }
 
+/// Why nothing else is begun while an apply is on trial.
+pub(crate) fn on_trial(host: &dyn Host, journal: &Journal) -> Error {
+    let command = |words: &str| host.identity().command(words);
+    Error::check(format_args!(
+        "{} is on trial: {} keeps it, {} takes it back",
+        journal.plan.controller,
+        command("confirm"),
+        command("revert")
+    ))
+}
+
+/// Why nothing else is begun upon an apply that did not come to its end.
+pub(crate) fn interrupted(host: &dyn Host, journal: &Journal) -> Error {
+    let controller = &journal.plan.controller;
+    Error::check(format_args!(
+        "an apply of {controller} was interrupted: {} completes it, {} undoes it",
+        host.identity().command(format_args!("apply {controller}")),
+        host.identity().command("revert")
+    ))
+}
+
 /// Whether an earlier apply may be gone on with.
 fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Options<'_>) -> Result<Journal> {
     let in_force = &journal.plan;
@@ -220,11 +241,7 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
     let command = |words: &str| host.identity().command(words);
     let revert = command("revert");
     if journal.trial.is_some() {
-        return Err(Error::check(format_args!(
-            "{} is on trial: {} keeps it, {revert} takes it back",
-            in_force.controller,
-            command("confirm")
-        )));
+        return Err(on_trial(host, &journal));
     }
     // bbr may be in force as fp_bbr1, which stands in for it.
     let same = in_force.controller == request.controller
@@ -252,7 +269,9 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
     Ok(journal)
 }
 
-/// Adds to what is in force what more is asked for now: what lasts, after an apply until a restart, or buffers.
+/// Adds to what is in force what more is asked for now: what lasts, after an apply until a restart, or buffers. What is in force already
+/// and is to be something else, such as a file of settings with more of them, is changed by a further step, so that each is taken back
+/// to what was there before it.
 fn extend(
     host: &dyn Host,
     store: &Store,
@@ -264,9 +283,16 @@ fn extend(
         return Ok(journal);
     }
     let plan = plan::make(host, request, &options.program)?;
-    let known: Vec<String> = journal.plan.steps.iter().map(|step| step.change.title()).collect();
-    let new: Vec<Step> =
-        plan.steps.into_iter().filter(|step| !known.contains(&step.change.title())).collect();
+    let is_new = |step: &Step| {
+        let title = step.change.title();
+        let last = journal.plan.steps.iter().rposition(|known| known.change.title() == title);
+        last.is_none_or(|number| {
+            // What someone has changed since is set again as it was said to be (`resume`).
+            let stands = journal.plan.standing(host, number).is_ok_and(|now| now == Standing::After);
+            stands && !step.change.ends_as(&journal.plan.steps[number].change)
+        })
+    };
+    let new: Vec<Step> = plan.steps.into_iter().filter(is_new).collect();
     if new.is_empty() {
         return Ok(journal);
     }

@@ -149,12 +149,7 @@ impl Context<'_> {
 
     /// The same for what only root may do.
     fn as_root(&self, words: impl Display) -> String {
-        let command = self.command(words);
-        if self.facts.identity.privileged {
-            command
-        } else {
-            command.replacen("fullpipe", "sudo fullpipe", 1)
-        }
+        self.facts.identity.as_root(words)
     }
 
     /// Whether the wanted controller is paced.
@@ -191,6 +186,12 @@ impl Report {
     pub fn worst(&self) -> Verdict {
         self.findings.iter().map(|f| f.verdict).min().unwrap_or(Verdict::Ok)
     }
+}
+
+/// Whether buffers hold back the path that was asked for.
+pub fn are_buffers_small(findings: &[Finding]) -> bool {
+    let limits = ["send-limit", "receive-limit"];
+    findings.iter().any(|finding| limits.contains(&finding.id) && finding.verdict <= Verdict::Warn)
 }
 
 /// Examines the host.
@@ -248,14 +249,8 @@ fn next(context: &Context, findings: &[Finding]) -> String {
     let used = context.facts.default.as_ref() == Some(wanted);
     let lasting = verdict("boot-value") == Verdict::Ok && verdict("boot-qdisc") <= Verdict::Ok;
     if !used && context.facts.identity.running || !lasting {
-        let buffers = match context.question.path {
-            Some((rate, rtt))
-                if verdict("send-limit") <= Verdict::Warn || verdict("receive-limit") <= Verdict::Warn =>
-            {
-                format!(" --rate {rate} --rtt {rtt}")
-            }
-            _ => String::new(),
-        };
+        let path = context.question.path.filter(|_| are_buffers_small(findings));
+        let buffers = path.map_or_else(String::new, |(rate, rtt)| format!(" --rate {rate} --rtt {rtt}"));
         return format!(
             "{} shows exactly what would change; {} does it, and {} takes it back",
             context.command(format_args!("plan {wanted}{buffers}")),

@@ -2,7 +2,7 @@
 //! changed for that is in the host's one journal beside what an apply changed, each step with the controller whose use it
 //! is, so that status tells it and revert takes it back.
 
-use crate::apply::{enter_within, make_steps, now, read_back, refuse_unfinished};
+use crate::apply::{enter_within, interrupted, make_steps, now, on_trial, read_back, refuse_unfinished};
 use crate::error::{Error, Result};
 use crate::facts::Scope;
 use crate::host::Host;
@@ -176,8 +176,9 @@ pub(crate) fn employ_steps(host: &dyn Host, store: &Store, request: &Request<'_>
         match undone.and(remade.map_err(|e| Error::io("cannot put the default back", &e))) {
             Ok(()) => error,
             Err(undo) => Error::check(format_args!(
-                "{error}\nPutting things back failed as well: {undo}. `fullpipe status` shows where the host stands; \
-                 `fullpipe revert` finishes the work"
+                "{error}\nPutting things back failed as well: {undo}. {} shows where the host stands; {} finishes the work",
+                host.identity().command("status"),
+                host.identity().command("revert")
             )),
         }
     })
@@ -187,19 +188,13 @@ pub(crate) fn employ_steps(host: &dyn Host, store: &Store, request: &Request<'_>
 /// (for what is asked for now) changed since. What someone set is what will come back.
 fn ready(host: &dyn Host, journal: &Journal, request: &Request<'_>) -> Result<Plan> {
     if journal.trial.is_some() {
-        return Err(Error::check(format_args!(
-            "{} is on trial: `fullpipe confirm` keeps it, `fullpipe revert` takes it back",
-            journal.plan.controller
-        )));
+        return Err(on_trial(host, journal));
     }
     if journal.busy_with.is_none() {
         refuse_unfinished(host, journal)?;
     }
     if journal.phase == Phase::Applying && journal.busy_with.is_none() {
-        return Err(Error::check(format_args!(
-            "an apply of {0} was interrupted: `fullpipe apply {0}` completes it, `fullpipe revert` undoes it",
-            journal.plan.controller
-        )));
+        return Err(interrupted(host, journal));
     }
     let mut plan = journal.plan.clone();
     for number in (0..plan.steps.len()).rev() {
@@ -408,7 +403,8 @@ fn refuse_applied(host: &dyn Host, journal: &Journal, controller: &str) -> Resul
     let chosen = || plan.canary.is_some() || host.sysctl(CONTROLLER).as_deref() == Some(controller);
     if plan.has_apply() && plan.controller == controller && chosen() {
         return Err(Error::check(format_args!(
-            "{controller} is in force through `fullpipe apply`: `fullpipe revert` takes it back, then unload it"
+            "{controller} is in force through `fullpipe apply`: {} takes it back, then unload it",
+            host.identity().command("revert")
         )));
     }
     Ok(())

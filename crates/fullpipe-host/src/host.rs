@@ -298,6 +298,12 @@ impl Identity {
     pub fn command(&self, words: impl Display) -> String {
         format!("`fullpipe {words}{}`", self.options)
     }
+
+    /// The same of what only root may do, for whoever asks.
+    pub fn as_root(&self, words: impl Display) -> String {
+        let sudo = if self.privileged { "" } else { "sudo " };
+        format!("`{sudo}fullpipe {words}{}`", self.options)
+    }
 }
 
 /// A host: its files and its kernel.

@@ -361,15 +361,19 @@ pub fn verified(style: Style, verified: &Verified) -> String {
     let name = verified.controller.as_deref().unwrap_or_default();
     let sentence = match (verified.worst(), verified.controller.is_some()) {
         (_, false) => {
-            "`fullpipe advise HOST` says whether a change is worth it; `fullpipe apply CC` makes it"
-                .to_owned()
+            format!(
+                "`fullpipe advise HOST` says whether a change is worth it; {} makes it",
+                verified.identity.command("apply CC")
+            )
         }
         (Outcome::Held | Outcome::NotAsked, _) => format!("{name} is in force"),
         (Outcome::NotShown, _) => {
             format!("nothing speaks against it, but not all could be seen: not shown that {name} is in force")
         }
         (Outcome::Failed, _) => format!(
-            "{name} is not in force as applied: `fullpipe apply {name}` sets it again, `fullpipe revert` takes it back"
+            "{name} is not in force as applied: {} sets it again, {} takes it back",
+            verified.identity.command(format_args!("apply {name}")),
+            verified.identity.command("revert")
         ),
     };
     out + &style.wrap(&style.bold("→ "), 2, &sentence)

@@ -1,7 +1,7 @@
 //! A split in the journal: a process that divides new connections between controllers as long as it runs. So `status` tells
 //! it, `revert` ends it, and what a process that was killed left in the journal is known to be over.
 
-use crate::apply::{enter, enter_within, now, refuse_unfinished};
+use crate::apply::{enter, enter_within, interrupted, now, refuse_unfinished};
 use crate::error::{Error, Result};
 use crate::host::{Host, Process};
 use crate::journal::{Journal, Phase, Record, Store};
@@ -36,12 +36,7 @@ pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: 
         Some(mut journal) => {
             refuse_unfinished(host, &journal)?;
             if journal.phase == Phase::Applying && !journal.plan.is_empty() {
-                return Err(Error::check(format_args!(
-                    "an apply of {0} was interrupted: {1} completes it, {2} undoes it",
-                    journal.plan.controller,
-                    host.identity().command(format_args!("apply {}", journal.plan.controller)),
-                    host.identity().command("revert")
-                )));
+                return Err(interrupted(host, &journal));
             }
             if journal.plan.is_empty() {
                 USE.clone_into(&mut journal.plan.controller);

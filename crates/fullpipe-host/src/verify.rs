@@ -6,7 +6,7 @@
 use crate::boot;
 use crate::error::Result;
 use crate::facts::{Facts, Presence};
-use crate::host::Host;
+use crate::host::{Host, Identity};
 use crate::journal::{Journal, Phase, Store};
 use crate::plan::{Change, Standing};
 use serde::Serialize;
@@ -64,6 +64,9 @@ pub struct Verified {
     pub applied_at: Option<u64>,
     /// One for each thing that was looked at.
     pub checks: Vec<Check>,
+    /// Which host it is: what is told of commands is told so that they act on it.
+    #[serde(skip)]
+    pub identity: Identity,
 }
 
 impl Verified {
@@ -81,7 +84,8 @@ pub fn verify(host: &dyn Host, store: &Store, question: Question) -> Result<Veri
     let journal = store.load(host)?.filter(|journal| journal.plan.has_apply());
     let Some(journal) = journal else {
         let nothing = Check::new("applied", Outcome::Failed, "fullpipe has applied nothing on this host");
-        return Ok(Verified { controller: None, applied_at: None, checks: vec![nothing] });
+        let identity = host.identity();
+        return Ok(Verified { controller: None, applied_at: None, checks: vec![nothing], identity });
     };
     let mut checks = vec![applied(host, &journal)];
     if host.identity().running {
@@ -92,7 +96,8 @@ pub fn verify(host: &dyn Host, store: &Store, question: Question) -> Result<Veri
         checks.extend(["live", "connection"].map(|id| Check::new(id, Outcome::NotAsked, image)));
     }
     checks.push(next_boot(host, &journal, question));
-    Ok(Verified { controller: Some(journal.plan.controller), applied_at: Some(journal.time), checks })
+    let (controller, applied_at) = (Some(journal.plan.controller), Some(journal.time));
+    Ok(Verified { controller, applied_at, checks, identity: host.identity() })
 }
 
 /// Whether the apply came to its end and stays.
@@ -105,7 +110,11 @@ fn applied(host: &dyn Host, journal: &Journal) -> Check {
         (Phase::Applied, Some(trial)) => match trial.left(host.clock()) {
             Some(left) => check(
                 Outcome::Held,
-                format!("{name}, on trial: {} s left for `fullpipe confirm`", left.as_secs().max(1)),
+                format!(
+                    "{name}, on trial: {} s left for {}",
+                    left.as_secs().max(1),
+                    host.identity().command("confirm")
+                ),
             ),
             None => check(Outcome::Failed, format!("{name} was not confirmed in time")),
         },

@@ -86,6 +86,40 @@ fn fresh(name: &str) -> (Fake, BTreeMap<String, Entry>) {
     Manifest::read(name).host()
 }
 
+/// How an apply is struck, and whether it is gone on with before it is taken back.
+#[derive(Clone, Copy)]
+struct How {
+    at: usize,
+    crash: Fault,
+    after: After,
+    finish_by_apply: bool,
+}
+
+/// An apply to a copy of `start` that dies; what it left is told truly, completed as `in_force` if asked, and taken back to `original`.
+fn struck_apply(
+    start: &Fake,
+    pristine: &BTreeMap<String, Entry>,
+    original: &BTreeMap<String, String>,
+    in_force: &BTreeMap<String, String>,
+    controller: &str,
+    how: How,
+    context: &str,
+) {
+    let host = copy(start);
+    let faulty = Faulty::new(&host, how.at, how.crash);
+    // A crash after the last change may come after all is done.
+    let outcome = put_in_force(&faulty, controller);
+    assert!(faulty.dead(), "{context}: it ended with {outcome:?}");
+    strike(&host, pristine, how.after);
+    status_is_true(&host, context);
+    if how.finish_by_apply {
+        put_in_force(&host, controller).unwrap_or_else(|e| panic!("{context}: {e}"));
+        same_in_force(&snapshot(&host), in_force, context);
+    }
+    take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+    assert_same(&snapshot(&host), original, context);
+}
+
 #[test]
 fn a_crash_at_any_change_of_an_apply_is_completed_or_undone() {
     let mut cases = 0;
@@ -103,19 +137,8 @@ fn a_crash_at_any_change_of_an_apply_is_completed_or_undone() {
                 for after in AFTER {
                     for finish_by_apply in [true, false] {
                         let context = format!("{name}, change {at} of {changes}, {crash:?}, {after:?}");
-                        let host = copy(&start);
-                        let faulty = Faulty::new(&host, at, crash);
-                        // A crash after the last change may come after all is done.
-                        let outcome = put_in_force(&faulty, controller);
-                        assert!(faulty.dead(), "{context}: it ended with {outcome:?}");
-                        strike(&host, &pristine, after);
-                        status_is_true(&host, &context);
-                        if finish_by_apply {
-                            put_in_force(&host, controller).unwrap_or_else(|e| panic!("{context}: {e}"));
-                            same_in_force(&snapshot(&host), &in_force, &context);
-                        }
-                        take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
-                        assert_same(&snapshot(&host), &original, &context);
+                        let how = How { at, crash, after, finish_by_apply };
+                        struck_apply(&start, &pristine, &original, &in_force, controller, how, &context);
                         cases += 1;
                     }
                 }
@@ -125,16 +148,19 @@ fn a_crash_at_any_change_of_an_apply_is_completed_or_undone() {
     println!("{cases} crashes of an apply");
 }
 
-/// What an apply until a restart lacks is added by the same apply without that, and a crash while it is leaves nothing that cannot
-/// be finished or undone.
+/// What an apply until a restart lacks, or one without buffers, is added by the same apply without that or with them, and a crash while
+/// it is leaves nothing that cannot be finished or undone.
 #[test]
 fn a_crash_at_any_change_of_what_an_apply_adds_is_completed_or_undone() {
     let mut cases = 0;
-    for (name, controller) in HOSTS {
+    let for_now = |controller: &str| Request { live_only: true, ..request(controller) };
+    let begun = |(name, controller)| {
+        [(name, controller, for_now(controller)), (name, controller, Request::new(controller))]
+    };
+    for (name, controller, before) in HOSTS.into_iter().flat_map(begun) {
         let (start, pristine) = fresh(name);
         let original = snapshot(&start);
-        let for_now = Request { live_only: true, ..request(controller) };
-        apply::apply(&start, &store(), &for_now, &apply::Options::default()).unwrap();
+        apply::apply(&start, &store(), &before, &apply::Options::default()).unwrap();
         let host = copy(&start);
         let counter = Faulty::counting(&host);
         put_in_force(&counter, controller).unwrap();
@@ -147,18 +173,8 @@ fn a_crash_at_any_change_of_what_an_apply_adds_is_completed_or_undone() {
             for crash in CRASHES {
                 for finish_by_apply in [true, false] {
                     let context = format!("{name}, change {at} of {changes}, {crash:?}");
-                    let host = copy(&start);
-                    let faulty = Faulty::new(&host, at, crash);
-                    let outcome = put_in_force(&faulty, controller);
-                    assert!(faulty.dead(), "{context}: it ended with {outcome:?}");
-                    strike(&host, &pristine, After::Killed);
-                    status_is_true(&host, &context);
-                    if finish_by_apply {
-                        put_in_force(&host, controller).unwrap_or_else(|e| panic!("{context}: {e}"));
-                        same_in_force(&snapshot(&host), &in_force, &context);
-                    }
-                    take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
-                    assert_same(&snapshot(&host), &original, &context);
+                    let how = How { at, crash, after: After::Killed, finish_by_apply };
+                    struck_apply(&start, &pristine, &original, &in_force, controller, how, &context);
                     cases += 1;
                 }
             }

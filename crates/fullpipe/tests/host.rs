@@ -365,7 +365,8 @@ fn verify_says_by_its_exit_code_whether_what_was_applied_is_in_force() {
         code == 1 && out.contains("✗ running kernel") && out.contains("a new connection uses cubic, not bbr"),
         "{out}"
     );
-    assert!(out.contains("`fullpipe apply bbr` sets it again"), "{out}");
+    let again = format!("`fullpipe apply bbr --root {}` sets it again", r.display());
+    assert!(out.split_whitespace().collect::<Vec<_>>().join(" ").contains(&again), "{out}");
     assert_eq!(fullpipe(r, "apply bbr --force").0, 0);
     assert_eq!(fullpipe(r, "verify").0, 0);
     assert_eq!(fullpipe(r, "revert").0, 0);
@@ -383,4 +384,38 @@ fn verify_knows_what_was_not_meant_for_the_next_boot() {
     assert!(code == 1 && out.contains("✗ next boot") && out.contains("✓ running kernel"), "{out}");
     assert_eq!(fullpipe(r, "verify --live-only").0, 0);
     assert_eq!(fullpipe(r, "revert").0, 0);
+}
+
+#[test]
+fn buffers_that_are_asked_for_later_last_like_all_else_and_go_with_it() {
+    let root = host();
+    let r = root.path();
+    let kept = "etc/sysctl.d/99-zz-fullpipe.conf";
+    let rmem = || content(r, "proc/sys/net/ipv4/tcp_rmem");
+    let mut last = (String::new(), rmem());
+    for asked in ["apply bbr", "apply bbr --rate 1gbit --rtt 100ms", "apply bbr --rate 10gbit --rtt 100ms"] {
+        let (code, out, err) = fullpipe(r, asked);
+        let now = (content(r, kept), rmem());
+        assert!(code == 0 && now != last, "{asked}: {code} {out} {err}");
+        // What is in force is what the next boot sets.
+        let value = now.1.trim().split('\t').next_back().unwrap();
+        assert_eq!(now.0.contains("tcp_rmem"), asked.contains("--rate"), "{}", now.0);
+        assert!(!asked.contains("--rate") || now.0.contains(value), "{value}: {}", now.0);
+        last = now;
+        assert_eq!(fullpipe(r, "verify").0, 0);
+        // Less, or the same again, is there.
+        for again in [asked, "apply bbr", "apply bbr --rate 10mbit --rtt 10ms"] {
+            let (code, out, err) = fullpipe(r, again);
+            assert!(code == 0 && out.contains("in force already"), "{again}: {code} {out} {err}");
+        }
+    }
+    assert_eq!(fullpipe(r, "revert").0, 0);
+    assert_eq!(rmem(), "4096\t131072\t6291456\n");
+    assert!(!r.join(kept).exists());
+
+    assert_eq!(fullpipe(r, "apply bbr --live-only").0, 0);
+    assert_eq!(fullpipe(r, "apply bbr --rate 1gbit --rtt 100ms").0, 0);
+    assert!(content(r, kept).contains("tcp_rmem") && content(r, kept).contains("= bbr"));
+    assert_eq!((fullpipe(r, "verify").0, fullpipe(r, "revert").0), (0, 0));
+    assert!(!r.join(kept).exists());
 }

@@ -19,6 +19,9 @@ pub(crate) const UNIT: &str = "fullpipe-controller.service";
 /// How a line that was put out of force begins.
 pub const BEGIN: &str = "# off while fullpipe's setting is in force: ";
 
+/// How our sysctl file begins.
+const WRITTEN: &str = "# Written by `fullpipe apply ";
+
 /// So many lines are put out of force for one sysctl; no host that people keep has more than a handful.
 const MOST_LINES: usize = 16;
 
@@ -34,6 +37,16 @@ pub struct BootSysctl {
 pub struct BootFiles {
     pub changes: BTreeMap<String, (FileState, String)>,
     pub notes: Vec<String>,
+}
+
+/// The paragraphs of our file that set something else than `ours`: an earlier apply's, which stay.
+fn kept(host: &dyn Host, ours: &[&BootSysctl]) -> String {
+    let text = host.text(SYSCTL_FILE).filter(|text| text.starts_with(WRITTEN)).unwrap_or_default();
+    let sets = |paragraph: &str| {
+        paragraph.lines().any(|line| ours.iter().any(|sysctl| line.starts_with(&format!("{} =", sysctl.key))))
+    };
+    let paragraphs = text.split("\n\n").skip(1).filter(|paragraph| !sets(paragraph));
+    paragraphs.map(|paragraph| format!("\n{}\n", paragraph.trim_end())).collect()
 }
 
 impl BootFiles {
@@ -132,9 +145,9 @@ impl BootFiles {
         if ours.is_empty() {
             return Ok(values);
         }
-        let mut text = format!(
-            "# Written by `fullpipe apply {controller}`. `fullpipe revert` removes it; do not edit it by hand.\n"
-        );
+        let mut text =
+            format!("{WRITTEN}{controller}`. `fullpipe revert` removes it; do not edit it by hand.\n");
+        text += &kept(host, &ours);
         for sysctl in &ours {
             text += &format!("\n# {}\n{} = {}\n", sysctl.why, sysctl.key, sysctl.value);
         }

@@ -219,6 +219,14 @@ impl Change {
         }
     }
 
+    /// Whether it leaves its object in the state that `other` leaves it in.
+    pub(crate) fn ends_as(&self, other: &Change) -> bool {
+        match (self, other) {
+            (Change::File { after: one, .. }, Change::File { after: other, .. }) => one == other,
+            _ => self.wanted() == other.wanted(),
+        }
+    }
+
     /// Whether it changes the running kernel, which forgets it at the next boot.
     pub fn is_live(&self) -> bool {
         !matches!(self, Change::File { .. })

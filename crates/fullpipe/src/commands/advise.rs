@@ -4,13 +4,13 @@ use super::host::Target;
 use super::test::{failure, seconds};
 use crate::failure::Failure;
 use crate::print::{Document, print, print_json};
-use crate::runs::width;
+use crate::runs::{hung, width};
 use fullpipe_experiment::recording::{Comparison, Finding, Verdict as Compared};
 use fullpipe_host::checks::{self, Question, Report, Verdict};
 use fullpipe_net::client::{ClientError, Config};
 use fullpipe_net::compare::{CompareError, Plan};
 use fullpipe_net::signals;
-use fullpipe_report::{compared, wrapped};
+use fullpipe_report::compared;
 use fullpipe_units::{Rate, Span};
 use serde::Serialize;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -181,13 +181,8 @@ impl Known<'_> {
 
     /// The options for buffers that hold this path back.
     fn buffers(&self) -> String {
-        let small = |id| self.report.findings.iter().any(|f| f.id == id && f.verdict <= Verdict::Warn);
-        match self.rtt {
-            Some(rtt) if small("send-limit") || small("receive-limit") => {
-                format!(" --buffers auto --rate {} --rtt {rtt}", self.rate)
-            }
-            _ => String::new(),
-        }
+        let rtt = self.rtt.filter(|_| checks::are_buffers_small(&self.report.findings));
+        rtt.map_or_else(String::new, |rtt| format!(" --buffers auto --rate {} --rtt {rtt}", self.rate))
     }
 
     fn sudo(&self) -> &'static str {
@@ -301,15 +296,9 @@ fn compared_text(found: &Comparison) -> String {
     text.lines().map(|line| format!("   {line}").trim_end().to_owned() + "\n").collect()
 }
 
-/// `text` in lines, the first after `lead`.
+/// `text` after `lead`, in lines that are not too long to read.
 fn paragraph(lead: &str, text: &str) -> String {
-    let indent = lead.chars().count();
-    let lines = wrapped(text, width().min(100).saturating_sub(indent));
-    let line = |(i, line): (usize, &String)| match i {
-        0 => format!("{lead}{line}\n"),
-        _ => format!("{:indent$}{line}\n", ""),
-    };
-    lines.iter().enumerate().map(line).collect()
+    hung(lead, text, width().min(100))
 }
 
 /// What of the host matters before anything is measured.

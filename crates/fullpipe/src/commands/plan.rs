@@ -103,12 +103,8 @@ impl Args {
         print!("{}", screen::plan(Style::of_stdout(), &plan));
         if !plan.is_empty() {
             let identity = host.identity();
-            let sudo = |command: String| match identity.privileged {
-                true => command,
-                false => command.replacen("fullpipe", "sudo fullpipe", 1),
-            };
-            let apply = sudo(identity.command(format_args!("apply {controller}")));
-            let revert = sudo(identity.command("revert"));
+            let apply = identity.as_root(format_args!("apply {controller}"));
+            let revert = identity.as_root("revert");
             let style = Style::of_stdout();
             let text = format!(
                 "Nothing was changed. {apply} with the same options does this, {revert} takes it back."
