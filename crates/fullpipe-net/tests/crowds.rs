@@ -109,6 +109,22 @@ fn after_a_crowd(server: &Running, threads: usize) -> Held {
     held()
 }
 
+/// So many downloads of a byte, one after the other.
+fn downloads(address: SocketAddr, count: usize) {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    for _ in 0..count {
+        socket.write_all(b"GET /download?size=1 HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        let (mut answer, mut byte) = (Vec::new(), [0]);
+        while !answer.ends_with(b"\r\n\r\n") {
+            socket.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+        socket.read_exact(&mut byte).unwrap();
+    }
+}
+
 fn good_client(port: u16, params: Params) -> Config {
     Config { params, extensions: false, sample_every: None, ..Config::new("127.0.0.1", port) }
 }
@@ -119,8 +135,11 @@ fn rude_crowds_leave_nothing_behind_and_idle_ones_starve_nobody() {
     let server = Running::unheard(config());
     let port = server.address.port();
 
-    // The first crowds fill what is kept for the next; what a client leaves behind, every crowd leaves again.
+    // The sockets of the latest 1024 downloads are kept for `/transfer`, of rude clients, too, if they took the head; how many of a crowd
+    // do is a matter of turns. The first crowds fill all else that is kept for the next; what a client leaves behind, every crowd leaves
+    // again.
     let threads = held().threads;
+    downloads(server.v4(), 1100);
     after_a_crowd(&server, threads);
     let before = after_a_crowd(&server, threads);
     let crowds: Vec<Held> = (0..3).map(|_| after_a_crowd(&server, threads)).collect();
