@@ -1,5 +1,5 @@
-//! qlog (draft-ietf-quic-qlog-main-schema) with the recovery events of draft-ietf-quic-qlog-quic-events as existing viewers read
-//! them (version 0.3). `.qlog` is one JSON text with a trace for each flow of each run; `.sqlog` is a JSON text sequence
+//! qlog 0.3, the version that existing viewers read: draft-ietf-quic-qlog-main-schema-03 to -05 with the recovery events of
+//! draft-ietf-quic-qlog-quic-events-02 to -05. What qlog has no event for is named `fullpipe:…`. `.qlog` is one JSON text with a trace for each flow of each run; `.sqlog` is a JSON text sequence
 //! (RFC 7464), which has one trace: of several flows it is in the order of time, and each is a `group_id`.
 
 use crate::About;
@@ -7,17 +7,26 @@ use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Result
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// qlog's names of the metrics (the last is an extension: qlog has none) and the columns they come
-/// from; units agree (milliseconds, bytes, bits per second).
-const METRICS: [(&str, &str); 8] = [
-    ("min_rtt", column::MIN_RTT_MS),
-    ("smoothed_rtt", column::SRTT_MS),
-    ("latest_rtt", column::RTT_MS),
-    ("congestion_window", column::CWND_BYTES),
-    ("bytes_in_flight", column::INFLIGHT_BYTES),
-    ("ssthresh", column::SSTHRESH_BYTES),
-    ("pacing_rate", column::PACING_BPS),
-    ("bandwidth_estimate", column::BW_BPS),
+/// How qlog has a metric's numbers.
+#[derive(Clone, Copy)]
+enum Form {
+    /// `float32`: milliseconds.
+    Real,
+    /// `uint64`: bytes, bits per second.
+    Whole,
+}
+
+/// qlog's names of the metrics (the last is an extension: qlog has none), the columns they come from and the form of their
+/// numbers; units agree (milliseconds, bytes, bits per second).
+const METRICS: [(&str, &str, Form); 8] = [
+    ("min_rtt", column::MIN_RTT_MS, Form::Real),
+    ("smoothed_rtt", column::SRTT_MS, Form::Real),
+    ("latest_rtt", column::RTT_MS, Form::Real),
+    ("congestion_window", column::CWND_BYTES, Form::Whole),
+    ("bytes_in_flight", column::INFLIGHT_BYTES, Form::Whole),
+    ("ssthresh", column::SSTHRESH_BYTES, Form::Whole),
+    ("pacing_rate", column::PACING_BPS, Form::Whole),
+    ("bandwidth_estimate", column::BW_BPS, Form::Whole),
 ];
 
 /// One JSON text, a trace a flow. Events are written as they come: losses can be many millions.
@@ -120,7 +129,8 @@ type Events = Vec<(f64, &'static str, Data)>;
 /// The flow's events in order of time.
 fn events(flow: &FlowRecording) -> Events {
     let start = Data::Any(json!({ "congestion_control": flow.cc }));
-    let mut events = vec![(flow.start_s, "recovery:parameters_set", start)];
+    // Not `recovery:parameters_set`, which must have a timer's granularity: a recording knows none.
+    let mut events = vec![(flow.start_s, "fullpipe:flow_started", start)];
     metrics(flow, &mut events);
     losses(flow, &mut events);
     let mut old: Option<&str> = None;
@@ -136,7 +146,8 @@ fn events(flow: &FlowRecording) -> Events {
         let (name, data) = match event.kind {
             EventKind::RetransmissionTimeout => (
                 "recovery:loss_timer_updated",
-                json!({ "timer_type": "pto", "event_type": "expired", "delta": event.value.map(|s| s * 1e3) }),
+                // `delta` is of timers that were set: when they would expire.
+                json!({ "timer_type": "pto", "event_type": "expired", "timeout_ms": event.value.map(|s| s * 1e3) }),
             ),
             kind => ("fullpipe:happening", json!({ "kind": kind, "value": event.value })),
         };
@@ -148,18 +159,23 @@ fn events(flow: &FlowRecording) -> Events {
 
 /// Metrics that changed since the row before, as the draft asks.
 fn metrics(flow: &FlowRecording, events: &mut Events) {
-    let columns: Vec<(&str, &[f64])> =
-        METRICS.iter().filter_map(|&(name, column)| Some((name, flow.series.get(column)?))).collect();
+    let columns: Vec<(&str, Form, &[f64])> = METRICS
+        .iter()
+        .filter_map(|&(name, column, form)| Some((name, form, flow.series.get(column)?)))
+        .collect();
     let mut last = vec![f64::NAN; columns.len()];
     for (row, &t) in flow.series.t_s.iter().enumerate() {
         let mut data = Map::new();
-        for (&(name, values), last) in columns.iter().zip(&mut last) {
-            match values.get(row) {
-                Some(&v) if v.is_finite() && v != *last => {
-                    data.insert(name.to_owned(), number(v));
-                    *last = v;
-                }
-                _ => {}
+        for (&(name, form, values), last) in columns.iter().zip(&mut last) {
+            let Some(value) = values.get(row).filter(|v| v.is_finite()) else { continue };
+            let value = match form {
+                Form::Real => *value,
+                // Resampled values may lie between two that were measured.
+                Form::Whole => value.round().max(0.0),
+            };
+            if value != *last {
+                data.insert(name.to_owned(), number(value));
+                *last = value;
             }
         }
         if !data.is_empty() {
@@ -204,7 +220,7 @@ mod tests {
     /// What must be in the events of a race, whatever holds them.
     fn assert_whole(events: &[&Value], race: &Results) {
         let count = |name: &str| events.iter().filter(|r| r["name"] == name).count();
-        assert_eq!(count("recovery:parameters_set"), race.runs.len());
+        assert_eq!(count("fullpipe:flow_started"), race.runs.len());
         let states: usize = race.runs.iter().map(|r| r.flows[0].states.len()).sum();
         assert_eq!(count("recovery:congestion_state_updated"), states);
         let lost = race.runs.iter().map(|r| {
@@ -213,6 +229,197 @@ mod tests {
         });
         assert_eq!(count("recovery:packet_lost") as f64, lost.sum::<f64>());
         assert!(count("recovery:metrics_updated") > 100);
+    }
+
+    /// The forms of qlog 0.3, as its drafts define them (CDDL): what has other fields or types is refused.
+    mod draft {
+        use serde::Deserialize;
+        use serde_json::{Map, Value};
+
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct File {
+            pub qlog_version: String,
+            pub qlog_format: String,
+            #[serde(rename = "title")]
+            pub _title: Option<String>,
+            #[serde(rename = "description")]
+            pub _description: Option<String>,
+            /// Of one JSON text.
+            pub traces: Option<Vec<Trace>>,
+            /// Of a sequence.
+            pub trace: Option<Trace>,
+        }
+
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct Trace {
+            #[serde(rename = "title")]
+            pub _title: Option<String>,
+            pub common_fields: CommonFields,
+            pub vantage_point: VantagePoint,
+            pub events: Option<Vec<Event>>,
+        }
+
+        #[derive(Deserialize)]
+        pub struct CommonFields {
+            pub time_format: TimeFormat,
+            #[serde(rename = "reference_time")]
+            pub _reference_time: f64,
+            pub protocol_type: Vec<String>,
+        }
+
+        #[derive(Deserialize, PartialEq, Debug)]
+        #[serde(rename_all = "lowercase")]
+        pub enum TimeFormat {
+            Absolute,
+            Delta,
+            Relative,
+        }
+
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct VantagePoint {
+            pub name: String,
+            pub r#type: VantagePointType,
+        }
+
+        #[derive(Deserialize, PartialEq, Debug)]
+        #[serde(rename_all = "lowercase")]
+        pub enum VantagePointType {
+            Client,
+            Server,
+            Network,
+            Unknown,
+        }
+
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct Event {
+            pub time: f64,
+            pub name: String,
+            pub data: Map<String, Value>,
+            pub group_id: Option<String>,
+        }
+
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct MetricsUpdated {
+            #[serde(rename = "min_rtt")]
+            pub _min_rtt: Option<f32>,
+            #[serde(rename = "smoothed_rtt")]
+            pub _smoothed_rtt: Option<f32>,
+            #[serde(rename = "latest_rtt")]
+            pub _latest_rtt: Option<f32>,
+            #[serde(rename = "congestion_window")]
+            pub _congestion_window: Option<u64>,
+            #[serde(rename = "bytes_in_flight")]
+            pub _bytes_in_flight: Option<u64>,
+            #[serde(rename = "ssthresh")]
+            pub _ssthresh: Option<u64>,
+            #[serde(rename = "pacing_rate")]
+            pub _pacing_rate: Option<u64>,
+            /// The one extension.
+            #[serde(rename = "bandwidth_estimate")]
+            pub _bandwidth_estimate: Option<u64>,
+        }
+
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct CongestionStateUpdated {
+            #[serde(rename = "old")]
+            pub _old: Option<String>,
+            #[serde(rename = "new")]
+            pub _new: String,
+        }
+
+        #[derive(Deserialize)]
+        pub struct LossTimerUpdated {
+            pub timer_type: String,
+            pub event_type: String,
+            /// Only of timers that were set.
+            pub delta: Option<f32>,
+        }
+
+        impl Event {
+            pub fn check(&self) {
+                let data = || Value::Object(self.data.clone());
+                let wrong =
+                    |e: serde_json::Error| panic!("{} at {} ms: {e}: {}", self.name, self.time, data());
+                match self.name.as_str() {
+                    "recovery:metrics_updated" => {
+                        assert!(!self.data.is_empty(), "at least one metric");
+                        serde_json::from_value::<MetricsUpdated>(data()).map(drop).unwrap_or_else(wrong);
+                    }
+                    "recovery:congestion_state_updated" => {
+                        serde_json::from_value::<CongestionStateUpdated>(data())
+                            .map(drop)
+                            .unwrap_or_else(wrong);
+                    }
+                    "recovery:loss_timer_updated" => {
+                        let timer: LossTimerUpdated = serde_json::from_value(data()).unwrap();
+                        assert!(["ack", "pto"].contains(&&*timer.timer_type), "{}", timer.timer_type);
+                        assert_eq!((&*timer.event_type, timer.delta), ("expired", None));
+                    }
+                    // Each of the draft's fields is optional, and any may be added.
+                    "recovery:packet_lost" => {}
+                    name => assert!(name.starts_with("fullpipe:"), "{name} is neither qlog's nor ours"),
+                }
+            }
+        }
+
+        impl Trace {
+            pub fn check(&self) {
+                assert_eq!(self.common_fields.time_format, TimeFormat::Relative);
+                assert_eq!(self.common_fields.protocol_type, ["TCP"]);
+                assert_eq!(self.vantage_point.r#type, VantagePointType::Client);
+                assert!(self.vantage_point.name.starts_with("fullpipe "));
+                self.events.iter().flatten().for_each(Event::check);
+            }
+        }
+    }
+
+    /// A race with everything that is written: values between two measured ones, time-outs, other happenings.
+    fn eventful() -> Results {
+        let mut race = support::race(3.0);
+        let flow = &mut race.runs[0].flows[0];
+        for column in &mut flow.series.columns {
+            column.values.iter_mut().for_each(|v| *v += 0.25);
+        }
+        let event = |at_s, kind, value| fullpipe_experiment::recording::Event { at_s, kind, value };
+        flow.events.push(event(1.0, EventKind::RetransmissionTimeout, Some(0.2)));
+        flow.events.push(event(2.0, EventKind::SpuriousLoss, None));
+        race
+    }
+
+    #[test]
+    fn both_forms_are_what_the_drafts_define() {
+        let race = eventful();
+        let mut out = Vec::new();
+        write(&race, &About::default(), &mut out).unwrap();
+        let file: draft::File = serde_json::from_slice(&out).unwrap();
+        assert_eq!((&*file.qlog_version, &*file.qlog_format), ("0.3", "JSON"));
+        assert!(file.trace.is_none());
+        let traces = file.traces.unwrap();
+        traces.iter().for_each(draft::Trace::check);
+        let named =
+            |name| traces.iter().flat_map(|t| t.events.iter().flatten()).filter(|e| e.name == name).count();
+        for name in ["recovery:metrics_updated", "recovery:loss_timer_updated", "fullpipe:flow_started"] {
+            assert!(named(name) > 0, "{name} is in none");
+        }
+
+        let mut out = Vec::new();
+        write_sequence(&race, &About::default(), &mut out).unwrap();
+        let mut records = records(&out).into_iter();
+        let file: draft::File = serde_json::from_value(records.next().unwrap()).unwrap();
+        assert_eq!((&*file.qlog_version, &*file.qlog_format), ("0.3", "JSON-SEQ"));
+        assert!(file.traces.is_none());
+        file.trace.unwrap().check();
+        for record in records {
+            let event: draft::Event = serde_json::from_value(record).unwrap();
+            event.check();
+            assert!(event.group_id.is_some(), "events of several flows say whose they are");
+        }
     }
 
     fn runs_forward<'a>(events: impl IntoIterator<Item = &'a Value>) {

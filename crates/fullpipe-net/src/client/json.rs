@@ -1,7 +1,7 @@
 //! A test as iperf3's `--json` prints it, so that scripts made for it keep working. What iperf3 has no place
 //! for stands under `fullpipe`.
 
-use super::{Interval, Outcome, StreamInterval, StreamOutcome};
+use super::{Interval, Outcome, StreamInterval, StreamOutcome, Sum};
 use crate::iperf3::Protocol;
 use serde_json::{Map, Value, json};
 use std::time::UNIX_EPOCH;
@@ -32,11 +32,12 @@ pub fn iperf3_json(outcome: &Outcome) -> Value {
     for (sends, suffix) in [(first_sends, ""), (!first_sends, "_bidir_reverse")] {
         let Some(sum) = outcome.sum(sends) else { continue };
         if udp {
-            end[format!("sum{suffix}")] = json!({
+            let mut both = json!({
                 "start": 0, "end": sum.received_seconds, "seconds": sum.received_seconds, "bytes": sum.received,
-                "bits_per_second": sum.goodput(), "jitter_ms": sum.jitter * 1e3, "lost_packets": sum.lost,
-                "packets": sum.packets, "lost_percent": share(sum.lost, sum.packets), "sender": sends,
+                "bits_per_second": sum.goodput(), "sender": sends,
             });
+            Datagrams::of(&sum).write(&mut both);
+            end[format!("sum{suffix}")] = both;
         }
         let mut sent = json!({
             "start": 0, "end": sum.sent_seconds, "seconds": sum.sent_seconds, "bytes": sum.sent,
@@ -45,11 +46,23 @@ pub fn iperf3_json(outcome: &Outcome) -> Value {
         if let Some(retransmits) = sum.retransmits {
             sent["retransmits"] = retransmits.into();
         }
-        end[format!("sum_sent{suffix}")] = sent;
-        end[format!("sum_received{suffix}")] = json!({
+        let mut received = json!({
             "start": 0, "end": sum.received_seconds, "seconds": sum.received_seconds, "bytes": sum.received,
             "bits_per_second": sum.goodput(), "sender": sends,
         });
+        if udp {
+            // Of datagrams, `sender` is whose figures these are, not which way they went.
+            let (at_sender, at_receiver) =
+                (Datagrams { packets: sum.packets, ..Datagrams::default() }, Datagrams::of(&sum));
+            for (part, datagrams, is_sender) in
+                [(&mut sent, at_sender, true), (&mut received, at_receiver, false)]
+            {
+                datagrams.write(part);
+                part["sender"] = is_sender.into();
+            }
+        }
+        end[format!("sum_sent{suffix}")] = sent;
+        end[format!("sum_received{suffix}")] = received;
     }
     let sender = outcome.streams.iter().find(|s| s.sends == first_sends).and_then(|s| s.controller.clone());
     for (key, name) in
@@ -114,8 +127,32 @@ fn system() -> String {
     parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
 }
 
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+/// What is said of datagrams beside bytes.
+#[derive(Clone, Copy, Default)]
+struct Datagrams {
+    packets: u64,
+    lost: u64,
+    /// Seconds.
+    jitter: f64,
+}
+
+impl Datagrams {
+    fn of(sum: &Sum) -> Datagrams {
+        Datagrams { packets: sum.packets, lost: sum.lost, jitter: sum.jitter }
+    }
+
+    fn write(self, into: &mut Value) {
+        into["jitter_ms"] = (self.jitter * 1e3).into();
+        into["lost_packets"] = self.lost.into();
+        into["packets"] = self.packets.into();
+        let share = if self.packets == 0 { 0.0 } else { self.lost as f64 * 100.0 / self.packets as f64 };
+        into["lost_percent"] = share.into();
+    }
+
+    /// Of an interval: who sends knows no more than how many.
+    fn write_interval(self, sends: bool, into: &mut Value) {
+        if sends { into["packets"] = self.packets.into() } else { self.write(into) }
+    }
 }
 
 fn interval(interval: &Interval, outcome: &Outcome) -> Value {
@@ -131,12 +168,7 @@ fn interval(interval: &Interval, outcome: &Outcome) -> Value {
         let mut v = common(s.bytes, s.sends);
         v["socket"] = s.id.into();
         if udp {
-            v["packets"] = s.packets.into();
-            if !s.sends {
-                v["jitter_ms"] = (s.jitter * 1e3).into();
-                v["lost_packets"] = s.lost.into();
-                v["lost_percent"] = share(s.lost, s.packets).into();
-            }
+            Datagrams { packets: s.packets, lost: s.lost, jitter: s.jitter }.write_interval(s.sends, &mut v);
         }
         if let Some(n) = s.retransmits {
             v["retransmits"] = n.into();
@@ -157,6 +189,14 @@ fn interval(interval: &Interval, outcome: &Outcome) -> Value {
         if let Some(n) = streams.iter().map(|s| s.retransmits).sum::<Option<u64>>() {
             v["retransmits"] = n.into();
         }
+        if udp {
+            let of_all = Datagrams {
+                packets: streams.iter().map(|s| s.packets).sum(),
+                lost: streams.iter().map(|s| s.lost).sum(),
+                jitter: streams.iter().map(|s| s.jitter).sum::<f64>() / streams.len().max(1) as f64,
+            };
+            of_all.write_interval(sends, &mut v);
+        }
         v
     };
     let mut v = Map::new();
@@ -173,12 +213,12 @@ fn interval(interval: &Interval, outcome: &Outcome) -> Value {
 
 fn stream(s: &StreamOutcome, outcome: &Outcome) -> Value {
     if outcome.params.protocol == Protocol::Udp {
-        return json!({ "udp": {
+        let mut udp = json!({
             "socket": s.id, "start": 0, "end": s.received_seconds, "seconds": s.received_seconds,
-            "bytes": s.received, "bits_per_second": s.goodput(), "jitter_ms": s.jitter * 1e3,
-            "lost_packets": s.lost, "packets": s.packets, "lost_percent": share(s.lost, s.packets),
-            "out_of_order": s.out_of_order, "sender": s.sends,
-        }});
+            "bytes": s.received, "bits_per_second": s.goodput(), "out_of_order": s.out_of_order, "sender": s.sends,
+        });
+        Datagrams { packets: s.packets, lost: s.lost, jitter: s.jitter }.write(&mut udp);
+        return json!({ "udp": udp });
     }
     let mut sender = json!({
         "socket": s.id, "start": 0, "end": s.sent_seconds, "seconds": s.sent_seconds, "bytes": s.sent,
@@ -190,13 +230,12 @@ fn stream(s: &StreamOutcome, outcome: &Outcome) -> Value {
     // Over the whole test, what was left out included, as iperf3 has them.
     let sockets = || outcome.samples.iter().filter(|x| x.stream == s.id).filter_map(|x| x.socket.as_ref());
     let rtts: Vec<u64> = sockets().map(|socket| socket.rtt_us).filter(|&us| us > 0).collect();
-    if let (Some(&least), Some(&most)) = (rtts.iter().min(), rtts.iter().max()) {
-        sender["min_rtt"] = least.into();
-        sender["mean_rtt"] = (rtts.iter().sum::<u64>() / rtts.len() as u64).into();
-        sender["max_rtt"] = most.into();
-        sender["max_snd_wnd"] = sockets().filter_map(|socket| socket.snd_wnd).max().unwrap_or(0).into();
-        sender["max_snd_cwnd"] = sockets().map(|socket| socket.cwnd).max().into();
-    }
+    // Nought where they are not known, as of a sender of iperf3's at the other end: so iperf3 has it, and what reads it asks for them.
+    sender["min_rtt"] = rtts.iter().min().copied().unwrap_or(0).into();
+    sender["mean_rtt"] = rtts.iter().sum::<u64>().checked_div(rtts.len() as u64).unwrap_or(0).into();
+    sender["max_rtt"] = rtts.iter().max().copied().unwrap_or(0).into();
+    sender["max_snd_wnd"] = sockets().filter_map(|socket| socket.snd_wnd).max().unwrap_or(0).into();
+    sender["max_snd_cwnd"] = sockets().map(|socket| socket.cwnd).max().unwrap_or(0).into();
     json!({
         "sender": sender,
         "receiver": {
