@@ -38,6 +38,7 @@ mod csv;
 mod figures;
 mod format;
 mod html;
+mod notes;
 #[cfg(feature = "files")]
 mod output;
 mod palette;

@@ -18,6 +18,8 @@ const STATES_MOST: usize = 4000;
 struct Page {
     end: f64,
     smoothing: String,
+    /// How goodput is counted.
+    counted: &'static str,
     lines: Vec<LineData>,
     t: Box<RawValue>,
     panels: Vec<Panel>,
@@ -123,6 +125,7 @@ pub(super) fn json(results: &Results) -> String {
     let page = Page {
         end: results.runs.iter().map(reduce::end_s).fold(0.0, f64::max),
         smoothing: crate::figures::millis(window * 1e3),
+        counted: counted(results),
         t: numbers(grid.t.iter().map(|t| (t * 1e6).round() / 1e6), 9),
         panels,
         states: states(&lines),
@@ -131,6 +134,16 @@ pub(super) fn json(results: &Results) -> String {
     };
     let text = serde_json::to_string(&page).expect("numbers and strings are JSON");
     inert(&text)
+}
+
+/// How the goodput of a page is counted, for the heading of its panel.
+fn counted(results: &Results) -> &'static str {
+    let simulated = results.runs.iter().filter(|r| r.source == Source::Sim).count();
+    match simulated {
+        n if n == results.runs.len() => "as it arrives at the receiver",
+        0 => "in order at the receiver (a hole that fills is a peak)",
+        _ => "at the receiver (simulated: as it arrives; measured: in order)",
+    }
 }
 
 /// JSON that may stand in a script: inside <script>, `</script` and `<!--` would end or change it; in JSON, `<` only occurs in strings.

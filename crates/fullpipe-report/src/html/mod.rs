@@ -10,6 +10,7 @@ mod sequence;
 use crate::About;
 use crate::comparison;
 use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share, significant};
+use crate::notes::notes;
 use crate::palette::colour_of;
 use crate::picture::{self, escaped};
 use crate::reduce::{INTERVALS, condensed, distinct};
@@ -287,6 +288,9 @@ fn table(results: &Results) -> String {
     out += "</tbody></table>";
     if condensed.has_intervals() {
         let _ = write!(out, "<p class=\"hint\">{INTERVALS}</p>");
+    }
+    for note in notes(results) {
+        let _ = write!(out, "<p class=\"hint\">{}</p>", escaped(&note));
     }
     out
 }

@@ -151,7 +151,7 @@
     const box = make("div", panel.id === "goodput" ? "chart wide" : "chart");
     box.dataset.panel = panel.id;
     byId("charts").append(box);
-    const note = panel.id === "goodput" ? `${panel.unit} in order at the receiver, mean over ${data.smoothing}` : panel.unit;
+    const note = panel.id === "goodput" ? `${panel.unit}, ${data.counted}, mean over ${data.smoothing}` : panel.unit;
     const readout = heading(box, panel.title, note);
     const usable = (v) => (log ? v.map((x) => (x > 0 ? x : null)) : v);
     const plot = new uPlot(

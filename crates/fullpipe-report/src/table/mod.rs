@@ -4,6 +4,7 @@ mod sparkline;
 
 use crate::compared;
 use crate::figures::{percent_figure, rate_unit, seconds, share, significant, wrapped};
+use crate::notes::notes;
 use crate::palette::colour_of;
 use crate::reduce::{self, Condensed};
 use crate::verdict::{troubles, verdict};
@@ -58,6 +59,11 @@ pub fn table(results: &Results, style: &Style) -> String {
     }
     for line in wrapped(&verdict(results), style.width) {
         let _ = writeln!(out, "{}", paint(&line, "1"));
+    }
+    for note in notes(results) {
+        for line in wrapped(&note, style.width) {
+            let _ = writeln!(out, "{}", paint(&line, "2"));
+        }
     }
     out
 }
