@@ -44,13 +44,18 @@ fn figures(v: f64) -> String {
     }
 }
 
+/// `1 segment`, `2 segments`.
+fn count(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 fn or_dash<T>(v: Option<T>, text: impl Fn(T) -> String) -> String {
     v.map_or_else(|| "–".to_owned(), text)
 }
 
 /// What the file was, in a line or two.
 pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: Option<&Damage>) -> String {
-    let mut out = format!("{name}: {} packets, {} of TCP", counters.frames, packets.tcp);
+    let mut out = format!("{name}: {}, {} of TCP", count(counters.frames, "packet"), packets.tcp);
     for (n, what) in [
         (packets.filtered, "of these left out by the filter"),
         (packets.other, "of other protocols"),
@@ -75,8 +80,8 @@ pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: 
     out
 }
 
-/// A line a connection.
-pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> String {
+/// A line a connection or, where that is longer than `width`, one for its ends and one for what it was.
+pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: Option<usize>) -> String {
     let head = [
         "#",
         "from",
@@ -116,18 +121,38 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Strin
     let columns = head.len() - usize::from(!asked);
     let widths: Vec<usize> =
         (0..columns).map(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0)).collect();
-    let mut out = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, &w))| {
+    let line = |row: &[String], which: std::ops::Range<usize>| {
+        let cells = which.map(|i| {
+            let (cell, w) = (&row[i], widths[i]);
             if (4..9).contains(&i) || i == 0 { format!("{cell:>w$}") } else { format!("{cell:<w$}") }
         });
-        let _ = writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let whole: Vec<String> = rows.iter().map(|row| line(row, 0..columns)).collect();
+    let longest = whole.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+    if width.is_none_or(|width| longest <= width) {
+        return whole.iter().map(|line| format!("{line}\n")).collect();
+    }
+    let indent = " ".repeat(widths[0] + 2);
+    let mut out = String::new();
+    for row in &rows {
+        let _ = writeln!(out, "{:>2$}  {}", row[0], ends(row), widths[0]);
+        // Its controller is a sentence.
+        let _ = writeln!(out, "{indent}{}", line(row, 3..columns.min(10)));
+        if columns > 10 {
+            let _ = writeln!(out, "{indent}{}", row[10]);
+        }
     }
     out
 }
 
-/// Two connections beside each other, each with the name of its capture: before and after.
-pub fn comparison(before: (&str, &Connection), after: (&str, &Connection)) -> String {
+fn ends(row: &[String]) -> String {
+    format!("{} → {}", row[1], row[2])
+}
+
+/// Two connections beside each other, each with the name of its capture: before and after. Names that make it wider than
+/// `width` stand above.
+pub fn comparison(before: (&str, &Connection), after: (&str, &Connection), width: Option<usize>) -> String {
     type Words = (&'static str, fn(&Direction) -> Option<String>);
     type Figure = (&'static str, fn(&Direction) -> Option<f64>, fn(f64) -> String);
     let ms = |v: f64| span(Span::from_secs_f64(v / 1e3));
@@ -166,11 +191,18 @@ pub fn comparison(before: (&str, &Connection), after: (&str, &Connection)) -> St
             rows.push([name.to_owned(), or_dash(a, |w| w), or_dash(b, |w| w), String::new()]);
         }
     }
-    let widths: [usize; 4] =
-        std::array::from_fn(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
     let mut out = "Compared, the connection with most data of each:\n".to_owned();
+    let across = |rows: &[[String; 4]]| -> [usize; 4] {
+        std::array::from_fn(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0))
+    };
+    if width.is_some_and(|width| across(&rows).iter().sum::<usize>() + 8 > width) {
+        for (column, name) in [(1, "before"), (2, "after")] {
+            let _ = writeln!(out, "  {name:<6}  {}", rows[0][column]);
+            rows[0][column] = name.to_owned();
+        }
+    }
+    let [n, w, x, _] = across(&rows);
     for [name, a, b, change] in rows {
-        let [n, w, x, _] = widths;
         let line = format!("  {name:<n$}  {a:>w$}  {b:>x$}  {change}");
         let _ = writeln!(out, "{}", line.trim_end());
     }
@@ -232,13 +264,13 @@ fn lines(out: &mut String, d: &Direction) {
     line(
         "data",
         format!(
-            "{}{} in {}: {} goodput; {} packets captured, {} segments of {} bytes",
+            "{}{} in {}: {} goodput; {} captured, {} of {} bytes",
             bytes(d.bytes),
             if d.bytes_missed > 0 { format!(" and {} missed", bytes(d.bytes_missed)) } else { String::new() },
             span(d.active),
             or_dash(d.goodput, rate),
-            d.data_packets,
-            d.segments,
+            count(d.data_packets, "packet"),
+            count(d.segments, "segment"),
             or_dash(d.segment_bytes, |m| m.to_string())
         ),
     );
@@ -255,11 +287,11 @@ fn lines(out: &mut String, d: &Direction) {
     line(
         "round trips",
         format!(
-            "p50 {}, p95 {}, most {} ({} samples)",
+            "p50 {}, p95 {}, most {} ({})",
             or_dash(d.rtt.p50, span),
             or_dash(d.rtt.p95, span),
             or_dash(d.rtt.max, span),
-            d.rtt.samples
+            count(d.rtt.samples, "sample")
         ),
     );
     line(
@@ -289,12 +321,12 @@ fn lines(out: &mut String, d: &Direction) {
     line(
         "sent again",
         format!(
-            "{} segments, {}: {} fast, {} tail loss probes, {} after time-outs; {} spurious{}",
-            r.segments,
+            "{}, {}: {} fast, {}, {}; {} spurious{}",
+            count(r.segments, "segment"),
             bytes(r.bytes),
             r.fast,
-            r.tail_loss,
-            r.timeout,
+            count(r.tail_loss, "tail loss probe"),
+            format_args!("{} after a time-out", r.timeout),
             r.spurious,
             if r.inferred > 0 { format!("; {} concluded from holes", r.inferred) } else { String::new() }
         ),
@@ -302,8 +334,8 @@ fn lines(out: &mut String, d: &Direction) {
     line(
         "path's losses",
         format!(
-            "{} segments lost, {} reordered (by at most {}, {})",
-            d.lost_segments,
+            "{} lost, {} reordered (by at most {}, {})",
+            count(d.lost_segments, "segment"),
             d.reordering.segments,
             bytes(d.reordering.extent_bytes),
             span(d.reordering.extent)
@@ -316,7 +348,10 @@ fn lines(out: &mut String, d: &Direction) {
         );
     }
     if d.ecn.marked_packets + d.ecn.echoes > 0 {
-        line("ECN", format!("{} packets marked, {} echoes", d.ecn.marked_packets, d.ecn.echoes));
+        line(
+            "ECN",
+            format!("{} marked, {} with an echo", count(d.ecn.marked_packets, "packet"), d.ecn.echoes),
+        );
     }
     if !d.limits.shares.is_empty() {
         let shares = d.limits.shares.iter().map(|s| format!("{} {:.0} %", s.by.name(), s.share * 100.0));

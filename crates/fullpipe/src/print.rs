@@ -32,8 +32,19 @@ pub fn told(text: Arguments<'_>) {
 /// Prints `text` on stdout, for a person, in the same way: sentences, not tables.
 #[cfg(any(feature = "net", feature = "mesh"))]
 pub fn prose(text: &str) {
-    let whole = shown(text.to_owned(), io::stdout().is_terminal(), console::Term::stdout);
-    self::text(&mut io::stdout(), format_args!("{whole}"));
+    self::text(&mut io::stdout(), format_args!("{}", in_lines(text)));
+}
+
+/// `text` as it fits stdout: sentences, not tables.
+#[cfg(any(feature = "net", feature = "mesh", feature = "trace", feature = "live"))]
+pub fn in_lines(text: &str) -> String {
+    shown(text.to_owned(), io::stdout().is_terminal(), console::Term::stdout)
+}
+
+/// Columns of the terminal that stdout is, or what `COLUMNS` says that it will be shown in; none if it is only kept.
+#[cfg(feature = "trace")]
+pub fn columns() -> Option<usize> {
+    width(io::stdout().is_terminal(), console::Term::stdout)
 }
 
 /// Ends the program over how it was called: with help, or what is wrong in it, broken between words to fit the terminal.
@@ -51,12 +62,19 @@ pub fn refuse(error: clap::Error) -> ! {
 
 /// `text` as it fits a terminal, or what `COLUMNS` says that it will be shown in; else it is left as it is.
 fn shown(text: String, is_terminal: bool, terminal: fn() -> console::Term) -> String {
-    let told = || std::env::var("COLUMNS").ok()?.parse().ok();
-    let width = if is_terminal { Some(terminal().size().1.into()) } else { told() };
-    width.map_or_else(|| text.clone(), |width| fitted(&text, width))
+    width(is_terminal, terminal).map_or_else(|| text.clone(), |width| fitted(&text, width))
 }
 
-/// The same text with no line longer than `width` that could be broken between words; what follows is indented as its line was.
+fn width(is_terminal: bool, terminal: fn() -> console::Term) -> Option<usize> {
+    let told = || std::env::var("COLUMNS").ok()?.parse().ok();
+    if is_terminal { Some(terminal().size().1.into()) } else { told() }
+}
+
+/// Characters of a name in front of what is said of it, with the blanks between, at most.
+const NAME_MOST: usize = 24;
+
+/// The same text with no line longer than `width` that could be broken between words; what follows is indented as its line was
+/// or, of a line with a name before two blanks or more, as what it says of it.
 fn fitted(text: &str, width: usize) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
@@ -65,18 +83,23 @@ fn fitted(text: &str, width: usize) -> String {
             out += line;
             continue;
         }
-        let mut rest = body.trim_start_matches(' ');
-        let indent = " ".repeat(body.len() - rest.len());
-        let room = width.saturating_sub(indent.len()).max(20);
+        let words = body.trim_start_matches(' ');
+        let indent = body.len() - words.len();
+        let named =
+            words.find("  ").map(|at| at + words[at..].len() - words[at..].trim_start_matches(' ').len());
+        let (lead, mut rest) = words.split_at(named.filter(|&lead| lead <= NAME_MOST).unwrap_or(0));
+        let hanging = " ".repeat(indent + lead.chars().count());
+        let room = width.saturating_sub(hanging.len()).max(20);
+        out += &" ".repeat(indent);
+        out += lead;
         while rest.chars().count() > room {
             let end = rest.char_indices().nth(room + 1).map_or(rest.len(), |(at, _)| at);
             // A word that is too long stays whole.
             let Some(at) = rest[..end].rfind(' ').or_else(|| rest.find(' ')) else { break };
             let (now, later) = rest.split_at(at);
-            out += &format!("{indent}{}\n", now.trim_end());
+            out += &format!("{}\n{hanging}", now.trim_end());
             rest = later.trim_start();
         }
-        out += &indent;
         out += rest;
         out += &line[body.len()..];
     }
@@ -159,6 +182,10 @@ mod tests {
     fn long_lines_are_broken_between_words_and_all_else_is_left_alone() {
         assert_eq!(fitted("one two three four five six seven\n", 22), "one two three four\nfive six seven\n");
         assert_eq!(fitted("a:\n  help: one two three four\n", 24), "a:\n  help: one two three\n  four\n");
+        assert_eq!(
+            fitted("  limited by   one two three four five\n", 30),
+            "  limited by   one two three\n               four five\n"
+        );
         for kept in [
             "short\n",
             "no end",

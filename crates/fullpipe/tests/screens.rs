@@ -159,9 +159,53 @@ fn what_the_host_s_commands_say_fits() {
     on("revert");
 }
 
+/// A file that readers are fuzzed from.
+#[cfg(feature = "full")]
+fn seed(name: &str) -> String {
+    let at = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(name);
+    at.to_str().unwrap().to_owned()
+}
+
+#[cfg(feature = "full")]
+#[test]
+fn what_captures_and_splits_held_fits() {
+    let (one, several) =
+        (seed("trace_capture/pcap"), seed("trace_capture/f5f13594e5c49483cc534774260cfe06fb8e7739"));
+    let split = seed("split_lines/two-arms.jsonl");
+    for width in WIDTHS {
+        let told = fits(&["trace", &one], width, &a_long_word);
+        assert!(told.contains("limited by       congestion window 100 %"), "{told}");
+        let told = fits(&["trace", &several, "--controllers"], width, &a_long_word);
+        assert!(told.contains("10.0.0.1:36768") && told.contains("--conn N"), "{told}");
+        fits(&["trace", &one, &several], width, &a_long_word);
+        let told = fits(&["split", "report", &split], width, &none);
+        assert!(told.contains("have not closed"), "{told}");
+    }
+    // A name goes with what it names, however narrow it is.
+    let narrow = screen(&["trace", &one], 80);
+    let hanging = narrow.lines().filter(|line| line.starts_with("                     ")).count();
+    assert!(hanging >= 3, "{narrow}");
+}
+
+#[test]
+fn recordings_that_are_drawn_again_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["a.json", "b.json"].map(|name| folder.path().join(name).display().to_string());
+    for (file, seed) in files.iter().zip(["1", "2"]) {
+        screen(&["race", "bbr", "cubic", "--duration", "2s", "--seed", seed, "--out", file], 80);
+    }
+    for width in WIDTHS {
+        let told = fits(&["report", &files[0]], width, &none);
+        assert!(told.contains("goodput") && told.contains("no contradiction"), "{told}");
+        fits(&["report", &files[0], &files[1]], width, &none);
+    }
+}
+
 #[cfg(feature = "full")]
 #[test]
 fn what_this_machine_is_said_to_be_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = folder.path().join("records.jsonl");
     for args in [
         &["doctor", "-v"][..],
         &["status"],
@@ -172,6 +216,7 @@ fn what_this_machine_is_said_to_be_fits() {
         &["self-test", "simulator,reports,host,apply"],
         &["watch", "--once", "--interval", "100ms"],
         &["records", "/nonexistent/x.jsonl"],
+        &["records", records.to_str().unwrap(), "--for", "200ms"],
         &["split", "needs"],
         &["split", "status"],
         &["split", "calibrate", "--shares", "10%,50%", "--repeats", "2"],

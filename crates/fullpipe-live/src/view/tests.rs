@@ -37,16 +37,18 @@ fn the_list_shows_totals_states_and_limits_and_follows_the_selected_row() {
 }
 
 #[test]
-fn nothing_is_cut_at_eighty_columns() {
-    let mut app = App::new(String::new(), false);
-    app.update(example());
-    let totals = screen(&mut app, 80, 24)[1..5].join(" ");
-    assert_eq!(totals.matches("of it     queueing 1.20 ms").count(), 2, "{totals}");
-    press(&mut app, &[KeyCode::Down, KeyCode::Enter]);
-    let lines = screen(&mut app, 80, 24);
-    let told = lines.join(" ");
-    for said in ["delivery", "2.00 window", "in flight", "rate, Mbit/s"] {
-        assert!(told.contains(said), "{said}: {lines:#?}");
+fn nothing_is_cut_at_any_width_from_eighty_columns_up() {
+    for width in [80, 100, 140] {
+        let mut app = App::new(String::new(), false);
+        app.update(example());
+        let totals = screen(&mut app, width, 24)[1..5].join(" ");
+        assert_eq!(totals.matches("of it     queueing 1.20 ms").count(), 2, "{width}: {totals}");
+        press(&mut app, &[KeyCode::Down, KeyCode::Enter]);
+        let lines = screen(&mut app, width, 24);
+        let told = lines.join(" ");
+        for said in ["delivery", "2.00 window", "in flight", "rate, Mbit/s"] {
+            assert!(told.contains(said), "{width}: {said}: {lines:#?}");
+        }
     }
 }
 

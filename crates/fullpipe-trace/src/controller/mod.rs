@@ -77,7 +77,7 @@ impl<'a> Seen<'a> {
             return Err("without timestamps a receiver does not see what is in flight".to_owned());
         }
         if d.segments < SEGMENTS {
-            return Err(format!("{} segments show no habit: at least {SEGMENTS} do", d.segments));
+            return Err(format!("too few segments to show a habit: {}, of at least {SEGMENTS}", d.segments));
         }
         let course = traced.courses[usize::from(heading == Heading::ToClient)].as_ref();
         let (Some(course), Some(rtprop), Some(wire_rate), Some(rate), Some(mss)) =
@@ -90,7 +90,7 @@ impl<'a> Seen<'a> {
         }
         let rounds = d.active.as_nanos() / rtprop.as_nanos().max(1);
         if rounds < ROUNDS {
-            return Err(format!("{rounds} round trips show no habit: at least {ROUNDS} do"));
+            return Err(format!("too few round trips to show a habit: {rounds}, of at least {ROUNDS}"));
         }
         let held = [Limitation::Application, Limitation::ReceiveWindow, Limitation::SendBuffer]
             .map(|by| d.limits.share(by))

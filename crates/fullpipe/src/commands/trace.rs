@@ -1,7 +1,7 @@
 //! `fullpipe trace`: captures.
 
 use crate::failure::Failure;
-use crate::print::{print, print_json};
+use crate::print::{columns, in_lines, print, print_json};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::connection::{Connection, Connections, Point};
 use fullpipe_kernel::signals;
@@ -101,13 +101,13 @@ impl Args {
                 all.extend(shown.iter().map(|c| c.record.clone()));
             } else {
                 let records: Vec<&Connection> = shown.iter().map(|c| &c.record).collect();
-                print(heading + &show(&records))?;
+                print(in_lines(&heading) + &show(&records))?;
             }
             bulks.extend(shown.into_iter().max_by_key(bytes).map(|most| (file.as_path(), most)));
         }
         if let ([(a, before), (b, after)], false) = (&bulks[..], self.json) {
             let (a, b) = (a.display().to_string(), b.display().to_string());
-            print(text::comparison((&a, &before.record), (&b, &after.record)))?;
+            print(text::comparison((&a, &before.record), (&b, &after.record), columns()))?;
         }
         if !self.out.is_empty() {
             self.report(bulks)?;
@@ -256,13 +256,13 @@ fn bytes(c: &Traced) -> u64 {
 /// One connection in full, several as a table, those with most data first.
 fn show(records: &[&Connection]) -> String {
     if let [one] = records {
-        return text::detail(one);
+        return in_lines(&text::detail(one));
     }
     let mut order = records.to_vec();
     order.sort_by_key(|c| std::cmp::Reverse(c.to_server.bytes + c.to_client.bytes));
     let rest = order.len().saturating_sub(SHOWN);
     order.truncate(SHOWN);
-    let mut out = text::table(order);
+    let mut out = text::table(order, columns());
     if rest > 0 {
         out += &format!("and {rest} connections with less data: --json has them all\n");
     }

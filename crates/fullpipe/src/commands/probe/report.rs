@@ -1,7 +1,7 @@
 //! `fullpipe probe report`: what a mesh saw.
 
 use crate::failure::Failure;
-use crate::print::{print, print_json};
+use crate::print::{in_lines, print, print_json};
 use crate::runs::command_line;
 use fullpipe_mesh::record::History;
 use fullpipe_mesh::report::{Seen, figure, page, terminal};
@@ -104,5 +104,5 @@ pub fn show(
         to.write_by(|out| out.write_all(&bytes)).map_err(Failure::usage)?;
         eprintln!("wrote {}", path.display());
     }
-    if how.json { print_json(&seen) } else { print(terminal(&seen)) }
+    if how.json { print_json(&seen) } else { print(in_lines(&terminal(&seen))) }
 }

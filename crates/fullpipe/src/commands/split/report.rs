@@ -3,7 +3,7 @@
 use super::calibrate::Bottleneck;
 use super::usage;
 use crate::failure::Failure;
-use crate::print::{print, print_json};
+use crate::print::{in_lines, print, print_json};
 use fullpipe_report::{About, Replacement, write_page};
 use fullpipe_run::{Engine, vocabulary};
 use fullpipe_split::{Log, Reader, Report, Simulated, SplitError, page, terminal};
@@ -77,7 +77,7 @@ impl Args {
         if self.json {
             return print_json(&report);
         }
-        print(terminal(&report))
+        print(in_lines(&terminal(&report)))
     }
 }
 
