@@ -42,7 +42,8 @@ fn nothing_is_cut_at_any_width_from_eighty_columns_up() {
         let mut app = App::new(String::new(), false);
         app.update(example());
         let totals = screen(&mut app, width, 24)[1..5].join(" ");
-        assert_eq!(totals.matches("of it     queueing 1.20 ms").count(), 2, "{width}: {totals}");
+        let words = totals.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words.matches("of it queueing 1.20 ms").count(), 2, "{width}: {totals}");
         press(&mut app, &[KeyCode::Down, KeyCode::Enter]);
         let lines = screen(&mut app, width, 24);
         let told = lines.join(" ");
