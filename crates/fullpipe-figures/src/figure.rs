@@ -16,6 +16,8 @@ pub struct Figure {
     pub source: &'static str,
     /// What the reader should know of how it is made here: assumptions, and what differs.
     pub about: &'static str,
+    /// What the picture shows as published, and where in the source it is; or that no number was published, and what was.
+    pub published: &'static str,
     /// Its scenario: file name and text.
     pub file: &'static str,
     /// The text of the file.
@@ -202,7 +204,9 @@ impl Figure {
     /// Holds the runs of [`cases`](Self::cases), or of [`short_cases`](Self::short_cases), against what was
     /// published.
     pub fn judge(&self, runs: &Runs) -> Outcome {
-        (self.judge)(runs)
+        let mut outcome = (self.judge)(runs);
+        outcome.picture.footer = format!("Published: {}", self.published);
+        outcome
     }
 
     /// The chapter as it can stand beside the figure's picture and scenario, outside the repository: links that lead out of its

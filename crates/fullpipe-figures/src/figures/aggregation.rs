@@ -1,7 +1,7 @@
 //! Section 6.2: ACKs delayed and aggregated by up to a round trip.
 
 use super::{PAPER, chapter, n, scenario};
-use crate::view::dotted;
+use crate::view::{dotted, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_report::picture::{Axis, Panel, Picture};
 use fullpipe_units::Span;
@@ -11,6 +11,7 @@ pub(super) const FIGURE: Figure = Figure {
     title: "ACKs delayed and aggregated by up to a round trip (§6.2)",
     source: PAPER,
     about: "The way back of a 50 Mbit/s, 40 ms path holds ACKs for 5 to 40 ms and releases them together.",
+    published: "full throughput with cwnd_gain 2 (§6.2).",
     file: "scenarios/figures/aggregation.toml",
     text: scenario!("aggregation"),
     chapter: chapter!("aggregation"),
@@ -22,7 +23,7 @@ pub(super) const FIGURE: Figure = Figure {
 
 fn judge(runs: &Runs) -> Outcome {
     let mut findings = Vec::new();
-    let mut curves = Vec::new();
+    let mut curves = vec![published_line("bbr", [(0.0, 100.0), (40.0, 100.0)])];
     for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
         let points: Vec<(f64, f64)> = runs
             .of(cc)
@@ -46,7 +47,7 @@ fn judge(runs: &Runs) -> Outcome {
         subtitle: "A window of one BDP would stall between bursts of ACKs.".into(),
         panels: vec![Panel {
             title: String::new(),
-            x: Axis::linear("ACKs held for, ms"),
+            x: Axis::linear("ACKs held for, ms").from_to(0.0, 41.0),
             y: Axis::linear("% of the link").from_to(0.0, 100.0),
             curves,
             marks: vec![],

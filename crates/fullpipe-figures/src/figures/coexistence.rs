@@ -1,7 +1,7 @@
 //! Section 6.4: BBR against CUBIC in buffers of 0.1 to 16 BDP.
 
 use super::{PAPER, chapter, n, scenario};
-use crate::view::dotted;
+use crate::view::{dotted, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
 
@@ -11,6 +11,7 @@ pub(super) const FIGURE: Figure = Figure {
     source: PAPER,
     about: "One flow of each on 50 Mbit/s, 40 ms, for two minutes. The paper reports BBR's share in shallow \
             buffers, fairness at one to two BDP, and CUBIC ahead in deep ones.",
+    published: "fair at one to two BDP, CUBIC ahead in deeper buffers (§6.4); of other buffers the paper gives no shares.",
     file: "scenarios/figures/coexistence.toml",
     text: scenario!("coexistence"),
     chapter: chapter!("coexistence"),
@@ -79,6 +80,7 @@ fn judge(runs: &Runs) -> Outcome {
         .map(|(buffer, share)| format!("{buffer} BDP: v1 {} %, v3 {} %", n(*share), n(at(&v3, *buffer))))
         .collect::<Vec<_>>()
         .join("; ");
+    let ticks = v1.iter().map(|(buffer, _)| (*buffer, buffer.to_string())).collect();
     let picture = Picture {
         title: "§6.4: BBR's share of 50 Mbit/s against one CUBIC flow".into(),
         subtitle: "50 % is fair. In a shallow buffer CUBIC's losses leave room that BBR v1 takes; in a deep one CUBIC \
@@ -86,9 +88,9 @@ fn judge(runs: &Runs) -> Outcome {
             .into(),
         panels: vec![Panel {
             title: String::new(),
-            x: Axis::log("buffer, BDP"),
+            x: Axis { ticks, ..Axis::log("buffer, BDP").from_to(0.09, 18.0) },
             y: Axis::linear("BBR's share, %").from_to(0.0, 100.0),
-            curves: vec![dotted("bbr", v1), dotted("bbr3", v3)],
+            curves: vec![published_line("bbr", [(1.0, 50.0), (2.0, 50.0)]), dotted("bbr", v1), dotted("bbr3", v3)],
             marks: vec![Mark::Across { y: 50.0, label: "fair".into() }],
         }],
         panel_height: 420,

@@ -1,15 +1,16 @@
 //! Figure 1: delivery rate and round-trip time against inflight.
 
 use super::{PAPER, chapter, n, scenario};
-use crate::view::{MBIT, dotted, fit};
+use crate::view::{MBIT, dotted, fit, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
-use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
+use fullpipe_report::picture::{Axis, Curve, Mark, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
     id: "fig1",
     title: "Delivery rate and round-trip time against inflight",
     source: PAPER,
     about: "A sender with a constant window instead of a controller; a run for each point.",
+    published: "the paper's lines RTprop, BtlBw and their slopes 1 / BtlBw and 1 / RTprop (Figure 1), with the values of this path.",
     file: "scenarios/figures/fig1.toml",
     text: scenario!("fig1"),
     chapter: chapter!("fig1"),
@@ -104,6 +105,7 @@ fn judge(runs: &Runs) -> Outcome {
             within(loss_kink, full) && first_lossy > last_clean,
         ),
     ];
+    let measured = |points| Curve { label: "constant window".into(), ..dotted("fixed", points) };
     let marks = || {
         vec![
             Mark::Upright { x: bdp, label: "BDP".into() },
@@ -111,6 +113,9 @@ fn judge(runs: &Runs) -> Outcome {
         ]
     };
     let x = || Axis::linear("inflight, packets").from_to(0.0, 800.0);
+    let full_rtt = base * full / bdp;
+    let rtts = published_line("fixed", [(0.0, base), (bdp, base), (full, full_rtt), (800.0, full_rtt)]);
+    let rates = published_line("fixed", [(0.0, 0.0), (bdp, limit), (800.0, limit)]);
     let picture = Picture {
         title: "Figure 1: round-trip time and delivery rate against inflight".into(),
         subtitle:
@@ -122,14 +127,14 @@ fn judge(runs: &Runs) -> Outcome {
                 title: "Round-trip time".into(),
                 x: x(),
                 y: Axis::linear("ms"),
-                curves: vec![dotted("fixed", points.iter().map(|p| (p.window, p.rtt)).collect())],
+                curves: vec![rtts, measured(points.iter().map(|p| (p.window, p.rtt)).collect())],
                 marks: marks(),
             },
             Panel {
                 title: "Delivery rate".into(),
                 x: x(),
                 y: Axis::linear("Mbit/s"),
-                curves: vec![dotted("fixed", points.iter().map(|p| (p.window, p.goodput)).collect())],
+                curves: vec![rates, measured(points.iter().map(|p| (p.window, p.goodput)).collect())],
                 marks: marks(),
             },
         ],

@@ -1,10 +1,11 @@
 //! Figure 2: gain cycling in steady state.
 
 use super::{PAPER, PROBE_ADDS, chapter, left_by_a_probe, n, scenario, spare_packets};
-use crate::view::{MBIT, bottleneck, curve, most};
+use crate::view::{MBIT, bottleneck, curve, most, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{Source, column};
-use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
+use fullpipe_report::colour_of;
+use fullpipe_report::picture::{Axis, Curve, Mark, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
     id: "fig2",
@@ -12,6 +13,8 @@ pub(super) const FIGURE: Figure = Figure {
     source: PAPER,
     about: "700 ms of a flow that has been running for some seconds. BBR v3 probes every two to three seconds \
             instead of every eight round trips: its panel shows one probe.",
+    published: "link of 10 Mbit/s and 40 ms, gains of 1.25, 0.75 and 1 (Figure 2 and the text on gain cycling). Of BBR v3 there is \
+                no such figure.",
     file: "scenarios/figures/fig2.toml",
     text: scenario!("fig2"),
     chapter: chapter!("fig2"),
@@ -21,10 +24,15 @@ pub(super) const FIGURE: Figure = Figure {
     short: None,
 };
 
+const BBR: &str = "BBR v1";
+const BBR3: &str = "BBR v3";
+
 fn judge(runs: &Runs) -> Outcome {
     let mut findings = Vec::new();
     let mut panels = Vec::new();
     let (from, to) = (6.0, 6.7);
+    let level = |y: f64| published_line("bbr", [(from, y), (to, y)]);
+    let named = |label: &str, curve: Curve| Curve { label: label.to_owned(), ..curve };
     if let Some(run) = runs.first("bbr") {
         let flow = &run.flows[0];
         let bdp = run.path.bdp_bytes.unwrap_or(1) as f64;
@@ -93,33 +101,40 @@ fn judge(runs: &Runs) -> Outcome {
             title: "Round-trip time (BBR v1)".into(),
             x: x(),
             y: Axis::linear("ms").from_to(30.0, 60.0),
-            curves: vec![curve(flow, column::RTT_MS, 1.0, from, to)],
+            curves: vec![level(40.0), named(BBR, curve(flow, column::RTT_MS, 1.0, from, to))],
             marks: vec![Mark::Across { y: 40.0, label: "RTprop".into() }],
         });
         panels.push(Panel {
             title: "Inflight (BBR v1)".into(),
             x: x(),
             y: Axis::linear("kB"),
-            curves: vec![curve(flow, column::INFLIGHT_BYTES, 1e-3, from, to)],
+            curves: vec![named(BBR, curve(flow, column::INFLIGHT_BYTES, 1e-3, from, to))],
             marks: vec![Mark::Across { y: bdp * 1e-3, label: "BDP".into() }],
         });
-        let mut delivery = curve(flow, column::DELIVERY_RATE_BPS, MBIT, from, to);
-        delivery.label = "delivery rate".into();
-        let mut filter = curve(flow, column::BW_BPS, MBIT, from, to);
-        filter.label = "BtlBw filter".into();
-        filter.dash = 1;
+        let delivery = named(BBR, curve(flow, column::DELIVERY_RATE_BPS, MBIT, from, to));
+        let filter = curve(flow, column::BW_BPS, MBIT, from, to);
+        let filter = Curve {
+            dash: 1,
+            colour: colour_of("cubic").light,
+            ..named("its maximum of ten rounds, BtlBw", filter)
+        };
         panels.push(Panel {
             title: "Delivery rate and its maximum (BBR v1)".into(),
             x: x(),
             y: Axis::linear("Mbit/s").from_to(7.0, 11.0),
-            curves: vec![delivery, filter],
+            curves: vec![level(10.0), delivery, filter],
             marks: vec![],
         });
         panels.push(Panel {
             title: "Pacing gain (BBR v1)".into(),
             x: x(),
             y: Axis::linear("").from_to(0.5, 1.5),
-            curves: vec![curve(flow, column::PACING_GAIN, 1.0, from, to)],
+            curves: vec![
+                level(1.25),
+                level(1.0),
+                level(0.75),
+                named(BBR, curve(flow, column::PACING_GAIN, 1.0, from, to)),
+            ],
             marks: vec![],
         });
     }
@@ -132,14 +147,14 @@ fn judge(runs: &Runs) -> Outcome {
             title: "Round-trip time (BBR v3, around a probe)".into(),
             x: Axis::linear("seconds").from_to(from, to),
             y: Axis::linear("ms"),
-            curves: vec![curve(flow, column::RTT_MS, 1.0, from, to)],
+            curves: vec![named(BBR3, curve(flow, column::RTT_MS, 1.0, from, to))],
             marks: vec![Mark::Upright { x: probe.0, label: "ProbeBW_UP".into() }],
         });
         panels.push(Panel {
             title: "Inflight (BBR v3, around a probe)".into(),
             x: Axis::linear("seconds").from_to(from, to),
             y: Axis::linear("kB"),
-            curves: vec![curve(flow, column::INFLIGHT_BYTES, 1e-3, from, to)],
+            curves: vec![named(BBR3, curve(flow, column::INFLIGHT_BYTES, 1e-3, from, to))],
             marks: vec![Mark::Across {
                 y: run.path.bdp_bytes.unwrap_or(0) as f64 * 1e-3,
                 label: "BDP".into(),

@@ -1,16 +1,18 @@
 //! Figure 3: the bandwidth doubles and halves.
 
 use super::{PAPER, chapter, n, scenario};
-use crate::view::{bottleneck, curve, median};
+use crate::view::{bottleneck, curve, median, published};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
-use fullpipe_report::picture::{Axis, Panel, Picture};
+use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
     id: "fig3",
     title: "The bandwidth doubles and halves",
     source: PAPER,
     about: "10 Mbit/s, 20 Mbit/s from 20 s, 10 Mbit/s again from 40 s.",
+    published: "three cycles of 1.25 to twice the rate, each of eight round trips of 40 ms; the queue of the halved rate gone \
+                after about 2 s (Figure 3). Of BBR v3 there is no such figure.",
     file: "scenarios/figures/fig3.toml",
     text: scenario!("fig3"),
     chapter: chapter!("fig3"),
@@ -19,6 +21,12 @@ pub(super) const FIGURE: Figure = Figure {
     in_lab: true,
     short: None,
 };
+
+/// Of what was published of BBR v1 that which lies between two times.
+fn told_of_v1(cc: &str, told: &[(f64, f64)], from: f64, to: f64) -> Option<Curve> {
+    let within: Vec<(f64, f64)> = told.iter().copied().filter(|p| (from..=to).contains(&p.0)).collect();
+    (cc == "bbr" && !within.is_empty()).then(|| published("bbr", within))
+}
 
 fn judge(runs: &Runs) -> Outcome {
     let mut findings = Vec::new();
@@ -90,22 +98,29 @@ fn judge(runs: &Runs) -> Outcome {
         for (title, from, to) in
             [("Inflight as the bandwidth doubles", 19.5, 22.0), ("Inflight as it halves", 39.5, 50.0)]
         {
+            // Three times a quarter more are twice as much, but for a fiftieth.
+            let cycles = (0..=3).map(|n| (20.0 + 0.32 * f64::from(n), bdp * 1e-3 * 1.25f64.powi(n)));
+            let told: Vec<(f64, f64)> = cycles.chain([(42.0, bdp * 1e-3)]).collect();
+            let mut curves = vec![curve(flow, column::INFLIGHT_BYTES, 1e-3, from, to)];
+            curves.extend(told_of_v1(cc, &told, from, to));
             panels.push(Panel {
                 title: format!("{title} ({name})"),
                 x: Axis::linear("seconds").from_to(from, to),
                 y: Axis::linear("kB"),
-                curves: vec![curve(flow, column::INFLIGHT_BYTES, 1e-3, from, to)],
+                curves,
                 marks: vec![],
             });
         }
         for (title, from, to) in
             [("RTT as the bandwidth doubles", 19.5, 22.0), ("RTT as it halves", 39.5, 50.0)]
         {
+            let mut curves = vec![curve(flow, column::RTT_MS, 1.0, from, to)];
+            curves.extend(told_of_v1(cc, &[(42.0, 40.0)], from, to));
             panels.push(Panel {
                 title: format!("{title} ({name})"),
                 x: Axis::linear("seconds").from_to(from, to),
                 y: Axis::linear("ms"),
-                curves: vec![curve(flow, column::RTT_MS, 1.0, from, to)],
+                curves,
                 marks: vec![],
             });
         }

@@ -1,7 +1,7 @@
 //! Figure 4: the first second of BBR and CUBIC.
 
 use super::{PAPER, chapter, left_by_a_probe, n, scenario};
-use crate::view::{curve, median, most};
+use crate::view::{curve, median, most, published};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
 use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
@@ -12,6 +12,8 @@ pub(super) const FIGURE: Figure = Figure {
     source: PAPER,
     about: "CUBIC with the classic slow start that the figure shows; with HyStart (the kernel's default) it \
             leaves slow start before the buffer is full.",
+    published: "BBR's queue is gone within the first second, its round-trip time back at 40 ms and a BDP in flight (Figure 4). Of BBR v3 \
+                there is no such figure.",
     file: "scenarios/figures/fig4.toml",
     text: scenario!("fig4"),
     chapter: chapter!("fig4"),
@@ -65,13 +67,19 @@ fn judge(runs: &Runs) -> Outcome {
         "0.7 to 1.4",
         (0.7..=1.4).contains(&ratio),
     ));
-    let panel = |title: &str, name: &str, unit: &str, scale: f64, marks: Vec<Mark>| Panel {
-        title: title.into(),
-        x: Axis::linear("seconds").from_to(0.0, end),
-        y: Axis::linear(unit),
-        curves: runs.runs.iter().map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, end)).collect(),
-        marks,
-    };
+    let panel =
+        |title: &str, name: &str, unit: &str, scale: f64, told: Option<f64>, marks: Vec<Mark>| Panel {
+            title: title.into(),
+            x: Axis::linear("seconds").from_to(0.0, end),
+            y: Axis::linear(unit),
+            curves: runs
+                .runs
+                .iter()
+                .map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, end))
+                .chain(told.map(|y| published("bbr", [(1.0, y)])))
+                .collect(),
+            marks,
+        };
     let bdp = runs.runs.first().and_then(|(_, r)| r.path.bdp_bytes).unwrap_or(0) as f64 * 1e-3;
     let picture = Picture {
         title: "Figure 4: the first second on 10 Mbit/s, 40 ms".into(),
@@ -79,9 +87,9 @@ fn judge(runs: &Runs) -> Outcome {
                    stops rising and drains what it queued; CUBIC goes on until the buffer overflows."
             .into(),
         panels: vec![
-            panel("Delivered", column::DELIVERED_BYTES, "kB", 1e-3, vec![]),
-            panel("Inflight", column::INFLIGHT_BYTES, "kB", 1e-3, vec![Mark::Across { y: bdp, label: "BDP".into() }]),
-            panel("Round-trip time", column::RTT_MS, "ms", 1.0, vec![Mark::Across { y: 40.0, label: "RTprop".into() }]),
+            panel("Delivered", column::DELIVERED_BYTES, "kB", 1e-3, None, vec![]),
+            panel("Inflight", column::INFLIGHT_BYTES, "kB", 1e-3, Some(bdp), vec![Mark::Across { y: bdp, label: "BDP".into() }]),
+            panel("Round-trip time", column::RTT_MS, "ms", 1.0, Some(40.0), vec![Mark::Across { y: 40.0, label: "RTprop".into() }]),
         ],
         ..Picture::default()
     };

@@ -1,7 +1,7 @@
 //! Figure 5: the first eight seconds of BBR and CUBIC.
 
 use super::{PAPER, chapter, left_by_a_probe, n, scenario, spare_packets};
-use crate::view::{bottleneck, curve, least, median, most, quantile};
+use crate::view::{bottleneck, curve, least, median, most, published_line, quantile};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::column;
@@ -14,6 +14,8 @@ pub(super) const FIGURE: Figure = Figure {
     source: PAPER,
     about: "CUBIC with classic slow start, as in fig4. The plot shows eight seconds, the check looks at twelve, so \
             that CUBIC has been through more than one of its cycles.",
+    published: "CUBIC's queue between 70 and 100 % of the buffer, BBR's round-trip time at 40 ms (Figure 5 and its text), here with the buffer of \
+                this path. Of BBR v3 there is no such figure.",
     file: "scenarios/figures/fig5.toml",
     text: scenario!("fig5"),
     chapter: chapter!("fig5"),
@@ -78,7 +80,15 @@ fn judge(runs: &Runs) -> Outcome {
             median(&q) <= settled && quantile(&q, 0.9) <= probing,
         ));
     }
-    let curves = runs.runs.iter().map(|(_, r)| curve(&r.flows[0], column::RTT_MS, 1.0, 0.0, 8.0)).collect();
+    let full_ms =
+        runs.runs.first().and_then(|(_, r)| Some(r.path.buffer_bytes? as f64 * 8e3 / r.path.rate_bps?));
+    let level = |cc: &str, y: f64| published_line(cc, [(1.0, y), (8.0, y)]);
+    let mut told = vec![level("bbr", 40.0)];
+    told.extend(
+        full_ms.into_iter().flat_map(|full| [0.7, 1.0].map(|part| level("cubic", 40.0 + part * full))),
+    );
+    let measured = runs.runs.iter().map(|(_, r)| curve(&r.flows[0], column::RTT_MS, 1.0, 0.0, 8.0));
+    let curves = told.into_iter().chain(measured).collect();
     let inflight =
         runs.runs.iter().map(|(_, r)| curve(&r.flows[0], column::INFLIGHT_BYTES, 1e-3, 0.0, 8.0)).collect();
     let x = || Axis::linear("seconds").from_to(0.0, 8.0);

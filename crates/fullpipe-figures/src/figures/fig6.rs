@@ -1,7 +1,7 @@
 //! Figure 6: five BBR flows share a link.
 
 use super::{PAPER, chapter, n, scenario};
-use crate::view::{MBIT, least, mean, most};
+use crate::view::{MBIT, least, mean, most, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{Recording, column, jain};
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
@@ -11,6 +11,7 @@ pub(super) const FIGURE: Figure = Figure {
     title: "Five BBR flows share a link",
     source: PAPER,
     about: "Five flows on 100 Mbit/s, 10 ms, starting two seconds apart.",
+    published: "fair shares, a fifth of the link for each, before 30 s are over (Figure 6 and its text). Of BBR v3 there is no such figure.",
     file: "scenarios/figures/fig6.toml",
     text: scenario!("fig6"),
     chapter: chapter!("fig6"),
@@ -71,6 +72,10 @@ fn judge(runs: &Runs) -> Outcome {
             "≥ 4",
             together >= 4,
         ));
+        let fair = run.path.goodput_limit_bps.filter(|_| cc == "bbr").map(|limit| {
+            let share = limit * MBIT / run.flows.len() as f64;
+            published_line("fixed", [(30.0, share), (50.0, share)])
+        });
         panels.push(Panel {
             title: format!("Throughput of each flow ({name})"),
             x: Axis::linear("seconds").from_to(0.0, 50.0),
@@ -79,14 +84,16 @@ fn judge(runs: &Runs) -> Outcome {
                 .flows
                 .iter()
                 .zip(five)
-                .map(|(f, colour)| {
+                .zip(1..)
+                .map(|((f, colour), nth)| {
                     // A second's mean: the published plot is as smooth.
                     let bins = (0..100).map(|i| {
                         let t = f64::from(i) * 0.5;
                         (t + 0.25, mean(&f.series.values(column::GOODPUT_BPS, t, t + 0.5)) * MBIT)
                     });
-                    Curve::line(f.label.as_str(), colour, bins)
+                    Curve::line(format!("flow {nth}"), colour, bins)
                 })
+                .chain(fair)
                 .collect(),
             marks: vec![],
         });

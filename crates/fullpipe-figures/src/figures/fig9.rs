@@ -1,7 +1,7 @@
 //! Figure 9: round-trip time of video-like flows over deep buffers.
 
 use super::{PAPER, chapter, n, scenario};
-use crate::view::{cdf, mean, median};
+use crate::view::{log_axis, mean, median, published, quantile};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::Varied;
@@ -19,6 +19,8 @@ pub(super) const FIGURE: Figure = Figure {
     about: "40 seeded access paths from 2.5G (0.1 to 0.3 Mbit/s) to fibre (50 Mbit/s), 20 to 150 ms, buffers of \
             30 kB to 1 MB (2.5G: 0.2 to 4 MB); segments of 4 s at 70 to 90 % of the link's rate. YouTube's population is not public, so the \
             averages can agree in kind, not in the digit.",
+    published: "the round-trip time 53 % lower on average, more than 80 % on 2.5G (the text on Figure 9): drawn at the median of all paths and of the 2.5G \
+                ones, less than CUBIC's here by so much. The figure's own axis is of countries.",
     file: "scenarios/figures/fig9.toml",
     text: scenario!("fig9"),
     chapter: chapter!("fig9"),
@@ -100,10 +102,14 @@ fn judge(runs: &Runs) -> Outcome {
         ),
     ];
     let rtts = |cc: &str| runs.of(cc).filter_map(|(_, r)| r.summary.rtt_ms.p50).collect::<Vec<f64>>();
-    let curves = ["bbr", "cubic", "bbr3"]
+    let mut curves: Vec<Curve> = ["bbr", "cubic", "bbr3"]
         .into_iter()
-        .map(|cc| Curve::line(cc, colour_of(cc).light, cdf(&rtts(cc))))
+        .map(|cc| Curve::distribution(cc, colour_of(cc).light, &rtts(cc)))
         .collect();
+    // The 2.5G paths are the slowest: the middle of theirs lies so far below the end of all.
+    let middle = 1.0 - f64::from(CELLULAR) / f64::from(PATHS) / 2.0;
+    let less = |share: f64, by: f64| (quantile(&rtts("cubic"), share) * (1.0 - by), share * 100.0);
+    curves.push(published("bbr", [less(0.5, 0.53), less(middle, 0.8)]));
     let picture = Picture {
         title: "Figure 9: median round-trip time of video-like flows, path by path".into(),
         subtitle: "Distribution over the paths. With megabytes of buffer in front of a slow link, whoever fills the \
@@ -111,8 +117,8 @@ fn judge(runs: &Runs) -> Outcome {
             .into(),
         panels: vec![Panel {
             title: String::new(),
-            x: Axis::log("median round-trip time, ms"),
-            y: Axis::linear("share of paths").from_to(0.0, 1.0),
+            x: log_axis("median round-trip time, ms", &curves),
+            y: Axis::share("paths"),
             curves,
             marks: vec![],
         }],

@@ -11,6 +11,8 @@ pub(super) const FIGURE: Figure = Figure {
     title: "A token-bucket policer (§6.3)",
     source: PAPER,
     about: "100 Mbit/s, 40 ms, policed to 10 Mbit/s with a bucket of 150 kB.",
+    published: "no number. The text (§6.3) says that BBR learns the policed rate, and that a model of policers was added against the moderate losses of its \
+                probes.",
     file: "scenarios/figures/policer.toml",
     text: scenario!("policer"),
     chapter: chapter!("policer"),
@@ -41,10 +43,10 @@ fn judge(runs: &Runs) -> Outcome {
             s.goodput_bps >= 0.75 * policed && loss <= 0.10,
         ));
     }
-    let panel = |title: &str, name: &str, unit: &str, scale: f64, marks: Vec<Mark>| Panel {
+    let panel = |title: &str, name: &str, y: Axis, scale: f64, marks: Vec<Mark>| Panel {
         title: title.into(),
         x: Axis::linear("seconds").from_to(0.0, 40.0),
-        y: Axis::linear(unit),
+        y,
         curves: runs.runs.iter().map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, 40.0)).collect(),
         marks,
     };
@@ -54,8 +56,8 @@ fn judge(runs: &Runs) -> Outcome {
                    policer."
             .into(),
         panels: vec![
-            panel("Pacing rate", column::PACING_BPS, "Mbit/s", MBIT, vec![Mark::Across { y: 10.0, label: "policed".into() }]),
-            panel("Packets lost so far", column::LOST_PACKETS, "packets", 1.0, vec![]),
+            panel("Pacing rate", column::PACING_BPS, Axis::log("Mbit/s").from_to(5.0, 110.0), MBIT, vec![Mark::Across { y: 10.0, label: "policed".into() }]),
+            panel("Packets lost so far", column::LOST_PACKETS, Axis::linear("packets"), 1.0, vec![]),
         ],
         ..Picture::default()
     };

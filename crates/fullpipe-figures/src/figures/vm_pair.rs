@@ -1,10 +1,10 @@
 //! Operators' measurement: two virtual machines.
 
 use super::{chapter, n, scenario};
-use crate::view::{MBIT, curve};
+use crate::view::{MBIT, curve, published, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
-use fullpipe_report::picture::{Axis, Panel, Picture};
+use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
     id: "vm-pair",
@@ -12,6 +12,7 @@ pub(super) const FIGURE: Figure = Figure {
     source: "operators' measurement (iperf3 10 s between two VMs)",
     about: "The published hosts are not described beyond that: here the virtual switch has a buffer of 0.7 BDP and \
             0.003 % of random loss. What counts is the order, and what it costs in retransmissions.",
+    published: "on the new kernel CUBIC 2.07 Gbit/s and 3970 retransmissions, BBR 2.65 Gbit/s and 120610, over the whole 10 s. Of BBR v3 nothing.",
     file: "scenarios/figures/vm-pair.toml",
     text: scenario!("vm-pair"),
     chapter: chapter!("vm-pair"),
@@ -50,20 +51,31 @@ fn judge(runs: &Runs) -> Outcome {
              sends a packet or two for each ACK, where the kernel's bursts overflow a shallow buffer",
         ),
     ];
-    let panel = |title: &str, name: &str, unit: &str, scale: f64| Panel {
+    let panel = |title: &str, name: &str, unit: &str, scale: f64, told: [Curve; 2]| Panel {
         title: title.into(),
         x: Axis::linear("seconds").from_to(0.0, 10.0),
         y: Axis::linear(unit),
-        curves: runs.runs.iter().map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, 10.0)).collect(),
+        curves: told
+            .into_iter()
+            .chain(runs.runs.iter().map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, 10.0)))
+            .collect(),
         marks: vec![],
     };
+    let mean = |(cc, rate)| published_line(cc, [(0.0, rate), (10.0, rate)]);
+    let retransmits = [("cubic", 3.970), ("bbr", 120.610)].map(|(cc, n)| published(cc, [(10.0, n)]));
     let picture = Picture {
         title: "iperf3 between two virtual machines".into(),
         subtitle: "A shallow buffer drops BBR v1's probes again and again; v3 remembers what was too much."
             .into(),
         panels: vec![
-            panel("Goodput", column::GOODPUT_BPS, "Mbit/s", MBIT),
-            panel("Retransmissions so far", column::RETRANSMITTED_PACKETS, "packets", 1.0),
+            panel("Goodput", column::GOODPUT_BPS, "Gbit/s", 1e-9, [("cubic", 2.07), ("bbr", 2.65)].map(mean)),
+            panel(
+                "Retransmissions so far",
+                column::RETRANSMITTED_PACKETS,
+                "thousand packets",
+                1e-3,
+                retransmits,
+            ),
         ],
         columns: 2,
         panel_height: 340,

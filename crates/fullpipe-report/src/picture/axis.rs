@@ -89,17 +89,21 @@ fn linear_ticks(from: f64, to: f64, count: usize) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// Powers of ten; with few of them also 2 and 5 times each.
+/// Powers of ten, with 2 and 5 or 3 times each where there is room; on less than a decade as on a linear axis.
 fn log_ticks(from: f64, to: f64, count: usize) -> Vec<(f64, String)> {
     let (low, high) = (from.log10().floor() as i32, to.log10().ceil() as i32);
+    let of = |factors: &[f64], stride: usize| -> Vec<f64> {
+        let all = (low..=high).step_by(stride).flat_map(|p| factors.iter().map(move |f| f * 10f64.powi(p)));
+        all.filter(|v| *v >= from * 0.999 && *v <= to * 1.001).collect()
+    };
+    let decades = of(&[1.0], 1);
+    if decades.len() < 2 && to / from < 10.0 && of(&[1.0, 2.0, 5.0], 1).len() < 3 {
+        return linear_ticks(from, to, count.min(5)).into_iter().map(|(v, _)| (v, plain(v))).collect();
+    }
+    let fitting = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0]].into_iter().map(|factors| of(factors, 1));
+    let ticks = fitting.into_iter().find(|ticks| ticks.len() <= count.max(2));
     let stride = ((high - low) as usize).div_ceil(count.max(1)).max(1);
-    let factors: &[f64] = if high - low <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-    (low..=high)
-        .step_by(stride)
-        .flat_map(|p| factors.iter().map(move |f| f * 10f64.powi(p)))
-        .filter(|v| *v >= from * 0.999 && *v <= to * 1.001)
-        .map(|v| (v, plain(v)))
-        .collect()
+    ticks.unwrap_or_else(|| of(&[1.0], stride)).into_iter().map(|v| (v, plain(v))).collect()
 }
 
 /// A number without an exponent while it is short, `10^9` else.
@@ -126,6 +130,9 @@ mod tests {
         assert_eq!(labels(&Axis::linear(""), &[0.0, 0.4]), ["0.0", "0.1", "0.2", "0.3", "0.4"]);
         assert_eq!(labels(&Axis::log(""), &[0.01, 90.0]), ["0.01", "0.1", "1", "10"]);
         assert_eq!(labels(&Axis::log(""), &[20.0, 70.0]), ["10", "20", "50", "100"]);
+        assert_eq!(labels(&Axis::log("").from_to(0.9, 35.0), &[]), ["1", "2", "5", "10", "20"]);
+        assert_eq!(labels(&Axis::log("").from_to(41.0, 83.0), &[]), ["50", "60", "70", "80"]);
+        assert_eq!(labels(&Axis::share("paths"), &[]), ["0", "25", "50", "75", "100"]);
         assert_eq!(
             labels(&Axis::linear("").from_to(100.0, 200.0), &[]),
             ["100", "120", "140", "160", "180", "200"]

@@ -33,6 +33,12 @@ pub(super) enum Shape {
         radius: f32,
         clip: Rect,
     },
+    Diamonds {
+        points: Vec<(f32, f32)>,
+        colour: Rgb,
+        radius: f32,
+        clip: Rect,
+    },
     /// `halo`: on a rim of the ground's colour, readable on top of curves.
     Text {
         text: String,
@@ -65,6 +71,11 @@ pub(super) struct Rect {
 
 const DASHES: [&[f32]; 4] = [&[], &[7.0, 4.0], &[2.0, 3.0], &[8.0, 3.0, 2.0, 3.0]];
 const MARGIN: f32 = 28.0;
+/// Half a diamond's width.
+const DIAMOND: f32 = 5.5;
+pub(super) const DIAMOND_RIM: f32 = 1.8;
+/// How wide a band is.
+const BAND: f32 = 7.0;
 
 pub(super) fn lay_out(picture: &Picture) -> Drawing {
     let fonts = [Font::new(false), Font::new(true)];
@@ -85,10 +96,16 @@ pub(super) fn lay_out(picture: &Picture) -> Drawing {
     let gap = 26.0;
     let panel_width = (width - 2.0 * MARGIN - gap * (columns - 1) as f32) / columns as f32;
     let height = picture.panel_height.clamp(80, 4000) as f32;
+    // Panels below each other begin at the same place, whatever their ticks: what happens at one time lies on one line.
+    let mut gutters = vec![0.0f32; columns];
+    for (i, panel) in picture.panels.iter().enumerate() {
+        let frame = Rect { x: 0.0, y: 0.0, w: panel_width, h: height };
+        gutters[i % columns] = gutters[i % columns].max(page.upright(panel, frame).gutter);
+    }
     for (i, panel) in picture.panels.iter().enumerate() {
         let x = MARGIN + (i % columns) as f32 * (panel_width + gap);
         let top = y + (i / columns) as f32 * (height + 10.0);
-        page.panel(panel, Rect { x, y: top, w: panel_width, h: height });
+        page.panel(panel, Rect { x, y: top, w: panel_width, h: height }, gutters[i % columns]);
     }
     y += picture.panels.len().div_ceil(columns) as f32 * (height + 10.0);
     for line in page.wrapped(&picture.footer, 11.0, false, width - 2.0 * MARGIN) {
@@ -141,8 +158,18 @@ impl Page {
     /// One entry a label and colour over all panels; its lower edge.
     fn legend(&mut self, panels: &[Panel], mut y: f32, width: f32) -> f32 {
         let mut entries: Vec<&Curve> = Vec::new();
-        for curve in panels.iter().flat_map(|p| &p.curves).filter(|c| !c.label.is_empty()) {
+        let (references, own): (Vec<&Curve>, Vec<&Curve>) = panels
+            .iter()
+            .flat_map(|p| &p.curves)
+            .filter(|c| !c.label.is_empty())
+            .partition(|c| is_reference(c));
+        for curve in own {
             if !entries.iter().any(|e| e.label == curve.label && e.colour == curve.colour) {
+                entries.push(curve);
+            }
+        }
+        for curve in &references {
+            if !entries.iter().any(|e| is_reference(e) && e.label == curve.label) {
                 entries.push(curve);
             }
         }
@@ -158,13 +185,24 @@ impl Page {
                 y += 19.0;
             }
             let line = [(x, y - 4.5), (x + 20.0, y - 4.5)];
-            if curve.stroke != Stroke::Dots {
-                self.rule(line, curve.colour, 3.0, DASHES[curve.dash % DASHES.len()]);
-            }
-            if curve.stroke != Stroke::Line {
-                let clip = Rect { x, y: y - 20.0, w: 30.0, h: 30.0 };
-                let points = vec![(x + 10.0, y - 4.5)];
-                self.shapes.push(Shape::Dots { points, colour: curve.colour, radius: 4.0, clip });
+            let clip = Rect { x, y: y - 20.0, w: 30.0, h: 30.0 };
+            let points = vec![(x + 10.0, y - 4.5)];
+            if is_reference(curve) {
+                let drawn_as =
+                    |stroke| references.iter().any(|r| r.label == curve.label && r.stroke == stroke);
+                if drawn_as(Stroke::Band) {
+                    self.rule(line, pale(FAINT), BAND, &[]);
+                }
+                if drawn_as(Stroke::Hollow) {
+                    self.shapes.push(Shape::Diamonds { points, colour: FAINT, radius: DIAMOND, clip });
+                }
+            } else {
+                if curve.stroke != Stroke::Dots {
+                    self.rule(line, curve.colour, 3.0, DASHES[curve.dash % DASHES.len()]);
+                }
+                if curve.stroke != Stroke::Line {
+                    self.shapes.push(Shape::Dots { points, colour: curve.colour, radius: 4.0, clip });
+                }
             }
             self.text(&curve.label, (x + 26.0, y), 13.0, false, INK, Anchor::Start);
             x += needed;
@@ -172,25 +210,32 @@ impl Page {
         y + 14.0
     }
 
-    fn panel(&mut self, panel: &Panel, frame: Rect) {
-        if *panel == Panel::default() {
-            return;
-        }
-        let mut top = frame.y + 8.0;
-        if !panel.title.is_empty() {
-            top += 12.0;
-            self.text(&panel.title, (frame.x, top), 13.0, true, INK, Anchor::Start);
-            top += 9.0;
-        }
+    /// What is known of a panel from its vertical axis.
+    fn upright(&self, panel: &Panel, frame: Rect) -> Upright {
+        let top = frame.y + if panel.title.is_empty() { 8.0 } else { 32.0 };
         let bottom = frame.y + frame.h - if panel.x.label.is_empty() { 24.0 } else { 40.0 };
         let ys = panel.curves.iter().flat_map(|c| c.points.iter().map(|p| p.1));
         let across = panel.marks.iter().filter_map(|m| match m {
             Mark::Across { y, .. } => Some(*y),
             Mark::Upright { .. } => None,
         });
-        let y_axis = Settled::new(&panel.y, ys.chain(across), ((bottom - top) / 30.0) as usize, true);
-        let widest = y_axis.ticks.iter().map(|(_, t)| self.font(false).width(t, 11.0)).fold(0.0, f32::max);
-        let left = frame.x + widest + if panel.y.label.is_empty() { 8.0 } else { 26.0 };
+        // A low panel has its ticks nearer to each other, rather than one alone.
+        let count = ((bottom - top) / 30.0).max(((bottom - top) / 20.0).min(5.0)) as usize;
+        let axis = Settled::new(&panel.y, ys.chain(across), count, true);
+        let widest = axis.ticks.iter().map(|(_, t)| self.font(false).width(t, 11.0)).fold(0.0, f32::max);
+        Upright { top, bottom, axis, gutter: widest + if panel.y.label.is_empty() { 8.0 } else { 26.0 } }
+    }
+
+    /// Draws a panel whose ticks have `gutter` pixels left of the plot.
+    fn panel(&mut self, panel: &Panel, frame: Rect, gutter: f32) {
+        if *panel == Panel::default() {
+            return;
+        }
+        if !panel.title.is_empty() {
+            self.text(&panel.title, (frame.x, frame.y + 20.0), 13.0, true, INK, Anchor::Start);
+        }
+        let Upright { top, bottom, axis: y_axis, .. } = self.upright(panel, frame);
+        let left = frame.x + gutter;
         let plot = Rect { x: left, y: top, w: frame.x + frame.w - left - 6.0, h: bottom - top };
         if plot.w < 20.0 || plot.h < 20.0 {
             return;
@@ -234,8 +279,12 @@ impl Page {
                 halo: false,
             });
         }
-        for curve in &panel.curves {
-            self.curve(curve, plot, &at_x, &at_y);
+        // What others measured lies below as a band, and on top as a diamond.
+        for stroke in [Some(Stroke::Band), None, Some(Stroke::Hollow)] {
+            let own = |c: &&Curve| stroke.map_or(!is_reference(c), |s| c.stroke == s);
+            for curve in panel.curves.iter().filter(own) {
+                self.curve(curve, plot, &at_x, &at_y);
+            }
         }
         let drawn: Vec<(f32, f32)> =
             panel.curves.iter().flat_map(|c| covered(c, plot, &at_x, &at_y)).collect();
@@ -249,8 +298,10 @@ impl Page {
                         (right - 4.0, Anchor::End),
                         (plot.x + 4.0, Anchor::Start),
                         (plot.x + plot.w / 2.0, Anchor::Middle),
+                        (plot.x + plot.w / 4.0, Anchor::Middle),
+                        (plot.x + plot.w * 0.75, Anchor::Middle),
                     ];
-                    let beside = |(x, anchor)| [((x, y - 4.0), anchor), ((x, y + 12.0), anchor)];
+                    let beside = |(x, anchor)| [((x, y - 4.0), anchor), ((x, y + 14.0), anchor)];
                     (label, ends.into_iter().flat_map(beside).collect::<Vec<_>>())
                 }
                 Mark::Upright { x, label } if (0.0..=1.0).contains(&x_axis.place(*x)) => {
@@ -281,21 +332,57 @@ impl Page {
         let placed = curve.points.iter().map(|&(x, y)| (at_x(x), at_y(y)));
         let placed: Vec<Option<(f32, f32)>> =
             placed.map(|p| (p.0.is_finite() && p.1.is_finite()).then(|| near(p))).collect();
-        let colour = curve.colour;
-        if curve.stroke != Stroke::Dots {
+        let around = |out: f32| Rect {
+            x: plot.x - out,
+            y: plot.y - out,
+            w: plot.w + 2.0 * out,
+            h: plot.h + 2.0 * out,
+        };
+        let is_line = !matches!(curve.stroke, Stroke::Dots | Stroke::Hollow);
+        let (colour, width) = match curve.stroke {
+            Stroke::Band => (pale(curve.colour), BAND),
+            _ => (curve.colour, 1.7),
+        };
+        if is_line {
             let dash = DASHES[curve.dash % DASHES.len()];
+            // Half of a band along an edge of the plot would be lost.
+            let out = if curve.stroke == Stroke::Band { BAND / 2.0 } else { 0.0 };
             for run in placed.split(Option::is_none).filter(|r| r.len() > 1) {
                 let points = run.iter().copied().flatten().collect();
-                self.shapes.push(Shape::Line { points, colour, width: 1.7, dash, clip: Some(plot) });
+                self.shapes.push(Shape::Line { points, colour, width, dash, clip: Some(around(out)) });
             }
         }
-        if curve.stroke != Stroke::Line {
-            let clip = Rect { x: plot.x - 5.0, y: plot.y - 5.0, w: plot.w + 10.0, h: plot.h + 10.0 };
-            let radius = if curve.stroke == Stroke::Dots { 2.6 } else { 3.6 };
-            let points = placed.into_iter().flatten().collect();
-            self.shapes.push(Shape::Dots { points, colour, radius, clip });
+        let points: Vec<(f32, f32)> = placed.into_iter().flatten().collect();
+        match curve.stroke {
+            Stroke::Dots => self.shapes.push(Shape::Dots { points, colour, radius: 2.6, clip: around(5.0) }),
+            Stroke::DottedLine => {
+                self.shapes.push(Shape::Dots { points, colour, radius: 3.6, clip: around(5.0) });
+            }
+            Stroke::Hollow => {
+                let clip = around(DIAMOND + 2.0);
+                self.shapes.push(Shape::Diamonds { points, colour, radius: DIAMOND, clip });
+            }
+            Stroke::Line | Stroke::Band => {}
         }
     }
+}
+
+/// Whether a curve is what others are held against.
+fn is_reference(curve: &Curve) -> bool {
+    matches!(curve.stroke, Stroke::Hollow | Stroke::Band)
+}
+
+/// As if seen through two thirds of white.
+fn pale(colour: Rgb) -> Rgb {
+    colour.map(|c| 255 - (255 - c) / 3)
+}
+
+/// A panel's top and bottom, its vertical axis, and the room of its ticks.
+struct Upright {
+    top: f32,
+    bottom: f32,
+    axis: Settled,
+    gutter: f32,
 }
 
 /// Points of a curve as it is drawn, no further apart than a letter is wide.
@@ -310,7 +397,7 @@ fn covered(
     };
     let placed: Vec<(f32, f32)> = curve.points.iter().map(|&(x, y)| (at_x(x), at_y(y))).collect();
     let mut all: Vec<(f32, f32)> = placed.iter().filter(|p| inside(p)).copied().collect();
-    if curve.stroke == Stroke::Dots {
+    if matches!(curve.stroke, Stroke::Dots | Stroke::Hollow) {
         return all;
     }
     for pair in placed.windows(2) {
@@ -402,5 +489,51 @@ mod tests {
             (0..=60).map(|i| (9.0 + f64::from(i) / 60.0, if i % 2 == 0 { 4.0 } else { 6.0 })).collect();
         let (left, _) = placed(zigzag);
         assert!(left.0 < 200.0, "{left:?}");
+    }
+
+    #[test]
+    fn what_others_measured_is_one_entry_and_lies_below_as_a_band_and_on_top_as_diamonds() {
+        let own = |label: &str, colour| Curve::line(label, colour, [(0.0, 1.0), (1.0, 2.0)]);
+        let panel = Panel {
+            curves: vec![
+                Curve::hollow("published", [200, 0, 0], [(0.5, 1.0)]),
+                own("a", [200, 0, 0]),
+                own("b", [0, 0, 200]),
+                Curve::band("published", [0, 0, 200], [(0.0, 1.0), (1.0, 1.0)]),
+            ],
+            ..Panel::default()
+        };
+        let drawing = lay_out(&Picture { panels: vec![panel], ..Picture::default() });
+        let told = |wanted: &str| {
+            let is = |shape: &&Shape| matches!(shape, Shape::Text { text, .. } if text == wanted);
+            drawing.shapes.iter().filter(is).count()
+        };
+        assert_eq!((told("published"), told("a"), told("b")), (1, 1, 1));
+        let place = |is: fn(&Shape) -> bool| drawing.shapes.iter().rposition(is).unwrap();
+        let band = place(|s| matches!(s, Shape::Line { width: BAND, .. }));
+        let diamonds = place(|s| matches!(s, Shape::Diamonds { .. }));
+        let lines = place(|s| matches!(s, Shape::Line { colour: [0, 0, 200], .. }));
+        assert!(band < lines && lines < diamonds, "{band} {lines} {diamonds}");
+    }
+
+    #[test]
+    fn panels_below_each_other_begin_at_the_same_place() {
+        let panel = |top: f64| Panel {
+            x: Axis::linear("seconds").from_to(0.0, 1.0),
+            y: Axis::linear("ms").from_to(0.0, top),
+            curves: vec![Curve::line("", [1, 2, 3], [(0.0, 0.0), (1.0, top)])],
+            ..Panel::default()
+        };
+        let drawing = lay_out(&Picture { panels: vec![panel(1.0), panel(5e5)], ..Picture::default() });
+        let starts: Vec<f32> = drawing
+            .shapes
+            .iter()
+            .filter_map(|shape| match shape {
+                Shape::Line { points, colour: [1, 2, 3], .. } => Some(points[0].0),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(starts.len(), 2);
+        assert!((starts[0] - starts[1]).abs() < 0.01, "{starts:?}");
     }
 }

@@ -116,6 +116,12 @@ impl Axis {
         Axis { label: label.into(), range, names, ..Axis::default() }
     }
 
+    /// Shares from 0 to 100 %, marked at the quarters: of a distribution.
+    pub fn share(of: &str) -> Self {
+        let ticks = [0, 25, 50, 75, 100].map(|p| (f64::from(p), p.to_string()));
+        Axis { range: Some((0.0, 100.0)), ticks: ticks.to_vec(), ..Axis::linear(format!("% of {of}")) }
+    }
+
     /// The same with a fixed range.
     pub fn from_to(self, from: f64, to: f64) -> Self {
         Axis { range: Some((from, to)), ..self }
@@ -162,6 +168,33 @@ impl Curve {
             points: points.into_iter().collect(),
         }
     }
+
+    /// How many of `values` do not exceed x, in percent: a step at each, from 0 to 100. What is no number is left out.
+    pub fn distribution(label: impl Into<String>, colour: [u8; 3], values: &[f64]) -> Self {
+        let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let share = |count: usize| 100.0 * count as f64 / sorted.len() as f64;
+        let steps = sorted.iter().enumerate().flat_map(|(i, v)| [(*v, share(i)), (*v, share(i + 1))]);
+        Curve::line(label, colour, steps)
+    }
+
+    /// What this is held against, as a wide pale line below all others.
+    pub fn band(
+        label: impl Into<String>,
+        colour: [u8; 3],
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        Curve { stroke: Stroke::Band, ..Curve::line(label, colour, points) }
+    }
+
+    /// What this is held against, as hollow diamonds on top of all others.
+    pub fn hollow(
+        label: impl Into<String>,
+        colour: [u8; 3],
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        Curve { stroke: Stroke::Hollow, ..Curve::line(label, colour, points) }
+    }
 }
 
 /// How the points of a curve are drawn.
@@ -173,6 +206,10 @@ pub enum Stroke {
     Dots,
     /// Dots joined by lines: few, measured points.
     DottedLine,
+    /// Each a hollow diamond: not measured here. In the legend all of one label are one entry, whatever their colours.
+    Hollow,
+    /// Joined by a wide pale line: not measured here either.
+    Band,
 }
 
 /// A line across a panel with a name.
@@ -206,5 +243,28 @@ impl Picture {
     /// The picture has more pixels than memory can hold.
     pub fn png(&self) -> io::Result<Vec<u8>> {
         png::render(&layout::lay_out(self), 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_rises_in_steps_from_nothing_to_all() {
+        let curve = Curve::distribution("", [0; 3], &[3.0, f64::NAN, 1.0]);
+        assert_eq!(curve.points, [(1.0, 0.0), (1.0, 50.0), (3.0, 50.0), (3.0, 100.0)]);
+        assert!(Curve::distribution("", [0; 3], &[]).points.is_empty());
+    }
+
+    #[test]
+    fn references_are_in_both_forms_of_the_picture() {
+        let colour = [0, 114, 178];
+        let panel = Panel { curves: vec![Curve::hollow("r", colour, [(1.0, 1.0)])], ..Panel::default() };
+        let picture = Picture { panels: vec![panel], ..Picture::default() };
+        assert!(picture.svg().contains("stroke=\"#0072b2\""));
+        let image = tiny_skia::Pixmap::decode_png(&picture.png().unwrap()).unwrap();
+        let [r, g, b] = colour;
+        assert!(image.pixels().iter().any(|p| (p.red(), p.green(), p.blue()) == (r, g, b)));
     }
 }

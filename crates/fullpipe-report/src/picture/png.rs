@@ -1,7 +1,7 @@
 //! Shapes as PNG.
 
 use super::font::Font;
-use super::layout::{Anchor, Drawing, Rect, Rgb, Shape};
+use super::layout::{Anchor, DIAMOND_RIM, Drawing, Rect, Rgb, Shape};
 use std::io;
 use tiny_skia::{
     FillRule, LineCap, LineJoin, Mask, Paint, PathBuilder, Pixmap, Stroke, StrokeDash, Transform,
@@ -43,6 +43,23 @@ pub(super) fn render(drawing: &Drawing, scale: f32) -> io::Result<Vec<u8>> {
                 if let Some(path) = path.finish() {
                     let mask = mask.map(|i| &masks[i].1);
                     pixels.fill_path(&path, &paint(*colour), FillRule::Winding, zoom, mask);
+                }
+            }
+            Shape::Diamonds { points, colour, radius: r, clip } => {
+                let mask = mask(&mut masks, *clip, (w, h), zoom);
+                let mut path = PathBuilder::new();
+                for (x, y) in points {
+                    path.move_to(*x, y - r);
+                    path.line_to(x + r, *y);
+                    path.line_to(*x, y + r);
+                    path.line_to(x - r, *y);
+                    path.close();
+                }
+                if let Some(path) = path.finish() {
+                    let mask = mask.map(|i| &masks[i].1);
+                    let rim = Stroke { width: DIAMOND_RIM, ..Stroke::default() };
+                    pixels.fill_path(&path, &paint([255; 3]), FillRule::Winding, zoom, mask);
+                    pixels.stroke_path(&path, &paint(*colour), &rim, zoom, mask);
                 }
             }
             Shape::Text { text, x, y, size, bold, colour, anchor, upright, halo } => {

@@ -1,7 +1,7 @@
 //! Shapes as SVG.
 
 use super::font::Font;
-use super::layout::{Anchor, Drawing, Rect, Rgb, Shape};
+use super::layout::{Anchor, DIAMOND_RIM, Drawing, Rect, Rgb, Shape};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use ttf_parser::{GlyphId, OutlineBuilder};
@@ -38,6 +38,18 @@ pub(super) fn render(drawing: &Drawing) -> String {
                         write!(body, "<circle cx=\"{}\" cy=\"{}\" r=\"{radius}\"/>", tenth(*x), tenth(*y));
                 }
                 body += "</g>\n";
+            }
+            Shape::Diamonds { points, colour, radius: r, clip } => {
+                let id = clip_id(&mut clips, *clip);
+                let _ = write!(
+                    body,
+                    "<path fill=\"#fff\" stroke=\"{}\" stroke-width=\"{DIAMOND_RIM}\" clip-path=\"url(#c{id})\" d=\"",
+                    hex(*colour)
+                );
+                for (x, y) in points {
+                    let _ = write!(body, "M{} {}l{r} {r} -{r} {r} -{r} -{r}z", tenth(*x), tenth(*y - r));
+                }
+                body += "\"/>\n";
             }
             Shape::Text { text, x, y, size, bold, colour, anchor, upright, halo } => {
                 let weight = usize::from(*bold);

@@ -164,24 +164,25 @@ pub fn page(all: &Distributions, kinds: &[By], about: &About, out: &mut dyn Writ
 
 /// Each figure's share of connections up to a value, a curve a group.
 fn picture(by: By, groups: &[&Group]) -> Picture {
+    // On a logarithmic axis most values are read near the middle.
+    let middle = |figure| groups.iter().filter_map(|g| g.spread(figure).quantile(0.5)).fold(0.0, f64::max);
     let titles = [
-        (Figure::Duration, "Duration", "s"),
-        (Figure::Bytes, "Size", "bytes"),
-        (Figure::Goodput, "Goodput while busy", "bit/s"),
-        (Figure::MinRtt, "Least round trip", "ms"),
-        (Figure::Retransmitted, "Segments sent again", "%"),
+        (Figure::Duration, "Duration", ("s", 1.0)),
+        (Figure::Bytes, "Size", size_unit(middle(Figure::Bytes))),
+        (Figure::Goodput, "Goodput while busy", rate_unit(middle(Figure::Goodput))),
+        (Figure::MinRtt, "Least round trip", ("ms", 1.0)),
+        (Figure::Retransmitted, "Segments sent again", ("%", 0.01)),
     ];
     let panels = titles.map(|(figure, title, unit)| Panel {
         title: title.to_owned(),
-        x: Axis::log(unit),
-        y: Axis::linear("% of connections").from_to(0.0, 100.0),
+        x: Axis::log(unit.0),
+        y: Axis::share("connections"),
         curves: groups
             .iter()
             .take(DRAWN)
             .enumerate()
             .map(|(i, group)| {
-                let scale = if figure == Figure::Retransmitted { 100.0 } else { 1.0 };
-                let points = group.spread(figure).cumulative().map(|(v, share)| (v * scale, share * 100.0));
+                let points = group.spread(figure).cumulative().map(|(v, share)| (v / unit.1, share * 100.0));
                 let mut curve = Curve::line(group.name.clone(), colour(by, i, &group.name), points);
                 curve.dash = if by == By::Controller { 0 } else { i / 4 };
                 curve
