@@ -14,6 +14,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod chapter;
 mod figure;
 mod figures;
 mod page;

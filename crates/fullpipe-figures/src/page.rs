@@ -1,6 +1,6 @@
 //! All figures on one page: what was published, what was measured, whether it agrees, and the plot.
 
-use crate::{Agreement, Figure, Finding, Outcome};
+use crate::{Agreement, Figure, Finding, Outcome, chapter};
 use fullpipe_experiment::recording::Source;
 use fullpipe_report::escaped;
 use std::fmt::Write;
@@ -21,8 +21,8 @@ pub fn tally<'a>(results: impl IntoIterator<Item = &'a Outcome>) -> String {
     }
 }
 
-/// One self-contained HTML page, whose links lead to each figure's chapter (`ID.md`) and scenario (`ID.toml`) beside it. `command` says
-/// how to make it again.
+/// One self-contained HTML page, with each figure's chapter and scenario: it may be moved and sent alone. `command` says how to make it
+/// again.
 pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -53,19 +53,19 @@ pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str) -> S
     }
     out.push_str("</nav>\n");
     for (figure, outcome) in results {
-        section(&mut out, figure, outcome);
+        section(&mut out, figure, outcome, &|id| results.iter().any(|(other, _)| other.id == id));
     }
     out.push_str("</body></html>\n");
     out
 }
 
-fn section(out: &mut String, figure: &Figure, outcome: &Outcome) {
+fn section(out: &mut String, figure: &Figure, outcome: &Outcome, on_page: &dyn Fn(&str) -> bool) {
     let agreement = outcome.agreement();
     let _ = write!(
         out,
         "<section id=\"{id}\"><h2>{title} <span class=\"verdict {class}\">{mark} {verdict}</span></h2>\
-         <p class=\"source\">{source} · scenario <a href=\"{id}.toml\">{file}</a> · <a href=\"{id}.md\">what to look at, and why</a></p>\
-         <p>{about}</p>\n<figure>{svg}</figure>\n\
+         <p class=\"source\">{source}</p>\
+         <p>{about}</p>\n<figure tabindex=\"0\">{svg}</figure>\n\
          <div class=\"scroll\"><table><thead><tr><th></th><th>claim</th><th>published</th><th>measured here</th><th>counts as seen</th></tr></thead><tbody>\n",
         id = figure.id,
         title = escaped(figure.title),
@@ -73,7 +73,6 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome) {
         mark = agreement.mark(),
         verdict = agreement.words(),
         source = escaped(figure.source),
-        file = escaped(figure.file),
         about = escaped(figure.about),
         svg = with_own_ids(&outcome.picture.svg(), figure.id),
     );
@@ -97,7 +96,19 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome) {
     for note in &outcome.notes {
         let _ = writeln!(out, "<p class=\"note\">{}</p>", escaped(note));
     }
-    out.push_str("</section>\n");
+    let _ = write!(
+        out,
+        "<details><summary>What to look at, and why</summary>{}</details>\n\
+         <details><summary>The scenario: <code>{}</code></summary><pre>{}</pre></details>\n</section>\n",
+        chapter::html(figure.chapter, on_page),
+        escaped(figure.file),
+        lines(figure.text)
+    );
+}
+
+/// Text whose line breaks count.
+fn lines(text: &str) -> String {
+    text.lines().map(escaped).collect::<Vec<_>>().join("\n")
 }
 
 /// Several pictures share the page, and with it one space of ids: each picture's get its figure's name.
@@ -127,6 +138,8 @@ figure { margin: .8rem 0; border: 1px solid var(--line); border-radius: 6px; pad
 @media (max-width: 700px) { figure { overflow-x: auto; } figure svg { width: 840px; } }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; min-width: 40rem; font-size: .92rem; overflow-wrap: normal; } th { text-align: left; color: var(--soft); font-weight: 600; }
 td, th { padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; } .not_seen td { background: var(--tint); } td small { display: block; color: var(--other); font-size: .9em; }
+details { margin: .5rem 0; } summary { cursor: pointer; color: var(--link); } details h3 { font-size: 1rem; margin: 1rem 0 .2rem; } details p, details li { max-width: 46rem; margin: .3rem 0; }
+pre { overflow-x: auto; background: var(--code); padding: .8rem; border-radius: 6px; font-size: .85rem; overflow-wrap: normal; }
 .note { color: var(--soft); font-size: .92rem; } code { font-size: .9em; background: var(--code); padding: .1em .3em; border-radius: 3px; }
 @media (max-width: 600px) { body { padding: 1rem .8rem 3rem; } nav { position: static; } h1 { font-size: 1.5rem; } }
 ";
@@ -159,7 +172,12 @@ mod tests {
                 && html.contains("figure &lt;all&gt;")
                 && !html.contains("<claim>")
         );
-        assert!(html.contains("href=\"fig1.md\"") && html.contains("href=\"fig1.toml\""));
+        // What it leads to is on it: it may be looked at anywhere.
+        for link in html.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            let there = link.strip_prefix('#').is_some_and(|id| html.contains(&format!(" id=\"{id}\"")));
+            assert!(there || link.starts_with("https://"), "{link}");
+        }
+        assert!(html.contains("<h3>Why</h3>") && html.contains("[[flow]]\ncc = "), "chapter and scenario");
         // No id twice, or a picture would be clipped like its neighbour.
         let mut ids: Vec<&str> =
             html.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();

@@ -2,7 +2,7 @@
 
 use fullpipe_experiment::recording::{FlowRecording, Recording, Series, column};
 use fullpipe_report::colour_of;
-use fullpipe_report::picture::{Axis, Curve, Stroke};
+use fullpipe_report::picture::{Curve, Stroke};
 
 /// Mean, NaN of nothing.
 pub(crate) fn mean(values: &[f64]) -> f64 {
@@ -80,14 +80,6 @@ pub(crate) fn published(cc: &str, points: impl IntoIterator<Item = (f64, f64)>) 
 /// What was published of `cc` as a line through these points.
 pub(crate) fn published_line(cc: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Curve {
     Curve::band(PUBLISHED, colour_of(cc).light, points)
-}
-
-/// A logarithmic axis that ends a little beyond its values: a half of a step of 1, 2, 5.
-pub(crate) fn log_axis(label: &str, curves: &[Curve]) -> Axis {
-    let values = || curves.iter().flat_map(|c| &c.points).map(|p| p.0).filter(|v| *v > 0.0);
-    let (low, high) = values().fold((f64::INFINITY, 0.0), |(a, b): (f64, f64), v| (a.min(v), b.max(v)));
-    let axis = Axis::log(label);
-    if low < high { axis.from_to(low / 1.4, high * 1.4) } else { axis }
 }
 
 /// Mbit/s of bit/s.

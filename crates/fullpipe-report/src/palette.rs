@@ -41,13 +41,13 @@ fn hex([r, g, b]: [u8; 3]) -> String {
 const BLUE: Colour = Colour::new(0x0072b2, 0x4aa8e8, 12);
 const VERMILION: Colour = Colour::new(0xd55e00, 0xff7f2a, 9);
 const GREEN: Colour = Colour::new(0x009e73, 0x2cc79a, 10);
-const PURPLE: Colour = Colour::new(0xb8558c, 0xe08fbd, 13);
+const PURPLE: Colour = Colour::new(0x82247b, 0xc77fc4, 13);
 const SKY: Colour = Colour::new(0x3f9fd0, 0x8fd3ff, 14);
-const ORANGE: Colour = Colour::new(0xc98a00, 0xf0b429, 11);
+const ORANGE: Colour = Colour::new(0xe0a000, 0xffe07a, 11);
 const BROWN: Colour = Colour::new(0x7a4f1d, 0xc49a6c, 3);
 /// As far from [`BLUE`] as from the others also without green or red cones.
 const INK: Colour = Colour::new(0x22303c, 0xf2f2f2, 14);
-const GREY: Colour = Colour::new(0x5f6670, 0xa8b0bb, 7);
+const GREY: Colour = Colour::new(0x5f6670, 0x7f8790, 7);
 
 /// A controller that is loaded into the kernel has the colour of its algorithm; BBR v1 races against the
 /// kernel's own.
@@ -191,6 +191,28 @@ mod tests {
             }
             assert_eq!(look(cc, 3, 4), (colour_of(cc), 3));
         }
+    }
+
+    #[test]
+    fn all_controllers_are_told_apart_without_green_cones() {
+        let mut near = Vec::new();
+        let known = ["bbr", "bbr3", "cubic", "reno", "hybla", "fp_bbr1", "bbr2", "fixed"];
+        // And what a controller without a colour of its own may have.
+        let known: Vec<(&str, Colour)> =
+            known.iter().map(|cc| (*cc, colour_of(cc))).chain([("another", SKY)]).collect();
+        for (name, ground) in [
+            ("light", (|c| c.light) as fn(Colour) -> [u8; 3]),
+            ("dark", (|c| c.dark) as fn(Colour) -> [u8; 3]),
+        ] {
+            for (i, (a, first)) in known.iter().enumerate() {
+                for (b, second) in &known[i + 1..] {
+                    near.push((apart(ground(*first), ground(*second)), name, *a, *b));
+                }
+            }
+        }
+        near.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // About 2 is just seen beside each other; lines apart from each other need more.
+        assert!(near[0].0 > 15.0, "{:?}", &near[..12]);
     }
 
     #[test]

@@ -105,6 +105,17 @@ fn on_a_phone_tables_and_pictures_scroll_and_the_page_does_not() {
         choice.dispatchEvent(new Event("change"));
         return {
             wider: document.documentElement.scrollWidth - 390,
+            // Of the summary's first row: who, and how much, within the window; and who is still there when the rest is looked at.
+            ends: (() => {
+                const row = document.querySelector("table.summary tbody tr");
+                const box = row.closest(".scroll");
+                const name = () => row.querySelector("th").getBoundingClientRect();
+                const [figure, before] = [row.querySelector("td.goodput span").getBoundingClientRect().right, name().left];
+                box.scrollLeft = 200;
+                const moved = [box.scrollLeft, name().left - before];
+                box.scrollLeft = 0;
+                return { figure, moved };
+            })(),
             scrolls: [...document.querySelectorAll(".scroll, figure")].some((e) => e.scrollWidth > e.clientWidth),
             key: choice.dataset.key, values: [...choice.options].map((o) => o.value), before, chosen: pressed(),
             legend: [...document.querySelectorAll("[data-panel=states] .legend span")].map((e) => e.textContent),
@@ -119,6 +130,8 @@ fn on_a_phone_tables_and_pictures_scroll_and_the_page_does_not() {
         assert!(page.complaints.is_empty(), "{:?}", page.complaints);
         let seen = &page.value;
         assert!(seen["wider"].as_i64().unwrap() <= 0 && seen["scrolls"] == true, "{seen:#}");
+        assert!(seen["ends"]["figure"].as_f64().unwrap() < 390.0, "the goodput is out of sight: {seen:#}");
+        assert_eq!(seen["ends"]["moved"], serde_json::json!([200, 0]), "the run's name stays: {seen:#}");
         // Runs over time are chosen by what was swept.
         assert_eq!(seen["key"], "loss");
         assert_eq!(seen["values"], serde_json::json!(["", "0.1%", "1%", "10%"]));

@@ -34,7 +34,7 @@ fn most_in_probe_rtt(run: &Recording, from: f64) -> usize {
 fn judge(runs: &Runs) -> Outcome {
     let mut findings = Vec::new();
     let mut panels = Vec::new();
-    let five = [[0, 114, 178], [213, 94, 0], [0, 158, 115], [184, 85, 140], [95, 102, 112]];
+    let five = [[0, 114, 178], [213, 94, 0], [0, 158, 115], [130, 36, 123], [95, 102, 112]];
     for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
         let Some(run) = runs.first(cc) else { continue };
         let shares: Vec<f64> =

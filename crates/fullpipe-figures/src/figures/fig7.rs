@@ -1,7 +1,7 @@
 //! Figure 7: BBR against CUBIC on a wide-area network.
 
 use super::{PAPER, chapter, n, scenario};
-use crate::view::{log_axis, median, published};
+use crate::view::{median, published};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::Varied;
@@ -141,7 +141,7 @@ fn judge(runs: &Runs) -> Outcome {
             .into(),
         panels: vec![Panel {
             title: String::new(),
-            x: log_axis("throughput gain over CUBIC, times", &curves),
+            x: Axis::log_around("throughput gain over CUBIC, times", &curves),
             y: Axis::share("paths"),
             curves,
             marks: vec![],

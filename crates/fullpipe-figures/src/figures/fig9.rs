@@ -1,7 +1,7 @@
 //! Figure 9: round-trip time of video-like flows over deep buffers.
 
 use super::{PAPER, chapter, n, scenario};
-use crate::view::{log_axis, mean, median, published, quantile};
+use crate::view::{mean, median, published, quantile};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::Varied;
@@ -117,7 +117,7 @@ fn judge(runs: &Runs) -> Outcome {
             .into(),
         panels: vec![Panel {
             title: String::new(),
-            x: log_axis("median round-trip time, ms", &curves),
+            x: Axis::log_around("median round-trip time, ms", &curves),
             y: Axis::share("paths"),
             curves,
             marks: vec![],

@@ -12,13 +12,14 @@ pub fn figure(history: &History, seen: &Seen) -> Picture {
     let curve = |(nth, name): (usize, &String)| {
         Curve::distribution(name, colour_of(name).light, &gains(history, nth as ControllerId))
     };
+    let curves: Vec<Curve> = seen.controllers.iter().enumerate().skip(1).map(curve).collect();
     Picture {
         title: format!("Throughput as a multiple of {first}’s on the same path, {} paths", seen.pairs.len()),
         subtitle: "Distribution over the paths of a mesh: of each the median over its periods.".to_owned(),
         panels: vec![Panel {
-            x: Axis::log(format!("throughput gain over {first}")),
+            x: Axis::log_around(format!("throughput gain over {first}, times"), &curves),
             y: Axis::share("paths"),
-            curves: seen.controllers.iter().enumerate().skip(1).map(curve).collect(),
+            curves,
             ..Panel::default()
         }],
         panel_height: 420,

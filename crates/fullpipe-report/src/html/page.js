@@ -108,9 +108,36 @@
     return [Math.max(low / 1.2, high / 1e6), high * 1.3];
   };
 
+  // How many stretches of the visible curves pass through each of these rectangles [left, top, right, bottom].
+  const crossed = (u, panel, rooms) => {
+    const counts = rooms.map(() => 0);
+    const from = Math.max(0, atTime(u.scales.x.min) - 1);
+    const to = Math.min(data.t.length - 1, atTime(u.scales.x.max));
+    const xs = [];
+    for (let i = from; i <= to; i++) xs.push(u.valToPos(data.t[i], "x", true));
+    for (const curve of panel.curves) {
+      if (!visible(curve)) continue;
+      let before = null;
+      for (let i = from; i <= to; i++) {
+        const v = curve.v[i];
+        if (v === null || v === undefined || (log && v <= 0)) { before = null; continue; }
+        const y = u.valToPos(v, "y", true);
+        if (before !== null) {
+          const [low, high] = before < y ? [before, y] : [y, before];
+          rooms.forEach(([left, top, right, bottom], n) => {
+            if (xs[i - from - 1] <= right && xs[i - from] >= left && low <= bottom && high >= top) counts[n]++;
+          });
+        }
+        before = y;
+      }
+    }
+    return counts;
+  };
+
   const drawMarks = (panel) => (u) => {
     const { ctx, bbox } = u;
     const px = devicePixelRatio;
+    const names = [];
     ctx.save();
     ctx.font = `${12 * px}px system-ui, sans-serif`;
     for (const m of panel.marks) {
@@ -124,10 +151,22 @@
       ctx.moveTo(bbox.left, y);
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
-      ctx.textAlign = "right";
-      const below = y - bbox.top < 16 * px;
-      ctx.textBaseline = below ? "top" : "bottom";
-      const at = [m.label, bbox.left + bbox.width - 4 * px, y + (below ? 3 : -2) * px];
+      // The name goes to where it hides the least of the curves, and no other name.
+      const wide = ctx.measureText(m.label).width;
+      const rooms = [1, 0, 0.5, 0.25, 0.75].flatMap((share) => {
+        const left = bbox.left + 4 * px + share * (bbox.width - 8 * px - wide);
+        return [-16, 3].map((down) => [left, y + down * px, left + wide, y + (down + 13) * px]);
+      });
+      const meets = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
+      const costs = crossed(u, panel, rooms).map((count, n) => {
+        const outside = rooms[n][1] < bbox.top || rooms[n][3] > bbox.top + bbox.height;
+        return count + (outside || names.some((name) => meets(name, rooms[n])) ? 1e6 : 0);
+      });
+      const room = rooms[costs.indexOf(Math.min(...costs))];
+      names.push(room);
+      ctx.textAlign = "left";
+      ctx.textBaseline = "bottom";
+      const at = [m.label, room[0], room[3] + px];
       // A rim in the colour of the ground keeps the name readable on top of curves.
       ctx.setLineDash([]);
       ctx.lineWidth = 4 * px;

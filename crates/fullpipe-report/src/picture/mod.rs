@@ -110,6 +110,16 @@ impl Axis {
         Axis { label: label.into(), scale: Scale::Log, ..Axis::default() }
     }
 
+    /// The same, ending a little beyond the horizontal values of `curves`.
+    pub fn log_around(label: impl Into<String>, curves: &[Curve]) -> Self {
+        let values = curves.iter().flat_map(|c| &c.points).map(|p| p.0).filter(|v| *v > 0.0 && v.is_finite());
+        let (low, high) = values.fold((f64::INFINITY, 0.0), |(a, b): (f64, f64), v| (a.min(v), b.max(v)));
+        let axis = Axis::log(label);
+        // Three parts in a hundred of the width on each side, and of a narrow one enough to see that it ends.
+        let edge = (high / low).powf(0.03).max(1.05);
+        if low <= high { axis.from_to(low / edge, high * edge) } else { axis }
+    }
+
     /// The values 0, 1, 2, … by name.
     pub fn named(label: impl Into<String>, names: Vec<String>) -> Self {
         let range = Some((-0.5, names.len() as f64 - 0.5));
@@ -255,6 +265,9 @@ mod tests {
         let curve = Curve::distribution("", [0; 3], &[3.0, f64::NAN, 1.0]);
         assert_eq!(curve.points, [(1.0, 0.0), (1.0, 50.0), (3.0, 50.0), (3.0, 100.0)]);
         assert!(Curve::distribution("", [0; 3], &[]).points.is_empty());
+        let (from, to) = Axis::log_around("", &[curve]).range.unwrap();
+        assert!((0.9..1.0).contains(&from) && (3.0..3.3).contains(&to), "{from} {to}");
+        assert_eq!(Axis::log_around("", &[]).range, None);
     }
 
     #[test]

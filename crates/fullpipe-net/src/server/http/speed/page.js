@@ -162,7 +162,7 @@
   };
   const niceTop = (v) => {
     const size = 10 ** Math.floor(Math.log10(v));
-    return [1, 1.5, 2, 3, 4, 5, 7.5, 10].map((m) => m * size).find((t) => t >= v * 1.02) ?? 10 * size;
+    return [1, 2, 3, 4, 6, 8, 10].map((m) => m * size).find((t) => t >= v * 1.02) ?? 10 * size;
   };
   const plot = (svg, lines, seconds, level) => {
     const width = svg.clientWidth || 400;
