@@ -62,7 +62,7 @@ fn the_receiver_counts_retransmissions_that_were_lost_too() {
 fn two_connections_stand_beside_each_other() {
     let path = ["20mbit", "60ms", "1bdp", "1%"];
     let [before, after] = ["reno", "bbr"].map(|cc| seen(cc, path, "8s", End::Sender, 5));
-    let told = text::comparison(("before.pcap", &before.record), ("after.pcap", &after.record));
+    let told = text::comparison(("before.pcap", &before.record), ("after.pcap", &after.record), None);
     let [a, b] = [&before, &after].map(|t| t.record.bulk().0.goodput.unwrap());
     let line = told.lines().find(|l| l.trim_start().starts_with("goodput")).unwrap();
     for part in [text::rate(a), text::rate(b), "× ".to_owned()] {
