@@ -11,9 +11,9 @@ use crate::About;
 use crate::comparison;
 use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share, significant};
 use crate::notes::notes;
-use crate::palette::colour_of;
+use crate::palette::{Colour, colour_of};
 use crate::picture::{self, escaped};
-use crate::reduce::{INTERVALS, condensed, distinct};
+use crate::reduce::{INTERVALS, condensed, distinct, lines};
 use crate::verdict::{troubles, verdict};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Source, Summary};
@@ -264,6 +264,7 @@ fn table(results: &Results) -> String {
     }
     out += "</tr></thead><tbody>";
     let scale = Scale { top, size, done, jain };
+    let lines = lines(results);
     let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed);
     let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
     for (run, half) in results.runs.iter().zip(&condensed.half) {
@@ -275,10 +276,13 @@ fn table(results: &Results) -> String {
             let _ = write!(label, " #{}", run.seed);
         }
         let class = if run.valid { "" } else { "invalid" };
-        row(&mut out, &scale, class, &label, &run.cc, &run.summary, (*half, run.fairness()));
+        row(&mut out, &scale, class, &label, colour_of(&run.cc), &run.summary, (*half, run.fairness()));
         if run.flows.len() > 1 {
             for flow in run.flows.iter().take(FLOWS_SHOWN) {
-                row(&mut out, &scale, "flow", &flow.label, &flow.cc, &flow.summary, (None, None));
+                // As its line over time is drawn, if it has one of its own.
+                let line = lines.iter().find(|line| line.flow.is_some_and(|own| std::ptr::eq(own, flow)));
+                let colour = line.map_or(colour_of(&flow.cc), |line| line.look.0);
+                row(&mut out, &scale, "flow", &flow.label, colour, &flow.summary, (None, None));
             }
             if let Some(more) = run.flows.len().checked_sub(FLOWS_SHOWN + 1) {
                 let _ = write!(out, "<tr class=\"flow\"><th scope=\"row\">… {} more</th></tr>", more + 1);
@@ -307,14 +311,13 @@ fn row(
     scale: &Scale,
     class: &str,
     label: &str,
-    cc: &str,
+    colour: Colour,
     s: &Summary,
     (half, jain): (Option<f64>, Option<f64>),
 ) {
     let half =
         half.map_or(String::new(), |half| format!(" <small>± {}</small>", significant(half / scale.size, 2)));
     let ms = |v: Option<f64>| v.map_or("–".to_owned(), |v| significant(v, 3));
-    let colour = colour_of(cc);
     let bar = if scale.top > 0.0 { (s.goodput_bps / scale.top).clamp(0.0, 1.0) } else { 0.0 };
     let mark = if class == "invalid" { " <b class=\"bad\">not valid</b>" } else { "" };
     let _ = write!(
@@ -485,6 +488,23 @@ mod tests {
         let mut out = Vec::new();
         write(results, about, &mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn flows_of_one_controller_have_in_the_table_the_shades_of_their_lines() {
+        let mut results = support::together(1.0);
+        let flow = results.runs[0].flows[0].clone();
+        results.runs[0].flows = vec![flow; 6];
+        let page = page(&results, &About::default());
+        let mut shades: Vec<&str> = page
+            .split("<tr class=\"flow\" style=\"--light:")
+            .skip(1)
+            .filter_map(|rest| rest.split(';').next())
+            .collect();
+        assert_eq!(shades.len(), 6);
+        shades.sort_unstable();
+        shades.dedup();
+        assert_eq!(shades.len(), 6, "{shades:?}");
     }
 
     #[test]
