@@ -1284,6 +1284,10 @@ fn a_report_is_a_page_too_joins_a_log_and_says_how_far_off_it_may_be() {
     assert!(cautions.contains("simulated for 10 long transfers"), "{cautions}");
     let bias = report["simulated"][0]["bias"]["points"][0]["bias"].as_f64().unwrap();
     assert!(bias > 1.5, "{bias}");
+    // To look at, where pictures are wanted.
+    if let Some(dir) = std::env::var_os("FULLPIPE_PICTURES") {
+        std::fs::copy(&page, Path::new(&dir).join("split.html")).unwrap();
+    }
     let page = std::fs::read_to_string(page).unwrap();
     assert!(
         page.starts_with("<!doctype html>") && page.contains("ttfb_ms") && page.contains("Where arms meet")

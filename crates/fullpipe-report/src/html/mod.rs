@@ -136,15 +136,25 @@ fn made_again(about: &About) -> String {
 #[cfg(feature = "files")]
 pub fn write_page(about: &About, subtitle: &str, body: &str, out: &mut dyn Write) -> io::Result<()> {
     let (title, subtitle) = (escaped(&about.title), escaped(subtitle));
-    let command = made_again(about);
+    let (command, dark) = (made_again(about), on_dark_ground());
     write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1>\
+         <title>{title}</title>\n<style>{STYLE}{dark}</style>\n</head>\n<body>\n<header><h1>{title}</h1>\
          <p class=\"path\">{subtitle}</p></header>\n<main>\n{body}\n{command}</main>\n</body>\n</html>\n"
     )
+}
+
+/// The style's rules for dark ground, for a page without the script that chooses them: where the system asks for it.
+#[cfg(feature = "files")]
+fn on_dark_ground() -> String {
+    let rules = STYLE.split_inclusive('}').filter_map(|rule| {
+        let root = rule.find(":root.dark").map(|at| rule[at..].replacen(".dark", "", 1));
+        root.or_else(|| rule.find("\n.dark ").map(|at| rule[at..].replacen(".dark ", "", 1)))
+    });
+    format!("@media (prefers-color-scheme: dark) {{\n{}\n}}\n", rules.collect::<String>())
 }
 
 /// What a page with plots of its own is made of.
@@ -505,6 +515,24 @@ mod tests {
         shades.sort_unstable();
         shades.dedup();
         assert_eq!(shades.len(), 6, "{shades:?}");
+    }
+
+    #[cfg(feature = "files")]
+    #[test]
+    fn a_page_without_a_script_is_dark_where_the_system_is() {
+        let mut out = Vec::new();
+        write_page(&About::default(), "", "", &mut out).unwrap();
+        let page = String::from_utf8(out).unwrap();
+        let (_, dark) = page.split_once("@media (prefers-color-scheme: dark) {").unwrap();
+        let (dark, _) = dark.split_once("</style>").unwrap();
+        for rule in [
+            ":root {\n  color-scheme: dark;",
+            "\n.swatch { background: var(--dark); }",
+            "\nfigure svg { filter:",
+        ] {
+            assert!(dark.contains(rule), "{rule}: {dark}");
+        }
+        assert!(!dark.contains(".dark") && dark.matches('{').count() + 1 == dark.matches('}').count());
     }
 
     #[test]
