@@ -2,7 +2,7 @@
 
 use super::axis::Settled;
 use super::font::Font;
-use super::{Curve, Mark, Panel, Picture, Stroke};
+use super::{Curve, Mark, Panel, Picture, Scale, Stroke};
 
 pub(super) type Rgb = [u8; 3];
 
@@ -243,7 +243,9 @@ impl Page {
         let xs = panel.curves.iter().flat_map(|c| c.points.iter().map(|p| p.0));
         let names = panel.x.names.iter().chain(panel.x.ticks.iter().map(|(_, name)| name));
         let name = names.map(|name| self.font(false).width(name, 11.0) + 12.0).fold(0.0, f32::max);
-        let each = if name > 0.0 { name } else { 80.0 };
+        // Steps of 1, 2, 5 are further apart than what is written there, steps of a linear axis need not be.
+        let plain = if panel.x.scale == Scale::Log { 45.0 } else { 80.0 };
+        let each = if name > 0.0 { name } else { plain };
         let x_axis = Settled::new(&panel.x, xs, (plot.w / each) as usize, false);
         let at_x = |v: f64| plot.x + plot.w * x_axis.place(v) as f32;
         let at_y = |v: f64| plot.y + plot.h * (1.0 - y_axis.place(v) as f32);

@@ -2,7 +2,7 @@
 
 use super::distributions::{By, Distributions, Figure, Group};
 use crate::figures::{percent_figure, rate_unit, significant, size_unit};
-use crate::palette::colour_of;
+use crate::palette::{Colour, colour_of};
 use crate::picture::{Axis, Curve, Panel, Picture, escaped};
 use crate::{About, html};
 use std::fmt::Write as _;
@@ -140,11 +140,11 @@ pub fn page(all: &Distributions, kinds: &[By], about: &About, out: &mut dyn Writ
             let colour = colour(*by, i, &group.name);
             let drawn = i < DRAWN;
             let swatch = if drawn { "<i class=\"swatch\"></i>" } else { "" };
-            let [red, green, blue] = colour;
             let _ = write!(
                 body,
-                "<tr style=\"--light:#{red:02x}{green:02x}{blue:02x};--dark:#{red:02x}{green:02x}{blue:02x}\">\
-                 <th scope=\"row\">{swatch}{}</th>",
+                "<tr style=\"--light:{};--dark:{}\"><th scope=\"row\">{swatch}{}</th>",
+                colour.light_hex(),
+                colour.dark_hex(),
                 escaped(&group.name)
             );
             for cell in &row(group)[1..] {
@@ -183,7 +183,7 @@ fn picture(by: By, groups: &[&Group]) -> Picture {
             .enumerate()
             .map(|(i, group)| {
                 let points = group.spread(figure).cumulative().map(|(v, share)| (v / unit.1, share * 100.0));
-                let mut curve = Curve::line(group.name.clone(), colour(by, i, &group.name), points);
+                let mut curve = Curve::line(group.name.clone(), colour(by, i, &group.name).light, points);
                 curve.dash = if by == By::Controller { 0 } else { i / 4 };
                 curve
             })
@@ -199,11 +199,11 @@ fn picture(by: By, groups: &[&Group]) -> Picture {
 }
 
 /// Of a controller its own, of others one after the other.
-fn colour(by: By, place: usize, name: &str) -> [u8; 3] {
+fn colour(by: By, place: usize, name: &str) -> Colour {
     const TURNS: [&str; 8] = ["bbr", "cubic", "reno", "hybla", "bbr3", "bbr2", "fp_bbr1", "fixed"];
     match by {
-        By::Controller => colour_of(name).light,
-        _ => colour_of(TURNS[place % TURNS.len()]).light,
+        By::Controller => colour_of(name),
+        _ => colour_of(TURNS[place % TURNS.len()]),
     }
 }
 
