@@ -311,3 +311,46 @@ fn the_ack_that_ends_probe_rtt_still_marks_the_connection_application_limited() 
         assert!(!flow.cc.marks_app_limited());
     });
 }
+
+/// § Send Quantum: what the pacing rate sends in a millisecond, two packets at least and 64 KiB at most; and § Offload Budget: three
+/// of them are the least that inflight is bounded by, which on a short path is more than its bandwidth-delay product.
+#[test]
+fn the_quantum_is_a_millisecond_of_the_pacing_rate_and_three_of_them_a_short_paths_window() {
+    for megabits in [10, 100, 500, 1000, 10_000] {
+        let rate = Rate::from_bits_per_sec(megabits * 1_000_000);
+        for rtt in [Span::from_micros(100), Span::from_millis(1), Span::from_millis(16)] {
+            each(plain(), |flow| {
+                let ack = |flow: &mut Flow| {
+                    flow.ack(|ack| {
+                        (ack.sample.rate, ack.inflight) = (Some(rate), 0);
+                        (ack.rtt, ack.srtt, ack.sample.interval) = (Some(rtt), Some(rtt), rtt);
+                    });
+                };
+                (0..2000).for_each(|_| ack(flow));
+                let (mut quanta, mut windows) = (Vec::new(), Vec::new());
+                for _ in 0..3000 {
+                    ack(flow);
+                    let paced = flow.cc.pacing_rate().expect("BBR paces").as_bytes_per_sec();
+                    let quantum = flow.cc.send_quantum();
+                    assert_eq!(
+                        quantum,
+                        (paced / 1000).clamp(2 * PACKET, 64 << 10),
+                        "{megabits} Mbit/s, {rtt}"
+                    );
+                    quanta.push(quantum);
+                    windows.push(flow.cc.cwnd());
+                }
+                // The quantum goes with the gain of the state, and the window follows by what is acknowledged.
+                let [least, most] = [quanta.iter().min(), quanta.iter().max()].map(|q| 3 * q.unwrap());
+                let least = least.max(4 * PACKET);
+                let bdp = rate.as_bytes_per_sec() * rtt.as_nanos() / 1_000_000_000;
+                for window in windows {
+                    assert!(window >= least, "{megabits} Mbit/s, {rtt}: {window} of {least}");
+                    // Twice the BDP, in UP 2.25 times and two packets more; a few for what looks like aggregation.
+                    let bound = (bdp * 9 / 4).max(most) + 5 * PACKET;
+                    assert!(window <= bound, "{megabits} Mbit/s, {rtt}: {window} of {bound}");
+                }
+            });
+        }
+    }
+}

@@ -83,20 +83,27 @@ pub(crate) fn expect_entry() -> Result<(), LabError> {
     ))
 }
 
-/// Calls [`reenter`](crate::reenter) before `main`, for programs whose `main` is not theirs: tests. Once in a program,
-/// outside of functions. It relies on the C library's start-up (glibc gives such functions the arguments).
+/// Calls [`reenter`](crate::reenter) before `main`, for programs whose `main` is not theirs: tests; with an argument,
+/// [`reenter_with`](crate::reenter_with). Once in a program, outside of functions. It relies on the C library's start-up
+/// (glibc gives such functions the arguments).
 #[macro_export]
 macro_rules! reenter_before_main {
     () => {
+        $crate::reenter_before_main!(@call $crate::reenter());
+    };
+    (@call $call:expr) => {
         // SAFETY: an entry of `.init_array` is a function that the C library calls once, before `main`, while there is
         // one thread.
         #[used]
         #[unsafe(link_section = ".init_array")]
         static REENTER: extern "C" fn() = {
             extern "C" fn before_main() {
-                $crate::reenter();
+                $call;
             }
             before_main
         };
+    };
+    ($inspect:expr) => {
+        $crate::reenter_before_main!(@call $crate::reenter_with($inspect));
     };
 }

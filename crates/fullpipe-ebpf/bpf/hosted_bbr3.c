@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * fp_bbr3's program, compiled for the host: for tests that make a kernel's calls, and leave some out (tests/bbr3_program.rs). The
+ * sources of the program are as they are; what only BPF has is put in its place here.
+ */
+#define __bpf__
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wunused-variable"
+/* Helpers of the kernel, which are addresses there. */
+#define bpf_get_prandom_u32 fp_kernels_get_prandom_u32
+#define bpf_ktime_get_ns fp_kernels_ktime_get_ns
+#define bpf_sk_storage_get fp_kernels_sk_storage_get
+#define __builtin_preserve_field_info(field, kind) ((kind) == 1 ? 8 : 0)
+/* Attributes of a program for the loader. */
+#define preserve_access_index unused
+#define section(name) unused
+#include "kernel.h"
+#undef bpf_get_prandom_u32
+#undef bpf_ktime_get_ns
+#undef bpf_sk_storage_get
+#undef __builtin_preserve_field_info
+#undef FP_STATE_LAYOUT
+#undef FP_BITFIELD
+#undef FP_FIELD_EXISTS
+
+static u64 fp_now;
+
+static u64 bpf_ktime_get_ns(void)
+{
+	return fp_now;
+}
+
+static u32 bpf_get_prandom_u32(void)
+{
+	return 1;
+}
+
+static void *bpf_sk_storage_get(void *map, void *sk, void *value, u64 flags);
+
+static const struct rate_sample *fp_third_argument(const u64 *ctx)
+{
+	return (const struct rate_sample *)ctx[3];
+}
+
+#define FP_BITFIELD(base, field) ((u32)(base)->field)
+#define FP_FIELD_EXISTS(field) 1
+#define fp_sample_argument fp_third_argument
+#include "bbr3.bpf.c"
+
+static struct tcp_sock fp_socket;
+static struct flow fp_flow;
+static u32 fp_has_flow;
+
+static void *bpf_sk_storage_get(void *map, void *sk, void *value, u64 flags)
+{
+	if (!fp_has_flow && flags & FP_SK_STORAGE_CREATE) {
+		__builtin_memset(&fp_flow, 0, sizeof(fp_flow));
+		fp_has_flow = 1;
+	}
+	return fp_has_flow ? &fp_flow : 0;
+}
+
+/* What a test says of the socket, and what it then sees of it. */
+struct fp_hosted {
+	u64 now;
+	u64 pacing_rate;
+	u32 mss;
+	u32 snd_cwnd;
+	u32 snd_ssthresh;
+	u32 snd_una;
+	u32 snd_nxt;
+	u32 packets_out;
+	u32 lost_out;
+	u32 delivered;
+	u32 delivered_ce;
+	u32 lost;
+	u32 srtt_us;
+	u32 app_limited;
+	u32 ca_state;
+	u32 sack_ok;
+	u32 is_paced;
+	/* Of an ACK. */
+	u32 prior_delivered;
+	u32 acked_sacked;
+	s32 sample_delivered;
+	u32 interval_us;
+	s32 rtt_us;
+	/* What the core believes. */
+	u64 core_delivered;
+	u64 core_lost;
+	u64 core_prior_delivered;
+	u64 core_newly_acked;
+	u64 core_newly_lost;
+	u64 core_initial_cwnd;
+	u64 core_prior_cwnd;
+	u32 core_ce_count;
+	u32 core_rounds;
+	u32 core_mode;
+	u32 core_recovery;
+	u32 core_has_selective_acks;
+	u32 core_is_loss_in_round;
+	u32 core_undo_saved;
+	u32 has_flow;
+};
+
+/* The socket is closed, and another one opened. */
+void fp_hosted_forget(void)
+{
+	fp_has_flow = 0;
+	__builtin_memset(&fp_socket, 0, sizeof(fp_socket));
+}
+
+enum fp_hosted_call {
+	FP_HOSTED_INIT = 0,
+	FP_HOSTED_RELEASE = 1,
+	FP_HOSTED_CONG_CONTROL = 2,
+	FP_HOSTED_SET_STATE = 3,
+	FP_HOSTED_SSTHRESH = 4,
+	FP_HOSTED_UNDO_CWND = 5,
+};
+
+/* Makes one call; gives what it answers, if it does. */
+u32 fp_hosted_call(struct fp_hosted *h, u32 call, u32 argument)
+{
+	struct tcp_sock *tp = &fp_socket;
+	struct inet_connection_sock *icsk = &tp->inet_conn;
+	struct sock *sk = &icsk->icsk_inet.sk;
+	struct rate_sample rs = {
+		.prior_delivered = h->prior_delivered,
+		.delivered = h->sample_delivered,
+		.interval_us = h->interval_us,
+		.rtt_us = h->rtt_us,
+		.acked_sacked = h->acked_sacked,
+		.last_end_seq = h->snd_una,
+	};
+	u64 ctx[4] = { (u64)tp, argument, 0, (u64)&rs };
+	const struct bbr3 *b = &fp_flow.b;
+	u32 answer = 0;
+
+	fp_now = tp->tcp_clock_cache = h->now;
+	sk->sk_pacing_rate = h->pacing_rate;
+	sk->sk_max_pacing_rate = ~0UL;
+	sk->sk_pacing_status = h->is_paced;
+	icsk->icsk_ca_state = h->ca_state;
+	tp->rx_opt.sack_ok = h->sack_ok;
+	tp->mss_cache = h->mss;
+	tp->snd_cwnd = h->snd_cwnd;
+	tp->snd_cwnd_clamp = ~0U;
+	tp->snd_ssthresh = h->snd_ssthresh;
+	tp->snd_una = h->snd_una;
+	tp->snd_nxt = h->snd_nxt;
+	tp->packets_out = h->packets_out;
+	tp->lost_out = h->lost_out;
+	tp->delivered = h->delivered;
+	tp->delivered_ce = h->delivered_ce;
+	tp->lost = h->lost;
+	tp->srtt_us = h->srtt_us;
+	tp->app_limited = h->app_limited;
+
+	switch (call) {
+	case FP_HOSTED_INIT:
+		fp_bbr3_init(ctx);
+		break;
+	case FP_HOSTED_RELEASE:
+		fp_bbr3_release(ctx);
+		break;
+	case FP_HOSTED_CONG_CONTROL:
+		fp_bbr3_cong_control(ctx);
+		break;
+	case FP_HOSTED_SET_STATE:
+		fp_bbr3_set_state(ctx);
+		break;
+	case FP_HOSTED_SSTHRESH:
+		answer = fp_bbr3_ssthresh(ctx);
+		break;
+	case FP_HOSTED_UNDO_CWND:
+		answer = fp_bbr3_undo_cwnd(ctx);
+		break;
+	}
+
+	h->pacing_rate = sk->sk_pacing_rate;
+	h->is_paced = sk->sk_pacing_status;
+	h->snd_cwnd = tp->snd_cwnd;
+	h->snd_ssthresh = tp->snd_ssthresh;
+	h->app_limited = tp->app_limited;
+	h->core_delivered = b->c.delivered;
+	h->core_lost = b->c.lost;
+	h->core_prior_delivered = b->rs.prior_delivered;
+	h->core_newly_acked = b->rs.newly_acked;
+	h->core_newly_lost = b->rs.newly_lost;
+	h->core_initial_cwnd = b->c.initial_cwnd;
+	h->core_prior_cwnd = b->prior_cwnd;
+	h->core_ce_count = b->rs.ce_count;
+	h->core_rounds = b->round_count;
+	h->core_mode = b->mode;
+	h->core_recovery = b->c.recovery;
+	h->core_has_selective_acks = b->c.has_selective_acks;
+	h->core_is_loss_in_round = b->is_loss_in_round;
+	h->core_undo_saved = b->undo_saved;
+	h->has_flow = fp_has_flow;
+	return answer;
+}

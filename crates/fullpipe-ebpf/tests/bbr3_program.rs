@@ -1,0 +1,382 @@
+//! fp_bbr3's program, called by hand as a kernel calls it: what it makes of a connection that another controller had, and of
+//! calls that are not made (bpf/hosted_bbr3.c).
+
+// The program is in the library's native code.
+use fullpipe_ebpf as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// `struct fp_hosted`: what a test says of the socket, and what it then sees of it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Hosted {
+    now: u64,
+    pacing_rate: u64,
+    mss: u32,
+    snd_cwnd: u32,
+    snd_ssthresh: u32,
+    snd_una: u32,
+    snd_nxt: u32,
+    packets_out: u32,
+    lost_out: u32,
+    delivered: u32,
+    delivered_ce: u32,
+    lost: u32,
+    srtt_us: u32,
+    app_limited: u32,
+    ca_state: u32,
+    sack_ok: u32,
+    is_paced: u32,
+    prior_delivered: u32,
+    acked_sacked: u32,
+    sample_delivered: i32,
+    interval_us: u32,
+    rtt_us: i32,
+    core_delivered: u64,
+    core_lost: u64,
+    core_prior_delivered: u64,
+    core_newly_acked: u64,
+    core_newly_lost: u64,
+    core_initial_cwnd: u64,
+    core_prior_cwnd: u64,
+    core_ce_count: u32,
+    core_rounds: u32,
+    core_mode: u32,
+    core_recovery: u32,
+    core_has_selective_acks: u32,
+    core_is_loss_in_round: u32,
+    core_undo_saved: u32,
+    has_flow: u32,
+}
+
+unsafe extern "C" {
+    fn fp_hosted_call(hosted: *mut Hosted, call: u32, argument: u32) -> u32;
+    fn fp_hosted_forget();
+}
+
+/// `enum fp_hosted_call`.
+#[derive(Clone, Copy)]
+enum Call {
+    Init = 0,
+    Release = 1,
+    CongControl = 2,
+    SetState = 3,
+    Ssthresh = 4,
+    UndoCwnd = 5,
+}
+
+const MSS: u64 = 1000;
+/// A packet every 0.8 ms, and 50 of them in flight: 10 Mbit/s and 40 ms.
+const INTERVAL_NS: u64 = 800_000;
+const RTT_US: i32 = 40_000;
+const INFLIGHT: u32 = 50;
+const INFINITE: u32 = 0x7fff_ffff;
+const OPEN: u32 = 0;
+const CWR: u32 = 2;
+const RECOVERY: u32 = 3;
+const LOSS: u32 = 4;
+const STARTUP: u32 = 0;
+const PROBE_BW: std::ops::RangeInclusive<u32> = 2..=5;
+const PROBE_RTT: u32 = 6;
+
+/// A socket of the program's, the only one at a time.
+struct Socket {
+    tcp: Hosted,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Socket {
+    /// One with this window, which has delivered so many packets on another controller; it has not chosen the program.
+    fn with(snd_cwnd: u32, delivered: u32) -> Socket {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the socket is ours until the turn ends.
+        unsafe { fp_hosted_forget() }
+        let tcp = Hosted {
+            now: 1_000_000_000,
+            mss: MSS as u32,
+            snd_cwnd,
+            snd_ssthresh: INFINITE,
+            snd_una: delivered * MSS as u32,
+            snd_nxt: (delivered + INFLIGHT) * MSS as u32,
+            packets_out: INFLIGHT,
+            delivered,
+            srtt_us: 8 * RTT_US as u32,
+            sack_ok: 1,
+            rtt_us: RTT_US,
+            ..Hosted::default()
+        };
+        Socket { tcp, _turn: turn }
+    }
+
+    /// A new connection that has chosen it.
+    fn new() -> Socket {
+        let mut socket = Socket::with(10, 1);
+        socket.call(Call::Init, 0);
+        socket
+    }
+
+    fn call(&mut self, call: Call, argument: u32) -> u32 {
+        // SAFETY: the structure is the C side's (`the_structure_is_the_c_sides`), and exclusively borrowed.
+        unsafe { fp_hosted_call(&raw mut self.tcp, call as u32, argument) }
+    }
+
+    /// The next packet is acknowledged; nobody tells the program.
+    fn acknowledge(&mut self) {
+        let tcp = &mut self.tcp;
+        tcp.now += INTERVAL_NS;
+        tcp.delivered += 1;
+        tcp.snd_una = tcp.snd_una.wrapping_add(MSS as u32);
+        tcp.snd_nxt = tcp.snd_nxt.wrapping_add(MSS as u32);
+        tcp.acked_sacked = 1;
+        tcp.prior_delivered = tcp.delivered.saturating_sub(INFLIGHT);
+        tcp.sample_delivered = (tcp.delivered - tcp.prior_delivered) as i32;
+        tcp.interval_us = tcp.sample_delivered as u32 * (INTERVAL_NS / 1000) as u32;
+    }
+
+    fn ack(&mut self) {
+        self.acknowledge();
+        self.call(Call::CongControl, 0);
+    }
+
+    fn round(&mut self) {
+        (0..INFLIGHT).for_each(|_| self.ack());
+    }
+
+    fn run_to(&mut self, is_there: impl Fn(u32) -> bool) {
+        for _ in 0..20_000 {
+            if is_there(self.tcp.core_mode) {
+                return;
+            }
+            self.ack();
+        }
+        panic!("it does not come: {:?}", self.tcp);
+    }
+
+    /// The kernel's way into a state, with the program told of it.
+    fn enter(&mut self, state: u32) {
+        self.call(Call::SetState, state);
+        self.tcp.ca_state = state;
+    }
+}
+
+#[test]
+fn the_structure_is_the_c_sides() {
+    let mut socket = Socket::with(10, 100);
+    assert_eq!(socket.tcp.has_flow, 0);
+    socket.call(Call::Init, 0);
+    let seen = socket.tcp;
+    assert_eq!((seen.has_flow, seen.core_mode, seen.core_delivered), (1, STARTUP, 100 * MSS), "{seen:?}");
+}
+
+/// Rounds go by what the connection has delivered in all, which is what its packets in flight are stamped with.
+#[test]
+fn a_socket_that_had_another_controller_counts_a_round_a_round_trip() {
+    let mut socket = Socket::with(60, 1000);
+    socket.call(Call::Init, 0);
+    for rounds in 1..4 {
+        socket.round();
+        let counted = socket.tcp.core_rounds;
+        assert!((rounds - 1..=rounds + 1).contains(&counted), "{counted} rounds in {rounds} round trips");
+    }
+    assert_eq!(socket.tcp.core_delivered, u64::from(socket.tcp.delivered) * MSS);
+    assert_eq!(socket.tcp.core_mode, STARTUP, "three round trips make no plateau");
+}
+
+#[test]
+fn pacing_ends_when_the_socket_is_given_away() {
+    let mut socket = Socket::new();
+    assert_eq!(socket.tcp.is_paced, 1);
+    socket.call(Call::Release, 0);
+    assert_eq!(socket.tcp.is_paced, 0);
+}
+
+/// There are kernels that now and then do not make a call (docs/bbr3-in-the-kernel.md, "Calls that are not made").
+#[test]
+fn an_ack_that_is_not_told_of_is_made_good_by_the_next() {
+    let mut socket = Socket::new();
+    let (mut acked, mut lost, mut marked) = (0, 0, 0);
+    for number in 0..3000u32 {
+        socket.acknowledge();
+        socket.tcp.lost += u32::from(number % 100 == 99);
+        socket.tcp.delivered_ce += u32::from(number % 300 == 299);
+        // Two of three are told of; of those that say what was lost and marked, none is.
+        if number % 3 == 2 {
+            continue;
+        }
+        socket.call(Call::CongControl, 0);
+        acked += socket.tcp.core_newly_acked;
+        lost += socket.tcp.core_newly_lost;
+        marked += socket.tcp.core_ce_count;
+    }
+    socket.ack();
+    acked += socket.tcp.core_newly_acked;
+    lost += socket.tcp.core_newly_lost;
+    marked += socket.tcp.core_ce_count;
+    let tcp = socket.tcp;
+    assert_eq!((acked, lost, marked), (3001 * MSS, 30 * MSS, 10));
+    assert_eq!(
+        (tcp.core_delivered, tcp.core_lost),
+        (u64::from(tcp.delivered) * MSS, u64::from(tcp.lost) * MSS)
+    );
+    let trips = 3001 / INFLIGHT;
+    assert!((trips - 4..=trips + 1).contains(&tcp.core_rounds), "{} of {trips} rounds", tcp.core_rounds);
+    assert!(PROBE_BW.contains(&tcp.core_mode), "{tcp:?}");
+}
+
+#[test]
+fn a_socket_whose_beginning_is_not_told_of_begins_with_its_first_ack() {
+    let mut socket = Socket::with(20, 500);
+    socket.ack();
+    assert_eq!((socket.tcp.has_flow, socket.tcp.is_paced, socket.tcp.core_mode), (1, 1, STARTUP));
+    assert_eq!(socket.tcp.core_delivered, 501 * MSS);
+    socket.round();
+    assert!((1..=2).contains(&socket.tcp.core_rounds), "{} rounds in a round trip", socket.tcp.core_rounds);
+}
+
+#[test]
+fn a_recovery_that_is_not_told_of_is_seen_by_the_next_ack() {
+    let mut socket = Socket::new();
+    socket.run_to(|mode| PROBE_BW.contains(&mode));
+    let before = socket.tcp.snd_cwnd;
+    // The kernel enters recovery, sets its threshold and leaves the window alone; no call comes through.
+    socket.tcp.ca_state = RECOVERY;
+    socket.tcp.lost += 1;
+    socket.ack();
+    assert_eq!((socket.tcp.core_recovery, socket.tcp.core_undo_saved), (1, 1));
+    assert!(socket.tcp.core_prior_cwnd >= u64::from(before) * MSS, "{before} packets: {:?}", socket.tcp);
+    socket.tcp.ca_state = OPEN;
+    socket.ack();
+    assert_eq!((socket.tcp.core_recovery, socket.tcp.core_undo_saved), (0, 0), "and so is its end");
+}
+
+/// An undefined answer to `ssthresh` or `undo_cwnd` ends in the socket.
+#[test]
+fn a_window_or_threshold_that_nobody_wrote_is_not_believed() {
+    // Startup has no bound of its own, and ProbeBW has.
+    for is_there in [(|mode| mode == STARTUP) as fn(u32) -> bool, |mode| PROBE_BW.contains(&mode)] {
+        let mut socket = Socket::new();
+        socket.round();
+        socket.run_to(is_there);
+        let before = socket.tcp.snd_cwnd;
+        (socket.tcp.snd_cwnd, socket.tcp.snd_ssthresh) = (1_000_000, 7);
+        socket.ack();
+        let (window, threshold) = (socket.tcp.snd_cwnd, socket.tcp.snd_ssthresh);
+        assert!(window <= before + 1, "{window} packets after {before}: {:?}", socket.tcp);
+        assert_eq!(threshold, INFINITE);
+    }
+}
+
+/// `ssthresh` is called for CWR, too, which is left without a word: what it saved would be restored by a later recovery.
+#[test]
+fn a_mark_saves_nothing_and_a_recovery_does() {
+    let mut socket = Socket::new();
+    socket.run_to(|mode| PROBE_BW.contains(&mode));
+    assert_eq!(socket.call(Call::Ssthresh, 0), INFINITE);
+    socket.enter(CWR);
+    socket.round();
+    assert_eq!(socket.tcp.core_undo_saved, 0);
+    socket.enter(OPEN);
+    socket.ack();
+    assert_eq!(socket.call(Call::Ssthresh, 0), INFINITE);
+    socket.enter(RECOVERY);
+    assert_eq!(socket.tcp.core_undo_saved, 1);
+    // What the recovery has saved is given back when it was spurious.
+    let window = socket.tcp.snd_cwnd;
+    socket.tcp.snd_cwnd = 4;
+    assert!(socket.call(Call::UndoCwnd, 0) >= window, "{:?}", socket.tcp);
+    assert_eq!(socket.tcp.core_undo_saved, 0);
+}
+
+#[test]
+fn the_window_before_a_time_out_is_the_one_that_was_last_written() {
+    let mut socket = Socket::new();
+    socket.run_to(|mode| PROBE_BW.contains(&mode));
+    let before = socket.tcp.snd_cwnd;
+    // tcp_enter_loss() cuts the window before it tells of the state.
+    socket.tcp.snd_cwnd = 1;
+    socket.enter(LOSS);
+    assert_eq!(socket.tcp.core_prior_cwnd, u64::from(before) * MSS);
+}
+
+/// `tcp_process_tlp_ack()` enters CWR and leaves it in one ACK; a mark keeps a connection there for a round trip.
+#[test]
+fn cwr_that_begins_and_ends_in_one_ack_is_a_loss_that_a_probe_repaired() {
+    for (acks, is_loss) in [(0, true), (1, false)] {
+        let mut socket = Socket::new();
+        socket.run_to(|mode| PROBE_BW.contains(&mode));
+        assert_eq!(socket.tcp.core_is_loss_in_round, 0);
+        socket.enter(CWR);
+        (0..acks).for_each(|_| socket.ack());
+        socket.enter(OPEN);
+        assert_eq!(socket.tcp.core_is_loss_in_round != 0, is_loss, "{acks} ACKs in CWR");
+    }
+}
+
+#[test]
+fn marks_are_the_connections_own_count_and_congestion_by_default() {
+    let mut socket = Socket::new();
+    socket.run_to(|mode| PROBE_BW.contains(&mode));
+    socket.tcp.delivered_ce += 3;
+    socket.ack();
+    assert_eq!((socket.tcp.core_ce_count, socket.tcp.core_is_loss_in_round), (3, 1));
+    socket.ack();
+    assert_eq!(socket.tcp.core_ce_count, 0);
+}
+
+#[test]
+fn the_core_is_told_of_selective_acks_and_of_the_routes_initial_window() {
+    let mut socket = Socket::new();
+    assert_eq!((socket.tcp.core_has_selective_acks, socket.tcp.core_initial_cwnd), (1, 10 * MSS));
+    socket.tcp.sack_ok = 0;
+    socket.ack();
+    assert_eq!(socket.tcp.core_has_selective_acks, 0);
+    drop(socket);
+    // (window, delivered) when the controller comes, and InitialCwnd in packets: of a connection that has sent it is ten.
+    for (window, delivered, initial) in [(40, 0, 40), (40, 1, 40), (40, 2, 10), (3, 900, 10)] {
+        let mut socket = Socket::with(window, delivered);
+        socket.call(Call::Init, 0);
+        assert_eq!(socket.tcp.core_initial_cwnd, initial * MSS, "{window} packets, {delivered} delivered");
+    }
+}
+
+/// `MarkConnectionAppLimited()`, also on the ACK that leaves ProbeRTT.
+#[test]
+fn each_ack_that_is_handled_in_probe_rtt_marks_the_connection_application_limited() {
+    let mut socket = Socket::new();
+    socket.run_to(|mode| PROBE_BW.contains(&mode));
+    socket.tcp.rtt_us += 5_000;
+    socket.run_to(|mode| mode == PROBE_RTT);
+    socket.tcp.packets_out = 20;
+    let mut marked = 0;
+    while socket.tcp.core_mode == PROBE_RTT {
+        socket.tcp.app_limited = 0;
+        socket.ack();
+        assert_eq!(socket.tcp.app_limited, socket.tcp.delivered + 20);
+        marked += 1;
+        assert!(marked < 2000, "ProbeRTT ends");
+    }
+    socket.tcp.app_limited = 0;
+    socket.ack();
+    assert_eq!(socket.tcp.app_limited, 0);
+}
+
+/// An ACK that acknowledges nothing new.
+#[test]
+fn an_ack_without_a_sample_bounds_the_window_that_leaving_recovery_restored() {
+    let mut socket = Socket::new();
+    socket.run_to(|mode| mode == 3);
+    socket.enter(RECOVERY);
+    let before = socket.tcp.snd_cwnd;
+    for _ in 0..2 {
+        socket.tcp.lost += 3;
+        socket.round();
+    }
+    let bound = socket.tcp.snd_cwnd;
+    assert!(bound < before, "losses bound the window: {bound} of {before}");
+    socket.enter(OPEN);
+    assert!(socket.tcp.snd_cwnd >= before, "restored: {} of {before}", socket.tcp.snd_cwnd);
+    let tcp = &mut socket.tcp;
+    (tcp.sample_delivered, tcp.acked_sacked, tcp.interval_us, tcp.rtt_us) = (-1, 0, 0, -1);
+    socket.call(Call::CongControl, 0);
+    assert!(socket.tcp.snd_cwnd <= bound, "and bounded again: {} of {bound}", socket.tcp.snd_cwnd);
+}
