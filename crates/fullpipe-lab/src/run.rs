@@ -447,6 +447,8 @@ impl<'a> Inside<'a> {
             if report.threads == 1 { "" } else { "s" }
         ));
         health.notes = notes;
+        let mut links: Vec<_> = report.links.into_iter().map(|l| l.recording).collect();
+        scenario.path.name(&mut links);
         Recording {
             label: scenario.cc(),
             contender: None,
@@ -457,8 +459,9 @@ impl<'a> Inside<'a> {
             valid: invalid_because.is_empty(),
             invalid_because,
             summary,
+            fairness: None,
             flows: flows.into_iter().map(|f| f.recording).collect(),
-            links: report.links.into_iter().map(|l| l.recording).collect(),
+            links,
             path,
             checks: Vec::new(),
             health: Some(health),

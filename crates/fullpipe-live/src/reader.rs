@@ -329,9 +329,10 @@ mod tests {
     fn what_was_sent_between_two_looks_is_told_of_the_wanted_connection_only() {
         let ((mut client, mut server), _other) = (pair(), pair());
         pin(&client, "reno").unwrap();
-        let port = client.local_addr().unwrap().port();
-        let filter = Filter::parse(&format!("sport = :{port} and pid {}", std::process::id())).unwrap();
-        let mut reader = Reader::open(filter).unwrap();
+        // Clients of other servers, as of the tests beside, may have the same port.
+        let [from, to] = [&client, &server].map(|end| end.local_addr().unwrap().port());
+        let filter = format!("sport = :{from} and dport = :{to} and pid {}", std::process::id());
+        let mut reader = Reader::open(Filter::parse(&filter).unwrap()).unwrap();
         let first = reader.look().unwrap();
         assert_eq!(first.connections.len(), 1);
         assert_eq!((first.connections[0].sending, first.totals[0].retransmitted), (None, None));

@@ -169,6 +169,7 @@ impl Recorder {
                 ..PathFacts::default()
             },
             summary,
+            fairness: None,
             flows,
             links: Vec::new(),
             checks: Vec::new(),

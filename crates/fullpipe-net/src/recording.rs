@@ -42,6 +42,7 @@ pub fn recording(outcome: &Outcome, label: &str, seed: u64) -> Recording {
             description: format!("{} → {}, {direction}", outcome.local.ip(), outcome.peer),
             ..PathFacts::default()
         },
+        fairness: None,
         flows,
         checks: Vec::new(),
         health: None,

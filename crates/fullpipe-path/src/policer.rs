@@ -11,8 +11,11 @@ use crate::build::Wrong;
 pub struct PolicerSpec {
     /// At which tokens come in.
     pub rate: Rate,
-    /// How many bytes of tokens the bucket holds; it starts full. At least one MTU.
+    /// How many bytes of tokens the bucket holds. At least one MTU.
     pub burst: Bytes,
+    /// How many bytes of tokens are in it when policing starts, at most `burst`; full if not written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial: Option<Bytes>,
     /// When policing starts, counted from the start of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Span>,
@@ -39,12 +42,17 @@ impl Policer {
             );
             return Err(Wrong::new("policer.burst", reason));
         }
+        let initial = spec.initial.unwrap_or(spec.burst);
+        if initial > spec.burst {
+            let reason = format!("{initial} are more than the bucket holds, which is {}", spec.burst);
+            return Err(Wrong::new("policer.initial", reason));
+        }
         let burst = u128::from(spec.burst.0) * TOKEN;
         let from = Time::ZERO + spec.from.unwrap_or(Span::ZERO);
         Ok(Policer {
             rate: u128::from(spec.rate.as_bytes_per_sec()),
             burst,
-            tokens: burst,
+            tokens: u128::from(initial.0) * TOKEN,
             filled: from,
             from,
         })
@@ -73,7 +81,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn policer(rate: &str, burst: u64) -> Policer {
-        let spec = PolicerSpec { rate: rate.parse().unwrap(), burst: Bytes(burst), from: None };
+        let spec =
+            PolicerSpec { rate: rate.parse().unwrap(), burst: Bytes(burst), initial: None, from: None };
         Policer::new(&spec, 1500).unwrap()
     }
 
@@ -94,8 +103,30 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_may_start_with_less_than_it_holds() {
+        let with = |initial| PolicerSpec {
+            rate: "12mbit".parse().unwrap(),
+            burst: Bytes(15_000),
+            initial: Some(Bytes(initial)),
+            from: Some(Span::from_secs(1)),
+        };
+        let start = Time::ZERO + Span::from_secs(1);
+        for (initial, passed) in [(0, 0), (3000, 2), (15_000, 10)] {
+            let mut p = Policer::new(&with(initial), 1500).unwrap();
+            assert_eq!((0..20).filter(|_| p.passes(start, 1500)).count(), passed, "{initial}");
+            assert!(p.passes(start + Span::from_millis(1), 1500), "tokens come in at the rate");
+        }
+        assert_eq!(Policer::new(&with(15_001), 1500).err().unwrap().key, "policer.initial");
+    }
+
+    #[test]
     fn it_does_nothing_before_it_starts() {
-        let spec = PolicerSpec { rate: Rate::ZERO, burst: Bytes(1500), from: Some(Span::from_secs(1)) };
+        let spec = PolicerSpec {
+            rate: Rate::ZERO,
+            burst: Bytes(1500),
+            initial: None,
+            from: Some(Span::from_secs(1)),
+        };
         let mut p = Policer::new(&spec, 1500).unwrap();
         assert!((0..100).all(|_| p.passes(Time::ZERO, 1500)));
         let later = Time::ZERO + Span::from_secs(1);
@@ -104,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_bucket_smaller_than_a_packet_is_refused() {
-        let spec = PolicerSpec { rate: Rate::MAX, burst: Bytes(1499), from: None };
+        let spec = PolicerSpec { rate: Rate::MAX, burst: Bytes(1499), initial: None, from: None };
         let wrong = Policer::new(&spec, 1500).err().unwrap();
         assert_eq!(wrong.key, "policer.burst");
         assert!(wrong.reason.contains("1500"));
@@ -117,7 +148,7 @@ mod tests {
             burst in 1500u64..1 << 24,
             packets in prop::collection::vec((0u64..5_000_000, 1u32..1500), 1..300),
         ) {
-            let spec = PolicerSpec { rate: Rate::from_bytes_per_sec(rate), burst: Bytes(burst), from: None };
+            let spec = PolicerSpec { rate: Rate::from_bytes_per_sec(rate), burst: Bytes(burst), initial: None, from: None };
             let mut p = Policer::new(&spec, 1500).unwrap();
             let (mut now, mut passed) = (0u64, 0u64);
             for (gap, bytes) in packets {

@@ -98,11 +98,13 @@ fn jitter() -> impl Strategy<Value = JitterSpec> {
 }
 
 fn aggregate() -> impl Strategy<Value = AggregateSpec> {
-    (any::<bool>(), span(50_000_000), option::of(1u32..20), option::of(1u32..5)).prop_map(
-        |(hold, time, max, thin)| AggregateSpec {
+    let max_bytes = option::of(9000u64..100_000);
+    (any::<bool>(), span(50_000_000), option::of(1u32..20), max_bytes, option::of(1u32..5)).prop_map(
+        |(hold, time, max, max_bytes, thin)| AggregateSpec {
             hold: hold.then_some(time),
             every: (!hold).then_some(time),
             max,
+            max_bytes: max_bytes.map(Bytes),
             thin,
         },
     )
@@ -158,7 +160,12 @@ fn link() -> impl Strategy<Value = LinkSpec> {
             aggregate,
             loss,
             ingress_loss,
-            policer: policer.map(|(rate, burst)| PolicerSpec { rate, burst: Bytes(burst), from: None }),
+            policer: policer.map(|(rate, burst)| PolicerSpec {
+                rate,
+                burst: Bytes(burst),
+                initial: None,
+                from: None,
+            }),
             blackouts: blackouts.into_iter().collect(),
             ..LinkSpec::default()
         };

@@ -83,6 +83,10 @@ impl Source {
                 self.at = now;
                 self.on_time(now, sender);
             }
+            App::Writes { ref writes } => {
+                self.at = writes.first().map_or(Time::NEVER, |first| now + first.at);
+                self.on_time(now, sender);
+            }
             App::RequestResponse { .. } => {}
         }
     }
@@ -132,6 +136,16 @@ impl Source {
                     } else {
                         self.at = Time::NEVER;
                         self.waiting = true;
+                    }
+                }
+                App::Writes { ref writes } => {
+                    let bytes = writes.get(self.chunks as usize).map_or(0, |write| write.bytes.0);
+                    self.chunks += 1;
+                    let next = writes.get(self.chunks as usize).map(|write| self.started + write.at);
+                    self.at = next.unwrap_or(Time::NEVER);
+                    self.write(bytes, sender);
+                    if next.is_none() && !self.stopped {
+                        self.stop(sender, false);
                     }
                 }
                 App::Bulk | App::RequestResponse { .. } => self.at = Time::NEVER,

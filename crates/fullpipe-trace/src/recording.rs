@@ -34,6 +34,7 @@ impl Traced {
             valid: true,
             invalid_because: Vec::new(),
             summary: summary(bulk),
+            fairness: None,
             flows,
             links: Vec::new(),
             path: path(bulk),

@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(fitted("one two three four five six seven\n", 22), "one two three four\nfive six seven\n");
         assert_eq!(fitted("a:\n  help: one two three four\n", 24), "a:\n  help: one two three\n  four\n");
         assert_eq!(
-            fitted("  limited by   one two three four five\n", 30),
-            "  limited by   one two three\n               four five\n"
+            fitted("  limited by   one two three four five\n", 36),
+            "  limited by   one two three four\n               five\n"
         );
         for kept in [
             "short\n",

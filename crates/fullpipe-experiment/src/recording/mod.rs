@@ -51,6 +51,10 @@ pub struct Recording {
     pub invalid_because: Vec<String>,
     /// The whole run in figures, all flows together.
     pub summary: Summary,
+    /// Jain's fairness index over the goodputs of the flows, from one over their number (one has all) to 1 (equal shares); none
+    /// of a single flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fairness: Option<f64>,
     /// Each flow.
     pub flows: Vec<FlowRecording>,
     /// Each link, forward ones first: the emulator's own account, not the endpoints' guess.
@@ -192,6 +196,9 @@ pub enum EventKind {
 pub struct LinkRecording {
     /// `forward 1`, `reverse 1`, …
     pub label: String,
+    /// What the scenario calls it, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Packets that arrived.
     pub packets_in: u64,
     /// Packets that left.
@@ -320,8 +327,11 @@ pub struct Part {
 
 impl Results {
     /// The runs with their fairness.
-    pub fn new(runs: Vec<Recording>) -> Self {
-        let shared: Vec<f64> = runs.iter().filter_map(Recording::fairness).collect();
+    pub fn new(mut runs: Vec<Recording>) -> Self {
+        for run in &mut runs {
+            run.fairness = run.fairness();
+        }
+        let shared: Vec<f64> = runs.iter().filter_map(|run| run.fairness).collect();
         let fairness = (!shared.is_empty()).then(|| shared.iter().sum::<f64>() / shared.len() as f64);
         Results { schema: SCHEMA.to_owned(), runs, fairness, part: None, comparison: None }
     }

@@ -39,7 +39,25 @@ pub enum App {
         #[serde(default)]
         think: Span,
     },
+    /// What is written when, in the order of time; nothing after the last.
+    Writes {
+        /// Each write.
+        writes: Vec<AppWrite>,
+    },
 }
+
+/// Bytes that an application has to send from a time on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AppWrite {
+    /// When, counted from when the flow's connection is there.
+    pub at: Span,
+    /// How many.
+    pub bytes: Bytes,
+}
+
+/// The most writes of a script.
+const WRITES_MOST: usize = 100_000;
 
 fn default_chunk() -> Bytes {
     Bytes(16 * 1024)
@@ -60,6 +78,26 @@ impl App {
             App::Bursts { every, .. } if every.is_zero() => zero("every"),
             App::RequestResponse { request, .. } if request.0 == 0 => zero("request"),
             App::RequestResponse { response, .. } if response.0 == 0 => zero("response"),
+            App::Writes { writes } if writes.is_empty() => {
+                Err(Fault::new("writes", "nothing is ever written"))
+            }
+            App::Writes { writes } if writes.len() > WRITES_MOST => {
+                let reason = format!("{} are more than {WRITES_MOST}", writes.len());
+                Err(Fault::new("writes", reason))
+            }
+            App::Writes { writes } => {
+                for (i, write) in writes.iter().enumerate() {
+                    if write.bytes.0 == 0 {
+                        return zero(&format!("writes.{i}.bytes"));
+                    }
+                    if i > 0 && write.at < writes[i - 1].at {
+                        let before = writes[i - 1].at;
+                        let reason = format!("{} is before the write in front of it, at {before}", write.at);
+                        return Err(Fault::new(&format!("writes.{i}.at"), reason));
+                    }
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

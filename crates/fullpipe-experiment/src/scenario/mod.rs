@@ -14,7 +14,7 @@ mod trigger;
 mod triggers;
 
 pub use crate::document::{Fault, FileError as ScenarioError};
-pub use app::App;
+pub use app::{App, AppWrite};
 pub use check::{Bound, Check};
 pub use file::{Case, Refused, Vocabulary, parse, schema};
 pub use flow::{FlowSpec, Setting, policy_file};

@@ -2,7 +2,7 @@
 
 use super::Fault;
 use crate::number::trimmed;
-use crate::recording::PathFacts;
+use crate::recording::{LinkRecording, PathFacts};
 use fullpipe_path::{BuildContext, Limit, LinkSpec, LossSpec, Path, QueueSpec, shorthand};
 use fullpipe_units::{Rate, Span};
 use schemars::JsonSchema;
@@ -143,6 +143,18 @@ impl PathSpec {
                 .map_err(|e| Fault::new(&format!("{name}.{}.{}", e.link, e.key), e.reason))?;
         }
         Ok(())
+    }
+
+    /// Gives recordings of its links, as engines label them (`forward 1`), the names that it has for them.
+    pub fn name(&self, recordings: &mut [LinkRecording]) {
+        for (direction, links) in [("forward", &self.forward), ("reverse", &self.reverse)] {
+            for (i, link) in links.iter().enumerate() {
+                let label = format!("{direction} {}", i + 1);
+                if let Some(recording) = recordings.iter_mut().find(|r| r.label == label) {
+                    recording.name.clone_from(&link.name);
+                }
+            }
+        }
     }
 
     /// The constants that a run's figures are held against, for packets of `mtu` bytes of which

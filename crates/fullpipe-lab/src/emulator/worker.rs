@@ -183,6 +183,7 @@ impl Emulator {
                     links.push(LinkReport {
                         recording: LinkRecording {
                             label: format!("{way} {}", i + 1),
+                            name: None,
                             packets_in: stats.arrived_packets,
                             packets_out: stats.delivered_packets,
                             drops: DropCause::ALL

@@ -46,6 +46,9 @@ impl Source {
         match self.app {
             App::Bulk => self.want(u64::MAX),
             App::Rate { .. } | App::Bursts { .. } => self.at = now,
+            App::Writes { ref writes } => {
+                self.at = writes.first().map_or(Time::NEVER, |first| now + first.at);
+            }
             App::RequestResponse { .. } => {}
         }
     }
@@ -84,6 +87,16 @@ impl Source {
                     self.want(size.0);
                     self.at = now + every;
                     return Some(Transfer { began: now, end: self.total });
+                }
+                App::Writes { ref writes } => {
+                    let bytes = writes.get(self.chunks as usize).map_or(0, |write| write.bytes.0);
+                    self.chunks += 1;
+                    let next = writes.get(self.chunks as usize).map(|write| self.started + write.at);
+                    self.at = next.unwrap_or(Time::NEVER);
+                    self.want(bytes);
+                    if next.is_none() {
+                        self.left = 0;
+                    }
                 }
                 App::Bulk | App::RequestResponse { .. } => self.at = Time::NEVER,
             }
@@ -131,10 +144,25 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fullpipe_experiment::scenario::AppWrite;
     use fullpipe_units::{Bytes, Rate};
 
     fn ms(n: u64) -> Time {
         Time::from_nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn a_script_writes_what_it_says_when_it_says_it() {
+        let write = |at, bytes| AppWrite { at: Span::from_millis(at), bytes: Bytes(bytes) };
+        let script = vec![write(0, 100), write(50, 200), write(50, 300), write(80, 400)];
+        let mut source = Source::new(App::Writes { writes: script }, None);
+        source.start(ms(10));
+        for (now, pending) in [(10, 100), (59, 100), (60, 600), (89, 600), (90, 1000), (500, 1000)] {
+            source.on_time(ms(now), true);
+            assert_eq!(source.pending(), pending, "{now}");
+        }
+        source.wrote(1000);
+        assert!(source.is_done());
     }
 
     #[test]

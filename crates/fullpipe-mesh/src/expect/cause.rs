@@ -168,8 +168,12 @@ fn candidates(found: &Found) -> Vec<(Cause, State)> {
         [(1.0, 32_000), (1.0, 120_000), (1.0, 500_000), (0.8, 120_000), (0.8, 500_000), (0.9, 2_000_000)]
     {
         let bps = carried * times * 1500.0 / 1448.0;
-        let policer =
-            PolicerSpec { rate: Rate::from_bits_per_sec(bps as u64), burst: Bytes(burst), from: None };
+        let policer = PolicerSpec {
+            rate: Rate::from_bits_per_sec(bps as u64),
+            burst: Bytes(burst),
+            initial: None,
+            from: None,
+        };
         let policed = LinkSpec { policer: Some(policer), ..link(behind, Limit::Bdp(1.0)) };
         all.push((Cause::Policer { bps, burst }, found.over(policed)));
     }

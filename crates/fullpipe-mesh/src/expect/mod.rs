@@ -169,6 +169,7 @@ mod tests {
             policer: Some(PolicerSpec {
                 rate: Rate::from_bits_per_sec(mbit * 1_000_000),
                 burst: Bytes(burst),
+                initial: None,
                 from: None,
             }),
             ..link(200, 25, 1.0)

@@ -92,7 +92,12 @@ fn faults(seed: u64) -> Vec<Injected> {
         let to = (from + 1 + (random.next_u64() % u64::from(SITES - 1)) as SiteId) % SITES;
         Pair { from, to }
     };
-    let policer = PolicerSpec { rate: Rate::from_bits_per_sec(8_000_000), burst: Bytes(100_000), from: None };
+    let policer = PolicerSpec {
+        rate: Rate::from_bits_per_sec(8_000_000),
+        burst: Bytes(100_000),
+        initial: None,
+        from: None,
+    };
     let all = [
         (Place::Direction(pair()), Fault::Loss(Fraction::from_billionths(10_000_000))),
         (Place::Direction(pair()), Fault::Rate(0.5)),

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use fullpipe_units::{Span, Time};
+use fullpipe_units::{Bytes, Span, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::build::Wrong;
@@ -22,6 +22,9 @@ pub struct AggregateSpec {
     /// waits for the next time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
+    /// Most bytes of a burst: a packet that no longer fits is the first of the next. At least one MTU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<Bytes>,
     /// Of so many successive pure acknowledgements of a flow in a burst only the last comes out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thin: Option<u32>,
@@ -32,7 +35,7 @@ pub struct AggregateSpec {
 pub(crate) struct Joined {
     /// When it comes out.
     pub release: Time,
-    /// The burst is complete with it: so many packets before it come out at `release` as well.
+    /// A burst is complete with it, or before it: so many packets in front of it come out now.
     pub early: usize,
     /// It replaces the packet with this number.
     pub replaces: Option<u64>,
@@ -48,16 +51,18 @@ enum When {
 pub(crate) struct Aggregate {
     when: When,
     max: u32,
+    max_bytes: u64,
     thin: u32,
     release: Time,
     packets: u32,
+    bytes: u64,
     /// Of each flow: number of its latest acknowledgement in the burst, and how many it stands
     /// for.
     runs: HashMap<u32, (u64, u32)>,
 }
 
 impl Aggregate {
-    pub fn new(spec: &AggregateSpec) -> Result<Self, Wrong> {
+    pub fn new(spec: &AggregateSpec, mtu: u32) -> Result<Self, Wrong> {
         let when = match (spec.hold, spec.every) {
             (Some(hold), None) => When::Hold(hold),
             (None, Some(every)) if every.is_zero() => {
@@ -71,24 +76,34 @@ impl Aggregate {
                 return Err(Wrong::new(key, "write a number of packets, at least 1"));
             }
         }
+        if let Some(most) = spec.max_bytes.filter(|most| most.0 < u64::from(mtu)) {
+            let reason = format!("a burst of {most} never holds a full packet: write at least {mtu}");
+            return Err(Wrong::new("aggregate.max_bytes", reason));
+        }
         Ok(Aggregate {
             when,
             max: spec.max.unwrap_or(u32::MAX),
+            max_bytes: spec.max_bytes.map_or(u64::MAX, |most| most.0),
             thin: spec.thin.unwrap_or(1),
             release: Time::ZERO,
             packets: 0,
+            bytes: 0,
             runs: HashMap::new(),
         })
     }
 
     /// Whether a burst that has a time can come out before it.
     pub fn may_be_early(&self) -> bool {
-        matches!(self.when, When::Hold(_)) && self.max < u32::MAX
+        matches!(self.when, When::Hold(_)) && (self.max < u32::MAX || self.max_bytes < u64::MAX)
     }
 
     /// Packet `number` of `flow` arrives; arrivals come in the order of time.
-    pub fn join(&mut self, at: Time, number: u64, flow: u32, pure_ack: bool) -> Joined {
-        let full = self.packets >= self.max;
+    pub fn join(&mut self, at: Time, number: u64, flow: u32, bytes: u32, pure_ack: bool) -> Joined {
+        let bytes = u64::from(bytes);
+        // That a packet no longer fits is known when it comes: the burst before it is complete then.
+        let overflows = self.packets > 0 && self.bytes + bytes > self.max_bytes;
+        let complete = if overflows && self.may_be_early() && at < self.release { self.packets } else { 0 };
+        let full = self.packets >= self.max || overflows;
         match self.when {
             When::Hold(hold) => {
                 // A burst takes what arrives until it comes out.
@@ -108,10 +123,11 @@ impl Aggregate {
             }
         }
         self.packets += 1;
+        self.bytes += bytes;
         let replaces = if pure_ack && self.thin > 1 { self.thin(number, flow) } else { None };
-        let mut joined = Joined { release: self.release, early: 0, replaces };
-        if self.packets == self.max && self.may_be_early() {
-            joined.early = (self.packets - 1) as usize;
+        let mut joined = Joined { release: self.release, early: complete as usize, replaces };
+        if (self.packets == self.max || self.bytes == self.max_bytes) && self.may_be_early() {
+            joined.early += (self.packets - 1) as usize;
             joined.release = at;
             self.release = at;
         }
@@ -121,6 +137,7 @@ impl Aggregate {
     fn begin(&mut self, release: Time) {
         self.release = release;
         self.packets = 0;
+        self.bytes = 0;
         self.runs.clear();
     }
 
@@ -143,19 +160,23 @@ mod tests {
     use super::*;
 
     fn aggregate(text: &str) -> Aggregate {
-        Aggregate::new(&toml::from_str(text).unwrap()).unwrap()
+        Aggregate::new(&toml::from_str(text).unwrap(), 1500).unwrap()
     }
 
     /// When packets that arrive at these milliseconds come out.
     fn releases(text: &str, arrivals: &[u64]) -> Vec<u64> {
+        sized_releases(text, &arrivals.iter().map(|&ms| (ms, 1500)).collect::<Vec<_>>())
+    }
+
+    /// When packets that arrive at these milliseconds with so many bytes come out.
+    fn sized_releases(text: &str, arrivals: &[(u64, u32)]) -> Vec<u64> {
         let mut aggregate = aggregate(text);
         let mut out: Vec<u64> = Vec::new();
-        for (i, &ms) in arrivals.iter().enumerate() {
-            let joined = aggregate.join(Time::ZERO + Span::from_millis(ms), i as u64, 0, false);
-            let release = joined.release.as_nanos() / 1_000_000;
-            out.push(release);
+        for (i, &(ms, bytes)) in arrivals.iter().enumerate() {
+            let joined = aggregate.join(Time::ZERO + Span::from_millis(ms), i as u64, 0, bytes, false);
             let n = out.len();
-            out[n - 1 - joined.early..].fill(release);
+            out[n - joined.early..].fill(ms);
+            out.push(joined.release.as_nanos() / 1_000_000);
         }
         out
     }
@@ -181,10 +202,28 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_holds_as_many_bytes_as_it_may() {
+        // The third would be 3600 bytes: the two before it come out as it comes, and it waits for others.
+        let sized = [(0, 1500), (3, 1500), (5, 600), (6, 1500), (7, 900), (8, 40), (60, 1500)];
+        assert_eq!(sized_releases("hold = '10ms'\nmax_bytes = 3000", &sized), [5, 5, 7, 7, 7, 18, 70]);
+        // With slots the rest waits for the next one.
+        assert_eq!(sized_releases("every = '10ms'\nmax_bytes = 3000", &sized), [0, 10, 10, 20, 20, 20, 60]);
+        // Whichever limit is met first counts.
+        assert_eq!(
+            sized_releases(
+                "hold = '10ms'\nmax = 2\nmax_bytes = 3000",
+                &[(0, 40), (1, 40), (2, 1500), (3, 1501)]
+            ),
+            [1, 1, 3, 13]
+        );
+    }
+
+    #[test]
     fn of_n_acknowledgements_of_a_flow_the_last_comes_out() {
         let mut a = aggregate("hold = '10ms'\nthin = 3");
-        let mut join =
-            |ms, number, flow, ack| a.join(Time::ZERO + Span::from_millis(ms), number, flow, ack).replaces;
+        let mut join = |ms, number, flow, ack| {
+            a.join(Time::ZERO + Span::from_millis(ms), number, flow, 40, ack).replaces
+        };
         assert_eq!(join(0, 0, 1, true), None);
         assert_eq!(join(1, 1, 2, true), None, "another flow");
         assert_eq!(join(2, 2, 1, false), None, "not a pure acknowledgement");
@@ -196,11 +235,12 @@ mod tests {
 
     #[test]
     fn bursts_that_mean_nothing_are_refused() {
-        let wrong = |text: &str| Aggregate::new(&toml::from_str(text).unwrap()).err().unwrap().key;
+        let wrong = |text: &str| Aggregate::new(&toml::from_str(text).unwrap(), 1500).err().unwrap().key;
         assert_eq!(wrong(""), "aggregate");
         assert_eq!(wrong("hold = '1ms'\nevery = '1ms'"), "aggregate");
         assert_eq!(wrong("every = 0"), "aggregate.every");
         assert_eq!(wrong("hold = '1ms'\nmax = 0"), "aggregate.max");
         assert_eq!(wrong("hold = '1ms'\nthin = 0"), "aggregate.thin");
+        assert_eq!(wrong("hold = '1ms'\nmax_bytes = 1499"), "aggregate.max_bytes");
     }
 }

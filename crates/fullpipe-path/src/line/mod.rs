@@ -82,7 +82,7 @@ impl<T> Eq for Free<T> {}
 
 impl<T> Line<T> {
     pub fn new(spec: &LinkSpec, index: usize, ctx: &BuildContext) -> Result<Self, Wrong> {
-        let aggregate = spec.aggregate.as_ref().map(Aggregate::new).transpose()?;
+        let aggregate = spec.aggregate.as_ref().map(|spec| Aggregate::new(spec, ctx.mtu)).transpose()?;
         let overtakes = spec.jitter.is_some_and(|jitter| jitter.reorder);
         if aggregate.is_some() && (overtakes || spec.reorder.is_some()) {
             return Err(Wrong::new(
@@ -192,9 +192,10 @@ impl<T> Line<T> {
             return at;
         };
         let number = self.first + self.ordered.len() as u64;
-        let joined = aggregate.join(at, number, packet.flow, packet.pure_ack);
+        let joined = aggregate.join(at, number, packet.flow, packet.bytes, packet.pure_ack);
         for before in self.ordered.iter_mut().rev().take(joined.early) {
-            before.at = joined.release;
+            before.at = at;
+            self.next = self.next.min(at);
         }
         let replaced = joined.replaces.and_then(|number| number.checked_sub(self.first));
         if let Some(replaced) = replaced.and_then(|index| self.ordered.get_mut(index as usize)) {

@@ -159,6 +159,7 @@ fn recording(cc: &str, flows: Vec<FlowRecording>, seconds: f64) -> Recording {
         invalid_because: Vec::new(),
         links: vec![LinkRecording {
             label: "forward 1".to_owned(),
+            name: None,
             packets_in: summary.packets_sent,
             packets_out: summary.packets_sent - lost,
             drops: [("loss".to_owned(), lost)].into(),
@@ -166,6 +167,7 @@ fn recording(cc: &str, flows: Vec<FlowRecording>, seconds: f64) -> Recording {
             series: link,
         }],
         summary,
+        fairness: None,
         flows,
         path: PathFacts {
             rate_bps: Some(RATE),

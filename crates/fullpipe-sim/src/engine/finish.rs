@@ -21,7 +21,8 @@ impl World {
                 .enumerate()
                 .map(move |(i, (recorder, stats))| recorder.finish(format!("{name} {}", i + 1), &stats))
         });
-        let links: Vec<LinkRecording> = links.collect();
+        let mut links: Vec<LinkRecording> = links.collect();
+        scenario.path.name(&mut links);
         let flows: Vec<FlowRecording> = flows
             .connections
             .into_iter()
@@ -42,6 +43,7 @@ impl World {
             valid: true,
             invalid_because: Vec::new(),
             summary,
+            fairness: None,
             flows,
             links,
             path,

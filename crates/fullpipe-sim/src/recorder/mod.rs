@@ -279,6 +279,7 @@ impl LinkRecorder {
         let drops = DropCause::ALL.iter().map(|&cause| (cause.name().to_owned(), stats.dropped_by(cause)));
         LinkRecording {
             label,
+            name: None,
             packets_in: stats.arrived_packets,
             packets_out: stats.delivered_packets,
             drops: drops.filter(|&(_, n)| n > 0).collect(),

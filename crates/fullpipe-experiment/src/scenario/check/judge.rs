@@ -188,6 +188,7 @@ mod tests {
             valid: true,
             invalid_because: Vec::new(),
             summary: flow.summary.clone(),
+            fairness: None,
             flows: vec![flow],
             links: Vec::new(),
             path: PathFacts { goodput_limit_bps: Some(20e6), ..PathFacts::default() },
