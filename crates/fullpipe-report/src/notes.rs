@@ -33,12 +33,12 @@ fn rtt_beyond_queue(runs: &[&Recording]) -> Option<String> {
     let &(run, (rtt, queue, _)) = found.iter().max_by(|a, b| a.1.2.total_cmp(&b.1.2))?;
     let more = match distinct(found.iter().map(|(run, _)| run.label.as_str())).len() {
         1 => String::new(),
-        n => format!(", and of {} more,", n - 1),
+        n => format!("; {} more alike", n - 1),
     };
     Some(format!(
-        "An RTT p99 of {} beside a queue p95 of {} ({}{more}) is no contradiction: an RTT also counts how long the \
-         receiver held an ACK back (delayed ACKs), jitter and queues on the way back, and one packet in twenty waited \
-         longer than the queue's p95.",
+        "An RTT p99 of {} beside a queue p95 of {} ({}{more}) is no contradiction: an RTT also counts ACKs that the \
+         receiver held back (delayed ACKs), jitter and queues on the way back, and one packet in twenty waited longer \
+         than the p95.",
         millis(rtt),
         millis(queue),
         run.label,
@@ -98,7 +98,7 @@ mod tests {
         race.runs[1].summary.rtt_ms.p99 = Some(150.0);
         let words = notes(&race);
         assert!(
-            words.len() == 1 && words[0].contains("150 ms") && words[0].contains("of 1 more"),
+            words.len() == 1 && words[0].contains("150 ms") && words[0].contains("; 1 more alike"),
             "{words:?}"
         );
         race.runs.iter_mut().for_each(|run| run.valid = false);
