@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use fullpipe_kernel::printable;
+use fullpipe_report::wrapped;
 use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -38,13 +39,23 @@ pub fn prose(text: &str) {
 /// `text` as it fits stdout: sentences, not tables.
 #[cfg(any(feature = "net", feature = "mesh", feature = "trace", feature = "live"))]
 pub fn in_lines(text: &str) -> String {
-    shown(text.to_owned(), io::stdout().is_terminal(), console::Term::stdout)
+    columns().map_or_else(|| text.to_owned(), |width| fitted(text, width))
 }
 
 /// Columns of the terminal that stdout is, or what `COLUMNS` says that it will be shown in; none if it is only kept.
-#[cfg(feature = "trace")]
 pub fn columns() -> Option<usize> {
     width(io::stdout().is_terminal(), console::Term::stdout)
+}
+
+/// `text` after `lead`, in lines of this width, its further ones below its first word.
+pub fn hung(lead: &str, text: &str, width: usize) -> String {
+    let indent = lead.chars().count();
+    let lines = wrapped(text, width.saturating_sub(indent));
+    let line = |(i, line): (usize, &String)| match i {
+        0 => format!("{lead}{line}\n"),
+        _ => format!("{:indent$}{line}\n", ""),
+    };
+    lines.iter().enumerate().map(line).collect()
 }
 
 /// Ends the program over how it was called: with help, or what is wrong in it, broken between words to fit the terminal.
@@ -83,24 +94,12 @@ fn fitted(text: &str, width: usize) -> String {
             out += line;
             continue;
         }
-        let words = body.trim_start_matches(' ');
-        let indent = body.len() - words.len();
+        let words = body.trim_matches(' ');
+        let indent = body.find(words).unwrap_or(0);
         let named =
             words.find("  ").map(|at| at + words[at..].len() - words[at..].trim_start_matches(' ').len());
-        let (lead, mut rest) = words.split_at(named.filter(|&lead| lead <= NAME_MOST).unwrap_or(0));
-        let hanging = " ".repeat(indent + lead.chars().count());
-        let room = width.saturating_sub(hanging.len()).max(20);
-        out += &" ".repeat(indent);
-        out += lead;
-        while rest.chars().count() > room {
-            let end = rest.char_indices().nth(room + 1).map_or(rest.len(), |(at, _)| at);
-            // A word that is too long stays whole.
-            let Some(at) = rest[..end].rfind(' ').or_else(|| rest.find(' ')) else { break };
-            let (now, later) = rest.split_at(at);
-            out += &format!("{}\n{hanging}", now.trim_end());
-            rest = later.trim_start();
-        }
-        out += rest;
+        let lead = indent + named.filter(|&lead| lead <= NAME_MOST).unwrap_or(0);
+        out += hung(&body[..lead], &body[lead..], width.max(lead + 20)).trim_end_matches('\n');
         out += &line[body.len()..];
     }
     out

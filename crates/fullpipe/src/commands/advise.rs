@@ -3,8 +3,9 @@
 use super::host::Target;
 use super::test::{failure, seconds};
 use crate::failure::Failure;
+use crate::print::hung;
 use crate::print::{Document, print, print_json};
-use crate::runs::{hung, width};
+use crate::runs::width;
 use fullpipe_experiment::recording::{Comparison, Finding, Verdict as Compared};
 use fullpipe_host::checks::{self, Question, Report, Verdict};
 use fullpipe_net::client::{ClientError, Config};

@@ -1,7 +1,7 @@
 //! `fullpipe watch`: the host's own connections.
 
 use crate::failure::Failure;
-use crate::print::{print, print_json_line};
+use crate::print::{columns, print, print_json_line};
 use crate::runs::{opened, write};
 use fullpipe_kernel::signals;
 use fullpipe_live::table::Order;
@@ -95,7 +95,7 @@ impl Args {
                 self.lines(&mut reader, recorder.as_mut(), &ended)?;
             } else if self.once || (!terminal && recorder.is_none()) {
                 let snapshot = after(&mut reader, every, recorder.as_mut(), &ended)?;
-                print(text::once(&snapshot, self.order.order(), columns(), self.rows))?;
+                print(text::once(&snapshot, self.order.order(), width(), self.rows))?;
             } else if terminal {
                 let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
                 let shown = view::run(&mut reader, typed.clone(), every, colour, recorder.as_mut(), &ended);
@@ -200,9 +200,9 @@ fn wait(length: Duration, ended: &dyn Fn() -> bool) {
     }
 }
 
-fn columns() -> u16 {
-    let told = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    if std::io::stdout().is_terminal() { console::Term::stdout().size().1 } else { told.unwrap_or(120) }
+/// Columns there are to print in.
+fn width() -> u16 {
+    columns().and_then(|columns| columns.try_into().ok()).unwrap_or(120)
 }
 
 fn impossible(e: LookError) -> Failure {

@@ -11,9 +11,9 @@ pub use choice::Choice;
 pub use input::{check_controller, contestants, listed, read};
 pub use lent::{LENT, give_back, kernel_offers, reenter};
 pub use progress::Progress;
-pub use reporting::{Outputs, Reporting, command_line, hanging, quoted, verdict};
 #[cfg(feature = "net")]
-pub use reporting::{hung, width};
+pub use reporting::width;
+pub use reporting::{Outputs, Reporting, command_line, hanging, quoted, verdict};
 #[cfg(any(feature = "net", feature = "live"))]
 pub use reporting::{opened, write};
 

@@ -2,10 +2,10 @@
 
 use super::{Choice, LENT, Progress};
 use crate::failure::Failure;
-use crate::print::{print, print_as_json, print_bytes};
+use crate::print::{columns, hung, print, print_as_json, print_bytes};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::scenario::Case;
-use fullpipe_report::{About, Format, Output, table, wrapped};
+use fullpipe_report::{About, Format, Output, table};
 use fullpipe_run::{Batch, InRealTime, Job, Shard};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -196,22 +196,9 @@ pub fn hanging(lead: &str, head: usize, text: &str) {
     print!("{}", hung(&format!("{lead}{begin}"), rest, width()));
 }
 
-/// `text` after `lead`, in lines of this width, its further ones below its first word.
-pub fn hung(lead: &str, text: &str, width: usize) -> String {
-    let indent = lead.chars().count();
-    let lines = wrapped(text, width.saturating_sub(indent));
-    let line = |(i, line): (usize, &String)| match i {
-        0 => format!("{lead}{line}\n"),
-        _ => format!("{:indent$}{line}\n", ""),
-    };
-    lines.iter().enumerate().map(line).collect()
-}
-
 /// Columns there are to print in.
 pub fn width() -> usize {
-    let told = || std::env::var("COLUMNS").ok()?.parse().ok();
-    let terminal = io::stdout().is_terminal();
-    usize::from(if terminal { console::Term::stdout().size().1 } else { told().unwrap_or(100) })
+    columns().unwrap_or(100)
 }
 
 /// Whether all that was to hold held.
