@@ -74,12 +74,12 @@ pub(crate) const PUBLISHED: &str = "published";
 
 /// Published values of `cc`.
 pub(crate) fn published(cc: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Curve {
-    Curve::hollow(PUBLISHED, colour_of(cc).light, points)
+    Curve { stroke: Stroke::Hollow, ..Curve::line(PUBLISHED, colour_of(cc).light, points) }
 }
 
 /// What was published of `cc` as a line through these points.
 pub(crate) fn published_line(cc: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Curve {
-    Curve::band(PUBLISHED, colour_of(cc).light, points)
+    Curve { stroke: Stroke::Band, ..published(cc, points) }
 }
 
 /// Mbit/s of bit/s.

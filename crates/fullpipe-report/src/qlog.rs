@@ -1,6 +1,7 @@
 //! qlog 0.3, the version that existing viewers read: draft-ietf-quic-qlog-main-schema-03 to -05 with the recovery events of
-//! draft-ietf-quic-qlog-quic-events-02 to -05. What qlog has no event for is named `fullpipe:…`. `.qlog` is one JSON text with a trace for each flow of each run; `.sqlog` is a JSON text sequence
-//! (RFC 7464), which has one trace: of several flows it is in the order of time, and each is a `group_id`.
+//! draft-ietf-quic-qlog-quic-events-02 to -05. What qlog has no event for is named `fullpipe:…`. `.qlog` is one JSON text with a trace
+//! for each flow of each run; `.sqlog` is a JSON text sequence (RFC 7464), which has one trace: of several flows it is in the order of
+//! time, and each is a `group_id`.
 
 use crate::About;
 use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Results, column};
@@ -232,6 +233,7 @@ mod tests {
     }
 
     /// The forms of qlog 0.3, as its drafts define them (CDDL): what has other fields or types is refused.
+    #[expect(dead_code, reason = "that a field can be read is what is tested")]
     mod draft {
         use serde::Deserialize;
         use serde_json::{Map, Value};
@@ -241,10 +243,8 @@ mod tests {
         pub struct File {
             pub qlog_version: String,
             pub qlog_format: String,
-            #[serde(rename = "title")]
-            pub _title: Option<String>,
-            #[serde(rename = "description")]
-            pub _description: Option<String>,
+            pub title: Option<String>,
+            pub description: Option<String>,
             /// Of one JSON text.
             pub traces: Option<Vec<Trace>>,
             /// Of a sequence.
@@ -254,8 +254,7 @@ mod tests {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct Trace {
-            #[serde(rename = "title")]
-            pub _title: Option<String>,
+            pub title: Option<String>,
             pub common_fields: CommonFields,
             pub vantage_point: VantagePoint,
             pub events: Option<Vec<Event>>,
@@ -264,8 +263,7 @@ mod tests {
         #[derive(Deserialize)]
         pub struct CommonFields {
             pub time_format: TimeFormat,
-            #[serde(rename = "reference_time")]
-            pub _reference_time: f64,
+            pub reference_time: f64,
             pub protocol_type: Vec<String>,
         }
 
@@ -305,32 +303,22 @@ mod tests {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct MetricsUpdated {
-            #[serde(rename = "min_rtt")]
-            pub _min_rtt: Option<f32>,
-            #[serde(rename = "smoothed_rtt")]
-            pub _smoothed_rtt: Option<f32>,
-            #[serde(rename = "latest_rtt")]
-            pub _latest_rtt: Option<f32>,
-            #[serde(rename = "congestion_window")]
-            pub _congestion_window: Option<u64>,
-            #[serde(rename = "bytes_in_flight")]
-            pub _bytes_in_flight: Option<u64>,
-            #[serde(rename = "ssthresh")]
-            pub _ssthresh: Option<u64>,
-            #[serde(rename = "pacing_rate")]
-            pub _pacing_rate: Option<u64>,
+            pub min_rtt: Option<f32>,
+            pub smoothed_rtt: Option<f32>,
+            pub latest_rtt: Option<f32>,
+            pub congestion_window: Option<u64>,
+            pub bytes_in_flight: Option<u64>,
+            pub ssthresh: Option<u64>,
+            pub pacing_rate: Option<u64>,
             /// The one extension.
-            #[serde(rename = "bandwidth_estimate")]
-            pub _bandwidth_estimate: Option<u64>,
+            pub bandwidth_estimate: Option<u64>,
         }
 
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct CongestionStateUpdated {
-            #[serde(rename = "old")]
-            pub _old: Option<String>,
-            #[serde(rename = "new")]
-            pub _new: String,
+            pub old: Option<String>,
+            pub new: String,
         }
 
         #[derive(Deserialize)]

@@ -195,7 +195,33 @@ pub(crate) fn fullest_queue(run: &Recording) -> Option<&Series> {
     queues.rev().max_by(|a, b| longest(a).total_cmp(&longest(b)))
 }
 
-/// One thing to draw over time: a flow, or all flows of one controller in a run.
+/// What one line stands for: a flow, or all flows of one controller in a run.
+pub(crate) struct Group<'a> {
+    /// Index of its run.
+    run: usize,
+    label: String,
+    cc: &'a str,
+    /// Its colour, and its dash.
+    pub(crate) look: (Colour, usize),
+    flows: Vec<&'a FlowRecording>,
+}
+
+impl<'a> Group<'a> {
+    /// The flow, where it is a single one.
+    pub(crate) fn flow(&self) -> Option<&'a FlowRecording> {
+        if let [flow] = self.flows[..] { Some(flow) } else { None }
+    }
+
+    /// With its values over time. Of many flows they are added up, which takes its time.
+    fn line(self) -> Line<'a> {
+        let flow = self.flow();
+        let series = flow.map_or_else(|| Cow::Owned(merged(&self.flows)), |flow| Cow::Borrowed(&flow.series));
+        let Group { run, label, cc, look, .. } = self;
+        Line { run, label, cc, look, series, flow }
+    }
+}
+
+/// A group with its values over time.
 pub(crate) struct Line<'a> {
     /// Index of its run.
     pub(crate) run: usize,
@@ -210,9 +236,14 @@ pub(crate) struct Line<'a> {
 
 /// The lines of all runs.
 pub(crate) fn lines(results: &Results) -> Vec<Line<'_>> {
+    groups(results).into_iter().map(Group::line).collect()
+}
+
+/// What there is a line for.
+pub(crate) fn groups(results: &Results) -> Vec<Group<'_>> {
     let single = results.runs.iter().map(|r| r.flows.len()).sum::<usize>() <= LINES_MOST;
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut lines = Vec::new();
+    let mut all = Vec::new();
     let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
     for (index, run) in results.runs.iter().enumerate() {
         let name = match several_engines {
@@ -237,19 +268,14 @@ pub(crate) fn lines(results: &Results) -> Vec<Line<'_>> {
                 (n, _) if results.runs.len() > 1 => format!("{name}: {n} × {cc}"),
                 (n, _) => format!("{n} × {cc}"),
             };
-            let flow = (group.len() == 1).then(|| group[0]);
-            let series = match flow {
-                Some(flow) => Cow::Borrowed(&flow.series),
-                None => Cow::Owned(merged(&group)),
-            };
-            lines.push(Line { run: index, label, cc, look: (colour_of(cc), *nth), series, flow });
+            all.push(Group { run: index, label, cc, look: (colour_of(cc), *nth), flows: group });
             *nth += 1;
         }
     }
-    for line in &mut lines {
-        line.look = look(line.cc, line.look.1, seen[line.cc]);
+    for group in &mut all {
+        group.look = look(group.cc, group.look.1, seen[group.cc]);
     }
-    lines
+    all
 }
 
 /// Columns that add up over flows; of the others the mean is taken.

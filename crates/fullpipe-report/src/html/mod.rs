@@ -13,7 +13,7 @@ use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share,
 use crate::notes::notes;
 use crate::palette::{Colour, colour_of};
 use crate::picture::{self, escaped};
-use crate::reduce::{INTERVALS, condensed, distinct, lines};
+use crate::reduce::{INTERVALS, condensed, distinct, groups};
 use crate::verdict::{troubles, verdict};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Source, Summary};
@@ -274,7 +274,7 @@ fn table(results: &Results) -> String {
     }
     out += "</tr></thead><tbody>";
     let scale = Scale { top, size, done, jain };
-    let lines = lines(results);
+    let groups = groups(results);
     let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed);
     let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
     for (run, half) in results.runs.iter().zip(&condensed.half) {
@@ -290,8 +290,8 @@ fn table(results: &Results) -> String {
         if run.flows.len() > 1 {
             for flow in run.flows.iter().take(FLOWS_SHOWN) {
                 // As its line over time is drawn, if it has one of its own.
-                let line = lines.iter().find(|line| line.flow.is_some_and(|own| std::ptr::eq(own, flow)));
-                let colour = line.map_or(colour_of(&flow.cc), |line| line.look.0);
+                let own = groups.iter().find(|group| group.flow().is_some_and(|own| std::ptr::eq(own, flow)));
+                let colour = own.map_or(colour_of(&flow.cc), |group| group.look.0);
                 row(&mut out, &scale, "flow", &flow.label, colour, &flow.summary, (None, None));
             }
             if let Some(more) = run.flows.len().checked_sub(FLOWS_SHOWN + 1) {

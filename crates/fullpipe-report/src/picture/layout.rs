@@ -496,12 +496,16 @@ mod tests {
     #[test]
     fn what_others_measured_is_one_entry_and_lies_below_as_a_band_and_on_top_as_diamonds() {
         let own = |label: &str, colour| Curve::line(label, colour, [(0.0, 1.0), (1.0, 2.0)]);
+        let drawn = |stroke, colour, points: &[(f64, f64)]| Curve {
+            stroke,
+            ..Curve::line("published", colour, points.iter().copied())
+        };
         let panel = Panel {
             curves: vec![
-                Curve::hollow("published", [200, 0, 0], [(0.5, 1.0)]),
+                drawn(Stroke::Hollow, [200, 0, 0], &[(0.5, 1.0)]),
                 own("a", [200, 0, 0]),
                 own("b", [0, 0, 200]),
-                Curve::band("published", [0, 0, 200], [(0.0, 1.0), (1.0, 1.0)]),
+                drawn(Stroke::Band, [0, 0, 200], &[(0.0, 1.0), (1.0, 1.0)]),
             ],
             ..Panel::default()
         };

@@ -187,24 +187,6 @@ impl Curve {
         let steps = sorted.iter().enumerate().flat_map(|(i, v)| [(*v, share(i)), (*v, share(i + 1))]);
         Curve::line(label, colour, steps)
     }
-
-    /// What this is held against, as a wide pale line below all others.
-    pub fn band(
-        label: impl Into<String>,
-        colour: [u8; 3],
-        points: impl IntoIterator<Item = (f64, f64)>,
-    ) -> Self {
-        Curve { stroke: Stroke::Band, ..Curve::line(label, colour, points) }
-    }
-
-    /// What this is held against, as hollow diamonds on top of all others.
-    pub fn hollow(
-        label: impl Into<String>,
-        colour: [u8; 3],
-        points: impl IntoIterator<Item = (f64, f64)>,
-    ) -> Self {
-        Curve { stroke: Stroke::Hollow, ..Curve::line(label, colour, points) }
-    }
 }
 
 /// How the points of a curve are drawn.
@@ -216,9 +198,9 @@ pub enum Stroke {
     Dots,
     /// Dots joined by lines: few, measured points.
     DottedLine,
-    /// Each a hollow diamond: not measured here. In the legend all of one label are one entry, whatever their colours.
+    /// Each a hollow diamond on top of all others: what this is held against. In the legend all of one label are one entry, whatever their colours.
     Hollow,
-    /// Joined by a wide pale line: not measured here either.
+    /// Joined by a wide pale line below all others: what this is held against, too.
     Band,
 }
 
@@ -273,7 +255,10 @@ mod tests {
     #[test]
     fn references_are_in_both_forms_of_the_picture() {
         let colour = [0, 114, 178];
-        let panel = Panel { curves: vec![Curve::hollow("r", colour, [(1.0, 1.0)])], ..Panel::default() };
+        let panel = Panel {
+            curves: vec![Curve { stroke: Stroke::Hollow, ..Curve::line("r", colour, [(1.0, 1.0)]) }],
+            ..Panel::default()
+        };
         let picture = Picture { panels: vec![panel], ..Picture::default() };
         assert!(picture.svg().contains("stroke=\"#0072b2\""));
         let image = tiny_skia::Pixmap::decode_png(&picture.png().unwrap()).unwrap();
