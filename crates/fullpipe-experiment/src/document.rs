@@ -18,8 +18,28 @@ pub struct FileError {
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
-    source_line: String,
-    marked: usize,
+    /// The line, or what of a long one is around the place.
+    excerpt: String,
+    /// Characters of the excerpt in front of the place, and of the place.
+    ahead: u16,
+    marked: u16,
+}
+
+/// Characters of a line that are shown, so that the mark stays below its place on a terminal of 80 columns.
+const EXCERPT: usize = 72;
+
+/// What of a line is shown around `marked` characters behind the first `ahead` ones; and both as they are in it.
+fn excerpt(line: &str, ahead: usize, marked: usize) -> (String, usize, usize) {
+    let long = line.chars().count();
+    if long <= EXCERPT {
+        return (line.to_owned(), ahead, marked);
+    }
+    let from = ahead.saturating_sub(EXCERPT / 3).min(long - EXCERPT);
+    let inside: String = line.chars().skip(from).take(EXCERPT).collect();
+    let before = if from > 0 { "…" } else { "" };
+    let after = if from + EXCERPT < long { "…" } else { "" };
+    let marked = marked.min((from + EXCERPT).saturating_sub(ahead)).max(1);
+    (format!("{before}{inside}{after}"), ahead - from + before.chars().count(), marked)
 }
 
 impl FileError {
@@ -31,7 +51,8 @@ impl FileError {
             column: 0,
             message: message.into(),
             help: None,
-            source_line: String::new(),
+            excerpt: String::new(),
+            ahead: 0,
             marked: 0,
         }
     }
@@ -43,11 +64,15 @@ impl FileError {
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
         let end = floor_boundary(text, span.end.clamp(start, line_end));
+        let column = text[line_start..start].chars().count();
+        let marked = text[start..end].chars().count().max(1);
+        let (excerpt, ahead, marked) = excerpt(text[line_start..line_end].trim_end(), column, marked);
         FileError {
             line: before.matches('\n').count() + 1,
-            column: text[line_start..start].chars().count() + 1,
-            source_line: text[line_start..line_end].trim_end().to_owned(),
-            marked: text[start..end].chars().count().max(1),
+            column: column + 1,
+            excerpt,
+            ahead: u16::try_from(ahead).unwrap_or(u16::MAX),
+            marked: u16::try_from(marked).unwrap_or(u16::MAX),
             ..FileError::whole(file, message)
         }
     }
@@ -76,15 +101,15 @@ impl fmt::Display for FileError {
             let number = self.line.to_string();
             let margin = " ".repeat(number.len());
             let pad: String = self
-                .source_line
+                .excerpt
                 .chars()
-                .take(self.column - 1)
+                .take(self.ahead.into())
                 .map(|c| if c == '\t' { '\t' } else { ' ' })
                 .collect();
             writeln!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
             writeln!(f, "{margin} |")?;
-            writeln!(f, "{number} | {}", self.source_line)?;
-            write!(f, "{margin} | {pad}{}", "^".repeat(self.marked))?;
+            writeln!(f, "{number} | {}", self.excerpt)?;
+            write!(f, "{margin} | {pad}{}", "^".repeat(self.marked.into()))?;
         }
         match &self.help {
             Some(help) => write!(f, "\n  help: {help}"),
@@ -225,6 +250,22 @@ mod tests {
             e.to_string(),
             "a.toml:2:8: unknown unit\n  |\n2 | rate = \"10mb\"\n  |        ^^^^^^\n  help: write 10mbit"
         );
+    }
+
+    #[test]
+    fn of_a_long_line_what_is_around_the_place_is_shown() {
+        let text = format!("{}wrong{}   \n", "ä".repeat(100_000), "b".repeat(100_000));
+        for (at, marked) in
+            [(0..2, "ä"), (200_000..200_005, "wrong"), (200_004..9_000_000, "g"), (300_006..300_007, "")]
+        {
+            let told = FileError::at("a.toml", &text, at, "no").to_string();
+            let lines: Vec<&str> = told.lines().collect();
+            assert!(lines.iter().all(|line| line.chars().count() <= 80), "{told}");
+            let [shown, mark] = [lines[2], lines[3]].map(|line| line.chars().collect::<Vec<_>>());
+            let from = mark.iter().position(|c| *c == '^').unwrap();
+            let below: String = shown.iter().skip(from).take(marked.chars().count()).collect();
+            assert_eq!(below, marked, "{told}");
+        }
     }
 
     #[test]
