@@ -136,7 +136,7 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: O
     let indent = " ".repeat(widths[0] + 2);
     let mut out = String::new();
     for row in &rows {
-        let _ = writeln!(out, "{:>2$}  {}", row[0], ends(row), widths[0]);
+        let _ = writeln!(out, "{:>3$}  {} → {}", row[0], row[1], row[2], widths[0]);
         // Its controller is a sentence.
         let _ = writeln!(out, "{indent}{}", line(row, 3..columns.min(10)));
         if columns > 10 {
@@ -144,10 +144,6 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: O
         }
     }
     out
-}
-
-fn ends(row: &[String]) -> String {
-    format!("{} → {}", row[1], row[2])
 }
 
 /// Two connections beside each other, each with the name of its capture: before and after. Names that make it wider than
@@ -321,12 +317,12 @@ fn lines(out: &mut String, d: &Direction) {
     line(
         "sent again",
         format!(
-            "{}, {}: {} fast, {}, {}; {} spurious{}",
+            "{}, {}: {} fast, {}, {} after a time-out; {} spurious{}",
             count(r.segments, "segment"),
             bytes(r.bytes),
             r.fast,
             count(r.tail_loss, "tail loss probe"),
-            format_args!("{} after a time-out", r.timeout),
+            r.timeout,
             r.spurious,
             if r.inferred > 0 { format!("; {} concluded from holes", r.inferred) } else { String::new() }
         ),
@@ -350,7 +346,11 @@ fn lines(out: &mut String, d: &Direction) {
     if d.ecn.marked_packets + d.ecn.echoes > 0 {
         line(
             "ECN",
-            format!("{} marked, {} with an echo", count(d.ecn.marked_packets, "packet"), d.ecn.echoes),
+            format!(
+                "{} marked, {} echoed",
+                count(d.ecn.marked_packets, "packet"),
+                count(d.ecn.echoes, "ACK")
+            ),
         );
     }
     if !d.limits.shares.is_empty() {
