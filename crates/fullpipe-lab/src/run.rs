@@ -448,7 +448,7 @@ impl<'a> Inside<'a> {
         ));
         health.notes = notes;
         let mut links: Vec<_> = report.links.into_iter().map(|l| l.recording).collect();
-        scenario.path.name(&mut links);
+        scenario.path.name_links(&mut links);
         Recording {
             label: scenario.cc(),
             contender: None,

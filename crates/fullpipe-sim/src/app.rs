@@ -2,7 +2,7 @@
 
 use crate::sender::Sender;
 use fullpipe_cc::{CongestionControl, Span, Time};
-use fullpipe_experiment::scenario::App;
+use fullpipe_experiment::scenario::{App, AppWrite};
 use fullpipe_units::Bytes;
 
 /// The application at the sending end, and its peer's questions.
@@ -139,10 +139,9 @@ impl Source {
                     }
                 }
                 App::Writes { ref writes } => {
-                    let bytes = writes.get(self.chunks as usize).map_or(0, |write| write.bytes.0);
+                    let (bytes, next) = AppWrite::nth(writes, self.chunks);
                     self.chunks += 1;
-                    let next = writes.get(self.chunks as usize).map(|write| self.started + write.at);
-                    self.at = next.unwrap_or(Time::NEVER);
+                    self.at = next.map_or(Time::NEVER, |at| self.started + at);
                     self.write(bytes, sender);
                     if next.is_none() && !self.stopped {
                         self.stop(sender, false);

@@ -56,8 +56,16 @@ pub struct AppWrite {
     pub bytes: Bytes,
 }
 
-/// The most writes of a script.
-const WRITES_MOST: usize = 100_000;
+impl AppWrite {
+    /// The bytes of the `nth` write of a script, counted from 0, and when the one behind it is due, if there is one.
+    pub fn nth(script: &[AppWrite], nth: u64) -> (u64, Option<Span>) {
+        let write = |n| script.get(usize::try_from(n).ok()?);
+        (write(nth).map_or(0, |write| write.bytes.0), write(nth.saturating_add(1)).map(|write| write.at))
+    }
+}
+
+/// The most writes of all connections of a flow together: each connection holds its script.
+const WRITES_MOST: u64 = 1_000_000;
 
 fn default_chunk() -> Bytes {
     Bytes(16 * 1024)
@@ -68,7 +76,8 @@ fn default_request() -> Bytes {
 }
 
 impl App {
-    pub(super) fn validate(&self) -> Result<(), Fault> {
+    /// As the application of so many connections in a run of this length.
+    pub(super) fn validate(&self, connections: u32, duration: Span) -> Result<(), Fault> {
         let zero = |key: &str| Err(Fault::new(key, "must be above zero"));
         match self {
             App::Bulk => Ok(()),
@@ -81,8 +90,11 @@ impl App {
             App::Writes { writes } if writes.is_empty() => {
                 Err(Fault::new("writes", "nothing is ever written"))
             }
-            App::Writes { writes } if writes.len() > WRITES_MOST => {
-                let reason = format!("{} are more than {WRITES_MOST}", writes.len());
+            App::Writes { writes } if writes.len() as u64 * u64::from(connections) > WRITES_MOST => {
+                let reason = format!(
+                    "{} of each of {connections} connections are more than {WRITES_MOST} in all",
+                    writes.len()
+                );
                 Err(Fault::new("writes", reason))
             }
             App::Writes { writes } => {
@@ -95,10 +107,50 @@ impl App {
                         let reason = format!("{} is before the write in front of it, at {before}", write.at);
                         return Err(Fault::new(&format!("writes.{i}.at"), reason));
                     }
+                    if write.at >= duration {
+                        let reason = format!("{} is never: the run ends at {duration}", write.at);
+                        return Err(Fault::new(&format!("writes.{i}.at"), reason));
+                    }
                 }
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(writes: impl IntoIterator<Item = (u64, u64)>) -> App {
+        let write = |(ms, bytes)| AppWrite { at: Span::from_millis(ms), bytes: Bytes(bytes) };
+        App::Writes { writes: writes.into_iter().map(write).collect() }
+    }
+
+    #[test]
+    fn a_script_that_cannot_be_is_refused_with_its_place() {
+        let wrong =
+            |app: App, connections| app.validate(connections, Span::from_secs(1)).unwrap_err().to_string();
+        assert!(script([(0, 1), (0, 1), (999, u64::MAX)]).validate(1, Span::from_secs(1)).is_ok());
+        for (app, connections, words) in [
+            (script([]), 1, &["writes", "nothing is ever written"][..]),
+            (script([(0, 1), (5, 0)]), 1, &["writes.1.bytes", "above zero"]),
+            (script([(5, 1), (4, 1)]), 1, &["writes.1.at", "4ms", "5ms"]),
+            (script([(0, 1), (1000, 1)]), 1, &["writes.1.at", "never", "1s"]),
+            (script([(0, 1); 11]), 100_000, &["writes", "11 of each of 100000"]),
+        ] {
+            let told = wrong(app, connections);
+            assert!(words.iter().all(|word| told.contains(word)), "{told}");
+        }
+        assert!(script([(0, 1); 10]).validate(100_000, Span::from_secs(1)).is_ok());
+    }
+
+    #[test]
+    fn each_write_of_a_script_tells_when_the_next_is_due() {
+        let App::Writes { writes } = script([(0, 7), (3, 8)]) else { unreachable!() };
+        assert_eq!(AppWrite::nth(&writes, 0), (7, Some(Span::from_millis(3))));
+        assert_eq!(AppWrite::nth(&writes, 1), (8, None));
+        assert_eq!(AppWrite::nth(&writes, u64::MAX), (0, None));
     }
 }

@@ -201,6 +201,6 @@ impl FlowSpec {
         if self.extra_rtt > Span::from_secs(3600) {
             return Err(Fault::new("extra_rtt", format!("{} is more than an hour", self.extra_rtt)));
         }
-        self.app.validate().map_err(|f| f.under("app"))
+        self.app.validate(self.count, scenario.duration).map_err(|f| f.under("app"))
     }
 }

@@ -145,15 +145,10 @@ impl PathSpec {
         Ok(())
     }
 
-    /// Gives recordings of its links, as engines label them (`forward 1`), the names that it has for them.
-    pub fn name(&self, recordings: &mut [LinkRecording]) {
-        for (direction, links) in [("forward", &self.forward), ("reverse", &self.reverse)] {
-            for (i, link) in links.iter().enumerate() {
-                let label = format!("{direction} {}", i + 1);
-                if let Some(recording) = recordings.iter_mut().find(|r| r.label == label) {
-                    recording.name.clone_from(&link.name);
-                }
-            }
+    /// Gives the recordings of its links, forward ones first, the names that it has for them.
+    pub fn name_links(&self, recordings: &mut [LinkRecording]) {
+        for (recording, link) in recordings.iter_mut().zip(self.forward.iter().chain(&self.reverse)) {
+            recording.name.clone_from(&link.name);
         }
     }
 

@@ -99,7 +99,7 @@ impl Trigger {
             return Err(Fault::new("then", "changes nothing: give `rate`, `delay`, `loss` or `app`"));
         }
         if let Some(app) = &then.app {
-            app.validate().map_err(|f| f.under("then.app"))?;
+            app.validate(1, scenario.duration).map_err(|f| f.under("then.app"))?;
         }
         Ok(())
     }

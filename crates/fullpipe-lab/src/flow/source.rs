@@ -1,6 +1,6 @@
 //! When the application has something to write.
 
-use fullpipe_experiment::scenario::App;
+use fullpipe_experiment::scenario::{App, AppWrite};
 use fullpipe_units::{Span, Time};
 
 /// The application at the sending end.
@@ -89,10 +89,9 @@ impl Source {
                     return Some(Transfer { began: now, end: self.total });
                 }
                 App::Writes { ref writes } => {
-                    let bytes = writes.get(self.chunks as usize).map_or(0, |write| write.bytes.0);
+                    let (bytes, next) = AppWrite::nth(writes, self.chunks);
                     self.chunks += 1;
-                    let next = writes.get(self.chunks as usize).map(|write| self.started + write.at);
-                    self.at = next.unwrap_or(Time::NEVER);
+                    self.at = next.map_or(Time::NEVER, |at| self.started + at);
                     self.want(bytes);
                     if next.is_none() {
                         self.left = 0;
@@ -144,7 +143,6 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fullpipe_experiment::scenario::AppWrite;
     use fullpipe_units::{Bytes, Rate};
 
     fn ms(n: u64) -> Time {

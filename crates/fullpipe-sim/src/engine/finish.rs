@@ -22,7 +22,7 @@ impl World {
                 .map(move |(i, (recorder, stats))| recorder.finish(format!("{name} {}", i + 1), &stats))
         });
         let mut links: Vec<LinkRecording> = links.collect();
-        scenario.path.name(&mut links);
+        scenario.path.name_links(&mut links);
         let flows: Vec<FlowRecording> = flows
             .connections
             .into_iter()

@@ -4,7 +4,7 @@ use super::Simulation;
 use super::world::World;
 use crate::error::SimError;
 use fullpipe_cc::{Span, Time};
-use fullpipe_experiment::scenario::{App, Direction, FlowSpec, PathSpec, Scenario};
+use fullpipe_experiment::scenario::{App, AppWrite, Direction, FlowSpec, PathSpec, Scenario};
 use fullpipe_path::{LinkSpec, QueueSpec};
 use fullpipe_units::{Bytes, Rate};
 use proptest::prelude::*;
@@ -65,6 +65,14 @@ fn app() -> impl Strategy<Value = App> {
                 response: Bytes(response),
                 think: Span::from_nanos(think),
             }
+        }),
+        1 => prop::collection::vec((0u64..1 << 31, 1u64..1 << 40), 1..20).prop_map(|pauses_and_bytes| {
+            let mut at = Span::ZERO;
+            let writes = pauses_and_bytes.into_iter().map(|(pause, bytes)| {
+                at += Span::from_nanos(pause);
+                AppWrite { at, bytes: Bytes(bytes) }
+            });
+            App::Writes { writes: writes.collect() }
         }),
     ]
 }
