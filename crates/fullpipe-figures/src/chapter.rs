@@ -1,101 +1,60 @@
-//! A chapter as HTML: what of Markdown the chapters use, and no more.
+//! A chapter as HTML.
 
-use fullpipe_report::escaped;
+use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html::push_html};
 
 /// The prose of a chapter, from its second heading on. Its picture, commands and tables are left out: the page has them itself. Links to the
 /// chapter of another figure lead to where `on_page` says it is on the same page; where they would leave the page for a file, their text stays.
 pub(crate) fn html(markdown: &str, on_page: &dyn Fn(&str) -> bool) -> String {
-    let mut out = String::new();
-    let mut blocks: Vec<(&str, String)> = Vec::new();
-    let mut in_code = false;
-    let mut started = false;
-    for line in markdown.lines() {
-        let text = line.trim();
-        if text.starts_with("```") {
-            in_code = !in_code;
-            continue;
-        }
-        started |= text.starts_with("## ");
-        if in_code || !started || text.starts_with('|') || text.starts_with("![") {
-            continue;
-        }
-        if let Some(heading) = text.strip_prefix("## ") {
-            // A heading under which only a table stood has nothing left.
-            blocks.pop_if(|block| block.0 == "h3");
-            blocks.push(("h3", heading.to_owned()));
-        } else if let Some(item) = text.strip_prefix("- ") {
-            blocks.push(("li", item.to_owned()));
-        } else if text.is_empty() {
-            blocks.push(("", String::new()));
-        } else {
-            match blocks.last_mut() {
-                Some((kind @ ("li" | "p"), before)) if !kind.is_empty() => {
-                    before.push(' ');
-                    before.push_str(text);
-                }
-                _ => blocks.push(("p", text.to_owned())),
+    let mut prose: Vec<Event> = Vec::new();
+    let mut left_out = 0;
+    let mut links = Vec::new();
+    let is_second =
+        |event: &Event| matches!(event, Event::Start(Tag::Heading { level: HeadingLevel::H2, .. }));
+    for event in Parser::new_ext(markdown, Options::ENABLE_TABLES).skip_while(|event| !is_second(event)) {
+        match event {
+            Event::Start(Tag::Table(_) | Tag::CodeBlock(_) | Tag::Image { .. }) => left_out += 1,
+            Event::End(TagEnd::Table | TagEnd::CodeBlock | TagEnd::Image) => left_out -= 1,
+            _ if left_out > 0 => {}
+            Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
+                let other = dest_url.strip_suffix(".md").filter(|id| on_page(id)).map(|id| format!("#{id}"));
+                let target = match other {
+                    Some(there) => Some(CowStr::from(there)),
+                    None => dest_url.starts_with("https://").then_some(dest_url),
+                };
+                links.push(target.is_some());
+                prose.extend(
+                    target.map(|dest_url| Event::Start(Tag::Link { link_type, dest_url, title, id })),
+                );
             }
+            Event::End(TagEnd::Link) => prose.extend(links.pop().filter(|kept| *kept).map(|_| event)),
+            Event::Start(Tag::Heading { id, classes, attrs, .. }) => {
+                drop_empty_heading(&mut prose);
+                prose.push(Event::Start(Tag::Heading { level: HeadingLevel::H3, id, classes, attrs }));
+            }
+            Event::End(TagEnd::Heading(_)) => prose.push(Event::End(TagEnd::Heading(HeadingLevel::H3))),
+            Event::Start(Tag::Strong) => prose.push(Event::InlineHtml("<b>".into())),
+            Event::End(TagEnd::Strong) => prose.push(Event::InlineHtml("</b>".into())),
+            Event::Start(Tag::Emphasis) => prose.push(Event::InlineHtml("<i>".into())),
+            Event::End(TagEnd::Emphasis) => prose.push(Event::InlineHtml("</i>".into())),
+            Event::SoftBreak | Event::HardBreak => prose.push(Event::Text(" ".into())),
+            // What looks like markup is text here.
+            Event::Html(text) | Event::InlineHtml(text) => prose.push(Event::Text(text)),
+            other => prose.push(other),
         }
     }
-    blocks.retain(|block| !block.0.is_empty());
-    blocks.pop_if(|block| block.0 == "h3");
-    for (i, (kind, text)) in blocks.iter().enumerate() {
-        let is_item =
-            |at: Option<usize>| at.and_then(|at| blocks.get(at)).is_some_and(|block| block.0 == "li");
-        if *kind == "li" && !is_item(i.checked_sub(1)) {
-            out += "<ul>";
-        }
-        out += &format!("<{kind}>{}</{kind}>", inline(text, on_page));
-        if *kind == "li" && !is_item(Some(i + 1)) {
-            out += "</ul>";
-        }
-    }
+    drop_empty_heading(&mut prose);
+    let mut out = String::new();
+    push_html(&mut out, prose.into_iter());
+    out.retain(|c| c != '\n');
     out
 }
 
-/// Code, links, bold and italics.
-fn inline(text: &str, on_page: &dyn Fn(&str) -> bool) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(['`', '[', '*']) {
-        let (before, from) = rest.split_at(at);
-        out += &escaped(before);
-        let span = |mark: &str| {
-            let inside = from.strip_prefix(mark)?;
-            let end = inside.find(mark).filter(|end| *end > 0)?;
-            Some((&inside[..end], &inside[end + mark.len()..]))
-        };
-        let link = || {
-            let (words, target) = from[1..].split_once("](")?;
-            let (target, after) = target.split_once(')')?;
-            (!words.contains('[')).then_some((words, target, after))
-        };
-        if let Some((code, after)) = span("`") {
-            out += &format!("<code>{}</code>", escaped(code));
-            rest = after;
-        } else if let Some((words, after)) = span("**") {
-            out += &format!("<b>{}</b>", inline(words, on_page));
-            rest = after;
-        } else if let Some((words, after)) = span("*") {
-            out += &format!("<i>{}</i>", inline(words, on_page));
-            rest = after;
-        } else if let Some((words, target, after)) = (from.starts_with('[')).then(link).flatten() {
-            let words = inline(words, on_page);
-            let other = target.strip_suffix(".md").filter(|id| on_page(id));
-            out += &match other {
-                Some(id) => format!("<a href=\"#{}\">{words}</a>", escaped(id)),
-                None if target.starts_with("https://") => {
-                    format!("<a href=\"{}\">{words}</a>", escaped(target))
-                }
-                None => words,
-            };
-            rest = after;
-        } else {
-            out += &escaped(&from[..1]);
-            rest = &from[1..];
-        }
+/// Takes away a heading under which nothing is left.
+fn drop_empty_heading(prose: &mut Vec<Event>) {
+    if matches!(prose.last(), Some(Event::End(TagEnd::Heading(_)))) {
+        let begins = prose.iter().rposition(|event| matches!(event, Event::Start(Tag::Heading { .. })));
+        prose.truncate(begins.unwrap_or(0));
     }
-    out + &escaped(rest)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::{PAPER, chapter, n, scenario};
 use crate::view::{MBIT, least, mean, most, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{Recording, column, jain};
+use fullpipe_report::colour_of;
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
@@ -34,7 +35,7 @@ fn most_in_probe_rtt(run: &Recording, from: f64) -> usize {
 fn judge(runs: &Runs) -> Outcome {
     let mut findings = Vec::new();
     let mut panels = Vec::new();
-    let five = [[0, 114, 178], [213, 94, 0], [0, 158, 115], [130, 36, 123], [95, 102, 112]];
+    let five = ["bbr", "cubic", "reno", "hybla", "fixed"].map(|cc| colour_of(cc).light);
     for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
         let Some(run) = runs.first(cc) else { continue };
         let shares: Vec<f64> =

@@ -71,7 +71,7 @@ impl Args {
         let pages: Vec<(&Figure, &Outcome)> =
             results.iter().map(|made| (made.figure, &made.outcome)).collect();
         let html = page(&pages, engine.source(), &command);
-        // The page's links lead to what stands beside it, wherever that is.
+        // For who wants to read or change them; the page holds them, too.
         for made in &results {
             self.write(&format!("{}.md", made.figure.id), made.figure.chapter_alone().as_bytes())?;
             self.write(&format!("{}.toml", made.figure.id), made.figure.text.as_bytes())?;
