@@ -213,6 +213,7 @@ impl<'a> Inside<'a> {
         notes.sort();
         notes.dedup();
         topology.bound_buffers(&mut connections)?;
+        topology.never_defer(&connections)?;
         notes.extend(topology.refused.drain(..).map(|r| format!("setting refused: {r}")));
         let capture = |end: &str| {
             let named = |prefix: &PathBuf| crate::capture::named(prefix, end);

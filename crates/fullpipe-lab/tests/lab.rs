@@ -517,6 +517,11 @@ fn what_is_missing_is_named() {
     let error = shell(&with_server).unwrap_err().to_string();
     assert!(error.contains("`exit 3`") && error.contains("exit code 3"), "{error}");
     let path = r#"{"rate": "10mbit", "rtt": "20ms"}"#;
+    let held = |tso: Option<bool>| FlowSpec { tso, ..FlowSpec::bulk("cubic") };
+    let mixed = scenario(path, vec![held(Some(false)), held(None)], "1s");
+    let error = run(&mixed, 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(matches!(&error, LabError::Input(text) if text.contains("`tso = false`")), "{error}");
+    assert!(record(&scenario(path, vec![held(Some(false)); 2], "1s")).summary.bytes_delivered > 0);
     let unknown = scenario(path, vec![FlowSpec::bulk("nosuchcc")], "1s");
     let error = run(&unknown, 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
     let text = error.to_string();

@@ -345,3 +345,32 @@ fn bbr3_keeps_a_rate_that_is_gone_as_drafted_and_forgets_it_when_leaving_down_ad
     assert!(drafted > 9e6, "30 s after the fall it believes {drafted} bit/s");
     assert!(cured < 0.8e6, "30 s after the fall it believes {cured} bit/s");
 }
+
+/// `tcp_tso_should_defer`: 34 packets are the BDP here, and what waits for a burst of eight is missing in the pipe of a controller that
+/// keeps its window close to it.
+#[test]
+fn what_waits_for_a_larger_burst_is_missing_where_the_window_is_close_to_the_bdp() {
+    let mean = |cc: &str, tso: bool| {
+        let mut s = scenario(losing(path("100mbit", "4ms", "100p"), "1%"), &[cc], 3);
+        s.flows[0].tso = Some(tso);
+        (1..=16).map(|seed| run_seeded(&s, seed).summary.goodput_bps).sum::<f64>() / 16e6
+    };
+    let (held, free) = (mean("bbr3", true), mean("bbr3", false));
+    assert!(held < 0.95 * free, "bbr3: {held} of {free} Mbit/s");
+    // BBR v1's window is twice the BDP: it does not notice.
+    let (held, free) = (mean("bbr", true), mean("bbr", false));
+    assert!((held / free - 1.0).abs() < 0.01, "bbr: {held} and {free} Mbit/s");
+    let cubic = mean("cubic", true);
+    assert!(cubic > 0.0, "unpaced controllers go on, too");
+}
+
+#[test]
+fn an_application_that_writes_little_is_not_held_up_by_offload() {
+    let mut s = scenario(path("100mbit", "40ms", "1bdp"), &["cubic"], 10);
+    s.flows[0].size = Some(Bytes(70 * 1448 + 100));
+    let without = run(&s).summary.completion_s.unwrap();
+    s.flows[0].tso = Some(true);
+    let with = run(&s).summary;
+    assert_eq!(with.bytes_delivered, 70 * 1448 + 100);
+    assert!(with.completion_s.unwrap() < without + 0.041, "{with:?}, {without} s without");
+}

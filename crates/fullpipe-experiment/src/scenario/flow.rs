@@ -89,6 +89,11 @@ pub struct FlowSpec {
     /// Whether it negotiates Explicit Congestion Notification (RFC 3168).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ecn: bool,
+    /// Whether its data leaves as Linux sends with segmentation offload (`tcp_tso_autosize`, `tcp_tso_should_defer`): in bursts of up
+    /// to a millisecond, and what would make a small one waits for more of the window. By default as the engine has it: the lab's kernel
+    /// does it, the simulator does not. `false` in the lab: nothing waits (`tcp_tso_win_divisor`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tso: Option<bool>,
     /// Which way its data goes.
     #[serde(default, skip_serializing_if = "is_forward")]
     pub direction: Direction,
@@ -137,6 +142,7 @@ impl FlowSpec {
             extra_rtt: Span::ZERO,
             initial_window: 10,
             ecn: false,
+            tso: None,
             direction: Direction::Forward,
         }
     }

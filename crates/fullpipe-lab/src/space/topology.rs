@@ -217,6 +217,31 @@ impl Topology {
         Ok(())
     }
 
+    /// Has an end's kernel hold nothing back to make larger bursts of it (`tcp_tso_should_defer`), where its flows ask for that.
+    pub(crate) fn never_defer(&mut self, connections: &[Connection]) -> Result<(), LabError> {
+        for end in [CLIENT, SERVER] {
+            let mut asked =
+                connections.iter().filter(|c| c.sending_end() == end).map(|c| c.spec.tso == Some(false));
+            let Some(first) = asked.next() else { continue };
+            if asked.any(|other| other != first) {
+                return Err(LabError::Input(
+                    "some flows of one direction have `tso = false` and others have not: the kernel knows it for all of an end's at once"
+                        .to_owned(),
+                ));
+            }
+            if first {
+                // Any part of the window is enough then: a hundredth.
+                let mut refused = self.ends[end].inside(|| {
+                    let mut sysctl = Sysctls::default();
+                    sysctl.set("ipv4/tcp_tso_win_divisor", "100");
+                    Ok(sysctl.refused)
+                })?;
+                self.refused.append(&mut refused);
+            }
+        }
+        Ok(())
+    }
+
     /// Packets that either end's kernel threw away because their checksum was wrong.
     pub(crate) fn checksum_errors(&self) -> u64 {
         let errors = |end: &End| {

@@ -109,7 +109,7 @@ impl<C: CongestionControl> Connection<C> {
         let ecn = spec.ecn && cc.claims_ecn();
         Connection {
             id,
-            sender: Sender::new(cc, smss, spec.send_buffer.map(|b| b.0)),
+            sender: Sender::new(cc, smss, spec.send_buffer.map(|b| b.0)).offloading(spec.tso == Some(true)),
             receiver: Receiver::new(smss, spec.receive_buffer.map(|b| b.0)),
             recorder: FlowRecorder::new(rows, start),
             source: Source::new(spec.app.clone(), size),

@@ -4,6 +4,7 @@
 mod ack;
 mod alert;
 mod limited;
+mod offload;
 mod rack;
 mod recovery;
 mod rto;
@@ -72,6 +73,8 @@ pub(crate) struct Sender<C> {
     /// It will write no more.
     closed: bool,
     send_buffer: u64,
+    /// Data leaves as with segmentation offload.
+    offloads: bool,
     /// Right edge of the receive window.
     edge: u64,
     /// One past the last segment that was sent less than full (`tcp_minshall_check`).
@@ -101,6 +104,7 @@ impl<C: CongestionControl> Sender<C> {
             written: 0,
             closed: false,
             send_buffer: send_buffer.unwrap_or(u64::MAX),
+            offloads: false,
             edge: 0,
             small_end: 0,
             last_sent: Time::ZERO,
@@ -108,6 +112,11 @@ impl<C: CongestionControl> Sender<C> {
             counts: Counts::default(),
             events: Vec::new(),
         }
+    }
+
+    /// Sends as with segmentation offload, if `offloads`.
+    pub fn offloading(self, offloads: bool) -> Self {
+        Sender { offloads, ..self }
     }
 
     /// The handshake is complete; `rtt` if it was not retransmitted.

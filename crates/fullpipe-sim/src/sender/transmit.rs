@@ -32,13 +32,16 @@ impl<C: CongestionControl> Sender<C> {
                 }
                 break;
             }
-            let quantum = self.connection.send_quantum();
+            let quantum = if self.offloads { self.largest_burst() } else { self.connection.send_quantum() };
+            if self.offloads && self.defers_new(now, quantum, &mut by_window) {
+                break;
+            }
             let (bytes, segments) = self.send_burst(now, quantum, &mut by_window, out);
             if segments == 0 {
                 break;
             }
             self.connection.on_batch_sent(now, bytes, segments);
-            if !paced {
+            if !paced && !self.offloads {
                 break;
             }
         }
@@ -56,6 +59,12 @@ impl<C: CongestionControl> Sender<C> {
                 self.schedule_probe(now, false);
             }
         }
+    }
+
+    /// Whether new data could leave next, and waits.
+    fn defers_new(&mut self, now: Time, burst: u64, by_window: &mut bool) -> bool {
+        let window = self.window().min(MOST_BYTES);
+        matches!(self.next_to_send(window, by_window), Some(Next::New)) && self.defers(now, burst, by_window)
     }
 
     /// Whether a packet could be sent were it not for the pacer.
@@ -109,6 +118,7 @@ impl<C: CongestionControl> Sender<C> {
     ) -> (u64, u64) {
         let (mut bytes, mut segments) = (0, 0);
         let mut window = self.window().min(MOST_BYTES);
+        let quantum = if self.offloads { quantum.min((window / 2).max(self.smss)) } else { quantum };
         while bytes < quantum {
             let Some(next) = self.next_to_send(window, by_window) else { break };
             let len = match next {
