@@ -8,9 +8,11 @@
  *   delivered when the newest acknowledged packet was last sent (rate_sample.prior_delivered) tells its burst, and
  *   its sequence number how far into the burst it was. With more bursts in flight than half the ring, entries are
  *   at least cwnd/96 apart, and what was acknowledged between two entries is missed.
- * - HandleLostPacket(P) would be called for each packet marked lost. Here the packets that one ACK marks lost are
- *   taken as one packet of their size, sent when the newest acknowledged packet was: RACK takes for lost what was
- *   sent just before that. An ACK's losses count as one lost range.
+ * - HandleLostPacket(P) would be called for each packet marked lost. Here what an ACK marked lost is looked up in the
+ *   retransmission queue before it leaves again: sequence number and count of delivered packets of its last
+ *   transmission lead to its burst. Where it is not found (a timer marked it, and it has left again; beyond the
+ *   first of many; the kernel's memory may not be read), it is taken as sent when the newest acknowledged packet was: RACK takes
+ *   for lost what was sent before that.
  * How close both come is measured by bbr3_measured.bpf.c (crates/fullpipe/tests/bbr3_adaptations.rs).
  * - OnEnterFastRecovery and OnEnterRTO come as set_state(). After a time-out the kernel has cut the window by then: what
  *   was last written here is the window before.
@@ -35,7 +37,12 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* bbr3_measured.bpf.c looks at what each ACK gave the core, and at what of it is approximated. */
 #ifndef FP_ON_ACK
-#define FP_ON_ACK(f, tp, end_seq, packet) ((void)(packet))
+#define FP_ON_ACK(f, tp, end_seq) ((void)(end_seq))
+#endif
+
+/* One call of HandleLostPacket(); the connection had lost `lost` packets with it. */
+#ifndef FP_ON_LOST
+#define FP_ON_LOST(f, socket, lost, packet) ((void)(lost), (void)(packet))
 #endif
 
 #ifndef FP_ON_PROBE_LOSS
@@ -43,6 +50,11 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #endif
 
 #define RING 128U
+/* Segments of the retransmission queue that one ACK's losses are looked for among, and those of them told one by one. */
+#define LOOKED_AT 64U
+#define TOLD 16U
+/* More levels than a red-black tree of 32-bit sequence numbers has. */
+#define LEVELS 64U
 
 /* The connection as a burst could begin. */
 struct burst {
@@ -336,16 +348,164 @@ void fp_bbr3_release(u64 *ctx)
 	fp_end_pacing(tp);
 }
 
-/* The packets that this ACK marked lost, as one packet of their size sent with the newest acknowledged one. */
-FP_INLINE struct bbr3_lost lose(struct flow *f, const struct tcp_sock *tp, u32 packets, u32 app_limited)
+/* Whether a packet was sent under a mark, the kernel's or ours, when so much was delivered. */
+FP_INLINE u32 was_app_limited(const struct flow *f, u32 delivered, u32 kernels)
 {
-	struct bbr3_lost packet = { .bytes = (u64)packets * f->b.c.smss, .app_limited = app_limited };
-	const struct burst *burst = &f->ring[f->acked_burst & (RING - 1)];
+	if (!(fp_config.options & FP_OPTION_OWN_MARK) || !f->marked_to || kernels)
+		return kernels;
+	return !fp_after(delivered, f->marked_to) && !fp_before(delivered, f->marked_from);
+}
 
-	packet.tx_in_flight = f->head ? burst->inflight + packet.bytes : f->b.c.inflight;
-	packet.lost = lost_since(f, tp);
+/* The leftmost node below one of a red-black tree: the first in sequence. Nodes are numbers to the verifier, and read as memory. */
+FP_STEP u64 leftmost(u64 node)
+{
+	if (!node)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < LEVELS; i++) {
+		u64 left = FP_READ(u64, &((struct rb_node *)node)->rb_left);
+
+		if (!left)
+			break;
+		node = left;
+	}
+	return node;
+}
+
+/* rb_next(): the next segment of the queue; 0 behind the last. */
+FP_STEP u64 next_segment(u64 node)
+{
+	u64 right = FP_READ(u64, &((struct rb_node *)node)->rb_right);
+
+	if (right)
+		return leftmost(right);
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < LEVELS; i++) {
+		u64 parent = FP_READ(u64, &((struct rb_node *)node)->__rb_parent_color) & ~3ULL;
+
+		if (!parent || FP_READ(u64, &((struct rb_node *)parent)->rb_right) != node)
+			return parent;
+		node = parent;
+	}
+	return 0;
+}
+
+/* What an ACK marked lost, looked for in the retransmission queue. */
+struct search {
+	u64 socket;
+	u64 node;   /* the next segment to look at */
+	u32 before; /* packets that had been marked before, and not been sent again: they come first */
+	u32 left;   /* packets to be found */
+	u32 mss;
+	u32 connection_lost; /* tcp_sock's lost, with all of them */
+	/* A lost segment, or what was not found: packets, and of the last of them sequence number and tcp_skb_cb's tx. */
+	u32 packets;
+	u32 seq;
+	u32 end_seq;
+	u32 delivered;
+	u32 app_limited;
+	u32 is_found;
+};
+
+/* Goes on to the next segment that was marked lost; 0 where none is found. */
+FP_STEP int next_lost(struct search *s)
+{
+	if (!s)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < LOOKED_AT; i++) {
+		u64 node = s->node;
+		const struct tcp_skb_cb *cb = (const struct tcp_skb_cb *)((struct sk_buff *)node)->cb;
+		u32 size;
+
+		if (!node || !s->left)
+			return 0;
+		s->node = next_segment(node);
+		if ((FP_READ(u8, &cb->sacked) & (FP_SKB_LOST | FP_SKB_RETRANSMITTED | FP_SKB_ACKED)) != FP_SKB_LOST)
+			continue;
+		s->seq = FP_READ(u32, &cb->seq);
+		s->end_seq = FP_READ(u32, &cb->end_seq);
+		size = (s->end_seq - s->seq + s->mss - 1) / fp_max32(s->mss, 1);
+		if (s->before && s->before >= size) {
+			s->before -= size;
+			continue;
+		}
+		s->before = 0;
+		s->packets = fp_min32(fp_max32(size, 1), s->left);
+		s->left -= s->packets;
+		s->delivered = FP_READ(u32, &cb->tx.delivered);
+		s->app_limited = FP_READ_BITFIELD(cb, tx.is_app_limited);
+		s->is_found = 1;
+		return 1;
+	}
+	return 0;
+}
+
+/* HandleLostPacket(), for the packets of a segment, or for those that were not found. */
+FP_STEP int tell_lost(struct flow *f, const struct search *s)
+{
+	struct bbr3_lost packet = {};
+	const struct burst *burst;
+	u32 at, lost, into = 0;
+
+	if (!f || !s)
+		return 0;
+	at = s->is_found ? advance(f, f->head - fp_min32(f->head, RING), s->delivered, s->end_seq) : f->acked_burst;
+	burst = &f->ring[at & (RING - 1)];
+	lost = s->connection_lost - s->left;
+	packet.bytes = (u64)s->packets * f->b.c.smss;
+	packet.app_limited = s->app_limited;
+	packet.tx_in_flight = f->b.c.inflight;
+	if (f->head) {
+		if (s->is_found)
+			into = s->end_seq - burst->seq;
+		/* What is sent again goes first, and is taken as the burst's first packet. */
+		packet.tx_in_flight = (u64)burst->inflight + ((s32)into > 0 ? burst->again + into : packet.bytes);
+		packet.lost = (u64)(lost - burst->lost) * f->b.c.smss;
+	}
+	FP_ON_LOST(f, s->socket, lost, &packet);
 	bbr3_handle_lost_packet(&f->b, &packet);
-	return packet;
+	return 0;
+}
+
+/*
+ * The packets that this ACK marked lost. They have not left again yet: TCP sends them after this, from
+ * retransmit_skb_hint on. Gives the number of contiguous ranges.
+ */
+FP_INLINE u32 lose(struct flow *f, const struct tcp_sock *tp, u32 packets, u32 app_limited)
+{
+	u32 unsent = tp->lost_out - fp_min32(tp->retrans_out, tp->lost_out), ranges = 0, end = 0;
+	struct search s = {
+		.socket = (u64)tp,
+		.before = unsent - fp_min32(unsent, packets),
+		.left = packets,
+		.mss = tp->mss_cache,
+		.connection_lost = tp->lost,
+	};
+
+	if (!(fp_config.options & FP_OPTION_READS_NOTHING)) {
+		s.node = FP_READ(u64, &tp->retransmit_skb_hint);
+		if (!s.node)
+			s.node = leftmost(FP_READ(u64, &tp->inet_conn.icsk_inet.sk.tcp_rtx_queue.rb_node));
+	}
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < TOLD; i++) {
+		if (!next_lost(&s))
+			break;
+		s.app_limited = was_app_limited(f, s.delivered, s.app_limited);
+		ranges += !ranges || s.seq != end;
+		end = s.end_seq;
+		tell_lost(f, &s);
+	}
+	if (s.left) {
+		s.packets = s.left;
+		s.left = 0;
+		s.is_found = 0;
+		s.app_limited = app_limited;
+		tell_lost(f, &s);
+		ranges += !ranges;
+	}
+	return ranges;
 }
 
 /* MarkConnectionAppLimited() */
@@ -362,26 +522,14 @@ FP_INLINE void mark_app_limited(struct flow *f, struct tcp_sock *tp)
 	f->marked_to = to;
 }
 
-/* Whether the newest acknowledged packet was sent under a mark, the kernel's or ours. */
-FP_INLINE u32 was_app_limited(struct flow *f, const struct rate_sample *rs)
-{
-	if (!(fp_config.options & FP_OPTION_OWN_MARK) || !f->marked_to || rs->is_app_limited)
-		return rs->is_app_limited;
-	if (!fp_after(rs->prior_delivered, f->marked_to))
-		return !fp_before(rs->prior_delivered, f->marked_from);
-	f->marked_to = 0;
-	return 0;
-}
-
 SEC("struct_ops/fp_bbr3_cong_control")
 void fp_bbr3_cong_control(u64 *ctx)
 {
 	struct tcp_sock *tp = FP_TCP(ctx);
 	const struct rate_sample *rs = fp_sample_argument(ctx);
 	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
-	struct bbr3_lost packet = {};
 	struct bbr3_sample *sample;
-	u32 lost, acked, end_seq, app_limited;
+	u32 lost, acked, end_seq, app_limited, ranges = 0;
 	u64 mss;
 
 	/* init() was not called, or another build has taken the place of the one that it was. */
@@ -403,9 +551,11 @@ void fp_bbr3_cong_control(u64 *ctx)
 	end_burst(f, tp);
 	if (rs->delivered >= 0)
 		f->acked_burst = advance(f, f->acked_burst, rs->prior_delivered, end_seq);
-	app_limited = was_app_limited(f, rs);
+	app_limited = was_app_limited(f, rs->prior_delivered, rs->is_app_limited);
 	if ((s32)lost > 0)
-		packet = lose(f, tp, lost, app_limited);
+		ranges = lose(f, tp, lost, app_limited);
+	if (f->marked_to && !rs->is_app_limited && fp_after(rs->prior_delivered, f->marked_to))
+		f->marked_to = 0;
 
 	sample->has_data = rs->delivered >= 0;
 	sample->delivered = rs->delivered > 0 ? (u64)rs->delivered * mss : 0;
@@ -416,14 +566,14 @@ void fp_bbr3_cong_control(u64 *ctx)
 					0;
 	sample->newly_acked = (u64)acked * mss;
 	sample->newly_lost = (u64)lost * mss;
-	sample->lost_ranges = lost ? 1 : 0;
+	sample->lost_ranges = ranges;
 	sample->rtt = rs->rtt_us >= 0 ? (u64)rs->rtt_us * 1000 : BBR3_INFINITE;
 	sample->is_app_limited = app_limited;
 	sample->tx_in_flight = tx_in_flight(f, end_seq);
 	sample->lost = lost_since(f, tp);
 	sample->ce_count = tp->delivered_ce - f->ce_packets;
 	f->ce_packets = tp->delivered_ce;
-	FP_ON_ACK(f, tp, end_seq, &packet);
+	FP_ON_ACK(f, tp, end_seq);
 
 	bbr3_on_ack(&f->b);
 	if (f->b.marks_app_limited)

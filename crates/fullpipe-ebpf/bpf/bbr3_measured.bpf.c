@@ -19,7 +19,7 @@ struct fp_measured_counts {
 	u64 probe_losses; /* losses that a tail loss probe repaired */
 } fp_measured_counts SEC(".data.counts");
 
-FP_INLINE struct fp_measured *reserve(const struct tcp_sock *tp, u32 kind)
+FP_INLINE struct fp_measured *reserve(u64 socket, u32 kind)
 {
 	struct fp_measured *m = bpf_ringbuf_reserve(&measured, sizeof(*m), 0);
 
@@ -28,15 +28,14 @@ FP_INLINE struct fp_measured *reserve(const struct tcp_sock *tp, u32 kind)
 		return m;
 	}
 	__builtin_memset(m, 0, sizeof(*m));
-	m->socket = (u64)tp;
+	m->socket = socket;
 	m->kind = kind;
 	return m;
 }
 
-FP_INLINE void on_ack(const struct bbr3_sample *sample, u32 newly_lost, const struct tcp_sock *tp, u32 end_seq,
-		      const struct bbr3_lost *packet)
+FP_INLINE void on_ack(const struct bbr3_sample *sample, const struct tcp_sock *tp, u32 end_seq)
 {
-	struct fp_measured *m = reserve(tp, FP_MEASURED_ACK);
+	struct fp_measured *m = reserve((u64)tp, FP_MEASURED_ACK);
 
 	if (!m)
 		return;
@@ -44,40 +43,35 @@ FP_INLINE void on_ack(const struct bbr3_sample *sample, u32 newly_lost, const st
 	m->lost = tp->lost;
 	m->seq = tp->snd_una;
 	m->end_seq = end_seq;
-	m->newly_lost = newly_lost;
 	m->has_data = sample->has_data;
-	m->sample_tx_in_flight = sample->tx_in_flight;
-	m->sample_lost = sample->lost;
-	m->packet_bytes = packet->bytes;
-	m->packet_tx_in_flight = packet->tx_in_flight;
-	m->packet_lost = packet->lost;
+	m->used_tx_in_flight = sample->tx_in_flight;
+	m->used_lost = sample->lost;
 	bpf_ringbuf_submit(m, 0);
 }
 
-#define FP_ON_ACK(f, tp, end_seq, packet) on_ack(&(f)->b.rs, lost, tp, end_seq, packet)
+FP_INLINE void on_lost(u64 socket, u32 mss, u32 lost, const struct bbr3_lost *packet)
+{
+	struct fp_measured *m = reserve(socket, FP_MEASURED_LOST);
+
+	if (!m)
+		return;
+	m->mss = mss;
+	m->lost = lost;
+	m->packets = (u32)packet->bytes / fp_max32(mss, 1);
+	m->used_tx_in_flight = packet->tx_in_flight;
+	m->used_lost = packet->lost;
+	bpf_ringbuf_submit(m, 0);
+}
+
+#define FP_ON_ACK(f, tp, end_seq) on_ack(&(f)->b.rs, tp, end_seq)
+#define FP_ON_LOST(f, socket, lost, packet) on_lost(socket, (u32)(f)->b.c.smss, lost, packet)
 #define FP_ON_PROBE_LOSS() __sync_fetch_and_add(&fp_measured_counts.probe_losses, 1)
 #include "bbr3.bpf.c"
-
-struct sk_buff {
-	struct sock *sk;
-	unsigned int len;
-	unsigned char *head;
-	unsigned char *data;
-	u16 transport_header;
-} FP_CORE;
 
 FP_INLINE u32 network_order(u32 word)
 {
 	return __builtin_bswap32(word);
 }
-
-/* Of a socket that a packet names the verifier knows no more than that: its fields are read as memory. */
-#define READ(pointer) \
-	({ \
-		typeof(*(pointer)) _value = 0; \
-		bpf_probe_read_kernel((void *)&_value, sizeof(_value), (pointer)); \
-		_value; \
-	})
 
 /* "fp_measured", as two words. */
 #define NAME_FIRST 0x757361656d5f7066ULL
@@ -104,7 +98,7 @@ int fp_sent(u64 *ctx)
 
 	if (!tp)
 		return 0;
-	ops = READ(&tp->inet_conn.icsk_ca_ops);
+	ops = FP_READ(const struct tcp_congestion_ops *, &tp->inet_conn.icsk_ca_ops);
 	if (bpf_probe_read_kernel(name, sizeof(name), &ops->name) || name[0] != NAME_FIRST || name[1] != NAME_REST)
 		return 0;
 	transport = skb->head + skb->transport_header;
@@ -113,13 +107,13 @@ int fp_sent(u64 *ctx)
 	payload = skb->len - (u32)(transport - skb->data) - (header.offset >> 4) * 4;
 	if ((s32)payload <= 0)
 		return 0;
-	m = reserve(tp, FP_MEASURED_SENT);
+	m = reserve((u64)tp, FP_MEASURED_SENT);
 	if (!m)
 		return 0;
-	m->mss = READ(&tp->mss_cache);
-	m->lost = READ(&tp->lost);
-	left = READ(&tp->sacked_out) + READ(&tp->lost_out);
-	m->in_flight = READ(&tp->packets_out) - left + READ(&tp->retrans_out);
+	m->mss = FP_READ(u32, &tp->mss_cache);
+	m->lost = FP_READ(u32, &tp->lost);
+	left = FP_READ(u32, &tp->sacked_out) + FP_READ(u32, &tp->lost_out);
+	m->in_flight = FP_READ(u32, &tp->packets_out) - left + FP_READ(u32, &tp->retrans_out);
 	m->seq = network_order(header.seq);
 	m->end_seq = m->seq + payload;
 	bpf_ringbuf_submit(m, 0);

@@ -11,6 +11,7 @@
 #define bpf_get_prandom_u32 fp_kernels_get_prandom_u32
 #define bpf_ktime_get_ns fp_kernels_ktime_get_ns
 #define bpf_sk_storage_get fp_kernels_sk_storage_get
+#define bpf_probe_read_kernel fp_kernels_probe_read_kernel
 #define __builtin_preserve_field_info(field, kind) ((kind) == 1 ? 8 : 0)
 /* Attributes of a program for the loader. */
 #define preserve_access_index unused
@@ -19,10 +20,12 @@
 #undef bpf_get_prandom_u32
 #undef bpf_ktime_get_ns
 #undef bpf_sk_storage_get
+#undef bpf_probe_read_kernel
 #undef __builtin_preserve_field_info
 #undef FP_STATE_LAYOUT
 #undef FP_BITFIELD
 #undef FP_FIELD_EXISTS
+#undef FP_READ_BITFIELD
 
 static u64 fp_now;
 
@@ -36,6 +39,12 @@ static u32 bpf_get_prandom_u32(void)
 	return 1;
 }
 
+static long bpf_probe_read_kernel(void *to, u32 size, const void *from)
+{
+	__builtin_memcpy(to, from, size);
+	return 0;
+}
+
 static void *bpf_sk_storage_get(void *map, void *sk, void *value, u64 flags);
 
 static const struct rate_sample *fp_third_argument(const u64 *ctx)
@@ -45,10 +54,32 @@ static const struct rate_sample *fp_third_argument(const u64 *ctx)
 
 #define FP_BITFIELD(base, field) ((u32)(base)->field)
 #define FP_FIELD_EXISTS(field) 1
+#define FP_READ_BITFIELD(base, field) ((u32)(base)->field)
 #define fp_sample_argument fp_third_argument
+
+/* Calls of HandleLostPacket() of the latest ACK. */
+struct fp_hosted_lost {
+	u64 bytes;
+	u64 tx_in_flight;
+	u64 lost;
+	u64 app_limited;
+};
+
+#define FP_HOSTED_MOST 256U
+static struct fp_hosted_lost fp_told[FP_HOSTED_MOST];
+static u32 fp_tellings;
+
+static void fp_tell(u64 bytes, u64 tx_in_flight, u64 lost, u64 app_limited)
+{
+	fp_told[fp_tellings++ % FP_HOSTED_MOST] = (struct fp_hosted_lost){ bytes, tx_in_flight, lost, app_limited };
+}
+
+#define FP_ON_LOST(f, socket, all, packet) \
+	((void)(all), fp_tell((packet)->bytes, (packet)->tx_in_flight, (packet)->lost, (packet)->app_limited))
 #include "bbr3.bpf.c"
 
 static struct tcp_sock fp_socket;
+static struct sk_buff fp_queue[FP_HOSTED_MOST];
 static struct flow fp_flow;
 static u32 fp_has_flow;
 
@@ -72,6 +103,7 @@ struct fp_hosted {
 	u32 snd_nxt;
 	u32 packets_out;
 	u32 lost_out;
+	u32 retrans_out;
 	u32 delivered;
 	u32 delivered_ce;
 	u32 lost;
@@ -101,8 +133,59 @@ struct fp_hosted {
 	u32 core_has_selective_acks;
 	u32 core_is_loss_in_round;
 	u32 core_undo_saved;
+	u32 core_lost_ranges;
 	u32 has_flow;
 };
+
+/* A segment of the retransmission queue. */
+struct fp_hosted_segment {
+	u32 seq;
+	u32 end_seq;
+	u32 sacked;
+	u32 delivered;
+	u32 app_limited;
+};
+
+/* The root of a tree of the segments from `from` to before `to`, below `parent`. */
+static struct rb_node *fp_tree(u32 from, u32 to, struct rb_node *parent)
+{
+	u32 middle = from + (to - from) / 2;
+	struct rb_node *node = &fp_queue[middle].rbnode;
+
+	if (from == to)
+		return 0;
+	/* The lowest bit is the colour, which nothing here goes by: black. */
+	node->__rb_parent_color = (unsigned long)parent | 1;
+	node->rb_left = fp_tree(from, middle, node);
+	node->rb_right = fp_tree(middle + 1, to, node);
+	return node;
+}
+
+/* The socket's retransmission queue, in order of sequence; `hint` is what TCP sends again from, none if it is no place in it. */
+void fp_hosted_queue(const struct fp_hosted_segment *segments, u32 count, u32 hint)
+{
+	count = fp_min32(count, FP_HOSTED_MOST);
+	for (u32 i = 0; i < count; i++) {
+		struct tcp_skb_cb *cb = (struct tcp_skb_cb *)fp_queue[i].cb;
+
+		cb->seq = segments[i].seq;
+		cb->end_seq = segments[i].end_seq;
+		cb->sacked = (u8)segments[i].sacked;
+		cb->tx.delivered = segments[i].delivered;
+		cb->tx.is_app_limited = segments[i].app_limited & 1;
+	}
+	fp_socket.inet_conn.icsk_inet.sk.tcp_rtx_queue.rb_node = fp_tree(0, count, 0);
+	fp_socket.retransmit_skb_hint = hint < count ? &fp_queue[hint] : 0;
+}
+
+/* The `number`th call of HandleLostPacket() of the latest ACK; 0 if there were fewer. */
+u32 fp_hosted_told(u32 number, struct fp_hosted_lost *lost)
+{
+	if (number >= fp_min32(fp_tellings, FP_HOSTED_MOST))
+		return 0;
+	*lost = fp_told[number];
+	return 1;
+}
 
 /* The socket is closed, and another one opened. */
 void fp_hosted_forget(void)
@@ -138,6 +221,7 @@ u32 fp_hosted_call(struct fp_hosted *h, u32 call, u32 argument)
 	const struct bbr3 *b = &fp_flow.b;
 	u32 answer = 0;
 
+	fp_tellings = 0;
 	fp_now = tp->tcp_clock_cache = h->now;
 	sk->sk_pacing_rate = h->pacing_rate;
 	sk->sk_max_pacing_rate = ~0UL;
@@ -152,6 +236,7 @@ u32 fp_hosted_call(struct fp_hosted *h, u32 call, u32 argument)
 	tp->snd_nxt = h->snd_nxt;
 	tp->packets_out = h->packets_out;
 	tp->lost_out = h->lost_out;
+	tp->retrans_out = h->retrans_out;
 	tp->delivered = h->delivered;
 	tp->delivered_ce = h->delivered_ce;
 	tp->lost = h->lost;
@@ -198,6 +283,7 @@ u32 fp_hosted_call(struct fp_hosted *h, u32 call, u32 argument)
 	h->core_has_selective_acks = b->c.has_selective_acks;
 	h->core_is_loss_in_round = b->is_loss_in_round;
 	h->core_undo_saved = b->undo_saved;
+	h->core_lost_ranges = b->rs.lost_ranges;
 	h->has_flow = fp_has_flow;
 	return answer;
 }

@@ -26,7 +26,43 @@
 
 typedef _Bool bool;
 
+struct rb_node {
+	unsigned long __rb_parent_color;
+	struct rb_node *rb_right;
+	struct rb_node *rb_left;
+} FP_CORE;
+
+struct rb_root {
+	struct rb_node *rb_node;
+} FP_CORE;
+
+struct sk_buff {
+	struct rb_node rbnode; /* in the queue of what may have to be sent again */
+	struct sock *sk;
+	unsigned int len;
+	char cb[48];
+	unsigned char *head;
+	unsigned char *data;
+	u16 transport_header;
+} FP_CORE;
+
+/* What TCP keeps in sk_buff's cb. */
+struct tcp_skb_cb {
+	u32 seq;
+	u32 end_seq;
+	u8 sacked; /* FP_SKB_* */
+	struct {
+		u32 is_app_limited : 1;
+		u32 delivered; /* packets, when it was last sent */
+	} tx;
+} FP_CORE;
+
+#define FP_SKB_ACKED 0x01U
+#define FP_SKB_RETRANSMITTED 0x02U
+#define FP_SKB_LOST 0x04U
+
 struct sock {
+	struct rb_root tcp_rtx_queue;
 	u32 sk_pacing_status;
 	unsigned long sk_pacing_rate;
 	unsigned long sk_max_pacing_rate;
@@ -88,6 +124,7 @@ struct tcp_sock {
 	u32 lost;
 	u32 total_retrans;
 	u32 app_limited;
+	struct sk_buff *retransmit_skb_hint;
 	u8 is_cwnd_limited : 1;
 	u8 ecn_flags;
 	struct minmax rtt_min;
@@ -176,6 +213,27 @@ static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
 #define FP_FIELD_EXISTS(field) __builtin_preserve_field_info(field, 2)
 
 /*
+ * A field, of this type, of what the verifier knows no more of than that it is a number: it is read as memory. (The type
+ * is named, for that of a field behind a pointer to const would be const, and never be read back.)
+ */
+#define FP_READ(type, pointer) \
+	({ \
+		type _value = 0; \
+		bpf_probe_read_kernel((void *)&_value, sizeof(_value), (pointer)); \
+		_value; \
+	})
+/* And a bit-field that lies within four bytes of its own type. */
+#define FP_READ_BITFIELD(base, field)                                                                        \
+	({                                                                                                   \
+		u32 _word = 0;                                                                               \
+		u64 _bits;                                                                                   \
+		bpf_probe_read_kernel((void *)&_word, sizeof(_word),                                         \
+				      (const char *)(base) + __builtin_preserve_field_info((base)->field, 0)); \
+		_bits = (u64)_word << __builtin_preserve_field_info((base)->field, 4);                       \
+		(u32)(_bits >> __builtin_preserve_field_info((base)->field, 5));                             \
+	})
+
+/*
  * What the loader tells a program before the kernel sees it, in a map of its own so that it can be found
  * again in a loaded program.
  */
@@ -200,6 +258,8 @@ struct fp_config {
 #define FP_OPTION_OWN_MARK 4U
 /* Nor how a connection is paced: one that comes from a controller that paces goes on being paced. */
 #define FP_OPTION_KEEPS_PACING 8U
+/* Nor may a program read the kernel's memory (lockdown=confidentiality): what was lost is not looked up among what was sent. */
+#define FP_OPTION_READS_NOTHING 16U
 
 const volatile struct fp_config fp_config SEC(".rodata.config") = { 4, 0, 0, FP_FORMAT, FP_STATE_LAYOUT };
 

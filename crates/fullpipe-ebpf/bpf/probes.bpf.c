@@ -72,3 +72,11 @@ void fpp_steps_init(u64 *ctx)
 	FP_TCP(ctx)->snd_cwnd = fp_max32(best.v, 2);
 }
 FP_PROBE(fpp_steps);
+
+SEC("struct_ops/fpp_reading_init")
+void fpp_reading_init(u64 *ctx)
+{
+	if (FP_READ(u64, &FP_TCP(ctx)->inet_conn.icsk_inet.sk.tcp_rtx_queue.rb_node))
+		FP_TCP(ctx)->snd_cwnd = 2;
+}
+FP_PROBE(fpp_reading);

@@ -19,12 +19,20 @@ pub enum Feature {
     Storage,
     /// They may have functions that work on structures, each verified by itself.
     Steps,
+    /// They may read the kernel's memory. Without it a controller does not look up which packets were lost.
+    Reading,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Feature; 5] =
-        [Feature::Controllers, Feature::Pacing, Feature::Mark, Feature::Storage, Feature::Steps];
+    pub const ALL: [Feature; 6] = [
+        Feature::Controllers,
+        Feature::Pacing,
+        Feature::Mark,
+        Feature::Storage,
+        Feature::Steps,
+        Feature::Reading,
+    ];
 
     /// What it is called in JSON.
     pub fn name(self) -> &'static str {
@@ -34,6 +42,7 @@ impl Feature {
             Feature::Mark => "app-limited mark",
             Feature::Storage => "socket storage",
             Feature::Steps => "functions on structures",
+            Feature::Reading => "kernel memory",
         }
     }
 
@@ -49,6 +58,9 @@ impl Feature {
             }
             Feature::Storage => "controllers from BPF that keep state beside a socket (bpf_sk_storage_get)",
             Feature::Steps => "BPF programs of several functions that work on structures",
+            Feature::Reading => {
+                "BPF programs that read the kernel's memory (bpf_probe_read_kernel; not with lockdown=confidentiality)"
+            }
         }
     }
 
@@ -56,6 +68,7 @@ impl Feature {
     pub fn since(self) -> &'static str {
         match self {
             Feature::Controllers => "5.6",
+            Feature::Reading => "5.5",
             Feature::Storage => "5.7",
             Feature::Steps => "5.12",
             Feature::Pacing => "6.0",
@@ -71,6 +84,7 @@ impl Feature {
             Feature::Mark => "fpp_mark",
             Feature::Storage => "fpp_storage",
             Feature::Steps => "fpp_steps",
+            Feature::Reading => "fpp_reading",
         }
     }
 

@@ -150,7 +150,7 @@ pub(crate) fn open(object: &[u8]) -> Result<OpenObject> {
 }
 
 /// What programs can do without, and which option of bpf/kernel.h says that they must.
-const SPARED: [(Feature, u32); 2] = [(Feature::Mark, 4), (Feature::Pacing, 8)];
+const SPARED: [(Feature, u32); 3] = [(Feature::Mark, 4), (Feature::Pacing, 8), (Feature::Reading, 16)];
 
 fn load_prepared(
     object: &[u8],

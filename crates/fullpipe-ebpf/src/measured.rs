@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 /// The name that sockets choose to be measured.
 pub const NAME: &str = "fp_measured";
 
-/// `struct fp_measured` of bpf/measured.h: a segment as it leaves, or an ACK as the core sees it.
+/// `struct fp_measured` of bpf/measured.h: a segment as it leaves, or an ACK or packets lost as the core sees them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Record {
@@ -27,16 +27,14 @@ pub struct Record {
     end_seq: u32,
     in_flight: u32,
     lost: u32,
-    newly_lost: u32,
+    packets: u32,
     has_data: u32,
-    sample_tx_in_flight: u64,
-    sample_lost: u64,
-    packet_bytes: u64,
-    packet_tx_in_flight: u64,
-    packet_lost: u64,
+    used_tx_in_flight: u64,
+    used_lost: u64,
 }
 
 const SENT: u32 = 1;
+const LOST: u32 = 3;
 
 impl Record {
     /// Of a segment that was sent: what was in flight with its packet that ends at `end`.
@@ -188,11 +186,10 @@ pub struct Comparison {
     pub acked: Looked,
     /// The same, of those ACKs alone whose newest packet had been sent again.
     pub acked_again: Looked,
-    /// Of the packet that stands for those that an ACK marked lost, against the last of these; the verdict is that
-    /// of any. Known once [`finish`](Self::finish) is called.
+    /// Of packets marked lost, as the core was told of them: one by one, or several at once against the last of these, with the
+    /// verdict of any. Known once [`finish`](Self::finish) is called.
     pub lost: Looked,
-    /// ACKs that marked packets lost.
-    marking: Vec<Record>,
+    told: Vec<Record>,
     /// Of each packet marked lost, in their order: what was in flight when it was sent, and lost before. They are
     /// known by being sent again, which happens in the order of their being marked; one that arrived after all is not.
     marked: Vec<Option<(u64, u32)>>,
@@ -213,18 +210,19 @@ impl Comparison {
             self.sent.push_back(*record);
             return;
         }
+        if record.kind == LOST {
+            self.told.push(*record);
+            return;
+        }
         let mss = u64::from(record.mss).max(1);
         if record.has_data != 0
             && let Some((truth, again)) = self.truth(record)
         {
-            let used = (record.sample_tx_in_flight, record.sample_lost);
+            let used = (record.used_tx_in_flight, record.used_lost);
             self.acked.add(used, truth, too_high(truth), mss);
             if again {
                 self.acked_again.add(used, truth, too_high(truth), mss);
             }
-        }
-        if record.newly_lost > 0 {
-            self.marking.push(*record);
         }
     }
 
@@ -252,9 +250,9 @@ impl Comparison {
 
     /// All records are in.
     pub fn finish(&mut self) {
-        for ack in std::mem::take(&mut self.marking) {
-            let mss = u64::from(ack.mss).max(1);
-            let marked = (ack.lost - ack.newly_lost) as usize..ack.lost as usize;
+        for told in std::mem::take(&mut self.told) {
+            let mss = u64::from(told.mss).max(1);
+            let marked = told.lost.saturating_sub(told.packets) as usize..told.lost as usize;
             let Some(packets) = self.marked.get(marked.clone()) else { continue };
             let each = packets.iter().zip(marked).map(|(packet, number)| {
                 let (tx_in_flight, before) = (*packet)?;
@@ -262,7 +260,7 @@ impl Comparison {
             });
             let Some(truths) = each.collect::<Option<Vec<(u64, u64)>>>() else { continue };
             let Some(&last) = truths.last() else { continue };
-            let used = (ack.packet_tx_in_flight, ack.packet_lost);
+            let used = (told.used_tx_in_flight, told.used_lost);
             self.lost.add(used, last, truths.iter().any(|&truth| too_high(truth)), mss);
         }
     }
@@ -299,8 +297,8 @@ mod tests {
             end_seq,
             lost,
             has_data: 1,
-            sample_tx_in_flight: used.0,
-            sample_lost: used.1,
+            used_tx_in_flight: used.0,
+            used_lost: used.1,
             ..Record::zeroed()
         }
     }

@@ -18,6 +18,7 @@ struct Hosted {
     snd_nxt: u32,
     packets_out: u32,
     lost_out: u32,
+    retrans_out: u32,
     delivered: u32,
     delivered_ce: u32,
     lost: u32,
@@ -45,10 +46,34 @@ struct Hosted {
     core_has_selective_acks: u32,
     core_is_loss_in_round: u32,
     core_undo_saved: u32,
+    core_lost_ranges: u32,
     has_flow: u32,
 }
 
+/// `struct fp_hosted_segment`: a segment of the retransmission queue.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Segment {
+    seq: u32,
+    end_seq: u32,
+    sacked: u32,
+    delivered: u32,
+    app_limited: u32,
+}
+
+/// `struct fp_hosted_lost`: a call of `HandleLostPacket()`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lost {
+    bytes: u64,
+    tx_in_flight: u64,
+    lost: u64,
+    app_limited: u64,
+}
+
 unsafe extern "C" {
+    fn fp_hosted_queue(segments: *const Segment, count: u32, hint: u32);
+    fn fp_hosted_told(number: u32, lost: *mut Lost) -> u32;
     fn fp_hosted_call(hosted: *mut Hosted, call: u32, argument: u32) -> u32;
     fn fp_hosted_forget();
 }
@@ -379,4 +404,137 @@ fn an_ack_without_a_sample_bounds_the_window_that_leaving_recovery_restored() {
     (tcp.sample_delivered, tcp.acked_sacked, tcp.interval_us, tcp.rtt_us) = (-1, 0, 0, -1);
     socket.call(Call::CongControl, 0);
     assert!(socket.tcp.snd_cwnd <= bound, "and bounded again: {} of {bound}", socket.tcp.snd_cwnd);
+}
+
+const SACKED: u32 = 1;
+const RETRANSMITTED: u32 = 2;
+const MARKED: u32 = 4;
+
+/// A connection of some round trips, and what lay between its ACKs: a packet each, sent with ever other numbers in flight.
+struct Sent {
+    socket: Socket,
+    /// The packets that are outstanding, in order, and what was in flight with each, itself included.
+    queue: Vec<Segment>,
+    tx_in_flight: Vec<u64>,
+}
+
+impl Sent {
+    fn some() -> Sent {
+        let mut socket = Socket::new();
+        let (mut queue, mut tx_in_flight) = (Vec::new(), Vec::new());
+        for number in 0..3 * INFLIGHT {
+            socket.tcp.packets_out = INFLIGHT + number % 7;
+            socket.ack();
+            let tcp = socket.tcp;
+            queue.push(Segment {
+                seq: tcp.snd_nxt,
+                end_seq: tcp.snd_nxt + MSS as u32,
+                sacked: 0,
+                delivered: tcp.delivered,
+                app_limited: number % 2,
+            });
+            tx_in_flight.push(u64::from(tcp.packets_out + 1) * MSS);
+        }
+        let gone = queue.len() - INFLIGHT as usize;
+        Sent { socket, queue: queue.split_off(gone), tx_in_flight: tx_in_flight.split_off(gone) }
+    }
+
+    /// An ACK marks so many packets lost; gives the calls of `HandleLostPacket()`.
+    fn lose(&mut self, packets: u32, hint: u32) -> Vec<Lost> {
+        // SAFETY: the segments are there for the call, which copies them.
+        unsafe { fp_hosted_queue(self.queue.as_ptr(), self.queue.len() as u32, hint) }
+        self.socket.tcp.lost += packets;
+        self.socket.ack();
+        let mut told = Vec::new();
+        let mut lost = Lost::default();
+        // SAFETY: `lost` is ours.
+        while unsafe { fp_hosted_told(told.len() as u32, &raw mut lost) } != 0 {
+            told.push(lost);
+        }
+        told
+    }
+
+    fn mark(&mut self, flags: u32, packets: &[usize]) {
+        for &at in packets {
+            self.queue[at].sacked = flags;
+        }
+        let count = |flag: u32| self.queue.iter().filter(|s| s.sacked & flag != 0).count() as u32;
+        (self.socket.tcp.lost_out, self.socket.tcp.retrans_out) = (count(MARKED), count(RETRANSMITTED));
+    }
+
+    /// The packet at this place, as the `lost`th that was lost since it was sent.
+    fn lost(&self, at: usize, lost: u64) -> Lost {
+        Lost {
+            bytes: MSS,
+            tx_in_flight: self.tx_in_flight[at],
+            lost: lost * MSS,
+            app_limited: self.queue[at].app_limited.into(),
+        }
+    }
+}
+
+const NO_HINT: u32 = u32::MAX;
+
+/// The draft's HandleLostPacket() is called for each packet, with what was in flight when it was sent.
+#[test]
+fn each_packet_that_an_ack_marks_lost_is_told_with_what_was_in_flight_when_it_left() {
+    for hint in [NO_HINT, 0, 9] {
+        let mut sent = Sent::some();
+        sent.mark(MARKED, &[9, 10, 17]);
+        sent.mark(MARKED | RETRANSMITTED, &[11]);
+        sent.mark(SACKED, &[12, 13, 18, 19]);
+        let told = sent.lose(3, hint);
+        assert_eq!(told, [sent.lost(9, 1), sent.lost(10, 2), sent.lost(17, 3)], "sent again from {hint}");
+        assert_eq!(sent.socket.tcp.core_lost_ranges, 2);
+    }
+}
+
+#[test]
+fn what_was_marked_before_and_not_sent_again_is_not_told_again() {
+    let mut sent = Sent::some();
+    sent.mark(MARKED, &[4]);
+    assert_eq!(sent.lose(1, NO_HINT), [sent.lost(4, 1)]);
+    sent.mark(MARKED, &[4, 20, 30]);
+    assert_eq!(sent.lose(2, 4), [sent.lost(20, 2), sent.lost(30, 3)]);
+    assert_eq!(sent.socket.tcp.core_lost_ranges, 2);
+}
+
+#[test]
+fn a_segment_of_several_packets_is_told_at_once_by_its_last() {
+    let mut sent = Sent::some();
+    sent.queue[20].end_seq += 2 * MSS as u32;
+    sent.queue.drain(21..23);
+    sent.mark(MARKED, &[20]);
+    let told = sent.lose(3, NO_HINT);
+    // What ends it was sent in the burst that the count of delivered packets and its end lead to.
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].bytes, told[0].lost), (3 * MSS, 3 * MSS));
+    assert_eq!(sent.socket.tcp.core_lost_ranges, 1);
+}
+
+/// Packets that a timer marked have left again before the next ACK tells of them.
+#[test]
+fn what_is_not_found_is_told_at_once() {
+    let mut sent = Sent::some();
+    sent.mark(MARKED, &[15]);
+    let told = sent.lose(5, NO_HINT);
+    assert_eq!((told.len(), told[0], told[1].bytes, told[1].lost), (2, sent.lost(15, 1), 4 * MSS, 5 * MSS));
+    drop(sent);
+
+    let mut sent = Sent::some();
+    let told = sent.lose(2, NO_HINT);
+    assert_eq!((told.len(), told[0].bytes, sent.socket.tcp.core_lost_ranges), (1, 2 * MSS, 1));
+}
+
+#[test]
+fn of_very_many_the_first_are_told_one_by_one() {
+    let mut sent = Sent::some();
+    let every_second: Vec<usize> = (0..40).step_by(2).collect();
+    sent.mark(MARKED, &every_second);
+    let told = sent.lose(20, NO_HINT);
+    assert_eq!(told.len(), 17);
+    for (i, lost) in told[..16].iter().enumerate() {
+        assert_eq!(*lost, sent.lost(2 * i, i as u64 + 1));
+    }
+    assert_eq!((told[16].bytes, told[16].lost), (4 * MSS, 20 * MSS));
 }
