@@ -30,7 +30,8 @@ pub struct Figure {
     pub(crate) judge: fn(&Runs) -> Outcome,
     /// Whether kernel TCP in the lab can show it too.
     pub in_lab: bool,
-    /// Fewer or shorter runs that still show every claim, for figures that take many minutes in real time.
+    /// Fewer, shorter or smaller runs that still show every claim, for figures that take many minutes: in real time, or simulated if the lab cannot
+    /// make them.
     pub(crate) short: Option<fn(Vec<Case>) -> Vec<Case>>,
 }
 
@@ -199,6 +200,20 @@ impl Figure {
     pub fn short_cases(&self) -> Result<Option<Vec<Case>>, ScenarioError> {
         let Some(shorten) = self.short else { return Ok(None) };
         Ok(Some(shorten(self.cases()?)))
+    }
+
+    /// Whether its own runs take minutes of simulation: made beside others, it is made short.
+    pub fn is_long(&self) -> bool {
+        self.short.is_some() && !self.in_lab
+    }
+
+    /// The runs that make it where all figures are made, each within seconds.
+    ///
+    /// # Errors
+    /// A mistake in the scenario file.
+    pub fn brief_cases(&self) -> Result<Vec<Case>, ScenarioError> {
+        let short = if self.is_long() { self.short_cases()? } else { None };
+        short.map_or_else(|| self.cases(), Ok)
     }
 
     /// Holds the runs of [`cases`](Self::cases), or of [`short_cases`](Self::short_cases), against what was

@@ -1,22 +1,53 @@
-//! The published results come out in the simulator. `FIGURE=fig8` runs one of them alone.
+//! The published results come out in the simulator. `FIGURE=fig8` runs one of them alone; of one that takes minutes the short form is run unless it
+//! is named so.
 
+use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::Source;
 use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs};
 use fullpipe_report::picture::{Curve, Picture};
 use fullpipe_run::{Batch, Engine, Job};
 use std::path::Path;
 
-/// The chapter with what was measured now in the rows of its table.
-fn with_measured(chapter: &str, outcome: &Outcome) -> String {
+/// The column of a chapter's table in which the runs' own figures stand, and the one of the short form of a long figure.
+const HERE: usize = 0;
+const SHORT: usize = 1;
+
+/// The chapter with what was measured now in this column of its table.
+fn with_measured(chapter: &str, outcome: &Outcome, column: usize) -> String {
     let row = |line: &str| {
         let of = |f: &Finding| format!("| {} | {} | ", f.claim, f.published);
-        let found = outcome.findings.iter().find(|f| line.starts_with(&of(f)));
-        found.map_or(line.to_owned(), |f| format!("{}{} |", of(f), f.measured))
+        let Some(f) = outcome.findings.iter().find(|f| line.starts_with(&of(f))) else {
+            return line.to_owned();
+        };
+        let mut cells: Vec<&str> = line[of(f).len()..].trim_end_matches(" |").split(" | ").collect();
+        assert!(column < cells.len(), "no such column: {line}");
+        cells[column] = &f.measured;
+        format!("{}{} |", of(f), cells.join(" | "))
     };
     for f in &outcome.findings {
         assert!(chapter.contains(&format!("| {} | {} | ", f.claim, f.published)), "no row for: {}", f.claim);
     }
     chapter.lines().map(|line| row(line) + "\n").collect()
+}
+
+/// What the simulator makes of these runs of a figure.
+fn made(figure: &Figure, cases: Vec<Case>) -> Outcome {
+    let jobs = cases.iter().map(|case| Job { engine: Engine::Sim, case: case.clone() }).collect();
+    let recordings = Batch::new(jobs).run(&()).all().unwrap_or_else(|e| panic!("{}: {e}", figure.id));
+    let outcome =
+        figure.judge(&Runs { source: Source::Sim, runs: cases.into_iter().zip(recordings).collect() });
+    for f in &outcome.findings {
+        let mark = if f.passed { "ok  " } else { "FAIL" };
+        println!(
+            "{mark} {}: {}: {} (published: {}; bound: {})",
+            figure.id, f.claim, f.measured, f.published, f.bound
+        );
+    }
+    for note in &outcome.notes {
+        println!("     {note}");
+    }
+    shows_what_was_published(figure, &outcome.picture);
+    outcome
 }
 
 /// What is written in a picture: titles, ticks, legend.
@@ -47,40 +78,38 @@ fn shows_what_was_published(figure: &Figure, picture: &Picture) {
 #[test]
 fn every_figure_comes_out_as_published() {
     let only = std::env::var("FIGURE").ok();
+    let pictures = std::env::var_os("FULLPIPE_PICTURES");
     let mut failed = Vec::new();
     let mut stale: Vec<String> = Vec::new();
     for figure in FIGURES.iter().filter(|f| only.as_ref().is_none_or(|id| id == f.id)) {
-        let cases = figure.cases().unwrap_or_else(|e| panic!("{e}"));
-        let jobs = cases.iter().map(|case| Job { engine: Engine::Sim, case: case.clone() }).collect();
-        let recordings = Batch::new(jobs).run(&()).all().unwrap_or_else(|e| panic!("{}: {e}", figure.id));
-        let runs = cases.into_iter().zip(recordings).collect();
-        let outcome = figure.judge(&Runs { source: Source::Sim, runs });
-        for f in &outcome.findings {
-            let mark = if f.passed { "ok  " } else { "FAIL" };
-            println!(
-                "{mark} {}: {}: {} (published: {}; bound: {})",
-                figure.id, f.claim, f.measured, f.published, f.bound
+        let mut forms = Vec::new();
+        if figure.is_long() {
+            forms.push((SHORT, made(figure, figure.brief_cases().unwrap_or_else(|e| panic!("{e}")))));
+        }
+        if !figure.is_long() || only.is_some() || pictures.is_some() {
+            forms.push((HERE, made(figure, figure.cases().unwrap_or_else(|e| panic!("{e}")))));
+        }
+        let mut chapter = figure.chapter.to_owned();
+        for (column, outcome) in &forms {
+            let not_seen = outcome.findings.iter().filter(|f| !f.passed);
+            failed.extend(
+                not_seen.map(|f| format!("{}: {}: {} (bound: {})", figure.id, f.claim, f.measured, f.bound)),
             );
-            if !f.passed {
-                failed.push(format!("{}: {}: {} (bound: {})", figure.id, f.claim, f.measured, f.bound));
-            }
+            chapter = with_measured(&chapter, outcome, *column);
         }
-        for note in &outcome.notes {
-            println!("     {note}");
-        }
-        shows_what_was_published(figure, &outcome.picture);
-        let (svg, chapter) = (outcome.picture.svg(), with_measured(figure.chapter, &outcome));
-        if let Some(dir) = std::env::var_os("FULLPIPE_PICTURES") {
+        let svg = forms.iter().find(|(column, _)| *column == HERE).map(|(_, outcome)| outcome.picture.svg());
+        if let Some(dir) = &pictures {
             // `scripts/pictures` keeps them.
-            for (end, text) in [("svg", svg), ("md", chapter)] {
-                std::fs::write(Path::new(&dir).join(format!("{}.{end}", figure.id)), text).unwrap();
+            for (end, text) in [("svg", svg), ("md", Some(chapter))] {
+                let Some(text) = text else { continue };
+                std::fs::write(Path::new(dir).join(format!("{}.{end}", figure.id)), text).unwrap();
             }
             continue;
         }
         let rows = chapter.lines().zip(figure.chapter.lines()).filter(|(now, told)| now != told);
         stale.extend(rows.map(|(now, _)| format!("{}.md: {now}", figure.id)));
         let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("chapters/{}.svg", figure.id));
-        if texts(&std::fs::read_to_string(kept).unwrap()) != texts(&svg) {
+        if svg.is_some_and(|svg| texts(&std::fs::read_to_string(kept).unwrap()) != texts(&svg)) {
             stale.push(format!("{}.svg: other words or ticks", figure.id));
         }
     }

@@ -3,6 +3,7 @@
 mod aggregation;
 mod cellular;
 mod coexistence;
+mod core_scale;
 mod fig1;
 mod fig10;
 mod fig2;
@@ -46,6 +47,7 @@ pub static FIGURES: &[Figure] = &[
     vm_pair::FIGURE,
     long_fat::FIGURE,
     wan_host::FIGURE,
+    core_scale::FIGURE,
 ];
 
 /// The scenario file of a figure: its name and text, and its `about`.

@@ -20,7 +20,8 @@ pub struct Args {
     /// What runs them.
     #[arg(long, value_enum, default_value_t)]
     engine: Choice,
-    /// Fewer and shorter runs of the figures that take long in real time (marked so); the claims are the same.
+    /// Fewer, shorter or smaller runs of the figures that take long (marked so); the claims are the same. `all` makes those so that take minutes
+    /// to simulate, unless they are named, too.
     #[arg(long)]
     short: bool,
     /// Folder for the page and the pictures.
@@ -88,7 +89,10 @@ impl Args {
     }
 
     fn to_make(&self, figure: &'static Figure, engine: Engine) -> Result<ToMake, Failure> {
-        let short = if self.short { figure.short_cases().map_err(Failure::usage)? } else { None };
+        let among_all =
+            figure.is_long() && !listed(&self.ids).iter().any(|id| id.eq_ignore_ascii_case(figure.id));
+        let short =
+            if self.short || among_all { figure.short_cases().map_err(Failure::usage)? } else { None };
         let is_short = short.is_some();
         let mut cases = match short {
             Some(cases) => cases,
@@ -110,7 +114,9 @@ impl Args {
             .collect();
         let mut outcome = figure.judge(&runs);
         if short {
-            outcome.notes.insert(0, "Shortened: fewer and shorter runs than the figure's own.".to_owned());
+            outcome
+                .notes
+                .insert(0, "Shortened: fewer, shorter or smaller runs than the figure's own.".to_owned());
         }
         outcome.notes.extend(invalid.iter().map(|run| format!("Not valid: {run}")));
         self.write(&format!("{}.svg", figure.id), outcome.picture.svg().as_bytes())?;
