@@ -242,7 +242,7 @@ fn apart(label: &str, colour: [u8; 3], edge: &[(f64, f64)], core: &[(f64, f64)])
     Curve { colour, ..dotted(label, points.collect()) }
 }
 
-/// All between the least and the most: the one over the other.
+/// The most over the least.
 fn spread(values: &[f64]) -> f64 {
     most(values) / least(values)
 }
@@ -293,6 +293,11 @@ fn alike(runs: &Runs) -> Vec<Finding> {
             in_words("bbr", "core"),
             "≤ 0.8 somewhere",
             worst("bbr", "core") <= 0.8,
+        )
+        .differing(
+            true,
+            "here it is the start that makes them so, and it fades within minutes (of 300 flows on 1 Gbit/s at 100 ms 0.63 in the first 40 s, 0.90 after two \
+             minutes); the published shares are of an hour and more",
         ),
         Finding::new(
             "at the edge, too, where more than ten meet",
@@ -300,6 +305,10 @@ fn alike(runs: &Runs) -> Vec<Finding> {
             in_words("bbr", "edge"),
             "≤ 0.8 somewhere; ten at 20 ms ≥ 0.99",
             worst("bbr", "edge") <= 0.8 && few >= 0.99,
+        )
+        .differing(
+            worst("bbr", "edge") < 0.65,
+            "at 100 ms the buffer is one BDP, which the two in flight fill; in the repetition's, of 2.4, the index is 1.00 at the edge",
         ),
         Finding::new(
             "most BBR v3 flows in the core have near a fair share, though few may have much more",
@@ -377,13 +386,19 @@ fn one_among_many(runs: &Runs) -> Vec<Finding> {
         format!("{}, {} of NewReno and CUBIC", on("core"), on("edge"))
     };
     let [v1, v3] = ["bbr", "bbr3"].map(|one| [of(one, "core"), of(one, "edge")].concat());
+    let flows = ["core", "core", "edge", "edge"].map(|link| others(link) as f64 + 1.0);
+    let fairs: Vec<f64> = v1.iter().zip(flows).map(|(share, flows)| share / 100.0 * flows).collect();
     vec![
         Finding::new(
-            "one BBR flow takes much of the link, however many others there are",
+            "one BBR flow grows to many times a fair share, however many others there are",
             "near 40 % among 16 of CUBIC, not depending on their number (Ware et al., IMC 2019)",
             in_words("bbr"),
-            "15 to 60 %, in the last 30 of 120 s",
-            v1.iter().all(|share| (15.0..=60.0).contains(share)),
+            "10 fair shares and 4 % of the link or more, 60 % or less, in the last 30 of 120 s",
+            v1.iter().all(|share| (4.0..=60.0).contains(share)) && fairs.iter().all(|times| *times >= 10.0),
+        )
+        .differing(
+            least(&v1) < 15.0,
+            "among thousands it has to grow a thousandfold, and among 4999 of CUBIC it still does after 120 s",
         ),
         Finding::new(
             "one BBR v3 flow does not",
