@@ -1,0 +1,106 @@
+"""What scripts/kernels and scripts/machines share: Debian's packages of any release, and QEMU without KVM."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+TARGET = HERE.parent / "target"
+KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+
+class Impossible(Exception):
+    """What is missing on this machine."""
+
+
+def run(command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
+        raise Impossible(f"{' '.join(str(word) for word in command[:4])} … ended with {done.returncode}:\n{tail}")
+    return done.stdout
+
+
+def end_by_signals():
+    """An end by a signal is an end as any other: what is open is closed."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
+# Packages.
+
+
+def mirrors():
+    """Where this machine gets Debian from, and its security updates, with what they are signed by."""
+    form = "$(REPO_URI)\t$(ORIGIN)\t$(LABEL)\t$(CODENAME)"
+    found = {}
+    for line in run(["apt-get", "indextargets", "--format", form, "Created-By: Packages"]).splitlines():
+        uri, origin, label, codename = line.split("\t")
+        if origin == "Debian" and label in ("Debian", "Debian-Security") and "-" not in codename.removesuffix("-security"):
+            found.setdefault(label, uri)
+    if "Debian" not in found:
+        raise Impossible("apt knows no mirror of Debian here: apt-get update, with Debian among its sources")
+    return found
+
+
+def sources(release):
+    """The lines of apt's sources for a release, with its updates."""
+    if not os.path.exists(KEYS):
+        raise Impossible("Debian's keys are missing: apt-get install debian-archive-keyring")
+    where = mirrors()
+    suites, security = ([release], []) if release == "sid" else ([release, f"{release}-updates"], [f"{release}-security"])
+    lines = [f"deb [signed-by={KEYS} arch=amd64] {where['Debian']} {suite} main" for suite in suites]
+    if "Debian-Security" in where:
+        lines += [f"deb [signed-by={KEYS} arch=amd64] {where['Debian-Security']} {suite} main" for suite in security]
+    return lines
+
+
+class Apt:
+    """A private root of apt, which knows of one release and nothing of this machine's packages."""
+
+    def __init__(self, release, folder):
+        root = folder / release
+        for part in ["etc/apt.conf.d", "etc/preferences.d", "etc/sources.list.d", "state/lists/partial", "cache/archives/partial"]:
+            (root / part).mkdir(parents=True, exist_ok=True)
+        (root / "status").touch()
+        (root / "etc/sources.list").write_text("\n".join(sources(release)) + "\n")
+        options = {
+            "Dir::Etc": root / "etc", "Dir::Etc::SourceList": root / "etc/sources.list", "Dir::State": root / "state",
+            "Dir::State::Status": root / "status", "Dir::Cache": root / "cache", "APT::Architecture": "amd64",
+            "Acquire::Languages": "none", "APT::Sandbox::User": "root", "Acquire::Retries": "3",
+        }
+        self.options = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+        self.updated = root / "state" / "updated"
+
+    def is_fresh(self):
+        return self.updated.exists() and time.time() - self.updated.stat().st_mtime < 86400
+
+    def update(self):
+        run(["apt-get", *self.options, "update", "-qq", "--error-on=any"])
+        self.updated.touch()
+
+    def cache(self, *words):
+        return run(["apt-cache", *self.options, *words])
+
+    def unpack(self, names, archives, tree):
+        """Downloads packages and unpacks them into a folder of their own."""
+        shutil.rmtree(tree, ignore_errors=True)
+        tree.mkdir(parents=True)
+        archives.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=archives) as folder:
+            run(["apt-get", *self.options, "download", "-qq", *names], cwd=folder)
+            for package in pathlib.Path(folder).glob("*.deb"):
+                run(["dpkg-deb", "-x", package, tree])
+
+
+# Machines.
+
+
+def emulator(words, **options):
+    """Starts QEMU without KVM. It has no device but those named, and is gone with whoever started it."""
+    command = ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-nodefaults", "-display", "none", *words]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)

@@ -1,0 +1,379 @@
+"""A whole machine: a disk image of Debian with systemd, booted by GRUB in QEMU without KVM, and what is done in it by its guest agent.
+
+Images are kept in target/machines. Each machine writes into an overlay of its own, so that it begins as the image was.
+"""
+import base64
+import dataclasses
+import hashlib
+import inspect
+import json
+import pathlib
+import re
+import shutil
+import socket
+import time
+
+from booting import TARGET, Impossible, emulator, run, sources
+
+CACHE = TARGET / "machines"
+SUITES = {"bookworm": "Debian 12", "bullseye": "Debian 11", "trixie": "Debian 13"}
+# What such a machine has besides the smallest Debian. The guest agent works without the network, which some walks cut.
+PACKAGES = [
+    "dbus", "ifupdown", "iproute2", "kmod", "libpam-systemd", "linux-image-cloud-amd64", "openssh-server", "procps", "python3",
+    "qemu-guest-agent", "systemd-sysv", "udev",
+]
+MEGABYTES = 512
+DISK = 3 << 30
+# Where the one partition begins: before it is room for GRUB.
+GAP = 1 << 20
+# Seconds for a start, on a machine where others work, too.
+START = 420
+
+GRUB = """\
+set root=(hd0,msdos1)
+linux /vmlinuz root=/dev/vda1 ro console=ttyS0 net.ifnames=0 quiet
+initrd /initrd.img
+boot
+"""
+# Timers that would work beside a walk, and a login that nobody waits for.
+MASKED = ["apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "e2scrub_reap.service", "fstrim.timer",
+          "getty@tty1.service", "logrotate.timer", "man-db.timer", "serial-getty@ttyS0.service", "systemd-tmpfiles-clean.timer"]
+
+
+# The image.
+
+
+def key():
+    """The key by which the host comes into its machines, made once; gives the private one's file."""
+    file = CACHE / "key"
+    if not file.exists():
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "machines", "-f", file])
+    return file
+
+
+def configure(root):
+    """What an installer would have asked for."""
+    def write(name, text, mode=0o644):
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_symlink() or file.exists():
+            file.unlink()
+        file.write_text(text)
+        file.chmod(mode)
+
+    write("etc/hostname", "machine\n")
+    write("etc/hosts", "127.0.0.1 localhost\n127.0.1.1 machine\n")
+    write("etc/resolv.conf", "nameserver 10.0.2.3\n")
+    write("etc/fstab", "/dev/vda1 / ext4 errors=remount-ro 0 1\n")
+    write("etc/machine-id", hashlib.md5(root.name.encode()).hexdigest() + "\n", 0o444)
+    write("etc/network/interfaces", "auto lo\niface lo inet loopback\n\nauto eth0\niface eth0 inet static\n"
+          "    address 10.0.2.15/24\n    gateway 10.0.2.2\n")
+    (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
+    write("root/.ssh/authorized_keys", key().with_suffix(".pub").read_text(), 0o600)
+    for unit in MASKED:
+        link = root / "etc/systemd/system" / unit
+        if not link.is_symlink():
+            link.symlink_to("/dev/null")
+    # Of the sources of packages nothing is reached from in there.
+    write("etc/apt/sources.list", "")
+    for file in (root / "etc/apt/sources.list.d").glob("*"):
+        file.unlink()
+    for folder in ["var/cache/apt", "var/lib/apt/lists"]:
+        for file in (root / folder).rglob("*"):
+            if file.is_file():
+                file.unlink()
+
+
+def image(suite, say):
+    """A release's disk, made anew once a week or when it is made in another way."""
+    disk = CACHE / f"{suite}.img"
+    mark = CACHE / f"{suite}.made-of"
+    ways = [inspect.getsource(way) for way in (configure, image, boot_loader)]
+    made_of = hashlib.sha256(repr([PACKAGES, MASKED, GRUB, DISK, GAP, ways]).encode()).hexdigest()
+    if disk.exists() and mark.exists() and mark.read_text() == made_of and time.time() - disk.stat().st_mtime < 7 * 86400:
+        return disk
+    began = time.monotonic()
+    say(f"{suite}: making the image")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    mark.unlink(missing_ok=True)
+    root = CACHE / f"{suite}.root"
+    shutil.rmtree(root, ignore_errors=True)
+    # The initial file system holds what the root is on, which does not show where it is made.
+    early = ('mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/usr/share/initramfs-tools/modules.d"'
+             ' && printf "MODULES=list\\nFSTYPE=ext4\\n" >"$1/etc/initramfs-tools/conf.d/machine"'
+             ' && printf "virtio_pci\\nvirtio_blk\\next4\\n" >"$1/usr/share/initramfs-tools/modules.d/machine"')
+    try:
+        run(["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory", f"--essential-hook={early}",
+             f"--include={','.join(PACKAGES)}", suite, root, *sources(suite)])
+        configure(root)
+        part = CACHE / f"{suite}.part"
+        part.unlink(missing_ok=True)
+        # GRUB and the oldest kernel must understand it.
+        run(["mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum_seed,^orphan_file", "-E", f"offset={GAP}", "-d", root, part, str((DISK - GAP) >> 10) + "k"])
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    run(["truncate", "-s", str(DISK), part])
+    run(["sfdisk", "--quiet", "--no-tell-kernel", part], input=f"start={GAP >> 9}, type=83, bootable\n")
+    boot_loader(part)
+    part.rename(disk)
+    mark.write_text(made_of)
+    say(f"{suite}: the image is made, in {time.monotonic() - began:.0f} s")
+    return disk
+
+
+def boot_loader(disk):
+    """Puts GRUB into the first sector and those before the partition, as grub-install would if it were given a device."""
+    folder = pathlib.Path("/usr/lib/grub/i386-pc")
+    if not (folder / "boot.img").exists():
+        raise Impossible("GRUB's files for PCs are missing: apt-get install grub-pc-bin")
+    config, core = CACHE / "grub.cfg", CACHE / "core.img"
+    config.write_text(GRUB)
+    run(["grub-mkimage", "-O", "i386-pc", "-p", "/boot/grub", "-c", config, "-o", core, "biosdisk", "part_msdos", "ext2", "linux", "boot"])
+    if core.stat().st_size > GAP - 512:
+        raise Impossible(f"GRUB has {core.stat().st_size} bytes, more than are free before the partition")
+    with open(disk, "r+b") as file:
+        # The partition table is in the rest of the sector.
+        file.write((folder / "boot.img").read_bytes()[:440])
+        file.seek(512)
+        file.write(core.read_bytes())
+    config.unlink()
+    core.unlink()
+
+
+# Talking to it.
+
+
+class Unreached(Exception):
+    """The machine did not answer in time, or ended."""
+
+
+class Talk:
+    """QEMU's monitor or the guest agent: a JSON object a line, each way."""
+
+    def __init__(self, path, patience=30):
+        self.rest = b""
+        until = time.monotonic() + patience
+        while True:
+            self.socket = socket.socket(socket.AF_UNIX)
+            try:
+                self.socket.connect(str(path))
+                return
+            except OSError:
+                self.socket.close()
+                if time.monotonic() > until:
+                    raise Unreached(f"{path.name}: nobody listens") from None
+                time.sleep(0.05)
+
+    def lines(self, until):
+        while (left := until - time.monotonic()) > 0:
+            if b"\n" in self.rest:
+                line, _, self.rest = self.rest.partition(b"\n")
+                try:
+                    yield json.loads(line.rpartition(b"\xff")[2])
+                except ValueError:
+                    # Half a line from before the other end began anew.
+                    continue
+                continue
+            self.socket.settimeout(left)
+            try:
+                part = self.socket.recv(65536)
+            except TimeoutError:
+                return
+            except OSError as error:
+                raise Unreached(f"its end of the line is gone: {error.strerror}") from None
+            if not part:
+                raise Unreached("it has ended")
+            self.rest += part
+
+    def send(self, command, arguments, before=b""):
+        try:
+            self.socket.sendall(before + json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+        except OSError as error:
+            raise Unreached(f"its end of the line is gone: {error.strerror}") from None
+
+    def ask(self, command, patience=30, **arguments):
+        self.send(command, arguments)
+        for line in self.lines(time.monotonic() + patience):
+            if "error" in line:
+                raise Unreached(f"{command}: {line['error']['desc']}")
+            if "return" in line:
+                return line["return"]
+        raise Unreached(f"{command}: no answer within {patience} s")
+
+    def meet(self, patience):
+        """Waits until the agent answers what was asked last, whatever it was asked before it began."""
+        until = time.monotonic() + patience
+        while time.monotonic() < until:
+            number = time.monotonic_ns() & 0x7FFFFFFF
+            self.send("guest-sync-delimited", {"id": number}, b"\xff")
+            for line in self.lines(min(until, time.monotonic() + 2)):
+                if line.get("return") == number:
+                    return
+        raise Unreached(f"its agent did not answer within {patience} s")
+
+    def close(self):
+        self.socket.close()
+
+
+@dataclasses.dataclass
+class Done:
+    """What a command in the machine came to."""
+
+    status: int
+    out: str
+    error: str
+    seconds: float
+
+    def json(self):
+        try:
+            return json.loads(self.out)
+        except ValueError:
+            return {}
+
+    def words(self):
+        """What it said, in a line."""
+        text = (self.error.strip() or self.out.strip()).splitlines()
+        return f"ended with {self.status}: {' / '.join(text[-6:])}" if text else f"ended with {self.status}"
+
+
+# How many bytes the address that answers takes.
+COUNTED = 4 << 20
+
+
+class Machine:
+    """One machine and its disk. It is gone at the end of its block, and its files with it."""
+
+    def __init__(self, folder, disk, payload):
+        self.folder = folder
+        folder.mkdir(parents=True)
+        self.disk = folder / "disk"
+        self.payload = payload
+        self.process = self.monitor = self.agent = None
+        run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", disk.resolve(), self.disk])
+        counter = folder / "counter"
+        counter.write_text(f"#!/bin/sh\nhead -c {COUNTED} | wc -c\n")
+        counter.chmod(0o700)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        shutil.rmtree(self.folder)
+
+    def start(self, snapshot=None, patience=START):
+        """Boots, or goes on from a snapshot, and waits until all units are there."""
+        for name in ["agent", "monitor"]:
+            (self.folder / name).unlink(missing_ok=True)
+        words = [
+            "-accel", "tcg,thread=multi", "-cpu", "max,la57=off,svm=off", "-smp", "1", "-m", str(MEGABYTES),
+            # What the guest has not flushed is not written: neither is what QEMU holds of the overlay's own tables.
+            "-drive", f"file={self.disk},format=qcow2,if=none,id=disk,cache=writeback", "-device", "virtio-blk-pci,drive=disk",
+            "-drive", f"file={self.payload},format=raw,if=none,id=payload,readonly=on", "-device", "virtio-blk-pci,drive=payload",
+            # Nothing leaves this machine: one port comes in, and the one address that answers is a command that counts what it gets.
+            "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22,guestfwd=tcp:10.0.2.100:9-cmd:{self.folder / 'counter'}",
+            "-device", "virtio-net-pci,netdev=net,id=nic,romfile=",
+            "-device", "virtio-rng-pci", "-device", "virtio-serial-pci",
+            "-chardev", f"socket,id=agent,path={self.folder / 'agent'},server=on,wait=off",
+            "-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
+            "-qmp", f"unix:{self.folder / 'monitor'},server=on,wait=off", "-serial", f"file:{self.folder / 'console'}",
+            *(["-loadvm", snapshot] if snapshot else []),
+        ]
+        with open(self.folder / "errors", "wb") as errors:
+            self.process = emulator(words, stdout=errors, stderr=errors)
+        try:
+            self.monitor = Talk(self.folder / "monitor")
+            self.monitor.ask("qmp_capabilities")
+            self.agent = Talk(self.folder / "agent")
+            self.agent.meet(patience)
+            if not snapshot:
+                self.wait_for_units(patience)
+        except Unreached as reason:
+            raise Unreached(f"{reason} ({self.last_words()})") from None
+
+    def wait_for_units(self, patience):
+        self.sh("systemctl is-system-running --wait", patience)
+
+    def last_words(self):
+        """The last that QEMU or the kernel said."""
+        said = [self.folder / "errors", self.folder / "console"]
+        lines = [line.strip() for file in said if file.exists() for line in file.read_text(errors="replace").splitlines()]
+        return " / ".join([line for line in lines if line][-4:]) or "it said nothing"
+
+    def kill(self):
+        """As a power cut: at once, and nothing is written any more."""
+        for talk in [self.monitor, self.agent]:
+            if talk:
+                talk.close()
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+        self.process = self.monitor = self.agent = None
+
+    def human(self, command, patience=120):
+        """A command of QEMU's that only people were meant to give."""
+        said = self.monitor.ask("human-monitor-command", patience, **{"command-line": command})
+        return said.strip()
+
+    def save(self, name):
+        said = self.human(f"savevm {name}")
+        if said:
+            raise Unreached(f"savevm: {said}")
+
+    def load(self, name):
+        """Memory and disk as they were saved. What was under way then is over."""
+        if self.process is None:
+            self.start(name)
+            return
+        said = self.human(f"loadvm {name}")
+        if said:
+            raise Unreached(f"loadvm: {said}")
+        self.agent.meet(60)
+
+    def network(self, is_up):
+        self.monitor.ask("set_link", name="nic", up=is_up)
+
+    def port(self):
+        """Where this machine's ssh is reached."""
+        found = re.search(r"TCP\[HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", self.human("info usernet"))
+        return int(found[1])
+
+    def begin(self, script, given=""):
+        """Starts a script in the machine; gives its number there."""
+        return self.agent.ask("guest-exec", path="/bin/sh", arg=["-c", script], **{
+            "capture-output": True, "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "NO_COLOR=1"],
+            "input-data": base64.b64encode(given.encode()).decode(),
+        })["pid"]
+
+    def sh(self, script, patience=120, given=""):
+        """Runs a script as root, without the network."""
+        began = time.monotonic()
+        number = self.begin(script, given)
+        pause = 0.03
+        while time.monotonic() < began + patience:
+            state = self.agent.ask("guest-exec-status", pid=number)
+            if state["exited"]:
+                out, error = (base64.b64decode(state.get(part, "")).decode(errors="replace") for part in ("out-data", "err-data"))
+                return Done(state.get("exitcode", 128 + state.get("signal", 0)), out, error, time.monotonic() - began)
+            time.sleep(pause)
+            pause = min(0.3, pause * 1.3)
+        raise Unreached(f"not done after {patience} s: {script.strip().splitlines()[0]}")
+
+    def boot_id(self):
+        return self.sh("cat /proc/sys/kernel/random/boot_id").out
+
+    def restart(self, patience=START):
+        """A restart as an operator would ask for it."""
+        before = self.boot_id()
+        self.begin("systemctl reboot")
+        until = time.monotonic() + patience
+        while True:
+            try:
+                self.agent.meet(max(1, until - time.monotonic()))
+                if self.boot_id() != before:
+                    break
+            except Unreached as reason:
+                if self.process.poll() is not None or time.monotonic() > until:
+                    raise Unreached(f"it did not come back: {reason} ({self.last_words()})") from None
+            time.sleep(0.5)
+        self.wait_for_units(patience)
