@@ -143,6 +143,15 @@ impl Plan {
         self.steps.iter().any(|step| step.part_of.is_none())
     }
 
+    /// Whether its apply has files decide the default after a restart. A loaded controller's unit comes after all files.
+    pub(crate) fn lasts(&self) -> bool {
+        !self.controller.starts_with("fp_")
+            && self
+                .steps
+                .iter()
+                .any(|step| step.part_of.is_none() && matches!(step.change, Change::File { .. }))
+    }
+
     /// The next step that changes the same thing as the one of that number.
     pub(crate) fn next_on_the_same(&self, number: usize) -> Option<usize> {
         let change = &self.steps[number].change;

@@ -149,8 +149,23 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
         None => "the kernel's own default (no file names one)".into(),
     };
     let live = facts.default.clone();
-    let at_boot_differs =
-        facts.scope.boots && boot_line.is_some_and(|l| live.as_ref().is_some_and(|live| *live != l.value));
+    let at_boot_differs = facts.scope.boots
+        && boot_line.as_ref().is_some_and(|l| live.as_ref().is_some_and(|live| *live != l.value));
+    // What was made to last must win at the next boot still, whatever files came since.
+    if let (Some(journal), Some(line)) = (&journal, &boot_line)
+        && facts.scope.boots
+        && on_trial.is_none()
+        && journal.phase == Phase::Applied
+        && journal.plan.lasts()
+        && line.value != journal.plan.controller
+    {
+        drift.push(format!(
+            "the next boot: to set {}, now {} by {}",
+            journal.plan.controller,
+            line.value,
+            line.place()
+        ));
+    }
     let confirm_within = on_trial.map(|t| t.left(host.clock()).map_or(0, |left| left.as_secs().max(1)));
     let restarted = on_trial.is_some_and(|t| t.boot != host.clock().boot());
     let phase = journal.as_ref().map(|j| j.phase);

@@ -7,11 +7,12 @@ use fullpipe_host::host::{Files, Host, Model, OverFiles, View};
 use fullpipe_host::journal::Store;
 use fullpipe_host::net::{QdiscOperation, ROOT};
 use fullpipe_host::plan::Request;
+use fullpipe_host::status::status;
 use fullpipe_host::{Error, apply, revert};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use support::manifest::Manifest;
-use support::{Fake, assert_same, snapshot};
+use support::{Fake, assert_same, put, snapshot};
 
 fn store() -> Store {
     Store::at("/var/lib/fullpipe")
@@ -110,6 +111,27 @@ const HOSTS: [&str; 5] = [
 
 fn without(all: &BTreeMap<String, String>, paths: &[String]) -> BTreeMap<String, String> {
     all.iter().filter(|(p, _)| !paths.contains(p)).map(|(p, s)| (p.clone(), s.clone())).collect()
+}
+
+#[test]
+fn status_tells_of_a_file_that_wins_at_the_next_boot() {
+    for name in HOSTS {
+        let (host, _) = Manifest::read(name).host();
+        apply::apply(&host, &store(), &Request::new("bbr"), &apply::Options::default()).unwrap();
+        let now = status(&host, &store()).unwrap();
+        assert!(now.consistent && now.drift.is_empty(), "{name}: {now:?}");
+        let later = "/etc/sysctl.d/zzz-later.conf";
+        put(&host, later, "net.ipv4.tcp_congestion_control = cubic\n");
+        let now = status(&host, &store()).unwrap();
+        assert!(!now.consistent && now.drift.iter().any(|one| one.contains(later)), "{name}: {now:?}");
+
+        // What never was to last does not differ from what was wanted.
+        let (host, _) = Manifest::read(name).host();
+        put(&host, later, "net.ipv4.tcp_congestion_control = cubic\n");
+        let live = Request { live_only: true, ..Request::new("bbr") };
+        apply::apply(&host, &store(), &live, &apply::Options::default()).unwrap();
+        assert!(status(&host, &store()).unwrap().consistent, "{name}");
+    }
 }
 
 proptest! {
