@@ -266,7 +266,7 @@ class Machine:
         for name in ["agent", "monitor"]:
             (self.folder / name).unlink(missing_ok=True)
         words = [
-            "-accel", "tcg,thread=multi", "-cpu", "max,la57=off,svm=off", "-smp", "1", "-m", str(MEGABYTES),
+            "-accel", "tcg,thread=multi,tb-size=128", "-cpu", "max,la57=off,svm=off", "-smp", "1", "-m", str(MEGABYTES),
             # What the guest has not flushed is not written: neither is what QEMU holds of the overlay's own tables.
             "-drive", f"file={self.disk},format=qcow2,if=none,id=disk,cache=writeback", "-device", "virtio-blk-pci,drive=disk",
             "-drive", f"file={self.payload},format=raw,if=none,id=payload,readonly=on", "-device", "virtio-blk-pci,drive=payload",
