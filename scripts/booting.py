@@ -1,6 +1,7 @@
 """What scripts/kernels and scripts/machines share: Debian's packages of any release, and QEMU without KVM."""
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 TARGET = HERE.parent / "target"
+KERNEL = "linux-image-cloud-amd64"
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
@@ -63,6 +65,7 @@ class Apt:
     """A private root of apt, which knows of one release and nothing of this machine's packages."""
 
     def __init__(self, release, folder):
+        self.release = release
         root = folder / release
         for part in ["etc/apt.conf.d", "etc/preferences.d", "etc/sources.list.d", "state/lists/partial", "cache/archives/partial"]:
             (root / part).mkdir(parents=True, exist_ok=True)
@@ -76,12 +79,19 @@ class Apt:
         self.options = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
         self.updated = root / "state" / "updated"
 
-    def is_fresh(self):
-        return self.updated.exists() and time.time() - self.updated.stat().st_mtime < 86400
-
     def update(self):
-        run(["apt-get", *self.options, "update", "-qq", "--error-on=any"])
-        self.updated.touch()
+        """Asks what the release has, once a day."""
+        if not self.updated.exists() or time.time() - self.updated.stat().st_mtime > 86400:
+            run(["apt-get", *self.options, "update", "-qq", "--error-on=any"])
+            self.updated.touch()
+
+    def kernel(self):
+        """The packages of the release's newest kernel: the kernel itself, and in newer releases its modules."""
+        depends = self.cache("depends", "--recurse", "--important", "--no-pre-depends", KERNEL)
+        names = sorted({word for word in re.findall(r"^\S+", depends, re.M) if re.match(r"linux-(image|modules|binary|base)-?\d", word)})
+        if not names:
+            raise Impossible(f"{self.release} has no package that {KERNEL} stands for")
+        return names
 
     def cache(self, *words):
         return run(["apt-cache", *self.options, *words])

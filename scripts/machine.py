@@ -13,13 +13,13 @@ import shutil
 import socket
 import time
 
-from booting import TARGET, Impossible, emulator, run, sources
+from booting import TARGET, Apt, Impossible, emulator, run, sources
 
 CACHE = TARGET / "machines"
 SUITES = {"bookworm": "Debian 12", "bullseye": "Debian 11", "trixie": "Debian 13"}
 # What such a machine has besides the smallest Debian. The guest agent works without the network, which some walks cut.
 PACKAGES = [
-    "dbus", "ifupdown", "iproute2", "kmod", "libpam-systemd", "linux-image-cloud-amd64", "openssh-server", "procps", "python3",
+    "dbus", "ifupdown", "iproute2", "kmod", "libpam-systemd", "openssh-server", "procps", "python3",
     "qemu-guest-agent", "systemd-sysv", "udev",
 ]
 MEGABYTES = 512
@@ -96,6 +96,9 @@ def image(suite, say):
     say(f"{suite}: making the image")
     CACHE.mkdir(parents=True, exist_ok=True)
     mark.unlink(missing_ok=True)
+    # The kernel itself, and not what stands for it, whose newest version is not always to be had.
+    apt = Apt(suite, CACHE / "apt")
+    apt.update()
     root = CACHE / f"{suite}.root"
     shutil.rmtree(root, ignore_errors=True)
     # The initial file system holds what the root is on, which does not show where it is made.
@@ -104,7 +107,7 @@ def image(suite, say):
              ' && printf "virtio_pci\\nvirtio_blk\\next4\\n" >"$1/usr/share/initramfs-tools/modules.d/machine"')
     try:
         run(["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory", f"--essential-hook={early}",
-             f"--include={','.join(PACKAGES)}", suite, root, *sources(suite)])
+             f"--include={','.join(PACKAGES + apt.kernel())}", suite, root, *sources(suite)])
         configure(root)
         part = CACHE / f"{suite}.part"
         part.unlink(missing_ok=True)
@@ -249,7 +252,11 @@ class Machine:
         self.disk = folder / "disk"
         self.payload = payload
         self.process = self.monitor = self.agent = None
-        run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", disk.resolve(), self.disk])
+        if disk.suffix == ".img":
+            run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", disk.resolve(), self.disk])
+        else:
+            # Another machine's, with its snapshots.
+            shutil.copy(disk, self.disk)
         counter = folder / "counter"
         counter.write_text(f"#!/bin/sh\nhead -c {COUNTED} | wc -c\n")
         counter.chmod(0o700)

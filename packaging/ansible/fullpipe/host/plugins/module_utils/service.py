@@ -7,7 +7,8 @@ import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 
-HEAD = "# Written by Ansible (fullpipe.host).\n"
+# Where the lines of the play begin. They follow what was there, which they win over and which comes back byte for byte.
+HEAD = "\n# Written by Ansible (fullpipe.host).\n"
 
 
 def read(path):
@@ -45,10 +46,9 @@ def main(name):
 
     present = params["state"] == "present"
     before = read(path)
-    # A host of which nothing is wanted keeps its file as the package brought it.
-    wanted = f"{HEAD}OPTIONS={params['options']}\n" if present and params["options"] else before
-    if not present or (present and not params["options"] and before.startswith(HEAD)):
-        wanted = "" if before.startswith(HEAD) else before
+    wanted = before.partition(HEAD)[0]
+    if present and params["options"]:
+        wanted += f"{HEAD}OPTIONS={params['options']}\n"
     enabled = systemctl("is-enabled", unit, codes=(None,)) == "enabled"
     # In an image nothing runs.
     runs = enabled if offline else systemctl("is-active", unit, codes=(None,)) in ("active", "activating")
