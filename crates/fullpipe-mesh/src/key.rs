@@ -128,7 +128,7 @@ impl Keys {
         random().map(Held::Mesh).map(Keys)
     }
 
-    /// Reads a file with a mesh's key or a ring, which only its owner may read.
+    /// Reads a file with a mesh's key or a ring, which only its owner may read, and whoever runs this.
     ///
     /// # Errors
     /// [`KeyError`] says what is wrong with the file.
@@ -136,7 +136,7 @@ impl Keys {
         let failed = |source| KeyError::File { path: path.to_owned(), source };
         let file = regular::open(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
-        if mode & 0o077 != 0 {
+        if mode & 0o077 != 0 && (mode & 0o007 != 0 || is_shared(&file)) {
             return Err(KeyError::Exposed { path: path.to_owned(), mode });
         }
         let bytes = regular::bounded(file, MOST_BYTES).map_err(failed)?;
@@ -232,6 +232,37 @@ impl Keys {
     }
 }
 
+/// Whether a file lets more than its owner and this process's user in. With an access list the group's bits of its mode bound what
+/// users are given by name: so systemd hands a credential to a service that is not root.
+fn is_shared(file: &File) -> bool {
+    let mut list = [0; 1024];
+    match rustix::fs::fgetxattr(file, "system.posix_acl_access", &mut list[..]) {
+        Ok(length) => lets_others_in(&list[..length], rustix::process::geteuid().as_raw()).unwrap_or(true),
+        Err(_) => true,
+    }
+}
+
+/// The same of an access list as the kernel gives it; None if it is none.
+fn lets_others_in(list: &[u8], own: u32) -> Option<bool> {
+    const USER: u16 = 0x02;
+    const GROUP_OWNER: u16 = 0x04;
+    const GROUP: u16 = 0x08;
+    const MASK: u16 = 0x10;
+    let entries = list.strip_prefix(&2_u32.to_le_bytes())?;
+    if entries.len() % 8 != 0 {
+        return None;
+    }
+    let entries = entries.chunks_exact(8).map(|entry| {
+        let (tag, allowed) =
+            (u16::from_le_bytes([entry[0], entry[1]]), u16::from_le_bytes([entry[2], entry[3]]));
+        (tag, allowed, u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]))
+    });
+    let mask = entries.clone().find(|(tag, ..)| *tag == MASK).map_or(7, |(_, allowed, _)| allowed);
+    Some(entries.clone().any(|(tag, allowed, id)| {
+        allowed & mask != 0 && (tag == GROUP_OWNER || tag == GROUP || tag == USER && id != own)
+    }))
+}
+
 fn to_hex(key: &Secret) -> String {
     key.iter().fold(String::with_capacity(64), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -276,6 +307,39 @@ mod tests {
         assert!(ring.pair("m", "lab", "ice").unwrap_err().to_string().contains("none for ice"));
         assert!(ring.ring("m", "sea", ["lab"]).is_err());
         assert!(ring.write_new(&path).is_err(), "a key is never written over");
+    }
+
+    #[test]
+    fn a_credential_is_its_services_alone_and_other_lists_let_others_in() {
+        const ME: u32 = 64_001;
+        let list = |entries: &[(u16, u16, u32)]| {
+            let mut bytes = 2_u32.to_le_bytes().to_vec();
+            for (tag, allowed, id) in entries {
+                bytes.extend(tag.to_le_bytes().iter().chain(&allowed.to_le_bytes()).chain(&id.to_le_bytes()));
+            }
+            bytes
+        };
+        // What systemd 257 gives a service: root's, of mode 440, and readable for the service's user by name.
+        let credential = [
+            (0x01, 4, u32::MAX),
+            (0x02, 4, ME),
+            (0x04, 0, u32::MAX),
+            (0x10, 4, u32::MAX),
+            (0x20, 0, u32::MAX),
+        ];
+        assert_eq!(lets_others_in(&list(&credential), ME), Some(false));
+        assert_eq!(lets_others_in(&list(&credential), ME + 1), Some(true));
+        let with = |at: usize, entry| {
+            let mut entries = credential;
+            entries[at] = entry;
+            lets_others_in(&list(&entries), ME)
+        };
+        assert_eq!(with(2, (0x04, 4, u32::MAX)), Some(true), "its group");
+        assert_eq!(with(4, (0x08, 4, 100)), Some(true), "another group");
+        assert_eq!(with(4, (0x08, 2, 100)), Some(false), "more than the mask allows");
+        for no_list in [&[][..], &list(&credential)[..7], &[2, 0, 0, 0, 1]] {
+            assert_eq!(lets_others_in(no_list, ME), None);
+        }
     }
 
     #[test]
