@@ -249,7 +249,7 @@ fn lets_others_in(list: &[u8], own: u32) -> Option<bool> {
     const GROUP: u16 = 0x08;
     const MASK: u16 = 0x10;
     let entries = list.strip_prefix(&2_u32.to_le_bytes())?;
-    if entries.len() % 8 != 0 {
+    if !entries.len().is_multiple_of(8) {
         return None;
     }
     let entries = entries.chunks_exact(8).map(|entry| {
