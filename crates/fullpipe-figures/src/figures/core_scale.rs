@@ -459,7 +459,7 @@ fn picture(runs: &Runs) -> Picture {
     };
     Picture {
         title: "Tens of flows at the edge, thousands in the core".into(),
-        subtitle: "10 to 50 flows meet at the edge, the others in the core. BBR is fair to itself at 20 ms, less so at 100. What NewReno gets follows \
+        subtitle: "10 to 50 flows meet at the edge, the others in the core. BBR's flows have like shares at 20 ms, but for single ones, and unlike at 100. What NewReno gets follows \
                    how often it halves its window, not how much it loses. One BBR flow grows among the many until it has much of the link."
             .into(),
         panels: vec![
