@@ -50,7 +50,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #endif
 
 #define RING 128U
-/* Segments of the retransmission queue that one ACK's losses are looked for among, and those of them told one by one. */
+/* Segments of the retransmission queue that the next loss is looked for among, and losses of one ACK that are told one by one. */
 #define LOOKED_AT 64U
 #define TOLD 16U
 /* More levels than a red-black tree of 32-bit sequence numbers has. */
@@ -461,7 +461,8 @@ FP_STEP int tell_lost(struct flow *f, const struct search *s)
 			into = s->end_seq - burst->seq;
 		/* What is sent again goes first, and is taken as the burst's first packet. */
 		packet.tx_in_flight = (u64)burst->inflight + ((s32)into > 0 ? burst->again + into : packet.bytes);
-		packet.lost = (u64)(lost - burst->lost) * f->b.c.smss;
+		/* What a timer marked, which is not found any more, was lost before: a burst since then has counted it. */
+		packet.lost = fp_max64(fp_after(lost, burst->lost) ? (u64)(lost - burst->lost) * f->b.c.smss : 0, packet.bytes);
 	}
 	FP_ON_LOST(f, s->socket, lost, &packet);
 	bbr3_handle_lost_packet(&f->b, &packet);

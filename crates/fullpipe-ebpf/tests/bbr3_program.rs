@@ -526,6 +526,19 @@ fn what_is_not_found_is_told_at_once() {
     assert_eq!((told.len(), told[0].bytes, sent.socket.tcp.core_lost_ranges), (1, 2 * MSS, 1));
 }
 
+/// A timer's losses have left again, and a packet that was sent after them is lost with the next ACK.
+#[test]
+fn a_loss_after_a_timers_counts_itself_alone() {
+    let mut sent = Sent::some();
+    sent.socket.tcp.lost += 5;
+    sent.socket.enter(RECOVERY);
+    sent.mark(MARKED, &[INFLIGHT as usize - 1]);
+    let told = sent.lose(1, NO_HINT);
+    assert_eq!((told.len(), told[0].bytes, told[0].lost), (2, MSS, MSS), "itself alone: {told:?}");
+    assert_eq!(told[1].bytes, 5 * MSS);
+    assert!(told[1].lost <= 6 * MSS, "{told:?}");
+}
+
 #[test]
 fn of_very_many_the_first_are_told_one_by_one() {
     let mut sent = Sent::some();
