@@ -356,10 +356,19 @@ FP_INLINE u32 was_app_limited(const struct flow *f, u32 delivered, u32 kernels)
 	return !fp_after(delivered, f->marked_to) && !fp_before(delivered, f->marked_from);
 }
 
+/*
+ * Whether memory may be read. A step is verified by itself, whoever calls it, so each that reads asks: what follows is dead
+ * to the verifier then, and it refuses no helper that is not there.
+ */
+FP_INLINE int reads(void)
+{
+	return !(fp_config.options & FP_OPTION_READS_NOTHING);
+}
+
 /* The leftmost node below one of a red-black tree: the first in sequence. Nodes are numbers to the verifier, and read as memory. */
 FP_STEP u64 leftmost(u64 node)
 {
-	if (!node)
+	if (!node || !reads())
 		return 0;
 #pragma clang loop unroll(disable)
 	for (u32 i = 0; i < LEVELS; i++) {
@@ -375,8 +384,11 @@ FP_STEP u64 leftmost(u64 node)
 /* rb_next(): the next segment of the queue; 0 behind the last. */
 FP_STEP u64 next_segment(u64 node)
 {
-	u64 right = FP_READ(u64, &((struct rb_node *)node)->rb_right);
+	u64 right;
 
+	if (!reads())
+		return 0;
+	right = FP_READ(u64, &((struct rb_node *)node)->rb_right);
 	if (right)
 		return leftmost(right);
 #pragma clang loop unroll(disable)
@@ -410,7 +422,7 @@ struct search {
 /* Goes on to the next segment that was marked lost; 0 where none is found. */
 FP_STEP int next_lost(struct search *s)
 {
-	if (!s)
+	if (!s || !reads())
 		return 0;
 #pragma clang loop unroll(disable)
 	for (u32 i = 0; i < LOOKED_AT; i++) {
@@ -484,7 +496,7 @@ FP_INLINE u32 lose(struct flow *f, const struct tcp_sock *tp, u32 packets, u32 a
 		.connection_lost = tp->lost,
 	};
 
-	if (!(fp_config.options & FP_OPTION_READS_NOTHING)) {
+	if (reads()) {
 		s.node = FP_READ(u64, &tp->retransmit_skb_hint);
 		if (!s.node)
 			s.node = leftmost(FP_READ(u64, &tp->inet_conn.icsk_inet.sk.tcp_rtx_queue.rb_node));
