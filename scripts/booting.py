@@ -19,6 +19,12 @@ class Impossible(Exception):
     """What is missing on this machine."""
 
 
+# What begins with this is gone with whoever started it, however that ends.
+TIED = ["setpriv", "--pdeathsig", "KILL"]
+# So is this, with all that it started, and nobody else sees what it mounts.
+APART = [*TIED, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
 def run(command, **options):
     done = subprocess.run(command, capture_output=True, text=True, **options)
     if done.returncode != 0:
@@ -112,5 +118,5 @@ class Apt:
 
 def emulator(words, **options):
     """Starts QEMU without KVM. It has no device but those named, and is gone with whoever started it."""
-    command = ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-nodefaults", "-display", "none", *words]
+    command = [*TIED, "qemu-system-x86_64", "-nodefaults", "-display", "none", *words]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)
