@@ -189,6 +189,7 @@ pub struct Comparison {
     /// Of packets marked lost, as the core was told of them: one by one, or several at once against the last of these, with the
     /// verdict of any. Known once [`finish`](Self::finish) is called.
     pub lost: Looked,
+    /// What the core was told of them.
     told: Vec<Record>,
     /// Of each packet marked lost, in their order: what was in flight when it was sent, and lost before. They are
     /// known by being sent again, which happens in the order of their being marked; one that arrived after all is not.

@@ -144,7 +144,7 @@ fn the_list_for_machines_says_what_the_kernel_takes() {
             (Some("fullpipe/cc-list/1"), Some(links))
         );
         let features = list["features"].as_array().unwrap();
-        assert!(features.len() == 5 && features.iter().all(|one| one["there"] == true), "{list:#}");
+        assert!(features.len() == 6 && features.iter().all(|one| one["there"] == true), "{list:#}");
         for name in ["fp_bbr3", "fp_bbr1", "fp_hybla"] {
             let one = list["controllers"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
             assert!(one["loadable"] == true && one["missing"].is_null(), "{one}");

@@ -194,16 +194,11 @@ impl Topology {
                     .map(|c| c.spec.send_buffer.map(|b| b.0))
                     .collect(),
             );
-            let mut refused = self.ends[end].inside(|| {
-                let mut sysctl = Sysctls::default();
-                // Without a limit of the scenario's the window must not hold a sender back while it tunes
-                // itself, either: it is open from the start.
-                let first = if receive == most { most } else { receive.min(131_072) };
-                sysctl.set("ipv4/tcp_rmem", &format!("4096 {first} {receive}"));
-                sysctl.set("ipv4/tcp_wmem", &format!("4096 {} {send}", send.min(65_536)));
-                Ok(sysctl.refused)
-            })?;
-            self.refused.append(&mut refused);
+            // Without a limit of the scenario's the window must not hold a sender back while it tunes
+            // itself, either: it is open from the start.
+            let first = if receive == most { most } else { receive.min(131_072) };
+            self.set(end, "ipv4/tcp_rmem", &format!("4096 {first} {receive}"))?;
+            self.set(end, "ipv4/tcp_wmem", &format!("4096 {} {send}", send.min(65_536)))?;
             for c in connections.iter_mut() {
                 if c.sending_end() == end {
                     c.send_buffer = c.spec.send_buffer.map(|b| b.0).filter(|b| *b < send);
@@ -212,6 +207,17 @@ impl Topology {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Sets `net.<name>` (with slashes) of an end's namespace, or notes that it is refused.
+    fn set(&mut self, end: usize, name: &str, value: &str) -> Result<(), LabError> {
+        let mut refused = self.ends[end].inside(|| {
+            let mut sysctl = Sysctls::default();
+            sysctl.set(name, value);
+            Ok(sysctl.refused)
+        })?;
+        self.refused.append(&mut refused);
         self.refused.sort();
         self.refused.dedup();
         Ok(())
@@ -231,12 +237,7 @@ impl Topology {
             }
             if first {
                 // Any part of the window is enough then: a hundredth.
-                let mut refused = self.ends[end].inside(|| {
-                    let mut sysctl = Sysctls::default();
-                    sysctl.set("ipv4/tcp_tso_win_divisor", "100");
-                    Ok(sysctl.refused)
-                })?;
-                self.refused.append(&mut refused);
+                self.set(end, "ipv4/tcp_tso_win_divisor", "100")?;
             }
         }
         Ok(())
