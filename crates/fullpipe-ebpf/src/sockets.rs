@@ -135,8 +135,6 @@ impl Socket {
     }
 }
 
-const OBJECT: &[u8] = include_bytes!("../bpf/objects/sockets.bpf.o");
-
 /// The walks over TCP sockets, loaded.
 #[derive(Debug)]
 pub(crate) struct Walker {
@@ -150,7 +148,7 @@ impl Walker {
     /// When BPF programs may not be loaded.
     pub(crate) fn load(migration: Option<(&str, &str)>) -> Result<Self> {
         loader::quietly(|| {
-            let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+            let mut open = ObjectBuilder::default().open_memory(object!("sockets"))?;
             // Older kernels refuse the one and take the others.
             for mut program in open.progs_mut() {
                 let migrates = program.name() == "fp_migrate";
