@@ -147,7 +147,7 @@ fn requests_and_handshakes_survive_heavy_loss() {
 fn a_flow_that_stops_leaves_the_path_to_the_other() {
     let mut s = scenario(path("10mbit", "20ms", "1bdp"), &["bbr", "bbr"], 30);
     s.flows[0].stop = Some(Span::from_secs(10));
-    s.flows[1].start = Span::from_secs(5);
+    s.flows[1].start = Span::from_secs(5).into();
     let r = run(&s);
     assert_eq!(r.flows[0].summary.duration_s, 10.0);
     assert_eq!(r.flows[1].summary.duration_s, 25.0);

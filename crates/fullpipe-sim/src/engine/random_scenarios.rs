@@ -95,7 +95,7 @@ fn flow() -> impl Strategy<Value = FlowSpec> {
                 ecn,
                 direction: if reverse { Direction::Reverse } else { Direction::Forward },
                 extra_rtt: Span::from_nanos(extra),
-                start: Span::from_nanos(start),
+                start: Span::from_nanos(start).into(),
                 size: size.map(Bytes),
                 receive_buffer: receive.map(Bytes),
                 send_buffer: send.map(Bytes),

@@ -1,20 +1,30 @@
 //! The receiving end of a connection: reassembly, acknowledgements, receive window.
 
 mod acks;
+mod asked;
 mod reassembly;
 mod window;
 
 use crate::segment::{Kind, NO_SACK, SackInfo, SackStore, Segment};
 use acks::AckPolicy;
+use asked::AskedPolicy;
 use fullpipe_cc::{Span, Time};
+use fullpipe_experiment::scenario::AckFrequency;
 use reassembly::{Arrival, Reassembly};
 use window::ReceiveWindow;
+
+/// How it is decided when to acknowledge.
+#[derive(Debug)]
+enum Policy {
+    Linux(AckPolicy),
+    Asked(Box<AskedPolicy>),
+}
 
 #[derive(Debug)]
 pub(crate) struct Receiver {
     queue: Reassembly,
     arrived: u64,
-    policy: AckPolicy,
+    policy: Policy,
     window: ReceiveWindow,
     /// When the segment that the next ACK answers was sent (RFC 7323 §4.3).
     echo: Time,
@@ -24,12 +34,17 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver of segments of up to `smss` payload bytes, with a buffer of `buffer` bytes.
-    pub fn new(smss: u32, buffer: Option<u64>) -> Self {
+    /// A receiver of segments of up to `smss` payload bytes, with a buffer of `buffer` bytes, that may be asked for how often it
+    /// acknowledges.
+    pub fn new(smss: u32, buffer: Option<u64>, asked: Option<AckFrequency>) -> Self {
+        let policy = match asked {
+            None => Policy::Linux(AckPolicy::new(smss)),
+            Some(asked) => Policy::Asked(Box::new(AskedPolicy::new(asked))),
+        };
         Receiver {
             queue: Reassembly::default(),
             arrived: 0,
-            policy: AckPolicy::new(smss),
+            policy,
             window: ReceiveWindow::new(smss, buffer),
             echo: Time::ZERO,
             last_ack: 0,
@@ -50,7 +65,10 @@ impl Receiver {
 
     /// When an ACK is due at the latest.
     pub fn ack_due(&self) -> Time {
-        self.policy.due()
+        match &self.policy {
+            Policy::Linux(policy) => policy.due(),
+            Policy::Asked(policy) => policy.due(),
+        }
     }
 
     /// The right edge of the first window, advertised in the handshake.
@@ -75,15 +93,23 @@ impl Receiver {
             Arrival::InOrder { .. } => self.window.on_read(now, self.queue.next_bytes(), rtt),
             Arrival::Beyond { .. } => {}
         }
-        let has_hole = self.queue.has_hole();
-        self.policy.on_data(now, arrival, self.queue.next_bytes(), has_hole, marked, rtt)
+        match &mut self.policy {
+            Policy::Linux(policy) => {
+                let has_hole = self.queue.has_hole();
+                policy.on_data(now, arrival, self.queue.next_bytes(), has_hole, marked, rtt)
+            }
+            Policy::Asked(policy) => policy.on_data(now, data.seq, arrival, marked, &self.queue),
+        }
     }
 
     /// The ACK for all that has arrived; the caller sends it.
     #[inline]
     pub fn acknowledge(&mut self, sacks: &mut SackStore) -> Segment {
         let next_bytes = self.queue.next_bytes();
-        self.policy.on_sent(next_bytes);
+        match &mut self.policy {
+            Policy::Linux(policy) => policy.on_sent(next_bytes),
+            Policy::Asked(policy) => policy.on_sent(&self.queue),
+        }
         self.last_ack = self.queue.next();
         let mut detail = NO_SACK;
         if self.queue.has_hole() || self.dsack.is_some() {
@@ -121,7 +147,7 @@ mod tests {
     #[test]
     fn a_hole_is_reported_and_the_echo_is_of_the_last_segment_in_order() {
         let mut sacks = SackStore::default();
-        let mut r = Receiver::new(1000, None);
+        let mut r = Receiver::new(1000, None, None);
         let now = Time::ZERO + Span::from_millis(60);
         for seq in [0, 1, 3, 4] {
             assert!(r.on_data(now, &data(seq, seq), false, None));
