@@ -460,7 +460,7 @@ mod tests {
         assert_eq!((unpaced.pacing_rate(), unpaced.send_quantum()), (None, u64::MAX));
         let mut paced = unpaced.paced_by_window();
         assert_eq!(paced.pacing_rate(), None, "no round-trip time is known");
-        let mut tell = |connection: &mut Connection<Witness>, srtt| {
+        let tell = |connection: &mut Connection<Witness>, srtt| {
             connection.begin_ack(0);
             let srtt = Some(Span::from_millis(srtt));
             connection.finish_ack(&AckReport { srtt, min_rtt: srtt, ..AckReport::at(at(100), 0) });

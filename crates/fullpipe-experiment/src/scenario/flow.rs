@@ -77,6 +77,12 @@ pub struct FlowSpec {
     /// large enough never to limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive_buffer: Option<Bytes>,
+    /// Whether the receiver's window is tuned as Linux does it, with the buffers that Linux ships with: from 128 KiB to
+    /// `receive_buffer`, 32 MiB unless given, of which what packets fill with payload is window (Dynamic Right-Sizing,
+    /// `tcp_rcv_space_adjust`, `tcp_rmem`, `scaling_ratio`). By default the simulator's window is half of the buffer and follows what
+    /// arrives by an older rule, and a window without a `receive_buffer` is open from the start, in both engines.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub auto_tuning: bool,
     /// The sender's buffer limit (`tcp_wmem[2]`); by default large enough never to limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_buffer: Option<Bytes>,
@@ -149,6 +155,7 @@ impl FlowSpec {
             size: None,
             app: App::Bulk,
             receive_buffer: None,
+            auto_tuning: false,
             send_buffer: None,
             extra_rtt: Span::ZERO,
             access: None,

@@ -116,7 +116,7 @@ impl<C: CongestionControl> Connection<C> {
                 .offloading(spec.tso == Some(true))
                 .paced(spec.paced)
                 .expecting_acks_after(spec.ack_frequency.map(|asked| asked.max_ack_delay)),
-            receiver: Receiver::new(smss, spec.receive_buffer.map(|b| b.0), spec.ack_frequency),
+            receiver: Receiver::new(smss, spec),
             recorder: FlowRecorder::new(rows, start),
             source: Source::new(spec.app.clone(), size),
             phase: Phase::Waiting,

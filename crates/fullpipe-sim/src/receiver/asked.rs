@@ -126,7 +126,7 @@ mod tests {
     fn a_gap_is_reported_when_it_is_as_wide_as_the_reordering_threshold() {
         assert_eq!(Test::new(1000, 3).acked_at([0, 1, 3, 4, 5, 8, 9, 10]), [5, 9, 10]);
         assert_eq!(Test::new(1000, 5).acked_at([0, 1, 3, 5, 6, 7, 8, 9]), [7, 9]);
-        assert_eq!(Test::new(1000, 0).acked_at([0, 1, 3, 4, 5, 6, 7, 8]), []);
+        assert!(Test::new(1000, 0).acked_at([0, 1, 3, 4, 5, 6, 7, 8]).is_empty());
         assert_eq!(Test::new(1000, 1).acked_at([0, 1, 3, 4, 5]), [3]);
     }
 
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(t.acked_at([0, 2, 3, 4]), [4]);
         assert_eq!(t.acked_at([1]), [1]);
         let mut t = Test::new(1000, 3);
-        assert_eq!(t.acked_at([0, 2, 3, 1]), [], "in time");
+        assert!(t.acked_at([0, 2, 3, 1]).is_empty(), "in time");
     }
 
     #[test]

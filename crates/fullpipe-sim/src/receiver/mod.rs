@@ -3,14 +3,16 @@
 mod acks;
 mod asked;
 mod reassembly;
+mod tuning;
 mod window;
 
 use crate::segment::{Kind, NO_SACK, SackInfo, SackStore, Segment};
 use acks::AckPolicy;
 use asked::AskedPolicy;
 use fullpipe_cc::{Span, Time};
-use fullpipe_experiment::scenario::AckFrequency;
+use fullpipe_experiment::scenario::FlowSpec;
 use reassembly::{Arrival, Reassembly};
+use tuning::TunedWindow;
 use window::ReceiveWindow;
 
 /// How it is decided when to acknowledge.
@@ -20,12 +22,19 @@ enum Policy {
     Asked(Box<AskedPolicy>),
 }
 
+/// How it is decided how much may be under way.
+#[derive(Debug)]
+enum Window {
+    Plain(ReceiveWindow),
+    Tuned(Box<TunedWindow>),
+}
+
 #[derive(Debug)]
 pub(crate) struct Receiver {
     queue: Reassembly,
     arrived: u64,
     policy: Policy,
-    window: ReceiveWindow,
+    window: Window,
     /// When the segment that the next ACK answers was sent (RFC 7323 §4.3).
     echo: Time,
     last_ack: u64,
@@ -34,18 +43,22 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver of segments of up to `smss` payload bytes, with a buffer of `buffer` bytes, that may be asked for how often it
-    /// acknowledges.
-    pub fn new(smss: u32, buffer: Option<u64>, asked: Option<AckFrequency>) -> Self {
-        let policy = match asked {
+    /// The receiver of a flow's segments of up to `smss` payload bytes.
+    pub fn new(smss: u32, flow: &FlowSpec) -> Self {
+        let policy = match flow.ack_frequency {
             None => Policy::Linux(AckPolicy::new(smss)),
             Some(asked) => Policy::Asked(Box::new(AskedPolicy::new(asked))),
+        };
+        let buffer = flow.receive_buffer.map(|b| b.0);
+        let window = match flow.auto_tuning {
+            false => Window::Plain(ReceiveWindow::new(smss, buffer)),
+            true => Window::Tuned(Box::new(TunedWindow::new(smss, buffer))),
         };
         Receiver {
             queue: Reassembly::default(),
             arrived: 0,
             policy,
-            window: ReceiveWindow::new(smss, buffer),
+            window,
             echo: Time::ZERO,
             last_ack: 0,
             dsack: None,
@@ -73,7 +86,10 @@ impl Receiver {
 
     /// The right edge of the first window, advertised in the handshake.
     pub fn initial_edge(&mut self) -> u64 {
-        self.window.edge(0)
+        match &mut self.window {
+            Window::Plain(window) => window.edge(0),
+            Window::Tuned(window) => window.initial_edge(),
+        }
     }
 
     /// A data segment arrives, `marked` if with Congestion Experienced, on a path of round-trip time
@@ -88,10 +104,18 @@ impl Receiver {
         if arrival != Arrival::Duplicate {
             self.arrived += u64::from(data.detail);
         }
-        match arrival {
-            Arrival::Duplicate => self.dsack = Some((data.seq, data.seq + 1)),
-            Arrival::InOrder { .. } => self.window.on_read(now, self.queue.next_bytes(), rtt),
-            Arrival::Beyond { .. } => {}
+        if arrival == Arrival::Duplicate {
+            self.dsack = Some((data.seq, data.seq + 1));
+        }
+        match &mut self.window {
+            Window::Plain(window) => {
+                if let Arrival::InOrder { .. } = arrival {
+                    window.on_read(now, self.queue.next_bytes(), rtt);
+                }
+            }
+            Window::Tuned(window) => {
+                window.on_data(now, u64::from(data.detail), arrival, self.arrived, &self.queue, rtt);
+            }
         }
         match &mut self.policy {
             Policy::Linux(policy) => {
@@ -118,10 +142,14 @@ impl Receiver {
             self.queue.report(&mut info);
             detail = sacks.put(info);
         }
+        let edge = match &mut self.window {
+            Window::Plain(window) => window.edge(next_bytes),
+            Window::Tuned(window) => window.edge(self.arrived, &self.queue),
+        };
         Segment {
             seq: self.last_ack,
             stamp: self.echo,
-            edge: self.window.edge(next_bytes),
+            edge,
             detail,
             ce: std::mem::take(&mut self.marked),
             kind: Kind::Ack,
@@ -147,7 +175,7 @@ mod tests {
     #[test]
     fn a_hole_is_reported_and_the_echo_is_of_the_last_segment_in_order() {
         let mut sacks = SackStore::default();
-        let mut r = Receiver::new(1000, None, None);
+        let mut r = Receiver::new(1000, &FlowSpec::bulk("cubic"));
         let now = Time::ZERO + Span::from_millis(60);
         for seq in [0, 1, 3, 4] {
             assert!(r.on_data(now, &data(seq, seq), false, None));

@@ -50,6 +50,11 @@ impl Reassembly {
         !self.runs.is_empty()
     }
 
+    /// Bytes from the first missing one to the last received.
+    pub fn beyond_bytes(&self) -> u64 {
+        self.runs.back().map_or(0, |run| run.end_bytes - self.next_bytes)
+    }
+
     /// The largest segment received.
     pub fn largest(&self) -> Option<u64> {
         self.runs.back().map_or(self.next, |run| run.end).checked_sub(1)
