@@ -336,6 +336,7 @@ fn flows_follow_each_other_through_links_of_their_own() {
     };
     let own = FlowSpec {
         access: Some(serde_json::from_str(r#"{"rate": "8mbit", "delay": "10ms", "queue": "30p"}"#).unwrap()),
+        size: Some(fullpipe_units::Bytes(2_000_000)),
         ..megabyte("own", after(0, None))
     };
     let half = megabyte("half", after(1, Some(fullpipe_units::Bytes(500_000))));
@@ -346,20 +347,20 @@ fn flows_follow_each_other_through_links_of_their_own() {
         let [first, own, half] = [0, 1, 2].map(|n| &recording.flows[n]);
         let done = |n: usize| recording.flows[n].summary.completion_s.expect("all is delivered");
         let wait = own.start_s - done(0);
-        assert!((0.2..0.201).contains(&wait), "{wait}");
+        assert!((wait - 0.2).abs() < 1e-6, "{wait}");
         assert!(first.series.t_s.iter().chain(&half.series.t_s).all(|t| *t > 0.0));
         // At 8 Mbit/s half a megabyte takes half a second at least.
         let wait = half.start_s - own.start_s;
         assert!(wait > 0.7 && wait < 0.2 + done(1), "{wait} {}", done(1));
-        assert!((1.0..2.0).contains(&done(1)), "{}", done(1));
+        assert!((2.0..3.5).contains(&done(1)), "{}", done(1));
         let least = own.summary.rtt_ms.min.unwrap();
         assert!((29.9..34.0).contains(&least), "{least}");
         let link = &recording.links[2];
         assert_eq!((link.label.as_str(), recording.links.len()), ("access of own", 3));
-        assert!(link.packets_in >= 691 && !link.series.is_empty(), "{}", link.packets_in);
-        // What waits, waits in its own queue, of 30 packets of 1.5 ms.
+        assert!(link.packets_in >= 1382 && !link.series.is_empty(), "{}", link.packets_in);
+        // It waits in its own queue, of 30 packets of 1.5 ms, and up to 40 ms in that of the path.
         let (waited, shared) = (own.summary.queue_ms.max.unwrap(), first.summary.queue_ms.max.unwrap());
-        assert!(waited < 50.0 && shared < 45.0, "{waited} {shared}");
+        assert!((30.0..90.0).contains(&waited) && shared < 45.0, "{waited} {shared}");
     });
 }
 
