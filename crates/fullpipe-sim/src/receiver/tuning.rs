@@ -85,7 +85,7 @@ impl TunedWindow {
 
     /// `tcp_win_from_space`, and `tcp_space_from_win`.
     fn window_of(&self, buffer: u64) -> u64 {
-        buffer * self.ratio >> 8
+        (buffer * self.ratio) >> 8
     }
 
     fn buffer_of(&self, window: u64) -> u64 {
