@@ -224,7 +224,9 @@ fn put_back(
     options: &Options,
 ) -> Result<Option<Outcome>> {
     let title = change.title();
-    if let Change::File { path, .. } = change {
+    if let Change::File { path, .. } | Change::BootSettings { path, .. } | Change::BootOnce { path, .. } =
+        change
+    {
         tidy(host, path).map_err(|e| Error::io(format_args!("cannot tidy up beside {path}"), &e))?;
     }
     let standing = change.standing(host).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use fullpipe_host::host::{Clock, Files, Host, Model, ModelKernel, Network, OverFiles, Program, Ran, View};
+use fullpipe_host::host::{Files, Host, Model, ModelKernel, Network, OverFiles, Program, Ran, View};
 use fullpipe_host::journal::Store;
 use fullpipe_host::kernel::attempt::{self, Back, Request as Attempt, Seen};
 use fullpipe_host::kernel::install::{self, Request as Wanted};
@@ -44,7 +44,9 @@ fn host(clock: &TestClock) -> Fake {
     let os = "PRETTY_NAME=\"Debian GNU/Linux 11 (bullseye)\"\nID=debian\nVERSION_CODENAME=bullseye\n";
     put(&host, "/etc/os-release", os);
     put(&host, "/etc/default/grub", "GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\n");
-    host.files().directories("/etc/default/grub.d");
+    for directory in ["/etc/default/grub.d", "/var/lib/dpkg"] {
+        host.files().directories(directory);
+    }
     put(&host, "/usr/sbin/grub-mkconfig", "for x in ${sysconfdir}/default/grub.d/*.cfg ; do");
     put(&host, "/usr/bin/apt-get", "");
     put(&host, "/etc/ssh/sshd_config", "");

@@ -5,7 +5,7 @@ use super::Reason;
 use crate::error::{Error, Result};
 use crate::host::{Host, Network};
 use crate::journal::Store;
-use crate::plan::{Content, FileState, install};
+use crate::plan::{Content, FileState, install, tidy};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -117,7 +117,12 @@ impl Trial {
     /// # Errors
     /// From the file system.
     pub fn forget(host: &dyn Host, store: &Store) -> io::Result<()> {
-        install_absent(host, &Trial::path(store))
+        let path = Trial::path(store);
+        tidy(host, &path)?;
+        match host.stat(&path) {
+            Ok(_) => install(host, &path, &FileState::Absent),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Where it stands.
@@ -131,12 +136,5 @@ impl Trial {
         } else {
             Stage::Over
         }
-    }
-}
-
-fn install_absent(host: &dyn Host, path: &str) -> io::Result<()> {
-    match host.stat(path) {
-        Ok(_) => install(host, path, &FileState::Absent),
-        Err(_) => Ok(()),
     }
 }
