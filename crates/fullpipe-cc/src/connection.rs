@@ -2,7 +2,7 @@
 //! their calls in the order that they need.
 
 use crate::control::{Ack, CongestionControl, Lost, Recovery, RecoveryContext, RecoveryState, Sent};
-use crate::pacer::Pacer;
+use crate::pacer::{Pacer, autosize, rate_for_window};
 use crate::prr::Prr;
 use crate::sampler::{RateSample, Sampler, Stamp};
 use fullpipe_units::{Rate, Span, Time};
@@ -60,6 +60,13 @@ struct Before {
     lost: u64,
 }
 
+/// What a connection is paced at whose controller sets no rate: nothing, before a round-trip time is known.
+#[derive(Clone, Copy, Debug, Default)]
+struct ByWindow {
+    rate: Option<Rate>,
+    quantum: u64,
+}
+
 /// The congestion control of one connection. The transport keeps its packets, clocks, round-trip times
 /// and loss detection.
 ///
@@ -78,6 +85,7 @@ pub struct Connection<C> {
     cc: C,
     sampler: Sampler,
     pacer: Pacer,
+    by_window: Option<ByWindow>,
     prr: Option<Prr>,
     smss: u32,
     recovery: RecoveryState,
@@ -93,6 +101,7 @@ impl<C: CongestionControl> Connection<C> {
             cc,
             sampler: Sampler::new(),
             pacer: Pacer::new(),
+            by_window: None,
             prr: None,
             smss: smss.max(1),
             recovery: RecoveryState::Open,
@@ -100,6 +109,13 @@ impl<C: CongestionControl> Connection<C> {
             lost_ranges: 0,
             next_lost: None,
         }
+    }
+
+    /// Paces what the controller leaves unpaced at a rate that follows its window, as Linux does under the `fq` queue discipline
+    /// (`tcp_update_pacing_rate`, `tcp_tso_autosize`). Tell the controller by [`Config::paced`](crate::Config::paced).
+    #[must_use]
+    pub fn paced_by_window(self) -> Self {
+        Connection { by_window: Some(ByWindow::default()), ..self }
     }
 
     /// The controller.
@@ -138,22 +154,27 @@ impl<C: CongestionControl> Connection<C> {
         self.prr.as_ref().map_or_else(|| self.cc.cwnd(), Prr::cwnd)
     }
 
-    /// The rate that the controller wants packets paced at; `None` if it leaves that open.
+    /// The rate that packets are paced at: the controller's, or where it leaves that open, its window's if that is
+    /// [asked for](Self::paced_by_window); `None` if they are not.
     #[inline]
     pub fn pacing_rate(&self) -> Option<Rate> {
-        self.cc.pacing_rate()
+        self.cc.pacing_rate().or_else(|| self.by_window?.rate)
     }
 
     /// The most bytes to send before the pacer is asked again; without limit for what is not paced.
     #[inline]
     pub fn send_quantum(&self) -> u64 {
-        if self.cc.pacing_rate().is_some() { self.cc.send_quantum() } else { u64::MAX }
+        match self.by_window {
+            _ if self.cc.pacing_rate().is_some() => self.cc.send_quantum(),
+            Some(ByWindow { rate: Some(_), quantum }) => quantum,
+            _ => u64::MAX,
+        }
     }
 
     /// Whether the pacer lets a batch leave at `now`.
     #[inline]
     pub fn ready(&self, now: Time) -> bool {
-        self.cc.pacing_rate().is_none() || self.pacer.ready(now)
+        self.pacing_rate().is_none() || self.pacer.ready(now)
     }
 
     /// The earliest time the pacer lets the next batch leave.
@@ -165,6 +186,18 @@ impl<C: CongestionControl> Connection<C> {
     /// The handshake gave a first round-trip time. Told at most once, before the first packet.
     pub fn on_handshake(&mut self, now: Time, rtt: Span) {
         self.cc.on_handshake(now, rtt);
+        self.pace_by_window(0, Some(rtt), Some(rtt));
+    }
+
+    #[inline]
+    fn pace_by_window(&mut self, inflight: u64, srtt: Option<Span>, min_rtt: Option<Span>) {
+        if self.by_window.is_some()
+            && let Some(srtt) = srtt
+        {
+            let rate = rate_for_window(self.window(), self.cc.ssthresh(), inflight, srtt);
+            let quantum = autosize(rate, min_rtt, self.smss, 2);
+            self.by_window = Some(ByWindow { rate: Some(rate), quantum });
+        }
     }
 
     /// The application has nothing more to send, and `inflight` bytes in flight leave the window open.
@@ -195,7 +228,7 @@ impl<C: CongestionControl> Connection<C> {
     /// Probes and retransmissions on a timer are not paced and make no batch.
     #[inline]
     pub fn on_batch_sent(&mut self, now: Time, bytes: u64, segments: u64) {
-        self.pacer.on_sent(now, bytes, segments, self.cc.pacing_rate());
+        self.pacer.on_sent(now, bytes, segments, self.pacing_rate());
     }
 
     /// The processing of an ACK begins, with `inflight` bytes in flight before it.
@@ -352,6 +385,7 @@ impl<C: CongestionControl> Connection<C> {
         if let Some(prr) = &mut self.prr {
             prr.on_ack(newly_acked, newly_lost, report.inflight, self.cc.ssthresh(), report.advanced);
         }
+        self.pace_by_window(report.inflight, report.srtt, report.min_rtt);
         sample
     }
 }
@@ -418,6 +452,32 @@ mod tests {
         let stamps = (0..10).map(|i| connection.on_sent(at(0), SMSS, i * SMSS, false)).collect();
         connection.on_batch_sent(at(0), 10 * SMSS, 10);
         stamps
+    }
+
+    #[test]
+    fn what_sets_no_rate_is_paced_by_its_window_where_that_is_asked_for() {
+        let unpaced = Connection::new(Witness::default(), SMSS as u32);
+        assert_eq!((unpaced.pacing_rate(), unpaced.send_quantum()), (None, u64::MAX));
+        let mut paced = unpaced.paced_by_window();
+        assert_eq!(paced.pacing_rate(), None, "no round-trip time is known");
+        let tell = |connection: &mut Connection<Witness>, srtt| {
+            connection.begin_ack(0);
+            let srtt = Some(Span::from_millis(srtt));
+            connection.finish_ack(&AckReport { srtt, min_rtt: srtt, ..AckReport::at(at(100), 0) });
+            (connection.pacing_rate().unwrap().as_bytes_per_sec(), connection.send_quantum())
+        };
+        // Past half of the threshold: 1.2 windows of ten packets a round trip, in bursts of two packets at least.
+        assert_eq!(tell(&mut paced, 100), (120_000, 2 * SMSS));
+        // A peer that is close gets larger ones.
+        let (rate, quantum) = tell(&mut paced, 1);
+        assert!(rate == 12_000_000 && quantum > 10 * SMSS, "{rate} {quantum}");
+        ten_sent(&mut paced);
+        assert!(!paced.ready(at(0)));
+        let mut own =
+            Connection::new(Controller::new("bbr", &Config::default(), &[]).unwrap(), Config::default().smss)
+                .paced_by_window();
+        own.on_handshake(at(0), Span::from_millis(100));
+        assert_eq!(own.pacing_rate(), own.controller().pacing_rate(), "who sets a rate keeps it");
     }
 
     #[test]

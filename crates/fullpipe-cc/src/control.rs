@@ -17,11 +17,14 @@ pub struct Config {
     /// Whether the peer acknowledges selectively (RFC 2018; QUIC always does): without, a transport can detect
     /// one loss a round trip.
     pub selective_acks: bool,
+    /// Whether the transport paces what the controller leaves unpaced
+    /// ([`Connection::paced_by_window`](crate::Connection::paced_by_window)): CUBIC's HyStart allows for longer ACK trains then.
+    pub paced: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { smss: 1448, initial_cwnd: 10 * 1448, seed: 1, selective_acks: true }
+        Config { smss: 1448, initial_cwnd: 10 * 1448, seed: 1, selective_acks: true, paced: false }
     }
 }
 
@@ -184,6 +187,10 @@ pub struct Snapshot {
     pub pacing_rate: Option<Rate>,
     /// The bandwidth estimate it paces by.
     pub bw: Option<Rate>,
+    /// The windowed maximum of the delivery rate (BBR v3 `max_bw`), which [`bw`](Self::bw) is at most.
+    pub max_bw: Option<Rate>,
+    /// Upper, short-term bound on that estimate (BBR v3 `bw_shortterm`).
+    pub bw_shortterm: Option<Rate>,
     /// The round-trip propagation estimate.
     pub min_rtt: Option<Span>,
     /// Current pacing gain.

@@ -440,7 +440,8 @@ mod tests {
     use crate::hybla::HyblaGrowth;
     use crate::reno::RenoGrowth;
 
-    const CONFIG: Config = Config { smss: 1000, initial_cwnd: 100_000, seed: 1, selective_acks: true };
+    const CONFIG: Config =
+        Config { smss: 1000, initial_cwnd: 100_000, seed: 1, selective_acks: true, paced: false };
 
     fn tell<G: Growth>(c: &mut LossBased<G>, event: Recovery) {
         c.on_recovery(event, &RecoveryContext { now: Time::ZERO, inflight: 0, delivered: 0, lost: 0 });

@@ -105,6 +105,32 @@ fn bbr_goes_through_its_states_in_order_and_probes_the_rtt_every_ten_seconds() {
     assert_eq!(flow.least_cwnd, 4 * SMSS);
 }
 
+/// The kernel waits in ProbeRTT until 200 ms, in whole ticks of `CONFIG_HZ`, are over: more than 5 and up to 6 ticks of 1/24 s, a tick
+/// that has begun and 200 of 1 ms. Then the next ACK, of a path of 2 ms, ends it.
+#[test]
+fn bbr_goes_by_the_clock_that_it_is_told() {
+    let seen = |settings: &[(&str, &str)]| {
+        let mut flow = Flow::new("bbr", settings, Path::new(20, 2));
+        flow.run_for(seconds(60));
+        let states = flow.states.clone();
+        let probes: Vec<f64> = states
+            .windows(2)
+            .filter(|pair| pair[0].1 == "ProbeRTT")
+            .map(|pair| pair[1].0.since(pair[0].0).as_millis_f64())
+            .collect();
+        assert!(probes.len() >= 4, "{settings:?}: {states:?}");
+        (probes, states)
+    };
+    for (hz, least, most) in [("24", 1000.0 * 5.0 / 24.0, 1000.0 * 6.0 / 24.0), ("1000", 200.0, 201.0)] {
+        let (probes, _) = seen(&[("hz", hz)]);
+        // Draining to four packets, and the next ACK, take some milliseconds more.
+        assert!(probes.iter().all(|ms| *ms > least && *ms < most + 12.0), "{hz}: {probes:?}");
+    }
+    let linux = fullpipe_cc::bbr::v1::Params::LINUX.hz.to_string();
+    assert_eq!(seen(&[]).1, seen(&[("hz", &linux)]).1, "unless told otherwise, by that of Params::LINUX");
+    assert_ne!(seen(&[]).1, seen(&[("hz", "1000")]).1);
+}
+
 #[test]
 fn bbr_keeps_the_queue_short_that_cubic_fills() {
     // Eight bandwidth-delay products of buffer.

@@ -262,6 +262,8 @@ FP_INLINE void publish(const struct bbr3 *b, struct tcp_sock *tp)
 	priv[4] = b->inflight_longterm;
 	priv[5] = b->inflight_shortterm;
 	priv[6] = b->round_count;
+	priv[7] = bbr3_max_bw(b);
+	priv[8] = b->bw_shortterm;
 }
 
 FP_STEP int start_flow(struct flow *f)

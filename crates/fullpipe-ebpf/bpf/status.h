@@ -8,7 +8,7 @@
 /*
  * fp_bbr3 keeps its state in socket storage and leaves a summary in icsk_ca_priv: this word with the mode in
  * its low byte, then bandwidth (bytes/s), min_rtt (ns), gains (pacing low, cwnd high half), the long-term and
- * the short-term bound of inflight (bytes), and rounds.
+ * the short-term bound of inflight (bytes), rounds, max_bw and the short-term bound of bandwidth (bytes/s).
  */
 #define FP_STATUS_MAGIC 0x6670626272330000ULL
 

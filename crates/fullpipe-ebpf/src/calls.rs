@@ -51,7 +51,7 @@ const CONNECTIONS: usize = 4;
 /// As for loading any controller; also when loopback is down.
 pub fn count(span: Duration) -> Result<Calls> {
     let name = &format!("fp_c{}", std::process::id());
-    let object = include_bytes!("../bpf/objects/calls.bpf.o");
+    let object = object!("calls");
     let mut loaded = loader::load_object(object, name, &Kernel::ask()?, Config::default())?;
     let _link = loaded.attach()?;
     let failed = |error: std::io::Error| {

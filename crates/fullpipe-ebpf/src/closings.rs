@@ -216,8 +216,7 @@ impl Closings {
     pub fn start(settings: &Settings) -> Result<Self> {
         let ring_bytes = settings.ring_bytes.clamp(4096, 1 << 30).next_power_of_two();
         let object = loader::quietly(|| {
-            let mut open =
-                ObjectBuilder::default().open_memory(include_bytes!("../bpf/objects/closed.bpf.o"))?;
+            let mut open = ObjectBuilder::default().open_memory(object!("closed"))?;
             for mut map in open.maps_mut() {
                 if map.name() == "closings" {
                     map.set_max_entries(ring_bytes)?;

@@ -45,9 +45,9 @@ impl Controller {
     /// The BPF object, as checked in.
     pub fn object(self) -> &'static [u8] {
         match self {
-            Controller::Bbr1 => include_bytes!("../bpf/objects/bbr1.bpf.o"),
-            Controller::Bbr3 => include_bytes!("../bpf/objects/bbr3.bpf.o"),
-            Controller::Hybla => include_bytes!("../bpf/objects/hybla.bpf.o"),
+            Controller::Bbr1 => object!("bbr1"),
+            Controller::Bbr3 => object!("bbr3"),
+            Controller::Hybla => object!("hybla"),
         }
     }
 

@@ -101,8 +101,7 @@ impl Feature {
 
     fn verify(self) -> Result<()> {
         loader::quietly(|| {
-            let mut open = libbpf_rs::ObjectBuilder::default()
-                .open_memory(include_bytes!("../bpf/objects/probes.bpf.o"))?;
+            let mut open = libbpf_rs::ObjectBuilder::default().open_memory(object!("probes"))?;
             for mut map in open.maps_mut() {
                 let is_wanted = match map.map_type() {
                     MapType::StructOps => map.name() == self.probe(),
@@ -139,7 +138,7 @@ mod tests {
 
     #[test]
     fn each_has_a_probe_of_its_own() {
-        let mut open = loader::open(include_bytes!("../bpf/objects/probes.bpf.o")).unwrap();
+        let mut open = loader::open(object!("probes")).unwrap();
         let mut probes: Vec<String> = open
             .maps_mut()
             .filter(|map| map.map_type() == MapType::StructOps)

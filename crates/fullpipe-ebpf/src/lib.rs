@@ -31,6 +31,9 @@
 //! 12 000 connections at once carried data on fp_bbr3; each takes 4.2 kB of kernel memory more than on the
 //! kernel's bbr, which has its state inside the socket, as fp_bbr1 and fp_hybla have theirs.
 
+#[macro_use]
+mod object;
+
 pub mod calls;
 pub mod closings;
 mod controller;

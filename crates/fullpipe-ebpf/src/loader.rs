@@ -120,8 +120,8 @@ pub(crate) fn hold_object(object: &[u8], name: &str, maps: &[&str]) -> Result<(H
 /// As [`load`]; also when it is neither of the two.
 pub fn load_wrapped(kernels: &str, name: &str, kernel: &Kernel) -> Result<Loaded> {
     let object: &[u8] = match kernels {
-        "bbr" => include_bytes!("../bpf/objects/wrapped_bbr.bpf.o"),
-        "cubic" => include_bytes!("../bpf/objects/wrapped_cubic.bpf.o"),
+        "bbr" => object!("wrapped_bbr"),
+        "cubic" => object!("wrapped_cubic"),
         other => {
             return Err(Error::Unknown { name: other.to_owned(), known: "bbr, cubic".to_owned() });
         }

@@ -57,7 +57,7 @@ impl Recorder {
     /// # Errors
     /// As for any controller; also where the kernel takes no programs at its tracepoints.
     pub fn start() -> Result<Self> {
-        let object = include_bytes!("../bpf/objects/bbr3_measured.bpf.o");
+        let object = object!("bbr3_measured");
         let mut loaded = loader::load_object(object, NAME, &Kernel::ask()?, loader::Config::default())?;
         let sent = {
             let program = loaded.object().progs_mut().find(|program| program.name() == "fp_sent");

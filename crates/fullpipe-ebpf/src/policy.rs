@@ -11,8 +11,6 @@ use bytemuck::{Pod, Zeroable};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-const OBJECT: &[u8] = include_bytes!("../bpf/objects/policy.bpf.o");
-
 /// `struct fp_orders` of bpf/policy.bpf.c.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -55,7 +53,7 @@ pub fn name() -> String {
 /// # Errors
 /// As [`loader::load`].
 pub fn hold() -> Result<(Held, Helm)> {
-    let (held, maps) = loader::hold_object(OBJECT, &name(), &["orders", "seen"])?;
+    let (held, maps) = loader::hold_object(object!("policy"), &name(), &["orders", "seen"])?;
     let helm = Helm::from_descriptors(maps).map_err(|e| Error::Malformed(e.to_string()))?;
     Ok((held, helm))
 }

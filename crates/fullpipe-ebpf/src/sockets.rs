@@ -53,6 +53,10 @@ pub struct Socket {
     pub state: Option<&'static str>,
     /// Estimated bandwidth in bytes/s.
     pub bw: Option<u64>,
+    /// BBR v3's windowed maximum of the delivery rate in bytes/s, once there is one.
+    pub max_bw: Option<u64>,
+    /// Its short-term bound on the estimate in bytes/s.
+    pub bw_shortterm: Option<u64>,
     /// min_rtt in µs.
     pub min_rtt_us: Option<u64>,
     /// Pacing gain.
@@ -87,6 +91,8 @@ impl Raw {
             bytes_acked: self.bytes_acked,
             state: None,
             bw: None,
+            max_bw: None,
+            bw_shortterm: None,
             min_rtt_us: None,
             pacing_gain: None,
             cwnd_gain: None,
@@ -108,6 +114,9 @@ impl Raw {
             socket.inflight_longterm = bounded(p[4]);
             socket.inflight_shortterm = bounded(p[5]);
             socket.rounds = Some(p[6]);
+            socket.max_bw = Some(p[7]).filter(|&bw| bw > 0);
+            // A program loaded by an earlier version leaves zero.
+            socket.bw_shortterm = bounded(p[8]).filter(|&bw| bw > 0);
         } else if socket.controller.contains("bbr1") {
             let words: &[u32; 26] = bytemuck::cast_ref(p);
             let (modes, gains) = (words[14], words[19]);
@@ -135,8 +144,6 @@ impl Socket {
     }
 }
 
-const OBJECT: &[u8] = include_bytes!("../bpf/objects/sockets.bpf.o");
-
 /// The walks over TCP sockets, loaded.
 #[derive(Debug)]
 pub(crate) struct Walker {
@@ -150,7 +157,7 @@ impl Walker {
     /// When BPF programs may not be loaded.
     pub(crate) fn load(migration: Option<(&str, &str)>) -> Result<Self> {
         loader::quietly(|| {
-            let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+            let mut open = ObjectBuilder::default().open_memory(object!("sockets"))?;
             // Older kernels refuse the one and take the others.
             for mut program in open.progs_mut() {
                 let migrates = program.name() == "fp_migrate";

@@ -60,7 +60,7 @@ pub fn cgroup_pin(pins: &Pins, path: &Path, name: &str) -> Result<PathBuf> {
 pub fn attach_to_cgroup(pin: &Path, path: &Path, name: &str) -> Result<()> {
     let group = File::open(path).map_err(Error::io("cannot open the control group", path))?;
     let object = loader::quietly(|| {
-        let mut open = ObjectBuilder::default().open_memory(include_bytes!("../bpf/objects/cgroup.bpf.o"))?;
+        let mut open = ObjectBuilder::default().open_memory(object!("cgroup"))?;
         for mut map in open.maps_mut() {
             if let Some(value) = map.initial_value_mut()
                 && value.len() >= NAME_SIZE

@@ -17,6 +17,10 @@ pub struct Belief {
     pub state: Option<&'static str>,
     /// Estimated bandwidth.
     pub bw: Option<Rate>,
+    /// BBR v3's windowed maximum of the delivery rate, which the estimate is at most.
+    pub max_bw: Option<Rate>,
+    /// Its short-term bound on the estimate.
+    pub bw_shortterm: Option<Rate>,
     /// Shortest round-trip time.
     pub min_rtt: Option<Span>,
     /// Factor between bandwidth and pacing rate.

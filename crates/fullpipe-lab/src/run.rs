@@ -2,7 +2,7 @@
 
 use crate::LabError;
 use crate::capture::{Capture, Tap};
-use crate::emulator::{Clock, Emulator, EmulatorReport, Known, Plan, Views};
+use crate::emulator::{Access, Clock, Emulator, EmulatorReport, Known, Plan, Views};
 use crate::flow::{Connection, Desk, Endpoint, FlowReport, Outset, Sampler, Steering};
 use crate::health::{self, KEEPS_UP_BELOW, Verdict};
 use crate::inspect::{Belief, Inspect, Steer};
@@ -14,6 +14,7 @@ use crate::waits::{INTERVAL, Threads, WaitAudit};
 use fullpipe_experiment::recording::{Histogram as Times, Provenance, Recording, Source, Summary};
 use fullpipe_experiment::scenario::{App, Direction, Scenario, Triggers};
 use fullpipe_kernel::facts::SchedulerAccount;
+use fullpipe_path::BuildError;
 use fullpipe_units::{Rate, Span, Time};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -183,6 +184,11 @@ impl<'a> Inside<'a> {
             if !spec.settings.is_empty() {
                 notes.push(format!("the settings of {} do not apply: the kernel's has none", spec.cc));
             }
+            if spec.ack_frequency.is_some() {
+                return Err(LabError::Input(format!(
+                    "flow {number}: `ack_frequency`: the kernel's TCP decides by itself when it acknowledges; the simulator can be asked"
+                )));
+            }
             if let Some(name) = kernel::controller(&spec.cc).filter(|name| *name != spec.cc) {
                 notes.push(format!("{} is {name} here", spec.cc));
             }
@@ -227,7 +233,8 @@ impl<'a> Inside<'a> {
     fn run(mut self, outbox: &mut Outbox) -> Result<Recording, LabError> {
         let scenario = self.scenario;
         let count = self.connections.len();
-        let desk = Desk::new(count);
+        let desk = Desk::new(&self.connections)?;
+        let accesses = self.accesses()?;
         let known = Known {
             views: Views::new(count),
             extra: self.connections.iter().map(|c| c.spec.extra_rtt).collect(),
@@ -274,6 +281,7 @@ impl<'a> Inside<'a> {
                 seed: self.seed,
                 sample: Some(scenario.sample),
                 known,
+                accesses,
                 taps: [Tap::between(client, server), Tap::between(server, client)],
             };
             let emulator = self.topology.attach(None).and_then(|between| Emulator::start(between, plan));
@@ -306,6 +314,19 @@ impl<'a> Inside<'a> {
             capture.finish()?;
         }
         Ok(self.record(ran, report, &desk, &views, started))
+    }
+
+    /// The access links of the flows that have one.
+    fn accesses(&self) -> Result<Vec<Access>, LabError> {
+        let of = |c: &Connection| {
+            let spec = c.spec.access.clone()?;
+            let wrong =
+                |e: BuildError| LabError::Input(format!("flow {}: access.{}: {}", c.number, e.key, e.reason));
+            let link = spec.build(self.scenario, &c.spec, c.number, self.seed).map_err(wrong);
+            let label = c.spec.label.clone().unwrap_or_else(|| c.spec.cc.clone());
+            Some(link.map(|link| Access { flow: c.number, way: c.spec.direction, label, spec, link }))
+        };
+        self.connections.iter().filter_map(of).collect()
     }
 
     /// Samples all connections until the run is over.

@@ -140,6 +140,7 @@ fn run_command(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabEr
         rate,
         seed: shell.seed,
         sample: None,
+        accesses: Vec::new(),
         known: Known { views: Views::new(0), extra: Arc::default(), measured_from: Time::ZERO },
         taps: [Tap::between(client, server), Tap::between(server, client)],
     };

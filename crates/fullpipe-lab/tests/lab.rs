@@ -3,7 +3,7 @@
 //! Programs that run inside the lab are this test binary again, told by the environment what to do.
 
 use fullpipe_experiment::recording::{EventKind, Recording, column};
-use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
+use fullpipe_experiment::scenario::{AckFrequency, After, Awaited, FlowSpec, PathSpec, Scenario, Start};
 use fullpipe_lab::{LabError, Shell, run, shell};
 use fullpipe_path::LinkSpec;
 use fullpipe_testing::{Attempt, comes_right, shows};
@@ -322,6 +322,65 @@ fn a_flow_that_stops_has_little_left_in_its_socket() {
 }
 
 #[test]
+fn flows_follow_each_other_through_links_of_their_own() {
+    let Some(_turn) = lab() else { return };
+    let megabyte = |label: &str, start| FlowSpec {
+        label: Some(label.to_owned()),
+        size: Some(fullpipe_units::Bytes(1_000_000)),
+        start,
+        ..FlowSpec::bulk("reno")
+    };
+    let after = |number, bytes| {
+        let delay = Span::from_millis(200);
+        Start::After(After { after: Awaited::Number(number), bytes, delay })
+    };
+    let own = FlowSpec {
+        access: Some(serde_json::from_str(r#"{"rate": "8mbit", "delay": "10ms", "queue": "30p"}"#).unwrap()),
+        size: Some(fullpipe_units::Bytes(2_000_000)),
+        ..megabyte("own", after(0, None))
+    };
+    let half = megabyte("half", after(1, Some(fullpipe_units::Bytes(500_000))));
+    let path = r#"{"rate": "40mbit", "rtt": "20ms", "buffer": "2bdp"}"#;
+    let flows = vec![megabyte("first", Start::default()), own, half];
+    let run = || record(&scenario(path, flows.clone(), "8s"));
+    judged("flows that follow others", run, doubts, |recording| {
+        let [first, own, half] = [0, 1, 2].map(|n| &recording.flows[n]);
+        let done = |n: usize| recording.flows[n].summary.completion_s.expect("all is delivered");
+        let wait = own.start_s - done(0);
+        assert!((wait - 0.2).abs() < 1e-6, "{wait}");
+        assert!(first.series.t_s.iter().chain(&half.series.t_s).all(|t| *t > 0.0));
+        // At 8 Mbit/s half a megabyte takes half a second at least.
+        let wait = half.start_s - own.start_s;
+        assert!(wait > 0.7 && wait < 0.2 + done(1), "{wait} {}", done(1));
+        assert!((2.0..3.5).contains(&done(1)), "{}", done(1));
+        let least = own.summary.rtt_ms.min.unwrap();
+        assert!((29.9..34.0).contains(&least), "{least}");
+        let link = &recording.links[2];
+        assert_eq!((link.label.as_str(), recording.links.len()), ("access of own", 3));
+        assert!(link.packets_in >= 1382 && !link.series.is_empty(), "{}", link.packets_in);
+        // It waits in its own queue, of 30 packets of 1.5 ms, and up to 40 ms in that of the path.
+        let (waited, shared) = (own.summary.queue_ms.max.unwrap(), first.summary.queue_ms.max.unwrap());
+        assert!((30.0..90.0).contains(&waited) && shared < 45.0, "{waited} {shared}");
+    });
+}
+
+/// The kernel sends what an ACK lets go as one burst unless it paces, and a queue of twenty packets has no room for that.
+#[test]
+fn a_paced_cubic_fits_where_an_unpaced_one_does_not() {
+    let Some(_turn) = lab() else { return };
+    let path = r#"{"rate": "100mbit", "rtt": "40ms", "buffer": "20p"}"#;
+    let rates = || {
+        [false, true]
+            .map(|paced| record(&scenario(path, vec![FlowSpec { paced, ..FlowSpec::bulk("cubic") }], "8s")))
+    };
+    let doubts_of = |both: &[Recording; 2]| both.iter().flat_map(doubts).collect();
+    judged("a paced CUBIC", rates, doubts_of, |[unpaced, paced]| {
+        let [unpaced, paced] = [unpaced, paced].map(|r| r.summary.goodput_bps);
+        assert!(paced > 1.5 * unpaced, "{paced} {unpaced}");
+    });
+}
+
+#[test]
 fn the_rate_changes_when_the_schedule_says() {
     let Some(_turn) = lab() else { return };
     let path = r#"{
@@ -522,6 +581,9 @@ fn what_is_missing_is_named() {
     let error = run(&mixed, 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(matches!(&error, LabError::Input(text) if text.contains("`tso = false`")), "{error}");
     assert!(record(&scenario(path, vec![held(Some(false)); 2], "1s")).summary.bytes_delivered > 0);
+    let asked = FlowSpec { ack_frequency: Some(AckFrequency::default()), ..FlowSpec::bulk("cubic") };
+    let error = run(&scenario(path, vec![asked], "1s"), 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(matches!(&error, LabError::Input(text) if text.contains("`ack_frequency`")), "{error}");
     let unknown = scenario(path, vec![FlowSpec::bulk("nosuchcc")], "1s");
     let error = run(&unknown, 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
     let text = error.to_string();

@@ -3,7 +3,9 @@
 mod common;
 use common::{losing, path, run, run_seeded, scenario};
 use fullpipe_experiment::recording::{EventKind, column};
-use fullpipe_experiment::scenario::{App, Direction, FlowSpec, Scenario};
+use fullpipe_experiment::scenario::{
+    AckFrequency, After, App, Awaited, Direction, FlowSpec, Scenario, Start,
+};
 use fullpipe_sim::{SimError, Simulation};
 use fullpipe_units::{Bytes, Span};
 use std::ops::ControlFlow;
@@ -147,7 +149,7 @@ fn requests_and_handshakes_survive_heavy_loss() {
 fn a_flow_that_stops_leaves_the_path_to_the_other() {
     let mut s = scenario(path("10mbit", "20ms", "1bdp"), &["bbr", "bbr"], 30);
     s.flows[0].stop = Some(Span::from_secs(10));
-    s.flows[1].start = Span::from_secs(5);
+    s.flows[1].start = Span::from_secs(5).into();
     let r = run(&s);
     assert_eq!(r.flows[0].summary.duration_s, 10.0);
     assert_eq!(r.flows[1].summary.duration_s, 25.0);
@@ -373,4 +375,156 @@ fn an_application_that_writes_little_is_not_held_up_by_offload() {
     let with = run(&s).summary;
     assert_eq!(with.bytes_delivered, 70 * 1448 + 100);
     assert!(with.completion_s.unwrap() < without + 0.041, "{with:?}, {without} s without");
+}
+
+fn after(flow: u32, bytes: Option<u64>, delay_ms: u64) -> Start {
+    let delay = Span::from_millis(delay_ms);
+    Start::After(After { after: Awaited::Number(flow), bytes: bytes.map(Bytes), delay })
+}
+
+#[test]
+fn a_flow_starts_when_another_has_ended_or_has_come_far_enough() {
+    let mut s = scenario(path("20mbit", "40ms", "1bdp"), &["bbr", "cubic", "reno"], 10);
+    s.flows[0].size = Some(Bytes(2_000_000));
+    s.flows[1].start = after(0, None, 300);
+    s.flows[2].start = after(0, Some(1_000_000), 0);
+    let r = run(&s);
+    let ended = r.flows[0].summary.completion_s.unwrap();
+    assert!((r.flows[1].start_s - ended - 0.3).abs() < 1e-9, "{} after {ended}", r.flows[1].start_s);
+    // Half of it takes half of its time, but for slow start and the other flow.
+    let begun = r.flows[2].start_s;
+    assert!((0.4 * ended..0.6 * ended).contains(&begun), "{begun} of {ended}");
+    for flow in &r.flows[1..] {
+        let first = flow.series.t_s[0];
+        assert!(first > flow.start_s && first < flow.start_s + 0.101, "{first} {}", flow.start_s);
+        assert!(flow.summary.goodput_bps > 1e6, "{}", flow.summary.goodput_bps);
+    }
+}
+
+#[test]
+fn a_flow_that_is_stopped_is_followed_and_one_that_waits_in_vain_sends_nothing() {
+    let mut s = scenario(path("20mbit", "40ms", "1bdp"), &["bbr", "bbr", "bbr"], 6);
+    s.flows[0].stop = Some(Span::from_secs(2));
+    s.flows[1].start = after(0, None, 0);
+    s.flows[2].start = after(1, Some(1 << 40), 0);
+    let r = run(&s);
+    assert_eq!(r.flows[1].start_s, 2.0);
+    let last = &r.flows[2];
+    assert_eq!((last.start_s, last.summary.packets_sent, last.summary.goodput_bps), (6.0, 0, 0.0));
+    assert!(last.series.is_empty());
+}
+
+#[test]
+fn a_flows_own_link_bounds_it_and_holds_its_queue() {
+    let mut s = scenario(path("100mbit", "20ms", "1bdp"), &["cubic", "cubic"], 10);
+    s.flows[0].access = Some(toml::from_str("rate = '10mbit'\ndelay = '15ms'\nqueue = '40p'").unwrap());
+    let r = run(&s);
+    let (own, other) = (&r.flows[0].summary, &r.flows[1].summary);
+    assert!((9.0e6..9.66e6).contains(&own.goodput_bps), "{}", own.goodput_bps);
+    assert!(other.goodput_bps > 80e6, "{}", other.goodput_bps);
+    // The way there takes 15 ms longer; 40 packets of 1.2 ms wait, and then those of the path, up to 20 ms.
+    assert!((35.0..35.2).contains(&own.rtt_ms.min.unwrap()), "{:?}", own.rtt_ms);
+    assert!((46.0..69.0).contains(&own.queue_ms.max.unwrap()), "{:?}", own.queue_ms);
+    let link = &r.links[2];
+    assert_eq!((link.label.as_str(), r.links.len()), ("access of cubic 1", 3));
+    let drops = link.drops["queue-full"];
+    assert!(drops > 0 && drops <= own.packets_lost, "{drops} {}", own.packets_lost);
+    assert!(!link.series.is_empty());
+}
+
+#[test]
+fn a_receiver_that_is_asked_for_it_acknowledges_every_tenth_packet() {
+    let acks = |frequency: Option<AckFrequency>| {
+        let mut s = scenario(path("50mbit", "40ms", "2bdp"), &["bbr"], 5);
+        s.flows[0].ack_frequency = frequency;
+        let r = run(&s);
+        (r.flows[0].summary.packets_sent as f64 / r.links[1].packets_in as f64, r.summary.goodput_bps)
+    };
+    let (usual, rate) = acks(None);
+    assert!((1.5..2.3).contains(&usual), "{usual}");
+    let tenth = AckFrequency { ack_eliciting_threshold: 9, ..AckFrequency::default() };
+    let (seldom, same) = acks(Some(tenth));
+    assert!((9.0..10.1).contains(&seldom), "{seldom}");
+    assert!(same > 0.97 * rate, "{same} {rate}");
+    // A 5 ms delay of 21 packets: they come sooner than their number.
+    let by_time = AckFrequency {
+        ack_eliciting_threshold: 1000,
+        max_ack_delay: Span::from_millis(5),
+        ..AckFrequency::default()
+    };
+    let (by_time, _) = acks(Some(by_time));
+    assert!((18.0..22.5).contains(&by_time), "{by_time}");
+}
+
+/// Without loss nothing may take the silence of a receiver that holds its ACK back for one.
+#[test]
+fn a_sender_that_knows_of_late_acks_does_not_probe_for_them() {
+    let mut s = scenario(path("50mbit", "10ms", "20bdp"), &["cubic"], 5);
+    s.flows[0].size = Some(Bytes(1_000_000));
+    let seldom = AckFrequency {
+        ack_eliciting_threshold: 1000,
+        max_ack_delay: Span::from_millis(400),
+        ..AckFrequency::default()
+    };
+    s.flows[0].ack_frequency = Some(seldom);
+    let r = run(&s);
+    let flow = &r.flows[0];
+    assert_eq!(flow.summary.packets_retransmitted, 0, "{:?}", flow.events);
+    assert!(flow.events.iter().all(|e| e.kind == EventKind::Completed), "{:?}", flow.events);
+    // A window of ten packets, doubled each 400 ms at most, and seven times so.
+    assert!((2.8..5.0).contains(&flow.summary.completion_s.unwrap()), "{:?}", flow.summary.completion_s);
+}
+
+/// Unpaced CUBIC and Reno fill a shallow queue with the bursts that slow start makes; paced ones, as under fq, do not.
+#[test]
+fn a_paced_window_leaves_no_bursts() {
+    for cc in ["cubic", "reno"] {
+        let peak = |paced| {
+            let mut s = scenario(path("100mbit", "40ms", "4bdp"), &[cc], 1);
+            s.flows[0].size = Some(Bytes(60 * 1448));
+            s.flows[0].paced = paced;
+            let r = run(&s);
+            let pacing = r.flows[0].series.get(column::PACING_BPS).is_some();
+            (r.summary.queue_ms.max.unwrap(), pacing)
+        };
+        let (burst, unpaced) = peak(false);
+        let (even, paced) = peak(true);
+        assert!(!unpaced && paced, "{cc}");
+        // The first ten packets leave at once, 1.1 ms at this rate; then two for each ACK, or evenly.
+        assert!(burst > 1.5 && even < 1.2, "{cc}: {burst} {even}");
+    }
+}
+
+#[test]
+fn the_gains_of_startup_act_apart() {
+    let run_with = |pairs: &[(&str, f64)]| {
+        let mut s = scenario(path("50mbit", "40ms", "8bdp"), &["bbr"], 1);
+        let set = |(key, gain): &(&str, f64)| {
+            ((*key).to_owned(), fullpipe_experiment::scenario::Setting::Number(*gain))
+        };
+        s.flows[0].settings = pairs.iter().map(set).collect();
+        let r = run(&s);
+        let (rtt, states) = (r.summary.rtt_ms.p99.unwrap(), r.flows[0].states.clone());
+        (rtt, states.iter().find(|state| state.state == "Drain").unwrap().at_s)
+    };
+    let (usual, _) = run_with(&[]);
+    // A window of 1.2 BDP bounds what a pacing gain of 2.89 can put into the queue.
+    let (bounded, _) = run_with(&[("startup_cwnd_gain", 1.2)]);
+    assert!(bounded < 0.75 * usual, "{bounded} {usual}");
+    let (_, together) = run_with(&[("high_gain", 2.0)]);
+    let (_, apart) = run_with(&[("startup_pacing_gain", 2.0), ("startup_cwnd_gain", 2.0)]);
+    assert_eq!(together, apart);
+}
+
+#[test]
+fn v3_shows_the_filter_that_its_bandwidth_is_bound_by() {
+    let r = run(&scenario(losing(path("20mbit", "40ms", "1bdp"), "1%"), &["bbr3"], 20));
+    let series = &r.flows[0].series;
+    let [bw, max_bw] = [column::BW_BPS, column::MAX_BW_BPS].map(|name| series.get(name).unwrap());
+    let known =
+        bw.iter().zip(max_bw).filter(|(bw, _)| bw.is_finite()).inspect(|(bw, max)| assert!(bw <= max));
+    assert!(known.count() > 150);
+    let shortterm = series.get(column::BW_SHORTTERM_BPS).unwrap();
+    assert!(shortterm.iter().any(|v| v.is_finite()) && shortterm.iter().any(|v| v.is_nan()));
+    assert!(bw.iter().zip(shortterm).all(|(bw, bound)| bound.is_nan() || bw <= bound));
 }

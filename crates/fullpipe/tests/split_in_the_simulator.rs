@@ -56,7 +56,7 @@ fn path(rate: &str, rtt: &str, loss: &str) -> Scenario {
 }
 
 fn transfer(start: Span, extra_rtt: Span) -> FlowSpec {
-    FlowSpec { size: Some(SIZE), start, extra_rtt, ..FlowSpec::bulk("cubic") }
+    FlowSpec { size: Some(SIZE), start: start.into(), extra_rtt, ..FlowSpec::bulk("cubic") }
 }
 
 fn simulated(scenario: &Scenario, seed: u64) -> Recording {

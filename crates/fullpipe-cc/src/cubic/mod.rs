@@ -385,7 +385,7 @@ impl Build for Cubic {
                 key: "paced",
                 values: "on or off",
                 default: "off",
-                about: "the transport paces it: HyStart allows for the longer ACK trains",
+                about: "the transport paces it, if it does not say so itself: HyStart allows for the longer ACK trains",
             },
             Setting {
                 key: "fast_convergence",
@@ -422,7 +422,7 @@ impl Build for Cubic {
             delay: detect & 2 != 0,
             low_window: settings.number("hystart_low_window", defaults.low_window, 0, 1_000_000)?,
             ack_delta_us: settings.number("hystart_ack_delta_us", defaults.ack_delta_us, 0, 1_000_000)?,
-            paced: settings.switch("paced", defaults.paced)?,
+            paced: settings.switch("paced", config.paced)?,
         };
         let defaults = CubicConfig::default();
         let cubic = CubicConfig {

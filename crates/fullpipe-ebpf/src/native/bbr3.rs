@@ -302,6 +302,8 @@ impl CongestionControl for Bbr3 {
             ssthresh: None,
             pacing_rate: self.pacing_rate(),
             bw: (max_bw > 0).then(|| Rate::from_bytes_per_sec(s.bw)),
+            max_bw: Some(max_bw).filter(|&bw| bw > 0).map(Rate::from_bytes_per_sec),
+            bw_shortterm: bounded(s.bw_shortterm).map(Rate::from_bytes_per_sec),
             min_rtt: bounded(s.min_rtt).map(Span::from_nanos),
             pacing_gain: Some(Gain::from_256ths(s.pacing_gain.into())),
             cwnd_gain: Some(Gain::from_256ths(s.cwnd_gain.into())),

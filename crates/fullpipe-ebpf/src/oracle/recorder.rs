@@ -51,7 +51,7 @@ impl Recorder {
             ));
         }
         let config = loader::Config { build: 0, options: if perturb { OPTION_PERTURB } else { 0 } };
-        let object = include_bytes!("../../bpf/objects/oracle.bpf.o");
+        let object = object!("oracle");
         let mut loaded = loader::load_object(object, name, kernel, config)?;
         let registered = loaded.attach()?;
         Ok(Recorder { loaded, _registered: registered })

@@ -80,7 +80,7 @@ impl Running {
     /// Without the right to, or when the directory is no control group of version 2.
     pub fn start(start: &Start<'_>) -> Result<Self> {
         let object = loader::quietly(|| {
-            let object = include_bytes!("../../bpf/objects/split.bpf.o");
+            let object = object!("split");
             let mut open = ObjectBuilder::default().open_memory(object)?;
             for mut map in open.maps_mut() {
                 let name = map.name().to_string_lossy().into_owned();

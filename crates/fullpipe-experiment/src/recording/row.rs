@@ -41,6 +41,8 @@ row! {
         ssthresh_bytes: SSTHRESH_BYTES,
         pacing_bps: PACING_BPS,
         bw_bps: BW_BPS,
+        max_bw_bps: MAX_BW_BPS,
+        bw_shortterm_bps: BW_SHORTTERM_BPS,
         delivery_rate_bps: DELIVERY_RATE_BPS,
         pacing_gain: PACING_GAIN,
         cwnd_gain: CWND_GAIN,

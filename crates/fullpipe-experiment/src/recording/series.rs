@@ -23,8 +23,13 @@ pub mod column {
     pub const SSTHRESH_BYTES: &str = "ssthresh_bytes";
     /// Pacing rate in bits per second.
     pub const PACING_BPS: &str = "pacing_bps";
-    /// The controller's bandwidth estimate in bits per second.
+    /// The controller's bandwidth estimate in bits per second: of payload, as it counts what is delivered, where a link's
+    /// [`RATE_BPS`] is of whole packets (1448 bytes of 1500 at most).
     pub const BW_BPS: &str = "bw_bps";
+    /// BBR v3's `max_bw` in bits per second of payload: the best delivery rate of the last two cycles, which `bw_bps` is at most.
+    pub const MAX_BW_BPS: &str = "max_bw_bps";
+    /// BBR v3's `bw_shortterm` in bits per second of payload: what losses of this cycle bound the estimate to.
+    pub const BW_SHORTTERM_BPS: &str = "bw_shortterm_bps";
     /// Delivery-rate sample of the latest ACK in bits per second.
     pub const DELIVERY_RATE_BPS: &str = "delivery_rate_bps";
     /// Pacing gain.
@@ -43,7 +48,8 @@ pub mod column {
     pub const SENT_PACKETS: &str = "sent_packets";
     /// Retransmissions so far.
     pub const RETRANSMITTED_PACKETS: &str = "retransmitted_packets";
-    /// Packets marked lost by the sender so far.
+    /// Packets marked lost by the sender so far, some of them wrongly. A summary's `packets_lost` are those that the path
+    /// lost or dropped.
     pub const LOST_PACKETS: &str = "lost_packets";
     /// Bytes in a link's queue.
     pub const QUEUE_BYTES: &str = "queue_bytes";

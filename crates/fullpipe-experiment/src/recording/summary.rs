@@ -19,7 +19,8 @@ pub struct Summary {
     pub packets_sent: u64,
     /// Retransmissions.
     pub packets_retransmitted: u64,
-    /// Data packets that the path lost or dropped (ground truth where the engine has it).
+    /// Data packets that the path lost or dropped (ground truth where the engine has it). What the sender took for lost is
+    /// in the series, as `lost_packets`.
     pub packets_lost: u64,
     /// Round-trip times seen by the senders, in milliseconds.
     pub rtt_ms: Quantiles,

@@ -1,6 +1,6 @@
 //! A connection, or several alike.
 
-use super::{App, Direction, Fault, Scenario, Vocabulary};
+use super::{AccessSpec, AckFrequency, App, Direction, Fault, Scenario, Start, Vocabulary};
 use fullpipe_policy::Network;
 use fullpipe_units::{Bytes, Span};
 use schemars::JsonSchema;
@@ -61,9 +61,9 @@ pub struct FlowSpec {
     /// Time between the starts of the `count` connections.
     #[serde(default, skip_serializing_if = "Span::is_zero")]
     pub stagger: Span,
-    /// When it starts (the SYN leaves).
-    #[serde(default, skip_serializing_if = "Span::is_zero")]
-    pub start: Span,
+    /// When it starts (the SYN leaves): at a time, or once another connection has ended or has delivered so much.
+    #[serde(default, skip_serializing_if = "Start::is_first")]
+    pub start: Start,
     /// When its application stops sending; by default at the end of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Span>,
@@ -77,12 +77,21 @@ pub struct FlowSpec {
     /// large enough never to limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive_buffer: Option<Bytes>,
+    /// Whether the receiver's window is tuned as Linux does it, with the buffers that Linux ships with: from 128 KiB to
+    /// `receive_buffer`, 32 MiB unless given, of which what packets fill with payload is window (Dynamic Right-Sizing,
+    /// `tcp_rcv_space_adjust`, `tcp_rmem`, `scaling_ratio`). By default the simulator's window is half of the buffer and follows what
+    /// arrives by an older rule, and a window without a `receive_buffer` is open from the start, in both engines.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub auto_tuning: bool,
     /// The sender's buffer limit (`tcp_wmem[2]`); by default large enough never to limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_buffer: Option<Bytes>,
     /// Two-way propagation delay of this flow on top of the path's.
     #[serde(default, skip_serializing_if = "Span::is_zero")]
     pub extra_rtt: Span,
+    /// A link of its own that its data meets before the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<AccessSpec>,
     /// Initial congestion window in packets (RFC 6928: 10).
     #[serde(default = "ten", skip_serializing_if = "is_ten")]
     pub initial_window: u32,
@@ -94,6 +103,14 @@ pub struct FlowSpec {
     /// does it, the simulator does not. `false` in the lab: nothing waits (`tcp_tso_win_divisor`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tso: Option<bool>,
+    /// Whether a controller that sets no pacing rate is paced as under the `fq` queue discipline: at twice its window a round trip in
+    /// slow start, at 1.2 times it after (`tcp_update_pacing_rate`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paced: bool,
+    /// How often its receiver acknowledges, as a QUIC receiver that is asked for it (draft-ietf-quic-ack-frequency); by default
+    /// as Linux's TCP does. (The simulator only.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ack_frequency: Option<AckFrequency>,
     /// Which way its data goes.
     #[serde(default, skip_serializing_if = "is_forward")]
     pub direction: Direction,
@@ -133,16 +150,20 @@ impl FlowSpec {
             label: None,
             count: 1,
             stagger: Span::ZERO,
-            start: Span::ZERO,
+            start: Start::default(),
             stop: None,
             size: None,
             app: App::Bulk,
             receive_buffer: None,
+            auto_tuning: false,
             send_buffer: None,
             extra_rtt: Span::ZERO,
+            access: None,
             initial_window: 10,
             ecn: false,
             tso: None,
+            paced: false,
+            ack_frequency: None,
             direction: Direction::Forward,
         }
     }
@@ -177,12 +198,16 @@ impl FlowSpec {
         if !(1..=100_000).contains(&self.count) {
             return Err(Fault::new("count", format!("{} is not between 1 and 100000", self.count)));
         }
-        let last_start = self.start + self.stagger * u64::from(self.count - 1);
+        let last_start = self.start.earliest() + self.stagger * u64::from(self.count - 1);
         if last_start >= scenario.duration {
-            return Err(Fault::new(
-                if self.stagger.is_zero() { "start" } else { "stagger" },
-                format!("the flow would start at {last_start}, but the run ends at {}", scenario.duration),
-            ));
+            let key = match &self.start {
+                _ if !self.stagger.is_zero() => "stagger",
+                Start::At(_) => "start",
+                Start::After(_) => "start.delay",
+            };
+            let reason =
+                format!("the flow would start at {last_start}, but the run ends at {}", scenario.duration);
+            return Err(Fault::new(key, reason));
         }
         if let Some(stop) = self.stop
             && stop <= last_start
@@ -206,6 +231,19 @@ impl FlowSpec {
         }
         if self.extra_rtt > Span::from_secs(3600) {
             return Err(Fault::new("extra_rtt", format!("{} is more than an hour", self.extra_rtt)));
+        }
+        if let Some(access) = &self.access {
+            access.validate(scenario, self).map_err(|f| f.under("access"))?;
+        }
+        if let Some(frequency) = &self.ack_frequency {
+            if vocabulary.kernel_acknowledges {
+                return Err(Fault::new(
+                    "ack_frequency",
+                    "the kernel's TCP decides by itself when it acknowledges",
+                )
+                .help("run it in the simulator; in the lab a link's `aggregate` thins ACKs on their way"));
+            }
+            frequency.validate().map_err(|f| f.under("ack_frequency"))?;
         }
         self.app.validate(self.count, scenario.duration).map_err(|f| f.under("app"))
     }

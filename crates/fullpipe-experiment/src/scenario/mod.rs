@@ -3,23 +3,29 @@
 //! A scenario file is TOML (see [`parse`]); what engines get is a [`Scenario`] with every quantity
 //! resolved. A file may stand for several runs: its `[sweep]` crossed with its repeats.
 
+mod access;
+mod ack_frequency;
 mod app;
 mod check;
 mod file;
 mod flow;
 mod path;
 mod range;
+mod start;
 mod sweep;
 mod trigger;
 mod triggers;
 
 pub use crate::document::{Fault, FileError as ScenarioError};
+pub use access::AccessSpec;
+pub use ack_frequency::AckFrequency;
 pub use app::{App, AppWrite};
 pub use check::{Bound, Check};
 pub use file::{Case, Refused, Vocabulary, parse, schema};
 pub use flow::{FlowSpec, Setting, policy_file};
 pub use path::{Direction, PathSpec};
 pub use range::range;
+pub use start::{After, Awaited, Follower, Followers, Start};
 pub use trigger::{LinkChange, Trigger, When};
 pub use triggers::{Due, Triggers};
 
@@ -146,7 +152,7 @@ impl Scenario {
             for i in 0..flow.count {
                 let mut one = flow.clone();
                 one.count = 1;
-                one.start = flow.start + flow.stagger * u64::from(i);
+                one.start = flow.start.clone().later(flow.stagger * u64::from(i));
                 one.stagger = Span::ZERO;
                 let name = flow.label.clone().unwrap_or_else(|| flow.cc.clone());
                 let alone = flow.count == 1;
@@ -232,7 +238,9 @@ impl Scenario {
         for (i, trigger) in self.triggers.iter().enumerate() {
             trigger.validate(self).map_err(|f| f.under(&format!("trigger.{i}")))?;
         }
-        let connections = if self.checks.is_empty() { Vec::new() } else { self.connections() };
+        let waits = self.flows.iter().any(|flow| flow.start.at().is_none());
+        let connections = if self.checks.is_empty() && !waits { Vec::new() } else { self.connections() };
+        self.validate_starts(&connections)?;
         for (i, check) in self.checks.iter().enumerate() {
             check.validate(self, &connections, vocabulary).map_err(|f| f.under(&format!("check.{i}")))?;
         }

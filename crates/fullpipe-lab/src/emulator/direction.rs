@@ -1,5 +1,6 @@
 //! One direction of the path: from one interface through a chain of links to the other.
 
+use super::access::Access;
 use super::audit::Audit;
 use super::clock::Clock;
 use super::parcels::{Parcel, Parcels};
@@ -71,6 +72,10 @@ impl Eq for Held {}
 pub(crate) struct Direction {
     pub(crate) way: path::Direction,
     pub(crate) chain: Path<Parcel>,
+    /// What lies in front of it for some flows, in the order of their numbers.
+    pub(crate) accesses: Vec<Access>,
+    /// When a packet entered the chain last.
+    entered: Time,
     from: Port,
     to: Sender,
     parcels: Parcels,
@@ -91,7 +96,7 @@ pub(crate) struct Direction {
 impl Direction {
     pub(crate) fn new(
         way: path::Direction,
-        chain: Path<Parcel>,
+        (chain, accesses): (Path<Parcel>, Vec<Access>),
         (from, to): (Port, Sender),
         known: Known,
         clock: Clock,
@@ -102,6 +107,8 @@ impl Direction {
         Direction {
             way,
             chain,
+            accesses,
+            entered: Time::ZERO,
             from,
             to,
             parcels,
@@ -187,19 +194,53 @@ impl Direction {
                 }
             }
         }
+        let own = flow
+            .filter(|&(_, data)| data)
+            .and_then(|(n, _)| self.accesses.binary_search_by_key(&n, |access| access.flow).ok());
+        self.pass_on(at);
         let id = flow.map_or(frame.flow_hash, |(n, _)| n as u32);
         let pure_ack = matches!(frame.protocol, Protocol::Tcp { pure_ack: true, .. });
         for index in 0..frame.segments() {
             let mut packet = Packet::new(id, frame.l3_bytes(index), Parcel { slot, index });
             packet.ecn = frame.ecn;
             packet.pure_ack = pure_ack;
-            self.chain.push(at, packet);
+            match own {
+                Some(own) => self.accesses[own].link.push(at, packet),
+                None => {
+                    self.entered = self.entered.max(at);
+                    self.chain.push(self.entered, packet);
+                }
+            }
         }
+    }
+
+    /// What comes out of the flows' own links by `to` enters the chain, in the order of time.
+    fn pass_on(&mut self, to: Time) {
+        let Direction { accesses, chain, entered, parcels, known, .. } = self;
+        loop {
+            let first = accesses.iter_mut().min_by_key(|access| access.link.next_event());
+            let Some(access) = first.filter(|access| access.link.next_event() <= to) else { return };
+            let at = access.link.next_event();
+            access.link.advance(at, &mut |at, outcome| match outcome {
+                Outcome::Delivered(packet) => {
+                    *entered = at.max(*entered);
+                    chain.push(*entered, packet);
+                }
+                Outcome::Dropped(packet, _) => drop_parcel(parcels, known, packet.data),
+            });
+        }
+    }
+
+    /// The state and the counters of all links: of the chain's, then of the flows' own.
+    pub(crate) fn stats(&self) -> impl Iterator<Item = &LinkStats> {
+        self.chain.stats().chain(self.accesses.iter().flat_map(|access| access.link.stats()))
     }
 
     /// When [`deliver`](Self::deliver) has something to do.
     pub(crate) fn next_event(&self) -> Time {
-        self.chain.next_event().min(self.held.peek().map_or(Time::NEVER, |h| h.at))
+        let own = self.accesses.iter().map(|access| access.link.next_event()).min();
+        let held = self.held.peek().map_or(Time::NEVER, |h| h.at);
+        self.chain.next_event().min(held).min(own.unwrap_or(Time::NEVER))
     }
 
     /// Sends what is due until `now`.
@@ -207,12 +248,25 @@ impl Direction {
         if self.next_event() > now {
             return;
         }
+        self.pass_on(now);
         // What holds for every packet now: how long the links take to propagate, and their rates.
         let links: Vec<(Span, Rate)> =
             if self.plain { self.chain.stats().map(|l| (l.delay, l.rate)).collect() } else { Vec::new() };
         let mut run: Option<Run> = None;
-        let Direction { chain, parcels, to, clock, known, tap, held, holds, data: carries_data, .. } = self;
-        let mut out = Out { parcels, to, clock, known, audit, tap, held, holds };
+        let Direction {
+            chain,
+            accesses,
+            parcels,
+            to,
+            clock,
+            known,
+            tap,
+            held,
+            holds,
+            data: carries_data,
+            ..
+        } = self;
+        let mut out = Out { parcels, to, clock, known, accesses, audit, tap, held, holds };
         chain.advance(now, &mut |at, outcome| match outcome {
             Outcome::Delivered(Packet { data, ecn, bytes, .. }) => {
                 out.time(&links, data, bytes, at);
@@ -228,15 +282,7 @@ impl Direction {
                     }
                 }
             }
-            Outcome::Dropped(packet, _) => {
-                let slot = out.parcels.get(packet.data.slot);
-                if let Some(n) = slot.flow
-                    && slot.frame.payload() > 0
-                {
-                    out.known.views.flow(n).dropped += 1;
-                }
-                out.parcels.release(packet.data.slot, 1);
-            }
+            Outcome::Dropped(packet, _) => drop_parcel(out.parcels, out.known, packet.data),
         });
         if let Some(done) = run {
             *carries_data = out.parcels.get(done.slot).frame.payload() > 0;
@@ -255,12 +301,24 @@ impl Direction {
     }
 }
 
+/// A link has dropped a segment.
+fn drop_parcel(parcels: &mut Parcels, known: &Known, parcel: Parcel) {
+    let slot = parcels.get(parcel.slot);
+    if let Some(n) = slot.flow
+        && slot.frame.payload() > 0
+    {
+        known.views.flow(n).dropped += 1;
+    }
+    parcels.release(parcel.slot, 1);
+}
+
 /// The borrowed parts that sending needs while the chain is being advanced.
 struct Out<'a> {
     parcels: &'a mut Parcels,
     to: &'a Sender,
     clock: &'a Clock,
     known: &'a Known,
+    accesses: &'a [Access],
     audit: &'a mut Audit,
     tap: &'a mut Option<Tap>,
     held: &'a mut BinaryHeap<Held>,
@@ -279,7 +337,9 @@ impl Out<'_> {
             if rate == Rate::MAX { Span::ZERO } else { rate.time_to_send(bytes.into()) }
         };
         let empty = links.iter().fold(Span::ZERO, |sum, &(delay, rate)| sum + delay + sending(rate));
-        let waited = at.since(slot.arrived) - empty;
+        let own = self.accesses.binary_search_by_key(&n, |access| access.flow).ok();
+        let own = own.map_or(Span::ZERO, |own| self.accesses[own].spec.alone(bytes));
+        let waited = at.since(slot.arrived) - empty - own;
         self.known.views.flow(n).queue.add(waited.as_nanos());
     }
 

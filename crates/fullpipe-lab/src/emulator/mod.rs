@@ -5,6 +5,7 @@
 //! there. Because arrival times are the kernel's and departures are computed from them, reading a frame
 //! late changes neither queue nor delay; only sending late does, and [`Audit`] keeps account of that.
 
+mod access;
 mod audit;
 mod clock;
 mod direction;
@@ -13,6 +14,7 @@ mod port;
 mod rtt;
 mod worker;
 
+pub(crate) use access::Access;
 pub(crate) use audit::{Audit, micros};
 pub(crate) use clock::Clock;
 pub(crate) use direction::{FIRST_PORT, Known};

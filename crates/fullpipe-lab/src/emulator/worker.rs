@@ -1,5 +1,6 @@
 //! The emulator's threads: read, advance, send, wait.
 
+use super::access::Access;
 use super::audit::Audit;
 use super::clock::Clock;
 use super::direction::{Direction, Known};
@@ -46,6 +47,8 @@ pub(crate) struct Plan<'a> {
     /// How often links are recorded; none: never.
     pub(crate) sample: Option<Span>,
     pub(crate) known: Known,
+    /// The flows' own links.
+    pub(crate) accesses: Vec<Access>,
     /// What the two directions capture.
     pub(crate) taps: [Option<Tap>; 2],
 }
@@ -60,7 +63,7 @@ pub(crate) struct LinkReport {
 
 /// What the emulator has to say when it stops.
 pub(crate) struct EmulatorReport {
-    /// Forward links, then reverse ones.
+    /// Forward links, then reverse ones, then the flows' own.
     pub(crate) links: Vec<LinkReport>,
     pub(crate) audit: Audit,
     /// Threads it ran in.
@@ -99,11 +102,13 @@ impl Emulator {
         let clock = Clock::start();
         let [forward_tap, reverse_tap] = plan.taps;
         let [forward, reverse] = chains;
+        let (forward_own, reverse_own) =
+            plan.accesses.into_iter().partition(|access| access.way == path::Direction::Forward);
         let [from_client, from_server] = ports;
         let directions = [
             Direction::new(
                 path::Direction::Forward,
-                forward,
+                (forward, forward_own),
                 (from_client, server),
                 plan.known.clone(),
                 clock,
@@ -112,7 +117,7 @@ impl Emulator {
             ),
             Direction::new(
                 path::Direction::Reverse,
-                reverse,
+                (reverse, reverse_own),
                 (from_server, client),
                 plan.known.clone(),
                 clock,
@@ -133,8 +138,7 @@ impl Emulator {
         let (mut threads, mut changes) = (Vec::new(), Vec::new());
         for directions in teams {
             let (send, receive) = channel();
-            let series =
-                directions.iter().map(|d| d.chain.stats().map(|_| link_series()).collect()).collect();
+            let series = directions.iter().map(|d| d.stats().map(|_| link_series()).collect()).collect();
             let worker = Worker {
                 directions,
                 series,
@@ -169,7 +173,7 @@ impl Emulator {
         self.stop.store(true, Ordering::Relaxed);
         let threads = self.threads.len();
         let mut audit = Audit::new();
-        let mut links = Vec::new();
+        let (mut links, mut own) = (Vec::new(), Vec::new());
         for thread in self.threads {
             let (directions, series, part) =
                 thread.join().map_err(|_| LabError::Failed("the emulator panicked".to_owned()))?;
@@ -179,10 +183,15 @@ impl Emulator {
                     path::Direction::Forward => "forward",
                     path::Direction::Reverse => "reverse",
                 };
-                for (i, (stats, series)) in direction.chain.stats().zip(series).enumerate() {
+                let shared = direction.chain.stats().len();
+                for (i, (stats, series)) in direction.stats().zip(series).enumerate() {
+                    let (label, links) = match i.checked_sub(shared) {
+                        None => (format!("{way} {}", i + 1), &mut links),
+                        Some(nth) => (format!("access of {}", direction.accesses[nth].label), &mut own),
+                    };
                     links.push(LinkReport {
                         recording: LinkRecording {
-                            label: format!("{way} {}", i + 1),
+                            label,
                             name: None,
                             packets_in: stats.arrived_packets,
                             packets_out: stats.delivered_packets,
@@ -200,6 +209,7 @@ impl Emulator {
                 }
             }
         }
+        links.append(&mut own);
         Ok(EmulatorReport { links, audit, threads })
     }
 }
@@ -293,7 +303,7 @@ impl Worker {
 
     fn record(&mut self, at: Time) {
         for (direction, series) in self.directions.iter().zip(&mut self.series) {
-            for (link, series) in direction.chain.stats().zip(series) {
+            for (link, series) in direction.stats().zip(series) {
                 let rate = if link.rate == Rate::MAX { f64::NAN } else { link.rate.as_bits_per_sec_f64() };
                 let row = LinkRow {
                     queue_bytes: link.queue_bytes as f64,

@@ -49,6 +49,8 @@ struct Receiving {
     listener: Option<TcpListener>,
     live: Option<Arc<TcpStream>>,
     received: u64,
+    /// Another starts once this one has come far enough.
+    is_awaited: bool,
     /// Questions: bytes of one, of its answer, pause.
     questions: Option<(u64, u64, Span)>,
     /// The stream's length with the answer to the present question.
@@ -62,6 +64,7 @@ pub(crate) struct Endpoint {
     senders: Vec<Sending>,
     receivers: Vec<Receiving>,
     epoll: Epoll,
+    end: usize,
     desk: Desk,
     clock: Clock,
     outset: Outset,
@@ -73,6 +76,7 @@ pub(crate) struct Endpoint {
 
 /// What an epoll event belongs to.
 const RECEIVER: u64 = 1 << 32;
+const BELL: u64 = 1 << 33;
 
 impl Endpoint {
     /// Opens the sockets of end `end`. The calling thread must be in that end, and stay.
@@ -88,12 +92,14 @@ impl Endpoint {
             senders: Vec::new(),
             receivers: Vec::new(),
             epoll,
+            end,
             desk,
             clock: Clock::start(),
             outset,
             zeros: vec![0; CHUNK],
             scratch: vec![0; 4 * CHUNK],
         };
+        endpoint.watch(endpoint.desk.bell(end), EpollFlags::EPOLLIN, BELL)?;
         for connection in connections.iter().cloned() {
             if connection.sending_end() == end {
                 let socket = connection.prepare(outset)?;
@@ -109,7 +115,7 @@ impl Endpoint {
                     connected: false,
                     full: true,
                     closed: false,
-                    at: connection.start(),
+                    at: connection.start().unwrap_or(connection.stop()),
                     connection,
                 });
             } else {
@@ -121,6 +127,7 @@ impl Endpoint {
                 let index = endpoint.receivers.len() as u64;
                 endpoint.watch(&listener, EpollFlags::EPOLLIN, RECEIVER | index)?;
                 endpoint.receivers.push(Receiving {
+                    is_awaited: endpoint.desk.is_awaited(connection.number),
                     connection,
                     listener: Some(listener),
                     live: None,
@@ -155,10 +162,12 @@ impl Endpoint {
             for event in &events[..count] {
                 let key = event.data();
                 let index = (key & (RECEIVER - 1)) as usize;
-                if key & RECEIVER != 0 {
-                    self.receiver_ready(index)?
+                if key == BELL {
+                    self.may_start();
+                } else if key & RECEIVER != 0 {
+                    self.receiver_ready(index)?;
                 } else {
-                    self.sender_ready(index, event.events())
+                    self.sender_ready(index, event.events());
                 }
             }
         }
@@ -174,6 +183,16 @@ impl Endpoint {
         let mut fds = [PollFd::new(std::os::fd::AsFd::as_fd(&self.epoll.0), PollFlags::POLLIN)];
         // An interruption is as good as a time-out.
         let _ = ppoll(&mut fds, Some(timeout), None);
+    }
+
+    /// Connections that have waited for others may start now.
+    fn may_start(&mut self) {
+        // Nothing to read is as good.
+        let _ = self.desk.bell(self.end).read();
+        for sending in self.senders.iter_mut().filter(|s| s.socket.is_some()) {
+            let start = self.desk.entry(sending.connection.number).start;
+            sending.at = start.unwrap_or(Time::NEVER).min(sending.connection.stop());
+        }
     }
 
     fn on_time(&mut self) -> Result<(), LabError> {
@@ -196,7 +215,7 @@ impl Endpoint {
         let sending = &mut self.senders[index];
         let number = sending.connection.number;
         if now >= sending.connection.stop() {
-            sending.stop(&self.desk);
+            sending.stop(now, &self.desk);
             return Ok(());
         }
         if let Some(socket) = sending.socket.take() {
@@ -291,7 +310,8 @@ impl Sending {
     }
 
     /// Its application stops; what is in the socket still goes out.
-    fn stop(&mut self, desk: &Desk) {
+    fn stop(&mut self, now: Time, desk: &Desk) {
+        desk.has_come(self.connection.number, 0, true, now);
         self.source.stop();
         self.socket = None;
         self.close(desk);
@@ -387,6 +407,9 @@ impl Receiving {
     fn on_received(&mut self, now: Time, desk: &Desk) {
         let size = self.connection.spec.size.map(|b| b.0);
         let whole = size.is_some_and(|s| self.received >= s);
+        if self.is_awaited {
+            desk.has_come(self.connection.number, self.received, whole, now);
+        }
         if !whole && self.questions.is_none() && !matches!(self.connection.spec.app, App::Bursts { .. }) {
             return;
         }

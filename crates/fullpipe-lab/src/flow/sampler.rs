@@ -58,7 +58,7 @@ pub(crate) struct FlowReport {
 
 impl Sampler {
     pub(crate) fn new(connection: Connection) -> Self {
-        let start = connection.start();
+        let start = connection.start().unwrap_or(Time::NEVER);
         Sampler {
             connection,
             series: Series::with_columns(FlowRow::COLUMNS.into_iter().chain(COUNTED)),
@@ -87,11 +87,14 @@ impl Sampler {
         if self.over_at.is_some() {
             return (None, true);
         }
-        let (sender, receiver, over, completed) = {
+        let (sender, receiver, over, completed, start) = {
             let entry = desk.entry(self.connection.number);
-            (entry.sender.clone(), entry.receiver.clone(), entry.over, entry.completed)
+            (entry.sender.clone(), entry.receiver.clone(), entry.over, entry.completed, entry.start)
         };
         let Some(sender) = sender else { return (None, over) };
+        if self.row.0 == Time::NEVER {
+            self.row.0 = start.unwrap_or_default();
+        }
         let now = clock.now();
         let delivered = receiver
             .and_then(|r| TcpInfo::of(&*r).ok())
@@ -155,6 +158,8 @@ impl Sampler {
             ssthresh_bytes: ssthresh,
             pacing_bps: bps(info.pacing_rate),
             bw_bps: bps(belief.bw),
+            max_bw_bps: bps(belief.max_bw),
+            bw_shortterm_bps: bps(belief.bw_shortterm),
             delivery_rate_bps: bps(info.delivery_rate),
             pacing_gain: or_nan(belief.pacing_gain),
             cwnd_gain: or_nan(belief.cwnd_gain),
@@ -200,7 +205,8 @@ impl Sampler {
     pub(crate) fn finish(self, desk: &Desk, views: &Views, warmup: Time, end: Time) -> FlowReport {
         let mut entry = desk.entry(self.connection.number);
         let mut view = views.flow(self.connection.number);
-        let start = self.connection.start();
+        // One that has waited in vain has not begun before the end.
+        let start = entry.start.unwrap_or(end);
         let own_end = entry.completed.unwrap_or(end).min(self.connection.stop()).min(end).max(start);
         let duration = own_end.since(start.max(warmup));
         let (all, before) = (self.totals, self.at_warmup);

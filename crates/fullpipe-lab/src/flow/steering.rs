@@ -94,7 +94,13 @@ impl<'a> Steering<'a> {
             .filter_map(|connection| {
                 let network = connection.spec.policy.clone()?;
                 let (number, initial_window) = (connection.number, connection.spec.initial_window);
-                Some(Steered { number, network, initial_window, course: None, at: connection.start() })
+                Some(Steered {
+                    number,
+                    network,
+                    initial_window,
+                    course: None,
+                    at: connection.start().unwrap_or_default(),
+                })
             })
             .collect();
         (!flows.is_empty()).then_some(()).and(steer).map(|steer| Steering { steer, flows })

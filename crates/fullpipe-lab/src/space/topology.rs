@@ -34,6 +34,9 @@ const MAC: [[u8; 6]; 2] = [[2, b'f', b'p', 0, 0, 1], [2, b'f', b'p', 0, 0, 2]];
 /// ECN that the flows use, because the kernel keeps those per route.
 pub(super) const MOST_ADDRESSES: usize = 16;
 
+/// The limit of receive buffers that Linux ships with since 6.16 (`tcp_rmem[2]`).
+const SHIPPED_BUFFER: u64 = 32 << 20;
+
 /// The name of an end's interface.
 pub(super) const PATH: &str = "path0";
 
@@ -180,13 +183,17 @@ impl Topology {
             let limit = |asked: Vec<Option<u64>>| {
                 asked.into_iter().map(|b| b.unwrap_or(most)).max().unwrap_or(most).min(most)
             };
-            let receive = limit(
-                connections
-                    .iter()
-                    .filter(|c| c.sending_end() != end)
-                    .map(|c| c.spec.receive_buffer.map(|b| b.0))
-                    .collect(),
-            );
+            let receivers = || connections.iter().filter(|c| c.sending_end() != end);
+            let tuned = receivers().filter(|c| c.spec.auto_tuning).count();
+            if tuned > 0 && tuned < receivers().count() {
+                return Err(LabError::Input(
+                    "some flows of one direction have `auto_tuning` and others have not: the kernel knows it for all of an end's at once"
+                        .to_owned(),
+                ));
+            }
+            let shipped = (tuned > 0).then_some(SHIPPED_BUFFER);
+            let receive =
+                limit(receivers().map(|c| c.spec.receive_buffer.map(|b| b.0).or(shipped)).collect());
             let send = limit(
                 connections
                     .iter()
@@ -196,7 +203,7 @@ impl Topology {
             );
             // Without a limit of the scenario's the window must not hold a sender back while it tunes
             // itself, either: it is open from the start.
-            let first = if receive == most { most } else { receive.min(131_072) };
+            let first = if receive == most && tuned == 0 { most } else { receive.min(131_072) };
             self.set(end, "ipv4/tcp_rmem", &format!("4096 {first} {receive}"))?;
             self.set(end, "ipv4/tcp_wmem", &format!("4096 {} {send}", send.min(65_536)))?;
             for c in connections.iter_mut() {

@@ -197,6 +197,13 @@ fn specs(facts: &PathFacts) -> Vec<Spec> {
         spec("pacing", "Pacing rate", column::PACING_BPS, Rate, vec![(facts.rate_bps, "bottleneck", false)]),
         spec("bw", "Bandwidth estimate", column::BW_BPS, Rate, vec![(facts.rate_bps, "bottleneck", false)]),
         spec(
+            "max_bw",
+            "Bandwidth filter (max_bw)",
+            column::MAX_BW_BPS,
+            Rate,
+            vec![(facts.rate_bps, "bottleneck", false)],
+        ),
+        spec(
             "min_rtt",
             "Round-trip propagation estimate",
             column::MIN_RTT_MS,

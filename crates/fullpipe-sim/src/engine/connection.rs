@@ -1,5 +1,6 @@
 //! A connection: both ends, the application on it, its handshake and its timers.
 
+use super::access::Access;
 use super::one_way::TimedPath;
 use crate::app::Source;
 use crate::capture::{Capture, End, What};
@@ -91,7 +92,9 @@ pub(crate) struct Connection<C> {
     ask_at: Time,
     /// Own delay on top of the path's, and what is in it: packets on their way to the sending end.
     extra: Span,
-    access: VecDeque<(Time, Packet<Segment>)>,
+    held: VecDeque<(Time, Packet<Segment>)>,
+    /// A link of its own before the path.
+    pub access: Option<Box<Access>>,
     smss: u32,
     /// What passes at one of its ends, if anyone wants to know.
     pub capture: Option<Box<Capture>>,
@@ -99,7 +102,7 @@ pub(crate) struct Connection<C> {
 
 impl<C: CongestionControl> Connection<C> {
     pub fn new(id: u32, spec: &FlowSpec, cc: C, smss: u32, rows: usize) -> Self {
-        let start = Time::ZERO + spec.start;
+        let start = spec.start.at().map_or(Time::NEVER, |at| Time::ZERO + at);
         let size = spec.size.map(|b| b.0);
         let stop = spec.stop.map_or(Time::NEVER, |at| Time::ZERO + at);
         let questions = match spec.app {
@@ -109,8 +112,11 @@ impl<C: CongestionControl> Connection<C> {
         let ecn = spec.ecn && cc.claims_ecn();
         Connection {
             id,
-            sender: Sender::new(cc, smss, spec.send_buffer.map(|b| b.0)).offloading(spec.tso == Some(true)),
-            receiver: Receiver::new(smss, spec.receive_buffer.map(|b| b.0)),
+            sender: Sender::new(cc, smss, spec.send_buffer.map(|b| b.0))
+                .offloading(spec.tso == Some(true))
+                .paced(spec.paced)
+                .expecting_acks_after(spec.ack_frequency.map(|asked| asked.max_ack_delay)),
+            receiver: Receiver::new(smss, spec),
             recorder: FlowRecorder::new(rows, start),
             source: Source::new(spec.app.clone(), size),
             phase: Phase::Waiting,
@@ -128,10 +134,25 @@ impl<C: CongestionControl> Connection<C> {
             syn_acks: 0,
             ask_at: Time::NEVER,
             extra: spec.extra_rtt,
-            access: VecDeque::new(),
+            held: VecDeque::new(),
+            access: None,
             smss,
             capture: None,
         }
+    }
+
+    /// It has waited for another, and starts at `at` unless its application has stopped before.
+    pub fn begin(&mut self, at: Time) {
+        if at < self.stop {
+            self.start = at;
+            self.syn_at = at;
+            self.recorder.begin(at);
+        }
+    }
+
+    /// Whether it is at its end for who waits for that: all is delivered, or its application has stopped.
+    pub fn has_ended(&self) -> bool {
+        self.recorder.completed.is_some() || self.stop_at != self.stop
     }
 
     /// Whether it will send and receive nothing more.
@@ -154,14 +175,15 @@ impl<C: CongestionControl> Connection<C> {
     pub fn wake(&self) -> Time {
         let timers = self.sender.wake().min(self.receiver.ack_due()).min(self.source.at);
         let rare = self.syn_at.min(self.syn_ack_at).min(self.ask_at).min(self.stop_at);
-        let access = self.access.front().map_or(Time::NEVER, |&(at, _)| at);
-        timers.min(rare).min(access)
+        let held = self.held.front().map_or(Time::NEVER, |&(at, _)| at);
+        let access = self.access.as_ref().map_or(Time::NEVER, |access| access.next());
+        timers.min(rare).min(held).min(access)
     }
 
     /// Packets in the flow's own delay.
     #[cfg(test)]
     pub fn waiting_outside(&self) -> usize {
-        self.access.len()
+        self.held.len()
     }
 
     fn packet(&self, bytes: u32, segment: Segment) -> Packet<Segment> {
@@ -177,8 +199,9 @@ impl<C: CongestionControl> Connection<C> {
     #[inline]
     pub fn pump(&mut self, now: Time, out: &mut TimedPath) {
         let (id, ecn, mut capture) = (self.id, self.ecn, self.capture.as_deref_mut());
+        let mut out = Out { access: self.access.as_deref_mut(), path: out };
         self.sender.send(now, &mut |segment, retransmit| {
-            transmit(now, id, ecn, segment, retransmit, out, capture.as_deref_mut());
+            transmit(now, id, ecn, segment, retransmit, &mut out, capture.as_deref_mut());
         });
     }
 
@@ -330,13 +353,18 @@ impl<C: CongestionControl> Connection<C> {
 
     // At the sending end.
 
+    /// A packet of the sending end leaves.
+    fn leave(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
+        Out { access: self.access.as_deref_mut(), path: &mut *net.out }.push(now, packet);
+    }
+
     /// A packet arrives that the receiving end sent: at once, or after the flow's own delay.
     #[inline]
     pub fn at_sender(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
         if self.extra.is_zero() {
             self.take(now, packet.data, net);
         } else {
-            self.access.push_back((now + self.extra, packet));
+            self.held.push_back((now + self.extra, packet));
         }
     }
 
@@ -364,7 +392,7 @@ impl<C: CongestionControl> Connection<C> {
         let edge = self.receiver.initial_edge();
         self.shakes(now, End::Sender, What::SynAck { edge });
         self.shakes(now, End::Sender, What::Established);
-        net.out.push(now, self.handshake(now, Kind::Established));
+        self.leave(now, self.handshake(now, Kind::Established), net);
         if self.phase == Phase::Open {
             return;
         }
@@ -404,7 +432,7 @@ impl<C: CongestionControl> Connection<C> {
 
     /// Does what is due at the sending end.
     pub fn wake_sender(&mut self, now: Time, net: &mut Net<'_>) {
-        while let Some((_, packet)) = self.access.pop_front_if(|(at, _)| *at <= now) {
+        while let Some((_, packet)) = self.held.pop_front_if(|(at, _)| *at <= now) {
             self.take(now, packet.data, net);
         }
         if self.syn_at <= now {
@@ -413,7 +441,7 @@ impl<C: CongestionControl> Connection<C> {
             self.syn_at = now + (SYN_TIMEOUT * (1 << doublings)).min(SYN_TIMEOUT_MAX);
             self.syns += 1;
             self.shakes(now, End::Sender, What::Syn);
-            net.out.push(now, self.handshake(now, Kind::Syn));
+            self.leave(now, self.handshake(now, Kind::Syn), net);
         }
         if self.stop_at <= now {
             self.stop_at = Time::NEVER;
@@ -428,13 +456,29 @@ impl<C: CongestionControl> Connection<C> {
         }
         if self.sender.wake() <= now {
             let (id, ecn, mut capture) = (self.id, self.ecn, self.capture.as_deref_mut());
-            let out = &mut *net.out;
+            let mut out = Out { access: self.access.as_deref_mut(), path: &mut *net.out };
             self.sender.on_wake(now, &mut |segment, again| {
-                transmit(now, id, ecn, segment, again, out, capture.as_deref_mut());
+                transmit(now, id, ecn, segment, again, &mut out, capture.as_deref_mut());
             });
             self.pump(now, net.out);
         } else if wrote {
             self.pump(now, net.out);
+        }
+    }
+}
+
+/// Where packets of the sending end go: to its access link if it has one, else to the path.
+struct Out<'a> {
+    access: Option<&'a mut Access>,
+    path: &'a mut TimedPath,
+}
+
+impl Out<'_> {
+    #[inline]
+    fn push(&mut self, now: Time, packet: Packet<Segment>) {
+        match &mut self.access {
+            None => self.path.push(now, packet),
+            Some(access) => access.push(now, packet),
         }
     }
 }
@@ -447,7 +491,7 @@ fn transmit(
     ecn: bool,
     segment: Segment,
     retransmit: bool,
-    out: &mut TimedPath,
+    out: &mut Out<'_>,
     capture: Option<&mut Capture>,
 ) {
     if let Some(capture) = capture {

@@ -14,7 +14,7 @@ impl World {
         }
         let path = self.scenario.path.facts(self.scenario.mtu, self.scenario.smss());
         let (summary, summaries) = self.summaries(path.goodput_limit_bps);
-        let World { scenario, seed, forward, reverse, flows, specs, .. } = self;
+        let World { scenario, seed, forward, reverse, flows, specs, end: ended, .. } = self;
         let directions = [("forward", forward), ("reverse", reverse)];
         let links = directions.into_iter().flat_map(|(name, way)| {
             way.into_recorders()
@@ -30,7 +30,9 @@ impl World {
             .zip(summaries)
             .map(|((c, spec), summary)| {
                 let label = spec.label.unwrap_or_else(|| spec.cc.clone());
-                c.recorder.finish(&c.sender, label, spec.cc, c.start, summary)
+                links.extend(c.access.and_then(|access| access.finish(&label)));
+                // One that has waited in vain has not begun before the end.
+                c.recorder.finish(&c.sender, label, spec.cc, c.start.min(ended), summary)
             })
             .collect();
         Recording {

@@ -1,15 +1,17 @@
 //! The connections of a run: what reaches them, and what they do by themselves.
 
 use super::Simulation;
+use super::access::Access;
 use super::connection::{Connection, Net};
 use super::one_way::{OneWay, TimedPath};
 use super::queueing::Queueing;
 use super::wakes::Wakes;
 use crate::controllers::AnyController;
 use crate::error::SimError;
+use crate::recorder::FlowRecorder;
 use crate::segment::{Kind, SackStore, Segment};
 use fullpipe_cc::{Config, CongestionControl, Span, Time};
-use fullpipe_experiment::scenario::{Direction, FlowSpec, Triggers};
+use fullpipe_experiment::scenario::{Direction, Fault, FlowSpec, Followers, Triggers};
 use fullpipe_path::{Outcome, Packet};
 use fullpipe_policy::Steered;
 
@@ -19,6 +21,7 @@ pub(super) struct Flows {
     reversed: Vec<bool>,
     pub sacks: SackStore,
     pub triggers: Triggers,
+    followers: Followers,
     pub unfinished: usize,
 }
 
@@ -31,12 +34,19 @@ impl Flows {
         sampling: Span,
     ) -> Result<Self, SimError> {
         let scenario = run.scenario;
+        let followers = Followers::of(specs).map_err(|(_, fault)| SimError::Scenario(fault))?;
         let mut connections = Vec::with_capacity(specs.len());
         for (i, spec) in specs.iter().enumerate() {
             let cc = controller(run, spec, i)?;
-            let lasts = end.since(Time::ZERO + spec.start);
+            let lasts = end.since(Time::ZERO + spec.start.earliest());
             let rows = (lasts.as_nanos() / sampling.as_nanos().max(1)) as usize + 1;
-            connections.push(Connection::new(i as u32, spec, cc, scenario.smss(), rows));
+            let mut connection = Connection::new(i as u32, spec, cc, scenario.smss(), rows);
+            if let Some(access) = &spec.access {
+                let link = access.build(scenario, spec, i, run.seed);
+                let link = link.map_err(|e| Fault::new(&format!("flow.{i}.access.{}", e.key), e.reason))?;
+                connection.access = Some(Box::new(Access::new(access.clone(), link)));
+            }
+            connections.push(connection);
         }
         Ok(Flows {
             unfinished: connections.len(),
@@ -44,6 +54,7 @@ impl Flows {
             connections,
             sacks: SackStore::default(),
             triggers: Triggers::new(&scenario.triggers),
+            followers,
         })
     }
 
@@ -79,7 +90,8 @@ impl Flows {
         match packet.data.kind {
             Kind::Data | Kind::Syn | Kind::Established => {
                 if packet.data.kind == Kind::Data {
-                    c.recorder.on_queued(queueing.of_packet(packet.data.stamp, at, packet.bytes));
+                    let waited = queueing.of_packet(packet.data.stamp, at, packet.bytes);
+                    c.recorder.on_queued(waited - queueing.outside(c.access.as_deref(), packet.bytes));
                 }
                 let was_over = c.is_over();
                 c.at_receiver(at, packet, &mut net);
@@ -93,6 +105,20 @@ impl Flows {
             }
         }
         wakes.no_later(flow, c.wake());
+        if !self.followers.is_empty() {
+            self.start_followers(at, flow, wakes);
+        }
+    }
+
+    /// Those start that have waited for how far `flow` is now.
+    #[cold]
+    fn start_followers(&mut self, now: Time, flow: usize, wakes: &mut Wakes) {
+        let c = &self.connections[flow];
+        for follower in self.followers.come_after(flow, c.receiver.delivered(), c.has_ended()) {
+            let c = &mut self.connections[follower.flow];
+            c.begin(now + follower.delay);
+            wakes.no_later(follower.flow, c.wake());
+        }
     }
 
     /// The path dropped a packet.
@@ -107,14 +133,36 @@ impl Flows {
     }
 
     /// Wakes `flow` at `now`.
-    pub fn wake(&mut self, now: Time, flow: usize, forward: &mut TimedPath, reverse: &mut TimedPath) {
+    pub fn wake(
+        &mut self,
+        now: Time,
+        flow: usize,
+        forward: &mut TimedPath,
+        reverse: &mut TimedPath,
+        wakes: &mut Wakes,
+    ) {
         let (data_way, ack_way) = if self.reversed[flow] { (reverse, forward) } else { (forward, reverse) };
         let c = &mut self.connections[flow];
         let was_over = c.is_over();
         c.wake_receiver(now, &mut Net { out: ack_way, sacks: &mut self.sacks });
         c.wake_sender(now, &mut Net { out: data_way, sacks: &mut self.sacks });
+        if let Some(mut access) = c.access.take() {
+            access.pass_on(now, data_way, &mut |packet| note_drop(&mut c.recorder, packet));
+            c.access = Some(access);
+        }
         self.unfinished -= usize::from(!was_over && c.is_over());
         note_state(now, flow, c, &mut self.triggers);
+        wakes.set(flow, c.wake().max(now + Span::from_nanos(1)));
+        if !self.followers.is_empty() {
+            self.start_followers(now, flow, wakes);
+        }
+    }
+}
+
+/// A link dropped a packet of the flow's data way.
+fn note_drop(recorder: &mut FlowRecorder, packet: &Packet<Segment>) {
+    if packet.data.kind == Kind::Data {
+        recorder.on_dropped(packet.data.stamp);
     }
 }
 
@@ -135,6 +183,7 @@ fn controller(run: &Simulation<'_>, spec: &FlowSpec, i: usize) -> Result<AnyCont
         initial_cwnd: u64::from(spec.initial_window) * u64::from(smss),
         // Neighbouring flows and seeds must not draw alike (SplitMix64's increment).
         seed: run.seed.wrapping_add((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        paced: spec.paced,
         ..Config::default()
     };
     if let Some(network) = &spec.policy {

@@ -1,5 +1,6 @@
 //! The event loop: what happens next on the path, at an end, or on the clock of the recording.
 
+mod access;
 mod connection;
 mod finish;
 mod flows;

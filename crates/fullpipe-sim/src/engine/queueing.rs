@@ -1,6 +1,7 @@
 //! How long data packets wait in queues: what their way through the path takes beyond propagation and
 //! transmission. Where delays vary by themselves, the queue at the bottleneck is looked at instead.
 
+use super::access::Access;
 use fullpipe_cc::{Span, Time};
 use fullpipe_path::{LinkSpec, LinkStats, Path};
 use fullpipe_units::Rate;
@@ -61,6 +62,15 @@ impl Queueing {
                 now.since(sent) - (empty - shorter)
             }
             Queueing::Observed(longest) => longest,
+        }
+    }
+
+    /// What of that a packet of `bytes` is on the flow's own link anyhow.
+    #[inline]
+    pub fn outside(&self, access: Option<&Access>, bytes: u32) -> Span {
+        match (self, access) {
+            (Queueing::Transit { .. }, Some(access)) => access.alone(bytes),
+            _ => Span::ZERO,
         }
     }
 }

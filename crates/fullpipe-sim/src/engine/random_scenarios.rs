@@ -4,7 +4,9 @@ use super::Simulation;
 use super::world::World;
 use crate::error::SimError;
 use fullpipe_cc::{Span, Time};
-use fullpipe_experiment::scenario::{App, AppWrite, Direction, FlowSpec, PathSpec, Scenario};
+use fullpipe_experiment::scenario::{
+    AccessSpec, AckFrequency, After, App, AppWrite, Awaited, Direction, FlowSpec, PathSpec, Scenario, Start,
+};
 use fullpipe_path::{LinkSpec, QueueSpec};
 use fullpipe_units::{Bytes, Rate};
 use proptest::prelude::*;
@@ -77,25 +79,72 @@ fn app() -> impl Strategy<Value = App> {
     ]
 }
 
+fn access() -> impl Strategy<Value = Option<AccessSpec>> {
+    let links = [
+        "",
+        "",
+        "delay = '3ms'",
+        "rate = '300kbit'",
+        "rate = '0bit'",
+        "rate = '20mbit'\nqueue = '3p'",
+        "rate = '5mbit'\nqueue = 'fq-codel'",
+    ];
+    select(links.to_vec()).prop_map(|text| (!text.is_empty()).then(|| toml::from_str(text).unwrap()))
+}
+
+fn ack_frequency() -> impl Strategy<Value = Option<AckFrequency>> {
+    let some = (select(vec![0u32, 1, 9, 1000]), select(vec![1u64, 25, 1000]), select(vec![0u32, 1, 3]))
+        .prop_map(|(ack_eliciting_threshold, delay, reordering_threshold)| AckFrequency {
+            ack_eliciting_threshold,
+            max_ack_delay: Span::from_millis(delay),
+            reordering_threshold,
+        });
+    prop::option::weighted(0.3, some)
+}
+
+fn start() -> impl Strategy<Value = Start> {
+    prop_oneof![
+        4 => select(vec![0u64, 7, 500_000_000]).prop_map(|at| Start::At(Span::from_nanos(at))),
+        1 => (select(vec![None, Some(1), Some(50_000)]), select(vec![0u64, 3_000_000])).prop_map(|(bytes, delay)| {
+            let after = Awaited::Number(0);
+            Start::After(After { after, bytes: bytes.map(Bytes), delay: Span::from_nanos(delay) })
+        }),
+    ]
+}
+
 fn flow() -> impl Strategy<Value = FlowSpec> {
     let names: Vec<&str> = fullpipe_cc::CONTROLLERS.iter().map(|c| c.name).collect();
     let few = (select(names), select(vec![1u32, 10, 3000]), any::<bool>(), any::<bool>());
-    let spans = (select(vec![0u64, 1, 20_000_000, 3_000_000_000]), select(vec![0u64, 7, 500_000_000]));
+    let times = (select(vec![0u64, 1, 20_000_000, 3_000_000_000]), start());
     let sizes = (
         select(vec![None, Some(1), Some(100_000), Some(1 << 40)]),
         select(vec![None, Some(200_000), Some(6 << 20)]),
         select(vec![None, Some(140_000)]),
         select(vec![None, Some(9u64)]),
     );
-    (few, spans, sizes, app(), 1u32..4).prop_map(
-        |((cc, initial_window, ecn, reverse), (extra, start), (size, receive, send, stop), app, count)| {
+    let ways = (access(), ack_frequency(), any::<(bool, bool)>(), select(vec![None, Some(true)]));
+    (few, times, sizes, app(), 1u32..4, ways).prop_map(
+        |(
+            (cc, initial_window, ecn, reverse),
+            (extra, start),
+            (size, receive, send, stop),
+            app,
+            count,
+            ways,
+        )| {
+            let (access, ack_frequency, (paced, auto_tuning), tso) = ways;
             FlowSpec {
                 count,
                 initial_window,
                 ecn,
                 direction: if reverse { Direction::Reverse } else { Direction::Forward },
                 extra_rtt: Span::from_nanos(extra),
-                start: Span::from_nanos(start),
+                start,
+                access,
+                ack_frequency,
+                paced,
+                tso,
+                auto_tuning,
                 size: size.map(Bytes),
                 receive_buffer: receive.map(Bytes),
                 send_buffer: send.map(Bytes),
@@ -158,11 +207,11 @@ proptest! {
             }
             let mut inside = 0;
             let mut dropped_on_path = 0;
-            for way in [&world.forward, &world.reverse] {
-                for stats in way.stats() {
-                    inside += stats.inside_packets();
-                    dropped_on_path += stats.dropped_packets();
-                }
+            let ways = [&world.forward, &world.reverse].into_iter().flat_map(|way| way.stats());
+            let own = world.flows.connections.iter().filter_map(|c| c.access.as_ref());
+            for stats in ways.chain(own.flat_map(|access| access.stats())) {
+                inside += stats.inside_packets();
+                dropped_on_path += stats.dropped_packets();
             }
             prop_assert!(dropped <= dropped_on_path);
             // What comes out of the path at this very time may not have been handed over yet.

@@ -140,9 +140,7 @@ impl World {
         while wakes.first() <= now {
             *events += 1;
             let flow = wakes.first_flow();
-            flows.wake(now, flow, &mut forward.path, &mut reverse.path);
-            let next = flows.connections[flow].wake();
-            wakes.set(flow, next.max(now + Span::from_nanos(1)));
+            flows.wake(now, flow, &mut forward.path, &mut reverse.path, wakes);
         }
         if now >= self.next_sample.min(self.warmup).min(self.flows.triggers.next()) {
             self.on_clock(now);
@@ -183,6 +181,9 @@ impl World {
                 let arrived = c.receiver.arrived();
                 c.recorder.sample(now, &c.sender, arrived);
             }
+            if let Some(access) = &mut c.access {
+                access.sample(now);
+            }
         }
         self.forward.sample(now);
         self.reverse.sample(now);
@@ -194,7 +195,7 @@ fn takes_time(scenario: &Scenario, flows: &[FlowSpec]) -> Result<(), SimError> {
     let both = [Direction::Forward, Direction::Reverse];
     let delayed = |direction| scenario.path.links(direction).iter().any(|link| !link.delay.is_zero());
     if both.into_iter().any(|d| delayed(d) || scenario.highest_rate_of(d).is_some())
-        || flows.iter().all(|flow| !flow.extra_rtt.is_zero())
+        || flows.iter().all(|flow| !flow.extra_rtt.is_zero() || flow.access.is_some())
     {
         return Ok(());
     }

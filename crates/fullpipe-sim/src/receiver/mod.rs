@@ -1,21 +1,40 @@
 //! The receiving end of a connection: reassembly, acknowledgements, receive window.
 
 mod acks;
+mod asked;
 mod reassembly;
+mod tuning;
 mod window;
 
 use crate::segment::{Kind, NO_SACK, SackInfo, SackStore, Segment};
 use acks::AckPolicy;
+use asked::AskedPolicy;
 use fullpipe_cc::{Span, Time};
+use fullpipe_experiment::scenario::FlowSpec;
 use reassembly::{Arrival, Reassembly};
+use tuning::TunedWindow;
 use window::ReceiveWindow;
+
+/// How it is decided when to acknowledge.
+#[derive(Debug)]
+enum Policy {
+    Linux(AckPolicy),
+    Asked(Box<AskedPolicy>),
+}
+
+/// How it is decided how much may be under way.
+#[derive(Debug)]
+enum Window {
+    Plain(ReceiveWindow),
+    Tuned(Box<TunedWindow>),
+}
 
 #[derive(Debug)]
 pub(crate) struct Receiver {
     queue: Reassembly,
     arrived: u64,
-    policy: AckPolicy,
-    window: ReceiveWindow,
+    policy: Policy,
+    window: Window,
     /// When the segment that the next ACK answers was sent (RFC 7323 §4.3).
     echo: Time,
     last_ack: u64,
@@ -24,13 +43,22 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver of segments of up to `smss` payload bytes, with a buffer of `buffer` bytes.
-    pub fn new(smss: u32, buffer: Option<u64>) -> Self {
+    /// The receiver of a flow's segments of up to `smss` payload bytes.
+    pub fn new(smss: u32, flow: &FlowSpec) -> Self {
+        let policy = match flow.ack_frequency {
+            None => Policy::Linux(AckPolicy::new(smss)),
+            Some(asked) => Policy::Asked(Box::new(AskedPolicy::new(asked))),
+        };
+        let buffer = flow.receive_buffer.map(|b| b.0);
+        let window = match flow.auto_tuning {
+            false => Window::Plain(ReceiveWindow::new(smss, buffer)),
+            true => Window::Tuned(Box::new(TunedWindow::new(smss, buffer))),
+        };
         Receiver {
             queue: Reassembly::default(),
             arrived: 0,
-            policy: AckPolicy::new(smss),
-            window: ReceiveWindow::new(smss, buffer),
+            policy,
+            window,
             echo: Time::ZERO,
             last_ack: 0,
             dsack: None,
@@ -50,12 +78,18 @@ impl Receiver {
 
     /// When an ACK is due at the latest.
     pub fn ack_due(&self) -> Time {
-        self.policy.due()
+        match &self.policy {
+            Policy::Linux(policy) => policy.due(),
+            Policy::Asked(policy) => policy.due(),
+        }
     }
 
     /// The right edge of the first window, advertised in the handshake.
     pub fn initial_edge(&mut self) -> u64 {
-        self.window.edge(0)
+        match &mut self.window {
+            Window::Plain(window) => window.edge(0),
+            Window::Tuned(window) => window.initial_edge(),
+        }
     }
 
     /// A data segment arrives, `marked` if with Congestion Experienced, on a path of round-trip time
@@ -70,20 +104,36 @@ impl Receiver {
         if arrival != Arrival::Duplicate {
             self.arrived += u64::from(data.detail);
         }
-        match arrival {
-            Arrival::Duplicate => self.dsack = Some((data.seq, data.seq + 1)),
-            Arrival::InOrder { .. } => self.window.on_read(now, self.queue.next_bytes(), rtt),
-            Arrival::Beyond { .. } => {}
+        if arrival == Arrival::Duplicate {
+            self.dsack = Some((data.seq, data.seq + 1));
         }
-        let has_hole = self.queue.has_hole();
-        self.policy.on_data(now, arrival, self.queue.next_bytes(), has_hole, marked, rtt)
+        match &mut self.window {
+            Window::Plain(window) => {
+                if let Arrival::InOrder { .. } = arrival {
+                    window.on_read(now, self.queue.next_bytes(), rtt);
+                }
+            }
+            Window::Tuned(window) => {
+                window.on_data(now, u64::from(data.detail), arrival, self.arrived, &self.queue, rtt);
+            }
+        }
+        match &mut self.policy {
+            Policy::Linux(policy) => {
+                let has_hole = self.queue.has_hole();
+                policy.on_data(now, arrival, self.queue.next_bytes(), has_hole, marked, rtt)
+            }
+            Policy::Asked(policy) => policy.on_data(now, data.seq, arrival, marked, &self.queue),
+        }
     }
 
     /// The ACK for all that has arrived; the caller sends it.
     #[inline]
     pub fn acknowledge(&mut self, sacks: &mut SackStore) -> Segment {
         let next_bytes = self.queue.next_bytes();
-        self.policy.on_sent(next_bytes);
+        match &mut self.policy {
+            Policy::Linux(policy) => policy.on_sent(next_bytes),
+            Policy::Asked(policy) => policy.on_sent(&self.queue),
+        }
         self.last_ack = self.queue.next();
         let mut detail = NO_SACK;
         if self.queue.has_hole() || self.dsack.is_some() {
@@ -92,10 +142,14 @@ impl Receiver {
             self.queue.report(&mut info);
             detail = sacks.put(info);
         }
+        let edge = match &mut self.window {
+            Window::Plain(window) => window.edge(next_bytes),
+            Window::Tuned(window) => window.edge(self.arrived, &self.queue),
+        };
         Segment {
             seq: self.last_ack,
             stamp: self.echo,
-            edge: self.window.edge(next_bytes),
+            edge,
             detail,
             ce: std::mem::take(&mut self.marked),
             kind: Kind::Ack,
@@ -121,7 +175,7 @@ mod tests {
     #[test]
     fn a_hole_is_reported_and_the_echo_is_of_the_last_segment_in_order() {
         let mut sacks = SackStore::default();
-        let mut r = Receiver::new(1000, None);
+        let mut r = Receiver::new(1000, &FlowSpec::bulk("cubic"));
         let now = Time::ZERO + Span::from_millis(60);
         for seq in [0, 1, 3, 4] {
             assert!(r.on_data(now, &data(seq, seq), false, None));

@@ -50,6 +50,28 @@ impl Reassembly {
         !self.runs.is_empty()
     }
 
+    /// Bytes from the first missing one to the last received.
+    pub fn beyond_bytes(&self) -> u64 {
+        self.runs.back().map_or(0, |run| run.end_bytes - self.next_bytes)
+    }
+
+    /// The largest segment received.
+    pub fn largest(&self) -> Option<u64> {
+        self.runs.back().map_or(self.next, |run| run.end).checked_sub(1)
+    }
+
+    /// The first segment from `from` on that has not been received while a later one has.
+    pub fn first_missing(&self, from: u64) -> Option<u64> {
+        let from = from.max(self.next);
+        let at = self.runs.partition_point(|run| run.end <= from);
+        let run = self.runs.get(at)?;
+        if from < run.start {
+            return Some(from);
+        }
+        // Runs do not touch.
+        self.runs.get(at + 1).map(|_| run.end)
+    }
+
     /// Segment `seq`, which ends at byte `end_bytes`, has arrived.
     pub fn insert(&mut self, seq: u64, end_bytes: u64) -> Arrival {
         if seq < self.next {
@@ -209,6 +231,11 @@ mod tests {
                 prop_assert_eq!(arrival == Arrival::Duplicate, !new);
                 let next = (0..).find(|s| !set.contains(s)).unwrap();
                 prop_assert_eq!((r.next(), r.next_bytes()), (next, next * 10));
+                prop_assert_eq!(r.largest(), set.last().copied());
+                for from in [0, seq, seq + 3] {
+                    let last = set.last().copied().unwrap();
+                    prop_assert_eq!(r.first_missing(from), (from..last).find(|s| !set.contains(s)));
+                }
                 let beyond = set.range(next..).count() as u64;
                 prop_assert_eq!(r.runs.iter().map(|run| run.end - run.start).sum::<u64>(), beyond);
                 for (start, end) in blocks(&r) {

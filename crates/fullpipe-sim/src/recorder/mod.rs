@@ -68,6 +68,11 @@ impl FlowRecorder {
         }
     }
 
+    /// The flow begins, which has waited for another.
+    pub fn begin(&mut self, at: Time) {
+        self.row_at = at;
+    }
+
     /// A round trip took `rtt`.
     #[inline]
     pub fn on_rtt(&mut self, rtt: Span) {
@@ -155,8 +160,10 @@ impl FlowRecorder {
             inflight_bytes: sender.inflight() as f64,
             cwnd_bytes: sender.window() as f64,
             ssthresh_bytes: bytes(snapshot.ssthresh),
-            pacing_bps: bps(snapshot.pacing_rate),
+            pacing_bps: bps(snapshot.pacing_rate.or(sender.pacing_rate())),
             bw_bps: bps(snapshot.bw),
+            max_bw_bps: bps(snapshot.max_bw),
+            bw_shortterm_bps: bps(snapshot.bw_shortterm),
             delivery_rate_bps: bps(Some(sender.delivery_rate())),
             pacing_gain: or_nan(snapshot.pacing_gain.map(|g| g.as_f64())),
             cwnd_gain: or_nan(snapshot.cwnd_gain.map(|g| g.as_f64())),

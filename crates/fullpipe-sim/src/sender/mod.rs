@@ -75,6 +75,8 @@ pub(crate) struct Sender<C> {
     send_buffer: u64,
     /// Data leaves as with segmentation offload.
     offloads: bool,
+    /// The receiver may hold an ACK back for so long.
+    max_ack_delay: Span,
     /// Right edge of the receive window.
     edge: u64,
     /// One past the last segment that was sent less than full (`tcp_minshall_check`).
@@ -105,6 +107,7 @@ impl<C: CongestionControl> Sender<C> {
             closed: false,
             send_buffer: send_buffer.unwrap_or(u64::MAX),
             offloads: false,
+            max_ack_delay: Span::ZERO,
             edge: 0,
             small_end: 0,
             last_sent: Time::ZERO,
@@ -117,6 +120,19 @@ impl<C: CongestionControl> Sender<C> {
     /// Sends as with segmentation offload, if `offloads`.
     pub fn offloading(self, offloads: bool) -> Self {
         Sender { offloads, ..self }
+    }
+
+    /// Waits so much longer before it probes or sends again, for the receiver may hold ACKs back (RFC 9002 § 6.2.1).
+    pub fn expecting_acks_after(self, max_ack_delay: Option<Span>) -> Self {
+        Sender { max_ack_delay: max_ack_delay.unwrap_or_default(), ..self }
+    }
+
+    /// Paces what the controller leaves unpaced by its window, if `paced`.
+    pub fn paced(self, paced: bool) -> Self {
+        if !paced {
+            return self;
+        }
+        Sender { connection: self.connection.paced_by_window(), ..self }
     }
 
     /// The handshake is complete; `rtt` if it was not retransmitted.
@@ -190,6 +206,11 @@ impl<C: CongestionControl> Sender<C> {
         (self.rtt.latest(), self.rtt.srtt(), self.rtt.min())
     }
 
+    /// The rate that packets are paced at, if they are.
+    pub fn pacing_rate(&self) -> Option<Rate> {
+        self.connection.pacing_rate()
+    }
+
     /// The latest delivery-rate sample.
     pub fn delivery_rate(&self) -> Rate {
         self.delivery_rate
@@ -203,7 +224,7 @@ impl<C: CongestionControl> Sender<C> {
 
     /// The retransmission time-out now.
     pub fn rto(&self) -> Span {
-        self.rtt.rto()
+        self.rtt.rto() + self.max_ack_delay
     }
 
     /// The window in force: the controller's, or what proportional rate reduction makes of it.

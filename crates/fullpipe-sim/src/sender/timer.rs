@@ -33,7 +33,7 @@ impl<C: CongestionControl> Sender<C> {
 
     /// `tcp_rearm_rto`.
     pub(super) fn rearm_rto(&mut self, now: Time) {
-        let rto = self.rtt.rto();
+        let rto = self.rto();
         let at = match self.timer {
             Some(Timer::LossProbe | Timer::Reordering) => {
                 (self.board.head_sent_at().unwrap_or(now) + rto).max(now + Span::from_micros(1))
@@ -60,7 +60,8 @@ impl<C: CongestionControl> Sender<C> {
             Some(srtt) if self.board.outstanding() == 1 => srtt * 2 + RTO_MIN,
             Some(srtt) => srtt * 2 + TIMER_MIN,
         };
-        let rto = self.rtt.rto();
+        wait += self.max_ack_delay;
+        let rto = self.rto();
         let until_rto =
             if advancing { rto } else { (self.board.head_sent_at().unwrap_or(now) + rto).since(now) };
         if !until_rto.is_zero() {
@@ -111,13 +112,13 @@ impl<C: CongestionControl> Sender<C> {
 
     /// `tcp_retransmit_timer`.
     fn time_out(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
-        let waited = self.rtt.rto();
+        let waited = self.rto();
         self.check_app_limited();
         self.enter_loss(now);
         self.happened(now, EventKind::RetransmissionTimeout, Some(waited.as_secs_f64()));
         self.rtt.back_off();
         self.retransmit(now, self.board.una(), out);
         self.timer = Some(Timer::Retransmission);
-        self.timer_at = now + self.rtt.rto();
+        self.timer_at = now + self.rto();
     }
 }

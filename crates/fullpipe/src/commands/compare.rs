@@ -85,7 +85,8 @@ impl Args {
 /// Cuts a case to `most`, unless something in it would then never happen.
 fn shorten(case: &mut Case, most: Span) -> bool {
     let s = &mut case.scenario;
-    let last = s.flows.iter().map(|f| f.start + f.stagger * u64::from(f.count)).max().unwrap_or_default();
+    let last =
+        s.flows.iter().map(|f| f.start.earliest() + f.stagger * u64::from(f.count)).max().unwrap_or_default();
     let links = s.path.forward.iter().chain(&s.path.reverse);
     let last = links.flat_map(|l| &l.schedule).map(|c| c.at).fold(last.max(s.warmup), Span::max);
     if last * 2 > most {

@@ -188,6 +188,8 @@ mod loaded {
             state: socket.state,
             // Zero is no estimate yet.
             bw: socket.bw.filter(|&bw| bw > 0).map(Rate::from_bytes_per_sec),
+            max_bw: socket.max_bw.map(Rate::from_bytes_per_sec),
+            bw_shortterm: socket.bw_shortterm.map(Rate::from_bytes_per_sec),
             min_rtt: socket.min_rtt_us.map(Span::from_micros),
             pacing_gain: socket.pacing_gain,
             cwnd_gain: socket.cwnd_gain,

@@ -359,6 +359,18 @@ impl Build for BbrV1 {
                 about: "pacing and window gain of Startup",
             },
             Setting {
+                key: "startup_pacing_gain",
+                values: "1 to 3.99",
+                default: "2.887",
+                about: "pacing gain of Startup apart from the window's; high_gain unless given",
+            },
+            Setting {
+                key: "startup_cwnd_gain",
+                values: "1 to 3.99",
+                default: "2.887",
+                about: "window gain of Startup and Drain apart from the pacing's; high_gain unless given",
+            },
+            Setting {
                 key: "drain_gain",
                 values: "0.1 to 1",
                 default: "0.344",
@@ -424,9 +436,11 @@ impl Build for BbrV1 {
     fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>> {
         let d = Params::LINUX;
         let gain = |key, default, least| settings.decimal(key, default, GAIN_UNIT, least, MAX_GAIN);
+        let high_gain = gain("high_gain", d.startup_pacing_gain, GAIN_UNIT)?;
         let probe = settings.decimal("probe_gain", d.probe_gains[0], GAIN_UNIT, GAIN_UNIT, 2 * GAIN_UNIT)?;
         let params = Params {
-            high_gain: gain("high_gain", d.high_gain, GAIN_UNIT)?,
+            startup_pacing_gain: gain("startup_pacing_gain", high_gain, GAIN_UNIT)?,
+            startup_cwnd_gain: gain("startup_cwnd_gain", high_gain, GAIN_UNIT)?,
             drain_gain: settings.decimal("drain_gain", d.drain_gain, GAIN_UNIT, GAIN_UNIT / 10, GAIN_UNIT)?,
             cwnd_gain: gain("cwnd_gain", d.cwnd_gain, GAIN_UNIT)?,
             probe_gains: [probe, (2 * GAIN_UNIT - probe).max(1)],

@@ -45,7 +45,7 @@ impl Bbr {
             1000
         };
         let bw = u64::from(sk.snd_cwnd) * BW_UNIT / u64::from(rtt_us);
-        sk.pacing_rate = self.bw_to_pacing_rate(sk, bw as u32, self.params.high_gain);
+        sk.pacing_rate = self.bw_to_pacing_rate(sk, bw as u32, self.params.startup_pacing_gain);
     }
 
     /// Never slower than before until the pipe is full (`bbr_set_pacing_rate`).
@@ -88,8 +88,8 @@ impl Bbr {
         use super::state::Mode;
         let p = &self.params;
         (self.pacing_gain, self.cwnd_gain) = match self.mode {
-            Mode::Startup => (p.high_gain, p.high_gain),
-            Mode::Drain => (p.drain_gain, p.high_gain),
+            Mode::Startup => (p.startup_pacing_gain, p.startup_cwnd_gain),
+            Mode::Drain => (p.drain_gain, p.startup_cwnd_gain),
             Mode::ProbeBw if self.lt_use_bw => (GAIN_UNIT, p.cwnd_gain),
             Mode::ProbeBw => {
                 (p.probe_gains.get(usize::from(self.cycle_idx)).copied().unwrap_or(GAIN_UNIT), p.cwnd_gain)
@@ -102,7 +102,7 @@ impl Bbr {
 #[cfg(test)]
 mod tests {
     use super::super::fixture::Test;
-    use super::super::params::{BW_UNIT, GAIN_UNIT};
+    use super::super::params::{BW_UNIT, GAIN_UNIT, Params};
     use super::super::state::{Bbr, Mode};
 
     /// 10 packets × 1448 bytes in 10 ms, times 739/256, less 1 %.
@@ -112,6 +112,20 @@ mod tests {
         let exact = 10.0 * 1448.0 / 0.010 * 739.0 / 256.0 * 0.99;
         assert!((t.sk.pacing_rate as f64 / exact - 1.0).abs() < 1e-4, "{} of {exact}", t.sk.pacing_rate);
         assert!(t.bbr.has_seen_rtt);
+    }
+
+    #[test]
+    fn the_gains_of_startup_can_be_told_apart() {
+        let params =
+            Params { startup_pacing_gain: 2 * GAIN_UNIT, startup_cwnd_gain: 3 * GAIN_UNIT, ..Params::LINUX };
+        let mut t = Test::with(params);
+        let exact = 10.0 * 1448.0 / 0.010 * 2.0 * 0.99;
+        assert!((t.sk.pacing_rate as f64 / exact - 1.0).abs() < 1e-4, "{} of {exact}", t.sk.pacing_rate);
+        t.bbr.update_gains();
+        assert_eq!((t.bbr.pacing_gain, t.bbr.cwnd_gain), (2 * GAIN_UNIT, 3 * GAIN_UNIT));
+        t.bbr.mode = Mode::Drain;
+        t.bbr.update_gains();
+        assert_eq!((t.bbr.pacing_gain, t.bbr.cwnd_gain), (params.drain_gain, 3 * GAIN_UNIT));
     }
 
     #[test]

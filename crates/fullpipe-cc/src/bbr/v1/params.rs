@@ -9,6 +9,9 @@ pub const GAIN_SCALE: u32 = 8;
 /// A gain of one.
 pub const GAIN_UNIT: u32 = 1 << GAIN_SCALE;
 
+/// 2/ln 2 (`bbr_high_gain`).
+const HIGH_GAIN: u32 = GAIN_UNIT * 2885 / 1000 + 1;
+
 /// Phases of a gain cycle.
 pub(super) const CYCLE_LEN: u32 = 8;
 /// The cycle starts in any phase but the draining one: so many choices (`bbr_cycle_rand`).
@@ -51,8 +54,10 @@ pub struct Params {
     pub pacing_shift: u32,
     /// Payload bytes of the largest batch (`GSO_LEGACY_MAX_SIZE − 1 − MAX_TCP_HEADER`).
     pub gso_max_bytes: u32,
-    /// Pacing and window gain of STARTUP in 1/256 (`bbr_high_gain`): 2/ln 2.
-    pub high_gain: u32,
+    /// Pacing gain of STARTUP in 1/256 (`bbr_high_gain`): 2/ln 2.
+    pub startup_pacing_gain: u32,
+    /// Window gain of STARTUP and DRAIN, in the kernel the same.
+    pub startup_cwnd_gain: u32,
     /// Pacing gain of DRAIN (`bbr_drain_gain`): the inverse.
     pub drain_gain: u32,
     /// Window gain of PROBE_BW (`bbr_cwnd_gain`).
@@ -80,7 +85,8 @@ impl Params {
         hz: 250,
         pacing_shift: 10,
         gso_max_bytes: crate::pacer::GSO_MAX_BYTES as u32,
-        high_gain: GAIN_UNIT * 2885 / 1000 + 1,
+        startup_pacing_gain: HIGH_GAIN,
+        startup_cwnd_gain: HIGH_GAIN,
         drain_gain: GAIN_UNIT * 1000 / 2885,
         cwnd_gain: GAIN_UNIT * 2,
         probe_gains: [GAIN_UNIT * 5 / 4, GAIN_UNIT * 3 / 4],
@@ -106,7 +112,8 @@ mod tests {
     #[test]
     fn the_gains_are_the_kernels() {
         let p = Params::LINUX;
-        assert_eq!((p.high_gain, p.drain_gain, p.cwnd_gain, p.probe_gains), (739, 88, 512, [320, 192]));
+        assert_eq!((p.startup_pacing_gain, p.startup_cwnd_gain, p.drain_gain), (739, 739, 88));
+        assert_eq!((p.cwnd_gain, p.probe_gains), (512, [320, 192]));
     }
 
     #[test]

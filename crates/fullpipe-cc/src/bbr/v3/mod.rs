@@ -308,6 +308,8 @@ impl CongestionControl for Bbr3 {
             ssthresh: None,
             pacing_rate: self.pacing_rate(),
             bw: (self.model.max_bw() > Rate::ZERO).then_some(self.model.bw),
+            max_bw: Some(self.model.max_bw()).filter(|&bw| bw > Rate::ZERO),
+            bw_shortterm: Some(self.model.bw_shortterm).filter(|&bw| bw != Rate::MAX),
             min_rtt: self.model.min_rtt,
             pacing_gain: Some(self.out.pacing_gain),
             cwnd_gain: Some(self.out.cwnd_gain),

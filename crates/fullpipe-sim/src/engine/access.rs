@@ -1,0 +1,72 @@
+//! A connection's own link between its sender and the path.
+
+use super::one_way::TimedPath;
+use crate::recorder::LinkRecorder;
+use crate::segment::Segment;
+use fullpipe_cc::{Span, Time};
+use fullpipe_experiment::recording::LinkRecording;
+use fullpipe_experiment::scenario::AccessSpec;
+use fullpipe_path::{Outcome, Packet, Path};
+use std::fmt;
+
+/// The link, with what is recorded of it.
+pub(crate) struct Access {
+    spec: AccessSpec,
+    link: Path<Segment>,
+    recorder: LinkRecorder,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+impl Access {
+    /// `link` as `spec` has it.
+    pub fn new(spec: AccessSpec, link: Path<Segment>) -> Self {
+        Access { spec, link, recorder: LinkRecorder::new() }
+    }
+
+    /// A packet comes from the sender.
+    pub fn push(&mut self, now: Time, packet: Packet<Segment>) {
+        self.link.push(now, packet);
+    }
+
+    /// When something happens on it next.
+    pub fn next(&self) -> Time {
+        self.link.next_event()
+    }
+
+    /// What comes out of it by `now` enters the path; `dropped` gets what it has no room for.
+    pub fn pass_on(&mut self, now: Time, path: &mut TimedPath, dropped: &mut impl FnMut(&Packet<Segment>)) {
+        self.link.advance(now, &mut |_, outcome| match outcome {
+            Outcome::Delivered(packet) => path.push(now, packet),
+            Outcome::Dropped(packet, _) => dropped(&packet),
+        });
+    }
+
+    /// How long a packet of `bytes` takes on it when nothing is in front of it.
+    pub fn alone(&self, bytes: u32) -> Span {
+        self.spec.alone(bytes)
+    }
+
+    /// What it counted.
+    #[cfg(test)]
+    pub fn stats(&self) -> impl Iterator<Item = &fullpipe_path::LinkStats> {
+        self.link.stats()
+    }
+
+    /// Adds a row to its series.
+    pub fn sample(&mut self, now: Time) {
+        for stats in self.link.stats() {
+            self.recorder.sample(now, stats);
+        }
+    }
+
+    /// Its recording, as that of the flow `label`.
+    pub fn finish(self, label: &str) -> Option<LinkRecording> {
+        let stats = self.link.stats().next()?;
+        Some(self.recorder.finish(format!("access of {label}"), stats))
+    }
+}

@@ -1,0 +1,333 @@
+//! Receive-buffer auto-tuning as Linux 6.18 does it: the buffer follows what the application reads in a round trip (Dynamic Right-Sizing,
+//! `tcp_rcv_space_adjust`, `tcp_rcvbuf_grow`), of which as large a share is advertised as arriving packets fill with payload
+//! (`scaling_ratio`), and the window goes there with what arrives (`tcp_grow_window`). The application reads at once.
+
+use super::reassembly::{Arrival, Reassembly};
+use fullpipe_cc::{Span, Time};
+use fullpipe_experiment::scenario::HEADER_BYTES;
+
+/// `tcp_rmem[1]`: a buffer at first.
+const FIRST: u64 = 131_072;
+/// `tcp_rmem[2]`: the most it grows to, unless told.
+const MOST: u64 = 32 << 20;
+/// The share before a full segment has come: 1200 bytes of a page and its structures (`TCP_DEFAULT_SCALING_RATIO`), in 1/256.
+const FIRST_RATIO: u64 = 1200 * 256 / (4096 + STRUCTURES);
+/// `sk_buff` and `skb_shared_info`.
+const STRUCTURES: u64 = SK_BUFF + SHARED_INFO;
+const SK_BUFF: u64 = 256;
+const SHARED_INFO: u64 = 320;
+/// Headroom and Ethernet header in front of a packet (`NET_SKB_PAD`, `NET_IP_ALIGN`).
+const HEADROOM: u64 = 64 + 14;
+/// The window that a SYN-ACK can tell: it is not scaled.
+const UNSCALED: u64 = 65_535;
+/// `TCP_MAX_WSCALE`.
+const SHIFT_MOST: u32 = 14;
+/// Segments of the first window that are not to count as growth (`TCP_INIT_CWND`).
+const FIRST_SEGMENTS: u64 = 10;
+/// Less than this is no data worth a larger window.
+const RUNT: u64 = 128;
+/// Bytes of the timestamp option, which the announced segment size does not know of.
+const TIMESTAMP: u64 = 12;
+
+/// A receive buffer and the window that it makes.
+#[derive(Debug)]
+pub(crate) struct TunedWindow {
+    advmss: u64,
+    most: u64,
+    /// `sk_rcvbuf`.
+    buffer: u64,
+    /// `scaling_ratio`, in 1/256.
+    ratio: u64,
+    /// The largest segment so far (`rcv_mss`).
+    largest: u64,
+    /// `window_clamp` and `rcv_ssthresh`.
+    clamp: u64,
+    threshold: u64,
+    /// log₂ of the unit that windows are told in.
+    shift: u32,
+    /// What was read in the best round trip (`rcvq_space.space`).
+    space: u64,
+    measured_at: Time,
+    measured_bytes: u64,
+    /// The round-trip time as the receiver sees it by timestamps of a millisecond (`rcv_rtt_est`), in eighths of a microsecond.
+    rtt_8: u64,
+    edge: u64,
+}
+
+impl TunedWindow {
+    /// Of a receiver of segments of up to `smss` bytes, whose buffer grows to at most `most` bytes (`tcp_rmem[2]`).
+    pub fn new(smss: u32, most: Option<u64>) -> Self {
+        let most = most.unwrap_or(MOST);
+        let mut w = TunedWindow {
+            advmss: u64::from(smss) + TIMESTAMP,
+            most,
+            buffer: FIRST.min(most),
+            ratio: FIRST_RATIO,
+            largest: 0,
+            clamp: 0,
+            threshold: 0,
+            shift: most.max(1).ilog2().saturating_sub(15).min(SHIFT_MOST),
+            space: 0,
+            measured_at: Time::ZERO,
+            measured_bytes: 0,
+            rtt_8: 0,
+            edge: 0,
+        };
+        let full = w.window_of(w.buffer);
+        let window = full.min(UNSCALED);
+        // Room for one segment stays (`tcp_init_buffer_space`).
+        w.clamp = full.saturating_sub(w.advmss).max(2 * w.advmss);
+        w.threshold = window.min(w.clamp);
+        w.space = w.threshold.min(FIRST_SEGMENTS * w.advmss);
+        w.edge = window.max(w.advmss);
+        w
+    }
+
+    /// `tcp_win_from_space`, and `tcp_space_from_win`.
+    fn window_of(&self, buffer: u64) -> u64 {
+        (buffer * self.ratio) >> 8
+    }
+
+    fn buffer_of(&self, window: u64) -> u64 {
+        (window << 8) / self.ratio
+    }
+
+    /// A segment of `len` bytes arrived and is in the queue, with which `arrived` bytes have; the round trip takes `rtt`.
+    pub fn on_data(
+        &mut self,
+        now: Time,
+        len: u64,
+        arrival: Arrival,
+        arrived: u64,
+        queue: &Reassembly,
+        rtt: Option<Span>,
+    ) {
+        if arrival == Arrival::Duplicate {
+            return;
+        }
+        if let Arrival::InOrder { .. } = arrival {
+            self.measure_segment(len);
+            if let Some(rtt) = rtt {
+                self.measure_rtt(rtt);
+            }
+        }
+        if len >= RUNT {
+            self.grow_threshold(len, self.free(arrived, queue));
+        }
+        match arrival {
+            Arrival::InOrder { .. } => self.adjust(now, queue),
+            // What waits beyond a hole is provided for on top (`tcp_data_queue_ofo`).
+            Arrival::Beyond { .. } => self.grow_buffer(self.space, queue),
+            Arrival::Duplicate => {}
+        }
+    }
+
+    /// `tcp_measure_rcv_mss`: the first full segment shows how much of a buffer is payload.
+    fn measure_segment(&mut self, len: u64) {
+        if len <= self.largest {
+            return;
+        }
+        self.largest = len;
+        let ratio = ((len << 8) / truesize(len)).clamp(1, 255);
+        if ratio == self.ratio {
+            return;
+        }
+        self.ratio = ratio;
+        let clamp = self.window_of(self.buffer);
+        // `tcp_set_window_clamp`.
+        if clamp < self.clamp {
+            self.threshold = self.threshold.min(clamp);
+        }
+        self.clamp = clamp;
+        self.space = self.space.min(clamp);
+    }
+
+    /// `tcp_rcv_rtt_update`: the least, and towards anything longer by an eighth.
+    fn measure_rtt(&mut self, rtt: Span) {
+        let us = (rtt.as_nanos() / 1_000_000).max(1) * 1000;
+        if self.rtt_8 == 0 || us * 8 < self.rtt_8 {
+            self.rtt_8 = us * 8;
+        } else {
+            self.rtt_8 += us - (self.rtt_8 >> 3);
+        }
+    }
+
+    /// The window that what is free of the buffer makes (`tcp_space`): what waits beyond a hole is in it.
+    fn free(&self, arrived: u64, queue: &Reassembly) -> u64 {
+        let waiting = self.buffer_of(arrived - queue.next_bytes());
+        self.window_of(self.buffer.saturating_sub(waiting))
+    }
+
+    /// `tcp_grow_window`: by twice what arrives, where the buffer has room for as much in packets like this.
+    fn grow_threshold(&mut self, len: u64, free: u64) {
+        let room = self.clamp.min(free).saturating_sub(self.threshold);
+        let growth =
+            if self.window_of(truesize(len)) <= len { 2 * self.advmss } else { self.careful_growth(len) };
+        if growth > 0 {
+            self.threshold += room.min(growth.max(2 * len));
+        }
+    }
+
+    /// `__tcp_grow_window`: small packets that fill little of what they take.
+    fn careful_growth(&self, len: u64) -> u64 {
+        let mut space = self.window_of(truesize(len)) / 2;
+        let mut window = self.window_of(self.most) / 2;
+        while self.threshold <= window {
+            if space <= len {
+                return 2 * self.largest;
+            }
+            space >>= 1;
+            window >>= 1;
+        }
+        0
+    }
+
+    /// `tcp_rcv_space_adjust`: once a round trip, what has been read in it.
+    fn adjust(&mut self, now: Time, queue: &Reassembly) {
+        let rtt = Span::from_micros(self.rtt_8 >> 3);
+        if self.rtt_8 == 0 || now.since(self.measured_at) < rtt {
+            return;
+        }
+        let copied = queue.next_bytes() - self.measured_bytes;
+        if copied > self.space {
+            self.grow_buffer(copied, queue);
+        }
+        self.measured_at = now;
+        self.measured_bytes = queue.next_bytes();
+    }
+
+    /// `tcp_rcvbuf_grow`: room for twice as much, for it is measured a round trip late, and for a sender that goes on to double.
+    fn grow_buffer(&mut self, space: u64, queue: &Reassembly) {
+        let before = std::mem::replace(&mut self.space, space).max(1);
+        let twice = 2 * space;
+        let growth = u128::from(twice) * u128::from(space.saturating_sub(before)) / u128::from(before);
+        let growth = u64::try_from(growth).unwrap_or(u64::MAX);
+        let beyond = queue.beyond_bytes();
+        let window = twice.saturating_add(growth.saturating_mul(2)).saturating_add(beyond).min(1 << 40);
+        let buffer = self.buffer_of(window).min(self.most);
+        if buffer > self.buffer {
+            self.buffer = buffer;
+            self.clamp = self.window_of(buffer);
+        }
+    }
+
+    /// The right edge to advertise when `arrived` bytes have come (`__tcp_select_window`); it never moves back.
+    pub fn edge(&mut self, arrived: u64, queue: &Reassembly) -> u64 {
+        // The smallest buffer still lets a segment through.
+        let window = self.free(arrived, queue).min(self.threshold).max(self.advmss);
+        let unit = 1 << self.shift;
+        self.edge = self.edge.max(queue.next_bytes() + window.next_multiple_of(unit));
+        self.edge
+    }
+
+    /// The edge that the SYN-ACK tells.
+    pub fn initial_edge(&self) -> u64 {
+        self.edge
+    }
+}
+
+/// What a packet with `len` bytes of payload takes of a receive buffer: a piece of memory of a power of two for it and what goes with it.
+fn truesize(len: u64) -> u64 {
+    (len + u64::from(HEADER_BYTES) + HEADROOM + SHARED_INFO).next_power_of_two() + SK_BUFF
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Span = Span::from_millis(100);
+
+    struct Test {
+        window: TunedWindow,
+        queue: Reassembly,
+        arrived: u64,
+        now: Time,
+    }
+
+    impl Test {
+        fn new(most: Option<u64>) -> Self {
+            let window = TunedWindow::new(1448, most);
+            Test { window, queue: Reassembly::default(), arrived: 0, now: Time::ZERO }
+        }
+
+        fn arrives(&mut self, seq: u64) {
+            let arrival = self.queue.insert(seq, (seq + 1) * 1448);
+            self.arrived += 1448;
+            self.window.on_data(self.now, 1448, arrival, self.arrived, &self.queue, Some(RTT));
+        }
+
+        fn window(&mut self) -> u64 {
+            self.window.edge(self.arrived, &self.queue) - self.queue.next_bytes()
+        }
+    }
+
+    /// A socket of `tcp_rmem` 4096 131072 33554432 before and after the first full segment (`ss -tm`: rcv_ssthresh, rb).
+    #[test]
+    fn it_begins_as_a_socket_of_linux_does() {
+        let mut t = Test::new(None);
+        assert_eq!(
+            (t.window.ratio, t.window.edge, t.window.threshold, t.window.space),
+            (65, 33_280, 31_820, 14_600)
+        );
+        t.arrives(0);
+        assert_eq!((t.window.ratio, t.window.clamp), (160, 81_920));
+        assert_eq!(t.window.threshold, 31_820 + 2 * 1460);
+    }
+
+    #[test]
+    fn the_window_stays_ahead_of_a_sender_that_doubles() {
+        let mut t = Test::new(None);
+        let (mut seq, mut flight) = (0, 10);
+        while flight < 8000 {
+            let window = t.window();
+            assert!(window >= flight * 1448, "{flight} packets do not fit {window}");
+            t.now += RTT;
+            for _ in 0..flight {
+                t.arrives(seq);
+                seq += 1;
+            }
+            flight *= 2;
+        }
+    }
+
+    #[test]
+    fn a_full_buffer_is_five_eighths_payload() {
+        let mut t = Test::new(Some(500_000));
+        let mut seq = 0;
+        for _ in 0..20 {
+            t.now += RTT;
+            for _ in 0..t.window() / 1448 {
+                t.arrives(seq);
+                seq += 1;
+            }
+        }
+        let (window, payload) = (t.window(), 500_000 * 160 / 256);
+        assert!((payload..payload + 16).contains(&window), "{window} {payload}");
+    }
+
+    #[test]
+    fn a_slow_reader_keeps_its_first_buffer() {
+        let mut t = Test::new(None);
+        for seq in 0..200 {
+            t.now += RTT / 4;
+            t.arrives(seq);
+        }
+        assert_eq!(t.window.buffer, FIRST);
+    }
+
+    #[test]
+    fn what_waits_beyond_a_hole_is_provided_for() {
+        let mut t = Test::new(None);
+        (0..10).for_each(|seq| t.arrives(seq));
+        let before = t.window.buffer;
+        (11..200).for_each(|seq| t.arrives(seq));
+        // Twice what was read in a round trip, and 190 segments.
+        assert_eq!(t.window.buffer, t.window.buffer_of(2 * t.window.space + 190 * 1448));
+        assert!(t.window.buffer > before);
+    }
+
+    #[test]
+    fn packets_take_what_linux_takes_for_them() {
+        assert_eq!([truesize(1448), truesize(1), truesize(8948)], [2304, 768, 16_640]);
+    }
+}
