@@ -33,7 +33,9 @@ fn options(kernel: &Kernel) -> String {
 /// Which kernels there are, and what can be done.
 pub fn status(style: Style, status: &Status) -> String {
     let mut out = style.wrap(&style.bold("→ "), 2, &status.summary);
-    let _ = writeln!(out);
+    if !status.kernels.is_empty() {
+        out.push('\n');
+    }
     for kernel in &status.kernels {
         let default = status.boots.as_ref().and_then(|boots| boots.default.as_ref()) == Some(&kernel.release);
         let mut words = Vec::new();
