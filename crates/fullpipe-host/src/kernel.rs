@@ -1,5 +1,5 @@
 //! Another kernel, for a host whose own is too old or was built without what is needed: what is there ([`status::status`]), having
-//! the distribution's package manager install one ([`install::install`]), booting it once and keeping it only if all is as before
+//! the distribution's package manager install one ([`install::install`]), making one of its source ([`build::build`]), booting it once and keeping it only if all is as before
 //! ([`attempt::attempt`], [`attempt::watch`]).
 //!
 //! The kernel that runs stays the default until another has shown itself: it is named the default before anything is installed. What is
@@ -7,6 +7,7 @@
 //! next start is that of the kernel before. Each change is in the host's journal.
 
 pub mod attempt;
+pub mod build;
 pub mod entries;
 pub mod extlinux;
 pub mod grub;

@@ -504,8 +504,9 @@ fn what_cannot_be_is_refused_and_says_why() {
         assert_same(&snapshot(&fake), &before, &error.to_string());
     };
     let installs = |host: &dyn Host| install_newest(host).err();
-    let of_version =
-        |host: &dyn Host| install::plan(host, &Wanted { version: Some("9.9".into()), from: None }).err();
+    let of_version = |host: &dyn Host| {
+        install::plan(host, &Wanted { version: Some("9.9".into()), ..Wanted::default() }).err()
+    };
     let tries = |host: &dyn Host| attempt::attempt(host, &store(), &attempt(NEW)).err();
     let with_new = |fake: &Fake| {
         put_release(fake, NEW, MODULES);

@@ -18,6 +18,8 @@ pub struct Request {
     pub version: Option<String>,
     /// The source, if not the distribution's own.
     pub from: Option<From>,
+    /// A package's file, by its whole path, instead of what the package manager knows.
+    pub file: Option<String>,
 }
 
 /// What would be done.
@@ -129,7 +131,10 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     let ground = Ground::of(host)?;
     let manager = manager(host)?;
     let running = ground.running()?.clone();
-    let offers = manager.offers(host, &running.release, request.from)?;
+    let offers = match &request.file {
+        Some(path) => vec![manager.of_file(host, path)?],
+        None => manager.offers(host, &running.release, request.from)?,
+    };
     let is_there = |offer: &Offer| ground.kernels.iter().any(|kernel| kernel.release == offer.release);
     let offer = choose(request, &offers, &is_there, manager)?;
     if let Some(why) = manager
@@ -287,7 +292,9 @@ fn notes(host: &dyn Host, running: &Kernel, offer: &Offer, manager: Manager) -> 
             running.out_of_tree.join(", ")
         ));
     }
-    if manager == Manager::Apt {
+    if offer.packages.iter().any(|package| package.starts_with('/')) {
+        notes.push("it comes from a file: nobody sends updates of it".to_owned());
+    } else if manager == Manager::Apt {
         notes.push(format!(
             "this is one kernel: for its security updates install the package that follows them, too, once it is kept (`apt-get install linux-image-{}`)",
             if host.text("/etc/os-release").is_some_and(|os| os.contains("ID=ubuntu")) { "generic".to_owned() } else { installed::flavour(&offer.release) }
@@ -314,6 +321,9 @@ pub struct Installed {
 pub fn refresh(host: &dyn Host, store: &Store, request: &Request) -> Result<Option<String>> {
     let _lock = enter(host, "kernel install")?;
     Ground::of(host)?;
+    if request.file.is_some() {
+        return Ok(None);
+    }
     if let Some((change, told)) = source(host, request)? {
         let wanted = vec![(change, "the source that was named", INSTALL)];
         let learn =

@@ -177,6 +177,36 @@ impl Manager {
         Ok(offers)
     }
 
+    /// The kernel that a package's file has.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for what is none; [`Error::Impossible`] if it cannot be read.
+    pub fn of_file(self, host: &dyn Host, path: &str) -> Result<Offer> {
+        let none = || Error::usage(format_args!("{path}: it is no package of a kernel"));
+        let (release, version) = match self {
+            Manager::Apt => {
+                let said = ask(host, deb_fields(path))?;
+                let value = |key: &str| said.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+                let name = value("Package:").and_then(|name| name.strip_prefix("linux-image-"));
+                (name.map(str::to_owned), value("Version:").map(str::to_owned))
+            }
+            Manager::Dnf | Manager::Yum => {
+                let all = ask(host, ["rpm", "-qpl", path])?;
+                let modules = all.lines().find_map(|line| line.strip_prefix("/lib/modules/"));
+                let release = modules.and_then(|rest| rest.split('/').next()).map(str::to_owned);
+                (release, Some(ask(host, ["rpm", "-qp", "--qf", "%{VERSION}-%{RELEASE}", path])?))
+            }
+            Manager::Zypper | Manager::Pacman | Manager::Apk => {
+                return Err(Error::usage(format_args!(
+                    "{path}: with {} install it by hand, then `fullpipe kernel try` boots it once",
+                    self.name()
+                )));
+            }
+        };
+        let (release, version) = (release.ok_or_else(none)?, version.ok_or_else(none)?);
+        Ok(Offer { release, packages: vec![path.to_owned()], version, source: format!("the file {path}") })
+    }
+
     fn rpm_offers(self, host: &dyn Host, from: Option<From>) -> Result<Vec<Offer>> {
         let (name, repository) = match from {
             Some(_) => ("kernel-ml", &["--enablerepo=elrepo-kernel"][..]),
@@ -216,8 +246,11 @@ impl Manager {
             Manager::Apt => {
                 let mut simulated =
                     apt_simulated(&ask(host, named("apt-get -s -q --no-install-recommends install"))?);
-                let sizes = ask(host, [words("apt-cache show"), offer.packages.clone()].concat())?;
-                simulated.bytes = apt_bytes(&sizes);
+                let size = match &offer.packages[..] {
+                    [file] if file.starts_with('/') => deb_fields(file),
+                    names => [words("apt-cache show"), names.to_vec()].concat(),
+                };
+                simulated.bytes = apt_bytes(&ask(host, size)?);
                 simulated
             }
             Manager::Dnf | Manager::Yum => {
@@ -466,6 +499,11 @@ fn apt_simulated(said: &str) -> Simulated {
         }
     }
     simulated
+}
+
+/// What tells of a package's file.
+fn deb_fields(path: &str) -> Vec<String> {
+    [words("dpkg-deb -f"), vec![path.to_owned()], words("Package Version Installed-Size")].concat()
 }
 
 /// The sizes of `apt-cache show`, which are in KiB; of several versions of a package the first.

@@ -2,6 +2,7 @@
 
 use super::Reason;
 use super::attempt;
+use super::build::Built;
 use super::install::{Installed, Plan, Step};
 use super::installed::{Kernel, OPTIONS};
 use super::status::Status;
@@ -136,6 +137,24 @@ pub fn installed(style: Style, installed: &Installed, next: &str) -> String {
         installed.release, installed.default
     );
     style.wrap(&mark, 2, &text)
+}
+
+/// What was built.
+pub fn built(style: Style, built: &Built, next: &str) -> String {
+    let mark = style.verdict(Verdict::Ok, "✓ ");
+    let minutes = built.seconds.div_ceil(60);
+    let text = format!("Linux {} is built, in {minutes} min: {}", built.release, built.package.display());
+    let mut out = style.wrap(&mark, 2, &text);
+    for other in &built.others {
+        out += &style.wrap("  · ", 4, &format!("with it {}", other.display()));
+    }
+    let options: Vec<String> = built.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    out += &style.wrap("  ", 2, &options.join("  "));
+    out + &style.wrap(
+        "",
+        0,
+        &format!("{next} installs it beside the kernel that runs, which stays the default."),
+    )
 }
 
 /// What a trial would do before the restart.

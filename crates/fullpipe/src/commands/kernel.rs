@@ -4,17 +4,20 @@ use super::host::{Target, failure, settle};
 use super::plan::program;
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
-use clap::{Args as ClapArgs, Subcommand};
+use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 use fullpipe_host::host::Host;
 use fullpipe_host::journal::Store;
 use fullpipe_host::kernel::attempt::{self, Back, Seen};
+use fullpipe_host::kernel::build::{self, Built, Progress};
 use fullpipe_host::kernel::install::{self, Installed};
 use fullpipe_host::kernel::packages::From;
 use fullpipe_host::kernel::{screen, status};
 use fullpipe_host::screen::Style;
 use fullpipe_units::Span;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{BufRead, IsTerminal};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Another kernel: see what there is, have the package manager install one, boot it once, and keep it only if all is as before
 #[derive(ClapArgs)]
@@ -52,6 +55,16 @@ enum What {
         yes: bool,
         /// For machines
         #[arg(long, requires = "yes")]
+        json: bool,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Make a package of Linux's source, configured as the kernel that runs and with what is needed. Changes nothing but a folder
+    Build {
+        #[command(flatten)]
+        made_of: MadeOf,
+        /// For machines
+        #[arg(long)]
         json: bool,
         #[command(flatten)]
         target: Target,
@@ -103,7 +116,7 @@ enum What {
 /// Which kernel.
 #[derive(ClapArgs)]
 struct Wanted {
-    /// A release, or how it begins (6.1) [default: the newest]
+    /// A release, or how it begins (6.1), or a package's file, as `kernel build` makes one [default: the newest]
     version: Option<String>,
     /// The newest that there is
     #[arg(long, conflicts_with = "version")]
@@ -111,6 +124,38 @@ struct Wanted {
     /// Another source than the distribution's own: Debian's backports, ELRepo's kernel-ml, Ubuntu's hwe kernels
     #[arg(long, value_enum)]
     from: Option<Source>,
+}
+
+/// What a kernel is made of.
+#[derive(ClapArgs)]
+#[command(group(ArgGroup::new("what").args(["dir", "source"]).required(true)))]
+struct MadeOf {
+    /// A directory with the source of Linux
+    dir: Option<PathBuf>,
+    /// The distribution's own source: that of a version (6.1) or the newest
+    #[arg(long, value_name = "VERSION", num_args = 0..=1, default_missing_value = "")]
+    source: Option<String>,
+    /// The configuration to begin with [default: that of the kernel that runs]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where everything is made
+    #[arg(long, value_name = "DIR", default_value = "fullpipe-kernel")]
+    folder: PathBuf,
+    /// How many compilers run at once [default: as many as there are processors]
+    #[arg(long, short, value_name = "N")]
+    jobs: Option<usize>,
+}
+
+impl MadeOf {
+    fn request(self) -> build::Request {
+        let package = |version: String| build::Source::Package((!version.is_empty()).then_some(version));
+        build::Request {
+            source: self.dir.map_or_else(|| package(self.source.unwrap_or_default()), build::Source::Tree),
+            config: self.config,
+            folder: self.folder,
+            jobs: self.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+        }
+    }
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -121,13 +166,24 @@ enum Source {
 }
 
 impl Wanted {
-    fn request(self) -> install::Request {
+    /// A file is named by a path: releases have no slash.
+    fn request(self) -> Result<install::Request, Failure> {
+        let is_file = |name: &String| name.contains('/') || name.ends_with(".deb") || name.ends_with(".rpm");
+        if let Some(name) = self.version.as_ref().filter(|name| is_file(name)) {
+            if self.from.is_some() {
+                return Err(Failure::usage("--from: a file has no other source"));
+            }
+            let path =
+                std::fs::canonicalize(name).map_err(|e| Failure::usage(format_args!("{name}: {e}")))?;
+            let file = path.to_string_lossy().into_owned();
+            return Ok(install::Request { file: Some(file), ..install::Request::default() });
+        }
         let from = self.from.map(|from| match from {
             Source::Backports => From::Backports,
             Source::Elrepo => From::Elrepo,
             Source::Hwe => From::Hwe,
         });
-        install::Request { version: self.version.filter(|_| !self.newest), from }
+        Ok(install::Request { version: self.version, from, file: None })
     }
 }
 
@@ -137,6 +193,7 @@ impl Args {
             What::Status { json, target } => show(json, &target),
             What::Plan { wanted, json, target } => plan(wanted, json, &target),
             What::Install { wanted, yes, json, target } => put(wanted, yes, json, &target),
+            What::Build { made_of, json, target } => make(made_of, json, &target),
             What::Try { version, cc, within, confirm, later, yes, target } => {
                 let request = attempt::Request {
                     version,
@@ -193,8 +250,9 @@ fn show(json: bool, target: &Target) -> Result<(), Failure> {
 
 fn plan(wanted: Wanted, json: bool, target: &Target) -> Result<(), Failure> {
     let (host, _) = open(target)?;
-    let request = wanted.request();
-    let version = request.version.clone().map(|version| format!(" {version}")).unwrap_or_default();
+    let request = wanted.request()?;
+    let what = request.version.iter().chain(&request.file).next();
+    let version = what.map(|what| format!(" {what}")).unwrap_or_default();
     let from = request.from.map(|from| format!(" --from {}", from.name())).unwrap_or_default();
     let install = host.identity().as_root(format_args!("kernel install{version}{from}"));
     if let Some((_, source)) = install::source(&*host, &request).map_err(failure)? {
@@ -228,7 +286,7 @@ fn put(wanted: Wanted, yes: bool, json: bool, target: &Target) -> Result<(), Fai
         agreed(yes, "goes on")?;
         return tell(&install::resume(&*host, &store).map_err(failure)?);
     }
-    let request = wanted.request();
+    let request = wanted.request()?;
     if let Some((_, source)) = install::source(&*host, &request).map_err(failure)? {
         eprintln!("This adds {source}.");
         agreed(yes, "adds it")?;
@@ -250,6 +308,54 @@ fn put(wanted: Wanted, yes: bool, json: bool, target: &Target) -> Result<(), Fai
             Err(error)
         }
     }
+}
+
+/// Tells on stderr how far it is: in a terminal by a line that changes, elsewhere now and then.
+fn make(made_of: MadeOf, json: bool, target: &Target) -> Result<(), Failure> {
+    const SILENCE: Duration = Duration::from_secs(30);
+    let (host, _) = target.open()?;
+    let bar = std::io::stderr().is_terminal().then(ProgressBar::new_spinner);
+    if let Some(bar) = &bar {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+    }
+    let mut told = Instant::now();
+    let mut part = String::new();
+    let mut tell = |progress: Progress| {
+        let line = match progress {
+            Progress::Part(name) => {
+                name.clone_into(&mut part);
+                name.to_owned()
+            }
+            Progress::File(count, file) => format!("{part}: {count} files, {file}"),
+        };
+        match &bar {
+            Some(bar) => bar.set_message(line),
+            None if matches!(progress, Progress::Part(_)) || told.elapsed() > SILENCE => {
+                eprintln!("{line}");
+                told = Instant::now();
+            }
+            None => {}
+        }
+    };
+    let built = build::build(&*host, &made_of.request(), &mut tell);
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let built = built.map_err(failure)?;
+    if json {
+        return print_json(&Document { schema: "fullpipe/kernel-build/1", value: &built });
+    }
+    print!("{}", built_told(&*host, &built));
+    Ok(())
+}
+
+fn built_told(host: &dyn Host, built: &Built) -> String {
+    let package = built.package.display();
+    let install = host.identity().as_root(format_args!("kernel install {package}"));
+    screen::built(Style::of_stdout(), built, &install)
 }
 
 fn try_it(request: &attempt::Request, later: bool, yes: bool, target: &Target) -> Result<(), Failure> {
