@@ -384,7 +384,14 @@ impl Loader {
                     )));
                 }
                 let entry = menu.booting(image).ok_or_else(none)?;
-                (format!("{}/custom.cfg", self.directory), entry.once(&title, more), grub::TRIAL)
+                let text = entry.once(&title, more).ok_or_else(|| {
+                    Error::impossible(format_args!(
+                        "the entry of Linux {release} in {} has a comment, an open quotation or a backslash at the end of the kernel's line, \
+                         behind which nothing can be told to it: correct what the menu is made of, then `update-grub`",
+                        self.menu
+                    ))
+                })?;
+                (format!("{}/custom.cfg", self.directory), text, grub::TRIAL)
             }
             Menu::Entries(all) => {
                 let entry = self.boots(all, kernel).ok_or_else(none)?;
