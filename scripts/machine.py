@@ -392,7 +392,14 @@ class Machine:
                 return Done(state.get("exitcode", 128 + state.get("signal", 0)), out, error, time.monotonic() - began)
             time.sleep(pause)
             pause = min(0.3, pause * 1.3)
-        raise Unreached(f"not done after {patience} s: {script.strip().splitlines()[0]}")
+        raise Unreached(f"not done after {patience} s: {script.strip().splitlines()[0]} ({self.busy_with()})")
+
+    def busy_with(self):
+        """What runs in the machine, and what each waits for."""
+        number = self.begin("ps -eo pid,stat,wchan:24,time,args --no-headers | grep -v '\\[' | tail -n 12")
+        time.sleep(5)
+        said = base64.b64decode(self.agent.ask("guest-exec-status", pid=number).get("out-data", "")).decode(errors="replace")
+        return " / ".join(" ".join(line.split()) for line in said.splitlines()) or "its processes could not be seen"
 
     def boot_id(self):
         return self.sh("cat /proc/sys/kernel/random/boot_id").out
