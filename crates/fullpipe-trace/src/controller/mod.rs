@@ -114,7 +114,7 @@ impl<'a> Seen<'a> {
             rate,
             mss,
             active: d.active,
-            receive_window: d.window.max_bytes.filter(|_| d.limits.share(Limitation::ReceiveWindow) > 0.02),
+            receive_window: course.full_window().filter(|_| d.limits.share(Limitation::ReceiveWindow) > 0.02),
             whole: traced.record.opening.handshake == Handshake::Seen,
         })
     }

@@ -5,7 +5,6 @@ use crate::connection::Step;
 use crate::text;
 use fullpipe_experiment::scenario::{FlowSpec, HEADER_BYTES, PathSpec, Scenario};
 use fullpipe_path::{Limit, LossSpec};
-use fullpipe_sim::End;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
 /// So much of a connection is played at most: enough for any habit to show.
@@ -171,19 +170,13 @@ impl Guess {
 /// Linux's (RFC 6928).
 pub(crate) const INITIAL_WINDOW: u32 = 10;
 
-/// Segments that left before anything was answered, and whether these were all.
+/// Segments that left before anything was answered, and whether these were all that a first window allowed.
 fn initial_window(seen: &Seen<'_>) -> (u32, bool) {
-    let rtt = seen.rtprop.as_nanos();
-    let steps = (rtt * 9 / 10 / seen.course.width().as_nanos()).max(1) as usize;
-    let first = seen.course.steps().iter().take(steps);
-    let bytes: u64 = first.map(|s| u64::from(s.sent)).sum();
-    let segments = ((bytes + u64::from(seen.mss) / 2) / u64::from(seen.mss)) as u32;
-    // At a receiver a first window that is longer than the path has not arrived whole in a round trip.
-    let cut = seen.end == End::Receiver && bytes * 10 >= seen.rate.bytes_in(seen.rtprop) * 7;
-    if cut || !seen.whole {
-        (segments.max(INITIAL_WINDOW).min(200), false)
-    } else {
-        (segments.clamp(1, 200), true)
+    let mss = u64::from(seen.mss);
+    // An application that has less to send ends with a part of a segment.
+    match seen.course.opening().filter(|bytes| seen.whole && bytes.is_multiple_of(mss)) {
+        Some(bytes) => ((bytes / mss).clamp(1, 200) as u32, true),
+        None => (INITIAL_WINDOW, false),
     }
 }
 
@@ -192,7 +185,7 @@ mod tests {
     use super::super::simulated;
     use super::*;
     use fullpipe_experiment::connection::{Heading, Point};
-    use fullpipe_sim::Controllers;
+    use fullpipe_sim::{Controllers, End};
 
     /// What `cc`, with a first window of `segments`, shows of a path of 10 Mbit/s at `end`.
     fn guess(cc: &str, segments: u32, rtt: Span, end: End) -> Guess {
@@ -219,11 +212,10 @@ mod tests {
     }
 
     #[test]
-    fn a_first_window_that_fills_the_path_is_not_seen_whole_at_the_receiver() {
-        let short = Span::from_millis(10);
-        let g = guess("reno", 32, short, End::Sender);
-        assert_eq!((g.initial_window, g.began), (32, true));
-        let g = guess("reno", 32, short, End::Receiver);
-        assert!(!g.began && g.initial_window >= INITIAL_WINDOW, "{g:?}");
+    fn a_first_window_that_fills_the_path_is_seen_whole_at_the_receiver_too() {
+        for end in [End::Sender, End::Receiver] {
+            let g = guess("reno", 32, Span::from_millis(10), end);
+            assert_eq!((g.initial_window, g.began), (32, true), "{end:?}");
+        }
     }
 }
