@@ -1,22 +1,28 @@
-//! How often the controller that a capture was made with is named: simulated captures, so that the truth is known.
+//! How often the controller that a capture was made with is named: simulated captures and the lab's, so that the truth is known.
 //!
 //!     cargo run --release -p fullpipe-trace --example confusion -- table 2 120
 //!     cargo run --release -p fullpipe-trace --example confusion -- residuals 1 120
+//!     cargo run --release -p fullpipe-trace --example confusion -- scenarios 2 20 DIR
+//!     for s in DIR/*.toml; do fullpipe run "$s" --engine lab --side-by-side --pcap "${s%.toml}" --out "${s%.toml}.json"; done
+//!     cargo run --release -p fullpipe-trace --example confusion -- lab DIR…
 //!
 //! `table SEED N` draws N paths from SEED, sends with each controller on each of them, and sets what was concluded
 //! against what was true, at the sender and at the receiver. `residuals SEED N` prints for each habit how far what was
 //! seen is from what the true controller does on the estimated path: the errors in `src/controller/habits.rs`. Each
-//! SEED draws other paths and other losses.
+//! SEED draws other paths and other losses. `scenarios SEED N DIR` draws N paths for the lab, with every controller that kernels
+//! can have on each, and `lab DIR…` sets what is concluded of the captures beside the recordings in DIR against who sent.
 
 use fullpipe_cc::registry::{About, Build, BuildError, Settings};
 use fullpipe_cc::{Ack, Config, CongestionControl, Recovery, RecoveryContext, Snapshot, Span, Time};
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario, Setting};
 use fullpipe_path::{Limit, LossSpec};
 use fullpipe_sim::{Controllers, End};
-use fullpipe_trace::{Analysis, Conclusion, Options, Traced, identify, input, simulated};
+use fullpipe_trace::{Analysis, Conclusion, Options, identify, input, simulated};
 use fullpipe_units::{Fraction, Rate};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::path::{Path, PathBuf};
 
 /// A name, what it shall be called in tables, and a setting.
 type Who = (&'static str, &'static str, Option<(&'static str, &'static str)>);
@@ -159,12 +165,77 @@ fn path(draw: &mut Draw) -> Result<Scenario, Box<dyn Error>> {
     Ok(scenario)
 }
 
+/// A path that the lab keeps five senders on, side by side: 3 to 40 Mbit/s, 8 to 150 ms, a queue of 0.3 to 4 BDP, and on four of
+/// seven random loss up to 1 %; 8 to 15 s.
+fn lab_scenario(draw: &mut Draw) -> String {
+    let rate = draw.between(3e6, 40e6);
+    let rtt = draw.between(0.008, 0.15);
+    let buffer = (draw.between(0.3, 4.0) * rate / 8.0 * rtt).max(8.0 * 1500.0);
+    let loss = ["0%", "0%", "0%", "0.02%", "0.1%", "0.4%", "1%"][(draw.next() % 7) as usize];
+    let seconds = (80.0 * rtt).clamp(8.0, 15.0);
+    format!(
+        "duration = \"{seconds:.1}s\"\nsample = \"50ms\"\n[path]\nrate = \"{:.0}kbit\"\nrtt = \"{:.1}ms\"\n\
+         buffer = \"{buffer:.0} bytes\"\nloss = \"{loss}\"\n[[flow]]\ncc = \"bbr\"\n\
+         [sweep]\n\"flow.cc\" = [\"bbr\", \"bbr3\", \"cubic\", \"reno\", \"hybla\"]\n",
+        rate / 1e3,
+        rtt * 1e3
+    )
+}
+
+fn scenarios(seed: u64, paths: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
+    for n in 0..paths {
+        std::fs::write(dir.join(format!("{n}.toml")), lab_scenario(&mut Draw(seed << 32 | n)))?;
+    }
+    Ok(())
+}
+
+/// The runs that the lab recorded in `dir`, seen from both ends.
+fn recorded(dir: &Path) -> Result<Vec<Run>, Box<dyn Error>> {
+    let mut recordings: Vec<PathBuf> =
+        std::fs::read_dir(dir)?.map(|f| f.map(|f| f.path())).collect::<Result<_, _>>()?;
+    recordings.retain(|f| f.extension().is_some_and(|e| e == "json"));
+    recordings.sort();
+    let mut runs = Vec::new();
+    for file in recordings {
+        let recording: Value = serde_json::from_reader(std::io::BufReader::new(std::fs::File::open(&file)?))?;
+        let all = recording["runs"].as_array().ok_or_else(|| format!("{}: no recording", file.display()))?;
+        for (i, run) in all.iter().enumerate().filter(|(_, run)| run["valid"] == true) {
+            let cc = run["cc"].as_str().unwrap_or_default();
+            let Some(sender) = SENDERS.iter().position(|(name, ..)| *name == cc) else { continue };
+            for (end, name) in [(End::Sender, "client"), (End::Receiver, "server")] {
+                let capture =
+                    file.with_extension("").display().to_string() + &format!("-{}-{name}.pcap", i + 1);
+                let Some(conclusion) = captured(Path::new(&capture))? else { continue };
+                let path = format!("{}; {capture}", run["path"]["description"].as_str().unwrap_or_default());
+                runs.push(Run { sender, end, path, conclusion });
+            }
+        }
+    }
+    Ok(runs)
+}
+
+/// What is concluded of the connection of `file` with most data.
+fn captured(file: &Path) -> Result<Option<Conclusion>, Box<dyn Error>> {
+    let mut analysis = Analysis::new(Options::default());
+    let read = std::fs::File::open(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    input::read(&file.display().to_string(), read, |frame| analysis.frame(frame))?;
+    let analysed = analysis.finish();
+    let most = analysed.connections.iter().max_by_key(|c| c.record.bulk().0.bytes);
+    Ok(most.map(|most| identify(most, most.record.bulk().1)))
+}
+
 /// A run and what was concluded of it.
 struct Run {
     sender: usize,
     end: End,
     path: String,
     conclusion: Conclusion,
+}
+
+impl Run {
+    fn named(&self) -> Option<&str> {
+        self.conclusion.sender.name.as_deref()
+    }
 }
 
 fn runs(seed: u64, paths: u64, senders: &[usize]) -> Result<Vec<Run>, Box<dyn Error>> {
@@ -206,17 +277,27 @@ fn table(runs: &[Run]) {
         let columns = ["bbr", "bbr3", "cubic", "reno", "hybla", "two", "none", "unknown", "not enough"];
         println!("\n| sent by, seen at the {place} | {} | runs |", columns.join(" | "));
         println!("|---|{}---|", "---|".repeat(columns.len()));
-        for (i, (_, called, _)) in SENDERS.iter().enumerate() {
+        let all = || runs.iter().filter(|r| r.end == end);
+        for (i, (_, called, _)) in SENDERS.iter().enumerate().filter(|(i, _)| all().any(|r| r.sender == *i)) {
             let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-            let of = runs.iter().filter(|r| r.sender == i && r.end == end);
             let mut n = 0;
-            for run in of {
+            for run in all().filter(|r| r.sender == i) {
                 n += 1;
                 *counts.entry(answer(&run.conclusion)).or_default() += 1;
             }
             let cells = columns.iter().map(|c| counts.get(c).map_or(String::new(), u32::to_string));
             println!("| {called} | {} | {n} |", cells.collect::<Vec<_>>().join(" | "));
         }
+        let right = all().filter(|r| r.named() == Some(SENDERS[r.sender].0)).count();
+        let wrong = all().filter(|r| r.named().is_some_and(|name| name != SENDERS[r.sender].0)).count();
+        let bbr = all().filter(|r| {
+            !SENDERS[r.sender].0.starts_with("bbr") && r.named().is_some_and(|n| n.starts_with("bbr"))
+        });
+        println!(
+            "\n{} runs: {right} named right, {wrong} wrongly, {} of these BBR",
+            all().count(),
+            bbr.count()
+        );
     }
 }
 
@@ -256,12 +337,9 @@ fn residuals(runs: &[Run]) {
 /// What is concluded of captures from elsewhere, and how far each candidate is.
 fn captures(files: &[String]) -> Result<(), Box<dyn Error>> {
     for file in files {
-        let mut analysis = Analysis::new(Options::default());
-        input::read(file, std::fs::File::open(file)?, |frame| analysis.frame(frame))?;
-        let analysed = analysis.finish();
-        let bytes = |c: &Traced| c.record.bulk().0.bytes;
-        let Some(most) = analysed.connections.iter().max_by_key(|c| bytes(c)) else { continue };
-        told(file, &identify(most, most.record.bulk().1));
+        if let Some(conclusion) = captured(Path::new(file))? {
+            told(file, &conclusion);
+        }
     }
     Ok(())
 }
@@ -293,29 +371,43 @@ fn strangest(conclusion: &Conclusion, sender: usize) {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let usage = "confusion table|residuals|wrong SEED PATHS, or confusion captures FILE…";
-    if let [what, files @ ..] = &args[..]
-        && what == "captures"
-    {
-        return captures(files);
-    }
-    let [what, seed, paths] = &args[..] else { return Err(usage.into()) };
-    let senders: Vec<usize> = (0..if what == "residuals" { 6 } else { SENDERS.len() }).collect();
-    let runs = runs(seed.parse()?, paths.parse()?, &senders)?;
-    match what.as_str() {
-        "table" => table(&runs),
-        "residuals" => residuals(&runs),
-        "wrong" => {
-            table(&runs);
-            for run in &runs {
-                let (name, called, _) = SENDERS[run.sender];
-                if run.conclusion.sender.name.as_deref() != Some(name) {
-                    told(&format!("{called} at the {:?}, {}", run.end, run.path), &run.conclusion);
-                    strangest(&run.conclusion, run.sender);
-                }
+    let usage =
+        "confusion table|residuals|wrong SEED PATHS, scenarios SEED PATHS DIR, lab DIR…, or captures FILE…";
+    match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["captures", _, ..] => captures(&args[1..]),
+        ["scenarios", seed, paths, dir] => scenarios(seed.parse()?, paths.parse()?, Path::new(dir)),
+        ["lab", dirs @ ..] if !dirs.is_empty() => {
+            let mut all = Vec::new();
+            for dir in dirs {
+                all.extend(recorded(Path::new(dir))?);
             }
+            table(&all);
+            wrong(&all);
+            Ok(())
         }
-        _ => return Err(usage.into()),
+        ["residuals", seed, paths] => {
+            residuals(&runs(seed.parse()?, paths.parse()?, &[0, 1, 2, 3, 4, 5])?);
+            Ok(())
+        }
+        [what @ ("table" | "wrong"), seed, paths] => {
+            let runs = runs(seed.parse()?, paths.parse()?, &Vec::from_iter(0..SENDERS.len()))?;
+            table(&runs);
+            if *what == "wrong" {
+                wrong(&runs);
+            }
+            Ok(())
+        }
+        _ => Err(usage.into()),
     }
-    Ok(())
+}
+
+/// Each that is not named right, and why.
+fn wrong(runs: &[Run]) {
+    for run in runs {
+        let (name, called, _) = SENDERS[run.sender];
+        if run.named() != Some(name) {
+            told(&format!("{called} at the {:?}, {}", run.end, run.path), &run.conclusion);
+            strangest(&run.conclusion, run.sender);
+        }
+    }
 }

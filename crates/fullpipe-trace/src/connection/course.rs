@@ -48,14 +48,48 @@ pub(crate) struct Course {
     start: Time,
     width: Span,
     steps: Vec<Step>,
-    /// Timestamps of the receiver on their way to the sender, with the bytes that had arrived as each was first and last
-    /// sent.
-    waiting: VecDeque<(u32, u64, u64)>,
+    /// On their way to the sender.
+    waiting: VecDeque<Waiting>,
+    opening: Opening,
+    full_window: u64,
+}
+
+/// What a timestamp of the receiver came with as it was first sent: what its echo's sender knew at least.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Told {
+    pub(super) at: Time,
+    /// First byte that the receiver did not allow yet, and how many it allowed, if that is known.
+    pub(super) window: Option<(u64, u64)>,
+}
+
+/// The data that was sent before anything was answered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Opening {
+    echo: Option<u32>,
+    bytes: u64,
+    over: bool,
+}
+
+/// A timestamp of the receiver on its way to the sender.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    value: u32,
+    told: Told,
+    /// The bytes that had arrived as it was first and last sent.
+    first: u64,
+    last: u64,
 }
 
 impl Course {
     pub(super) fn new(start: Time) -> Self {
-        Course { start, width: Span::from_millis(1), steps: Vec::new(), waiting: VecDeque::new() }
+        Course {
+            start,
+            width: Span::from_millis(1),
+            steps: Vec::new(),
+            waiting: VecDeque::new(),
+            opening: Opening::default(),
+            full_window: 0,
+        }
     }
 
     #[inline]
@@ -75,37 +109,82 @@ impl Course {
         &mut self.steps[i]
     }
 
-    /// An acknowledgment with the timestamp `value` passes as `arrived` bytes have arrived.
+    /// An acknowledgment with the timestamp `value` passes and tells this, as `arrived` bytes have arrived.
     #[inline]
-    pub(super) fn answered(&mut self, value: u32, arrived: u64) {
+    pub(super) fn answered(&mut self, value: u32, told: Told, arrived: u64) {
         match self.waiting.back_mut() {
-            Some((newest, _, last)) if *newest == value => *last = arrived,
-            Some((newest, ..)) if !later(value, *newest) => {}
+            Some(newest) if newest.value == value => newest.last = arrived,
+            Some(newest) if !later(value, newest.value) => {}
             _ => {
                 if self.waiting.len() == WAITING {
                     self.waiting.pop_front();
                 }
-                self.waiting.push_back((value, arrived, arrived));
+                self.waiting.push_back(Waiting { value, told, first: arrived, last: arrived });
             }
         }
+    }
+
+    /// Data passes and echoes `value`: what its sender had been told.
+    #[inline]
+    pub(super) fn told(&mut self, value: u32) -> Option<Told> {
+        self.waiting_for(value).map(|w| w.told)
+    }
+
+    #[inline]
+    fn waiting_for(&mut self, value: u32) -> Option<Waiting> {
+        while let Some(&waiting) = self.waiting.front() {
+            if later(waiting.value, value) {
+                return None;
+            }
+            if waiting.value == value {
+                return Some(waiting);
+            }
+            self.waiting.pop_front();
+        }
+        None
     }
 
     /// New data up to `sent` bytes passes and echoes `value`: gives what its sender had in flight as it left, at least.
     #[inline]
     pub(super) fn echoed(&mut self, at: Time, value: u32, sent: u64) -> u64 {
-        while let Some(&(waiting, first, last)) = self.waiting.front() {
-            if later(waiting, value) {
-                return 0;
-            }
-            if waiting == value {
-                let inflight = sent.saturating_sub(first.midpoint(last));
-                let step = self.at(at);
-                step.told = step.told.max(u32::try_from(inflight).unwrap_or(u32::MAX));
-                return sent.saturating_sub(last);
-            }
-            self.waiting.pop_front();
+        let Some(Waiting { first, last, .. }) = self.waiting_for(value) else { return 0 };
+        let inflight = sent.saturating_sub(first.midpoint(last));
+        let step = self.at(at);
+        step.told = step.told.max(u32::try_from(inflight).unwrap_or(u32::MAX));
+        sent.saturating_sub(last)
+    }
+
+    /// Data up to the first `bytes` passes, which echoes `echo`; `answered` if its sender is here and has had an answer. Elsewhere
+    /// data left before any if it echoes what the very first did.
+    #[inline]
+    pub(super) fn opens(&mut self, bytes: u64, echo: Option<u32>, answered: Option<bool>) {
+        let opening = &mut self.opening;
+        if opening.over {
+            return;
         }
-        0
+        if opening.bytes == 0 {
+            opening.echo = echo;
+        }
+        opening.over = answered.unwrap_or(echo.is_none() || echo != opening.echo);
+        if !opening.over {
+            opening.bytes = opening.bytes.max(bytes);
+        }
+    }
+
+    /// How much was sent before anything was answered, if that was seen.
+    pub(crate) fn opening(&self) -> Option<u64> {
+        Some(self.opening.bytes).filter(|bytes| self.opening.over && *bytes > 0)
+    }
+
+    /// The receiver's window is full at `bytes`.
+    #[inline]
+    pub(super) fn fills(&mut self, bytes: u64) {
+        self.full_window = self.full_window.max(bytes);
+    }
+
+    /// The greatest window that was ever full.
+    pub(crate) fn full_window(&self) -> Option<u64> {
+        Some(self.full_window).filter(|bytes| *bytes > 0)
     }
 
     /// Width of each step.
@@ -127,14 +206,36 @@ mod tests {
     fn timestamps_tell_what_was_in_flight_as_data_left() {
         let at = |ms| Time::ZERO + Span::from_millis(ms);
         let mut course = Course::new(Time::ZERO);
-        course.answered(100, 1000);
-        course.answered(105, 5000);
-        course.answered(105, 7000);
+        let told = |ms| Told { at: at(ms), window: Some((20_000 + ms, 20_000)) };
+        course.answered(100, told(0), 1000);
+        course.answered(105, told(1), 5000);
+        course.answered(105, told(2), 7000);
+        assert_eq!(course.told(99), None);
+        assert_eq!(course.told(100), Some(told(0)));
         course.echoed(at(3), 100, 11_000);
         course.echoed(at(4), 105, 12_000);
         course.echoed(at(5), 100, 13_000);
-        let told: Vec<u32> = course.steps().iter().map(|s| s.told).collect();
-        assert_eq!(told, [0, 0, 0, 10_000, 6000]);
+        let inflight: Vec<u32> = course.steps().iter().map(|s| s.told).collect();
+        assert_eq!(inflight, [0, 0, 0, 10_000, 6000]);
+        assert_eq!(course.told(105), Some(told(1)));
+    }
+
+    #[test]
+    fn what_left_before_any_answer_is_the_opening() {
+        let mut here = Course::new(Time::ZERO);
+        for (bytes, answered) in [(1000, false), (3000, false), (2000, false), (4000, true), (9000, false)] {
+            here.opens(bytes, None, Some(answered));
+        }
+        assert_eq!(here.opening(), Some(3000));
+        // The third segment was lost, and came after what had been answered.
+        let mut there = Course::new(Time::ZERO);
+        for (bytes, echo) in [(1000, 7), (2000, 7), (4000, 7), (5000, 30), (3000, 50)] {
+            there.opens(bytes, Some(echo), None);
+        }
+        assert_eq!(there.opening(), Some(4000));
+        let mut blind = Course::new(Time::ZERO);
+        blind.opens(1000, None, None);
+        assert_eq!(blind.opening(), None);
     }
 
     #[test]

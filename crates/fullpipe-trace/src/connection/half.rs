@@ -3,9 +3,10 @@
 use super::arrivals::Arrivals;
 use super::bins::Bin;
 use super::bursts::Bursts;
-use super::course::Course;
+use super::course::{Course, Told};
 use super::echoes::Echoes;
 use super::flight::{Flight, Sent};
+use super::holes::{Filled, Holes};
 use super::retransmission::{Cause, Circumstances, cause};
 use super::{Bins, Detail};
 use crate::histogram::Histogram;
@@ -14,24 +15,15 @@ use crate::wire::{Ecn, Flags, Sack, Segment};
 use fullpipe_cc::Sampler;
 use fullpipe_experiment::connection::{self as record, Mark, MarkKind};
 use fullpipe_units::{Span, Time};
-use std::collections::VecDeque;
 
-/// Holes that are remembered at a time; more only where most packets are missing from the capture.
-const HOLES: usize = 1 << 12;
+/// A sender may wait until this part of the window is open (`tcp_tso_should_defer()`, `tcp_tso_win_divisor`).
+const ROOM: u64 = 3;
+
+/// More segments at once are not missing but another connection's, or nonsense.
+const MANY: u64 = 1 << 16;
 
 /// Captures of several queues or threads have packets this much out of order.
 pub(super) const DISORDER: Span = Span::from_millis(100);
-
-/// Data that was passed by later data.
-#[derive(Clone, Copy, Debug)]
-struct Hole {
-    seq: u64,
-    end: u64,
-    /// When it was noticed.
-    at: Time,
-    /// Timestamp of what passed it.
-    value: Option<u32>,
-}
 
 /// An acknowledgment as the data's sender takes it.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +39,16 @@ pub(super) struct Answer {
     pub(super) flags: Flags,
 }
 
+/// Data that left its sender when that had been told the same.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    echo: u32,
+    /// When the first of it passed.
+    since: Time,
+    /// Whether the last of it left no room in the receiver's window.
+    full: bool,
+}
+
 /// What was counted of one direction's data.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
@@ -60,7 +62,7 @@ pub(super) struct Counts {
     /// Segments that filled a hole after a retransmission's time.
     pub(super) filled_late: u64,
     pub(super) filled_late_bytes: u64,
-    /// Retransmissions that did not arrive either, in segments: those of later holes did before.
+    /// Retransmissions that did not arrive either, in segments: what left after them did before.
     pub(super) lost_again: u64,
     pub(super) reordering: record::Reordering,
     /// Spurious by DSACK and by Eifel, in segments.
@@ -107,9 +109,9 @@ pub(super) struct Half {
     pub(super) header: u16,
     flight: Flight,
     sampler: Sampler,
-    holes: VecDeque<Hole>,
-    /// One after the highest byte of a hole that was filled by a retransmission.
-    refilled: u64,
+    pub(super) holes: Holes,
+    /// Whether its receiver says what it has selectively: other senders do not repair all holes at once.
+    selective: bool,
     pub(super) echoes: Echoes,
     pub(super) leg: Leg,
     pub(super) rtt: Histogram,
@@ -124,6 +126,10 @@ pub(super) struct Half {
     pub(super) cwnd_at_least: u64,
     /// First byte that the receiver does not allow yet.
     edge: Option<u64>,
+    /// Whether nothing has been sent since the window was full.
+    closed: bool,
+    /// The last moment of which data passed, away from its sender.
+    moment: Option<Moment>,
     srtt: Option<Span>,
     pub(super) first_data: Option<Time>,
     pub(super) last_data: Time,
@@ -157,8 +163,8 @@ impl Half {
             header: 0,
             flight: Flight::default(),
             sampler: Sampler::new(),
-            holes: VecDeque::new(),
-            refilled: 0,
+            holes: Holes::default(),
+            selective: false,
             echoes: Echoes::default(),
             leg: Leg::default(),
             rtt: Histogram::default(),
@@ -172,6 +178,8 @@ impl Half {
             inflight_max: 0,
             cwnd_at_least: 0,
             edge: None,
+            closed: false,
+            moment: None,
             srtt: None,
             first_data: None,
             last_data: start,
@@ -252,19 +260,54 @@ impl Half {
             self.idle.get_or_insert(from);
             return;
         }
-        let closed = self.edge.is_some_and(|edge| edge < self.next + mss);
+        let closed = self.moment.is_none() && self.is_closed(mss);
         let recovery = self.recovery > self.una;
+        if closed
+            && !recovery
+            && let (Some(course), Some(edge)) = (&mut self.course, self.edge)
+        {
+            course.fills(edge - self.una);
+        }
         self.bins.spend(from, at, |bin: &mut Bin, t| {
-            if closed {
-                bin.closed += t;
-            } else if recovery {
+            // While losses are repaired the window often cannot move, but it is the congestion window that is small.
+            if recovery {
                 bin.recovery += t;
+            } else if closed {
+                bin.closed += t;
             }
         });
     }
 
-    /// Data, or a FIN, passes at the place of capture. `total_rtt` is the least round trip known.
-    pub(super) fn data(&mut self, s: &Segment, at: Time, mss: u32, total_rtt: Option<Span>) {
+    /// Whether the receiver's window holds the sender now.
+    #[inline]
+    fn is_closed(&mut self, mss: u64) -> bool {
+        let Some(edge) = self.edge else { return false };
+        let room = edge.saturating_sub(self.next);
+        // A sender that offloads segmentation leaves a little room until there is more of it.
+        self.closed = room < mss || self.closed && room < edge.saturating_sub(self.una) / ROOM;
+        self.closed
+    }
+
+    /// Data up to `end` passes that its sender sent when the receiver had allowed `window`. Elsewhere than at the sender
+    /// packets of one moment pass one after another: whether the window held it until the next is what the last of them says.
+    fn sent_under(&mut self, echo: u32, window: Option<(u64, u64)>, end: u64, (at, mss): (Time, u64)) {
+        let full = self.holes.is_empty() && window.is_some_and(|(edge, _)| edge < end + mss);
+        if let (true, Some(course), Some((_, window))) = (full, &mut self.course, window) {
+            course.fills(window);
+        }
+        match self.moment {
+            Some(moment) if moment.echo == echo => self.moment = Some(Moment { full, ..moment }),
+            before => {
+                if let Some(before) = before.filter(|m| m.full) {
+                    self.bins.spend(before.since, at, |bin, t| bin.closed += t);
+                }
+                self.moment = Some(Moment { echo, since: at, full });
+            }
+        }
+    }
+
+    /// Data, or a FIN, passes at the place of capture, `here` if that is at its sender. `total_rtt` is the least round trip known.
+    pub(super) fn data(&mut self, s: &Segment, at: Time, mss: u32, (total_rtt, here): (Option<Span>, bool)) {
         let seq = self.begin(s.seq);
         let end = seq + u64::from(s.payload);
         // When it passed, also where the capture has it a little late, behind what passed after it.
@@ -290,10 +333,19 @@ impl Half {
         }
         // What was in flight as it left was still on its way here.
         let mut behind = false;
-        if let (Some(course), Some((_, echo))) = (&mut self.course, s.options.timestamps)
-            && end > self.next
-        {
-            behind = course.echoed(at, echo, end - self.first) > u64::from(s.payload);
+        if let (Some(course), Some((_, echo))) = (&mut self.course, s.options.timestamps) {
+            if end > self.next {
+                behind = course.echoed(at, echo, end - self.first) > u64::from(s.payload);
+            }
+            let told = course.told(echo);
+            if self.selective
+                && let (Some(told), Some(rtt)) = (told, total_rtt)
+            {
+                self.holes.pass(seq, at, told.at, rtt, self.counts.segments);
+            }
+            if !here {
+                self.sent_under(echo, told.and_then(|t| t.window), end.max(self.next), (at, u64::from(mss)));
+            }
         }
         if let Some(since) = self.idle.take()
             && !behind
@@ -309,6 +361,8 @@ impl Half {
         }
         self.paused(at, total_rtt);
         let course = self.course.get_or_insert_with(|| Course::new(at));
+        let answered = here.then_some(self.una > self.first);
+        course.opens(end - self.first.min(end), s.options.timestamps.map(|(_, echo)| echo), answered);
         let step = course.at(at);
         step.sent = step.sent.saturating_add(s.payload);
         let c = &mut self.counts;
@@ -367,13 +421,10 @@ impl Half {
 
     fn hole(&mut self, seq: u64, at: Time, value: Option<u32>, mss: u32) {
         let missing = (seq - self.next).div_ceil(u64::from(mss.max(1)));
-        if missing < HOLES as u64 * 16 {
+        if missing < MANY {
             self.bins.at(at).missing += missing;
         }
-        if self.holes.len() == HOLES {
-            self.holes.pop_front();
-        }
-        self.holes.push_back(Hole { seq: self.next, end: seq, at, value });
+        self.holes.notice(self.next, seq, at, value, self.counts.segments);
     }
 
     fn fresh(&mut self, seq: u64, end: u64, (at, passed): (Time, Time), value: Option<u32>) {
@@ -382,6 +433,7 @@ impl Half {
         self.counts.fresh += end - seq;
         self.bins.at(at).fresh += end - seq;
         self.next = self.next.max(end);
+        self.closed = false;
         self.mark(at, seq, end, MarkKind::Data);
     }
 
@@ -464,33 +516,22 @@ impl Half {
     }
 
     /// An acknowledgment with the timestamp `value` passes on its way to the sender.
-    pub(super) fn told(&mut self, value: u32) {
+    pub(super) fn told(&mut self, value: u32, a: &Answer, scale: Option<u8>) {
+        self.selective |= !a.sack.blocks().is_empty();
+        let window = scale.map(|scale| {
+            let window = u64::from(a.window) << scale;
+            (unwrap(self.una, a.ack) + window, window)
+        });
         if let Some(course) = &mut self.course {
-            course.answered(value, self.counts.fresh);
+            course.answered(value, Told { at: a.at, window }, self.counts.fresh);
         }
     }
 
     /// Data passes that later data had passed before: overtaken on the way, or sent again after the first was lost.
     fn filled(&mut self, from: u64, to: u64, segments: u64, at: Time, value: Option<u32>, rtt: Option<Span>) {
-        let hole = self.holes.iter().position(|h| h.seq < to && from < h.end);
-        let hole = hole.map(|i| {
-            let found = self.holes[i];
-            // What is left of it before and after.
-            let rest = [(found.seq, from), (to, found.end)];
-            let mut kept =
-                rest.into_iter().filter(|(a, b)| a < b).map(|(seq, end)| Hole { seq, end, ..found });
-            match (kept.next(), kept.next()) {
-                (Some(one), two) => {
-                    self.holes[i] = one;
-                    if let Some(two) = two {
-                        self.holes.insert(i + 1, two);
-                    }
-                }
-                _ => drop(self.holes.remove(i)),
-            }
-            found
-        });
-        let Some(hole) = hole else { return };
+        let Some(Filled { hole, again }) = self.holes.fill(from, to, at, rtt.unwrap_or(Span::ZERO)) else {
+            return;
+        };
         let waited = at.since(hole.at);
         // Sent after what passed it: its clock says so; without clocks, nothing is sent again within half a round trip.
         let sent_later = match (value, hole.value) {
@@ -500,11 +541,7 @@ impl Half {
         if sent_later {
             self.counts.filled_late += segments;
             self.counts.filled_late_bytes += to - from;
-            // A sender repairs the first hole first: what comes after the repair of a later one was sent before it too.
-            if to < self.refilled {
-                self.counts.lost_again += segments;
-            }
-            self.refilled = self.refilled.max(to);
+            self.counts.lost_again += segments * u64::from(again);
             self.repaired(at, segments);
             self.mark(at, from, to, MarkKind::Again);
         } else {
@@ -570,10 +607,7 @@ impl Half {
                 on_arrived(s);
             });
             self.una = ack;
-            while self.holes.front().is_some_and(|h| h.end <= ack) {
-                let hole = self.holes.pop_front();
-                self.counts.unseen += hole.map_or(0, |h| h.end - h.seq);
-            }
+            self.counts.unseen += self.holes.acknowledge(ack);
         }
         let mut dsack = 0;
         let blocks = a.sack.blocks();

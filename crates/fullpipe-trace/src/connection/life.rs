@@ -167,13 +167,11 @@ impl Life {
         }
         if s.payload > 0 || s.flags.has(Flags::FIN) {
             let (mss, least) = (self.mss(way), self.least_rtt(way));
-            self.halves[way].data(s, at, mss, least);
+            let here = self.delay(way).is_zero();
+            self.halves[way].data(s, at, mss, (least, here));
         }
         if s.flags.has(Flags::ACK) {
             self.opens(s, way, at);
-            if let Some((value, _)) = s.options.timestamps {
-                self.halves[1 - way].told(value);
-            }
             // As for data: when it passed, though it was captured a little late.
             let passed = if at.since(s.at) < DISORDER { s.at } else { at };
             let answer = Answer {
@@ -186,6 +184,11 @@ impl Life {
                 flags: s.flags,
             };
             let of = 1 - way;
+            // A SYN's window is not scaled, and comes before any data.
+            if let Some((value, _)) = s.options.timestamps.filter(|_| !s.flags.has(Flags::SYN)) {
+                let scale = self.scale(of);
+                self.halves[of].told(value, &answer, scale);
+            }
             let delay = self.delay(of);
             if delay.is_zero() && self.on_the_way[of].is_empty() {
                 self.answered(of, &answer, at);

@@ -7,6 +7,7 @@ mod course;
 mod echoes;
 mod flight;
 mod half;
+mod holes;
 mod life;
 mod limits;
 mod record;

@@ -111,7 +111,7 @@ impl Life {
             _ => None,
         };
         let lost = match place {
-            Place::Receiver => counts.filled_late + counts.lost_again,
+            Place::Receiver => retransmissions.inferred,
             _ => retransmissions.segments.saturating_sub(retransmissions.spurious),
         };
         Direction {
@@ -193,9 +193,14 @@ fn retransmissions(half: &Half, place: Place, mss: u32) -> Retransmissions {
     let counts = &half.counts;
     let mut r = counts.again.clone();
     if place != Place::Sender {
-        let inferred = counts.filled_late + counts.lost_again;
+        // Repairs of what had not arrived as the capture ended: each hole's, as often as they were missed.
+        let open = half.holes.open();
+        let left: u64 =
+            open.map(|(bytes, again)| bytes.div_ceil(u64::from(mss.max(1))) * u64::from(again)).sum();
+        let lost_again = counts.lost_again + left;
+        let inferred = counts.filled_late + lost_again;
         r.segments += inferred;
-        r.bytes += counts.filled_late_bytes + counts.lost_again * u64::from(mss);
+        r.bytes += counts.filled_late_bytes + lost_again * u64::from(mss);
         r.fast += inferred;
         r.inferred = inferred;
     }

@@ -13,7 +13,7 @@ use fullpipe_experiment::connection::{Handshake, Heading, Likelihood, Limitation
 use fullpipe_sim::End;
 use fullpipe_units::{Rate, Span};
 use habits::{Form, HABITS, Habits, habits};
-use path::Guess;
+use path::{Guess, INITIAL_WINDOW};
 use stage::{CANDIDATES, Candidate, play};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,6 +41,10 @@ const SHORT: f64 = 60.0;
 const STEPS: f64 = 10.0;
 /// Up to 25 ms, which are measured as a little more, Hybla does what Reno does (Caini and Firrincieli 2004; `rtt0` of Linux's tcp_hybla.c).
 const HYBLA_IS_RENO: Span = Span::from_millis(26);
+/// The round-trip time of which Hybla's first window is so many (`rtt0` and `hybla_init()` of Linux's tcp_hybla.c).
+const HYBLA_ROUND: Span = Span::from_millis(25);
+/// How often a first window is just this one, if it is not what the controller or RFC 6928 says: some other route's, or miscounted.
+const RARE: f64 = 0.05;
 /// Dips that come every so many seconds are one more or less in a connection, however alike two are.
 const DIPS: [usize; 2] = [25, 26];
 /// A candidate whose habits differ by more than this, root mean square in errors, is none.
@@ -110,7 +114,7 @@ impl<'a> Seen<'a> {
             rate,
             mss,
             active: d.active,
-            receive_window: d.window.max_bytes.filter(|_| d.limits.share(Limitation::ReceiveWindow) > 0.02),
+            receive_window: course.full_window().filter(|_| d.limits.share(Limitation::ReceiveWindow) > 0.02),
             whole: traced.record.opening.handshake == Handshake::Seen,
         })
     }
@@ -164,16 +168,29 @@ pub fn identify(traced: &Traced, heading: Heading) -> Conclusion {
         return not_enough("the path that was estimated from it cannot be simulated".to_owned());
     }
     let bdp = seen.rate.bytes_in(seen.rtprop) as f64 / f64::from(seen.mss);
+    let opening = guess.began.then_some(Opening { segments: guess.initial_window, rtt: seen.rtprop });
     let length = Length {
         rounds: seen.active.as_secs_f64() / seen.rtprop.as_secs_f64(),
         seconds: seen.active.as_secs_f64(),
         bdp: bdp.max(1.0),
         hybla_is_reno: seen.rtprop <= HYBLA_IS_RENO,
     };
-    let mut conclusion = conclude(&found, &played, &length);
-    if length.hybla_is_reno && conclusion.sender.name.as_deref() == Some("reno") {
-        let same = "hybla does the same as reno on round trips up to 25 ms: they cannot be told apart here";
-        conclusion.sender.evidence.push(same.to_owned());
+    let mut conclusion = conclude(&found, &played, &length, opening);
+    let named = conclusion.sender.name.as_deref();
+    if length.hybla_is_reno && matches!(named, Some("reno" | "hybla")) {
+        let same = match opening {
+            None => "they cannot be told apart here".to_owned(),
+            Some(opening) => {
+                format!("they are told apart by a first window of {}", segments(opening.segments))
+            }
+        };
+        let same = format!("hybla does the same as reno on round trips up to 25 ms: {same}");
+        conclusion.sender.evidence.push(same);
+    } else if let (Some("hybla"), Some(opening)) = (named, opening) {
+        let (begun, own) = (segments(opening.segments), opening.of_hybla());
+        conclusion.sender.evidence.push(format!(
+            "it began with {begun}; hybla begins with one for each 25 ms of its round trip ({own} here), others with {INITIAL_WINDOW} unless told otherwise"
+        ));
     }
     conclusion.sender.evidence.push(guess.words());
     conclusion
@@ -233,6 +250,35 @@ fn apart(seen: f64, (mean, deviation): (f64, f64), error: f64) -> f64 {
     }
 }
 
+fn segments(n: u32) -> String {
+    format!("{n} segment{}", if n == 1 { "" } else { "s" })
+}
+
+/// The first window of a connection, and its path's round-trip time.
+#[derive(Clone, Copy)]
+struct Opening {
+    segments: u32,
+    rtt: Span,
+}
+
+impl Opening {
+    /// What Linux's Hybla begins with, whatever the route says.
+    fn of_hybla(self) -> u32 {
+        (self.rtt.as_nanos() / HYBLA_ROUND.as_nanos()).clamp(1, 200) as u32
+    }
+
+    /// How likely it is of `candidate`.
+    fn of(self, candidate: &str) -> f64 {
+        let usual = if candidate == "hybla" {
+            // By the first measured round trip, which is longer than the shortest.
+            (self.of_hybla()..=self.of_hybla() + 1).contains(&self.segments)
+        } else {
+            self.segments == INITIAL_WINDOW
+        };
+        if usual { 1.0 } else { RARE }
+    }
+}
+
 /// How much of a connection there was to see.
 struct Length {
     /// In round trips.
@@ -243,7 +289,7 @@ struct Length {
     hybla_is_reno: bool,
 }
 
-fn conclude(found: &Habits, played: &[Vec<Habits>], length: &Length) -> Conclusion {
+fn conclude(found: &Habits, played: &[Vec<Habits>], length: &Length, opening: Option<Opening>) -> Conclusion {
     // A short connection shows its habits less exactly, and so does one of few segments a round trip.
     let blur = (1.0 + SHORT / length.rounds + STEPS / length.bdp).sqrt();
     let one_more = 0.5 * (1.0 + 10.0 / length.seconds).log2();
@@ -264,20 +310,26 @@ fn conclude(found: &Habits, played: &[Vec<Habits>], length: &Length) -> Conclusi
         })
         .collect();
     let shown = compared.iter().filter(|k| !k.seen.is_nan()).count().max(1) as f64;
-    let distances: Vec<f64> = squares.iter().map(|s| (s.iter().sum::<f64>() / shown).sqrt()).collect();
+    let mut distances: Vec<f64> = squares.iter().map(|s| (s.iter().sum::<f64>() / shown).sqrt()).collect();
+    // What does the same differs by how it was played only.
+    if length.hybla_is_reno {
+        let both = |c: &usize| matches!(CANDIDATES[*c].name, "reno" | "hybla");
+        let least = (0..distances.len()).filter(both).map(|c| distances[c]).fold(f64::MAX, f64::min);
+        (0..distances.len()).filter(both).for_each(|c| distances[c] = least);
+    }
     // What nobody here does counts as a candidate that is this far away.
     let weigh = |distance: f64| (-0.5 * distance * distance * shown * INDEPENDENT).exp();
     let mut likelihoods: Vec<(usize, f64)> = Vec::new();
-    let told_apart = |c: &Candidate| !(length.hybla_is_reno && c.name == "hybla");
+    let told_apart = |c: &Candidate| opening.is_some() || !(length.hybla_is_reno && c.name == "hybla");
     for (c, candidate) in CANDIDATES.iter().enumerate().filter(|(_, c)| told_apart(c)) {
-        let weight = weigh(distances[c]);
+        let weight = weigh(distances[c]) * opening.map_or(1.0, |o| o.of(candidate.name));
         match likelihoods.iter_mut().find(|(other, _)| CANDIDATES[*other].name == candidate.name) {
             Some(other) if other.1 < weight => *other = (c, weight),
             Some(_) => {}
             None => likelihoods.push((c, weight)),
         }
     }
-    let strange = weigh(STRANGE);
+    let strange = weigh(STRANGE) * opening.map_or(1.0, |o| o.of("none of these"));
     let total = likelihoods.iter().map(|(_, w)| w).sum::<f64>() + strange;
     for (_, weight) in &mut likelihoods {
         *weight /= total;
@@ -287,7 +339,9 @@ fn conclude(found: &Habits, played: &[Vec<Habits>], length: &Length) -> Conclusi
     let name = |c: usize| CANDIDATES[c].name;
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     let none = strange / total;
-    let (named, words) = if best.1 >= SURE {
+    let (named, words) = if distances[best.0] > STRANGE {
+        (None, format!("none of those known here; nearest is {}", name(best.0)))
+    } else if best.1 >= SURE {
         (Some(name(best.0).to_owned()), format!("{} ({})", name(best.0), percent(best.1)))
     } else if none > 0.5 {
         (None, format!("none of those known here; nearest is {}", name(best.0)))
@@ -337,12 +391,21 @@ mod tests {
 
     /// What is concluded where candidate `c` shows `c + 1` errors, and those of `alike` the same as the first of them.
     fn conclusion(seen: f64, alike: &[usize]) -> Conclusion {
+        begun(seen, alike, None, false)
+    }
+
+    /// The same of a connection that began with `opening`.
+    fn begun(seen: f64, alike: &[usize], opening: Option<Opening>, hybla_is_reno: bool) -> Conclusion {
         let of = |c: usize| if alike.contains(&c) { alike[0] } else { c } as f64 * 4.0;
         let played: Vec<Vec<Habits>> = (0..CANDIDATES.len())
             .map(|c| vec![std::array::from_fn(|i| of(c) * HABITS[i].error); PLAYS as usize])
             .collect();
-        let length = Length { rounds: 1e6, seconds: 1e6, bdp: 1e6, hybla_is_reno: false };
-        conclude(&std::array::from_fn(|i| seen * HABITS[i].error), &played, &length)
+        let length = Length { rounds: 1e6, seconds: 1e6, bdp: 1e6, hybla_is_reno };
+        conclude(&std::array::from_fn(|i| seen * HABITS[i].error), &played, &length, opening)
+    }
+
+    fn opening(segments: u32, ms: u64) -> Opening {
+        Opening { segments, rtt: Span::from_millis(ms) }
     }
 
     #[test]
@@ -360,9 +423,55 @@ mod tests {
     }
 
     #[test]
+    fn a_first_window_is_hyblas_or_what_the_standard_says() {
+        // `hybla_init()`: as many as 25 ms go into the round trip, one at least.
+        for (ms, own) in [(8, 1), (25, 1), (49, 1), (50, 2), (110, 4), (600, 24)] {
+            let o = opening(own, ms);
+            assert_eq!(o.of_hybla(), own, "{ms} ms");
+            assert_eq!((o.of("hybla"), o.of("reno"), o.of("none of these")), (1.0, RARE, RARE), "{ms} ms");
+            // A round trip that was measured a little longer.
+            assert_eq!(opening(own + 1, ms).of("hybla"), 1.0);
+        }
+        let usual = opening(INITIAL_WINDOW, 110);
+        assert_eq!((usual.of("hybla"), usual.of("reno")), (RARE, 1.0));
+        // A route of its own says nothing.
+        let route = opening(32, 110);
+        assert_eq!((route.of("hybla"), route.of("reno")), (RARE, RARE));
+    }
+
+    #[test]
+    fn what_two_would_have_done_alike_is_told_apart_by_the_first_window() {
+        for (segments, name) in [(INITIAL_WINDOW, "reno"), (4, "hybla")] {
+            let c = begun(16.0, &[4, 5], Some(opening(segments, 110)), false);
+            assert_eq!(c.sender.name.as_deref(), Some(name), "{:?}", c.sender);
+        }
+        let c = begun(16.0, &[4, 5], Some(opening(32, 110)), false);
+        assert_eq!(c.sender.words, "reno (50 %) or hybla (50 %): not told apart here");
+        // It does not outweigh habits.
+        let c = begun(16.0, &[], Some(opening(4, 110)), false);
+        assert_eq!(c.sender.name.as_deref(), Some("reno"), "{:?}", c.sender);
+    }
+
+    #[test]
+    fn hybla_that_is_reno_is_told_by_its_first_window_only() {
+        // Here the plays of both differ, by chance, as much as those of others do.
+        for (segments, name) in [(INITIAL_WINDOW, "reno"), (1, "hybla")] {
+            for seen in [16.0, 20.0] {
+                let c = begun(seen, &[], Some(opening(segments, 12)), true);
+                assert_eq!(c.sender.name.as_deref(), Some(name), "{:?}", c.sender);
+            }
+        }
+        let c = begun(20.0, &[], None, true);
+        assert_eq!(c.sender.name.as_deref(), Some("reno"), "{:?}", c.sender);
+        assert!(c.sender.likelihoods.iter().all(|l| l.name != "hybla"), "{:?}", c.sender);
+    }
+
+    #[test]
     fn what_none_would_have_done_is_none_of_them() {
-        let c = conclusion(40.0, &[]);
-        assert_eq!(c.sender.name, None);
-        assert!(c.sender.words.starts_with("none of those known here"), "{:?}", c.sender);
+        for opening in [None, Some(opening(4, 110)), Some(opening(32, 110))] {
+            let c = begun(40.0, &[], opening, false);
+            assert_eq!(c.sender.name, None);
+            assert!(c.sender.words.starts_with("none of those known here"), "{:?}", c.sender);
+        }
     }
 }

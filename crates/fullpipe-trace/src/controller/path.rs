@@ -5,7 +5,6 @@ use crate::connection::Step;
 use crate::text;
 use fullpipe_experiment::scenario::{FlowSpec, HEADER_BYTES, PathSpec, Scenario};
 use fullpipe_path::{Limit, LossSpec};
-use fullpipe_sim::End;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
 /// So much of a connection is played at most: enough for any habit to show.
@@ -27,6 +26,8 @@ pub(crate) struct Guess {
     pub(crate) loss: f64,
     /// In segments.
     pub(crate) initial_window: u32,
+    /// Whether that was seen, and not only that it was as many at least.
+    pub(crate) began: bool,
     /// The receiver's window, if that was ever full.
     pub(crate) receive_window: Option<u64>,
     pub(crate) mss: u32,
@@ -78,21 +79,25 @@ impl Guess {
         // A loss is repaired a round trip and its reordering window after it happened.
         let back = (((rtt + longest) * 2.5 / width).ceil() as usize).max(2);
         let queued = longest > 4.0 * per_segment;
-        let full = |i: usize| {
-            let before = waits[i.saturating_sub(back)..=i].iter().flatten().copied().fold(0.0, f64::max);
-            queued && before >= FULL * longest
-        };
+        // Where so much is repaired that no round trip is measured, it is still what it was.
+        let full: Vec<bool> = (0..steps.len())
+            .scan(false, |was, i| {
+                let before = waits[i.saturating_sub(back)..=i].iter().flatten().copied().reduce(f64::max);
+                *was = before.map_or(*was, |most| queued && most >= FULL * longest);
+                Some(*was)
+            })
+            .collect();
         let overflowed: u64 = steps
             .iter()
             .enumerate()
-            .filter(|(i, s)| s.again > 0 && full(*i))
+            .filter(|(i, s)| s.again > 0 && full[*i])
             .map(|(_, s)| u64::from(s.again))
             .sum();
         // Each round trip that no full queue went before: what was sent in it, and sent again, in segments.
         let each = ((rtt / width).round() as usize).max(1);
         let rounds: Vec<(f64, f64)> = (0..steps.len())
             .step_by(each)
-            .filter(|i| !full(*i))
+            .filter(|i| !full[*i])
             .map(|i| {
                 let round = &steps[i..(i + each).min(steps.len())];
                 let sum = |of: fn(&Step) -> u32| round.iter().map(|s| f64::from(of(s))).sum::<f64>();
@@ -113,13 +118,15 @@ impl Guess {
         let bdp = rtt * rate.as_bytes_per_sec() as f64;
         let buffer = if overflows { queue } else { (queue * UNSEEN).max(bdp * ROOM) };
         let packets = Span::from_secs_f64(MOST_PACKETS as f64 * per_segment);
+        let (initial_window, began) = initial_window(seen);
         Guess {
             rate,
             rtprop: seen.rtprop,
             buffer: (buffer as u64).max(4 * u64::from(seen.mss + HEADER_BYTES)),
             overflows,
             loss,
-            initial_window: initial_window(seen),
+            initial_window,
+            began,
             receive_window: seen.receive_window,
             mss: seen.mss,
             duration: seen.active.min(LONGEST).min(packets),
@@ -161,16 +168,54 @@ impl Guess {
 }
 
 /// Linux's (RFC 6928).
-const INITIAL_WINDOW: u32 = 10;
+pub(crate) const INITIAL_WINDOW: u32 = 10;
 
-/// Segments that left before anything was answered.
-fn initial_window(seen: &Seen<'_>) -> u32 {
-    let rtt = seen.rtprop.as_nanos();
-    let steps = (rtt * 9 / 10 / seen.course.width().as_nanos()).max(1) as usize;
-    let first = seen.course.steps().iter().take(steps);
-    let bytes: u64 = first.map(|s| u64::from(s.sent)).sum();
-    let segments = ((bytes + u64::from(seen.mss) / 2) / u64::from(seen.mss)) as u32;
-    // At a receiver a first window that is longer than the path has not arrived whole in a round trip.
-    let cut = seen.end == End::Receiver && bytes * 10 >= seen.rate.bytes_in(seen.rtprop) * 7;
-    if cut || !seen.whole { segments.max(INITIAL_WINDOW) } else { segments.max(1) }.min(200)
+/// Segments that left before anything was answered, and whether these were all that a first window allowed.
+fn initial_window(seen: &Seen<'_>) -> (u32, bool) {
+    let mss = u64::from(seen.mss);
+    // An application that has less to send ends with a part of a segment.
+    match seen.course.opening().filter(|bytes| seen.whole && bytes.is_multiple_of(mss)) {
+        Some(bytes) => ((bytes / mss).clamp(1, 200) as u32, true),
+        None => (INITIAL_WINDOW, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulated;
+    use super::*;
+    use fullpipe_experiment::connection::{Heading, Point};
+    use fullpipe_sim::{Controllers, End};
+
+    /// What `cc`, with a first window of `segments`, shows of a path of 10 Mbit/s at `end`.
+    fn guess(cc: &str, segments: u32, rtt: Span, end: End) -> Guess {
+        let path = PathSpec::bottleneck(Rate::from_bits_per_sec(10_000_000), rtt, Limit::Bytes(60_000));
+        let mut flow = FlowSpec::bulk(cc);
+        flow.initial_window = segments;
+        let mut scenario = Scenario::new(path, vec![flow]);
+        scenario.duration = rtt * 60 + Span::from_secs(2);
+        scenario.sample = scenario.duration;
+        let at = if end == End::Sender { Point::Client } else { Point::Server };
+        let traced = simulated(&scenario, 1, &Controllers::new(), end, Some(at)).unwrap().unwrap();
+        let seen = Seen::of(&traced, Heading::ToServer).unwrap();
+        Guess::of(&seen)
+    }
+
+    #[test]
+    fn the_first_window_is_what_left_before_anything_was_answered() {
+        for end in [End::Sender, End::Receiver] {
+            for segments in [1, 4, 10, 32] {
+                let g = guess("reno", segments, Span::from_millis(100), end);
+                assert_eq!((g.initial_window, g.began), (segments, true), "{end:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_first_window_that_fills_the_path_is_seen_whole_at_the_receiver_too() {
+        for end in [End::Sender, End::Receiver] {
+            let g = guess("reno", 32, Span::from_millis(10), end);
+            assert_eq!((g.initial_window, g.began), (32, true), "{end:?}");
+        }
+    }
 }
