@@ -266,7 +266,8 @@ impl Half {
             && !recovery
             && let (Some(course), Some(edge)) = (&mut self.course, self.edge)
         {
-            course.fills(edge - self.una);
+            // A receiver may take more than it said.
+            course.fills(edge.saturating_sub(self.una));
         }
         self.bins.spend(from, at, |bin: &mut Bin, t| {
             // While losses are repaired the window often cannot move, but it is the congestion window that is small.
@@ -335,7 +336,7 @@ impl Half {
         let mut behind = false;
         if let (Some(course), Some((_, echo))) = (&mut self.course, s.options.timestamps) {
             if end > self.next {
-                behind = course.echoed(at, echo, end - self.first) > u64::from(s.payload);
+                behind = course.echoed(at, echo, end.saturating_sub(self.first)) > u64::from(s.payload);
             }
             let told = course.told(echo);
             if self.selective
@@ -362,7 +363,7 @@ impl Half {
         self.paused(at, total_rtt);
         let course = self.course.get_or_insert_with(|| Course::new(at));
         let answered = here.then_some(self.una > self.first);
-        course.opens(end - self.first.min(end), s.options.timestamps.map(|(_, echo)| echo), answered);
+        course.opens(end.saturating_sub(self.first), s.options.timestamps.map(|(_, echo)| echo), answered);
         let step = course.at(at);
         step.sent = step.sent.saturating_add(s.payload);
         let c = &mut self.counts;
