@@ -266,7 +266,7 @@ impl Half {
             && !recovery
             && let (Some(course), Some(edge)) = (&mut self.course, self.edge)
         {
-            course.fills(edge - self.una);
+            course.fills(edge.saturating_sub(self.una));
         }
         self.bins.spend(from, at, |bin: &mut Bin, t| {
             // While losses are repaired the window often cannot move, but it is the congestion window that is small.
@@ -362,7 +362,9 @@ impl Half {
         self.paused(at, total_rtt);
         let course = self.course.get_or_insert_with(|| Course::new(at));
         let answered = here.then_some(self.una > self.first);
-        course.opens(end - self.first.min(end), s.options.timestamps.map(|(_, echo)| echo), answered);
+        let from_first = |byte: u64| byte.saturating_sub(self.first);
+        let echo = s.options.timestamps.map(|(_, echo)| echo);
+        course.opens(from_first(seq), from_first(end), echo, answered);
         let step = course.at(at);
         step.sent = step.sent.saturating_add(s.payload);
         let c = &mut self.counts;
