@@ -1,4 +1,6 @@
 """What scripts/kernels and scripts/machines share: Debian's packages of any release, and QEMU without KVM."""
+import contextlib
+import fcntl
 import os
 import pathlib
 import re
@@ -37,6 +39,24 @@ def end_by_signals():
     """An end by a signal is an end as any other: what is open is closed."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
+@contextlib.contextmanager
+def room(prefix, parent=None):
+    """A folder for as long as this process lives. What those that were killed left is removed before."""
+    parent = pathlib.Path(parent or tempfile.gettempdir())
+    for left in parent.glob(f"{prefix}*/owner"):
+        with contextlib.suppress(OSError), open(left, "rb") as owner:
+            # Its owner holds it as long as it lives.
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as name:
+        begun = pathlib.Path(name) / "begun"
+        with open(begun, "wb") as owner:
+            fcntl.flock(owner, fcntl.LOCK_EX)
+            # Nobody sees it before it is held.
+            begun.rename(begun.with_name("owner"))
+            yield pathlib.Path(name)
 
 
 # Packages.

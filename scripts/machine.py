@@ -17,9 +17,11 @@ from booting import APART, TARGET, Apt, Impossible, emulator, run, sources
 
 CACHE = TARGET / "machines"
 SUITES = {"bookworm": "Debian 12", "bullseye": "Debian 11", "trixie": "Debian 13"}
+# Whose kernel an old one is given.
+NEWER = {"bullseye": "bookworm"}
 # What such a machine has besides the smallest Debian. The guest agent works without the network, which some walks cut.
 PACKAGES = [
-    "dbus", "ifupdown", "iproute2", "kmod", "libpam-systemd", "openssh-server", "procps", "python3",
+    "dbus", "grub2-common", "ifupdown", "iproute2", "kmod", "libpam-systemd", "openssh-server", "procps", "python3",
     "qemu-guest-agent", "systemd-sysv", "udev",
 ]
 MEGABYTES = 512
@@ -29,12 +31,17 @@ GAP = 1 << 20
 # Seconds for a start, on a machine where others work, too.
 START = 420
 
+# Where GRUB finds itself; its menu, until a machine makes one of its own, boots the one kernel.
 GRUB = """\
 set root=(hd0,msdos1)
+set prefix=(hd0,msdos1)/boot/grub
+"""
+MENU = """\
 linux /vmlinuz root=/dev/vda1 ro console=ttyS0 net.ifnames=0 quiet
 initrd /initrd.img
 boot
 """
+GRUB_FILES = pathlib.Path("/usr/lib/grub/i386-pc")
 # Timers that would work beside a walk, and a login that nobody waits for.
 MASKED = ["apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "e2scrub_reap.service", "fstrim.timer",
           "getty@tty1.service", "logrotate.timer", "man-db.timer", "serial-getty@ttyS0.service", "systemd-tmpfiles-clean.timer"]
@@ -89,9 +96,11 @@ def image(suite, say):
     disk = CACHE / f"{suite}.img"
     mark = CACHE / f"{suite}.made-of"
     ways = [inspect.getsource(way) for way in (configure, image, boot_loader)]
-    made_of = hashlib.sha256(repr([PACKAGES, MASKED, GRUB, DISK, GAP, ways]).encode()).hexdigest()
+    made_of = hashlib.sha256(repr([PACKAGES, MASKED, GRUB, MENU, DISK, GAP, ways]).encode()).hexdigest()
     if disk.exists() and mark.exists() and mark.read_text() == made_of and time.time() - disk.stat().st_mtime < 7 * 86400:
         return disk
+    if not (GRUB_FILES / "boot.img").exists():
+        raise Impossible("GRUB's files for PCs are missing: apt-get install grub-pc-bin")
     began = time.monotonic()
     say(f"{suite}: making the image")
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -109,6 +118,8 @@ def image(suite, say):
         run([*APART, "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory", f"--essential-hook={early}",
              f"--include={','.join(PACKAGES + apt.kernel())}", suite, root, *sources(suite)])
         configure(root)
+        shutil.copytree(GRUB_FILES, root / "boot/grub/i386-pc", ignore=shutil.ignore_patterns("*.img", "*.module"))
+        (root / "boot/grub/grub.cfg").write_text(MENU)
         part = CACHE / f"{suite}.part"
         part.unlink(missing_ok=True)
         # GRUB and the oldest kernel must understand it.
@@ -124,19 +135,36 @@ def image(suite, say):
     return disk
 
 
+def newer_kernel(suite):
+    """The kernel of the release after this one, as a source that apt reads, in a folder; its release."""
+    apt = Apt(NEWER[suite], CACHE / "apt")
+    apt.update()
+    names = apt.kernel()
+    folder = CACHE / f"kernels-for-{suite}"
+    mark = folder / "Packages"
+    if not mark.exists() or not all(list(folder.glob(f"{name}_*.deb")) for name in names):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        run(["apt-get", *apt.options, "download", "-qq", *names], cwd=folder)
+        stanzas = []
+        for package in sorted(folder.glob("*.deb")):
+            bytes_of = package.read_bytes()
+            about = run(["dpkg-deb", "-f", package]).strip()
+            stanzas.append(f"{about}\nFilename: ./{package.name}\nSize: {len(bytes_of)}\nSHA256: {hashlib.sha256(bytes_of).hexdigest()}\n")
+        mark.write_text("\n".join(stanzas))
+    return folder, next(name.removeprefix("linux-image-") for name in names if name.startswith("linux-image-"))
+
+
 def boot_loader(disk):
     """Puts GRUB into the first sector and those before the partition, as grub-install would if it were given a device."""
-    folder = pathlib.Path("/usr/lib/grub/i386-pc")
-    if not (folder / "boot.img").exists():
-        raise Impossible("GRUB's files for PCs are missing: apt-get install grub-pc-bin")
     config, core = CACHE / "grub.cfg", CACHE / "core.img"
     config.write_text(GRUB)
-    run(["grub-mkimage", "-O", "i386-pc", "-p", "/boot/grub", "-c", config, "-o", core, "biosdisk", "part_msdos", "ext2", "linux", "boot"])
+    run(["grub-mkimage", "-O", "i386-pc", "-p", "/boot/grub", "-c", config, "-o", core, "biosdisk", "part_msdos", "ext2", "normal", "linux"])
     if core.stat().st_size > GAP - 512:
         raise Impossible(f"GRUB has {core.stat().st_size} bytes, more than are free before the partition")
     with open(disk, "r+b") as file:
         # The partition table is in the rest of the sector.
-        file.write((folder / "boot.img").read_bytes()[:440])
+        file.write((GRUB_FILES / "boot.img").read_bytes()[:440])
         file.seek(512)
         file.write(core.read_bytes())
     config.unlink()
@@ -364,7 +392,14 @@ class Machine:
                 return Done(state.get("exitcode", 128 + state.get("signal", 0)), out, error, time.monotonic() - began)
             time.sleep(pause)
             pause = min(0.3, pause * 1.3)
-        raise Unreached(f"not done after {patience} s: {script.strip().splitlines()[0]}")
+        raise Unreached(f"not done after {patience} s: {script.strip().splitlines()[0]} ({self.busy_with()})")
+
+    def busy_with(self):
+        """What runs in the machine, and what each waits for."""
+        number = self.begin("ps -eo pid,stat,wchan:24,time,args --no-headers | grep -v '\\[' | tail -n 12")
+        time.sleep(5)
+        said = base64.b64decode(self.agent.ask("guest-exec-status", pid=number).get("out-data", "")).decode(errors="replace")
+        return " / ".join(" ".join(line.split()) for line in said.splitlines()) or "its processes could not be seen"
 
     def boot_id(self):
         return self.sh("cat /proc/sys/kernel/random/boot_id").out
@@ -373,14 +408,20 @@ class Machine:
         """A restart as an operator would ask for it."""
         before = self.boot_id()
         self.begin("systemctl reboot")
+        self.until(lambda: self.boot_id() != before, patience)
+        self.wait_for_units(patience)
+
+    def until(self, is_so, patience):
+        """Waits until something is so of a machine that restarts meanwhile."""
         until = time.monotonic() + patience
         while True:
             try:
                 self.agent.meet(max(1, until - time.monotonic()))
-                if self.boot_id() != before:
-                    break
+                if is_so():
+                    return
+                if time.monotonic() > until:
+                    raise Unreached("it runs, and it is not so")
             except Unreached as reason:
                 if self.process.poll() is not None or time.monotonic() > until:
                     raise Unreached(f"it did not come back: {reason} ({self.last_words()})") from None
             time.sleep(0.5)
-        self.wait_for_units(patience)

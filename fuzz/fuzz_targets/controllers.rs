@@ -137,7 +137,8 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let mut smss = smss as u32;
-    let config = Config { smss, initial_cwnd, seed: 1, selective_acks: which & 0x80 == 0 };
+    let config =
+        Config { smss, initial_cwnd, seed: 1, selective_acks: which & 0x80 == 0, paced: which & 0x40 != 0 };
     let name = CONTROLLERS[usize::from(which) % CONTROLLERS.len()].name;
     let mut c = Controller::new(name, &config, &[]).expect("a registered name");
     while input.call(&mut c, &mut smss).is_some() {

@@ -2,18 +2,18 @@
 //! Whatever they say, looking at it ends, and plans are made or refused with a reason.
 #![no_main]
 
+mod image;
+
 use fullpipe_host::checks::{self, Question};
-use fullpipe_host::host::{Files, Model, Node, Stat, View};
+use fullpipe_host::host::Model;
 use fullpipe_host::journal::Store;
 use fullpipe_host::plan::{self, Request};
 use fullpipe_host::screen::{self, Style};
 use fullpipe_host::status;
+use image::{Image, parts};
 use libfuzzer_sys::fuzz_target;
-use std::any::Any;
-use std::collections::HashMap;
-use std::io;
 
-/// The files that are read; each part of the input, up to a 0xff, is one: the number of its name, then its content.
+/// The files that are read, by the number that a part of the input has.
 const NAMES: [&str; 24] = [
     "/kernel.json",
     "/etc/sysctl.conf",
@@ -43,97 +43,9 @@ const NAMES: [&str; 24] = [
 /// Makes tuned one of what sets sysctls at boot.
 const TUNED: &str = "/etc/systemd/system/multi-user.target.wants/tuned.service";
 
-/// Files in memory; nothing can be changed. Looked up by hash, because comparing names is what a fuzzer's instrumentation makes slow.
-#[derive(Debug)]
-struct Image {
-    files: HashMap<&'static str, Vec<u8>>,
-    /// What is in each directory.
-    directories: HashMap<&'static str, Vec<&'static str>>,
-}
-
-impl Image {
-    fn of(bytes: &[u8]) -> Image {
-        let parts = bytes.split(|&b| b == 0xff).filter_map(<[u8]>::split_first);
-        let named = parts.map(|(&n, content)| (NAMES[usize::from(n) % NAMES.len()], content.to_vec()));
-        let files: HashMap<_, _> = named.chain([(TUNED, Vec::new())]).collect();
-        let mut directories: HashMap<_, Vec<_>> = HashMap::from([("/", Vec::new())]);
-        for name in files.keys() {
-            let mut path = *name;
-            while let Some((above, own)) = path.rsplit_once('/') {
-                let above = if above.is_empty() { "/" } else { above };
-                let is_new = !directories.contains_key(above);
-                let inside = directories.entry(above).or_default();
-                if !inside.contains(&own) {
-                    inside.push(own);
-                }
-                if !is_new || above == "/" {
-                    break;
-                }
-                path = above;
-            }
-        }
-        directories.values_mut().for_each(|inside| inside.sort_unstable());
-        Image { files, directories }
-    }
-}
-
-impl View for Image {
-    fn stat(&self, path: &str) -> io::Result<Stat> {
-        let node = match (self.files.contains_key(path), self.directories.contains_key(path)) {
-            (true, _) => Node::File,
-            (_, true) => Node::Directory,
-            _ => return Err(io::ErrorKind::NotFound.into()),
-        };
-        Ok(Stat { node, mode: 0o644, uid: 0, gid: 0 })
-    }
-
-    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
-
-    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        let short = if directory == "/" { directory } else { directory.trim_end_matches('/') };
-        let inside = self.directories.get(short).ok_or(io::ErrorKind::NotFound)?;
-        Ok(inside.iter().map(|name| (*name).to_owned()).collect())
-    }
-}
-
-fn refused<T>() -> io::Result<T> {
-    Err(io::ErrorKind::ReadOnlyFilesystem.into())
-}
-
-impl Files for Image {
-    fn create(&self, _: &str, _: &[u8], _: u32, _: u32, _: u32) -> io::Result<()> {
-        refused()
-    }
-    fn append(&self, _: &str, _: &[u8]) -> io::Result<()> {
-        refused()
-    }
-    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
-        refused()
-    }
-    fn remove(&self, _: &str) -> io::Result<()> {
-        refused()
-    }
-    fn link(&self, _: &str, _: &str, _: u32, _: u32) -> io::Result<()> {
-        refused()
-    }
-    fn make_directory(&self, _: &str, _: u32) -> io::Result<()> {
-        refused()
-    }
-    fn remove_directory(&self, _: &str) -> io::Result<()> {
-        refused()
-    }
-    fn sync(&self, _: &str) -> io::Result<()> {
-        refused()
-    }
-    fn lock(&self, _: &str) -> io::Result<Box<dyn Any>> {
-        refused()
-    }
-}
-
 fuzz_target!(|bytes: &[u8]| {
-    let host = Model::new(Image::of(bytes));
+    let named = parts(bytes).map(|(number, content)| (NAMES[number % NAMES.len()], content.to_vec()));
+    let host = Model::new(Image::of(named.chain([(TUNED, Vec::new())]).collect()));
     let style = Style { colour: false, width: 100 };
     let report = checks::examine(&host, &Question { controller: "bbr".into(), path: None });
     let _ = screen::doctor(style, &report, true);

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::facts::Facts;
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Record, Store, Trial};
+use crate::kernel;
 use crate::plan::{self, Change, Plan, Request, Standing, Step};
 use crate::revert::{self, Changed, Whose};
 use serde::Serialize;
@@ -206,6 +207,13 @@ pub(crate) fn refuse_unfinished(host: &dyn Host, journal: &Journal) -> Result<()
             "a revert was interrupted: run {revert} to finish it, then try again"
         ))),
         None => Ok(()),
+        Some(part) if [kernel::INSTALL, kernel::TRIAL].contains(&part.as_str()) => {
+            Err(Error::check(format_args!(
+                "a `fullpipe kernel` command was interrupted: {} says how far it came, {} takes it back",
+                host.identity().command("kernel status"),
+                host.identity().command("kernel back")
+            )))
+        }
         Some(controller) => Err(Error::check(format_args!(
             "a `fullpipe cc load` or `cc unload` of {controller} was interrupted: run it again to finish it, or \
              {revert} to take everything back"
@@ -343,10 +351,11 @@ pub(crate) fn make_steps(
         };
         write(Record::Doing(i))?;
         perform(&step.change).map_err(|e| {
-            Error::io(
-                format_args!("cannot set {title} to {}", step.change.wanted()),
-                &explain(&step.change, e),
-            )
+            let what = match &step.change {
+                Change::Packages { release, .. } => format!("Linux {release} could not be installed"),
+                change => format!("cannot set {title} to {}", change.wanted()),
+            };
+            Error::io(what, &explain(&step.change, e))
         })?;
         write(Record::Done(i))?;
         made += 1;

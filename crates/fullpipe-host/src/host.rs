@@ -14,7 +14,7 @@ mod rooted;
 pub use clock::{BootClock, Clock};
 pub use directory::Directory;
 pub use machine::Machine;
-pub use model::{Model, ModelKernel};
+pub use model::{Model, ModelKernel, ModelProgram};
 pub use overlay::Overlay;
 
 use crate::net::{
@@ -60,6 +60,11 @@ pub trait View {
 
     /// The names in a directory, sorted by their bytes.
     fn list(&self, directory: &str) -> io::Result<Vec<String>>;
+
+    /// How many bytes the file that `path` leads to has.
+    fn size(&self, path: &str) -> io::Result<u64> {
+        self.read(path).map(|content| content.len() as u64)
+    }
 
     /// The content as text without white space at its ends, or nothing if it cannot be read.
     fn text(&self, path: &str) -> Option<String> {
@@ -206,6 +211,9 @@ impl<T: OverFiles> View for T {
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         self.files().read(path)
     }
+    fn size(&self, path: &str) -> io::Result<u64> {
+        self.files().size(path)
+    }
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
         self.files().list(directory)
     }
@@ -276,6 +284,94 @@ impl Process {
     pub fn runs(self, view: &dyn View) -> bool {
         Process::of(view, self.id) == Some(self)
     }
+}
+
+/// A program of the host's own and its arguments: what installs packages, makes boot menus, restarts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    /// Its name, and its arguments.
+    pub words: Vec<String>,
+    /// What it finds in its environment besides what fullpipe has.
+    pub environment: Vec<(&'static str, &'static str)>,
+    /// Whether what it says is shown on stderr as it says it: it takes long.
+    pub is_shown: bool,
+}
+
+impl Program {
+    /// A program whose words, in English, are read.
+    pub fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Program {
+        let words = words.into_iter().map(Into::into).collect();
+        Program { words, environment: vec![("LC_ALL", "C.UTF-8")], is_shown: false }
+    }
+
+    /// The same, shown while it works.
+    #[must_use]
+    pub fn shown(self) -> Program {
+        Program { is_shown: true, ..self }
+    }
+
+    /// The same with this in its environment.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: &'static str) -> Program {
+        self.environment.push((name, value));
+        self
+    }
+
+    /// As one would type it.
+    pub fn line(&self) -> String {
+        self.words.join(" ")
+    }
+}
+
+/// How a program ended, and what it said; nothing of what was shown.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ran {
+    /// Its exit code, or 128 and the signal that ended it.
+    pub status: i32,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub error: String,
+}
+
+impl Ran {
+    /// What it said, if it ended well.
+    ///
+    /// # Errors
+    /// It did not: how it ended, and its last words.
+    pub fn said(self, program: &Program) -> io::Result<String> {
+        if self.status == 0 {
+            return Ok(self.out);
+        }
+        let words = if self.error.trim().is_empty() { &self.out } else { &self.error };
+        let lines: Vec<&str> = words.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let last = lines[lines.len().saturating_sub(3)..].join(" / ");
+        let last = if last.is_empty() { String::new() } else { format!(": {last}") };
+        Err(io::Error::other(format!("`{}` ended with {}{last}", program.line(), self.status)))
+    }
+}
+
+/// A next hop of a default route.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Gateway {
+    /// Its address.
+    pub address: std::net::IpAddr,
+    /// Whether it was seen to be there.
+    pub answers: bool,
+}
+
+/// How a host is reached.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Network {
+    /// Its addresses that stay as long as it runs.
+    pub addresses: Vec<std::net::IpAddr>,
+    /// The families of which it has others (of DHCP, of router advertisements), as 4 and 6.
+    #[serde(default)]
+    pub leased: Vec<u8>,
+    /// The families of which it has a default route.
+    pub default_routes: Vec<u8>,
+    /// The next hops of these.
+    pub gateways: Vec<Gateway>,
 }
 
 /// Who asks, and what kind of host this is.
@@ -368,6 +464,21 @@ pub trait Host: Files {
     /// 5.14); nothing if it has none.
     fn namespace_cookie(&self) -> Option<u64> {
         None
+    }
+
+    /// Runs a program of the host's own.
+    fn run(&self, _program: &Program) -> io::Result<Ran> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Bytes that are free on the file system of a directory.
+    fn free(&self, _directory: &str) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// How the host is reached; next hops are asked whether they are there.
+    fn network(&self) -> io::Result<Network> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// The clock that trials are counted by.

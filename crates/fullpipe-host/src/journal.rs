@@ -205,6 +205,11 @@ impl Store {
         Store { directory: directory.trim_end_matches('/').to_owned() }
     }
 
+    /// The directory that it is in.
+    pub(crate) fn directory(&self) -> &str {
+        &self.directory
+    }
+
     /// The journal's path.
     pub fn path(&self) -> String {
         format!("{}/host.journal", self.directory)
@@ -249,7 +254,7 @@ impl Store {
 
     /// Refuses what someone else could have written: a revert writes what the journal says, wherever it says, with any
     /// owner and mode.
-    fn trust(&self, view: &dyn View, path: &str) -> Result<()> {
+    pub(crate) fn trust(&self, view: &dyn View, path: &str) -> Result<()> {
         let about = view.stat(path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
         let others = about.uid != 0 && about.uid != view.user();
         if others || about.mode & 0o022 != 0 || matches!(about.node, Node::Link(_) | Node::Other) {

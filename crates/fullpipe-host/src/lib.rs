@@ -1,7 +1,7 @@
 //! Congestion control on a host: examine it ([`checks::examine`]), see exactly what a controller would change
 //! ([`plan::make`]), do it ([`apply::apply`]), see where it stands ([`status::status`]), take it back exactly
 //! ([`revert::revert`]). What a loaded controller is put to use for ([`employ::employ`]), a controller for some
-//! destinations alone ([`towards::apply`]) and a split of new connections ([`split::begin`]) are in the same journal.
+//! destinations alone ([`towards::apply`]), a split of new connections ([`split::begin`]) and another [`kernel`] are in the same journal.
 //!
 //! A host is this [machine](host::Machine), or a [model](host::Model) of one under a directory:
 //!
@@ -52,6 +52,7 @@ mod error;
 pub mod facts;
 pub mod host;
 pub mod journal;
+pub mod kernel;
 pub mod net;
 pub mod plan;
 pub mod revert;

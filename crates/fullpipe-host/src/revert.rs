@@ -8,6 +8,7 @@ use crate::apply::{Part, enter};
 use crate::error::{Error, Result};
 use crate::host::{Host, parent};
 use crate::journal::{Journal, Phase, Record, Store};
+use crate::kernel;
 use crate::plan::{CONTROLLER, Change, FileState, Plan, Standing, Step, choice, tidy};
 use std::io;
 
@@ -111,7 +112,14 @@ pub(crate) fn take_back(
             store.tidy(host).map_err(|e| Error::io(format_args!("cannot tidy up {}", store.path()), &e))?;
             Ok(None)
         }
-        Some(journal) => undo(host, store, &journal, whose, options).map(Some),
+        Some(journal) => {
+            if whose == Whose::All {
+                kernel::refuse_running(host, &journal)?;
+                kernel::Trial::forget(host, store)
+                    .map_err(|e| Error::io("cannot forget the trial of a kernel", &e))?;
+            }
+            undo(host, store, &journal, whose, options).map(Some)
+        }
     }
 }
 
@@ -216,7 +224,9 @@ fn put_back(
     options: &Options,
 ) -> Result<Option<Outcome>> {
     let title = change.title();
-    if let Change::File { path, .. } = change {
+    if let Change::File { path, .. } | Change::BootSettings { path, .. } | Change::BootOnce { path, .. } =
+        change
+    {
         tidy(host, path).map_err(|e| Error::io(format_args!("cannot tidy up beside {path}"), &e))?;
     }
     let standing = change.standing(host).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;

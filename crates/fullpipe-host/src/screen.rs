@@ -31,19 +31,19 @@ impl Style {
         Style { colour: terminal && !plain, width: if columns < 40 { 100 } else { columns.min(110) } }
     }
 
-    fn paint(self, code: &str, text: &str) -> String {
+    pub(crate) fn paint(self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    fn bold(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
-    fn dim(self, text: &str) -> String {
+    pub(crate) fn dim(self, text: &str) -> String {
         self.paint("2", text)
     }
 
-    fn verdict(self, verdict: Verdict, text: &str) -> String {
+    pub(crate) fn verdict(self, verdict: Verdict, text: &str) -> String {
         self.paint(
             match verdict {
                 Verdict::Fail => "1;31",
@@ -169,7 +169,7 @@ fn diff_lines(style: Style, out: &mut String, old: &str, new: &str) {
 }
 
 /// One change, as a diff.
-fn change(style: Style, out: &mut String, change: &Change) {
+pub(crate) fn change(style: Style, out: &mut String, change: &Change) {
     let mut both = |old: &str, new: &str| diff_lines(style, out, old, new);
     match change {
         Change::Module { name } => both("", &format!("modprobe {name}")),
@@ -206,7 +206,17 @@ fn change(style: Style, out: &mut String, change: &Change) {
         }
         Change::Cgroup { group, controller, .. } => both("", &format!("{group}: {controller}")),
         Change::Split { group, arms, .. } => both("", &format!("{group}: {arms}")),
-        Change::File { before, after, .. } => match (before, after) {
+        Change::BootDefault { variable, before, after } => {
+            let name = variable.loader.name();
+            both(
+                &before.as_ref().map(|before| format!("{name} boots {before}")).unwrap_or_default(),
+                &format!("{name} boots {after}"),
+            );
+        }
+        Change::Packages { manager, asked, from, .. } => both("", &manager.install(asked, *from).line()),
+        Change::File { before, after, .. }
+        | Change::BootSettings { before, after, .. }
+        | Change::BootOnce { before, after, .. } => match (before, after) {
             (_, FileState::File { .. }) => both(&before.text(), &after.text()),
             _ => both(&before.describe(), &after.describe()),
         },

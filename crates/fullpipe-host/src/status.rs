@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::facts::{Facts, Presence};
 use crate::host::{Host, Identity};
 use crate::journal::{Journal, Phase, Store};
+use crate::kernel;
 use crate::plan::{Change, Plan, Standing};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -76,6 +77,14 @@ fn of_uses(
     identity: &Identity,
 ) -> Option<(bool, String)> {
     let command = |words: &str| identity.command(words);
+    if let Some(name) =
+        journal.busy_with.as_deref().filter(|name| [kernel::INSTALL, kernel::TRIAL].contains(name))
+    {
+        let what =
+            if name == kernel::INSTALL { "installing a kernel" } else { "making ready to try a kernel" };
+        let text = format!("{what} was interrupted: {} says how far it came", command("kernel status"));
+        return Some((false, format!("{text}, {} takes it back", command("kernel back"))));
+    }
     if let Some(name) = &journal.busy_with {
         let text = if journal.phase == Phase::Reverting {
             format!("taking {name} out of use was interrupted: `fullpipe cc unload` finishes it")
@@ -92,6 +101,8 @@ fn of_uses(
     }
     let name = |used: InUse| match used.controller.as_str() {
         crate::split::USE => "a split of new connections".to_owned(),
+        kernel::INSTALL => "what `kernel install` made".to_owned(),
+        kernel::TRIAL => "what `kernel try` made".to_owned(),
         _ => used.controller,
     };
     let names: Vec<String> = uses(&journal.plan).into_iter().map(name).collect();

@@ -352,6 +352,8 @@ impl<'a> Inside<'a> {
         let mut waits = ends.threads.is_some().then(WaitAudit::start);
         let mut looked = Time::ZERO;
         let mut beliefs: Vec<Option<Belief>> = vec![None; samplers.len()];
+        // As in the simulator a run ends early only where every flow has a size that can be delivered.
+        let sized = scenario.flows.iter().all(|flow| flow.size.is_some());
         loop {
             let wake = next.min(end).min(triggers.next()).min(if warm { Time::NEVER } else { warmup });
             let now = clock.now();
@@ -368,7 +370,7 @@ impl<'a> Inside<'a> {
             let mut all_over = false;
             if now >= next.min(end) || is_end || (!warm && now >= warmup) {
                 late.saturating_record(now.since(next.min(end)).as_nanos());
-                all_over = true;
+                all_over = sized;
                 self.inspect(&mut beliefs);
                 for (number, sampler) in samplers.iter_mut().enumerate() {
                     let (state, over) = sampler.look(clock, desk, views, beliefs[number].take());

@@ -1,13 +1,16 @@
-//! Data packets per CPU-second: `cargo bench -p fullpipe-sim`. Beside it Debian's ns-2 (`ns2`), if it
-//! is installed.
+//! Data packets per CPU-second, memory, and what a second core brings to many runs: `cargo bench -p fullpipe-sim`,
+//! or only the lines that hold all of some words: `cargo bench -p fullpipe-sim -- bbr 1000`. Beside it Debian's ns-2
+//! (`ns2`), if it is installed.
 
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 use fullpipe_path::LossSpec;
-use fullpipe_sim::Simulation;
+use fullpipe_sim::{SimError, Simulation};
 use fullpipe_units::{Fraction, Span};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::process::Command;
+
+type Failure = Box<dyn std::error::Error>;
 
 /// The best of this many runs counts: what disturbs a run only ever slows it.
 const RUNS: usize = 3;
@@ -19,51 +22,53 @@ struct Case {
     loss: &'static str,
     flows: u32,
     seconds: u64,
-    /// Packets per CPU-second that shall be reached.
-    target: f64,
+    /// What shall be reached.
+    target: Target,
 }
 
-const CASES: [Case; 8] = [
-    Case { name: "100 Mbit/s", cc: "cubic", rate: "100mbit", loss: "0%", flows: 1, seconds: 60, target: 5e6 },
-    Case { name: "100 Mbit/s", cc: "bbr", rate: "100mbit", loss: "0%", flows: 1, seconds: 60, target: 5e6 },
-    Case {
-        name: "100 Mbit/s, 1 % loss",
-        cc: "bbr",
-        rate: "100mbit",
-        loss: "1%",
-        flows: 1,
-        seconds: 60,
-        target: 2.5e6,
-    },
-    Case {
-        name: "100 Mbit/s, 1 % loss",
-        cc: "cubic",
-        rate: "100mbit",
-        loss: "1%",
-        flows: 1,
-        seconds: 600,
-        target: 2.5e6,
-    },
-    Case { name: "1 Gbit/s", cc: "cubic", rate: "1gbit", loss: "0%", flows: 1, seconds: 30, target: 3e6 },
-    Case { name: "1 Gbit/s", cc: "bbr", rate: "1gbit", loss: "0%", flows: 1, seconds: 30, target: 3e6 },
-    Case {
-        name: "1 Gbit/s, 1000 flows",
-        cc: "cubic",
-        rate: "1gbit",
-        loss: "0%",
-        flows: 1000,
-        seconds: 20,
-        target: 2e6,
-    },
-    Case {
-        name: "1 Gbit/s, 1000 flows",
-        cc: "bbr",
-        rate: "1gbit",
-        loss: "0%",
-        flows: 1000,
-        seconds: 20,
-        target: 2e6,
-    },
+enum Target {
+    /// Packets per CPU-second.
+    Rate(f64),
+    /// Megabytes at most.
+    Memory(u64),
+}
+
+const CASES: [Case; 11] = [
+    case("100 Mbit/s", "cubic", "100mbit", "0%", 1, 60, Target::Rate(5e6)),
+    case("100 Mbit/s", "bbr", "100mbit", "0%", 1, 60, Target::Rate(5e6)),
+    case("100 Mbit/s, 1 % loss", "bbr", "100mbit", "1%", 1, 60, Target::Rate(2.5e6)),
+    case("100 Mbit/s, 1 % loss", "cubic", "100mbit", "1%", 1, 600, Target::Rate(2.5e6)),
+    case("1 Gbit/s", "cubic", "1gbit", "0%", 1, 30, Target::Rate(3e6)),
+    case("1 Gbit/s", "bbr", "1gbit", "0%", 1, 30, Target::Rate(3e6)),
+    case("1 Gbit/s, 1000 flows", "cubic", "1gbit", "0%", 1000, 20, Target::Rate(2e6)),
+    case("1 Gbit/s, 1000 flows", "bbr", "1gbit", "0%", 1000, 20, Target::Rate(2e6)),
+    case("10 Gbit/s, 5000 flows", "cubic", "10gbit", "0%", 5000, 5, Target::Rate(1.5e6)),
+    case("10 Gbit/s, 5000 flows", "bbr", "10gbit", "0%", 5000, 5, Target::Rate(1.5e6)),
+    case("10 Gbit/s, 100000 flows", "bbr", "10gbit", "0%", 100_000, 2, Target::Memory(2048)),
+];
+
+const fn case(
+    name: &'static str,
+    cc: &'static str,
+    rate: &'static str,
+    loss: &'static str,
+    flows: u32,
+    seconds: u64,
+    target: Target,
+) -> Case {
+    Case { name, cc, rate, loss, flows, seconds, target }
+}
+
+/// Runs of one batch, and how much faster two threads shall be done with it than one.
+const BATCH: u64 = 1000;
+const TWO_THREADS: f64 = 1.9;
+
+/// ns-2 for 60 s, or less with many flows: path, rate, queue in packets, flows, seconds.
+const REFERENCES: [(&str, &str, u32, u32, u32); 4] = [
+    ("100 Mbit/s", "100Mb", 833, 1, 60),
+    ("1 Gbit/s", "1000Mb", 8333, 1, 60),
+    ("1 Gbit/s, 1000 flows", "1000Mb", 8333, 1000, 20),
+    ("10 Gbit/s, 5000 flows", "10000Mb", 83333, 5000, 5),
 ];
 
 fn cpu_seconds(who: UsageWho) -> f64 {
@@ -77,7 +82,7 @@ fn peak_memory_mb() -> u64 {
     line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-fn scenario(case: &Case) -> Result<Scenario, Box<dyn std::error::Error>> {
+fn scenario(case: &Case) -> Result<Scenario, Failure> {
     let mut path = PathSpec::bottleneck(case.rate.parse()?, "100ms".parse()?, "1bdp".parse()?);
     let loss: Fraction = case.loss.parse()?;
     path.forward[0].loss = Some(LossSpec::from(loss));
@@ -86,46 +91,127 @@ fn scenario(case: &Case) -> Result<Scenario, Box<dyn std::error::Error>> {
     Ok(scenario)
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, index] = &arguments[..]
+        && command == ALONE
+    {
+        return measure(CASES.get(index.parse::<usize>()?).ok_or("there is no such case")?);
+    }
+    let words: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
+    let wanted = |name: &str, cc: &str| {
+        words.iter().all(|&word| cc == word || name.split([' ', ',']).any(|part| part == word))
+    };
+
     println!("data packets per CPU-second, RTT 100 ms, buffer 1 BDP");
     println!(
-        "{:<24} {:<6} {:>10} {:>12} {:>10} {:>10}",
-        "path", "cc", "packets", "million/s", "target", "peak RSS"
+        "{:<24} {:<6} {:>10} {:>12} {:>10} {:>10} {:>10}",
+        "path", "cc", "packets", "million/s", "target", "peak RSS", "target"
     );
-    for case in &CASES {
-        let scenario = scenario(case)?;
-        let (mut packets, mut best) = (0, f64::INFINITY);
-        for _ in 0..RUNS {
-            let before = cpu_seconds(UsageWho::RUSAGE_SELF);
-            packets = Simulation::new(&scenario, 1).run()?.summary.packets_sent;
-            best = best.min(cpu_seconds(UsageWho::RUSAGE_SELF) - before);
-        }
-        let memory = peak_memory_mb();
-        let rate = packets as f64 / best;
+    for (i, case) in CASES.iter().enumerate().filter(|(_, case)| wanted(case.name, case.cc)) {
+        let Measured { packets, seconds, memory } = measure_alone(i)?;
+        let (rate, most) = match case.target {
+            Target::Rate(rate) => (format!("{:.1}", rate / 1e6), "-".to_owned()),
+            Target::Memory(mb) => ("-".to_owned(), format!("{mb} MB")),
+        };
         println!(
-            "{:<24} {:<6} {:>10} {:>12.2} {:>10.1} {:>7} MB",
+            "{:<24} {:<6} {packets:>10} {:>12.2} {rate:>10} {:>10} {most:>10}",
             case.name,
             case.cc,
-            packets,
-            rate / 1e6,
-            case.target / 1e6,
-            memory
+            packets as f64 / seconds / 1e6,
+            format!("{memory} MB"),
         );
     }
-    reference("100 Mbit/s", "100Mb", "833");
-    reference("1 Gbit/s", "1000Mb", "8333");
+    for reference in REFERENCES.iter().filter(|reference| wanted(reference.0, "ns-2")) {
+        refer(reference);
+    }
+    if wanted("runs", "batch") {
+        batch()?;
+    }
     Ok(())
 }
 
-/// ns-2 with CUBIC for 60 s.
-fn reference(name: &str, rate: &str, queue: &str) {
+/// How this program asks itself for one case in a process of its own, whose memory nothing else has used before.
+const ALONE: &str = "alone";
+
+struct Measured {
+    packets: u64,
+    seconds: f64,
+    memory: u64,
+}
+
+fn measure_alone(case: usize) -> Result<Measured, Failure> {
+    let output = Command::new(std::env::current_exe()?).args([ALONE, &case.to_string()]).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    }
+    let text = String::from_utf8(output.stdout)?;
+    let mut parts = text.split_whitespace();
+    let mut part = || parts.next().ok_or("a case says too little");
+    Ok(Measured { packets: part()?.parse()?, seconds: part()?.parse()?, memory: part()?.parse()? })
+}
+
+/// Runs `case` and prints packets, CPU-seconds and memory.
+fn measure(case: &Case) -> Result<(), Failure> {
+    let scenario = scenario(case)?;
+    let (mut packets, mut best) = (0, f64::INFINITY);
+    for _ in 0..RUNS {
+        let before = cpu_seconds(UsageWho::RUSAGE_SELF);
+        packets = Simulation::new(&scenario, 1).run()?.summary.packets_sent;
+        best = best.min(cpu_seconds(UsageWho::RUSAGE_SELF) - before);
+    }
+    println!("{packets} {best} {}", peak_memory_mb());
+    Ok(())
+}
+
+/// Many runs on one thread and on two, in turns; the best of each counts. It is the processor time of the busier thread that is
+/// taken, so that what else runs here does not count as time that the batch needs.
+fn batch() -> Result<(), Failure> {
+    let path = PathSpec::bottleneck("10mbit".parse()?, "40ms".parse()?, "1bdp".parse()?);
+    let mut scenario = Scenario::new(path, vec![FlowSpec::bulk("bbr")]);
+    scenario.duration = Span::from_secs(5);
+    let mut best = [f64::INFINITY; 2];
+    for _ in 0..RUNS {
+        for (threads, best) in (1..).zip(&mut best) {
+            *best = best.min(run_all(&scenario, threads)?);
+        }
+    }
+    let [one, two] = best;
+    println!(
+        "{:<24} {one:.2} CPU-s on one thread, {two:.2} on each of two: {:.2} times as fast, target {TWO_THREADS}",
+        format!("batch of {BATCH} runs"),
+        one / two
+    );
+    Ok(())
+}
+
+/// The CPU-seconds that the busiest of `threads` threads spends on its share of a batch.
+fn run_all(scenario: &Scenario, threads: usize) -> Result<f64, Failure> {
+    let share = |first: usize| -> Result<f64, SimError> {
+        for seed in (0..BATCH).skip(first).step_by(threads) {
+            Simulation::new(scenario, seed).run()?;
+        }
+        Ok(cpu_seconds(UsageWho::RUSAGE_THREAD))
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|first| scope.spawn(move || share(first))).collect();
+        threads.into_iter().try_fold(0.0, |longest, thread| match thread.join() {
+            Ok(spent) => Ok(f64::max(longest, spent?)),
+            Err(_) => Err("a thread of the batch has panicked".into()),
+        })
+    })
+}
+
+/// ns-2 with CUBIC.
+fn refer(&(name, rate, queue, flows, seconds): &(&str, &str, u32, u32, u32)) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/reference.tcl");
+    let numbers = [queue, flows, seconds].map(|n| n.to_string());
     let before = cpu_seconds(UsageWho::RUSAGE_CHILDREN);
-    let output = Command::new("ns").args([script, rate, queue]).output();
+    let output = Command::new("ns").args([script, rate]).args(&numbers).output();
     let spent = cpu_seconds(UsageWho::RUSAGE_CHILDREN) - before;
     let packets = output
         .ok()
-        .and_then(|o| String::from_utf8_lossy(&o.stdout).lines().find_map(|l| l.trim().parse::<f64>().ok()));
+        .and_then(|o| String::from_utf8_lossy(&o.stderr).lines().find_map(|l| l.trim().parse::<f64>().ok()));
     match packets {
         Some(n) => println!("{name:<24} {:<6} {n:>10} {:>12.2}", "ns-2", n / spent / 1e6),
         None => println!("{name:<24} ns-2   not measured: `ns` (Debian package ns2) is missing or failed"),

@@ -29,7 +29,7 @@ fn kernel(context: &Context) -> Finding {
         return finding(Verdict::Ok, format!("Linux {version}"));
     }
     let fq = !matches!(context.facts.qdisc("fq"), Presence::Missing(_));
-    let new = "boot a kernel of 4.20 or later (every distribution since 2019 has one); fullpipe never installs or removes kernels";
+    let new = "boot a kernel of 4.20 or later (every distribution since 2019 has one): `fullpipe kernel status` says what can be done here";
     match version {
         v if v >= Version(4, 20) => {
             finding(Verdict::Ok, format!("Linux {v}: paces by itself, with or without fq"))
@@ -87,8 +87,9 @@ fn controller(context: &Context) -> Finding {
         Presence::Missing(from) => finding(Verdict::Fail, format!("{wanted} is not in this kernel"))
             .read(from, "absent")
             .advice(format!(
-                "load it as eBPF, without a new kernel or a restart: `fullpipe cc load {ebpf}`, then {}",
-                context.command(format_args!("plan {ebpf}"))
+                "load it as eBPF, without a new kernel or a restart: `fullpipe cc load {ebpf}`, then {}; or have a kernel that has it, as {} says",
+                context.command(format_args!("plan {ebpf}")),
+                context.command("kernel status")
             )),
     }
 }

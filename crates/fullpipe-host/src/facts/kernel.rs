@@ -75,6 +75,11 @@ impl ModuleIndex {
         }
     }
 
+    /// Whether a kernel that need not run has a module.
+    pub fn on_disk(&self, name: &str) -> Presence {
+        ModuleIndex { loaded: BTreeSet::new(), ..self.clone() }.find(name)
+    }
+
     /// Whether the module is a file that must be loaded (and not part of the kernel).
     pub fn is_module(&self, name: &str) -> bool {
         self.on_disk.contains(name) && !self.builtin.contains(name)

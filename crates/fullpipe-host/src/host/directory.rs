@@ -71,6 +71,10 @@ impl View for Directory {
         self.root()?.read(path)
     }
 
+    fn size(&self, path: &str) -> io::Result<u64> {
+        Ok(fstat(self.root()?.at(path, OFlags::PATH)?)?.st_size.try_into().unwrap_or(0))
+    }
+
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
         let directory = self.root()?.at(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names: Vec<String> = Dir::read_from(directory)?

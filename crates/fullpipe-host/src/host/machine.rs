@@ -1,17 +1,22 @@
 //! The machine that the program runs on.
 
-use super::{Directory, Host, Identity, OverFiles, Process, sysctl_path};
+use super::{Directory, Gateway, Host, Identity, Network, OverFiles, Process, Program, Ran, sysctl_path};
 use crate::net::{
     self, CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey,
     Rtnetlink, TcpSocket,
 };
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How long a process is given to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a next hop has to show that it is there: the kernel waits for five seconds before it asks one again that it knew.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// This machine, in the caller's network namespace.
 #[derive(Debug)]
@@ -57,6 +62,33 @@ fn modprobe(arguments: &[&str]) -> io::Result<()> {
     let reason = told.trim().lines().next().unwrap_or_default().to_owned();
     let busy = reason.contains("in use");
     Err(io::Error::new(if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other }, reason))
+}
+
+/// Has the kernel look for a next hop, which answers to that even where it answers to nothing else.
+fn is_there(gateway: IpAddr, device: u32, netlink: &mut Rtnetlink) -> io::Result<bool> {
+    const GLANCE: Duration = Duration::from_millis(200);
+    /// `discard`.
+    const PORT: u16 = 9;
+    let (from, to): (&str, SocketAddr) = match gateway {
+        IpAddr::V4(v4) => ("0.0.0.0:0", (v4, PORT).into()),
+        IpAddr::V6(v6) => ("[::]:0", SocketAddrV6::new(v6, PORT, 0, device).into()),
+    };
+    let socket = UdpSocket::bind(from)?;
+    let mut waited = Duration::ZERO;
+    while !netlink.is_reachable(gateway, device)? {
+        if waited >= ANSWERS_WITHIN {
+            return Ok(false);
+        }
+        // The kernel tells of a neighbour that it did not find by refusing to send.
+        let _ = socket.send_to(b"", to);
+        std::thread::sleep(GLANCE);
+        waited += GLANCE;
+    }
+    Ok(true)
+}
+
+fn family(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 4 } else { 6 }
 }
 
 impl Host for Machine {
@@ -227,5 +259,55 @@ impl Host for Machine {
 
     fn pause(&self, time: Duration) {
         std::thread::sleep(time);
+    }
+
+    fn run(&self, program: &Program) -> io::Result<Ran> {
+        let (name, arguments) = program.words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(name);
+        command.args(arguments).envs(program.environment.iter().copied()).stdin(Stdio::null());
+        if program.is_shown {
+            let shown = std::io::stderr().as_fd().try_clone_to_owned()?;
+            command.stdout(shown).stderr(Stdio::inherit());
+        } else {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let missing = |e: io::Error| match e.kind() {
+            io::ErrorKind::NotFound => io::Error::new(e.kind(), format!("there is no program {name}")),
+            _ => e,
+        };
+        let done = command.spawn().map_err(missing)?.wait_with_output()?;
+        let status = done.status.code().or_else(|| done.status.signal().map(|signal| 128 + signal));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Ran { status: status.unwrap_or(-1), out: text(&done.stdout), error: text(&done.stderr) })
+    }
+
+    fn free(&self, directory: &str) -> io::Result<u64> {
+        let room = rustix::fs::statvfs(directory)?;
+        Ok(room.f_bavail.saturating_mul(room.f_frsize))
+    }
+
+    fn network(&self) -> io::Result<Network> {
+        let mut netlink = Rtnetlink::open()?;
+        let mut network = Network::default();
+        for own in netlink.addresses()? {
+            if own.is_permanent {
+                network.addresses.push(own.address);
+            } else {
+                network.leased.push(family(own.address));
+            }
+        }
+        for route in netlink.default_routes()? {
+            network.default_routes.push(if route.is_v6 { 6 } else { 4 });
+            if let Some(address) = route.gateway {
+                let answers = is_there(address, route.device, &mut netlink)?;
+                network.gateways.push(Gateway { address, answers });
+            }
+        }
+        network.addresses.sort_unstable();
+        for families in [&mut network.leased, &mut network.default_routes] {
+            families.sort_unstable();
+            families.dedup();
+        }
+        Ok(network)
     }
 }

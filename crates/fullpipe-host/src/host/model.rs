@@ -5,7 +5,9 @@
 //!
 //! A directory without `/kernel.json` is an image of a host that does not run: only its boot files can change.
 
-use super::{BootClock, Clock, Files, Host, Identity, OverFiles, Process, sysctl_path};
+use super::{
+    BootClock, Clock, Files, Host, Identity, Network, OverFiles, Process, Program, Ran, parent, sysctl_path,
+};
 use crate::boot::normalise;
 use crate::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, ROOT, RouteChoice, RouteKey,
@@ -53,6 +55,31 @@ pub struct ModelKernel {
     /// The number of the network namespace, where the kernel gives such.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_cookie: Option<u64>,
+    /// Programs of the host's own; of several for one line the first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<ModelProgram>,
+    /// Bytes that are free, by directory.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub free: BTreeMap<String, u64>,
+    /// How it is reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+}
+
+/// A program of a modelled host: what it says, and what it does to files.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelProgram {
+    /// Its name and arguments as one would type them; a `*` at the end stands for any more.
+    pub line: String,
+    /// How it ends.
+    pub status: i32,
+    /// What it says.
+    pub out: String,
+    /// What it complains of.
+    pub error: String,
+    /// Files that are as this afterwards; those that are null are gone.
+    pub files: BTreeMap<String, Option<String>>,
 }
 
 /// Files of `F` with a modelled kernel over them.
@@ -403,5 +430,43 @@ impl<F: Files> Host for Model<F> {
 
     fn clock(&self) -> &dyn Clock {
         &*self.clock
+    }
+
+    fn run(&self, program: &Program) -> io::Result<Ran> {
+        let line = program.line();
+        let is_it = |known: &&ModelProgram| match known.line.strip_suffix('*') {
+            Some(begin) => line.starts_with(begin),
+            None => known.line == line,
+        };
+        let kernel = self.kernel()?;
+        let Some(known) = kernel.programs.iter().find(is_it) else {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("there is no program for `{line}`")));
+        };
+        for (path, content) in &known.files {
+            if self.files.stat(path).is_ok() {
+                self.files.remove(path)?;
+            }
+            let Some(content) = content else { continue };
+            let mut missing = Vec::new();
+            let mut directory = parent(path);
+            while self.files.stat(directory).is_err() {
+                missing.push(directory);
+                directory = parent(directory);
+            }
+            for directory in missing.into_iter().rev() {
+                self.files.make_directory(directory, 0o755)?;
+            }
+            let (uid, gid) = self.files.stat(parent(path)).map(|about| (about.uid, about.gid))?;
+            self.files.create(path, content.as_bytes(), 0o644, uid, gid)?;
+        }
+        Ok(Ran { status: known.status, out: known.out.clone(), error: known.error.clone() })
+    }
+
+    fn free(&self, directory: &str) -> io::Result<u64> {
+        self.kernel()?.free.get(directory).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn network(&self) -> io::Result<Network> {
+        self.kernel()?.network.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }

@@ -76,7 +76,7 @@ impl BootFiles {
     }
 
     /// What is at `path` itself shall be like this: a link there is replaced, not followed.
-    fn put(&mut self, host: &dyn Host, path: &str, state: FileState, why: &str) {
+    pub fn put(&mut self, host: &dyn Host, path: &str, state: FileState, why: &str) {
         let mut missing = Vec::new();
         let mut directory = parent(path);
         while directory != "/" && !host.exists(directory) && !self.changes.contains_key(directory) {

@@ -2,7 +2,10 @@
 
 use super::allowed::Allowed;
 use super::state::{FileState, install};
-use crate::host::{Host, Process};
+use crate::host::{Host, Process, Program, View};
+use crate::kernel::grub;
+use crate::kernel::loader::Variable;
+use crate::kernel::packages::{Has, Manager};
 use crate::net::{CongestionRoute, QdiscNode, QdiscOperation, ROOT, RouteChoice, RouteKey};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -156,6 +159,67 @@ pub enum Change {
         /// What will be.
         after: FileState,
     },
+    /// Has the boot loader boot this entry every day, by its settings, of which its menu is made.
+    BootSettings {
+        /// The settings' file.
+        path: String,
+        /// What is there now.
+        before: FileState,
+        /// What will be.
+        after: FileState,
+        /// The entry.
+        default: String,
+        /// The menu's file.
+        menu: String,
+        /// What makes the menu.
+        maker: Vec<String>,
+    },
+    /// Has the boot loader boot this entry every day, by a variable of its own.
+    BootDefault {
+        /// The variable.
+        variable: Variable,
+        /// The entry now, if one is set.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<String>,
+        /// The entry then.
+        after: String,
+    },
+    /// Adds an entry to the boot loader's menu, and has it booted once, next.
+    BootOnce {
+        /// What says which is booted once.
+        variable: Variable,
+        /// The entry.
+        id: String,
+        /// The file that has it.
+        path: String,
+        /// What is there now.
+        before: FileState,
+        /// What will be.
+        after: FileState,
+    },
+    /// Installs a kernel's packages.
+    Packages {
+        /// The package manager.
+        manager: Manager,
+        /// What it is asked for.
+        asked: Vec<String>,
+        /// The packages that were not there before.
+        new: Vec<String>,
+        /// The kernel's release.
+        release: String,
+        /// The source that was named.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<crate::kernel::packages::From>,
+    },
+}
+
+/// The entry that GRUB's menu boots every day.
+fn menu_boots(view: &dyn View, menu: &str) -> String {
+    view.content(menu).map(|text| grub::Menu::parse(&text).default).unwrap_or_default()
+}
+
+fn carried_out(host: &dyn Host, program: &Program) -> io::Result<()> {
+    host.run(program)?.said(program).map(drop)
 }
 
 /// Which of its two states a change's object is in.
@@ -202,6 +266,10 @@ impl Change {
             Change::Cgroup { group, .. } => format!("control group {group}"),
             Change::Split { owner, .. } => format!("split of process {}", owner.id),
             Change::File { path, .. } => path.clone(),
+            Change::BootSettings { path, .. } => format!("default of the boot menu ({path})"),
+            Change::BootDefault { variable, .. } => format!("default of {}", variable.loader.name()),
+            Change::BootOnce { path, .. } => format!("entry for one start ({path})"),
+            Change::Packages { release, .. } => format!("Linux {release}"),
         }
     }
 
@@ -216,6 +284,10 @@ impl Change {
             Change::Cgroup { controller, .. } => controller.clone(),
             Change::Split { group, arms, .. } => format!("{arms} of {group}"),
             Change::File { after, .. } => after.describe(),
+            Change::BootSettings { default, .. } => default.clone(),
+            Change::BootDefault { after, .. } => after.clone(),
+            Change::BootOnce { id, .. } => id.clone(),
+            Change::Packages { .. } => "installed".into(),
         }
     }
 
@@ -229,7 +301,14 @@ impl Change {
 
     /// Whether it changes the running kernel, which forgets it at the next boot.
     pub fn is_live(&self) -> bool {
-        !matches!(self, Change::File { .. })
+        !matches!(
+            self,
+            Change::File { .. }
+                | Change::BootSettings { .. }
+                | Change::BootDefault { .. }
+                | Change::BootOnce { .. }
+                | Change::Packages { .. }
+        )
     }
 
     /// Where the host stands between before and after.
@@ -306,6 +385,43 @@ impl Change {
                     Standing::Before
                 } else {
                     Standing::Other(now.describe())
+                }
+            }
+            Change::BootSettings { path, before, after, default, menu, .. } => {
+                let now = FileState::of(host, path)?;
+                let boots = menu_boots(host, menu) == *default;
+                match (now == *after, now == *before, boots) {
+                    (true, _, true) => Standing::After,
+                    (_, true, false) => Standing::Before,
+                    (true, ..) | (_, true, _) => Standing::Partial,
+                    _ => Standing::Other(now.describe()),
+                }
+            }
+            Change::BootDefault { variable, before, after } => match variable.value(host)? {
+                now if now.as_ref() == Some(after) => Standing::After,
+                now if now == *before => Standing::Before,
+                now => Standing::Other(now.unwrap_or_else(|| "not set".into())),
+            },
+            // That it is booted next ends as it is booted: the entry stays.
+            Change::BootOnce { path, before, after, .. } => {
+                let now = FileState::of(host, path)?;
+                if now == *after {
+                    Standing::After
+                } else if now == *before {
+                    Standing::Before
+                } else {
+                    Standing::Other(now.describe())
+                }
+            }
+            Change::Packages { manager, new, .. } => {
+                let all =
+                    new.iter().map(|package| manager.has(host, package)).collect::<io::Result<Vec<Has>>>()?;
+                if all.iter().all(|has| *has == Has::Whole) {
+                    Standing::After
+                } else if all.iter().all(|has| *has == Has::Nothing) {
+                    Standing::Before
+                } else {
+                    Standing::Partial
                 }
             }
         })
@@ -397,6 +513,19 @@ impl Change {
             Change::Congctl { route, after, .. } => host.choose_on_route(route, Some(after)),
             Change::Cgroup { .. } | Change::Split { .. } => Err(io::ErrorKind::Unsupported.into()),
             Change::File { path, after, .. } => install(host, path, after),
+            Change::BootSettings { path, after, maker, .. } => {
+                install(host, path, after)?;
+                carried_out(host, &Program::new(maker))
+            }
+            Change::BootDefault { variable, after, .. } => variable.set(host, Some(after)),
+            // It must be there before it is chosen.
+            Change::BootOnce { variable, id, path, after, .. } => {
+                install(host, path, after)?;
+                variable.set(host, Some(id))
+            }
+            Change::Packages { manager, asked, from, .. } => {
+                carried_out(host, &manager.install(asked, *from))
+            }
         }
     }
 
@@ -449,6 +578,30 @@ impl Change {
             Change::Cgroup { pin, .. } => host.remove(pin),
             Change::Split { owner, .. } => host.end_process(*owner),
             Change::File { path, before, .. } => install(host, path, before),
+            Change::BootSettings { path, before, maker, .. } => {
+                install(host, path, before)?;
+                carried_out(host, &Program::new(maker))
+            }
+            Change::BootDefault { variable, before, .. } => variable.set(host, before.as_deref()),
+            Change::BootOnce { variable, id, path, before, .. } => {
+                if variable.value(host)?.as_ref() == Some(id) {
+                    variable.set(host, None)?;
+                }
+                install(host, path, before)
+            }
+            Change::Packages { manager, new, .. } => {
+                let there =
+                    |package: &&String| manager.has(host, package).is_ok_and(|has| has != Has::Nothing);
+                let there: Vec<String> = new.iter().filter(there).cloned().collect();
+                let is_broken = |package| manager.has(host, package).is_ok_and(|has| has == Has::Parts);
+                if there.iter().any(|package| is_broken(package))
+                    && let Some(program) = manager.repair()
+                {
+                    // What cannot be set up can be removed.
+                    let _ = host.run(&program);
+                }
+                if there.is_empty() { Ok(()) } else { carried_out(host, &manager.remove(&there)) }
+            }
         }
     }
 }

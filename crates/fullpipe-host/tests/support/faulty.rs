@@ -1,7 +1,7 @@
 //! A host on which the n-th change fails, or is the last thing that happens.
 
 use super::Fake;
-use fullpipe_host::host::{Clock, Files, Host, Identity, Process, Stat, View};
+use fullpipe_host::host::{Clock, Files, Host, Identity, Network, Process, Program, Ran, Stat, View};
 use fullpipe_host::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey, TcpSocket,
 };
@@ -22,8 +22,12 @@ pub enum Fault {
     Always(io::ErrorKind),
 }
 
+/// What a host's programs say and do.
+pub type Programs = fn(&Fake, &Program) -> io::Result<Ran>;
+
 pub struct Faulty<'a> {
     host: &'a Fake,
+    programs: Option<Programs>,
     at: usize,
     fault: Option<Fault>,
     changes: Cell<usize>,
@@ -45,12 +49,18 @@ impl<'a> Faulty<'a> {
     pub fn counting(host: &'a Fake) -> Self {
         Faulty {
             host,
+            programs: None,
             at: usize::MAX,
             fault: None,
             changes: Cell::new(0),
             dead: Cell::new(false),
             refuses_routes: false,
         }
+    }
+
+    /// The same with these programs instead of the model's.
+    pub fn with(self, programs: Programs) -> Self {
+        Faulty { programs: Some(programs), ..self }
     }
 
     pub fn changes(&self) -> usize {
@@ -206,6 +216,15 @@ impl Host for Faulty<'_> {
     }
     fn pause(&self, time: std::time::Duration) {
         self.host.pause(time);
+    }
+    fn run(&self, program: &Program) -> io::Result<Ran> {
+        self.change(|| self.programs.map_or_else(|| self.host.run(program), |run| run(self.host, program)))
+    }
+    fn free(&self, directory: &str) -> io::Result<u64> {
+        self.host.free(directory)
+    }
+    fn network(&self) -> io::Result<Network> {
+        self.host.network()
     }
     fn clock(&self) -> &dyn Clock {
         self.host.clock()

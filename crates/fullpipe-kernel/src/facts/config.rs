@@ -24,8 +24,7 @@ impl Config {
     /// Reads the content of such a file, plain or compressed by gzip; nothing if it says that it is compressed and
     /// cannot be read.
     pub fn parse(from: &str, bytes: &[u8]) -> Option<Config> {
-        let plain = if bytes.starts_with(&[0x1f, 0x8b]) { gunzip(bytes)? } else { bytes.to_vec() };
-        let values = String::from_utf8_lossy(&plain)
+        let values = Config::text(bytes)?
             .lines()
             .filter_map(|line| {
                 let unset = line.strip_prefix("# ").and_then(|l| l.strip_suffix(" is not set"));
@@ -36,9 +35,20 @@ impl Config {
         Some(Config { from: from.to_owned(), values })
     }
 
+    /// The content of such a file as text, plain or compressed by gzip.
+    pub fn text(bytes: &[u8]) -> Option<String> {
+        let plain = if bytes.starts_with(&[0x1f, 0x8b]) { gunzip(bytes)? } else { bytes.to_vec() };
+        Some(String::from_utf8_lossy(&plain).into_owned())
+    }
+
     /// The value of an option; `n` for one that is not set.
     pub fn get(&self, name: &str) -> &str {
         self.values.get(name).map_or("n", String::as_str)
+    }
+
+    /// How many options are built, into the kernel or as modules.
+    pub fn built(&self) -> usize {
+        self.values.values().filter(|value| ["y", "m"].contains(&value.as_str())).count()
     }
 }
 

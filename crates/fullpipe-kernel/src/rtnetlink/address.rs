@@ -1,7 +1,8 @@
 //! Addresses of interfaces, and of their neighbours.
 
+use super::route::{RTM_GETROUTE, RTM_NEWROUTE, RTMSG, address, parse_route};
 use super::{Rtnetlink, family, octets};
-use crate::netlink::{CREATE, EXCLUSIVE, REPLACE, Request};
+use crate::netlink::{Attributes, CREATE, EXCLUSIVE, REPLACE, Request, u16_at, u32_at};
 use std::io;
 use std::net::IpAddr;
 
@@ -11,7 +12,62 @@ const IFA_LOCAL: u16 = 2;
 const IFA_F_NODAD: u8 = 2;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
+const NUD_REACHABLE: u16 = 0x02;
+const NUD_NOARP: u16 = 0x40;
 const NUD_PERMANENT: u16 = 0x80;
+const IFA_FLAGS: u16 = 8;
+const IFA_F_TEMPORARY: u32 = 0x01;
+const IFA_F_DEPRECATED: u32 = 0x20;
+const IFA_F_PERMANENT: u32 = 0x80;
+/// `RT_SCOPE_UNIVERSE`: not of the link or the host alone.
+const UNIVERSE: u8 = 0;
+/// `RTN_UNICAST`: one that leads somewhere.
+const UNICAST: u8 = 1;
+/// `struct ifaddrmsg`.
+const IFADDRMSG: usize = 8;
+/// `struct ndmsg`.
+const NDMSG: usize = 12;
+
+/// An address that others reach this host by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OwnAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Whether it stays: one of DHCP or of router advertisements has an end.
+    pub is_permanent: bool,
+}
+
+/// Where packets go that no other route is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DefaultRoute {
+    /// The next hop; nothing where all is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The device's number.
+    pub device: u32,
+    /// Whether it is IPv6's.
+    pub is_v6: bool,
+}
+
+/// Reads the body of an `RTM_NEWADDR` message; nothing for addresses of the link or the host alone, for temporary ones and for those
+/// that are going out of use.
+pub fn parse_address(body: &[u8]) -> Option<OwnAddress> {
+    let attributes = Attributes(body.get(IFADDRMSG..)?);
+    let flags = attributes.u32(IFA_FLAGS).unwrap_or_else(|| u32::from(body[2]));
+    if body[3] != UNIVERSE || flags & (IFA_F_TEMPORARY | IFA_F_DEPRECATED) != 0 {
+        return None;
+    }
+    // Of a point-to-point link the one is its own end, the other the far one.
+    let own = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS))?;
+    Some(OwnAddress { address: address(own)?, is_permanent: flags & IFA_F_PERMANENT != 0 })
+}
+
+/// Reads the body of an `RTM_NEWNEIGH` message: whose it is, on which device, and whether it is known to be there.
+pub fn parse_neighbour(body: &[u8]) -> Option<(IpAddr, u32, bool)> {
+    let attributes = Attributes(body.get(NDMSG..)?);
+    let state = u16_at(body, 8)?;
+    let is_there = state & (NUD_REACHABLE | NUD_NOARP | NUD_PERMANENT) != 0;
+    Some((address(attributes.get(NDA_DST)?)?, u32_at(body, 4)?, is_there))
+}
 
 impl Rtnetlink {
     /// Gives the interface an address, usable at once.
@@ -42,5 +98,70 @@ impl Rtnetlink {
         let mut request = Request::new(libc::RTM_NEWNEIGH, CREATE | REPLACE, &body);
         request.attribute(NDA_DST, &octets(address)).attribute(NDA_LLADDR, &mac);
         self.socket.change(request)
+    }
+
+    /// The addresses that others reach this host by.
+    ///
+    /// # Errors
+    /// When the kernel does not answer, or its table never stands still.
+    pub fn addresses(&mut self) -> io::Result<Vec<OwnAddress>> {
+        let request = Request::new(libc::RTM_GETADDR, 0, &[0; IFADDRMSG]);
+        let bodies = self.socket.table(&request, libc::RTM_NEWADDR)?;
+        Ok(bodies.iter().filter_map(|body| parse_address(body)).collect())
+    }
+
+    /// The default routes of the main table.
+    ///
+    /// # Errors
+    /// When the kernel does not answer, or its table never stands still.
+    pub fn default_routes(&mut self) -> io::Result<Vec<DefaultRoute>> {
+        let bodies = self.socket.table(&Request::new(RTM_GETROUTE, 0, &[0; RTMSG]), RTM_NEWROUTE)?;
+        let default = |body: &Vec<u8>| {
+            let is_v6 = i32::from(*body.first()?) == libc::AF_INET6;
+            let (device, route) = parse_route(body)?;
+            let is_it = route.prefix == "default" && route.table == super::MAIN_TABLE && body[7] == UNICAST;
+            is_it.then_some(DefaultRoute { gateway: route.gateway, device, is_v6 })
+        };
+        Ok(bodies.iter().filter_map(default).collect())
+    }
+
+    /// Whether the kernel knows that a neighbour is there: it answered within the last seconds, or needs not to.
+    ///
+    /// # Errors
+    /// When the kernel does not answer, or its table never stands still.
+    pub fn is_reachable(&mut self, neighbour: IpAddr, device: u32) -> io::Result<bool> {
+        let mut body = [0; NDMSG];
+        body[0] = family(neighbour);
+        let bodies = self.socket.table(&Request::new(libc::RTM_GETNEIGH, 0, &body), libc::RTM_NEWNEIGH)?;
+        let mut known = bodies.iter().filter_map(|body| parse_neighbour(body));
+        Ok(known.any(|known| known == (neighbour, device, true)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn this_namespace_has_what_it_tells() {
+        let mut netlink = Rtnetlink::open().unwrap();
+        let all = netlink.addresses().unwrap();
+        assert!(all.iter().all(|one| !one.address.is_loopback()), "{all:?}");
+        for route in netlink.default_routes().unwrap() {
+            assert!(
+                route.device != 0 && route.gateway.is_none_or(|via| via.is_ipv6() || !route.is_v6),
+                "{route:?}"
+            );
+        }
+        assert!(!netlink.is_reachable(Ipv4Addr::new(192, 0, 2, 1).into(), 1).unwrap());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = (parse_address(&bytes), parse_neighbour(&bytes));
+        }
     }
 }

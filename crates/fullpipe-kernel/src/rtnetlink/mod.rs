@@ -8,6 +8,7 @@ mod link;
 mod qdisc;
 mod route;
 
+pub use address::{DefaultRoute, OwnAddress, parse_address, parse_neighbour};
 pub use choice::{KeyedRoute, RouteChoice, RouteKey, destination};
 pub use link::{Link, NewInterface, parse_link};
 pub use qdisc::{QdiscNode, QdiscOperation, ROOT, hex, parse_qdisc, unhex};

@@ -62,7 +62,7 @@ pub struct CongestionRoute {
     pub metrics: Vec<(u16, u32)>,
 }
 
-fn address(bytes: &[u8]) -> Option<IpAddr> {
+pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into()),
         16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()),

@@ -201,9 +201,10 @@ impl Topology {
                     .map(|c| c.spec.send_buffer.map(|b| b.0))
                     .collect(),
             );
-            // Without a limit of the scenario's the window must not hold a sender back while it tunes
-            // itself, either: it is open from the start.
-            let first = if receive == most && tuned == 0 { most } else { receive.min(131_072) };
+            // Without a limit of the scenario's the window must not hold a sender back while it tunes itself, either. Nor may it
+            // begin with all there is: as long as a window grows, `tcp_grow_window()` has each packet acknowledged by itself, and
+            // the receiver of a gigabyte would do so to the end.
+            let first = if receive == most && tuned == 0 { OPEN } else { receive.min(131_072) };
             self.set(end, "ipv4/tcp_rmem", &format!("4096 {first} {receive}"))?;
             self.set(end, "ipv4/tcp_wmem", &format!("4096 {} {send}", send.min(65_536)))?;
             for c in connections.iter_mut() {
@@ -319,6 +320,9 @@ fn configure(addresses: &EndAddresses, ipv6: bool) -> Result<Vec<String>, LabErr
     sysctl.set("ipv4/ping_group_range", &format!("{gid} {gid}"));
     Ok(sysctl.refused)
 }
+
+/// What a receive buffer begins with that shall not limit: from there it outgrows any slow start.
+const OPEN: u64 = 1 << 20;
 
 /// The most a TCP buffer may grow to: an eighth of the machine's memory, at least what Linux ships with
 /// and at most the kernel's own bound on windows (1 GiB).

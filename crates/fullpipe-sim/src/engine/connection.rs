@@ -173,11 +173,21 @@ impl<C: CongestionControl> Connection<C> {
     /// The next time that something must happen at either end without a packet from the path.
     #[inline]
     pub fn wake(&self) -> Time {
-        let timers = self.sender.wake().min(self.receiver.ack_due()).min(self.source.at);
-        let rare = self.syn_at.min(self.syn_ack_at).min(self.ask_at).min(self.stop_at);
+        self.sender_wake().min(self.receiver_wake()).min(self.stop_at)
+    }
+
+    /// Of that, what a packet can bring forward that arrives at the sending end.
+    #[inline]
+    pub fn sender_wake(&self) -> Time {
         let held = self.held.front().map_or(Time::NEVER, |&(at, _)| at);
         let access = self.access.as_ref().map_or(Time::NEVER, |access| access.next());
-        timers.min(rare).min(held).min(access)
+        self.sender.wake().min(self.source.at).min(self.syn_at).min(held).min(access)
+    }
+
+    /// Of that, what a packet can bring forward that arrives at the receiving end.
+    #[inline]
+    pub fn receiver_wake(&self) -> Time {
+        self.receiver.ack_due().min(self.syn_ack_at).min(self.ask_at)
     }
 
     /// Packets in the flow's own delay.

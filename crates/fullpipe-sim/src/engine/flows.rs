@@ -96,15 +96,16 @@ impl Flows {
                 let was_over = c.is_over();
                 c.at_receiver(at, packet, &mut net);
                 self.unfinished -= usize::from(!was_over && c.is_over());
+                wakes.no_later(flow, c.receiver_wake());
             }
             Kind::Ack | Kind::SynAck | Kind::Request => {
                 let was_over = c.is_over();
                 c.at_sender(at, packet, &mut net);
                 self.unfinished -= usize::from(!was_over && c.is_over());
                 note_state(at, flow, c, &mut self.triggers);
+                wakes.no_later(flow, c.sender_wake());
             }
         }
-        wakes.no_later(flow, c.wake());
         if !self.followers.is_empty() {
             self.start_followers(at, flow, wakes);
         }

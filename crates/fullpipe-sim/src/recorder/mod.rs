@@ -31,6 +31,8 @@ pub(crate) struct FlowRecorder {
     /// The series by rows, as they come: one piece of memory a row, not one a quantity.
     rows: Vec<(Time, [f64; WIDTH])>,
     states: Vec<(Time, &'static str)>,
+    /// The latest of them.
+    state: Option<&'static str>,
     events: Vec<Event>,
     rtt: Histogram,
     queue: Histogram,
@@ -55,6 +57,7 @@ impl FlowRecorder {
         FlowRecorder {
             rows: Vec::with_capacity(rows),
             states: Vec::new(),
+            state: None,
             events: Vec::new(),
             rtt: Histogram::default(),
             queue: Histogram::default(),
@@ -95,8 +98,8 @@ impl FlowRecorder {
     #[inline]
     pub fn on_state(&mut self, now: Time, state: &'static str) -> bool {
         // The same state is mostly the same text in memory.
-        if let Some(&(_, last)) = self.states.last()
-            && (std::ptr::eq(last, state) || last == state)
+        if self.state.is_some_and(|last| std::ptr::eq(last, state))
+            || self.state.replace(state) == Some(state)
         {
             return false;
         }

@@ -266,6 +266,7 @@ impl Half {
             && !recovery
             && let (Some(course), Some(edge)) = (&mut self.course, self.edge)
         {
+            // A receiver may take more than it said.
             course.fills(edge.saturating_sub(self.una));
         }
         self.bins.spend(from, at, |bin: &mut Bin, t| {
@@ -335,7 +336,7 @@ impl Half {
         let mut behind = false;
         if let (Some(course), Some((_, echo))) = (&mut self.course, s.options.timestamps) {
             if end > self.next {
-                behind = course.echoed(at, echo, end - self.first) > u64::from(s.payload);
+                behind = course.echoed(at, echo, end.saturating_sub(self.first)) > u64::from(s.payload);
             }
             let told = course.told(echo);
             if self.selective

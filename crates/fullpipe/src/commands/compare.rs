@@ -1,9 +1,11 @@
 //! `fullpipe lab compare`: the same scenarios simulated and on kernel TCP, in one table.
 
 use crate::failure::Failure;
-use crate::runs::{self, LENT, Progress, read};
+use crate::runs::{self, LENT, Progress, read_as};
+use fullpipe_cc::registry::{About, find};
 use fullpipe_experiment::Recording;
-use fullpipe_experiment::scenario::Case;
+use fullpipe_experiment::scenario::{App, Case, FlowSpec, Setting, Vocabulary};
+use fullpipe_kernel::facts::ticks;
 use fullpipe_run::{Batch, Engine, InRealTime, Job};
 use fullpipe_units::Span;
 use std::fmt::Write;
@@ -24,6 +26,10 @@ pub struct Args {
     /// One run after another in the lab, also those that may share the machine.
     #[arg(long)]
     alone: bool,
+    /// Simulate with ends as Linux's are in what the simulator leaves out unless told: segmentation offload (`tso`), buffers of
+    /// which a part is window (`auto_tuning` where there is a `receive_buffer`), and the running kernel's tick (`hz`).
+    #[arg(long)]
+    as_linux: bool,
     /// One row for runs that differ only in their seed: means over the pairs of same seeds, the quotient of the means and its
     /// standard error. Runs that are not valid in the lab are left out, and counted.
     #[arg(long)]
@@ -40,11 +46,18 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let mut names: Vec<String> = Vec::new();
         let mut jobs: Vec<Job> = Vec::new();
+        // Nothing is judged here, so that the lab need not be able to measure what is checked.
+        let vocabulary = Vocabulary { loss_of_whole_runs_only: false, ..fullpipe_run::vocabulary(&BOTH) };
         for file in &self.files {
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            for (case, shortened) in self.cases(read(file, &BOTH)?) {
+            for (case, shortened) in self.cases(read_as(file, &vocabulary)?) {
                 names.push(format!("{name}{}", if shortened { " (shortened)" } else { "" }));
-                jobs.extend(BOTH.map(|engine| Job { engine, case: case.clone() }));
+                let mut simulated = case.clone();
+                if self.as_linux {
+                    simulated.scenario.flows.iter_mut().for_each(like_linux);
+                }
+                jobs.push(Job { engine: Engine::Sim, case: simulated });
+                jobs.push(Job { engine: Engine::Lab, case });
             }
         }
         let progress = Progress::of(&jobs);
@@ -70,6 +83,7 @@ impl Args {
     /// left out.
     fn cases(&self, mut cases: Vec<Case>) -> Vec<(Case, bool)> {
         cases.retain(|c| c.scenario.flows.iter().all(|f| runs::kernel_offers(&f.cc)));
+        cases.iter_mut().for_each(|c| c.scenario.checks.clear());
         let all = cases.len();
         let wanted = self.runs.unwrap_or(all).min(all);
         let picked = (0..wanted).map(|i| cases[i * all / wanted].clone());
@@ -82,6 +96,16 @@ impl Args {
     }
 }
 
+/// Gives a flow the ends that Linux has, where its scenario says nothing else.
+fn like_linux(flow: &mut FlowSpec) {
+    flow.tso = flow.tso.or(Some(true));
+    flow.auto_tuning |= flow.receive_buffer.is_some();
+    let has_a_tick = |about: &&About| about.settings.iter().any(|s| s.key == "hz");
+    if let (Some(_), Some(ticks)) = (find(&flow.cc).filter(has_a_tick), ticks()) {
+        flow.settings.entry("hz".to_owned()).or_insert(Setting::Integer(ticks.into()));
+    }
+}
+
 /// Cuts a case to `most`, unless something in it would then never happen.
 fn shorten(case: &mut Case, most: Span) -> bool {
     let s = &mut case.scenario;
@@ -89,12 +113,15 @@ fn shorten(case: &mut Case, most: Span) -> bool {
         s.flows.iter().map(|f| f.start.earliest() + f.stagger * u64::from(f.count)).max().unwrap_or_default();
     let links = s.path.forward.iter().chain(&s.path.reverse);
     let last = links.flat_map(|l| &l.schedule).map(|c| c.at).fold(last.max(s.warmup), Span::max);
+    let writes = s.flows.iter().filter_map(|f| match &f.app {
+        App::Writes { writes } => Some(writes),
+        _ => None,
+    });
+    let last = writes.flatten().map(|write| write.at).fold(last, Span::max);
     if last * 2 > most {
         return false;
     }
     s.duration = most;
-    // Its bounds are those of the whole length.
-    s.checks.clear();
     true
 }
 
@@ -242,15 +269,33 @@ mod tests {
         assert!(Quotient::of(&[(10.0, 10.0)]).error.is_none());
     }
 
+    fn case(text: &str) -> Case {
+        let vocabulary = fullpipe_run::vocabulary(&BOTH);
+        fullpipe_experiment::scenario::parse("x", text, &vocabulary, &|_| Err(String::new()))
+            .unwrap()
+            .remove(0)
+    }
+
+    #[test]
+    fn ends_like_linuxs_keep_what_a_scenario_says() {
+        let file = "duration = '1s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'\nreceive_buffer = '500kB'\n[[flow]]\ncc = 'reno'\n\
+                    [[flow]]\ncc = 'cubic'\nsettings = { hz = 100 }\ntso = false";
+        let mut flows = case(file).scenario.flows;
+        flows.iter_mut().for_each(like_linux);
+        let ticks = ticks().map(|n| Setting::Integer(n.into()));
+        assert_eq!(flows.iter().map(|f| f.tso).collect::<Vec<_>>(), [Some(true), Some(true), Some(false)]);
+        assert_eq!(flows.iter().map(|f| f.auto_tuning).collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!(flows[0].settings.get("hz").cloned(), ticks);
+        assert!(flows[1].settings.is_empty(), "Reno has no clock");
+        assert_eq!(flows[2].settings["hz"], Setting::Integer(100));
+    }
+
     #[test]
     fn a_scenario_is_not_cut_before_its_last_change() {
         let file = "duration = '60s'\n[path]\n[[path.forward]]\nrate = '10mbit'\nschedule = [{ at = '20s', rate = '5mbit' }]\n[[flow]]\ncc = 'cubic'";
-        let case = |text: &str| {
-            let vocabulary = fullpipe_run::vocabulary(&BOTH);
-            fullpipe_experiment::scenario::parse("x", text, &vocabulary, &|_| Err(String::new()))
-                .unwrap()
-                .remove(0)
-        };
+        let writes = "duration = '60s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'\n\
+                      app = { kind = 'writes', writes = [{ at = '20s', bytes = '10kB' }] }";
+        assert!(!shorten(&mut case(writes), Span::from_secs(30)));
         assert!(!shorten(&mut case(file), Span::from_secs(30)));
         let mut cut = case(file);
         assert!(shorten(&mut cut, Span::from_secs(50)));

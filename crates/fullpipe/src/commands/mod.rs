@@ -21,6 +21,7 @@ mod figure;
 mod get;
 mod guard;
 mod host;
+mod kernel;
 pub mod lab;
 mod man;
 mod merge;
@@ -71,6 +72,7 @@ pub enum Command {
     Revert(revert::Args),
     Status(status::Args),
     Verify(verify::Args),
+    Kernel(kernel::Args),
     #[command(hide = true)]
     Guard(guard::Args),
     Lab(lab::Args),
@@ -120,6 +122,7 @@ impl Command {
             Command::Revert(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Verify(args) => args.run(),
+            Command::Kernel(args) => args.run(),
             Command::Guard(args) => args.run(),
             Command::Lab(args) => args.run(),
             #[cfg(feature = "net")]

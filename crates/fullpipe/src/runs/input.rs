@@ -1,7 +1,7 @@
 //! Scenario files to cases, and the files beside them.
 
 use crate::failure::Failure;
-use fullpipe_experiment::scenario::{Case, parse};
+use fullpipe_experiment::scenario::{Case, Vocabulary, parse};
 use fullpipe_run::{Engine, beside, scenario_text, vocabulary};
 use std::fs::File;
 use std::io::stdin;
@@ -45,6 +45,11 @@ pub fn contestants(given: &[String]) -> Vec<String> {
 /// The cases of the scenario file at `path`, which `engines` are to run; `-` is what comes by standard input. Files that it names lie
 /// beside it, those of standard input in the working directory.
 pub fn read(path: &Path, engines: &[Engine]) -> Result<Vec<Case>, Failure> {
+    read_as(path, &vocabulary(engines))
+}
+
+/// The same, of what `vocabulary` has words for.
+pub fn read_as(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Case>, Failure> {
     let (name, text) = if path == Path::new("-") {
         ("standard input".to_owned(), scenario_text("standard input", stdin().lock()))
     } else {
@@ -54,7 +59,7 @@ pub fn read(path: &Path, engines: &[Engine]) -> Result<Vec<Case>, Failure> {
         (name, text)
     };
     let open = beside(path.parent().unwrap_or(Path::new("")).to_owned());
-    parse(&name, &text.map_err(Failure::Usage)?, &vocabulary(engines), &open).map_err(Failure::usage)
+    parse(&name, &text.map_err(Failure::Usage)?, vocabulary, &open).map_err(Failure::usage)
 }
 
 #[cfg(test)]

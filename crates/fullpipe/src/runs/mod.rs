@@ -8,7 +8,7 @@ mod progress;
 mod reporting;
 
 pub use choice::Choice;
-pub use input::{check_controller, contestants, listed, read};
+pub use input::{check_controller, contestants, listed, read, read_as};
 pub use lent::{LENT, give_back, kernel_offers, reenter};
 pub use progress::Progress;
 #[cfg(feature = "net")]

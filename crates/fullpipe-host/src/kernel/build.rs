@@ -1,0 +1,753 @@
+//! A kernel made of its source, as a package that can be removed: configured as the one that runs, and with what is needed. Needs no
+//! root and changes nothing but a folder.
+
+use super::packages::Manager;
+use crate::error::{Error, Result};
+use crate::facts::Config;
+use crate::host::Host;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// What follows the version in the release of a kernel that is made here, so that it takes the place of no other.
+const LOCAL_VERSION: &str = "-fullpipe";
+/// Bytes that an option takes while its objects are there: a rule of thumb, by Debian's configurations.
+const BY_OPTION: u64 = 3 << 19;
+/// The same with what BTF is made of.
+const BY_OPTION_WITH_BTF: u64 = 4 << 20;
+/// Bytes of an unpacked source, and of what does not depend on the options.
+const SOURCE: u64 = 2 << 30;
+const BESIDE: u64 = 1 << 29;
+
+/// What is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// The source.
+    pub source: Source,
+    /// The configuration to begin with; without one that of the kernel that runs.
+    pub config: Option<PathBuf>,
+    /// The folder that everything is made in.
+    pub folder: PathBuf,
+    /// How many compilers run at once.
+    pub jobs: usize,
+}
+
+/// Where the source is from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// A directory with a tree.
+    Tree(PathBuf),
+    /// The distribution's source package: this version, or the newest.
+    Package(Option<String>),
+}
+
+/// What became of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Built {
+    /// The kernel's release.
+    pub release: String,
+    /// The package of the kernel and its modules.
+    pub package: PathBuf,
+    /// The others that were made with it.
+    pub others: Vec<PathBuf>,
+    /// What the options that are needed came to.
+    pub options: BTreeMap<String, String>,
+    /// The folder with all that was made on the way.
+    pub folder: PathBuf,
+    /// What the programs said.
+    pub log: PathBuf,
+    /// How long it took.
+    pub seconds: u64,
+}
+
+/// What is told while it goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress<'a> {
+    /// A part of the work begins.
+    Part(&'a str),
+    /// So many files are made; this one is being made.
+    File(usize, &'a str),
+}
+
+/// A program or a header that is needed, and the packages of apt, dnf and zypper that bring it.
+struct Tool {
+    name: &'static str,
+    packages: [&'static str; 3],
+}
+
+const fn tool(name: &'static str, apt: &'static str, dnf: &'static str, zypper: &'static str) -> Tool {
+    Tool { name, packages: [apt, dnf, zypper] }
+}
+
+/// What every kernel needs. `setpriv` has the work end with this program.
+const ALWAYS: [Tool; 10] = [
+    tool("make", "make", "make", "make"),
+    tool("gcc", "gcc", "gcc", "gcc"),
+    tool("ld", "binutils", "binutils", "binutils"),
+    tool("flex", "flex", "flex", "flex"),
+    tool("bison", "bison", "bison", "bison"),
+    tool("bc", "bc", "bc", "bc"),
+    tool("perl", "perl", "perl", "perl"),
+    tool("rsync", "rsync", "rsync", "rsync"),
+    tool("kmod", "kmod", "kmod", "kmod"),
+    tool("setpriv", "util-linux", "util-linux", "util-linux"),
+];
+/// What packages are made by.
+const DEB: Tool = tool("dpkg-buildpackage", "dpkg-dev", "dpkg-dev", "dpkg-dev");
+const DEBHELPER: Tool = tool("dh", "debhelper", "debhelper", "debhelper");
+const RPM: Tool = tool("rpmbuild", "rpm", "rpm-build", "rpm-build");
+/// What one of these options needs.
+const BY_OPTIONS: [(&[&str], Tool); 8] = [
+    (&["CONFIG_DEBUG_INFO_BTF"], tool("pahole", "dwarves", "dwarves", "dwarves")),
+    (
+        &["CONFIG_OBJTOOL", "CONFIG_STACK_VALIDATION", "CONFIG_UNWINDER_ORC", "CONFIG_DEBUG_INFO_BTF"],
+        tool("gelf.h", "libelf-dev", "elfutils-libelf-devel", "libelf-devel"),
+    ),
+    (
+        &["CONFIG_MODULE_SIG", "CONFIG_SYSTEM_TRUSTED_KEYRING"],
+        tool("openssl/opensslv.h", "libssl-dev", "openssl-devel", "libopenssl-devel"),
+    ),
+    (&["CONFIG_MODULE_SIG"], tool("openssl", "openssl", "openssl", "openssl")),
+    (&["CONFIG_KERNEL_XZ", "CONFIG_MODULE_COMPRESS_XZ"], tool("xz", "xz-utils", "xz", "xz")),
+    (&["CONFIG_KERNEL_ZSTD", "CONFIG_MODULE_COMPRESS_ZSTD"], tool("zstd", "zstd", "zstd", "zstd")),
+    (&["CONFIG_KERNEL_LZ4"], tool("lz4", "lz4", "lz4", "lz4")),
+    (&["CONFIG_IKHEADERS"], tool("cpio", "cpio", "cpio", "cpio")),
+];
+
+impl Tool {
+    fn is_there(&self) -> bool {
+        if !self.name.ends_with(".h") {
+            return on_path(self.name);
+        }
+        let include = format!("#include <{}>\n", self.name);
+        let child = Command::new("gcc")
+            .args(["-E", "-x", "c", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        child.is_ok_and(|mut child| {
+            // A compiler that does not listen says so by how it ends.
+            let _ = child.stdin.take().map(|mut to| to.write_all(include.as_bytes()));
+            child.wait().is_ok_and(|status| status.success())
+        })
+    }
+}
+
+fn on_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+/// Refuses if one of these is not there, and says which packages bring them.
+fn need<'a>(tools: impl Iterator<Item = &'a Tool>, manager: Manager) -> Result<()> {
+    let missing: Vec<&Tool> = tools.filter(|tool| !tool.is_there()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let column = match manager {
+        Manager::Apt => 0,
+        Manager::Zypper => 2,
+        _ => 1,
+    };
+    let names: Vec<&str> = missing.iter().map(|tool| tool.name).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|tool| tool.packages[column]).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    let (verb, they) = if names.len() == 1 { ("is", "it") } else { ("are", "them") };
+    Err(Error::impossible(format_args!(
+        "{} {verb} missing, which the kernel is built with. As root, `{} install {}` brings {they}",
+        names.join(", "),
+        manager.name(),
+        packages.join(" ")
+    )))
+}
+
+/// Where a folder is whole, and what may not be part of its name.
+fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
+    let path = std::path::absolute(path)
+        .map_err(|e| Error::usage(format_args!("{what} {}: {e}", path.display())))?;
+    if path.to_string_lossy().contains([' ', ':', '\t', '\n']) {
+        return Err(Error::usage(format_args!(
+            "{what} {}: the kernel is not built where a name has spaces or colons: choose another folder",
+            path.display()
+        )));
+    }
+    Ok(path)
+}
+
+/// The version that a tree's Makefile says it is; nothing if it is none of a kernel's.
+fn version_of(tree: &Path) -> Option<String> {
+    let text = fs::read_to_string(tree.join("Makefile")).ok()?;
+    let value = |key: &str| {
+        text.lines().find_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            (name.trim() == key).then(|| value.trim().to_owned())
+        })
+    };
+    let (major, minor) = (value("VERSION")?, value("PATCHLEVEL")?);
+    tree.join("Kconfig").is_file().then(|| {
+        let sub = value("SUBLEVEL").filter(|sub| !sub.is_empty()).map(|sub| format!(".{sub}"));
+        format!("{major}.{minor}{}{}", sub.unwrap_or_default(), value("EXTRAVERSION").unwrap_or_default())
+    })
+}
+
+fn check_tree(tree: &Path) -> Result<String> {
+    let shown = tree.display();
+    let version = version_of(tree).ok_or_else(|| {
+        Error::usage(format_args!(
+            "{shown} is no source of Linux: its Makefile and Kconfig are not there. Unpack one, or say --source"
+        ))
+    })?;
+    // As the kernel's own Makefile decides before it builds elsewhere.
+    for left in [".config", "include/config", "arch/x86/include/generated", "arch/arm64/include/generated"] {
+        if tree.join(left).exists() {
+            return Err(Error::check(format_args!(
+                "{shown} was built in already ({left}), and is not built elsewhere then: `make -C {shown} mrproper` cleans it, its .config included"
+            )));
+        }
+    }
+    Ok(version)
+}
+
+/// The options that are needed, and what they are to be in a kernel of this configuration.
+fn wanted(text: &str, tree: &Path) -> Vec<(String, String)> {
+    let has = |line: &str| text.lines().any(|other| other == line);
+    let part = |option: &str| {
+        let value = if has(&format!("{option}=y")) || !has("CONFIG_MODULES=y") { "y" } else { "m" };
+        (option.to_owned(), value.to_owned())
+    };
+    let set = |option: &str, value: &str| (option.to_owned(), value.to_owned());
+    let mut all = vec![
+        set("CONFIG_NET", "y"),
+        set("CONFIG_INET", "y"),
+        set("CONFIG_TCP_CONG_ADVANCED", "y"),
+        part("CONFIG_TCP_CONG_BBR"),
+        set("CONFIG_NET_SCHED", "y"),
+        part("CONFIG_NET_SCH_FQ"),
+        set("CONFIG_LOCALVERSION", &format!("\"{LOCAL_VERSION}\"")),
+        set("CONFIG_LOCALVERSION_AUTO", "n"),
+    ];
+    // Distributions' certificates are not part of their sources.
+    for (option, otherwise) in [
+        ("CONFIG_SYSTEM_TRUSTED_KEYS", "\"\""),
+        ("CONFIG_SYSTEM_REVOCATION_KEYS", "\"\""),
+        ("CONFIG_MODULE_SIG_KEY", "\"certs/signing_key.pem\""),
+    ] {
+        let begin = format!("{option}=\"");
+        let named = text.lines().find_map(|line| line.strip_prefix(&begin)?.strip_suffix('"'));
+        if named.is_some_and(|file| !file.is_empty() && !tree.join(file).is_file()) {
+            all.push(set(option, otherwise));
+        }
+    }
+    // What debuggers read is most of what is written, and only BTF is made of it.
+    if !has("CONFIG_DEBUG_INFO_BTF=y") {
+        for kind in ["", "_DWARF_TOOLCHAIN_DEFAULT", "_DWARF4", "_DWARF5", "_BTF"] {
+            all.push(set(&format!("CONFIG_DEBUG_INFO{kind}"), "n"));
+        }
+        all.push(set("CONFIG_DEBUG_INFO_NONE", "y"));
+    }
+    all
+}
+
+/// A configuration with these options instead of what it says of them.
+fn with(text: &str, options: &[(String, String)]) -> String {
+    let named = |line: &str| {
+        let name = line.strip_prefix("# ").unwrap_or(line).split(['=', ' ']).next().unwrap_or_default();
+        options.iter().any(|(option, _)| option == name)
+    };
+    let kept = text.lines().filter(|line| !named(line)).map(|line| format!("{line}\n"));
+    let ours = options.iter().map(|(option, value)| match value.as_str() {
+        "n" => format!("# {option} is not set\n"),
+        value => format!("{option}={value}\n"),
+    });
+    kept.chain(ours).collect()
+}
+
+/// The configuration to begin with, and where it is from.
+fn begin_with(host: &dyn Host, request: &Request) -> Result<String> {
+    if let Some(path) = &request.config {
+        let bytes =
+            fs::read(path).map_err(|e| Error::usage(format_args!("--config {}: {e}", path.display())))?;
+        let text = Config::text(&bytes).filter(|text| text.contains("CONFIG_"));
+        return text.ok_or_else(|| {
+            Error::usage(format_args!("--config {}: it is no configuration of a kernel", path.display()))
+        });
+    }
+    let release = host.identity().release;
+    let places = Config::places(&release);
+    let text = places.iter().find_map(|place| Config::text(&host.read(place).ok()?));
+    text.ok_or_else(|| {
+        Error::impossible(format_args!(
+            "the configuration of Linux {release}, which runs, is not there ({}): name one by --config",
+            places.join(", ")
+        ))
+    })
+}
+
+/// What a part of the work is run with, and where it tells of itself.
+struct Workshop<'a> {
+    folder: PathBuf,
+    log: File,
+    tell: &'a mut dyn FnMut(Progress),
+}
+
+impl Workshop<'_> {
+    fn log_path(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    /// Runs a program in a folder; gives what it said. Its end comes with this program's, and so does that of all that it starts: what
+    /// they say goes into a pipe that nobody reads then.
+    fn run<W: AsRef<OsStr>>(&mut self, part: &str, folder: &Path, words: &[W]) -> Result<Vec<String>> {
+        let cannot = |e: &io::Error| Error::io(format_args!("{part}"), e);
+        (self.tell)(Progress::Part(part));
+        let (reads, writes) = io::pipe().map_err(|e| cannot(&e))?;
+        let also = writes.try_clone().map_err(|e| cannot(&e))?;
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "--"]).args(words).current_dir(folder);
+        command
+            .env("LC_ALL", "C.UTF-8")
+            .env_remove("MAKEFLAGS")
+            .stdin(Stdio::null())
+            .stdout(writes)
+            .stderr(also);
+        let line: Vec<String> =
+            words.iter().map(|word| word.as_ref().to_string_lossy().into_owned()).collect();
+        self.note(&format!("$ {}", line.join(" ")))?;
+        let mut child = command.spawn().map_err(|e| cannot(&e))?;
+        // Its ends of the pipe are closed, so that the reading ends with the child.
+        drop(command);
+        let mut said = Said::default();
+        let heard = self.listen(BufReader::new(reads), &mut said);
+        if heard.is_err() {
+            // Nothing more can be written down: it is not gone on with.
+            child.kill().map_err(|e| cannot(&e))?;
+        }
+        let status = child.wait().map_err(|e| cannot(&e))?;
+        heard?;
+        if status.success() {
+            return Ok(said.lines);
+        }
+        Err(Error::check(format_args!(
+            "{part} failed{}. All that was said is in {}",
+            said.why(),
+            self.log_path().display()
+        )))
+    }
+
+    fn listen(&mut self, mut from: impl BufRead, said: &mut Said) -> Result<()> {
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            let count =
+                from.read_until(b'\n', &mut bytes).map_err(|e| Error::io("cannot hear what is said", &e))?;
+            if count == 0 {
+                return Ok(());
+            }
+            let line = String::from_utf8_lossy(&bytes);
+            let line = line.trim_end();
+            self.note(line)?;
+            if let Some(file) = said.hear(line) {
+                (self.tell)(Progress::File(said.files, file));
+            }
+        }
+    }
+
+    fn note(&mut self, line: &str) -> Result<()> {
+        writeln!(self.log, "{line}")
+            .map_err(|e| Error::io(format_args!("cannot write {}", self.log_path().display()), &e))
+    }
+}
+
+/// What a program said.
+#[derive(Default)]
+struct Said {
+    /// The last lines.
+    lines: Vec<String>,
+    /// Files that were made.
+    files: usize,
+    /// The first complaint.
+    complaint: Option<String>,
+    /// The first target that make gave up.
+    target: Option<String>,
+}
+
+impl Said {
+    /// Takes a line; gives the file that it tells is made: `  CC [M]  net/ipv4/tcp_bbr.o`.
+    fn hear<'a>(&mut self, line: &'a str) -> Option<&'a str> {
+        const KEPT: usize = 200;
+        if self.lines.len() == KEPT {
+            self.lines.remove(0);
+        }
+        self.lines.push(line.to_owned());
+        let complains = [
+            "error:",
+            "ERROR:",
+            "undefined reference",
+            "No space left",
+            "Unmet build dependencies",
+            "No rule to make",
+        ];
+        if self.complaint.is_none() && complains.iter().any(|words| line.contains(words)) {
+            self.complaint = Some(line.trim().to_owned());
+        }
+        if self.target.is_none() && line.contains("*** [") {
+            self.target = target(line).map(str::to_owned);
+        }
+        let made =
+            line.strip_prefix("  ").filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))?;
+        let mut words = made.split_ascii_whitespace();
+        words
+            .next()
+            .filter(|verb| verb.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'))?;
+        let file = words.find(|word| !word.starts_with('['))?;
+        self.files += 1;
+        Some(file)
+    }
+
+    fn why(&self) -> String {
+        let at = self.target.as_ref().map(|target| format!(" at {target}")).unwrap_or_default();
+        let last = || self.lines.iter().rev().find(|line| !line.trim().is_empty());
+        let words = self.complaint.as_ref().or_else(last).map(|words| format!(": {words}"));
+        format!("{at}{}", words.unwrap_or_default())
+    }
+}
+
+/// `make[4]: *** [scripts/Makefile.build:250: net/ipv4/tcp_bbr.o] Error 1`
+fn target(line: &str) -> Option<&str> {
+    let inside = line.split_once("*** [")?.1.split_once(']')?.0;
+    Some(inside.rsplit(": ").next().unwrap_or(inside))
+}
+
+/// Makes the package.
+///
+/// # Errors
+/// [`Error::Usage`] for what is no source, no configuration or no folder for it; [`Error::Impossible`] where programs or room are missing;
+/// [`Error::Check`] if the kernel cannot be configured as needed or a part of the work fails.
+pub fn build(host: &dyn Host, request: &Request, tell: &mut dyn FnMut(Progress)) -> Result<Built> {
+    let began = Instant::now();
+    let manager = Manager::find(host).filter(|manager| !matches!(manager, Manager::Pacman | Manager::Apk));
+    let manager = manager.ok_or_else(|| {
+        Error::impossible(
+            "the kernel's source makes packages for apt, dnf, yum and zypper, and none of them is here: build one as this distribution does, \
+             then `fullpipe kernel try` boots it",
+        )
+    })?;
+    let folder = absolute(&request.folder, "--folder")?;
+    let tree = match &request.source {
+        Source::Tree(tree) => {
+            let tree = absolute(tree, "DIR")?;
+            check_tree(&tree)?;
+            Some(tree)
+        }
+        Source::Package(_) if manager != Manager::Apt => {
+            return Err(Error::impossible(format_args!(
+                "--source: that is for Debian and Ubuntu; with {} get the source by hand (`dnf download --source kernel`, `zypper \
+                 source-install kernel-default`), unpack it, and name its directory",
+                manager.name()
+            )));
+        }
+        Source::Package(_) => None,
+    };
+    let start = begin_with(host, request)?;
+    let package = if manager == Manager::Apt { DEB } else { RPM };
+    need(ALWAYS.iter().chain([&package]), manager)?;
+    if start.lines().any(|line| line == "CONFIG_DEBUG_INFO_BTF=y") {
+        // Without it the option would go without a word.
+        need(BY_OPTIONS[..1].iter().map(|(_, tool)| tool), manager)?;
+    }
+    room(&folder, &start, tree.is_none())?;
+    fs::create_dir_all(folder.join("build"))
+        .map_err(|e| Error::io(format_args!("cannot make {}", folder.display()), &e))?;
+    let log = File::create(folder.join("log"))
+        .map_err(|e| Error::io(format_args!("cannot write {}", folder.join("log").display()), &e))?;
+    let mut shop = Workshop { folder: folder.clone(), log, tell };
+
+    let tree = match (tree, &request.source) {
+        (Some(tree), _) => tree,
+        (None, Source::Package(version)) => unpack(&mut shop, version.as_deref())?,
+        (None, Source::Tree(tree)) => tree.clone(),
+    };
+    let maker = fs::read_to_string(tree.join("scripts/package/mkdebian")).unwrap_or_default();
+    if manager == Manager::Apt && maker.contains("debhelper-compat") {
+        need([&DEBHELPER].into_iter(), manager)?;
+    }
+    let objects = folder.join("build");
+    let make = |goals: &[&str]| -> Vec<String> {
+        let base =
+            ["make".to_owned(), "-C".into(), tree.display().to_string(), format!("O={}", objects.display())];
+        base.into_iter().chain(goals.iter().map(|goal| (*goal).to_owned())).collect()
+    };
+    let options = wanted(&start, &tree);
+    let path = objects.join(".config");
+    fs::write(&path, with(&start, &options))
+        .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), &e))?;
+    shop.run("configuring (olddefconfig)", &folder, &make(&["olddefconfig"]))?;
+    let config = configured(&path, &options)?;
+    let by_options = BY_OPTIONS.iter().filter(|(names, _)| names.iter().any(|name| config.get(name) == "y"));
+    need(by_options.map(|(_, tool)| tool), manager)?;
+
+    let release = shop.run("naming it (kernelrelease)", &folder, &make(&["-s", "kernelrelease"]))?;
+    let release = release.last().map(|line| line.trim().to_owned()).unwrap_or_default();
+    if !release.contains(LOCAL_VERSION) {
+        return Err(Error::check(format_args!(
+            "the kernel would be called {release:?}, without {LOCAL_VERSION}, and could take the place of another: a file \
+             localversion* in {} says otherwise",
+            tree.display()
+        )));
+    }
+    let jobs = format!("-j{}", request.jobs.max(1));
+    let already = packages(&folder, manager);
+    let goal = if manager == Manager::Apt { "bindeb-pkg" } else { "binrpm-pkg" };
+    let mut words = make(&[&jobs, goal]);
+    if manager != Manager::Apt {
+        words.push(format!("RPMOPTS=--define '_topdir {}'", folder.join("rpm").display()));
+    }
+    shop.run(&format!("building ({goal})"), &folder, &words)?;
+    let made = packages(&folder, manager);
+    let is_new = |path: &&PathBuf| already.get(*path) != made.get(*path);
+    let (mut kernel, others): (Vec<PathBuf>, Vec<PathBuf>) =
+        made.keys().filter(is_new).cloned().partition(|path| is_kernel(path, &release, manager));
+    let package = kernel.pop().ok_or_else(|| {
+        Error::check(format_args!(
+            "{goal} ended well, but no package of Linux {release} is in {}",
+            folder.display()
+        ))
+    })?;
+    let options =
+        super::installed::OPTIONS.iter().map(|name| ((*name).to_owned(), config.get(name).to_owned()));
+    Ok(Built {
+        release,
+        package,
+        others,
+        options: options.collect(),
+        log: shop.log_path(),
+        folder,
+        seconds: began.elapsed().as_secs(),
+    })
+}
+
+/// Refuses where there is no room.
+fn room(folder: &Path, config: &str, unpacks: bool) -> Result<()> {
+    let config = Config::parse("", config.as_bytes());
+    let options = config.as_ref().map_or(0, |config| config.built() as u64);
+    let with_btf = config.is_some_and(|config| config.get("CONFIG_DEBUG_INFO_BTF") == "y");
+    let by_option = if with_btf { BY_OPTION_WITH_BTF } else { BY_OPTION };
+    let needed = options * by_option + BESIDE + if unpacks { SOURCE } else { 0 };
+    let there = folder.ancestors().find(|path| path.exists()).unwrap_or(folder);
+    let about = rustix::fs::statvfs(there).map_err(|e| {
+        Error::io(format_args!("cannot tell how much room {} has", there.display()), &e.into())
+    })?;
+    let free = about.f_bavail.saturating_mul(about.f_frsize);
+    if free < needed {
+        return Err(Error::impossible(format_args!(
+            "{} has {} MB free, and this kernel may take {} MB while it is built ({options} options): name a folder with more room by --folder",
+            there.display(),
+            free >> 20,
+            needed >> 20
+        )));
+    }
+    Ok(())
+}
+
+/// Whether the options came to what is needed, once the kernel's own rules had their say.
+fn configured(path: &Path, options: &[(String, String)]) -> Result<Config> {
+    let shown = path.display().to_string();
+    let bytes = fs::read(path).map_err(|e| Error::io(format_args!("cannot read {shown}"), &e))?;
+    let config = Config::parse(&shown, &bytes)
+        .ok_or_else(|| Error::check(format_args!("{shown} is no configuration any more")))?;
+    let lost: Vec<String> = options
+        .iter()
+        .filter(|(_, value)| ["y", "m"].contains(&value.as_str()))
+        .filter(|(name, _)| !name.starts_with("CONFIG_DEBUG_INFO") && config.get(name) == "n")
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    if lost.is_empty() {
+        return Ok(config);
+    }
+    Err(Error::check(format_args!(
+        "the kernel's own rules do not take {}: something that it depends on is not set in the configuration to begin with, or this source is \
+         older than it (BBR is of Linux 4.9)",
+        lost.join(", ")
+    )))
+}
+
+/// Gets the distribution's source and unpacks it; gives its tree.
+fn unpack(shop: &mut Workshop, version: Option<&str>) -> Result<PathBuf> {
+    let folder = shop.folder.join("source");
+    let cannot = |e: &io::Error| Error::io(format_args!("cannot unpack into {}", folder.display()), e);
+    fs::create_dir_all(&folder).map_err(|e| cannot(&e))?;
+    let said = shop.run("looking for the source", &folder, &["apt-cache", "pkgnames", "linux-source-"])?;
+    let mut names: Vec<&String> = said
+        .iter()
+        .filter(|name| {
+            name["linux-source-".len().min(name.len())..].starts_with(|c: char| c.is_ascii_digit())
+        })
+        .collect();
+    names.sort_by(|one, other| super::installed::compare(other, one));
+    let is_it = |name: &&&String| {
+        version.is_none_or(|version| {
+            let rest = name.strip_prefix("linux-source-").and_then(|rest| rest.strip_prefix(version));
+            rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+        })
+    };
+    let Some(name) = names.iter().find(is_it) else {
+        let all: Vec<&str> = names.iter().map(|name| name.trim_start_matches("linux-source-")).collect();
+        let all = if all.is_empty() {
+            "none: `apt-get update` has apt learn what there is".into()
+        } else {
+            all.join(", ")
+        };
+        return Err(Error::usage(format_args!(
+            "--source: apt has no source of Linux {}. There is {all}",
+            version.unwrap_or_default()
+        )));
+    };
+    let tree = folder.join(name.as_str());
+    // What is whole has this beside it: a source that was got before is not got again.
+    let mark = folder.join(format!("{name}.unpacked"));
+    if mark.exists() && check_tree(&tree).is_ok() {
+        return Ok(tree);
+    }
+    for old in [&folder.join("package"), &tree] {
+        match fs::remove_dir_all(old) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(cannot(&e)),
+            _ => {}
+        }
+    }
+    shop.run(&format!("getting {name}"), &folder, &["apt-get", "-q", "download", name.as_str()])?;
+    let is_package = |path: &PathBuf| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        file.starts_with(&format!("{name}_")) && file.ends_with(".deb")
+    };
+    let package = files(&folder).into_iter().find(is_package).ok_or_else(|| {
+        Error::check(format_args!("apt-get ended well, but {name} is not in {}", folder.display()))
+    })?;
+    let beside = folder.join("package");
+    shop.run(
+        "unpacking",
+        &folder,
+        &[OsStr::new("dpkg-deb"), "-x".as_ref(), package.as_ref(), beside.as_ref()],
+    )?;
+    let is_archive = |path: &PathBuf| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        file.starts_with(&format!("{name}.tar"))
+    };
+    // Ubuntu's has a folder of its own.
+    let sources = beside.join("usr/src");
+    let archive = [files(&sources), files(&sources.join(name))].concat().into_iter().find(is_archive);
+    let archive = archive
+        .ok_or_else(|| Error::check(format_args!("{} has no {name}.tar.* in usr/src", package.display())))?;
+    shop.run("unpacking", &folder, &[OsStr::new("tar"), "-xf".as_ref(), archive.as_ref()])?;
+    fs::remove_dir_all(&beside).and_then(|()| fs::remove_file(&package)).map_err(|e| cannot(&e))?;
+    check_tree(&tree)?;
+    File::create(&mark).map_err(|e| cannot(&e))?;
+    Ok(tree)
+}
+
+/// The files in a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect()
+}
+
+/// The packages in the folder, and when they were made.
+fn packages(folder: &Path, manager: Manager) -> BTreeMap<PathBuf, Option<std::time::SystemTime>> {
+    let ends = if manager == Manager::Apt { "deb" } else { "rpm" };
+    let below = |folder: PathBuf| {
+        let inside = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        inside.filter(|path| path.is_dir()).flat_map(|path| files(&path)).collect::<Vec<_>>()
+    };
+    let found = if manager == Manager::Apt { files(folder) } else { below(folder.join("rpm/RPMS")) };
+    let is_one = |path: &PathBuf| path.extension().is_some_and(|extension| extension == ends);
+    let made = |path: PathBuf| {
+        let when = fs::metadata(&path).and_then(|about| about.modified()).ok();
+        (path, when)
+    };
+    found.into_iter().filter(is_one).map(made).collect()
+}
+
+/// Whether a package is that of the kernel and its modules, and not of headers or of what debuggers read.
+fn is_kernel(path: &Path, release: &str, manager: Manager) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match manager {
+        Manager::Apt => name.starts_with(&format!("linux-image-{release}_")),
+        _ => {
+            name.starts_with("kernel-")
+                && !["devel", "headers", "debug"].iter().any(|word| name.contains(word))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn options_are_set_instead_of_what_was_said_of_them() {
+        let text = "CONFIG_MODULES=y\n# CONFIG_TCP_CONG_BBR is not set\nCONFIG_NET_SCH_FQ=y\nCONFIG_LOCALVERSION=\"\"\n\
+            CONFIG_SYSTEM_TRUSTED_KEYS=\"debian/certs/x.pem\"\nCONFIG_DEBUG_INFO=y\nCONFIG_HZ=250\n";
+        let options = wanted(text, Path::new("/nowhere"));
+        let all = with(text, &options);
+        let config = Config::parse("", all.as_bytes()).unwrap();
+        for (name, value) in [
+            ("CONFIG_TCP_CONG_BBR", "m"),
+            ("CONFIG_NET_SCH_FQ", "y"),
+            ("CONFIG_LOCALVERSION", "\"-fullpipe\""),
+            ("CONFIG_SYSTEM_TRUSTED_KEYS", "\"\""),
+            ("CONFIG_DEBUG_INFO", "n"),
+            ("CONFIG_HZ", "250"),
+        ] {
+            assert_eq!(config.get(name), value, "{name} in\n{all}");
+        }
+        assert_eq!(all.matches("CONFIG_TCP_CONG_BBR").count(), 1);
+        let without = wanted("", Path::new("/nowhere"));
+        assert!(
+            without.contains(&("CONFIG_TCP_CONG_BBR".into(), "y".into())),
+            "without modules it is built in"
+        );
+        let btf = wanted("CONFIG_DEBUG_INFO_BTF=y\n", Path::new("/nowhere"));
+        assert!(!btf.iter().any(|(name, _)| name.starts_with("CONFIG_DEBUG_INFO")), "{btf:?}");
+    }
+
+    #[test]
+    fn what_failed_and_where_is_heard() {
+        let mut said = Said::default();
+        assert_eq!(said.hear("  CC [M]  net/ipv4/tcp_bbr.o"), Some("net/ipv4/tcp_bbr.o"));
+        assert_eq!(said.hear("  HOSTCC  scripts/basic/fixdep"), Some("scripts/basic/fixdep"));
+        for line in [
+            "net/ipv4/tcp_bbr.c:12:3: error: unknown type name 'u46'",
+            "   12 |   u46 x;",
+            "make[4]: *** [scripts/Makefile.build:250: net/ipv4/tcp_bbr.o] Error 1",
+            "make[3]: *** [scripts/Makefile.build:500: net/ipv4] Error 2",
+        ] {
+            assert_eq!(said.hear(line), None, "{line}");
+        }
+        assert_eq!(said.files, 2);
+        assert_eq!(
+            said.why(),
+            " at net/ipv4/tcp_bbr.o: net/ipv4/tcp_bbr.c:12:3: error: unknown type name 'u46'"
+        );
+        let mut short = Said::default();
+        short.hear("Killed");
+        assert_eq!(short.why(), ": Killed");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "(CONFIG_|# |is not set|=|\"|make\\[1\\]: \\*\\*\\* |\\[|\\]|: |  CC |\n|[a-z/. ]){0,40}") {
+            let all = with(&text, &wanted(&text, Path::new("/")));
+            prop_assert!(all.contains("CONFIG_TCP_CONG_BBR="));
+            let mut said = Said::default();
+            text.lines().for_each(|line| { said.hear(line); });
+            let _ = said.why();
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! What GRUB boots: the entries of its menu (`grub.cfg`) and its variables (`grubenv`).
+
+use std::collections::BTreeMap;
+
+/// The entry that boots a kernel once.
+pub const TRIAL: &str = "fullpipe-trial";
+
+/// What names the kernel.
+const KERNEL: [&str; 3] = ["linux", "linux16", "linuxefi"];
+
+/// An entry of a menu.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Entry {
+    /// What names it: the submenus that it is in and itself, by identifier where there is one.
+    pub id: String,
+    /// The same by titles, and by numbers: what a default may be as well.
+    names: Vec<String>,
+    /// The kernel's file, as GRUB finds it.
+    pub image: String,
+    /// What the kernel is told.
+    pub arguments: String,
+    /// Its lines.
+    body: Vec<String>,
+    /// Whether it is in no submenu.
+    pub is_top: bool,
+}
+
+/// A menu.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Menu {
+    /// The entries that boot Linux, in their order.
+    pub entries: Vec<Entry>,
+    /// What it boots unless `next_entry` says otherwise: an entry, or `${saved_entry}`.
+    pub default: String,
+    /// Whether it obeys `next_entry`, once.
+    pub takes_next: bool,
+    /// Whether entries that others add in `custom.cfg` are part of it.
+    pub takes_custom: bool,
+    /// Whether its entries are those of files in `loader/entries` (blscfg).
+    pub is_bls: bool,
+}
+
+/// The words of a line as GRUB's shell splits it.
+fn words(line: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut characters = line.chars();
+    while let Some(c) = characters.next() {
+        match (c, quote) {
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (c, Some(open)) if c == open => quote = None,
+            ('\\', None | Some('"')) => word.get_or_insert_default().extend(characters.next()),
+            (c, None) if c.is_whitespace() => all.extend(word.take()),
+            ('#', None) if word.is_none() => break,
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    all.extend(word);
+    all
+}
+
+/// The title of an entry or a submenu, and what it is called by.
+fn named(words: &[String]) -> (String, String) {
+    let title = words.get(1).cloned().unwrap_or_default();
+    let option = words.iter().position(|word| word == "--id" || word.ends_with("menuentry_id_option"));
+    let id = option.and_then(|at| words.get(at + 1)).cloned();
+    (id.unwrap_or_else(|| title.clone()), title)
+}
+
+/// A submenu that is open, or the menu itself.
+#[derive(Default)]
+struct Level {
+    id: Vec<String>,
+    title: Vec<String>,
+    number: Vec<String>,
+    count: usize,
+}
+
+impl Level {
+    /// What the next in it is called.
+    fn next(&mut self, id: String, title: String) -> Level {
+        let with = |path: &[String], name: String| [path, &[name]].concat();
+        let number = with(&self.number, self.count.to_string());
+        self.count += 1;
+        Level { id: with(&self.id, id), title: with(&self.title, title), number, count: 0 }
+    }
+}
+
+impl Menu {
+    /// Reads a `grub.cfg`.
+    pub fn parse(text: &str) -> Menu {
+        let mut menu = Menu::default();
+        let mut levels = vec![Level::default()];
+        // What each open brace belongs to.
+        let mut open: Vec<&str> = Vec::new();
+        let mut entry: Option<Entry> = None;
+        for line in text.lines() {
+            let words = words(line);
+            let first = words.first().map_or("", String::as_str);
+            let opens = words.last().is_some_and(|word| word == "{");
+            match (first, &mut entry) {
+                ("}", now) => match open.pop() {
+                    Some("menuentry") => {
+                        menu.entries.extend(now.take().filter(|entry: &Entry| !entry.image.is_empty()));
+                    }
+                    Some("submenu") if levels.len() > 1 => {
+                        levels.pop();
+                    }
+                    _ => {}
+                },
+                ("menuentry", None) if opens => {
+                    let (id, title) = named(&words);
+                    let is_top = levels.len() == 1;
+                    let place = levels.last_mut().map(|level| level.next(id, title)).unwrap_or_default();
+                    let names = vec![place.title.join(">"), place.number.join(">")];
+                    entry = Some(Entry { id: place.id.join(">"), names, is_top, ..Entry::default() });
+                    open.push("menuentry");
+                }
+                ("submenu", None) if opens => {
+                    let (id, title) = named(&words);
+                    let level = levels.last_mut().map(|level| level.next(id, title)).unwrap_or_default();
+                    levels.push(level);
+                    open.push("submenu");
+                }
+                (word, Some(entry)) => {
+                    if opens {
+                        open.push("other");
+                    }
+                    if KERNEL.contains(&word) {
+                        entry.image = words.get(1).cloned().unwrap_or_default();
+                        entry.arguments = words.get(2..).unwrap_or_default().join(" ");
+                    }
+                    entry.body.push(line.to_owned());
+                }
+                (_, None) if opens => open.push("other"),
+                ("set", None) => match words.get(1).and_then(|set| set.split_once('=')) {
+                    Some(("default", "${next_entry}")) => menu.takes_next = true,
+                    Some(("default", value)) => value.clone_into(&mut menu.default),
+                    _ => {}
+                },
+                ("source", None) => {
+                    menu.takes_custom |= words.get(1).is_some_and(|file| file.ends_with("/custom.cfg"));
+                }
+                ("blscfg", None) => menu.is_bls = true,
+                _ => {}
+            }
+        }
+        menu
+    }
+
+    /// The entry that a default names, by identifier, title or number; without such a one GRUB takes the first.
+    pub fn named(&self, name: &str) -> Option<&Entry> {
+        let is_it = |entry: &&Entry| entry.id == name || entry.names.iter().any(|other| other == name);
+        // A submenu as a whole stands for its first entry.
+        let begin = format!("{name}>");
+        let is_in = |entry: &&Entry| {
+            entry.id.starts_with(&begin) || entry.names.iter().any(|other| other.starts_with(&begin))
+        };
+        let found = self.entries.iter().find(is_it).or_else(|| self.entries.iter().find(is_in));
+        found.or_else(|| self.entries.first())
+    }
+
+    /// The entry that boots a kernel by its file's name, as the host is booted every day. One that is named after the kernel is
+    /// preferred to one that stands for whichever is the newest.
+    pub fn booting(&self, image: &str) -> Option<&Entry> {
+        let name = image.rsplit('/').next().unwrap_or(image);
+        let release = name.split_once('-').map_or(name, |(_, release)| release);
+        let rescue = |entry: &Entry| {
+            entry.id.contains("recovery")
+                || entry.arguments.split(' ').any(|word| ["single", "recovery", "rescue"].contains(&word))
+        };
+        let boots = |entry: &&Entry| {
+            entry.image.rsplit('/').next() == Some(name) && !rescue(entry) && entry.id != TRIAL
+        };
+        let mut all = self.entries.iter().filter(boots);
+        let first = all.clone().next();
+        all.find(|entry| !entry.is_top && entry.id.contains(release)).or(first)
+    }
+}
+
+impl Entry {
+    /// The same as an entry of its own, with more that the kernel is told; nothing if what is written behind the kernel's line would not be
+    /// told to it: a comment, a quotation that is open, a line that goes on.
+    pub fn once(&self, title: &str, more: &str) -> Option<String> {
+        let mut text = format!("menuentry '{}' --id {TRIAL} {{\n", title.replace('\'', ""));
+        for line in &self.body {
+            let line = line.trim();
+            let before = words(line);
+            let is_kernel = before.first().is_some_and(|word| KERNEL.contains(&word.as_str()));
+            if !is_kernel {
+                text += &format!("\t{line}\n");
+                continue;
+            }
+            let longer = format!("{line} {more}");
+            let told = more.split(' ').map(str::to_owned);
+            if words(&longer) != before.into_iter().chain(told).collect::<Vec<_>>() {
+                return None;
+            }
+            text += &format!("\t{longer}\n");
+        }
+        Some(text + "}\n")
+    }
+}
+
+/// Reads GRUB's variables; nothing if it is no such file.
+pub fn variables(bytes: &[u8]) -> Option<BTreeMap<String, String>> {
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.strip_prefix("# GRUB Environment Block\n")?.lines();
+    Some(
+        lines
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| {
+                let (name, value) = line.split_once('=')?;
+                Some((name.to_owned(), value.replace("\\\\", "\\")))
+            })
+            .collect(),
+    )
+}
+
+/// GRUB's settings (`/etc/default/grub`, a shell's assignments) with another default.
+pub fn with_default(settings: &str, default: &str) -> String {
+    let ours = format!("GRUB_DEFAULT=\"{default}\"");
+    let is_it = |line: &&str| line.trim_start().starts_with("GRUB_DEFAULT=");
+    if !settings.lines().any(|line| is_it(&line)) {
+        let end = if settings.is_empty() || settings.ends_with('\n') { "" } else { "\n" };
+        return format!("{settings}{end}{ours}\n");
+    }
+    let lines: Vec<&str> =
+        settings.split('\n').map(|line| if is_it(&line) { ours.as_str() } else { line }).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// As Debian 11's grub-mkconfig writes it, shortened.
+    const DEBIAN: &str = r#"
+if [ -s $prefix/grubenv ]; then
+  set have_grubenv=true
+  load_env
+fi
+if [ "${next_entry}" ] ; then
+   set default="${next_entry}"
+   set next_entry=
+   save_env next_entry
+   set boot_once=true
+else
+   set default="0"
+fi
+function savedefault {
+  if [ -z "${boot_once}" ]; then
+    saved_entry="${chosen}"
+    save_env saved_entry
+  fi
+}
+menuentry 'Debian GNU/Linux' --class debian $menuentry_id_option 'gnulinux-simple-77' {
+	load_video
+	echo	'Loading Linux 6.1.0-56-cloud-amd64 ...'
+	linux	/boot/vmlinuz-6.1.0-56-cloud-amd64 root=UUID=77 ro  console=ttyS0
+	initrd	/boot/initrd.img-6.1.0-56-cloud-amd64
+}
+submenu 'Advanced options for Debian GNU/Linux' $menuentry_id_option 'gnulinux-advanced-77' {
+	menuentry 'Debian GNU/Linux, with Linux 6.1.0-56-cloud-amd64' --class debian $menuentry_id_option 'gnulinux-6.1.0-56-cloud-amd64-advanced-77' {
+		linux	/boot/vmlinuz-6.1.0-56-cloud-amd64 root=UUID=77 ro  console=ttyS0
+		initrd	/boot/initrd.img-6.1.0-56-cloud-amd64
+	}
+	menuentry 'Debian GNU/Linux, with Linux 6.1.0-56-cloud-amd64 (recovery mode)' --class debian $menuentry_id_option 'gnulinux-6.1.0-56-cloud-amd64-recovery-77' {
+		linux	/boot/vmlinuz-6.1.0-56-cloud-amd64 root=UUID=77 ro single
+	}
+	menuentry 'Debian GNU/Linux, with Linux 5.10.0-46-cloud-amd64' --class debian $menuentry_id_option 'gnulinux-5.10.0-46-cloud-amd64-advanced-77' {
+		if [ x$grub_platform = xxen ]; then insmod xzio; insmod lzopio; fi
+		linux	/boot/vmlinuz-5.10.0-46-cloud-amd64 root=UUID=77 ro  console=ttyS0
+		initrd	/boot/initrd.img-5.10.0-46-cloud-amd64
+	}
+}
+if [ -f  ${config_directory}/custom.cfg ]; then
+  source ${config_directory}/custom.cfg
+fi
+"#;
+
+    #[test]
+    fn a_menu_is_read_with_its_submenus() {
+        let menu = Menu::parse(DEBIAN);
+        assert!(menu.takes_next && menu.takes_custom && !menu.is_bls);
+        assert_eq!((menu.default.as_str(), menu.entries.len()), ("0", 4));
+        assert_eq!(menu.named(&menu.default).unwrap().image, "/boot/vmlinuz-6.1.0-56-cloud-amd64");
+        let old = menu.booting("/boot/vmlinuz-5.10.0-46-cloud-amd64").unwrap();
+        assert_eq!(old.id, "gnulinux-advanced-77>gnulinux-5.10.0-46-cloud-amd64-advanced-77");
+        let by_title =
+            "Advanced options for Debian GNU/Linux>Debian GNU/Linux, with Linux 5.10.0-46-cloud-amd64";
+        for name in [by_title, "1>2", &old.id] {
+            assert_eq!(menu.named(name), Some(old), "{name}");
+        }
+        assert_eq!(menu.named("1").unwrap().image, "/boot/vmlinuz-6.1.0-56-cloud-amd64");
+        assert_eq!(menu.named("gone"), menu.entries.first());
+        let new = menu.booting("vmlinuz-6.1.0-56-cloud-amd64").unwrap();
+        assert_eq!(new.id, "gnulinux-advanced-77>gnulinux-6.1.0-56-cloud-amd64-advanced-77");
+        assert!(menu.booting("vmlinuz-6.1").is_none());
+    }
+
+    #[test]
+    fn an_entry_that_boots_once_is_the_kernel_s_own_and_more() {
+        let menu = Menu::parse(DEBIAN);
+        let text = menu
+            .booting("vmlinuz-5.10.0-46-cloud-amd64")
+            .unwrap()
+            .once("Linux 5.10, once", "panic=10")
+            .unwrap();
+        let once = Menu::parse(&text);
+        assert_eq!(once.entries.len(), 1);
+        assert_eq!(once.entries[0].id, TRIAL);
+        assert_eq!(once.entries[0].arguments, "root=UUID=77 ro console=ttyS0 panic=10");
+        assert!(text.contains("\tinitrd\t/boot/initrd.img-5.10.0-46-cloud-amd64\n"), "{text}");
+        for line in ["# ours", "'quiet", "quiet \\"] {
+            let text = format!("menuentry 'x' {{\nlinux /boot/vmlinuz-1 {line}\n}}\n");
+            assert_eq!(Menu::parse(&text).entries[0].once("x", "panic=10"), None, "{line}");
+        }
+        let both = Menu::parse(&format!("{DEBIAN}{text}"));
+        assert_ne!(both.booting("vmlinuz-5.10.0-46-cloud-amd64").unwrap().id, TRIAL);
+    }
+
+    #[test]
+    fn variables_are_those_of_a_block() {
+        let block = format!("{:#<1024}", "# GRUB Environment Block\nsaved_entry=a>b\nnext_entry=\n");
+        let variables = variables(block.as_bytes()).unwrap();
+        assert_eq!(variables["saved_entry"], "a>b");
+        assert_eq!(variables["next_entry"], "");
+        assert_eq!(super::variables(b"saved_entry=a\n"), None);
+    }
+
+    #[test]
+    fn the_default_is_set_where_it_was_or_at_the_end() {
+        assert_eq!(with_default("GRUB_TIMEOUT=5\n", "a>b"), "GRUB_TIMEOUT=5\nGRUB_DEFAULT=\"a>b\"\n");
+        assert_eq!(
+            with_default("# mine\nGRUB_DEFAULT=0\nGRUB_TIMEOUT=5\n", "a"),
+            "# mine\nGRUB_DEFAULT=\"a\"\nGRUB_TIMEOUT=5\n"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[a-z{}'\"\\\\ \n=$>#]{0,200}") {
+            let menu = Menu::parse(&text);
+            for entry in &menu.entries {
+                if let Some(text) = entry.once("t", "panic=1") {
+                    prop_assert!(Menu::parse(&text).entries.iter().all(|again| again.image == entry.image));
+                }
+            }
+            let _ = variables(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The kernels that a host has on disk, and what each was built with.
+
+use crate::facts::{Config, ModuleIndex, Presence};
+use crate::host::{Host, View};
+use serde::Serialize;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// The options that matter here.
+pub const OPTIONS: [&str; 3] = ["CONFIG_TCP_CONG_BBR", "CONFIG_NET_SCH_FQ", "CONFIG_DEBUG_INFO_BTF"];
+/// Which of them are modules where they are not part of the kernel.
+const MODULES: [(&str, &str); 2] = [("CONFIG_TCP_CONG_BBR", "tcp_bbr"), ("CONFIG_NET_SCH_FQ", "sch_fq")];
+/// What modules that are not the kernel's own are kept in.
+const OUT_OF_TREE: [&str; 4] = ["updates", "extra", "weak-updates", "misc"];
+
+/// A kernel on disk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Kernel {
+    /// Its release, as `uname -r` gives it.
+    pub release: String,
+    /// Whether it runs.
+    pub running: bool,
+    /// Its file; without it no loader boots it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Its initial file system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initrd: Option<String>,
+    /// What the options are set to, `y`, `m` or `n`; none where its configuration is not there.
+    pub options: BTreeMap<String, String>,
+    /// Modules that its configuration speaks of and that are not there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// Modules of others that it would load.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub out_of_tree: Vec<String>,
+    /// Bytes of its files in /boot.
+    pub bytes: u64,
+}
+
+impl Kernel {
+    /// Whether it has an option, built in or as a module that is there; nothing if nothing says.
+    pub fn has(&self, option: &str) -> Option<bool> {
+        let set = self.options.get(option)?;
+        let module = MODULES.iter().find(|(name, _)| *name == option).map(|(_, module)| *module);
+        let is_gone = module.is_some_and(|module| self.missing.iter().any(|gone| gone == module));
+        Some(set == "y" || set == "m" && !is_gone)
+    }
+
+    /// The word behind the numbers: `cloud-amd64` of `6.1.0-56-cloud-amd64`.
+    pub fn flavour(&self) -> String {
+        flavour(&self.release)
+    }
+}
+
+/// The word behind a release's numbers; empty if there is none.
+pub fn flavour(release: &str) -> String {
+    let parts: Vec<&str> = release.split('-').collect();
+    let is_number = |part: &&&str| part.starts_with(|c: char| c.is_ascii_digit());
+    let numbers = parts.iter().take_while(is_number).count();
+    parts[numbers..].join("-")
+}
+
+/// Which of two versions is later: numbers by value, all else by its characters.
+pub fn compare(one: &str, other: &str) -> Ordering {
+    let (mut one, mut other) = (one, other);
+    loop {
+        let text = |from: &str| from.find(|c: char| c.is_ascii_digit()).unwrap_or(from.len());
+        let (a, b) = (text(one), text(other));
+        // A release candidate comes before what it is a candidate of.
+        let rank = |part: &str| u8::from(!part.starts_with('~') && !part.contains("rc"));
+        let word = |part: &str| (rank(part), part.to_owned());
+        match word(&one[..a]).cmp(&word(&other[..b])) {
+            Ordering::Equal => {}
+            order => return order,
+        }
+        (one, other) = (&one[a..], &other[b..]);
+        let digits = |from: &str| from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
+        let (a, b) = (digits(one), digits(other));
+        let number = |part: &str| {
+            let part = part.trim_start_matches('0').to_owned();
+            (part.len(), part)
+        };
+        match number(&one[..a]).cmp(&number(&other[..b])) {
+            Ordering::Equal if one.is_empty() && other.is_empty() => return Ordering::Equal,
+            Ordering::Equal => {}
+            order => return order,
+        }
+        (one, other) = (&one[a..], &other[b..]);
+    }
+}
+
+fn first_of(view: &dyn View, paths: &[String]) -> Option<String> {
+    paths.iter().find(|path| view.exists(path)).cloned()
+}
+
+/// The file of a kernel, and its initial file system, wherever distributions put them.
+fn files(view: &dyn View, release: &str) -> (Option<String>, Option<String>) {
+    // Arch's are named after the package, Alpine's after the flavour.
+    let package = view.text(&format!("/usr/lib/modules/{release}/pkgbase"));
+    let name = package.unwrap_or_else(|| flavour(release));
+    let image = [
+        format!("/boot/vmlinuz-{release}"),
+        format!("/boot/vmlinux-{release}"),
+        format!("/boot/vmlinuz-{name}"),
+        format!("/lib/modules/{release}/vmlinuz"),
+    ];
+    let initrd = [
+        format!("/boot/initrd.img-{release}"),
+        format!("/boot/initramfs-{release}.img"),
+        format!("/boot/initrd-{release}"),
+        format!("/boot/initramfs-{name}.img"),
+        format!("/boot/initramfs-{name}"),
+    ];
+    (first_of(view, &image), first_of(view, &initrd))
+}
+
+fn kernel(host: &dyn Host, release: &str, running: bool) -> Kernel {
+    let places = Config::places(release);
+    // That of the running one is in /proc.
+    let places = if running { &places[..] } else { &places[1..] };
+    let config = places.iter().find_map(|place| Config::parse(place, &host.read(place).ok()?));
+    let options = config.iter().flat_map(|config| {
+        OPTIONS.iter().map(|option| ((*option).to_owned(), config.get(option).to_owned()))
+    });
+    let options: BTreeMap<String, String> = options.collect();
+    let modules = ModuleIndex::read(host, release);
+    let is_gone = |(option, module): &&(&str, &str)| {
+        options.get(*option).is_some_and(|set| set == "m")
+            && matches!(modules.on_disk(module), Presence::Missing(_))
+    };
+    let missing = MODULES.iter().filter(is_gone).map(|(_, module)| (*module).to_owned()).collect();
+    let (image, initrd) = files(host, release);
+    let mut out_of_tree = Vec::new();
+    for folder in OUT_OF_TREE {
+        collect_modules(host, &format!("/lib/modules/{release}/{folder}"), 3, &mut out_of_tree);
+    }
+    let beside = [format!("/boot/System.map-{release}"), format!("/boot/config-{release}")];
+    let all = image.iter().chain(&initrd).chain(&beside);
+    let bytes = all.filter(|path| path.starts_with("/boot/")).filter_map(|path| host.size(path).ok()).sum();
+    Kernel { release: release.to_owned(), running, image, initrd, options, missing, out_of_tree, bytes }
+}
+
+/// Names of the modules below a directory.
+fn collect_modules(view: &dyn View, directory: &str, depth: usize, into: &mut Vec<String>) {
+    const MOST: usize = 64;
+    for name in view.list(directory).unwrap_or_default() {
+        if into.len() >= MOST {
+            return;
+        }
+        match name.split_once(".ko") {
+            Some((module, _)) => into.push(module.replace('-', "_")),
+            None if depth > 0 => collect_modules(view, &format!("{directory}/{name}"), depth - 1, into),
+            None => {}
+        }
+    }
+}
+
+/// All kernels on disk, the newest first.
+pub fn all(host: &dyn Host) -> Vec<Kernel> {
+    let running = host.identity().release;
+    let directories = ["/lib/modules", "/usr/lib/modules"];
+    let mut releases: Vec<String> =
+        directories.iter().flat_map(|directory| host.list(directory).unwrap_or_default()).collect();
+    // Whatever package is removed leaves what it did not install, such as the list that depmod makes.
+    releases.retain(|release| {
+        directories.iter().any(|directory| host.exists(&format!("{directory}/{release}/modules.dep")))
+            && (files(host, release).0.is_some() || *release == running)
+    });
+    let images = host.list("/boot").unwrap_or_default();
+    releases.extend(images.iter().filter_map(|name| {
+        let release = name.strip_prefix("vmlinuz-")?;
+        release.starts_with(|c: char| c.is_ascii_digit()).then(|| release.to_owned())
+    }));
+    releases.sort_by(|one, other| compare(other, one));
+    releases.dedup();
+    releases.iter().map(|release| kernel(host, release, *release == running)).collect()
+}
+
+/// Whether an image carries a signature of the kind that firmware checks: the certificate table of a PE file.
+pub fn is_signed(image: &[u8]) -> bool {
+    let word = |at: usize| {
+        image.get(at..at + 4).map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    };
+    let check = || {
+        let header = usize::try_from(word(0x3c)?).ok()?;
+        if !image.starts_with(b"MZ") || image.get(header..header + 4)? != b"PE\0\0" {
+            return None;
+        }
+        // Behind the file's header of 20 bytes; the directories follow the fixed part, which is longer in PE32+.
+        let optional = header + 24;
+        let directories = match image.get(optional..optional + 2)? {
+            [0x0b, 0x01] => optional + 96,
+            [0x0b, 0x02] => optional + 112,
+            _ => return None,
+        };
+        const CERTIFICATES: usize = 4;
+        word(directories + CERTIFICATES * 8 + 4)
+    };
+    check().is_some_and(|length| length > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn versions_are_ordered_by_their_numbers() {
+        let ordered = [
+            "5.10.0-46-amd64",
+            "6.1.0-0.deb11.21-amd64",
+            "6.1.0-9-amd64",
+            "6.1.0-56-amd64",
+            "6.12.1",
+            "6.12.1-2",
+            "7.0",
+        ];
+        for pair in ordered.windows(2) {
+            assert_eq!(compare(pair[0], pair[1]), Ordering::Less, "{pair:?}");
+            assert_eq!(compare(pair[1], pair[0]), Ordering::Greater, "{pair:?}");
+        }
+        assert_eq!(compare("6.1", "6.1"), Ordering::Equal);
+        assert_eq!(compare("6.12~rc1", "6.12"), Ordering::Less);
+    }
+
+    #[test]
+    fn a_flavour_is_what_follows_the_numbers() {
+        for (release, word) in [
+            ("6.1.0-56-cloud-amd64", "cloud-amd64"),
+            ("6.1.0-0.deb11.21-amd64", "amd64"),
+            ("5.15.0-91-generic", "generic"),
+            ("6.6.14-0-lts", "lts"),
+            ("6.12.0", ""),
+        ] {
+            assert_eq!(flavour(release), word, "{release}");
+        }
+    }
+
+    #[test]
+    fn a_signature_is_known() {
+        let mut image = vec![0; 512];
+        image[..2].copy_from_slice(b"MZ");
+        image[0x3c] = 0x80;
+        image[0x80..0x84].copy_from_slice(b"PE\0\0");
+        image[0x98..0x9a].copy_from_slice(&[0x0b, 0x02]);
+        assert!(!is_signed(&image));
+        image[0x98 + 112 + 4 * 8 + 4] = 1;
+        assert!(is_signed(&image));
+        assert!(!is_signed(b"MZ") && !is_signed(b""));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics_and_an_order_is_one(one in "[0-9a-z.~-]{0,12}", other in "[0-9a-z.~-]{0,12}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(compare(&one, &other), compare(&other, &one).reverse());
+            let _ = (flavour(&one), is_signed(&bytes), is_signed(&[b"MZ", &bytes[..]].concat()));
+        }
+    }
+}

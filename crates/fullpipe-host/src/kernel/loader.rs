@@ -1,0 +1,473 @@
+//! The boot loader: which kernel it boots, and having it boot another once or every day.
+
+use super::installed::{Kernel, compare};
+use super::{entries, extlinux, grub};
+use crate::error::{Error, Result};
+use crate::host::{Host, Program, View};
+use crate::plan::{Change, Content, FileState};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// GRUB's settings.
+const SETTINGS: &str = "/etc/default/grub";
+/// Ours, where the distribution reads such a directory.
+const OWN_SETTINGS: &str = "/etc/default/grub.d/zz-fullpipe.cfg";
+/// What has Red Hat's distributions make each kernel that is installed the default.
+const SYSCONFIG: &str = "/etc/sysconfig/kernel";
+/// The name of an entry that boots once.
+const TITLE: &str = "tried once by fullpipe";
+
+/// The loaders that are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// GRUB 2.
+    Grub,
+    /// systemd-boot.
+    SystemdBoot,
+    /// EXTLINUX, of syslinux.
+    Extlinux,
+}
+
+impl Kind {
+    /// Its name as people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Grub => "GRUB",
+            Kind::SystemdBoot => "systemd-boot",
+            Kind::Extlinux => "EXTLINUX",
+        }
+    }
+}
+
+/// A variable of a boot loader: the entry that it boots every day, or only once.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Variable {
+    /// Whose.
+    pub loader: Kind,
+    /// Its directory.
+    pub directory: String,
+    /// Whether the entry is booted once.
+    pub once: bool,
+}
+
+impl Variable {
+    fn grub(&self) -> (&'static str, String) {
+        let name = if self.once { "next_entry" } else { "saved_entry" };
+        (name, format!("{}/grubenv", self.directory))
+    }
+
+    /// What it is.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn value(&self, view: &dyn View) -> io::Result<Option<String>> {
+        let read = |path: &str| match view.read(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        };
+        Ok(match self.loader {
+            Kind::Grub => {
+                let (name, path) = self.grub();
+                let variables = read(&path)?.and_then(|block| grub::variables(&block)).unwrap_or_default();
+                variables.get(name).filter(|value| !value.is_empty()).cloned()
+            }
+            Kind::SystemdBoot => {
+                entries::variable(view, if self.once { "LoaderEntryOneShot" } else { "LoaderEntryDefault" })
+            }
+            Kind::Extlinux => {
+                read(&format!("{}/ldlinux.sys", self.directory))?.and_then(|file| extlinux::once(&file))
+            }
+        })
+    }
+
+    /// The program that sets it.
+    fn program(&self, value: Option<&str>) -> Program {
+        let words: Vec<String> = match self.loader {
+            Kind::Grub => {
+                let (name, path) = self.grub();
+                let (verb, what) = match value {
+                    Some(value) => ("set", format!("{name}={value}")),
+                    None => ("unset", name.to_owned()),
+                };
+                vec![format!("{}-editenv", prefix(&self.directory)), path, verb.to_owned(), what]
+            }
+            Kind::SystemdBoot => {
+                let verb = if self.once { "set-oneshot" } else { "set-default" };
+                let file = value.map(|id| format!("{id}.conf")).unwrap_or_default();
+                vec!["bootctl".into(), verb.into(), file]
+            }
+            Kind::Extlinux => {
+                let option =
+                    value.map_or_else(|| "--clear-once".to_owned(), |label| format!("--once={label}"));
+                vec!["extlinux".into(), option, self.directory.clone()]
+            }
+        };
+        Program::new(words)
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// The loader's own program is not there or fails; or it did not do what it says.
+    pub fn set(&self, host: &dyn Host, value: Option<&str>) -> io::Result<()> {
+        if self.value(host)?.as_deref() == value {
+            return Ok(());
+        }
+        let program = self.program(value);
+        host.run(&program)?.said(&program)?;
+        let now = self.value(host)?;
+        if now.as_deref() == value {
+            return Ok(());
+        }
+        let now = now.unwrap_or_else(|| "not set".into());
+        Err(io::Error::other(format!("`{}` ended well, but it is {now}", program.line())))
+    }
+}
+
+/// What GRUB's programs begin with: distributions that had GRUB 0.97 beside it call it `grub2`.
+fn prefix(directory: &str) -> &'static str {
+    if directory.ends_with("grub2") { "grub2" } else { "grub" }
+}
+
+/// The menu of a loader.
+#[derive(Clone, Debug)]
+enum Menu {
+    Grub(grub::Menu),
+    Entries(Vec<entries::Entry>),
+    Extlinux(extlinux::Menu),
+}
+
+/// The loader of a host, as it is now.
+#[derive(Clone, Debug)]
+pub struct Loader {
+    /// Which.
+    pub kind: Kind,
+    /// Where its menu is.
+    pub directory: String,
+    /// The menu's file, or the directory of its entries.
+    pub menu: String,
+    read: Menu,
+    /// Of a GRUB whose menu is made of files: what its `grub.cfg` says besides.
+    around: grub::Menu,
+}
+
+impl Loader {
+    /// The host's loader; nothing if none is known.
+    pub fn find(view: &dyn View) -> Option<Loader> {
+        let found = |kind, directory: &str, menu: String, read| {
+            Some(Loader { kind, directory: directory.to_owned(), menu, read, around: grub::Menu::default() })
+        };
+        if entries::variable(view, "LoaderInfo").is_some_and(|info| info.starts_with("systemd-boot")) {
+            for directory in ["/boot/loader", "/efi/loader", "/boot/efi/loader"] {
+                let menu = format!("{directory}/entries");
+                let all = entries::all(view, &menu);
+                if !all.is_empty() {
+                    return found(Kind::SystemdBoot, directory, menu, Menu::Entries(all));
+                }
+            }
+        }
+        for directory in ["/boot/grub", "/boot/grub2"] {
+            let menu = format!("{directory}/grub.cfg");
+            let Some(text) = view.content(&menu) else { continue };
+            let around = grub::Menu::parse(&text);
+            if around.is_bls {
+                let menu = "/boot/loader/entries".to_owned();
+                let read = Menu::Entries(entries::all(view, &menu));
+                return Some(Loader {
+                    kind: Kind::Grub,
+                    directory: directory.to_owned(),
+                    menu,
+                    read,
+                    around,
+                });
+            }
+            return found(Kind::Grub, directory, menu, Menu::Grub(around));
+        }
+        for directory in ["/boot/extlinux", "/boot"] {
+            let menu = format!("{directory}/extlinux.conf");
+            if let Some(text) = view.content(&menu) {
+                return found(Kind::Extlinux, directory, menu, Menu::Extlinux(extlinux::Menu::parse(&text)));
+            }
+        }
+        None
+    }
+
+    fn variable(&self, once: bool) -> Variable {
+        Variable { loader: self.kind, directory: self.directory.clone(), once }
+    }
+
+    /// The entry that boots a kernel as it is booted every day.
+    pub fn entry(&self, kernel: &Kernel) -> Option<String> {
+        let image = kernel.image.as_deref()?;
+        match &self.read {
+            Menu::Grub(menu) => menu.booting(image).map(|entry| entry.id.clone()),
+            Menu::Entries(all) => self.boots(all, kernel).map(|entry| entry.id.clone()),
+            Menu::Extlinux(menu) => menu.booting(image).map(|label| label.name.clone()),
+        }
+    }
+
+    fn boots<'a>(&self, all: &'a [entries::Entry], kernel: &Kernel) -> Option<&'a entries::Entry> {
+        all.iter().find(|entry| entry.boots(&kernel.release) && entry.id != grub::TRIAL)
+    }
+
+    /// What it boots unless something is booted once: an entry, in its own words, and that one's kernel by its file.
+    fn usual(&self, view: &dyn View) -> (String, Option<String>) {
+        let variable = |once| self.variable(once).value(view).ok().flatten();
+        match &self.read {
+            Menu::Grub(menu) => {
+                let name = if menu.default == "${saved_entry}" {
+                    variable(false).unwrap_or_default()
+                } else {
+                    menu.default.clone()
+                };
+                let entry = menu.named(&name);
+                (name, entry.map(|entry| entry.image.clone()))
+            }
+            Menu::Entries(all) => {
+                let mut sorted: Vec<&entries::Entry> =
+                    all.iter().filter(|entry| entry.id != grub::TRIAL).collect();
+                sorted.sort_by(|one, other| compare(&other.version, &one.version));
+                let name = variable(false).unwrap_or_default();
+                let entry = sorted.iter().find(|entry| entry.id == name).or_else(|| sorted.first());
+                (name, entry.map(|entry| entry.image.clone()))
+            }
+            Menu::Extlinux(menu) => {
+                let label = menu.usual();
+                (
+                    label.map(|label| label.name.clone()).unwrap_or_default(),
+                    label.map(|label| label.image.clone()),
+                )
+            }
+        }
+    }
+
+    /// The kernel that is booted unless another is booted once.
+    pub fn default_of<'a>(&self, view: &dyn View, kernels: &'a [Kernel]) -> Option<&'a Kernel> {
+        let file = self.usual(view).1?;
+        let name = file.rsplit('/').next()?;
+        let same_file = |kernel: &&Kernel| {
+            kernel.image.as_deref().is_some_and(|image| image.rsplit('/').next() == Some(name))
+        };
+        let by_folder = |kernel: &&Kernel| file.split('/').any(|part| part == kernel.release);
+        kernels.iter().find(same_file).or_else(|| kernels.iter().find(by_folder))
+    }
+
+    /// The entry that is booted next, once.
+    pub fn next(&self, view: &dyn View) -> Option<String> {
+        self.variable(true).value(view).ok().flatten()
+    }
+
+    /// What keeps this kernel the default, whichever is installed: nothing if it is so already.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] where no entry boots it, or the default cannot be named.
+    pub fn keep_default(&self, host: &dyn Host, kernel: &Kernel) -> Result<Vec<Change>> {
+        let release = &kernel.release;
+        let id = self.entry(kernel).ok_or_else(|| {
+            Error::impossible(format_args!(
+                "no entry of {} ({}) boots Linux {release}: without one nothing would lead back to it. Have the menu made anew \
+                 (`update-grub`, `grub2-mkconfig`, `kernel-install`), then try again",
+                self.kind.name(),
+                self.menu
+            ))
+        })?;
+        let read = |path: &str| {
+            FileState::of(host, path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))
+        };
+        let (name, _) = self.usual(host);
+        let mut changes = Vec::new();
+        match &self.read {
+            // By its own identifier, and not by its place, which the next kernel takes.
+            _ if name == id => {}
+            Menu::Grub(menu) if menu.default != "${saved_entry}" => {
+                let maker = maker(host, &self.directory, &self.menu);
+                let own = host.exists("/etc/default/grub.d")
+                    && mkconfig(host, &self.directory).is_some_and(|path| {
+                        host.content(&path).is_some_and(|text| text.contains("default/grub.d"))
+                    });
+                let path = if own { OWN_SETTINGS } else { SETTINGS };
+                let before = read(path)?;
+                let written = "# Written by `fullpipe kernel`, which removes it: this kernel stays the default until another is kept.\n";
+                let text = if own { written.to_owned() } else { before.text() };
+                let text = grub::with_default(&text, &id);
+                let after = match &before {
+                    FileState::File { mode, uid, gid, .. } => FileState::File {
+                        content: Content(text.into_bytes()),
+                        mode: *mode,
+                        uid: *uid,
+                        gid: *gid,
+                    },
+                    _ => FileState::new_file(host, &text),
+                };
+                changes.push(Change::BootSettings {
+                    path: path.into(),
+                    before,
+                    after,
+                    default: id,
+                    menu: self.menu.clone(),
+                    maker,
+                });
+            }
+            Menu::Extlinux(_) if host.exists("/usr/sbin/extlinux-update") => {
+                return Err(Error::impossible(
+                    "EXTLINUX's menu is made by extlinux-update here, which puts the newest kernel first: nothing would lead back to \
+                     the one that runs. Set its default by hand (/etc/default/extlinux) and install by the package manager",
+                ));
+            }
+            Menu::Extlinux(menu) => {
+                // Its labels are named after flavours: another kernel gets another label.
+                if menu.usual().is_some_and(|label| label.name != id) {
+                    return Err(Error::impossible(format_args!(
+                        "{} boots the label {name}, not that of Linux {release}: set DEFAULT {id} there first",
+                        self.menu
+                    )));
+                }
+            }
+            Menu::Grub(_) | Menu::Entries(_) => {
+                if self.kind == Kind::Grub
+                    && let FileState::File { content, mode, uid, gid } = read(SYSCONFIG)?
+                {
+                    let text =
+                        String::from_utf8_lossy(&content).replace("UPDATEDEFAULT=yes", "UPDATEDEFAULT=no");
+                    if text.as_bytes() != &content[..] {
+                        let before = FileState::File { content, mode, uid, gid };
+                        let after = FileState::File { content: Content(text.into_bytes()), mode, uid, gid };
+                        changes.push(Change::File { path: SYSCONFIG.into(), before, after });
+                    }
+                }
+                let variable = self.variable(false);
+                let before =
+                    variable.value(host).map_err(|e| Error::io("cannot read the default entry", &e))?;
+                changes.push(Change::BootDefault { variable, before, after: id });
+            }
+        }
+        Ok(changes)
+    }
+
+    /// What boots this kernel once, told `more`.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] where no entry boots it, or the loader could not note that it did.
+    pub fn once(&self, host: &dyn Host, kernel: &Kernel, more: &str) -> Result<Change> {
+        self.can_note(host)?;
+        let release = &kernel.release;
+        let title = format!("Linux {release}, {TITLE}");
+        let none = || {
+            Error::impossible(format_args!(
+                "no entry of {} ({}) boots Linux {release}: have the menu made anew",
+                self.kind.name(),
+                self.menu
+            ))
+        };
+        let image = kernel.image.as_deref().ok_or_else(none)?;
+        let added = |path: &str, text: &str| -> Result<(FileState, FileState)> {
+            let before =
+                FileState::of(host, path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
+            let after = match &before {
+                FileState::File { content, mode, uid, gid } => FileState::File {
+                    content: Content([&content[..], text.as_bytes()].concat()),
+                    mode: *mode,
+                    uid: *uid,
+                    gid: *gid,
+                },
+                _ => FileState::new_file(host, text),
+            };
+            Ok((before, after))
+        };
+        let (path, text, id) = match &self.read {
+            Menu::Grub(menu) => {
+                if !menu.takes_custom {
+                    return Err(Error::impossible(format_args!(
+                        "{} does not read custom.cfg, where an entry for one start would be: restore /etc/grub.d/41_custom, then `update-grub`",
+                        self.menu
+                    )));
+                }
+                let entry = menu.booting(image).ok_or_else(none)?;
+                let text = entry.once(&title, more).ok_or_else(|| {
+                    Error::impossible(format_args!(
+                        "the entry of Linux {release} in {} has a comment, an open quotation or a backslash at the end of the kernel's line, \
+                         behind which nothing can be told to it: correct what the menu is made of, then `update-grub`",
+                        self.menu
+                    ))
+                })?;
+                (format!("{}/custom.cfg", self.directory), text, grub::TRIAL)
+            }
+            Menu::Entries(all) => {
+                let entry = self.boots(all, kernel).ok_or_else(none)?;
+                (format!("{}/{}.conf", self.menu, grub::TRIAL), entry.once(&title, more), grub::TRIAL)
+            }
+            Menu::Extlinux(menu) => {
+                let label = menu.booting(image).ok_or_else(none)?;
+                (self.menu.clone(), label.once(&title, more), extlinux::TRIAL)
+            }
+        };
+        let (before, after) = added(&path, &text)?;
+        Ok(Change::BootOnce { variable: self.variable(true), id: id.into(), path, before, after })
+    }
+
+    /// Whether the loader, once it begins to boot an entry that is booted once, can note that it did: or a kernel that panics would be
+    /// booted again and again.
+    fn can_note(&self, host: &dyn Host) -> Result<()> {
+        match (self.kind, &self.read) {
+            (Kind::Grub, read) => {
+                let menu = if let Menu::Grub(menu) = read { menu } else { &self.around };
+                if !menu.takes_next {
+                    return Err(Error::impossible(format_args!(
+                        "{}/grub.cfg does not obey next_entry: have it made anew (`update-grub`), then try again",
+                        self.directory
+                    )));
+                }
+                // As GRUB's own 00_header and 10_linux decide about recordfail.
+                let ask = |what: &str| -> Result<String> {
+                    let program = Program::new([
+                        format!("{}-probe", prefix(&self.directory)).as_str(),
+                        what,
+                        &self.directory,
+                    ]);
+                    let said = host.run(&program).and_then(|ran| ran.said(&program));
+                    said.map(|said| said.trim().to_owned())
+                        .map_err(|e| Error::io(format_args!("cannot tell what {} is on", self.directory), &e))
+                };
+                let (file_system, below) = (ask("--target=fs")?, ask("--target=abstraction")?);
+                let unwritable = ["btrfs", "zfs", "cpiofs", "squash4", "iso9660", "f2fs"];
+                let mut layers = below.split_whitespace();
+                if unwritable.contains(&file_system.as_str())
+                    || layers.any(|layer| ["lvm", "diskfilter", "mdraid09", "mdraid1x"].contains(&layer))
+                {
+                    let on = if below.is_empty() { file_system } else { format!("{file_system} on {below}") };
+                    return Err(Error::impossible(format_args!(
+                        "GRUB cannot write {}/grubenv, which is on {on}: a kernel that fails would be booted again and again. Put /boot on a \
+                         plain partition (ext4), or boot the kernel by hand from GRUB's menu",
+                        self.directory
+                    )));
+                }
+            }
+            (Kind::Extlinux, _) => {
+                if !host.exists(&format!("{}/ldlinux.sys", self.directory)) {
+                    return Err(Error::impossible(format_args!(
+                        "{}/ldlinux.sys is not there: what reads {} here (U-Boot?) has no entries for one start",
+                        self.directory, self.menu
+                    )));
+                }
+            }
+            (Kind::SystemdBoot, _) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Where `grub-mkconfig` is.
+fn mkconfig(view: &dyn View, directory: &str) -> Option<String> {
+    let name = format!("{}-mkconfig", prefix(directory));
+    ["/usr/sbin", "/usr/bin", "/sbin"]
+        .iter()
+        .map(|place| format!("{place}/{name}"))
+        .find(|path| view.exists(path))
+}
+
+/// The program that makes GRUB's menu.
+fn maker(view: &dyn View, directory: &str, menu: &str) -> Vec<String> {
+    let name = mkconfig(view, directory).unwrap_or_else(|| format!("{}-mkconfig", prefix(directory)));
+    vec![name, "-o".into(), menu.into()]
+}

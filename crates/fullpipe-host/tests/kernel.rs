@@ -1,0 +1,599 @@
+//! From an old kernel to a newer one: the old one is booted whatever happens on the way, and is gone back to unless all is as before.
+
+mod support;
+
+use fullpipe_host::host::{Files, Host, Model, ModelKernel, Network, OverFiles, Program, Ran, View};
+use fullpipe_host::journal::Store;
+use fullpipe_host::kernel::attempt::{self, Back, Request as Attempt, Seen};
+use fullpipe_host::kernel::install::{self, Request as Wanted};
+use fullpipe_host::kernel::installed;
+use fullpipe_host::kernel::status::{Status, status};
+use fullpipe_host::kernel::{MARK, Stage, grub, screen};
+use fullpipe_host::screen::Style;
+use fullpipe_host::{Error, revert};
+use std::io;
+use std::time::Duration;
+use support::clock::TestClock;
+use support::faulty::{Fault, Faulty};
+use support::manifest::Manifest;
+use support::memory::Loss;
+use support::{Fake, assert_same, kernel, put, put_kernel, remove, snapshot};
+
+const OLD: &str = "5.10.0-28-amd64";
+const NEW: &str = "6.1.0-56-amd64";
+const CONFIG: &str = "CONFIG_TCP_CONG_BBR=m\nCONFIG_NET_SCH_FQ=m\nCONFIG_DEBUG_INFO_BTF=y\n";
+
+fn store() -> Store {
+    Store::at("/var/lib/fullpipe")
+}
+
+fn put_release(host: &Fake, release: &str, modules: &str) {
+    put(host, &format!("/boot/vmlinuz-{release}"), "MZ");
+    put(host, &format!("/boot/initrd.img-{release}"), "initial file system");
+    put(host, &format!("/boot/config-{release}"), CONFIG);
+    put(host, &format!("/lib/modules/{release}/modules.dep"), modules);
+}
+
+const MODULES: &str = "kernel/net/ipv4/tcp_bbr.ko:\nkernel/net/sched/sch_fq.ko:\n";
+
+/// Debian 11 with GRUB, whose kernel has lost its BBR.
+fn host(clock: &TestClock) -> Fake {
+    let (started, _) = Manifest::read("debian-11").host();
+    let host = Model::with_clock(started.files().copy(), clock.clone());
+    put_release(&host, OLD, "kernel/net/sched/sch_fq.ko:\n");
+    let os = "PRETTY_NAME=\"Debian GNU/Linux 11 (bullseye)\"\nID=debian\nVERSION_CODENAME=bullseye\n";
+    put(&host, "/etc/os-release", os);
+    put(&host, "/etc/default/grub", "GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\n");
+    for directory in ["/etc/default/grub.d", "/var/lib/dpkg"] {
+        host.files().directories(directory);
+    }
+    put(&host, "/usr/sbin/grub-mkconfig", "for x in ${sysconfdir}/default/grub.d/*.cfg ; do");
+    put(&host, "/usr/bin/apt-get", "");
+    put(&host, "/etc/ssh/sshd_config", "");
+    put(&host, "/proc/net/tcp", "  sl\n   0: 00000000:0016 00000000:0000 0A\n");
+    put(&host, "/proc/cmdline", "root=UUID=77 ro");
+    let network = reached();
+    let free = ["/", "/boot"].map(|place| (place.to_owned(), 4 << 30)).into();
+    put_kernel(
+        &host,
+        &ModelKernel { loadable: vec!["sch_fq".into()], network: Some(network), free, ..kernel(&host) },
+    );
+    make_menu(&host);
+    host.files().release();
+    host
+}
+
+fn reached() -> Network {
+    serde_json::from_str(
+        r#"{"addresses": ["192.0.2.7"], "default_routes": [4], "gateways": [{"address": "192.0.2.1", "answers": true}]}"#,
+    )
+    .unwrap()
+}
+
+/// What grub-mkconfig would write.
+fn make_menu(host: &Fake) {
+    let default = ["/etc/default/grub.d/zz-fullpipe.cfg", "/etc/default/grub"].iter().find_map(|path| {
+        let text = host.content(path)?;
+        let line = text.lines().find_map(|line| line.strip_prefix("GRUB_DEFAULT="))?;
+        Some(line.trim_matches('"').to_owned())
+    });
+    let mut releases: Vec<String> = host
+        .list("/boot")
+        .unwrap()
+        .iter()
+        .filter_map(|name| Some(name.strip_prefix("vmlinuz-")?.to_owned()))
+        .collect();
+    releases.sort_by(|one, other| installed::compare(other, one));
+    let body = |release: &str| {
+        format!("\tlinux /boot/vmlinuz-{release} root=UUID=77 ro\n\tinitrd /boot/initrd.img-{release}\n}}\n")
+    };
+    let mut menu = format!(
+        "if [ \"${{next_entry}}\" ] ; then\n   set default=\"${{next_entry}}\"\nelse\n   set default=\"{}\"\nfi\n",
+        default.unwrap_or_else(|| "0".into())
+    );
+    menu +=
+        &format!("menuentry 'Debian' $menuentry_id_option 'gnulinux-simple-77' {{\n{}", body(&releases[0]));
+    menu += "submenu 'Advanced' $menuentry_id_option 'gnulinux-advanced-77' {\n";
+    for release in &releases {
+        menu += &format!(
+            "menuentry 'Linux {release}' $menuentry_id_option 'gnulinux-{release}-advanced-77' {{\n{}",
+            body(release)
+        );
+    }
+    menu +=
+        "}\nif [ -f ${config_directory}/custom.cfg ]; then\n  source ${config_directory}/custom.cfg\nfi\n";
+    put(host, "/boot/grub/grub.cfg", &menu);
+}
+
+/// GRUB's variables are written in place, and are there at once.
+fn set_variable(host: &Fake, name: &str, value: Option<&str>) {
+    let mut variables =
+        host.read("/boot/grub/grubenv").ok().and_then(|block| grub::variables(&block)).unwrap_or_default();
+    variables.remove(name);
+    variables.extend(value.map(|value| (name.to_owned(), value.to_owned())));
+    let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    put(host, "/boot/grub/grubenv", &format!("{:#<1024}", format!("# GRUB Environment Block\n{lines}")));
+}
+
+const PACKAGE: &str = "/var/lib/dpkg/linux-image";
+
+fn programs(host: &Fake, program: &Program) -> io::Result<Ran> {
+    let words: Vec<&str> = program.words.iter().map(String::as_str).collect();
+    let said = |out: String| Ok(Ran { out, ..Ran::default() });
+    let image = format!("linux-image-{NEW}");
+    match words[..] {
+        ["apt-cache", "pkgnames", "linux-image-"] => {
+            said(format!("{image}\n{image}-unsigned\nlinux-image-{OLD}\nlinux-image-6.1.0-56-cloud-amd64\n"))
+        }
+        ["apt-cache", "madison", ..] => {
+            let line = |name: &str, version: &str| {
+                format!(
+                    " {name} | {version} | http://mirror.example/debian bullseye-backports/main amd64 Packages\n"
+                )
+            };
+            said(line(&image, "6.1.192-2") + &line(&format!("linux-image-{OLD}"), "5.10.209-2"))
+        }
+        ["apt-cache", "pkgnames", _] => said(String::new()),
+        ["apt-cache", "show", ..] => said(format!("Package: {image}\nInstalled-Size: 100000\n")),
+        ["apt-get", "-s", ..] => said(format!("Inst {image} (6.1.192-2 Debian:11/x [amd64])\n")),
+        ["apt-get", "-q", "update"] | ["systemctl", "reboot"] | ["dpkg", ..] => said(String::new()),
+        ["apt-get", "-y", .., "install", name] => {
+            assert_eq!(name, image);
+            put_release(host, NEW, MODULES);
+            put(host, PACKAGE, "install ok installed");
+            make_menu(host);
+            said(String::new())
+        }
+        ["apt-get", "-y", "-q", "purge", name] => {
+            assert_eq!(name, image);
+            for path in ["/boot/vmlinuz-", "/boot/initrd.img-", "/boot/config-"] {
+                remove(host, &format!("{path}{NEW}"));
+            }
+            remove(host, &format!("/lib/modules/{NEW}/modules.dep"));
+            host.remove_directory(&format!("/lib/modules/{NEW}"))?;
+            remove(host, PACKAGE);
+            make_menu(host);
+            said(String::new())
+        }
+        ["dpkg-query", ..] => match host.text(PACKAGE) {
+            Some(state) => said(state),
+            None => Ok(Ran { status: 1, ..Ran::default() }),
+        },
+        ["/usr/sbin/grub-mkconfig", ..] => {
+            make_menu(host);
+            said(String::new())
+        }
+        ["grub-editenv", _, verb, what] => {
+            match (verb, what.split_once('=')) {
+                ("set", Some((name, value))) => set_variable(host, name, Some(value)),
+                _ => set_variable(host, what, None),
+            }
+            said(String::new())
+        }
+        ["grub-probe", "--target=fs", _] => said("ext2\n".into()),
+        ["grub-probe", ..] => said("\n".into()),
+        _ => panic!("{words:?}"),
+    }
+}
+
+fn with(host: &Fake) -> Faulty<'_> {
+    Faulty::counting(host).with(programs)
+}
+
+/// What GRUB does at a start; gives the kernel that runs then.
+fn boot(host: &Fake, clock: &TestClock) -> String {
+    let text = host.content("/boot/grub/grub.cfg").unwrap()
+        + &host.content("/boot/grub/custom.cfg").unwrap_or_default();
+    let menu = grub::Menu::parse(&text);
+    let variables =
+        host.read("/boot/grub/grubenv").ok().and_then(|block| grub::variables(&block)).unwrap_or_default();
+    let name = match variables.get("next_entry").filter(|entry| !entry.is_empty()) {
+        Some(next) => {
+            set_variable(host, "next_entry", Some(""));
+            next.clone()
+        }
+        None => menu.default.clone(),
+    };
+    let entry = menu.named(&name).unwrap();
+    assert!(host.exists(&entry.image), "{} is booted, and is not there", entry.image);
+    let release = entry.image.trim_start_matches("/boot/vmlinuz-").to_owned();
+    put(host, "/proc/cmdline", &entry.arguments);
+    let loadable =
+        if release == NEW { vec!["tcp_bbr".into(), "sch_fq".into()] } else { vec!["sch_fq".into()] };
+    put_kernel(host, &ModelKernel { release: release.clone(), loadable, ..kernel(host) });
+    clock.restart();
+    host.files().release();
+    release
+}
+
+fn attempt(version: &str) -> Attempt {
+    Attempt {
+        version: version.into(),
+        controller: "bbr".into(),
+        within: Duration::from_secs(100),
+        asks: false,
+        program: "/usr/bin/fullpipe".into(),
+    }
+}
+
+fn install_newest(host: &dyn Host) -> Result<install::Installed, Error> {
+    let plan = install::plan(host, &Wanted::default())?;
+    install::install(host, &store(), &plan)
+}
+
+fn told(host: &Fake) -> Status {
+    status(&with(host), &store()).unwrap()
+}
+
+/// The parts of a host that its kernels have nothing to do with are left out.
+fn same(host: &Fake, before: &std::collections::BTreeMap<String, String>, context: &str) {
+    let mut now = snapshot(host);
+    let mut before = before.clone();
+    for all in [&mut now, &mut before] {
+        for path in ["/boot/grub/grubenv", "/kernel.json", "/proc/cmdline"] {
+            all.remove(path);
+        }
+    }
+    assert_same(&now, &before, context);
+}
+
+#[test]
+fn a_newer_kernel_is_installed_tried_and_kept() {
+    let clock = TestClock::default();
+    let fake = host(&clock);
+    let host = with(&fake);
+    let first = told(&fake);
+    assert_eq!(
+        (first.running.as_str(), first.kernels[0].missing.as_slice()),
+        (OLD, &["tcp_bbr".to_owned()][..])
+    );
+    assert!(
+        first.summary.contains("lacks CONFIG_TCP_CONG_BBR") && first.summary.contains("kernel plan"),
+        "{}",
+        first.summary
+    );
+    assert_eq!(first.boots.as_ref().unwrap().default.as_deref(), Some(OLD));
+
+    let plan = install::plan(&host, &Wanted::default()).unwrap();
+    assert_eq!(plan.kernel.release, NEW);
+    let titles: Vec<String> = plan.steps.iter().map(|step| step.change.title()).collect();
+    assert_eq!(
+        titles,
+        ["default of the boot menu (/etc/default/grub.d/zz-fullpipe.cfg)".to_owned(), format!("Linux {NEW}")]
+    );
+    install::install(&host, &store(), &plan).unwrap();
+    let now = told(&fake);
+    assert_eq!(
+        (now.boots.as_ref().unwrap().default.as_deref(), now.installed.as_deref()),
+        (Some(OLD), Some(NEW))
+    );
+    assert!(now.summary.contains(&format!("kernel try {NEW}")), "{}", now.summary);
+    assert!(install::install(&host, &store(), &plan).unwrap_err().text().contains("nobody kept it yet"));
+    assert_eq!(boot(&fake, &clock), OLD, "an ordinary restart");
+
+    attempt::attempt(&host, &store(), &attempt("6.1")).unwrap();
+    assert_eq!(told(&fake).trial.unwrap().stage, Stage::Armed);
+    assert!(
+        attempt::attempt(&host, &store(), &attempt("6.1")).unwrap_err().text().contains("on trial already")
+    );
+    assert_eq!(boot(&fake, &clock), NEW);
+    assert!(
+        fake.text("/proc/cmdline").unwrap().contains(MARK)
+            && fake.text("/proc/cmdline").unwrap().contains("panic=10")
+    );
+    assert_eq!(told(&fake).trial.unwrap().stage, Stage::Running);
+    let Seen::Kept(kept) = attempt::look(&host, &store()).unwrap() else { panic!() };
+    assert_eq!((kept.release.as_str(), kept.named), (NEW, false));
+    assert_eq!(boot(&fake, &clock), NEW, "it is booted every day");
+    for path in [
+        "/var/lib/fullpipe",
+        "/boot/grub/custom.cfg",
+        "/etc/default/grub.d/zz-fullpipe.cfg",
+        "/etc/systemd/system/fullpipe-kernel.service",
+    ] {
+        assert!(!fake.exists(path), "{path}");
+    }
+    assert!(told(&fake).summary.contains("another is not needed"));
+}
+
+#[test]
+fn a_kernel_that_panics_is_gone_back_from_and_removed_without_a_trace() {
+    let clock = TestClock::default();
+    let fake = host(&clock);
+    let before = snapshot(&fake);
+    let host = with(&fake);
+    install_newest(&host).unwrap();
+    attempt::attempt(&host, &store(), &attempt(NEW)).unwrap();
+    assert_eq!(boot(&fake, &clock), NEW);
+    // It panics before anything is done.
+    assert_eq!(boot(&fake, &clock), OLD);
+    attempt::settle(&host, &store()).unwrap();
+    let trial = told(&fake).trial.unwrap();
+    assert_eq!((trial.stage, trial.failed[0].what.as_str()), (Stage::Over, "start"));
+    assert!(
+        !fake.exists("/boot/grub/custom.cfg") && !fake.exists("/etc/systemd/system/fullpipe-kernel.service")
+    );
+    assert_eq!(boot(&fake, &clock), OLD);
+    let Back::Removed(titles) = attempt::back(&host, &store()).unwrap() else { panic!() };
+    assert_eq!(titles.len(), 2, "{titles:?}");
+    same(&fake, &before, "back");
+    assert!(attempt::back(&host, &store()).unwrap_err().text().contains("no kernel"));
+}
+
+#[test]
+fn a_kernel_that_is_not_reached_is_gone_back_from_when_its_time_is_over() {
+    let unreached = |change: fn(&mut Network)| {
+        let mut network = reached();
+        change(&mut network);
+        network
+    };
+    for (what, network) in [
+        ("address", unreached(|network| network.addresses.clear())),
+        ("route", unreached(|network| network.default_routes.clear())),
+        ("gateway", unreached(|network| network.gateways[0].answers = false)),
+    ] {
+        let clock = TestClock::default();
+        let fake = host(&clock);
+        let host = with(&fake);
+        install_newest(&host).unwrap();
+        attempt::attempt(&host, &store(), &attempt(NEW)).unwrap();
+        assert_eq!(boot(&fake, &clock), NEW);
+        put_kernel(&fake, &ModelKernel { network: Some(network), ..kernel(&fake) });
+        clock.go_on(Duration::from_secs(99));
+        let Seen::Waits(reasons) = attempt::look(&host, &store()).unwrap() else { panic!("{what}") };
+        assert_eq!(reasons[0].what, what);
+        clock.go_on(Duration::from_secs(1));
+        assert!(matches!(attempt::look(&host, &store()).unwrap(), Seen::Failed(_)));
+        assert_eq!(attempt::look(&host, &store()).unwrap(), Seen::Nothing);
+        assert_eq!(boot(&fake, &clock), OLD);
+        assert_eq!(told(&fake).trial.unwrap().failed[0].what, what);
+    }
+}
+
+#[test]
+fn ssh_and_the_controller_must_be_there_and_someone_if_asked() {
+    let clock = TestClock::default();
+    let fake = host(&clock);
+    let host = with(&fake);
+    install_newest(&host).unwrap();
+    attempt::attempt(&host, &store(), &Attempt { asks: true, ..attempt(NEW) }).unwrap();
+    assert_eq!(boot(&fake, &clock), NEW);
+    put(&fake, "/proc/net/tcp", "  sl\n");
+    put_kernel(&fake, &ModelKernel { loadable: vec![], ..kernel(&fake) });
+    let Seen::Waits(reasons) = attempt::look(&host, &store()).unwrap() else { panic!() };
+    assert_eq!(reasons.iter().map(|reason| reason.what.as_str()).collect::<Vec<_>>(), ["ssh", "controller"]);
+    put(&fake, "/proc/net/tcp", "  sl\n   0: 00000000:0016 00000000:0000 0A\n");
+    put_kernel(&fake, &ModelKernel { loadable: vec!["tcp_bbr".into()], ..kernel(&fake) });
+    assert_eq!(attempt::look(&host, &store()).unwrap(), Seen::Waits(vec![]));
+    assert!(!fake.exists("/sys/module/tcp_bbr"), "what was loaded to look is unloaded");
+    let refused = revert::revert(&host, &store(), &revert::Options::default()).unwrap_err();
+    assert!(refused.text().contains("kernel keep"), "{refused}");
+    assert_eq!(attempt::back(&host, &store()).unwrap(), Back::Restarts(OLD.into()));
+    assert_eq!(boot(&fake, &clock), OLD);
+    assert_eq!(told(&fake).trial.unwrap().failed[0].what, "asked");
+    // Once more, and someone says so.
+    attempt::attempt(&host, &store(), &Attempt { asks: true, ..attempt(NEW) }).unwrap();
+    assert_eq!(boot(&fake, &clock), NEW);
+    assert_eq!(attempt::keep(&host, &store()).unwrap().release, NEW);
+    assert_eq!(boot(&fake, &clock), NEW);
+    assert!(!fake.exists("/var/lib/fullpipe"));
+}
+
+#[test]
+fn what_is_armed_can_be_disarmed_and_revert_takes_all_back() {
+    let clock = TestClock::default();
+    let fake = host(&clock);
+    let before = snapshot(&fake);
+    let host = with(&fake);
+    install_newest(&host).unwrap();
+    attempt::attempt(&host, &store(), &attempt(NEW)).unwrap();
+    assert_eq!(attempt::back(&host, &store()).unwrap(), Back::Disarmed(NEW.into()));
+    assert_eq!(boot(&fake, &clock), OLD);
+    attempt::attempt(&host, &store(), &attempt(NEW)).unwrap();
+    revert::revert(&host, &store(), &revert::Options::default()).unwrap();
+    assert_eq!(boot(&fake, &clock), OLD);
+    same(&fake, &before, "revert");
+}
+
+/// Every place where the process may die, with and without what the kernel had not written: the host boots the old kernel, or the new
+/// one once and then the old one, and goes back to what it was.
+#[test]
+fn whenever_it_is_killed_the_old_kernel_is_booted_and_all_goes_back() {
+    let clock = TestClock::default();
+    let untouched = host(&clock);
+    let original = snapshot(&untouched);
+    let ready = host(&clock);
+    install_newest(&with(&ready)).unwrap();
+    for (name, fake) in [("install", &untouched), ("try", &ready)] {
+        let act = |host: &dyn Host| match name {
+            "install" => install_newest(host).map(drop),
+            _ => attempt::attempt(host, &store(), &attempt(NEW)).map(drop),
+        };
+        let copy = || Model::with_clock(fake.files().copy(), clock.clone());
+        let counted = copy();
+        let counting = with(&counted);
+        act(&counting).unwrap();
+        let changes = counting.changes();
+        assert!(changes > 10, "{name}: {changes}");
+        for at in 0..changes {
+            for fault in [Fault::CrashBefore, Fault::CrashWithin, Fault::CrashAfter] {
+                let context = format!("{name}, {fault:?} of change {at}");
+                let fake = copy();
+                let faulty = Faulty::new(&fake, at, fault).with(programs);
+                assert!(act(&faulty).is_err(), "{context}");
+                assert!(faulty.dead(), "{context}");
+                fake.files().lose(Loss::Nothing);
+                let mut booted = boot(&fake, &clock);
+                if booted == NEW {
+                    assert!(fake.text("/proc/cmdline").unwrap().contains(MARK), "{context}");
+                    booted = boot(&fake, &clock);
+                }
+                assert_eq!(booted, OLD, "{context}");
+                let host = with(&fake);
+                attempt::settle(&host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
+                match attempt::back(&host, &store()) {
+                    Ok(_) | Err(Error::Usage(_)) => {}
+                    Err(e) => panic!("{context}: {e}"),
+                }
+                store_tidied(&host, &context);
+                same(&fake, &original, &context);
+            }
+        }
+    }
+}
+
+/// What a kill left before the journal was whole is tidied by whoever reverts.
+fn store_tidied(host: &dyn Host, context: &str) {
+    revert::revert(host, &store(), &revert::Options::default()).unwrap_or_else(|e| panic!("{context}: {e}"));
+}
+
+#[test]
+fn an_installation_that_was_killed_is_gone_on_with() {
+    let clock = TestClock::default();
+    let fake = host(&clock);
+    let counted = Model::with_clock(fake.files().copy(), clock.clone());
+    let counting = with(&counted);
+    install_newest(&counting).unwrap();
+    let mut resumed = 0;
+    for at in 0..counting.changes() {
+        let fake = Model::with_clock(fake.files().copy(), clock.clone());
+        let faulty = Faulty::new(&fake, at, Fault::CrashAfter).with(programs);
+        let _ = install_newest(&faulty);
+        let host = with(&fake);
+        if !install::is_interrupted(&host, &store()).unwrap() {
+            continue;
+        }
+        assert!(told(&fake).summary.contains("was interrupted"));
+        let done = install::resume(&host, &store()).unwrap();
+        assert_eq!((done.release.as_str(), done.default.as_str()), (NEW, OLD));
+        assert!(!install::is_interrupted(&host, &store()).unwrap());
+        resumed += 1;
+    }
+    assert!(resumed > 5, "{resumed}");
+}
+
+#[test]
+fn an_installation_that_fails_leaves_all_as_it_was() {
+    fn failing(host: &Fake, program: &Program) -> io::Result<Ran> {
+        let is_it = program.words.first().is_some_and(|word| word == "apt-get")
+            && program.words.iter().any(|word| word == "install");
+        match is_it && program.words[1] == "-y" {
+            true => Ok(Ran { status: 100, error: "E: no space left on device".into(), ..Ran::default() }),
+            false => programs(host, program),
+        }
+    }
+    let clock = TestClock::default();
+    let fake = host(&clock);
+    let before = snapshot(&fake);
+    let error = install_newest(&Faulty::counting(&fake).with(failing)).unwrap_err();
+    assert!(error.text().contains("no space left") && error.text().contains("put back as it was"), "{error}");
+    same(&fake, &before, "failed");
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_says_why() {
+    let clock = TestClock::default();
+    let refused = |change: &dyn Fn(&Fake), act: &dyn Fn(&dyn Host) -> Option<Error>, words: &[&str]| {
+        let fake = host(&clock);
+        change(&fake);
+        let before = snapshot(&fake);
+        let error = act(&with(&fake)).unwrap_or_else(|| panic!("{words:?}: it was not refused"));
+        for word in words {
+            assert!(error.text().contains(word), "{word}: {error}");
+        }
+        assert_same(&snapshot(&fake), &before, &error.to_string());
+    };
+    let installs = |host: &dyn Host| install_newest(host).err();
+    let of_version = |host: &dyn Host| {
+        install::plan(host, &Wanted { version: Some("9.9".into()), ..Wanted::default() }).err()
+    };
+    let tries = |host: &dyn Host| attempt::attempt(host, &store(), &attempt(NEW)).err();
+    let with_new = |fake: &Fake| {
+        put_release(fake, NEW, MODULES);
+        make_menu(fake);
+    };
+    let room = |fake: &Fake| {
+        put_kernel(fake, &ModelKernel { free: [("/".to_owned(), 50 << 20)].into(), ..kernel(fake) })
+    };
+    refused(&room, &installs, &["50 MB free", "make room", "Nothing was changed"]);
+    refused(&|_| {}, &of_version, &["no Linux 9.9", NEW, OLD]);
+    refused(&with_new, &installs, &["installed already", "kernel try"]);
+    refused(&|fake| put(fake, "/.dockerenv", ""), &installs, &["docker", "act there"]);
+    refused(
+        &|fake| put_kernel(fake, &ModelKernel { unprivileged: true, ..kernel(fake) }),
+        &installs,
+        &["root"],
+    );
+    refused(&|fake| remove(fake, &format!("/boot/vmlinuz-{OLD}")), &installs, &["booted from outside"]);
+    refused(&|fake| remove(fake, "/boot/grub/grub.cfg"), &installs, &["no boot loader"]);
+    refused(&|_| {}, &tries, &["no Linux 6.1", "There are", OLD]);
+    refused(&|fake| put(fake, "/proc/1/comm", "init"), &tries, &["no Linux 6.1"]);
+    let without_systemd = |fake: &Fake| {
+        with_new(fake);
+        put(fake, "/proc/1/comm", "init");
+    };
+    refused(&without_systemd, &tries, &["without systemd"]);
+    let without_bbr = |fake: &Fake| {
+        with_new(fake);
+        put(fake, &format!("/lib/modules/{NEW}/modules.dep"), "kernel/net/sched/sch_fq.ko:\n");
+    };
+    refused(&without_bbr, &tries, &["has no bbr either"]);
+    let secure = |fake: &Fake| {
+        with_new(fake);
+        put(
+            fake,
+            "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c",
+            "\u{6}\0\0\0\u{1}",
+        );
+    };
+    refused(&secure, &tries, &["Secure Boot", "mokutil"]);
+    fn on_lvm(host: &Fake, program: &Program) -> io::Result<Ran> {
+        match program.words[..] {
+            [ref probe, ref what, _] if probe == "grub-probe" && what == "--target=abstraction" => {
+                Ok(Ran { out: "lvm\n".into(), ..Ran::default() })
+            }
+            _ => programs(host, program),
+        }
+    }
+    let fake = host(&clock);
+    with_new(&fake);
+    let before = snapshot(&fake);
+    let error = attempt::attempt(&Faulty::counting(&fake).with(on_lvm), &store(), &attempt(NEW)).unwrap_err();
+    assert!(
+        error.text().contains("cannot write /boot/grub/grubenv") && error.text().contains("on lvm"),
+        "{error}"
+    );
+    assert_same(&snapshot(&fake), &before, "lvm");
+}
+
+#[test]
+fn screens_fit() {
+    let clock = TestClock::default();
+    let fake = host(&clock);
+    let host = with(&fake);
+    let plan = install::plan(&host, &Wanted::default()).unwrap();
+    // What a plan shows of a file is the file's, line for line.
+    let of_a_file = |line: &&str| !line.starts_with("       +") && !line.starts_with("       -");
+    let fits = |text: &str, width: usize| {
+        for line in text.lines().filter(of_a_file) {
+            assert!(line.chars().count() <= width, "{width}: {line}\nof\n{text}");
+        }
+    };
+    install_newest(&host).unwrap();
+    let tries = attempt::plan(&host, &attempt(NEW)).unwrap();
+    for width in [80, 100] {
+        let style = Style { colour: false, width };
+        fits(&screen::status(style, &told(&fake)), width);
+        fits(&screen::plan(style, &plan), width);
+        fits(&screen::attempt(style, &tries), width);
+    }
+    let text = screen::status(Style { colour: false, width: 80 }, &told(&fake));
+    for part in [
+        "Linux 6.1.0-56-amd64 (installed by fullpipe, not kept yet)",
+        "bbr ✓  fq ✓  BTF ✓",
+        "tcp_bbr as a module, which is not there",
+        "GRUB (/boot/grub/grub.cfg)",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
