@@ -99,7 +99,8 @@ fn download(path: &Path) -> std::io::Result<u64> {
     let mut hole: Option<u32> = None;
     for n in 0..SEGMENTS {
         at += 100;
-        if n % LOST == LOST - 1 && hole.is_none() {
+        // What is lost last would have nothing after it to be repaired in.
+        if n % LOST == LOST - 1 && hole.is_none() && n + FLIGHT < SEGMENTS {
             hole = Some(n);
             continue;
         }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use fullpipe_experiment::connection::{Closing, Handshake, Place, Point};
+use fullpipe_experiment::connection::{Closing, Handshake, Limitation, Place, Point};
 use fullpipe_trace::wire::{Flags, Segment, Selective};
 use fullpipe_trace::{Analysis, Options};
 use fullpipe_units::{Span, Time};
@@ -163,6 +163,26 @@ fn at_the_receiver_losses_are_concluded_from_holes() {
     assert_eq!((d.bytes, d.retransmissions.segments, d.retransmissions.inferred), (40_000, 1, 1));
     assert_eq!((d.reordering.segments, d.reordering.extent_bytes), (1, 1000));
     assert_eq!(d.rtprop, Some(Span::from_millis(40)));
+}
+
+#[test]
+fn at_the_receiver_the_window_is_the_one_that_the_data_was_sent_under() {
+    for (window, held) in [(4000, 0.9..=1.0), (60_000, 0.0..=0.0)] {
+        let mut t = Talk::new(1000, 2000);
+        t.open(0.0, 0.1, 40.0);
+        // Four segments a round trip, which pass one after another; each answers the acknowledgment of the one four before.
+        for i in 0..80_u32 {
+            let ms = 60 + 40 * (i / 4) + i % 4;
+            t.data(f64::from(ms), i * 1000, (i + 1) * 1000);
+            t.segments.last_mut().unwrap().options.timestamps = Some((ms, ms - 40));
+            let ack = t.ack(f64::from(ms) + 0.05, (i + 1) * 1000);
+            ack.window = window;
+            ack.options.timestamps = Some((ms, ms));
+        }
+        let limits = t.connection().to_server.limits;
+        let share = limits.share(Limitation::ReceiveWindow);
+        assert!(held.contains(&share), "{share}: {limits:?}");
+    }
 }
 
 #[test]

@@ -154,10 +154,11 @@ impl Course {
         sent.saturating_sub(last)
     }
 
-    /// Data up to the first `bytes` passes, which echoes `echo`; `answered` if its sender is here and has had an answer. Elsewhere
-    /// data left before any if it echoes what the very first did.
+    /// Data from byte `from` up to `to` passes, which echoes `echo`; `answered` if its sender is here and has had an answer.
+    /// Elsewhere data left before any answer if it echoes what the very first did, and the first that left after one begins where
+    /// those ended, however many of them were lost.
     #[inline]
-    pub(super) fn opens(&mut self, bytes: u64, echo: Option<u32>, answered: Option<bool>) {
+    pub(super) fn opens(&mut self, from: u64, to: u64, echo: Option<u32>, answered: Option<bool>) {
         let opening = &mut self.opening;
         if opening.over {
             return;
@@ -166,9 +167,7 @@ impl Course {
             opening.echo = echo;
         }
         opening.over = answered.unwrap_or(echo.is_none() || echo != opening.echo);
-        if !opening.over {
-            opening.bytes = opening.bytes.max(bytes);
-        }
+        opening.bytes = opening.bytes.max(if opening.over { from } else { to });
     }
 
     /// How much was sent before anything was answered, if that was seen.
@@ -224,17 +223,17 @@ mod tests {
     fn what_left_before_any_answer_is_the_opening() {
         let mut here = Course::new(Time::ZERO);
         for (bytes, answered) in [(1000, false), (3000, false), (2000, false), (4000, true), (9000, false)] {
-            here.opens(bytes, None, Some(answered));
+            here.opens(bytes - 1000, bytes, None, Some(answered));
         }
         assert_eq!(here.opening(), Some(3000));
-        // The third segment was lost, and came after what had been answered.
+        // The third and the last were lost, and came after what had been answered.
         let mut there = Course::new(Time::ZERO);
-        for (bytes, echo) in [(1000, 7), (2000, 7), (4000, 7), (5000, 30), (3000, 50)] {
-            there.opens(bytes, Some(echo), None);
+        for (bytes, echo) in [(1000, 7), (2000, 7), (4000, 7), (6000, 30), (3000, 50), (5000, 50)] {
+            there.opens(bytes - 1000, bytes, Some(echo), None);
         }
-        assert_eq!(there.opening(), Some(4000));
+        assert_eq!(there.opening(), Some(5000));
         let mut blind = Course::new(Time::ZERO);
-        blind.opens(1000, None, None);
+        blind.opens(0, 1000, None, None);
         assert_eq!(blind.opening(), None);
     }
 

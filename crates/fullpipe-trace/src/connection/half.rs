@@ -363,7 +363,9 @@ impl Half {
         self.paused(at, total_rtt);
         let course = self.course.get_or_insert_with(|| Course::new(at));
         let answered = here.then_some(self.una > self.first);
-        course.opens(end.saturating_sub(self.first), s.options.timestamps.map(|(_, echo)| echo), answered);
+        let from_first = |byte: u64| byte.saturating_sub(self.first);
+        let echo = s.options.timestamps.map(|(_, echo)| echo);
+        course.opens(from_first(seq), from_first(end), echo, answered);
         let step = course.at(at);
         step.sent = step.sent.saturating_add(s.payload);
         let c = &mut self.counts;

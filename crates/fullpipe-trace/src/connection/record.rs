@@ -19,6 +19,8 @@ const OF_BEST: f64 = 0.15;
 const OF_ALL: f64 = 0.02;
 /// Fewer samples than this are not a distribution.
 const SAMPLES: u64 = 8;
+/// At a receiver each sample is of twenty packets.
+const WINDOWS: u64 = 4;
 
 impl Life {
     /// What is known of the connection, at its end or the capture's.
@@ -182,8 +184,11 @@ fn window(half: &Half) -> Window {
 }
 
 fn btlbw(half: &Half, place: Place) -> Option<Rate> {
-    let rates = if place == Place::Receiver { half.arrivals.rates() } else { &half.rates };
-    if rates.count() < SAMPLES {
+    let (rates, least) = match place {
+        Place::Receiver => (half.arrivals.rates(), WINDOWS),
+        _ => (&half.rates, SAMPLES),
+    };
+    if rates.count() < least {
         return None;
     }
     rates.highest_mode(SPREAD, OF_BEST, OF_ALL).map(|r| Rate::from_bytes_per_sec(r.round() as u64))

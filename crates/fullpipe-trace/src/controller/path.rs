@@ -93,20 +93,23 @@ impl Guess {
             .filter(|(i, s)| s.again > 0 && full[*i])
             .map(|(_, s)| u64::from(s.again))
             .sum();
-        // Each round trip that no full queue went before: what was sent in it, and sent again, in segments.
+        // Each round trip, or each that no full queue went before: what was sent in it, and sent again, in segments.
         let each = ((rtt / width).round() as usize).max(1);
-        let rounds: Vec<(f64, f64)> = (0..steps.len())
-            .step_by(each)
-            .filter(|i| !full[*i])
-            .map(|i| {
+        let rounds = |also_full: bool| -> Vec<(f64, f64)> {
+            let these = (0..steps.len()).step_by(each).filter(|i| also_full || !full[*i]);
+            let round = these.map(|i| {
                 let round = &steps[i..(i + each).min(steps.len())];
                 let sum = |of: fn(&Step) -> u32| round.iter().map(|s| f64::from(of(s))).sum::<f64>();
                 (sum(|s| s.sent) / f64::from(seen.mss), sum(|s| s.again))
-            })
-            .collect();
-        let loss = scattered(&rounds);
-        let random = (loss * rounds.iter().map(|r| r.0).sum::<f64>()) as u64;
+            });
+            round.collect()
+        };
+        let beside = rounds(false);
+        let loss = scattered(&beside);
+        let random = (loss * beside.iter().map(|r| r.0).sum::<f64>()) as u64;
         let overflows = overflowed * 4 > random && overflowed > 2;
+        // A queue that never overflowed lost nothing, however full it was.
+        let loss = if overflows { loss } else { scattered(&rounds(true)) };
         // Where nothing ever waited, the path carries more than was ever sent.
         let filled = longest > f64::max(NO_QUEUE * rtt, 3.0 * per_segment);
         let rate = if filled {
