@@ -321,7 +321,7 @@ fn configure(addresses: &EndAddresses, ipv6: bool) -> Result<Vec<String>, LabErr
     Ok(sysctl.refused)
 }
 
-/// What a receive buffer begins with that shall not limit: from there it outgrows any slow start.
+/// What a receive buffer begins with that shall not limit: from there it outgrows a slow start that doubles, as all but Hybla's do.
 const OPEN: u64 = 1 << 20;
 
 /// The most a TCP buffer may grow to: an eighth of the machine's memory, at least what Linux ships with
