@@ -13,7 +13,7 @@ mod tuning;
 
 use crate::boot::{self, Program};
 use crate::controllers::ebpf_twin;
-use crate::facts::{Facts, Presence};
+use crate::facts::{Facts, Presence, distribution};
 use crate::host::Host;
 use fullpipe_units::{Rate, Span};
 use serde::Serialize;
@@ -214,12 +214,7 @@ pub fn examine(host: &dyn Host, question: &Question) -> Report {
     tuning::check(&context, &mut findings);
     offloads::check(&context, &mut findings);
     findings.sort_by_key(|f| (f.verdict, f.group));
-    let system = host
-        .content("/etc/os-release")
-        .and_then(|t| {
-            t.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=").map(|v| v.trim_matches('"').to_owned()))
-        })
-        .unwrap_or_default();
+    let system = distribution(host, "PRETTY_NAME").unwrap_or_default();
     Report {
         schema: SCHEMA,
         kernel: facts.identity.release.clone(),

@@ -7,7 +7,7 @@ pub use fullpipe_kernel::facts::{Config, Version};
 pub use kernel::{ModuleIndex, Presence};
 pub use scope::Scope;
 
-use crate::host::{Host, Identity};
+use crate::host::{Host, Identity, View};
 use crate::net::{CongestionRoute, QdiscNode, TcpSocket};
 
 /// The facts that several checks, the planner and the status share, read once.
@@ -36,6 +36,13 @@ pub struct Facts {
     pub routes: Result<Vec<CongestionRoute>, String>,
     /// Established sockets, or why they could not be read.
     pub sockets: Result<Vec<TcpSocket>, String>,
+}
+
+/// What a host says of its distribution under `key` (os-release(5): `ID`, `VERSION_ID`, `PRETTY_NAME`, …).
+pub fn distribution(view: &dyn View, key: &str) -> Option<String> {
+    let text = view.content("/etc/os-release")?;
+    let value = |line: &str| Some(line.strip_prefix(key)?.strip_prefix('=')?.trim_matches('"').to_owned());
+    text.lines().find_map(value)
 }
 
 impl Facts {

@@ -77,12 +77,7 @@ fn unit(program: &str) -> Result<String> {
 
 /// The kernel that a version names among those on disk.
 fn choose<'a>(kernels: &'a [Kernel], version: &str) -> Result<&'a Kernel> {
-    let begins = |kernel: &&Kernel| {
-        kernel
-            .release
-            .strip_prefix(version)
-            .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
-    };
+    let begins = |kernel: &&Kernel| installed::begins_with(&kernel.release, version);
     let exact = kernels.iter().find(|kernel| kernel.release == version);
     exact.or_else(|| kernels.iter().find(begins)).ok_or_else(|| {
         let all: Vec<&str> = kernels.iter().map(|kernel| kernel.release.as_str()).collect();

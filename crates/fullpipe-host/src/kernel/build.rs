@@ -593,8 +593,8 @@ fn unpack(shop: &mut Workshop, version: Option<&str>) -> Result<PathBuf> {
     names.sort_by(|one, other| super::installed::compare(other, one));
     let is_it = |name: &&&String| {
         version.is_none_or(|version| {
-            let rest = name.strip_prefix("linux-source-").and_then(|rest| rest.strip_prefix(version));
-            rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+            name.strip_prefix("linux-source-")
+                .is_some_and(|release| super::installed::begins_with(release, version))
         })
     };
     let Some(name) = names.iter().find(is_it) else {

@@ -6,6 +6,7 @@ use super::status::{dkms, secure_boot};
 use super::{Ground, INSTALL, Wanted, carry_out, release_of};
 use crate::apply::{enter, make_steps, read_back};
 use crate::error::{Error, Result};
+use crate::facts::distribution;
 use crate::host::{Host, View};
 use crate::journal::{Record, Store};
 use crate::plan::{Change, FileState};
@@ -63,10 +64,8 @@ pub fn source(host: &dyn Host, request: &Request) -> Result<Option<(Change, Stri
     if request.from != Some(From::Backports) {
         return Ok(None);
     }
-    let os = host.text("/etc/os-release").unwrap_or_default();
-    let value =
-        |key: &str| os.lines().find_map(|line| Some(line.strip_prefix(key)?.trim_matches('"').to_owned()));
-    let (Some("debian"), Some(name)) = (value("ID=").as_deref(), value("VERSION_CODENAME=")) else {
+    let value = |key| distribution(host, key);
+    let (Some("debian"), Some(name)) = (value("ID").as_deref(), value("VERSION_CODENAME")) else {
         return Err(Error::usage(
             "--from backports: that is Debian's; Ubuntu has --from hwe, Red Hat's distributions --from elrepo",
         ));
@@ -218,12 +217,7 @@ fn choose(
         },
         Some(version) => {
             let exact = offers.iter().find(|offer| offer.release == *version || offer.version == *version);
-            let begins = |offer: &&Offer| {
-                offer
-                    .release
-                    .strip_prefix(version.as_str())
-                    .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
-            };
+            let begins = |offer: &&Offer| installed::begins_with(&offer.release, version);
             match exact.or_else(|| offers.iter().find(begins)) {
                 Some(offer) if is_there(offer) => Err(Error::check(format_args!(
                     "Linux {} is installed already: `fullpipe kernel try {}` boots it once",
@@ -297,7 +291,7 @@ fn notes(host: &dyn Host, running: &Kernel, offer: &Offer, manager: Manager) -> 
     } else if manager == Manager::Apt {
         notes.push(format!(
             "this is one kernel: for its security updates install the package that follows them, too, once it is kept (`apt-get install linux-image-{}`)",
-            if host.text("/etc/os-release").is_some_and(|os| os.contains("ID=ubuntu")) { "generic".to_owned() } else { installed::flavour(&offer.release) }
+            if distribution(host, "ID").as_deref() == Some("ubuntu") { "generic".to_owned() } else { installed::flavour(&offer.release) }
         ));
     }
     notes

@@ -61,6 +61,11 @@ pub fn flavour(release: &str) -> String {
     parts[numbers..].join("-")
 }
 
+/// Whether a release is one that begins with a version: `6.1` names 6.1.0-44-amd64, and not 6.12.
+pub fn begins_with(release: &str, version: &str) -> bool {
+    release.strip_prefix(version).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
 /// Which of two versions is later: numbers by value, all else by its characters.
 pub fn compare(one: &str, other: &str) -> Ordering {
     let (mut one, mut other) = (one, other);

@@ -2,6 +2,7 @@
 
 use super::installed::{compare, flavour};
 use crate::error::{Error, Result};
+use crate::facts::distribution;
 use crate::host::{Host, Program, View};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -409,11 +410,8 @@ fn apt_offers(host: &dyn Host, running: &str, from: Option<From>) -> Result<Vec<
             ));
         }
         Some(From::Hwe) => {
-            let os = host.text("/etc/os-release").unwrap_or_default();
-            let value = |key: &str| {
-                os.lines().find_map(|line| Some(line.strip_prefix(key)?.trim_matches('"').to_owned()))
-            };
-            let Some(version) = value("VERSION_ID=").filter(|_| value("ID=").as_deref() == Some("ubuntu"))
+            let value = |key| distribution(host, key);
+            let Some(version) = value("VERSION_ID").filter(|_| value("ID").as_deref() == Some("ubuntu"))
             else {
                 return Err(Error::usage("--from hwe: that is Ubuntu's; Debian has --from backports"));
             };

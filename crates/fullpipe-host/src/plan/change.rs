@@ -377,7 +377,8 @@ impl Change {
                 true => Standing::After,
                 false => Standing::Before,
             },
-            Change::File { path, before, after } => {
+            // That an entry is booted next ends as it is booted: the entry stays.
+            Change::File { path, before, after } | Change::BootOnce { path, before, after, .. } => {
                 let now = FileState::of(host, path)?;
                 if now == *after {
                     Standing::After
@@ -402,17 +403,6 @@ impl Change {
                 now if now == *before => Standing::Before,
                 now => Standing::Other(now.unwrap_or_else(|| "not set".into())),
             },
-            // That it is booted next ends as it is booted: the entry stays.
-            Change::BootOnce { path, before, after, .. } => {
-                let now = FileState::of(host, path)?;
-                if now == *after {
-                    Standing::After
-                } else if now == *before {
-                    Standing::Before
-                } else {
-                    Standing::Other(now.describe())
-                }
-            }
             Change::Packages { manager, new, .. } => {
                 let all =
                     new.iter().map(|package| manager.has(host, package)).collect::<io::Result<Vec<Has>>>()?;
