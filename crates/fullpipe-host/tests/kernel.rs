@@ -395,6 +395,33 @@ fn what_is_armed_can_be_disarmed_and_revert_takes_all_back() {
     same(&fake, &before, "revert");
 }
 
+#[test]
+fn what_came_later_and_needs_the_kernel_is_not_removed_with_it() {
+    fn needed(host: &Fake, program: &Program) -> io::Result<Ran> {
+        match program.words.iter().any(|word| word == "purge") {
+            true if program.words[1] == "-s" => Ok(Ran {
+                out: format!("Purg linux-image-amd64 [6.1.192-2]\nPurg linux-image-{NEW} [6.1.192-2]\n"),
+                ..Ran::default()
+            }),
+            true => panic!("{:?}", program.words),
+            false => programs(host, program),
+        }
+    }
+    let clock = TestClock::default();
+    let fake = host(&clock);
+    let before = snapshot(&fake);
+    install_newest(&with(&fake)).unwrap();
+    let error = attempt::back(&Faulty::counting(&fake).with(needed), &store()).unwrap_err();
+    assert!(
+        error.text().contains("linux-image-amd64 came later") && error.text().contains("remove them first"),
+        "{error}"
+    );
+    assert_eq!((boot(&fake, &clock).as_str(), told(&fake).installed.as_deref()), (OLD, Some(NEW)));
+    // The operator removes it, and goes back.
+    assert!(matches!(attempt::back(&with(&fake), &store()).unwrap(), Back::Removed(_)));
+    same(&fake, &before, "back");
+}
+
 /// Every place where the process may die, with and without what the kernel had not written: the host boots the old kernel, or the new
 /// one once and then the old one, and goes back to what it was.
 #[test]

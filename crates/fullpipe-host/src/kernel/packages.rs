@@ -323,6 +323,40 @@ impl Manager {
         if self == Manager::Apt { program.with("DEBIAN_FRONTEND", "noninteractive") } else { program }
     }
 
+    /// Refuses where others would go with these, which came later and need them: it would take them along without a word.
+    ///
+    /// # Errors
+    /// What would go, or what the package manager says of it.
+    pub fn goes_alone(self, host: &dyn Host, packages: &[String]) -> io::Result<()> {
+        let others: Vec<String> = match self {
+            Manager::Apt => {
+                let program = Program::new([words("apt-get -s -q purge"), packages.to_vec()].concat());
+                let said = host.run(&program)?.said(&program)?;
+                let removed = apt_simulated(&said).removed;
+                removed.into_iter().filter(|name| !packages.contains(name)).collect()
+            }
+            Manager::Dnf | Manager::Yum | Manager::Zypper => {
+                let names = packages.iter().map(|package| self.known_to_rpm(package));
+                let program = Program::new(words("rpm -e --test").into_iter().chain(names));
+                return host.run(&program)?.said(&program).map(drop);
+            }
+            // They refuse by themselves.
+            Manager::Pacman | Manager::Apk => Vec::new(),
+        };
+        if others.is_empty() {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "{} came later, need it and would go with it: remove them first",
+            others.join(", ")
+        )))
+    }
+
+    /// A package as rpm names it: the version that is named is behind a dash.
+    fn known_to_rpm(self, package: &str) -> String {
+        if self == Manager::Zypper { package.replace('=', "-") } else { package.to_owned() }
+    }
+
     /// What brings it to its senses after it was killed.
     pub fn repair(self) -> Option<Program> {
         match self {
@@ -344,18 +378,14 @@ impl Manager {
     /// It cannot be asked.
     pub fn has(self, host: &dyn Host, package: &str) -> io::Result<Has> {
         let name = package.split('=').next().unwrap_or(package);
+        let of_rpm = self.known_to_rpm(package);
         let line: &[&str] = match self {
             Manager::Apt => &["dpkg-query", "-W", "-f", "${Status}", name],
-            Manager::Dnf | Manager::Yum | Manager::Zypper => &["rpm", "-q", package],
+            Manager::Dnf | Manager::Yum | Manager::Zypper => &["rpm", "-q", &of_rpm],
             Manager::Pacman => &["pacman", "-Q", name],
             Manager::Apk => &["apk", "info", "-e", name],
         };
-        // Of a version that is named rpm knows by a dash.
-        let line: Vec<String> = line
-            .iter()
-            .map(|word| if self == Manager::Zypper { word.replace('=', "-") } else { (*word).to_owned() })
-            .collect();
-        let ran = host.run(&Program::new(line))?;
+        let ran = host.run(&Program::new(line.iter().copied()))?;
         Ok(match (self, ran.status) {
             (Manager::Apt, 0) => match ran.out.trim().rsplit(' ').next() {
                 Some("installed") => Has::Whole,
@@ -479,7 +509,7 @@ fn apt_madison(said: &str) -> Vec<Offer> {
     said.lines().filter_map(offer).collect()
 }
 
-/// `Inst linux-base [4.6] (4.9 Debian:12.0/stable [all])`, `Remv gone [1.0]`
+/// `Inst linux-base [4.6] (4.9 Debian:12.0/stable [all])`, `Remv gone [1.0]`, `Purg gone [1.0]`
 fn apt_simulated(said: &str) -> Simulated {
     let mut simulated = Simulated::default();
     for line in said.lines() {
@@ -492,7 +522,7 @@ fn apt_simulated(said: &str) -> Simulated {
                 let version = rest.iter().find(|word| word.starts_with('(')).map(bare).unwrap_or_default();
                 simulated.installed.push(Package { name: name.to_owned(), version, instead_of });
             }
-            (Some("Remv"), Some(name)) => simulated.removed.push(name.to_owned()),
+            (Some("Remv" | "Purg"), Some(name)) => simulated.removed.push(name.to_owned()),
             _ => {}
         }
     }

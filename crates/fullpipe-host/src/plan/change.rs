@@ -590,7 +590,11 @@ impl Change {
                     // What cannot be set up can be removed.
                     let _ = host.run(&program);
                 }
-                if there.is_empty() { Ok(()) } else { carried_out(host, &manager.remove(&there)) }
+                if there.is_empty() {
+                    return Ok(());
+                }
+                manager.goes_alone(host, &there)?;
+                carried_out(host, &manager.remove(&there))
             }
         }
     }
