@@ -274,6 +274,9 @@ COUNTED = 4 << 20
 class Machine:
     """One machine and its disk. It is gone at the end of its block, and its files with it."""
 
+    # Those that are open, of all threads, until none may begin any more.
+    open_ones, over = set(), False
+
     def __init__(self, folder, disk, payload):
         self.folder = folder
         folder.mkdir(parents=True)
@@ -290,14 +293,26 @@ class Machine:
         counter.chmod(0o700)
 
     def __enter__(self):
+        Machine.open_ones.add(self)
         return self
 
     def __exit__(self, *_):
+        Machine.open_ones.discard(self)
         self.kill()
-        shutil.rmtree(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=Machine.over)
+
+    @classmethod
+    def end_all(cls):
+        """Ends every machine, whichever thread has it, and lets none begin."""
+        cls.over = True
+        for machine in list(cls.open_ones):
+            if machine.process:
+                machine.process.kill()
 
     def start(self, snapshot=None, patience=START):
         """Boots, or goes on from a snapshot, and waits until all units are there."""
+        if Machine.over:
+            raise Unreached("all machines are ended")
         for name in ["agent", "monitor"]:
             (self.folder / name).unlink(missing_ok=True)
         words = [
