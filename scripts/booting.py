@@ -13,7 +13,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 TARGET = HERE.parent / "target"
-KERNEL = "linux-image-cloud-amd64"
+# What stands for the newest kernel of a release.
+KERNEL = "linux-image-cloud-{}"
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
@@ -75,31 +76,31 @@ def mirrors():
     return found
 
 
-def sources(release):
+def sources(release, architecture="amd64"):
     """The lines of apt's sources for a release, with its updates."""
     if not os.path.exists(KEYS):
         raise Impossible("Debian's keys are missing: apt-get install debian-archive-keyring")
     where = mirrors()
     suites, security = ([release], []) if release == "sid" else ([release, f"{release}-updates"], [f"{release}-security"])
-    lines = [f"deb [signed-by={KEYS} arch=amd64] {where['Debian']} {suite} main" for suite in suites]
+    lines = [f"deb [signed-by={KEYS} arch={architecture}] {where['Debian']} {suite} main" for suite in suites]
     if "Debian-Security" in where:
-        lines += [f"deb [signed-by={KEYS} arch=amd64] {where['Debian-Security']} {suite} main" for suite in security]
+        lines += [f"deb [signed-by={KEYS} arch={architecture}] {where['Debian-Security']} {suite} main" for suite in security]
     return lines
 
 
 class Apt:
-    """A private root of apt, which knows of one release and nothing of this machine's packages."""
+    """A private root of apt, which knows of one release for one kind of processor and nothing of this machine's packages."""
 
-    def __init__(self, release, folder):
-        self.release = release
-        root = folder / release
+    def __init__(self, release, folder, architecture="amd64"):
+        self.release, self.architecture = release, architecture
+        root = folder / (release if architecture == "amd64" else f"{release}-{architecture}")
         for part in ["etc/apt.conf.d", "etc/preferences.d", "etc/sources.list.d", "state/lists/partial", "cache/archives/partial"]:
             (root / part).mkdir(parents=True, exist_ok=True)
         (root / "status").touch()
-        (root / "etc/sources.list").write_text("\n".join(sources(release)) + "\n")
+        (root / "etc/sources.list").write_text("\n".join(sources(release, architecture)) + "\n")
         options = {
             "Dir::Etc": root / "etc", "Dir::Etc::SourceList": root / "etc/sources.list", "Dir::State": root / "state",
-            "Dir::State::Status": root / "status", "Dir::Cache": root / "cache", "APT::Architecture": "amd64",
+            "Dir::State::Status": root / "status", "Dir::Cache": root / "cache", "APT::Architecture": architecture, "APT::Architectures": architecture,
             "Acquire::Languages": "none", "APT::Sandbox::User": "root", "Acquire::Retries": "3",
         }
         self.options = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
@@ -113,10 +114,11 @@ class Apt:
 
     def kernel(self):
         """The packages of the release's newest kernel: the kernel itself, and in newer releases its modules."""
-        depends = self.cache("depends", "--recurse", "--important", "--no-pre-depends", KERNEL)
+        kernel = KERNEL.format(self.architecture)
+        depends = self.cache("depends", "--recurse", "--important", "--no-pre-depends", kernel)
         names = sorted({word for word in re.findall(r"^\S+", depends, re.M) if re.match(r"linux-(image|modules|binary|base)-?\d", word)})
         if not names:
-            raise Impossible(f"{self.release} has no package that {KERNEL} stands for")
+            raise Impossible(f"{self.release} has no package that {kernel} stands for")
         return names
 
     def cache(self, *words):
@@ -136,7 +138,7 @@ class Apt:
 # Machines.
 
 
-def emulator(words, **options):
+def emulator(words, program="qemu-system-x86_64", **options):
     """Starts QEMU without KVM. It has no device but those named, and is gone with whoever started it."""
-    command = [*TIED, "qemu-system-x86_64", "-nodefaults", "-display", "none", *words]
+    command = [*TIED, program, "-nodefaults", "-display", "none", *words]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)
