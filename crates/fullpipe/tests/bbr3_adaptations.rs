@@ -29,8 +29,10 @@ const SHORT: Line = ("100mbit", "2ms", "100p");
 /// What was seen on a path, its losses drawn from `seed`, and why the lab's timing on it must not be believed, if so.
 fn measure(recorder: &Recorder, line: Line, disturbance: &str, seed: u64) -> (Comparison, Vec<String>) {
     let (rate, delay, limit) = line;
+    // At 5 % loss v3 holds back, and has as many packets only in more time.
+    let seconds = if disturbance.contains("5%") { 20 } else { 13 };
     let text = format!(
-        "duration = '20s'\n[path]\n[[path.forward]]\nrate = '{rate}'\ndelay = '{delay}'\n\
+        "duration = '{seconds}s'\n[path]\n[[path.forward]]\nrate = '{rate}'\ndelay = '{delay}'\n\
          queue = {{ kind = 'drop-tail', limit = '{limit}' }}\n{disturbance}\n\
          [[path.reverse]]\ndelay = '{delay}'\n[[flow]]\ncc = '{NAME}'\n"
     );
