@@ -6,7 +6,7 @@ use fullpipe_sim::Receiving;
 use fullpipe_units::{Span, Time};
 use std::collections::VecDeque;
 
-/// Steps of a course at most: 128 kB.
+/// Steps of a course at most: 160 kB.
 const MOST: usize = 4096;
 /// Values that wait to be echoed: one a millisecond, on any path that TCP is used on. One that never is must not grow it.
 const WAITING: usize = 1 << 12;
