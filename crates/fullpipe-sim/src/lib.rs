@@ -35,6 +35,7 @@ pub use capture::{End, Passed, What};
 pub use controllers::Controllers;
 pub use engine::{Simulation, Stepped};
 pub use error::SimError;
+pub use receiver::Receiving;
 
 use fullpipe_experiment::{Recording, Scenario};
 use fullpipe_units::Time;

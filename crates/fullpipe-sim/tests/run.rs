@@ -6,7 +6,7 @@ use fullpipe_experiment::recording::{EventKind, column};
 use fullpipe_experiment::scenario::{
     AckFrequency, After, App, Awaited, Direction, FlowSpec, Scenario, Start,
 };
-use fullpipe_sim::{SimError, Simulation};
+use fullpipe_sim::{End, Passed, Receiving, SimError, Simulation, What};
 use fullpipe_units::{Bytes, Span};
 use std::ops::ControlFlow;
 
@@ -527,4 +527,34 @@ fn v3_shows_the_filter_that_its_bandwidth_is_bound_by() {
     let shortterm = series.get(column::BW_SHORTTERM_BPS).unwrap();
     assert!(shortterm.iter().any(|v| v.is_finite()) && shortterm.iter().any(|v| v.is_nan()));
     assert!(bw.iter().zip(shortterm).all(|(bw, bound)| bound.is_nan() || bw <= bound));
+}
+
+/// `tcp_fastretrans_alert`: where all is acknowledged that was outstanding as a recovery began, but not what was lost in it, the next
+/// begins with the same ACK, before anything leaves by the window that the first left behind.
+#[test]
+fn what_was_lost_in_a_recovery_begins_the_next_at_its_end() {
+    let s = scenario(path("14mbit", "110ms", "348kB"), &["hybla"], 8);
+    let events = &run_seeded(&s, 1).flows[0].events;
+    let of = |kind| events.iter().filter(move |e| e.kind == kind).map(|e| e.at_s);
+    let entered: Vec<f64> = of(EventKind::RecoveryEntered).collect();
+    let at_once = of(EventKind::RecoveryExited).filter(|exit| entered.contains(exit)).count();
+    assert!(at_once >= 1, "{events:?}");
+    // At a loss in the last round trip only, the next begins with a later one.
+    assert!(at_once < entered.len(), "{events:?}");
+}
+
+/// A receiver as another was seen holds the sender as that did.
+#[test]
+fn a_receiver_as_one_was_seen_allows_and_acknowledges_as_that_did() {
+    let s = scenario(path("20mbit", "50ms", "2bdp"), &["cubic"], 4);
+    let rate = |seen: &[Receiving]| Simulation::new(&s, 1).receiving(seen).run_captured(End::Sender).unwrap();
+    let acks = |passed: &[Passed]| passed.iter().filter(|p| matches!(p.what, What::Ack { .. })).count();
+    let (free, all) = rate(&[]);
+    // 50 kB a round trip are 8 Mbit/s, from the first megabyte on.
+    let first = Receiving { from: 0, window: 1_000_000, each: 2 };
+    let (held, few) = rate(&[first, Receiving { from: 1_000_000, window: 50_000, each: 2 }]);
+    let (_, each) = rate(&[Receiving { each: 1, ..first }]);
+    assert!(free.summary.goodput_bps > 16e6 && held.summary.goodput_bps < 10e6, "{:?}", held.summary);
+    assert!(held.summary.goodput_bps > 7e6, "{:?}", held.summary);
+    assert!(acks(&each) * 10 > acks(&all) * 17 && acks(&few) < acks(&all), "{} {}", acks(&each), acks(&all));
 }

@@ -189,29 +189,37 @@ fn scenarios(seed: u64, paths: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The runs that the lab recorded in `dir`, seen from both ends.
-fn recorded(dir: &Path) -> Result<Vec<Run>, Box<dyn Error>> {
+/// The runs that the lab recorded in `dir`, seen from both ends, and of how many ends there is no capture.
+fn recorded(dir: &Path) -> Result<(Vec<Run>, u32), Box<dyn Error>> {
     let mut recordings: Vec<PathBuf> =
         std::fs::read_dir(dir)?.map(|f| f.map(|f| f.path())).collect::<Result<_, _>>()?;
     recordings.retain(|f| f.extension().is_some_and(|e| e == "json"));
     recordings.sort();
-    let mut runs = Vec::new();
+    let (mut runs, mut missing) = (Vec::new(), 0);
     for file in recordings {
         let recording: Value = serde_json::from_reader(std::io::BufReader::new(std::fs::File::open(&file)?))?;
         let all = recording["runs"].as_array().ok_or_else(|| format!("{}: no recording", file.display()))?;
         for (i, run) in all.iter().enumerate().filter(|(_, run)| run["valid"] == true) {
             let cc = run["cc"].as_str().unwrap_or_default();
             let Some(sender) = SENDERS.iter().position(|(name, ..)| *name == cc) else { continue };
+            let telling = run["flows"][0]["summary"]["packets_lost"].as_u64().is_some_and(|n| n > 0);
             for (end, name) in [(End::Sender, "client"), (End::Receiver, "server")] {
                 let capture =
                     file.with_extension("").display().to_string() + &format!("-{}-{name}.pcap", i + 1);
-                let Some(conclusion) = captured(Path::new(&capture))? else { continue };
-                let path = format!("{}; {capture}", run["path"]["description"].as_str().unwrap_or_default());
-                runs.push(Run { sender, end, path, conclusion });
+                let capture = Path::new(&capture);
+                // A run of a sweep that failed leaves none.
+                let conclusion = if capture.exists() { captured(capture)? } else { None };
+                let Some(conclusion) = conclusion else {
+                    missing += 1;
+                    continue;
+                };
+                let description = run["path"]["description"].as_str().unwrap_or_default();
+                let path = format!("{description}; {}", capture.display());
+                runs.push(Run { sender, end, path, telling, conclusion });
             }
         }
     }
-    Ok(runs)
+    Ok((runs, missing))
 }
 
 /// What is concluded of the connection of `file` with most data.
@@ -229,6 +237,8 @@ struct Run {
     sender: usize,
     end: End,
     path: String,
+    /// Anything was lost in it: what controllers that go by losses do differently, they do after that.
+    telling: bool,
     conclusion: Conclusion,
 }
 
@@ -266,7 +276,8 @@ fn runs(seed: u64, paths: u64, senders: &[usize]) -> Result<Vec<Run>, Box<dyn Er
                 traced.record.to_server.rtprop,
                 traced.record.to_server.btlbw_on_the_wire.map(|r| r.as_bits_per_sec_f64() / 1e6),
             );
-            runs.push(Run { sender, end, path, conclusion });
+            let telling = traced.record.to_server.retransmissions.segments > 0;
+            runs.push(Run { sender, end, path, telling, conclusion });
         }
     }
     Ok(runs)
@@ -288,7 +299,9 @@ fn table(runs: &[Run]) {
             let cells = columns.iter().map(|c| counts.get(c).map_or(String::new(), u32::to_string));
             println!("| {called} | {} | {n} |", cells.collect::<Vec<_>>().join(" | "));
         }
-        let right = all().filter(|r| r.named() == Some(SENDERS[r.sender].0)).count();
+        let is_right = |r: &&Run| r.named() == Some(SENDERS[r.sender].0);
+        let right = all().filter(is_right).count();
+        let telling = || all().filter(|r| r.telling);
         let wrong = all().filter(|r| r.named().is_some_and(|name| name != SENDERS[r.sender].0)).count();
         let bbr = all().filter(|r| {
             !SENDERS[r.sender].0.starts_with("bbr") && r.named().is_some_and(|n| n.starts_with("bbr"))
@@ -297,6 +310,11 @@ fn table(runs: &[Run]) {
             "\n{} runs: {right} named right, {wrong} wrongly, {} of these BBR",
             all().count(),
             bbr.count()
+        );
+        println!(
+            "{} in which anything was lost: {} named right",
+            telling().count(),
+            telling().filter(is_right).count()
         );
     }
 }
@@ -378,10 +396,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["scenarios", seed, paths, dir] => scenarios(seed.parse()?, paths.parse()?, Path::new(dir)),
         ["lab", dirs @ ..] if !dirs.is_empty() => {
             let mut all = Vec::new();
+            let mut missing = 0;
             for dir in dirs {
-                all.extend(recorded(Path::new(dir))?);
+                let (runs, none) = recorded(Path::new(dir))?;
+                all.extend(runs);
+                missing += none;
             }
             table(&all);
+            if missing > 0 {
+                println!("\nof {missing} ends of valid runs there is no capture");
+            }
             wrong(&all);
             Ok(())
         }

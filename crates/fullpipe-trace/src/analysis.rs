@@ -65,7 +65,7 @@ pub struct Traced {
 
 impl Traced {
     /// Concludes which controller sent the bulk of the data, and adds that to the record. Takes about as long as
-    /// simulating the connection eighteen times.
+    /// simulating the connection eighteen times, or three times that where these do not decide.
     pub fn identify(&mut self) {
         let conclusion = crate::identify(self, self.record.bulk().1);
         self.record.bulk_mut().sender = Some(conclusion.sender);
@@ -83,7 +83,7 @@ pub struct Analysed {
 
 /// Follows the connections of one capture, frame by frame.
 ///
-/// Memory: what is in flight of each open connection (48 bytes a captured packet), its series (320 kB a direction at most,
+/// Memory: what is in flight of each open connection (48 bytes a captured packet), its series (370 kB a direction at most,
 /// 1.5 MB with plots), and its record when it is over. At most 100 000 connections are open at a time.
 pub struct Analysis {
     options: Options,

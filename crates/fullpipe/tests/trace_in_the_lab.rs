@@ -1,7 +1,11 @@
 //! What `trace` says of captures, held to what the lab knows of the runs they were made in.
 
 mod lab;
+#[cfg(feature = "ebpf")]
+mod loading;
 mod program;
+#[cfg(feature = "ebpf")]
+mod space;
 
 use program::{fullpipe, output_within};
 use serde_json::Value;
@@ -130,6 +134,39 @@ fn what_limits_is_named() {
             assert!(number(&most["share"]) > 0.8, "{most}");
         }
     }
+}
+
+/// Hybla that takes 5 ms for its reference, under another name: on 40 ms it grows as nothing else does.
+#[cfg(feature = "ebpf")]
+#[test]
+#[ignore = "a part of another test, which starts it"]
+fn odd() {
+    let name = "fpx_odd";
+    let loaded =
+        fullpipe().args(["cc", "load", "hybla", "--name", name, "--set", "rtt0=5"]).output().unwrap();
+    assert!(loaded.status.success(), "{loaded:?}");
+    let settings = space::status(name).settings;
+    assert!(settings.iter().any(|one| one.about.key == "rtt0" && one.value == "5"), "{settings:?}");
+    let path = ["--rate", "20mbit", "--rtt", "40ms", "--loss", "0%", "--buffer", "1bdp", "--duration", "8s"];
+    let runs = races(&[name], &path);
+    space::unload(name);
+    let Some(runs) = runs else { return };
+    let run = &runs[0];
+    if run.recording["valid"] != true {
+        println!("NOT SHOWN: a controller that nobody knows: {}", run.recording["invalid_because"]);
+        return;
+    }
+    for seen in &run.seen {
+        let sender = &seen["to_server"]["sender"];
+        let words = sender["words"].as_str().unwrap();
+        assert!(words.starts_with("none of those known here"), "{sender:#}");
+    }
+}
+
+#[cfg(feature = "ebpf")]
+#[test]
+fn a_controller_of_the_kernel_that_nobody_knows_is_none_of_the_known() {
+    space::in_a_space("odd");
 }
 
 /// Numbers from a seed (splitmix64).

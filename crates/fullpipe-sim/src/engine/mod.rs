@@ -15,6 +15,7 @@ mod world;
 use crate::capture::{Capture, End, Passed};
 use crate::controllers::Controllers;
 use crate::error::SimError;
+use crate::receiver::Receiving;
 use fullpipe_cc::Time;
 use fullpipe_experiment::recording::Recording;
 use fullpipe_experiment::scenario::{Scenario, Vocabulary};
@@ -40,6 +41,7 @@ pub struct Simulation<'a> {
     seed: u64,
     most_events: Option<u64>,
     controllers: &'a Controllers,
+    receiving: &'a [Receiving],
 }
 
 /// The controllers of a run that does not say more.
@@ -48,7 +50,7 @@ static KNOWN: Controllers = Controllers::new();
 impl<'a> Simulation<'a> {
     /// `scenario` with all that is random in it drawn from `seed`.
     pub fn new(scenario: &'a Scenario, seed: u64) -> Self {
-        Simulation { scenario, seed, most_events: None, controllers: &KNOWN }
+        Simulation { scenario, seed, most_events: None, controllers: &KNOWN, receiving: &[] }
     }
 
     /// Flows may name any of `controllers`, not only those of `fullpipe-cc`.
@@ -61,6 +63,13 @@ impl<'a> Simulation<'a> {
     /// that the path's rates can account for.
     pub fn most_events(mut self, n: u64) -> Self {
         self.most_events = Some(n);
+        self
+    }
+
+    /// The receiver of the first flow allows and acknowledges as was `seen` of another, each from its byte on, in their order; nothing
+    /// leaves it as the scenario has it.
+    pub fn receiving(mut self, seen: &'a [Receiving]) -> Self {
+        self.receiving = seen;
         self
     }
 

@@ -48,7 +48,10 @@ impl World {
         let wanted = scenario.duration.as_nanos() / scenario.sample.as_nanos().max(1);
         let stride = if flows > 1 { (wanted * flows).div_ceil(MOST_ROWS).max(1) } else { 1 };
         let sampling = scenario.sample * stride;
-        let connections = Flows::new(run, &specs, end, sampling)?;
+        let mut connections = Flows::new(run, &specs, end, sampling)?;
+        if let Some(first) = connections.connections.first_mut() {
+            first.receiver.does(run.receiving);
+        }
         let forward = OneWay::new(scenario, Direction::Forward, run.seed)?;
         let reverse = OneWay::new(scenario, Direction::Reverse, run.seed)?;
         let mut wakes = Wakes::new(connections.connections.len());

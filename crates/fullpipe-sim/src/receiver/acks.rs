@@ -23,6 +23,8 @@ const COMPRESSION_MAX: Span = Span::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct AckPolicy {
     smss: u64,
+    /// In-order segments to an ACK.
+    each: u32,
     /// ACKs still to be sent at once.
     quick: u32,
     /// The delay (`icsk_ack.ato`).
@@ -43,6 +45,7 @@ impl AckPolicy {
     pub fn new(smss: u32) -> Self {
         AckPolicy {
             smss: u64::from(smss),
+            each: 2,
             quick: QUICK,
             delay: DELAY_MIN,
             last_data: None,
@@ -54,6 +57,17 @@ impl AckPolicy {
             duplicates: 0,
             duplicates_at: 0,
         }
+    }
+
+    /// In order, it acknowledges every `each`th segment at once.
+    #[inline]
+    pub fn each(&mut self, each: u32) {
+        self.each = each.max(1);
+    }
+
+    /// The first are acknowledged as all others.
+    pub fn quick_no_more(&mut self) {
+        self.quick = 0;
     }
 
     /// When an ACK is due at the latest.
@@ -88,7 +102,7 @@ impl AckPolicy {
                 self.unreported >= MAX_SACK_BLOCKS
             }
         };
-        if at_once || self.quick > 0 || next_bytes - self.acked_bytes > self.smss {
+        if at_once || self.quick > 0 || next_bytes - self.acked_bytes > self.smss * u64::from(self.each - 1) {
             return true;
         }
         if !has_hole {

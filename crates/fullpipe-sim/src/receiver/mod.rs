@@ -3,6 +3,7 @@
 mod acks;
 mod asked;
 mod reassembly;
+mod seen;
 mod tuning;
 mod window;
 
@@ -12,6 +13,8 @@ use asked::AskedPolicy;
 use fullpipe_cc::{Span, Time};
 use fullpipe_experiment::scenario::FlowSpec;
 use reassembly::{Arrival, Reassembly};
+pub use seen::Receiving;
+use seen::SeenReceiver;
 use tuning::TunedWindow;
 use window::ReceiveWindow;
 
@@ -27,6 +30,7 @@ enum Policy {
 enum Window {
     Plain(ReceiveWindow),
     Tuned(Box<TunedWindow>),
+    Seen(Box<SeenReceiver>),
 }
 
 #[derive(Debug)]
@@ -66,6 +70,15 @@ impl Receiver {
         }
     }
 
+    /// It allows and acknowledges as was seen of another; as its flow has it where nothing was.
+    pub fn does(&mut self, seen: &[Receiving]) {
+        let Some(seen) = SeenReceiver::new(seen) else { return };
+        if let Policy::Linux(policy) = &mut self.policy {
+            policy.quick_no_more();
+        }
+        self.window = Window::Seen(Box::new(seen));
+    }
+
     /// Payload bytes delivered in order to the application.
     pub fn delivered(&self) -> u64 {
         self.queue.next_bytes()
@@ -89,6 +102,7 @@ impl Receiver {
         match &mut self.window {
             Window::Plain(window) => window.edge(0),
             Window::Tuned(window) => window.initial_edge(),
+            Window::Seen(window) => window.edge(0, 0),
         }
     }
 
@@ -115,6 +129,11 @@ impl Receiver {
             }
             Window::Tuned(window) => {
                 window.on_data(now, u64::from(data.detail), arrival, self.arrived, &self.queue, rtt);
+            }
+            Window::Seen(window) => {
+                if let Policy::Linux(policy) = &mut self.policy {
+                    policy.each(window.at(self.arrived).each);
+                }
             }
         }
         match &mut self.policy {
@@ -145,6 +164,7 @@ impl Receiver {
         let edge = match &mut self.window {
             Window::Plain(window) => window.edge(next_bytes),
             Window::Tuned(window) => window.edge(self.arrived, &self.queue),
+            Window::Seen(window) => window.edge(next_bytes, self.arrived),
         };
         Segment {
             seq: self.last_ack,

@@ -35,19 +35,19 @@ impl<C: CongestionControl> Sender<C> {
     pub(super) fn alert(&mut self, arrivals: &Arrivals) -> bool {
         let now = arrivals.now;
         self.judge_recovery(arrivals);
-        if !self.rack.take_advanced() {
-            return false;
-        }
-        let doubt = self.detect_losses(now);
+        let looked = self.rack.take_advanced();
+        let doubt = if looked { self.detect_losses(now) } else { None };
         if let Some(at) = doubt {
             self.timer = Some(Timer::Reordering);
             self.set_reordering_timer(now, at);
         }
-        if self.board.lost() > 0 && !self.recovering.is_recovering() {
+        // What was sent in a recovery that is over and got lost, too, begins the next at once, although it was retransmitted already
+        // (`tcp_time_to_recover`).
+        if self.board.deemed_lost() > 0 && !self.recovering.is_recovering() {
             self.connection.enter_recovery(now, arrivals.inflight_before);
             self.recovery_entered(now, arrivals.inflight_before);
         }
-        if !self.recovering.is_recovering() {
+        if looked && !self.recovering.is_recovering() {
             let disorder = self.board.sacked() > 0;
             self.recovering.state = if disorder { RecoveryState::Disorder } else { RecoveryState::Open };
         }
@@ -133,7 +133,7 @@ impl<C: CongestionControl> Sender<C> {
         let inflight_before = self.board.inflight();
         self.connection.begin_losses();
         let doubt = self.detect_losses(now);
-        if self.board.lost() > 0 && !self.recovering.is_recovering() {
+        if self.board.deemed_lost() > 0 && !self.recovering.is_recovering() {
             self.connection.enter_recovery_on_timer(now, inflight_before, self.board.inflight());
             self.recovery_entered(now, inflight_before);
         }

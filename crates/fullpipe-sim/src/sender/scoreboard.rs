@@ -15,6 +15,8 @@ const LOST: u8 = 2;
 const RETRANSMITTED: u8 = 4;
 /// The connection was application-limited when it was last sent.
 const APP_LIMITED: u8 = 8;
+/// Marked lost, whether or not it has been retransmitted since.
+const DEEMED_LOST: u8 = 16;
 
 /// A segment that has been sent and is not acknowledged cumulatively. One line of cache: thousands are
 /// in flight.
@@ -137,6 +139,7 @@ pub(crate) struct Scoreboard {
     inflight: u64,
     sacked: u64,
     lost: u64,
+    deemed_lost: u64,
     /// Retransmissions in flight.
     resent: u64,
     /// One past the highest segment the receiver reported selectively.
@@ -162,6 +165,7 @@ impl Scoreboard {
             inflight: 0,
             sacked: 0,
             lost: 0,
+            deemed_lost: 0,
             resent: 0,
             fack: 0,
             undecided: 0,
@@ -209,6 +213,11 @@ impl Scoreboard {
     /// Segments marked lost that wait for their retransmission.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// Segments marked lost that have not arrived, retransmitted or not (`lost_out`).
+    pub fn deemed_lost(&self) -> u64 {
+        self.deemed_lost
     }
 
     /// Retransmissions in flight.
@@ -315,7 +324,7 @@ impl Scoreboard {
         while seq < end {
             let e = self.at_mut(seq);
             let before = *e;
-            e.flags = e.flags & !LOST | SACKED;
+            e.flags = e.flags & !(LOST | DEEMED_LOST) | SACKED;
             e.skip = 1;
             newly(seq, &before);
             self.leave(&before);
@@ -334,6 +343,7 @@ impl Scoreboard {
             self.inflight -= u64::from(e.len);
         }
         self.resent -= u64::from(e.is_resent());
+        self.deemed_lost -= u64::from(e.is(DEEMED_LOST));
     }
 
     /// Everything below `ack` has arrived: calls `newly` for every segment not reported before.
@@ -441,9 +451,11 @@ impl Scoreboard {
     fn mark_lost(&mut self, seq: u64, lost: &mut impl FnMut(u64, &Entry)) {
         let e = self.at_mut(seq);
         debug_assert!(e.is_out());
-        e.flags |= LOST;
+        let anew = !e.is(DEEMED_LOST);
+        e.flags |= LOST | DEEMED_LOST;
         lost(seq, e);
         let (len, again) = (u64::from(e.len), e.is(RETRANSMITTED));
+        self.deemed_lost += u64::from(anew);
         self.inflight -= len;
         self.lost += 1;
         self.resent -= u64::from(again);
@@ -467,7 +479,7 @@ impl Scoreboard {
     /// how many segments that are.
     pub fn unmark_lost(&mut self) -> u64 {
         let unmarked = self.lost;
-        if unmarked > 0 {
+        if self.deemed_lost > 0 {
             let mut resent = Vec::new();
             let mut seq = self.una;
             while seq < self.nxt {
@@ -477,7 +489,7 @@ impl Scoreboard {
                 }
                 let e = self.at_mut(seq);
                 let (len, was_lost) = (u64::from(e.len), e.is(LOST));
-                e.flags &= !LOST;
+                e.flags &= !(LOST | DEEMED_LOST);
                 if e.is(RETRANSMITTED) {
                     resent.push((e.sent_at, e.id, seq));
                 }
@@ -490,6 +502,7 @@ impl Scoreboard {
             resent.sort_unstable();
             self.retransmissions = resent.into_iter().map(|(_, id, seq)| (seq, id)).collect();
             self.lost = 0;
+            self.deemed_lost = 0;
             self.undecided = self.una;
         }
         self.lost_originals.clear();
@@ -544,18 +557,19 @@ impl Scoreboard {
         (self.una..self.nxt).filter(|&seq| self.at(seq).is_out()).count() as u64
     }
 
-    /// Inflight, sacked, lost and resent as running totals, and counted afresh.
+    /// Inflight, sacked, lost, resent and deemed lost as running totals, and counted afresh.
     #[cfg(test)]
-    pub fn audit(&self) -> [(u64, u64, u64, u64); 2] {
-        let mut totals = (0, 0, 0, 0);
+    pub fn audit(&self) -> [(u64, u64, u64, u64, u64); 2] {
+        let mut totals = (0, 0, 0, 0, 0);
         for seq in self.una..self.nxt {
             let e = self.at(seq);
             totals.0 += if e.is_out() { u64::from(e.len) } else { 0 };
             totals.1 += u64::from(e.is(SACKED));
             totals.2 += u64::from(e.is(LOST));
             totals.3 += u64::from(e.is_resent());
+            totals.4 += u64::from(e.is(DEEMED_LOST));
         }
-        [(self.inflight, self.sacked, self.lost, self.resent), totals]
+        [(self.inflight, self.sacked, self.lost, self.resent, self.deemed_lost), totals]
     }
 }
 
@@ -643,6 +657,23 @@ mod tests {
         let (lost, _) = detect(&mut b, ms(300), (ms(202), 102), Span::from_millis(50));
         assert_eq!(lost, [6, 7, 8, 9, 0, 1]);
         assert_eq!(b.next_lost(), Some(0));
+        let [kept, fresh] = b.audit();
+        assert_eq!(kept, fresh);
+    }
+
+    #[test]
+    fn what_is_lost_stays_so_until_it_arrives_or_the_loss_was_none() {
+        let mut b = sent(10);
+        sack(&mut b, 5, 6);
+        detect(&mut b, ms(200), (ms(5), 5), Span::from_millis(50));
+        assert_eq!((b.lost(), b.deemed_lost()), (5, 5));
+        b.retransmitted(0, Stamp { sent_at: ms(200), id: 100, ..Stamp::default() });
+        b.retransmitted(1, Stamp { sent_at: ms(201), id: 101, ..Stamp::default() });
+        assert_eq!((b.lost(), b.deemed_lost()), (3, 5));
+        b.ack(1, |_, _| {});
+        assert_eq!((b.lost(), b.deemed_lost()), (3, 4));
+        b.unmark_lost();
+        assert_eq!((b.lost(), b.deemed_lost()), (0, 0));
         let [kept, fresh] = b.audit();
         assert_eq!(kept, fresh);
     }

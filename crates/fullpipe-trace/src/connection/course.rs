@@ -1,10 +1,12 @@
 //! How a sender behaved over time, in little memory: what tells one congestion controller from another.
 
+use super::receiving::{Acknowledgment, Receiver};
 use crate::sequence::later;
+use fullpipe_sim::Receiving;
 use fullpipe_units::{Span, Time};
 use std::collections::VecDeque;
 
-/// Steps of a course at most: 128 kB.
+/// Steps of a course at most: 160 kB.
 const MOST: usize = 4096;
 /// Values that wait to be echoed: one a millisecond, on any path that TCP is used on. One that never is must not grow it.
 const WAITING: usize = 1 << 12;
@@ -18,6 +20,8 @@ pub(crate) struct Step {
     pub(crate) arrived: u32,
     /// Segments seen again, or that filled a hole late.
     pub(crate) again: u32,
+    /// Segments that were sent in it and did not arrive: where it is looked from the receiver, that would have arrived in it.
+    pub(crate) lost: u32,
     /// Most payload bytes sent and not known to have arrived.
     pub(crate) inflight: u32,
     /// The same as the sender's timestamps tell it: what it had sent beyond what it had been told.
@@ -34,6 +38,7 @@ impl Step {
             sent: self.sent.saturating_add(later.sent),
             arrived: self.arrived.saturating_add(later.arrived),
             again: self.again.saturating_add(later.again),
+            lost: self.lost.saturating_add(later.lost),
             inflight: self.inflight.max(later.inflight),
             told: self.told.max(later.told),
             samples: self.samples.saturating_add(later.samples),
@@ -52,6 +57,7 @@ pub(crate) struct Course {
     waiting: VecDeque<Waiting>,
     opening: Opening,
     full_window: u64,
+    receiver: Receiver,
 }
 
 /// What a timestamp of the receiver came with as it was first sent: what its echo's sender knew at least.
@@ -89,6 +95,7 @@ impl Course {
             waiting: VecDeque::new(),
             opening: Opening::default(),
             full_window: 0,
+            receiver: Receiver::default(),
         }
     }
 
@@ -184,6 +191,17 @@ impl Course {
     /// The greatest window that was ever full.
     pub(crate) fn full_window(&self) -> Option<u64> {
         Some(self.full_window).filter(|bytes| *bytes > 0)
+    }
+
+    /// Its receiver acknowledges: see [`Receiver::acknowledges`].
+    #[inline]
+    pub(super) fn acknowledges(&mut self, a: Acknowledgment, mss: u32) {
+        self.receiver.acknowledges(a, mss);
+    }
+
+    /// What its receiver did.
+    pub(crate) fn receiving(&self) -> &[Receiving] {
+        self.receiver.stretches()
     }
 
     /// Width of each step.

@@ -7,6 +7,7 @@ use super::course::{Course, Told};
 use super::echoes::Echoes;
 use super::flight::{Flight, Sent};
 use super::holes::{Filled, Holes};
+use super::receiving::Acknowledgment;
 use super::retransmission::{Cause, Circumstances, cause};
 use super::{Bins, Detail};
 use crate::histogram::Histogram;
@@ -506,15 +507,19 @@ impl Half {
             }
         }
         self.recovery = self.recovery.max(self.next);
-        self.repaired(at, segments);
+        self.repaired(at, segments, sent.map_or(at, |s| s.at));
         self.mark(at, from, to, MarkKind::Again);
     }
 
-    fn repaired(&mut self, at: Time, segments: u64) {
+    /// Of what should have passed at `lost`, `segments` pass now.
+    fn repaired(&mut self, at: Time, segments: u64, lost: Time) {
         self.bins.at(at).retransmitted += segments;
         if let Some(course) = &mut self.course {
+            let segments = u32::try_from(segments).unwrap_or(u32::MAX);
             let step = course.at(at);
-            step.again = step.again.saturating_add(u32::try_from(segments).unwrap_or(u32::MAX));
+            step.again = step.again.saturating_add(segments);
+            let step = course.at(lost);
+            step.lost = step.lost.saturating_add(segments);
         }
     }
 
@@ -545,7 +550,7 @@ impl Half {
             self.counts.filled_late += segments;
             self.counts.filled_late_bytes += to - from;
             self.counts.lost_again += segments * u64::from(again);
-            self.repaired(at, segments);
+            self.repaired(at, segments, hole.at);
             self.mark(at, from, to, MarkKind::Again);
         } else {
             let r = &mut self.counts.reordering;
@@ -594,6 +599,8 @@ impl Half {
         let mut eifel = 0;
         let mut fin_acked = false;
         let advances = ack > self.una;
+        let moves = ack.saturating_sub(self.una);
+        let had_arrived = self.counts.fresh - before.min(self.counts.fresh);
         if advances {
             fin_acked = self.fin.is_some_and(|fin| ack == fin + 1);
             let data_end = if fin_acked { ack - 1 } else { ack };
@@ -668,6 +675,11 @@ impl Half {
         if let Some(course) = &mut self.course {
             let step = course.at(now);
             step.arrived = step.arrived.saturating_add(u32::try_from(arrived).unwrap_or(u32::MAX));
+            if let Some(scale) = scale.filter(|_| !a.flags.has(Flags::SYN)) {
+                let window = u64::from(a.window) << scale;
+                let told = Acknowledgment { arrived: had_arrived, moves, window, hole: !blocks.is_empty() };
+                course.acknowledges(told, mss);
+            }
         }
         if let Some(edge) = self.edge {
             bin.window = edge.saturating_sub(self.una);

@@ -10,6 +10,7 @@ mod half;
 mod holes;
 mod life;
 mod limits;
+mod receiving;
 mod record;
 mod retransmission;
 mod vantage;

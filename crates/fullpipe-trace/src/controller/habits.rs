@@ -126,7 +126,7 @@ pub(super) fn habits(
     let bdp = (rate.as_bytes_per_sec() as f64 * rtprop.as_secs_f64()).max(f64::from(mss));
     let rounds = rounds(course, each as usize, sent_here);
     let mut all = [f64::NAN; HABITS.len()];
-    let (first, rest) = opening(&rounds, bdp, whole);
+    let (first, rest) = opening(&rounds, length, bdp, whole);
     all[..5].copy_from_slice(&first);
     let steady = &rounds[rest.min(rounds.len())..];
     if steady.len() < 8 {
@@ -189,7 +189,7 @@ fn rounds(course: &Course, each: usize, sent_here: bool) -> Vec<Round> {
 }
 
 /// How it began, and after which round that was over.
-fn opening(rounds: &[Round], bdp: f64, whole: bool) -> ([f64; 5], usize) {
+fn opening(rounds: &[Round], length: f64, bdp: f64, whole: bool) -> ([f64; 5], usize) {
     if !whole {
         return ([f64::NAN; 5], 0);
     }
@@ -205,8 +205,10 @@ fn opening(rounds: &[Round], bdp: f64, whole: bool) -> ([f64; 5], usize) {
         return ([f64::NAN; 5], at);
     }
     let half = rounds.iter().position(|r| r.inflight >= peak / 2.0).unwrap_or(0);
-    let low = rounds[at + 1..at + 7].iter().map(|r| r.inflight).fold(f64::MAX, f64::min);
-    let later = median(rounds[at + 6..at + 11].iter().map(|r| r.inflight).collect());
+    // With a queue that is full a round trip takes longer than the shortest.
+    let over = after(rounds, at, length, STANDS).min(rounds.len() - STANDS);
+    let low = rounds[at + 1..=over].iter().map(|r| r.inflight).fold(f64::MAX, f64::min);
+    let later = median(rounds[over..over + 5].iter().map(|r| r.inflight).collect());
     let numbers = [
         (1.0 + half as f64).log2(),
         (1.0 + at as f64).log2(),
@@ -214,7 +216,18 @@ fn opening(rounds: &[Round], bdp: f64, whole: bool) -> ([f64; 5], usize) {
         (low / peak).log2().max(-5.0),
         (later / peak).log2().max(-5.0),
     ];
-    (numbers, at + 6)
+    (numbers, over)
+}
+
+/// Where so many round trips as they were then, not the shortest, are over since `from`.
+fn after(rounds: &[Round], from: usize, length: f64, trips: usize) -> usize {
+    let mut passed = 0.0;
+    let mut i = from;
+    while passed < trips as f64 - 1e-9 && i < rounds.len() {
+        passed += if rounds[i].rtt > length { length / rounds[i].rtt } else { 1.0 };
+        i += 1;
+    }
+    i
 }
 
 /// In which rounds what is in flight begins to be `low` beside what it usually is around then.
@@ -320,4 +333,22 @@ fn likeness(values: &[f64], lag: usize) -> f64 {
     }
     let with = values.windows(lag + 1).map(|w| (w[0] - mean) * (w[lag] - mean)).sum::<f64>();
     with / power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_trip_with_a_full_queue_is_a_longer_one() {
+        let round = |rtt| Round { inflight: 1.0, sent: 1.0, rtt, lost: false, again: 0.0 };
+        let mut rounds = vec![round(0.1); 40];
+        assert_eq!(after(&rounds, 3, 0.1, 6), 9);
+        rounds[..20].fill(round(0.3));
+        assert_eq!(after(&rounds, 2, 0.1, 6), 20);
+        // A stretch that is longer than the round trip stands for one, and so does one of which nothing is known.
+        rounds.fill(round(0.02));
+        rounds[10] = round(f64::NAN);
+        assert_eq!(after(&rounds, 8, 0.1, 6), 14);
+    }
 }

@@ -15,12 +15,15 @@ use fullpipe_units::{Rate, Span};
 use habits::{Form, HABITS, Habits, habits};
 use path::{Guess, INITIAL_WINDOW};
 use stage::{CANDIDATES, Candidate, play};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use stage::simulated;
 
-/// How often each candidate is played: enough to see what varies from run to run.
+/// How often each candidate is played: enough to see what varies from run to run,
 const PLAYS: u64 = 3;
+/// and where none is named by that, so often in all.
+const MORE_PLAYS: u64 = 9;
 
 /// Shorter than this in round trips, a connection shows no habit.
 const ROUNDS: u64 = 40;
@@ -163,7 +166,7 @@ pub fn identify(traced: &Traced, heading: Heading) -> Conclusion {
         habits(course, seen.rtprop, seen.rate, seen.mss, seen.end == End::Sender, seen.whole)
     };
     let found = of(seen.course);
-    let played = plays(&guess, seen.end, &of);
+    let mut played = plays(&guess, seen.end, 1..=PLAYS, &of);
     if played.iter().any(Vec::is_empty) {
         return not_enough("the path that was estimated from it cannot be simulated".to_owned());
     }
@@ -176,6 +179,11 @@ pub fn identify(traced: &Traced, heading: Heading) -> Conclusion {
         hybla_is_reno: seen.rtprop <= HYBLA_IS_RENO,
     };
     let mut conclusion = conclude(&found, &played, &length, opening);
+    if conclusion.sender.name.is_none() {
+        let more = plays(&guess, seen.end, PLAYS + 1..=MORE_PLAYS, &of);
+        played.iter_mut().zip(more).for_each(|(played, more)| played.extend(more));
+        conclusion = conclude(&found, &played, &length, opening);
+    }
     let named = conclusion.sender.name.as_deref();
     if length.hybla_is_reno && matches!(named, Some("reno" | "hybla")) {
         let same = match opening {
@@ -196,11 +204,16 @@ pub fn identify(traced: &Traced, heading: Heading) -> Conclusion {
     conclusion
 }
 
-/// The habits of each candidate in each play, on as many threads as there are processors.
-fn plays(guess: &Guess, end: End, of: &(impl Fn(&Course) -> Habits + Sync)) -> Vec<Vec<Habits>> {
+/// The habits of each candidate in each play of these `seeds`, on as many threads as there are processors.
+fn plays(
+    guess: &Guess,
+    end: End,
+    seeds: RangeInclusive<u64>,
+    of: &(impl Fn(&Course) -> Habits + Sync),
+) -> Vec<Vec<Habits>> {
     let next = AtomicUsize::new(0);
     let all: Vec<(&Candidate, u64)> =
-        CANDIDATES.iter().flat_map(|c| (1..=PLAYS).map(move |seed| (c, seed))).collect();
+        CANDIDATES.iter().flat_map(|c| seeds.clone().map(move |seed| (c, seed))).collect();
     let work = || {
         let mut done = Vec::new();
         while let Some(&(candidate, seed)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -1,10 +1,10 @@
 //! The path that a capture shows, as a scenario to play candidates on.
 
 use super::Seen;
-use crate::connection::Step;
 use crate::text;
 use fullpipe_experiment::scenario::{FlowSpec, HEADER_BYTES, PathSpec, Scenario};
 use fullpipe_path::{Limit, LossSpec};
+use fullpipe_sim::{End, Receiving};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
 /// So much of a connection is played at most: enough for any habit to show.
@@ -30,6 +30,8 @@ pub(crate) struct Guess {
     pub(crate) began: bool,
     /// The receiver's window, if that was ever full.
     pub(crate) receive_window: Option<u64>,
+    /// What its receiver did, where its windows are known.
+    pub(crate) receiving: Vec<Receiving>,
     pub(crate) mss: u32,
     /// How much of the connection is played.
     pub(crate) duration: Span,
@@ -41,6 +43,15 @@ const FULL: f64 = 0.7;
 const UNSEEN: f64 = 3.0;
 /// and at least this many bandwidth-delay products.
 const ROOM: f64 = 2.0;
+
+/// An answer may come so many times later than it could.
+const LATE: f64 = 1.25;
+/// Steps for which a queue is full, at most that is asked for.
+const LASTING: usize = 3;
+/// For as long at least data arrives at what is called a rate, in seconds,
+const SHORTEST: f64 = 0.05;
+/// and that is more than another if it is so many times as much.
+const MORE: f64 = 1.15;
 
 /// A path on which nothing waits longer than this share of its round trip is not full,
 const NO_QUEUE: f64 = 0.1;
@@ -62,6 +73,38 @@ fn scattered(rounds: &[(f64, f64)]) -> f64 {
     share
 }
 
+/// What the path carried for a round trip, headers included, where that is more than BtlBw: a path that was filled for moments only, and
+/// beside which BtlBw is what its sender sent.
+fn carried(seen: &Seen<'_>, waits: &[Option<f64>]) -> Option<Rate> {
+    let (rtt, rate) = (seen.rtprop.as_secs_f64(), seen.rate.as_bytes_per_sec() as f64);
+    let steps = seen.course.steps();
+    let width = seen.course.width().as_secs_f64();
+    // Long enough that what was held back for a moment and came at once makes no rate.
+    let window = rtt.max(SHORTEST).max(20.0 * f64::from(seen.mss) / rate);
+    let n = (window / width).ceil() as usize;
+    let arrived: Vec<f64> = steps
+        .windows(n)
+        .map(|w| w.iter().map(|s| f64::from(s.arrived)).sum::<f64>() / (n as f64 * width))
+        .collect();
+    let most = arrived.iter().copied().fold(0.0, f64::max);
+    // What a path carries at most, its sender keeps to, or it lets data wait there.
+    let at_rate = |a: f64| (1.0 / MORE..MORE).contains(&(a / rate));
+    let mut waited: Vec<f64> = Vec::new();
+    let mut kept = 0;
+    for (_, wait) in arrived.iter().zip(waits.get(n - 1..).unwrap_or_default()).filter(|(a, _)| at_rate(**a))
+    {
+        kept += 1;
+        waited.extend(wait);
+    }
+    waited.sort_by(f64::total_cmp);
+    let usual = waited.get(waited.len() / 2).copied().unwrap_or(0.0);
+    let is_the_paths = kept * 2 > arrived.len() || usual > NO_QUEUE / 2.0 * rtt;
+    (most > MORE * rate && !is_the_paths).then(|| {
+        let headers = seen.wire_rate.as_bytes_per_sec() as f64 / rate;
+        Rate::from_bytes_per_sec((most * headers) as u64)
+    })
+}
+
 impl Guess {
     /// What `seen` says of its path.
     pub(crate) fn of(seen: &Seen<'_>) -> Self {
@@ -72,35 +115,41 @@ impl Guess {
             .iter()
             .map(|s| (s.samples > 0).then(|| (s.rtt_sum as f64 / f64::from(s.samples) / 1e6 - rtt).max(0.0)))
             .collect();
-        // A queue that is full is full for longer than one step; a single late sample is a late acknowledgment.
+        // A queue that is full is full for longer than a few steps; what a host held back is late all at once.
         let shown: Vec<f64> = waits.iter().flatten().copied().collect();
-        let longest = shown.windows(2).map(|w| w[0].min(w[1])).fold(0.0, f64::max);
+        let lasting = ((rtt / width / 2.0) as usize).clamp(2, LASTING);
+        let longest =
+            shown.windows(lasting).map(|w| w.iter().copied().fold(f64::MAX, f64::min)).fold(0.0, f64::max);
         let per_segment = f64::from(seen.mss + HEADER_BYTES) / seen.wire_rate.as_bytes_per_sec() as f64;
-        // A loss is repaired a round trip and its reordering window after it happened.
-        let back = (((rtt + longest) * 2.5 / width).ceil() as usize).max(2);
         let queued = longest > 4.0 * per_segment;
+        // What left beside a loss waited as long as the queue was: at the sender that is known once it has been answered, at the receiver
+        // as it arrives.
+        let told_after = |wait: f64| if seen.end == End::Sender { rtt + wait } else { 0.0 };
+        let slack = 2.0 * width + 2.0 * per_segment;
+        let step_at = |after: f64| (after / width).floor().max(0.0) as usize;
+        let (first, last) =
+            (step_at(told_after(FULL * longest) - slack), step_at(LATE * told_after(longest) + slack));
+        let early = if seen.end == End::Sender { 0 } else { step_at(slack) };
         // Where so much is repaired that no round trip is measured, it is still what it was.
         let full: Vec<bool> = (0..steps.len())
             .scan(false, |was, i| {
-                let before = waits[i.saturating_sub(back)..=i].iter().flatten().copied().reduce(f64::max);
-                *was = before.map_or(*was, |most| queued && most >= FULL * longest);
+                let around = (i + first).saturating_sub(early)..(i + last + 1).min(steps.len());
+                let around = waits.get(around).unwrap_or_default();
+                let beside = around.iter().flatten().copied().reduce(f64::max);
+                *was = beside.map_or(*was, |most| queued && most >= FULL * longest);
                 Some(*was)
             })
             .collect();
-        let overflowed: u64 = steps
-            .iter()
-            .enumerate()
-            .filter(|(i, s)| s.again > 0 && full[*i])
-            .map(|(_, s)| u64::from(s.again))
-            .sum();
-        // Each round trip, or each that no full queue went before: what was sent in it, and sent again, in segments.
+        let overflowed: u64 =
+            (0..).zip(steps).filter(|(i, _): &(usize, _)| full[*i]).map(|(_, s)| u64::from(s.lost)).sum();
+        // Each round trip, or each in which the queue was not full: what was sent in it, and lost, in segments.
         let each = ((rtt / width).round() as usize).max(1);
         let rounds = |also_full: bool| -> Vec<(f64, f64)> {
-            let these = (0..steps.len()).step_by(each).filter(|i| also_full || !full[*i]);
-            let round = these.map(|i| {
-                let round = &steps[i..(i + each).min(steps.len())];
-                let sum = |of: fn(&Step) -> u32| round.iter().map(|s| f64::from(of(s))).sum::<f64>();
-                (sum(|s| s.sent) / f64::from(seen.mss), sum(|s| s.again))
+            let round = (0..steps.len()).step_by(each).map(|i| {
+                let these = (i..(i + each).min(steps.len())).filter(|i| also_full || !full[*i]);
+                these.fold((0.0, 0.0), |(sent, lost), i| {
+                    (sent + f64::from(steps[i].sent) / f64::from(seen.mss), lost + f64::from(steps[i].lost))
+                })
             });
             round.collect()
         };
@@ -112,10 +161,10 @@ impl Guess {
         let loss = if overflows { loss } else { scattered(&rounds(true)) };
         // Where nothing ever waited, the path carries more than was ever sent.
         let filled = longest > f64::max(NO_QUEUE * rtt, 3.0 * per_segment);
-        let rate = if filled {
-            seen.wire_rate
-        } else {
+        let rate = if !filled {
             Rate::from_bytes_per_sec(seen.wire_rate.as_bytes_per_sec() * WIDER)
+        } else {
+            carried(seen, &waits).unwrap_or(seen.wire_rate)
         };
         let queue = longest * rate.as_bytes_per_sec() as f64;
         let bdp = rtt * rate.as_bytes_per_sec() as f64;
@@ -131,6 +180,7 @@ impl Guess {
             initial_window,
             began,
             receive_window: seen.receive_window,
+            receiving: seen.course.receiving().to_vec(),
             mss: seen.mss,
             duration: seen.active.min(LONGEST).min(packets),
         }
@@ -161,6 +211,8 @@ impl Guess {
         }
         let mut flow = FlowSpec::bulk(cc);
         flow.initial_window = self.initial_window;
+        // Kernels leave segmentation to the device.
+        flow.tso = Some(true);
         flow.receive_buffer = self.receive_window.map(|w| Bytes(2 * w));
         let mut scenario = Scenario::new(path, vec![flow]);
         scenario.duration = self.duration + self.rtprop;

@@ -43,7 +43,9 @@ pub(crate) fn play(
         flow.settings = settings.map(|(k, v)| ((*k).to_owned(), Setting::Text((*v).to_owned()))).collect();
     }
     let at = if end == End::Sender { Point::Client } else { Point::Server };
-    simulated(&scenario, seed, &Controllers::new(), end, Some(at))
+    let controllers = Controllers::new();
+    let simulation = Simulation::new(&scenario, seed).controllers(&controllers).receiving(&path.receiving);
+    seen_of(simulation, &scenario, end, Some(at))
 }
 
 /// What a capture at one `end` of the first flow of `scenario` would say of it; `at` overrules where it was taken.
@@ -57,7 +59,17 @@ pub fn simulated(
     end: End,
     at: Option<Point>,
 ) -> Result<Option<Traced>, SimError> {
-    let (_, passed) = Simulation::new(scenario, seed).controllers(controllers).run_captured(end)?;
+    seen_of(Simulation::new(scenario, seed).controllers(controllers), scenario, end, at)
+}
+
+/// What a capture at one `end` of the first flow of `simulation`, of `scenario`, says of it.
+fn seen_of(
+    simulation: Simulation<'_>,
+    scenario: &Scenario,
+    end: End,
+    at: Option<Point>,
+) -> Result<Option<Traced>, SimError> {
+    let (_, passed) = simulation.run_captured(end)?;
     let mut analysis = Analysis::new(Options { at, ..Options::default() });
     let back = scenario.path.reverse.iter().fold(Span::ZERO, |d, l| d + l.delay);
     let mut wire = Wire::new(back, end, scenario.mtu);
