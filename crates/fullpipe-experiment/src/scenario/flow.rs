@@ -99,8 +99,8 @@ pub struct FlowSpec {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ecn: bool,
     /// Whether its data leaves as Linux sends with segmentation offload (`tcp_tso_autosize`, `tcp_tso_should_defer`): in bursts of up
-    /// to a millisecond, and what would make a small one waits for more of the window. By default as the engine has it: the lab's kernel
-    /// does it, the simulator does not. `false` in the lab: nothing waits (`tcp_tso_win_divisor`).
+    /// to a millisecond, and what would make a small one waits for more of the window; and whether its send buffer holds what Linux's does.
+    /// By default as the engine has it: the lab's kernel does it, the simulator does not. `false` in the lab: nothing waits (`tcp_tso_win_divisor`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tso: Option<bool>,
     /// Whether a controller that sets no pacing rate is paced as under the `fq` queue discipline: at twice its window a round trip in
