@@ -81,6 +81,6 @@ const HASHES: [(&str, &str); 5] = [
     ("mixed", "210a9bb85ff3a831"),
     ("wire", "c5fab20c02291dc3"),
     ("many", "ed23002022363531"),
-    ("bound", "78fd72099af00b43"),
+    ("bound", "f7570311d23130e8"),
     ("apps", "b3fa4c5367db3c4f"),
 ];

@@ -43,7 +43,10 @@ impl<C: CongestionControl> Sender<C> {
             self.timer = Some(Timer::Reordering);
             self.set_reordering_timer(now, at);
         }
-        if self.board.lost() > 0 && !self.recovering.is_recovering() {
+        // Linux begins another recovery with the ACK that ends one, if anything is left that was lost after that began: its
+        // retransmission may be under way (`tcp_time_to_recover`).
+        let left = if self.offloads { self.board.proven() } else { self.board.lost() };
+        if left > 0 && !self.recovering.is_recovering() {
             self.connection.enter_recovery(now, arrivals.inflight_before);
             self.recovery_entered(now, arrivals.inflight_before);
         }

@@ -268,7 +268,7 @@ impl<C: CongestionControl> Sender<C> {
     /// Panics unless every packet sent is accounted for: arrived, lost, replaced or in flight.
     pub fn audit(&self) {
         let [kept, fresh] = self.board.audit();
-        assert_eq!(kept, fresh, "inflight, sacked, lost, resent");
+        assert_eq!(kept, fresh, "inflight, sacked, lost, resent, proven");
         let c = &self.counts;
         let gone = (c.arrived - c.found) + (c.marked_lost - c.unmarked) + c.superseded;
         assert_eq!(c.sent, gone + self.board.out(), "{c:?}");

@@ -15,6 +15,8 @@ const LOST: u8 = 2;
 const RETRANSMITTED: u8 = 4;
 /// The connection was application-limited when it was last sent.
 const APP_LIMITED: u8 = 8;
+/// Marked lost, retransmitted since or not.
+const PROVEN: u8 = 16;
 
 /// A segment that has been sent and is not acknowledged cumulatively. One line of cache: thousands are
 /// in flight.
@@ -139,6 +141,8 @@ pub(crate) struct Scoreboard {
     lost: u64,
     /// Retransmissions in flight.
     resent: u64,
+    /// Of `lost` and `resent`, those that were marked lost.
+    proven: u64,
     /// One past the highest segment the receiver reported selectively.
     fack: u64,
     /// Every segment below was decided as an original transmission: acknowledged, lost or retransmitted.
@@ -163,6 +167,7 @@ impl Scoreboard {
             sacked: 0,
             lost: 0,
             resent: 0,
+            proven: 0,
             fack: 0,
             undecided: 0,
             lost_originals: VecDeque::new(),
@@ -209,6 +214,11 @@ impl Scoreboard {
     /// Segments marked lost that wait for their retransmission.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// Segments marked lost that have not arrived, whether they wait for their retransmission or for its ACK (`lost_out`).
+    pub fn proven(&self) -> u64 {
+        self.proven
     }
 
     /// Retransmissions in flight.
@@ -315,7 +325,7 @@ impl Scoreboard {
         while seq < end {
             let e = self.at_mut(seq);
             let before = *e;
-            e.flags = e.flags & !LOST | SACKED;
+            e.flags = e.flags & !(LOST | PROVEN) | SACKED;
             e.skip = 1;
             newly(seq, &before);
             self.leave(&before);
@@ -334,6 +344,7 @@ impl Scoreboard {
             self.inflight -= u64::from(e.len);
         }
         self.resent -= u64::from(e.is_resent());
+        self.proven -= u64::from(e.is(PROVEN));
     }
 
     /// Everything below `ack` has arrived: calls `newly` for every segment not reported before.
@@ -441,11 +452,13 @@ impl Scoreboard {
     fn mark_lost(&mut self, seq: u64, lost: &mut impl FnMut(u64, &Entry)) {
         let e = self.at_mut(seq);
         debug_assert!(e.is_out());
-        e.flags |= LOST;
+        let is_proven = e.is(PROVEN);
+        e.flags |= LOST | PROVEN;
         lost(seq, e);
         let (len, again) = (u64::from(e.len), e.is(RETRANSMITTED));
         self.inflight -= len;
         self.lost += 1;
+        self.proven += u64::from(!is_proven);
         self.resent -= u64::from(again);
         if again {
             self.lost_again.push(Reverse(seq));
@@ -467,6 +480,12 @@ impl Scoreboard {
     /// how many segments that are.
     pub fn unmark_lost(&mut self) -> u64 {
         let unmarked = self.lost;
+        if self.proven > 0 {
+            for seq in self.una..self.nxt {
+                self.at_mut(seq).flags &= !PROVEN;
+            }
+            self.proven = 0;
+        }
         if unmarked > 0 {
             let mut resent = Vec::new();
             let mut seq = self.una;
@@ -544,18 +563,19 @@ impl Scoreboard {
         (self.una..self.nxt).filter(|&seq| self.at(seq).is_out()).count() as u64
     }
 
-    /// Inflight, sacked, lost and resent as running totals, and counted afresh.
+    /// Inflight, sacked, lost, resent and proven as running totals, and counted afresh.
     #[cfg(test)]
-    pub fn audit(&self) -> [(u64, u64, u64, u64); 2] {
-        let mut totals = (0, 0, 0, 0);
+    pub fn audit(&self) -> [(u64, u64, u64, u64, u64); 2] {
+        let mut totals = (0, 0, 0, 0, 0);
         for seq in self.una..self.nxt {
             let e = self.at(seq);
             totals.0 += if e.is_out() { u64::from(e.len) } else { 0 };
             totals.1 += u64::from(e.is(SACKED));
             totals.2 += u64::from(e.is(LOST));
             totals.3 += u64::from(e.is_resent());
+            totals.4 += u64::from(e.is(PROVEN));
         }
-        [(self.inflight, self.sacked, self.lost, self.resent), totals]
+        [(self.inflight, self.sacked, self.lost, self.resent, self.proven), totals]
     }
 }
 
