@@ -61,6 +61,11 @@ impl AckPolicy {
         self.delayed_until.min(self.compressed_until)
     }
 
+    /// The window grows: one ACK at the least leaves at once (`tcp_grow_window`).
+    pub fn acknowledge_soon(&mut self) {
+        self.quick |= 1;
+    }
+
     /// Data arrived that changed the receive queue, which is now in order up to `next_bytes`;
     /// whether to acknowledge at once.
     #[inline]

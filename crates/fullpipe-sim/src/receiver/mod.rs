@@ -52,7 +52,10 @@ impl Receiver {
         let buffer = flow.receive_buffer.map(|b| b.0);
         let window = match flow.auto_tuning {
             false => Window::Plain(ReceiveWindow::new(smss, buffer)),
-            true => Window::Tuned(Box::new(TunedWindow::new(smss, buffer))),
+            true => {
+                let first = flow.first_receive_buffer.map(|b| b.0);
+                Window::Tuned(Box::new(TunedWindow::new(smss, first, buffer)))
+            }
         };
         Receiver {
             queue: Reassembly::default(),
@@ -107,19 +110,23 @@ impl Receiver {
         if arrival == Arrival::Duplicate {
             self.dsack = Some((data.seq, data.seq + 1));
         }
-        match &mut self.window {
+        let grows = match &mut self.window {
             Window::Plain(window) => {
                 if let Arrival::InOrder { .. } = arrival {
                     window.on_read(now, self.queue.next_bytes(), rtt);
                 }
+                false
             }
             Window::Tuned(window) => {
-                window.on_data(now, u64::from(data.detail), arrival, self.arrived, &self.queue, rtt);
+                window.on_data(now, u64::from(data.detail), arrival, self.arrived, &self.queue, rtt)
             }
-        }
+        };
         match &mut self.policy {
             Policy::Linux(policy) => {
                 let has_hole = self.queue.has_hole();
+                if grows {
+                    policy.acknowledge_soon();
+                }
                 policy.on_data(now, arrival, self.queue.next_bytes(), has_hole, marked, rtt)
             }
             Policy::Asked(policy) => policy.on_data(now, data.seq, arrival, marked, &self.queue),
