@@ -4,7 +4,7 @@
 mod common;
 use common::{run, run_seeded, scenario};
 use fullpipe_experiment::recording::EventKind;
-use fullpipe_experiment::scenario::{PathSpec, Scenario};
+use fullpipe_experiment::scenario::{App, PathSpec, Scenario};
 use fullpipe_path::{Distribution, JitterSpec, LinkSpec};
 use fullpipe_units::{Bytes, Span};
 
@@ -109,4 +109,21 @@ fn what_was_lost_during_a_recovery_begins_another() {
     let (two, goodput) = recoveries(&s);
     assert!(two.iter().filter(|at| **at < 5.0).count() == 2, "{two:?}");
     assert!((50.0..53.0).contains(&goodput), "{goodput} Mbit/s");
+}
+
+/// A small segment ends what was written. Once the application has read it, and nothing is left to read, Linux acknowledges at once; else
+/// the last ACK of a burst, for which the next one waits, takes 40 ms more.
+#[test]
+fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
+    let mut s = scenario(common::path("100mbit", "20ms", "1bdp"), &["cubic"], 10);
+    // 68 segments and a small one: the last has no second.
+    s.flows[0].app = App::Bursts { size: Bytes(99_000), every: Span::from_millis(10) };
+    let bursts = |s: &Scenario| {
+        run(s).flows[0].events.iter().filter(|e| e.kind == EventKind::TransferDelivered).count()
+    };
+    let plain = bursts(&s);
+    s.flows[0].auto_tuning = true;
+    let tuned = bursts(&s);
+    // A round trip and 8 ms, and 40 ms longer.
+    assert!((130..160).contains(&plain) && (320..360).contains(&tuned), "{plain}, {tuned}");
 }

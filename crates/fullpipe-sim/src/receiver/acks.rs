@@ -61,7 +61,7 @@ impl AckPolicy {
         self.delayed_until.min(self.compressed_until)
     }
 
-    /// The window grows: one ACK at the least leaves at once (`tcp_grow_window`).
+    /// The next ACK leaves at once, for the window grows (`tcp_grow_window`), or the application has read the last there was.
     pub fn acknowledge_soon(&mut self) {
         self.quick |= 1;
     }

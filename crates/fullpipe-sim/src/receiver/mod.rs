@@ -10,7 +10,7 @@ use crate::segment::{Kind, NO_SACK, SackInfo, SackStore, Segment};
 use acks::AckPolicy;
 use asked::AskedPolicy;
 use fullpipe_cc::{Span, Time};
-use fullpipe_experiment::scenario::FlowSpec;
+use fullpipe_experiment::scenario::{App, FlowSpec};
 use reassembly::{Arrival, Reassembly};
 use tuning::TunedWindow;
 use window::ReceiveWindow;
@@ -35,6 +35,8 @@ pub(crate) struct Receiver {
     arrived: u64,
     policy: Policy,
     window: Window,
+    /// Its application asks for what comes (`inet_csk_in_pingpong_mode`).
+    asks: bool,
     /// When the segment that the next ACK answers was sent (RFC 7323 §4.3).
     echo: Time,
     last_ack: u64,
@@ -62,6 +64,7 @@ impl Receiver {
             arrived: 0,
             policy,
             window,
+            asks: matches!(flow.app, App::RequestResponse { .. }),
             echo: Time::ZERO,
             last_ack: 0,
             dsack: None,
@@ -110,7 +113,7 @@ impl Receiver {
         if arrival == Arrival::Duplicate {
             self.dsack = Some((data.seq, data.seq + 1));
         }
-        let grows = match &mut self.window {
+        let soon = match &mut self.window {
             Window::Plain(window) => {
                 if let Arrival::InOrder { .. } = arrival {
                     window.on_read(now, self.queue.next_bytes(), rtt);
@@ -118,13 +121,17 @@ impl Receiver {
                 false
             }
             Window::Tuned(window) => {
-                window.on_data(now, u64::from(data.detail), arrival, self.arrived, &self.queue, rtt)
+                let len = u64::from(data.detail);
+                let grows = window.on_data(now, len, arrival, self.arrived, &self.queue, rtt);
+                // The application has read all there was, and the last of it was a small segment (`tcp_cleanup_rbuf`).
+                let ends = !self.asks && len < window.largest() && !self.queue.has_hole();
+                grows || ends
             }
         };
         match &mut self.policy {
             Policy::Linux(policy) => {
                 let has_hole = self.queue.has_hole();
-                if grows {
+                if soon {
                     policy.acknowledge_soon();
                 }
                 policy.on_data(now, arrival, self.queue.next_bytes(), has_hole, marked, rtt)

@@ -83,6 +83,11 @@ impl TunedWindow {
         w
     }
 
+    /// The largest segment so far.
+    pub fn largest(&self) -> u64 {
+        self.largest
+    }
+
     /// `tcp_win_from_space`, and `tcp_space_from_win`.
     fn window_of(&self, buffer: u64) -> u64 {
         (buffer * self.ratio) >> 8
