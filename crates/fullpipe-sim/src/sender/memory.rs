@@ -38,7 +38,7 @@ impl SendBuffer {
     }
 
     /// This one as Linux accounts for it, for segments of `smss`; what has no limit stays so.
-    pub fn as_linux(self, smss: u64) -> Self {
+    pub fn like_linux(self, smss: u64) -> Self {
         match self {
             SendBuffer::Plain(limit) if limit < u64::MAX => SendBuffer::Linux(Box::new(Memory {
                 limit,
@@ -118,7 +118,7 @@ mod tests {
 
     /// One of 256 kB, filled.
     fn filled() -> (SendBuffer, u64) {
-        let mut buffer = SendBuffer::plain(Some(256_000)).as_linux(1448);
+        let mut buffer = SendBuffer::plain(Some(256_000)).like_linux(1448);
         while buffer.hand_over(ENDLESS, 0, 0) {}
         let end = buffer.end(ENDLESS, 0);
         (buffer, end)
@@ -154,10 +154,10 @@ mod tests {
 
     #[test]
     fn no_more_is_handed_over_than_there_is() {
-        let mut buffer = SendBuffer::plain(Some(256_000)).as_linux(1448);
+        let mut buffer = SendBuffer::plain(Some(256_000)).like_linux(1448);
         assert!(buffer.hand_over(5000, 0, 0));
         assert!(!buffer.hand_over(5000, 0, 0));
         assert_eq!(buffer.end(5000, 0), 5000);
-        assert!(matches!(SendBuffer::plain(None).as_linux(1448), SendBuffer::Plain(u64::MAX)));
+        assert!(matches!(SendBuffer::plain(None).like_linux(1448), SendBuffer::Plain(u64::MAX)));
     }
 }

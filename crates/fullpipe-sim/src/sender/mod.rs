@@ -124,7 +124,7 @@ impl<C: CongestionControl> Sender<C> {
         if !offloads {
             return self;
         }
-        Sender { offloads, send_buffer: self.send_buffer.as_linux(self.smss), ..self }
+        Sender { offloads, send_buffer: self.send_buffer.like_linux(self.smss), ..self }
     }
 
     /// Waits so much longer before it probes or sends again, for the receiver may hold ACKs back (RFC 9002 § 6.2.1).

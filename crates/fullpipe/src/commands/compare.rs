@@ -53,9 +53,9 @@ const AGREES: f64 = 0.10;
 /// With `--spread`: a twentieth of the goodput and a tenth of the median round-trip time.
 const CLOSE: (f64, f64) = (0.05, 0.10);
 
-/// Where round trips alternate between two levels, a little more time on one moves the median from one to the other. Any between these
+/// Where round trips alternate between two levels, a tenth of the time more on one moves the median from one to the other. Any between these
 /// quantiles will do.
-const MEDIAN: (f64, f64) = (0.45, 0.55);
+const MEDIAN: (f64, f64) = (0.40, 0.60);
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
