@@ -43,5 +43,6 @@ pub use reenter::{reenter, reenter_with};
 pub use run::{Options, run, run_with};
 pub use shell::{CLIENT_ADDRESS, LinkReport, SERVER_ADDRESS, Shell, ShellReport, shell};
 use space::Outer;
+pub use space::{FIRST_BUFFER, buffer_limit};
 #[doc(hidden)]
 pub use wire::read_and_cut;

@@ -41,6 +41,14 @@ impl Engine {
 /// # Errors
 /// [`RunError::Sim`], or [`RunError::Interrupted`] if `progress` stopped it.
 pub fn run(case: &Case, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<Recording, RunError> {
+    simulate(case, progress).map(without_distributions)
+}
+
+/// The same, with the distributions of its flows.
+pub(crate) fn simulate(
+    case: &Case,
+    progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
+) -> Result<Recording, RunError> {
     let scenario = &case.scenario;
     let recording = fullpipe_sim::run(scenario, scenario.seed, progress).map_err(|error| match error {
         SimError::Interrupted { .. } => RunError::Interrupted,
@@ -71,15 +79,17 @@ pub(crate) fn run_in_lab(
     Ok(judged(case, recording))
 }
 
-/// What an engine recorded of `case`, with what the case knows of itself and whether its checks held. The
-/// distributions have then served.
+/// What an engine recorded of `case`, with what the case knows of itself and whether its checks held.
 fn judged(case: &Case, mut recording: Recording) -> Recording {
     recording.label = case.label();
     recording.contender.clone_from(&case.contender);
     recording.varied.clone_from(&case.varied);
     recording.checks = case.scenario.judge(&recording);
-    for flow in &mut recording.flows {
-        flow.distributions = None;
-    }
+    recording
+}
+
+/// Once the checks are judged the distributions have served most.
+pub(crate) fn without_distributions(mut recording: Recording) -> Recording {
+    recording.flows.iter_mut().for_each(|flow| flow.distributions = None);
     recording
 }

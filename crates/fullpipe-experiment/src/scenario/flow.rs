@@ -83,6 +83,9 @@ pub struct FlowSpec {
     /// arrives by an older rule, and a window without a `receive_buffer` is open from the start, in both engines.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub auto_tuning: bool,
+    /// What a buffer begins with that `auto_tuning` has grow (`tcp_rmem[1]`); by default 128 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_receive_buffer: Option<Bytes>,
     /// The sender's buffer limit (`tcp_wmem[2]`); by default large enough never to limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_buffer: Option<Bytes>,
@@ -99,8 +102,8 @@ pub struct FlowSpec {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ecn: bool,
     /// Whether its data leaves as Linux sends with segmentation offload (`tcp_tso_autosize`, `tcp_tso_should_defer`): in bursts of up
-    /// to a millisecond, and what would make a small one waits for more of the window. By default as the engine has it: the lab's kernel
-    /// does it, the simulator does not. `false` in the lab: nothing waits (`tcp_tso_win_divisor`).
+    /// to a millisecond, and what would make a small one waits for more of the window; and whether its send buffer holds what Linux's does.
+    /// By default as the engine has it: the lab's kernel does it, the simulator does not. `false` in the lab: nothing waits (`tcp_tso_win_divisor`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tso: Option<bool>,
     /// Whether a controller that sets no pacing rate is paced as under the `fq` queue discipline: at twice its window a round trip in
@@ -156,6 +159,7 @@ impl FlowSpec {
             app: App::Bulk,
             receive_buffer: None,
             auto_tuning: false,
+            first_receive_buffer: None,
             send_buffer: None,
             extra_rtt: Span::ZERO,
             access: None,
@@ -221,7 +225,16 @@ impl FlowSpec {
             let reason = format!("{} is not between 1 and 100000 packets", self.initial_window);
             return Err(Fault::new("initial_window", reason));
         }
-        for (key, limit) in [("receive_buffer", self.receive_buffer), ("send_buffer", self.send_buffer)] {
+        if self.first_receive_buffer.is_some() && !self.auto_tuning {
+            return Err(Fault::new("first_receive_buffer", "a window that is not tuned has no first buffer")
+                .help("write `auto_tuning = true` too"));
+        }
+        let buffers = [
+            ("receive_buffer", self.receive_buffer),
+            ("first_receive_buffer", self.first_receive_buffer),
+            ("send_buffer", self.send_buffer),
+        ];
+        for (key, limit) in buffers {
             if let Some(limit) = limit
                 && limit.0 < 2 * u64::from(scenario.mtu)
             {

@@ -146,10 +146,10 @@ impl Endpoint {
         self.epoll.add(socket, EpollEvent::new(flags, key)).map_err(|e| LabError::failed("epoll", e))
     }
 
-    /// Runs the applications on the run's `clock` until `stop`.
-    pub(crate) fn run(mut self, clock: Clock, stop: &AtomicBool) -> Result<(), LabError> {
+    /// Runs the applications on the run's `clock` until `stop`; `busy` if they may need all of a processor.
+    pub(crate) fn run(mut self, clock: Clock, stop: &AtomicBool, busy: bool) -> Result<(), LabError> {
         self.clock = clock;
-        priority::endpoint();
+        priority::endpoint(busy);
         let mut events = vec![EpollEvent::empty(); 64];
         while !stop.load(Ordering::Relaxed) {
             self.on_time()?;
@@ -233,6 +233,9 @@ impl Endpoint {
             }
             let edge = EpollFlags::EPOLLOUT | EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
             return self.watch(&*socket, edge, index as u64);
+        }
+        if sending.tries_again() {
+            sending.full = false;
         }
         sending.produce(now, &self.desk, &self.zeros);
         Ok(())
@@ -336,6 +339,13 @@ impl Sending {
         }
     }
 
+    /// Whether it may try to write before the kernel says that there is room. That says so once a third of the buffer is free, which
+    /// holds up to two windows of what arrived beyond a hole; as so little is written ahead (`TCP_NOTSENT_LOWAT`), TCP would be
+    /// without data until the hole is filled. An application whose buffer the scenario limits waits as any other.
+    fn tries_again(&self) -> bool {
+        self.full && self.source.pending() > 0 && self.connection.spec.send_buffer.is_none()
+    }
+
     /// Asks the application for more and writes what the socket takes.
     fn produce(&mut self, now: Time, desk: &Desk, zeros: &[u8]) {
         if !self.connected || self.closed {
@@ -365,7 +375,8 @@ impl Sending {
             at if at <= now && !idle => now + IDLE_CHECK,
             at => at,
         };
-        self.at = next.min(self.connection.stop());
+        let again = if self.tries_again() { now + HEARTBEAT } else { Time::NEVER };
+        self.at = next.min(again).min(self.connection.stop());
     }
 }
 

@@ -204,7 +204,19 @@ impl Topology {
             // Without a limit of the scenario's the window must not hold a sender back while it tunes itself, either. Nor may it
             // begin with all there is: as long as a window grows, `tcp_grow_window()` has each packet acknowledged by itself, and
             // the receiver of a gigabyte would do so to the end.
-            let first = if receive == most && tuned == 0 { OPEN } else { receive.min(131_072) };
+            let mut asked = receivers().map(|c| c.spec.first_receive_buffer);
+            let first_asked = asked.next().flatten();
+            if asked.any(|other| other != first_asked) {
+                return Err(LabError::Input(
+                    "flows of one direction differ in `first_receive_buffer`: the kernel knows it for all of an end's at once".to_owned(),
+                ));
+            }
+            let first = match first_asked {
+                Some(first) => first.0,
+                None if receive == most && tuned == 0 => FIRST_BUFFER,
+                None => 131_072,
+            };
+            let first = first.min(receive);
             self.set(end, "ipv4/tcp_rmem", &format!("4096 {first} {receive}"))?;
             self.set(end, "ipv4/tcp_wmem", &format!("4096 {} {send}", send.min(65_536)))?;
             for c in connections.iter_mut() {
@@ -322,11 +334,11 @@ fn configure(addresses: &EndAddresses, ipv6: bool) -> Result<Vec<String>, LabErr
 }
 
 /// What a receive buffer begins with that shall not limit: from there it outgrows a slow start that doubles, as all but Hybla's do.
-const OPEN: u64 = 1 << 20;
+pub const FIRST_BUFFER: u64 = 1 << 20;
 
 /// The most a TCP buffer may grow to: an eighth of the machine's memory, at least what Linux ships with
 /// and at most the kernel's own bound on windows (1 GiB).
-fn buffer_limit() -> u64 {
+pub fn buffer_limit() -> u64 {
     let memory = nix::sys::sysinfo::sysinfo().map_or(0, |s| s.ram_total());
     (memory / 8).clamp(6 << 20, 1 << 30)
 }

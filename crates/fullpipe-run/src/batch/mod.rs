@@ -29,6 +29,7 @@ pub struct Batch<'a> {
     jobs: Vec<Job>,
     threads: usize,
     series: bool,
+    distributions: bool,
     #[cfg(feature = "lab")]
     lab: InRealTime<'a>,
     #[cfg(not(feature = "lab"))]
@@ -68,9 +69,9 @@ impl Outcome {
 type Slot = Mutex<Option<Result<Box<Recording>, RunError>>>;
 
 impl<'a> Batch<'a> {
-    /// These runs: as many simulations at a time as there are cores, everything of them kept.
+    /// These runs: as many simulations at a time as there are cores, everything of them kept but distributions.
     pub fn new(jobs: Vec<Job>) -> Self {
-        Batch { jobs, threads: 0, series: true, lab: Default::default() }
+        Batch { jobs, threads: 0, series: true, distributions: false, lab: Default::default() }
     }
 
     /// So many simulations at a time; 0 for one a core.
@@ -83,10 +84,21 @@ impl<'a> Batch<'a> {
         Batch { series, ..self }
     }
 
+    /// Whether the distributions behind the figures of each flow are kept; by default they are not.
+    pub fn keep_distributions(self, distributions: bool) -> Self {
+        Batch { distributions, ..self }
+    }
+
     /// How runs in real time go about it.
     #[cfg(feature = "lab")]
     pub fn in_real_time<'b>(self, lab: InRealTime<'b>) -> Batch<'b> {
-        Batch { jobs: self.jobs, threads: self.threads, series: self.series, lab }
+        Batch {
+            jobs: self.jobs,
+            threads: self.threads,
+            series: self.series,
+            distributions: self.distributions,
+            lab,
+        }
     }
 
     /// Runs everything, simulations first; what is finished when `watch` interrupts is kept.
@@ -98,7 +110,7 @@ impl<'a> Batch<'a> {
                 return ControlFlow::Break(());
             }
             let case = &self.jobs[i].case;
-            let ended = watched(case, watch, |progress| engine::run(case, progress));
+            let ended = watched(case, watch, |progress| engine::simulate(case, progress));
             put(&slots[i], Some(self.kept(ended)));
             ControlFlow::Continue(())
         });
@@ -133,6 +145,10 @@ impl<'a> Batch<'a> {
 
     /// What is kept of a run.
     fn kept(&self, ended: Result<Recording, RunError>) -> Result<Box<Recording>, RunError> {
+        let ended = match self.distributions {
+            true => ended,
+            false => ended.map(engine::without_distributions),
+        };
         ended.map(|run| match self.series {
             true => Box::new(run),
             false => Box::new(Results::new(vec![run]).without_series().runs.remove(0)),

@@ -75,6 +75,11 @@ impl AckPolicy {
         self.delayed_until.min(self.compressed_until)
     }
 
+    /// The next ACK leaves at once, for the window grows (`tcp_grow_window`), or the application has read the last there was.
+    pub fn acknowledge_soon(&mut self) {
+        self.quick |= 1;
+    }
+
     /// Data arrived that changed the receive queue, which is now in order up to `next_bytes`;
     /// whether to acknowledge at once.
     #[inline]

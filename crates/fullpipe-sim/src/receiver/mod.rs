@@ -11,7 +11,7 @@ use crate::segment::{Kind, NO_SACK, SackInfo, SackStore, Segment};
 use acks::AckPolicy;
 use asked::AskedPolicy;
 use fullpipe_cc::{Span, Time};
-use fullpipe_experiment::scenario::FlowSpec;
+use fullpipe_experiment::scenario::{App, FlowSpec};
 use reassembly::{Arrival, Reassembly};
 pub use seen::Receiving;
 use seen::SeenReceiver;
@@ -39,6 +39,8 @@ pub(crate) struct Receiver {
     arrived: u64,
     policy: Policy,
     window: Window,
+    /// Its application asks for what comes (`inet_csk_in_pingpong_mode`).
+    asks: bool,
     /// When the segment that the next ACK answers was sent (RFC 7323 §4.3).
     echo: Time,
     last_ack: u64,
@@ -56,13 +58,17 @@ impl Receiver {
         let buffer = flow.receive_buffer.map(|b| b.0);
         let window = match flow.auto_tuning {
             false => Window::Plain(ReceiveWindow::new(smss, buffer)),
-            true => Window::Tuned(Box::new(TunedWindow::new(smss, buffer))),
+            true => {
+                let first = flow.first_receive_buffer.map(|b| b.0);
+                Window::Tuned(Box::new(TunedWindow::new(smss, first, buffer)))
+            }
         };
         Receiver {
             queue: Reassembly::default(),
             arrived: 0,
             policy,
             window,
+            asks: matches!(flow.app, App::RequestResponse { .. }),
             echo: Time::ZERO,
             last_ack: 0,
             dsack: None,
@@ -121,24 +127,33 @@ impl Receiver {
         if arrival == Arrival::Duplicate {
             self.dsack = Some((data.seq, data.seq + 1));
         }
-        match &mut self.window {
+        let soon = match &mut self.window {
             Window::Plain(window) => {
                 if let Arrival::InOrder { .. } = arrival {
                     window.on_read(now, self.queue.next_bytes(), rtt);
                 }
+                false
             }
             Window::Tuned(window) => {
-                window.on_data(now, u64::from(data.detail), arrival, self.arrived, &self.queue, rtt);
+                let len = u64::from(data.detail);
+                let grows = window.on_data(now, len, arrival, self.arrived, &self.queue, rtt);
+                // The application has read all there was, and the last of it was a small segment (`tcp_cleanup_rbuf`).
+                let ends = !self.asks && len < window.largest() && !self.queue.has_hole();
+                grows || ends
             }
             Window::Seen(window) => {
                 if let Policy::Linux(policy) = &mut self.policy {
                     policy.each(window.at(self.arrived).each);
                 }
+                false
             }
-        }
+        };
         match &mut self.policy {
             Policy::Linux(policy) => {
                 let has_hole = self.queue.has_hole();
+                if soon {
+                    policy.acknowledge_soon();
+                }
                 policy.on_data(now, arrival, self.queue.next_bytes(), has_hole, marked, rtt)
             }
             Policy::Asked(policy) => policy.on_data(now, data.seq, arrival, marked, &self.queue),

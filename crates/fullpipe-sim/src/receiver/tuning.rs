@@ -6,7 +6,7 @@ use super::reassembly::{Arrival, Reassembly};
 use fullpipe_cc::{Span, Time};
 use fullpipe_experiment::scenario::HEADER_BYTES;
 
-/// `tcp_rmem[1]`: a buffer at first.
+/// `tcp_rmem[1]`: a buffer at first, unless told.
 const FIRST: u64 = 131_072;
 /// `tcp_rmem[2]`: the most it grows to, unless told.
 const MOST: u64 = 32 << 20;
@@ -55,13 +55,13 @@ pub(crate) struct TunedWindow {
 }
 
 impl TunedWindow {
-    /// Of a receiver of segments of up to `smss` bytes, whose buffer grows to at most `most` bytes (`tcp_rmem[2]`).
-    pub fn new(smss: u32, most: Option<u64>) -> Self {
+    /// Of a receiver of segments of up to `smss` bytes, whose buffer grows from `first` to at most `most` bytes (`tcp_rmem[1]`, `[2]`).
+    pub fn new(smss: u32, first: Option<u64>, most: Option<u64>) -> Self {
         let most = most.unwrap_or(MOST);
         let mut w = TunedWindow {
             advmss: u64::from(smss) + TIMESTAMP,
             most,
-            buffer: FIRST.min(most),
+            buffer: first.unwrap_or(FIRST).min(most),
             ratio: FIRST_RATIO,
             largest: 0,
             clamp: 0,
@@ -83,6 +83,11 @@ impl TunedWindow {
         w
     }
 
+    /// The largest segment so far.
+    pub fn largest(&self) -> u64 {
+        self.largest
+    }
+
     /// `tcp_win_from_space`, and `tcp_space_from_win`.
     fn window_of(&self, buffer: u64) -> u64 {
         (buffer * self.ratio) >> 8
@@ -92,7 +97,8 @@ impl TunedWindow {
         (window << 8) / self.ratio
     }
 
-    /// A segment of `len` bytes arrived and is in the queue, with which `arrived` bytes have; the round trip takes `rtt`.
+    /// A segment of `len` bytes arrived and is in the queue, with which `arrived` bytes have; the round trip takes `rtt`. Whether the
+    /// window grows with it.
     pub fn on_data(
         &mut self,
         now: Time,
@@ -101,9 +107,9 @@ impl TunedWindow {
         arrived: u64,
         queue: &Reassembly,
         rtt: Option<Span>,
-    ) {
+    ) -> bool {
         if arrival == Arrival::Duplicate {
-            return;
+            return false;
         }
         if let Arrival::InOrder { .. } = arrival {
             self.measure_segment(len);
@@ -111,15 +117,14 @@ impl TunedWindow {
                 self.measure_rtt(rtt);
             }
         }
-        if len >= RUNT {
-            self.grow_threshold(len, self.free(arrived, queue));
-        }
+        let grows = len >= RUNT && self.grow_threshold(len, self.free(arrived, queue));
         match arrival {
             Arrival::InOrder { .. } => self.adjust(now, queue),
             // What waits beyond a hole is provided for on top (`tcp_data_queue_ofo`).
             Arrival::Beyond { .. } => self.grow_buffer(self.space, queue),
             Arrival::Duplicate => {}
         }
+        grows
     }
 
     /// `tcp_measure_rcv_mss`: the first full segment shows how much of a buffer is payload.
@@ -159,13 +164,15 @@ impl TunedWindow {
     }
 
     /// `tcp_grow_window`: by twice what arrives, where the buffer has room for as much in packets like this.
-    fn grow_threshold(&mut self, len: u64, free: u64) {
+    fn grow_threshold(&mut self, len: u64, free: u64) -> bool {
         let room = self.clamp.min(free).saturating_sub(self.threshold);
         let growth =
             if self.window_of(truesize(len)) <= len { 2 * self.advmss } else { self.careful_growth(len) };
-        if growth > 0 {
+        let grows = growth > 0 && room > 0;
+        if grows {
             self.threshold += room.min(growth.max(2 * len));
         }
+        grows
     }
 
     /// `__tcp_grow_window`: small packets that fill little of what they take.
@@ -246,7 +253,7 @@ mod tests {
 
     impl Test {
         fn new(most: Option<u64>) -> Self {
-            let window = TunedWindow::new(1448, most);
+            let window = TunedWindow::new(1448, None, most);
             Test { window, queue: Reassembly::default(), arrived: 0, now: Time::ZERO }
         }
 

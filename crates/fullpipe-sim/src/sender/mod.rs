@@ -4,6 +4,7 @@
 mod ack;
 mod alert;
 mod limited;
+mod memory;
 mod offload;
 mod rack;
 mod recovery;
@@ -15,6 +16,7 @@ mod transmit;
 use fullpipe_cc::{CongestionControl, Connection, Rate, Span, Time};
 use fullpipe_experiment::recording::EventKind;
 use limited::CwndLimited;
+use memory::SendBuffer;
 use rack::Rack;
 use recovery::Recovering;
 use rto::RttEstimator;
@@ -72,7 +74,7 @@ pub(crate) struct Sender<C> {
     written: u64,
     /// It will write no more.
     closed: bool,
-    send_buffer: u64,
+    send_buffer: SendBuffer,
     /// Data leaves as with segmentation offload.
     offloads: bool,
     /// The receiver may hold an ACK back for so long.
@@ -105,7 +107,7 @@ impl<C: CongestionControl> Sender<C> {
             new_first: false,
             written: 0,
             closed: false,
-            send_buffer: send_buffer.unwrap_or(u64::MAX),
+            send_buffer: SendBuffer::plain(send_buffer),
             offloads: false,
             max_ack_delay: Span::ZERO,
             edge: 0,
@@ -117,9 +119,12 @@ impl<C: CongestionControl> Sender<C> {
         }
     }
 
-    /// Sends as with segmentation offload, if `offloads`.
+    /// Sends as with segmentation offload, if `offloads`, from a buffer that holds the bursts as Linux's does.
     pub fn offloading(self, offloads: bool) -> Self {
-        Sender { offloads, ..self }
+        if !offloads {
+            return self;
+        }
+        Sender { offloads, send_buffer: self.send_buffer.like_linux(self.smss), ..self }
     }
 
     /// Waits so much longer before it probes or sends again, for the receiver may hold ACKs back (RFC 9002 § 6.2.1).
@@ -240,7 +245,7 @@ impl<C: CongestionControl> Sender<C> {
     /// Payload that could be sent for the first time as far as the application is concerned.
     #[inline]
     fn unsent(&self) -> u64 {
-        let handed_over = self.written.min(self.board.una_bytes().saturating_add(self.send_buffer));
+        let handed_over = self.send_buffer.end(self.written, self.board.una_bytes());
         handed_over.saturating_sub(self.board.nxt_bytes())
     }
 
@@ -263,7 +268,7 @@ impl<C: CongestionControl> Sender<C> {
     /// Panics unless every packet sent is accounted for: arrived, lost, replaced or in flight.
     pub fn audit(&self) {
         let [kept, fresh] = self.board.audit();
-        assert_eq!(kept, fresh, "inflight, sacked, lost, resent");
+        assert_eq!(kept, fresh, "inflight, sacked, lost, resent, deemed lost");
         let c = &self.counts;
         let gone = (c.arrived - c.found) + (c.marked_lost - c.unmarked) + c.superseded;
         assert_eq!(c.sent, gone + self.board.out(), "{c:?}");

@@ -19,8 +19,16 @@ enum Next {
 }
 
 impl<C: CongestionControl> Sender<C> {
-    /// Sends what the window, the pacer, the receiver and the application allow.
+    /// Sends what the window, the pacer, the receiver and the application allow, which fills its buffer as it becomes free.
     pub fn send(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
+        self.send_handed_over(now, out);
+        while self.send_buffer.hand_over(self.written, self.board.una_bytes(), self.board.nxt_bytes()) {
+            self.send_handed_over(now, out);
+        }
+    }
+
+    /// Sends what may leave of what lies in the buffer.
+    fn send_handed_over(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
         let outstanding_before = self.board.outstanding();
         let sent_before = self.counts.sent;
         let mut by_window = false;
@@ -41,6 +49,7 @@ impl<C: CongestionControl> Sender<C> {
                 break;
             }
             self.connection.on_batch_sent(now, bytes, segments);
+            self.send_buffer.sent(self.board.nxt_bytes());
             if !paced && !self.offloads {
                 break;
             }

@@ -4,10 +4,13 @@ use crate::failure::Failure;
 use crate::runs::{self, LENT, Progress, read_as};
 use fullpipe_cc::registry::{About, find};
 use fullpipe_experiment::Recording;
+use fullpipe_experiment::recording::{Health, Histogram};
 use fullpipe_experiment::scenario::{App, Case, FlowSpec, Setting, Vocabulary};
 use fullpipe_kernel::facts::ticks;
+use fullpipe_lab::{FIRST_BUFFER, buffer_limit};
+use fullpipe_path::{Distribution, JitterSpec, LinkSpec};
 use fullpipe_run::{Batch, Engine, InRealTime, Job};
-use fullpipe_units::Span;
+use fullpipe_units::{Bytes, Span};
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -27,9 +30,14 @@ pub struct Args {
     #[arg(long)]
     alone: bool,
     /// Simulate with ends as Linux's are in what the simulator leaves out unless told: segmentation offload (`tso`), buffers of
-    /// which a part is window (`auto_tuning` where there is a `receive_buffer`), and the running kernel's tick (`hz`).
+    /// which a part is window (`auto_tuning`, from the lab's first buffer where there is no `receive_buffer`), and the running
+    /// kernel's tick (`hz`).
     #[arg(long)]
     as_linux: bool,
+    /// Where an outcome is random by nature: simulate each valid run N times more, with seeds of their own and packets that leave the
+    /// path as late as the lab's did (Pareto, with the same 99th percentile), and judge the lab's by the range of these.
+    #[arg(long, value_name = "N", conflicts_with = "means")]
+    spread: Option<u64>,
     /// One row for runs that differ only in their seed: means over the pairs of same seeds, the quotient of the means and its
     /// standard error. Runs that are not valid in the lab are left out, and counted.
     #[arg(long)]
@@ -42,10 +50,18 @@ const BOTH: [Engine; 2] = [Engine::Sim, Engine::Lab];
 /// Agreement that needs no explanation: a tenth of the goodput.
 const AGREES: f64 = 0.10;
 
+/// With `--spread`: a twentieth of the goodput and a tenth of the median round-trip time.
+const CLOSE: (f64, f64) = (0.05, 0.10);
+
+/// Where round trips alternate between two levels, a tenth of the time more on one moves the median from one to the other. Any between these
+/// quantiles will do.
+const MEDIAN: (f64, f64) = (0.40, 0.60);
+
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let mut names: Vec<String> = Vec::new();
         let mut jobs: Vec<Job> = Vec::new();
+        let mut simulated_cases: Vec<Case> = Vec::new();
         // Nothing is judged here, so that the lab need not be able to measure what is checked.
         let vocabulary = Vocabulary { loss_of_whole_runs_only: false, ..fullpipe_run::vocabulary(&BOTH) };
         for file in &self.files {
@@ -56,13 +72,15 @@ impl Args {
                 if self.as_linux {
                     simulated.scenario.flows.iter_mut().for_each(like_linux);
                 }
+                simulated_cases.push(simulated.clone());
                 jobs.push(Job { engine: Engine::Sim, case: simulated });
                 jobs.push(Job { engine: Engine::Lab, case });
             }
         }
         let progress = Progress::of(&jobs);
         let lab = InRealTime { together: !self.alone, lend: LENT, ..InRealTime::default() };
-        let batch = Batch::new(jobs).keep_series(false).in_real_time(lab);
+        let batch =
+            Batch::new(jobs).keep_series(false).keep_distributions(self.spread.is_some()).in_real_time(lab);
         let runs = batch.run(&progress).all().map_err(runs::failure)?;
         drop(progress);
         let pairs: Vec<(&str, &Recording, &Recording)> = names
@@ -70,6 +88,9 @@ impl Args {
             .zip(runs.chunks_exact(2))
             .filter_map(|(name, pair)| Some((name.as_str(), pair.first()?, pair.get(1)?)))
             .collect();
+        if let Some(n) = self.spread {
+            return print_spread(&pairs, &simulated_cases, n.max(1));
+        }
         let (rows, agree) = if self.means { print_means(&pairs) } else { print_each(&pairs) };
         println!(
             "\n{agree} of {rows} {} agree within {:.0} % of goodput.",
@@ -99,7 +120,11 @@ impl Args {
 /// Gives a flow the ends that Linux has, where its scenario says nothing else.
 fn like_linux(flow: &mut FlowSpec) {
     flow.tso = flow.tso.or(Some(true));
-    flow.auto_tuning |= flow.receive_buffer.is_some();
+    if flow.receive_buffer.is_none() && !flow.auto_tuning {
+        flow.receive_buffer = Some(Bytes(buffer_limit()));
+        flow.first_receive_buffer = Some(Bytes(FIRST_BUFFER));
+    }
+    flow.auto_tuning = true;
     let has_a_tick = |about: &&About| about.settings.iter().any(|s| s.key == "hz");
     if let (Some(_), Some(ticks)) = (find(&flow.cc).filter(has_a_tick), ticks()) {
         flow.settings.entry("hz".to_owned()).or_insert(Setting::Integer(ticks.into()));
@@ -138,6 +163,160 @@ fn print_each(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
         println!("{}", row(name, &sim.label, sim, lab, difference));
     }
     (pairs.len(), agree)
+}
+
+/// How a run of the lab compares with its simulation and with what that varies by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    Agrees,
+    Within,
+    Differs,
+}
+
+/// Of one simulation or several, least and most of each: goodput, and what the median round-trip time may be, in milliseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Range {
+    goodput: (f64, f64),
+    rtt: (f64, f64),
+}
+
+impl Range {
+    fn of(run: &Recording) -> Range {
+        let goodput = run.summary.goodput_bps;
+        let mut rtts = Histogram::default();
+        for distributions in run.flows.iter().filter_map(|flow| flow.distributions.as_deref()) {
+            rtts.merge(&distributions.rtt);
+        }
+        let median = run.summary.rtt_ms.p50.unwrap_or_default();
+        let at = |q| rtts.quantile(q).map_or(median, |nanos| nanos as f64 / 1e6);
+        Range { goodput: (goodput, goodput), rtt: (at(MEDIAN.0).min(median), at(MEDIAN.1).max(median)) }
+    }
+
+    fn and(self, other: Range) -> Range {
+        let both = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
+        Range { goodput: both(self.goodput, other.goodput), rtt: both(self.rtt, other.rtt) }
+    }
+
+    /// Whether a run of this goodput and this median is as close as it should be.
+    fn holds(&self, (goodput, rtt): (f64, f64)) -> bool {
+        let holds = |(least, most): (f64, f64), value: f64, close: f64| {
+            (least * (1.0 - close)..=most * (1.0 + close)).contains(&value)
+        };
+        holds(self.goodput, goodput, CLOSE.0) && holds(self.rtt, rtt, CLOSE.1)
+    }
+}
+
+/// Whether `lab` is as close to `sim` as it should be, or to something between the least and the most of what it `varies` by.
+fn judge(sim: Range, lab: (f64, f64), varies: Option<Range>) -> Verdict {
+    if sim.holds(lab) {
+        Verdict::Agrees
+    } else if varies.is_some_and(|range| range.holds(lab)) {
+        Verdict::Within
+    } else {
+        Verdict::Differs
+    }
+}
+
+/// Simulates each valid run `n` times more, prints a row for each pair, and how many agree.
+fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64) -> Result<(), Failure> {
+    let mut jobs = Vec::new();
+    for ((_, _, lab), case) in pairs.iter().zip(cases).filter(|((_, _, lab), _)| lab.valid) {
+        let late = lab.health.as_ref().map(lateness).unwrap_or_default();
+        jobs.extend((1..=n).map(|seed| Job { engine: Engine::Sim, case: varied(case, seed, late) }));
+    }
+    let progress = Progress::of(&jobs);
+    let runs = Batch::new(jobs)
+        .keep_series(false)
+        .keep_distributions(true)
+        .run(&progress)
+        .all()
+        .map_err(runs::failure)?;
+    drop(progress);
+    println!(
+        "| scenario | run | goodput sim | of {n} | lab | differs | RTT p50 sim | of {n} | lab | retransmitted sim | lab | lab |"
+    );
+    println!("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|");
+    let mut verdicts = Vec::new();
+    let mut varied = runs.chunks_exact(n as usize);
+    for (name, sim, lab) in pairs {
+        let mut range = None;
+        let mut told = "not valid";
+        if lab.valid {
+            let several = varied.next().unwrap_or_default();
+            let result = (lab.summary.goodput_bps, lab.summary.rtt_ms.p50.unwrap_or_default());
+            let verdict = judge(Range::of(sim), result, several.iter().map(Range::of).reduce(Range::and));
+            verdicts.push(verdict);
+            told = match verdict {
+                Verdict::Agrees => "agrees",
+                Verdict::Within => "within",
+                Verdict::Differs => "differs",
+            };
+            range = Some((
+                spread(several.iter().map(|run| run.summary.goodput_bps / 1e6), 2),
+                spread(several.iter().filter_map(|run| run.summary.rtt_ms.p50), 1),
+            ));
+        }
+        let (goodputs, rtts) = range.unwrap_or_default();
+        let cells = [
+            (*name).to_owned(),
+            sim.label.clone(),
+            mbit(sim),
+            goodputs,
+            mbit(lab),
+            format!("{:+.1} %", relative(sim.summary.goodput_bps, lab.summary.goodput_bps) * 100.0),
+            rtt(sim),
+            rtts,
+            rtt(lab),
+            again(sim),
+            again(lab),
+            told.to_owned(),
+        ];
+        println!("| {} |", cells.join(" | "));
+    }
+    let count = |what| verdicts.iter().filter(|verdict| **verdict == what).count();
+    println!(
+        "\nOf {} valid runs {} agree within {:.0} % of goodput and {:.0} % of the median round-trip time, {} are within what {n} \
+         simulations vary by, {} differ.",
+        verdicts.len(),
+        count(Verdict::Agrees),
+        CLOSE.0 * 100.0,
+        CLOSE.1 * 100.0,
+        count(Verdict::Within),
+        count(Verdict::Differs),
+    );
+    Ok(())
+}
+
+/// The least and the most.
+fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    match values.as_slice() {
+        [] => "–".to_owned(),
+        [first, .., last] => format!("{first:.digits$}–{last:.digits$}"),
+        [only] => format!("{only:.digits$}"),
+    }
+}
+
+/// The standard deviation of deviations by Pareto's law of shape 3 ([`Distribution::Pareto`]) of which one in a hundred is as large as the
+/// emulator's lateness was for one in a hundred.
+fn lateness(health: &Health) -> Span {
+    // In standard deviations: (100^⅓ − 3/2) / √¾.
+    const P99: f64 = 3.628;
+    Span::from_nanos((health.lateness_p99_us / P99 * 1e3) as u64)
+}
+
+/// `case` with another seed, and with packets that leave the path on time, but for three in ten.
+fn varied(case: &Case, seed: u64, spread: Span) -> Case {
+    let mut case = case.clone();
+    case.scenario.seed = case.scenario.seed.wrapping_add(seed);
+    let late = JitterSpec { spread, distribution: Distribution::Pareto, reorder: false };
+    if !spread.is_zero() {
+        for links in [&mut case.scenario.path.forward, &mut case.scenario.path.reverse] {
+            links.push(LinkSpec { jitter: Some(late), ..LinkSpec::default() });
+        }
+    }
+    case
 }
 
 /// Prints a row for all pairs that differ in their seed alone; gives how many rows there are, and how many agree.
@@ -224,13 +403,21 @@ fn relative(sim: f64, lab: f64) -> f64 {
     if sim == 0.0 { if lab == 0.0 { 0.0 } else { f64::INFINITY } } else { lab / sim - 1.0 }
 }
 
+fn mbit(run: &Recording) -> String {
+    format!("{:.2}", run.summary.goodput_bps / 1e6)
+}
+
+fn rtt(run: &Recording) -> String {
+    run.summary.rtt_ms.p50.map_or("–".to_owned(), |ms| format!("{ms:.1} ms"))
+}
+
+/// What was sent again of all that was sent.
+fn again(run: &Recording) -> String {
+    let share = run.summary.packets_retransmitted as f64 / run.summary.packets_sent.max(1) as f64;
+    format!("{:.2} %", share * 100.0)
+}
+
 fn row(name: &str, label: &str, sim: &Recording, lab: &Recording, difference: f64) -> String {
-    let mbit = |r: &Recording| format!("{:.2}", r.summary.goodput_bps / 1e6);
-    let rtt = |r: &Recording| r.summary.rtt_ms.p50.map_or("–".to_owned(), |ms| format!("{ms:.1} ms"));
-    let again = |r: &Recording| {
-        let share = r.summary.packets_retransmitted as f64 / r.summary.packets_sent.max(1) as f64;
-        format!("{:.2} %", share * 100.0)
-    };
     let valid = if lab.valid { "yes".to_owned() } else { format!("no: {}", lab.invalid_because.join("; ")) };
     let mut text = String::new();
     let _ = write!(
@@ -250,12 +437,56 @@ fn row(name: &str, label: &str, sim: &Recording, lab: &Recording, difference: f6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fullpipe_experiment::recording::Distributions;
+    use std::ops::ControlFlow;
 
     #[test]
     fn nothing_against_something_differs_without_bound() {
         assert_eq!(relative(0.0, 0.0), 0.0);
         assert_eq!(relative(0.0, 1.0), f64::INFINITY);
         assert!((relative(100.0, 90.0) + 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_does_not_agree_may_be_within_what_a_run_varies_by() {
+        let one = |goodput, rtt| Range { goodput: (goodput, goodput), rtt: (rtt, rtt) };
+        let two = |a: (f64, f64), b: (f64, f64)| Some(one(a.0, a.1).and(one(b.0, b.1)));
+        let sim = one(10e6, 50.0);
+        assert_eq!(judge(sim, (10.4e6, 54.0), None), Verdict::Agrees);
+        let far = (7e6, 50.0);
+        assert_eq!(judge(sim, far, two((6.9e6, 51.0), (9e6, 49.0))), Verdict::Within);
+        assert_eq!(judge(sim, far, two((8e6, 51.0), (9e6, 49.0))), Verdict::Differs);
+        assert_eq!(judge(sim, far, two((6.9e6, 60.0), (9e6, 59.0))), Verdict::Differs, "its round trip");
+        assert_eq!(judge(sim, far, None), Verdict::Differs);
+    }
+
+    #[test]
+    fn the_median_may_be_any_near_the_middle() {
+        let file = "duration = '1s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'";
+        let mut run = fullpipe_run::run(&case(file), &mut |_| ControlFlow::Continue(())).unwrap();
+        // Half of them take 40 ms and half 57.
+        let mut rtts = Histogram::default();
+        (0..50).for_each(|_| rtts.add(40_000_000));
+        (0..50).for_each(|_| rtts.add(57_000_000));
+        rtts.settle();
+        run.summary.rtt_ms = rtts.rtt_ms();
+        run.flows[0].distributions = Some(Box::new(Distributions { rtt: rtts, ..Distributions::default() }));
+        let range = Range::of(&run);
+        let goodput = run.summary.goodput_bps;
+        assert!(
+            range.holds((goodput, 40.0)) && range.holds((goodput, 57.0)) && !range.holds((goodput, 30.0))
+        );
+    }
+
+    #[test]
+    fn what_varies_is_the_seed_and_how_late_packets_are() {
+        let late = Health { lateness_p99_us: 362.8, ..Health::default() };
+        assert_eq!(lateness(&late), Span::from_micros(100));
+        let exact = case("duration = '1s'\nseed = 7\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'");
+        let one = varied(&exact, 2, Span::from_micros(100));
+        assert_eq!(one.scenario.seed, 9);
+        assert_eq!(one.scenario.path.reverse.last().unwrap().jitter.unwrap().spread, Span::from_micros(100));
+        assert_eq!(varied(&exact, 2, Span::ZERO).scenario.path, exact.scenario.path);
     }
 
     #[test]
@@ -284,7 +515,10 @@ mod tests {
         flows.iter_mut().for_each(like_linux);
         let ticks = ticks().map(|n| Setting::Integer(n.into()));
         assert_eq!(flows.iter().map(|f| f.tso).collect::<Vec<_>>(), [Some(true), Some(true), Some(false)]);
-        assert_eq!(flows.iter().map(|f| f.auto_tuning).collect::<Vec<_>>(), [true, false, false]);
+        assert!(flows.iter().all(|f| f.auto_tuning));
+        let buffers = |f: &FlowSpec| (f.first_receive_buffer, f.receive_buffer);
+        assert_eq!(buffers(&flows[0]), (None, Some(Bytes(500_000))));
+        assert_eq!(buffers(&flows[1]), (Some(Bytes(FIRST_BUFFER)), Some(Bytes(buffer_limit()))), "the lab's");
         assert_eq!(flows[0].settings.get("hz").cloned(), ticks);
         assert!(flows[1].settings.is_empty(), "Reno has no clock");
         assert_eq!(flows[2].settings["hz"], Setting::Integer(100));
