@@ -404,8 +404,9 @@ fn one_among_many(runs: &Runs) -> Vec<Finding> {
             "one BBR v3 flow does not",
             "(not published)",
             in_words("bbr3"),
-            "a quarter of BBR v1's or less",
-            v3.iter().zip(&v1).all(|(v3, v1)| *v3 <= v1 / 4.0),
+            "half of BBR v1's or less",
+            // Over eight seeds at the edge 3.6 to 18.8 %, 8.9 % in the mean, where v1 has 35 to 48 %.
+            v3.iter().zip(&v1).all(|(v3, v1)| *v3 <= v1 / 2.0),
         ),
     ]
 }
