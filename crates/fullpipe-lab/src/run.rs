@@ -2,7 +2,7 @@
 
 use crate::LabError;
 use crate::capture::{Capture, Tap};
-use crate::emulator::{Access, Clock, Emulator, EmulatorReport, Known, Plan, SPIN_BELOW, Views};
+use crate::emulator::{Access, Clock, Emulator, EmulatorReport, Known, Plan, Views};
 use crate::flow::{Connection, Desk, Endpoint, FlowReport, Outset, Sampler, Steering};
 use crate::health::{self, KEEPS_UP_BELOW, Verdict};
 use crate::inspect::{Belief, Inspect, Steer};
@@ -14,7 +14,7 @@ use crate::waits::{INTERVAL, Threads, WaitAudit};
 use fullpipe_experiment::recording::{Histogram as Times, Provenance, Recording, Source, Summary};
 use fullpipe_experiment::scenario::{App, Direction, Scenario, Triggers};
 use fullpipe_kernel::facts::SchedulerAccount;
-use fullpipe_path::{self as path, BuildContext, BuildError};
+use fullpipe_path::BuildError;
 use fullpipe_units::{Rate, Span, Time};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -235,7 +235,6 @@ impl<'a> Inside<'a> {
         let count = self.connections.len();
         let desk = Desk::new(&self.connections)?;
         let accesses = self.accesses()?;
-        let busy = self.busy();
         let known = Known {
             views: Views::new(count),
             extra: self.connections.iter().map(|c| c.spec.extra_rtt).collect(),
@@ -265,7 +264,7 @@ impl<'a> Inside<'a> {
                         ready.wait();
                         ready.wait();
                         match (opened, shared_clock.get()) {
-                            (Ok(endpoint), Some(clock)) => endpoint.run(*clock, stop, busy),
+                            (Ok(endpoint), Some(clock)) => endpoint.run(*clock, stop),
                             (Err(e), _) => Err(e),
                             (Ok(_), None) => Ok(()),
                         }
@@ -293,7 +292,7 @@ impl<'a> Inside<'a> {
             let steering = Steering::of(&self.connections, self.inspect.as_deref().and_then(Inspect::steer));
             let steering = steering.zip(shared_clock.get()).map(|(steering, clock)| {
                 let (desk, clock, stop) = (desk.clone(), *clock, &stop);
-                scope.spawn(move || steering.run(&desk, clock, stop, busy))
+                scope.spawn(move || steering.run(&desk, clock, stop))
             });
             let ran = emulator.and_then(|emulator| {
                 let threads = Threads::watch([accounts[0].get(), accounts[1].get()]);
@@ -330,12 +329,6 @@ impl<'a> Inside<'a> {
         self.connections.iter().filter_map(of).collect()
     }
 
-    /// Whether the ends may need all of a processor, or the emulator waits actively: then neither can come before the other.
-    fn busy(&self) -> bool {
-        let rate = self.scenario.highest_rate().unwrap_or(Rate::MAX);
-        rate >= KEEPS_UP_BELOW || base_rtt(self.scenario) < SPIN_BELOW
-    }
-
     /// Samples all connections until the run is over.
     fn sample<T>(
         &self,
@@ -347,7 +340,7 @@ impl<'a> Inside<'a> {
         outbox: &mut Outbox,
     ) -> Ran {
         let scenario = self.scenario;
-        priority::endpoint(self.busy());
+        priority::endpoint();
         let end = Time::ZERO + scenario.duration;
         let warmup = Time::ZERO + scenario.warmup;
         let mut warm = scenario.warmup.is_zero();
@@ -448,10 +441,11 @@ impl<'a> Inside<'a> {
         let mut summary = total(&flows, warmup, ran.end);
         summary.utilization = utilization(summary.goodput_bps);
 
+        let base_rtt = Span::from_secs_f64(path.base_rtt_ms.unwrap_or_default() / 1e3);
         let ran_for = ran.end.since(Time::ZERO);
         let stray = self.topology.dropped_by_interfaces();
         let Verdict { mut health, mut invalid_because } =
-            health::judge(&report.audit, stray, base_rtt(scenario), ran_for);
+            health::judge(&report.audit, stray, base_rtt, ran_for);
         invalid_because.extend(flows.iter().filter_map(|flow| health::late_start(flow, ran_for)));
         // On paths that are about as fast as the machine the ends are what TCP waits for: a result of this machine, but
         // of no other.
@@ -520,18 +514,6 @@ fn total(flows: &[FlowReport], warmup: Time, end: Time) -> Summary {
     }
     (total.rtt_ms, total.queue_ms) = (rtt.rtt_ms(), queue.queue_ms());
     total
-}
-
-/// The path's round trip without queues.
-fn base_rtt(scenario: &Scenario) -> Span {
-    BuildContext::of_path(
-        &scenario.path.forward,
-        &scenario.path.reverse,
-        path::Direction::Forward,
-        scenario.mtu,
-        0,
-    )
-    .base_rtt
 }
 
 /// How much a socket may hold that is not sent yet: 100 ms of what the path ever carries, so that an application

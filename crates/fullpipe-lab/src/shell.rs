@@ -164,7 +164,7 @@ fn run_command(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabEr
     let started = Instant::now();
     let pid = start(&topology.ends[CLIENT], command, place)
         .map_err(|e| LabError::Input(format!("cannot run `{}`: {e}", program.to_string_lossy())))?;
-    priority::endpoint(true);
+    priority::endpoint();
     let over = AtomicBool::new(false);
     let (exit_code, waits) = std::thread::scope(|scope| {
         let (mut programs, mut waits) = (Programs::of(&topology), WaitAudit::start());

@@ -30,7 +30,7 @@ const RING_HOLDS: Span = Span::from_millis(100);
 
 /// Below this round trip the emulator waits actively for the last moments: a timer's own lateness
 /// (some 30 µs) would be a large part of it.
-pub(crate) const SPIN_BELOW: Span = Span::from_millis(2);
+const SPIN_BELOW: Span = Span::from_millis(2);
 const SPIN_FOR: Span = Span::from_micros(60);
 
 /// From this rate on each direction has a thread of its own.

@@ -146,10 +146,10 @@ impl Endpoint {
         self.epoll.add(socket, EpollEvent::new(flags, key)).map_err(|e| LabError::failed("epoll", e))
     }
 
-    /// Runs the applications on the run's `clock` until `stop`; `busy` if they may need all of a processor.
-    pub(crate) fn run(mut self, clock: Clock, stop: &AtomicBool, busy: bool) -> Result<(), LabError> {
+    /// Runs the applications on the run's `clock` until `stop`.
+    pub(crate) fn run(mut self, clock: Clock, stop: &AtomicBool) -> Result<(), LabError> {
         self.clock = clock;
-        priority::endpoint(busy);
+        priority::endpoint();
         let mut events = vec![EpollEvent::empty(); 64];
         while !stop.load(Ordering::Relaxed) {
             self.on_time()?;

@@ -107,8 +107,8 @@ impl<'a> Steering<'a> {
     }
 
     /// Steers until `stop`.
-    pub(crate) fn run(mut self, desk: &Desk, clock: Clock, stop: &AtomicBool, busy: bool) {
-        priority::endpoint(busy);
+    pub(crate) fn run(mut self, desk: &Desk, clock: Clock, stop: &AtomicBool) {
+        priority::endpoint();
         while !stop.load(Ordering::Relaxed) {
             let now = clock.now();
             for flow in self.flows.iter_mut().filter(|flow| flow.at <= now) {
