@@ -393,3 +393,34 @@ fn repeats_come_as_means_with_intervals() {
     let text = stdout(&["race", "bbr", "cubic", "--duration", "3s", "--repeats", "5"]);
     assert!(text.contains("bbr × 5") && text.contains("cubic × 5") && text.contains('±'), "{text}");
 }
+
+/// A document of this repository.
+fn document(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)).unwrap()
+}
+
+/// Who reads the README and does what it says must see what it shows.
+#[test]
+fn the_readme_shows_what_races_print() {
+    let readme = document("README.md");
+    let race = stdout(&["race"]);
+    assert!(readme.contains(race.trim_end()), "README.md does not show this:\n{race}");
+    // Shown without its first lines and its last column.
+    let line = "race bbr cubic:hystart=off bbr3 --rate 20mbit --rtt 60ms --loss 0 --duration 10s --together";
+    let (_, shown) = readme.split_once(line).unwrap();
+    let shown = shown.split("```").next().unwrap();
+    let printed = stdout(&line.split(' ').collect::<Vec<_>>());
+    for shown in shown.lines().filter(|line| !line.is_empty()) {
+        assert!(printed.lines().any(|line| line.starts_with(shown)), "{shown:?} is not in\n{printed}");
+    }
+}
+
+#[cfg(feature = "ebpf")]
+#[test]
+fn the_chapter_on_splits_shows_what_calibrate_prints() {
+    let printed = stdout(&["split", "calibrate"]);
+    assert!(
+        document("docs/split.md").contains(printed.trim_end()),
+        "docs/split.md does not show this:\n{printed}"
+    );
+}
