@@ -84,6 +84,10 @@ pub struct Analysed {
 /// Both ends of a connection, the lesser first.
 type Ends = (SocketAddr, SocketAddr);
 
+fn ends(one: SocketAddr, other: SocketAddr) -> Ends {
+    if one <= other { (one, other) } else { (other, one) }
+}
+
 /// Connections that are open. Most packets are of the connection that the one before was of: its place is known without a look.
 #[derive(Default)]
 struct Open {
@@ -98,11 +102,13 @@ impl Open {
         self.places.len()
     }
 
+    /// The connection that a packet between these is of.
     #[inline]
-    fn get_mut(&mut self, ends: Ends) -> Option<&mut Life> {
+    fn get_mut(&mut self, from: SocketAddr, to: SocketAddr) -> Option<&mut Life> {
         let place = match self.latest {
-            Some((latest, place)) if latest == ends => place,
+            Some(((a, b), place)) if from == a && to == b || from == b && to == a => place,
             _ => {
+                let ends = ends(from, to);
                 let place = *self.places.get(&ends)?;
                 self.latest = Some((ends, place));
                 place
@@ -174,23 +180,22 @@ impl Analysis {
             self.packets.filtered += 1;
             return;
         }
-        let ends = if s.from <= s.to { (s.from, s.to) } else { (s.to, s.from) };
-        match self.open.get_mut(ends) {
+        match self.open.get_mut(s.from, s.to) {
             Some(life) if !life.is_followed_by(s) => life.segment(s),
             Some(_) => {
-                if let Some(before) = self.open.remove(ends) {
+                if let Some(before) = self.open.remove(ends(s.from, s.to)) {
                     self.close(before);
                 }
-                self.begin(ends, s);
+                self.begin(s);
             }
-            None => self.begin(ends, s),
+            None => self.begin(s),
         }
         if self.packets.tcp.is_multiple_of(SWEEP) {
             self.sweep(s.at);
         }
     }
 
-    fn begin(&mut self, ends: (SocketAddr, SocketAddr), s: &Segment) {
+    fn begin(&mut self, s: &Segment) {
         if self.open.len() >= OPEN {
             let silent = self.open.iter().min_by_key(|(_, life)| life.last).map(|(ends, _)| ends);
             if let Some(life) = silent.and_then(|ends| self.open.remove(ends)) {
@@ -204,7 +209,7 @@ impl Analysis {
         };
         let mut life = Life::new(self.begun, s, detail, self.options.at);
         life.segment(s);
-        self.open.insert(ends, life);
+        self.open.insert(ends(s.from, s.to), life);
     }
 
     fn sweep(&mut self, now: Time) {

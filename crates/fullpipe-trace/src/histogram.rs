@@ -1,22 +1,52 @@
 //! Distributions of positive quantities over many orders of magnitude, in bins of half a per cent.
 
-use std::collections::BTreeMap;
-
 /// Width of a bin as a ratio.
 const RATIO: f64 = 1.005;
 
 /// Weights by the logarithm of what they belong to. Memory: one entry for each half per cent that occurs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
-    bins: BTreeMap<i16, Bin>,
+    /// In order.
+    bins: Vec<Bin>,
+    /// Where the value before was counted: the next is often there, too.
+    latest: usize,
     weight: f64,
     count: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Bin {
+    number: i16,
+    /// Least value in it, and in the next.
+    from: f64,
+    to: f64,
+    sums: Sums,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
     weight: f64,
     sum: f64,
+}
+
+impl Bin {
+    /// The empty bin of `value`. Looking values up among bounds spares their logarithms, which would take longer than all else.
+    fn of(value: f64) -> Self {
+        let number = ((value.ln() / RATIO.ln()).floor() as i16).min(i16::MAX - 1);
+        // What is beyond all bins is in the outermost.
+        let bound = |n: i16| match n {
+            i16::MIN => 0.0,
+            i16::MAX => f64::INFINITY,
+            _ => RATIO.powi(i32::from(n)),
+        };
+        // A logarithm is rounded: on a bound it can be that of the bin beside it.
+        let number = match (bound(number), bound(number.saturating_add(1))) {
+            (from, _) if value < from => number.saturating_sub(1),
+            (_, to) if value >= to => number.saturating_add(1),
+            _ => number,
+        };
+        Bin { number, from: bound(number), to: bound(number.saturating_add(1)), sums: Sums::default() }
+    }
 }
 
 impl Histogram {
@@ -26,11 +56,23 @@ impl Histogram {
         if value <= 0.0 || !value.is_finite() {
             return;
         }
-        let bin = self.bins.entry((value.ln() / RATIO.ln()).floor() as i16).or_default();
-        bin.weight += weight;
-        bin.sum += value * weight;
+        if self.bins.get(self.latest).is_none_or(|bin| value < bin.from || value >= bin.to) {
+            self.latest = self.place(value);
+        }
+        let Sums { weight: all, sum } = &mut self.bins[self.latest].sums;
+        *all += weight;
+        *sum += value * weight;
         self.weight += weight;
         self.count += 1;
+    }
+
+    /// Where the bin of `value` is, which is made where there is none.
+    fn place(&mut self, value: f64) -> usize {
+        let place = self.bins.partition_point(|bin| bin.to <= value);
+        if self.bins.get(place).is_none_or(|bin| value < bin.from) {
+            self.bins.insert(place, Bin::of(value));
+        }
+        place
     }
 
     /// How many values were added.
@@ -41,13 +83,13 @@ impl Histogram {
     /// The value below which a share `q` of the weight lies.
     pub(crate) fn quantile(&self, q: f64) -> Option<f64> {
         let mut left = self.weight * q;
-        for bin in self.bins.values() {
-            left -= bin.weight;
+        for Bin { sums, .. } in &self.bins {
+            left -= sums.weight;
             if left <= 0.0 {
-                return Some(bin.sum / bin.weight);
+                return Some(sums.sum / sums.weight);
             }
         }
-        self.bins.values().next_back().map(|b| b.sum / b.weight)
+        self.bins.last().map(|Bin { sums, .. }| sums.sum / sums.weight)
     }
 
     /// The highest value about which the weight gathers: the mean over a window of ±`spread` that holds a share of at
@@ -56,12 +98,15 @@ impl Histogram {
     pub(crate) fn highest_mode(&self, spread: f64, of_best: f64, of_all: f64) -> Option<f64> {
         let half = ((1.0 + spread).ln() / RATIO.ln()).ceil() as i16;
         let window = |centre: i16| {
-            let range = centre.saturating_sub(half)..=centre.saturating_add(half);
-            self.bins
-                .range(range)
-                .fold(Bin::default(), |a, (_, b)| Bin { weight: a.weight + b.weight, sum: a.sum + b.sum })
+            let from = self.bins.partition_point(|bin| bin.number < centre.saturating_sub(half));
+            let range = self.bins[from..].iter().take_while(|bin| bin.number <= centre.saturating_add(half));
+            range.fold(Sums::default(), |a, Bin { sums, .. }| Sums {
+                weight: a.weight + sums.weight,
+                sum: a.sum + sums.sum,
+            })
         };
-        let windows: Vec<(i16, Bin)> = self.bins.keys().map(|&k| (k, window(k))).collect();
+        let windows: Vec<(i16, Sums)> =
+            self.bins.iter().map(|bin| (bin.number, window(bin.number))).collect();
         let best = windows.iter().map(|w| w.1.weight).fold(0.0, f64::max);
         let needed = (best * of_best).max(self.weight * of_all);
         let (from, _) = windows.iter().rev().find(|(_, w)| w.weight >= needed)?;
@@ -88,6 +133,21 @@ mod tests {
         }
         assert_eq!(h.count(), 1000);
         assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn each_value_is_in_one_bin() {
+        let mut far = Histogram::default();
+        [1e-300, 1e300, 2e300, f64::MAX, f64::MIN_POSITIVE, 3e-300].iter().for_each(|v| far.add(*v, 1.0));
+        assert_eq!((far.bins.len(), far.count()), (2, 6));
+        let mut h = Histogram::default();
+        let values = (-3000..3000).map(|n| RATIO.powi(n));
+        let values: Vec<f64> = values.flat_map(|v| [v.next_down(), v, v.next_up(), v * 1.002]).collect();
+        values.iter().rev().for_each(|v| h.add(*v, 1.0));
+        assert!(h.bins.is_sorted_by(|a, b| a.to <= b.from && a.number < b.number));
+        assert!(h.bins.iter().all(|bin| (bin.from..bin.to).contains(&(bin.sums.sum / bin.sums.weight))));
+        let counted: f64 = h.bins.iter().map(|bin| bin.sums.weight).sum();
+        assert_eq!(counted, values.len() as f64);
     }
 
     #[test]

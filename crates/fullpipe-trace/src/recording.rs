@@ -1,7 +1,7 @@
 //! A traced connection as a [`Recording`], for the reports that all engines share.
 
 use crate::analysis::Traced;
-use crate::connection::{Bin, Bins};
+use crate::connection::Bins;
 use fullpipe_experiment::connection::{Connection, Direction, Heading, Place};
 use fullpipe_experiment::recording::{
     FlowRecording, PathFacts, Provenance, Quantiles, Recording, Series, Source, StateChange, Summary, column,
@@ -134,21 +134,20 @@ fn series(bins: &Bins, d: &Direction) -> Series {
     // A row a hundredth of the bins wide would show single packets as spikes: at least ten segments' time at BtlBw.
     let mss = u64::from(d.segment_bytes.unwrap_or(1460)).max(1);
     let ten = d.btlbw.map_or(Span::from_millis(10), |b| b.time_to_send(10 * mss));
-    let each = (ten.as_nanos().div_ceil(width.as_nanos()).max(1) as usize).min(bins.all().len().max(1));
+    let each = (ten.as_nanos().div_ceil(width.as_nanos()).max(1) as usize).min(bins.count().max(1));
     let (mut delivered, mut sent, mut again, mut inflight) = (0, 0, 0, 0);
-    for (i, chunk) in bins.all().chunks(each).enumerate() {
-        let bin = chunk[1..].iter().fold(chunk[0], Bin::and);
-        let length = (width * chunk.len() as u64).as_secs_f64();
+    for (i, (count, bin)) in bins.by(each).into_iter().enumerate() {
+        let length = (width * count as u64).as_secs_f64();
         let arrived = if bin.acked > 0 || d.place != Place::Receiver { bin.acked } else { bin.fresh };
         delivered += arrived;
         sent += bin.sent.div_ceil(mss);
         again += bin.retransmitted;
         // Where nothing left, what had left before is still in flight, unless it was idle.
-        if bin.inflight > 0 || bin.idle * 2 > width * chunk.len() as u64 {
+        if bin.inflight > 0 || bin.idle * 2 > width * count as u64 {
             inflight = bin.inflight;
         }
         series.push(
-            (width * ((i * each + chunk.len()) as u64)).as_secs_f64(),
+            (width * ((i * each + count) as u64)).as_secs_f64(),
             &[
                 arrived as f64 * 8.0 / length,
                 bin.rtt_mean().map_or(f64::NAN, Span::as_millis_f64),

@@ -1,18 +1,19 @@
 //! How a sender behaved over time, in little memory: what tells one congestion controller from another.
 
 use super::receiving::{Acknowledgment, Receiver};
+use super::timeline::{Stretch, Timeline};
 use crate::sequence::later;
 use fullpipe_sim::Receiving;
-use fullpipe_units::{Span, Time};
+use fullpipe_units::Time;
 use std::collections::VecDeque;
 
-/// Steps of a course at most: 160 kB.
+/// Steps of a course at most: 230 kB, where something else happens in each.
 const MOST: usize = 4096;
 /// Values that wait to be echoed: one a millisecond, on any path that TCP is used on. One that never is must not grow it.
 const WAITING: usize = 1 << 12;
 
 /// What happened in one stretch of time.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Step {
     /// Payload bytes seen, retransmissions included.
     pub(crate) sent: u32,
@@ -31,9 +32,11 @@ pub(crate) struct Step {
     pub(crate) rtt_sum: u64,
 }
 
-impl Step {
-    /// Both as one stretch.
-    pub(crate) fn and(self, later: &Step) -> Step {
+impl Stretch for Step {
+    const EMPTY: Step =
+        Step { sent: 0, arrived: 0, again: 0, lost: 0, inflight: 0, told: 0, samples: 0, rtt_sum: 0 };
+
+    fn and(self, later: &Step) -> Step {
         Step {
             sent: self.sent.saturating_add(later.sent),
             arrived: self.arrived.saturating_add(later.arrived),
@@ -47,12 +50,10 @@ impl Step {
     }
 }
 
-/// Steps of a width that doubles when there are too many.
+/// What was seen of one direction's sender.
 #[derive(Clone, Debug)]
 pub(crate) struct Course {
-    start: Time,
-    width: Span,
-    steps: Vec<Step>,
+    steps: Timeline<Step>,
     /// On their way to the sender.
     waiting: VecDeque<Waiting>,
     opening: Opening,
@@ -89,9 +90,7 @@ struct Waiting {
 impl Course {
     pub(super) fn new(start: Time) -> Self {
         Course {
-            start,
-            width: Span::from_millis(1),
-            steps: Vec::new(),
+            steps: Timeline::new(start, MOST),
             waiting: VecDeque::new(),
             opening: Opening::default(),
             full_window: 0,
@@ -101,19 +100,7 @@ impl Course {
 
     #[inline]
     pub(super) fn at(&mut self, at: Time) -> &mut Step {
-        let index = |width: Span| {
-            usize::try_from(at.since(self.start).as_nanos() / width.as_nanos()).unwrap_or(usize::MAX)
-        };
-        let mut i = index(self.width);
-        while i >= MOST {
-            self.width = self.width * 2;
-            self.steps = self.steps.chunks(2).map(|p| p[1..].iter().fold(p[0], Step::and)).collect();
-            i = index(self.width);
-        }
-        if i >= self.steps.len() {
-            self.steps.resize(i + 1, Step::default());
-        }
-        &mut self.steps[i]
+        self.steps.at(at)
     }
 
     /// An acknowledgment with the timestamp `value` passes and tells this, as `arrived` bytes have arrived.
@@ -204,13 +191,8 @@ impl Course {
         self.receiver.stretches()
     }
 
-    /// Width of each step.
-    pub(crate) fn width(&self) -> Span {
-        self.width
-    }
-
-    /// All of them.
-    pub(crate) fn steps(&self) -> &[Step] {
+    /// All steps.
+    pub(crate) fn steps(&self) -> &Timeline<Step> {
         &self.steps
     }
 }
@@ -218,6 +200,7 @@ impl Course {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fullpipe_units::Span;
 
     #[test]
     fn timestamps_tell_what_was_in_flight_as_data_left() {
@@ -232,7 +215,7 @@ mod tests {
         course.echoed(at(3), 100, 11_000);
         course.echoed(at(4), 105, 12_000);
         course.echoed(at(5), 100, 13_000);
-        let inflight: Vec<u32> = course.steps().iter().map(|s| s.told).collect();
+        let inflight: Vec<u32> = course.steps().all().map(|s| s.told).collect();
         assert_eq!(inflight, [0, 0, 0, 10_000, 6000]);
         assert_eq!(course.told(105), Some(told(1)));
     }
@@ -261,8 +244,8 @@ mod tests {
         for s in 0..20 {
             course.at(Time::ZERO + Span::from_secs(s)).sent += 7;
         }
-        assert_eq!(course.width(), Span::from_millis(8));
-        assert!(course.steps().len() <= MOST);
-        assert_eq!(course.steps().iter().map(|s| s.sent).sum::<u32>(), 140);
+        assert_eq!(course.steps().width(), Span::from_millis(8));
+        assert!(course.steps().count() <= MOST);
+        assert_eq!(course.steps().all().map(|s| s.sent).sum::<u32>(), 140);
     }
 }

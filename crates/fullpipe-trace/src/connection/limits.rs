@@ -87,12 +87,11 @@ fn rounds(bins: &Bins, whole: &Whole) -> Vec<Round> {
     let rtt = whole.rtprop.unwrap_or(Span::from_millis(50)).max(bins.width()).max(few);
     let each = rtt.as_nanos().div_ceil(bins.width().as_nanos()).max(1) as usize;
     let mut rounds = Vec::new();
-    for (i, chunk) in bins.all().chunks(each).enumerate() {
+    for (i, (count, bin)) in bins.by(each).into_iter().enumerate() {
         let start = bins.start() + bins.width() * ((i * each) as u64);
         let from = start.max(whole.first_data);
-        let to = (start + bins.width() * chunk.len() as u64).min(whole.last);
+        let to = (start + bins.width() * count as u64).min(whole.last);
         if from < to {
-            let bin = chunk[1..].iter().fold(chunk[0], Bin::and);
             rounds.push(Round { from, to, bin });
         }
     }

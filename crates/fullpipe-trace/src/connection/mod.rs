@@ -13,9 +13,10 @@ mod limits;
 mod receiving;
 mod record;
 mod retransmission;
+mod timeline;
 mod vantage;
 
-pub(crate) use bins::{Bin, Bins};
+pub(crate) use bins::Bins;
 pub(crate) use course::{Course, Step};
 pub(crate) use life::Life;
 

@@ -1,7 +1,7 @@
 //! What a sender does as numbers that can be compared: each is taken from what was seen and from what each candidate
 //! did on the same path, in the same way.
 
-use crate::connection::{Course, Step};
+use crate::connection::Course;
 use fullpipe_units::{Rate, Span};
 
 /// A number that tells something of a sender; NaN where a connection does not show it.
@@ -120,9 +120,10 @@ pub(super) fn habits(
 ) -> Habits {
     // Where a round trip is a few segments, one more or less would be a habit.
     let few = rate.time_to_send(FEW * u64::from(mss));
-    let width = rtprop.max(course.width()).max(few);
-    let each = (width.as_nanos() + course.width().as_nanos() / 2) / course.width().as_nanos();
-    let length = (course.width() * each).as_secs_f64();
+    let step = course.steps().width();
+    let width = rtprop.max(step).max(few);
+    let each = (width.as_nanos() + step.as_nanos() / 2) / step.as_nanos();
+    let length = (step * each).as_secs_f64();
     let bdp = (rate.as_bytes_per_sec() as f64 * rtprop.as_secs_f64()).max(f64::from(mss));
     let rounds = rounds(course, each as usize, sent_here);
     let mut all = [f64::NAN; HABITS.len()];
@@ -168,8 +169,7 @@ pub(super) fn habits(
 fn rounds(course: &Course, each: usize, sent_here: bool) -> Vec<Round> {
     let mut before = 0.0;
     let mut rtt_before = f64::NAN;
-    let rounds = course.steps().chunks(each.max(1)).map(|chunk| {
-        let step = chunk[1..].iter().fold(chunk[0], Step::and);
+    let rounds = course.steps().by(each.max(1)).into_iter().map(|(_, step)| {
         let level = if sent_here { step.inflight } else { step.told };
         if level > 0 {
             before = f64::from(level);

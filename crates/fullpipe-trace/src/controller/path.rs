@@ -1,6 +1,7 @@
 //! The path that a capture shows, as a scenario to play candidates on.
 
 use super::Seen;
+use crate::connection::Step;
 use crate::text;
 use fullpipe_experiment::scenario::{FlowSpec, HEADER_BYTES, PathSpec, Scenario};
 use fullpipe_path::{Limit, LossSpec};
@@ -77,8 +78,8 @@ fn scattered(rounds: &[(f64, f64)]) -> f64 {
 /// beside which BtlBw is what its sender sent.
 fn carried(seen: &Seen<'_>, waits: &[Option<f64>]) -> Option<Rate> {
     let (rtt, rate) = (seen.rtprop.as_secs_f64(), seen.rate.as_bytes_per_sec() as f64);
-    let steps = seen.course.steps();
-    let width = seen.course.width().as_secs_f64();
+    let steps: Vec<Step> = seen.course.steps().all().copied().collect();
+    let width = seen.course.steps().width().as_secs_f64();
     // Long enough that what was held back for a moment and came at once makes no rate.
     let window = rtt.max(SHORTEST).max(20.0 * f64::from(seen.mss) / rate);
     let n = (window / width).ceil() as usize;
@@ -109,8 +110,8 @@ impl Guess {
     /// What `seen` says of its path.
     pub(crate) fn of(seen: &Seen<'_>) -> Self {
         let rtt = seen.rtprop.as_secs_f64();
-        let steps = seen.course.steps();
-        let width = seen.course.width().as_secs_f64();
+        let steps: Vec<Step> = seen.course.steps().all().copied().collect();
+        let width = seen.course.steps().width().as_secs_f64();
         let waits: Vec<Option<f64>> = steps
             .iter()
             .map(|s| (s.samples > 0).then(|| (s.rtt_sum as f64 / f64::from(s.samples) / 1e6 - rtt).max(0.0)))
@@ -141,7 +142,7 @@ impl Guess {
             })
             .collect();
         let overflowed: u64 =
-            (0..).zip(steps).filter(|(i, _): &(usize, _)| full[*i]).map(|(_, s)| u64::from(s.lost)).sum();
+            (0..).zip(&steps).filter(|(i, _): &(usize, _)| full[*i]).map(|(_, s)| u64::from(s.lost)).sum();
         // Each round trip, or each in which the queue was not full: what was sent in it, and lost, in segments.
         let each = ((rtt / width).round() as usize).max(1);
         let rounds = |also_full: bool| -> Vec<(f64, f64)> {

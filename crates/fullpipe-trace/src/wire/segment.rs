@@ -120,10 +120,21 @@ impl Segment {
         }
         let port = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
         let word = |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+        // Made where they are needed: an address of either kind that is copied between would be waited for.
+        let (from, to): (SocketAddr, SocketAddr) = match &ip {
+            LaxIpSlice::Ipv4(v4) => {
+                let header = v4.header();
+                ((header.source_addr(), port(0)).into(), (header.destination_addr(), port(2)).into())
+            }
+            LaxIpSlice::Ipv6(v6) => {
+                let header = v6.header();
+                ((header.source_addr(), port(0)).into(), (header.destination_addr(), port(2)).into())
+            }
+        };
         Ok(Segment {
             at: frame.at,
-            from: SocketAddr::new(ip.source_addr(), port(0)),
-            to: SocketAddr::new(ip.destination_addr(), port(2)),
+            from,
+            to,
             seq: word(4),
             ack: word(8),
             flags: Flags(fixed[13]),

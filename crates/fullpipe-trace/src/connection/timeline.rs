@@ -1,0 +1,282 @@
+//! What happened in each stretch of time: series whose memory does not grow with the capture.
+
+use fullpipe_units::{Span, Time};
+
+/// What is known of one of them.
+pub(crate) trait Stretch: Copy {
+    /// Nothing happened.
+    const EMPTY: Self;
+
+    /// Both as one.
+    fn and(self, later: &Self) -> Self;
+}
+
+/// Neighbouring stretches in which the same happened: those of a long silence are one.
+#[derive(Clone, Debug)]
+struct Run<T> {
+    first: usize,
+    count: usize,
+    of: T,
+}
+
+/// Stretches of a width that doubles when there are too many. Memory grows with what happened, not with the time that passed.
+#[derive(Clone, Debug)]
+pub(crate) struct Timeline<T> {
+    start: Time,
+    width: Span,
+    most: usize,
+    /// Each begins where the one before it ends.
+    runs: Vec<Run<T>>,
+    /// From when to when the last run is, where it is one stretch: most of what happens is in it.
+    latest: (Time, Time),
+}
+
+impl<T: Stretch> Timeline<T> {
+    /// Stretches from `start`, at most `most` of them, which begin at a millisecond.
+    pub(crate) fn new(start: Time, most: usize) -> Self {
+        Timeline {
+            start,
+            width: Span::from_millis(1),
+            most: most.max(2),
+            runs: Vec::new(),
+            latest: (start, start),
+        }
+    }
+
+    /// The stretch of `at`.
+    #[inline]
+    pub(crate) fn at(&mut self, at: Time) -> &mut T {
+        let place = if self.is_latest(at) { self.runs.len() - 1 } else { self.place(at) };
+        &mut self.runs[place].of
+    }
+
+    #[inline]
+    fn is_latest(&self, at: Time) -> bool {
+        (self.latest.0..self.latest.1).contains(&at)
+    }
+
+    /// The run of the stretch of `at`, alone.
+    fn place(&mut self, at: Time) -> usize {
+        let mut index = self.index(at);
+        while index >= self.most {
+            self.halve();
+            index = self.index(at);
+        }
+        let place = self.alone(index);
+        if place + 1 == self.runs.len() {
+            let begins = self.start + self.width * index as u64;
+            self.latest = (begins, begins + self.width);
+        }
+        place
+    }
+
+    /// The run of this stretch alone, which is made where there is none.
+    fn alone(&mut self, index: usize) -> usize {
+        let end = self.count();
+        if index >= end {
+            if index > end {
+                self.runs.push(Run { first: end, count: index - end, of: T::EMPTY });
+            }
+            self.runs.push(Run { first: index, count: 1, of: T::EMPTY });
+            return self.runs.len() - 1;
+        }
+        let place = self.runs.partition_point(|run| run.first + run.count <= index);
+        let Run { first, count, of } = self.runs[place];
+        let parts = [(first, index - first), (index, 1), (index + 1, first + count - index - 1)];
+        let parts =
+            parts.into_iter().filter(|(_, count)| *count > 0).map(|(first, count)| Run { first, count, of });
+        self.runs.splice(place..=place, parts);
+        place + usize::from(index > first)
+    }
+
+    #[inline]
+    fn index(&self, at: Time) -> usize {
+        usize::try_from(at.since(self.start).as_nanos() / self.width.as_nanos()).unwrap_or(usize::MAX)
+    }
+
+    fn halve(&mut self) {
+        self.width = self.width * 2;
+        self.latest = (self.start, self.start);
+        let mut runs: Vec<Run<T>> = Vec::with_capacity(self.runs.len());
+        let mut push = |count: usize, of: T| {
+            let first = runs.last().map_or(0, |run| run.first + run.count);
+            if count > 0 {
+                runs.push(Run { first, count, of });
+            }
+        };
+        // The first of a pair whose second is of the next run.
+        let mut odd: Option<T> = None;
+        for Run { mut count, of, .. } in self.runs.drain(..) {
+            if let Some(before) = odd.take() {
+                push(1, before.and(&of));
+                count -= 1;
+            }
+            push(count / 2, of.and(&of));
+            odd = (count % 2 == 1).then_some(of);
+        }
+        if let Some(last) = odd {
+            push(1, last);
+        }
+        self.runs = runs;
+    }
+
+    /// Spreads the time from `from` to `to` over the stretches it lies in.
+    #[inline]
+    pub(crate) fn spend(&mut self, from: Time, to: Time, mut on: impl FnMut(&mut T, Span)) {
+        if to <= from {
+            return;
+        }
+        // Makes room first, so that the width stands.
+        self.at(to);
+        let from = from.max(self.start);
+        if self.is_latest(from)
+            && self.is_latest(to)
+            && let Some(last) = self.runs.last_mut()
+        {
+            on(&mut last.of, to.since(from));
+            return;
+        }
+        let (begin, end) = (self.index(from), self.index(to));
+        let mut place = self.alone(begin);
+        while let Some(run) = self.runs.get_mut(place)
+            && run.first <= end
+        {
+            let starts = self.start + self.width * run.first as u64;
+            let spent = (starts + self.width).min(to).since(starts.max(from));
+            on(&mut run.of, spent);
+            place += 1;
+        }
+    }
+
+    /// Beginning of the first.
+    pub(crate) fn start(&self) -> Time {
+        self.start
+    }
+
+    /// Width of each.
+    pub(crate) fn width(&self) -> Span {
+        self.width
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.runs.last().map_or(0, |run| run.first + run.count)
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
+        self.runs.iter().flat_map(|run| std::iter::repeat_n(&run.of, run.count))
+    }
+
+    /// So many at a time as one, the last of what is left: how many they are, and what happened in them.
+    pub(crate) fn by(&self, each: usize) -> Vec<(usize, T)> {
+        let mut together: Vec<(usize, T)> = Vec::with_capacity(self.count().div_ceil(each.max(1)));
+        for one in self.all() {
+            match together.last_mut() {
+                Some((count, all)) if *count < each => {
+                    *count += 1;
+                    *all = all.and(one);
+                }
+                _ => together.push((1, *one)),
+            }
+        }
+        together
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Bins;
+
+    #[test]
+    fn stretches_double_their_width_and_lose_nothing() {
+        let mut bins = Bins::new(Time::ZERO, 4);
+        for ms in 0..37 {
+            bins.at(Time::ZERO + Span::from_millis(ms)).sent += 1;
+        }
+        assert!(bins.count() <= 4);
+        assert_eq!(bins.width(), Span::from_millis(16));
+        assert_eq!(bins.by(1).iter().map(|(_, b)| b.sent).sum::<u64>(), 37);
+    }
+
+    #[test]
+    fn time_is_spread_over_the_stretches_it_lies_in() {
+        let mut bins = Bins::new(Time::ZERO, 8);
+        let at = |us| Time::ZERO + Span::from_micros(us);
+        bins.spend(at(500), at(2_250), |b, t| b.idle += t);
+        let idle: Vec<u64> = bins.by(1).iter().map(|(_, b)| b.idle.as_micros()).collect();
+        assert_eq!(idle, [500, 1000, 250]);
+    }
+
+    /// The same, kept one by one.
+    struct Plain {
+        width: u64,
+        bins: Vec<(u64, u64)>,
+    }
+
+    impl Plain {
+        fn room(&mut self, us: u64) {
+            while us / self.width >= 16 {
+                self.width *= 2;
+                self.bins = self
+                    .bins
+                    .chunks(2)
+                    .map(|two| two.iter().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)))
+                    .collect();
+            }
+            let count = (us / self.width) as usize + 1;
+            self.bins.resize(self.bins.len().max(count), (0, 0));
+        }
+    }
+
+    #[test]
+    fn runs_are_as_stretches_kept_one_by_one() {
+        let mut seed = 1u64;
+        let mut random = |most: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % most
+        };
+        for _ in 0..2000 {
+            let mut bins = Bins::new(Time::ZERO, 16);
+            let mut plain = Plain { width: 1000, bins: Vec::new() };
+            let at = |us| Time::ZERO + Span::from_micros(us);
+            let mut now = 0;
+            for _ in 0..random(30) {
+                let from = now - random(now.min(20_000) + 1);
+                now += random(3) * random(9_000);
+                if random(2) == 0 {
+                    bins.at(at(now)).sent += 1;
+                    plain.room(now);
+                    plain.bins[(now / plain.width) as usize].0 += 1;
+                } else {
+                    bins.spend(at(from), at(now), |b, t| b.idle += t);
+                    plain.room(if from < now { now } else { 0 });
+                    for us in from..now {
+                        plain.bins[(us / plain.width) as usize].1 += 1;
+                    }
+                }
+            }
+            let found: Vec<_> = bins.by(1).iter().map(|(_, b)| (b.sent, b.idle.as_micros())).collect();
+            if !found.is_empty() {
+                assert_eq!(found, plain.bins);
+            }
+            let each = 1 + random(5) as usize;
+            let sums: Vec<_> =
+                found.chunks(each).map(|c| (c.len(), c.iter().map(|b| b.1).sum::<u64>())).collect();
+            assert_eq!(bins.by(each).iter().map(|(n, b)| (*n, b.idle.as_micros())).collect::<Vec<_>>(), sums);
+        }
+    }
+
+    #[test]
+    fn a_long_silence_takes_no_room() {
+        let mut bins = Bins::new(Time::ZERO, 512);
+        let at = |s| Time::ZERO + Span::from_secs(s);
+        for s in (0..10_000).step_by(1000) {
+            bins.at(at(s)).sent += 1;
+            bins.spend(at(s), at(s + 999), |b, t| b.idle += t);
+        }
+        assert!(bins.count() > 256, "{}", bins.count());
+        assert!(bins.runs.len() <= 40, "{}", bins.runs.len());
+    }
+}
