@@ -189,6 +189,11 @@ impl<'a> Inside<'a> {
                     "flow {number}: `ack_frequency`: the kernel's TCP decides by itself when it acknowledges; the simulator can be asked"
                 )));
             }
+            if spec.timer_hz.is_some() {
+                return Err(LabError::Input(format!(
+                    "flow {number}: `timer_hz`: the kernel's timers go off by its own ticks; the simulator can be asked"
+                )));
+            }
             if let Some(name) = kernel::controller(&spec.cc).filter(|name| *name != spec.cc) {
                 notes.push(format!("{} is {name} here", spec.cc));
             }

@@ -581,9 +581,18 @@ fn what_is_missing_is_named() {
     let error = run(&mixed, 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(matches!(&error, LabError::Input(text) if text.contains("`tso = false`")), "{error}");
     assert!(record(&scenario(path, vec![held(Some(false)); 2], "1s")).summary.bytes_delivered > 0);
-    let asked = FlowSpec { ack_frequency: Some(AckFrequency::default()), ..FlowSpec::bulk("cubic") };
-    let error = run(&scenario(path, vec![asked], "1s"), 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
-    assert!(matches!(&error, LabError::Input(text) if text.contains("`ack_frequency`")), "{error}");
+    let simulated = [
+        (
+            "`ack_frequency`",
+            FlowSpec { ack_frequency: Some(AckFrequency::default()), ..FlowSpec::bulk("cubic") },
+        ),
+        ("`timer_hz`", FlowSpec { timer_hz: Some(250), ..FlowSpec::bulk("cubic") }),
+    ];
+    for (key, asked) in simulated {
+        let error =
+            run(&scenario(path, vec![asked], "1s"), 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(matches!(&error, LabError::Input(text) if text.contains(key)), "{error}");
+    }
     let unknown = scenario(path, vec![FlowSpec::bulk("nosuchcc")], "1s");
     let error = run(&unknown, 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
     let text = error.to_string();

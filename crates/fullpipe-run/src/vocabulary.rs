@@ -21,7 +21,7 @@ fn with_the_kernels(mut vocabulary: Vocabulary, engines: &[Engine]) -> Vocabular
     use fullpipe_host::controllers::{EBPF, LINUX};
 
     vocabulary.loss_of_whole_runs_only = engines.contains(&Engine::Lab);
-    vocabulary.kernel_acknowledges = engines.contains(&Engine::Lab);
+    vocabulary.kernels_tcp = engines.contains(&Engine::Lab);
     let there = fullpipe_lab::controllers();
     let named = EBPF.map(|(name, _)| name).into_iter().chain(LINUX).map(str::to_owned);
     for name in named.chain(there) {

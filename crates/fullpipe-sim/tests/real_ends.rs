@@ -181,3 +181,19 @@ fn held_acks_leave_the_median_between_two_levels() {
     let at = |q| rtts.quantile(q).unwrap() as f64 / 1e6;
     assert!(at(0.4) < 51.0 && at(0.5) > 55.0, "{} {}", at(0.4), at(0.5));
 }
+
+/// A probe for the last packet of all is set 250 ms away, which is more than 62 of Linux's ticks of 4 ms: it goes off with every eighth.
+#[test]
+fn a_probe_comes_with_the_kernels_tick() {
+    let path = "[[forward]]\nrate='100mbit'\ndelay='25ms'\nqueue='1bdp'\nloss={kind='list',packets=[72]}\n[[reverse]]\ndelay='25ms'";
+    let mut s = scenario(toml::from_str::<PathSpec>(path).unwrap(), &["cubic"], 2);
+    s.flows[0].size = Some(Bytes(100_000));
+    let ended = |s: &Scenario, seed| run_seeded(s, seed).summary.completion_s.unwrap() * 1e3;
+    let exact = ended(&s, 1);
+    assert_eq!(exact, ended(&s, 2));
+    s.flows[0].timer_hz = Some(250);
+    let late: Vec<f64> = (1..=32).map(|seed| ended(&s, seed) - exact).collect();
+    assert!(late.iter().all(|ms| (2.0..40.0).contains(ms)), "{late:?}");
+    let (least, most) = late.iter().fold((f64::INFINITY, 0.0f64), |(a, b), ms| (a.min(*ms), b.max(*ms)));
+    assert!(most - least > 20.0, "{late:?}");
+}

@@ -18,8 +18,8 @@ pub struct Vocabulary {
     pub refused: Vec<Refused>,
     /// Whether what runs the scenario knows how many packets were lost, but not when.
     pub loss_of_whole_runs_only: bool,
-    /// Whether the ends are a kernel's, which acknowledges as it sees fit.
-    pub kernel_acknowledges: bool,
+    /// Whether the ends are a kernel's, which acknowledges as it sees fit and has ticks of its own.
+    pub kernels_tcp: bool,
 }
 
 /// A controller that exists, but not where the scenario is to run.

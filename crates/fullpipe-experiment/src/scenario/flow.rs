@@ -110,6 +110,11 @@ pub struct FlowSpec {
     /// slow start, at 1.2 times it after (`tcp_update_pacing_rate`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paced: bool,
+    /// Ticks a second of its sender's kernel, by which its timers for retransmissions, probes and reordering go off as Linux's do: with
+    /// the tick after the one that is asked for, and what is 63 ticks away or more with the next eighth or a coarser one
+    /// (`kernel/time/timer.c`). 24 to 1200. By default to the nanosecond. (The simulator only; the lab's kernel has its own.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timer_hz: Option<u32>,
     /// How often its receiver acknowledges, as a QUIC receiver that is asked for it (draft-ietf-quic-ack-frequency); by default
     /// as Linux's TCP does. (The simulator only.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,6 +148,9 @@ fn is_forward(direction: &Direction) -> bool {
     *direction == Direction::Forward
 }
 
+/// What architectures configure Linux for (`CONFIG_HZ`).
+const TIMER_HZ: std::ops::RangeInclusive<u32> = 24..=1200;
+
 impl FlowSpec {
     /// A bulk flow of `cc` for the whole run.
     pub fn bulk(cc: impl Into<String>) -> Self {
@@ -167,6 +175,7 @@ impl FlowSpec {
             ecn: false,
             tso: None,
             paced: false,
+            timer_hz: None,
             ack_frequency: None,
             direction: Direction::Forward,
         }
@@ -248,8 +257,17 @@ impl FlowSpec {
         if let Some(access) = &self.access {
             access.validate(scenario, self).map_err(|f| f.under("access"))?;
         }
+        if let Some(hz) = self.timer_hz {
+            if vocabulary.kernels_tcp {
+                return Err(Fault::new("timer_hz", "the kernel's timers go off by its own ticks")
+                    .help("run it in the simulator"));
+            }
+            if !TIMER_HZ.contains(&hz) {
+                return Err(Fault::new("timer_hz", format!("{hz} is not between 24 and 1200")));
+            }
+        }
         if let Some(frequency) = &self.ack_frequency {
-            if vocabulary.kernel_acknowledges {
+            if vocabulary.kernels_tcp {
                 return Err(Fault::new(
                     "ack_frequency",
                     "the kernel's TCP decides by itself when it acknowledges",

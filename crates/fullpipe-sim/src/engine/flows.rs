@@ -10,6 +10,7 @@ use crate::controllers::AnyController;
 use crate::error::SimError;
 use crate::recorder::FlowRecorder;
 use crate::segment::{Kind, SackStore, Segment};
+use crate::sender::Wheel;
 use fullpipe_cc::{Config, CongestionControl, Span, Time};
 use fullpipe_experiment::scenario::{Direction, Fault, FlowSpec, Followers, Triggers};
 use fullpipe_path::{Outcome, Packet};
@@ -41,6 +42,9 @@ impl Flows {
             let lasts = end.since(Time::ZERO + spec.start.earliest());
             let rows = (lasts.as_nanos() / sampling.as_nanos().max(1)) as usize + 1;
             let mut connection = Connection::new(i as u32, spec, cc, scenario.smss(), rows);
+            if let Some(hz) = spec.timer_hz {
+                connection.sender.wheel = Some(Wheel::new(hz, run.seed));
+            }
             if let Some(access) = &spec.access {
                 let link = access.build(scenario, spec, i, run.seed);
                 let link = link.map_err(|e| Fault::new(&format!("flow.{i}.access.{}", e.key), e.reason))?;

@@ -122,7 +122,13 @@ fn flow() -> impl Strategy<Value = FlowSpec> {
         select(vec![None, Some(140_000)]),
         select(vec![None, Some(9u64)]),
     );
-    let ways = (access(), ack_frequency(), any::<(bool, bool)>(), select(vec![None, Some(true)]));
+    let ways = (
+        access(),
+        ack_frequency(),
+        any::<(bool, bool)>(),
+        select(vec![None, Some(true)]),
+        select(vec![None, None, Some(100), Some(1000)]),
+    );
     (few, times, sizes, app(), 1u32..4, ways).prop_map(
         |(
             (cc, initial_window, ecn, reverse),
@@ -132,7 +138,7 @@ fn flow() -> impl Strategy<Value = FlowSpec> {
             count,
             ways,
         )| {
-            let (access, ack_frequency, (paced, auto_tuning), tso) = ways;
+            let (access, ack_frequency, (paced, auto_tuning), tso, timer_hz) = ways;
             FlowSpec {
                 count,
                 initial_window,
@@ -144,6 +150,7 @@ fn flow() -> impl Strategy<Value = FlowSpec> {
                 ack_frequency,
                 paced,
                 tso,
+                timer_hz,
                 auto_tuning,
                 size: size.map(Bytes),
                 receive_buffer: receive.map(Bytes),

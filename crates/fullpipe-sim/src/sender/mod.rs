@@ -12,6 +12,7 @@ mod rto;
 mod scoreboard;
 mod timer;
 mod transmit;
+mod wheel;
 
 use fullpipe_cc::{CongestionControl, Connection, Rate, Span, Time};
 use fullpipe_experiment::recording::EventKind;
@@ -22,6 +23,7 @@ use recovery::Recovering;
 use rto::RttEstimator;
 use scoreboard::Scoreboard;
 use timer::Timer;
+pub(crate) use wheel::Wheel;
 
 /// What the sender counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,6 +67,8 @@ pub(crate) struct Sender<C> {
     /// The timer that runs and when it fires.
     timer: Option<Timer>,
     timer_at: Time,
+    /// By which the timer goes off; to the nanosecond without one.
+    pub wheel: Option<Wheel>,
     /// When the pacer lets the next packet leave, if it holds one back.
     paced_until: Time,
     probe: Option<Probe>,
@@ -102,6 +106,7 @@ impl<C: CongestionControl> Sender<C> {
             limited: CwndLimited::default(),
             timer: None,
             timer_at: Time::NEVER,
+            wheel: None,
             paced_until: Time::NEVER,
             probe: None,
             new_first: false,

@@ -41,12 +41,18 @@ impl<C: CongestionControl> Sender<C> {
             _ => now + rto,
         };
         self.timer = Some(Timer::Retransmission);
-        self.timer_at = at;
+        self.goes_off(now, at);
+    }
+
+    /// The timer that is set at `now` goes off at `at`, or when the kernel's comes to it.
+    #[inline]
+    fn goes_off(&mut self, now: Time, at: Time) {
+        self.timer_at = self.wheel.map_or(at, |wheel| wheel.expiry(now, at));
     }
 
     /// The timer shall look again at `at` whether segments in doubt are lost.
     pub(super) fn set_reordering_timer(&mut self, now: Time, at: Time) {
-        self.timer_at = at.max(now) + TIMER_MIN;
+        self.goes_off(now, at.max(now) + TIMER_MIN);
     }
 
     /// `tcp_schedule_loss_probe`.
@@ -68,7 +74,7 @@ impl<C: CongestionControl> Sender<C> {
             wait = wait.min(until_rto);
         }
         self.timer = Some(Timer::LossProbe);
-        self.timer_at = now + wait;
+        self.goes_off(now, now + wait);
         true
     }
 
@@ -119,6 +125,6 @@ impl<C: CongestionControl> Sender<C> {
         self.rtt.back_off();
         self.retransmit(now, self.board.una(), out);
         self.timer = Some(Timer::Retransmission);
-        self.timer_at = now + self.rto();
+        self.goes_off(now, now + self.rto());
     }
 }

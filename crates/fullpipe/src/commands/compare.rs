@@ -31,7 +31,7 @@ pub struct Args {
     alone: bool,
     /// Simulate with ends as Linux's are in what the simulator leaves out unless told: segmentation offload (`tso`), buffers of
     /// which a part is window (`auto_tuning`, from the lab's first buffer where there is no `receive_buffer`), and the running
-    /// kernel's tick (`hz`).
+    /// kernel's tick (`hz`, `timer_hz`).
     #[arg(long)]
     as_linux: bool,
     /// Where an outcome is random by nature: simulate each valid run N times more, with seeds of their own and packets that leave the
@@ -125,6 +125,7 @@ fn like_linux(flow: &mut FlowSpec) {
         flow.first_receive_buffer = Some(Bytes(FIRST_BUFFER));
     }
     flow.auto_tuning = true;
+    flow.timer_hz = flow.timer_hz.or_else(ticks);
     let has_a_tick = |about: &&About| about.settings.iter().any(|s| s.key == "hz");
     if let (Some(_), Some(ticks)) = (find(&flow.cc).filter(has_a_tick), ticks()) {
         flow.settings.entry("hz".to_owned()).or_insert(Setting::Integer(ticks.into()));

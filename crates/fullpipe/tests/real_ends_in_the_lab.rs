@@ -1,5 +1,6 @@
-//! What receive and send buffers let through, in the simulator and on the kernel's TCP: the same where the simulator keeps them as Linux
-//! does; else the lab carries a quarter more with the first, and a thirteenth less with the second.
+//! What ends do in the simulator and on the kernel's TCP. Receive and send buffers let through the same where the simulator keeps them as
+//! Linux does; else the lab carries a quarter more with the first, and a thirteenth less with the second. A time-out comes when it does in
+//! the kernel if the simulator has the kernel's timers; else the lab is late by some 20 ms.
 
 mod lab;
 mod program;
@@ -8,7 +9,11 @@ use fullpipe_testing::{Attempt, doubts, failed, shows};
 use program::{fullpipe, output_within};
 use serde_json::Value;
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+/// Each claim has the machine.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// CUBIC with a receive buffer of 500 kB over 100 ms, 20 Mbit/s with half of it.
 fn receiving(auto_tuning: bool) -> String {
@@ -42,13 +47,54 @@ fn run(engine: &str, scenario: &str) -> Option<Value> {
     Some(results["runs"][0].clone())
 }
 
+/// 100 kB of which the last packet of all is lost, which nothing but a timer tells of.
+fn last_lost(timer: &str) -> String {
+    format!(
+        "duration = '2s'\n[path]\nrate = '100mbit'\nrtt = '50ms'\nbuffer = '1bdp'\nloss = {{ kind = 'list', packets = [72] }}\n\
+         [[flow]]\ncc = 'cubic'\nsize = '100kB'\n{timer}\n"
+    )
+}
+
+fn completed(run: &Value) -> f64 {
+    run["summary"]["completion_s"].as_f64().unwrap() * 1e3
+}
+
+#[test]
+fn a_time_out_is_as_late_as_the_kernels_timers_are() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(hz) = fullpipe_kernel::facts::ticks() else { return };
+    let exact = completed(&run("sim", &last_lost("")).unwrap());
+    let on_the_wheel: Vec<f64> = (1..=32)
+        .map(|seed| format!("seed = {seed}\n{}", last_lost(&format!("timer_hz = {hz}"))))
+        .map(|scenario| completed(&run("sim", &scenario).unwrap()))
+        .collect();
+    let least = on_the_wheel.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = on_the_wheel.iter().copied().fold(0.0, f64::max);
+    // 63 ticks or more away, each is within an eighth of that; the first tick after it is the least.
+    let tick = 1e3 / f64::from(hz);
+    assert!(
+        least >= exact + tick / 2.0 && most <= exact + 250.0 / 7.0 + 2.0 * tick,
+        "{exact}: {on_the_wheel:?}"
+    );
+    shows("a time-out by the kernel's ticks", || {
+        let run = run("lab", &last_lost(""))?;
+        let got = completed(&run);
+        // The emulator and the ends are late, too, never early.
+        let wrong = format!("{got:.1} ms; exactly {exact:.1}, by ticks {least:.1} to {most:.1}");
+        Some(Attempt {
+            doubts: doubts(&run),
+            wrong: failed([((least - 1.0..most + 20.0).contains(&got), wrong)]),
+        })
+    });
+}
+
 fn mbit(run: &Value) -> f64 {
     run["summary"]["goodput_bps"].as_f64().unwrap() / 1e6
 }
 
-/// One claim after another: each has the machine.
 #[test]
 fn both_engines_carry_what_buffers_kept_as_linux_keeps_them_let_through() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // What it may be with 160 of 256 parts of the buffer as window, and with half of it; what is kept in structures and filled by
     // thirds, and all of it.
     let cases = [

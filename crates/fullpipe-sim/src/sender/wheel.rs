@@ -1,0 +1,81 @@
+//! Linux's timer wheel (`kernel/time/timer.c`): timers go off late, those far away by up to an eighth of how far they are.
+
+use fullpipe_cc::{Span, Time};
+
+/// Buckets of a level, as a shift, and by how much the next is coarser.
+const LEVEL: u32 = 64;
+const COARSER: u32 = 3;
+/// The coarsest level.
+const LAST: u32 = 8;
+
+/// The wheel of one kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wheel {
+    tick: u64,
+    /// How long before the run's beginning the kernel's ticks began, in nanoseconds.
+    before: u64,
+}
+
+impl Wheel {
+    /// That of a kernel of `hz` ticks a second, at which the run begins in a moment that hangs on `seed`.
+    pub fn new(hz: u32, seed: u64) -> Self {
+        let tick = 1_000_000_000 / u64::from(hz.max(1));
+        // SplitMix64's mixing, so that neighbouring seeds begin apart.
+        let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        // Any moment of the fourth level's buckets: beyond are waits of more than ten seconds.
+        let bucket = tick << (3 * COARSER);
+        Wheel { tick, before: (mixed ^ (mixed >> 31)) % bucket }
+    }
+
+    /// When a timer goes off that is set at `now` for `at` (`calc_wheel_index`, `calc_index`).
+    pub fn expiry(&self, now: Time, at: Time) -> Time {
+        let ticks = |time: Time| time.as_nanos().saturating_add(self.before) / self.tick;
+        let away = at.since(now).as_nanos().div_ceil(self.tick);
+        let expires = ticks(now).saturating_add(away);
+        let level = (0..LAST).find(|level| away < u64::from(LEVEL - 1) << (level * COARSER)).unwrap_or(LAST);
+        let shift = level * COARSER;
+        let bucket = ((expires >> shift) + 1) << shift;
+        Time::ZERO + Span::from_nanos(bucket.saturating_mul(self.tick).saturating_sub(self.before))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time::ZERO + Span::from_millis(ms)
+    }
+
+    #[test]
+    fn a_timer_goes_off_with_the_next_bucket_of_its_level() {
+        let wheel = Wheel { tick: 4_000_000, before: 0 };
+        // 62 ticks are the most of the first level, whose buckets are a tick.
+        assert_eq!(wheel.expiry(ms(0), ms(248)), ms(252));
+        assert_eq!(wheel.expiry(ms(3), ms(250)), ms(252));
+        // From 63 on they are eight.
+        assert_eq!(wheel.expiry(ms(0), ms(252)), ms(256));
+        assert_eq!(wheel.expiry(ms(4), ms(256)), ms(288));
+        assert_eq!(wheel.expiry(ms(28), ms(280)), ms(288));
+        // 504 ticks, and 64 to a bucket.
+        assert_eq!(wheel.expiry(ms(0), ms(2016)), ms(2048));
+        assert_eq!(wheel.expiry(ms(40), ms(2056)), ms(2304));
+    }
+
+    #[test]
+    fn it_is_never_early_and_late_by_an_eighth_and_two_ticks_at_most() {
+        for seed in 0..2000 {
+            for hz in [24, 100, 250, 1000, 1200] {
+                let wheel = Wheel::new(hz, seed);
+                let now = Time::ZERO + Span::from_micros(seed * 7919);
+                let wait = Span::from_micros(seed * seed * 3);
+                let late = wheel.expiry(now, now + wait);
+                assert!(late >= now + wait, "{seed} {hz}");
+                let most = wait / 7 + Span::from_nanos(2 * wheel.tick);
+                assert!(late.since(now + wait) <= most, "{seed} {hz} {:?}", late.since(now + wait));
+            }
+        }
+    }
+}
