@@ -194,6 +194,11 @@ impl<'a> Inside<'a> {
                     "flow {number}: `timer_hz`: the kernel's timers go off by its own ticks; the simulator can be asked"
                 )));
             }
+            if spec.cpu.is_some() {
+                return Err(LabError::Input(format!(
+                    "flow {number}: `cpu`: the lab's ends take what this machine's processors take; the simulator can be asked"
+                )));
+            }
             if let Some(name) = kernel::controller(&spec.cc).filter(|name| *name != spec.cc) {
                 notes.push(format!("{} is {name} here", spec.cc));
             }

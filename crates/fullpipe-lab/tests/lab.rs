@@ -3,7 +3,9 @@
 //! Programs that run inside the lab are this test binary again, told by the environment what to do.
 
 use fullpipe_experiment::recording::{EventKind, Recording, column};
-use fullpipe_experiment::scenario::{AckFrequency, After, Awaited, FlowSpec, PathSpec, Scenario, Start};
+use fullpipe_experiment::scenario::{
+    AckFrequency, After, Awaited, CpuSpec, FlowSpec, PathSpec, Scenario, Start,
+};
 use fullpipe_lab::{LabError, Shell, run, shell};
 use fullpipe_path::LinkSpec;
 use fullpipe_testing::{Attempt, comes_right, shows};
@@ -586,6 +588,7 @@ fn what_is_missing_is_named() {
             "`ack_frequency`",
             FlowSpec { ack_frequency: Some(AckFrequency::default()), ..FlowSpec::bulk("cubic") },
         ),
+        ("`cpu`", FlowSpec { cpu: Some(CpuSpec::default()), ..FlowSpec::bulk("cubic") }),
         ("`timer_hz`", FlowSpec { timer_hz: Some(250), ..FlowSpec::bulk("cubic") }),
     ];
     for (key, asked) in simulated {

@@ -26,6 +26,7 @@ mod capture;
 mod controllers;
 mod engine;
 mod error;
+mod processor;
 mod receiver;
 mod recorder;
 mod segment;

@@ -3,8 +3,8 @@
 
 mod common;
 use common::{run, run_seeded, scenario};
-use fullpipe_experiment::recording::EventKind;
-use fullpipe_experiment::scenario::{App, PathSpec, Scenario, Setting};
+use fullpipe_experiment::recording::{EventKind, Summary};
+use fullpipe_experiment::scenario::{App, CpuSpec, PathSpec, Scenario, Setting};
 use fullpipe_path::{Distribution, JitterSpec, LinkSpec};
 use fullpipe_units::{Bytes, Span};
 
@@ -196,4 +196,43 @@ fn a_probe_comes_with_the_kernels_tick() {
     assert!(late.iter().all(|ms| (2.0..40.0).contains(ms)), "{late:?}");
     let (least, most) = late.iter().fold((f64::INFINITY, 0.0f64), |(a, b), ms| (a.min(*ms), b.max(*ms)));
     assert!(most - least > 20.0, "{late:?}");
+}
+
+/// Two ends on 10 Gbit/s whose processors take this.
+fn fast(cpu: Option<CpuSpec>) -> Scenario {
+    let path = "[[forward]]\nrate='10gbit'\ndelay='500us'\nqueue='1bdp'\n[[reverse]]\ndelay='500us'";
+    let mut s = scenario(toml::from_str::<PathSpec>(path).unwrap(), &["cubic"], 1);
+    s.warmup = Span::from_millis(300);
+    s.flows[0].tso = Some(true);
+    s.flows[0].cpu = cpu;
+    s
+}
+
+/// Where a processor takes longer than the link, it sets the rate, and nothing waits on the path.
+#[test]
+fn ends_that_cannot_keep_up_set_the_rate() {
+    let free = run(&fast(None)).summary;
+    let busy =
+        run(&fast(Some(CpuSpec { per_segment: Span::ZERO, rate: Some("4gbit".parse().unwrap()) }))).summary;
+    assert!(free.goodput_bps > 9.5e9, "{free:?}");
+    // Headers cost the receiver as much as payload.
+    assert!((3.8e9..3.9e9).contains(&busy.goodput_bps) && busy.packets_lost == 0, "{busy:?}");
+    let waited = |s: &Summary| s.queue_ms.p50.unwrap();
+    assert!(waited(&free) > 0.5 && waited(&busy) < 0.05, "{free:?} {busy:?}");
+}
+
+/// A receiver that takes 5 µs for what comes to it together would carry 2.3 Gbit/s of single packets. It takes several at once, and
+/// acknowledges them once.
+#[test]
+fn what_waits_for_a_busy_receiver_is_acknowledged_together() {
+    let carried = |cpu| {
+        let run = run(&fast(cpu));
+        let [there, back] =
+            ["forward 1", "reverse 1"].map(|way| run.links.iter().find(|l| l.label == way).unwrap());
+        (run.summary.goodput_bps, back.packets_in as f64 / there.packets_in as f64)
+    };
+    let (_, each) = carried(None);
+    let (rate, together) = carried(Some(CpuSpec { per_segment: Span::from_micros(5), rate: None }));
+    assert!((0.45..0.55).contains(&each), "{each}");
+    assert!(together < 0.3 && rate > 2.0 * 1448.0 * 8.0 / 5e-6 * 0.8, "{together} {rate}");
 }

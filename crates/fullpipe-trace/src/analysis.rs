@@ -9,7 +9,7 @@ use fullpipe_units::{Span, Time};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// Bins of a connection's series where no plot is asked for: enough to tell what limited it. About 80 kB a direction
+/// Bins of a connection's series where no plot is asked for: enough to tell what limited it. About 60 kB a direction
 /// at most.
 const FEW: usize = 512;
 /// The same for plots.
@@ -140,8 +140,8 @@ impl Open {
 
 /// Follows the connections of one capture, frame by frame.
 ///
-/// Memory: what is in flight of each open connection (48 bytes a captured packet), its series (370 kB a direction at most,
-/// 1.5 MB with plots), and its record when it is over. At most 100 000 connections are open at a time.
+/// Memory: what is in flight of each open connection (48 bytes a captured packet), its series (some 200 bytes for each
+/// millisecond, or later stretch, in which something happened; 300 kB a direction at most, 1.3 MB with plots), and its record when it is over. At most 100 000 connections are open at a time.
 pub struct Analysis {
     options: Options,
     open: Open,

@@ -1,6 +1,6 @@
 //! A connection, or several alike.
 
-use super::{AccessSpec, AckFrequency, App, Direction, Fault, Scenario, Start, Vocabulary};
+use super::{AccessSpec, AckFrequency, App, CpuSpec, Direction, Fault, Scenario, Start, Vocabulary};
 use fullpipe_policy::Network;
 use fullpipe_units::{Bytes, Span};
 use schemars::JsonSchema;
@@ -115,6 +115,9 @@ pub struct FlowSpec {
     /// (`kernel/time/timer.c`). 24 to 1200. By default to the nanosecond. (The simulator only; the lab's kernel has its own.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timer_hz: Option<u32>,
+    /// What the processors of its ends take; by default nothing. (The simulator only; the lab's ends are real.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<CpuSpec>,
     /// How often its receiver acknowledges, as a QUIC receiver that is asked for it (draft-ietf-quic-ack-frequency); by default
     /// as Linux's TCP does. (The simulator only.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,6 +179,7 @@ impl FlowSpec {
             tso: None,
             paced: false,
             timer_hz: None,
+            cpu: None,
             ack_frequency: None,
             direction: Direction::Forward,
         }
@@ -265,6 +269,13 @@ impl FlowSpec {
             if !TIMER_HZ.contains(&hz) {
                 return Err(Fault::new("timer_hz", format!("{hz} is not between 24 and 1200")));
             }
+        }
+        if let Some(cpu) = &self.cpu {
+            if vocabulary.kernels_tcp {
+                return Err(Fault::new("cpu", "the lab's ends take what this machine's processors take")
+                    .help("run it in the simulator"));
+            }
+            cpu.validate().map_err(|f| f.under("cpu"))?;
         }
         if let Some(frequency) = &self.ack_frequency {
             if vocabulary.kernels_tcp {

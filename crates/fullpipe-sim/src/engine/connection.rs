@@ -4,6 +4,7 @@ use super::access::Access;
 use super::one_way::TimedPath;
 use crate::app::Source;
 use crate::capture::{Capture, End, What};
+use crate::processor::Incoming;
 use crate::receiver::Receiver;
 use crate::recorder::FlowRecorder;
 use crate::segment::{
@@ -93,6 +94,8 @@ pub(crate) struct Connection<C> {
     /// Own delay on top of the path's, and what is in it: packets on their way to the sending end.
     extra: Span,
     held: VecDeque<(Time, Packet<Segment>)>,
+    /// Data that waits for the receiving end's processor, if that takes time.
+    pub incoming: Option<Box<Incoming>>,
     /// A link of its own before the path.
     pub access: Option<Box<Access>>,
     smss: u32,
@@ -135,6 +138,7 @@ impl<C: CongestionControl> Connection<C> {
             ask_at: Time::NEVER,
             extra: spec.extra_rtt,
             held: VecDeque::new(),
+            incoming: None,
             access: None,
             smss,
             capture: None,
@@ -187,7 +191,8 @@ impl<C: CongestionControl> Connection<C> {
     /// Of that, what a packet can bring forward that arrives at the receiving end.
     #[inline]
     pub fn receiver_wake(&self) -> Time {
-        self.receiver.ack_due().min(self.syn_ack_at).min(self.ask_at)
+        let handled = self.incoming.as_ref().map_or(Time::NEVER, |incoming| incoming.due());
+        self.receiver.ack_due().min(self.syn_ack_at).min(self.ask_at).min(handled)
     }
 
     /// Packets in the flow's own delay.
@@ -220,30 +225,15 @@ impl<C: CongestionControl> Connection<C> {
     /// A packet arrives that the sending end sent.
     #[inline]
     pub fn at_receiver(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
-        let segment = packet.data;
-        match segment.kind {
-            Kind::Data => {
-                if let Some(capture) = &mut self.capture {
-                    capture.data(now, End::Receiver, &segment);
+        match packet.data.kind {
+            Kind::Data => match &mut self.incoming {
+                Some(incoming) => incoming.arrives(now, packet),
+                None => {
+                    if self.take_data(now, packet) {
+                        self.acknowledge(now, net);
+                    }
                 }
-                self.known_open(now);
-                let marked = packet.ecn == Ecn::Ce;
-                let rtt = self.sender.srtt();
-                if self.receiver.on_data(now, &segment, marked, rtt) {
-                    self.acknowledge(now, net);
-                }
-                let delivered = self.receiver.delivered();
-                if let Some(transfer) = self.source.on_delivered(delivered) {
-                    let took = now.since(transfer.began).as_secs_f64();
-                    self.happened(now, EventKind::TransferDelivered, Some(took));
-                    self.think(now);
-                }
-                if self.recorder.completed.is_none() && self.size.is_some_and(|size| delivered >= size) {
-                    self.recorder.completed = Some(now);
-                    self.happened(now, EventKind::Completed, None);
-                    self.ask_at = Time::NEVER;
-                }
-            }
+            },
             Kind::Syn => {
                 self.shakes(now, End::Receiver, What::Syn);
                 // A repeated SYN is answered at once, whatever the timer says.
@@ -257,6 +247,30 @@ impl<C: CongestionControl> Connection<C> {
             }
             Kind::SynAck | Kind::Ack | Kind::Request => {}
         }
+    }
+
+    /// The receiving end takes data in; whether it acknowledges at once.
+    #[inline]
+    fn take_data(&mut self, now: Time, packet: Packet<Segment>) -> bool {
+        if let Some(capture) = &mut self.capture {
+            capture.data(now, End::Receiver, &packet.data);
+        }
+        self.known_open(now);
+        let marked = packet.ecn == Ecn::Ce;
+        let rtt = self.sender.srtt();
+        let acknowledges = self.receiver.on_data(now, &packet.data, marked, rtt);
+        let delivered = self.receiver.delivered();
+        if let Some(transfer) = self.source.on_delivered(delivered) {
+            let took = now.since(transfer.began).as_secs_f64();
+            self.happened(now, EventKind::TransferDelivered, Some(took));
+            self.think(now);
+        }
+        if self.recorder.completed.is_none() && self.size.is_some_and(|size| delivered >= size) {
+            self.recorder.completed = Some(now);
+            self.happened(now, EventKind::Completed, None);
+            self.ask_at = Time::NEVER;
+        }
+        acknowledges
     }
 
     #[inline]
@@ -350,6 +364,15 @@ impl<C: CongestionControl> Connection<C> {
 
     /// Does what is due at the receiving end.
     pub fn wake_receiver(&mut self, now: Time, net: &mut Net<'_>) {
+        if let Some(incoming) = self.incoming.as_mut().filter(|incoming| incoming.due() <= now) {
+            let mut acknowledges = false;
+            for packet in incoming.done(now) {
+                acknowledges |= self.take_data(now, packet);
+            }
+            if acknowledges {
+                self.acknowledge(now, net);
+            }
+        }
         if self.receiver.ack_due() <= now {
             self.acknowledge(now, net);
         }

@@ -8,6 +8,7 @@ use super::queueing::Queueing;
 use super::wakes::Wakes;
 use crate::controllers::AnyController;
 use crate::error::SimError;
+use crate::processor::{Incoming, Processor};
 use crate::recorder::FlowRecorder;
 use crate::segment::{Kind, SackStore, Segment};
 use crate::sender::Wheel;
@@ -44,6 +45,10 @@ impl Flows {
             let mut connection = Connection::new(i as u32, spec, cc, scenario.smss(), rows);
             if let Some(hz) = spec.timer_hz {
                 connection.sender.wheel = Some(Wheel::new(hz, run.seed));
+            }
+            if let Some(costs) = spec.cpu {
+                connection.sender.cpu = Some(Processor::new(costs));
+                connection.incoming = Some(Box::new(Incoming::new(costs)));
             }
             if let Some(access) = &spec.access {
                 let link = access.build(scenario, spec, i, run.seed);

@@ -5,7 +5,8 @@ use super::world::World;
 use crate::error::SimError;
 use fullpipe_cc::{Span, Time};
 use fullpipe_experiment::scenario::{
-    AccessSpec, AckFrequency, After, App, AppWrite, Awaited, Direction, FlowSpec, PathSpec, Scenario, Start,
+    AccessSpec, AckFrequency, After, App, AppWrite, Awaited, CpuSpec, Direction, FlowSpec, PathSpec,
+    Scenario, Start,
 };
 use fullpipe_path::{LinkSpec, QueueSpec};
 use fullpipe_units::{Bytes, Rate};
@@ -102,6 +103,15 @@ fn ack_frequency() -> impl Strategy<Value = Option<AckFrequency>> {
     prop::option::weighted(0.3, some)
 }
 
+fn cpu() -> impl Strategy<Value = Option<CpuSpec>> {
+    let costs = [(0u64, Some("300mbit")), (700, Some("20gbit")), (40_000, None), (1_000_000_000, None)];
+    let some = select(costs.to_vec()).prop_map(|(ns, rate)| CpuSpec {
+        per_segment: Span::from_nanos(ns),
+        rate: rate.map(|r| r.parse().unwrap()),
+    });
+    prop::option::weighted(0.3, some)
+}
+
 fn start() -> impl Strategy<Value = Start> {
     prop_oneof![
         4 => select(vec![0u64, 7, 500_000_000]).prop_map(|at| Start::At(Span::from_nanos(at))),
@@ -128,6 +138,7 @@ fn flow() -> impl Strategy<Value = FlowSpec> {
         any::<(bool, bool)>(),
         select(vec![None, Some(true)]),
         select(vec![None, None, Some(100), Some(1000)]),
+        cpu(),
     );
     (few, times, sizes, app(), 1u32..4, ways).prop_map(
         |(
@@ -138,7 +149,7 @@ fn flow() -> impl Strategy<Value = FlowSpec> {
             count,
             ways,
         )| {
-            let (access, ack_frequency, (paced, auto_tuning), tso, timer_hz) = ways;
+            let (access, ack_frequency, (paced, auto_tuning), tso, timer_hz, cpu) = ways;
             FlowSpec {
                 count,
                 initial_window,
@@ -151,6 +162,7 @@ fn flow() -> impl Strategy<Value = FlowSpec> {
                 paced,
                 tso,
                 timer_hz,
+                cpu,
                 auto_tuning,
                 size: size.map(Bytes),
                 receive_buffer: receive.map(Bytes),

@@ -69,6 +69,9 @@ impl Arrivals {
 impl<C: CongestionControl> Sender<C> {
     /// An ACK arrives. Returns its round-trip time if it gave one.
     pub fn on_ack(&mut self, now: Time, ack: &Segment, sack: &SackInfo) -> Option<Span> {
+        if let Some(cpu) = &mut self.cpu {
+            cpu.handle(now, 0);
+        }
         self.check_app_limited();
         self.edge = self.edge.max(ack.edge);
         let arrivals = self.take_in(now, ack, sack);

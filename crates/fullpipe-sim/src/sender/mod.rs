@@ -14,6 +14,7 @@ mod timer;
 mod transmit;
 mod wheel;
 
+use crate::processor::Processor;
 use fullpipe_cc::{CongestionControl, Connection, Rate, Span, Time};
 use fullpipe_experiment::recording::EventKind;
 use limited::CwndLimited;
@@ -69,6 +70,8 @@ pub(crate) struct Sender<C> {
     timer_at: Time,
     /// By which the timer goes off; to the nanosecond without one.
     pub wheel: Option<Wheel>,
+    /// What sending and receiving costs, if anything.
+    pub cpu: Option<Processor>,
     /// When the pacer lets the next packet leave, if it holds one back.
     paced_until: Time,
     probe: Option<Probe>,
@@ -107,6 +110,7 @@ impl<C: CongestionControl> Sender<C> {
             timer: None,
             timer_at: Time::NEVER,
             wheel: None,
+            cpu: None,
             paced_until: Time::NEVER,
             probe: None,
             new_first: false,

@@ -34,9 +34,10 @@ impl<C: CongestionControl> Sender<C> {
         let mut by_window = false;
         let paced = self.connection.pacing_rate().is_some();
         loop {
-            if !self.connection.ready(now) {
+            let busy_until = self.cpu.map_or(now, |cpu| cpu.free());
+            if busy_until > now || !self.connection.ready(now) {
                 if self.has_something(&mut by_window) {
-                    self.paced_until = self.connection.next_departure();
+                    self.paced_until = busy_until.max(self.connection.next_departure());
                 }
                 break;
             }
@@ -49,6 +50,7 @@ impl<C: CongestionControl> Sender<C> {
                 break;
             }
             self.connection.on_batch_sent(now, bytes, segments);
+            self.costs(now, bytes, segments);
             self.send_buffer.sent(self.board.nxt_bytes());
             if !paced && !self.offloads {
                 break;
@@ -66,6 +68,17 @@ impl<C: CongestionControl> Sender<C> {
             }
             if self.timer != Some(Timer::Reordering) && self.board.outstanding() > outstanding_before {
                 self.schedule_probe(now, false);
+            }
+        }
+    }
+
+    /// The processor was busy with `segments` that left, as one where offloads cut them.
+    #[inline]
+    fn costs(&mut self, now: Time, bytes: u64, segments: u64) {
+        if let Some(cpu) = &mut self.cpu {
+            cpu.handle(now, bytes);
+            for _ in 1..if self.offloads { 1 } else { segments } {
+                cpu.handle(now, 0);
             }
         }
     }
