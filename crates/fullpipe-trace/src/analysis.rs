@@ -104,11 +104,11 @@ impl Open {
 
     /// The connection that a packet between these is of.
     #[inline]
-    fn get_mut(&mut self, from: SocketAddr, to: SocketAddr) -> Option<&mut Life> {
-        let place = match self.latest {
-            Some(((a, b), place)) if from == a && to == b || from == b && to == a => place,
+    fn get_mut(&mut self, from: &SocketAddr, to: &SocketAddr) -> Option<&mut Life> {
+        let place = match &self.latest {
+            Some(((a, b), place)) if from == a && to == b || from == b && to == a => *place,
             _ => {
-                let ends = ends(from, to);
+                let ends = ends(*from, *to);
                 let place = *self.places.get(&ends)?;
                 self.latest = Some((ends, place));
                 place
@@ -180,7 +180,7 @@ impl Analysis {
             self.packets.filtered += 1;
             return;
         }
-        match self.open.get_mut(s.from, s.to) {
+        match self.open.get_mut(&s.from, &s.to) {
             Some(life) if !life.is_followed_by(s) => life.segment(s),
             Some(_) => {
                 if let Some(before) = self.open.remove(ends(s.from, s.to)) {

@@ -41,16 +41,20 @@ pub struct Selective {
 impl Selective {
     /// Reads a list of options, as far as it goes.
     #[inline]
-    pub fn read(mut list: &[u8]) -> Self {
-        let word = |b: &[u8]| u32::from_be_bytes([b[0], b[1], b[2], b[3]]);
+    pub fn read(list: &[u8]) -> Self {
         let mut read = Selective::default();
-        // What nearly every data segment carries, aligned as RFC 7323 appendix A recommends.
-        if let [1, 1, 8, 10, rest @ ..] = list
-            && let Some((stamps, after)) = rest.split_at_checked(8)
-        {
-            read.timestamps = Some((word(stamps), word(&stamps[4..])));
-            list = after;
+        // What nearly every data segment carries, and nothing else, aligned as RFC 7323 appendix A recommends.
+        match list {
+            [1, 1, 8, 10, stamps @ ..] if stamps.len() == 8 => {
+                read.timestamps = Some((word(stamps), word(&stamps[4..])));
+            }
+            _ => read.any(list),
         }
+        read
+    }
+
+    /// The same of any list.
+    fn any(&mut self, mut list: &[u8]) {
         while let [kind, rest @ ..] = list {
             match kind {
                 0 => break,
@@ -64,18 +68,21 @@ impl Selective {
             let Some((option, after)) = list.split_at_checked(usize::from(length)) else { break };
             let Some(value) = option.get(2..) else { break };
             match (kind, value.len()) {
-                (2, 2) => read.mss = Some(u16::from_be_bytes([value[0], value[1]])),
+                (2, 2) => self.mss = Some(u16::from_be_bytes([value[0], value[1]])),
                 // RFC 7323 §2.3: more than 14 is taken as 14.
-                (3, 1) => read.window_scale = Some(value[0].min(14)),
-                (4, 0) => read.sack_permitted = true,
-                (5, _) => value.chunks_exact(8).for_each(|b| read.sack.push((word(b), word(&b[4..])))),
-                (8, 8) => read.timestamps = Some((word(value), word(&value[4..]))),
+                (3, 1) => self.window_scale = Some(value[0].min(14)),
+                (4, 0) => self.sack_permitted = true,
+                (5, _) => value.chunks_exact(8).for_each(|b| self.sack.push((word(b), word(&b[4..])))),
+                (8, 8) => self.timestamps = Some((word(value), word(&value[4..]))),
                 _ => {}
             }
             list = after;
         }
-        read
     }
+}
+
+fn word(b: &[u8]) -> u32 {
+    u32::from_be_bytes([b[0], b[1], b[2], b[3]])
 }
 
 #[cfg(test)]
