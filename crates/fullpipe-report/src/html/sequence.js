@@ -133,21 +133,30 @@
         if (level !== null) c.lineTo(width, level);
         c.stroke();
       }
-      // Bars: data, what was sent again, selective acknowledgments. Of those that fall on the same pixels, one is drawn.
+      // Bars: data, what was sent again, selective acknowledgments. Of those that fall on the same pixels, one is drawn. From afar what was
+      // sent again would paint the whole line: it stands at the foot, and in its place only where that is apart from the newest data.
       const ticks = (last - first) < 4000;
+      const foot = HEIGHT - BOTTOM;
       for (const k of [0, 4, 1]) {
         c.strokeStyle = palette[KINDS[k]];
-        c.lineWidth = k === 1 ? 2.4 : 1.4;
+        c.lineWidth = k === 1 ? (ticks ? 2.4 : 1) : 1.4;
         c.beginPath();
         let column = -1;
         let low = 0;
         let high = 0;
+        let newest = 0;
+        let marked = -1;
         for (let i = first; i < last; i++) {
+          if (marks.kind[i] === 0 && marks.to[i] > newest) newest = marks.to[i];
           if (marks.kind[i] !== k) continue;
           const px1 = x(marks.t[i]);
           const a = y(marks.from[i]);
           const b = Math.min(y(marks.to[i]), a - (k === 1 ? 3 : 0.7));
           const here = Math.floor(px1 * 2);
+          if (k === 1 && !ticks) {
+            if (here !== marked) { c.moveTo(px1, foot); c.lineTo(px1, foot - 9); marked = here; }
+            if (b - y(newest) < 5) continue;
+          }
           if (here === column && a <= low + 0.5 && b >= high - 0.5) continue;
           if (here !== column) { column = here; low = a; high = b; } else { low = Math.max(low, a); high = Math.min(high, b); }
           c.moveTo(px1, a);

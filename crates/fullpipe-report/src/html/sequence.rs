@@ -24,7 +24,7 @@ pub(super) fn section(sequences: &[Sequence]) -> String {
         return String::new();
     }
     "<section><h2>Time and sequence</h2><p class=\"hint\">Every packet as it was captured: the steeper, the faster; \
-     black over green is what is in flight. Drag a box to zoom to it, or \
+     black over green is what is in flight. From afar red at the foot is when something was sent again. Drag a box to zoom to it, or \
      across to zoom in time only; the wheel zooms too; double-click to see everything. Point at a packet to read it.</p>\
      <p id=\"sequence-legend\"></p><div id=\"sequences\"></div></section>"
         .to_owned()
