@@ -12,7 +12,7 @@ use crate::reenter::Job;
 use crate::space::{Enclosure, Message, Outbox, SERVER, Topology, Use};
 use crate::waits::{INTERVAL, Threads, WaitAudit};
 use fullpipe_experiment::recording::{Histogram as Times, Provenance, Recording, Source, Summary};
-use fullpipe_experiment::scenario::{App, Direction, Scenario, Triggers};
+use fullpipe_experiment::scenario::{App, Direction, Fault, Scenario, Triggers};
 use fullpipe_kernel::facts::SchedulerAccount;
 use fullpipe_path::BuildError;
 use fullpipe_units::{Rate, Span, Time};
@@ -184,19 +184,9 @@ impl<'a> Inside<'a> {
             if !spec.settings.is_empty() {
                 notes.push(format!("the settings of {} do not apply: the kernel's has none", spec.cc));
             }
-            if spec.ack_frequency.is_some() {
+            if let Some(Fault { key, reason, .. }) = spec.only_simulated() {
                 return Err(LabError::Input(format!(
-                    "flow {number}: `ack_frequency`: the kernel's TCP decides by itself when it acknowledges; the simulator can be asked"
-                )));
-            }
-            if spec.timer_hz.is_some() {
-                return Err(LabError::Input(format!(
-                    "flow {number}: `timer_hz`: the kernel's timers go off by its own ticks; the simulator can be asked"
-                )));
-            }
-            if spec.cpu.is_some() {
-                return Err(LabError::Input(format!(
-                    "flow {number}: `cpu`: the lab's ends take what this machine's processors take; the simulator can be asked"
+                    "flow {number}: `{key}`: {reason}; the simulator can be asked"
                 )));
             }
             if let Some(name) = kernel::controller(&spec.cc).filter(|name| *name != spec.cc) {

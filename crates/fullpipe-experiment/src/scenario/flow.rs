@@ -200,6 +200,24 @@ impl FlowSpec {
         Ok(())
     }
 
+    /// What it asks for that ends whose TCP is a kernel's cannot be asked for.
+    pub fn only_simulated(&self) -> Option<Fault> {
+        let (key, reason, help) = if self.ack_frequency.is_some() {
+            (
+                "ack_frequency",
+                "the kernel's TCP decides by itself when it acknowledges",
+                "run it in the simulator; in the lab a link's `aggregate` thins ACKs on their way",
+            )
+        } else if self.timer_hz.is_some() {
+            ("timer_hz", "the kernel's timers go off by its own ticks", "run it in the simulator")
+        } else if self.cpu.is_some() {
+            ("cpu", "the lab's ends take what this machine's processors take", "run it in the simulator")
+        } else {
+            return None;
+        };
+        Some(Fault::new(key, reason).help(help))
+    }
+
     pub(super) fn validate(&self, scenario: &Scenario, vocabulary: &Vocabulary) -> Result<(), Fault> {
         match &self.policy {
             None => vocabulary.check_controller(&self.cc)?,
@@ -261,30 +279,17 @@ impl FlowSpec {
         if let Some(access) = &self.access {
             access.validate(scenario, self).map_err(|f| f.under("access"))?;
         }
-        if let Some(hz) = self.timer_hz {
-            if vocabulary.kernels_tcp {
-                return Err(Fault::new("timer_hz", "the kernel's timers go off by its own ticks")
-                    .help("run it in the simulator"));
-            }
-            if !TIMER_HZ.contains(&hz) {
-                return Err(Fault::new("timer_hz", format!("{hz} is not between 24 and 1200")));
-            }
+        if let Some(fault) = self.only_simulated().filter(|_| vocabulary.kernels_tcp) {
+            return Err(fault);
+        }
+        if let Some(hz) = self.timer_hz.filter(|hz| !TIMER_HZ.contains(hz)) {
+            let reason = format!("{hz} is not between {} and {}", TIMER_HZ.start(), TIMER_HZ.end());
+            return Err(Fault::new("timer_hz", reason));
         }
         if let Some(cpu) = &self.cpu {
-            if vocabulary.kernels_tcp {
-                return Err(Fault::new("cpu", "the lab's ends take what this machine's processors take")
-                    .help("run it in the simulator"));
-            }
             cpu.validate().map_err(|f| f.under("cpu"))?;
         }
         if let Some(frequency) = &self.ack_frequency {
-            if vocabulary.kernels_tcp {
-                return Err(Fault::new(
-                    "ack_frequency",
-                    "the kernel's TCP decides by itself when it acknowledges",
-                )
-                .help("run it in the simulator; in the lab a link's `aggregate` thins ACKs on their way"));
-            }
             frequency.validate().map_err(|f| f.under("ack_frequency"))?;
         }
         self.app.validate(self.count, scenario.duration).map_err(|f| f.under("app"))
