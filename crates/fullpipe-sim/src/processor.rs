@@ -27,11 +27,10 @@ impl Processor {
         self.free
     }
 
-    /// Handles a segment of `bytes` from `now` on, or as soon as it can: when that is done.
+    /// Handles so many segments, of `bytes` together, from `now` on, or as soon as it can.
     #[inline]
-    pub fn handle(&mut self, now: Time, bytes: u64) -> Time {
-        self.free = self.free.max(now) + self.costs.takes(bytes);
-        self.free
+    pub fn handle(&mut self, now: Time, segments: u64, bytes: u64) {
+        self.free = self.free.max(now) + self.costs.takes(segments, bytes);
     }
 }
 
@@ -84,7 +83,7 @@ impl Incoming {
             self.together += 1;
         }
         if self.together > 0 {
-            self.processor.handle(now, bytes);
+            self.processor.handle(now, 1, bytes);
         }
     }
 }
@@ -127,8 +126,12 @@ mod tests {
     fn one_thing_comes_after_another() {
         let costs = CpuSpec { per_segment: Span::from_micros(1), rate: Some("8gbit".parse().unwrap()) };
         let mut processor = Processor::new(costs);
-        assert_eq!(processor.handle(at(10), 1000), at(12));
-        assert_eq!(processor.handle(at(11), 0), at(13));
-        assert_eq!((processor.free(), processor.handle(at(20), 9000)), (at(13), at(30)));
+        let mut done = |now, segments, bytes| {
+            processor.handle(now, segments, bytes);
+            processor.free()
+        };
+        assert_eq!(done(at(10), 1, 1000), at(12));
+        assert_eq!(done(at(11), 1, 0), at(13));
+        assert_eq!(done(at(20), 3, 9000), at(32));
     }
 }

@@ -70,7 +70,7 @@ impl<C: CongestionControl> Sender<C> {
     /// An ACK arrives. Returns its round-trip time if it gave one.
     pub fn on_ack(&mut self, now: Time, ack: &Segment, sack: &SackInfo) -> Option<Span> {
         if let Some(cpu) = &mut self.cpu {
-            cpu.handle(now, 0);
+            cpu.handle(now, 1, 0);
         }
         self.check_app_limited();
         self.edge = self.edge.max(ack.edge);

@@ -50,7 +50,10 @@ impl<C: CongestionControl> Sender<C> {
                 break;
             }
             self.connection.on_batch_sent(now, bytes, segments);
-            self.costs(now, bytes, segments);
+            if let Some(cpu) = &mut self.cpu {
+                // Offloads cut what the processor handled as one.
+                cpu.handle(now, if self.offloads { 1 } else { segments }, bytes);
+            }
             self.send_buffer.sent(self.board.nxt_bytes());
             if !paced && !self.offloads {
                 break;
@@ -68,17 +71,6 @@ impl<C: CongestionControl> Sender<C> {
             }
             if self.timer != Some(Timer::Reordering) && self.board.outstanding() > outstanding_before {
                 self.schedule_probe(now, false);
-            }
-        }
-    }
-
-    /// The processor was busy with `segments` that left, as one where offloads cut them.
-    #[inline]
-    fn costs(&mut self, now: Time, bytes: u64, segments: u64) {
-        if let Some(cpu) = &mut self.cpu {
-            cpu.handle(now, bytes);
-            for _ in 1..if self.offloads { 1 } else { segments } {
-                cpu.handle(now, 0);
             }
         }
     }

@@ -20,13 +20,11 @@ impl Wheel {
     /// That of a kernel of `hz` ticks a second, at which the run begins in a moment that hangs on `seed`.
     pub fn new(hz: u32, seed: u64) -> Self {
         let tick = 1_000_000_000 / u64::from(hz.max(1));
-        // SplitMix64's mixing, so that neighbouring seeds begin apart.
-        let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // Any moment of the fourth level's buckets: beyond are waits of more than ten seconds.
+        // Any moment of the fourth level's buckets, beyond which are waits of more than ten seconds. By the golden ratio, so that
+        // neighbouring seeds begin apart.
         let bucket = tick << (3 * COARSER);
-        Wheel { tick, before: (mixed ^ (mixed >> 31)) % bucket }
+        let part = u128::from(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Wheel { tick, before: ((part * u128::from(bucket)) >> 64) as u64 }
     }
 
     /// When a timer goes off that is set at `now` for `at` (`calc_wheel_index`, `calc_index`).
