@@ -76,9 +76,8 @@ fn scattered(rounds: &[(f64, f64)]) -> f64 {
 
 /// What the path carried for a round trip, headers included, where that is more than BtlBw: a path that was filled for moments only, and
 /// beside which BtlBw is what its sender sent.
-fn carried(seen: &Seen<'_>, waits: &[Option<f64>]) -> Option<Rate> {
+fn carried(seen: &Seen<'_>, steps: &[Step], waits: &[Option<f64>]) -> Option<Rate> {
     let (rtt, rate) = (seen.rtprop.as_secs_f64(), seen.rate.as_bytes_per_sec() as f64);
-    let steps: Vec<Step> = seen.course.steps().all().copied().collect();
     let width = seen.course.steps().width().as_secs_f64();
     // Long enough that what was held back for a moment and came at once makes no rate.
     let window = rtt.max(SHORTEST).max(20.0 * f64::from(seen.mss) / rate);
@@ -165,7 +164,7 @@ impl Guess {
         let rate = if !filled {
             Rate::from_bytes_per_sec(seen.wire_rate.as_bytes_per_sec() * WIDER)
         } else {
-            carried(seen, &waits).unwrap_or(seen.wire_rate)
+            carried(seen, &steps, &waits).unwrap_or(seen.wire_rate)
         };
         let queue = longest * rate.as_bytes_per_sec() as f64;
         let bdp = rtt * rate.as_bytes_per_sec() as f64;
