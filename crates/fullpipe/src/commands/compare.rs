@@ -514,6 +514,7 @@ mod tests {
                     [[flow]]\ncc = 'cubic'\nsettings = { hz = 100 }\ntso = false";
         let mut flows = case(file).scenario.flows;
         flows.iter_mut().for_each(like_linux);
+        assert!(ticks().is_some() && flows.iter().all(|f| f.timer_hz == ticks()));
         let ticks = ticks().map(|n| Setting::Integer(n.into()));
         assert_eq!(flows.iter().map(|f| f.tso).collect::<Vec<_>>(), [Some(true), Some(true), Some(false)]);
         assert!(flows.iter().all(|f| f.auto_tuning));
