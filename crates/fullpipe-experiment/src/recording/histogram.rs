@@ -8,9 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 const SUB: u64 = 128;
 const SUB_BITS: u32 = SUB.trailing_zeros();
 
-/// Values kept until they are counted together: with many flows every look at the counts is a miss
-/// of the cache.
-const PENDING: usize = 7;
+/// Values of which only the bucket is kept until they are counted together: with many flows every look at the counts is a
+/// miss of the cache.
+const PENDING: usize = 31;
 
 /// Counts of values in nanoseconds. Only the doublings that occur take memory.
 ///
@@ -27,8 +27,8 @@ const PENDING: usize = 7;
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Histogram {
-    pending: [u64; PENDING],
-    waiting: usize,
+    pending: [u16; PENDING],
+    waiting: u16,
     octaves: Vec<Option<Box<[u32; SUB as usize]>>>,
     count: u64,
     min: u64,
@@ -45,9 +45,10 @@ impl Histogram {
     /// Counts `value`.
     #[inline]
     pub fn add(&mut self, value: u64) {
-        self.pending[self.waiting] = value;
+        self.extend(value);
+        self.pending[usize::from(self.waiting)] = place(value);
         self.waiting += 1;
-        if self.waiting == PENDING {
+        if usize::from(self.waiting) == PENDING {
             self.settle();
         }
     }
@@ -56,21 +57,26 @@ impl Histogram {
     // Inlined, as is what it calls: compiled with the engine that counts, and as well optimised as that.
     #[inline]
     pub fn settle(&mut self) {
-        for i in 0..std::mem::take(&mut self.waiting) {
+        for i in 0..usize::from(std::mem::take(&mut self.waiting)) {
             self.count(self.pending[i], 1);
         }
     }
 
     #[inline]
-    fn count(&mut self, value: u64, times: u32) {
-        let (octave, sub) = place(value);
+    fn extend(&mut self, value: u64) {
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    /// Counts `times` values in a bucket.
+    #[inline]
+    fn count(&mut self, bucket: u16, times: u32) {
+        let (octave, sub) = (usize::from(bucket) / SUB as usize, usize::from(bucket) % SUB as usize);
         match self.octaves.get_mut(octave) {
             Some(Some(counts)) => counts[sub] = counts[sub].saturating_add(times),
             _ => self.open(octave)[sub] = times,
         }
         self.count += u64::from(times);
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
     }
 
     #[cold]
@@ -98,7 +104,7 @@ impl Histogram {
 
     /// How many values there were, those that wait to be counted included.
     pub fn len(&self) -> u64 {
-        self.count + self.waiting as u64
+        self.count + u64::from(self.waiting)
     }
 
     /// Whether there was none.
@@ -178,26 +184,21 @@ impl<'de> Deserialize<'de> for Histogram {
         let Written { min_ns, max_ns, counts } = Written::deserialize(d)?;
         let mut histogram = Histogram::default();
         for (value, times) in counts {
-            histogram.count(value, times);
+            histogram.count(place(value), times);
         }
         (histogram.min, histogram.max) = (min_ns, max_ns);
         Ok(histogram)
     }
 }
 
-/// Octave 0 holds the values below `SUB` exactly; octave `k` those below `SUB·2^k`.
+/// The bucket of a value: octave 0 holds the values below `SUB` exactly; octave `k` those below `SUB·2^k`.
 #[inline]
-fn place(value: u64) -> (usize, usize) {
+fn place(value: u64) -> u16 {
     let bits = u64::BITS - value.leading_zeros();
     let octave = bits.saturating_sub(SUB_BITS);
-    if octave == 0 {
-        return (0, value as usize);
-    }
-    // The leading bit is known: of the octave's range [SUB·2^(k-1), SUB·2^k) take SUB parts.
-    let start = SUB << (octave - 1);
-    let offset = value - start;
-    let sub = if octave == 1 { offset } else { offset >> (octave - 1) };
-    (octave as usize, sub as usize)
+    // The leading bit is known: the bits after it tell the octave's parts apart.
+    let sub = if octave == 0 { value } else { (value >> (octave - 1)) - SUB };
+    (u64::from(octave) * SUB + sub) as u16
 }
 
 fn middle(octave: usize, sub: u64) -> u64 {

@@ -64,43 +64,58 @@ pub(crate) struct Net<'a> {
     pub sacks: &'a mut SackStore,
 }
 
-/// A connection: both ends and the application.
+/// A flow's own delay on top of the path's, and the packets in it, on their way to the sending end.
 #[derive(Debug)]
+struct Detour {
+    takes: Span,
+    packets: VecDeque<(Time, Packet<Segment>)>,
+}
+
+/// A connection: both ends and the application.
+///
+/// With thousands of them each event finds its own outside the processor's caches, and what it costs is mostly how many lines of memory it
+/// has to wait for. So what every event looks at lies together at the beginning, and what few flows have lies elsewhere.
+#[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Connection<C> {
-    id: u32,
-    pub sender: Sender<C>,
-    pub receiver: Receiver,
-    pub recorder: FlowRecorder,
-    source: Source,
-    phase: Phase,
-    pub start: Time,
-    /// When the application stops, and the same until it has.
-    stop: Time,
+    /// When the last byte was delivered of a flow of a given size; never for others.
+    completed: Time,
+    /// Sending end: when the SYN is repeated.
+    syn_at: Time,
+    /// When the application stops, until it has.
     stop_at: Time,
-    size: Option<u64>,
+    /// Receiving end: when the SYN-ACK is repeated; never once the connection is known to be there.
+    syn_ack_at: Time,
+    /// Receiving end: when the next question is asked or the present one repeated.
+    ask_at: Time,
+    /// What passes at one of its ends, if anyone wants to know.
+    pub capture: Option<Box<Capture>>,
+    /// A link of its own before the path.
+    pub access: Option<Box<Access>>,
+    /// Data that waits for the receiving end's processor, if that takes time.
+    pub incoming: Option<Box<Incoming>>,
+    detour: Option<Box<Detour>>,
+    /// The controller's latest state that was recorded.
+    state: Option<&'static str>,
+    /// The bytes after which it is complete, if it ever is.
+    size: u64,
+    id: u32,
+    smss: u32,
+    syns: u32,
+    syn_acks: u32,
     ecn: bool,
+    phase: Phase,
+    pub receiver: Receiver,
+    pub sender: Sender<C>,
+    source: Source,
+    pub recorder: FlowRecorder,
+    pub start: Time,
+    /// When the application stops.
+    stop: Time,
     /// Requests: payload of a question, of an answer, pause.
     questions: Option<(u64, u64, Span)>,
     asker: Asker,
     question: Question,
-    /// Sending end: when the SYN is repeated.
-    syn_at: Time,
-    syns: u32,
-    /// Receiving end: when the SYN-ACK is repeated; none once the connection is known to be there.
-    syn_ack_at: Time,
-    syn_acks: u32,
-    /// Receiving end: when the next question is asked or the present one repeated.
-    ask_at: Time,
-    /// Own delay on top of the path's, and what is in it: packets on their way to the sending end.
-    extra: Span,
-    held: VecDeque<(Time, Packet<Segment>)>,
-    /// Data that waits for the receiving end's processor, if that takes time.
-    pub incoming: Option<Box<Incoming>>,
-    /// A link of its own before the path.
-    pub access: Option<Box<Access>>,
-    smss: u32,
-    /// What passes at one of its ends, if anyone wants to know.
-    pub capture: Option<Box<Capture>>,
 }
 
 impl<C: CongestionControl> Connection<C> {
@@ -114,34 +129,36 @@ impl<C: CongestionControl> Connection<C> {
         };
         let ecn = spec.ecn && cc.claims_ecn();
         Connection {
+            completed: Time::NEVER,
+            syn_at: start,
+            stop_at: stop,
+            syn_ack_at: Time::NEVER,
+            ask_at: Time::NEVER,
+            capture: None,
+            access: None,
+            incoming: None,
+            detour: (!spec.extra_rtt.is_zero())
+                .then(|| Box::new(Detour { takes: spec.extra_rtt, packets: VecDeque::new() })),
+            state: None,
+            size: size.unwrap_or(u64::MAX),
             id,
+            smss,
+            syns: 0,
+            syn_acks: 0,
+            ecn,
+            phase: Phase::Waiting,
+            receiver: Receiver::new(smss, spec),
             sender: Sender::new(cc, smss, spec.send_buffer.map(|b| b.0))
                 .offloading(spec.tso == Some(true))
                 .paced(spec.paced)
                 .expecting_acks_after(spec.ack_frequency.map(|asked| asked.max_ack_delay)),
-            receiver: Receiver::new(smss, spec),
-            recorder: FlowRecorder::new(rows, start),
             source: Source::new(spec.app.clone(), size),
-            phase: Phase::Waiting,
+            recorder: FlowRecorder::new(rows, start),
             start,
             stop,
-            stop_at: stop,
-            size,
-            ecn,
             questions,
             asker: Asker::default(),
             question: Question::default(),
-            syn_at: start,
-            syns: 0,
-            syn_ack_at: Time::NEVER,
-            syn_acks: 0,
-            ask_at: Time::NEVER,
-            extra: spec.extra_rtt,
-            held: VecDeque::new(),
-            incoming: None,
-            access: None,
-            smss,
-            capture: None,
         }
     }
 
@@ -156,22 +173,28 @@ impl<C: CongestionControl> Connection<C> {
 
     /// Whether it is at its end for who waits for that: all is delivered, or its application has stopped.
     pub fn has_ended(&self) -> bool {
-        self.recorder.completed.is_some() || self.stop_at != self.stop
+        self.completed != Time::NEVER || self.stop_at != self.stop
     }
 
     /// Whether it will send and receive nothing more.
+    #[inline]
     pub fn is_over(&self) -> bool {
-        self.recorder.completed.is_some() && self.sender.is_idle()
+        self.completed != Time::NEVER && self.sender.is_idle()
     }
 
     /// Whether it is over and the end of it is in the series.
     pub fn is_recorded(&self) -> bool {
-        self.is_over() && self.recorder.completed.is_some_and(|at| at <= self.recorder.last_row())
+        self.is_over() && self.completed <= self.recorder.last_row()
     }
 
     /// When it ended: its last byte's delivery, its stop, or the end of the run.
     pub fn end(&self, run_end: Time) -> Time {
-        self.recorder.completed.unwrap_or(run_end).min(self.stop).max(self.start).min(run_end)
+        self.completed.min(self.stop).max(self.start).min(run_end)
+    }
+
+    /// When its last byte was delivered, if it is a flow of a given size.
+    pub fn completed(&self) -> Option<Time> {
+        (self.completed != Time::NEVER).then_some(self.completed)
     }
 
     /// The next time that something must happen at either end without a packet from the path.
@@ -183,7 +206,7 @@ impl<C: CongestionControl> Connection<C> {
     /// Of that, what a packet can bring forward that arrives at the sending end.
     #[inline]
     pub fn sender_wake(&self) -> Time {
-        let held = self.held.front().map_or(Time::NEVER, |&(at, _)| at);
+        let held = self.detour.as_ref().and_then(|d| d.packets.front()).map_or(Time::NEVER, |&(at, _)| at);
         let access = self.access.as_ref().map_or(Time::NEVER, |access| access.next());
         self.sender.wake().min(self.source.at).min(self.syn_at).min(held).min(access)
     }
@@ -198,7 +221,17 @@ impl<C: CongestionControl> Connection<C> {
     /// Packets in the flow's own delay.
     #[cfg(test)]
     pub fn waiting_outside(&self) -> usize {
-        self.held.len()
+        self.detour.as_ref().map_or(0, |detour| detour.packets.len())
+    }
+
+    /// The controller's state, if it is new.
+    #[inline]
+    pub fn new_state(&mut self) -> Option<&'static str> {
+        let state = self.sender.controller().state();
+        // The same state is mostly the same text in memory.
+        let is_old = self.state.is_some_and(|last| std::ptr::eq(last, state))
+            || self.state.replace(state) == Some(state);
+        (!is_old).then_some(state)
     }
 
     fn packet(&self, bytes: u32, segment: Segment) -> Packet<Segment> {
@@ -265,8 +298,8 @@ impl<C: CongestionControl> Connection<C> {
             self.happened(now, EventKind::TransferDelivered, Some(took));
             self.think(now);
         }
-        if self.recorder.completed.is_none() && self.size.is_some_and(|size| delivered >= size) {
-            self.recorder.completed = Some(now);
+        if delivered >= self.size && self.completed == Time::NEVER {
+            self.completed = now;
             self.happened(now, EventKind::Completed, None);
             self.ask_at = Time::NEVER;
         }
@@ -394,10 +427,9 @@ impl<C: CongestionControl> Connection<C> {
     /// A packet arrives that the receiving end sent: at once, or after the flow's own delay.
     #[inline]
     pub fn at_sender(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
-        if self.extra.is_zero() {
-            self.take(now, packet.data, net);
-        } else {
-            self.held.push_back((now + self.extra, packet));
+        match &mut self.detour {
+            None => self.take(now, packet.data, net),
+            Some(detour) => detour.packets.push_back((now + detour.takes, packet)),
         }
     }
 
@@ -465,7 +497,9 @@ impl<C: CongestionControl> Connection<C> {
 
     /// Does what is due at the sending end.
     pub fn wake_sender(&mut self, now: Time, net: &mut Net<'_>) {
-        while let Some((_, packet)) = self.held.pop_front_if(|(at, _)| *at <= now) {
+        while let Some((_, packet)) =
+            self.detour.as_mut().and_then(|detour| detour.packets.pop_front_if(|(at, _)| *at <= now))
+        {
             self.take(now, packet.data, net);
         }
         if self.syn_at <= now {

@@ -70,7 +70,8 @@ impl World {
             .iter()
             .map(|c| {
                 let duration = c.end(self.end).since(c.start.max(warmup));
-                let mut s = c.recorder.summary(&c.sender, c.receiver.arrived(), duration, c.start);
+                let completion = c.completed().map(|at| at.since(c.start));
+                let mut s = c.recorder.summary(&c.sender, c.receiver.arrived(), duration, completion);
                 s.utilization = utilization(s.goodput_bps);
                 s
             })

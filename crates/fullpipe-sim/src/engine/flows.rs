@@ -179,9 +179,11 @@ fn note_drop(recorder: &mut FlowRecorder, packet: &Packet<Segment>) {
 /// Records the controller's state if it has changed, and tells who waits for it.
 #[inline]
 fn note_state<C: CongestionControl>(now: Time, flow: usize, c: &mut Connection<C>, triggers: &mut Triggers) {
-    let state = c.sender.controller().state();
-    if c.recorder.on_state(now, state) && !triggers.is_empty() {
-        triggers.on_state(now, flow as u32, state);
+    if let Some(state) = c.new_state() {
+        c.recorder.on_state(now, state);
+        if !triggers.is_empty() {
+            triggers.on_state(now, flow as u32, state);
+        }
     }
 }
 

@@ -31,8 +31,6 @@ pub(crate) struct FlowRecorder {
     /// The series by rows, as they come: one piece of memory a row, not one a quantity.
     rows: Vec<(Time, [f64; WIDTH])>,
     states: Vec<(Time, &'static str)>,
-    /// The latest of them.
-    state: Option<&'static str>,
     events: Vec<Event>,
     rtt: Histogram,
     queue: Histogram,
@@ -44,8 +42,6 @@ pub(crate) struct FlowRecorder {
     at_warmup: Totals,
     row_arrived: u64,
     row_at: Time,
-    /// When the last byte was delivered, for flows of a given size.
-    pub completed: Option<Time>,
 }
 
 fn or_nan(value: Option<f64>) -> f64 {
@@ -57,7 +53,6 @@ impl FlowRecorder {
         FlowRecorder {
             rows: Vec::with_capacity(rows),
             states: Vec::new(),
-            state: None,
             events: Vec::new(),
             rtt: Histogram::default(),
             queue: Histogram::default(),
@@ -67,7 +62,6 @@ impl FlowRecorder {
             at_warmup: Totals::default(),
             row_arrived: 0,
             row_at: start,
-            completed: None,
         }
     }
 
@@ -94,19 +88,11 @@ impl FlowRecorder {
         self.dropped_from_before += u64::from(self.warmed_up_at.is_some_and(|at| sent_at <= at));
     }
 
-    /// The controller is in `state`; whether that is new.
-    #[inline]
-    pub fn on_state(&mut self, now: Time, state: &'static str) -> bool {
-        // The same state is mostly the same text in memory.
-        if self.state.is_some_and(|last| std::ptr::eq(last, state))
-            || self.state.replace(state) == Some(state)
-        {
-            return false;
-        }
+    /// The controller is in `state` from now on.
+    pub fn on_state(&mut self, now: Time, state: &'static str) {
         if self.states.len() < MOST_STATES {
             self.states.push((now, state));
         }
-        true
     }
 
     pub fn on_event(&mut self, event: Event) {
@@ -181,13 +167,13 @@ impl FlowRecorder {
         self.rows.push((now, row.values()));
     }
 
-    /// The flow in figures, over `duration`.
+    /// The flow in figures, over `duration`; it took `completion` if it is complete.
     pub fn summary<C: CongestionControl>(
         &self,
         sender: &Sender<C>,
         arrived: u64,
         duration: Span,
-        start: Time,
+        completion: Option<Span>,
     ) -> Summary {
         let (all, before) = (self.totals(sender, arrived), &self.at_warmup);
         let bytes = all.arrived - before.arrived;
@@ -201,7 +187,7 @@ impl FlowRecorder {
             packets_lost: all.dropped - before.dropped - self.dropped_from_before,
             rtt_ms: self.rtt.rtt_ms(),
             queue_ms: self.queue.queue_ms(),
-            completion_s: self.completed.map(|at| at.since(start).as_secs_f64()),
+            completion_s: completion.map(Span::as_secs_f64),
         }
     }
 

@@ -122,17 +122,15 @@ impl<C: CongestionControl> Sender<C> {
         let min_rtt = self.rtt.min();
         let Self { board, connection, rack, .. } = self;
         connection.begin_ack(arrivals.inflight_before);
-        for &(start, end) in sack.blocks() {
-            board.sack(start, end, |seq, e| {
-                arrivals.count(e);
-                connection.on_acked(now, u64::from(e.len), &e.stamp());
-                rack.on_delivered(now, e, min_rtt);
-                if !e.was_retransmitted() {
-                    arrivals.sacked = SentOnce::and(arrivals.sacked, e.sent_at());
-                    arrivals.original(seq, high);
-                }
-            });
-        }
+        board.sack(sack.blocks(), |seq, e| {
+            arrivals.count(e);
+            connection.on_acked(now, u64::from(e.len), &e.stamp());
+            rack.on_delivered(now, e, min_rtt);
+            if !e.was_retransmitted() {
+                arrivals.sacked = SentOnce::and(arrivals.sacked, e.sent_at());
+                arrivals.original(seq, high);
+            }
+        });
         arrivals.sacked_more = arrivals.arrived > 0;
         board.ack(ack.seq, |seq, e| {
             arrivals.count(e);

@@ -3,6 +3,7 @@
 //! selectively acknowledged runs are skipped by compressed jumps, loss detection never looks twice
 //! at a segment whose fate is decided, and lost segments queue up for retransmission.
 
+use crate::segment::MAX_SACK_BLOCKS;
 use fullpipe_cc::{Span, Stamp, Time};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -152,6 +153,8 @@ pub(crate) struct Scoreboard {
     lost_again: BinaryHeap<Reverse<u64>>,
     /// Retransmissions in order of sending, with the stamp's id; overtaken ones are skipped when met.
     retransmissions: VecDeque<(u64, u32)>,
+    /// What the latest report said: most of the next is the same (`recv_sack_cache`).
+    reported: [(u64, u64); MAX_SACK_BLOCKS],
 }
 
 impl Scoreboard {
@@ -172,6 +175,7 @@ impl Scoreboard {
             lost_originals: VecDeque::new(),
             lost_again: BinaryHeap::new(),
             retransmissions: VecDeque::new(),
+            reported: [(0, 0); MAX_SACK_BLOCKS],
         }
     }
 
@@ -313,8 +317,19 @@ impl Scoreboard {
         end
     }
 
-    /// The receiver has `start..end`: calls `newly` for every segment it did not report before.
-    pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(u64, &Entry)) {
+    /// The receiver reports `blocks`: calls `newly` for every segment in them that it did not report before.
+    pub fn sack(&mut self, blocks: &[(u64, u64)], mut newly: impl FnMut(u64, &Entry)) {
+        for &(start, end) in blocks {
+            // Nothing that was reported is ever taken back.
+            let known = self.reported.iter().find(|known| (known.0..=known.1).contains(&start));
+            self.sack_range(known.map_or(start, |known| known.1), end, &mut newly);
+        }
+        for (reported, block) in self.reported.iter_mut().zip(blocks) {
+            *reported = (block.0, block.1.min(self.nxt));
+        }
+    }
+
+    fn sack_range(&mut self, start: u64, end: u64, newly: &mut impl FnMut(u64, &Entry)) {
         let end = end.min(self.nxt);
         let mut seq = start.max(self.una);
         if seq >= end {
@@ -329,7 +344,10 @@ impl Scoreboard {
             newly(seq, &before);
             self.leave(&before);
             self.sacked += 1;
-            seq = self.next_unsacked(seq + 1);
+            seq += 1;
+            if seq < end {
+                seq = self.next_unsacked(seq);
+            }
         }
         self.fack = self.fack.max(end);
     }
@@ -593,7 +611,7 @@ mod tests {
 
     fn sack(b: &mut Scoreboard, start: u64, end: u64) -> Vec<u64> {
         let mut newly = Vec::new();
-        b.sack(start, end, |seq, _| newly.push(seq));
+        b.sack(&[(start, end)], |seq, _| newly.push(seq));
         newly
     }
 
@@ -712,7 +730,7 @@ mod tests {
                         id += 1;
                         b.push(700 + (id % 700) as u16, Stamp { sent_at: ms(now), id, ..Stamp::default() });
                     },
-                    2 => b.sack(b.una() + a, b.una() + a + n, |_, _| {}),
+                    2 => b.sack(&[(b.una() + a, b.una() + a + n)], |_, _| {}),
                     3 => b.ack(b.una() + a.min(n), |_, _| {}),
                     4 => { b.detect(ms(now), Sending { at: ms(now - 1), id: id as u32 }, Span::from_millis(a % 20), |_, _| {}); }
                     5 if a % 4 == 0 => { b.unmark_lost(); }
