@@ -1,6 +1,7 @@
 //! What Linux says of TCP, and what it takes.
 //!
 //! * [`tcp_info`]: one socket of one's own: `TCP_INFO`, `TCP_CC_INFO`, and its controller (`TCP_CONGESTION`).
+//! * [`socket`]: sockets step by step, connected within a time; what waits at one is counted, or thrown away.
 //! * [`closed`]: what it said of a socket as that closed.
 //! * [`sock_diag`]: everybody's sockets, one after the other, in bounded memory.
 //! * [`rtnetlink`], [`ethtool`]: links, addresses, routes, queueing disciplines, offloads.
@@ -37,4 +38,5 @@ pub mod printable;
 pub mod rtnetlink;
 pub mod signals;
 pub mod sock_diag;
+pub mod socket;
 pub mod tcp_info;
