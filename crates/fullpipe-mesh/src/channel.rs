@@ -5,8 +5,8 @@ use crate::key::{PairKey, random};
 use crate::message::Message;
 use crate::record::Trouble;
 use crate::wire::Malformed;
+use fullpipe_kernel::socket;
 use fullpipe_kernel::tcp_info::{self, PinError};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -60,19 +60,17 @@ pub(crate) fn dial(
 ) -> Result<Channel, Trouble> {
     let until = Instant::now() + within;
     let nonce = random().map_err(|_| Trouble::Broken)?;
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
-        .map_err(|_| Trouble::Unreachable)?;
+    let stream = socket::tcp(address).map_err(|_| Trouble::Unreachable)?;
     if let Some(name) = controller {
-        tcp_info::pin(&socket, name).map_err(|e| match e {
+        tcp_info::pin(&stream, name).map_err(|e| match e {
             PinError::Socket(..) => Trouble::Broken,
             _ => Trouble::NoSuchController,
         })?;
     }
-    socket.connect_timeout(&address.into(), within).map_err(|e| match e.kind() {
+    socket::connect_within(&stream, address, within).map_err(|e| match e.kind() {
         ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => Trouble::Refused,
         _ => Trouble::Unreachable,
     })?;
-    let stream: TcpStream = socket.into();
     let prepared = stream.set_nodelay(true).and_then(|()| stream.set_write_timeout(Some(SEND_WITHIN)));
     prepared.map_err(|_| Trouble::Broken)?;
     let hello = hello(nonce);
@@ -257,6 +255,6 @@ impl Channel {
 
     /// Closes it so that nothing more of what was given to the kernel goes out.
     pub fn abort(self) {
-        let _ = SockRef::from(&*self.stream).set_linger(Some(Duration::ZERO));
+        let _ = socket::reset_on_close(&self.stream);
     }
 }

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{PATIENCE, Running, patient, until};
+use fullpipe_kernel::socket;
 use fullpipe_net::client::{self, ClientError, Config};
 use fullpipe_net::iperf3::{Cookie, Params, State};
 use fullpipe_net::server;
@@ -26,7 +27,7 @@ struct Held {
 fn held() -> Held {
     let count = |folder| std::fs::read_dir(folder).unwrap().count();
     // SAFETY: mallinfo2 takes nothing and returns numbers; it locks each arena that it counts.
-    let heap = unsafe { libc::mallinfo2() };
+    let heap = unsafe { nix::libc::mallinfo2() };
     Held {
         descriptors: count("/proc/self/fd"),
         threads: count("/proc/self/task"),
@@ -79,7 +80,7 @@ fn rude(address: SocketAddr, kind: usize) -> std::io::Result<()> {
     }
     // Some leave in good order, some reset.
     if kind % 2 == 1 {
-        socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
+        socket::reset_on_close(&socket)?;
     }
     Ok(())
 }

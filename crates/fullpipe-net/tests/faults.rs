@@ -4,6 +4,7 @@
 mod common;
 
 use common::{PATIENCE, Running, free_port, patient, until};
+use fullpipe_kernel::socket;
 use fullpipe_net::client::{self, ClientError, Config};
 use fullpipe_net::iperf3::{Cookie, HELLO, Params, Protocol, Results, State, StreamResults};
 use fullpipe_net::server::{self, Limits};
@@ -119,8 +120,8 @@ fn try_to_misbehave(address: SocketAddr, step: usize, fault: Fault, params: &Par
     match fault {
         Fault::Leave => {}
         Fault::Reset => {
-            for socket in streams.iter().chain([&control]) {
-                socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO))?;
+            for connection in streams.iter().chain([&control]) {
+                socket::reset_on_close(connection)?;
             }
         }
         Fault::Garbage => {

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{PATIENCE, Running, patient, until};
+use fullpipe_kernel::socket;
 use fullpipe_net::client::{self, ClientError, Config};
 use fullpipe_net::get::{self, GetError, Request, Target};
 use fullpipe_net::iperf3::{Cookie, Params, Protocol, Results, State};
@@ -87,7 +88,7 @@ fn rude(address: SocketAddr, dice: &mut Dice) -> std::io::Result<usize> {
         socket.write_all(sent.as_bytes())?;
     }
     match MANNERS[manner] {
-        "resets" => socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO))?,
+        "resets" => socket::reset_on_close(&socket)?,
         "half-closes" => {
             socket.shutdown(Shutdown::Write)?;
             while socket.read(&mut [0; 65_536])? > 0 {}
@@ -246,10 +247,9 @@ fn one_address_cannot_take_every_connection() {
     until("most are not refused", || server.events().iter().filter(|e| e.kind == "refused").count() >= 50);
     assert_eq!(server.handle.connections(), 20);
     // Another address of this machine is still served.
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
-    socket.connect(&server.v4().into()).unwrap();
-    let mut socket: TcpStream = socket.into();
+    let mut socket = socket::tcp(server.v4()).unwrap();
+    socket::bind(&socket, SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
+    socket::connect_within(&socket, server.v4(), PATIENCE).unwrap();
     socket.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();

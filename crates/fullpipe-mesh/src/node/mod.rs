@@ -28,12 +28,13 @@ use crate::record::{ControllerId, SiteId};
 use crate::schedule::Schedule;
 use crate::store::{Store, StoreError};
 use bucket::Bucket;
+use fullpipe_kernel::socket;
 use ledger::Ledger;
 use line::Line;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType};
-use socket2::{Domain, Protocol, Socket, Type};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -113,28 +114,29 @@ impl Sockets {
         let any = if has_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let address = SocketAddr::new(bind.unwrap_or(any), port);
         let open = || -> io::Result<Sockets> {
-            let listener = socket(address, Type::STREAM, Protocol::TCP)?;
-            listener.listen(128)?;
-            let probes: UdpSocket = socket(address, Type::DGRAM, Protocol::UDP)?.into();
-            Ok(Sockets { listener: listener.into(), probes })
+            let listener = socket::tcp(address)?;
+            // Connections of the run before may still be closing.
+            setsockopt(&listener, sockopt::ReuseAddr, &true)?;
+            bind_to(&listener, address)?;
+            let listener = socket::listen(listener, 128)?;
+            let probes = socket::udp(address)?;
+            bind_to(&probes, address)?;
+            Ok(Sockets { listener, probes })
         };
         open().map_err(|source| StartError::Listen { port, source })
     }
 }
 
 fn has_ipv6() -> bool {
-    nix::sys::socket::socket(AddressFamily::Inet6, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).is_ok()
+    socket::udp((Ipv6Addr::UNSPECIFIED, 0).into()).is_ok()
 }
 
-fn socket(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+/// Binds a socket to an address, with those of IPv4 if it is any.
+fn bind_to(socket: &impl AsFd, address: SocketAddr) -> io::Result<()> {
     if address.is_ipv6() {
-        socket.set_only_v6(false)?;
+        setsockopt(socket, sockopt::Ipv6V6Only, &false)?;
     }
-    // Connections of the run before may still be closing.
-    socket.set_reuse_address(protocol == Protocol::TCP)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
+    socket::bind(socket, address)
 }
 
 /// What the threads of a node share.

@@ -8,13 +8,13 @@ use crate::file::MOST_CONTROLLERS;
 use crate::hello::{Answer, Hello, Purpose};
 use crate::message::Message;
 use crate::record::{Pair, SiteId};
+use fullpipe_kernel::socket;
 use fullpipe_kernel::tcp_info::TcpInfo;
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::socket::{MsgFlags, recv};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
@@ -269,19 +269,18 @@ fn receive(
     arrived.then_some(Message::Arrived { bytes })
 }
 
-/// Whether so many bytes came in time. With `MSG_TRUNC` the kernel throws them away uncopied (tcp(7)).
+/// Whether so many bytes came in time.
 fn discard(shared: &Shared, stream: &TcpStream, mut left: u64, until: Instant) -> bool {
-    let mut nowhere = vec![0; DISCARD];
     while left > 0 {
         let wait = until.saturating_duration_since(Instant::now());
         if wait.is_zero() || shared.stop.is_stopped() || stream.set_read_timeout(Some(wait)).is_err() {
             return false;
         }
         let most = usize::try_from(left).unwrap_or(DISCARD).min(DISCARD);
-        match recv(stream.as_raw_fd(), &mut nowhere[..most], MsgFlags::MSG_TRUNC) {
+        match socket::discard(stream, most) {
             Ok(0) => return false,
             Ok(n) => left -= (n as u64).min(left),
-            Err(nix::errno::Errno::EINTR | nix::errno::Errno::EAGAIN) => {}
+            Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             Err(_) => return false,
         }
     }

@@ -7,15 +7,15 @@ use super::Shared;
 use super::stop::lock;
 use crate::message::Row;
 use crate::record::{Pair, Route, SiteId};
+use fullpipe_kernel::socket;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
-use socket2::{Domain, Protocol, Socket, Type};
 use std::io::IoSliceMut;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 /// Hops that are asked, and how many in a row may be silent.
-const MOST: u32 = 30;
+const MOST: i32 = 30;
 const SILENT: usize = 6;
 /// For each hop.
 const WAIT: Duration = Duration::from_secs(1);
@@ -84,23 +84,18 @@ enum Hop {
     Impossible,
 }
 
-fn hop(address: SocketAddr, ttl: u32, wait: Duration) -> Hop {
-    let Ok(socket) = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)) else {
-        return Hop::Impossible;
-    };
+fn hop(address: SocketAddr, ttl: i32, wait: Duration) -> Hop {
+    let Ok(socket) = socket::tcp(address) else { return Hop::Impossible };
     let prepared = match address {
-        SocketAddr::V4(_) => {
-            socket.set_ttl_v4(ttl).is_ok() && setsockopt(&socket, sockopt::Ipv4RecvErr, &true).is_ok()
-        }
-        SocketAddr::V6(_) => {
-            socket.set_unicast_hops_v6(ttl).is_ok()
-                && setsockopt(&socket, sockopt::Ipv6RecvErr, &true).is_ok()
-        }
+        SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4Ttl, &ttl)
+            .and_then(|()| setsockopt(&socket, sockopt::Ipv4RecvErr, &true)),
+        SocketAddr::V6(_) => setsockopt(&socket, sockopt::Ipv6Ttl, &ttl)
+            .and_then(|()| setsockopt(&socket, sockopt::Ipv6RecvErr, &true)),
     };
-    if !prepared {
+    if prepared.is_err() {
         return Hop::Impossible;
     }
-    match socket.connect_timeout(&address.into(), wait) {
+    match socket::connect_within(&socket, address, wait) {
         Ok(()) => Hop::End,
         Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => Hop::End,
         Err(_) => offender(&socket).map_or(Hop::Silent, Hop::Router),
@@ -108,7 +103,7 @@ fn hop(address: SocketAddr, ttl: u32, wait: Duration) -> Hop {
 }
 
 /// Who sent the ICMP message that ended a connection.
-fn offender(socket: &Socket) -> Option<IpAddr> {
+fn offender(socket: &TcpStream) -> Option<IpAddr> {
     let mut data = [0; 512];
     let mut iov = [IoSliceMut::new(&mut data)];
     let mut space = nix::cmsg_space!([u8; 128]);

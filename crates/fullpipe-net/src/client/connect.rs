@@ -2,10 +2,12 @@
 
 use super::{ClientError, Config, Family};
 use crate::iperf3::Params;
-use fullpipe_kernel::tcp_info::TcpInfo;
-use socket2::{Domain, Protocol as Layer, Socket, Type};
+use fullpipe_kernel::socket;
+use fullpipe_kernel::tcp_info::{self, TcpInfo};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// A datagram that fits the path unfragmented, as iperf3 chooses it: the control connection's MSS.
@@ -35,7 +37,7 @@ pub(super) fn control(config: &Config) -> Result<TcpStream, ClientError> {
     let mut failed = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has none of this kind"));
     for address in addresses {
         match tcp(config, address, None) {
-            Ok(socket) => return Ok(socket.into()),
+            Ok(socket) => return Ok(socket),
             Err(ClientError::Stream(source)) => failed = ClientError::Connect { address, source },
             Err(e) => return Err(e),
         }
@@ -48,22 +50,20 @@ pub(super) fn tcp(
     config: &Config,
     address: SocketAddr,
     stream: Option<&Params>,
-) -> Result<Socket, ClientError> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Layer::TCP))
-        .map_err(ClientError::Stream)?;
+) -> Result<TcpStream, ClientError> {
+    let socket = socket::tcp(address).map_err(ClientError::Stream)?;
     if let Some(name) = stream.and_then(|p| p.congestion.as_ref()) {
-        fullpipe_kernel::tcp_info::pin(&socket, name)?;
+        tcp_info::pin(&socket, name)?;
     }
     let prepare = || -> io::Result<()> {
         if let Some(params) = stream {
             if params.window > 0 {
-                socket.set_recv_buffer_size(params.window as usize)?;
-                socket.set_send_buffer_size(params.window as usize)?;
+                socket::set_buffers(&socket, params.window as usize)?;
             }
             if params.mss > 0 {
-                socket.set_tcp_mss(params.mss)?;
+                setsockopt(&socket, sockopt::TcpMaxSeg, &params.mss)?;
             }
-            socket.set_tcp_nodelay(params.no_delay)?;
+            socket.set_nodelay(params.no_delay)?;
             set_tos(&socket, params.tos);
             if config.abort {
                 socket.set_read_timeout(Some(Duration::from_millis(250)))?;
@@ -71,18 +71,17 @@ pub(super) fn tcp(
             }
         }
         if let Some(ip) = config.bind {
-            socket.bind(&SocketAddr::new(ip, 0).into())?;
+            socket::bind(&socket, SocketAddr::new(ip, 0))?;
         }
-        socket.connect_timeout(&address.into(), config.connect_timeout)
+        socket::connect_within(&socket, address, config.connect_timeout)
     };
     prepare().map_err(ClientError::Stream)?;
     Ok(socket)
 }
 
-fn set_tos(socket: &Socket, tos: u8) {
+fn set_tos(socket: &impl AsFd, tos: u8) {
     if tos > 0 {
-        // Of the two, the one of the socket's family takes effect.
-        let _ = (socket.set_tos_v4(tos.into()), socket.set_tclass_v6(tos.into()));
+        socket::set_traffic_class(socket, tos);
     }
 }
 
@@ -90,15 +89,14 @@ fn set_tos(socket: &Socket, tos: u8) {
 pub(super) fn udp(config: &Config, server: SocketAddr, params: &Params) -> Result<UdpSocket, ClientError> {
     use crate::iperf3::{HELLO, HELLO_REPLY, HELLO_REPLY_OLD};
     let exchange = || -> io::Result<UdpSocket> {
-        let socket = Socket::new(Domain::for_address(server), Type::DGRAM, Some(Layer::UDP))?;
+        let socket = socket::udp(server)?;
         let buffer = if params.window > 0 { params.window as usize } else { 4 * 1024 * 1024 };
-        let _ = (socket.set_recv_buffer_size(buffer), socket.set_send_buffer_size(buffer));
+        let _ = socket::set_buffers(&socket, buffer);
         set_tos(&socket, params.tos);
         if let Some(ip) = config.bind {
-            socket.bind(&SocketAddr::new(ip, 0).into())?;
+            socket::bind(&socket, SocketAddr::new(ip, 0))?;
         }
-        socket.connect(&server.into())?;
-        let socket: UdpSocket = socket.into();
+        socket.connect(server)?;
         // Datagrams get lost; a server that has answered ignores a second hello.
         let mut datagram = vec![0; 65_536];
         socket.set_read_timeout(Some(Duration::from_secs(2)))?;

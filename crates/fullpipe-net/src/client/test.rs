@@ -11,7 +11,7 @@ use fullpipe_kernel::tcp_info::TcpInfo;
 use serde_json::json;
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
@@ -198,7 +198,7 @@ impl<'a> Test<'a> {
         if self.hello.is_some() {
             self.probes = connect::tcp(self.config, self.peer, None)
                 .ok()
-                .and_then(|socket| Probes::start(socket.into(), &self.cookie, self.config.idle_probes).ok());
+                .and_then(|socket| Probes::start(socket, &self.cookie, self.config.idle_probes).ok());
         }
         self.idle_rtt = TcpInfo::of(self.control.socket())
             .ok()
@@ -211,8 +211,7 @@ impl<'a> Test<'a> {
             for _ in 0..self.params.parallel {
                 let carrier = match self.params.protocol {
                     Protocol::Tcp => {
-                        let socket: TcpStream =
-                            connect::tcp(self.config, self.peer, Some(&self.params))?.into();
+                        let socket = connect::tcp(self.config, self.peer, Some(&self.params))?;
                         io::Write::write_all(&mut &socket, self.cookie.as_bytes())
                             .map_err(ClientError::Stream)?;
                         Carrier::Tcp(socket)

@@ -13,7 +13,8 @@ use crate::client::{self, ClientError, Config, Interval, Outcome};
 use crate::recording::recording;
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{self as recorded, Compared, Spent, Varied};
-use socket2::{Domain, Protocol, Socket, Type};
+use fullpipe_kernel::{socket, tcp_info};
+use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -170,9 +171,9 @@ impl Plan {
     fn at_hand(&self) -> Result<(), CompareError> {
         for name in &self.controllers {
             let missing = |source| CompareError::Round { round: 1, controller: name.clone(), source };
-            let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))
+            let socket = socket::tcp((Ipv4Addr::UNSPECIFIED, 0).into())
                 .map_err(|e| missing(ClientError::System(e)))?;
-            fullpipe_kernel::tcp_info::pin(&socket, name).map_err(|e| missing(e.into()))?;
+            tcp_info::pin(&socket, name).map_err(|e| missing(e.into()))?;
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 
 use super::address::{authority, host_and_port};
 use super::{GetError, Request};
-use socket2::{Domain, Socket, Type};
+use fullpipe_kernel::{socket, tcp_info};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -29,17 +30,16 @@ pub(super) fn connect(
     let deadline = Instant::now() + request.timeout;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
     for address in resolve(host_and_port(url), deadline, interrupt).map_err(failed)? {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).map_err(failed)?;
+        let socket = socket::tcp(address).map_err(failed)?;
         if let Some(name) = &request.controller {
-            fullpipe_kernel::tcp_info::pin(&socket, name)?;
+            tcp_info::pin(&socket, name)?;
         }
         if let Some(window) = request.window {
             // Before connecting, so that the window scale fits it.
-            socket.set_recv_buffer_size(window as usize).map_err(failed)?;
+            setsockopt(&socket, sockopt::RcvBuf, &(window as usize)).map_err(|e| failed(e.into()))?;
         }
         match reach(&socket, address, request.timeout, interrupt) {
             Ok(()) => {
-                let socket: TcpStream = socket.into();
                 socket.set_read_timeout(Some(LOOK)).map_err(failed)?;
                 socket.set_write_timeout(Some(LOOK)).map_err(failed)?;
                 return Ok(Arc::new(socket));
@@ -70,27 +70,18 @@ fn resolve(
     }
 }
 
-fn reach(socket: &Socket, address: SocketAddr, timeout: Duration, interrupt: &AtomicBool) -> io::Result<()> {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    use std::os::fd::AsFd;
-    socket.set_nonblocking(true)?;
+fn reach(
+    socket: &TcpStream,
+    address: SocketAddr,
+    timeout: Duration,
+    interrupt: &AtomicBool,
+) -> io::Result<()> {
     let deadline = Instant::now() + timeout;
-    match socket.connect(&address.into()) {
-        Ok(()) => {}
-        Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => loop {
-            let wait = PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::MAX);
-            match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], wait) {
-                Ok(0) | Err(nix::Error::EINTR) => look(deadline, interrupt)?,
-                Ok(_) => break,
-                Err(e) => return Err(e.into()),
-            }
-        },
-        Err(e) => return Err(e),
+    socket::begin_to_connect(socket, address)?;
+    while !socket::is_connected(socket, LOOK)? {
+        look(deadline, interrupt)?;
     }
-    if let Some(e) = socket.take_error()? {
-        return Err(e);
-    }
-    socket.set_nonblocking(false)
+    Ok(())
 }
 
 /// Whether waiting goes on.

@@ -4,6 +4,7 @@
 use super::partial::{Note, unmodified_since};
 use super::{GetError, PIECE, Request, Target};
 use crate::http::ResponseHead;
+use nix::fcntl::OFlag;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -317,8 +318,8 @@ fn length(path: &Path) -> Result<Option<(u64, SystemTime)>, GetError> {
 /// Opens a regular file that is there, not through a link.
 pub(super) fn open_regular(path: &Path, append: bool) -> io::Result<File> {
     // Opening a pipe would wait for its other end.
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = File::options().read(true).append(append).custom_flags(flags).open(path)?;
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = File::options().read(true).append(append).custom_flags(flags.bits()).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 

@@ -19,9 +19,11 @@ pub use limits::{Limits, Network};
 use crate::control::readable;
 use crate::iperf3::{COOKIE_LEN, Cookie};
 use admission::Admission;
+use fullpipe_kernel::socket;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
-use socket2::{Domain, Socket, Type};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -277,8 +279,8 @@ impl Server {
                     // The client is gone already, or descriptors have run out: some are given back soon.
                     self.shared.log(Event::new("accept_failed", None).with("error", e.to_string()));
                     if matches!(
-                        e.raw_os_error(),
-                        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+                        Errno::try_from(e),
+                        Ok(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)
                     ) {
                         std::thread::sleep(Duration::from_millis(50));
                     }
@@ -307,17 +309,21 @@ impl Server {
 }
 
 fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(!address.ip().is_unspecified())?;
-    }
-    socket.bind(&address.into())?;
-    socket.listen(4096)?;
-    let listener: TcpListener = socket.into();
+    let socket = socket::tcp(address)?;
+    bind_to(&socket, address)?;
+    let listener = socket::listen(socket, 4096)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     Ok((listener, address))
+}
+
+/// Binds a socket to the server's address, which others may share. Of all addresses, those of IPv4 are part.
+fn bind_to(socket: &impl AsFd, address: SocketAddr) -> io::Result<()> {
+    setsockopt(socket, sockopt::ReuseAddr, &true)?;
+    if address.is_ipv6() {
+        setsockopt(socket, sockopt::Ipv6V6Only, &!address.ip().is_unspecified())?;
+    }
+    socket::bind(socket, address)
 }
 
 /// Serves one connection to its end.

@@ -2,9 +2,9 @@
 //!
 //! The hello carries no cookie, so it goes to the oldest test of the same address that waits for one.
 
-use super::{Event, Shared, admission, lock};
+use super::{Event, Shared, admission, bind_to, lock};
 use crate::iperf3::{HELLO_REPLY, UdpHeader};
-use socket2::{Domain, Socket, Type};
+use fullpipe_kernel::socket;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::mpsc;
@@ -30,14 +30,10 @@ pub(super) struct Arrival {
 
 /// A UDP socket at the server's address, which others may share.
 pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
-    socket.set_reuse_address(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(!address.ip().is_unspecified())?;
-    }
-    socket.bind(&address.into())?;
+    let socket = socket::udp(address)?;
+    bind_to(&socket, address)?;
     socket.set_nonblocking(true)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Takes the datagrams that wait at the server's port.
@@ -96,7 +92,6 @@ fn welcome(shared: &Shared, datagram: &[u8], peer: SocketAddr) {
 fn connect(shared: &Shared, peer: SocketAddr) -> io::Result<UdpSocket> {
     let socket = bind(shared.address)?;
     socket.connect(peer)?;
-    let options = socket2::SockRef::from(&socket);
-    let _ = (options.set_recv_buffer_size(BUFFER), options.set_send_buffer_size(BUFFER));
+    let _ = socket::set_buffers(&socket, BUFFER);
     Ok(socket)
 }

@@ -1,15 +1,14 @@
 //! One stream of a test, as both ends have it.
 
-use super::{Budget, Meter, discard, receive_datagrams, send, send_datagrams, unacked};
+use super::{Budget, Meter, discard, receive_datagrams, send, send_datagrams};
 use crate::iperf3::{Results, StreamResults};
 use crate::sample::SocketSample;
+use fullpipe_kernel::socket;
 use fullpipe_kernel::tcp_info::{self, TcpInfo};
 use fullpipe_units::Rate;
-use socket2::SockRef;
 use std::io;
 use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 /// What carries a stream.
 pub(crate) enum Carrier {
@@ -76,15 +75,11 @@ impl Lane {
 
     /// This end's port and the sizes of its socket's buffers (send, receive) in bytes, as the kernel has them.
     pub fn facts(&self) -> SocketFacts {
-        let socket = match &self.carrier {
-            Carrier::Tcp(socket) => SockRef::from(socket),
-            Carrier::Udp(socket) => SockRef::from(socket),
+        let (address, (send_buffer, receive_buffer)) = match &self.carrier {
+            Carrier::Tcp(stream) => (stream.local_addr(), socket::buffers(stream)),
+            Carrier::Udp(datagrams) => (datagrams.local_addr(), socket::buffers(datagrams)),
         };
-        SocketFacts {
-            local_port: socket.local_addr().ok().and_then(|a| a.as_socket()).map_or(0, |a| a.port()),
-            send_buffer: socket.send_buffer_size().unwrap_or(0),
-            receive_buffer: socket.recv_buffer_size().unwrap_or(0),
-        }
+        SocketFacts { local_port: address.map_or(0, |a| a.port()), send_buffer, receive_buffer }
     }
 
     fn tcp(&self) -> Option<&TcpStream> {
@@ -110,11 +105,11 @@ impl Lane {
     /// Ends the connection's data, and by that its thread. With `abort` the close to come resets it: its FIN is not sent,
     /// so the thread ends by its time-out.
     pub fn shut_down(&self, abort: bool) {
-        let Some(socket) = self.tcp() else { return };
+        let Some(stream) = self.tcp() else { return };
         if abort {
-            let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
+            let _ = socket::reset_on_close(stream);
         } else {
-            let _ = socket.shutdown(Shutdown::Both);
+            let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
@@ -130,7 +125,7 @@ impl Lane {
 
     /// Bytes that are through: acknowledged where we send over TCP, as what is queued was not carried; else counted.
     pub fn progress(&self) -> u64 {
-        let unacked = self.tcp().filter(|_| self.sends).map_or(0, unacked);
+        let unacked = self.tcp().filter(|_| self.sends).map_or(0, socket::unacked);
         self.meter.bytes().saturating_sub(unacked)
     }
 

@@ -10,6 +10,6 @@ pub use lane::SocketFacts;
 pub(crate) use lane::{Carrier, Lane, Mark, Measured, Orders};
 pub use meter::{Budget, CpuClock, Meter};
 pub use pace::Pace;
-pub use tcp::{DEFAULT_SEND_BLOCK, discard, noise, send, unacked};
-pub(crate) use tcp::{DISCARD_BLOCK, discard_some};
+pub(crate) use tcp::DISCARD_BLOCK;
+pub use tcp::{DEFAULT_SEND_BLOCK, discard, noise, send};
 pub use udp::{receive_datagrams, send_datagrams};

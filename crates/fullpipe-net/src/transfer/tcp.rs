@@ -5,10 +5,10 @@
 //! 0.18 (its pages are 4 kB, so segments carry more fragments); `MSG_ZEROCOPY` is copied after all on loopback.
 
 use super::{Budget, Meter, Pace};
+use fullpipe_kernel::socket;
 use fullpipe_units::Rate;
 use std::io::{self, Write};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -59,11 +59,11 @@ pub fn send(
 ///
 /// # Errors
 /// The socket's, unless `stop` was set before.
-pub fn discard(socket: &TcpStream, rate: Option<Rate>, meter: &Meter, stop: &AtomicBool) -> io::Result<()> {
+pub fn discard(stream: &TcpStream, rate: Option<Rate>, meter: &Meter, stop: &AtomicBool) -> io::Result<()> {
     let mut pace = Pace::new(rate);
     let most = pace.quantum(DISCARD_BLOCK, 16 * 1024);
     loop {
-        match discard_some(socket, most) {
+        match socket::discard(stream, most) {
             Ok(0) => return Ok(()),
             Ok(n) => {
                 meter.add_bytes(n as u64);
@@ -76,23 +76,6 @@ pub fn discard(socket: &TcpStream, rate: Option<Rate>, meter: &Meter, stop: &Ato
             Err(e) => return Err(e),
         }
     }
-}
-
-/// Bytes written to the socket that the peer has not acknowledged (`SIOCOUTQ`).
-pub fn unacked(socket: &TcpStream) -> u64 {
-    nix::ioctl_read_bad!(siocoutq, libc::TIOCOUTQ, libc::c_int);
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: SIOCOUTQ writes one int, and `bytes` is one that outlives the call.
-    let result = unsafe { siocoutq(socket.as_raw_fd(), &raw mut bytes) };
-    if result.is_ok() { bytes.max(0) as u64 } else { 0 }
-}
-
-/// Takes up to `most` bytes that wait at the socket, and leaves them nowhere.
-pub(crate) fn discard_some(socket: &TcpStream, most: usize) -> io::Result<usize> {
-    // SAFETY: with MSG_TRUNC a TCP socket discards the bytes and writes nothing to the buffer (tcp(7)), so
-    // there need not be one; `TcpStream` makes sure that the socket is TCP's.
-    let n = unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), most, libc::MSG_TRUNC) };
-    if n >= 0 { Ok(n as usize) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A block of [`DEFAULT_SEND_BLOCK`] bytes that no link compresses (xorshift64), the same in every process and shared by all
@@ -145,7 +128,7 @@ mod tests {
         let began = Instant::now();
         std::thread::scope(|s| {
             let sender = s.spawn(|| send(&a, DEFAULT_SEND_BLOCK, None, None, &meter, &stop));
-            while unacked(&a) == 0 && meter.bytes() == 0 {
+            while socket::unacked(&a) == 0 && meter.bytes() == 0 {
                 assert!(began.elapsed() < Duration::from_secs(60), "nothing was sent");
                 std::thread::sleep(Duration::from_millis(10));
             }

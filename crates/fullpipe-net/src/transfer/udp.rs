@@ -3,6 +3,7 @@
 use super::{Budget, Meter, Pace};
 use crate::iperf3::{MIN_UDP_BLOCK, UdpHeader};
 use fullpipe_units::Rate;
+use nix::errno::Errno;
 use std::io;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -43,7 +44,7 @@ pub fn send_datagrams(
                 Err(_) if stop.load(Relaxed) => return Ok(()),
                 Err(e)
                     if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
-                        || e.raw_os_error() == Some(libc::ENOBUFS) =>
+                        || e.raw_os_error() == Some(Errno::ENOBUFS as i32) =>
                 {
                     std::thread::yield_now();
                 }

@@ -6,8 +6,8 @@ use crate::control::readable;
 use crate::http::RequestHead;
 use crate::iperf3::Cookie;
 use crate::sample::SocketSample;
-use crate::transfer::{self, Pace};
-use fullpipe_kernel::tcp_info;
+use crate::transfer::{Pace, noise};
+use fullpipe_kernel::{socket, tcp_info};
 use fullpipe_units::{Bytes, Rate, Span};
 use serde_json::json;
 use std::collections::VecDeque;
@@ -118,7 +118,7 @@ fn body(connection: &Connection<'_>, part: Part, done: &mut u64, record: &Record
     let mut pace = Pace::new(part.rate);
     let mut watch = Watch::new(connection, part.time);
     // A download is this block again and again.
-    let content = transfer::noise();
+    let content = noise();
     let piece = pace.quantum(content.len(), 1448) as u64;
     let mut looked = Instant::now();
     while *done < part.length {
@@ -143,7 +143,7 @@ fn body(connection: &Connection<'_>, part: Part, done: &mut u64, record: &Record
 /// Waits until what was written has arrived: what is said afterwards should not count what was only queued.
 fn drain(connection: &Connection<'_>) {
     let deadline = Instant::now() + DRAIN;
-    while transfer::unacked(connection.socket) > 0
+    while socket::unacked(connection.socket) > 0
         && Instant::now() < deadline
         && !connection.shared.stopping()
         && !hung_up(connection.socket)

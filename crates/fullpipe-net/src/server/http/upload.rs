@@ -3,7 +3,8 @@
 use super::connection::{Connection, Watch};
 use super::{Event, Failed, MAX_SIZE, Next, admit, bad, rate, refusal};
 use crate::http::{Chunked, Framing, MessageError, RequestHead, Step};
-use crate::transfer::{self, Pace};
+use crate::transfer::{DISCARD_BLOCK, Pace};
+use fullpipe_kernel::socket;
 use serde_json::json;
 use std::io;
 use std::time::{Duration, Instant};
@@ -80,9 +81,9 @@ impl Body<'_, '_> {
 
     /// Takes up to `most` bytes from the socket without copying them.
     fn discard(&mut self, most: u64) -> io::Result<usize> {
-        let most = most.min(self.pace.quantum(transfer::DISCARD_BLOCK, 16 * 1024) as u64) as usize;
+        let most = most.min(self.pace.quantum(DISCARD_BLOCK, 16 * 1024) as u64) as usize;
         loop {
-            match transfer::discard_some(self.connection.socket, most) {
+            match socket::discard(self.connection.socket, most) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => return Ok(n),
                 Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {

@@ -8,11 +8,11 @@ use crate::control::{Control, ControlError};
 use crate::diagnose::setting;
 use crate::iperf3::{Cookie, MAX_PARAMS, Params, Protocol, ServerError, State, extension, stream_id};
 use crate::transfer::{Carrier, Lane};
-use fullpipe_kernel::tcp_info;
+use fullpipe_kernel::{socket, tcp_info};
 use serde_json::json;
 use std::collections::hash_map::Entry;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use stream::Stream;
@@ -220,7 +220,7 @@ impl Session<'_> {
             return Err(refuse(ServerError::PARAMS, format!("{asked} bytes asked for, {most} allowed")));
         }
         if let Some(name) = params.congestion.as_deref().filter(|_| params.server_sends()) {
-            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)
+            socket::tcp((Ipv4Addr::UNSPECIFIED, 0).into())
                 .map_err(|e| e.to_string())
                 .and_then(|s| tcp_info::pin(&s, name).map_err(|e| e.to_string()))
                 .map_err(|why| refuse(ServerError::CONGESTION, why))?;

@@ -3,8 +3,9 @@
 use crate::iperf3::Params;
 use crate::server::admission::Place;
 use crate::transfer::{Budget, Carrier, DEFAULT_SEND_BLOCK, Lane, Orders};
-use fullpipe_kernel::tcp_info;
+use fullpipe_kernel::{socket, tcp_info};
 use fullpipe_units::Rate;
+use nix::sys::socket::{setsockopt, sockopt};
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
@@ -51,28 +52,25 @@ pub(super) fn closed(socket: &TcpStream) -> bool {
 }
 
 /// Sets what the client asked for on a stream's socket.
-pub(super) fn prepare(socket: &TcpStream, params: &Params) -> io::Result<()> {
-    let options = socket2::SockRef::from(socket);
+pub(super) fn prepare(stream: &TcpStream, params: &Params) -> io::Result<()> {
     if params.window > 0 {
-        options.set_recv_buffer_size(params.window as usize)?;
-        options.set_send_buffer_size(params.window as usize)?;
+        socket::set_buffers(stream, params.window as usize)?;
     }
     if params.no_delay {
-        socket.set_nodelay(true)?;
+        stream.set_nodelay(true)?;
     }
     if params.extension.as_ref().is_some_and(|e| e.abort) {
-        socket.set_read_timeout(Some(LOOK))?;
-        socket.set_write_timeout(Some(LOOK))?;
+        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_write_timeout(Some(LOOK))?;
     }
     if params.mss > 0 {
-        options.set_tcp_mss(params.mss)?;
+        setsockopt(stream, sockopt::TcpMaxSeg, &params.mss)?;
     }
     if params.tos > 0 {
-        // Of the two, the one of the socket's family takes effect.
-        let _ = (options.set_tos_v4(params.tos.into()), options.set_tclass_v6(params.tos.into()));
+        socket::set_traffic_class(stream, params.tos);
     }
     if let Some(name) = &params.congestion {
-        let pinned = tcp_info::pin(socket, name);
+        let pinned = tcp_info::pin(stream, name);
         // Only a sender needs it.
         if params.server_sends() {
             pinned.map_err(io::Error::other)?;
