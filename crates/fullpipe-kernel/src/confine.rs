@@ -5,6 +5,9 @@
 //! (landlock(7)) over files, TCP ports and signals, and a filter of system calls (seccomp(2)). What a kernel does not have
 //! is told, never an error: a server that serves without a layer is better than none.
 
+pub use crate::capabilities::Capability;
+
+use crate::capabilities;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
@@ -17,20 +20,6 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
-
-/// A capability that may be kept, by its number in linux/capability.h.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Capability {
-    /// To look into other users' directories.
-    DacReadSearch = 2,
-    /// To open ports below 1024.
-    NetBindService = 10,
-    /// To choose controllers that `net.ipv4.tcp_allowed_congestion_control` keeps from users.
-    NetAdmin = 12,
-    /// To see which sockets other users' processes hold.
-    SysPtrace = 19,
-}
 
 /// What of the host may still be looked at.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +121,7 @@ pub fn become_user(uid: Uid, gid: Gid) -> io::Result<()> {
 /// # Errors
 /// When it cannot give capabilities up: that must not be taken for done.
 pub fn confine(to: &Confinement<'_>) -> io::Result<Confined> {
-    capabilities(to.capabilities)?;
+    capabilities::keep_only(to.capabilities)?;
     nix::sys::prctl::set_no_new_privs()?;
     let landlock = landlock(to.sight).unwrap_or_else(Layer::Missing);
     let system_calls = match filter(to.sight).and_then(|program| {
@@ -389,44 +378,6 @@ fn without_clone3(program: &mut BpfProgram) {
     program.splice(0..0, front);
 }
 
-#[repr(C)]
-struct CapabilityHeader {
-    version: u32,
-    pid: i32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct CapabilityData {
-    effective: u32,
-    permitted: u32,
-    inheritable: u32,
-}
-
-/// Gives up every capability but `kept`.
-fn capabilities(kept: &[Capability]) -> io::Result<()> {
-    const VERSION_3: u32 = 0x2008_0522;
-    let mut header = CapabilityHeader { version: VERSION_3, pid: 0 };
-    let mut data = [CapabilityData::default(); 2];
-    // SAFETY: both structures have the layout of `struct __user_cap_header_struct` and of the two
-    // `struct __user_cap_data_struct` that version 3 takes, and live through the call.
-    if unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let kept = kept.iter().fold(0, |mask, &c| mask | 1u32 << c as u32) & data[0].permitted;
-    // Where a service manager gave no more it may also have forbidden to change it.
-    if (data[0].permitted | data[0].effective) & !kept == 0 && data[1].permitted | data[1].effective == 0 {
-        return Ok(());
-    }
-    let data =
-        [CapabilityData { effective: kept, permitted: kept, inheritable: 0 }, CapabilityData::default()];
-    // SAFETY: as above.
-    if unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -579,7 +530,7 @@ mod tests {
             become_user(uid, gid).unwrap();
         }
         // As a unit with `SystemCallFilter=~@privileged` has it: what is gone needs not be given up again.
-        capabilities(&[Capability::NetAdmin]).unwrap();
+        capabilities::keep_only(&[Capability::NetAdmin]).unwrap();
         let no_capset: BpfProgram = SeccompFilter::new(
             [(libc::SYS_capset, Vec::new())].into(),
             SeccompAction::Allow,

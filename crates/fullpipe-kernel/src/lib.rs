@@ -6,6 +6,7 @@
 //! * [`sock_diag`]: everybody's sockets, one after the other, in bounded memory.
 //! * [`rtnetlink`], [`ethtool`]: links, addresses, routes, queueing disciplines, offloads.
 //! * [`facts`]: the controllers that the running kernel offers, its version, configuration and clock.
+//! * [`capabilities`]: what a thread may do, given up or handed on.
 //! * `confine` (a feature): what a server gives up once it is set up.
 //! * [`packets`]: packets as they pass an interface, for who looks on.
 //! * [`netlink`]: the codec and the socket under these.
@@ -27,6 +28,7 @@
 //!
 //! Nothing here knows what it is for: what is good or bad about a kernel, who measures, who changes a host.
 
+pub mod capabilities;
 pub mod closed;
 #[cfg(feature = "confine")]
 pub mod confine;

@@ -2,6 +2,7 @@
 //! of the lab and none over the machine.
 
 use crate::LabError;
+use fullpipe_kernel::capabilities::{self, Capability};
 use nix::errno::Errno;
 use std::fs;
 use std::io;
@@ -117,59 +118,12 @@ fn advise(cause: Errno, kinds: &[&str], read: &dyn Fn(&str) -> Option<String>) -
 
 /// Capabilities that commands in the lab keep although their user is not root: to choose any controller,
 /// to capture, to use low ports. They hold for the lab's network only.
-const KEPT: [u32; 3] = [
-    10, // CAP_NET_BIND_SERVICE
-    12, // CAP_NET_ADMIN
-    13, // CAP_NET_RAW
-];
-
-#[repr(C)]
-struct CapabilityHeader {
-    version: u32,
-    pid: i32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct CapabilityData {
-    effective: u32,
-    permitted: u32,
-    inheritable: u32,
-}
+const KEPT: [Capability; 3] = [Capability::NetBindService, Capability::NetAdmin, Capability::NetRaw];
 
 /// Lets the program that this process will execute keep [`KEPT`]. Only makes system calls, so it may be
 /// called between fork and exec.
 pub(crate) fn raise_ambient_capabilities() -> io::Result<()> {
-    const VERSION_3: u32 = 0x2008_0522;
-    let mut header = CapabilityHeader { version: VERSION_3, pid: 0 };
-    let mut data = [CapabilityData::default(); 2];
-    // SAFETY: both structures have the layout of `struct __user_cap_header_struct` and of the two
-    // `struct __user_cap_data_struct` that version 3 takes, and live through the call.
-    if unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    for capability in KEPT {
-        data[0].inheritable |= data[0].permitted & (1 << capability);
-    }
-    // SAFETY: as above.
-    if unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    for capability in KEPT {
-        if data[0].inheritable & (1 << capability) != 0 {
-            // SAFETY: takes plain numbers.
-            unsafe {
-                libc::prctl(
-                    libc::PR_CAP_AMBIENT,
-                    libc::PR_CAP_AMBIENT_RAISE,
-                    capability as libc::c_ulong,
-                    0,
-                    0,
-                );
-            }
-        }
-    }
-    Ok(())
+    capabilities::hand_on(&KEPT)
 }
 
 #[cfg(test)]
