@@ -2,7 +2,7 @@
 //! interfaces, where the kernel leaves out what it does not match before it is copied.
 
 use crate::wire::Segment;
-use fullpipe_kernel::packets::Instruction;
+use fullpipe_kernel::packets::filter::{Instruction, leap, op, plain, unless};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -65,34 +65,6 @@ impl FromStr for Filter {
         }
         Ok(Filter(conditions))
     }
-}
-
-/// Operations of classic BPF (linux/filter.h, linux/bpf_common.h).
-mod op {
-    pub(super) const LOAD_WORD: u16 = 0x20;
-    pub(super) const LOAD_HALF: u16 = 0x28;
-    pub(super) const LOAD_BYTE: u16 = 0x30;
-    pub(super) const LOAD_HALF_BEYOND_HEADER: u16 = 0x48;
-    pub(super) const HEADER_LENGTH: u16 = 0xb1;
-    pub(super) const AND: u16 = 0x54;
-    pub(super) const IS_EQUAL: u16 = 0x15;
-    pub(super) const HAS_BITS: u16 = 0x45;
-    pub(super) const JUMP: u16 = 0x05;
-    pub(super) const RETURN: u16 = 0x06;
-}
-
-const fn plain(code: u16, k: u32) -> Instruction {
-    Instruction { code, if_true: 0, if_false: 0, k }
-}
-
-/// Goes on with the next instruction if it is so, and passes over `others` if not.
-const fn unless(code: u16, k: u32, others: u8) -> Instruction {
-    Instruction { code, if_true: 0, if_false: others, k }
-}
-
-/// Passes over `others` if it is so.
-const fn leap(code: u16, k: u32, others: u8) -> Instruction {
-    Instruction { code, if_true: others, if_false: 0, k }
 }
 
 const LEAVE_OUT: Instruction = plain(op::RETURN, 0);

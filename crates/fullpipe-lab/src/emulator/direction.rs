@@ -4,10 +4,10 @@ use super::access::Access;
 use super::audit::Audit;
 use super::clock::Clock;
 use super::parcels::{Parcel, Parcels};
-use super::port::{Port, Sender};
 use super::rtt::Views;
 use crate::capture::Tap;
-use crate::wire::{Frame, MAX_HEADERS, Protocol};
+use crate::wire::{Frame, MAX_HEADERS, Protocol, VnetHeader};
+use fullpipe_kernel::packets::{Port, Sender};
 use fullpipe_path::{self as path, Ecn, LinkStats, Outcome, Packet, Path};
 use fullpipe_units::{Rate, Span, Time};
 use std::cmp::Ordering;
@@ -160,7 +160,9 @@ impl Direction {
                 let Some(received) = received else { return };
                 // Both clocks are read with an error of microseconds: time must not run backwards.
                 let at = offset.apply(received.realtime).min(now).max(latest);
-                let Some(frame) = Frame::parse(received.vnet, received.frame) else { return };
+                let Some(frame) = Frame::parse(VnetHeader::decode(received.vnet), received.frame) else {
+                    return;
+                };
                 if let Some(tap) = tap {
                     tap.arrival(at, received.frame);
                 }
@@ -362,7 +364,7 @@ impl Out<'_> {
             slot.frame.piece(&slot.bytes, (run.first, run.count), run.ecn, &mut headers);
         let payload = &slot.bytes[payload];
         let now = self.clock.now();
-        if self.to.send(&vnet, &headers[..length], payload).is_err() {
+        if self.to.send(&vnet.encode(), &headers[..length], payload).is_err() {
             self.audit.send_failures += 1;
         }
         self.audit.late(now.since(run.due), run.count.into());

@@ -5,12 +5,13 @@ use super::audit::Audit;
 use super::clock::Clock;
 use super::direction::{Direction, Known};
 use super::parcels::Parcel;
-use super::port::{Attachment, FRAMES_PER_BLOCK, Port};
+use super::port::Attachment;
 use crate::LabError;
 use crate::capture::Tap;
 use crate::priority;
 use fullpipe_experiment::recording::{LinkRecording, LinkRow, Series};
 use fullpipe_kernel::facts::SchedulerAccount;
+use fullpipe_kernel::packets::FRAMES_PER_BLOCK;
 use fullpipe_path::{self as path, BuildContext, Change, DropCause, LinkSpec, Path};
 use fullpipe_units::{Rate, Span, Time};
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -96,8 +97,9 @@ impl Emulator {
         let chains = [chain(path::Direction::Forward)?, chain(path::Direction::Reverse)?];
         let blocks = ring_blocks(&plan);
         let [client, server] = between;
-        let ports = [Port::open(client, blocks)?, Port::open(server, blocks)?];
-        let [client, server] = [ports[0].sender()?, ports[1].sender()?];
+        let ports = [client.open(blocks)?, server.open(blocks)?];
+        let shared = |e| LabError::failed("cannot share a packet socket", e);
+        let [client, server] = [ports[0].sender().map_err(shared)?, ports[1].sender().map_err(shared)?];
         // Not before the ports are open, which takes tenths of a second while other runs open theirs.
         let clock = Clock::start();
         let [forward_tap, reverse_tap] = plan.taps;

@@ -3,6 +3,7 @@
 use super::topology::{Addresses, CLIENT, MOST_ADDRESSES, PATH};
 use crate::LabError;
 use crate::emulator::Attachment;
+use fullpipe_kernel::packets::filter::{Instruction, op, plain, unless};
 use fullpipe_kernel::rtnetlink::Rtnetlink;
 use nix::ifaddrs::getifaddrs;
 use std::io;
@@ -77,21 +78,22 @@ fn depth() -> io::Result<Option<usize>> {
 
 /// A filter that lets IPv4 and IPv6 pass that is not for the client with this number: that is ours, or for a shell
 /// inside us.
-fn not_for(client: usize) -> [libc::sock_filter; 9] {
-    let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    let half = |at| op(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, at);
-    let byte = |at| op(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at);
-    let unless_equal = |k, skip| op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, skip, k);
-    let go_on = |skip| op(libc::BPF_JMP | libc::BPF_JA, 0, 0, skip);
-    let give = |k| op(libc::BPF_RET | libc::BPF_K, 0, 0, k);
+fn not_for(client: usize) -> [Instruction; 9] {
+    let half = |at| plain(op::LOAD_HALF, at);
+    let byte = |at| plain(op::LOAD_BYTE, at);
+    let unless_equal = |k, skip| unless(op::IS_EQUAL, k, skip);
+    let go_on = |skip| plain(op::JUMP, skip);
+    let give = |k| plain(op::RETURN, k);
+    // Ethernet's numbers of both.
+    let (ipv4, ipv6) = (0x0800, 0x86dd);
     // `Addresses` has the number in the third byte of IPv4's and in the seventh pair of bytes of IPv6's.
     let (ethernet, v4, v6) = (14, 16 + 2, 24 + 12);
     [
         half(12),
-        unless_equal(libc::ETH_P_IP as u32, 2),
+        unless_equal(ipv4, 2),
         byte(ethernet + v4),
         go_on(2),
-        unless_equal(libc::ETH_P_IPV6 as u32, 2),
+        unless_equal(ipv6, 2),
         half(ethernet + v6),
         unless_equal(client as u32, 1),
         give(0),

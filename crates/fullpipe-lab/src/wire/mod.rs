@@ -8,4 +8,4 @@ mod vnet;
 
 pub use check::read_and_cut;
 pub(crate) use frame::{Frame, MAX_HEADERS, Protocol};
-pub(crate) use vnet::{VNET_LEN, VnetHeader};
+pub(crate) use vnet::VnetHeader;

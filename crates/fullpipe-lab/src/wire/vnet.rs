@@ -1,8 +1,7 @@
 //! `struct virtio_net_hdr` (`include/uapi/linux/virtio_net.h`): how the kernel tells of checksums it has
 //! not computed and of super-packets it has not cut.
 
-/// Length of the header on an AF_PACKET socket.
-pub(crate) const VNET_LEN: usize = 10;
+use fullpipe_kernel::packets::VNET_LEN;
 
 /// The transport checksum holds only the sum of the pseudo-header; whoever puts the packet on a real
 /// wire completes it (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
@@ -45,20 +44,8 @@ pub(crate) struct VnetHeader {
 const GSO_ECN: u8 = 0x80;
 
 impl VnetHeader {
-    /// That of an ordinary packet with complete checksums.
-    pub(crate) const PLAIN: VnetHeader = VnetHeader {
-        flags: 0,
-        gso: Gso::None,
-        gso_ecn: false,
-        hdr_len: 0,
-        gso_size: 0,
-        csum_start: 0,
-        csum_offset: 0,
-    };
-
-    /// Reads the header from the first bytes of `bytes`.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let b: [u8; VNET_LEN] = bytes.get(..VNET_LEN)?.try_into().ok()?;
+    /// Reads the header.
+    pub(crate) fn decode(b: &[u8; VNET_LEN]) -> Self {
         let word = |i: usize| u16::from_ne_bytes([b[i], b[i + 1]]);
         let gso = match b[1] & !GSO_ECN {
             0 => Gso::None,
@@ -67,7 +54,7 @@ impl VnetHeader {
             5 => Gso::Udp,
             other => Gso::Other(other),
         };
-        Some(VnetHeader {
+        VnetHeader {
             flags: b[0],
             gso,
             gso_ecn: b[1] & GSO_ECN != 0,
@@ -75,7 +62,7 @@ impl VnetHeader {
             gso_size: word(4),
             csum_start: word(6),
             csum_offset: word(8),
-        })
+        }
     }
 
     /// The header as the kernel reads it.
@@ -106,7 +93,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_back(bytes in proptest::array::uniform10(any::<u8>())) {
-            let header = VnetHeader::decode(&bytes).unwrap();
+            let header = VnetHeader::decode(&bytes);
             prop_assert_eq!(header.encode(), bytes);
         }
     }
