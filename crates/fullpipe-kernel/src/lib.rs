@@ -8,6 +8,7 @@
 //! * [`facts`]: the controllers that the running kernel offers, its version, configuration and clock.
 //! * [`capabilities`]: what a thread may do, given up or handed on.
 //! * `confine` (a feature): what a server gives up once it is set up.
+//! * [`scheduler`]: when a thread has its turn.
 //! * [`packets`]: packets as they pass an interface, for who looks on or stands between.
 //! * [`netlink`]: the codec and the socket under these.
 //! * [`printable`], [`signals`]: what others said, as a terminal may show it; being asked to end.
@@ -38,7 +39,9 @@ pub mod netlink;
 pub mod packets;
 pub mod printable;
 pub mod rtnetlink;
+pub mod scheduler;
 pub mod signals;
 pub mod sock_diag;
 pub mod socket;
+mod sockopt;
 pub mod tcp_info;

@@ -140,12 +140,29 @@ pub fn set_traffic_class(socket: &impl AsFd, class: u8) {
     let _ = (setsockopt(socket, sockopt::Ipv4Tos, &class), setsockopt(socket, sockopt::Ipv6TClass, &class));
 }
 
+/// Has TCP pace what it sends, at up to `most` bytes a second and at the rate that its controller would tell the `fq` queueing
+/// discipline (`sk_pacing_status`).
+///
+/// # Errors
+/// When the socket refuses.
+pub fn pace(socket: &impl AsFd, most: u32) -> io::Result<()> {
+    crate::sockopt::set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &most.to_ne_bytes())
+}
+
+/// Has the socket take no more to send while `bytes` of it have not been sent (`TCP_NOTSENT_LOWAT`, tcp(7)).
+///
+/// # Errors
+/// When the socket refuses.
+pub fn bound_unsent(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
+    crate::sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes.to_ne_bytes())
+}
+
 /// Has the close to come reset the connection: nothing more of what was given to the kernel goes out, and nothing of it is
 /// remembered.
 ///
 /// # Errors
 /// When the socket refuses.
-pub fn reset_on_close(socket: &TcpStream) -> io::Result<()> {
+pub fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?)
 }
 

@@ -4,9 +4,11 @@
 //! The first process takes all it can get before it enters its user namespace; threads and processes
 //! inherit that, and all but the emulator's give it back.
 
+use fullpipe_kernel::scheduler::{self, Policy};
+
 /// For the calling process: real-time priority and a negative nice value, if it may.
 pub(crate) fn take() {
-    schedule(libc::SCHED_FIFO, 1);
+    schedule(Policy::Before(1));
     nice(-10);
 }
 
@@ -16,30 +18,26 @@ pub(crate) fn take() {
 pub(crate) fn emulator(busy: bool) {
     let _ = nix::sys::prctl::set_timerslack(1);
     if busy {
-        schedule(libc::SCHED_OTHER, 0);
+        schedule(Policy::ByTurns);
     }
 }
 
 /// For the calling thread, which is an end's: timers to the nanosecond, no real-time priority.
 pub(crate) fn endpoint() {
     let _ = nix::sys::prctl::set_timerslack(1);
-    schedule(libc::SCHED_OTHER, 0);
+    schedule(Policy::ByTurns);
 }
 
 /// For a command that is about to be executed: as any other. Only makes system calls.
 pub(crate) fn ordinary() {
-    schedule(libc::SCHED_OTHER, 0);
+    schedule(Policy::ByTurns);
     nice(0);
 }
 
-/// By the kernel's own call: musl's `sched_setscheduler` only answers ENOSYS, since POSIX means a process and the kernel a
-/// thread. The kernel's `struct sched_param` is the priority alone.
-fn schedule(policy: libc::c_int, priority: libc::c_int) {
-    // SAFETY: the parameter lives through the call; 0 means the calling thread.
-    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
+fn schedule(policy: Policy) {
+    let _ = scheduler::set_policy(policy);
 }
 
-fn nice(value: libc::c_int) {
-    // SAFETY: takes plain numbers; 0 means the calling thread.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) };
+fn nice(value: i32) {
+    let _ = scheduler::set_nice(value);
 }

@@ -10,6 +10,8 @@ use fullpipe_lab::{LabError, Shell, run, shell};
 use fullpipe_path::LinkSpec;
 use fullpipe_testing::{Attempt, comes_right, shows};
 use fullpipe_units::{Span, Time};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -745,11 +747,17 @@ fn an_abort_at_any_time_leaves_nothing_behind() {
         }
         std::thread::sleep(Duration::from_millis(wait));
         labs_seen += usize::from(marked(marker).1 > 1);
-        let signals =
-            [libc::SIGKILL, libc::SIGTERM, libc::SIGHUP, libc::SIGABRT, libc::SIGUSR1, libc::SIGALRM];
+        let signals = [
+            Signal::SIGKILL,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGABRT,
+            Signal::SIGUSR1,
+            Signal::SIGALRM,
+        ];
         let signal = signals[usize::from(random.next().unwrap()) % signals.len()];
-        // SAFETY: takes plain numbers; the child has not been waited for, so the id is its own.
-        unsafe { libc::kill(child.id() as i32, signal) };
+        // The child has not been waited for, so the id is its own.
+        let _ = kill(Pid::from_raw(child.id() as i32), signal);
         let _ = child.wait();
 
         let deadline = Instant::now() + PATIENCE;

@@ -1,6 +1,6 @@
 //! The network namespace that a thread is in.
 
-use crate::tcp_info::sockopt;
+use crate::sockopt;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 

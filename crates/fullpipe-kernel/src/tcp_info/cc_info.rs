@@ -1,6 +1,7 @@
 //! `TCP_CC_INFO`: what a socket's controller tells about its own state.
 
-use super::{controller, sockopt};
+use super::controller;
+use crate::sockopt;
 use crate::netlink::u32_at;
 use fullpipe_units::{Gain, Rate, Span};
 use std::io;

@@ -1,7 +1,7 @@
 //! `TCP_CONGESTION`: which controller drives a socket.
 
-use super::sockopt;
 use crate::facts::available_controllers;
+use crate::sockopt;
 use std::io;
 use std::os::fd::AsFd;
 

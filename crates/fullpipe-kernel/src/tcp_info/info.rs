@@ -1,6 +1,6 @@
 //! `TCP_INFO`: the kernel's account of one connection.
 
-use super::sockopt;
+use crate::sockopt;
 use fullpipe_units::{Rate, Span};
 use std::io;
 use std::os::fd::AsFd;

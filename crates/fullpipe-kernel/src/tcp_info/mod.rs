@@ -7,7 +7,6 @@
 mod cc_info;
 mod controller;
 mod info;
-pub(crate) mod sockopt;
 
 pub use cc_info::{Bbr3Info, BbrInfo, BbrMode, CcInfo, DctcpInfo, VegasInfo};
 pub use controller::{LOADABLE, PinError, controller, pin};

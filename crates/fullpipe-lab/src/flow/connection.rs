@@ -6,12 +6,13 @@ use crate::inspect::Inspect;
 use crate::kernel;
 use crate::space::{Addresses, CLIENT, SERVER};
 use fullpipe_experiment::scenario::{Direction, FlowSpec};
+use fullpipe_kernel::socket;
 use fullpipe_kernel::tcp_info::{PinError, pin};
 use fullpipe_units::{Span, Time};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, getsockopt, listen,
-    setsockopt, socket, sockopt,
+    setsockopt, sockopt,
 };
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -109,11 +110,9 @@ impl Connection {
             setsockopt(&socket, sockopt::SndBuf, &((bytes / 2) as usize)).map_err(socket_error)?;
         }
         if self.spec.paced {
-            set_option(&socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, ANY_RATE)
-                .map_err(|e| LabError::failed("SO_MAX_PACING_RATE", e))?;
+            socket::pace(&socket, ANY_RATE).map_err(|e| LabError::failed("SO_MAX_PACING_RATE", e))?;
         }
-        set_option(&socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, outset.unsent)
-            .map_err(|e| LabError::failed("TCP_NOTSENT_LOWAT", e))?;
+        socket::bound_unsent(&socket, outset.unsent).map_err(|e| LabError::failed("TCP_NOTSENT_LOWAT", e))?;
         Ok(TcpStream::from(socket))
     }
 
@@ -145,31 +144,16 @@ impl Connection {
 fn open(address: IpAddr) -> Result<OwnedFd, LabError> {
     let family = if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let socket = socket(family, SockType::Stream, flags, None).map_err(socket_error)?;
+    let socket = nix::sys::socket::socket(family, SockType::Stream, flags, None).map_err(socket_error)?;
     // Sockets are closed when the path is gone. What they have not delivered by then would keep them, their network
     // namespace and their controller's program alive for minutes, while they send it again and again.
-    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
-    setsockopt(&socket, sockopt::Linger, &at_once).map_err(socket_error)?;
+    socket::reset_on_close(&socket).map_err(|e| LabError::failed("cannot open a socket", e))?;
     Ok(socket)
 }
 
 /// The highest bound on the pacing rate that is one, 34 Gbit/s: with it TCP itself paces, at the rate that it would tell the `fq`
 /// queue discipline (`sk_pacing_status`).
 const ANY_RATE: u32 = u32::MAX - 1;
-
-fn set_option(socket: &OwnedFd, level: libc::c_int, name: libc::c_int, value: u32) -> io::Result<()> {
-    // SAFETY: pointer and length describe `value`, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<u32>() as libc::socklen_t,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
 
 /// What `fullpipe cc load` can load.
 const LOADABLE: [&str; 3] = ["bbr1", "bbr3", "hybla"];

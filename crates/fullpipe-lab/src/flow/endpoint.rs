@@ -8,6 +8,7 @@ use crate::emulator::Clock;
 use crate::inspect::Inspect;
 use crate::priority;
 use fullpipe_experiment::scenario::App;
+use fullpipe_kernel::socket::{discard, unacked};
 use fullpipe_units::{Span, Time};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -27,6 +28,8 @@ const HEARTBEAT: Span = Span::from_millis(20);
 const IDLE_CHECK: Span = Span::from_micros(500);
 /// Bytes of one write.
 const CHUNK: usize = 256 << 10;
+/// Bytes of one read, which the kernel throws away.
+const READ: usize = 4 * CHUNK;
 
 /// The sending side of a connection.
 struct Sending {
@@ -70,8 +73,6 @@ pub(crate) struct Endpoint {
     outset: Outset,
     /// What applications write.
     zeros: Vec<u8>,
-    /// The length of a read: the kernel throws the bytes away.
-    scratch: Vec<u8>,
 }
 
 /// What an epoll event belongs to.
@@ -97,7 +98,6 @@ impl Endpoint {
             clock: Clock::start(),
             outset,
             zeros: vec![0; CHUNK],
-            scratch: vec![0; 4 * CHUNK],
         };
         endpoint.watch(endpoint.desk.bell(end), EpollFlags::EPOLLIN, BELL)?;
         for connection in connections.iter().cloned() {
@@ -287,19 +287,13 @@ impl Endpoint {
             self.desk.entry(receiving.connection.number).receiver = Some(Arc::clone(&socket));
             return self.watch(&*socket, EpollFlags::EPOLLIN, RECEIVER | index as u64);
         }
-        if receiving.read(&self.clock, &self.desk, &mut self.scratch)
+        if receiving.read(&self.clock, &self.desk)
             && let Some(socket) = &receiving.live
         {
             let _ = self.epoll.delete(socket);
         }
         Ok(())
     }
-}
-
-/// Reads and throws away what is there (`MSG_TRUNC`: the kernel copies nothing); the number of bytes, 0
-/// at the end of the stream.
-fn discard(socket: &TcpStream, buffer: &mut [u8]) -> Result<usize, Errno> {
-    recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT)
 }
 
 impl Sending {
@@ -354,7 +348,7 @@ impl Sending {
         let Some(socket) = self.live.clone() else { return };
         let mut idle = false;
         if self.source.at() <= now {
-            idle = self.source.pending() == 0 && unacknowledged(&socket) == 0;
+            idle = self.source.pending() == 0 && unacked(&socket) == 0;
             if let Some(transfer) = self.source.on_time(now, idle) {
                 desk.entry(self.connection.number).transfer = Some(transfer);
             }
@@ -380,20 +374,12 @@ impl Sending {
     }
 }
 
-/// Bytes written to the socket that the peer has not acknowledged (`SIOCOUTQ`).
-fn unacknowledged(socket: &TcpStream) -> i32 {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the request writes one int to the pointer, which outlives the call.
-    unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    bytes
-}
-
 impl Receiving {
     /// Reads what has come; true when the stream has ended.
-    fn read(&mut self, clock: &Clock, desk: &Desk, scratch: &mut [u8]) -> bool {
+    fn read(&mut self, clock: &Clock, desk: &Desk) -> bool {
         let Some(socket) = self.live.clone() else { return false };
         loop {
-            match discard(&socket, scratch) {
+            match discard(&socket, READ).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or_default())) {
                 Ok(0) => {
                     self.finished = true;
                     return true;
@@ -401,7 +387,7 @@ impl Receiving {
                 Ok(n) => {
                     self.received += n as u64;
                     self.on_received(clock.now(), desk);
-                    if n < scratch.len() {
+                    if n < READ {
                         return false;
                     }
                 }

@@ -3,6 +3,7 @@
 use super::identity;
 use crate::LabError;
 use crate::priority;
+use fullpipe_kernel::signals::leave;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -172,12 +173,6 @@ fn own_id() -> i32 {
         .ok()
         .and_then(|id| id.to_str()?.parse().ok())
         .unwrap_or_else(|| nix::unistd::getpid().as_raw())
-}
-
-/// Ends this forked process at once, without the parent's exit handlers.
-fn leave(code: i32) -> ! {
-    // SAFETY: ends the process; no Rust state is looked at afterwards.
-    unsafe { libc::_exit(code) }
 }
 
 /// The first process inside: takes the user namespace, then starts the one that does the work. `before` is done

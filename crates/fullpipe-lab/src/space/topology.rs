@@ -18,6 +18,7 @@ use crate::LabError;
 use crate::emulator::Attachment;
 use crate::flow::Connection;
 use fullpipe_kernel::rtnetlink::{NewInterface, Rtnetlink};
+use nix::errno::Errno;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -120,7 +121,7 @@ impl Topology {
             let here = NewInterface { name: NEAR[i], mac: [2, b'f', b'p', 1, 0, i as u8], namespace: None };
             let there = NewInterface { name: PATH, mac: MAC[i], namespace: Some(end.as_fd()) };
             netlink.add_veth(&here, &there, mtu).map_err(|e| match e.raw_os_error() {
-                Some(libc::EOPNOTSUPP) => LabError::Impossible(
+                Some(code) if code == Errno::EOPNOTSUPP as i32 => LabError::Impossible(
                     "the kernel has no veth interfaces: as root, `modprobe veth` \
                      (CONFIG_VETH; in Debian's cloud kernels it is in the package linux-image-amd64)"
                         .to_owned(),
