@@ -8,14 +8,64 @@ use std::time::UNIX_EPOCH;
 
 /// The whole test.
 pub fn iperf3_json(outcome: &Outcome) -> Value {
+    json!({
+        "start": start(outcome),
+        "intervals": outcome.intervals.iter().map(|i| interval(i, outcome)).collect::<Vec<_>>(),
+        "end": end(outcome),
+        "fullpipe": {
+            "server": outcome.server,
+            "latency": outcome.latency,
+            "senders": outcome.streams.iter().map(|s| json!({
+                "id": s.id, "controller": s.controller, "socket": s.socket, "receiver": s.receiver,
+            })).collect::<Vec<_>>(),
+        },
+    })
+}
+
+/// Who was connected to whom, and what was asked for.
+fn start(outcome: &Outcome) -> Value {
     let params = &outcome.params;
-    let udp = params.protocol == Protocol::Udp;
     let began = outcome.started.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let first = outcome.streams.first();
     let facts = first.map(|s| s.facts).unwrap_or_default();
     let socket = first.and_then(|s| s.socket.as_ref().or(s.receiver.as_ref()));
-    let mss = socket.map_or(params.mss, |socket| socket.mss);
-    let intervals: Vec<Value> = outcome.intervals.iter().map(|i| interval(i, outcome)).collect();
+    json!({
+        "connected": outcome.streams.iter().map(|s| json!({
+            "socket": s.id,
+            "local_host": outcome.local.ip().to_string(),
+            "local_port": s.facts.local_port,
+            "remote_host": outcome.peer.ip().to_string(),
+            "remote_port": outcome.peer.port(),
+        })).collect::<Vec<_>>(),
+        "version": concat!("fullpipe ", env!("CARGO_PKG_VERSION")),
+        "system_info": system(),
+        "timestamp": { "time": httpdate::fmt_http_date(outcome.started), "timesecs": began },
+        "connecting_to": { "host": outcome.peer.ip().to_string(), "port": outcome.peer.port() },
+        "cookie": outcome.cookie,
+        "target_bitrate": params.rate,
+        "tcp_mss_default": socket.map_or(params.mss, |socket| socket.mss),
+        "sock_bufsize": params.window,
+        "sndbuf_actual": facts.send_buffer,
+        "rcvbuf_actual": facts.receive_buffer,
+        "test_start": {
+            "protocol": if params.protocol == Protocol::Udp { "UDP" } else { "TCP" },
+            "num_streams": params.parallel,
+            "blksize": params.block,
+            "omit": params.omit,
+            "duration": params.seconds,
+            "bytes": params.bytes,
+            "blocks": params.blocks,
+            "reverse": u8::from(params.reverse),
+            "bidir": u8::from(params.bidirectional),
+            "tos": params.tos,
+            "target_bitrate": params.rate,
+        },
+    })
+}
+
+/// What the whole test came to.
+fn end(outcome: &Outcome) -> Value {
+    let udp = outcome.params.protocol == Protocol::Udp;
     let mut end = json!({
         "streams": outcome.streams.iter().map(|s| stream(s, outcome)).collect::<Vec<_>>(),
         "cpu_utilization_percent": {
@@ -28,41 +78,17 @@ pub fn iperf3_json(outcome: &Outcome) -> Value {
         },
     });
     // In both directions at once, iperf3 gives the way back names of its own.
-    let first_sends = params.client_sends();
+    let first_sends = outcome.params.client_sends();
     for (sends, suffix) in [(first_sends, ""), (!first_sends, "_bidir_reverse")] {
         let Some(sum) = outcome.sum(sends) else { continue };
         if udp {
-            let mut both = json!({
-                "start": 0, "end": sum.received_seconds, "seconds": sum.received_seconds, "bytes": sum.received,
-                "bits_per_second": sum.goodput(), "sender": sends,
-            });
+            let mut both = received(&sum, sends);
             Datagrams::of(&sum).write(&mut both);
             end[format!("sum{suffix}")] = both;
         }
-        let mut sent = json!({
-            "start": 0, "end": sum.sent_seconds, "seconds": sum.sent_seconds, "bytes": sum.sent,
-            "bits_per_second": sum.sent as f64 * 8.0 / sum.sent_seconds.max(1e-9), "sender": sends,
-        });
-        if let Some(retransmits) = sum.retransmits {
-            sent["retransmits"] = retransmits.into();
-        }
-        let mut received = json!({
-            "start": 0, "end": sum.received_seconds, "seconds": sum.received_seconds, "bytes": sum.received,
-            "bits_per_second": sum.goodput(), "sender": sends,
-        });
-        if udp {
-            // Of datagrams, `sender` is whose figures these are, not which way they went.
-            let (at_sender, at_receiver) =
-                (Datagrams { packets: sum.packets, ..Datagrams::default() }, Datagrams::of(&sum));
-            for (part, datagrams, is_sender) in
-                [(&mut sent, at_sender, true), (&mut received, at_receiver, false)]
-            {
-                datagrams.write(part);
-                part["sender"] = is_sender.into();
-            }
-        }
-        end[format!("sum_sent{suffix}")] = sent;
-        end[format!("sum_received{suffix}")] = received;
+        let [at_sender, at_receiver] = both_ends(&sum, sends, udp);
+        end[format!("sum_sent{suffix}")] = at_sender;
+        end[format!("sum_received{suffix}")] = at_receiver;
     }
     let sender = outcome.streams.iter().find(|s| s.sends == first_sends).and_then(|s| s.controller.clone());
     for (key, name) in
@@ -75,48 +101,34 @@ pub fn iperf3_json(outcome: &Outcome) -> Value {
     if let Some(text) = &outcome.server_output {
         end["server_output_text"] = text.clone().into();
     }
+    end
+}
+
+/// The sum of one direction as its sender and as its receiver have it.
+fn both_ends(sum: &Sum, sends: bool, udp: bool) -> [Value; 2] {
+    let mut at_sender = json!({
+        "start": 0, "end": sum.sent_seconds, "seconds": sum.sent_seconds, "bytes": sum.sent,
+        "bits_per_second": sum.sent as f64 * 8.0 / sum.sent_seconds.max(1e-9), "sender": sends,
+    });
+    if let Some(retransmits) = sum.retransmits {
+        at_sender["retransmits"] = retransmits.into();
+    }
+    let mut at_receiver = received(sum, sends);
+    if udp {
+        Datagrams { packets: sum.packets, ..Datagrams::default() }.write(&mut at_sender);
+        Datagrams::of(sum).write(&mut at_receiver);
+        // Of datagrams, `sender` is whose figures these are, not which way they went.
+        at_sender["sender"] = true.into();
+        at_receiver["sender"] = false.into();
+    }
+    [at_sender, at_receiver]
+}
+
+/// What arrived of one direction.
+fn received(sum: &Sum, sends: bool) -> Value {
     json!({
-        "start": {
-            "connected": outcome.streams.iter().map(|s| json!({
-                "socket": s.id,
-                "local_host": outcome.local.ip().to_string(),
-                "local_port": s.facts.local_port,
-                "remote_host": outcome.peer.ip().to_string(),
-                "remote_port": outcome.peer.port(),
-            })).collect::<Vec<_>>(),
-            "version": concat!("fullpipe ", env!("CARGO_PKG_VERSION")),
-            "system_info": system(),
-            "timestamp": { "time": httpdate::fmt_http_date(outcome.started), "timesecs": began },
-            "connecting_to": { "host": outcome.peer.ip().to_string(), "port": outcome.peer.port() },
-            "cookie": outcome.cookie,
-            "target_bitrate": params.rate,
-            "tcp_mss_default": mss,
-            "sock_bufsize": params.window,
-            "sndbuf_actual": facts.send_buffer,
-            "rcvbuf_actual": facts.receive_buffer,
-            "test_start": {
-                "protocol": if udp { "UDP" } else { "TCP" },
-                "num_streams": params.parallel,
-                "blksize": params.block,
-                "omit": params.omit,
-                "duration": params.seconds,
-                "bytes": params.bytes,
-                "blocks": params.blocks,
-                "reverse": u8::from(params.reverse),
-                "bidir": u8::from(params.bidirectional),
-                "tos": params.tos,
-                "target_bitrate": params.rate,
-            },
-        },
-        "intervals": intervals,
-        "end": end,
-        "fullpipe": {
-            "server": outcome.server,
-            "latency": outcome.latency,
-            "senders": outcome.streams.iter().map(|s| json!({
-                "id": s.id, "controller": s.controller, "socket": s.socket, "receiver": s.receiver,
-            })).collect::<Vec<_>>(),
-        },
+        "start": 0, "end": sum.received_seconds, "seconds": sum.received_seconds, "bytes": sum.received,
+        "bits_per_second": sum.goodput(), "sender": sends,
     })
 }
 
