@@ -1,7 +1,8 @@
 //! Records as tables for other programs: CSV, and with the feature `parquet` Parquet.
 
 use crate::message::Table;
-use crate::record::{History, Outcome, Pair};
+use crate::record::{History, Measured, Minute, Outcome, Pair, RttBand};
+use fullpipe_units::Span;
 use std::io::{self, Write};
 
 /// A column of a table; where a value is not known there is none.
@@ -26,95 +27,91 @@ pub enum Values {
 
 /// The records of one kind, by time: a row each. Times are milliseconds since 1970 (UTC) by the sender's clock.
 pub fn columns(history: &History, table: Table) -> Vec<Column> {
-    let site = |id: u16| history.sites.get(usize::from(id)).cloned();
     match table {
-        Table::Transfers => {
-            let all = &history.transfers;
-            let done = all.iter().map(|t| match &t.outcome {
-                Outcome::Done(measured) => Some(&**measured),
-                Outcome::Failed(_) => None,
-            });
-            let done: Vec<_> = done.collect();
-            let whole = |name, of: &dyn Fn(&crate::record::Measured) -> i64| {
-                let values = done.iter().map(|m| m.map(of)).collect();
-                Column { name, values: Values::Whole(values) }
-            };
-            let number = |name, of: &dyn Fn(&crate::record::Measured) -> Option<f64>| {
-                let values = done.iter().map(|m| m.and_then(of)).collect();
-                Column { name, values: Values::Number(values) }
-            };
-            let controller = |id: u16| history.controllers.get(usize::from(id)).cloned();
-            let trouble = |outcome: &Outcome| match outcome {
-                Outcome::Done(_) => None,
-                Outcome::Failed(trouble) => Some(trouble.name().to_owned()),
-            };
-            let pairs = ends(all.iter().map(|t| (t.at_ms, t.pair)), &site);
-            let own = [
-                Column {
-                    name: "controller",
-                    values: Values::Text(all.iter().map(|t| controller(t.controller)).collect()),
-                },
-                Column {
-                    name: "period",
-                    values: Values::Whole(all.iter().map(|t| Some(t.period)).collect()),
-                },
-                Column {
-                    name: "trouble",
-                    values: Values::Text(all.iter().map(|t| trouble(&t.outcome)).collect()),
-                },
-                whole("bytes", &|m| m.bytes as i64),
-                number("duration_s", &|m| Some(m.duration.as_secs_f64())),
-                number("goodput_bps", &|m| Some(m.goodput().as_bits_per_sec_f64())),
-                number("delivery_rate_bps", &|m| m.delivery_rate.map(|r| r.as_bits_per_sec_f64())),
-                number("rtt_ms", &|m| Some(m.rtt.as_millis_f64())),
-                number("min_rtt_ms", &|m| Some(m.min_rtt.as_millis_f64())),
-                whole("segments", &|m| m.segments.into()),
-                whole("retransmitted", &|m| m.retransmitted.into()),
-                number("receive_window_limited", &|m| Some(m.receive_window_limited.into())),
-                number("send_buffer_limited", &|m| Some(m.send_buffer_limited.into())),
-                number("cpu_s", &|m| Some(m.cpu.as_secs_f64())),
-            ];
-            pairs.into_iter().chain(own).collect()
-        }
-        Table::Minutes => {
-            let all = &history.minutes;
-            let pairs = ends(all.iter().map(|m| (m.at_ms, m.pair)), &site);
-            let counted = |name, of: &dyn Fn(&crate::record::Minute) -> u16| Column {
-                name,
-                values: Values::Whole(all.iter().map(|m| Some(of(m).into())).collect()),
-            };
-            let rtt = |name, of: &dyn Fn(&crate::record::RttBand) -> fullpipe_units::Span| Column {
-                name,
-                values: Values::Number(
-                    all.iter().map(|m| m.rtt.as_ref().map(|b| of(b).as_millis_f64())).collect(),
-                ),
-            };
-            let own = [
-                counted("sent", &|m| m.sent),
-                counted("arrived", &|m| m.arrived),
-                counted("answered", &|m| m.answered),
-                rtt("rtt_min_ms", &|b| b.min),
-                rtt("rtt_p50_ms", &|b| b.p50),
-                rtt("rtt_p95_ms", &|b| b.p95),
-                rtt("rtt_max_ms", &|b| b.max),
-            ];
-            pairs.into_iter().chain(own).collect()
-        }
-        Table::Routes => {
-            let all = &history.routes;
-            let pairs = ends(all.iter().map(|r| (r.at_ms, r.pair)), &site);
-            let hops = all.iter().map(|r| {
-                let hops: Vec<String> =
-                    r.hops.iter().map(|hop| hop.map_or("*".to_owned(), |ip| ip.to_string())).collect();
-                Some(hops.join(" "))
-            });
-            let own = Column { name: "hops", values: Values::Text(hops.collect()) };
-            pairs.into_iter().chain([own]).collect()
-        }
+        Table::Transfers => transfers(history),
+        Table::Minutes => minutes(history),
+        Table::Routes => routes(history),
     }
 }
 
-fn ends(of: impl Iterator<Item = (i64, Pair)>, site: &dyn Fn(u16) -> Option<String>) -> [Column; 3] {
+fn transfers(history: &History) -> Vec<Column> {
+    let all = &history.transfers;
+    let done = all.iter().map(|t| match &t.outcome {
+        Outcome::Done(measured) => Some(&**measured),
+        Outcome::Failed(_) => None,
+    });
+    let done: Vec<_> = done.collect();
+    let whole = |name, of: &dyn Fn(&Measured) -> i64| Column {
+        name,
+        values: Values::Whole(done.iter().map(|m| m.map(of)).collect()),
+    };
+    let number = |name, of: &dyn Fn(&Measured) -> Option<f64>| Column {
+        name,
+        values: Values::Number(done.iter().map(|m| m.and_then(of)).collect()),
+    };
+    let controller = |id: u16| history.controllers.get(usize::from(id)).cloned();
+    let trouble = |outcome: &Outcome| match outcome {
+        Outcome::Done(_) => None,
+        Outcome::Failed(trouble) => Some(trouble.name().to_owned()),
+    };
+    let own = [
+        Column {
+            name: "controller",
+            values: Values::Text(all.iter().map(|t| controller(t.controller)).collect()),
+        },
+        Column { name: "period", values: Values::Whole(all.iter().map(|t| Some(t.period)).collect()) },
+        Column { name: "trouble", values: Values::Text(all.iter().map(|t| trouble(&t.outcome)).collect()) },
+        whole("bytes", &|m| m.bytes as i64),
+        number("duration_s", &|m| Some(m.duration.as_secs_f64())),
+        number("goodput_bps", &|m| Some(m.goodput().as_bits_per_sec_f64())),
+        number("delivery_rate_bps", &|m| m.delivery_rate.map(|r| r.as_bits_per_sec_f64())),
+        number("rtt_ms", &|m| Some(m.rtt.as_millis_f64())),
+        number("min_rtt_ms", &|m| Some(m.min_rtt.as_millis_f64())),
+        whole("segments", &|m| m.segments.into()),
+        whole("retransmitted", &|m| m.retransmitted.into()),
+        number("receive_window_limited", &|m| Some(m.receive_window_limited.into())),
+        number("send_buffer_limited", &|m| Some(m.send_buffer_limited.into())),
+        number("cpu_s", &|m| Some(m.cpu.as_secs_f64())),
+    ];
+    ends(history, all.iter().map(|t| (t.at_ms, t.pair))).into_iter().chain(own).collect()
+}
+
+fn minutes(history: &History) -> Vec<Column> {
+    let all = &history.minutes;
+    let counted = |name, of: &dyn Fn(&Minute) -> u16| Column {
+        name,
+        values: Values::Whole(all.iter().map(|m| Some(of(m).into())).collect()),
+    };
+    let rtt = |name, of: &dyn Fn(&RttBand) -> Span| Column {
+        name,
+        values: Values::Number(all.iter().map(|m| m.rtt.as_ref().map(|b| of(b).as_millis_f64())).collect()),
+    };
+    let own = [
+        counted("sent", &|m| m.sent),
+        counted("arrived", &|m| m.arrived),
+        counted("answered", &|m| m.answered),
+        rtt("rtt_min_ms", &|b| b.min),
+        rtt("rtt_p50_ms", &|b| b.p50),
+        rtt("rtt_p95_ms", &|b| b.p95),
+        rtt("rtt_max_ms", &|b| b.max),
+    ];
+    ends(history, all.iter().map(|m| (m.at_ms, m.pair))).into_iter().chain(own).collect()
+}
+
+fn routes(history: &History) -> Vec<Column> {
+    let all = &history.routes;
+    let hops = all.iter().map(|r| {
+        let hops: Vec<String> =
+            r.hops.iter().map(|hop| hop.map_or("*".to_owned(), |ip| ip.to_string())).collect();
+        Some(hops.join(" "))
+    });
+    let own = Column { name: "hops", values: Values::Text(hops.collect()) };
+    ends(history, all.iter().map(|r| (r.at_ms, r.pair))).into_iter().chain([own]).collect()
+}
+
+/// What every table begins with: when, from where, and where to.
+fn ends(history: &History, of: impl Iterator<Item = (i64, Pair)>) -> [Column; 3] {
+    let site = |id: u16| history.sites.get(usize::from(id)).cloned();
     let (mut at, mut from, mut to) = (Vec::new(), Vec::new(), Vec::new());
     for (at_ms, pair) in of {
         at.push(Some(at_ms));
