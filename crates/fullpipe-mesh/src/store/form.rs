@@ -1,0 +1,175 @@
+//! What the file of a store is like, and whether one is as a node makes them: it may be someone else's.
+
+use super::{Store, StoreError};
+use crate::file::is_plain;
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+use std::path::Path;
+
+/// The version of its tables, in `PRAGMA user_version`.
+pub(super) const SCHEMA: i64 = 1;
+/// Most names of sites, and of controllers: 64 are in a mesh at a time, and those that have left it stay named.
+pub(super) const MOST_NAMES: usize = 1024;
+/// In `PRAGMA application_id`: "fpme".
+pub(super) const APPLICATION: i64 = 0x6670_6d65;
+
+/// What it holds.
+pub(super) const TABLES: &str = "
+CREATE TABLE about(name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE site(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE controller(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE transfer(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL, sender INTEGER NOT NULL, receiver INTEGER NOT NULL,
+  period INTEGER NOT NULL, controller INTEGER NOT NULL, trouble INTEGER,
+  bytes INTEGER, duration_ns INTEGER, delivery_rate INTEGER, rtt_ns INTEGER, min_rtt_ns INTEGER, segments INTEGER,
+  retransmitted INTEGER, receive_window_limited REAL, send_buffer_limited REAL, cpu_ns INTEGER) STRICT;
+CREATE INDEX transfer_at ON transfer(at_ms);
+CREATE TABLE minute(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL, sender INTEGER NOT NULL, receiver INTEGER NOT NULL,
+  sent INTEGER NOT NULL, arrived INTEGER NOT NULL, answered INTEGER NOT NULL,
+  rtt_min_ns INTEGER, rtt_p50_ns INTEGER, rtt_p95_ns INTEGER, rtt_max_ns INTEGER) STRICT;
+CREATE INDEX minute_at ON minute(at_ms);
+CREATE TABLE route(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL, sender INTEGER NOT NULL, receiver INTEGER NOT NULL,
+  hops TEXT NOT NULL) STRICT;
+CREATE INDEX route_at ON route(at_ms);
+CREATE TABLE pulled(site INTEGER NOT NULL, store INTEGER NOT NULL, tab INTEGER NOT NULL, id INTEGER NOT NULL,
+  PRIMARY KEY(site, store, tab)) STRICT;
+";
+
+impl Store {
+    /// Whether it is a store, of a version that is known.
+    pub(super) fn known(&self) -> Result<(), StoreError> {
+        let ask =
+            |name| self.db.pragma_query_value(None, name, |r| r.get::<_, i64>(0)).map_err(|e| self.failed(e));
+        let reason = match (ask("application_id")?, ask("user_version")?) {
+            (APPLICATION, SCHEMA) => match self.odd().map_err(|e| self.failed(e))? {
+                None => return Ok(()),
+                Some(reason) => reason,
+            },
+            (APPLICATION, version) => {
+                format!("a store of version {version}; this program knows {SCHEMA}: use the one that made it")
+            }
+            _ => "a database, but not of a mesh".to_owned(),
+        };
+        Err(StoreError::NotAStore { path: self.path.clone(), reason })
+    }
+
+    /// What is in it that no node puts there: a file that someone else made may have views without an end in place of tables, more names
+    /// than have numbers, and names that terminals and tables take for something else.
+    fn odd(&self) -> rusqlite::Result<Option<String>> {
+        let found = definitions(&self.db)?;
+        let made = Connection::open_in_memory()?;
+        made.execute_batch(TABLES)?;
+        let made = definitions(&made)?;
+        if let Some([_, name, _]) = found.iter().find(|one| !made.contains(one)) {
+            let name: String = name.chars().take(40).collect();
+            return Ok(Some(format!("not a store that a node made: it has {name:?} in a form of its own")));
+        }
+        if let Some([_, name, _]) = made.iter().find(|one| !found.contains(one)) {
+            return Ok(Some(format!("not a store that a node made: it has no {name}")));
+        }
+        for table in ["site", "controller"] {
+            let query = format!("SELECT substr(name, 1, 33) FROM {table} LIMIT {}", MOST_NAMES + 1);
+            let mut statement = self.db.prepare(&query)?;
+            let names = statement.query_map([], |r| r.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+            if names.len() > MOST_NAMES {
+                return Ok(Some(format!("more than {MOST_NAMES} names of a {table}")));
+            }
+            if let Some(name) = names.iter().find(|name| !is_plain(name)) {
+                return Ok(Some(format!("{name:?} is no name of a {table}")));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// To open a named pipe is to wait for its writer; what is not there is for the database to tell of.
+pub(super) fn regular(path: &Path) -> Result<(), StoreError> {
+    if path.metadata().is_ok_and(|about| !about.is_file()) {
+        let reason = "not a regular file".to_owned();
+        return Err(StoreError::NotAStore { path: path.to_owned(), reason });
+    }
+    Ok(())
+}
+
+/// Nothing that a file says is run.
+pub(super) fn guard(db: &Connection) -> rusqlite::Result<()> {
+    let off = [
+        DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
+    ];
+    for config in off {
+        db.set_db_config(config, false)?;
+    }
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map(drop)
+}
+
+/// What there is in a database besides SQLite's own: its kind, its name, and how it was made.
+fn definitions(db: &Connection) -> rusqlite::Result<Vec<[String; 3]>> {
+    // One more than a store has, and a few.
+    let query = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema WHERE substr(name, 1, 7) <> 'sqlite_' LIMIT 32";
+    let mut statement = db.prepare(query)?;
+    let all = statement.query_map([], |r| {
+        let sql: String = r.get(2)?;
+        Ok([r.get(0)?, r.get(1)?, sql.split_whitespace().collect::<Vec<_>>().join(" ")])
+    })?;
+    all.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FILE;
+    use super::super::tests::{filled, store};
+    use super::*;
+
+    #[test]
+    fn what_is_no_store_is_said_to_be_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let said = |path: &Path| Store::read(path).unwrap_err().to_string();
+        let text = directory.path().join("text");
+        std::fs::write(&text, "x".repeat(4096)).unwrap();
+        assert!(said(&text).contains("not a database"), "{}", said(&text));
+        let other = directory.path().join("other.db");
+        Connection::open(&other).unwrap().execute_batch("CREATE TABLE a(b)").unwrap();
+        assert!(said(&other).contains("not of a mesh"));
+        assert!(said(&directory.path().join("none")).contains("unable to open"));
+        let later = store(directory.path());
+        later.db.pragma_update(None, "user_version", 7).unwrap();
+        drop(later);
+        assert!(said(directory.path()).contains("version 7"));
+    }
+
+    #[test]
+    fn a_file_that_no_node_made_is_refused_whatever_it_holds() {
+        let made = |with: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            drop(filled(directory.path()));
+            Connection::open(directory.path().join(FILE)).unwrap().execute_batch(with).unwrap();
+            Store::read(directory.path()).and_then(|store| store.history(i64::MIN..i64::MAX)).map(drop)
+        };
+        made("").unwrap();
+        let endless = "DROP TABLE minute; CREATE VIEW minute AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)
+                       SELECT x AS id, 0 AS at_ms FROM n";
+        let trigger = "CREATE TRIGGER t AFTER INSERT ON site BEGIN DELETE FROM transfer; END";
+        let many = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 70000) INSERT INTO site(name) SELECT 's' || x FROM n";
+        let hops = "WITH RECURSIVE n(x) AS (SELECT '*' UNION ALL SELECT x || ' *' FROM n LIMIT 65) INSERT INTO route SELECT NULL, 0, 1, 2, max(x) FROM n";
+        for (with, said) in [
+            (endless, "\"minute\" in a form of its own"),
+            (trigger, "\"t\" in a form of its own"),
+            ("DROP TABLE route", "has no route"),
+            (many, "more than 1024 names of a site"),
+            ("UPDATE site SET name = char(27) || '[31m' WHERE id = 1", "is no name of a site"),
+            ("UPDATE controller SET name = 'a,b' WHERE id = 1", "is no name of a controller"),
+            ("UPDATE transfer SET segments = -5", "out of range"),
+            ("UPDATE transfer SET trouble = 99", "out of range"),
+            ("UPDATE transfer SET receiver = 99", "out of range"),
+            (hops, "out of range"),
+        ] {
+            let error = made(with).unwrap_err().to_string();
+            assert!(error.contains(said), "{with}: {error}");
+        }
+        assert!(Store::read(Path::new("/dev/zero")).unwrap_err().to_string().contains("not a regular file"));
+    }
+}

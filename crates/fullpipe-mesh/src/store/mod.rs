@@ -1,0 +1,387 @@
+//! Where records lie: an SQLite database in a directory of a site's own, written by one node, read by whoever may read its files.
+//!
+//! In write-ahead mode with each record a transaction of its own, an end at any moment leaves a whole database with everything up
+//! to the last record. What cannot be written, because the disk is full, is an error; what was written before stays.
+
+mod exchange;
+mod form;
+mod rows;
+
+pub use exchange::Source;
+
+use crate::message::{Row, Table};
+use crate::record::History;
+use form::{APPLICATION, MOST_NAMES, SCHEMA, TABLES, guard, regular};
+use fullpipe_units::Span;
+use rows::{insert, read_row, select};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The name of the database in its directory.
+pub const FILE: &str = "mesh.db";
+
+/// A store.
+#[derive(Debug)]
+pub struct Store {
+    db: Connection,
+    path: PathBuf,
+    number: u64,
+    sites: Vec<i64>,
+    controllers: Vec<i64>,
+}
+
+/// Why a store does not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no room on its disk.
+    #[error("{}: the disk is full", .0.display())]
+    Full(PathBuf),
+    /// It is none, or a later version's.
+    #[error("{}: {reason}", path.display())]
+    NotAStore {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        reason: String,
+    },
+    /// A site names more sites or controllers than a store takes.
+    #[error(
+        "{site} names more sites or controllers than a store takes ({}): its records are not taken",
+        MOST_NAMES
+    )]
+    Names {
+        /// Which.
+        site: String,
+    },
+    /// What SQLite says.
+    #[error("{}: {source}", path.display())]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What.
+        source: rusqlite::Error,
+    },
+}
+
+/// The file of a store that is given as its directory or as the file.
+pub fn file(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(FILE) } else { path.to_owned() }
+}
+
+fn full(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DiskFull, SystemIoFailure};
+    // A file that is mapped, as the index of the log is, cannot grow on a full disk either: that is an I/O error.
+    matches!(error.sqlite_error_code(), Some(DiskFull))
+        || (error.sqlite_error_code() == Some(SystemIoFailure)
+            && error.sqlite_error().is_some_and(|e| e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE))
+}
+
+impl Store {
+    /// Opens the store in `directory`, which is there, and makes it if there is none.
+    ///
+    /// # Errors
+    /// When the file is something else, or cannot be written.
+    pub fn open<'a>(
+        directory: &Path,
+        sites: impl IntoIterator<Item = &'a str>,
+        controllers: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Store, StoreError> {
+        let path = directory.join(FILE);
+        regular(&path)?;
+        let db = Connection::open(&path).map_err(|source| failed(&path, source))?;
+        guard(&db).map_err(|source| failed(&path, source))?;
+        let mut store = Store { db, path, number: 0, sites: Vec::new(), controllers: Vec::new() };
+        store.prepare().map_err(|e| store.failed(e))?;
+        store.known()?;
+        store.be_numbered().map_err(|e| store.failed(e))?;
+        store.number = store.own_number().map_err(|e| store.failed(e))?;
+        for name in sites {
+            let id = store.named("site", name).map_err(|e| store.failed(e))?;
+            store.sites.push(id);
+        }
+        for name in controllers {
+            let id = store.named("controller", name).map_err(|e| store.failed(e))?;
+            store.controllers.push(id);
+        }
+        Ok(store)
+    }
+
+    /// Opens a store to be read, while its node runs or not. `path` is its directory or its file.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub fn read(path: &Path) -> Result<Store, StoreError> {
+        let path = file(path);
+        regular(&path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let open = |path: &Path, flags| {
+            let db = Connection::open_with_flags(path, flags)?;
+            db.busy_timeout(Duration::from_secs(5))?;
+            guard(&db)?;
+            // Opening reads nothing yet.
+            db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+            Ok(db)
+        };
+        let db = open(&path, flags).or_else(|e: rusqlite::Error| {
+            // Who may not write beside it cannot share the log with its writer; where no log is, nobody writes.
+            let log = PathBuf::from(format!("{}-wal", path.display()));
+            if e.sqlite_error_code() != Some(rusqlite::ErrorCode::CannotOpen)
+                || log.exists()
+                || !path.exists()
+            {
+                return Err(e);
+            }
+            let uri = format!("file:{}?immutable=1", escaped(&path));
+            open(Path::new(&uri), flags | OpenFlags::SQLITE_OPEN_URI)
+        });
+        let db = db.map_err(|source| failed(&path, source))?;
+        let mut store = Store { db, path, number: 0, sites: Vec::new(), controllers: Vec::new() };
+        store.known()?;
+        store.number = store.own_number().map_err(|e| store.failed(e))?;
+        Ok(store)
+    }
+
+    fn prepare(&self) -> rusqlite::Result<()> {
+        self.db.busy_timeout(Duration::from_secs(5))?;
+        self.db.pragma_update(None, "journal_mode", "wal")?;
+        // A power cut may take the last records, never the whole: that is what the log is for.
+        self.db.pragma_update(None, "synchronous", "normal")?;
+        // Two megabytes, and a log that is cut back once it has been larger.
+        self.db.pragma_update(None, "cache_size", -2048)?;
+        self.db.pragma_update(None, "temp_store", "memory")?;
+        self.db.pragma_update(None, "journal_size_limit", 4 << 20)?;
+        let empty: bool = self.db.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |r| r.get(0))?;
+        if empty {
+            self.db.execute_batch(&format!(
+                "BEGIN; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA}; {TABLES} COMMIT;"
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Gives it what tells it from any other, so that ids in it are not taken for those of one that was before it.
+    fn be_numbered(&self) -> rusqlite::Result<()> {
+        let number = "INSERT OR IGNORE INTO about VALUES ('store', abs(random() >> 1))";
+        self.db.execute(number, []).map(drop)
+    }
+
+    fn own_number(&self) -> rusqlite::Result<u64> {
+        self.about("store").map(|n| n.and_then(|n| n.parse().ok()).unwrap_or_default())
+    }
+
+    fn about(&self, name: &str) -> rusqlite::Result<Option<String>> {
+        self.db.query_row("SELECT value FROM about WHERE name = ?", [name], |r| r.get(0)).optional()
+    }
+
+    /// A number that is greater than all that it gave before, and no less than `least`.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn next_epoch(&mut self, least: u64) -> Result<u64, StoreError> {
+        let next = || -> rusqlite::Result<u64> {
+            let last = self.about("epoch")?.and_then(|n| n.parse::<u64>().ok());
+            let next = last.map_or(least, |last| least.max(last.saturating_add(1)));
+            self.db.execute("INSERT OR REPLACE INTO about VALUES ('epoch', ?)", [next.to_string()])?;
+            Ok(next)
+        };
+        next().map_err(|e| self.failed(e))
+    }
+
+    /// Keeps the mesh's period, which a [`History`] tells.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn set_period(&mut self, period: Span) -> Result<(), StoreError> {
+        self.db
+            .execute("INSERT OR REPLACE INTO about VALUES ('period_ns', ?)", [period.as_nanos().to_string()])
+            .map(drop)
+            .map_err(|e| self.failed(e))
+    }
+
+    fn named(&self, table: &str, name: &str) -> rusqlite::Result<i64> {
+        self.db
+            .prepare_cached(&format!("INSERT OR IGNORE INTO {table}(name) VALUES (?)"))?
+            .execute([name])?;
+        self.db
+            .prepare_cached(&format!("SELECT id FROM {table} WHERE name = ?"))?
+            .query_row([name], |r| r.get(0))
+    }
+
+    fn failed(&self, source: rusqlite::Error) -> StoreError {
+        failed(&self.path, source)
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps a record, whose sites and controllers are counted as the store was opened with.
+    ///
+    /// # Errors
+    /// When it cannot be written; the store is as it was.
+    pub fn add(&mut self, row: &Row) -> Result<(), StoreError> {
+        insert(&self.db, row, &self.sites, &self.controllers).map_err(|e| self.failed(e))
+    }
+
+    /// All that is known of a time, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn history(&self, time: Range<i64>) -> Result<History, StoreError> {
+        let read = || -> rusqlite::Result<History> {
+            // One transaction: what is written meanwhile is not half seen.
+            let _transaction = self.db.unchecked_transaction()?;
+            let ((sites, site_ids), (controllers, controller_ids)) =
+                (names(&self.db, "site")?, names(&self.db, "controller")?);
+            let period = self.about("period_ns")?.and_then(|n| n.parse().ok()).unwrap_or(60_000_000_000);
+            let period = Span::from_nanos(period);
+            let mut history = History { sites, controllers, period, ..History::default() };
+            for table in Table::ALL {
+                let condition = "at_ms >= ?1 AND at_ms < ?2 ORDER BY at_ms, id";
+                let mut statement = self.db.prepare(&select(table, condition))?;
+                let mut found = statement.query(params![time.start, time.end])?;
+                while let Some(row) = found.next()? {
+                    match read_row(table, row, &site_ids, &controller_ids)? {
+                        Row::Transfer(transfer) => history.transfers.push(transfer),
+                        Row::Minute(minute) => history.minutes.push(minute),
+                        Row::Route(route) => history.routes.push(route),
+                    }
+                }
+            }
+            Ok(history)
+        };
+        read().map_err(|e| self.failed(e))
+    }
+
+    /// Forgets records from before `at_ms`, at most `most` of each kind: whatever the clock says, a day's work is not undone at once.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn forget(&mut self, at_ms: i64, most: u32) -> Result<usize, StoreError> {
+        let forget = || -> rusqlite::Result<usize> {
+            let mut gone = 0;
+            for table in ["transfer", "minute", "route"] {
+                gone += self.db.execute(
+                    &format!(
+                        "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE at_ms < ? ORDER BY at_ms LIMIT ?)"
+                    ),
+                    params![at_ms, most],
+                )?;
+            }
+            Ok(gone)
+        };
+        forget().map_err(|e| self.failed(e))
+    }
+
+    /// What SQLite finds wrong with the file: nothing, if it is whole.
+    ///
+    /// # Errors
+    /// When it cannot even look.
+    pub fn damage(&self) -> Result<Option<String>, StoreError> {
+        let said = self.db.pragma_query_value(None, "integrity_check", |r| r.get::<_, String>(0));
+        said.map(|said| (said != "ok").then_some(said)).map_err(|e| self.failed(e))
+    }
+}
+
+fn failed(path: &Path, source: rusqlite::Error) -> StoreError {
+    use rusqlite::ErrorCode::NotADatabase;
+    let path = path.to_owned();
+    match source.sqlite_error_code() {
+        _ if full(&source) => StoreError::Full(path),
+        Some(NotADatabase) => StoreError::NotAStore { path, reason: "not a database".to_owned() },
+        _ => StoreError::Database { path, source },
+    }
+}
+
+fn escaped(path: &Path) -> String {
+    let mut uri = String::new();
+    for byte in path.to_string_lossy().bytes() {
+        match byte {
+            b'?' | b'#' | b'%' => drop(write!(uri, "%{byte:02x}")),
+            other => uri.push(char::from(other)),
+        }
+    }
+    uri
+}
+
+/// The names in a table, and by the table's ids their places among them.
+fn names(db: &Connection, table: &str) -> rusqlite::Result<(Vec<String>, HashMap<i64, u16>)> {
+    let mut statement = db.prepare(&format!("SELECT id, name FROM {table} ORDER BY id"))?;
+    let mut found = statement.query([])?;
+    let (mut names, mut places) = (Vec::new(), HashMap::new());
+    while let Some(row) = found.next()? {
+        let id = row.get(0)?;
+        let place = u16::try_from(names.len());
+        places.insert(id, place.map_err(|_| rusqlite::Error::IntegralValueOutOfRange(0, id))?);
+        names.push(row.get(1)?);
+    }
+    Ok((names, places))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::tests::rows;
+    use crate::record::{Pair, Transfer};
+
+    pub(super) fn store(directory: &Path) -> Store {
+        Store::open(directory, ["lab", "sea"], ["cubic", "bbr"]).unwrap()
+    }
+
+    pub(super) fn filled(directory: &Path) -> Store {
+        let mut store = store(directory);
+        store.set_period(Span::from_secs(30)).unwrap();
+        rows().iter().for_each(|row| store.add(row).unwrap());
+        store
+    }
+
+    #[test]
+    fn what_is_kept_is_read_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let written = filled(directory.path());
+        let store = Store::read(directory.path()).unwrap();
+        let history = store.history(i64::MIN..i64::MAX).unwrap();
+        assert_eq!(
+            (history.period, history.sites.as_slice()),
+            (Span::from_secs(30), &["lab".to_owned(), "sea".into()][..])
+        );
+        let mut read: Vec<Row> = history.transfers.into_iter().map(Row::Transfer).collect();
+        read.extend(history.minutes.into_iter().map(Row::Minute));
+        read.extend(history.routes.into_iter().map(Row::Route));
+        assert_eq!(read, rows());
+        assert_eq!(store.history(60_000..120_000).unwrap().transfers.len(), 1);
+        assert_eq!(written.damage().unwrap(), None);
+        // Sites keep their numbers when the mesh file has them in another order.
+        drop(written);
+        let mut other = Store::open(directory.path(), ["new", "sea", "lab"], ["bbr"]).unwrap();
+        let Row::Transfer(transfer) = &rows()[0] else { panic!() };
+        let swapped =
+            Transfer { pair: Pair { from: 1, to: 2 }, controller: 0, period: 99, ..transfer.clone() };
+        other.add(&Row::Transfer(swapped)).unwrap();
+        let last = other.history(i64::MIN..i64::MAX).unwrap().transfers.into_iter().find(|t| t.period == 99);
+        assert_eq!(last.map(|t| (t.pair, t.controller)), Some((Pair { from: 1, to: 0 }, 1)));
+    }
+
+    #[test]
+    fn old_records_go_a_few_at_a_time_and_ids_never_come_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = filled(directory.path());
+        let before = store.after(Table::Transfers, "sea", 0, 1 << 20).unwrap();
+        assert_eq!(store.forget(i64::MAX, 2).unwrap(), 5);
+        assert_eq!(store.after(Table::Transfers, "sea", 0, 1 << 20).unwrap(), before[2..]);
+        while store.forget(i64::MAX, 100).unwrap() > 0 {}
+        store.add(&rows()[0]).unwrap();
+        let last = before.last().unwrap().0;
+        assert_eq!(store.after(Table::Transfers, "sea", last, 1 << 20).unwrap()[0].0, last + 1);
+        let first = store.next_epoch(1000).unwrap();
+        assert_eq!(
+            (first, store.next_epoch(5).unwrap(), store.next_epoch(2000).unwrap()),
+            (1000, 1001, 2000)
+        );
+    }
+}
