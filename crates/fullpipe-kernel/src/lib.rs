@@ -11,7 +11,9 @@
 //! * [`scheduler`]: when a thread has its turn.
 //! * [`packets`]: packets as they pass an interface, for who looks on or stands between.
 //! * [`netlink`]: the codec and the socket under these.
-//! * [`printable`], [`signals`]: what others said, as a terminal may show it; being asked to end.
+//! * [`printable`], [`terminal`]: what others said, as a terminal may show it; how wide that is.
+//! * [`signals`], [`process`]: being asked to end, and asking another.
+//! * [`xattr`]: extended attributes of files.
 //!
 //! ```
 //! use fullpipe_kernel::tcp_info::{self, TcpInfo};
@@ -38,6 +40,7 @@ pub mod facts;
 pub mod netlink;
 pub mod packets;
 pub mod printable;
+pub mod process;
 pub mod rtnetlink;
 pub mod scheduler;
 pub mod signals;
@@ -45,3 +48,5 @@ pub mod sock_diag;
 pub mod socket;
 mod sockopt;
 pub mod tcp_info;
+pub mod terminal;
+pub mod xattr;
