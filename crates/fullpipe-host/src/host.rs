@@ -14,6 +14,7 @@ mod rooted;
 pub use clock::{BootClock, Clock};
 pub use directory::Directory;
 pub use machine::Machine;
+pub(crate) use machine::free;
 pub use model::{Model, ModelKernel, ModelProgram};
 pub use overlay::Overlay;
 

@@ -26,8 +26,7 @@ impl Style {
         let terminal = std::io::stdout().is_terminal();
         let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         let told = || std::env::var("COLUMNS").ok()?.parse().ok();
-        let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map(|s| usize::from(s.ws_col));
-        let columns = columns.ok().or_else(told).unwrap_or(0);
+        let columns = fullpipe_kernel::terminal::columns(&std::io::stdout()).ok().or_else(told).unwrap_or(0);
         Style { colour: terminal && !plain, width: if columns < 40 { 100 } else { columns.min(110) } }
     }
 

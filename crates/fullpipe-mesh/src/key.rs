@@ -4,7 +4,9 @@
 //! given the whole key, or a ring of the keys of its own pairs ([`Keys::ring`]): then nobody who takes it over can speak for others.
 
 use fullpipe_experiment::regular;
+use fullpipe_kernel::xattr;
 use hmac::{Hmac, KeyInit, Mac};
+use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -236,8 +238,8 @@ impl Keys {
 /// users are given by name: so systemd hands a credential to a service that is not root.
 fn is_shared(file: &File) -> bool {
     let mut list = [0; 1024];
-    match rustix::fs::fgetxattr(file, "system.posix_acl_access", &mut list[..]) {
-        Ok(length) => lets_others_in(&list[..length], rustix::process::geteuid().as_raw()).unwrap_or(true),
+    match xattr::of_file(file, c"system.posix_acl_access", &mut list) {
+        Ok(length) => lets_others_in(&list[..length], geteuid().as_raw()).unwrap_or(true),
         Err(_) => true,
     }
 }

@@ -1,13 +1,14 @@
 //! Files under a directory that stands for a host's root; `/` is this machine. Links are followed inside the
 //! directory, never out of it.
 
-use super::rooted::{Root, is_regular};
+use super::rooted::{Root, is_regular, kind};
 use super::{Files, Node, Stat, View};
-use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, RawMode, Uid, chownat, fchmod, fchown, flock,
-    fstat, mkdirat, readlinkat, renameat, symlinkat, unlinkat,
-};
-use rustix::process::geteuid;
+use fullpipe_kernel::xattr;
+use nix::dir::Dir;
+use nix::fcntl::{AtFlags, OFlag, readlinkat, renameat};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mkdirat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, geteuid, symlinkat, unlinkat};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -43,25 +44,25 @@ fn owner(uid: u32, gid: u32) -> (Option<Uid>, Option<Gid>) {
 }
 
 fn mode_of(mode: u32) -> Mode {
-    Mode::from_raw_mode(mode as RawMode)
+    Mode::from_bits_truncate(mode)
 }
 
 impl View for Directory {
     fn stat(&self, path: &str) -> io::Result<Stat> {
         if path.trim_matches('/').is_empty() {
-            let about = fstat(self.root()?.at("/", OFlags::PATH)?)?;
+            let about = fstat(self.root()?.at("/", OFlag::O_PATH)?)?;
             let mode = about.st_mode & 0o7777;
             return Ok(Stat { node: Node::Directory, mode, uid: about.st_uid, gid: about.st_gid });
         }
         let place = self.root()?.place(path)?;
         let about = place.stat()?;
-        let node = match FileType::from_raw_mode(about.st_mode) {
-            FileType::Symlink => {
-                let target = readlinkat(&place.directory, place.name, Vec::new())?;
+        let node = match kind(&about) {
+            SFlag::S_IFLNK => {
+                let target = readlinkat(&place.directory, place.name)?;
                 Node::Link(target.to_string_lossy().into_owned())
             }
-            FileType::Directory => Node::Directory,
-            FileType::RegularFile => Node::File,
+            SFlag::S_IFDIR => Node::Directory,
+            SFlag::S_IFREG => Node::File,
             _ => Node::Other,
         };
         Ok(Stat { node, mode: about.st_mode & 0o7777, uid: about.st_uid, gid: about.st_gid })
@@ -72,13 +73,15 @@ impl View for Directory {
     }
 
     fn size(&self, path: &str) -> io::Result<u64> {
-        Ok(fstat(self.root()?.at(path, OFlags::PATH)?)?.st_size.try_into().unwrap_or(0))
+        Ok(fstat(self.root()?.at(path, OFlag::O_PATH)?)?.st_size.try_into().unwrap_or(0))
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        let directory = self.root()?.at(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let mut names: Vec<String> = Dir::read_from(directory)?
-            .filter_map(|e| e.ok()?.file_name().to_str().ok().map(str::to_owned))
+        let directory = self.root()?.at(directory, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+        let mut names: Vec<String> = Dir::from_fd(directory)?
+            .into_iter()
+            .map_while(Result::ok)
+            .filter_map(|e| e.file_name().to_str().ok().map(str::to_owned))
             .filter(|name| name != "." && name != "..")
             .collect();
         names.sort_unstable();
@@ -93,7 +96,7 @@ impl View for Directory {
 impl Files for Directory {
     fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
         let place = self.root()?.place(path)?;
-        let mut file = File::from(place.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o600)?);
+        let mut file = File::from(place.open(OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, 0o600)?);
         let made = (|| {
             file.write_all(content)?;
             let now = fstat(&file)?;
@@ -106,12 +109,13 @@ impl Files for Directory {
         })();
         made.inspect_err(|_: &io::Error| {
             // Nothing half-written stays; the first error is the one to tell.
-            let _ = unlinkat(&place.directory, place.name, AtFlags::empty());
+            let _ = unlinkat(&place.directory, place.name, UnlinkatFlags::NoRemoveDir);
         })
     }
 
     fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
-        let file = self.root()?.place(path)?.open(OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK, 0)?;
+        let file =
+            self.root()?.place(path)?.open(OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK, 0)?;
         is_regular(&file, path)?;
         File::from(file).write_all(content)
     }
@@ -123,7 +127,7 @@ impl Files for Directory {
 
     fn remove(&self, path: &str) -> io::Result<()> {
         let place = self.root()?.place(path)?;
-        Ok(unlinkat(&place.directory, place.name, AtFlags::empty())?)
+        Ok(unlinkat(&place.directory, place.name, UnlinkatFlags::NoRemoveDir)?)
     }
 
     fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()> {
@@ -132,7 +136,7 @@ impl Files for Directory {
         let now = place.stat()?;
         if (now.st_uid, now.st_gid) != (uid, gid) {
             let (uid, gid) = owner(uid, gid);
-            chownat(&place.directory, place.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+            fchownat(&place.directory, place.name, uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW)?;
         }
         Ok(())
     }
@@ -140,29 +144,28 @@ impl Files for Directory {
     fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
         let place = self.root()?.place(path)?;
         mkdirat(&place.directory, place.name, mode_of(0o700))?;
-        Ok(fchmod(place.open(OFlags::RDONLY | OFlags::DIRECTORY, 0)?, mode_of(mode))?)
+        Ok(fchmod(place.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?, mode_of(mode))?)
     }
 
     fn remove_directory(&self, path: &str) -> io::Result<()> {
         let place = self.root()?.place(path)?;
-        Ok(unlinkat(&place.directory, place.name, AtFlags::REMOVEDIR)?)
+        Ok(unlinkat(&place.directory, place.name, UnlinkatFlags::RemoveDir)?)
     }
 
     fn sync(&self, path: &str) -> io::Result<()> {
-        let file = self.root()?.at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let file = self.root()?.at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
         File::from(file).sync_all()
     }
 
     fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
         let place = self.root()?.place(path)?;
         for _ in 0..100 {
-            let file = File::from(place.open(OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK, 0o600)?);
+            let file = File::from(place.open(OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NONBLOCK, 0o600)?);
             let about = fstat(&file)?;
             // Someone else's, or a second name of another file, is not written to; locking it does no harm.
-            let own = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile
-                && about.st_nlink == 1
-                && about.st_uid == geteuid().as_raw();
-            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let own =
+                kind(&about) == SFlag::S_IFREG && about.st_nlink == 1 && about.st_uid == geteuid().as_raw();
+            if file.try_lock().is_err() {
                 let mut holder = [0; 64];
                 let length = if own { file.read_at(&mut holder, 0).unwrap_or(0) } else { 0 };
                 let holder = String::from_utf8_lossy(&holder[..length]).trim().to_owned();
@@ -182,18 +185,14 @@ impl Files for Directory {
     }
 
     fn copy_labels(&self, from: &str, to: &str) {
+        const SELINUX: &CStr = c"security.selinux";
         if !self.real() {
             return;
         }
         let mut label = [0u8; 1024];
-        if let Ok(length) = rustix::fs::lgetxattr(from, "security.selinux", &mut label[..]) {
+        if let Ok(length) = xattr::of_path(from.as_ref(), SELINUX, &mut label) {
             // A file system that takes no labels had none to lose.
-            let _ = rustix::fs::lsetxattr(
-                to,
-                "security.selinux",
-                &label[..length],
-                rustix::fs::XattrFlags::empty(),
-            );
+            let _ = xattr::set(to.as_ref(), SELINUX, &label[..length]);
         }
     }
 }
@@ -208,7 +207,7 @@ struct Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         // If it is already gone there is nothing to tidy.
-        let _ = unlinkat(&self.directory, self.name.as_str(), AtFlags::empty());
+        let _ = unlinkat(&self.directory, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
     }
 }
 

@@ -5,10 +5,15 @@ use crate::net::{
     self, CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey,
     Rtnetlink, TcpSocket,
 };
+use fullpipe_kernel::process::Handle;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::Signal;
+use nix::sys::statvfs::statvfs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -87,16 +92,22 @@ fn is_there(gateway: IpAddr, device: u32, netlink: &mut Rtnetlink) -> io::Result
     Ok(true)
 }
 
+/// Bytes that users other than root may still write on the file system of `path`.
+pub(crate) fn free(path: &Path) -> nix::Result<u64> {
+    let about = statvfs(path)?;
+    Ok(about.blocks_available().saturating_mul(about.fragment_size()))
+}
+
 fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { 4 } else { 6 }
 }
 
 impl Host for Machine {
     fn identity(&self) -> Identity {
-        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let release = nix::sys::utsname::uname().map(|about| about.release().to_string_lossy().into_owned());
         Identity {
-            release,
-            privileged: rustix::process::geteuid().is_root(),
+            release: release.unwrap_or_default(),
+            privileged: nix::unistd::geteuid().is_root(),
             running: true,
             this_machine: true,
             options: self.options.clone(),
@@ -206,10 +217,7 @@ impl Host for Machine {
             files
                 .into_values()
                 .filter_map(|(name, file)| {
-                    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-                    let namespace = std::fs::File::open(file).ok()?;
-                    let kind = Some(LinkNameSpaceType::Network);
-                    move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), kind).ok()?;
+                    setns(std::fs::File::open(file).ok()?, CloneFlags::CLONE_NEWNET).ok()?;
                     let path = sysctl_path("net.ipv4.tcp_congestion_control");
                     let value = std::fs::read_to_string(path).ok()?;
                     Some((name, value.trim().to_owned()))
@@ -225,22 +233,15 @@ impl Host for Machine {
 
     /// A process that hangs is not asked twice.
     fn end_process(&self, process: Process) -> io::Result<()> {
-        use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
         const GLANCE: Duration = Duration::from_millis(20);
-        let number = i32::try_from(process.id).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
-        let handle = match pidfd_open(number, PidfdFlags::empty()) {
-            Ok(handle) => handle,
-            Err(rustix::io::Errno::SRCH) => return Ok(()),
-            Err(e) => return Err(e.into()),
-        };
-        for (signal, patience) in [(Signal::TERM, ENDS_WITHIN), (Signal::KILL, ENDS_WITHIN)] {
+        let Some(handle) = Handle::open(process.id)? else { return Ok(()) };
+        for (signal, patience) in [(Signal::SIGTERM, ENDS_WITHIN), (Signal::SIGKILL, ENDS_WITHIN)] {
             // The handle is of this very process, or the number was somebody else's already.
             if !process.runs(self) {
                 return Ok(());
             }
-            match pidfd_send_signal(&handle, signal) {
-                Err(rustix::io::Errno::SRCH) => return Ok(()),
-                sent => sent?,
+            if !handle.signal(signal)? {
+                return Ok(());
             }
             let mut waited = Duration::ZERO;
             while process.runs(self) && waited < patience {
@@ -282,8 +283,7 @@ impl Host for Machine {
     }
 
     fn free(&self, directory: &str) -> io::Result<u64> {
-        let room = rustix::fs::statvfs(directory)?;
-        Ok(room.f_bavail.saturating_mul(room.f_frsize))
+        Ok(free(Path::new(directory))?)
     }
 
     fn network(&self) -> io::Result<Network> {

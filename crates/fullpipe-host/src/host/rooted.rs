@@ -2,8 +2,9 @@
 //! or planted while one looks), nor by /proc's magic ones. openat2(2) does it with `RESOLVE_IN_ROOT` since Linux 5.6;
 //! before that each component is opened by itself, relative to the one before.
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat};
-use rustix::io::Errno;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -29,18 +30,19 @@ pub struct Place<'a> {
 impl Root {
     /// Takes the directory at `path` of this machine.
     pub fn open(path: &Path) -> io::Result<Root> {
-        Ok(Root(openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?))
+        Ok(Root(open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?))
     }
 
     /// Opens `path`, every link followed inside the root.
-    pub fn at(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    pub fn at(&self, path: &str, flags: OFlag) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
         for _ in 0..PATIENCE {
-            match openat2(&self.0, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            match openat2(&self.0, path, how) {
                 // A rename or a mount in the midst of `..`.
-                Err(Errno::AGAIN) => {}
+                Err(Errno::EAGAIN) => {}
                 // A kernel before 5.6, or a filter of system calls that does not know it.
-                Err(Errno::NOSYS | Errno::PERM) => return Ok(self.walk(path, flags)?),
+                Err(Errno::ENOSYS | Errno::EPERM) => return Ok(self.walk(path, flags)?),
                 outcome => return Ok(outcome?),
             }
         }
@@ -48,8 +50,8 @@ impl Root {
     }
 
     /// [`Root::at`] one component after the other.
-    fn walk(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fn walk(&self, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
+        let step = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let backwards = |path: &str| path.rsplit('/').map(str::to_owned).collect::<Vec<_>>();
         let mut pending = backwards(path);
         let mut way: Vec<OwnedFd> = Vec::new();
@@ -62,23 +64,24 @@ impl Root {
                     way.pop();
                     continue;
                 }
-                name => match readlinkat(here, name, Vec::new()) {
+                name => match readlinkat(here, name) {
                     Ok(target) => {
                         links += 1;
                         if links > 40 {
-                            return Err(Errno::LOOP);
+                            return Err(Errno::ELOOP);
                         }
-                        let target = target.into_string().map_err(|_| Errno::ILSEQ)?;
+                        let target = target.into_string().map_err(|_| Errno::EILSEQ)?;
                         if target.starts_with('/') {
                             way.clear();
                         }
                         pending.extend(backwards(&target));
                     }
                     // A link that took its place meanwhile is refused, not followed.
-                    Err(Errno::INVAL) if pending.iter().all(|c| c.is_empty() || c == ".") => {
-                        return openat(here, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+                    Err(Errno::EINVAL) if pending.iter().all(|c| c.is_empty() || c == ".") => {
+                        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+                        return openat(here, name, flags, Mode::empty());
                     }
-                    Err(Errno::INVAL) => {
+                    Err(Errno::EINVAL) => {
                         let next = openat(here, name, step, Mode::empty())?;
                         way.push(next);
                     }
@@ -86,7 +89,7 @@ impl Root {
                 },
             }
         }
-        openat(way.last().unwrap_or(&self.0), ".", flags | OFlags::CLOEXEC, Mode::empty())
+        openat(way.last().unwrap_or(&self.0), ".", flags | OFlag::O_CLOEXEC, Mode::empty())
     }
 
     /// The name that `path` ends with, in its directory; a link of that name is not followed.
@@ -96,14 +99,14 @@ impl Root {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("`{path}` names nothing")));
         }
         let directory = if directory.is_empty() { "/" } else { directory };
-        Ok(Place { directory: self.at(directory, OFlags::PATH | OFlags::DIRECTORY)?, name })
+        Ok(Place { directory: self.at(directory, OFlag::O_PATH | OFlag::O_DIRECTORY)?, name })
     }
 
     /// The content of the regular file that `path` leads to. Others are not opened: a pipe would wait for its writer, a
     /// device may not end, and opening some does something.
     pub fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        is_regular(&self.at(path, OFlags::PATH)?, path)?;
-        let file = self.at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        is_regular(&self.at(path, OFlag::O_PATH)?, path)?;
+        let file = self.at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
         is_regular(&file, path)?;
         let mut bytes = Vec::new();
         File::from(file).take(LARGEST + 1).read_to_end(&mut bytes)?;
@@ -117,22 +120,27 @@ impl Root {
 
 impl Place<'_> {
     /// Opens the name itself.
-    pub fn open(&self, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(openat(&self.directory, self.name, flags, Mode::from_raw_mode(mode))?)
+    pub fn open(&self, flags: OFlag, mode: u32) -> io::Result<OwnedFd> {
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        Ok(openat(&self.directory, self.name, flags, Mode::from_bits_truncate(mode))?)
     }
 
     /// What the name is.
-    pub fn stat(&self) -> io::Result<rustix::fs::Stat> {
-        Ok(statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW)?)
+    pub fn stat(&self) -> io::Result<FileStat> {
+        Ok(fstatat(&self.directory, self.name, AtFlags::AT_SYMLINK_NOFOLLOW)?)
     }
+}
+
+/// What kind of file that is.
+pub fn kind(about: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(about.st_mode) & SFlag::S_IFMT
 }
 
 /// Refuses what is no regular file.
 pub fn is_regular(file: &OwnedFd, path: &str) -> io::Result<()> {
-    match FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode) {
-        FileType::RegularFile => Ok(()),
-        FileType::Directory => Err(io::ErrorKind::IsADirectory.into()),
+    match kind(&fstat(file)?) {
+        SFlag::S_IFREG => Ok(()),
+        SFlag::S_IFDIR => Err(io::ErrorKind::IsADirectory.into()),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is not a regular file"))),
     }
 }
@@ -168,8 +176,8 @@ mod tests {
         };
         for method in ["openat2", "step by step"] {
             let open = |path: &str| match method {
-                "openat2" => root.at(path, OFlags::RDONLY),
-                _ => Ok(root.walk(path, OFlags::RDONLY)?),
+                "openat2" => root.at(path, OFlag::O_RDONLY),
+                _ => Ok(root.walk(path, OFlag::O_RDONLY)?),
             };
             for inside in ["/etc/good", "etc/file", "/../../etc/./file", "/etc/deep/../good"] {
                 assert_eq!(text(open(inside)).unwrap(), "inside", "{method}: {inside}");
@@ -193,7 +201,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let fifo = dir.path().join("fifo");
-        rustix::fs::mkfifoat(CWD, &fifo, Mode::from_raw_mode(0o600)).unwrap();
+        nix::unistd::mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         let error = root.read("/fifo").unwrap_err();
         assert!(error.to_string().contains("not a regular file"), "{error}");
         let large = File::create(dir.path().join("large")).unwrap();

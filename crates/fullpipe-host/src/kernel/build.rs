@@ -541,10 +541,9 @@ fn room(folder: &Path, config: &str, unpacks: bool) -> Result<()> {
     let by_option = if with_btf { BY_OPTION_WITH_BTF } else { BY_OPTION };
     let needed = options * by_option + BESIDE + if unpacks { SOURCE } else { 0 };
     let there = folder.ancestors().find(|path| path.exists()).unwrap_or(folder);
-    let about = rustix::fs::statvfs(there).map_err(|e| {
+    let free = crate::host::free(there).map_err(|e| {
         Error::io(format_args!("cannot tell how much room {} has", there.display()), &e.into())
     })?;
-    let free = about.f_bavail.saturating_mul(about.f_frsize);
     if free < needed {
         return Err(Error::impossible(format_args!(
             "{} has {} MB free, and this kernel may take {} MB while it is built ({options} options): name a folder with more room by --folder",
