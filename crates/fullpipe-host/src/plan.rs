@@ -9,16 +9,20 @@ mod allowed;
 pub(crate) mod boot_files;
 mod change;
 mod make;
+mod standing;
 mod state;
+mod tree;
 pub(crate) mod unit;
 
 pub(crate) use boot_files::BootFiles;
 pub use boot_files::{BEGIN, MODULES_FILE, SYSCTL_FILE};
+pub use change::Change;
 pub(crate) use change::choice;
-pub use change::{Change, Standing, Tree};
 pub use make::make;
 pub(crate) use make::{ALLOWED, CONTROLLER, buffer_needed, controller_changes, find_controller};
+pub use standing::Standing;
 pub use state::{Content, FileState, install, tidy};
+pub use tree::Tree;
 pub(crate) use unit::unit_path;
 pub use unit::{ControllerUnit, unit_name, unit_word};
 

@@ -4,8 +4,8 @@
 //! when it is not any more. What a change did is therefore not the list that it wrote, but the names by which that differs
 //! from the list before; the others are not its business.
 
-use super::change::Standing;
 use super::make::ALLOWED;
+use super::standing::Standing;
 use crate::host::Host;
 
 const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";

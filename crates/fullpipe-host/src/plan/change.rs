@@ -1,93 +1,16 @@
 //! One reversible change, and telling whether it holds.
 
 use super::allowed::Allowed;
+use super::standing::Standing;
 use super::state::{FileState, install};
+use super::tree::Tree;
 use crate::host::{Host, Process, Program, View};
 use crate::kernel::grub;
 use crate::kernel::loader::Variable;
 use crate::kernel::packages::{Has, Manager};
-use crate::net::{CongestionRoute, QdiscNode, QdiscOperation, ROOT, RouteChoice, RouteKey};
+use crate::net::{CongestionRoute, RouteChoice, RouteKey};
 use serde::{Deserialize, Serialize};
 use std::io;
-
-/// A device's queueing disciplines, root first.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Tree(pub Vec<QdiscNode>);
-
-/// The handle's upper half that marks ingress and clsact.
-const INGRESS: u32 = 0xffff_0000;
-
-/// The handle `fb00:` of roots that fullpipe makes, so that they are known again.
-const OUR_HANDLE: u32 = 0xfb00_0000;
-
-impl Tree {
-    /// The tree of `device` among all disciplines: without statistics, and without ingress and clsact, which
-    /// live beside it and are never touched.
-    pub fn of(all: &[QdiscNode], device: &str) -> Tree {
-        let mut nodes: Vec<QdiscNode> = all
-            .iter()
-            .filter(|n| n.device == device && n.handle & INGRESS != INGRESS)
-            .map(|n| QdiscNode { drops: 0, flows_plimit: None, ..n.clone() })
-            .collect();
-        nodes.sort_by_key(|n| (n.parent != ROOT, n.parent));
-        Tree(nodes)
-    }
-
-    /// The root.
-    pub fn root(&self) -> Option<&QdiscNode> {
-        self.0.first().filter(|n| n.parent == ROOT)
-    }
-
-    /// Whether the kernel made it by itself.
-    pub fn is_default(&self) -> bool {
-        !self.0.is_empty() && self.0.iter().all(|n| n.handle == 0)
-    }
-
-    /// The disciplines that hold packets: the root, or one for each queue below mq.
-    pub fn leaves(&self) -> &[QdiscNode] {
-        match self.root() {
-            Some(root) if root.kind == "mq" => &self.0[1..],
-            _ => &self.0,
-        }
-    }
-
-    /// The one kind of all its leaves, if it is a plain tree: a root without classes, or mq over such.
-    pub fn plain_kind(&self) -> Option<&str> {
-        const CLASSLESS: [&str; 11] = [
-            "fq",
-            "fq_codel",
-            "fq_pie",
-            "cake",
-            "pfifo_fast",
-            "pfifo",
-            "bfifo",
-            "sfq",
-            "pie",
-            "codel",
-            "noqueue",
-        ];
-        let leaves = self.leaves();
-        let first = leaves.first()?.kind.as_str();
-        let plain = CLASSLESS.contains(&first)
-            && leaves.iter().all(|l| l.kind == first)
-            && (self.0.len() == 1 || leaves.len() == self.0.len() - 1);
-        plain.then_some(first)
-    }
-
-    /// In one line, as `tc` would name the parts.
-    pub fn describe(&self) -> String {
-        let Some(root) = self.root() else { return "none".into() };
-        let by = if root.handle == 0 { ", the kernel's default" } else { "" };
-        match self.plain_kind() {
-            Some(kind) if root.kind == "mq" => format!("mq with {} × {kind}{by}", self.leaves().len()),
-            Some(kind) => format!("{kind}{by}"),
-            None => {
-                let kinds: Vec<&str> = self.0.iter().map(|n| n.kind.as_str()).collect();
-                kinds.join(" / ")
-            }
-        }
-    }
-}
 
 /// A change of one thing.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -222,19 +145,42 @@ fn carried_out(host: &dyn Host, program: &Program) -> io::Result<()> {
     host.run(program)?.said(program).map(drop)
 }
 
-/// Which of its two states a change's object is in.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Standing {
-    /// The change has not been made.
-    Before,
-    /// The change holds.
-    After,
-    /// It was stopped half-way: a device's tree between the two states.
-    Partial,
-    /// Someone changed it since; what is there now.
-    Other(String),
-    /// The object is gone (a device that was unplugged).
-    Gone,
+/// Whether a module is loaded, or what it brings is part of the kernel.
+fn is_loaded(host: &dyn Host, module: &str) -> bool {
+    let is_listed = module.strip_prefix("tcp_").is_some_and(|controller| {
+        let available = host.sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
+        available.split_ascii_whitespace().any(|one| one == controller)
+    });
+    is_listed || host.exists(&format!("/sys/module/{module}"))
+}
+
+fn packages_standing(host: &dyn Host, manager: Manager, packages: &[String]) -> io::Result<Standing> {
+    let all = packages.iter().map(|package| manager.has(host, package)).collect::<io::Result<Vec<Has>>>()?;
+    Ok(if all.iter().all(|has| *has == Has::Whole) {
+        Standing::After
+    } else if all.iter().all(|has| *has == Has::Nothing) {
+        Standing::Before
+    } else {
+        Standing::Partial
+    })
+}
+
+/// Removes what is there of these, whole or in parts.
+fn remove_packages(host: &dyn Host, manager: Manager, packages: &[String]) -> io::Result<()> {
+    let there = |package: &&String| manager.has(host, package).is_ok_and(|has| has != Has::Nothing);
+    let there: Vec<String> = packages.iter().filter(there).cloned().collect();
+    let is_broken = |package| manager.has(host, package).is_ok_and(|has| has == Has::Parts);
+    if there.iter().any(|package| is_broken(package))
+        && let Some(program) = manager.repair()
+    {
+        // What cannot be set up can be removed.
+        let _ = host.run(&program);
+    }
+    if there.is_empty() {
+        return Ok(());
+    }
+    manager.goes_alone(host, &there)?;
+    carried_out(host, &manager.remove(&there))
 }
 
 /// The kernel writes tabs between numbers.
@@ -317,43 +263,18 @@ impl Change {
     /// The object cannot be read.
     pub fn standing(&self, host: &dyn Host) -> io::Result<Standing> {
         Ok(match self {
-            Change::Module { name } => {
-                let listed = name.strip_prefix("tcp_").is_some_and(|c| {
-                    let available =
-                        host.sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
-                    available.split_ascii_whitespace().any(|a| a == c)
-                });
-                if listed || host.exists(&format!("/sys/module/{name}")) {
-                    Standing::After
-                } else {
-                    Standing::Before
-                }
-            }
+            Change::Module { name } if is_loaded(host, name) => Standing::After,
+            Change::Module { .. } => Standing::Before,
             Change::Sysctl { name, before, after } => {
                 match (host.sysctl(name), Allowed::of(name, before, after)) {
                     (None, _) => Standing::Gone,
                     (Some(now), Some(allowed)) => allowed.standing(host, &now),
-                    (Some(now), None) if same_value(&now, after) => Standing::After,
-                    (Some(now), None) if same_value(&now, before) => Standing::Before,
-                    (Some(now), None) => Standing::Other(now),
+                    (Some(now), None) => {
+                        Standing::of(same_value(&now, after), same_value(&now, before), || now.clone())
+                    }
                 }
             }
-            Change::Qdisc { device, before, after } => {
-                let now = Tree::of(&host.qdiscs()?, device);
-                let ours = now.root().is_some_and(|r| r.handle == OUR_HANDLE);
-                let old = before.leaves().first().map(|l| &l.kind);
-                if now.0.is_empty() {
-                    Standing::Gone
-                } else if now == *before {
-                    Standing::Before
-                } else if now.plain_kind() == Some(after) {
-                    Standing::After
-                } else if ours && now.leaves().iter().all(|l| l.kind == *after || Some(&l.kind) == old) {
-                    Standing::Partial
-                } else {
-                    Standing::Other(now.describe())
-                }
-            }
+            Change::Qdisc { device, before, after } => before.standing(host, device, after)?,
             Change::Route { route } => {
                 let now = host.congestion_routes()?;
                 match now.iter().find(|r| r.prefix == route.prefix && r.table == route.table) {
@@ -364,9 +285,9 @@ impl Change {
             }
             Change::Congctl { route, before, after } => match choice_of(host, route)? {
                 None => Standing::Gone,
-                Some(now) if now.as_ref() == Some(after) => Standing::After,
-                Some(now) if now == *before => Standing::Before,
-                Some(now) => Standing::Other(choice(now.as_ref())),
+                Some(now) => {
+                    Standing::of(now.as_ref() == Some(after), now == *before, || choice(now.as_ref()))
+                }
             },
             Change::Cgroup { pin, .. } => match host.stat(pin) {
                 Ok(_) => Standing::After,
@@ -380,13 +301,7 @@ impl Change {
             // That an entry is booted next ends as it is booted: the entry stays.
             Change::File { path, before, after } | Change::BootOnce { path, before, after, .. } => {
                 let now = FileState::of(host, path)?;
-                if now == *after {
-                    Standing::After
-                } else if now == *before {
-                    Standing::Before
-                } else {
-                    Standing::Other(now.describe())
-                }
+                Standing::of(now == *after, now == *before, || now.describe())
             }
             Change::BootSettings { path, before, after, default, menu, .. } => {
                 let now = FileState::of(host, path)?;
@@ -398,22 +313,12 @@ impl Change {
                     _ => Standing::Other(now.describe()),
                 }
             }
-            Change::BootDefault { variable, before, after } => match variable.value(host)? {
-                now if now.as_ref() == Some(after) => Standing::After,
-                now if now == *before => Standing::Before,
-                now => Standing::Other(now.unwrap_or_else(|| "not set".into())),
-            },
-            Change::Packages { manager, new, .. } => {
-                let all =
-                    new.iter().map(|package| manager.has(host, package)).collect::<io::Result<Vec<Has>>>()?;
-                if all.iter().all(|has| *has == Has::Whole) {
-                    Standing::After
-                } else if all.iter().all(|has| *has == Has::Nothing) {
-                    Standing::Before
-                } else {
-                    Standing::Partial
-                }
+            Change::BootDefault { variable, before, after } => {
+                let now = variable.value(host)?;
+                let told = || now.clone().unwrap_or_else(|| "not set".into());
+                Standing::of(now.as_ref() == Some(after), now == *before, told)
             }
+            Change::Packages { manager, new, .. } => packages_standing(host, *manager, new)?,
         })
     }
 
@@ -446,11 +351,7 @@ impl Change {
             }
             _ => return None,
         };
-        Some(match (is_after, is_before) {
-            (true, _) => Standing::After,
-            (_, true) => Standing::Before,
-            _ => Standing::Other(then),
-        })
+        Some(Standing::of(is_after, is_before, || then))
     }
 
     /// Has this change lead back to where `earlier` of the same thing began.
@@ -477,28 +378,7 @@ impl Change {
                 Some(allowed) => host.set_sysctl(name, &allowed.with(host)),
                 None => host.set_sysctl(name, after),
             },
-            Change::Qdisc { device, before, after } => {
-                let replace = |parent, handle, kind: &str| {
-                    host.change_qdisc(&QdiscOperation::Replace {
-                        device: device.clone(),
-                        parent,
-                        handle,
-                        kind: kind.to_owned(),
-                        options: String::new(),
-                    })
-                };
-                if before.root().is_none_or(|r| r.kind != "mq") {
-                    return replace(ROOT, OUR_HANDLE, after);
-                }
-                // The default mq (handle 0) has classes that cannot be named: it is replaced by one that has.
-                if Tree::of(&host.qdiscs()?, device).root().is_none_or(|r| r.handle != OUR_HANDLE) {
-                    replace(ROOT, OUR_HANDLE, "mq")?;
-                }
-                before
-                    .leaves()
-                    .iter()
-                    .try_for_each(|leaf| replace(OUR_HANDLE | (leaf.parent & 0xffff), 0, after))
-            }
+            Change::Qdisc { device, before, after } => before.replace(host, device, after),
             Change::Route { route } => host.change_route(route, false),
             Change::Congctl { route, after, .. } => host.choose_on_route(route, Some(after)),
             Change::Cgroup { .. } | Change::Split { .. } => Err(io::ErrorKind::Unsupported.into()),
@@ -530,39 +410,7 @@ impl Change {
                 Some(allowed) => host.set_sysctl(name, &allowed.without(host)),
                 None => host.set_sysctl(name, before),
             },
-            Change::Qdisc { device, before, .. } if before.is_default() => {
-                // The kernel builds its default tree from default_qdisc as it is at that moment.
-                const DEFAULT: &str = "net.core.default_qdisc";
-                let kind = before.leaves().first().map_or("", |l| l.kind.as_str());
-                if host.sysctl(DEFAULT).is_some_and(|now| now != kind) {
-                    host.set_sysctl(DEFAULT, kind)?;
-                }
-                // After a restart the tree is a default one too, of our kind, and the kernel refuses to delete that.
-                if Tree::of(&host.qdiscs()?, device).is_default() {
-                    let mq = before.root().is_some_and(|r| r.kind == "mq");
-                    host.change_qdisc(&QdiscOperation::Replace {
-                        device: device.clone(),
-                        parent: ROOT,
-                        handle: OUR_HANDLE,
-                        kind: if mq { "mq" } else { kind }.to_owned(),
-                        options: String::new(),
-                    })?;
-                }
-                host.change_qdisc(&QdiscOperation::DeleteRoot { device: device.clone() })
-            }
-            Change::Qdisc { device, before, .. } => before.0.iter().try_for_each(|node| {
-                // Under a new mq the kernel makes default leaves, which have no handle: one of those is back already.
-                if node.handle == 0 && Tree::of(&host.qdiscs()?, device).0.contains(node) {
-                    return Ok(());
-                }
-                host.change_qdisc(&QdiscOperation::Replace {
-                    device: device.clone(),
-                    parent: node.parent,
-                    handle: node.handle,
-                    kind: node.kind.clone(),
-                    options: node.options.clone(),
-                })
-            }),
+            Change::Qdisc { device, before, .. } => before.put_back(host, device),
             Change::Route { route } => host.change_route(route, true),
             Change::Congctl { route, before, .. } => host.choose_on_route(route, before.as_ref()),
             Change::Cgroup { pin, .. } => host.remove(pin),
@@ -579,23 +427,7 @@ impl Change {
                 }
                 install(host, path, before)
             }
-            Change::Packages { manager, new, .. } => {
-                let there =
-                    |package: &&String| manager.has(host, package).is_ok_and(|has| has != Has::Nothing);
-                let there: Vec<String> = new.iter().filter(there).cloned().collect();
-                let is_broken = |package| manager.has(host, package).is_ok_and(|has| has == Has::Parts);
-                if there.iter().any(|package| is_broken(package))
-                    && let Some(program) = manager.repair()
-                {
-                    // What cannot be set up can be removed.
-                    let _ = host.run(&program);
-                }
-                if there.is_empty() {
-                    return Ok(());
-                }
-                manager.goes_alone(host, &there)?;
-                carried_out(host, &manager.remove(&there))
-            }
+            Change::Packages { manager, new, .. } => remove_packages(host, *manager, new),
         }
     }
 }

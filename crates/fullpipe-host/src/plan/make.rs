@@ -1,7 +1,8 @@
 //! From a request and a host to a plan, or to a refusal that says what would help.
 
 use super::boot_files::{BootFiles, BootSysctl};
-use super::change::{Change, Tree};
+use super::change::Change;
+use super::tree::Tree;
 use super::{Plan, QdiscChoice, Request, Step};
 use crate::controllers::{EBPF, LINUX, ebpf_twin, is_ebpf};
 use crate::error::{Error, Result};

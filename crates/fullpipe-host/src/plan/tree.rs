@@ -1,0 +1,179 @@
+//! A device's queueing disciplines: what they are, and giving it others or the old ones back.
+
+use super::standing::Standing;
+use crate::host::Host;
+use crate::net::{QdiscNode, QdiscOperation, ROOT};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// A device's queueing disciplines, root first.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Tree(pub Vec<QdiscNode>);
+
+/// The handle's upper half that marks ingress and clsact.
+const INGRESS: u32 = 0xffff_0000;
+
+/// The handle `fb00:` of roots that fullpipe makes, so that they are known again.
+const OUR_HANDLE: u32 = 0xfb00_0000;
+
+impl Tree {
+    /// The tree of `device` among all disciplines: without statistics, and without ingress and clsact, which
+    /// live beside it and are never touched.
+    pub fn of(all: &[QdiscNode], device: &str) -> Tree {
+        let mut nodes: Vec<QdiscNode> = all
+            .iter()
+            .filter(|n| n.device == device && n.handle & INGRESS != INGRESS)
+            .map(|n| QdiscNode { drops: 0, flows_plimit: None, ..n.clone() })
+            .collect();
+        nodes.sort_by_key(|n| (n.parent != ROOT, n.parent));
+        Tree(nodes)
+    }
+
+    /// The root.
+    pub fn root(&self) -> Option<&QdiscNode> {
+        self.0.first().filter(|n| n.parent == ROOT)
+    }
+
+    /// Whether the kernel made it by itself.
+    pub fn is_default(&self) -> bool {
+        !self.0.is_empty() && self.0.iter().all(|n| n.handle == 0)
+    }
+
+    /// The disciplines that hold packets: the root, or one for each queue below mq.
+    pub fn leaves(&self) -> &[QdiscNode] {
+        match self.root() {
+            Some(root) if root.kind == "mq" => &self.0[1..],
+            _ => &self.0,
+        }
+    }
+
+    /// The one kind of all its leaves, if it is a plain tree: a root without classes, or mq over such.
+    pub fn plain_kind(&self) -> Option<&str> {
+        const CLASSLESS: [&str; 11] = [
+            "fq",
+            "fq_codel",
+            "fq_pie",
+            "cake",
+            "pfifo_fast",
+            "pfifo",
+            "bfifo",
+            "sfq",
+            "pie",
+            "codel",
+            "noqueue",
+        ];
+        let leaves = self.leaves();
+        let first = leaves.first()?.kind.as_str();
+        let plain = CLASSLESS.contains(&first)
+            && leaves.iter().all(|l| l.kind == first)
+            && (self.0.len() == 1 || leaves.len() == self.0.len() - 1);
+        plain.then_some(first)
+    }
+
+    /// In one line, as `tc` would name the parts.
+    pub fn describe(&self) -> String {
+        let Some(root) = self.root() else { return "none".into() };
+        let by = if root.handle == 0 { ", the kernel's default" } else { "" };
+        match self.plain_kind() {
+            Some(kind) if root.kind == "mq" => format!("mq with {} × {kind}{by}", self.leaves().len()),
+            Some(kind) => format!("{kind}{by}"),
+            None => {
+                let kinds: Vec<&str> = self.0.iter().map(|n| n.kind.as_str()).collect();
+                kinds.join(" / ")
+            }
+        }
+    }
+    /// That of a device of this host.
+    fn now(host: &dyn Host, device: &str) -> io::Result<Tree> {
+        Ok(Tree::of(&host.qdiscs()?, device))
+    }
+
+    /// Where a device stands that had this tree and was to have leaves of the kind `after`.
+    ///
+    /// # Errors
+    /// The disciplines cannot be read.
+    pub(super) fn standing(&self, host: &dyn Host, device: &str, after: &str) -> io::Result<Standing> {
+        let now = Tree::now(host, device)?;
+        let ours = now.root().is_some_and(|r| r.handle == OUR_HANDLE);
+        let old = self.leaves().first().map(|l| &l.kind);
+        Ok(if now.0.is_empty() {
+            Standing::Gone
+        } else if now == *self {
+            Standing::Before
+        } else if now.plain_kind() == Some(after) {
+            Standing::After
+        } else if ours && now.leaves().iter().all(|l| l.kind == after || Some(&l.kind) == old) {
+            Standing::Partial
+        } else {
+            Standing::Other(now.describe())
+        })
+    }
+
+    /// Gives a device that has this tree leaves of the kind `after`.
+    ///
+    /// # Errors
+    /// From the kernel.
+    pub(super) fn replace(&self, host: &dyn Host, device: &str, after: &str) -> io::Result<()> {
+        let replace = |parent, handle, kind: &str| {
+            host.change_qdisc(&QdiscOperation::Replace {
+                device: device.to_owned(),
+                parent,
+                handle,
+                kind: kind.to_owned(),
+                options: String::new(),
+            })
+        };
+        if self.root().is_none_or(|r| r.kind != "mq") {
+            return replace(ROOT, OUR_HANDLE, after);
+        }
+        // The default mq (handle 0) has classes that cannot be named: it is replaced by one that has.
+        if Tree::now(host, device)?.root().is_none_or(|r| r.handle != OUR_HANDLE) {
+            replace(ROOT, OUR_HANDLE, "mq")?;
+        }
+        self.leaves().iter().try_for_each(|leaf| replace(OUR_HANDLE | (leaf.parent & 0xffff), 0, after))
+    }
+
+    /// Gives a device this tree back.
+    ///
+    /// # Errors
+    /// From the kernel.
+    pub(super) fn put_back(&self, host: &dyn Host, device: &str) -> io::Result<()> {
+        if self.is_default() {
+            return self.put_back_default(host, device);
+        }
+        self.0.iter().try_for_each(|node| {
+            // Under a new mq the kernel makes default leaves, which have no handle: one of those is back already.
+            if node.handle == 0 && Tree::now(host, device)?.0.contains(node) {
+                return Ok(());
+            }
+            host.change_qdisc(&QdiscOperation::Replace {
+                device: device.to_owned(),
+                parent: node.parent,
+                handle: node.handle,
+                kind: node.kind.clone(),
+                options: node.options.clone(),
+            })
+        })
+    }
+
+    /// The same of one that the kernel made: it makes it again from default_qdisc as that is at that moment.
+    fn put_back_default(&self, host: &dyn Host, device: &str) -> io::Result<()> {
+        const DEFAULT: &str = "net.core.default_qdisc";
+        let kind = self.leaves().first().map_or("", |l| l.kind.as_str());
+        if host.sysctl(DEFAULT).is_some_and(|now| now != kind) {
+            host.set_sysctl(DEFAULT, kind)?;
+        }
+        // After a restart the tree is a default one too, of our kind, and the kernel refuses to delete that.
+        if Tree::now(host, device)?.is_default() {
+            let mq = self.root().is_some_and(|r| r.kind == "mq");
+            host.change_qdisc(&QdiscOperation::Replace {
+                device: device.to_owned(),
+                parent: ROOT,
+                handle: OUR_HANDLE,
+                kind: if mq { "mq" } else { kind }.to_owned(),
+                options: String::new(),
+            })?;
+        }
+        host.change_qdisc(&QdiscOperation::DeleteRoot { device: device.to_owned() })
+    }
+}
