@@ -272,76 +272,71 @@ impl Loader {
                 self.menu
             ))
         })?;
-        let read = |path: &str| {
-            FileState::of(host, path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))
-        };
         let (name, _) = self.usual(host);
-        let mut changes = Vec::new();
         match &self.read {
             // By its own identifier, and not by its place, which the next kernel takes.
-            _ if name == id => {}
+            _ if name == id => Ok(Vec::new()),
             Menu::Grub(menu) if menu.default != "${saved_entry}" => {
-                let maker = maker(host, &self.directory, &self.menu);
-                let own = host.exists("/etc/default/grub.d")
-                    && mkconfig(host, &self.directory).is_some_and(|path| {
-                        host.content(&path).is_some_and(|text| text.contains("default/grub.d"))
-                    });
-                let path = if own { OWN_SETTINGS } else { SETTINGS };
-                let before = read(path)?;
-                let written = "# Written by `fullpipe kernel`, which removes it: this kernel stays the default until another is kept.\n";
-                let text = if own { written.to_owned() } else { before.text() };
-                let text = grub::with_default(&text, &id);
-                let after = match &before {
-                    FileState::File { mode, uid, gid, .. } => FileState::File {
-                        content: Content(text.into_bytes()),
-                        mode: *mode,
-                        uid: *uid,
-                        gid: *gid,
-                    },
-                    _ => FileState::new_file(host, &text),
-                };
-                changes.push(Change::BootSettings {
-                    path: path.into(),
-                    before,
-                    after,
-                    default: id,
-                    menu: self.menu.clone(),
-                    maker,
-                });
+                Ok(vec![self.keep_by_settings(host, id)?])
             }
-            Menu::Extlinux(_) if host.exists("/usr/sbin/extlinux-update") => {
-                return Err(Error::impossible(
-                    "EXTLINUX's menu is made by extlinux-update here, which puts the newest kernel first: nothing would lead back to \
-                     the one that runs. Set its default by hand (/etc/default/extlinux) and install by the package manager",
-                ));
+            Menu::Extlinux(_) if host.exists("/usr/sbin/extlinux-update") => Err(Error::impossible(
+                "EXTLINUX's menu is made by extlinux-update here, which puts the newest kernel first: nothing would lead back to \
+                 the one that runs. Set its default by hand (/etc/default/extlinux) and install by the package manager",
+            )),
+            // Its labels are named after flavours: another kernel gets another label.
+            Menu::Extlinux(menu) if menu.usual().is_some_and(|label| label.name != id) => {
+                Err(Error::impossible(format_args!(
+                    "{} boots the label {name}, not that of Linux {release}: set DEFAULT {id} there first",
+                    self.menu
+                )))
             }
-            Menu::Extlinux(menu) => {
-                // Its labels are named after flavours: another kernel gets another label.
-                if menu.usual().is_some_and(|label| label.name != id) {
-                    return Err(Error::impossible(format_args!(
-                        "{} boots the label {name}, not that of Linux {release}: set DEFAULT {id} there first",
-                        self.menu
-                    )));
-                }
+            Menu::Extlinux(_) => Ok(Vec::new()),
+            Menu::Grub(_) | Menu::Entries(_) => self.keep_by_variable(host, id),
+        }
+    }
+
+    /// Keeps an entry the default of a menu whose settings say which it is.
+    fn keep_by_settings(&self, host: &dyn Host, id: String) -> Result<Change> {
+        let own = host.exists("/etc/default/grub.d")
+            && mkconfig(host, &self.directory)
+                .is_some_and(|path| host.content(&path).is_some_and(|text| text.contains("default/grub.d")));
+        let path = if own { OWN_SETTINGS } else { SETTINGS };
+        let before = state_of(host, path)?;
+        let written = "# Written by `fullpipe kernel`, which removes it: this kernel stays the default until another is kept.\n";
+        let text = if own { written.to_owned() } else { before.text() };
+        let text = grub::with_default(&text, &id);
+        let after = match &before {
+            FileState::File { mode, uid, gid, .. } => {
+                FileState::File { content: Content(text.into_bytes()), mode: *mode, uid: *uid, gid: *gid }
             }
-            Menu::Grub(_) | Menu::Entries(_) => {
-                if self.kind == Kind::Grub
-                    && let FileState::File { content, mode, uid, gid } = read(SYSCONFIG)?
-                {
-                    let text =
-                        String::from_utf8_lossy(&content).replace("UPDATEDEFAULT=yes", "UPDATEDEFAULT=no");
-                    if text.as_bytes() != &content[..] {
-                        let before = FileState::File { content, mode, uid, gid };
-                        let after = FileState::File { content: Content(text.into_bytes()), mode, uid, gid };
-                        changes.push(Change::File { path: SYSCONFIG.into(), before, after });
-                    }
-                }
-                let variable = self.variable(false);
-                let before =
-                    variable.value(host).map_err(|e| Error::io("cannot read the default entry", &e))?;
-                changes.push(Change::BootDefault { variable, before, after: id });
+            _ => FileState::new_file(host, &text),
+        };
+        Ok(Change::BootSettings {
+            path: path.into(),
+            before,
+            after,
+            default: id,
+            menu: self.menu.clone(),
+            maker: maker(host, &self.directory, &self.menu),
+        })
+    }
+
+    /// Keeps an entry the default by the loader's variable, also when another kernel is installed.
+    fn keep_by_variable(&self, host: &dyn Host, id: String) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        if self.kind == Kind::Grub
+            && let FileState::File { content, mode, uid, gid } = state_of(host, SYSCONFIG)?
+        {
+            let text = String::from_utf8_lossy(&content).replace("UPDATEDEFAULT=yes", "UPDATEDEFAULT=no");
+            if text.as_bytes() != &content[..] {
+                let before = FileState::File { content, mode, uid, gid };
+                let after = FileState::File { content: Content(text.into_bytes()), mode, uid, gid };
+                changes.push(Change::File { path: SYSCONFIG.into(), before, after });
             }
         }
+        let variable = self.variable(false);
+        let before = variable.value(host).map_err(|e| Error::io("cannot read the default entry", &e))?;
+        changes.push(Change::BootDefault { variable, before, after: id });
         Ok(changes)
     }
 
@@ -362,8 +357,7 @@ impl Loader {
         };
         let image = kernel.image.as_deref().ok_or_else(none)?;
         let added = |path: &str, text: &str| -> Result<(FileState, FileState)> {
-            let before =
-                FileState::of(host, path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
+            let before = state_of(host, path)?;
             let after = match &before {
                 FileState::File { content, mode, uid, gid } => FileState::File {
                     content: Content([&content[..], text.as_bytes()].concat()),
@@ -455,6 +449,10 @@ impl Loader {
         }
         Ok(())
     }
+}
+
+fn state_of(host: &dyn Host, path: &str) -> Result<FileState> {
+    FileState::of(host, path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))
 }
 
 /// Where `grub-mkconfig` is.

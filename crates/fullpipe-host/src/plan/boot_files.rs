@@ -32,6 +32,37 @@ pub struct BootSysctl {
     pub why: String,
 }
 
+/// Who reads the files: the programs of the boot, and one that is called by hand.
+struct Readers {
+    boot: Vec<Program>,
+    by_hand: Vec<Program>,
+}
+
+/// Why a sysctl does not end with the value that is wanted.
+enum Obstacle {
+    /// This line sets another.
+    Line(Assignment),
+    /// No line that is read sets it.
+    Unset,
+}
+
+impl Readers {
+    fn of(host: &dyn Host) -> Readers {
+        Readers { boot: boot::programs(host), by_hand: vec![Program::Procps] }
+    }
+
+    /// What stands in a sysctl's way, for either of them.
+    fn obstacle(&self, view: &dyn View, sysctl: &BootSysctl) -> Option<Obstacle> {
+        [&self.boot, &self.by_hand].into_iter().find_map(|programs| {
+            match boot::winner(view, programs, sysctl.key, &|_| true) {
+                Some(line) if same(&line.value, &sysctl.value) => None,
+                Some(line) => Some(Obstacle::Line(line)),
+                None => Some(Obstacle::Unset),
+            }
+        })
+    }
+}
+
 /// Files as they will be, with the reason for each.
 #[derive(Clone, Default)]
 pub struct BootFiles {
@@ -105,82 +136,88 @@ impl BootFiles {
         controller: &str,
         wanted: &[BootSysctl],
     ) -> Result<Vec<String>> {
-        let boot_programs = boot::programs(host);
-        let by_hand = vec![Program::Procps];
-        let settled = |view: &dyn View, sysctl: &BootSysctl| {
-            [&boot_programs, &by_hand].into_iter().find_map(|programs| {
-                let winner = boot::winner(view, programs, sysctl.key, &|_| true);
-                match winner {
-                    Some(w) if same(&w.value, &sysctl.value) => None,
-                    other => Some(other),
-                }
-            })
-        };
-        // Where one old line stands before another that says what is wanted, that line out of force is enough.
+        let readers = Readers::of(host);
         for sysctl in wanted {
-            if let Some(Some(line)) = settled(&self.overlay(host), sysctl) {
-                let mut without = self.clone();
-                if without.silence(host, &line, sysctl).is_ok()
-                    && settled(&without.overlay(host), sysctl).is_none()
-                {
-                    *self = without;
-                }
-            }
+            self.settle_by_one_line(host, &readers, sysctl);
         }
         let (others, ours): (Vec<&BootSysctl>, Vec<&BootSysctl>) =
-            wanted.iter().partition(|s| settled(&self.overlay(host), s).is_none());
+            wanted.iter().partition(|s| readers.obstacle(&self.overlay(host), s).is_none());
         for sysctl in others {
-            if let Some(line) = boot::winner(&self.overlay(host), &boot_programs, sysctl.key, &|_| true)
-                && line.file != SYSCTL_FILE
-            {
-                self.notes.push(format!(
-                    "{} sets {} = {} at boot: it stays, and is not repeated elsewhere",
-                    line.place(),
-                    sysctl.key,
-                    sysctl.value
-                ));
-            }
+            self.note_repeated(host, &readers, sysctl);
         }
         let values = ours.iter().map(|s| s.value.clone()).collect();
         if ours.is_empty() {
             return Ok(values);
         }
-        let mut text =
-            format!("{WRITTEN}{controller}`. `fullpipe revert` removes it; do not edit it by hand.\n");
-        text += &kept(host, &ours);
+        self.write_sysctls(host, controller, &ours);
         for sysctl in &ours {
-            text += &format!("\n# {}\n{} = {}\n", sysctl.why, sysctl.key, sysctl.value);
-        }
-        self.add(
-            host,
-            SYSCTL_FILE,
-            FileState::new_file(host, &text),
-            "the value that every boot program ends with",
-        );
-        for sysctl in &ours {
-            // Each round puts one line out of force, so that this ends.
-            let mut rounds = 0;
-            while let Some(winner) = settled(&self.overlay(host), sysctl) {
-                rounds += 1;
-                if rounds > MOST_LINES {
-                    return Err(Error::check(format_args!(
-                        "more than {MOST_LINES} lines set {} after our file: put them in order first, or use --live-only",
-                        sysctl.key
-                    )));
-                }
-                let Some(line) = winner else {
-                    return Err(Error::impossible(format_args!(
-                        "{} would not be read at boot on this host: no boot program reads /etc/sysctl.d",
-                        sysctl.key
-                    )));
-                };
-                self.silence(host, &line, sysctl)?;
-            }
+            self.have_ours_win(host, &readers, sysctl)?;
         }
         for sysctl in ours {
             self.note_overruled(host, sysctl);
         }
         Ok(values)
+    }
+
+    /// Where one old line stands before another that says what is wanted, that line out of force is enough.
+    fn settle_by_one_line(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) {
+        if let Some(Obstacle::Line(line)) = readers.obstacle(&self.overlay(host), sysctl) {
+            let mut without = self.clone();
+            if without.silence(host, &line, sysctl).is_ok()
+                && readers.obstacle(&without.overlay(host), sysctl).is_none()
+            {
+                *self = without;
+            }
+        }
+    }
+
+    /// Names the line of others that sets what is wanted.
+    fn note_repeated(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) {
+        if let Some(line) = boot::winner(&self.overlay(host), &readers.boot, sysctl.key, &|_| true)
+            && line.file != SYSCTL_FILE
+        {
+            self.notes.push(format!(
+                "{} sets {} = {} at boot: it stays, and is not repeated elsewhere",
+                line.place(),
+                sysctl.key,
+                sysctl.value
+            ));
+        }
+    }
+
+    /// Has our file set `ours`.
+    fn write_sysctls(&mut self, host: &dyn Host, controller: &str, ours: &[&BootSysctl]) {
+        let mut text =
+            format!("{WRITTEN}{controller}`. `fullpipe revert` removes it; do not edit it by hand.\n");
+        text += &kept(host, ours);
+        for sysctl in ours {
+            text += &format!("\n# {}\n{} = {}\n", sysctl.why, sysctl.key, sysctl.value);
+        }
+        let why = "the value that every boot program ends with";
+        self.add(host, SYSCTL_FILE, FileState::new_file(host, &text), why);
+    }
+
+    /// Puts every line out of force that would win over our file's, or refuses.
+    fn have_ours_win(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) -> Result<()> {
+        // Each round puts one line out of force, so that this ends.
+        let mut rounds = 0;
+        while let Some(obstacle) = readers.obstacle(&self.overlay(host), sysctl) {
+            rounds += 1;
+            if rounds > MOST_LINES {
+                return Err(Error::check(format_args!(
+                    "more than {MOST_LINES} lines set {} after our file: put them in order first, or use --live-only",
+                    sysctl.key
+                )));
+            }
+            let Obstacle::Line(line) = obstacle else {
+                return Err(Error::impossible(format_args!(
+                    "{} would not be read at boot on this host: no boot program reads /etc/sysctl.d",
+                    sysctl.key
+                )));
+            };
+            self.silence(host, &line, sysctl)?;
+        }
+        Ok(())
     }
 
     /// Puts a line out of force by making it a comment, or refuses.

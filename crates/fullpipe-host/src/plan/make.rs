@@ -19,6 +19,16 @@ fn paces(controller: &str) -> bool {
     controller.contains("bbr")
 }
 
+/// A plan as it comes about.
+struct Draft<'a> {
+    facts: &'a Facts,
+    controller: String,
+    steps: Vec<Step>,
+    notes: Vec<String>,
+    /// Modules that are to be loaded at boot.
+    modules: Vec<String>,
+}
+
 /// Works out what `request` takes on this host. Reads only.
 ///
 /// # Errors
@@ -29,82 +39,101 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
     let mut notes = Vec::new();
     let (controller, module) = find_controller(host, &facts, request, &mut notes)?;
     refuse_restricted(&facts, &controller)?;
-    let mut steps = Vec::new();
-    let mut modules = Vec::new();
-    if let Some(module) = module {
-        if facts.identity.running {
-            let why = format!("the kernel has {controller} as a module that is not loaded");
-            steps.push(Step::new(Change::Module { name: module.clone() }, why));
-        }
-        modules.push(module);
-    } else if facts.modules.is_module(&format!("tcp_{controller}")) {
-        modules.push(format!("tcp_{controller}"));
-    }
+    let mut draft = Draft {
+        facts: &facts,
+        controller: controller.clone(),
+        steps: Vec::new(),
+        notes,
+        modules: Vec::new(),
+    };
+    draft.module(&controller, format!("tcp_{controller}"), module.is_some());
     if let Some(prefix) = &request.canary {
-        steps.push(canary(host, &facts, &controller, prefix)?);
-        notes.push(format!(
+        draft.steps.push(canary(host, &facts, &controller, prefix)?);
+        draft.notes.push(format!(
             "only connections to {prefix} use {controller}; {} ends the trial",
             facts.identity.command("revert")
         ));
-        return Ok(Plan { controller, steps, notes, canary: Some(prefix.clone()) });
+        return Ok(draft.into_plan(Some(prefix.clone())));
     }
-    let kind = choose_qdisc(&facts, request, &controller, &mut notes)?;
+    let kind = choose_qdisc(&facts, request, &controller, &mut draft.notes)?;
     if let Some(kind) = &kind {
-        match facts.qdisc(kind) {
-            Presence::Loadable(_) => {
-                let name = format!("sch_{kind}");
-                if facts.identity.running {
-                    let why = format!("the kernel has {kind} as a module that is not loaded");
-                    steps.push(Step::new(Change::Module { name: name.clone() }, why));
-                }
-                modules.push(name);
-            }
-            _ if facts.modules.is_module(&format!("sch_{kind}")) => modules.push(format!("sch_{kind}")),
-            _ => {}
-        }
+        let is_loadable = matches!(facts.qdisc(kind), Presence::Loadable(_));
+        draft.module(kind, format!("sch_{kind}"), is_loadable);
         if facts.identity.running {
-            qdisc_steps(&facts, request, kind, &mut steps, &mut notes)?;
+            qdisc_steps(&facts, request, kind, &mut draft.steps, &mut draft.notes)?;
         }
     }
-    let buffers = buffer_sysctls(host, request, &mut notes);
+    let buffers = buffer_sysctls(host, request, &mut draft.notes);
     if facts.identity.running {
         for (name, before, after, why) in &buffers {
             let (name, before, after) = ((*name).to_owned(), before.clone(), after.clone());
-            steps.push(Step::new(Change::Sysctl { name, before, after }, why.clone()));
+            draft.steps.push(Step::new(Change::Sysctl { name, before, after }, why.clone()));
         }
-        controller_steps(&facts, &controller, &mut steps, &mut notes);
+        controller_steps(&facts, &controller, &mut draft.steps, &mut draft.notes);
     }
     if request.live_only {
-        notes.push("nothing is written for the next boot (--live-only)".into());
+        draft.notes.push("nothing is written for the next boot (--live-only)".into());
     } else if !facts.scope.boots {
-        notes.push(format!(
+        draft.notes.push(format!(
             "no file is written: nothing reads boot files here ({}), so that the change lasts until the restart",
             facts.scope.describe()
         ));
     } else {
+        draft.boot(host, kind, buffers, program)?;
+    }
+    Ok(draft.into_plan(None))
+}
+
+impl Draft<'_> {
+    /// Has the module of `what` loaded at boot, if it is one, and now unless it is.
+    fn module(&mut self, what: &str, module: String, is_loadable: bool) {
+        if is_loadable {
+            if self.facts.identity.running {
+                let why = format!("the kernel has {what} as a module that is not loaded");
+                self.steps.push(Step::new(Change::Module { name: module.clone() }, why));
+            }
+        } else if !self.facts.modules.is_module(&module) {
+            return;
+        }
+        self.modules.push(module);
+    }
+
+    /// Has all of it hold after a restart.
+    fn boot(
+        &mut self,
+        host: &dyn Host,
+        qdisc: Option<String>,
+        buffers: Vec<SysctlChange>,
+        program: &str,
+    ) -> Result<()> {
+        let Draft { facts, controller, steps, notes, modules } = self;
         let mut files = BootFiles::default();
         let mut wanted: Vec<BootSysctl> = Vec::new();
-        if let Some(kind) = kind.filter(|_| facts.scope.first_network || facts.scope.image) {
+        if let Some(kind) = qdisc.filter(|_| facts.scope.first_network || facts.scope.image) {
             let why = format!("{kind} for devices that come up at boot");
             wanted.push(BootSysctl { key: DEFAULT_QDISC, value: kind, why });
         }
         for (key, _, value, why) in buffers {
             wanted.push(BootSysctl { key, value, why });
         }
-        if is_ebpf(&controller) {
-            files.ebpf_unit(host, &controller, program)?;
+        if is_ebpf(controller) {
+            files.ebpf_unit(host, controller, program)?;
         } else {
             let why = "the controller of new connections".to_owned();
             wanted.push(BootSysctl { key: CONTROLLER, value: controller.clone(), why });
         }
-        let ours = files.sysctls(host, &controller, &wanted)?;
+        let ours = files.sysctls(host, controller, &wanted)?;
         // A file that sets the value already has so far come by its module, too.
         modules.retain(|m| ours.iter().any(|v| m.strip_prefix("tcp_").or(m.strip_prefix("sch_")) == Some(v)));
-        files.modules(host, &modules);
+        files.modules(host, modules);
         notes.append(&mut files.notes);
         steps.extend(files.steps(host)?);
+        Ok(())
     }
-    Ok(Plan { controller, steps, notes, canary: None })
+
+    fn into_plan(self, canary: Option<String>) -> Plan {
+        Plan { controller: self.controller, steps: self.steps, notes: self.notes, canary }
+    }
 }
 
 /// The controller that will be used, and the module that has to be loaded for it.
