@@ -1,11 +1,11 @@
 //! Where a host stands: what fullpipe set, what the boot files say, what the kernel does, and whether they agree.
 
 use crate::apply::Part;
-use crate::boot;
+use crate::boot::{self, Assignment};
 use crate::error::Result;
 use crate::facts::{Facts, Presence};
-use crate::host::{Host, Identity};
-use crate::journal::{Journal, Phase, Store};
+use crate::host::{Clock, Host, Identity};
+use crate::journal::{Journal, Phase, Store, Trial};
 use crate::kernel;
 use crate::plan::{Change, Plan, Standing};
 use serde::Serialize;
@@ -68,14 +68,72 @@ fn uses(plan: &Plan) -> Vec<InUse> {
     all
 }
 
+/// What is not as fullpipe left it.
+#[derive(Default)]
+struct Drift {
+    /// In words.
+    told: Vec<String>,
+    /// How many steps are not made, or not any more.
+    missing: usize,
+}
+
+impl Drift {
+    /// What of a journal's steps does not hold on the host.
+    fn of(journal: &Journal, host: &dyn Host) -> Drift {
+        // A trial writes nothing for the next boot before it is confirmed.
+        let part = if journal.trial.is_some() { Part::of_a_trial(host) } else { Part::Whole };
+        let steps = journal.plan.steps.iter().enumerate();
+        let mut drift = Drift::default();
+        for (number, step) in steps.filter(|(_, s)| s.part_of.is_some() || part.has(&s.change)) {
+            let title = step.change.title();
+            match journal.plan.standing(host, number) {
+                Ok(Standing::After) => {}
+                Ok(Standing::Before | Standing::Partial) => {
+                    drift.missing += 1;
+                    drift.told.push(format!("{title}: not {}", step.change.wanted()));
+                }
+                Ok(Standing::Gone) => drift.told.push(format!("{title}: gone")),
+                Ok(Standing::Other(now)) => {
+                    drift.missing += 1;
+                    drift.told.push(format!("{title}: set to {}, now {now}", step.change.wanted()));
+                }
+                Err(e) => drift.told.push(format!("{title}: cannot be read ({e})")),
+            }
+        }
+        drift
+    }
+
+    /// What was made to last must win at the next boot still, whatever files came since.
+    fn look_at_boot(&mut self, journal: &Journal, line: &Assignment) {
+        let wanted = &journal.plan.controller;
+        let lasts = journal.trial.is_none() && journal.phase == Phase::Applied && journal.plan.lasts();
+        if lasts && line.value != *wanted {
+            let told = format!("the next boot: to set {wanted}, now {} by {}", line.value, line.place());
+            self.told.push(told);
+        }
+    }
+}
+
+/// How a trial stands that is not confirmed.
+struct OnTrial {
+    /// Seconds that are left; 0 if it is over.
+    left: u64,
+    /// Whether the machine restarted since, which took it back.
+    restarted: bool,
+}
+
+impl OnTrial {
+    fn of(trial: &Trial, clock: &dyn Clock) -> OnTrial {
+        OnTrial {
+            left: trial.left(clock).map_or(0, |left| left.as_secs().max(1)),
+            restarted: trial.boot != clock.boot(),
+        }
+    }
+}
+
 /// Where uses of loaded controllers stand, if that is what there is to say: an apply is not part of it, or one of them was
 /// interrupted.
-fn of_uses(
-    journal: &Journal,
-    missing: usize,
-    drift: &[String],
-    identity: &Identity,
-) -> Option<(bool, String)> {
+fn of_uses(journal: &Journal, drift: &Drift, identity: &Identity) -> Option<(bool, String)> {
     let command = |words: &str| identity.command(words);
     if let Some(name) =
         journal.busy_with.as_deref().filter(|name| [kernel::INSTALL, kernel::TRIAL].contains(name))
@@ -90,8 +148,9 @@ fn of_uses(
             format!("taking {name} out of use was interrupted: `fullpipe cc unload` finishes it")
         } else {
             format!(
-                "putting {name} to use was interrupted ({missing} steps not made): the same `fullpipe cc load` or `fullpipe \
-                 apply --to` completes it"
+                "putting {name} to use was interrupted ({} steps not made): the same `fullpipe cc load` or `fullpipe \
+                 apply --to` completes it",
+                drift.missing
             )
         };
         return Some((false, format!("{text}, {} takes everything back", command("revert"))));
@@ -107,7 +166,7 @@ fn of_uses(
     };
     let names: Vec<String> = uses(&journal.plan).into_iter().map(name).collect();
     let (names, are) = (names.join(", "), if names.len() == 1 { "is" } else { "are" });
-    Some(if drift.is_empty() {
+    Some(if drift.told.is_empty() {
         (true, format!("{names} {are} in use through fullpipe, and everything is as it left it"))
     } else {
         (
@@ -121,6 +180,52 @@ fn of_uses(
     })
 }
 
+/// Where an apply stands: whether all is as it should be, and in one sentence.
+fn of_apply(
+    journal: &Journal,
+    drift: &Drift,
+    trial: Option<&OnTrial>,
+    identity: &Identity,
+) -> (bool, String) {
+    let name = &journal.plan.controller;
+    let apply = identity.command(&format!("apply {name}"));
+    let revert = identity.command("revert");
+    match (journal.phase, trial) {
+        (Phase::Applying, _) => (
+            false,
+            format!(
+                "an apply of {name} was interrupted ({} steps not made): {apply} completes it, {revert} undoes it",
+                drift.missing
+            ),
+        ),
+        (Phase::Reverting, _) => (false, format!("a revert of {name} was interrupted: {revert} finishes it")),
+        (Phase::Applied, Some(OnTrial { restarted: true, .. })) => (
+            false,
+            format!(
+                "{name} was on trial when the machine restarted, which took it back: {revert} tidies up what is left"
+            ),
+        ),
+        (Phase::Applied, Some(OnTrial { left: 0, .. })) => (
+            false,
+            format!("{name} was not confirmed in time and whoever waited for it is gone: {revert} undoes it"),
+        ),
+        (Phase::Applied, _) if !drift.told.is_empty() => (
+            false,
+            format!(
+                "{name} was put in force by fullpipe, but not everything is so any more: {apply} sets it again, {revert} takes it back"
+            ),
+        ),
+        (Phase::Applied, Some(OnTrial { left, .. })) => {
+            let confirm = identity.command("confirm");
+            (true, format!("{name} is in force on trial: {left} s left for {confirm}, then it is undone"))
+        }
+        (Phase::Applied, None) => match &journal.plan.canary {
+            Some(prefix) => (true, format!("{name} is on trial for {prefix} only")),
+            None => (true, format!("{name} is in force through fullpipe, and everything is as it left it")),
+        },
+    }
+}
+
 /// Finds out. Changes nothing; where fullpipe has something in force only root may read its journal.
 ///
 /// # Errors
@@ -129,32 +234,14 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let facts = Facts::gather(host);
     // What a restart ended leaves a journal of nothing.
     let journal = store.load(host)?.filter(|j| !j.plan.is_empty());
-    let mut drift = Vec::new();
-    let mut missing = 0;
-    let on_trial = journal.as_ref().and_then(|j| j.trial.as_ref());
-    // A trial writes nothing for the next boot before it is confirmed.
-    let part = if on_trial.is_some() { Part::of_a_trial(host) } else { Part::Whole };
-    let plan = journal.as_ref().map(|j| &j.plan);
-    let steps = plan.iter().flat_map(|plan| plan.steps.iter().enumerate().map(move |(n, s)| (plan, n, s)));
-    for (plan, number, step) in steps.filter(|(_, _, s)| s.part_of.is_some() || part.has(&s.change)) {
-        let title = step.change.title();
-        match plan.standing(host, number) {
-            Ok(Standing::After) => {}
-            Ok(Standing::Before | Standing::Partial) => {
-                missing += 1;
-                drift.push(format!("{title}: not {}", step.change.wanted()));
-            }
-            Ok(Standing::Gone) => drift.push(format!("{title}: gone")),
-            Ok(Standing::Other(now)) => {
-                missing += 1;
-                drift.push(format!("{title}: set to {}, now {now}", step.change.wanted()));
-            }
-            Err(e) => drift.push(format!("{title}: cannot be read ({e})")),
-        }
-    }
+    let journal = journal.as_ref();
+    let mut drift = journal.map(|journal| Drift::of(journal, host)).unwrap_or_default();
     let takes = |value: &str| !matches!(facts.controller(value), Presence::Missing(_));
     let key = "net.ipv4.tcp_congestion_control";
     let boot_line = boot::winner(host, &boot::programs(host), key, &takes);
+    if let (Some(journal), Some(line), true) = (journal, &boot_line, facts.scope.boots) {
+        drift.look_at_boot(journal, line);
+    }
     let boot = match &boot_line {
         Some(line) => format!("{} ({})", line.value, line.place()),
         None => "the kernel's own default (no file names one)".into(),
@@ -162,72 +249,10 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let live = facts.default.clone();
     let at_boot_differs = facts.scope.boots
         && boot_line.as_ref().is_some_and(|l| live.as_ref().is_some_and(|live| *live != l.value));
-    // What was made to last must win at the next boot still, whatever files came since.
-    if let (Some(journal), Some(line)) = (&journal, &boot_line)
-        && facts.scope.boots
-        && on_trial.is_none()
-        && journal.phase == Phase::Applied
-        && journal.plan.lasts()
-        && line.value != journal.plan.controller
-    {
-        drift.push(format!(
-            "the next boot: to set {}, now {} by {}",
-            journal.plan.controller,
-            line.value,
-            line.place()
-        ));
-    }
-    let confirm_within = on_trial.map(|t| t.left(host.clock()).map_or(0, |left| left.as_secs().max(1)));
-    let restarted = on_trial.is_some_and(|t| t.boot != host.clock().boot());
-    let phase = journal.as_ref().map(|j| j.phase);
-    let controller = journal.as_ref().map(|j| j.plan.controller.clone());
-    let name = controller.clone().unwrap_or_default();
-    let used = journal.as_ref().and_then(|journal| of_uses(journal, missing, &drift, &facts.identity));
-    let command = |words: &str| facts.identity.command(words);
-    let apply = command(&format!("apply {name}"));
-    let revert = command("revert");
-    let (consistent, summary) = match phase {
-        _ if used.is_some() => used.unwrap_or_default(),
-        Some(Phase::Applying) => (
-            false,
-            format!(
-                "an apply of {name} was interrupted ({missing} steps not made): {apply} completes it, {revert} undoes it"
-            ),
-        ),
-        Some(Phase::Reverting) => {
-            (false, format!("a revert of {name} was interrupted: {revert} finishes it"))
-        }
-        Some(Phase::Applied) if restarted => (
-            false,
-            format!(
-                "{name} was on trial when the machine restarted, which took it back: {revert} tidies up what is left"
-            ),
-        ),
-        Some(Phase::Applied) if confirm_within == Some(0) => (
-            false,
-            format!("{name} was not confirmed in time and whoever waited for it is gone: {revert} undoes it"),
-        ),
-        Some(Phase::Applied) if !drift.is_empty() => (
-            false,
-            format!(
-                "{name} was put in force by fullpipe, but not everything is so any more: {apply} sets it again, {revert} takes it back"
-            ),
-        ),
-        Some(Phase::Applied) => match confirm_within {
-            Some(left) => (
-                true,
-                format!(
-                    "{name} is in force on trial: {left} s left for {}, then it is undone",
-                    command("confirm")
-                ),
-            ),
-            None => match journal.as_ref().and_then(|j| j.plan.canary.as_ref()) {
-                Some(prefix) => (true, format!("{name} is on trial for {prefix} only")),
-                None => {
-                    (true, format!("{name} is in force through fullpipe, and everything is as it left it"))
-                }
-            },
-        },
+    let trial = journal.and_then(|j| j.trial.as_ref()).map(|trial| OnTrial::of(trial, host.clock()));
+    let (consistent, summary) = match journal {
+        Some(journal) => of_uses(journal, &drift, &facts.identity)
+            .unwrap_or_else(|| of_apply(journal, &drift, trial.as_ref(), &facts.identity)),
         None if at_boot_differs => (
             false,
             "fullpipe has changed nothing here; the default now and the one after a restart differ".into(),
@@ -243,13 +268,13 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     Ok(Status {
         summary,
         consistent,
-        phase,
-        controller,
-        uses: plan.map(uses).unwrap_or_default(),
-        confirm_within,
+        phase: journal.map(|j| j.phase),
+        controller: journal.map(|j| j.plan.controller.clone()),
+        uses: journal.map(|j| uses(&j.plan)).unwrap_or_default(),
+        confirm_within: trial.map(|trial| trial.left),
         live,
         boot,
-        drift,
+        drift: drift.told,
         connections,
         other_namespaces,
     })
