@@ -297,7 +297,21 @@ struct Workshop<'a> {
     tell: &'a mut dyn FnMut(Progress),
 }
 
-impl Workshop<'_> {
+impl<'a> Workshop<'a> {
+    fn open(folder: PathBuf, tell: &'a mut dyn FnMut(Progress)) -> Result<Workshop<'a>> {
+        fs::create_dir_all(folder.join("build"))
+            .map_err(|e| Error::io(format_args!("cannot make {}", folder.display()), &e))?;
+        let path = folder.join("log");
+        let log = File::create(&path)
+            .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), &e))?;
+        Ok(Workshop { folder, log, tell })
+    }
+
+    /// Where the objects are.
+    fn objects(&self) -> PathBuf {
+        self.folder.join("build")
+    }
+
     fn log_path(&self) -> PathBuf {
         self.folder.join("log")
     }
@@ -432,29 +446,9 @@ fn target(line: &str) -> Option<&str> {
 /// [`Error::Check`] if the kernel cannot be configured as needed or a part of the work fails.
 pub fn build(host: &dyn Host, request: &Request, tell: &mut dyn FnMut(Progress)) -> Result<Built> {
     let began = Instant::now();
-    let manager = Manager::find(host).filter(|manager| !matches!(manager, Manager::Pacman | Manager::Apk));
-    let manager = manager.ok_or_else(|| {
-        Error::impossible(
-            "the kernel's source makes packages for apt, dnf, yum and zypper, and none of them is here: build one as this distribution does, \
-             then `fullpipe kernel try` boots it",
-        )
-    })?;
+    let manager = packager(host)?;
     let folder = absolute(&request.folder, "--folder")?;
-    let tree = match &request.source {
-        Source::Tree(tree) => {
-            let tree = absolute(tree, "DIR")?;
-            check_tree(&tree)?;
-            Some(tree)
-        }
-        Source::Package(_) if manager != Manager::Apt => {
-            return Err(Error::impossible(format_args!(
-                "--source: that is for Debian and Ubuntu; with {} get the source by hand (`dnf download --source kernel`, `zypper \
-                 source-install kernel-default`), unpack it, and name its directory",
-                manager.name()
-            )));
-        }
-        Source::Package(_) => None,
-    };
+    let tree = given(&request.source, manager)?;
     let start = begin_with(host, request)?;
     let package = if manager == Manager::Apt { DEB } else { RPM };
     need(ALWAYS.iter().chain([&package]), manager)?;
@@ -463,63 +457,17 @@ pub fn build(host: &dyn Host, request: &Request, tell: &mut dyn FnMut(Progress))
         need(BY_OPTIONS[..1].iter().map(|(_, tool)| tool), manager)?;
     }
     room(&folder, &start, tree.is_none())?;
-    fs::create_dir_all(folder.join("build"))
-        .map_err(|e| Error::io(format_args!("cannot make {}", folder.display()), &e))?;
-    let log = File::create(folder.join("log"))
-        .map_err(|e| Error::io(format_args!("cannot write {}", folder.join("log").display()), &e))?;
-    let mut shop = Workshop { folder: folder.clone(), log, tell };
-
+    let mut shop = Workshop::open(folder, tell)?;
     let tree = match (tree, &request.source) {
         (Some(tree), _) => tree,
         (None, Source::Package(version)) => unpack(&mut shop, version.as_deref())?,
         (None, Source::Tree(tree)) => tree.clone(),
     };
-    let maker = fs::read_to_string(tree.join("scripts/package/mkdebian")).unwrap_or_default();
-    if manager == Manager::Apt && maker.contains("debhelper-compat") {
-        need([&DEBHELPER].into_iter(), manager)?;
-    }
-    let objects = folder.join("build");
-    let make = |goals: &[&str]| -> Vec<String> {
-        let base =
-            ["make".to_owned(), "-C".into(), tree.display().to_string(), format!("O={}", objects.display())];
-        base.into_iter().chain(goals.iter().map(|goal| (*goal).to_owned())).collect()
-    };
-    let options = wanted(&start, &tree);
-    let path = objects.join(".config");
-    fs::write(&path, with(&start, &options))
-        .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), &e))?;
-    shop.run("configuring (olddefconfig)", &folder, &make(&["olddefconfig"]))?;
-    let config = configured(&path, &options)?;
-    let by_options = BY_OPTIONS.iter().filter(|(names, _)| names.iter().any(|name| config.get(name) == "y"));
-    need(by_options.map(|(_, tool)| tool), manager)?;
 
-    let release = shop.run("naming it (kernelrelease)", &folder, &make(&["-s", "kernelrelease"]))?;
-    let release = release.last().map(|line| line.trim().to_owned()).unwrap_or_default();
-    if !release.contains(LOCAL_VERSION) {
-        return Err(Error::check(format_args!(
-            "the kernel would be called {release:?}, without {LOCAL_VERSION}, and could take the place of another: a file \
-             localversion* in {} says otherwise",
-            tree.display()
-        )));
-    }
-    let jobs = format!("-j{}", request.jobs.max(1));
-    let already = packages(&folder, manager);
-    let goal = if manager == Manager::Apt { "bindeb-pkg" } else { "binrpm-pkg" };
-    let mut words = make(&[&jobs, goal]);
-    if manager != Manager::Apt {
-        words.push(format!("RPMOPTS=--define '_topdir {}'", folder.join("rpm").display()));
-    }
-    shop.run(&format!("building ({goal})"), &folder, &words)?;
-    let made = packages(&folder, manager);
-    let is_new = |path: &&PathBuf| already.get(*path) != made.get(*path);
-    let (mut kernel, others): (Vec<PathBuf>, Vec<PathBuf>) =
-        made.keys().filter(is_new).cloned().partition(|path| is_kernel(path, &release, manager));
-    let package = kernel.pop().ok_or_else(|| {
-        Error::check(format_args!(
-            "{goal} ended well, but no package of Linux {release} is in {}",
-            folder.display()
-        ))
-    })?;
+    let mut work = Work { shop, tree, manager };
+    let config = work.configure(&start)?;
+    let release = work.release()?;
+    let (package, others) = work.package(&release, request.jobs)?;
     let options =
         super::installed::OPTIONS.iter().map(|name| ((*name).to_owned(), config.get(name).to_owned()));
     Ok(Built {
@@ -527,10 +475,114 @@ pub fn build(host: &dyn Host, request: &Request, tell: &mut dyn FnMut(Progress))
         package,
         others,
         options: options.collect(),
-        log: shop.log_path(),
-        folder,
+        log: work.shop.log_path(),
+        folder: work.shop.folder,
         seconds: began.elapsed().as_secs(),
     })
+}
+
+/// The package manager, which the kernel's source must make packages for.
+fn packager(host: &dyn Host) -> Result<Manager> {
+    let manager = Manager::find(host).filter(|manager| !matches!(manager, Manager::Pacman | Manager::Apk));
+    manager.ok_or_else(|| {
+        Error::impossible(
+            "the kernel's source makes packages for apt, dnf, yum and zypper, and none of them is here: build one as this distribution does, \
+             then `fullpipe kernel try` boots it",
+        )
+    })
+}
+
+/// The tree that is named, if it is one to build from; nothing where the distribution's source is to be unpacked.
+fn given(source: &Source, manager: Manager) -> Result<Option<PathBuf>> {
+    match source {
+        Source::Tree(tree) => {
+            let tree = absolute(tree, "DIR")?;
+            check_tree(&tree)?;
+            Ok(Some(tree))
+        }
+        Source::Package(_) if manager != Manager::Apt => Err(Error::impossible(format_args!(
+            "--source: that is for Debian and Ubuntu; with {} get the source by hand (`dnf download --source kernel`, `zypper \
+             source-install kernel-default`), unpack it, and name its directory",
+            manager.name()
+        ))),
+        Source::Package(_) => Ok(None),
+    }
+}
+
+/// A source, and what makes a package of it.
+struct Work<'a> {
+    shop: Workshop<'a>,
+    tree: PathBuf,
+    manager: Manager,
+}
+
+impl Work<'_> {
+    /// Has the source's own rules make these goals.
+    fn make(&mut self, part: &str, goals: &[&str]) -> Result<Vec<String>> {
+        let (tree, objects) =
+            (self.tree.display().to_string(), format!("O={}", self.shop.objects().display()));
+        let mut words = vec!["make", "-C", &tree, &objects];
+        words.extend(goals);
+        let folder = self.shop.folder.clone();
+        self.shop.run(part, &folder, &words)
+    }
+
+    /// Configures it as `start` with what is needed, and refuses where a program is missing that this takes.
+    fn configure(&mut self, start: &str) -> Result<Config> {
+        let maker = fs::read_to_string(self.tree.join("scripts/package/mkdebian")).unwrap_or_default();
+        if self.manager == Manager::Apt && maker.contains("debhelper-compat") {
+            need([&DEBHELPER].into_iter(), self.manager)?;
+        }
+        let options = wanted(start, &self.tree);
+        let path = self.shop.objects().join(".config");
+        fs::write(&path, with(start, &options))
+            .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), &e))?;
+        self.make("configuring (olddefconfig)", &["olddefconfig"])?;
+        let config = configured(&path, &options)?;
+        let by_options =
+            BY_OPTIONS.iter().filter(|(names, _)| names.iter().any(|name| config.get(name) == "y"));
+        need(by_options.map(|(_, tool)| tool), self.manager)?;
+        Ok(config)
+    }
+
+    /// What the kernel will be called, if no other can be.
+    fn release(&mut self) -> Result<String> {
+        let said = self.make("naming it (kernelrelease)", &["-s", "kernelrelease"])?;
+        let release = said.last().map(|line| line.trim().to_owned()).unwrap_or_default();
+        if !release.contains(LOCAL_VERSION) {
+            return Err(Error::check(format_args!(
+                "the kernel would be called {release:?}, without {LOCAL_VERSION}, and could take the place of another: a file \
+                 localversion* in {} says otherwise",
+                self.tree.display()
+            )));
+        }
+        Ok(release)
+    }
+
+    /// Builds it; gives the package of the kernel, and those that were made with it.
+    fn package(&mut self, release: &str, jobs: usize) -> Result<(PathBuf, Vec<PathBuf>)> {
+        let (folder, manager) = (self.shop.folder.clone(), self.manager);
+        let already = packages(&folder, manager);
+        let goal = if manager == Manager::Apt { "bindeb-pkg" } else { "binrpm-pkg" };
+        let jobs = format!("-j{}", jobs.max(1));
+        let place = format!("RPMOPTS=--define '_topdir {}'", folder.join("rpm").display());
+        let mut goals = vec![jobs.as_str(), goal];
+        if manager != Manager::Apt {
+            goals.push(&place);
+        }
+        self.make(&format!("building ({goal})"), &goals)?;
+        let made = packages(&folder, manager);
+        let is_new = |path: &&PathBuf| already.get(*path) != made.get(*path);
+        let (mut kernel, others): (Vec<PathBuf>, Vec<PathBuf>) =
+            made.keys().filter(is_new).cloned().partition(|path| is_kernel(path, release, manager));
+        let package = kernel.pop().ok_or_else(|| {
+            Error::check(format_args!(
+                "{goal} ended well, but no package of Linux {release} is in {}",
+                folder.display()
+            ))
+        })?;
+        Ok((package, others))
+    }
 }
 
 /// Refuses where there is no room.
