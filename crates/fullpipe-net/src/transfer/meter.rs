@@ -66,6 +66,11 @@ impl Budget {
         let before = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(want)));
         before.unwrap_or_else(|left| left).min(want)
     }
+
+    /// Whether all of it has been taken.
+    pub fn is_spent(&self) -> bool {
+        self.0.load(Relaxed) == 0
+    }
 }
 
 /// How much processor time this process has used since it was started, as per cent of one core.

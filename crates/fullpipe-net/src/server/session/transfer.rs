@@ -44,7 +44,7 @@ impl Session<'_> {
                     return (Err(refuse(ServerError::STREAM_ACCEPT, e.to_string())), Vec::new());
                 }
             }
-            let watched = Watch::new(self, params, streams, began).until_told();
+            let watched = Watch::new(self, params, streams, began).until_told(budget.as_ref());
             let end = marks(streams);
             stop.store(true, Relaxed);
             streams.iter().for_each(|s| s.lane.shut_down(abort));
@@ -132,7 +132,7 @@ impl<'a> Watch<'a> {
 
     /// Sees to the test until its client ends it. Gives what the counters stood at when the omitted seconds were over, and
     /// the seconds since.
-    fn until_told(mut self) -> Result<(Vec<Mark>, f64), SessionError> {
+    fn until_told(mut self, budget: Option<&Budget>) -> Result<(Vec<Mark>, f64), SessionError> {
         let doing = "waiting for the test's end";
         let control = self.session.control;
         while !control.readable(self.wait()).map_err(|e| ControlError::Io(doing, e))? {
@@ -143,10 +143,14 @@ impl<'a> Watch<'a> {
         }
         self.session.told(doing)?;
         let (params, streams) = (self.params, self.streams);
-        if let Some(bytes) =
-            params.byte_budget().filter(|_| params.client_sends() && params.protocol == Protocol::Tcp)
-        {
-            drain(streams, bytes);
+        if let Some(bytes) = params.byte_budget().filter(|_| params.protocol == Protocol::Tcp) {
+            if params.client_sends() {
+                drain(streams, false, bytes);
+            }
+            // The client may have its last bytes before the thread that wrote them has counted them.
+            if budget.is_some_and(Budget::is_spent) {
+                drain(streams, true, bytes);
+            }
         }
         let (marks, at) = self.from.unwrap_or_else(|| (marks(streams), Instant::now()));
         Ok((marks, at.elapsed().as_secs_f64()))
@@ -222,13 +226,14 @@ fn marks(streams: &[Stream]) -> Vec<Mark> {
     streams.iter().map(|s| s.lane.mark()).collect()
 }
 
-/// Waits for bytes that were sent before the test's end and are on their way.
-fn drain(streams: &[Stream], expected: u64) {
-    let received = || -> u64 { streams.iter().filter(|s| !s.lane.sends).map(|s| s.lane.meter.bytes()).sum() };
-    let (mut last, mut last_at) = (received(), Instant::now());
+/// Waits for bytes that were sent before the test's end, by this end or to it, and are not counted yet.
+fn drain(streams: &[Stream], sent: bool, expected: u64) {
+    let moved =
+        || -> u64 { streams.iter().filter(|s| s.lane.sends == sent).map(|s| s.lane.meter.bytes()).sum() };
+    let (mut last, mut last_at) = (moved(), Instant::now());
     while last < expected && last_at.elapsed() < DRAIN {
         std::thread::sleep(Duration::from_millis(5));
-        let now = received();
+        let now = moved();
         if now != last {
             (last, last_at) = (now, Instant::now());
         }
