@@ -1,8 +1,8 @@
 //! `TCP_CC_INFO`: what a socket's controller tells about its own state.
 
 use super::controller;
-use crate::sockopt;
 use crate::netlink::u32_at;
+use crate::sockopt;
 use fullpipe_units::{Gain, Rate, Span};
 use std::io;
 use std::os::fd::AsFd;
