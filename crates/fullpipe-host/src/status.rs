@@ -188,7 +188,7 @@ fn of_apply(
     identity: &Identity,
 ) -> (bool, String) {
     let name = &journal.plan.controller;
-    let apply = identity.command(&format!("apply {name}"));
+    let apply = identity.command(format_args!("apply {name}"));
     let revert = identity.command("revert");
     match (journal.phase, trial) {
         (Phase::Applying, _) => (
