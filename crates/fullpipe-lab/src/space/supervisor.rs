@@ -282,7 +282,7 @@ mod tests {
         let expected = result.clone();
         thread::spawn(move || {
             let mut outbox = Outbox::new(Line(ours));
-            // Of one length as run.rs sends them, then of lengths that do not fit whole into what room there is.
+            // Of one length as a run sends them, then of lengths that do not fit whole into what room there is.
             for i in 0..20_000u64 {
                 outbox.note(&i.to_ne_bytes());
             }
