@@ -2,7 +2,7 @@
 
 use crate::LabError;
 use crate::capture::{self, Capture, Tap};
-use crate::emulator::{Emulator, EmulatorReport, Known, Plan, Views};
+use crate::emulator::{Audit, Emulator, Known, Plan, Views};
 use crate::health::{self, KEEPS_UP_BELOW, Verdict};
 use crate::priority;
 use crate::reenter::Job;
@@ -11,7 +11,7 @@ use crate::space::{
     remount_proc,
 };
 use crate::waits::{INTERVAL, Programs, WaitAudit};
-use fullpipe_experiment::recording::{Health, LinkRecording};
+use fullpipe_experiment::recording::{Health, LinkRecording, Waits};
 use fullpipe_path::{BuildContext, Direction, LinkSpec};
 use fullpipe_units::{Rate, Span, Time};
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -131,43 +131,76 @@ fn run_command(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabEr
     let capture =
         |end: &str| shell.pcap.as_ref().map(|p| Capture::create(&capture::named(p, end))).transpose();
     let captures = [capture("client")?, capture("server")?];
+    let emulator = Emulator::start(topology.attach(beyond)?, plan(shell, &captures))?;
+
+    for line in &shell.servers {
+        serve(&topology.ends[SERVER], line, place)?;
+    }
+    let started = Instant::now();
+    let pid = start_client(&topology.ends[CLIENT], &shell.command, place)?;
+    let (exit_code, waits) = see_through(pid, &topology);
+    let duration = started.elapsed();
+
+    let report = emulator.stop()?;
+    topology.forsake()?;
+    for capture in captures.into_iter().flatten() {
+        capture.finish()?;
+    }
+    let run = Span::from_nanos(duration.as_nanos() as u64);
+    let waits = waits.map(|waits| waits.finish(report.audit.waited, run));
+    let stray = topology.dropped_by_interfaces();
+    let Verdict { health, invalid_because } = judge(shell, &report.audit, stray, run, waits);
+    let links = report.links.into_iter();
+    let links = links
+        .map(|l| LinkReport { link: l.recording, bytes_out: l.bytes_out, max_queue_bytes: l.max_queue_bytes })
+        .collect();
+    Ok(ShellReport { exit_code, duration_s: duration.as_secs_f64(), links, health, invalid_because })
+}
+
+/// What the path of the shell is, with captures of client and server.
+fn plan<'a>(shell: &'a Shell, captures: &[Option<Capture>; 2]) -> Plan<'a> {
     let [client, server] = [captures[0].as_ref(), captures[1].as_ref()];
-    let rate = highest_rate(&shell.forward).and_then(|rate| Some(rate.max(highest_rate(&shell.reverse)?)));
-    let plan = Plan {
+    Plan {
         forward: &shell.forward,
         reverse: &shell.reverse,
         mtu: shell.mtu,
-        rate,
+        rate: path_rate(shell),
         seed: shell.seed,
         sample: None,
         accesses: Vec::new(),
         known: Known { views: Views::new(0), extra: Arc::default(), measured_from: Time::ZERO },
         taps: [Tap::between(client, server), Tap::between(server, client)],
-    };
-    let emulator = Emulator::start(topology.attach(beyond)?, plan)?;
-
-    let mut servers = Vec::new();
-    for line in &shell.servers {
-        let before = listeners(&topology.ends[SERVER])?;
-        let mut command = Command::new("/bin/sh");
-        command.arg("-c").arg(line);
-        let pid = start(&topology.ends[SERVER], command, place)
-            .map_err(|e| LabError::Input(format!("cannot run the server `{line}`: {e}")))?;
-        await_listener(&topology.ends[SERVER], before, pid, line)?;
-        servers.push(pid);
     }
-    let [program, arguments @ ..] = &shell.command[..] else {
+}
+
+/// Starts a command line at the server's end, and waits until there is somebody to connect to.
+fn serve(end: &End, line: &str, place: usize) -> Result<(), LabError> {
+    let before = listeners(end)?;
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(line);
+    let pid = start(end, command, place)
+        .map_err(|e| LabError::Input(format!("cannot run the server `{line}`: {e}")))?;
+    await_listener(end, before, pid, line)
+}
+
+/// Starts the program that the shell is for.
+fn start_client(end: &End, command: &[OsString], place: usize) -> Result<Pid, LabError> {
+    let [program, arguments @ ..] = command else {
         return Err(LabError::Input("no command to run".to_owned()));
     };
     let mut command = Command::new(program);
     command.args(arguments);
-    let started = Instant::now();
-    let pid = start(&topology.ends[CLIENT], command, place)
-        .map_err(|e| LabError::Input(format!("cannot run `{}`: {e}", program.to_string_lossy())))?;
+    start(end, command, place)
+        .map_err(|e| LabError::Input(format!("cannot run `{}`: {e}", program.to_string_lossy())))
+}
+
+/// Waits until the program has ended, and looks meanwhile how long those at both ends wait for a processor. Its exit code, and
+/// their waits.
+fn see_through(pid: Pid, topology: &Topology) -> (u8, Option<WaitAudit>) {
     priority::endpoint();
     let over = AtomicBool::new(false);
-    let (exit_code, waits) = std::thread::scope(|scope| {
-        let (mut programs, mut waits) = (Programs::of(&topology), WaitAudit::start());
+    std::thread::scope(|scope| {
+        let (mut programs, mut waits) = (Programs::of(topology), WaitAudit::start());
         let over = &over;
         let watcher = scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
@@ -179,32 +212,28 @@ fn run_command(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabEr
         let exit_code = wait_for(pid);
         over.store(true, Ordering::Relaxed);
         (exit_code, watcher.join().ok())
-    });
-    let duration = started.elapsed();
+    })
+}
 
-    let EmulatorReport { links, audit, .. } = emulator.stop()?;
-    topology.forsake()?;
-    for capture in captures.into_iter().flatten() {
-        capture.finish()?;
-    }
+/// How well the machine kept up while the shell was there for `run`, with `stray` packets dropped on interfaces.
+fn judge(shell: &Shell, audit: &Audit, stray: u64, run: Span, waits: Option<Waits>) -> Verdict {
     let base_rtt =
         BuildContext::of_path(&shell.forward, &shell.reverse, Direction::Forward, shell.mtu, shell.seed)
             .base_rtt;
-    let run = Span::from_nanos(duration.as_nanos() as u64);
-    let Verdict { mut health, mut invalid_because } =
-        health::judge(&audit, topology.dropped_by_interfaces(), base_rtt, run);
-    health.waits = waits.map(|waits| waits.finish(audit.waited, run));
-    let told = health.waits.iter().flat_map(health::waited).collect::<Vec<_>>();
+    let mut verdict = health::judge(audit, stray, base_rtt, run);
+    let told = waits.iter().flat_map(health::waited);
     // On paths as fast as the machine programs wait for each other.
-    match rate.is_some_and(|rate| rate < KEEPS_UP_BELOW) {
-        true => invalid_because.extend(told),
-        false => health.notes.extend(told),
+    match path_rate(shell).is_some_and(|rate| rate < KEEPS_UP_BELOW) {
+        true => verdict.invalid_because.extend(told),
+        false => verdict.health.notes.extend(told),
     }
-    let links = links
-        .into_iter()
-        .map(|l| LinkReport { link: l.recording, bytes_out: l.bytes_out, max_queue_bytes: l.max_queue_bytes })
-        .collect();
-    Ok(ShellReport { exit_code, duration_s: duration.as_secs_f64(), links, health, invalid_because })
+    verdict.health.waits = waits;
+    verdict
+}
+
+/// The most that the path ever carries in a second, in one direction; none: no bound.
+fn path_rate(shell: &Shell) -> Option<Rate> {
+    Some(highest_rate(&shell.forward)?.max(highest_rate(&shell.reverse)?))
 }
 
 /// The most that these links ever carry in a second; none: no bound.
