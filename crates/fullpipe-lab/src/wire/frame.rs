@@ -100,6 +100,113 @@ fn hash(parts: &[&[u8]]) -> u32 {
         .fold(0x811c_9dc5, |h, b| (h ^ u32::from(*b)).wrapping_mul(0x0100_0193))
 }
 
+/// The IP header of a frame and what it says.
+struct Ip<'a> {
+    ipv6: bool,
+    /// Its length, bytes.
+    header: usize,
+    /// Header and what follows it, bytes.
+    total: usize,
+    /// The transport's number.
+    next: u8,
+    ecn: Ecn,
+    addresses: &'a [u8],
+    /// Whether it is a fragment other than the first.
+    fragment: bool,
+}
+
+impl<'a> Ip<'a> {
+    /// Reads the header of a whole packet of IPv4 or IPv6 in an Ethernet frame.
+    fn parse(frame: &'a [u8]) -> Option<Self> {
+        let ipv6 = match be16(frame, 12)? {
+            0x0800 => false,
+            0x86dd => true,
+            _ => return None,
+        };
+        let bytes = &frame[ETHERNET..];
+        let ip = if ipv6 { Ip::v6(bytes)? } else { Ip::v4(bytes)? };
+        // A length field of zero is a jumbo super-packet, which ends do not send at our device's limit.
+        (ip.header <= ip.total && ip.total <= bytes.len()).then_some(ip)
+    }
+
+    fn v4(ip: &'a [u8]) -> Option<Self> {
+        let header = usize::from(ip.first()? & 15) * 4;
+        if ip[0] >> 4 != 4 || header < 20 || ip.len() < header {
+            return None;
+        }
+        Some(Ip {
+            ipv6: false,
+            header,
+            total: usize::from(be16(ip, 2)?),
+            next: ip[9],
+            ecn: ecn_from_bits(ip[1]),
+            addresses: &ip[12..20],
+            fragment: be16(ip, 6)? & 0x1fff != 0,
+        })
+    }
+
+    fn v6(ip: &'a [u8]) -> Option<Self> {
+        if ip.len() < 40 || ip[0] >> 4 != 6 {
+            return None;
+        }
+        Some(Ip {
+            ipv6: true,
+            header: 40,
+            total: 40 + usize::from(be16(ip, 4)?),
+            next: ip[6],
+            ecn: ecn_from_bits(ip[1] >> 4),
+            addresses: &ip[8..40],
+            fragment: false,
+        })
+    }
+}
+
+/// The transport header of a packet and what it says.
+struct Transport {
+    protocol: Protocol,
+    /// Its length, bytes.
+    header: usize,
+    /// Source and destination port, 0 without ports.
+    ports: (u16, u16),
+}
+
+impl Transport {
+    /// Reads `body`, what follows the IP header.
+    fn parse(ip: &Ip<'_>, body: &[u8]) -> Option<Self> {
+        let ports = || Some((be16(body, 0)?, be16(body, 2)?));
+        Some(match ip.next {
+            TCP if !ip.fragment && body.len() >= 20 => {
+                let header = usize::from(body[12] >> 4) * 4;
+                if header < 20 || header > body.len() {
+                    return None;
+                }
+                let flags = body[13];
+                let pure_ack = body.len() == header && flags & (SYN | FIN | RST) == 0 && flags & ACK != 0;
+                let (seq, ack) = (be32(body, 4)?, be32(body, 8)?);
+                Transport { protocol: Protocol::Tcp { seq, ack, pure_ack }, header, ports: ports()? }
+            }
+            UDP if !ip.fragment && body.len() >= 8 => {
+                Transport { protocol: Protocol::Udp, header: 8, ports: ports()? }
+            }
+            _ => Transport { protocol: Protocol::Other, header: 0, ports: (0, 0) },
+        })
+    }
+}
+
+/// Payload bytes of each segment, ≥ 1, of a frame with that virtio header that carries `payload` of them. `None` for a super-packet
+/// of a kind that we cannot cut: it would reach the path as one huge packet.
+fn segment_of(vnet: &VnetHeader, protocol: Protocol, payload: u32) -> Option<u32> {
+    match (vnet.gso, protocol) {
+        (Gso::None, _) => Some(payload.max(1)),
+        (Gso::TcpV4 | Gso::TcpV6, Protocol::Tcp { .. }) | (Gso::Udp, Protocol::Udp)
+            if vnet.gso_size > 0 && vnet.flags & NEEDS_CSUM != 0 =>
+        {
+            Some(u32::from(vnet.gso_size))
+        }
+        _ => None,
+    }
+}
+
 impl Frame {
     /// Reads the headers of `frame`. `None` when it is not a whole unicast IP packet: such frames
     /// (neighbour discovery, group membership) are the machine's own talk and not traffic of the path.
@@ -107,77 +214,26 @@ impl Frame {
         if frame.first()? & 1 != 0 {
             return None;
         }
-        let ipv6 = match be16(frame, 12)? {
-            0x0800 => false,
-            0x86dd => true,
-            _ => return None,
-        };
-        let ip = &frame[ETHERNET..];
-        let (ip_header, next, ecn, total, addresses, fragment) = if ipv6 {
-            if ip.len() < 40 || ip[0] >> 4 != 6 {
-                return None;
-            }
-            let ecn = ecn_from_bits(ip[1] >> 4);
-            (40, ip[6], ecn, 40 + usize::from(be16(ip, 4)?), &ip[8..40], false)
-        } else {
-            let header = usize::from(ip.first()? & 15) * 4;
-            if ip[0] >> 4 != 4 || header < 20 || ip.len() < header {
-                return None;
-            }
-            let fragment = be16(ip, 6)? & 0x1fff != 0;
-            (header, ip[9], ecn_from_bits(ip[1]), usize::from(be16(ip, 2)?), &ip[12..20], fragment)
-        };
-        // A length field of zero is a jumbo super-packet, which ends do not send at our device's limit.
-        if total < ip_header || total > ip.len() {
-            return None;
-        }
-        let transport = ETHERNET + ip_header;
-        let end = ETHERNET + total;
-        let body = &frame[transport..end];
-        let mut ports = (0, 0);
-        let (protocol, transport_header) = match next {
-            TCP if !fragment && body.len() >= 20 => {
-                let header = usize::from(body[12] >> 4) * 4;
-                if header < 20 || header > body.len() {
-                    return None;
-                }
-                let flags = body[13];
-                ports = (be16(body, 0)?, be16(body, 2)?);
-                let pure_ack = body.len() == header && flags & (SYN | FIN | RST) == 0 && flags & ACK != 0;
-                let (seq, ack) = (be32(body, 4)?, be32(body, 8)?);
-                (Protocol::Tcp { seq, ack, pure_ack }, header)
-            }
-            UDP if !fragment && body.len() >= 8 => {
-                ports = (be16(body, 0)?, be16(body, 2)?);
-                (Protocol::Udp, 8)
-            }
-            _ => (Protocol::Other, 0),
-        };
-        let payload = (body.len() - transport_header) as u32;
-        let cut = match (vnet.gso, protocol) {
-            (Gso::None, _) => false,
-            (Gso::TcpV4 | Gso::TcpV6, Protocol::Tcp { .. }) | (Gso::Udp, Protocol::Udp)
-                if vnet.gso_size > 0 && vnet.flags & NEEDS_CSUM != 0 =>
-            {
-                true
-            }
-            // A super-packet of a kind we cannot cut would reach the path as one huge packet.
-            _ => return None,
-        };
-        let segment = if cut { u32::from(vnet.gso_size) } else { payload.max(1) };
+        let ip = Ip::parse(frame)?;
+        let start = ETHERNET + ip.header;
+        let body = &frame[start..ETHERNET + ip.total];
+        let transport = Transport::parse(&ip, body)?;
+        let payload = (body.len() - transport.header) as u32;
+        let segment = segment_of(&vnet, transport.protocol, payload)?;
         let segments = u16::try_from(payload.div_ceil(segment).max(1)).ok()?;
+        let ports = transport.ports;
         let both_ports = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
         Some(Frame {
-            headers: (transport + transport_header) as u16,
-            transport: transport as u16,
+            headers: (start + transport.header) as u16,
+            transport: start as u16,
             payload,
             segment,
             segments,
-            ipv6,
-            ecn,
-            protocol,
+            ipv6: ip.ipv6,
+            ecn: ip.ecn,
+            protocol: transport.protocol,
             ports,
-            flow_hash: hash(&[addresses, &[next], &both_ports]),
+            flow_hash: hash(&[ip.addresses, &[ip.next], &both_ports]),
             vnet,
         })
     }
