@@ -11,7 +11,7 @@ use crate::capture::Tap;
 use crate::priority;
 use fullpipe_experiment::recording::{LinkRecording, LinkRow, Series};
 use fullpipe_kernel::facts::SchedulerAccount;
-use fullpipe_kernel::packets::FRAMES_PER_BLOCK;
+use fullpipe_kernel::packets::{FRAMES_PER_BLOCK, Port};
 use fullpipe_path::{self as path, BuildContext, Change, DropCause, LinkSpec, Path};
 use fullpipe_units::{Rate, Span, Time};
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -86,59 +86,18 @@ pub(crate) struct Emulator {
 impl Emulator {
     /// Starts between two interfaces, towards client and server, and with it the run's clock.
     pub(crate) fn start(between: [Attachment; 2], plan: Plan<'_>) -> Result<Self, LabError> {
-        let chain = |way| -> Result<Path<Parcel>, LabError> {
-            let ctx = BuildContext::of_path(plan.forward, plan.reverse, way, plan.mtu, plan.seed);
-            let (links, name) = match way {
-                path::Direction::Forward => (plan.forward, "forward"),
-                path::Direction::Reverse => (plan.reverse, "reverse"),
-            };
-            Path::new(links, &ctx).map_err(|e| LabError::Input(format!("path.{name}: {e}")))
-        };
-        let chains = [chain(path::Direction::Forward)?, chain(path::Direction::Reverse)?];
+        let chains = [chain(&plan, path::Direction::Forward)?, chain(&plan, path::Direction::Reverse)?];
         let blocks = ring_blocks(&plan);
         let [client, server] = between;
         let ports = [client.open(blocks)?, server.open(blocks)?];
-        let shared = |e| LabError::failed("cannot share a packet socket", e);
-        let [client, server] = [ports[0].sender().map_err(shared)?, ports[1].sender().map_err(shared)?];
+        let context = context(&plan, path::Direction::Forward);
+        let sample = plan.sample;
         // Not before the ports are open, which takes tenths of a second while other runs open theirs.
         let clock = Clock::start();
-        let [forward_tap, reverse_tap] = plan.taps;
-        let [forward, reverse] = chains;
-        let (forward_own, reverse_own) =
-            plan.accesses.into_iter().partition(|access| access.way == path::Direction::Forward);
-        let [from_client, from_server] = ports;
-        let directions = [
-            Direction::new(
-                path::Direction::Forward,
-                (forward, forward_own),
-                (from_client, server),
-                plan.known.clone(),
-                clock,
-                forward_tap,
-                is_plain(plan.forward),
-            ),
-            Direction::new(
-                path::Direction::Reverse,
-                (reverse, reverse_own),
-                (from_server, client),
-                plan.known.clone(),
-                clock,
-                reverse_tap,
-                is_plain(plan.reverse),
-            ),
-        ];
-        let context =
-            BuildContext::of_path(plan.forward, plan.reverse, path::Direction::Forward, plan.mtu, plan.seed);
-        let spin = context.base_rtt < SPIN_BELOW;
-        let cpus = thread::available_parallelism().map_or(1, usize::from);
-        let teams: Vec<Vec<Direction>> = if context.bottleneck >= TWO_THREADS_FROM && cpus > 1 {
-            directions.into_iter().map(|d| vec![d]).collect()
-        } else {
-            vec![directions.into_iter().collect()]
-        };
+        let directions = directions(chains, ports, plan, clock)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (mut threads, mut changes) = (Vec::new(), Vec::new());
-        for directions in teams {
+        for directions in teams(directions, &context) {
             let (send, receive) = channel();
             let series = directions.iter().map(|d| d.stats().map(|_| link_series()).collect()).collect();
             let worker = Worker {
@@ -147,8 +106,8 @@ impl Emulator {
                 clock,
                 stop: Arc::clone(&stop),
                 changes: receive,
-                sample: plan.sample,
-                spin,
+                sample,
+                spin: context.base_rtt < SPIN_BELOW,
                 coalesce: coalescing(&context),
                 audit: Audit::new(),
             };
@@ -213,6 +172,63 @@ impl Emulator {
         }
         links.append(&mut own);
         Ok(EmulatorReport { links, audit, threads })
+    }
+}
+
+fn context(plan: &Plan<'_>, way: path::Direction) -> BuildContext {
+    BuildContext::of_path(plan.forward, plan.reverse, way, plan.mtu, plan.seed)
+}
+
+/// The links of one direction.
+fn chain(plan: &Plan<'_>, way: path::Direction) -> Result<Path<Parcel>, LabError> {
+    let (links, name) = match way {
+        path::Direction::Forward => (plan.forward, "forward"),
+        path::Direction::Reverse => (plan.reverse, "reverse"),
+    };
+    Path::new(links, &context(plan, way)).map_err(|e| LabError::Input(format!("path.{name}: {e}")))
+}
+
+/// Both directions, forward first, over the client's and the server's port.
+fn directions(
+    [forward, reverse]: [Path<Parcel>; 2],
+    [from_client, from_server]: [Port; 2],
+    plan: Plan<'_>,
+    clock: Clock,
+) -> Result<[Direction; 2], LabError> {
+    let sender = |port: &Port| port.sender().map_err(|e| LabError::failed("cannot share a packet socket", e));
+    let (client, server) = (sender(&from_client)?, sender(&from_server)?);
+    let [forward_tap, reverse_tap] = plan.taps;
+    let (forward_own, reverse_own) =
+        plan.accesses.into_iter().partition(|access| access.way == path::Direction::Forward);
+    Ok([
+        Direction::new(
+            path::Direction::Forward,
+            (forward, forward_own),
+            (from_client, server),
+            plan.known.clone(),
+            clock,
+            forward_tap,
+            is_plain(plan.forward),
+        ),
+        Direction::new(
+            path::Direction::Reverse,
+            (reverse, reverse_own),
+            (from_server, client),
+            plan.known,
+            clock,
+            reverse_tap,
+            is_plain(plan.reverse),
+        ),
+    ])
+}
+
+/// Which directions share a thread.
+fn teams(directions: [Direction; 2], context: &BuildContext) -> Vec<Vec<Direction>> {
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    if context.bottleneck >= TWO_THREADS_FROM && cpus > 1 {
+        directions.into_iter().map(|d| vec![d]).collect()
+    } else {
+        vec![directions.into()]
     }
 }
 
