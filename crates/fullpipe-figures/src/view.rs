@@ -1,8 +1,9 @@
 //! Looking at recordings: quantiles, fits, curves.
 
+use crate::Runs;
 use fullpipe_experiment::recording::{FlowRecording, Recording, Series, column};
 use fullpipe_report::colour_of;
-use fullpipe_report::picture::{Curve, Stroke};
+use fullpipe_report::picture::{Axis, Curve, Panel, Stroke};
 
 /// Mean, NaN of nothing.
 pub(crate) fn mean(values: &[f64]) -> f64 {
@@ -48,10 +49,51 @@ pub(crate) fn fit(points: &[(f64, f64)]) -> (f64, f64, f64) {
     (slope, intercept, 1.0 - residual / total)
 }
 
-/// A column of a flow as a curve, scaled.
-pub(crate) fn curve(flow: &FlowRecording, name: &str, scale: f64, from: f64, to: f64) -> Curve {
-    let points = flow.series.points(name, from, to).into_iter().map(|(t, v)| (t, v * scale));
-    Curve::line(flow.cc.as_str(), colour_of(&flow.cc).light, points)
+/// What a panel shows over time: a column of the recordings, in a unit.
+#[derive(Clone, Copy)]
+pub(crate) struct Quantity {
+    column: &'static str,
+    unit: &'static str,
+    /// How many of the unit one of the column's is.
+    scale: f64,
+}
+
+/// The round-trip time.
+pub(crate) const RTT: Quantity = Quantity::new(column::RTT_MS, "ms", 1.0);
+/// What is in flight.
+pub(crate) const INFLIGHT: Quantity = Quantity::new(column::INFLIGHT_BYTES, "kB", 1e-3);
+
+impl Quantity {
+    pub(crate) const fn new(column: &'static str, unit: &'static str, scale: f64) -> Self {
+        Quantity { column, unit, scale }
+    }
+
+    /// Of a flow, between two times.
+    pub(crate) fn of(self, flow: &FlowRecording, (from, to): (f64, f64)) -> Curve {
+        let points = flow.series.points(self.column, from, to).into_iter();
+        Curve::line(flow.cc.as_str(), colour_of(&flow.cc).light, points.map(|(t, v)| (t, v * self.scale)))
+    }
+
+    /// Of each run's first flow.
+    pub(crate) fn of_each(self, runs: &Runs, during: (f64, f64)) -> impl Iterator<Item = Curve> {
+        runs.runs.iter().map(move |(_, run)| self.of(&run.flows[0], during))
+    }
+
+    /// The panel that these curves make.
+    pub(crate) fn panel(
+        self,
+        title: impl Into<String>,
+        (from, to): (f64, f64),
+        curves: impl IntoIterator<Item = Curve>,
+    ) -> Panel {
+        Panel {
+            title: title.into(),
+            x: Axis::linear("seconds").from_to(from, to),
+            y: Axis::linear(self.unit),
+            curves: curves.into_iter().collect(),
+            ..Panel::default()
+        }
+    }
 }
 
 /// Few measured points as dots joined by lines.

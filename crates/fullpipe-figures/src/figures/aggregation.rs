@@ -1,6 +1,6 @@
 //! Section 6.2: ACKs delayed and aggregated by up to a round trip.
 
-use super::{PAPER, chapter, n, scenario};
+use super::{PAPER, VERSIONS, chapter, n, scenario};
 use crate::view::{dotted, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_report::picture::{Axis, Panel, Picture};
@@ -24,7 +24,7 @@ pub(super) const FIGURE: Figure = Figure {
 fn judge(runs: &Runs) -> Outcome {
     let mut findings = Vec::new();
     let mut curves = vec![published_line("bbr", [(0.0, 100.0), (40.0, 100.0)])];
-    for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
+    for (cc, name) in VERSIONS {
         let points: Vec<(f64, f64)> = runs
             .of(cc)
             .filter_map(|(case, run)| {

@@ -1,10 +1,10 @@
 //! Section 6.1: a cellular link whose rate follows the backlog.
 
-use super::{PAPER, chapter, n, scenario};
-use crate::view::{MBIT, curve};
+use super::{PAPER, VERSIONS, chapter, n, scenario};
+use crate::view::{MBIT, Quantity, RTT};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
-use fullpipe_report::picture::{Axis, Panel, Picture};
+use fullpipe_report::picture::Picture;
 
 pub(super) const FIGURE: Figure = Figure {
     id: "cellular",
@@ -25,7 +25,7 @@ pub(super) const FIGURE: Figure = Figure {
 fn judge(runs: &Runs) -> Outcome {
     let goodput = |cc: &str| runs.first(cc).map_or(f64::NAN, |r| r.summary.goodput_bps);
     let cubic = goodput("cubic");
-    let findings = [("bbr", "BBR v1"), ("bbr3", "BBR v3")]
+    let findings = VERSIONS
         .into_iter()
         .filter(|(cc, _)| runs.first(cc).is_some())
         .map(|(cc, name)| {
@@ -38,19 +38,14 @@ fn judge(runs: &Runs) -> Outcome {
             )
         })
         .collect();
-    let panel = |title: &str, name: &str, unit: &str, scale: f64| Panel {
-        title: title.into(),
-        x: Axis::linear("seconds").from_to(0.0, 30.0),
-        y: Axis::linear(unit),
-        curves: runs.runs.iter().map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, 30.0)).collect(),
-        marks: vec![],
-    };
+    let during = (0.0, 30.0);
+    let panel = |title: &str, shown: Quantity| shown.panel(title, during, shown.of_each(runs, during));
     let picture = Picture {
         title: "§6.1: a link that grants what is asked for".into(),
         subtitle: "A sender that never queues is never granted more than it sends; BBR's probes ask.".into(),
         panels: vec![
-            panel("Bandwidth delivered", column::DELIVERY_RATE_BPS, "Mbit/s", MBIT),
-            panel("Round-trip time", column::RTT_MS, "ms", 1.0),
+            panel("Bandwidth delivered", Quantity::new(column::DELIVERY_RATE_BPS, "Mbit/s", MBIT)),
+            panel("Round-trip time", RTT),
         ],
         ..Picture::default()
     };

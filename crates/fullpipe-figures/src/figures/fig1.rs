@@ -28,49 +28,83 @@ struct Point {
     loss: f64,
 }
 
-fn judge(runs: &Runs) -> Outcome {
-    let points: Vec<Point> = runs
-        .runs
-        .iter()
-        .map(|(case, run)| {
-            let window = case.value("flow.settings.window").and_then(|v| v.parse().ok());
-            let s = &run.summary;
-            Point {
-                window: window.unwrap_or(f64::NAN),
-                goodput: s.goodput_bps * MBIT,
-                rtt: s.rtt_ms.p50.unwrap_or(f64::NAN),
-                loss: s.packets_lost as f64 / (s.packets_sent.max(1)) as f64,
-            }
-        })
-        .collect();
-    let facts = runs.runs.first().map(|(_, r)| r.path.clone()).unwrap_or_default();
-    let mtu = runs.runs.first().map_or(1500.0, |(c, _)| f64::from(c.scenario.mtu));
-    let limit = facts.goodput_limit_bps.unwrap_or(f64::NAN) * MBIT;
-    let base = facts.base_rtt_ms.unwrap_or(f64::NAN);
-    let bdp = facts.bdp_bytes.unwrap_or(0) as f64 / mtu;
-    let full = bdp + facts.buffer_bytes.unwrap_or(0) as f64 / mtu;
+/// The path as the paper's lines have it.
+struct Model {
+    /// BtlBw in Mbit/s.
+    limit: f64,
+    /// RTprop in ms.
+    base: f64,
+    /// BDP in packets, and with the buffer.
+    bdp: f64,
+    full: f64,
+}
 
-    // Below the first kink the rate is proportional to the window, above it the RTT is: the kink is
-    // where the two lines meet the flat parts.
-    let rising: Vec<(f64, f64)> =
-        points.iter().filter(|p| p.window < 0.9 * bdp).map(|p| (p.window, p.goodput)).collect();
-    let (rate_slope, rate_start, rate_r2) = fit(&rising);
-    let top = points.iter().map(|p| p.goodput).fold(f64::NAN, f64::max);
-    let rate_kink = (top - rate_start) / rate_slope;
-    let queueing: Vec<(f64, f64)> = points
-        .iter()
-        .filter(|p| p.window > 1.1 * bdp && p.window < 0.95 * full)
-        .map(|p| (p.window, p.rtt))
-        .collect();
-    let (rtt_slope, rtt_start, rtt_r2) = fit(&queueing);
-    let rtt_kink = (base - rtt_start) / rtt_slope;
-    let last_clean = points.iter().filter(|p| p.loss == 0.0).map(|p| p.window).fold(f64::NAN, f64::max);
-    let first_lossy = points.iter().filter(|p| p.loss > 0.0).map(|p| p.window).fold(f64::NAN, f64::min);
-    let loss_kink = (last_clean + first_lossy) / 2.0;
-    let flat = points.iter().filter(|p| p.window < 0.9 * bdp).map(|p| p.rtt / base).fold(f64::NAN, f64::max);
+impl Model {
+    fn of(runs: &Runs) -> Self {
+        let facts = runs.runs.first().map(|(_, r)| r.path.clone()).unwrap_or_default();
+        let mtu = runs.runs.first().map_or(1500.0, |(c, _)| f64::from(c.scenario.mtu));
+        let bdp = facts.bdp_bytes.unwrap_or(0) as f64 / mtu;
+        Model {
+            limit: facts.goodput_limit_bps.unwrap_or(f64::NAN) * MBIT,
+            base: facts.base_rtt_ms.unwrap_or(f64::NAN),
+            bdp,
+            full: bdp + facts.buffer_bytes.unwrap_or(0) as f64 / mtu,
+        }
+    }
+}
+
+/// Lines through the points, and where they meet: the kinks, in packets.
+struct Lines {
+    /// How well a line fits the rate below the BDP, and the round-trip time above it.
+    rate_r2: f64,
+    rtt_r2: f64,
+    /// The highest rate.
+    top: f64,
+    /// The highest round-trip time below the BDP, over RTprop.
+    flat: f64,
+    rate_kink: f64,
+    rtt_kink: f64,
+    /// The largest window without loss and the smallest with it.
+    last_clean: f64,
+    first_lossy: f64,
+}
+
+impl Lines {
+    /// Below the first kink the rate is proportional to the window, above it the RTT is: the kink is where the two lines
+    /// meet the flat parts.
+    fn through(points: &[Point], model: &Model) -> Self {
+        let Model { base, bdp, full, .. } = *model;
+        let rising = points.iter().filter(|p| p.window < 0.9 * bdp);
+        let (rate_slope, rate_start, rate_r2) =
+            fit(&rising.clone().map(|p| (p.window, p.goodput)).collect::<Vec<_>>());
+        let queueing = points.iter().filter(|p| p.window > 1.1 * bdp && p.window < 0.95 * full);
+        let (rtt_slope, rtt_start, rtt_r2) = fit(&queueing.map(|p| (p.window, p.rtt)).collect::<Vec<_>>());
+        let top = points.iter().map(|p| p.goodput).fold(f64::NAN, f64::max);
+        let windows = |lossy: bool| points.iter().filter(move |p| (p.loss > 0.0) == lossy).map(|p| p.window);
+        Lines {
+            rate_r2,
+            rtt_r2,
+            top,
+            flat: rising.map(|p| p.rtt / base).fold(f64::NAN, f64::max),
+            rate_kink: (top - rate_start) / rate_slope,
+            rtt_kink: (base - rtt_start) / rtt_slope,
+            last_clean: windows(false).fold(f64::NAN, f64::max),
+            first_lossy: windows(true).fold(f64::NAN, f64::min),
+        }
+    }
+
+    /// Where loss begins.
+    fn loss_kink(&self) -> f64 {
+        (self.last_clean + self.first_lossy) / 2.0
+    }
+}
+
+fn findings(model: &Model, lines: &Lines) -> Vec<Finding> {
+    let Model { limit, base, bdp, full } = *model;
+    let Lines { rate_r2, rtt_r2, top, flat, rate_kink, rtt_kink, last_clean, first_lossy } = *lines;
+    let loss_kink = lines.loss_kink();
     let within = |x: f64, model: f64| (x / model - 1.0).abs() <= 0.05;
-
-    let findings = vec![
+    vec![
         Finding::new(
             "the delivery rate rises linearly to BtlBw",
             "linear, then flat",
@@ -104,41 +138,58 @@ fn judge(runs: &Runs) -> Outcome {
             "within 5 %",
             within(loss_kink, full) && first_lossy > last_clean,
         ),
-    ];
-    let measured = |points| Curve { label: "constant window".into(), ..dotted("fixed", points) };
-    let marks = || {
-        vec![
-            Mark::Upright { x: bdp, label: "BDP".into() },
-            Mark::Upright { x: full, label: "BDP + buffer".into() },
-        ]
+    ]
+}
+
+fn picture(points: &[Point], model: &Model) -> Picture {
+    let Model { limit, base, bdp, full } = *model;
+    let panel = |title: &str, unit: &str, model: &[(f64, f64)], measured: fn(&Point) -> f64| {
+        let points = points.iter().map(|p| (p.window, measured(p))).collect();
+        let measured = Curve { label: "constant window".into(), ..dotted("fixed", points) };
+        Panel {
+            title: title.into(),
+            x: Axis::linear("inflight, packets").from_to(0.0, 800.0),
+            y: Axis::linear(unit),
+            curves: vec![published_line("fixed", model.iter().copied()), measured],
+            marks: vec![
+                Mark::Upright { x: bdp, label: "BDP".into() },
+                Mark::Upright { x: full, label: "BDP + buffer".into() },
+            ],
+        }
     };
-    let x = || Axis::linear("inflight, packets").from_to(0.0, 800.0);
     let full_rtt = base * full / bdp;
-    let rtts = published_line("fixed", [(0.0, base), (bdp, base), (full, full_rtt), (800.0, full_rtt)]);
-    let rates = published_line("fixed", [(0.0, 0.0), (bdp, limit), (800.0, limit)]);
-    let picture = Picture {
+    let rtts = [(0.0, base), (bdp, base), (full, full_rtt), (800.0, full_rtt)];
+    let rates = [(0.0, 0.0), (bdp, limit), (800.0, limit)];
+    Picture {
         title: "Figure 1: round-trip time and delivery rate against inflight".into(),
         subtitle:
             "Left of the first kink the application limits, between the kinks the bandwidth, right of the \
                    second the buffer. Loss-based control works at the right kink, BBR at the left one."
                 .into(),
         panels: vec![
-            Panel {
-                title: "Round-trip time".into(),
-                x: x(),
-                y: Axis::linear("ms"),
-                curves: vec![rtts, measured(points.iter().map(|p| (p.window, p.rtt)).collect())],
-                marks: marks(),
-            },
-            Panel {
-                title: "Delivery rate".into(),
-                x: x(),
-                y: Axis::linear("Mbit/s"),
-                curves: vec![rates, measured(points.iter().map(|p| (p.window, p.goodput)).collect())],
-                marks: marks(),
-            },
+            panel("Round-trip time", "ms", &rtts, |p| p.rtt),
+            panel("Delivery rate", "Mbit/s", &rates, |p| p.goodput),
         ],
         ..Picture::default()
-    };
-    Outcome { findings, picture, notes: Vec::new() }
+    }
+}
+
+fn judge(runs: &Runs) -> Outcome {
+    let points: Vec<Point> = runs
+        .runs
+        .iter()
+        .map(|(case, run)| {
+            let window = case.value("flow.settings.window").and_then(|v| v.parse().ok());
+            let s = &run.summary;
+            Point {
+                window: window.unwrap_or(f64::NAN),
+                goodput: s.goodput_bps * MBIT,
+                rtt: s.rtt_ms.p50.unwrap_or(f64::NAN),
+                loss: s.packets_lost as f64 / (s.packets_sent.max(1)) as f64,
+            }
+        })
+        .collect();
+    let model = Model::of(runs);
+    let findings = findings(&model, &Lines::through(&points, &model));
+    Outcome { findings, picture: picture(&points, &model), notes: Vec::new() }
 }

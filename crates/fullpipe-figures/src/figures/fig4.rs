@@ -1,10 +1,10 @@
 //! Figure 4: the first second of BBR and CUBIC.
 
-use super::{PAPER, chapter, left_by_a_probe, n, scenario};
-use crate::view::{curve, median, most, published};
+use super::{PAPER, VERSIONS, chapter, left_by_a_probe, n, scenario};
+use crate::view::{INFLIGHT, Quantity, RTT, median, most, published};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
-use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
+use fullpipe_report::picture::{Mark, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
     id: "fig4",
@@ -25,12 +25,11 @@ pub(super) const FIGURE: Figure = Figure {
 
 fn judge(runs: &Runs) -> Outcome {
     let mut findings = Vec::new();
-    let end = 1.2;
     let settled = left_by_a_probe(runs.source).map_or(48.0, |packets| 40.0 + 1.2 * packets);
     let rtt = |cc: &str, from: f64, to: f64| {
         runs.first(cc).map(|r| r.flows[0].series.values(column::RTT_MS, from, to)).unwrap_or_default()
     };
-    for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
+    for (cc, name) in VERSIONS {
         if runs.first(cc).is_none() {
             continue;
         }
@@ -67,19 +66,15 @@ fn judge(runs: &Runs) -> Outcome {
         "0.7 to 1.4",
         (0.7..=1.4).contains(&ratio),
     ));
-    let panel =
-        |title: &str, name: &str, unit: &str, scale: f64, told: Option<f64>, marks: Vec<Mark>| Panel {
-            title: title.into(),
-            x: Axis::linear("seconds").from_to(0.0, end),
-            y: Axis::linear(unit),
-            curves: runs
-                .runs
-                .iter()
-                .map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, end))
-                .chain(told.map(|y| published("bbr", [(1.0, y)])))
-                .collect(),
-            marks,
-        };
+    // What was published to be there after a second is also what a line is named after.
+    let panel = |title: &str, shown: Quantity, told: Option<(f64, &str)>| {
+        let during = (0.0, 1.2);
+        let published = told.map(|(y, _)| published("bbr", [(1.0, y)]));
+        Panel {
+            marks: told.iter().map(|(y, label)| Mark::Across { y: *y, label: (*label).into() }).collect(),
+            ..shown.panel(title, during, shown.of_each(runs, during).chain(published))
+        }
+    };
     let bdp = runs.runs.first().and_then(|(_, r)| r.path.bdp_bytes).unwrap_or(0) as f64 * 1e-3;
     let picture = Picture {
         title: "Figure 4: the first second on 10 Mbit/s, 40 ms".into(),
@@ -87,9 +82,9 @@ fn judge(runs: &Runs) -> Outcome {
                    stops rising and drains what it queued; CUBIC goes on until the buffer overflows."
             .into(),
         panels: vec![
-            panel("Delivered", column::DELIVERED_BYTES, "kB", 1e-3, None, vec![]),
-            panel("Inflight", column::INFLIGHT_BYTES, "kB", 1e-3, Some(bdp), vec![Mark::Across { y: bdp, label: "BDP".into() }]),
-            panel("Round-trip time", column::RTT_MS, "ms", 1.0, Some(40.0), vec![Mark::Across { y: 40.0, label: "RTprop".into() }]),
+            panel("Delivered", Quantity::new(column::DELIVERED_BYTES, "kB", 1e-3), None),
+            panel("Inflight", INFLIGHT, Some((bdp, "BDP"))),
+            panel("Round-trip time", RTT, Some((40.0, "RTprop"))),
         ],
         ..Picture::default()
     };

@@ -1,12 +1,12 @@
 //! Figure 5: the first eight seconds of BBR and CUBIC.
 
-use super::{PAPER, chapter, left_by_a_probe, n, scenario, spare_packets};
-use crate::view::{bottleneck, curve, least, median, most, published_line, quantile};
+use super::{PAPER, VERSIONS, chapter, left_by_a_probe, n, scenario, spare_packets};
+use crate::view::{INFLIGHT, RTT, bottleneck, least, median, most, published_line, quantile};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::column;
 use fullpipe_experiment::scenario::Setting;
-use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
+use fullpipe_report::picture::{Mark, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
     id: "fig5",
@@ -33,53 +33,63 @@ pub(super) fn without_hystart(mut cases: Vec<Case>) -> Vec<Case> {
     cases
 }
 
+/// How much of the buffer is filled while the run of `cc` goes on.
+fn filled(runs: &Runs, cc: &str, from: f64, to: f64) -> Option<Vec<f64>> {
+    let run = runs.first(cc)?;
+    let buffer = run.path.buffer_bytes? as f64;
+    let values = bottleneck(run)?.values(column::QUEUE_BYTES, from, to);
+    Some(values.into_iter().map(|v| v / buffer).collect())
+}
+
 fn judge(runs: &Runs) -> Outcome {
-    let mut findings = Vec::new();
-    let queue = |cc: &str, from: f64, to: f64| {
-        let run = runs.first(cc)?;
-        let buffer = run.path.buffer_bytes? as f64;
-        let values = bottleneck(run)?.values(column::QUEUE_BYTES, from, to);
-        Some(values.into_iter().map(|v| v / buffer).collect::<Vec<f64>>())
-    };
-    let cubic = queue("cubic", 3.0, 12.0).unwrap_or_default();
-    findings.push(Finding::new(
+    let mut findings = vec![a_full_buffer(&filled(runs, "cubic", 3.0, 12.0).unwrap_or_default())];
+    findings.extend(VERSIONS.iter().filter_map(|version| hardly_a_queue(runs, *version)));
+    Outcome { findings, picture: picture(runs), notes: Vec::new() }
+}
+
+/// What CUBIC's queue does, in shares of the buffer.
+fn a_full_buffer(cubic: &[f64]) -> Finding {
+    Finding::new(
         "CUBIC cycles between about 70 % of the pipe and a full buffer",
         "70 % to 100 %",
         format!(
             "queue from {} % to {} % of the buffer, median {} %",
-            n(least(&cubic) * 100.0),
-            n(most(&cubic) * 100.0),
-            n(median(&cubic) * 100.0)
+            n(least(cubic) * 100.0),
+            n(most(cubic) * 100.0),
+            n(median(cubic) * 100.0)
         ),
         "full at the top (≥ 95 %); never below 10 %; median ≥ 50 %",
-        most(&cubic) >= 0.95 && least(&cubic) >= 0.1 && median(&cubic) >= 0.5,
-    ));
+        most(cubic) >= 0.95 && least(cubic) >= 0.1 && median(cubic) >= 0.5,
+    )
+}
+
+/// What the queue of one of BBR's versions does, if it was run.
+fn hardly_a_queue(runs: &Runs, (cc, name): (&str, &str)) -> Option<Finding> {
     let bdp = runs.runs.first().and_then(|(_, r)| r.path.bdp_bytes).unwrap_or(1) as f64;
     let spare = spare_packets(runs.source) * 1500.0 / bdp;
-    for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
-        // In BDPs: the buffer is two.
-        let Some(q) = queue(cc, 2.0, 12.0).map(|q| q.into_iter().map(|v| 2.0 * v).collect::<Vec<f64>>())
-        else {
-            continue;
-        };
-        // v3's probe ends when the bandwidth has not grown for three rounds. Four or five of them in ten seconds take
-        // a fifth to a quarter of the time, so the 90th percentile lies among their own queues.
-        let (settled, probing, why) = if cc == "bbr" {
-            let left = left_by_a_probe(runs.source).map_or(0.2, |packets| packets * 1500.0 / bdp);
-            (left, 0.6 + spare, "a probe of 1.25")
-        } else {
-            (0.2 + spare, 1.0, "a probe holds up to a BDP for half a second, once in two to three seconds")
-        };
-        findings.push(Finding::new(
-            format!("{name} runs with essentially no queue"),
-            "RTT stays near 40 ms",
-            format!("median {} BDP, 90th percentile {} BDP", n(median(&q)), n(quantile(&q, 0.9))),
-            format!(
-                "median ≤ {settled:.2} BDP (what the send quanta of a probe leave), 90th percentile ≤ {probing:.2} ({why})"
-            ),
-            median(&q) <= settled && quantile(&q, 0.9) <= probing,
-        ));
-    }
+    // In BDPs: the buffer is two.
+    let q: Vec<f64> = filled(runs, cc, 2.0, 12.0)?.into_iter().map(|v| 2.0 * v).collect();
+    // v3's probe ends when the bandwidth has not grown for three rounds. Four or five of them in ten seconds take
+    // a fifth to a quarter of the time, so the 90th percentile lies among their own queues.
+    let (settled, probing, why) = if cc == "bbr" {
+        let left = left_by_a_probe(runs.source).map_or(0.2, |packets| packets * 1500.0 / bdp);
+        (left, 0.6 + spare, "a probe of 1.25")
+    } else {
+        (0.2 + spare, 1.0, "a probe holds up to a BDP for half a second, once in two to three seconds")
+    };
+    Some(Finding::new(
+        format!("{name} runs with essentially no queue"),
+        "RTT stays near 40 ms",
+        format!("median {} BDP, 90th percentile {} BDP", n(median(&q)), n(quantile(&q, 0.9))),
+        format!(
+            "median ≤ {settled:.2} BDP (what the send quanta of a probe leave), 90th percentile ≤ {probing:.2} ({why})"
+        ),
+        median(&q) <= settled && quantile(&q, 0.9) <= probing,
+    ))
+}
+
+fn picture(runs: &Runs) -> Picture {
+    let during = (0.0, 8.0);
     let full_ms =
         runs.runs.first().and_then(|(_, r)| Some(r.path.buffer_bytes? as f64 * 8e3 / r.path.rate_bps?));
     let level = |cc: &str, y: f64| published_line(cc, [(1.0, y), (8.0, y)]);
@@ -87,27 +97,17 @@ fn judge(runs: &Runs) -> Outcome {
     told.extend(
         full_ms.into_iter().flat_map(|full| [0.7, 1.0].map(|part| level("cubic", 40.0 + part * full))),
     );
-    let measured = runs.runs.iter().map(|(_, r)| curve(&r.flows[0], column::RTT_MS, 1.0, 0.0, 8.0));
-    let curves = told.into_iter().chain(measured).collect();
-    let inflight =
-        runs.runs.iter().map(|(_, r)| curve(&r.flows[0], column::INFLIGHT_BYTES, 1e-3, 0.0, 8.0)).collect();
-    let x = || Axis::linear("seconds").from_to(0.0, 8.0);
-    let picture = Picture {
+    let rtt = Panel {
+        marks: vec![Mark::Across { y: 40.0, label: "RTprop".into() }],
+        ..RTT.panel("Round-trip time", during, told.into_iter().chain(RTT.of_each(runs, during)))
+    };
+    let inflight = INFLIGHT.panel("Inflight", during, INFLIGHT.of_each(runs, during));
+    Picture {
         title: "Figure 5: the first eight seconds on 10 Mbit/s, 40 ms".into(),
         subtitle: "CUBIC's losses cut its window, but the queue never empties: every packet waits. BBR holds inflight \
                    near the BDP and the round-trip time near that of the empty path."
             .into(),
-        panels: vec![
-            Panel {
-                title: "Round-trip time".into(),
-                x: x(),
-                y: Axis::linear("ms"),
-                curves,
-                marks: vec![Mark::Across { y: 40.0, label: "RTprop".into() }],
-            },
-            Panel { title: "Inflight".into(), x: x(), y: Axis::linear("kB"), curves: inflight, marks: vec![] },
-        ],
+        panels: vec![rtt, inflight],
         ..Picture::default()
-    };
-    Outcome { findings, picture, notes: Vec::new() }
+    }
 }

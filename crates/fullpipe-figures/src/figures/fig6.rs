@@ -1,6 +1,6 @@
 //! Figure 6: five BBR flows share a link.
 
-use super::{PAPER, chapter, n, scenario};
+use super::{PAPER, VERSIONS, chapter, n, scenario};
 use crate::view::{MBIT, least, mean, most, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{Recording, column, jain};
@@ -35,36 +35,9 @@ fn most_in_probe_rtt(run: &Recording, from: f64) -> usize {
 fn judge(runs: &Runs) -> Outcome {
     let mut findings = Vec::new();
     let mut panels = Vec::new();
-    let five = ["bbr", "cubic", "reno", "hybla", "fixed"].map(|cc| colour_of(cc).light);
-    for (cc, name) in [("bbr", "BBR v1"), ("bbr3", "BBR v3")] {
+    for (cc, name) in VERSIONS {
         let Some(run) = runs.first(cc) else { continue };
-        let shares: Vec<f64> =
-            run.flows.iter().map(|f| mean(&f.series.values(column::GOODPUT_BPS, 30.0, 50.0))).collect();
-        let index = jain(&shares);
-        let measured = format!(
-            "Jain {index:.3} over the last 20 s ({} Mbit/s)",
-            shares.iter().map(|s| n(s * MBIT)).collect::<Vec<_>>().join(", ")
-        );
-        findings.push(if cc == "bbr" {
-            Finding::new(
-                "five BBR v1 flows come to fair shares",
-                "fair shares within 30 s",
-                measured,
-                "≥ 0.95",
-                index >= 0.95,
-            )
-        } else {
-            // They need minutes; what holds within this figure's time is that none goes short.
-            let fair = mean(&shares);
-            let (smallest, largest) = (least(&shares) / fair, most(&shares) / fair);
-            Finding::new(
-                "no BBR v3 flow starves, and none takes all",
-                "(not published)",
-                format!("{} to {} of a fair share; {measured}", n(smallest), n(largest)),
-                "0.4 to 2.6 (0.50 to 2.34 over 400 seeds, 0.54 to 2.31 in 24 runs on kernel TCP)",
-                smallest >= 0.4 && largest <= 2.6,
-            )
-        });
+        findings.push(shares(run, cc));
         let together = most_in_probe_rtt(run, 20.0);
         findings.push(Finding::new(
             format!("{name}: their ProbeRTT dips synchronise"),
@@ -73,31 +46,9 @@ fn judge(runs: &Runs) -> Outcome {
             "≥ 4",
             together >= 4,
         ));
-        let fair = run.path.goodput_limit_bps.filter(|_| cc == "bbr").map(|limit| {
-            let share = limit * MBIT / run.flows.len() as f64;
-            published_line("fixed", [(30.0, share), (50.0, share)])
-        });
-        panels.push(Panel {
-            title: format!("Throughput of each flow ({name})"),
-            x: Axis::linear("seconds").from_to(0.0, 50.0),
-            y: Axis::linear("Mbit/s"),
-            curves: run
-                .flows
-                .iter()
-                .zip(five)
-                .zip(1..)
-                .map(|((f, colour), nth)| {
-                    // A second's mean: the published plot is as smooth.
-                    let bins = (0..100).map(|i| {
-                        let t = f64::from(i) * 0.5;
-                        (t + 0.25, mean(&f.series.values(column::GOODPUT_BPS, t, t + 0.5)) * MBIT)
-                    });
-                    Curve::line(format!("flow {nth}"), colour, bins)
-                })
-                .chain(fair)
-                .collect(),
-            marks: vec![],
-        });
+        // Of v3 there is nothing to hold it against.
+        let fair = run.path.goodput_limit_bps.filter(|_| cc == "bbr");
+        panels.push(throughputs(run, name, fair.map(|limit| limit * MBIT / run.flows.len() as f64)));
     }
     let picture = Picture {
         title: "Figure 6: five flows, 100 Mbit/s, 10 ms, starting 2 s apart".into(),
@@ -110,4 +61,55 @@ fn judge(runs: &Runs) -> Outcome {
         ..Picture::default()
     };
     Outcome { findings, picture, notes: Vec::new() }
+}
+
+/// Whether the flows share the link as those of `cc` should.
+fn shares(run: &Recording, cc: &str) -> Finding {
+    let shares: Vec<f64> =
+        run.flows.iter().map(|f| mean(&f.series.values(column::GOODPUT_BPS, 30.0, 50.0))).collect();
+    let index = jain(&shares);
+    let measured = format!(
+        "Jain {index:.3} over the last 20 s ({} Mbit/s)",
+        shares.iter().map(|s| n(s * MBIT)).collect::<Vec<_>>().join(", ")
+    );
+    if cc == "bbr" {
+        return Finding::new(
+            "five BBR v1 flows come to fair shares",
+            "fair shares within 30 s",
+            measured,
+            "≥ 0.95",
+            index >= 0.95,
+        );
+    }
+    // v3's need minutes; what holds within this figure's time is that none goes short.
+    let fair = mean(&shares);
+    let (smallest, largest) = (least(&shares) / fair, most(&shares) / fair);
+    Finding::new(
+        "no BBR v3 flow starves, and none takes all",
+        "(not published)",
+        format!("{} to {} of a fair share; {measured}", n(smallest), n(largest)),
+        "0.4 to 2.6 (0.50 to 2.34 over 400 seeds, 0.54 to 2.31 in 24 runs on kernel TCP)",
+        smallest >= 0.4 && largest <= 2.6,
+    )
+}
+
+/// Each flow's throughput, and the published share of each.
+fn throughputs(run: &Recording, name: &str, fair: Option<f64>) -> Panel {
+    let five = ["bbr", "cubic", "reno", "hybla", "fixed"].map(|cc| colour_of(cc).light);
+    let measured = run.flows.iter().zip(five).zip(1..).map(|((f, colour), nth)| {
+        // A second's mean: the published plot is as smooth.
+        let bins = (0..100).map(|i| {
+            let t = f64::from(i) * 0.5;
+            (t + 0.25, mean(&f.series.values(column::GOODPUT_BPS, t, t + 0.5)) * MBIT)
+        });
+        Curve::line(format!("flow {nth}"), colour, bins)
+    });
+    let fair = fair.map(|share| published_line("fixed", [(30.0, share), (50.0, share)]));
+    Panel {
+        title: format!("Throughput of each flow ({name})"),
+        x: Axis::linear("seconds").from_to(0.0, 50.0),
+        y: Axis::linear("Mbit/s"),
+        curves: measured.chain(fair).collect(),
+        marks: vec![],
+    }
 }

@@ -70,126 +70,174 @@ fn steady_of(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
     losses.zip(runs.of(cc)).map(|(p, (_, run))| (p, rate(run))).collect()
 }
 
-fn judge(runs: &Runs) -> Outcome {
-    let limit = runs.runs.first().and_then(|(_, r)| r.path.goodput_limit_bps).unwrap_or(f64::NAN);
-    let at =
-        |points: &[(f64, f64)], p: f64| points.iter().find(|(x, _)| *x == p).map_or(f64::NAN, |(_, y)| *y);
-    let (bbr, cubic, v3) = (curve_of(runs, "bbr"), curve_of(runs, "cubic"), curve_of(runs, "bbr3"));
-    // Of what can arrive, how much is missing at worst up to this loss rate.
-    let shortfall = |points: &[(f64, f64)], to: f64| {
-        let missing = points.iter().filter(|(p, _)| *p <= to).map(|(p, y)| 1.0 - y / (limit * (1.0 - p)));
-        missing.fold(f64::NAN, f64::max)
-    };
-    // What was measured at these loss rates, for a sentence.
-    let listed = |losses: &[f64]| {
-        let known = losses.iter().map(|p| (p, at(&bbr, *p))).filter(|(_, y)| y.is_finite());
+/// Goodput in bit/s by loss rate.
+struct Carried {
+    bbr: Vec<(f64, f64)>,
+    /// BBR's while it was in ProbeBW.
+    steady: Vec<(f64, f64)>,
+    cubic: Vec<(f64, f64)>,
+    v3: Vec<(f64, f64)>,
+    /// What the path carries without loss.
+    limit: f64,
+}
+
+/// The value at the loss rate `p`, NaN if there was no such run.
+fn at(points: &[(f64, f64)], p: f64) -> f64 {
+    points.iter().find(|(x, _)| *x == p).map_or(f64::NAN, |(_, y)| *y)
+}
+
+impl Carried {
+    fn of(runs: &Runs) -> Self {
+        Carried {
+            bbr: curve_of(runs, "bbr"),
+            steady: steady_of(runs, "bbr"),
+            cubic: curve_of(runs, "cubic"),
+            v3: curve_of(runs, "bbr3"),
+            limit: runs.runs.first().and_then(|(_, r)| r.path.goodput_limit_bps).unwrap_or(f64::NAN),
+        }
+    }
+
+    /// Of what can arrive, how much is missing at worst up to the loss rate `to`.
+    fn shortfall(&self, points: &[(f64, f64)], to: f64) -> f64 {
+        let within = points.iter().filter(|(p, _)| *p <= to);
+        within.map(|(p, y)| 1.0 - y / (self.limit * (1.0 - p))).fold(f64::NAN, f64::max)
+    }
+
+    /// What BBR carried at these loss rates, for a sentence.
+    fn listed(&self, losses: &[f64]) -> String {
+        let known = losses.iter().map(|p| (p, at(&self.bbr, *p))).filter(|(_, y)| y.is_finite());
         known
             .map(|(p, y)| format!("{} Mbit/s at {} %", n(y * MBIT), p * 100.0))
             .collect::<Vec<_>>()
             .join(", ")
-    };
-    let steady = steady_of(runs, "bbr");
-    let lossless = at(&cubic, 0.0);
-    let mut findings = vec![
-        Finding::new(
-            "BBR carries rate × (1 − loss)",
-            "the bandwidth less the loss rate, up to 5 %",
-            format!(
-                "in ProbeBW at most {} % below to 2 % loss, {} % to 5 %",
-                n(shortfall(&steady, 0.02) * 100.0),
-                n(shortfall(&steady, 0.05) * 100.0)
-            ),
-            "≤ 5 % below to 2 % loss, ≤ 7.5 % to 5 % (see the note)",
-            shortfall(&steady, 0.02) <= 0.05 && shortfall(&steady, 0.05) <= 0.075,
-        ),
-        Finding::new(
-            "startup and ProbeRTT included",
-            "the same",
-            format!(
-                "over the whole run at most {} % below to 2 % loss, {} % to 5 %",
-                n(shortfall(&bbr, 0.02) * 100.0),
-                n(shortfall(&bbr, 0.05) * 100.0)
-            ),
-            "≤ 10 %, ≤ 15 %",
-            shortfall(&bbr, 0.02) <= 0.10 && shortfall(&bbr, 0.05) <= 0.15,
-        ),
-        Finding::new(
-            "and comes close up to 15 %",
-            "close up to 15 %",
-            listed(&[0.1, 0.15]),
-            "more than half of the rate",
-            at(&bbr, 0.15) > 0.5 * limit,
-        ),
-        Finding::new(
-            "then falls, as its maximum filter no longer reaches above the loss",
-            "falls steeply after 20 %",
-            listed(&[0.3, 0.5]),
-            "at 50 % less than a quarter of the rate",
-            at(&bbr, 0.5) < 0.25 * limit,
-        ),
-        Finding::new(
-            "CUBIC falls tenfold at 0.1 %",
-            "tenfold at 0.1 %",
-            format!("{} of {} Mbit/s", n(at(&cubic, 0.001) * MBIT), n(lossless * MBIT)),
-            "≤ 1/8 of its lossless rate",
-            at(&cubic, 0.001) <= lossless / 8.0,
-        ),
-        Finding::new(
-            "and stalls at 1 %",
-            "stalls at 1 %",
-            format!("{} Mbit/s", n(at(&cubic, 0.01) * MBIT)),
-            "≤ 3 % of its lossless rate",
-            at(&cubic, 0.01) <= 0.03 * lossless,
-        ),
-    ];
-    if !v3.is_empty() {
-        findings.push(Finding::new(
-            "BBR v3 tolerates loss to its threshold of 2 % by design, and gives way above it",
-            "(draft: LossThresh 2 %)",
-            format!("{} Mbit/s at 1 %, {} at 5 %", n(at(&v3, 0.01) * MBIT), n(at(&v3, 0.05) * MBIT)),
-            "at 1 % at least half the rate; at 5 % less than at 1 %",
-            at(&v3, 0.01) >= 0.5 * limit && at(&v3, 0.05) < at(&v3, 0.01),
-        ));
     }
-    let percent = |points: &[(f64, f64)]| {
-        points.iter().filter(|(p, _)| *p > 0.0).map(|(p, y)| (p * 100.0, y * MBIT)).collect::<Vec<_>>()
-    };
-    let ideal = Curve {
-        dash: 1,
-        ..Curve::line(
-            "rate × (1 − loss)",
-            [120, 120, 120],
-            percent(&bbr).iter().map(|(p, _)| (*p, limit * MBIT * (1.0 - p / 100.0))),
-        )
-    };
-    let picture = Picture {
-        title: "Figure 8: throughput against random loss, 100 Mbit/s, 100 ms".into(),
-        subtitle: "CUBIC takes every loss for congestion. BBR v1 asks how much is delivered; BBR v3 also asks whether \
-                   more than 2 % is lost."
-            .into(),
-        panels: vec![Panel {
-            title: String::new(),
-            x: Axis::log("loss rate, %").from_to(0.001, 50.0),
-            y: Axis::linear("Mbit/s").from_to(0.0, 100.0),
-            curves: vec![
-                published_line("bbr", ideal.points.iter().copied().filter(|p| p.0 <= 15.0)),
-                ideal,
-                dotted("bbr", percent(&bbr)),
-                dotted("cubic", percent(&cubic)),
-                dotted("bbr3", percent(&v3)),
-                published("cubic", [(0.1, limit * MBIT / 10.0), (1.0, 0.0)]),
-            ],
-            marks: vec![],
-        }],
-        panel_height: 460,
-        ..Picture::default()
-    };
-    let notes = vec![
-        "Why not exactly rate × (1 − loss): BBR's bandwidth estimate is what is delivered, and loss p leaves \
-         rate × (1 − p) of it. Six of the eight phases pace at 99 % of that and lose p of it again; only the probe \
-         and the phase after it fill the link. That makes 4.5 % at p = 5 %, and each entry into recovery costs a \
-         round of packet conservation. Over the whole run ProbeRTT takes another 3 % (0.3 s in 10 s) and startup 2 %."
-            .to_owned(),
-    ];
-    Outcome { findings, picture, notes }
+
+    fn bbr_findings(&self) -> Vec<Finding> {
+        let (bbr, limit) = (&self.bbr, self.limit);
+        let [steady_2, steady_5] = [0.02, 0.05].map(|to| self.shortfall(&self.steady, to));
+        let [whole_2, whole_5] = [0.02, 0.05].map(|to| self.shortfall(bbr, to));
+        vec![
+            Finding::new(
+                "BBR carries rate × (1 − loss)",
+                "the bandwidth less the loss rate, up to 5 %",
+                format!(
+                    "in ProbeBW at most {} % below to 2 % loss, {} % to 5 %",
+                    n(steady_2 * 100.0),
+                    n(steady_5 * 100.0)
+                ),
+                "≤ 5 % below to 2 % loss, ≤ 7.5 % to 5 % (see the note)",
+                steady_2 <= 0.05 && steady_5 <= 0.075,
+            ),
+            Finding::new(
+                "startup and ProbeRTT included",
+                "the same",
+                format!(
+                    "over the whole run at most {} % below to 2 % loss, {} % to 5 %",
+                    n(whole_2 * 100.0),
+                    n(whole_5 * 100.0)
+                ),
+                "≤ 10 %, ≤ 15 %",
+                whole_2 <= 0.10 && whole_5 <= 0.15,
+            ),
+            Finding::new(
+                "and comes close up to 15 %",
+                "close up to 15 %",
+                self.listed(&[0.1, 0.15]),
+                "more than half of the rate",
+                at(bbr, 0.15) > 0.5 * limit,
+            ),
+            Finding::new(
+                "then falls, as its maximum filter no longer reaches above the loss",
+                "falls steeply after 20 %",
+                self.listed(&[0.3, 0.5]),
+                "at 50 % less than a quarter of the rate",
+                at(bbr, 0.5) < 0.25 * limit,
+            ),
+        ]
+    }
+
+    fn cubic_findings(&self) -> Vec<Finding> {
+        let cubic = &self.cubic;
+        let lossless = at(cubic, 0.0);
+        vec![
+            Finding::new(
+                "CUBIC falls tenfold at 0.1 %",
+                "tenfold at 0.1 %",
+                format!("{} of {} Mbit/s", n(at(cubic, 0.001) * MBIT), n(lossless * MBIT)),
+                "≤ 1/8 of its lossless rate",
+                at(cubic, 0.001) <= lossless / 8.0,
+            ),
+            Finding::new(
+                "and stalls at 1 %",
+                "stalls at 1 %",
+                format!("{} Mbit/s", n(at(cubic, 0.01) * MBIT)),
+                "≤ 3 % of its lossless rate",
+                at(cubic, 0.01) <= 0.03 * lossless,
+            ),
+        ]
+    }
+
+    /// What BBR v3 should do, if it was run.
+    fn v3_finding(&self) -> Option<Finding> {
+        let v3 = &self.v3;
+        (!v3.is_empty()).then(|| {
+            Finding::new(
+                "BBR v3 tolerates loss to its threshold of 2 % by design, and gives way above it",
+                "(draft: LossThresh 2 %)",
+                format!("{} Mbit/s at 1 %, {} at 5 %", n(at(v3, 0.01) * MBIT), n(at(v3, 0.05) * MBIT)),
+                "at 1 % at least half the rate; at 5 % less than at 1 %",
+                at(v3, 0.01) >= 0.5 * self.limit && at(v3, 0.05) < at(v3, 0.01),
+            )
+        })
+    }
+
+    fn picture(&self) -> Picture {
+        let percent = |points: &[(f64, f64)]| {
+            points.iter().filter(|(p, _)| *p > 0.0).map(|(p, y)| (p * 100.0, y * MBIT)).collect::<Vec<_>>()
+        };
+        let limit = self.limit;
+        let ideal = Curve {
+            dash: 1,
+            ..Curve::line(
+                "rate × (1 − loss)",
+                [120, 120, 120],
+                percent(&self.bbr).iter().map(|(p, _)| (*p, limit * MBIT * (1.0 - p / 100.0))),
+            )
+        };
+        Picture {
+            title: "Figure 8: throughput against random loss, 100 Mbit/s, 100 ms".into(),
+            subtitle: "CUBIC takes every loss for congestion. BBR v1 asks how much is delivered; BBR v3 also asks whether \
+                       more than 2 % is lost."
+                .into(),
+            panels: vec![Panel {
+                title: String::new(),
+                x: Axis::log("loss rate, %").from_to(0.001, 50.0),
+                y: Axis::linear("Mbit/s").from_to(0.0, 100.0),
+                curves: vec![
+                    published_line("bbr", ideal.points.iter().copied().filter(|p| p.0 <= 15.0)),
+                    ideal,
+                    dotted("bbr", percent(&self.bbr)),
+                    dotted("cubic", percent(&self.cubic)),
+                    dotted("bbr3", percent(&self.v3)),
+                    published("cubic", [(0.1, limit * MBIT / 10.0), (1.0, 0.0)]),
+                ],
+                marks: vec![],
+            }],
+            panel_height: 460,
+            ..Picture::default()
+        }
+    }
+}
+
+const NOTE: &str = "Why not exactly rate × (1 − loss): BBR's bandwidth estimate is what is delivered, and loss p leaves \
+     rate × (1 − p) of it. Six of the eight phases pace at 99 % of that and lose p of it again; only the probe \
+     and the phase after it fill the link. That makes 4.5 % at p = 5 %, and each entry into recovery costs a \
+     round of packet conservation. Over the whole run ProbeRTT takes another 3 % (0.3 s in 10 s) and startup 2 %.";
+
+fn judge(runs: &Runs) -> Outcome {
+    let carried = Carried::of(runs);
+    let mut findings = carried.bbr_findings();
+    findings.extend(carried.cubic_findings());
+    findings.extend(carried.v3_finding());
+    Outcome { findings, picture: carried.picture(), notes: vec![NOTE.to_owned()] }
 }

@@ -1,7 +1,7 @@
 //! Operators' measurement: a 10-gigabit LAN with 1 % loss.
 
 use super::{chapter, n, scenario};
-use crate::view::{MBIT, curve, published_line};
+use crate::view::{MBIT, Quantity, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::{Recording, Source, column};
@@ -73,19 +73,18 @@ fn judge(runs: &Runs) -> Outcome {
             ratio("1500", "1%") >= 5.0,
         ),
     ];
+    let goodput = Quantity::new(column::GOODPUT_BPS, "Gbit/s", 1e-9);
+    let during = (0.0, 5.0);
     // MB/s as they were published.
-    let panel = |mtu, loss, told: &[(&str, f64)]| Panel {
-        title: format!("{loss} loss, MTU {mtu}"),
-        x: Axis::linear("seconds").from_to(0.0, 5.0),
-        y: Axis::linear("Gbit/s").from_to(0.0, 10.0),
-        curves: told
+    let panel = |mtu, loss, told: &[(&str, f64)]| {
+        let told = told.iter().map(|(cc, rate)| published_line(cc, [0.0, 5.0].map(|t| (t, rate * 8e-3))));
+        let measured = ["bbr", "cubic", "bbr3"]
             .iter()
-            .map(|(cc, rate)| published_line(cc, [(0.0, rate * 8e-3), (5.0, rate * 8e-3)]))
-            .chain(["bbr", "cubic", "bbr3"].iter().filter_map(|cc| {
-                Some(curve(&run(runs, cc, mtu, loss)?.flows[0], column::GOODPUT_BPS, 1e-9, 0.0, 5.0))
-            }))
-            .collect(),
-        marks: vec![],
+            .filter_map(|cc| Some(goodput.of(&run(runs, cc, mtu, loss)?.flows[0], during)));
+        Panel {
+            y: Axis::linear("Gbit/s").from_to(0.0, 10.0),
+            ..goodput.panel(format!("{loss} loss, MTU {mtu}"), during, told.chain(measured))
+        }
     };
     let picture = Picture {
         title: "10 Gbit/s, 0.2 ms, without and with 1 % loss".into(),

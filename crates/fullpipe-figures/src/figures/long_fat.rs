@@ -1,10 +1,10 @@
 //! Operators' measurement: a 250 ms path, BBR against Hybla.
 
 use super::{chapter, n, scenario};
-use crate::view::{MBIT, curve, published};
+use crate::view::{MBIT, Quantity, RTT, published};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
-use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
+use fullpipe_report::picture::{Curve, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
     id: "long-fat",
@@ -51,16 +51,12 @@ fn judge(runs: &Runs) -> Outcome {
             ramp >= 1.2,
         ),
     ];
-    let panel = |title: &str, name: &str, unit: &str, scale: f64, to: f64| Panel {
-        title: title.into(),
-        x: Axis::linear("seconds").from_to(0.0, to),
-        y: Axis::linear(unit),
-        curves: runs.runs.iter().map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, to)).collect(),
-        marks: vec![],
-    };
+    let panel =
+        |title: &str, shown: Quantity, to: f64| shown.panel(title, (0.0, to), shown.of_each(runs, (0.0, to)));
     let told = [("bbr", 64.2), ("hybla", 78.0)].map(|(cc, rate)| published(cc, [(20.0, rate)]));
     // What was published are means of the whole time: so these are of the time until then.
-    let delivered = panel("Mean goodput so far", column::DELIVERED_BYTES, "Mbit/s", 8.0 * MBIT, 20.0);
+    let delivered =
+        panel("Mean goodput so far", Quantity::new(column::DELIVERED_BYTES, "Mbit/s", 8.0 * MBIT), 20.0);
     let so_far = delivered.curves.iter().cloned().map(|curve| Curve {
         points: curve
             .points
@@ -75,9 +71,9 @@ fn judge(runs: &Runs) -> Outcome {
         title: "20 s over 90 Mbit/s, 250 ms".into(),
         subtitle: "Hybla grows as fast as a flow of 25 ms would; the others wait a quarter of a second for each round.".into(),
         panels: vec![
-            panel("Delivered in the first five seconds", column::DELIVERED_BYTES, "MB", 1e-6, 5.0),
+            panel("Delivered in the first five seconds", Quantity::new(column::DELIVERED_BYTES, "MB", 1e-6), 5.0),
             so_far,
-            panel("Round-trip time", column::RTT_MS, "ms", 1.0, 20.0),
+            panel("Round-trip time", RTT, 20.0),
         ],
         columns: 3,
         panel_height: 340,

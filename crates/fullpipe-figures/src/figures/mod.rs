@@ -27,6 +27,9 @@ use fullpipe_experiment::recording::Source;
 /// "BBR: Congestion-Based Congestion Control", Cardwell, Cheng, Gunn, Hassas Yeganeh, Jacobson, CACM 60(2), 2017.
 const PAPER: &str = "Cardwell et al., CACM 60(2), 2017";
 
+/// BBR's versions, by the controller's name and in words.
+const VERSIONS: [(&str, &str); 2] = [("bbr", "BBR v1"), ("bbr3", "BBR v3")];
+
 /// All figures, in the order of the paper, then the operators' measurements.
 pub static FIGURES: &[Figure] = &[
     fig1::FIGURE,

@@ -1,7 +1,7 @@
 //! Section 6.3: a token-bucket policer.
 
 use super::{PAPER, chapter, n, scenario};
-use crate::view::{MBIT, curve};
+use crate::view::{MBIT, Quantity};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
 use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
@@ -43,22 +43,22 @@ fn judge(runs: &Runs) -> Outcome {
             s.goodput_bps >= 0.75 * policed && loss <= 0.10,
         ));
     }
-    let panel = |title: &str, name: &str, y: Axis, scale: f64, marks: Vec<Mark>| Panel {
-        title: title.into(),
-        x: Axis::linear("seconds").from_to(0.0, 40.0),
-        y,
-        curves: runs.runs.iter().map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, 40.0)).collect(),
-        marks,
+    let panel = |title: &str, shown: Quantity| {
+        let during = (0.0, 40.0);
+        shown.panel(title, during, shown.of_each(runs, during))
     };
+    let pacing = Panel {
+        y: Axis::log("Mbit/s").from_to(5.0, 110.0),
+        marks: vec![Mark::Across { y: 10.0, label: "policed".into() }],
+        ..panel("Pacing rate", Quantity::new(column::PACING_BPS, "Mbit/s", MBIT))
+    };
+    let lost = panel("Packets lost so far", Quantity::new(column::LOST_PACKETS, "packets", 1.0));
     let picture = Picture {
         title: "§6.3: policed to 10 Mbit/s on a 100 Mbit/s path".into(),
         subtitle: "The bucket's burst makes the path look ten times faster than it is; the losses after it show the \
                    policer."
             .into(),
-        panels: vec![
-            panel("Pacing rate", column::PACING_BPS, Axis::log("Mbit/s").from_to(5.0, 110.0), MBIT, vec![Mark::Across { y: 10.0, label: "policed".into() }]),
-            panel("Packets lost so far", column::LOST_PACKETS, Axis::linear("packets"), 1.0, vec![]),
-        ],
+        panels: vec![pacing, lost],
         ..Picture::default()
     };
     Outcome { findings, picture, notes: Vec::new() }

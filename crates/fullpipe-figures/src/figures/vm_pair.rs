@@ -1,10 +1,10 @@
 //! Operators' measurement: two virtual machines.
 
 use super::{chapter, n, scenario};
-use crate::view::{MBIT, curve, published, published_line};
+use crate::view::{MBIT, Quantity, published, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
-use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
+use fullpipe_report::picture::{Curve, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
     id: "vm-pair",
@@ -51,31 +51,21 @@ fn judge(runs: &Runs) -> Outcome {
              sends a packet or two for each ACK, where the kernel's bursts overflow a shallow buffer",
         ),
     ];
-    let panel = |title: &str, name: &str, unit: &str, scale: f64, told: [Curve; 2]| Panel {
-        title: title.into(),
-        x: Axis::linear("seconds").from_to(0.0, 10.0),
-        y: Axis::linear(unit),
-        curves: told
-            .into_iter()
-            .chain(runs.runs.iter().map(|(_, r)| curve(&r.flows[0], name, scale, 0.0, 10.0)))
-            .collect(),
-        marks: vec![],
+    let panel = |title: &str, shown: Quantity, told: [Curve; 2]| {
+        let during = (0.0, 10.0);
+        shown.panel(title, during, told.into_iter().chain(shown.of_each(runs, during)))
     };
     let mean = |(cc, rate)| published_line(cc, [(0.0, rate), (10.0, rate)]);
     let retransmits = [("cubic", 3.970), ("bbr", 120.610)].map(|(cc, n)| published(cc, [(10.0, n)]));
+    let goodput = Quantity::new(column::GOODPUT_BPS, "Gbit/s", 1e-9);
+    let retransmitted = Quantity::new(column::RETRANSMITTED_PACKETS, "thousand packets", 1e-3);
     let picture = Picture {
         title: "iperf3 between two virtual machines".into(),
         subtitle: "A shallow buffer drops BBR v1's probes again and again; v3 remembers what was too much."
             .into(),
         panels: vec![
-            panel("Goodput", column::GOODPUT_BPS, "Gbit/s", 1e-9, [("cubic", 2.07), ("bbr", 2.65)].map(mean)),
-            panel(
-                "Retransmissions so far",
-                column::RETRANSMITTED_PACKETS,
-                "thousand packets",
-                1e-3,
-                retransmits,
-            ),
+            panel("Goodput", goodput, [("cubic", 2.07), ("bbr", 2.65)].map(mean)),
+            panel("Retransmissions so far", retransmitted, retransmits),
         ],
         columns: 2,
         panel_height: 340,
