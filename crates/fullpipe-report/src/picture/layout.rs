@@ -20,37 +20,38 @@ pub(super) struct Drawing {
 }
 
 pub(super) enum Shape {
-    Line {
-        points: Vec<(f32, f32)>,
-        colour: Rgb,
-        width: f32,
-        dash: &'static [f32],
-        clip: Option<Rect>,
-    },
-    Dots {
-        points: Vec<(f32, f32)>,
-        colour: Rgb,
-        radius: f32,
-        clip: Rect,
-    },
-    Diamonds {
-        points: Vec<(f32, f32)>,
-        colour: Rgb,
-        radius: f32,
-        clip: Rect,
-    },
-    /// `halo`: on a rim of the ground's colour, readable on top of curves.
-    Text {
-        text: String,
-        x: f32,
-        y: f32,
-        size: f32,
-        bold: bool,
-        colour: Rgb,
-        anchor: Anchor,
-        upright: bool,
-        halo: bool,
-    },
+    Line(Line),
+    Dots(Points),
+    Diamonds(Points),
+    Text(Text),
+}
+
+pub(super) struct Line {
+    pub(super) points: Vec<(f32, f32)>,
+    pub(super) colour: Rgb,
+    pub(super) width: f32,
+    pub(super) dash: &'static [f32],
+    pub(super) clip: Option<Rect>,
+}
+
+pub(super) struct Points {
+    pub(super) points: Vec<(f32, f32)>,
+    pub(super) colour: Rgb,
+    pub(super) radius: f32,
+    pub(super) clip: Rect,
+}
+
+pub(super) struct Text {
+    pub(super) text: String,
+    pub(super) x: f32,
+    pub(super) y: f32,
+    pub(super) size: f32,
+    pub(super) bold: bool,
+    pub(super) colour: Rgb,
+    pub(super) anchor: Anchor,
+    pub(super) upright: bool,
+    /// Whether it lies on a rim of the ground's colour, readable on top of curves.
+    pub(super) halo: bool,
 }
 
 /// Which part of a text its place is.
@@ -61,12 +62,42 @@ pub(super) enum Anchor {
     End,
 }
 
+impl Anchor {
+    /// How far from its place a text of this length begins.
+    pub(super) fn shift(self, length: f32) -> f32 {
+        match self {
+            Anchor::Start => 0.0,
+            Anchor::Middle => -length / 2.0,
+            Anchor::End => -length,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Rect {
     pub(super) x: f32,
     pub(super) y: f32,
     pub(super) w: f32,
     pub(super) h: f32,
+}
+
+impl Rect {
+    fn right(&self) -> f32 {
+        self.x + self.w
+    }
+
+    fn foot(&self) -> f32 {
+        self.y + self.h
+    }
+
+    /// So much larger on all sides.
+    fn around(&self, out: f32) -> Rect {
+        Rect { x: self.x - out, y: self.y - out, w: self.w + 2.0 * out, h: self.h + 2.0 * out }
+    }
+
+    fn contains(&self, (x, y): (f32, f32)) -> bool {
+        (self.x..=self.right()).contains(&x) && (self.y..=self.foot()).contains(&y)
+    }
 }
 
 const DASHES: [&[f32]; 4] = [&[], &[7.0, 4.0], &[2.0, 3.0], &[8.0, 3.0, 2.0, 3.0]];
@@ -127,17 +158,21 @@ impl Page {
 
     fn text(&mut self, text: &str, (x, y): (f32, f32), size: f32, bold: bool, colour: Rgb, anchor: Anchor) {
         let text = text.to_owned();
-        self.shapes.push(Shape::Text { text, x, y, size, bold, colour, anchor, upright: false, halo: false });
+        self.put(Text { text, x, y, size, bold, colour, anchor, upright: false, halo: false });
     }
 
     /// The name of a mark.
     fn name(&mut self, text: &str, (x, y): (f32, f32), anchor: Anchor) {
         let (text, size, bold, colour) = (text.to_owned(), 11.0, false, FAINT);
-        self.shapes.push(Shape::Text { text, x, y, size, bold, colour, anchor, upright: false, halo: true });
+        self.put(Text { text, x, y, size, bold, colour, anchor, upright: false, halo: true });
+    }
+
+    fn put(&mut self, text: Text) {
+        self.shapes.push(Shape::Text(text));
     }
 
     fn rule(&mut self, points: [(f32, f32); 2], colour: Rgb, width: f32, dash: &'static [f32]) {
-        self.shapes.push(Shape::Line { points: points.to_vec(), colour, width, dash, clip: None });
+        self.shapes.push(Shape::Line(Line { points: points.to_vec(), colour, width, dash, clip: None }));
     }
 
     fn wrapped(&self, text: &str, size: f32, bold: bool, width: f32) -> Vec<String> {
@@ -194,14 +229,16 @@ impl Page {
                     self.rule(line, pale(FAINT), BAND, &[]);
                 }
                 if drawn_as(Stroke::Hollow) {
-                    self.shapes.push(Shape::Diamonds { points, colour: FAINT, radius: DIAMOND, clip });
+                    let diamond = Points { points, colour: FAINT, radius: DIAMOND, clip };
+                    self.shapes.push(Shape::Diamonds(diamond));
                 }
             } else {
                 if curve.stroke != Stroke::Dots {
                     self.rule(line, curve.colour, 3.0, DASHES[curve.dash % DASHES.len()]);
                 }
                 if curve.stroke != Stroke::Line {
-                    self.shapes.push(Shape::Dots { points, colour: curve.colour, radius: 4.0, clip });
+                    let dot = Points { points, colour: curve.colour, radius: 4.0, clip };
+                    self.shapes.push(Shape::Dots(dot));
                 }
             }
             self.text(&curve.label, (x + 26.0, y), 13.0, false, INK, Anchor::Start);
@@ -234,11 +271,25 @@ impl Page {
         if !panel.title.is_empty() {
             self.text(&panel.title, (frame.x, frame.y + 20.0), 13.0, true, INK, Anchor::Start);
         }
-        let Upright { top, bottom, axis: y_axis, .. } = self.upright(panel, frame);
+        let Some(plot) = self.plot(panel, frame, gutter) else { return };
+        self.axes(panel, frame.x, &plot);
+        // What others measured lies below as a band, and on top as a diamond.
+        for stroke in [Some(Stroke::Band), None, Some(Stroke::Hollow)] {
+            let own = |c: &&Curve| stroke.map_or(!is_reference(c), |s| c.stroke == s);
+            for curve in panel.curves.iter().filter(own) {
+                self.curve(curve, &plot);
+            }
+        }
+        self.marks(panel, &plot);
+    }
+
+    /// Where a panel's values go, if there is room.
+    fn plot(&self, panel: &Panel, frame: Rect, gutter: f32) -> Option<Plot> {
+        let Upright { top, bottom, axis: y, .. } = self.upright(panel, frame);
         let left = frame.x + gutter;
-        let plot = Rect { x: left, y: top, w: frame.x + frame.w - left - 6.0, h: bottom - top };
-        if plot.w < 20.0 || plot.h < 20.0 {
-            return;
+        let rect = Rect { x: left, y: top, w: frame.x + frame.w - left - 6.0, h: bottom - top };
+        if rect.w < 20.0 || rect.h < 20.0 {
+            return None;
         }
         let xs = panel.curves.iter().flat_map(|c| c.points.iter().map(|p| p.0));
         let names = panel.x.names.iter().chain(panel.x.ticks.iter().map(|(_, name)| name));
@@ -246,100 +297,59 @@ impl Page {
         // Steps of 1, 2, 5 are further apart than what is written there, steps of a linear axis need not be.
         let plain = if panel.x.scale == Scale::Log { 45.0 } else { 80.0 };
         let each = if name > 0.0 { name } else { plain };
-        let x_axis = Settled::new(&panel.x, xs, (plot.w / each) as usize, false);
-        let at_x = |v: f64| plot.x + plot.w * x_axis.place(v) as f32;
-        let at_y = |v: f64| plot.y + plot.h * (1.0 - y_axis.place(v) as f32);
+        let x = Settled::new(&panel.x, xs, (rect.w / each) as usize, false);
+        Some(Plot { rect, x, y })
+    }
 
-        for (v, label) in &y_axis.ticks {
-            let y = at_y(*v);
-            self.rule([(plot.x, y), (plot.x + plot.w, y)], GRID, 1.0, &[]);
-            self.text(label, (plot.x - 6.0, y + 4.0), 11.0, false, FAINT, Anchor::End);
+    /// The grid, with what is written at its ticks, and what the axes are; the vertical one's name stands beside `left`.
+    fn axes(&mut self, panel: &Panel, left: f32, plot: &Plot) {
+        let rect = plot.rect;
+        for (v, label) in &plot.y.ticks {
+            let y = plot.at_y(*v);
+            self.rule([(rect.x, y), (rect.right(), y)], GRID, 1.0, &[]);
+            self.text(label, (rect.x - 6.0, y + 4.0), 11.0, false, FAINT, Anchor::End);
         }
-        for (v, label) in &x_axis.ticks {
-            let x = at_x(*v);
-            self.rule([(x, plot.y), (x, plot.y + plot.h)], GRID, 1.0, &[]);
-            self.text(label, (x, plot.y + plot.h + 15.0), 11.0, false, FAINT, Anchor::Middle);
+        for (v, label) in &plot.x.ticks {
+            let x = plot.at_x(*v);
+            self.rule([(x, rect.y), (x, rect.foot())], GRID, 1.0, &[]);
+            self.text(label, (x, rect.foot() + 15.0), 11.0, false, FAINT, Anchor::Middle);
         }
-        let (foot, right) = (plot.y + plot.h, plot.x + plot.w);
-        self.rule([(plot.x, foot), (right, foot)], MARK, 1.0, &[]);
+        self.rule([(rect.x, rect.foot()), (rect.right(), rect.foot())], MARK, 1.0, &[]);
         if !panel.x.label.is_empty() {
-            let at = (plot.x + plot.w / 2.0, foot + 32.0);
+            let at = (rect.x + rect.w / 2.0, rect.foot() + 32.0);
             self.text(&panel.x.label, at, 11.5, false, FAINT, Anchor::Middle);
         }
         if !panel.y.label.is_empty() {
-            let (text, x, y) = (panel.y.label.clone(), frame.x + 10.0, plot.y + plot.h / 2.0);
+            let (text, x, y) = (panel.y.label.clone(), left + 10.0, rect.y + rect.h / 2.0);
             let (size, bold, colour, anchor) = (11.5, false, FAINT, Anchor::Middle);
-            self.shapes.push(Shape::Text {
-                text,
-                x,
-                y,
-                size,
-                bold,
-                colour,
-                anchor,
-                upright: true,
-                halo: false,
-            });
+            self.put(Text { text, x, y, size, bold, colour, anchor, upright: true, halo: false });
         }
-        // What others measured lies below as a band, and on top as a diamond.
-        for stroke in [Some(Stroke::Band), None, Some(Stroke::Hollow)] {
-            let own = |c: &&Curve| stroke.map_or(!is_reference(c), |s| c.stroke == s);
-            for curve in panel.curves.iter().filter(own) {
-                self.curve(curve, plot, &at_x, &at_y);
-            }
-        }
-        let drawn: Vec<(f32, f32)> =
-            panel.curves.iter().flat_map(|c| covered(c, plot, &at_x, &at_y)).collect();
+    }
+
+    /// Lines across and up, each with its name where it hides least.
+    fn marks(&mut self, panel: &Panel, plot: &Plot) {
+        let drawn: Vec<(f32, f32)> = panel.curves.iter().flat_map(|c| covered(c, plot)).collect();
         let mut names: Vec<Rect> = Vec::new();
         for mark in &panel.marks {
-            let (label, places) = match mark {
-                Mark::Across { y, label } if (0.0..=1.0).contains(&y_axis.place(*y)) => {
-                    let y = at_y(*y);
-                    self.rule([(plot.x, y), (right, y)], MARK, 1.2, DASHES[1]);
-                    let ends = [
-                        (right - 4.0, Anchor::End),
-                        (plot.x + 4.0, Anchor::Start),
-                        (plot.x + plot.w / 2.0, Anchor::Middle),
-                        (plot.x + plot.w / 4.0, Anchor::Middle),
-                        (plot.x + plot.w * 0.75, Anchor::Middle),
-                    ];
-                    let beside = |(x, anchor)| [((x, y - 4.0), anchor), ((x, y + 14.0), anchor)];
-                    (label, ends.into_iter().flat_map(beside).collect::<Vec<_>>())
-                }
-                Mark::Upright { x, label } if (0.0..=1.0).contains(&x_axis.place(*x)) => {
-                    let x = at_x(*x);
-                    self.rule([(x, plot.y), (x, foot)], MARK, 1.2, DASHES[1]);
-                    let heights = [plot.y + 11.0, foot - 6.0, plot.y + plot.h / 2.0];
-                    let beside = |y| [((x + 4.0, y), Anchor::Start), ((x - 4.0, y), Anchor::End)];
-                    (label, heights.into_iter().flat_map(beside).collect())
-                }
-                _ => continue,
-            };
+            let Some((line, label, places)) = plot.mark(mark) else { continue };
+            self.rule(line, MARK, 1.2, DASHES[1]);
             let width = self.font(false).width(label, 11.0);
-            if let Some((at, anchor, room)) = free_place(&places, width, plot, &drawn, &names) {
+            if let Some((at, anchor, room)) = free_place(&places, width, plot.rect, &drawn, &names) {
                 names.push(room);
                 self.name(label, at, anchor);
             }
         }
     }
 
-    fn curve(&mut self, curve: &Curve, plot: Rect, at_x: &dyn Fn(f64) -> f32, at_y: &dyn Fn(f64) -> f32) {
+    fn curve(&mut self, curve: &Curve, plot: &Plot) {
+        let rect = plot.rect;
         // What lies far outside is drawn just outside: rasterisers dislike huge coordinates.
         let near = |(x, y): (f32, f32)| {
-            (
-                x.clamp(plot.x - 2000.0, plot.x + plot.w + 2000.0),
-                y.clamp(plot.y - 2000.0, plot.y + plot.h + 2000.0),
-            )
+            (x.clamp(rect.x - 2000.0, rect.right() + 2000.0), y.clamp(rect.y - 2000.0, rect.foot() + 2000.0))
         };
-        let placed = curve.points.iter().map(|&(x, y)| (at_x(x), at_y(y)));
+        let placed = curve.points.iter().map(|&(x, y)| (plot.at_x(x), plot.at_y(y)));
         let placed: Vec<Option<(f32, f32)>> =
             placed.map(|p| (p.0.is_finite() && p.1.is_finite()).then(|| near(p))).collect();
-        let around = |out: f32| Rect {
-            x: plot.x - out,
-            y: plot.y - out,
-            w: plot.w + 2.0 * out,
-            h: plot.h + 2.0 * out,
-        };
         let is_line = !matches!(curve.stroke, Stroke::Dots | Stroke::Hollow);
         let (colour, width) = match curve.stroke {
             Stroke::Band => (pale(curve.colour), BAND),
@@ -351,20 +361,67 @@ impl Page {
             let out = if curve.stroke == Stroke::Band { BAND / 2.0 } else { 0.0 };
             for run in placed.split(Option::is_none).filter(|r| r.len() > 1) {
                 let points = run.iter().copied().flatten().collect();
-                self.shapes.push(Shape::Line { points, colour, width, dash, clip: Some(around(out)) });
+                let clip = Some(rect.around(out));
+                self.shapes.push(Shape::Line(Line { points, colour, width, dash, clip }));
             }
         }
         let points: Vec<(f32, f32)> = placed.into_iter().flatten().collect();
-        match curve.stroke {
-            Stroke::Dots => self.shapes.push(Shape::Dots { points, colour, radius: 2.6, clip: around(5.0) }),
-            Stroke::DottedLine => {
-                self.shapes.push(Shape::Dots { points, colour, radius: 3.6, clip: around(5.0) });
-            }
+        let clip = rect.around(5.0);
+        self.shapes.push(match curve.stroke {
+            Stroke::Dots => Shape::Dots(Points { points, colour, radius: 2.6, clip }),
+            Stroke::DottedLine => Shape::Dots(Points { points, colour, radius: 3.6, clip }),
             Stroke::Hollow => {
-                let clip = around(DIAMOND + 2.0);
-                self.shapes.push(Shape::Diamonds { points, colour, radius: DIAMOND, clip });
+                let clip = rect.around(DIAMOND + 2.0);
+                Shape::Diamonds(Points { points, colour, radius: DIAMOND, clip })
             }
-            Stroke::Line | Stroke::Band => {}
+            Stroke::Line | Stroke::Band => return,
+        });
+    }
+}
+
+/// Where the values of a panel are drawn.
+struct Plot {
+    rect: Rect,
+    x: Settled,
+    y: Settled,
+}
+
+/// A line, its name, and places for that.
+type Marked<'a> = ([(f32, f32); 2], &'a str, Vec<((f32, f32), Anchor)>);
+
+impl Plot {
+    fn at_x(&self, v: f64) -> f32 {
+        self.rect.x + self.rect.w * self.x.place(v) as f32
+    }
+
+    fn at_y(&self, v: f64) -> f32 {
+        self.rect.y + self.rect.h * (1.0 - self.y.place(v) as f32)
+    }
+
+    /// A mark's line, its name, and places for that; none of a mark outside.
+    fn mark<'a>(&self, mark: &'a Mark) -> Option<Marked<'a>> {
+        let rect = self.rect;
+        let (right, foot) = (rect.right(), rect.foot());
+        match mark {
+            Mark::Across { y, label } if (0.0..=1.0).contains(&self.y.place(*y)) => {
+                let y = self.at_y(*y);
+                let ends = [
+                    (right - 4.0, Anchor::End),
+                    (rect.x + 4.0, Anchor::Start),
+                    (rect.x + rect.w / 2.0, Anchor::Middle),
+                    (rect.x + rect.w / 4.0, Anchor::Middle),
+                    (rect.x + rect.w * 0.75, Anchor::Middle),
+                ];
+                let beside = |(x, anchor)| [((x, y - 4.0), anchor), ((x, y + 14.0), anchor)];
+                Some(([(rect.x, y), (right, y)], label, ends.into_iter().flat_map(beside).collect()))
+            }
+            Mark::Upright { x, label } if (0.0..=1.0).contains(&self.x.place(*x)) => {
+                let x = self.at_x(*x);
+                let heights = [rect.y + 11.0, foot - 6.0, rect.y + rect.h / 2.0];
+                let beside = |y| [((x + 4.0, y), Anchor::Start), ((x - 4.0, y), Anchor::End)];
+                Some(([(x, rect.y), (x, foot)], label, heights.into_iter().flat_map(beside).collect()))
+            }
+            _ => None,
         }
     }
 }
@@ -388,16 +445,9 @@ struct Upright {
 }
 
 /// Points of a curve as it is drawn, no further apart than a letter is wide.
-fn covered(
-    curve: &Curve,
-    plot: Rect,
-    at_x: &dyn Fn(f64) -> f32,
-    at_y: &dyn Fn(f64) -> f32,
-) -> Vec<(f32, f32)> {
-    let inside = |p: &(f32, f32)| {
-        (plot.x..=plot.x + plot.w).contains(&p.0) && (plot.y..=plot.y + plot.h).contains(&p.1)
-    };
-    let placed: Vec<(f32, f32)> = curve.points.iter().map(|&(x, y)| (at_x(x), at_y(y))).collect();
+fn covered(curve: &Curve, plot: &Plot) -> Vec<(f32, f32)> {
+    let inside = |p: &(f32, f32)| plot.rect.contains(*p);
+    let placed: Vec<(f32, f32)> = curve.points.iter().map(|&(x, y)| (plot.at_x(x), plot.at_y(y))).collect();
     let mut all: Vec<(f32, f32)> = placed.iter().filter(|p| inside(p)).copied().collect();
     if matches!(curve.stroke, Stroke::Dots | Stroke::Hollow) {
         return all;
@@ -425,18 +475,14 @@ fn free_place(
     drawn: &[(f32, f32)],
     names: &[Rect],
 ) -> Option<((f32, f32), Anchor, Rect)> {
-    let room = |(x, y): (f32, f32), anchor| {
-        let left = match anchor {
-            Anchor::Start => x,
-            Anchor::Middle => x - width / 2.0,
-            Anchor::End => x - width,
-        };
-        Rect { x: left - 2.0, y: y - 10.0, w: width + 4.0, h: 13.0 }
+    let room = |(x, y): (f32, f32), anchor: Anchor| Rect {
+        x: x + anchor.shift(width) - 2.0,
+        y: y - 10.0,
+        w: width + 4.0,
+        h: 13.0,
     };
     let hides = |room: &Rect| {
-        let within = |p: &&(f32, f32)| {
-            (room.x..=room.x + room.w).contains(&p.0) && (room.y..=room.y + room.h).contains(&p.1)
-        };
+        let within = |p: &&(f32, f32)| room.contains(**p);
         let meets = |other: &&Rect| {
             room.x < other.x + other.w
                 && other.x < room.x + room.w
@@ -469,11 +515,11 @@ mod tests {
         };
         let drawing = lay_out(&Picture { panels: vec![panel], ..Picture::default() });
         let name = drawing.shapes.iter().find_map(|shape| match shape {
-            Shape::Text { text, x, y, .. } if text == "limit" => Some((*x, *y)),
+            Shape::Text(Text { text, x, y, .. }) if text == "limit" => Some((*x, *y)),
             _ => None,
         });
         let line = drawing.shapes.iter().find_map(|shape| match shape {
-            Shape::Line { points, colour: [1, 2, 3], .. } => Some(points.clone()),
+            Shape::Line(Line { points, colour: [1, 2, 3], .. }) => Some(points.clone()),
             _ => None,
         });
         (name.unwrap(), line.unwrap())
@@ -511,14 +557,14 @@ mod tests {
         };
         let drawing = lay_out(&Picture { panels: vec![panel], ..Picture::default() });
         let told = |wanted: &str| {
-            let is = |shape: &&Shape| matches!(shape, Shape::Text { text, .. } if text == wanted);
+            let is = |shape: &&Shape| matches!(shape, Shape::Text(Text { text, .. }) if text == wanted);
             drawing.shapes.iter().filter(is).count()
         };
         assert_eq!((told("published"), told("a"), told("b")), (1, 1, 1));
         let place = |is: fn(&Shape) -> bool| drawing.shapes.iter().rposition(is).unwrap();
-        let band = place(|s| matches!(s, Shape::Line { width: BAND, .. }));
-        let diamonds = place(|s| matches!(s, Shape::Diamonds { .. }));
-        let lines = place(|s| matches!(s, Shape::Line { colour: [0, 0, 200], .. }));
+        let band = place(|s| matches!(s, Shape::Line(Line { width: BAND, .. })));
+        let diamonds = place(|s| matches!(s, Shape::Diamonds(_)));
+        let lines = place(|s| matches!(s, Shape::Line(Line { colour: [0, 0, 200], .. })));
         assert!(band < lines && lines < diamonds, "{band} {lines} {diamonds}");
     }
 
@@ -535,7 +581,7 @@ mod tests {
             .shapes
             .iter()
             .filter_map(|shape| match shape {
-                Shape::Line { points, colour: [1, 2, 3], .. } => Some(points[0].0),
+                Shape::Line(Line { points, colour: [1, 2, 3], .. }) => Some(points[0].0),
                 _ => None,
             })
             .collect();

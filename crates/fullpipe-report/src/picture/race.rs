@@ -7,7 +7,7 @@ use crate::reduce::{Grid, lines, smoothed};
 use crate::verdict::{troubles, verdict};
 use crate::{About, comparison, reduce};
 use fullpipe_experiment::Results;
-use fullpipe_experiment::recording::{Series, column};
+use fullpipe_experiment::recording::{PathFacts, Recording, Series, column};
 use std::collections::BTreeMap;
 
 /// Points a line: more than a plot has pixels.
@@ -38,87 +38,121 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
         return Picture { title: title.to_owned(), subtitle, footer, ..sweep };
     }
 
-    let lines = lines(results);
-    // Of very many runs only the controller is told.
-    let crowded = results.runs.len() > RUNS_MOST;
-    let end = results.runs.iter().map(reduce::end_s).fold(0.0, f64::max);
-    let series: Vec<&Series> = lines.iter().map(|l| l.series.as_ref()).collect();
-    let window = reduce::smoothing_s(results);
-    let panel = |name: &str, title: &str, scale: f64, unit: &str, marks: Vec<(Option<f64>, &str)>| {
-        let curves: Vec<Curve> = lines
-            .iter()
-            .filter_map(|line| {
-                let values = line.series.get(name)?;
-                let smooth =
-                    (name == column::GOODPUT_BPS).then(|| smoothed(&line.series.t_s, values, window));
-                Some(curve(
-                    if crowded { line.cc } else { &line.label },
-                    if crowded { (colour_of(line.cc), 0) } else { line.look },
-                    &line.series.t_s,
-                    smooth.as_deref().unwrap_or(values),
-                    scale,
-                ))
-            })
-            .collect();
-        Panel {
-            title: title.to_owned(),
-            x: Axis::linear("seconds").from_to(0.0, if end > 0.0 { end } else { 1.0 }),
-            y: Axis::linear(unit),
-            curves,
-            marks: marks
-                .into_iter()
-                .filter_map(|(v, label)| Some(Mark::Across { y: v? / scale, label: label.to_owned() }))
-                .collect(),
-        }
-    };
-    let highest = |name: &str, floor: Option<f64>| {
-        let values = series.iter().filter_map(|s| s.get(name)).flatten().copied().filter(|v| v.is_finite());
-        values.fold(floor.unwrap_or(0.0), f64::max)
-    };
-    let limit = facts.goodput_limit_bps;
-    // By what was carried: a path of 1 Gbit/s over which 50 Mbit/s went is no 0.05 Gbit/s.
-    let carried = lines.iter().filter_map(|line| {
-        let goodput = smoothed(&line.series.t_s, line.series.get(column::GOODPUT_BPS)?, window);
-        goodput.into_iter().filter(|v| v.is_finite()).reduce(f64::max)
-    });
-    let carried = carried.fold(0.0, f64::max);
-    let (rate, rate_size) = rate_unit(if carried > 0.0 { carried } else { limit.unwrap_or_default() });
-    let bdp = facts.bdp_bytes.map(|b| b as f64);
-    let full = facts.bdp_bytes.zip(facts.buffer_bytes).map(|(b, q)| (b + q) as f64);
-    let (size, size_size) = size_unit(highest(column::INFLIGHT_BYTES, bdp));
-    let mut panels = vec![
-        panel(column::GOODPUT_BPS, "Goodput", rate_size, rate, vec![(limit, "what the path allows")]),
-        panel(column::RTT_MS, "Round-trip time", 1.0, "ms", vec![(facts.base_rtt_ms, "the path's own")]),
-        panel(
-            column::INFLIGHT_BYTES,
-            "Inflight",
-            size_size,
-            size,
-            vec![(bdp, "BDP"), (full, "BDP + buffer")],
-        ),
-    ];
-    panels.push(queue(results, size_size, size, end, facts.buffer_bytes.map(|b| b as f64)));
-    let footer = first.map(|r| {
-        let seeds: Vec<u64> = results.runs.iter().map(|r| r.seed).collect();
-        let (low, high) = (seeds.iter().min().unwrap_or(&0), seeds.iter().max().unwrap_or(&0));
-        let seeds = if low == high { format!("seed {low}") } else { format!("seeds {low} to {high}") };
-        let version = format!("fullpipe {}", r.provenance.version);
-        let engine = format!("engine {}", r.source.name());
-        let parts = [&version, description, &engine, &seeds, &about.command];
-        parts.iter().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>().join(" · ")
-    });
     Picture {
         title: title.to_owned(),
         subtitle,
-        panels,
+        panels: panels(results, &facts),
         columns: 2,
-        footer: footer.unwrap_or_default(),
+        footer: first.map(|run| footer(results, run, description, &about.command)).unwrap_or_default(),
         ..Picture::default()
     }
 }
 
+/// Where the numbers come from.
+fn footer(results: &Results, first: &Recording, description: &str, command: &str) -> String {
+    let seeds: Vec<u64> = results.runs.iter().map(|r| r.seed).collect();
+    let (low, high) = (seeds.iter().min().unwrap_or(&0), seeds.iter().max().unwrap_or(&0));
+    let seeds = if low == high { format!("seed {low}") } else { format!("seeds {low} to {high}") };
+    let version = format!("fullpipe {}", first.provenance.version);
+    let engine = format!("engine {}", first.source.name());
+    let parts = [&version, description, &engine, &seeds, command];
+    parts.iter().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>().join(" · ")
+}
+
+/// Goodput, round-trip time, inflight and queue over time, beside what the path allows.
+fn panels(results: &Results, facts: &PathFacts) -> Vec<Panel> {
+    let drawn = Drawn::of(results);
+    let limit = facts.goodput_limit_bps;
+    // By what was carried: a path of 1 Gbit/s over which 50 Mbit/s went is no 0.05 Gbit/s.
+    let carried = drawn.carried();
+    let (rate, rate_size) = rate_unit(if carried > 0.0 { carried } else { limit.unwrap_or_default() });
+    let bdp = facts.bdp_bytes.map(|b| b as f64);
+    let full = facts.bdp_bytes.zip(facts.buffer_bytes).map(|(b, q)| (b + q) as f64);
+    let (size, size_size) = size_unit(drawn.highest(column::INFLIGHT_BYTES, bdp));
+    let goodput = drawn.panel(column::GOODPUT_BPS, "Goodput", (rate_size, rate));
+    let rtt = drawn.panel(column::RTT_MS, "Round-trip time", (1.0, "ms"));
+    let inflight = drawn.panel(column::INFLIGHT_BYTES, "Inflight", (size_size, size));
+    let across = |scale: f64, marks: &[(Option<f64>, &str)]| {
+        let known = marks.iter().filter_map(|(v, label)| Some(((*v)? / scale, (*label).to_owned())));
+        known.map(|(y, label)| Mark::Across { y, label }).collect()
+    };
+    vec![
+        Panel { marks: across(rate_size, &[(limit, "what the path allows")]), ..goodput },
+        Panel { marks: across(1.0, &[(facts.base_rtt_ms, "the path's own")]), ..rtt },
+        Panel { marks: across(size_size, &[(bdp, "BDP"), (full, "BDP + buffer")]), ..inflight },
+        Panel {
+            marks: across(size_size, &[(facts.buffer_bytes.map(|b| b as f64), "buffer")]),
+            ..queue(results, size_size, size, drawn.end)
+        },
+    ]
+}
+
+/// The lines over time.
+struct Drawn<'a> {
+    lines: Vec<reduce::Line<'a>>,
+    /// Of very many runs only the controller is told.
+    crowded: bool,
+    /// Goodput is a mean over so many seconds.
+    window: f64,
+    /// When the last run ends.
+    end: f64,
+}
+
+impl<'a> Drawn<'a> {
+    fn of(results: &'a Results) -> Self {
+        Drawn {
+            lines: lines(results),
+            crowded: results.runs.len() > RUNS_MOST,
+            window: reduce::smoothing_s(results),
+            end: results.runs.iter().map(reduce::end_s).fold(0.0, f64::max),
+        }
+    }
+
+    /// A column of each, in a unit that is so many of the column's.
+    fn panel(&self, name: &str, title: &str, (scale, unit): (f64, &str)) -> Panel {
+        let curves = self.lines.iter().filter_map(|line| {
+            let values = line.series.get(name)?;
+            let smooth =
+                (name == column::GOODPUT_BPS).then(|| smoothed(&line.series.t_s, values, self.window));
+            Some(curve(
+                if self.crowded { line.cc } else { &line.label },
+                if self.crowded { (colour_of(line.cc), 0) } else { line.look },
+                &line.series.t_s,
+                smooth.as_deref().unwrap_or(values),
+                scale,
+            ))
+        });
+        over_time(title, self.end, unit, curves.collect())
+    }
+
+    /// The highest value of a column, `floor` if none is higher.
+    fn highest(&self, name: &str, floor: Option<f64>) -> f64 {
+        let values = self.lines.iter().filter_map(|line| line.series.get(name)).flatten();
+        values.copied().filter(|v| v.is_finite()).fold(floor.unwrap_or(0.0), f64::max)
+    }
+
+    /// The highest goodput as it is drawn.
+    fn carried(&self) -> f64 {
+        let carried = self.lines.iter().filter_map(|line| {
+            let goodput = smoothed(&line.series.t_s, line.series.get(column::GOODPUT_BPS)?, self.window);
+            goodput.into_iter().filter(|v| v.is_finite()).reduce(f64::max)
+        });
+        carried.fold(0.0, f64::max)
+    }
+}
+
+fn over_time(title: &str, end: f64, unit: &str, curves: Vec<Curve>) -> Panel {
+    Panel {
+        title: title.to_owned(),
+        x: Axis::linear("seconds").from_to(0.0, if end > 0.0 { end } else { 1.0 }),
+        y: Axis::linear(unit),
+        curves,
+        marks: Vec::new(),
+    }
+}
+
 /// The queue of each run's fullest link.
-fn queue(results: &Results, scale: f64, unit: &str, end: f64, limit: Option<f64>) -> Panel {
+fn queue(results: &Results, scale: f64, unit: &str, end: f64) -> Panel {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     let of = |cc: &str| results.runs.iter().filter(|run| run.cc == cc).count();
     let curves = results.runs.iter().filter_map(|run| {
@@ -134,13 +168,7 @@ fn queue(results: &Results, scale: f64, unit: &str, end: f64, limit: Option<f64>
         };
         Some(curve(label, look, &series.t_s, values, scale))
     });
-    Panel {
-        title: "Queue".to_owned(),
-        x: Axis::linear("seconds").from_to(0.0, if end > 0.0 { end } else { 1.0 }),
-        y: Axis::linear(unit),
-        curves: curves.collect(),
-        marks: limit.map(|v| Mark::Across { y: v / scale, label: "buffer".to_owned() }).into_iter().collect(),
-    }
+    over_time("Queue", end, unit, curves.collect())
 }
 
 fn curve(label: &str, (colour, dash): (Colour, usize), t: &[f64], values: &[f64], scale: f64) -> Curve {

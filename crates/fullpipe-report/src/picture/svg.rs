@@ -1,116 +1,144 @@
 //! Shapes as SVG.
 
 use super::font::Font;
-use super::layout::{Anchor, DIAMOND_RIM, Drawing, Rect, Rgb, Shape};
+use super::layout::{DIAMOND_RIM, Drawing, Line, Points, Rect, Rgb, Shape, Text};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use ttf_parser::{GlyphId, OutlineBuilder};
 
 pub(super) fn render(drawing: &Drawing) -> String {
-    let (w, h) = (drawing.width.ceil(), drawing.height.ceil());
-    let fonts = [Font::new(false), Font::new(true)];
-    let mut body = String::new();
-    let mut glyphs: BTreeSet<(usize, u16)> = BTreeSet::new();
-    let mut clips: Vec<Rect> = Vec::new();
+    let mut svg = Svg {
+        body: String::new(),
+        fonts: [Font::new(false), Font::new(true)],
+        glyphs: BTreeSet::new(),
+        clips: Vec::new(),
+    };
     for shape in &drawing.shapes {
         match shape {
-            Shape::Line { points, colour, width, dash, clip } => {
-                let _ =
-                    write!(body, "<path fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\"", hex(*colour));
-                if !dash.is_empty() {
-                    let dash: Vec<String> = dash.iter().map(f32::to_string).collect();
-                    let _ = write!(body, " stroke-dasharray=\"{}\"", dash.join(" "));
-                }
-                if let Some(clip) = clip {
-                    let _ = write!(body, " clip-path=\"url(#c{})\"", clip_id(&mut clips, *clip));
-                }
-                body += " stroke-linejoin=\"round\" d=\"";
-                for (i, (x, y)) in points.iter().enumerate() {
-                    let _ = write!(body, "{}{} {}", if i == 0 { 'M' } else { 'L' }, tenth(*x), tenth(*y));
-                }
-                body += "\"/>\n";
-            }
-            Shape::Dots { points, colour, radius, clip } => {
-                let id = clip_id(&mut clips, *clip);
-                let _ = writeln!(body, "<g fill=\"{}\" clip-path=\"url(#c{id})\">", hex(*colour));
-                for (x, y) in points {
-                    let _ =
-                        write!(body, "<circle cx=\"{}\" cy=\"{}\" r=\"{radius}\"/>", tenth(*x), tenth(*y));
-                }
-                body += "</g>\n";
-            }
-            Shape::Diamonds { points, colour, radius: r, clip } => {
-                let id = clip_id(&mut clips, *clip);
-                let _ = write!(
-                    body,
-                    "<path fill=\"#fff\" stroke=\"{}\" stroke-width=\"{DIAMOND_RIM}\" clip-path=\"url(#c{id})\" d=\"",
-                    hex(*colour)
-                );
-                for (x, y) in points {
-                    let _ = write!(body, "M{} {}l{r} {r} -{r} {r} -{r} -{r}z", tenth(*x), tenth(*y - r));
-                }
-                body += "\"/>\n";
-            }
-            Shape::Text { text, x, y, size, bold, colour, anchor, upright, halo } => {
-                let weight = usize::from(*bold);
-                let font = &fonts[weight];
-                let (placed, length) = font.glyphs(text);
-                let scale = size / font.units();
-                let shift = match anchor {
-                    Anchor::Start => 0.0,
-                    Anchor::Middle => -(length as f32) / 2.0,
-                    Anchor::End => -(length as f32),
-                };
-                let turn = if *upright { " rotate(-90)" } else { "" };
-                // The rim's width is in font units, like everything inside.
-                let rim = (4.0 / scale).round();
-                let rim = if *halo {
-                    format!(
-                        " stroke=\"#fff\" stroke-width=\"{rim}\" stroke-linejoin=\"round\" paint-order=\"stroke\""
-                    )
-                } else {
-                    String::new()
-                };
-                let _ = write!(
-                    body,
-                    "<g role=\"img\" aria-label=\"{}\" fill=\"{}\"{rim} transform=\"translate({} {}){turn} scale({scale:.6} -{scale:.6}) translate({shift} 0)\">",
-                    escaped(text),
-                    hex(*colour),
-                    tenth(*x),
-                    tenth(*y),
-                );
-                for (glyph, at) in placed {
-                    glyphs.insert((weight, glyph.0));
-                    let _ = write!(body, "<use href=\"#g{weight}_{}\" x=\"{at}\"/>", glyph.0);
-                }
-                body += "</g>\n";
-            }
+            Shape::Line(line) => svg.line(line),
+            Shape::Dots(dots) => svg.dots(dots),
+            Shape::Diamonds(diamonds) => svg.diamonds(diamonds),
+            Shape::Text(text) => svg.text(text),
         }
     }
-    let mut defs = String::new();
-    for (i, Rect { x, y, w, h }) in clips.iter().enumerate() {
-        let _ = writeln!(
-            defs,
-            "<clipPath id=\"c{i}\"><rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"/></clipPath>"
-        );
-    }
-    for (weight, glyph) in glyphs {
-        let mut outline = Outline(String::new());
-        fonts[weight].outline(GlyphId(glyph), &mut outline);
-        let _ = writeln!(defs, "<path id=\"g{weight}_{glyph}\" d=\"{}\"/>", outline.0);
-    }
+    let (w, h) = (drawing.width.ceil(), drawing.height.ceil());
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{h}\" viewBox=\"0 0 {w} {h}\">\n\
-         <title>{}</title>\n<defs>\n{defs}</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{body}</svg>\n",
-        escaped(&drawing.title)
+         <title>{}</title>\n<defs>\n{}</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}</svg>\n",
+        escaped(&drawing.title),
+        svg.definitions(),
+        svg.body
     )
 }
 
-fn clip_id(clips: &mut Vec<Rect>, clip: Rect) -> usize {
-    clips.iter().position(|c| *c == clip).unwrap_or_else(|| {
-        clips.push(clip);
-        clips.len() - 1
-    })
+/// What has been drawn so far, and what it refers to.
+struct Svg {
+    body: String,
+    fonts: [Font; 2],
+    /// By font.
+    glyphs: BTreeSet<(usize, u16)>,
+    clips: Vec<Rect>,
+}
+
+impl Svg {
+    fn line(&mut self, Line { points, colour, width, dash, clip }: &Line) {
+        let clip = clip.map(|clip| self.clip(clip));
+        let body = &mut self.body;
+        let _ = write!(body, "<path fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\"", hex(*colour));
+        if !dash.is_empty() {
+            let dash: Vec<String> = dash.iter().map(f32::to_string).collect();
+            let _ = write!(body, " stroke-dasharray=\"{}\"", dash.join(" "));
+        }
+        if let Some(id) = clip {
+            let _ = write!(body, " clip-path=\"url(#c{id})\"");
+        }
+        *body += " stroke-linejoin=\"round\" d=\"";
+        for (i, (x, y)) in points.iter().enumerate() {
+            let _ = write!(body, "{}{} {}", if i == 0 { 'M' } else { 'L' }, tenth(*x), tenth(*y));
+        }
+        *body += "\"/>\n";
+    }
+
+    fn dots(&mut self, Points { points, colour, radius, clip }: &Points) {
+        let id = self.clip(*clip);
+        let body = &mut self.body;
+        let _ = writeln!(body, "<g fill=\"{}\" clip-path=\"url(#c{id})\">", hex(*colour));
+        for (x, y) in points {
+            let _ = write!(body, "<circle cx=\"{}\" cy=\"{}\" r=\"{radius}\"/>", tenth(*x), tenth(*y));
+        }
+        *body += "</g>\n";
+    }
+
+    fn diamonds(&mut self, Points { points, colour, radius: r, clip }: &Points) {
+        let id = self.clip(*clip);
+        let body = &mut self.body;
+        let _ = write!(
+            body,
+            "<path fill=\"#fff\" stroke=\"{}\" stroke-width=\"{DIAMOND_RIM}\" clip-path=\"url(#c{id})\" d=\"",
+            hex(*colour)
+        );
+        for (x, y) in points {
+            let _ = write!(body, "M{} {}l{r} {r} -{r} {r} -{r} -{r}z", tenth(*x), tenth(*y - r));
+        }
+        *body += "\"/>\n";
+    }
+
+    fn text(&mut self, Text { text, x, y, size, bold, colour, anchor, upright, halo }: &Text) {
+        let weight = usize::from(*bold);
+        let font = &self.fonts[weight];
+        let (placed, length) = font.glyphs(text);
+        let scale = size / font.units();
+        let shift = anchor.shift(length as f32);
+        let turn = if *upright { " rotate(-90)" } else { "" };
+        // The rim's width is in font units, like everything inside.
+        let rim = (4.0 / scale).round();
+        let rim = if *halo {
+            format!(
+                " stroke=\"#fff\" stroke-width=\"{rim}\" stroke-linejoin=\"round\" paint-order=\"stroke\""
+            )
+        } else {
+            String::new()
+        };
+        let body = &mut self.body;
+        let _ = write!(
+            body,
+            "<g role=\"img\" aria-label=\"{}\" fill=\"{}\"{rim} transform=\"translate({} {}){turn} scale({scale:.6} -{scale:.6}) translate({shift} 0)\">",
+            escaped(text),
+            hex(*colour),
+            tenth(*x),
+            tenth(*y),
+        );
+        for (glyph, at) in placed {
+            self.glyphs.insert((weight, glyph.0));
+            let _ = write!(body, "<use href=\"#g{weight}_{}\" x=\"{at}\"/>", glyph.0);
+        }
+        *body += "</g>\n";
+    }
+
+    /// The number of the place to clip at.
+    fn clip(&mut self, clip: Rect) -> usize {
+        self.clips.iter().position(|c| *c == clip).unwrap_or_else(|| {
+            self.clips.push(clip);
+            self.clips.len() - 1
+        })
+    }
+
+    /// What was referred to.
+    fn definitions(&self) -> String {
+        let mut defs = String::new();
+        for (i, Rect { x, y, w, h }) in self.clips.iter().enumerate() {
+            let _ = writeln!(
+                defs,
+                "<clipPath id=\"c{i}\"><rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"/></clipPath>"
+            );
+        }
+        for (weight, glyph) in &self.glyphs {
+            let mut outline = Outline(String::new());
+            self.fonts[*weight].outline(GlyphId(*glyph), &mut outline);
+            let _ = writeln!(defs, "<path id=\"g{weight}_{glyph}\" d=\"{}\"/>", outline.0);
+        }
+        defs
+    }
 }
 
 fn hex([r, g, b]: Rgb) -> String {
