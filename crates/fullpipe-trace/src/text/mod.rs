@@ -1,5 +1,7 @@
 //! Connections as text for a terminal.
 
+mod direction;
+
 use crate::analysis::PacketCounts;
 use crate::error::Damage;
 use crate::input::Counters;
@@ -244,128 +246,13 @@ pub fn detail(c: &Connection) -> String {
     for (name, d) in [("client → server", &c.to_server), ("server → client", &c.to_client)] {
         if d.bytes > 0 {
             let _ = writeln!(out, "  {name}");
-            lines(&mut out, d);
+            direction::lines(&mut out, d);
         }
     }
     for note in &c.notes {
         let _ = writeln!(out, "  note: {note}");
     }
     out
-}
-
-fn lines(out: &mut String, d: &Direction) {
-    let mut line = |name: &str, text: String| {
-        let _ = writeln!(out, "    {name:<16} {text}");
-    };
-    line(
-        "data",
-        format!(
-            "{}{} in {}: {} goodput; {} captured, {} of {} bytes",
-            bytes(d.bytes),
-            if d.bytes_missed > 0 { format!(" and {} missed", bytes(d.bytes_missed)) } else { String::new() },
-            span(d.active),
-            or_dash(d.goodput, rate),
-            count(d.data_packets, "packet"),
-            count(d.segments, "segment"),
-            or_dash(d.segment_bytes, |m| m.to_string())
-        ),
-    );
-    line(
-        "path",
-        format!(
-            "RTprop {}, BtlBw {} ({} with headers), BDP {}",
-            or_dash(d.rtprop, span),
-            or_dash(d.btlbw, rate),
-            or_dash(d.btlbw_on_the_wire, rate),
-            or_dash(d.bdp_bytes, bytes)
-        ),
-    );
-    line(
-        "round trips",
-        format!(
-            "p50 {}, p95 {}, most {} ({})",
-            or_dash(d.rtt.p50, span),
-            or_dash(d.rtt.p95, span),
-            or_dash(d.rtt.max, span),
-            count(d.rtt.samples, "sample")
-        ),
-    );
-    line(
-        "in flight",
-        format!(
-            "at most {}; congestion window at least {}; receive window {} to {}{}",
-            or_dash(d.inflight_max_bytes, bytes),
-            or_dash(d.cwnd_at_least_bytes, bytes),
-            or_dash(d.window.min_bytes, bytes),
-            or_dash(d.window.max_bytes, bytes),
-            if d.window.scale_unknown { " or more (scale not seen)" } else { "" }
-        ),
-    );
-    if let Some(p) = &d.pacing {
-        line(
-            "leaving",
-            format!(
-                "in bursts of {} (p50), {} (p95), at most {}; {:.0} % of them unprompted by an ACK",
-                bytes(p.burst_p50_bytes),
-                bytes(p.burst_p95_bytes),
-                bytes(p.burst_max_bytes),
-                p.unprompted * 100.0
-            ),
-        );
-    }
-    let r = &d.retransmissions;
-    line(
-        "sent again",
-        format!(
-            "{}, {}: {} fast, {}, {} after a time-out; {} spurious{}",
-            count(r.segments, "segment"),
-            bytes(r.bytes),
-            r.fast,
-            count(r.tail_loss, "tail loss probe"),
-            r.timeout,
-            r.spurious,
-            if r.inferred > 0 { format!("; {} concluded from holes", r.inferred) } else { String::new() }
-        ),
-    );
-    line(
-        "path's losses",
-        format!(
-            "{} lost, {} reordered (by at most {}, {})",
-            count(d.lost_segments, "segment"),
-            d.reordering.segments,
-            bytes(d.reordering.extent_bytes),
-            span(d.reordering.extent)
-        ),
-    );
-    if d.idle.times > 0 {
-        line(
-            "pauses",
-            format!("{}, together {}, longest {}", d.idle.times, span(d.idle.total), span(d.idle.longest)),
-        );
-    }
-    if d.ecn.marked_packets + d.ecn.echoes > 0 {
-        line(
-            "ECN",
-            format!(
-                "{} marked, {} echoed",
-                count(d.ecn.marked_packets, "packet"),
-                count(d.ecn.echoes, "ACK")
-            ),
-        );
-    }
-    if !d.limits.shares.is_empty() {
-        let shares = d.limits.shares.iter().map(|s| format!("{} {:.0} %", s.by.name(), s.share * 100.0));
-        line("limited by", shares.collect::<Vec<_>>().join(", "));
-    }
-    for words in &d.limits.words {
-        line("", words.clone());
-    }
-    if let Some(sender) = &d.sender {
-        line("controller", sender.words.clone());
-        for why in &sender.evidence {
-            line("", why.clone());
-        }
-    }
 }
 
 /// What a direction got, what limited it and which controller sent it, in sentences.

@@ -1,0 +1,138 @@
+//! All that is known of one direction, in lines.
+
+use super::{bytes, count, or_dash, rate, span};
+use fullpipe_experiment::connection::Direction;
+use std::fmt::Write;
+
+/// A line's name and what it says; some have nothing to say of some directions.
+type Line = (&'static str, fn(&Direction) -> Option<String>);
+
+const LINES: [Line; 10] = [
+    ("data", data),
+    ("path", path),
+    ("round trips", round_trips),
+    ("in flight", in_flight),
+    ("leaving", leaving),
+    ("sent again", sent_again),
+    ("path's losses", losses),
+    ("pauses", pauses),
+    ("ECN", ecn),
+    ("limited by", limits),
+];
+
+pub(super) fn lines(out: &mut String, d: &Direction) {
+    let mut line = |name: &str, text: &str| {
+        let _ = writeln!(out, "    {name:<16} {text}");
+    };
+    for (name, of) in LINES {
+        if let Some(text) = of(d) {
+            line(name, &text);
+        }
+    }
+    for words in &d.limits.words {
+        line("", words);
+    }
+    if let Some(sender) = &d.sender {
+        line("controller", &sender.words);
+        for why in &sender.evidence {
+            line("", why);
+        }
+    }
+}
+
+fn data(d: &Direction) -> Option<String> {
+    Some(format!(
+        "{}{} in {}: {} goodput; {} captured, {} of {} bytes",
+        bytes(d.bytes),
+        if d.bytes_missed > 0 { format!(" and {} missed", bytes(d.bytes_missed)) } else { String::new() },
+        span(d.active),
+        or_dash(d.goodput, rate),
+        count(d.data_packets, "packet"),
+        count(d.segments, "segment"),
+        or_dash(d.segment_bytes, |m| m.to_string())
+    ))
+}
+
+fn path(d: &Direction) -> Option<String> {
+    Some(format!(
+        "RTprop {}, BtlBw {} ({} with headers), BDP {}",
+        or_dash(d.rtprop, span),
+        or_dash(d.btlbw, rate),
+        or_dash(d.btlbw_on_the_wire, rate),
+        or_dash(d.bdp_bytes, bytes)
+    ))
+}
+
+fn round_trips(d: &Direction) -> Option<String> {
+    Some(format!(
+        "p50 {}, p95 {}, most {} ({})",
+        or_dash(d.rtt.p50, span),
+        or_dash(d.rtt.p95, span),
+        or_dash(d.rtt.max, span),
+        count(d.rtt.samples, "sample")
+    ))
+}
+
+fn in_flight(d: &Direction) -> Option<String> {
+    Some(format!(
+        "at most {}; congestion window at least {}; receive window {} to {}{}",
+        or_dash(d.inflight_max_bytes, bytes),
+        or_dash(d.cwnd_at_least_bytes, bytes),
+        or_dash(d.window.min_bytes, bytes),
+        or_dash(d.window.max_bytes, bytes),
+        if d.window.scale_unknown { " or more (scale not seen)" } else { "" }
+    ))
+}
+
+fn leaving(d: &Direction) -> Option<String> {
+    d.pacing.as_ref().map(|p| {
+        format!(
+            "in bursts of {} (p50), {} (p95), at most {}; {:.0} % of them unprompted by an ACK",
+            bytes(p.burst_p50_bytes),
+            bytes(p.burst_p95_bytes),
+            bytes(p.burst_max_bytes),
+            p.unprompted * 100.0
+        )
+    })
+}
+
+fn sent_again(d: &Direction) -> Option<String> {
+    let r = &d.retransmissions;
+    Some(format!(
+        "{}, {}: {} fast, {}, {} after a time-out; {} spurious{}",
+        count(r.segments, "segment"),
+        bytes(r.bytes),
+        r.fast,
+        count(r.tail_loss, "tail loss probe"),
+        r.timeout,
+        r.spurious,
+        if r.inferred > 0 { format!("; {} concluded from holes", r.inferred) } else { String::new() }
+    ))
+}
+
+fn losses(d: &Direction) -> Option<String> {
+    Some(format!(
+        "{} lost, {} reordered (by at most {}, {})",
+        count(d.lost_segments, "segment"),
+        d.reordering.segments,
+        bytes(d.reordering.extent_bytes),
+        span(d.reordering.extent)
+    ))
+}
+
+fn pauses(d: &Direction) -> Option<String> {
+    let idle = &d.idle;
+    (idle.times > 0)
+        .then(|| format!("{}, together {}, longest {}", idle.times, span(idle.total), span(idle.longest)))
+}
+
+fn ecn(d: &Direction) -> Option<String> {
+    (d.ecn.marked_packets + d.ecn.echoes > 0).then(|| {
+        format!("{} marked, {} echoed", count(d.ecn.marked_packets, "packet"), count(d.ecn.echoes, "ACK"))
+    })
+}
+
+fn limits(d: &Direction) -> Option<String> {
+    let shares = d.limits.shares.iter().map(|s| format!("{} {:.0} %", s.by.name(), s.share * 100.0));
+    (!d.limits.shares.is_empty()).then(|| shares.collect::<Vec<_>>().join(", "))
+}
