@@ -3,6 +3,7 @@
 mod arrivals;
 mod bins;
 mod bursts;
+mod counts;
 mod course;
 mod echoes;
 mod flight;
