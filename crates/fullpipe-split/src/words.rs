@@ -1,7 +1,7 @@
 //! The verdict: what was found, how sure it is, and what cannot be concluded.
 
 use crate::rows::Row;
-use crate::{Effect, Report, Statistic};
+use crate::{Counts, Effect, Joined, Report, Statistic};
 
 /// Below it, what should not be is: a mismatch of the sample ratio, halves of one arm that differ.
 const BROKEN: f64 = 0.001;
@@ -79,80 +79,101 @@ fn sum(all: &[u64]) -> u64 {
     all.iter().fold(0, |sum, n| sum.saturating_add(*n))
 }
 
+/// What a reader must know before believing the rest.
 pub(crate) fn cautions(report: &Report, ended: bool) -> Vec<String> {
+    let mut told = of_the_assignment(report);
+    told.extend(report.counts.iter().flat_map(of_the_kernel));
+    if !ended {
+        told.push("the file has no end: the split still runs, or its owner was killed".to_owned());
+    }
+    told.extend(report.joined.iter().flat_map(of_the_log));
+    told.extend(of_meetings(report));
+    told
+}
+
+/// Whether chance did what it should.
+fn of_the_assignment(report: &Report) -> Vec<String> {
     let mut told = Vec::new();
-    let mut say = |text: String| told.push(text);
     if report.sample_ratio_p < BROKEN {
-        say(format!(
+        told.push(format!(
             "the arms did not get what they were to get (p = {:.1e}): believe no effect until that is explained; arms whose \
              connections do not close, or are not transfers, are counted less",
             report.sample_ratio_p
         ));
     }
     if report.same_arm_p.is_some_and(|p| p < BROKEN) {
-        say("the control differs from itself in two halves made by chance: connections of what is assigned as one are not \
+        told.push(
+            "the control differs from itself in two halves made by chance: connections of what is assigned as one are not \
              alike; assign larger units (--by client-prefix/16,/48)"
-            .to_owned());
+                .to_owned(),
+        );
     }
-    if let Some(counts) = &report.counts {
-        if counts.lost > 0 {
-            say(format!(
-                "{} connections closed unrecorded, because nobody emptied the ring in time",
-                counts.lost
-            ));
-        }
-        let refused = sum(&counts.refused);
-        if refused > 0 {
-            say(format!(
-                "the kernel refused the arm's controller to {refused} connections; they are in no arm"
-            ));
-        }
-        if counts.lapsed > 0 {
-            say(format!(
+    told
+}
+
+/// What the program in the kernel counted of connections that are in no figure.
+fn of_the_kernel(counts: &Counts) -> Vec<String> {
+    let refused = sum(&counts.refused);
+    let left = counts.program_chose.saturating_add(counts.route_chose);
+    let opened = sum(&counts.opened);
+    let open = opened.saturating_sub(sum(&counts.closed));
+    let all = [
+        (counts.lost > 0).then(|| {
+            format!("{} connections closed unrecorded, because nobody emptied the ring in time", counts.lost)
+        }),
+        (refused > 0).then(|| {
+            format!("the kernel refused the arm's controller to {refused} connections; they are in no arm")
+        }),
+        (counts.lapsed > 0).then(|| {
+            format!(
                 "{} connections opened while the owner did not renew its lease; they are in no arm",
                 counts.lapsed
-            ));
-        }
-        let left = counts.program_chose.saturating_add(counts.route_chose);
-        if left > 0 {
-            say(format!(
+            )
+        }),
+        (left > 0).then(|| {
+            format!(
                 "{left} connections were left alone: of {} the program chose the controller, of {} the route",
                 counts.program_chose, counts.route_chose
-            ));
-        }
-        let opened = sum(&counts.opened);
-        let open = opened.saturating_sub(sum(&counts.closed));
-        if open > opened / 20 {
-            say(format!(
+            )
+        }),
+        (open > opened / 20).then(|| {
+            format!(
                 "{open} of {opened} connections have not closed and are in no figure; a slow arm's close later"
-            ));
-        }
+            )
+        }),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// What could not be taken from the log that was joined.
+fn of_the_log(joined: &Joined) -> Vec<String> {
+    let mut told = Vec::new();
+    if joined.bad > 0 {
+        told.push(format!(
+            "{} line{} of the joined log could not be read: {}{}",
+            joined.bad,
+            if joined.bad == 1 { "" } else { "s" },
+            joined.troubles.join("; "),
+            if joined.bad > joined.troubles.len() as u64 { "; …" } else { "" }
+        ));
     }
-    if !ended {
-        say("the file has no end: the split still runs, or its owner was killed".to_owned());
+    if joined.others > joined.connections {
+        told.push(format!(
+            "{} of {} connections in the joined log are not in the split: is it of the same time and host, and the \
+             cookie that of the accepted socket (SO_COOKIE)?",
+            joined.others,
+            joined.others.saturating_add(joined.connections)
+        ));
     }
-    if let Some(joined) = &report.joined {
-        if joined.bad > 0 {
-            say(format!(
-                "{} line{} of the joined log could not be read: {}{}",
-                joined.bad,
-                if joined.bad == 1 { "" } else { "s" },
-                joined.troubles.join("; "),
-                if joined.bad > joined.troubles.len() as u64 { "; …" } else { "" }
-            ));
-        }
-        if joined.others > joined.connections {
-            say(format!(
-                "{} of {} connections in the joined log are not in the split: is it of the same time and host, and the \
-                 cookie that of the accepted socket (SO_COOKIE)?",
-                joined.others,
-                joined.others.saturating_add(joined.connections)
-            ));
-        }
-        joined.left_out.iter().for_each(|left| say(format!("not compared: {left}")));
-    }
+    told.extend(joined.left_out.iter().map(|left| format!("not compared: {left}")));
+    told
+}
+
+/// Where an arm did not have its connections for itself.
+fn of_meetings(report: &Report) -> Vec<String> {
+    let mut told = Vec::new();
     if let Some(met) = report.met_share.filter(|met| *met > SHARED) {
-        say(format!(
+        told.push(format!(
             "{:.0} % of connections were open together with one of another arm from the same client: where they meet at a \
              bottleneck one takes from the other, and the difference is not that of a whole roll-out; --by client-prefix or \
              --by time has less of that",
@@ -161,7 +182,7 @@ pub(crate) fn cautions(report: &Report, ended: bool) -> Vec<String> {
     }
     let chose: u64 = report.arms.iter().map(|arm| arm.chose_later).sum();
     if chose > 0 {
-        say(format!(
+        told.push(format!(
             "{chose} connections got another controller after they opened; they count for the arm they opened in"
         ));
     }
