@@ -15,17 +15,24 @@ pub enum Kind {
     Histogram,
 }
 
-/// A metric with all its samples.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Family {
+/// What is counted or measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Metric {
     /// Its name, without the endings that its kind gives it (`_total`).
-    pub name: String,
+    pub name: &'static str,
     /// What it is, in a sentence.
     pub help: &'static str,
     /// The unit, which is the end of the name; empty if it has none.
     pub unit: &'static str,
     /// Of metric.
     pub kind: Kind,
+}
+
+/// A metric with all its samples.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Family {
+    /// What they are of.
+    pub metric: Metric,
     /// One for each set of labels.
     pub samples: Vec<Sample>,
 }
@@ -61,22 +68,37 @@ pub struct Page {
     pub text: String,
 }
 
-impl Family {
-    /// A gauge with a single value.
-    pub fn gauge(name: &str, help: &'static str, unit: &'static str, value: f64) -> Family {
-        let sample = Sample { labels: Vec::new(), value: Value::Number(value), created: None };
-        Family { name: name.to_owned(), help, unit, kind: Kind::Gauge, samples: vec![sample] }
+impl Metric {
+    /// What goes up and down.
+    pub const fn gauge(name: &'static str, help: &'static str, unit: &'static str) -> Metric {
+        Metric { name, help, unit, kind: Kind::Gauge }
     }
 
-    /// Adds a sample to a gauge.
-    pub fn and(mut self, labels: Vec<(&'static str, String)>, value: f64) -> Family {
-        self.samples.push(Sample { labels, value: Value::Number(value), created: None });
-        self
+    /// What goes up only.
+    pub const fn counter(name: &'static str, help: &'static str, unit: &'static str) -> Metric {
+        Metric { name, help, unit, kind: Kind::Counter }
     }
 
-    /// A family without samples.
-    pub fn empty(name: &str, help: &'static str, unit: &'static str, kind: Kind) -> Family {
-        Family { name: name.to_owned(), help, unit, kind, samples: Vec::new() }
+    /// A distribution.
+    pub const fn histogram(name: &'static str, help: &'static str, unit: &'static str) -> Metric {
+        Metric { name, help, unit, kind: Kind::Histogram }
+    }
+
+    /// The family of these samples.
+    pub fn of(self, samples: impl IntoIterator<Item = Sample>) -> Family {
+        Family { metric: self, samples: samples.into_iter().collect() }
+    }
+}
+
+impl Sample {
+    /// A number.
+    pub fn number(labels: Vec<(&'static str, String)>, value: f64) -> Sample {
+        Sample { labels, value: Value::Number(value), created: None }
+    }
+
+    /// The same, counted since `created`.
+    pub fn since(self, created: f64) -> Sample {
+        Sample { created: Some(created), ..self }
     }
 }
 
@@ -99,9 +121,10 @@ impl Page {
 }
 
 fn write(out: &mut String, family: &Family, openmetrics: bool) {
-    let Family { name, help, unit, kind, samples } = family;
+    let Family { metric: Metric { name, help, unit, kind }, samples } = family;
     // The older format calls the family of a counter by the name of its samples.
-    let heading = if *kind == Kind::Counter && !openmetrics { format!("{name}_total") } else { name.clone() };
+    let heading =
+        if *kind == Kind::Counter && !openmetrics { format!("{name}_total") } else { (*name).to_owned() };
     let kind_name = match kind {
         Kind::Gauge => "gauge",
         Kind::Counter => "counter",
@@ -155,24 +178,12 @@ mod tests {
         let labels = vec![("class", "a\"b\\c\nd".to_owned())];
         let mut histogram = Histogram::new(&[0.5, 1.0]);
         histogram.observe(0.7);
+        let distribution =
+            Sample { labels: Vec::new(), value: Value::Distribution(histogram), created: Some(17.5) };
         let families = [
-            Family {
-                samples: vec![Sample {
-                    labels: labels.clone(),
-                    value: Value::Number(3.0),
-                    created: Some(17.5),
-                }],
-                ..Family::empty("x_bytes", "Bytes.", "bytes", Kind::Counter)
-            },
-            Family {
-                samples: vec![Sample {
-                    labels: Vec::new(),
-                    value: Value::Distribution(histogram),
-                    created: Some(17.5),
-                }],
-                ..Family::empty("y_seconds", "Time.", "seconds", Kind::Histogram)
-            },
-            Family::empty("nothing", "Has no samples.", "", Kind::Gauge),
+            Metric::counter("x_bytes", "Bytes.", "bytes").of([Sample::number(labels, 3.0).since(17.5)]),
+            Metric::histogram("y_seconds", "Time.", "seconds").of([distribution]),
+            Metric::gauge("nothing", "Has no samples.", "").of([]),
         ];
         let page = Page::of(&families);
         assert_eq!(

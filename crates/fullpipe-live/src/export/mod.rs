@@ -13,7 +13,7 @@ mod server;
 mod tally;
 
 pub use classes::{By, Classes};
-pub use family::{Family, Kind, Page, Sample, Value};
+pub use family::{Family, Kind, Metric, Page, Sample, Value};
 pub use histogram::Histogram;
 pub use negotiation::{Form, wanted};
 pub use server::{Pages, Server, ServerError, Settings, Stopper, Tls};

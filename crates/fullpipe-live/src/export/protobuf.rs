@@ -110,17 +110,17 @@ pub fn write(families: &[Family]) -> Vec<u8> {
 }
 
 fn message(family: &Family) -> MetricFamily {
-    let (kind, ending) = match family.kind {
+    let (kind, ending) = match family.metric.kind {
         Kind::Counter => (0, "_total"),
         Kind::Gauge => (1, ""),
         Kind::Histogram => (4, ""),
     };
     MetricFamily {
-        name: format!("{}{ending}", family.name),
-        help: family.help.to_owned(),
+        name: format!("{}{ending}", family.metric.name),
+        help: family.metric.help.to_owned(),
         kind,
-        metrics: family.samples.iter().map(|sample| metric(family.kind, sample)).collect(),
-        unit: family.unit.to_owned(),
+        metrics: family.samples.iter().map(|sample| metric(family.metric.kind, sample)).collect(),
+        unit: family.metric.unit.to_owned(),
     }
 }
 
@@ -168,6 +168,7 @@ fn distribution(histogram: &Histogram, created: Option<Timestamp>) -> Distributi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::Metric as Told;
 
     fn read(mut bytes: &[u8]) -> Vec<MetricFamily> {
         let mut families = Vec::new();
@@ -184,16 +185,10 @@ mod tests {
         let sample =
             |value| Sample { labels: vec![("class", "a\"b".to_owned())], value, created: Some(17.5) };
         let families = [
-            Family {
-                samples: vec![sample(Value::Number(3.0))],
-                ..Family::empty("x_bytes", "Bytes.", "bytes", Kind::Counter)
-            },
-            Family::gauge("g", "A gauge.", "", -1.0),
-            Family::empty("nothing", "Has no samples.", "", Kind::Gauge),
-            Family {
-                samples: vec![sample(Value::Distribution(histogram))],
-                ..Family::empty("y_seconds", "Time.", "seconds", Kind::Histogram)
-            },
+            Told::counter("x_bytes", "Bytes.", "bytes").of([sample(Value::Number(3.0))]),
+            Told::gauge("g", "A gauge.", "").of([Sample::number(Vec::new(), -1.0)]),
+            Told::gauge("nothing", "Has no samples.", "").of([]),
+            Told::histogram("y_seconds", "Time.", "seconds").of([sample(Value::Distribution(histogram))]),
         ];
         let told = read(&write(&families));
         let names: Vec<_> = told.iter().map(|f| (f.name.as_str(), f.kind)).collect();
@@ -215,8 +210,7 @@ mod tests {
     fn a_histogram_without_observations_is_still_a_native_one() {
         let sample =
             Sample { labels: Vec::new(), value: Value::Distribution(Histogram::new(&[1.0])), created: None };
-        let family = Family { samples: vec![sample], ..Family::empty("y", "Time.", "", Kind::Histogram) };
-        let told = read(&write(&[family]));
+        let told = read(&write(&[Told::histogram("y", "Time.", "").of([sample])]));
         let y = told[0].metrics[0].histogram.as_ref().unwrap();
         assert_eq!((y.spans.len(), y.spans[0].length, y.deltas.len()), (1, 0, 0));
     }

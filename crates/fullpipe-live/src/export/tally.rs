@@ -1,7 +1,7 @@
 //! Adds looks up to metrics.
 
 use super::classes::{Classes, OTHER};
-use super::family::{Family, Kind, Sample, Value};
+use super::family::{Family, Metric, Sample, Value};
 use super::histogram::Histogram;
 use super::processor::Processor;
 use crate::connection::{Connection, Figures};
@@ -24,61 +24,86 @@ const RATES: &[f64] = &[12.5e3, 125e3, 1.25e6, 12.5e6, 125e6, 1.25e9, 12.5e9];
 const WINDOWS: &[f64] = &[15e3, 60e3, 250e3, 1e6, 4e6, 16e6, 64e6];
 const SHARES: &[f64] = &[0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1];
 
-/// What a histogram is of: name, help, unit, bounds.
-type Shape = (&'static str, &'static str, &'static str, &'static [f64]);
+const CONNECTIONS: Metric = Metric::gauge("fullpipe_tcp_connections", "Connections at the last look.", "");
+const STATES: Metric =
+    Metric::gauge("fullpipe_bbr_connections", "Connections at the last look by BBR's state.", "");
+const LIMITED: Metric =
+    Metric::counter("fullpipe_tcp_limited_seconds", "Time of connections by what limited them.", "seconds");
+const USED: Metric = Metric::counter(
+    "fullpipe_class_cpu_seconds",
+    "Processor time of a unit or container, all that it does.",
+    "seconds",
+);
 
-const DISTRIBUTIONS: [Shape; 8] = [
+/// Each with the bounds of its histogram.
+const DISTRIBUTIONS: [(Metric, &[f64]); 8] = [
     (
-        "fullpipe_tcp_rtt_seconds",
-        "Smoothed round-trip times of connections that sent.",
-        "seconds",
+        Metric::histogram(
+            "fullpipe_tcp_rtt_seconds",
+            "Smoothed round-trip times of connections that sent.",
+            "seconds",
+        ),
         ROUND_TRIPS,
     ),
     (
-        "fullpipe_tcp_min_rtt_seconds",
-        "Least round-trip times of connections that sent.",
-        "seconds",
+        Metric::histogram(
+            "fullpipe_tcp_min_rtt_seconds",
+            "Least round-trip times of connections that sent.",
+            "seconds",
+        ),
         ROUND_TRIPS,
     ),
     (
-        "fullpipe_tcp_queueing_seconds",
-        "What round trips were above the least: time in queues.",
-        "seconds",
+        Metric::histogram(
+            "fullpipe_tcp_queueing_seconds",
+            "What round trips were above the least: time in queues.",
+            "seconds",
+        ),
         QUEUES,
     ),
     (
-        "fullpipe_tcp_delivery_rate_bytes_per_second",
-        "Delivery rates that the network limited.",
-        "bytes_per_second",
+        Metric::histogram(
+            "fullpipe_tcp_delivery_rate_bytes_per_second",
+            "Delivery rates that the network limited.",
+            "bytes_per_second",
+        ),
         RATES,
     ),
-    ("fullpipe_tcp_cwnd_bytes", "Congestion windows of connections that sent.", "bytes", WINDOWS),
     (
-        "fullpipe_tcp_retransmitted_ratio",
-        "Segments sent again of those sent, by connection.",
-        "ratio",
+        Metric::histogram("fullpipe_tcp_cwnd_bytes", "Congestion windows of connections that sent.", "bytes"),
+        WINDOWS,
+    ),
+    (
+        Metric::histogram(
+            "fullpipe_tcp_retransmitted_ratio",
+            "Segments sent again of those sent, by connection.",
+            "ratio",
+        ),
         SHARES,
     ),
     (
-        "fullpipe_bbr_bandwidth_bytes_per_second",
-        "What BBR believes of the bottleneck's bandwidth.",
-        "bytes_per_second",
+        Metric::histogram(
+            "fullpipe_bbr_bandwidth_bytes_per_second",
+            "What BBR believes of the bottleneck's bandwidth.",
+            "bytes_per_second",
+        ),
         RATES,
     ),
     (
-        "fullpipe_bbr_min_rtt_seconds",
-        "What BBR believes of the round-trip propagation time.",
-        "seconds",
+        Metric::histogram(
+            "fullpipe_bbr_min_rtt_seconds",
+            "What BBR believes of the round-trip propagation time.",
+            "seconds",
+        ),
         ROUND_TRIPS,
     ),
 ];
 
-/// Name, help, unit.
-const COUNTERS: [(&str, &str, &str); 4] = [
-    ("fullpipe_tcp_acked_bytes", "Payload that was acknowledged.", "bytes"),
-    ("fullpipe_tcp_received_bytes", "Payload that was received.", "bytes"),
-    ("fullpipe_tcp_sent_segments", "Data segments sent, with those sent again.", "segments"),
-    ("fullpipe_tcp_retransmitted_segments", "Segments sent again.", "segments"),
+const COUNTERS: [Metric; 4] = [
+    Metric::counter("fullpipe_tcp_acked_bytes", "Payload that was acknowledged.", "bytes"),
+    Metric::counter("fullpipe_tcp_received_bytes", "Payload that was received.", "bytes"),
+    Metric::counter("fullpipe_tcp_sent_segments", "Data segments sent, with those sent again.", "segments"),
+    Metric::counter("fullpipe_tcp_retransmitted_segments", "Segments sent again.", "segments"),
 ];
 
 /// What is counted of a controller and a class.
@@ -195,93 +220,71 @@ impl Tally {
 
     /// The metrics.
     pub fn families(&self) -> Vec<Family> {
-        let labels = |(controller, class): &(String, String)| {
-            vec![("controller", controller.clone()), ("class", class.clone())]
-        };
-        let mut families = Vec::new();
-        let mut connections =
-            Family::empty("fullpipe_tcp_connections", "Connections at the last look.", "", Kind::Gauge);
-        for (key, pair) in &self.pairs {
-            connections = connections.and(labels(key), pair.connections as f64);
-        }
-        families.push(connections);
-        let mut states = Family::empty(
-            "fullpipe_bbr_connections",
-            "Connections at the last look by BBR's state.",
-            "",
-            Kind::Gauge,
-        );
-        for ((controller, state), count) in &self.states {
-            states =
-                states.and(vec![("controller", controller.clone()), ("state", state.clone())], *count as f64);
-        }
-        families.push(states);
-        for (at, (name, help, unit)) in COUNTERS.into_iter().enumerate() {
-            let samples = self.pairs.iter().map(|(key, pair)| Sample {
-                labels: labels(key),
-                value: Value::Number(pair.counted[at] as f64),
-                created: Some(pair.created),
-            });
-            families.push(Family {
-                samples: samples.collect(),
-                ..Family::empty(name, help, unit, Kind::Counter)
-            });
-        }
-        let mut limited = Family::empty(
-            "fullpipe_tcp_limited_seconds",
-            "Time of connections by what limited them.",
-            "seconds",
-            Kind::Counter,
-        );
-        for (key, pair) in &self.pairs {
-            for (by, seconds) in Limitation::ALL.into_iter().zip(pair.limited) {
-                // Policers are found in captures; the kernel does not tell of them.
-                if by != Limitation::Policer {
-                    let mut labels = labels(key);
-                    labels.push(("by", by.name().replace(' ', "_")));
-                    let value = Value::Number(seconds);
-                    limited.samples.push(Sample { labels, value, created: None });
-                }
-            }
-        }
-        families.push(limited);
-        let mut used = Family::empty(
-            "fullpipe_class_cpu_seconds",
-            "Processor time of a unit or container, all that it does.",
-            "seconds",
-            Kind::Counter,
-        );
-        let classes: BTreeSet<&String> = self.pairs.keys().map(|(_, class)| class).collect();
-        for class in classes {
-            let Some(seconds) = self.processor.seconds(class) else { continue };
-            let labels = vec![("class", class.clone())];
-            used.samples.push(Sample { labels, value: Value::Number(seconds), created: Some(self.began) });
-        }
-        families.push(used);
-        for (at, (name, help, unit, _)) in DISTRIBUTIONS.into_iter().enumerate() {
+        let states = self.states.iter().map(|((controller, state), count)| {
+            let labels = vec![("controller", controller.clone()), ("state", state.clone())];
+            Sample::number(labels, *count as f64)
+        });
+        let mut families =
+            vec![CONNECTIONS.of(self.by_pair(|pair| pair.connections as f64)), STATES.of(states)];
+        families.extend(COUNTERS.into_iter().enumerate().map(|(at, metric)| {
+            let created = self.pairs.values().map(|pair| pair.created);
+            let counted = self.by_pair(|pair| pair.counted[at] as f64);
+            metric.of(counted.zip(created).map(|(sample, created)| sample.since(created)))
+        }));
+        families.push(LIMITED.of(self.limited()));
+        families.push(USED.of(self.used()));
+        families.extend(DISTRIBUTIONS.into_iter().enumerate().map(|(at, (metric, _))| {
             let told = self.pairs.iter().filter(|(_, pair)| pair.distributions[at].count() > 0);
-            let samples = told.map(|(key, pair)| Sample {
+            metric.of(told.map(|(key, pair)| Sample {
                 labels: labels(key),
                 value: Value::Distribution(pair.distributions[at].clone()),
                 created: Some(pair.created),
-            });
-            families.push(Family {
-                samples: samples.collect(),
-                ..Family::empty(name, help, unit, Kind::Histogram)
-            });
-        }
-        let own = [
+            }))
+        }));
+        families.extend(self.own());
+        families
+    }
+
+    /// A number of each controller and class.
+    fn by_pair(&self, of: impl Fn(&Pair) -> f64) -> impl Iterator<Item = Sample> {
+        self.pairs.iter().map(move |(key, pair)| Sample::number(labels(key), of(pair)))
+    }
+
+    fn limited(&self) -> impl Iterator<Item = Sample> {
+        self.pairs.iter().flat_map(|(key, pair)| {
+            // Policers are found in captures; the kernel does not tell of them.
+            let told = Limitation::ALL.into_iter().zip(pair.limited);
+            told.filter(|(by, _)| *by != Limitation::Policer).map(|(by, seconds)| {
+                let mut labels = labels(key);
+                labels.push(("by", by.name().replace(' ', "_")));
+                Sample::number(labels, seconds)
+            })
+        })
+    }
+
+    fn used(&self) -> impl Iterator<Item = Sample> {
+        let classes: BTreeSet<&String> = self.pairs.keys().map(|(_, class)| class).collect();
+        classes.into_iter().filter_map(|class| {
+            let seconds = self.processor.seconds(class)?;
+            Some(Sample::number(vec![("class", class.clone())], seconds).since(self.began))
+        })
+    }
+
+    /// What this tally itself came to.
+    fn own(&self) -> [Family; 3] {
+        [
             ("fullpipe_looks", "Looks at the host's connections.", self.looks),
             ("fullpipe_looks_incomplete", "Looks during which the kernel's table changed.", self.incomplete),
             ("fullpipe_looks_failed", "Looks that the kernel did not answer.", self.failed),
-        ];
-        for (name, help, count) in own {
-            let sample =
-                Sample { labels: Vec::new(), value: Value::Number(count as f64), created: Some(self.began) };
-            families.push(Family { samples: vec![sample], ..Family::empty(name, help, "", Kind::Counter) });
-        }
-        families
+        ]
+        .map(|(name, help, count)| {
+            Metric::counter(name, help, "").of([Sample::number(Vec::new(), count as f64).since(self.began)])
+        })
     }
+}
+
+fn labels((controller, class): &(String, String)) -> Vec<(&'static str, String)> {
+    vec![("controller", controller.clone()), ("class", class.clone())]
 }
 
 impl Pair {
@@ -292,7 +295,7 @@ impl Pair {
             last_s: 0.0,
             counted: [0; 4],
             limited: [0.0; Limitation::ALL.len()],
-            distributions: DISTRIBUTIONS.iter().map(|(.., bounds)| Histogram::new(bounds)).collect(),
+            distributions: DISTRIBUTIONS.iter().map(|(_, bounds)| Histogram::new(bounds)).collect(),
         }
     }
 

@@ -9,7 +9,9 @@ use fullpipe_host::journal::Store;
 use fullpipe_host::status;
 use fullpipe_kernel::confine::{Capability, Confinement, Sight};
 use fullpipe_kernel::{facts, signals};
-use fullpipe_live::export::{By, Classes, Family, Kind, Page, Pages, Server, Settings, Stopper, Tally, Tls};
+use fullpipe_live::export::{
+    By, Classes, Family, Metric, Page, Pages, Sample, Server, Settings, Stopper, Tally, Tls,
+};
 use fullpipe_live::{Filter, LookError, Reader};
 use fullpipe_units::Span;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -115,13 +117,13 @@ impl Args {
             tls: self.tls_cert.zip(self.tls_key).map(|(certificate, key)| Tls { certificate, key }),
         };
         let (host, store) = self.target.open()?;
-        let mut host = HostMetrics { host, store, known: Vec::new(), at: None, complained: false };
+        let host = HostMetrics { host, store, known: Vec::new(), at: None, complained: false };
         let server = Server::bind(self.listen, &settings).map_err(Failure::usage)?;
         let address = server.address().map_err(|e| Failure::Impossible(e.to_string()))?;
         // Before there is another thread, which would go on as it was.
         confined(asks_for_owners)?;
 
-        let (stop, stopper, ends) = (Arc::new(AtomicBool::new(false)), server.stopper(), server.stopper());
+        let (stop, stopper) = (Arc::new(AtomicBool::new(false)), server.stopper());
         let flag = Arc::clone(&stop);
         signals::on_termination(move || {
             flag.store(true, Relaxed);
@@ -129,16 +131,31 @@ impl Args {
         })
         .map_err(|e| Failure::Impossible(e.to_string()))?;
 
-        let mut tally = Tally::new(classes);
-        let pages = Pages::default();
+        let mut exported = Exported { reader, tally: Tally::new(classes), host, pages: Pages::default() };
         // What a first scrape gets is whole.
-        tally.add(&reader.look().map_err(impossible)?);
-        publish(&pages, &tally, &mut host);
+        exported.tally.add(&exported.reader.look().map_err(impossible)?);
+        exported.publish();
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
         eprintln!("metrics at {scheme}://{address}/metrics");
         if !address.ip().is_loopback() && settings.token.is_none() {
             eprintln!("note: whoever reaches {address} may read them; --token-file asks for a token");
         }
+        exported.serve(server, Duration::from(self.interval), &stop)
+    }
+}
+
+/// What is looked at, and what a scrape gets of it.
+struct Exported {
+    reader: Reader,
+    tally: Tally,
+    host: HostMetrics,
+    pages: Pages,
+}
+
+impl Exported {
+    /// Hands the pages out, renewed `every` so often, until it is to `stop`.
+    fn serve(mut self, server: Server, every: Duration, stop: &AtomicBool) -> Result<(), Failure> {
+        let (ends, pages) = (server.stopper(), self.pages.clone());
         std::thread::scope(|scope| {
             let served = scope.spawn(|| {
                 let served = server.run(&pages);
@@ -147,7 +164,6 @@ impl Args {
             });
             // Nobody shall be served what is never renewed again.
             let _renewed = Ends(&ends);
-            let every = Duration::from(self.interval);
             let mut next = Instant::now() + every;
             while !stop.load(Relaxed) {
                 let left = next.saturating_duration_since(Instant::now());
@@ -155,12 +171,7 @@ impl Args {
                     std::thread::sleep(left.min(Duration::from_millis(100)));
                     continue;
                 }
-                match reader.look() {
-                    Ok(snapshot) => tally.add(&snapshot),
-                    // A kernel that is short of memory for a moment answers again later; the count tells of it.
-                    Err(_) => tally.failed(),
-                }
-                publish(&pages, &tally, &mut host);
+                self.look();
                 // After it: a look that takes longer than the interval must not be followed by another at once.
                 next = Instant::now() + every;
             }
@@ -169,6 +180,22 @@ impl Args {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         })
+    }
+
+    fn look(&mut self) {
+        match self.reader.look() {
+            Ok(snapshot) => self.tally.add(&snapshot),
+            // A kernel that is short of memory for a moment answers again later; the count tells of it.
+            Err(_) => self.tally.failed(),
+        }
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let mut families = self.tally.families();
+        families.extend(self.host.families());
+        families.push(own_time());
+        self.pages.publish(Page::of(&families));
     }
 }
 
@@ -196,26 +223,32 @@ impl Drop for Ends<'_> {
     }
 }
 
-fn publish(pages: &Pages, tally: &Tally, host: &mut HostMetrics) {
-    let mut families = tally.families();
-    families.extend(host.families());
-    families.push(own_time());
-    pages.publish(Page::of(&families));
-}
-
 /// What the exporter costs.
 fn own_time() -> Family {
     let used = getrusage(UsageWho::RUSAGE_SELF);
     let seconds = used.map_or(0.0, |u| (u.user_time() + u.system_time()).num_microseconds() as f64 / 1e6);
-    let mut family = Family::gauge(
-        "fullpipe_exporter_cpu_seconds",
-        "Processor time of this exporter.",
-        "seconds",
-        seconds,
-    );
-    family.kind = Kind::Counter;
-    family
+    Metric::counter("fullpipe_exporter_cpu_seconds", "Processor time of this exporter.", "seconds")
+        .of([Sample::number(Vec::new(), seconds)])
 }
+
+const DEFAULT: Metric =
+    Metric::gauge("fullpipe_host_default_controller", "The default congestion controller.", "");
+const AVAILABLE: Metric = Metric::gauge(
+    "fullpipe_host_available_controller",
+    "Congestion controllers that the kernel has loaded.",
+    "",
+);
+const READABLE: Metric = Metric::gauge(
+    "fullpipe_host_readable",
+    "Whether what fullpipe changed here may be read: once something is in force, by root only.",
+    "",
+);
+const APPLIED: Metric =
+    Metric::gauge("fullpipe_host_applied", "Whether fullpipe has something in force or half-done.", "");
+const CONSISTENT: Metric =
+    Metric::gauge("fullpipe_host_consistent", "Whether journal, boot files and kernel agree.", "");
+const DRIFT: Metric =
+    Metric::gauge("fullpipe_host_drift", "Settings that are not as fullpipe left them.", "");
 
 /// Where the host stands, looked at now and then.
 struct HostMetrics {
@@ -236,46 +269,26 @@ impl HostMetrics {
     }
 
     fn look(&mut self) -> Vec<Family> {
-        let mut families = Vec::new();
-        let named = |name: &str, help, controllers: &mut dyn Iterator<Item = String>| {
-            controllers.fold(Family::empty(name, help, "", Kind::Gauge), |family, controller| {
-                family.and(vec![("controller", controller)], 1.0)
-            })
-        };
         let status = status::status(&*self.host, &self.store);
         let default = match &status {
             Ok(status) => status.live.clone(),
             Err(_) => facts::default_controller().ok(),
         };
-        families.push(named(
-            "fullpipe_host_default_controller",
-            "The default congestion controller.",
-            &mut default.into_iter(),
-        ));
-        families.push(named(
-            "fullpipe_host_available_controller",
-            "Congestion controllers that the kernel has loaded.",
-            &mut facts::available_controllers().unwrap_or_default().into_iter(),
-        ));
-        let readable = f64::from(u8::from(status.is_ok()));
-        let help =
-            "Whether what fullpipe changed here may be read: once something is in force, by root only.";
-        families.push(Family::gauge("fullpipe_host_readable", help, "", readable));
+        let named = |controller| Sample::number(vec![("controller", controller)], 1.0);
+        let number = |value| [Sample::number(Vec::new(), value)];
+        let available = facts::available_controllers().unwrap_or_default();
+        let mut families = vec![
+            DEFAULT.of(default.into_iter().map(named)),
+            AVAILABLE.of(available.into_iter().map(named)),
+            READABLE.of(number(f64::from(u8::from(status.is_ok())))),
+        ];
         match status {
             Ok(status) => {
-                let in_force = f64::from(u8::from(status.phase.is_some()));
-                let consistent = f64::from(u8::from(status.consistent));
-                let drift = status.drift.len() as f64;
-                let gauges = [
-                    (
-                        "fullpipe_host_applied",
-                        "Whether fullpipe has something in force or half-done.",
-                        in_force,
-                    ),
-                    ("fullpipe_host_consistent", "Whether journal, boot files and kernel agree.", consistent),
-                    ("fullpipe_host_drift", "Settings that are not as fullpipe left them.", drift),
-                ];
-                families.extend(gauges.map(|(name, help, value)| Family::gauge(name, help, "", value)));
+                families.extend([
+                    APPLIED.of(number(f64::from(u8::from(status.phase.is_some())))),
+                    CONSISTENT.of(number(f64::from(u8::from(status.consistent)))),
+                    DRIFT.of(number(status.drift.len() as f64)),
+                ]);
             }
             Err(e) if !self.complained => {
                 self.complained = true;
