@@ -17,26 +17,7 @@ pub fn rust_core(_socket: u64, state: &mut Bbr1State, tcp: &mut Tcp, op: Op, arg
     let bytes: [u8; KERNEL_SIZE] = bytemuck::cast(*state);
     // A mode that is none of the four leaves the state as it is, which shows as a difference.
     let Some(mut bbr) = Bbr::from_kernel(&bytes, params) else { return 0 };
-    let mut sk = Socket {
-        snd_cwnd: tcp.snd_cwnd,
-        snd_cwnd_clamp: tcp.snd_cwnd_clamp,
-        snd_ssthresh: tcp.snd_ssthresh,
-        mss_cache: tcp.mss,
-        srtt_us: tcp.srtt_us,
-        min_rtt_us: tcp.min_rtt_us,
-        delivered: tcp.delivered,
-        lost: tcp.lost,
-        delivered_mstamp: tcp.delivered_mstamp,
-        tcp_mstamp: tcp.tcp_mstamp,
-        tcp_clock_cache: tcp.clock_ns,
-        tcp_wstamp_ns: tcp.wstamp_ns,
-        packets_in_flight: tcp.in_flight,
-        app_limited: tcp.app_limited,
-        ca_state: tcp.ca_state as u8,
-        jiffies: tcp.ticks,
-        pacing_rate: tcp.pacing_rate,
-        max_pacing_rate: tcp.max_pacing_rate,
-    };
+    let mut sk = socket(tcp);
     let random = tcp.random;
     let draw = move || ((u64::from(random) * u64::from(CYCLE_RAND)) >> 32) as u32;
     let result = match op {
@@ -45,18 +26,7 @@ pub fn rust_core(_socket: u64, state: &mut Bbr1State, tcp: &mut Tcp, op: Op, arg
             0
         }
         Op::Main => {
-            let sample = RateSample {
-                prior_delivered: tcp.rs_prior_delivered,
-                delivered: tcp.rs_delivered,
-                interval_us: tcp.rs_interval_us,
-                rtt_us: tcp.rs_rtt_us,
-                losses: tcp.rs_losses,
-                acked_sacked: tcp.rs_acked_sacked,
-                prior_in_flight: tcp.rs_prior_in_flight,
-                is_app_limited: tcp.rs_flags & RS_APP_LIMITED != 0,
-                is_ack_delayed: tcp.rs_flags & RS_ACK_DELAYED != 0,
-            };
-            bbr.main(&mut sk, &sample, draw);
+            bbr.main(&mut sk, &sample(tcp), draw);
             0
         }
         Op::Event => {
@@ -82,4 +52,41 @@ pub fn rust_core(_socket: u64, state: &mut Bbr1State, tcp: &mut Tcp, op: Op, arg
     tcp.app_limited = sk.app_limited;
     tcp.pacing_rate = sk.pacing_rate;
     result
+}
+
+fn socket(tcp: &Tcp) -> Socket {
+    Socket {
+        snd_cwnd: tcp.snd_cwnd,
+        snd_cwnd_clamp: tcp.snd_cwnd_clamp,
+        snd_ssthresh: tcp.snd_ssthresh,
+        mss_cache: tcp.mss,
+        srtt_us: tcp.srtt_us,
+        min_rtt_us: tcp.min_rtt_us,
+        delivered: tcp.delivered,
+        lost: tcp.lost,
+        delivered_mstamp: tcp.delivered_mstamp,
+        tcp_mstamp: tcp.tcp_mstamp,
+        tcp_clock_cache: tcp.clock_ns,
+        tcp_wstamp_ns: tcp.wstamp_ns,
+        packets_in_flight: tcp.in_flight,
+        app_limited: tcp.app_limited,
+        ca_state: tcp.ca_state as u8,
+        jiffies: tcp.ticks,
+        pacing_rate: tcp.pacing_rate,
+        max_pacing_rate: tcp.max_pacing_rate,
+    }
+}
+
+fn sample(tcp: &Tcp) -> RateSample {
+    RateSample {
+        prior_delivered: tcp.rs_prior_delivered,
+        delivered: tcp.rs_delivered,
+        interval_us: tcp.rs_interval_us,
+        rtt_us: tcp.rs_rtt_us,
+        losses: tcp.rs_losses,
+        acked_sacked: tcp.rs_acked_sacked,
+        prior_in_flight: tcp.rs_prior_in_flight,
+        is_app_limited: tcp.rs_flags & RS_APP_LIMITED != 0,
+        is_ack_delayed: tcp.rs_flags & RS_ACK_DELAYED != 0,
+    }
 }

@@ -49,78 +49,129 @@ const BYTES: u64 = 1448;
 
 /// Sends over the path for `length` of virtual time, `packets` at most.
 pub fn run(cc: &mut dyn CongestionControl, path: &Path, length: Span, packets: u64) {
-    let mut random = Random(path.seed ^ 0x5eed);
-    let mut sampler = Sampler::new();
-    let mut flying: VecDeque<Packet> = VecDeque::new();
-    let mut now = Time::ZERO;
-    let mut next_send = Time::ZERO;
-    let mut link_free = Time::ZERO;
-    let mut number = 0;
-    let (mut srtt, mut min_rtt) = (None::<Span>, None::<Span>);
-    let mut recovery = RecoveryState::Open;
-    let mut recover_until = 0;
-    let mut paused_until = Time::ZERO;
-    let mut burst_left = 200 + random.below(400);
-
-    while number < packets && now.since(Time::ZERO) < length {
-        let inflight = flying.len() as u64 * BYTES;
-        let may_send = inflight + BYTES <= cc.cwnd();
-        let send_at = may_send.then(|| next_send.max(now).max(paused_until));
-        let ack_at = flying.iter().filter_map(|packet| packet.acked_at).min();
-        let rto_at = flying
-            .front()
-            .map(|packet| packet.stamp.sent_at + srtt.unwrap_or(path.rtt) * 3 + Span::from_millis(200));
+    let mut sender = Sender::over(path);
+    while sender.number < packets && sender.now.since(Time::ZERO) < length {
+        let may_send = sender.inflight() + BYTES <= cc.cwnd();
+        let send_at = may_send.then(|| sender.next_send.max(sender.now).max(sender.paused_until));
+        let ack_at = sender.flying.iter().filter_map(|packet| packet.acked_at).min();
+        let rto_at = sender.flying.front().map(|packet| {
+            packet.stamp.sent_at + sender.srtt.unwrap_or(path.rtt) * 3 + Span::from_millis(200)
+        });
 
         let earliest = [send_at, ack_at, rto_at].into_iter().flatten().min();
         let Some(at) = earliest else { break };
-        now = now.max(at);
+        sender.now = sender.now.max(at);
         if send_at == Some(at) {
-            cc.on_send(&Sent {
-                now,
-                bytes: BYTES,
-                inflight,
-                app_limited: sampler.is_app_limited(),
-                delivered: sampler.delivered(),
-                retransmit: false,
-            });
-            let stamp = sampler.on_sent(now, BYTES, inflight);
-            let queued = link_free.since(now).as_nanos() * path.rate / 1_000_000_000;
-            let lost = queued > path.buffer || random.below(1000) < path.loss;
-            let mut acked_at = None;
-            if !lost {
-                link_free = link_free.max(now) + Span::from_nanos(BYTES * 1_000_000_000 / path.rate);
-                let late = if random.below(1000) < path.reorder { path.rtt } else { Span::ZERO };
-                acked_at = Some(link_free + path.rtt + late);
-            }
-            number += 1;
-            flying.push_back(Packet { stamp, number, acked_at, marked: random.below(1000) < path.marks });
-            let rate = cc.pacing_rate().map_or(u64::MAX, |rate| rate.as_bytes_per_sec()).max(1);
-            next_send = now + Span::from_nanos(BYTES * 1_000_000_000 / rate);
-            burst_left -= 1;
-            if burst_left == 0 {
-                burst_left = 200 + random.below(400);
-                if path.pauses {
-                    paused_until = now + path.rtt + Span::from_millis(u64::from(random.below(2000)));
-                    sampler.mark_app_limited(inflight + BYTES);
-                }
-            }
-            continue;
+            sender.send(cc);
+        } else if ack_at == Some(at) {
+            sender.take_ack(cc, at);
+        } else {
+            sender.time_out(cc);
         }
+    }
+}
 
-        sampler.begin_ack();
-        let (mut acked, mut marks, mut rtt, mut newest) = (0, 0, None, 0);
-        let context = |sampler: &Sampler, inflight| RecoveryContext {
+struct Sender<'a> {
+    path: &'a Path,
+    random: Random,
+    sampler: Sampler,
+    flying: VecDeque<Packet>,
+    now: Time,
+    next_send: Time,
+    link_free: Time,
+    /// Of the last packet sent.
+    number: u64,
+    srtt: Option<Span>,
+    min_rtt: Option<Span>,
+    recovery: RecoveryState,
+    recover_until: u64,
+    paused_until: Time,
+    burst_left: u32,
+}
+
+/// What was taken for lost at one time.
+#[derive(Default)]
+struct Losses {
+    bytes: u64,
+    ranges: u32,
+    /// Whether some of it arrives later.
+    spurious: bool,
+}
+
+impl<'a> Sender<'a> {
+    fn over(path: &'a Path) -> Self {
+        let mut random = Random(path.seed ^ 0x5eed);
+        Sender {
+            path,
+            burst_left: 200 + random.below(400),
+            random,
+            sampler: Sampler::new(),
+            flying: VecDeque::new(),
+            now: Time::ZERO,
+            next_send: Time::ZERO,
+            link_free: Time::ZERO,
+            number: 0,
+            srtt: None,
+            min_rtt: None,
+            recovery: RecoveryState::Open,
+            recover_until: 0,
+            paused_until: Time::ZERO,
+        }
+    }
+
+    fn inflight(&self) -> u64 {
+        self.flying.len() as u64 * BYTES
+    }
+
+    fn send(&mut self, cc: &mut dyn CongestionControl) {
+        let (path, now, inflight) = (self.path, self.now, self.inflight());
+        cc.on_send(&Sent {
             now,
+            bytes: BYTES,
             inflight,
-            delivered: sampler.delivered(),
-            lost: sampler.lost(),
-        };
-        let time_out = ack_at != Some(at);
-        flying.retain(|packet| {
-            if packet.acked_at != Some(at) || time_out {
+            app_limited: self.sampler.is_app_limited(),
+            delivered: self.sampler.delivered(),
+            retransmit: false,
+        });
+        let stamp = self.sampler.on_sent(now, BYTES, inflight);
+        let acked_at = self.arrival();
+        let marked = self.random.below(1000) < path.marks;
+        self.number += 1;
+        self.flying.push_back(Packet { stamp, number: self.number, acked_at, marked });
+        let rate = cc.pacing_rate().map_or(u64::MAX, |rate| rate.as_bytes_per_sec()).max(1);
+        self.next_send = now + Span::from_nanos(BYTES * 1_000_000_000 / rate);
+        self.burst_left -= 1;
+        if self.burst_left == 0 {
+            self.burst_left = 200 + self.random.below(400);
+            if path.pauses {
+                self.paused_until = now + path.rtt + Span::from_millis(u64::from(self.random.below(2000)));
+                self.sampler.mark_app_limited(inflight + BYTES);
+            }
+        }
+    }
+
+    /// When the ACK of a packet that leaves now arrives; none if it is lost.
+    fn arrival(&mut self) -> Option<Time> {
+        let path = self.path;
+        let queued = self.link_free.since(self.now).as_nanos() * path.rate / 1_000_000_000;
+        if queued > path.buffer || self.random.below(1000) < path.loss {
+            return None;
+        }
+        self.link_free = self.link_free.max(self.now) + Span::from_nanos(BYTES * 1_000_000_000 / path.rate);
+        let late = if self.random.below(1000) < path.reorder { path.rtt } else { Span::ZERO };
+        Some(self.link_free + path.rtt + late)
+    }
+
+    /// The ACK of all packets that are acknowledged `at` this time.
+    fn take_ack(&mut self, cc: &mut dyn CongestionControl, at: Time) {
+        let (now, inflight_before) = (self.now, self.inflight());
+        self.sampler.begin_ack();
+        let (mut acked, mut marks, mut rtt, mut newest) = (0, 0, None, 0);
+        self.flying.retain(|packet| {
+            if packet.acked_at != Some(at) {
                 return true;
             }
-            sampler.on_acked(now, BYTES, &packet.stamp);
+            self.sampler.on_acked(now, BYTES, &packet.stamp);
             acked += 1;
             marks += u32::from(packet.marked);
             newest = newest.max(packet.number);
@@ -128,75 +179,98 @@ pub fn run(cc: &mut dyn CongestionControl, path: &Path, length: Span, packets: u
             false
         });
         if let Some(rtt) = rtt {
-            srtt = Some(srtt.map_or(rtt, |srtt| (srtt * 7 + rtt) / 8));
-            min_rtt = Some(min_rtt.map_or(rtt, |least| least.min(rtt)));
+            self.srtt = Some(self.srtt.map_or(rtt, |srtt| (srtt * 7 + rtt) / 8));
+            self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
         }
-        let mut lost = 0;
-        let mut ranges = 0;
-        let mut last_lost = 0;
-        let mut spurious = false;
-        flying.retain(|packet| {
-            if !time_out && packet.number + 3 > newest {
-                return true;
-            }
-            sampler.on_lost(BYTES);
-            lost += BYTES;
-            ranges += u32::from(packet.number != last_lost + 1);
-            last_lost = packet.number;
-            spurious |= packet.acked_at.is_some();
-            cc.on_lost(&Lost {
-                now,
-                bytes: BYTES,
-                tx_in_flight: packet.stamp.tx_in_flight,
-                delivered_at_send: packet.stamp.delivered,
-                lost_at_send: packet.stamp.lost,
-                lost: sampler.lost(),
-                delivered: sampler.delivered(),
-                app_limited: packet.stamp.app_limited,
-            });
-            false
-        });
-        let after = flying.len() as u64 * BYTES;
-        if time_out {
-            cc.on_recovery(Recovery::EnterRto, &context(&sampler, after));
-            recovery = RecoveryState::Loss;
-            recover_until = number;
-            continue;
-        }
-        if lost > 0 && recovery == RecoveryState::Open {
-            cc.on_recovery(Recovery::EnterFast, &context(&sampler, after));
-            recovery = RecoveryState::Recovery;
-            recover_until = number;
-        } else if recovery != RecoveryState::Open && newest > recover_until {
-            let event = if spurious { Recovery::Spurious } else { Recovery::Exit };
-            cc.on_recovery(event, &context(&sampler, after));
-            recovery = RecoveryState::Open;
-        } else if spurious && recovery != RecoveryState::Open {
-            cc.on_recovery(Recovery::Spurious, &context(&sampler, after));
-            recovery = RecoveryState::Open;
-        }
-        let sample = sampler.finish_ack(now, min_rtt);
-        let cwnd_limited = inflight + 2 * BYTES > cc.cwnd();
+        let losses = self.lose(cc, |packet| packet.number + 3 <= newest);
+        self.recover(cc, &losses, newest);
+        let sample = self.sampler.finish_ack(now, self.min_rtt);
+        let cwnd_limited = inflight_before + 2 * BYTES > cc.cwnd();
         cc.on_ack(&Ack {
             now,
             sample,
             rtt,
-            srtt,
+            srtt: self.srtt,
             newly_acked: acked * BYTES,
-            newly_lost: lost,
-            lost_ranges: ranges,
-            inflight_before: inflight,
-            inflight: after,
-            delivered: sampler.delivered(),
-            lost: sampler.lost(),
+            newly_lost: losses.bytes,
+            lost_ranges: losses.ranges,
+            inflight_before,
+            inflight: self.inflight(),
+            delivered: self.sampler.delivered(),
+            lost: self.sampler.lost(),
             cwnd_limited,
             ce_count: marks,
             delayed: false,
-            recovery,
-            next_departure: next_send,
+            recovery: self.recovery,
+            next_departure: self.next_send,
         });
         if cc.marks_app_limited() {
-            sampler.mark_app_limited(after);
+            self.sampler.mark_app_limited(self.inflight());
+        }
+    }
+
+    /// Nothing has come back for too long: all is lost.
+    fn time_out(&mut self, cc: &mut dyn CongestionControl) {
+        self.sampler.begin_ack();
+        self.lose(cc, |_| true);
+        cc.on_recovery(Recovery::EnterRto, &self.context());
+        self.recovery = RecoveryState::Loss;
+        self.recover_until = self.number;
+    }
+
+    fn lose(&mut self, cc: &mut dyn CongestionControl, is_lost: impl Fn(&Packet) -> bool) -> Losses {
+        let mut losses = Losses::default();
+        let mut last = 0;
+        self.flying.retain(|packet| {
+            if !is_lost(packet) {
+                return true;
+            }
+            self.sampler.on_lost(BYTES);
+            losses.bytes += BYTES;
+            losses.ranges += u32::from(packet.number != last + 1);
+            last = packet.number;
+            losses.spurious |= packet.acked_at.is_some();
+            cc.on_lost(&Lost {
+                now: self.now,
+                bytes: BYTES,
+                tx_in_flight: packet.stamp.tx_in_flight,
+                delivered_at_send: packet.stamp.delivered,
+                lost_at_send: packet.stamp.lost,
+                lost: self.sampler.lost(),
+                delivered: self.sampler.delivered(),
+                app_limited: packet.stamp.app_limited,
+            });
+            false
+        });
+        losses
+    }
+
+    /// Enters and leaves recovery, as an ACK of `newest` asks for.
+    fn recover(&mut self, cc: &mut dyn CongestionControl, losses: &Losses, newest: u64) {
+        let is_open = self.recovery == RecoveryState::Open;
+        let event = if losses.bytes > 0 && is_open {
+            Recovery::EnterFast
+        } else if losses.spurious && !is_open {
+            Recovery::Spurious
+        } else if !is_open && newest > self.recover_until {
+            Recovery::Exit
+        } else {
+            return;
+        };
+        cc.on_recovery(event, &self.context());
+        self.recovery = RecoveryState::Open;
+        if event == Recovery::EnterFast {
+            self.recovery = RecoveryState::Recovery;
+            self.recover_until = self.number;
+        }
+    }
+
+    fn context(&self) -> RecoveryContext {
+        RecoveryContext {
+            now: self.now,
+            inflight: self.inflight(),
+            delivered: self.sampler.delivered(),
+            lost: self.sampler.lost(),
         }
     }
 }
