@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::print::prose;
 use fullpipe_net::client::table::{bytes, millis, rate};
-use fullpipe_net::get::{self, GetError, Progress, Request, Target};
+use fullpipe_net::get::{self, Download, GetError, Progress, Request, Target};
 use fullpipe_net::signals;
 use fullpipe_units::{Bytes, Span};
 use std::io::IsTerminal;
@@ -62,36 +62,7 @@ fn sha256(text: &str) -> Result<String, String> {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let to_stdout = self.output.as_deref().is_some_and(|p| p.as_os_str() == "-");
-        let target = if self.discard {
-            Target::Discard
-        } else if to_stdout {
-            Target::Stdout
-        } else if self.memory {
-            Target::Memory
-        } else {
-            Target::File(match &self.output {
-                Some(path) => path.clone(),
-                None => {
-                    let url = get::address(&self.url).map_err(Failure::usage)?;
-                    // As wget and browsers call what a directory gives.
-                    get::file_name(&url).unwrap_or("index.html").into()
-                }
-            })
-        };
-        if self.resume && !matches!(target, Target::File(_)) {
-            return Err(Failure::usage("--resume needs a file to go on with"));
-        }
-        let request = Request {
-            target,
-            resume: self.resume,
-            force: self.force,
-            sha256: self.sha256.clone(),
-            window: self.window.map(|b| b.0.min(1 << 30) as u32),
-            token: self.secret_file.as_deref().map(crate::secret::read).transpose()?,
-            timeout: Duration::from(self.timeout),
-            ..Request::new(&self.url)
-        };
+        let request = self.request()?;
         let interrupt = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&interrupt);
         signals::on_termination(move || flag.store(true, Relaxed))
@@ -108,44 +79,8 @@ impl Args {
             eprint!("\r\x1b[K");
         }
         let download = result.map_err(failure)?;
-        let report = if self.json {
-            format!(
-                "{:#}",
-                serde_json::json!({
-                    "url": download.url,
-                    "bytes": download.bytes,
-                    "resumed_at": download.resumed_at,
-                    "seconds": download.seconds,
-                    "first_byte_seconds": download.first_byte,
-                    "bits_per_second": download.rate(),
-                    "sha256": download.sha256,
-                    "sha256_matches": download.matches,
-                    "controller": download.controller,
-                    "limited_by": download.limit,
-                    "file": download.file,
-                    "socket": download.socket,
-                })
-            )
-        } else {
-            let mut text = format!(
-                "{} in {:.2} s: {}, first byte after {}",
-                bytes(download.bytes),
-                download.seconds,
-                rate(download.rate()),
-                millis(download.first_byte)
-            );
-            if download.resumed_at > 0 {
-                text += &format!(" ({} were there before)", bytes(download.resumed_at));
-            }
-            if let Some(name) = &download.controller {
-                text += &format!("; the sender used {name}");
-            }
-            if download.matches == Some(true) {
-                text += "\nSHA-256 as expected";
-            }
-            text + "\n" + &download.limit
-        };
-        if to_stdout {
+        let report = if self.json { as_json(&download) } else { in_words(&download) };
+        if self.to_stdout() {
             eprintln!("{report}");
         } else if self.json {
             println!("{report}");
@@ -162,6 +97,88 @@ impl Args {
             _ => Ok(()),
         }
     }
+
+    fn to_stdout(&self) -> bool {
+        self.output.as_deref().is_some_and(|p| p.as_os_str() == "-")
+    }
+
+    fn request(&self) -> Result<Request, Failure> {
+        let target = self.target()?;
+        if self.resume && !matches!(target, Target::File(_)) {
+            return Err(Failure::usage("--resume needs a file to go on with"));
+        }
+        Ok(Request {
+            target,
+            resume: self.resume,
+            force: self.force,
+            sha256: self.sha256.clone(),
+            window: self.window.map(|b| b.0.min(1 << 30) as u32),
+            token: self.secret_file.as_deref().map(crate::secret::read).transpose()?,
+            timeout: Duration::from(self.timeout),
+            ..Request::new(&self.url)
+        })
+    }
+
+    /// Where the bytes go.
+    fn target(&self) -> Result<Target, Failure> {
+        if self.discard {
+            return Ok(Target::Discard);
+        }
+        if self.to_stdout() {
+            return Ok(Target::Stdout);
+        }
+        if self.memory {
+            return Ok(Target::Memory);
+        }
+        Ok(Target::File(match &self.output {
+            Some(path) => path.clone(),
+            None => {
+                let url = get::address(&self.url).map_err(Failure::usage)?;
+                // As wget and browsers call what a directory gives.
+                get::file_name(&url).unwrap_or("index.html").into()
+            }
+        }))
+    }
+}
+
+fn as_json(download: &Download) -> String {
+    format!(
+        "{:#}",
+        serde_json::json!({
+            "url": download.url,
+            "bytes": download.bytes,
+            "resumed_at": download.resumed_at,
+            "seconds": download.seconds,
+            "first_byte_seconds": download.first_byte,
+            "bits_per_second": download.rate(),
+            "sha256": download.sha256,
+            "sha256_matches": download.matches,
+            "controller": download.controller,
+            "limited_by": download.limit,
+            "file": download.file,
+            "socket": download.socket,
+        })
+    )
+}
+
+fn in_words(download: &Download) -> String {
+    let mut text = format!(
+        "{} in {:.2} s: {}, first byte after {}",
+        bytes(download.bytes),
+        download.seconds,
+        rate(download.rate()),
+        millis(download.first_byte)
+    );
+    if download.resumed_at > 0 {
+        text += &format!(" ({} were there before)", bytes(download.resumed_at));
+    }
+    if let Some(name) = &download.controller {
+        text += &format!("; the sender used {name}");
+    }
+    if download.matches == Some(true) {
+        text += "\nSHA-256 as expected";
+    }
+    text + "\n" + &download.limit
 }
 
 fn line(p: &Progress) -> String {
