@@ -137,6 +137,11 @@ impl Bottleneck {
     }
 }
 
+/// Few points, joined by lines.
+fn dotted(label: &str, colour: [u8; 3], points: Vec<(f64, f64)>) -> Curve {
+    Curve { stroke: Stroke::DottedLine, ..Curve::line(label, colour, points) }
+}
+
 /// How an engine is told of.
 fn by(engine: Engine) -> &'static str {
     match engine {
@@ -258,60 +263,6 @@ impl Args {
     /// What a split of each share shows, and what a roll-out brings.
     fn picture(&self, engine: Engine, bias: &Bias) -> Picture {
         let path = &self.bottleneck;
-        let (arm, control) = (colour_of(&self.arm).light, colour_of(&self.control).light);
-        const GREY: [u8; 3] = [0x5c, 0x67, 0x73];
-        let percent = |share: f64| share * 100.0;
-        let panel = |title: &str, y: Axis, of: &dyn Fn(&Level) -> f64| {
-            let dotted = |label: &str, colour, points: Vec<(f64, f64)>| Curve {
-                stroke: Stroke::DottedLine,
-                ..Curve::line(label, colour, points)
-            };
-            // A whole roll-out is a split of nothing or of everything.
-            let arms = bias
-                .points
-                .iter()
-                .map(|p| (percent(p.share), of(&p.arm)))
-                .chain([(100.0, of(&bias.all_arm))]);
-            let controls = [(0.0, of(&bias.all_control))]
-                .into_iter()
-                .chain(bias.points.iter().map(|p| (percent(p.share), of(&p.control))));
-            Panel {
-                title: title.to_owned(),
-                x: Axis::linear(format!("% of connections in {}", self.arm)).from_to(0.0, 100.0),
-                y,
-                curves: vec![
-                    dotted(&self.arm, arm, arms.collect()),
-                    dotted(&self.control, control, controls.collect()),
-                ],
-                marks: Vec::new(),
-            }
-        };
-        let ratios = bias.points.iter().map(|p| p.goodput_ratio).chain([bias.goodput_ratio]);
-        let ends = ratios.fold((f64::MAX, f64::MIN_POSITIVE), |(low, high), x| (low.min(x), high.max(x)));
-        let ratio = Panel {
-            title: format!("Goodput of {} over {}", self.arm, self.control),
-            x: Axis::linear(format!("% of connections in {}", self.arm)).from_to(0.0, 100.0),
-            y: Axis::log("ratio").from_to(ends.0 / 1.5, ends.1 * 1.5),
-            curves: vec![
-                Curve {
-                    stroke: Stroke::DottedLine,
-                    ..Curve::line(
-                        "what the split shows",
-                        arm,
-                        bias.points.iter().map(|p| (percent(p.share), p.goodput_ratio)),
-                    )
-                },
-                Curve {
-                    dash: 1,
-                    ..Curve::line(
-                        "what a roll-out brings",
-                        GREY,
-                        [(0.0, bias.goodput_ratio), (100.0, bias.goodput_ratio)],
-                    )
-                },
-            ],
-            marks: Vec::new(),
-        };
         Picture {
             title: "A split on a shared bottleneck is not a roll-out".to_owned(),
             subtitle: format!(
@@ -325,14 +276,58 @@ impl Args {
                 path.seed
             ),
             panels: vec![
-                ratio,
-                panel("Goodput of a connection", Axis::log("Mbit/s"), &|level| level.goodput_bps / 1e6),
-                panel("Sent again", Axis::log("%"), &|level| level.retransmitted * 100.0),
-                panel("Median round-trip time", Axis::linear("ms"), &|level| level.rtt_ms),
+                self.ratios(bias),
+                self.levels(bias, "Goodput of a connection", Axis::log("Mbit/s"), |level| {
+                    level.goodput_bps / 1e6
+                }),
+                self.levels(bias, "Sent again", Axis::log("%"), |level| level.retransmitted * 100.0),
+                self.levels(bias, "Median round-trip time", Axis::linear("ms"), |level| level.rtt_ms),
             ],
             columns: 2,
             ..Picture::default()
         }
+    }
+
+    /// By how much the arm is ahead at each share, beside what a roll-out brings.
+    fn ratios(&self, bias: &Bias) -> Panel {
+        const GREY: [u8; 3] = [0x5c, 0x67, 0x73];
+        let ratios = bias.points.iter().map(|p| p.goodput_ratio).chain([bias.goodput_ratio]);
+        let ends = ratios.fold((f64::MAX, f64::MIN_POSITIVE), |(low, high), x| (low.min(x), high.max(x)));
+        let shown = bias.points.iter().map(|p| (p.share * 100.0, p.goodput_ratio));
+        let brought = [0.0, 100.0].map(|share| (share, bias.goodput_ratio));
+        Panel {
+            title: format!("Goodput of {} over {}", self.arm, self.control),
+            x: self.shares(),
+            y: Axis::log("ratio").from_to(ends.0 / 1.5, ends.1 * 1.5),
+            curves: vec![
+                dotted("what the split shows", colour_of(&self.arm).light, shown.collect()),
+                Curve { dash: 1, ..Curve::line("what a roll-out brings", GREY, brought) },
+            ],
+            marks: Vec::new(),
+        }
+    }
+
+    /// A figure of either at each share; a whole roll-out is a split of nothing or of everything.
+    fn levels(&self, bias: &Bias, title: &str, y: Axis, of: fn(&Level) -> f64) -> Panel {
+        let points = bias.points.iter();
+        let arms = points.clone().map(|p| (p.share * 100.0, of(&p.arm))).chain([(100.0, of(&bias.all_arm))]);
+        let controls = [(0.0, of(&bias.all_control))]
+            .into_iter()
+            .chain(points.map(|p| (p.share * 100.0, of(&p.control))));
+        Panel {
+            title: title.to_owned(),
+            x: self.shares(),
+            y,
+            curves: vec![
+                dotted(&self.arm, colour_of(&self.arm).light, arms.collect()),
+                dotted(&self.control, colour_of(&self.control).light, controls.collect()),
+            ],
+            marks: Vec::new(),
+        }
+    }
+
+    fn shares(&self) -> Axis {
+        Axis::linear(format!("% of connections in {}", self.arm)).from_to(0.0, 100.0)
     }
 
     fn show(&self, before: &str, engine: Engine, bias: &Bias) {

@@ -3,7 +3,7 @@
 use super::session::{LEASE, Session};
 use super::{failure, usage};
 use crate::failure::Failure;
-use fullpipe_ebpf::split::{self, About, MOST_PORTS, Only, Running, Setup, Start};
+use fullpipe_ebpf::split::{self, About, MOST_PORTS, Only, Running, Setup, Start, Table};
 use fullpipe_ebpf::{Controller, kernel, loader};
 use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Host, Machine, Process};
@@ -11,9 +11,9 @@ use fullpipe_host::journal::Store;
 use fullpipe_kernel::{facts, signals};
 use fullpipe_split::{Arms, Assigner, By, Guard, Plan, Writer};
 use fullpipe_units::{Bytes, Span};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::BufWriter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -75,18 +75,7 @@ impl Args {
         };
         let (filter, only) = self.only()?;
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let plan = Plan {
-            control: self.control.clone().unwrap_or_else(|| control(&arms)),
-            seed: self.seed.unwrap_or(began.as_nanos() as u64),
-            arms,
-            by: self.by,
-            least: self.least,
-            ports: self.ports.clone(),
-            only: filter,
-            cgroup: cgroup.display().to_string(),
-            guard: self.guard.clone(),
-            began_unix_s: began.as_secs_f64(),
-        };
+        let plan = self.plan(arms, &cgroup, filter, began);
         plan.check().map_err(usage)?;
 
         // Before anything else is started: threads inherit that the signals are blocked.
@@ -95,51 +84,17 @@ impl Args {
         signals::on_termination(move || flag.store(true, Relaxed))
             .map_err(|e| Failure::Impossible(e.to_string()))?;
         let _held = hold(&plan.arms)?;
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).open(&self.out).map_err(|e| {
-            Failure::usage(format_args!(
-                "--out {}: {e}; another name keeps what is there",
-                self.out.display()
-            ))
-        })?;
-        let told = |e: std::io::Error| Failure::usage(format_args!("{}: {e}", self.out.display()));
-        let mut writer = Writer::new(BufWriter::new(file), &plan).map_err(told)?;
-        writer.flush().map_err(told)?;
+        let writer = self.writer(&plan)?;
 
         // The journal first: whatever becomes of this process, it says no more than what is.
-        let (machine, store) = here();
         let arms: Vec<String> =
             plan.arms.all().iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
         let arms = arms.join(", ");
-        let own = Process::of(&machine, std::process::id())
-            .ok_or_else(|| Failure::Impossible("/proc does not show this process".to_owned()))?;
-        fullpipe_host::split::begin(&machine, &store, own, &plan.cgroup, &arms).map_err(|e| {
-            let _ = std::fs::remove_file(&self.out);
-            crate::commands::host::failure(e)
-        })?;
-        let _journaled = Journaled(|| {
-            if let Err(e) = fullpipe_host::split::end(&machine, &store, own) {
-                eprintln!("the split is over, but its journal says so only once this process is gone: {e}");
-            }
-        });
+        let _journaled = Journaled::begin(&plan, &arms, &self.out)?;
 
-        let labels: Vec<&str> = plan.arms.all().iter().map(|arm| arm.label.as_str()).collect();
-        let out = std::path::absolute(&self.out).unwrap_or_else(|_| self.out.clone());
-        let assigner = Assigner::new(plan.seed, plan.by);
         let mut session = Session::new(plan.clone(), writer);
-        let running = Running::start(&Start {
-            cgroup: &cgroup,
-            only,
-            setup: Setup::new(assigner.key(), assigner.masks(), number(plan.by), &plan.ports),
-            about: About::new(&labels, plan.seed, began.as_nanos() as u64, &out.to_string_lossy()),
-            table: session.table(plan.began_unix_s),
-            lease: LEASE,
-        })
-        .map_err(|e| {
-            // A file of a split that never was would only be in the way of the next try.
-            let _ = std::fs::remove_file(&self.out);
-            failure(e)
-        })?;
+        let table = session.table(plan.began_unix_s);
+        let running = self.start(&plan, &cgroup, only, began, table)?;
         eprintln!(
             "split of {} by {}: {arms}; control {}, seed {}, guard {}; writing {}",
             plan.cgroup,
@@ -152,13 +107,73 @@ impl Args {
         let most = self.length.map(Duration::from);
         let crossed = session.run(&running, most, &|| stop.load(Relaxed)).map_err(|e| match e {
             super::session::Trouble::Kernel(e) => failure(e),
-            super::session::Trouble::File(e) => told(e),
+            super::session::Trouble::File(e) => self.cannot_write(e),
         })?;
         eprintln!("`fullpipe split report {}` says what it found", self.out.display());
         match crossed {
             Some(why) => Err(Failure::Check(why)),
             None => Ok(()),
         }
+    }
+
+    fn plan(&self, arms: Arms, cgroup: &Path, only: String, began: Duration) -> Plan {
+        Plan {
+            control: self.control.clone().unwrap_or_else(|| control(&arms)),
+            seed: self.seed.unwrap_or(began.as_nanos() as u64),
+            arms,
+            by: self.by,
+            least: self.least,
+            ports: self.ports.clone(),
+            only,
+            cgroup: cgroup.display().to_string(),
+            guard: self.guard.clone(),
+            began_unix_s: began.as_secs_f64(),
+        }
+    }
+
+    /// The file, with its plan in it.
+    fn writer(&self, plan: &Plan) -> Result<Writer<BufWriter<File>>, Failure> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).open(&self.out).map_err(|e| {
+            Failure::usage(format_args!(
+                "--out {}: {e}; another name keeps what is there",
+                self.out.display()
+            ))
+        })?;
+        let mut writer = Writer::new(BufWriter::new(file), plan).map_err(|e| self.cannot_write(e))?;
+        writer.flush().map_err(|e| self.cannot_write(e))?;
+        Ok(writer)
+    }
+
+    fn cannot_write(&self, e: std::io::Error) -> Failure {
+        Failure::usage(format_args!("{}: {e}", self.out.display()))
+    }
+
+    /// Assigns connections from now on.
+    fn start(
+        &self,
+        plan: &Plan,
+        cgroup: &Path,
+        only: Only,
+        began: Duration,
+        table: Table,
+    ) -> Result<Running, Failure> {
+        let labels: Vec<&str> = plan.arms.all().iter().map(|arm| arm.label.as_str()).collect();
+        let out = std::path::absolute(&self.out).unwrap_or_else(|_| self.out.clone());
+        let assigner = Assigner::new(plan.seed, plan.by);
+        Running::start(&Start {
+            cgroup,
+            only,
+            setup: Setup::new(assigner.key(), assigner.masks(), number(plan.by), &plan.ports),
+            about: About::new(&labels, plan.seed, began.as_nanos() as u64, &out.to_string_lossy()),
+            table,
+            lease: LEASE,
+        })
+        .map_err(|e| {
+            // A file of a split that never was would only be in the way of the next try.
+            let _ = std::fs::remove_file(&self.out);
+            failure(e)
+        })
     }
 }
 
@@ -196,12 +211,32 @@ fn here() -> (Machine, Store) {
     (machine, store)
 }
 
-/// Done when this goes, after what was declared later is gone.
-struct Journaled<F: FnMut()>(F);
+/// What the journal says of a split: taken back when this goes, after what was declared later is gone.
+struct Journaled {
+    machine: Machine,
+    store: Store,
+    own: Process,
+}
 
-impl<F: FnMut()> Drop for Journaled<F> {
+impl Journaled {
+    /// Says that this process owns the split that writes to `out`.
+    fn begin(plan: &Plan, arms: &str, out: &Path) -> Result<Self, Failure> {
+        let (machine, store) = here();
+        let own = Process::of(&machine, std::process::id())
+            .ok_or_else(|| Failure::Impossible("/proc does not show this process".to_owned()))?;
+        fullpipe_host::split::begin(&machine, &store, own, &plan.cgroup, arms).map_err(|e| {
+            let _ = std::fs::remove_file(out);
+            crate::commands::host::failure(e)
+        })?;
+        Ok(Journaled { machine, store, own })
+    }
+}
+
+impl Drop for Journaled {
     fn drop(&mut self) {
-        (self.0)();
+        if let Err(e) = fullpipe_host::split::end(&self.machine, &self.store, self.own) {
+            eprintln!("the split is over, but its journal says so only once this process is gone: {e}");
+        }
     }
 }
 
