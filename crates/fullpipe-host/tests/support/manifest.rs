@@ -160,6 +160,7 @@ impl Manifest {
     }
 
     /// The host, started; and what its kernel was before its boot files were read.
+    #[expect(clippy::too_many_lines, reason = "one kind of entry after the other")]
     pub fn host(&self) -> (Fake, BTreeMap<String, Entry>) {
         let memory = Memory::default();
         let kernel = &self.kernel;
