@@ -239,6 +239,34 @@ fn one_test_cannot_take_the_servers_descriptors() {
 }
 
 #[test]
+fn a_client_that_drips_after_its_end_is_told_of_a_servers_stop_as_any_other() {
+    let _alone = alone();
+    let server = Running::start(server::Config { limits: patient(), ..Default::default() });
+    let params = Params { bytes: 1 << 30, seconds: 0, ..Params::default() };
+    let (mut control, cookie) = begin(server.v4(), &params).unwrap();
+    let mut stream = connect(server.v4()).unwrap();
+    stream.write_all(cookie.as_bytes()).unwrap();
+    control.read_exact(&mut [0; 2]).unwrap();
+    control.write_all(&[State::TestEnd.byte()]).unwrap();
+    let told = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            // More often than the server gives up waiting for what is on its way.
+            while !told.load(Relaxed) && stream.write_all(&[0]).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        server.handle.stop();
+        let mut state = [0];
+        let end = control.read_exact(&mut state).map(|()| state);
+        told.store(true, Relaxed);
+        assert_eq!(end.unwrap(), [State::ServerTerminate.byte()]);
+    });
+    println!("a client that drips after its end: told of the server's stop");
+}
+
+#[test]
 fn one_address_cannot_take_every_connection() {
     let _alone = alone();
     let limits = Limits { connections: 40, connections_per_address: 20, ..patient() };

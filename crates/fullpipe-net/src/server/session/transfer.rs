@@ -142,18 +142,38 @@ impl<'a> Watch<'a> {
             self.go_on(Instant::now())?;
         }
         self.session.told(doing)?;
-        let (params, streams) = (self.params, self.streams);
-        if let Some(bytes) = params.byte_budget().filter(|_| params.protocol == Protocol::Tcp) {
-            if params.client_sends() {
-                drain(streams, false, bytes);
+        if let Some(bytes) = self.params.byte_budget().filter(|_| self.params.protocol == Protocol::Tcp) {
+            if self.params.client_sends() {
+                self.drain(false, bytes)?;
             }
             // The client may have its last bytes before the thread that wrote them has counted them.
             if budget.is_some_and(Budget::is_spent) {
-                drain(streams, true, bytes);
+                self.drain(true, bytes)?;
             }
         }
-        let (marks, at) = self.from.unwrap_or_else(|| (marks(streams), Instant::now()));
+        let (marks, at) = self.from.unwrap_or_else(|| (marks(self.streams), Instant::now()));
         Ok((marks, at.elapsed().as_secs_f64()))
+    }
+
+    /// Waits for bytes that were sent before the test's end, by this end or to it, and are not counted yet; as long as the
+    /// client's limits allow, like all that is waited for.
+    fn drain(&mut self, sent: bool, expected: u64) -> Result<(), SessionError> {
+        let moved = |streams: &[Stream]| -> u64 {
+            streams.iter().filter(|s| s.lane.sends == sent).map(|s| s.lane.meter.bytes()).sum()
+        };
+        let (mut last, mut last_at) = (moved(self.streams), Instant::now());
+        while last < expected && last_at.elapsed() < DRAIN {
+            if self.session.shared.stopping() {
+                return Err(SessionError::Stopping);
+            }
+            self.check(Instant::now())?;
+            std::thread::sleep(Duration::from_millis(5));
+            let now = moved(self.streams);
+            if now != last {
+                (last, last_at) = (now, Instant::now());
+            }
+        }
+        Ok(())
     }
 
     fn omit_until(&self) -> Instant {
@@ -178,16 +198,16 @@ impl<'a> Watch<'a> {
             self.next_report = Some((at + every).max(now));
             self.report()?;
         }
-        let total: u64 = self.streams.iter().map(|s| s.lane.meter.bytes()).sum();
-        if total != self.moved.0 {
-            self.moved = (total, now);
-        }
         self.check(now)
     }
 
     /// Refuses what goes beyond the limits.
-    fn check(&self, now: Instant) -> Result<(), SessionError> {
+    fn check(&mut self, now: Instant) -> Result<(), SessionError> {
         let (params, limits) = (self.params, &self.session.shared.config.limits);
+        let total: u64 = self.streams.iter().map(|s| s.lane.meter.bytes()).sum();
+        if total != self.moved.0 {
+            self.moved = (total, now);
+        }
         let (total, moved_at) = self.moved;
         if now - moved_at > limits.idle {
             return Err(refuse(ServerError::NO_DATA, format!("nothing moved for {:?}", limits.idle)));
@@ -224,20 +244,6 @@ impl<'a> Watch<'a> {
 
 fn marks(streams: &[Stream]) -> Vec<Mark> {
     streams.iter().map(|s| s.lane.mark()).collect()
-}
-
-/// Waits for bytes that were sent before the test's end, by this end or to it, and are not counted yet.
-fn drain(streams: &[Stream], sent: bool, expected: u64) {
-    let moved =
-        || -> u64 { streams.iter().filter(|s| s.lane.sends == sent).map(|s| s.lane.meter.bytes()).sum() };
-    let (mut last, mut last_at) = (moved(), Instant::now());
-    while last < expected && last_at.elapsed() < DRAIN {
-        std::thread::sleep(Duration::from_millis(5));
-        let now = moved();
-        if now != last {
-            (last, last_at) = (now, Instant::now());
-        }
-    }
 }
 
 /// What a client that keeps to `rate` can have sent: a tenth more, for a clock of its own, and what waited in
