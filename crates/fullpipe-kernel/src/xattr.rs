@@ -1,6 +1,7 @@
 //! Extended attributes of files (xattr(7)): labels and access lists.
 
 use nix::NixPath;
+use nix::errno::Errno;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -13,10 +14,11 @@ use std::path::Path;
 pub fn of_file(file: &impl AsFd, name: &CStr, value: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the name ends with a zero byte; the pointer and the length describe `value`, which outlives the call; the
     // descriptor is borrowed from its owner.
-    length(unsafe {
+    let length = Errno::result(unsafe {
         let fd = file.as_fd().as_raw_fd();
         libc::fgetxattr(fd, name.as_ptr(), value.as_mut_ptr().cast(), value.len())
-    })
+    })?;
+    Ok(length as usize)
 }
 
 /// The same of what a path names, which is not followed if it is a link (lgetxattr(2)).
@@ -24,10 +26,13 @@ pub fn of_file(file: &impl AsFd, name: &CStr, value: &mut [u8]) -> io::Result<us
 /// # Errors
 /// As [`of_file`], and what is wrong with the path.
 pub fn of_path(path: &Path, name: &CStr, value: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which outlives the call.
-    length(path.with_nix_path(|path| unsafe {
-        libc::lgetxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
-    })?)
+    let length = path.with_nix_path(|path| {
+        // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which outlives the call.
+        Errno::result(unsafe {
+            libc::lgetxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
+        })
+    })??;
+    Ok(length as usize)
 }
 
 /// Gives what a path names an attribute, in place of the one that it had; a link is not followed (lsetxattr(2)).
@@ -35,16 +40,13 @@ pub fn of_path(path: &Path, name: &CStr, value: &mut [u8]) -> io::Result<usize> 
 /// # Errors
 /// What is wrong with the path; `EOPNOTSUPP` where the file system has none, `EPERM` where it may not be set.
 pub fn set(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
-    // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which outlives the call.
-    let result = path.with_nix_path(|path| unsafe {
-        libc::lsetxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
-    })?;
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// What a call gave: a length, or that it failed.
-fn length(result: isize) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+    path.with_nix_path(|path| {
+        // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which outlives the call.
+        Errno::result(unsafe {
+            libc::lsetxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
+        })
+    })??;
+    Ok(())
 }
 
 #[cfg(test)]
