@@ -718,6 +718,35 @@ mod tests {
     }
 
     proptest! {
+        /// Whatever a receiver repeats, forgets or makes up: each segment is told of once, by the first report of it.
+        #[test]
+        fn a_report_tells_of_what_no_earlier_one_did(
+            reports in prop::collection::vec((0u64..30, prop::collection::vec((0u64..60, 0u64..30), 1..4), any::<bool>()), 1..60),
+        ) {
+            let mut b = Scoreboard::new();
+            let (mut reported, mut last) = (std::collections::BTreeSet::new(), Vec::new());
+            for (sent, blocks, again) in reports {
+                (0..sent).for_each(|n| b.push(1000, Stamp { id: n, ..Stamp::default() }));
+                let mut blocks: Vec<_> =
+                    blocks.into_iter().map(|(a, n)| (b.una() + a, b.una() + a + n)).collect();
+                if again {
+                    blocks.truncate(1);
+                    blocks.extend(&last);
+                    blocks.truncate(MAX_SACK_BLOCKS);
+                }
+                let mut newly = std::collections::BTreeSet::new();
+                b.sack(&blocks, |seq, _| assert!(newly.insert(seq), "{seq} twice in one report"));
+                let of = |&(start, end): &(u64, u64)| start.max(b.una())..end.min(b.nxt());
+                let expected = blocks.iter().flat_map(of).filter(|seq| !reported.contains(seq)).collect();
+                prop_assert_eq!(&newly, &expected);
+                reported.extend(newly);
+                if again {
+                    b.ack(b.una() + sent / 2, |_, _| {});
+                }
+                last = blocks;
+            }
+        }
+
         /// Any order of events keeps the totals equal to a fresh count, and every loss is offered.
         #[test]
         fn totals_match_a_recount(ops in prop::collection::vec((0u8..7, 0u64..200, 1u64..40), 1..200)) {
