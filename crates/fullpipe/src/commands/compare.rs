@@ -34,8 +34,8 @@ pub struct Args {
     /// kernel's tick (`hz`, `timer_hz`).
     #[arg(long)]
     as_linux: bool,
-    /// Where an outcome is random by nature: simulate each valid run N times more, with seeds of their own and packets that leave the
-    /// path as late as the lab's did (Pareto, with the same 99th percentile), and judge the lab's by the range of these.
+    /// Simulate each valid run N times more, with seeds of their own and packets that leave the path as late as the lab's did (Pareto,
+    /// with the same 99th percentile), and judge the lab's by the middle of these, or by their range where an outcome is random.
     #[arg(long, value_name = "N", conflicts_with = "means")]
     spread: Option<u64>,
     /// One row for runs that differ only in their seed: means over the pairs of same seeds, the quotient of the means and its
@@ -169,7 +169,11 @@ fn print_each(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
 /// How a run of the lab compares with its simulation and with what that varies by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
+    /// With the simulation that is exact to the nanosecond.
     Agrees,
+    /// With the middle of those that are as late as the lab was.
+    AsLate,
+    /// With one between the least and the most of these.
     Within,
     Differs,
 }
@@ -198,6 +202,15 @@ impl Range {
         Range { goodput: both(self.goodput, other.goodput), rtt: both(self.rtt, other.rtt) }
     }
 
+    /// The middle one of several, in each.
+    fn middle(several: &[Range]) -> Option<Range> {
+        let of = |value: fn(&Range) -> f64| middle(several.iter().map(value));
+        Some(Range {
+            goodput: (of(|range| range.goodput.0)?, of(|range| range.goodput.1)?),
+            rtt: (of(|range| range.rtt.0)?, of(|range| range.rtt.1)?),
+        })
+    }
+
     /// Whether a run of this goodput and this median is as close as it should be.
     fn holds(&self, (goodput, rtt): (f64, f64)) -> bool {
         let holds = |(least, most): (f64, f64), value: f64, close: f64| {
@@ -207,11 +220,14 @@ impl Range {
     }
 }
 
-/// Whether `lab` is as close to `sim` as it should be, or to something between the least and the most of what it `varies` by.
-fn judge(sim: Range, lab: (f64, f64), varies: Option<Range>) -> Verdict {
+/// Whether `lab` is as close to `sim` as it should be, or to the middle of those `late` as it was, or to one of their range.
+fn judge(sim: Range, lab: (f64, f64), late: &[Range]) -> Verdict {
+    let holds = |range: Option<Range>| range.is_some_and(|range| range.holds(lab));
     if sim.holds(lab) {
         Verdict::Agrees
-    } else if varies.is_some_and(|range| range.holds(lab)) {
+    } else if holds(Range::middle(late)) {
+        Verdict::AsLate
+    } else if holds(late.iter().copied().reduce(Range::and)) {
         Verdict::Within
     } else {
         Verdict::Differs
@@ -245,10 +261,12 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
         if lab.valid {
             let several = varied.next().unwrap_or_default();
             let result = (lab.summary.goodput_bps, lab.summary.rtt_ms.p50.unwrap_or_default());
-            let verdict = judge(Range::of(sim), result, several.iter().map(Range::of).reduce(Range::and));
+            let late: Vec<Range> = several.iter().map(Range::of).collect();
+            let verdict = judge(Range::of(sim), result, &late);
             verdicts.push(verdict);
             told = match verdict {
                 Verdict::Agrees => "agrees",
+                Verdict::AsLate => "agrees, as late",
                 Verdict::Within => "within",
                 Verdict::Differs => "differs",
             };
@@ -276,27 +294,33 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
     }
     let count = |what| verdicts.iter().filter(|verdict| **verdict == what).count();
     println!(
-        "\nOf {} valid runs {} agree within {:.0} % of goodput and {:.0} % of the median round-trip time, {} are within what {n} \
-         simulations vary by, {} differ.",
+        "\nOf {} valid runs {} agree within {:.0} % of goodput and {:.0} % of the median round-trip time, {} do with the middle of {n} \
+         simulations that are as late, {} are within what these vary by, {} differ.",
         verdicts.len(),
         count(Verdict::Agrees),
         CLOSE.0 * 100.0,
         CLOSE.1 * 100.0,
+        count(Verdict::AsLate),
         count(Verdict::Within),
         count(Verdict::Differs),
     );
     Ok(())
 }
 
-/// The least and the most.
-fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
+/// The middle one; of an even number the mean of the two.
+fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
-    match values.as_slice() {
-        [] => "–".to_owned(),
-        [first, .., last] => format!("{first:.digits$}–{last:.digits$}"),
-        [only] => format!("{only:.digits$}"),
-    }
+    let n = values.len();
+    (n > 0).then(|| (values[(n - 1) / 2] + values[n / 2]) / 2.0)
+}
+
+/// The middle, the least and the most.
+fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
+    let values: Vec<f64> = values.collect();
+    let (least, most) = values.iter().fold((f64::INFINITY, 0.0), |(a, b), v| (v.min(a), v.max(b)));
+    middle(values.into_iter())
+        .map_or("–".to_owned(), |middle| format!("{middle:.digits$} ({least:.digits$}–{most:.digits$})"))
 }
 
 /// The standard deviation of deviations by Pareto's law of shape 3 ([`Distribution::Pareto`]) of which one in a hundred is as large as the
@@ -451,14 +475,22 @@ mod tests {
     #[test]
     fn what_does_not_agree_may_be_within_what_a_run_varies_by() {
         let one = |goodput, rtt| Range { goodput: (goodput, goodput), rtt: (rtt, rtt) };
-        let two = |a: (f64, f64), b: (f64, f64)| Some(one(a.0, a.1).and(one(b.0, b.1)));
         let sim = one(10e6, 50.0);
-        assert_eq!(judge(sim, (10.4e6, 54.0), None), Verdict::Agrees);
+        assert_eq!(judge(sim, (10.4e6, 54.0), &[]), Verdict::Agrees);
         let far = (7e6, 50.0);
-        assert_eq!(judge(sim, far, two((6.9e6, 51.0), (9e6, 49.0))), Verdict::Within);
-        assert_eq!(judge(sim, far, two((8e6, 51.0), (9e6, 49.0))), Verdict::Differs);
-        assert_eq!(judge(sim, far, two((6.9e6, 60.0), (9e6, 59.0))), Verdict::Differs, "its round trip");
-        assert_eq!(judge(sim, far, None), Verdict::Differs);
+        assert_eq!(judge(sim, far, &[one(6.9e6, 51.0), one(9e6, 49.0)]), Verdict::Within);
+        assert_eq!(judge(sim, far, &[one(6.9e6, 51.0), one(9e6, 49.0), one(7.1e6, 48.0)]), Verdict::AsLate);
+        assert_eq!(judge(sim, far, &[one(8e6, 51.0), one(9e6, 49.0)]), Verdict::Differs);
+        let late = [one(6.9e6, 60.0), one(7.1e6, 59.0), one(9e6, 58.0)];
+        assert_eq!(judge(sim, far, &late), Verdict::Differs, "its round trip");
+        assert_eq!(judge(sim, far, &[]), Verdict::Differs);
+    }
+
+    #[test]
+    fn several_are_told_by_their_middle_and_their_ends() {
+        assert_eq!(spread([3.0, 1.0, 9.0].into_iter(), 1), "3.0 (1.0–9.0)");
+        assert_eq!(spread([3.0, 1.0].into_iter(), 0), "2 (1–3)");
+        assert_eq!(spread([].into_iter(), 0), "–");
     }
 
     #[test]
