@@ -33,6 +33,7 @@ pub mod calendar;
 pub mod connection;
 pub mod document;
 pub mod number;
+pub mod order;
 pub mod recording;
 pub mod regular;
 pub mod scenario;

@@ -1,6 +1,7 @@
 //! Looking at recordings: quantiles, fits, curves.
 
 use crate::Runs;
+use fullpipe_experiment::order;
 use fullpipe_experiment::recording::{FlowRecording, Recording, Series, column};
 use fullpipe_report::colour_of;
 use fullpipe_report::picture::{Axis, Curve, Panel, Stroke};
@@ -22,12 +23,8 @@ pub(crate) fn least(values: &[f64]) -> f64 {
 
 /// The `q`-quantile (nearest rank), NaN of nothing.
 pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
-    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-    sorted.sort_unstable_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        n => sorted[((n - 1) as f64 * q).round() as usize],
-    }
+    let mut finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    order::quantile(&mut finite, q).unwrap_or(f64::NAN)
 }
 
 /// Median, NaN of nothing.

@@ -2,6 +2,7 @@
 
 use crate::client::{Outcome, Sample};
 use crate::iperf3::Protocol;
+use fullpipe_experiment::order::quantile;
 use fullpipe_experiment::recording::{
     FlowRecording, FlowRow, PathFacts, Provenance, Quantiles, Recording, Series, Source, StateChange, Summary,
 };
@@ -130,6 +131,6 @@ fn rtt_quantiles<'a>(samples: impl Iterator<Item = &'a Sample>) -> Quantiles {
         .filter(|s| s.rtt_us > 0)
         .map(|s| s.rtt_us as f64 / 1e3)
         .collect();
-    let mut at = |q| crate::client::quantile(&mut rtts, q);
+    let mut at = |q| quantile(&mut rtts, q);
     Quantiles { min: at(0.0), p50: at(0.5), p95: at(0.95), p99: at(0.99) }
 }

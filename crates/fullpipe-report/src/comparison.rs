@@ -4,6 +4,7 @@ use crate::figures::{millis, percent_figure, rate_unit, seconds, significant, wr
 use crate::palette::colour_of;
 use crate::picture::{Axis, Curve, Panel, Picture, Stroke, escaped};
 use fullpipe_experiment::Results;
+use fullpipe_experiment::order;
 use fullpipe_experiment::recording::{Comparison, Estimate, Finding, Recording, Varied, Verdict};
 use std::fmt::Write;
 
@@ -78,12 +79,7 @@ fn small_print(found: &Comparison) -> String {
 }
 
 fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        n => f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]),
-    }
+    order::median(&mut values.to_vec()).unwrap_or(f64::NAN)
 }
 
 /// Head and rows: controller, rounds, goodput with its interval, retransmits, RTT under load.

@@ -3,6 +3,7 @@
 use super::on_the_wire;
 use crate::record::{ControllerId, History, Measured, Outcome, Pair};
 use crate::simulate::State;
+use fullpipe_experiment::order;
 use fullpipe_net::compare::median;
 use fullpipe_path::{BernoulliSpec, Limit, LinkSpec, LossSpec};
 use fullpipe_units::{Bytes, Fraction, Span};
@@ -120,8 +121,7 @@ pub fn found(history: &History, pair: Pair) -> Option<Found> {
 }
 
 fn quantile(mut all: Vec<f64>, q: f64) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all.get((all.len().saturating_sub(1) as f64 * q).round() as usize).copied().unwrap_or(0.0)
+    order::quantile(&mut all, q).unwrap_or(0.0)
 }
 
 impl Found {

@@ -1,6 +1,7 @@
 //! A history in as many steps as a screen can show.
 
 use crate::record::{History, Outcome, Pair};
+use fullpipe_experiment::order;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -119,9 +120,7 @@ fn filled(all: &BTreeMap<usize, Step>, steps: usize, controllers: usize) -> Pair
 }
 
 fn quantile(all: &[f64], q: f64) -> Option<f64> {
-    let mut sorted = all.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get((sorted.len().saturating_sub(1) as f64 * q).round() as usize).copied()
+    order::quantile(&mut all.to_vec(), q)
 }
 
 /// Three digits.

@@ -6,6 +6,7 @@
 
 use super::Sample;
 use crate::iperf3::{Cookie, extension};
+use fullpipe_experiment::order::quantile;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -53,13 +54,6 @@ impl Latency {
             ..Latency::default()
         }
     }
-}
-
-/// The `q`-quantile of some numbers, which get sorted.
-pub(crate) fn quantile(numbers: &mut [f64], q: f64) -> Option<f64> {
-    numbers.sort_by(f64::total_cmp);
-    let last = numbers.len().checked_sub(1)?;
-    Some(numbers[((last as f64 * q).round() as usize).min(last)])
 }
 
 /// One probe: nanoseconds of the round trip, and each way's delay plus an unknown constant.

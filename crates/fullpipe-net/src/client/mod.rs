@@ -11,7 +11,6 @@ mod test;
 
 pub use json::iperf3_json;
 pub use latency::Latency;
-pub(crate) use latency::quantile;
 pub use outcome::{Interval, Outcome, Sample, StreamInterval, StreamOutcome, Sum};
 
 use crate::control::{Control, ControlError};

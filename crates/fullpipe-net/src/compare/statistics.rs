@@ -1,5 +1,6 @@
 //! What repeated, interleaved measurements say, and how sure it is. Pure functions of numbers and a seed.
 
+use fullpipe_experiment::order;
 use fullpipe_experiment::recording::{Estimate, Finding};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -16,13 +17,7 @@ pub const WORTH: f64 = 1.05;
 
 /// The median of numbers; 0 of none.
 pub fn median(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => sorted[n / 2],
-        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
-    }
+    order::median(&mut numbers.to_vec()).unwrap_or(0.0)
 }
 
 /// The median of `pairs` with its bootstrap interval: percentiles of the medians of resamples (Efron and

@@ -1,8 +1,9 @@
 //! Where evidence comes from: a test of ours, or the sockets of a running process.
 
 use super::{Diagnosis, Evidence, Limit, diagnose};
-use crate::client::{self, ClientError, Config, Outcome, quantile};
+use crate::client::{self, ClientError, Config, Outcome};
 use crate::sample::SocketSample;
+use fullpipe_experiment::order::quantile;
 use fullpipe_kernel::sock_diag::{self, TcpSocket};
 use std::io;
 use std::sync::atomic::AtomicBool;

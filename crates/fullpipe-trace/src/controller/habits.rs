@@ -2,6 +2,7 @@
 //! did on the same path, in the same way.
 
 use crate::connection::Course;
+use fullpipe_experiment::order;
 use fullpipe_units::{Rate, Span};
 
 /// A number that tells something of a sender; NaN where a connection does not show it.
@@ -304,15 +305,12 @@ fn losses(rounds: &[Round], length: f64, mss: u32, all: &mut Habits) {
 
 /// The `q` quantile; NaN of nothing.
 fn quantile(values: &[f64], q: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let place = ((sorted.len().saturating_sub(1)) as f64 * q).round() as usize;
-    sorted.get(place).copied().unwrap_or(f64::NAN)
+    order::quantile(&mut values.to_vec(), q).unwrap_or(f64::NAN)
 }
 
+/// One of the values, the higher of two in the middle; NaN of nothing.
 fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    order::quantile(&mut values, 0.5).unwrap_or(f64::NAN)
 }
 
 /// Mean change from each to the next.

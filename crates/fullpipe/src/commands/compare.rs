@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::runs::{self, LENT, Progress, read_as};
 use fullpipe_cc::registry::{About, find};
 use fullpipe_experiment::Recording;
+use fullpipe_experiment::order;
 use fullpipe_experiment::recording::{Health, Histogram};
 use fullpipe_experiment::scenario::{App, Case, FlowSpec, Setting, Vocabulary};
 use fullpipe_kernel::facts::ticks;
@@ -161,7 +162,7 @@ fn print_each(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
     for (name, sim, lab) in pairs {
         let difference = relative(sim.summary.goodput_bps, lab.summary.goodput_bps);
         agree += usize::from(difference.abs() <= AGREES);
-        println!("{}", row(name, &sim.label, sim, lab, difference));
+        println!("{}", row(name, &sim.label.clone(), sim, lab, difference));
     }
     (pairs.len(), agree)
 }
@@ -204,7 +205,7 @@ impl Range {
 
     /// The middle one of several, in each.
     fn middle(several: &[Range]) -> Option<Range> {
-        let of = |value: fn(&Range) -> f64| middle(several.iter().map(value));
+        let of = |value: fn(&Range) -> f64| order::median(&mut several.iter().map(value).collect::<Vec<_>>());
         Some(Range {
             goodput: (of(|range| range.goodput.0)?, of(|range| range.goodput.1)?),
             rtt: (of(|range| range.rtt.0)?, of(|range| range.rtt.1)?),
@@ -278,7 +279,7 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
         let (goodputs, rtts) = range.unwrap_or_default();
         let cells = [
             (*name).to_owned(),
-            sim.label.clone(),
+            cell(&sim.label),
             mbit(sim),
             goodputs,
             mbit(lab),
@@ -307,20 +308,14 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
     Ok(())
 }
 
-/// The middle one; of an even number the mean of the two.
-fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let n = values.len();
-    (n > 0).then(|| (values[(n - 1) / 2] + values[n / 2]) / 2.0)
-}
-
 /// The middle, the least and the most.
 fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
-    let values: Vec<f64> = values.collect();
-    let (least, most) = values.iter().fold((f64::INFINITY, 0.0), |(a, b), v| (v.min(a), v.max(b)));
-    middle(values.into_iter())
-        .map_or("–".to_owned(), |middle| format!("{middle:.digits$} ({least:.digits$}–{most:.digits$})"))
+    let mut values: Vec<f64> = values.collect();
+    match (order::median(&mut values), values.as_slice()) {
+        (Some(middle), [least, .., most]) => format!("{middle:.digits$} ({least:.digits$}–{most:.digits$})"),
+        (Some(only), _) => format!("{only:.digits$}"),
+        (None, _) => "–".to_owned(),
+    }
 }
 
 /// The standard deviation of deviations by Pareto's law of shape 3 ([`Distribution::Pareto`]) of which one in a hundred is as large as the
@@ -372,7 +367,8 @@ fn print_means(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
         rows += 1;
         agree += usize::from((quotient.quotient - 1.0).abs() <= AGREES);
         println!(
-            "| {name} | {label} | {} | {:.2} ± {:.2} | {:.2} ± {:.2} | {:.3} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {:.2} ± {:.2} | {:.2} ± {:.2} | {:.3} | {} | {} | {} | {} |",
+            cell(&label),
             goodputs.len(),
             quotient.sim.0 / 1e6,
             quotient.sim.1 / 1e6,
@@ -426,6 +422,11 @@ impl Quotient {
 /// How much more (or less) the lab has than the simulator.
 fn relative(sim: f64, lab: f64) -> f64 {
     if sim == 0.0 { if lab == 0.0 { 0.0 } else { f64::INFINITY } } else { lab / sim - 1.0 }
+}
+
+/// As a table of Markdown can hold it.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
 }
 
 fn mbit(run: &Recording) -> String {
@@ -487,9 +488,15 @@ mod tests {
     }
 
     #[test]
+    fn a_name_does_not_end_its_cell() {
+        assert_eq!(cell("a|b"), "a\\|b");
+    }
+
+    #[test]
     fn several_are_told_by_their_middle_and_their_ends() {
         assert_eq!(spread([3.0, 1.0, 9.0].into_iter(), 1), "3.0 (1.0–9.0)");
         assert_eq!(spread([3.0, 1.0].into_iter(), 0), "2 (1–3)");
+        assert_eq!(spread([3.0].into_iter(), 1), "3.0");
         assert_eq!(spread([].into_iter(), 0), "–");
     }
 

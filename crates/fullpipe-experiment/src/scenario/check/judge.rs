@@ -1,7 +1,8 @@
 //! Checks held against a run.
 
 use super::Check;
-use super::window::{Window, quantile_of};
+use super::window::Window;
+use crate::order::quantile;
 use crate::recording::{
     CheckResult, Distributions, FlowRecording, Histogram, Quantiles, Quantity, QueueQuantiles, Recording,
     column, jain,
@@ -121,7 +122,7 @@ impl Seen<'_> {
     fn rtt(&self, q: f64, known: fn(&Quantiles) -> Option<f64>) -> Option<f64> {
         if !self.whole {
             let values = self.flows.iter().flat_map(|f| self.window.values(&f.series, column::RTT_MS));
-            return quantile_of(&mut values.collect::<Vec<f64>>(), q);
+            return quantile(&mut values.collect::<Vec<f64>>(), q);
         }
         match self.flows.as_slice() {
             _ if self.all => known(&self.run.summary.rtt_ms),

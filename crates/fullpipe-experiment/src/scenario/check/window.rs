@@ -53,10 +53,3 @@ impl Window {
         seen
     }
 }
-
-/// The `q`-quantile (nearest rank) of `values`.
-pub(super) fn quantile_of(values: &mut [f64], q: f64) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    let last = values.len().checked_sub(1)?;
-    Some(values[(last as f64 * q).round() as usize])
-}
