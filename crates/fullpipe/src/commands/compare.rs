@@ -37,7 +37,7 @@ pub struct Args {
     as_linux: bool,
     /// Simulate each valid run N times more, with seeds of their own and packets that leave the path as late as the lab's did (Pareto,
     /// with the same 99th percentile), and judge the lab's by the middle of these, or by their range where an outcome is random.
-    #[arg(long, value_name = "N", conflicts_with = "means")]
+    #[arg(long, value_name = "N", conflicts_with = "means", value_parser = clap::value_parser!(u64).range(1..=1000))]
     spread: Option<u64>,
     /// One row for runs that differ only in their seed: means over the pairs of same seeds, the quotient of the means and its
     /// standard error. Runs that are not valid in the lab are left out, and counted.
@@ -68,7 +68,7 @@ impl Args {
         for file in &self.files {
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             for (case, shortened) in self.cases(read_as(file, &vocabulary)?) {
-                names.push(format!("{name}{}", if shortened { " (shortened)" } else { "" }));
+                names.push(cell(&name) + if shortened { " (shortened)" } else { "" });
                 let mut simulated = case.clone();
                 if self.as_linux {
                     simulated.scenario.flows.iter_mut().for_each(like_linux);
@@ -90,7 +90,7 @@ impl Args {
             .filter_map(|(name, pair)| Some((name.as_str(), pair.first()?, pair.get(1)?)))
             .collect();
         if let Some(n) = self.spread {
-            return print_spread(&pairs, &simulated_cases, n.max(1));
+            return print_spread(&pairs, &simulated_cases, n);
         }
         let (rows, agree) = if self.means { print_means(&pairs) } else { print_each(&pairs) };
         println!(
@@ -162,7 +162,7 @@ fn print_each(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
     for (name, sim, lab) in pairs {
         let difference = relative(sim.summary.goodput_bps, lab.summary.goodput_bps);
         agree += usize::from(difference.abs() <= AGREES);
-        println!("{}", row(name, &sim.label.clone(), sim, lab, difference));
+        println!("{}", row(name, &cell(&sim.label), sim, lab, difference));
     }
     (pairs.len(), agree)
 }
