@@ -189,10 +189,24 @@ FP_INLINE u32 advance(const struct flow *f, u32 at, u32 delivered, u32 end_seq)
 	return at;
 }
 
-/* What was in flight when the newest acknowledged packet, which ends at `end_seq`, was sent, itself included. */
-FP_INLINE u64 tx_in_flight(const struct flow *f, u32 end_seq)
+/*
+ * The place of the burst of the packet that an ACK's sample is of. Mostly it left after that of the last ACK; one that
+ * was late left before, and is looked for from the oldest burst on.
+ */
+FP_INLINE u32 burst_of_acked(const struct flow *f, u32 delivered, u32 end_seq)
 {
-	const struct burst *burst = &f->ring[f->acked_burst & (RING - 1)];
+	const struct burst *last = &f->ring[f->acked_burst & (RING - 1)];
+	u32 from = f->acked_burst;
+
+	if (fp_after(last->delivered, delivered) || (last->delivered == delivered && !fp_before(last->seq, end_seq)))
+		from = f->head - fp_min32(f->head, RING);
+	return advance(f, from, delivered, end_seq);
+}
+
+/* What was in flight when that packet, which ends at `end_seq`, was sent, itself included. */
+FP_INLINE u64 tx_in_flight(const struct flow *f, u32 at, u32 end_seq)
+{
+	const struct burst *burst = &f->ring[at & (RING - 1)];
 	u32 into = end_seq - burst->seq;
 
 	if (!f->head)
@@ -202,11 +216,11 @@ FP_INLINE u64 tx_in_flight(const struct flow *f, u32 end_seq)
 }
 
 /* What was lost since that packet was sent. */
-FP_INLINE u64 lost_since(const struct flow *f, const struct tcp_sock *tp)
+FP_INLINE u64 lost_since(const struct flow *f, u32 at, const struct tcp_sock *tp)
 {
 	if (!f->head)
 		return 0;
-	return (u64)(tp->lost - f->ring[f->acked_burst & (RING - 1)].lost) * f->b.c.smss;
+	return (u64)(tp->lost - f->ring[at & (RING - 1)].lost) * f->b.c.smss;
 }
 
 /*
@@ -544,7 +558,7 @@ void fp_bbr3_cong_control(u64 *ctx)
 	const struct rate_sample *rs = fp_sample_argument(ctx);
 	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
 	struct bbr3_sample *sample;
-	u32 lost, acked, end_seq, app_limited, ranges = 0;
+	u32 lost, acked, burst, end_seq, app_limited, ranges = 0;
 	u64 mss;
 
 	/* init() was not called, or another build has taken the place of the one that it was. */
@@ -564,8 +578,12 @@ void fp_bbr3_cong_control(u64 *ctx)
 	sample = &f->b.rs;
 	end_seq = FP_FIELD_EXISTS(rs->last_end_seq) ? rs->last_end_seq : tp->snd_una;
 	end_burst(f, tp);
-	if (rs->delivered >= 0)
-		f->acked_burst = advance(f, f->acked_burst, rs->prior_delivered, end_seq);
+	burst = f->acked_burst;
+	if (rs->delivered >= 0) {
+		burst = burst_of_acked(f, rs->prior_delivered, end_seq);
+		if (fp_after(burst, f->acked_burst))
+			f->acked_burst = burst;
+	}
 	app_limited = was_app_limited(f, rs->prior_delivered, rs->is_app_limited);
 	if ((s32)lost > 0)
 		ranges = lose(f, tp, lost, app_limited);
@@ -584,8 +602,8 @@ void fp_bbr3_cong_control(u64 *ctx)
 	sample->lost_ranges = ranges;
 	sample->rtt = rs->rtt_us >= 0 ? (u64)rs->rtt_us * 1000 : BBR3_INFINITE;
 	sample->is_app_limited = app_limited;
-	sample->tx_in_flight = tx_in_flight(f, end_seq);
-	sample->lost = lost_since(f, tp);
+	sample->tx_in_flight = tx_in_flight(f, burst, end_seq);
+	sample->lost = lost_since(f, burst, tp);
 	sample->ce_count = tp->delivered_ce - f->ce_packets;
 	f->ce_packets = tp->delivered_ce;
 	FP_ON_ACK(f, tp, end_seq);

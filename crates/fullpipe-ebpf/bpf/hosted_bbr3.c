@@ -112,13 +112,16 @@ struct fp_hosted {
 	u32 ca_state;
 	u32 sack_ok;
 	u32 is_paced;
-	/* Of an ACK. */
+	/* Of an ACK; where the packet ends that its sample is of. */
+	u32 end_seq;
 	u32 prior_delivered;
 	u32 acked_sacked;
 	s32 sample_delivered;
 	u32 interval_us;
 	s32 rtt_us;
 	/* What the core believes. */
+	u64 core_tx_in_flight;
+	u64 core_lost_since;
 	u64 core_delivered;
 	u64 core_lost;
 	u64 core_prior_delivered;
@@ -215,7 +218,7 @@ u32 fp_hosted_call(struct fp_hosted *h, u32 call, u32 argument)
 		.interval_us = h->interval_us,
 		.rtt_us = h->rtt_us,
 		.acked_sacked = h->acked_sacked,
-		.last_end_seq = h->snd_una,
+		.last_end_seq = h->end_seq,
 	};
 	u64 ctx[4] = { (u64)tp, argument, 0, (u64)&rs };
 	const struct bbr3 *b = &fp_flow.b;
@@ -269,6 +272,8 @@ u32 fp_hosted_call(struct fp_hosted *h, u32 call, u32 argument)
 	h->snd_cwnd = tp->snd_cwnd;
 	h->snd_ssthresh = tp->snd_ssthresh;
 	h->app_limited = tp->app_limited;
+	h->core_tx_in_flight = b->rs.tx_in_flight;
+	h->core_lost_since = b->rs.lost;
 	h->core_delivered = b->c.delivered;
 	h->core_lost = b->c.lost;
 	h->core_prior_delivered = b->rs.prior_delivered;

@@ -27,11 +27,14 @@ struct Hosted {
     ca_state: u32,
     sack_ok: u32,
     is_paced: u32,
+    end_seq: u32,
     prior_delivered: u32,
     acked_sacked: u32,
     sample_delivered: i32,
     interval_us: u32,
     rtt_us: i32,
+    core_tx_in_flight: u64,
+    core_lost_since: u64,
     core_delivered: u64,
     core_lost: u64,
     core_prior_delivered: u64,
@@ -151,6 +154,7 @@ impl Socket {
         tcp.now += INTERVAL_NS;
         tcp.delivered += 1;
         tcp.snd_una = tcp.snd_una.wrapping_add(MSS as u32);
+        tcp.end_seq = tcp.snd_una;
         tcp.snd_nxt = tcp.snd_nxt.wrapping_add(MSS as u32);
         tcp.acked_sacked = 1;
         tcp.prior_delivered = tcp.delivered.saturating_sub(INFLIGHT);
@@ -454,6 +458,17 @@ impl Sent {
         told
     }
 
+    /// The packet at this place is acknowledged, before those that were sent before it; gives what the core is told of it:
+    /// what was in flight with it, and lost since.
+    fn ack(&mut self, at: usize) -> (u64, u64) {
+        let packet = self.queue[at];
+        self.socket.acknowledge();
+        let tcp = &mut self.socket.tcp;
+        (tcp.end_seq, tcp.prior_delivered) = (packet.end_seq, packet.delivered);
+        self.socket.call(Call::CongControl, 0);
+        (self.socket.tcp.core_tx_in_flight, self.socket.tcp.core_lost_since)
+    }
+
     fn mark(&mut self, flags: u32, packets: &[usize]) {
         for &at in packets {
             self.queue[at].sacked = flags;
@@ -486,6 +501,17 @@ fn each_packet_that_an_ack_marks_lost_is_told_with_what_was_in_flight_when_it_le
         let told = sent.lose(3, hint);
         assert_eq!(told, [sent.lost(9, 1), sent.lost(10, 2), sent.lost(17, 3)], "sent again from {hint}");
         assert_eq!(sent.socket.tcp.core_lost_ranges, 2);
+    }
+}
+
+/// A path that reorders: others that were sent later have been acknowledged, and their losses counted.
+#[test]
+fn a_packet_that_was_late_is_told_with_what_was_in_flight_when_it_left() {
+    let mut sent = Sent::some();
+    assert_eq!(sent.ack(30), (sent.tx_in_flight[30], 0));
+    sent.socket.tcp.lost += 2;
+    for at in [3, 31, 5, 4, 32] {
+        assert_eq!(sent.ack(at), (sent.tx_in_flight[at], 2 * MSS), "packet {at}");
     }
 }
 
