@@ -56,14 +56,14 @@ fn measure(recorder: &Recorder, line: Line, disturbance: &str, seed: u64) -> (Co
 /// What of `seen` is not close enough; `lost_exact` is the share of lost packets whose `tx_in_flight` must be exact, `lost_agree` that of
 /// verdicts on them that must agree.
 fn too_far_off(seen: &Comparison, lost_exact: f64, lost_agree: f64) -> Vec<String> {
-    // Measured: 93.5 to 99.6 % exact, error at most 1.5 % in 99 of 100 (4.3 % with packets late by 20 ms on a busy
-    // machine); lost 98.2 to 100 % exact.
+    // Measured: 97.7 to 99.9 % exact, error at most 1.1 % in 99 of 100; lost 98.3 to 100 % exact, and 98.9 % of verdicts agree at least.
     let acked = &seen.acked;
     let (exact, p99) = (acked.tx_in_flight.exact(), acked.tx_in_flight.error(0.99));
     [
-        // At 5 % loss v3 holds back as drafted: 4.7 to 10.7 Mbit/s in 24 runs of both engines, 8 100 packets and more.
+        // At 5 % loss v3 holds back as drafted: 4.7 to 10.7 Mbit/s in 24 runs of both engines, 8 100 packets and more. A receiver
+        // acknowledges every second, and what follows out of order at once.
         (
-            acked.tx_in_flight.count() > 5000,
+            acked.tx_in_flight.count() > 2500,
             format!("{} are too few to judge by", acked.tx_in_flight.count()),
         ),
         (exact > 0.85, format!("tx_in_flight is exact in {exact:.3}")),
