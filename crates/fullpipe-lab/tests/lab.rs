@@ -384,6 +384,26 @@ fn a_paced_cubic_fits_where_an_unpaced_one_does_not() {
     });
 }
 
+/// What waits behind a hole has arrived: read in order it would come all at once when the hole is filled.
+#[test]
+fn payload_counts_as_it_arrives_and_not_as_holes_are_filled() {
+    let Some(_turn) = lab() else { return };
+    let path = r#"{"rate": "20mbit", "rtt": "300ms", "loss": "0.5%"}"#;
+    let run = || {
+        let mut scenario = scenario(path, vec![FlowSpec::bulk("bbr")], "8s");
+        scenario.warmup = Span::from_secs(3);
+        record(&scenario)
+    };
+    judged("payload as it arrives", run, doubts, |recording| {
+        let goodput = recording.flows[0].series.get(column::GOODPUT_BPS).unwrap();
+        let most = goodput.iter().copied().filter(|g| g.is_finite()).fold(0.0, f64::max);
+        // Of 20 Mbit/s; a sample may be late. Read in order: 100 Mbit/s and more.
+        assert!((10e6..30e6).contains(&most), "{most}");
+        let utilization = recording.summary.utilization.unwrap();
+        assert!((0.5..=1.001).contains(&utilization), "{utilization}");
+    });
+}
+
 #[test]
 fn the_rate_changes_when_the_schedule_says() {
     let Some(_turn) = lab() else { return };

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct Summary {
     /// Length of the measured time in seconds: for a flow, from its start to its end.
     pub duration_s: f64,
-    /// Payload that reached the receiving end, each byte once, in bits per second of `duration_s`. The simulator counts
-    /// it as it arrives; who measures an application counts it as it is delivered in order.
+    /// Payload that reached the receiving end, each byte once, in bits per second of `duration_s`. Simulator and lab
+    /// count it as it arrives; who measures an application counts it as it is delivered in order.
     pub goodput_bps: f64,
     /// Goodput as a share of what the bottleneck's rate allows in payload, 0 to 1; none if the path has no known rate.
     pub utilization: Option<f64>,

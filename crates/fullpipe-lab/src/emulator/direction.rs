@@ -371,6 +371,11 @@ impl Out<'_> {
         if let Some(tap) = self.tap {
             tap.departure(now, &headers[..length], payload);
         }
+        if let Some(n) = slot.flow
+            && let Some((start, end)) = slot.frame.sequence_of(run.first, run.count)
+        {
+            self.known.views.flow(n).on_arrival(start, end);
+        }
         if let Some(n) = self.ack_of(&slot.frame)
             && let Some(highest) = slot.frame.highest_received(&slot.bytes)
         {

@@ -6,6 +6,7 @@
 //! late changes neither queue nor delay; only sending late does, and [`Audit`] keeps account of that.
 
 mod access;
+mod arrivals;
 mod audit;
 mod clock;
 mod direction;

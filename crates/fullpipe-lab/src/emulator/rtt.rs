@@ -1,6 +1,7 @@
 //! What the emulator sees of the scenario's own flows, exactly and without asking the kernel: round trips
 //! and losses. `TCP_INFO` only has a smoothed RTT.
 
+use super::arrivals::Arrivals;
 use fullpipe_experiment::recording::Histogram;
 use fullpipe_units::{Span, Time};
 use std::collections::VecDeque;
@@ -37,10 +38,11 @@ pub(crate) struct FlowView {
     pub(crate) queue: Histogram,
     /// Data segments that the path dropped.
     pub(crate) dropped: u64,
+    arrivals: Arrivals,
 }
 
 /// Whether `a` comes after `b` in sequence space (RFC 9293 §3.4).
-fn after(a: u32, b: u32) -> bool {
+pub(super) fn after(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
 }
 
@@ -57,6 +59,16 @@ impl FlowView {
         if self.sent.back().is_none_or(|(_, last)| at.since(*last) >= SPACING) {
             self.sent.push_back((end, at));
         }
+    }
+
+    /// Data from `start` to before `end` have reached the receiver.
+    pub(super) fn on_arrival(&mut self, start: u32, end: u32) {
+        self.arrivals.add(start, end);
+    }
+
+    /// Bytes of payload that have reached the receiver, each counted once, in whatever order they came.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.arrivals.bytes()
     }
 
     /// An acknowledgement that the receiver has seen `highest` reached the sender at `at`.

@@ -18,8 +18,6 @@ pub(crate) struct Entry {
     pub(crate) began: Option<Time>,
     /// The sending socket, once it is connected.
     pub(crate) sender: Option<Arc<TcpStream>>,
-    /// The receiving socket, once it is accepted.
-    pub(crate) receiver: Option<Arc<TcpStream>>,
     /// A burst or an answer that has been begun and not delivered.
     pub(crate) transfer: Option<Transfer>,
     /// Transfers delivered: when, and how long each took in seconds.

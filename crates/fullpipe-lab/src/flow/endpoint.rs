@@ -284,7 +284,6 @@ impl Endpoint {
             if receiving.questions.is_some() {
                 receiving.ask_at = now;
             }
-            self.desk.entry(receiving.connection.number).receiver = Some(Arc::clone(&socket));
             return self.watch(&*socket, EpollFlags::EPOLLIN, RECEIVER | index as u64);
         }
         if receiving.read(&self.clock, &self.desk)

@@ -8,7 +8,7 @@ use fullpipe_experiment::recording::{
     Distributions, Event, EventKind, FlowRecording, FlowRow, Series, StateChange, Summary, per_second,
 };
 use fullpipe_experiment::scenario::App;
-use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, State, TcpInfo};
+use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, TcpInfo};
 use fullpipe_units::{Rate, Span, Time};
 
 /// What the kernel counts of a connection's time (Linux `tcp_chrono`), in seconds from its beginning: with something to send
@@ -87,24 +87,20 @@ impl Sampler {
         if self.over_at.is_some() {
             return (None, true);
         }
-        let (sender, receiver, over, completed, start) = {
+        let (sender, over, completed, start) = {
             let entry = desk.entry(self.connection.number);
-            (entry.sender.clone(), entry.receiver.clone(), entry.over, entry.completed, entry.start)
+            (entry.sender.clone(), entry.over, entry.completed, entry.start)
         };
         let Some(sender) = sender else { return (None, over) };
         if self.row.0 == Time::NEVER {
             self.row.0 = start.unwrap_or_default();
         }
         let now = clock.now();
-        let delivered = receiver
-            .and_then(|r| TcpInfo::of(&*r).ok())
-            .and_then(|i| i.bytes_received.map(|n| n - u64::from(fin_counted(&i, n))))
-            .unwrap_or(self.totals.delivered);
         let Ok(info) = TcpInfo::of(&*sender) else { return (None, over) };
         let belief = told.or_else(|| CcInfo::of(&*sender).ok().flatten().and_then(|cc| belief(&info, &cc)));
-        let (rtt, dropped) = {
+        let (rtt, delivered, dropped) = {
             let view = views.flow(self.connection.number);
-            (view.last, view.dropped)
+            (view.last, view.arrived(), view.dropped)
         };
         self.totals = Totals {
             delivered,
@@ -266,12 +262,6 @@ impl Sampler {
             starved,
         }
     }
-}
-
-/// The kernel counts a FIN that has come as a byte.
-fn fin_counted(info: &TcpInfo, received: u64) -> bool {
-    let open = matches!(info.state, State::Established | State::FinWait1 | State::FinWait2 | State::SynRecv);
-    !open && received > 0
 }
 
 /// What the kernel's own controller believes, as far as it tells.

@@ -260,6 +260,14 @@ impl Frame {
         end - start
     }
 
+    /// Where in sequence space the data in `count` segments from `first` on begin and end; none without data.
+    pub(crate) fn sequence_of(&self, first: u16, count: u16) -> Option<(u32, u32)> {
+        let Protocol::Tcp { seq, .. } = self.protocol else { return None };
+        let start = seq.wrapping_add((u32::from(first) * self.segment).min(self.payload));
+        let payload = self.payload_of(first, count);
+        (payload > 0).then(|| (start, start.wrapping_add(payload)))
+    }
+
     /// How far the receiver has got by this TCP acknowledgement: the higher of the cumulative
     /// acknowledgement and the right edges of its SACK blocks (RFC 2018).
     pub(crate) fn highest_received(&self, frame: &[u8]) -> Option<u32> {
