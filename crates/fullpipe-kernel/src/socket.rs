@@ -55,12 +55,13 @@ pub fn bind(socket: &impl AsFd, address: SocketAddr) -> io::Result<()> {
     Ok(call::bind(socket.as_fd().as_raw_fd(), &SockaddrStorage::from(address))?)
 }
 
-/// Makes a bound socket listen. `backlog` connections may wait to be accepted, at most 4096.
+/// Makes a bound socket listen. As many connections may wait to be accepted as the kernel lets any (`net.core.somaxconn`):
+/// a C library's SOMAXCONN is a number of its own, 128 in musl.
 ///
 /// # Errors
-/// When another listens there, or the backlog is out of range (EINVAL).
-pub fn listen(socket: TcpStream, backlog: i32) -> io::Result<TcpListener> {
-    call::listen(&socket, Backlog::new(backlog)?)?;
+/// When another listens there.
+pub fn listen(socket: TcpStream) -> io::Result<TcpListener> {
+    call::listen(&socket, Backlog::MAXALLOWABLE)?;
     Ok(OwnedFd::from(socket).into())
 }
 
@@ -205,17 +206,18 @@ mod tests {
         all.into_iter().filter(|address| address.is_ipv4() || UdpSocket::bind(address).is_ok())
     }
 
-    fn listener(address: SocketAddr, backlog: i32) -> (TcpListener, SocketAddr) {
+    fn listener(address: SocketAddr) -> (TcpListener, SocketAddr) {
         let socket = tcp(address).unwrap();
         bind(&socket, address).unwrap();
-        let listener = listen(socket, backlog).unwrap();
+        let listener = listen(socket).unwrap();
         let address = listener.local_addr().unwrap();
         (listener, address)
     }
 
     /// A listener that answers no SYN: one connection fills it, and nobody takes that.
     fn silent(address: SocketAddr) -> (TcpListener, SocketAddr, TcpStream) {
-        let (listener, address) = listener(address, 0);
+        let (listener, address) = listener(address);
+        call::listen(&listener, Backlog::new(0).unwrap()).unwrap();
         let first = tcp(address).unwrap();
         connect_within(&first, address, PATIENCE).unwrap();
         let waits = poll(&mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
@@ -224,7 +226,7 @@ mod tests {
     }
 
     fn pair() -> (TcpStream, TcpStream) {
-        let (listener, address) = listener((Ipv4Addr::LOCALHOST, 0).into(), 1);
+        let (listener, address) = listener((Ipv4Addr::LOCALHOST, 0).into());
         let socket = tcp(address).unwrap();
         connect_within(&socket, address, PATIENCE).unwrap();
         (socket, listener.accept().unwrap().0)
@@ -244,7 +246,7 @@ mod tests {
     #[test]
     fn a_connection_stands_in_both_families_and_blocks() {
         for address in loopbacks() {
-            let (listener, address) = listener(address, 1);
+            let (listener, address) = listener(address);
             let socket = tcp(address).unwrap();
             connect_within(&socket, address, PATIENCE).unwrap();
             assert!(!has(&socket, libc::O_NONBLOCK) && has(&socket, libc::O_CLOEXEC));
@@ -340,7 +342,7 @@ mod tests {
 
     #[test]
     fn an_address_that_is_taken_or_not_ours_is_an_error() {
-        let (_listener, address) = listener((Ipv4Addr::LOCALHOST, 0).into(), 1);
+        let (_listener, address) = listener((Ipv4Addr::LOCALHOST, 0).into());
         let errno = |address| bind(&tcp(address).unwrap(), address).unwrap_err().raw_os_error();
         assert_eq!(errno(address), Some(libc::EADDRINUSE));
         assert_eq!(errno((Ipv4Addr::new(192, 0, 2, 1), 0).into()), Some(libc::EADDRNOTAVAIL));

@@ -26,6 +26,11 @@ mod secret;
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
+/// musl's allocator lets one thread at a time have memory: two that simulate were hardly faster than one.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How fast TCP really goes: race, prove, deploy and measure BBR and its peers.
 #[derive(Parser)]
 #[command(name = "fullpipe", version, arg_required_else_help = true, max_term_width = 110)]

@@ -96,7 +96,7 @@ impl Connection {
         setsockopt(&socket, sockopt::ReuseAddr, &true).map_err(socket_error)?;
         bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(any, self.port())))
             .map_err(socket_error)?;
-        listen(&socket, Backlog::new(8).unwrap_or(Backlog::MAXCONN)).map_err(socket_error)?;
+        listen(&socket, Backlog::MAXALLOWABLE).map_err(socket_error)?;
         Ok(TcpListener::from(socket))
     }
 

@@ -118,7 +118,7 @@ impl Sockets {
             // Connections of the run before may still be closing.
             setsockopt(&listener, sockopt::ReuseAddr, &true)?;
             bind_to(&listener, address)?;
-            let listener = socket::listen(listener, 128)?;
+            let listener = socket::listen(listener)?;
             let probes = socket::udp(address)?;
             bind_to(&probes, address)?;
             Ok(Sockets { listener, probes })

@@ -311,7 +311,7 @@ impl Server {
 fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let socket = socket::tcp(address)?;
     bind_to(&socket, address)?;
-    let listener = socket::listen(socket, 4096)?;
+    let listener = socket::listen(socket)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     Ok((listener, address))
