@@ -8,7 +8,7 @@ use crate::pins::{self, Holding, Pins};
 use crate::sockets::Walker;
 use crate::start::{Marks, Start};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -301,12 +301,13 @@ impl Loaded {
     pub fn replace(&self, link: &Link) -> Result<()> {
         let mut maps = self.object.maps();
         let map = maps.find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_controller)?;
-        // SAFETY: both pointers come from live libbpf-rs objects that outlive the call.
+        // libbpf takes any link for one that it made of a map itself, and writes behind the end of one that it opened. It reads
+        // nothing of a link but its descriptor: here that is each word, and there is room for whatever is written.
+        let descriptor = u64::from(link.as_fd().as_raw_fd().unsigned_abs());
+        let mut room = [descriptor << 32 | descriptor; 32];
+        // SAFETY: the room is larger than any link of libbpf's, aligned, and ours to be written; the map outlives the call.
         let result = unsafe {
-            libbpf_sys::bpf_link__update_map(
-                link.as_libbpf_object().as_ptr(),
-                map.as_libbpf_object().as_ptr(),
-            )
+            libbpf_sys::bpf_link__update_map(room.as_mut_ptr().cast(), map.as_libbpf_object().as_ptr())
         };
         if result == 0 {
             return Ok(());

@@ -290,6 +290,8 @@ const LOOKS: &[libc::c_long] = &[libc::SYS_openat2, libc::SYS_getegid, libc::SYS
 /// disk.
 const KEEPS: &[libc::c_long] = &[
     libc::SYS_openat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
     libc::SYS_pwrite64,
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
@@ -319,6 +321,9 @@ fn filter(sight: Sight<'_>) -> Result<BpfProgram, String> {
         Ok(vec![
             // Nothing is opened to be written; what may be read is Landlock's to say.
             (libc::SYS_openat, when(2, MaskedEq(written.into()), libc::O_RDONLY)?),
+            // musl's way to open a file.
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_open, when(1, MaskedEq(written.into()), libc::O_RDONLY)?),
             (libc::SYS_socket, when(0, Eq, libc::AF_INET)?),
             (libc::SYS_socket, when(0, Eq, libc::AF_INET6)?),
             // No memory is made executable.
@@ -446,6 +451,21 @@ mod tests {
         assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)), "{what}: {error}");
     }
 
+    /// open(2), which musl opens files by; glibc takes openat(2).
+    #[cfg(target_arch = "x86_64")]
+    fn open(path: &Path, flags: i32) -> io::Result<()> {
+        use std::os::fd::{FromRawFd, OwnedFd};
+        let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the path ends in a zero byte and lives until the call returns.
+        let opened = unsafe { libc::syscall(libc::SYS_open, path.as_ptr(), flags | libc::O_CLOEXEC) };
+        if opened < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new, and nobody else's.
+        drop(unsafe { OwnedFd::from_raw_fd(i32::try_from(opened).unwrap()) });
+        Ok(())
+    }
+
     #[test]
     fn who_looks_sees_the_host_and_changes_nothing() {
         if std::env::var_os(INSIDE).is_none() {
@@ -468,6 +488,10 @@ mod tests {
         if confined.system_calls == Layer::Whole {
             is_refused("a program", Command::new("/bin/true").status().map(drop));
             is_refused("a file to write", File::create(&file).map(drop));
+            #[cfg(target_arch = "x86_64")]
+            is_refused("a file to write, by open", open(&file, libc::O_WRONLY));
+            #[cfg(target_arch = "x86_64")]
+            open(&file, libc::O_RDONLY).unwrap();
             is_refused("a link", std::os::unix::fs::symlink(&file, directory.path().join("link")));
             is_refused("a removal", std::fs::remove_file(&file));
             // BPF_PROG_LOAD, of nothing.
@@ -504,6 +528,8 @@ mod tests {
         if confined.system_calls == Layer::Whole {
             is_refused("a program", Command::new("/bin/true").status().map(drop));
             is_refused("a local socket", UnixStream::pair().map(drop));
+            #[cfg(target_arch = "x86_64")]
+            open(&own.path().join("made"), libc::O_WRONLY | libc::O_CREAT).unwrap();
         }
         if confined.landlock == Layer::Whole {
             is_refused("another's file", std::fs::write(other.path().join("file"), "").map(drop));

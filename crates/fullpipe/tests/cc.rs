@@ -3,6 +3,7 @@
 #![cfg(feature = "ebpf")]
 
 mod loading;
+mod program;
 mod steps;
 
 use fullpipe_ebpf::oracle::{Reader, Record};
@@ -58,7 +59,9 @@ impl Space {
         let children = format!("/proc/{0}/task/{0}/children", self.shell.id());
         let first = std::fs::read_to_string(children).unwrap();
         let mut command = Command::new("nsenter");
-        command.args(["-t", first.trim(), "-n", "-m", "-p", "sh", "-c", line]).env("FULLPIPE", FULLPIPE);
+        command
+            .args(["-t", first.trim(), "-n", "-m", "-p", "sh", "-c", line])
+            .env("FULLPIPE", program::path());
         command
     }
 

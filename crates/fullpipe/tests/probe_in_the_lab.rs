@@ -124,7 +124,7 @@ fn inside_a_wide_area() {
     let all =
         std::env::var_os("FULLPIPE_KEEP").map_or_else(|| mesh.directory.path().join("all"), PathBuf::from);
     let mut collect = Command::new("nsenter");
-    collect.arg(format!("--net=/proc/{}/ns/net", hub.network(0))).arg(env!("CARGO_BIN_EXE_fullpipe"));
+    collect.arg(format!("--net=/proc/{}/ns/net", hub.network(0))).arg(crate::program::path());
     collect.args(["probe", "collect", &mesh.path("mesh.toml"), "--site", names[0], "--store"]);
     collect.arg(mesh.path(names[0])).arg("--into").arg(&all);
     let collected = output_within(tied(&mut collect), Duration::from_secs(300)).expect("it ends in time");

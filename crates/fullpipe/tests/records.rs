@@ -499,7 +499,7 @@ fn without_privilege_it_says_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("closed.jsonl");
     let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", env!("CARGO_BIN_EXE_fullpipe"), "records"]).arg(&path);
+    command.args(["--user", "--map-root-user"]).arg(program::path()).arg("records").arg(&path);
     let output = command.stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     if text.starts_with("unshare:") {

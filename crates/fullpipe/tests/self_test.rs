@@ -73,7 +73,7 @@ fn a_person_reads_what_was_asked_for() {
 fn without_root_it_says_what_needs_it() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("fullpipe");
-    fs::copy(env!("CARGO_BIN_EXE_fullpipe"), &program).unwrap();
+    fs::copy(program::path(), &program).unwrap();
     for path in [directory.path(), &program] {
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
     }
@@ -105,7 +105,7 @@ fn a_root_with_nothing_in_it_is_no_hindrance_to_the_simulator() {
     );
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-ec", &script]).stdin(Stdio::null());
-    let output = tied(&mut command).env("FULLPIPE", env!("CARGO_BIN_EXE_fullpipe")).output().unwrap();
+    let output = tied(&mut command).env("FULLPIPE", program::path()).output().unwrap();
     if output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).contains("unshare") {
         assert!(std::env::var_os("CI").is_none(), "no user namespaces");
         println!("SKIPPED: this machine lets no one make user namespaces (unshare -Um)");

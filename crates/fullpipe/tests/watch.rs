@@ -244,7 +244,7 @@ fn loaded_controllers() {
             let port = connections.ends[0].0.local_addr().unwrap().port();
             let mut confined = std::process::Command::new("setpriv");
             confined.args(["--bounding-set", "-sys_admin,-bpf,-perfmon,-net_admin"]);
-            confined.args([env!("CARGO_BIN_EXE_fullpipe"), "watch"]);
+            confined.arg(program::path()).arg("watch");
             let seen = look(program::tied(&mut confined).stdin(Stdio::null()), port);
             let (one, unseen) = (&seen["connections"][0], seen["unseen"].to_string());
             assert!(one.get("beliefs").is_none() && one["srtt_ms"].as_f64().unwrap() > 0.0, "{one}");

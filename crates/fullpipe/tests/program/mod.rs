@@ -18,9 +18,14 @@ pub fn tied(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(|| set_pdeathsig(Signal::SIGKILL).map_err(Into::into)) }
 }
 
-/// The program under test, with nothing to read.
+/// The program under test: Cargo's, or the one that `FULLPIPE_PROGRAM` names.
+pub fn path() -> std::path::PathBuf {
+    std::env::var_os("FULLPIPE_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_fullpipe").into()).into()
+}
+
+/// It, with nothing to read.
 pub fn fullpipe() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    let mut command = Command::new(path());
     tied(&mut command).stdin(Stdio::null());
     command
 }

@@ -95,7 +95,7 @@ impl Mesh {
             None => fullpipe(),
             Some(process) => {
                 let mut command = Command::new("nsenter");
-                command.arg(format!("--net=/proc/{process}/ns/net")).arg(env!("CARGO_BIN_EXE_fullpipe"));
+                command.arg(format!("--net=/proc/{process}/ns/net")).arg(crate::program::path());
                 tied(&mut command).stdin(Stdio::null());
                 command
             }
