@@ -235,6 +235,23 @@ fn judge(sim: Range, lab: (f64, f64), late: &[Range]) -> Verdict {
     }
 }
 
+/// What each of `several` simulations would be told, were it the lab's run and the others all that are as late.
+fn of_each(sim: Range, several: &[Recording], late: &[Range]) -> Vec<Verdict> {
+    let others = |i: usize| [&late[..i], &late[i + 1..]].concat();
+    several.iter().enumerate().map(|(i, run)| judge(sim, result(run), &others(i))).collect()
+}
+
+/// How many there are of each verdict, from the best to the worst.
+fn count(verdicts: &[Verdict]) -> [usize; 4] {
+    [Verdict::Agrees, Verdict::AsLate, Verdict::Within, Verdict::Differs]
+        .map(|what| verdicts.iter().filter(|verdict| **verdict == what).count())
+}
+
+/// Goodput and median round-trip time of a run.
+fn result(run: &Recording) -> (f64, f64) {
+    (run.summary.goodput_bps, run.summary.rtt_ms.p50.unwrap_or_default())
+}
+
 /// Simulates each valid run `n` times more, prints a row for each pair, and how many agree.
 fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64) -> Result<(), Failure> {
     let mut jobs = Vec::new();
@@ -254,17 +271,17 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
         "| scenario | run | goodput sim | of {n} | lab | differs | RTT p50 sim | of {n} | lab | retransmitted sim | lab | lab |"
     );
     println!("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|");
-    let mut verdicts = Vec::new();
+    let (mut verdicts, mut theirs) = (Vec::new(), Vec::new());
     let mut varied = runs.chunks_exact(n as usize);
     for (name, sim, lab) in pairs {
         let mut range = None;
         let mut told = "not valid";
         if lab.valid {
             let several = varied.next().unwrap_or_default();
-            let result = (lab.summary.goodput_bps, lab.summary.rtt_ms.p50.unwrap_or_default());
             let late: Vec<Range> = several.iter().map(Range::of).collect();
-            let verdict = judge(Range::of(sim), result, &late);
+            let verdict = judge(Range::of(sim), result(lab), &late);
             verdicts.push(verdict);
+            theirs.extend(of_each(Range::of(sim), several, &late));
             told = match verdict {
                 Verdict::Agrees => "agrees",
                 Verdict::AsLate => "agrees, as late",
@@ -293,17 +310,19 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
         ];
         println!("| {} |", cells.join(" | "));
     }
-    let count = |what| verdicts.iter().filter(|verdict| **verdict == what).count();
+    let [agree, as_late, within, differ] = count(&verdicts);
     println!(
-        "\nOf {} valid runs {} agree within {:.0} % of goodput and {:.0} % of the median round-trip time, {} do with the middle of {n} \
-         simulations that are as late, {} are within what these vary by, {} differ.",
+        "\nOf {} valid runs {agree} agree within {:.0} % of goodput and {:.0} % of the median round-trip time, {as_late} do with the middle \
+         of {n} simulations that are as late, {within} are within what these vary by, {differ} differ.",
         verdicts.len(),
-        count(Verdict::Agrees),
         CLOSE.0 * 100.0,
         CLOSE.1 * 100.0,
-        count(Verdict::AsLate),
-        count(Verdict::Within),
-        count(Verdict::Differs),
+    );
+    let [agree, as_late, within, differ] = count(&theirs);
+    println!(
+        "Of these {} simulations, each judged by the others as if it were the lab's run, {agree} agree, {as_late} do with the middle, \
+         {within} are within, {differ} differ.",
+        theirs.len(),
     );
     Ok(())
 }
@@ -485,6 +504,24 @@ mod tests {
         let late = [one(6.9e6, 60.0), one(7.1e6, 59.0), one(9e6, 58.0)];
         assert_eq!(judge(sim, far, &late), Verdict::Differs, "its round trip");
         assert_eq!(judge(sim, far, &[]), Verdict::Differs);
+    }
+
+    #[test]
+    fn simulations_are_judged_by_the_others() {
+        let file = "duration = '1s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'";
+        let run = fullpipe_run::run(&case(file), &mut |_| ControlFlow::Continue(())).unwrap();
+        let of = |factor: f64| {
+            let mut run = run.clone();
+            run.summary.goodput_bps *= factor;
+            run
+        };
+        // One agrees with the exact one, two with each other only, and the last with none.
+        let several = [of(1.0), of(0.8), of(0.8), of(2.0)];
+        let late: Vec<Range> = several.iter().map(Range::of).collect();
+        let verdicts = of_each(Range::of(&run), &several, &late);
+        assert_eq!(verdicts[0], Verdict::Agrees);
+        assert_eq!(verdicts[3], Verdict::Differs);
+        assert_eq!(count(&verdicts), [1, 0, 2, 1]);
     }
 
     #[test]
