@@ -255,15 +255,18 @@ impl Frame {
 
     /// Payload bytes in `count` segments from `first` on.
     pub(crate) fn payload_of(&self, first: u16, count: u16) -> u32 {
-        let start = (u32::from(first) * self.segment).min(self.payload);
-        let end = ((u32::from(first) + u32::from(count)) * self.segment).min(self.payload);
-        end - start
+        self.offset(u32::from(first) + u32::from(count)) - self.offset(first.into())
+    }
+
+    /// Where in the payload segment `index` begins; its end for those behind the last.
+    fn offset(&self, index: u32) -> u32 {
+        (index * self.segment).min(self.payload)
     }
 
     /// Where in sequence space the data in `count` segments from `first` on begin and end; none without data.
     pub(crate) fn sequence_of(&self, first: u16, count: u16) -> Option<(u32, u32)> {
         let Protocol::Tcp { seq, .. } = self.protocol else { return None };
-        let start = seq.wrapping_add((u32::from(first) * self.segment).min(self.payload));
+        let start = seq.wrapping_add(self.offset(first.into()));
         let payload = self.payload_of(first, count);
         (payload > 0).then(|| (start, start.wrapping_add(payload)))
     }
@@ -309,7 +312,7 @@ impl Frame {
         let h = &mut headers[..length];
         h.copy_from_slice(&frame[..length]);
         let payload = self.payload_of(first, count);
-        let start = length + (u32::from(first) * self.segment).min(self.payload) as usize;
+        let start = length + self.offset(first.into()) as usize;
         let range = start..start + payload as usize;
         let whole = first == 0 && count == self.segments;
         if whole && ecn == self.ecn {

@@ -279,9 +279,10 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
         if lab.valid {
             let several = varied.next().unwrap_or_default();
             let late: Vec<Range> = several.iter().map(Range::of).collect();
-            let verdict = judge(Range::of(sim), result(lab), &late);
+            let exact = Range::of(sim);
+            let verdict = judge(exact, result(lab), &late);
             verdicts.push(verdict);
-            theirs.extend(of_each(Range::of(sim), several, &late));
+            theirs.extend(of_each(exact, several, &late));
             told = match verdict {
                 Verdict::Agrees => "agrees",
                 Verdict::AsLate => "agrees, as late",
