@@ -95,7 +95,15 @@ mod tests {
     use fullpipe_cc::Span;
 
     fn packet(seq: u64) -> Packet<Segment> {
-        let data = Segment { seq, stamp: Time::ZERO, edge: 0, detail: NO_SACK, ce: 0, kind: Kind::Data };
+        let data = Segment {
+            seq,
+            stamp: Time::ZERO,
+            edge: 0,
+            detail: NO_SACK,
+            ce: 0,
+            kind: Kind::Data,
+            push: false,
+        };
         Packet::new(0, 1500, data)
     }
 

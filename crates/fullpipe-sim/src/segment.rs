@@ -40,6 +40,8 @@ pub(crate) struct Segment {
     /// Ack: packets newly seen marked.
     pub ce: u16,
     pub kind: Kind,
+    /// Data: the last of what left as one (the PSH flag).
+    pub push: bool,
 }
 
 /// An ACK without blocks.

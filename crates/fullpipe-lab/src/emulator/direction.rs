@@ -245,8 +245,10 @@ impl Direction {
         self.chain.next_event().min(held).min(own.unwrap_or(Time::NEVER))
     }
 
-    /// Sends what is due until `now`.
-    pub(crate) fn deliver(&mut self, now: Time, audit: &mut Audit) {
+    /// Sends what is due until `now`. Segments of a frame leave as one if they are due at one time; at any time until `now`, if they
+    /// `coalesce`. Where a late thread joins what the path took apart, the receiving kernel takes a connection for one with fuller
+    /// packets, and gives it a larger window for the whole of its life (`tcp_measure_rcv_mss`).
+    pub(crate) fn deliver(&mut self, now: Time, coalesce: bool, audit: &mut Audit) {
         if self.next_event() > now {
             return;
         }
@@ -273,7 +275,10 @@ impl Direction {
             Outcome::Delivered(Packet { data, ecn, bytes, .. }) => {
                 out.time(&links, data, bytes, at);
                 match &mut run {
-                    Some(r) if r.slot == data.slot && r.first + r.count == data.index && r.ecn == ecn => {
+                    Some(r)
+                        if (r.slot, r.first + r.count, r.ecn) == (data.slot, data.index, ecn)
+                            && (coalesce || r.due == at) =>
+                    {
                         r.count += 1;
                     }
                     _ => {

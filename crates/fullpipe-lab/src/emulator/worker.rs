@@ -302,7 +302,7 @@ impl Worker {
                 }
             }
             for direction in &mut self.directions {
-                direction.deliver(now, &mut self.audit);
+                direction.deliver(now, !self.coalesce.is_zero(), &mut self.audit);
             }
             while next_sample <= now {
                 self.record(next_sample);

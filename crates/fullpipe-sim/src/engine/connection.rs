@@ -240,7 +240,7 @@ impl<C: CongestionControl> Connection<C> {
 
     fn handshake(&self, now: Time, kind: Kind) -> Packet<Segment> {
         let bytes = if kind == Kind::Established { ACK_BYTES } else { SYN_BYTES };
-        self.packet(bytes, Segment { seq: 0, stamp: now, edge: 0, detail: NO_SACK, ce: 0, kind })
+        self.packet(bytes, Segment { seq: 0, stamp: now, edge: 0, detail: NO_SACK, ce: 0, kind, push: false })
     }
 
     /// Lets the sender send what it may.
@@ -332,6 +332,7 @@ impl<C: CongestionControl> Connection<C> {
         if self.syn_acks > 0 {
             self.syn_acks = 0;
             self.syn_ack_at = Time::NEVER;
+            self.receiver.opens(now);
             if self.questions.is_some() {
                 self.ask_at = now;
             }
@@ -375,6 +376,7 @@ impl<C: CongestionControl> Connection<C> {
                 detail: part,
                 ce: 0,
                 kind: Kind::Request,
+                push: false,
             };
             net.out.push(now, self.packet(HEADER_BYTES + payload, segment));
         }

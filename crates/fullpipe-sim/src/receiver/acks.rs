@@ -75,8 +75,8 @@ impl AckPolicy {
         self.delayed_until.min(self.compressed_until)
     }
 
-    /// The next ACK leaves at once, for the window grows (`tcp_grow_window`), or the application has read the last there was.
-    pub fn acknowledge_soon(&mut self) {
+    /// The next ACK leaves at once, for the window grows (`tcp_grow_window`).
+    pub fn window_grows(&mut self) {
         self.quick |= 1;
     }
 

@@ -112,6 +112,13 @@ impl Receiver {
         }
     }
 
+    /// The handshake is complete on this end.
+    pub fn opens(&mut self, now: Time) {
+        if let Window::Tuned(window) = &mut self.window {
+            window.opens(now);
+        }
+    }
+
     /// A data segment arrives, `marked` if with Congestion Experienced, on a path of round-trip time
     /// `rtt`; whether to acknowledge at once.
     #[inline]
@@ -127,34 +134,34 @@ impl Receiver {
         if arrival == Arrival::Duplicate {
             self.dsack = Some((data.seq, data.seq + 1));
         }
-        let soon = match &mut self.window {
+        let (grows, ends) = match &mut self.window {
             Window::Plain(window) => {
                 if let Arrival::InOrder { .. } = arrival {
                     window.on_read(now, self.queue.next_bytes(), rtt);
                 }
-                false
+                (false, false)
             }
             Window::Tuned(window) => {
                 let len = u64::from(data.detail);
                 let grows = window.on_data(now, len, arrival, self.arrived, &self.queue, rtt);
-                // The application has read all there was, and the last of it was a small segment (`tcp_cleanup_rbuf`).
-                let ends = !self.asks && len < window.largest() && !self.queue.has_hole();
-                grows || ends
+                // The application has read all there was, and the last of it ended something (`tcp_measure_rcv_mss`, `tcp_cleanup_rbuf`).
+                let ends = !self.asks && (data.push || len < window.largest()) && !self.queue.has_hole();
+                (grows, ends)
             }
             Window::Seen(window) => {
                 if let Policy::Linux(policy) = &mut self.policy {
                     policy.each(window.at(self.arrived).each);
                 }
-                false
+                (false, false)
             }
         };
         match &mut self.policy {
             Policy::Linux(policy) => {
                 let has_hole = self.queue.has_hole();
-                if soon {
-                    policy.acknowledge_soon();
+                if grows {
+                    policy.window_grows();
                 }
-                policy.on_data(now, arrival, self.queue.next_bytes(), has_hole, marked, rtt)
+                policy.on_data(now, arrival, self.queue.next_bytes(), has_hole, marked, rtt) || ends
             }
             Policy::Asked(policy) => policy.on_data(now, data.seq, arrival, marked, &self.queue),
         }
@@ -188,6 +195,7 @@ impl Receiver {
             detail,
             ce: std::mem::take(&mut self.marked),
             kind: Kind::Ack,
+            push: false,
         }
     }
 }
@@ -204,6 +212,7 @@ mod tests {
             detail: 1000,
             ce: 0,
             kind: Kind::Data,
+            push: false,
         }
     }
 

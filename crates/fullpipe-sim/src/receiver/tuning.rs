@@ -10,10 +10,11 @@ use fullpipe_experiment::scenario::HEADER_BYTES;
 const FIRST: u64 = 131_072;
 /// `tcp_rmem[2]`: the most it grows to, unless told.
 const MOST: u64 = 32 << 20;
-/// The share before a full segment has come: 1200 bytes of a page and its structures (`TCP_DEFAULT_SCALING_RATIO`), in 1/256.
-const FIRST_RATIO: u64 = 1200 * 256 / (4096 + STRUCTURES);
-/// `sk_buff` and `skb_shared_info`.
-const STRUCTURES: u64 = SK_BUFF + SHARED_INFO;
+/// The share before a full segment has come (`TCP_DEFAULT_SCALING_RATIO`), in 1/256.
+const FIRST_RATIO: u64 = 128;
+/// The largest segment that is taken for granted at first (`TCP_MSS_DEFAULT`).
+const FIRST_LARGEST: u64 = 536;
+/// `sk_buff` and `skb_shared_info` of a packet.
 const SK_BUFF: u64 = 256;
 const SHARED_INFO: u64 = 320;
 /// Headroom and Ethernet header in front of a packet (`NET_SKB_PAD`, `NET_IP_ALIGN`).
@@ -26,13 +27,11 @@ const SHIFT_MOST: u32 = 14;
 const FIRST_SEGMENTS: u64 = 10;
 /// Less than this is no data worth a larger window.
 const RUNT: u64 = 128;
-/// Bytes of the timestamp option, which the announced segment size does not know of.
-const TIMESTAMP: u64 = 12;
 
 /// A receive buffer and the window that it makes.
 #[derive(Debug)]
 pub(crate) struct TunedWindow {
-    advmss: u64,
+    smss: u64,
     most: u64,
     /// `sk_rcvbuf`.
     buffer: u64,
@@ -51,6 +50,8 @@ pub(crate) struct TunedWindow {
     measured_bytes: u64,
     /// The round-trip time as the receiver sees it by timestamps of a millisecond (`rcv_rtt_est`), in eighths of a microsecond.
     rtt_8: u64,
+    /// The window of the last ACK (`rcv_wnd`), and its right edge.
+    window: u64,
     edge: u64,
 }
 
@@ -59,11 +60,11 @@ impl TunedWindow {
     pub fn new(smss: u32, first: Option<u64>, most: Option<u64>) -> Self {
         let most = most.unwrap_or(MOST);
         let mut w = TunedWindow {
-            advmss: u64::from(smss) + TIMESTAMP,
+            smss: u64::from(smss),
             most,
             buffer: first.unwrap_or(FIRST).min(most),
             ratio: FIRST_RATIO,
-            largest: 0,
+            largest: FIRST_LARGEST.min(u64::from(smss)),
             clamp: 0,
             threshold: 0,
             shift: most.max(1).ilog2().saturating_sub(15).min(SHIFT_MOST),
@@ -71,16 +72,23 @@ impl TunedWindow {
             measured_at: Time::ZERO,
             measured_bytes: 0,
             rtt_8: 0,
+            window: 0,
             edge: 0,
         };
         let full = w.window_of(w.buffer);
-        let window = full.min(UNSCALED);
+        // Whole segments (`tcp_select_initial_window`), however few of them a SYN-ACK can tell of.
+        w.window = (full / w.smss).max(1) * w.smss;
         // Room for one segment stays (`tcp_init_buffer_space`).
-        w.clamp = full.saturating_sub(w.advmss).max(2 * w.advmss);
-        w.threshold = window.min(w.clamp);
-        w.space = w.threshold.min(FIRST_SEGMENTS * w.advmss);
-        w.edge = window.max(w.advmss);
+        w.clamp = full.saturating_sub(w.smss).max(2 * w.smss);
+        w.threshold = w.window.min(w.clamp);
+        w.space = w.threshold.min(FIRST_SEGMENTS * w.smss);
+        w.edge = w.window;
         w
+    }
+
+    /// The handshake is complete: the first round trip begins (`tcp_init_buffer_space`).
+    pub fn opens(&mut self, now: Time) {
+        self.measured_at = now;
     }
 
     /// The largest segment so far.
@@ -117,7 +125,12 @@ impl TunedWindow {
                 self.measure_rtt(rtt);
             }
         }
-        let grows = len >= RUNT && self.grow_threshold(len, self.free(arrived, queue));
+        // A segment in order has not been read yet; one beyond a hole does not count yet (`tcp_data_queue_ofo`).
+        let unread = match arrival {
+            Arrival::InOrder { .. } => truesize(len),
+            Arrival::Beyond { .. } | Arrival::Duplicate => 0,
+        };
+        let grows = len >= RUNT && self.grow_threshold(len, self.free(arrived, queue, unread));
         match arrival {
             Arrival::InOrder { .. } => self.adjust(now, queue),
             // What waits beyond a hole is provided for on top (`tcp_data_queue_ofo`).
@@ -139,10 +152,11 @@ impl TunedWindow {
         }
         self.ratio = ratio;
         let clamp = self.window_of(self.buffer);
-        // `tcp_set_window_clamp`.
-        if clamp < self.clamp {
-            self.threshold = self.threshold.min(clamp);
-        }
+        // `tcp_set_window_clamp`: no more than fits, and where more does, no less than was allowed already.
+        self.threshold = match clamp < self.clamp {
+            true => self.threshold.min(clamp),
+            false => self.threshold.max(self.window.min(clamp)),
+        };
         self.clamp = clamp;
         self.space = self.space.min(clamp);
     }
@@ -157,17 +171,17 @@ impl TunedWindow {
         }
     }
 
-    /// The window that what is free of the buffer makes (`tcp_space`): what waits beyond a hole is in it.
-    fn free(&self, arrived: u64, queue: &Reassembly) -> u64 {
+    /// The window that what is free of the buffer makes (`tcp_space`): what waits beyond a hole is in it, and `unread` bytes of it.
+    fn free(&self, arrived: u64, queue: &Reassembly, unread: u64) -> u64 {
         let waiting = self.buffer_of(arrived - queue.next_bytes());
-        self.window_of(self.buffer.saturating_sub(waiting))
+        self.window_of(self.buffer.saturating_sub(waiting + unread))
     }
 
     /// `tcp_grow_window`: by twice what arrives, where the buffer has room for as much in packets like this.
     fn grow_threshold(&mut self, len: u64, free: u64) -> bool {
         let room = self.clamp.min(free).saturating_sub(self.threshold);
         let growth =
-            if self.window_of(truesize(len)) <= len { 2 * self.advmss } else { self.careful_growth(len) };
+            if self.window_of(truesize(len)) <= len { 2 * self.smss } else { self.careful_growth(len) };
         let grows = growth > 0 && room > 0;
         if grows {
             self.threshold += room.min(growth.max(2 * len));
@@ -221,15 +235,16 @@ impl TunedWindow {
     /// The right edge to advertise when `arrived` bytes have come (`__tcp_select_window`); it never moves back.
     pub fn edge(&mut self, arrived: u64, queue: &Reassembly) -> u64 {
         // The smallest buffer still lets a segment through.
-        let window = self.free(arrived, queue).min(self.threshold).max(self.advmss);
+        let window = self.free(arrived, queue, 0).min(self.threshold).max(self.smss);
         let unit = 1 << self.shift;
         self.edge = self.edge.max(queue.next_bytes() + window.next_multiple_of(unit));
+        self.window = self.edge - queue.next_bytes();
         self.edge
     }
 
     /// The edge that the SYN-ACK tells.
     pub fn initial_edge(&self) -> u64 {
-        self.edge
+        self.window.min(UNSCALED)
     }
 }
 
@@ -258,9 +273,13 @@ mod tests {
         }
 
         fn arrives(&mut self, seq: u64) {
-            let arrival = self.queue.insert(seq, (seq + 1) * 1448);
-            self.arrived += 1448;
-            self.window.on_data(self.now, 1448, arrival, self.arrived, &self.queue, Some(RTT));
+            self.arrives_of(seq, 1448);
+        }
+
+        fn arrives_of(&mut self, seq: u64, smss: u64) {
+            let arrival = self.queue.insert(seq, (seq + 1) * smss);
+            self.arrived += smss;
+            self.window.on_data(self.now, smss, arrival, self.arrived, &self.queue, Some(RTT));
         }
 
         fn window(&mut self) -> u64 {
@@ -268,17 +287,24 @@ mod tests {
         }
     }
 
-    /// A socket of `tcp_rmem` 4096 131072 33554432 before and after the first full segment (`ss -tm`: rcv_ssthresh, rb).
+    /// Sockets of a `tcp_rmem[1]` of 131072 and of 1048576 bytes, with `tcp_rmem[2]` of 33554432, before and after the first and the second
+    /// full segment, and one without timestamps (Linux 6.18, `ss -tim`: rcv_ssthresh).
     #[test]
     fn it_begins_as_a_socket_of_linux_does() {
-        let mut t = Test::new(None);
-        assert_eq!(
-            (t.window.ratio, t.window.edge, t.window.threshold, t.window.space),
-            (65, 33_280, 31_820, 14_600)
-        );
-        t.arrives(0);
-        assert_eq!((t.window.ratio, t.window.clamp), (160, 81_920));
-        assert_eq!(t.window.threshold, 31_820 + 2 * 1460);
+        let sockets = [
+            (1448, 131_072, 65_160, [64_088, 68_056, 70_952]),
+            (1448, 1_048_576, 65_535, [522_840, 527_072, 529_968]),
+            (1460, 131_072, 64_240, [64_076, 67_160, 70_080]),
+        ];
+        for (smss, first, told, thresholds) in sockets {
+            let mut t = Test { window: TunedWindow::new(smss, Some(first), None), ..Test::new(None) };
+            assert_eq!((t.window.initial_edge(), t.window.space), (told, 10 * u64::from(smss)));
+            for (seq, threshold) in (0..).zip(thresholds) {
+                assert_eq!(t.window.threshold, threshold, "after {seq} of a buffer of {first}");
+                t.arrives_of(seq, u64::from(smss));
+            }
+            assert_eq!(t.window.clamp, first * (u64::from(smss) * 256 / 2304) / 256);
+        }
     }
 
     #[test]
@@ -308,7 +334,8 @@ mod tests {
                 seq += 1;
             }
         }
-        let (window, payload) = (t.window(), 500_000 * 160 / 256);
+        // Whatever arrives has not been read as it lets the window grow.
+        let (window, payload) = (t.window(), (500_000 - truesize(1448)) * 160 / 256);
         assert!((payload..payload + 16).contains(&window), "{window} {payload}");
     }
 

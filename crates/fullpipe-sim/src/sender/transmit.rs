@@ -132,12 +132,20 @@ impl<C: CongestionControl> Sender<C> {
     ) -> (u64, u64) {
         let (mut bytes, mut segments) = (0, 0);
         let mut window = self.window().min(MOST_BYTES);
-        let quantum = if self.offloads { quantum.min((window / 2).max(self.smss)) } else { quantum };
+        let offloads = self.offloads;
+        let quantum = if offloads { quantum.min((window / 2).max(self.smss)) } else { quantum };
+        let mut last = None;
+        let mut out_behind = |segment: Segment, again: bool| match offloads {
+            true => {
+                last.replace((segment, again)).into_iter().for_each(|(segment, again)| out(segment, again))
+            }
+            false => out(segment, again),
+        };
         while bytes < quantum {
             let Some(next) = self.next_to_send(window, by_window) else { break };
             let len = match next {
-                Next::Lost(seq) => self.retransmit(now, seq, out),
-                Next::New => self.send_new(now, out),
+                Next::Lost(seq) => self.retransmit(now, seq, &mut out_behind),
+                Next::New => self.send_new(now, &mut out_behind),
             };
             if segments == 0 {
                 // The first packet after an idle time may have made the controller restart.
@@ -145,6 +153,10 @@ impl<C: CongestionControl> Sender<C> {
             }
             bytes += len;
             segments += 1;
+        }
+        if let Some((segment, again)) = last {
+            // What offloads cut ends with PSH (`__tcp_transmit_skb`), and what has been handed over does (`tcp_push`).
+            out(Segment { push: segments > 1 || self.unsent() == 0, ..segment }, again);
         }
         (bytes, segments)
     }
@@ -170,7 +182,10 @@ impl<C: CongestionControl> Sender<C> {
             self.small_end = self.board.nxt();
         }
         let edge = self.board.nxt_bytes();
-        out(Segment { seq, stamp: now, edge, detail: len as u32, ce: 0, kind: Kind::Data }, false);
+        out(
+            Segment { seq, stamp: now, edge, detail: len as u32, ce: 0, kind: Kind::Data, push: false },
+            false,
+        );
         len
     }
 
@@ -183,7 +198,10 @@ impl<C: CongestionControl> Sender<C> {
         self.recovering.on_retransmit(now);
         self.counts.retransmitted += 1;
         let edge = start + len;
-        out(Segment { seq, stamp: now, edge, detail: len as u32, ce: 0, kind: Kind::Data }, true);
+        out(
+            Segment { seq, stamp: now, edge, detail: len as u32, ce: 0, kind: Kind::Data, push: false },
+            true,
+        );
         len
     }
 }
