@@ -20,6 +20,9 @@ pub struct AckReport {
     pub min_rtt: Option<Span>,
     /// Payload bytes in flight: acknowledged and lost bytes taken off.
     pub inflight: u64,
+    /// Payload bytes sent and not acknowledged cumulatively, lost and selectively acknowledged ones among them (`packets_out`);
+    /// of a window that is [paced](Connection::paced_by_window).
+    pub outstanding: u64,
     /// Whether the ACK moved the cumulative acknowledgement.
     pub advanced: bool,
     /// Packets newly reported as marked Congestion Experienced.
@@ -35,7 +38,7 @@ pub struct AckReport {
 }
 
 impl AckReport {
-    /// A report at `now` of `inflight` bytes that says nothing else: to fill in what is known.
+    /// A report at `now` of `inflight` bytes, all that is outstanding, that says nothing else: to fill in what is known.
     pub fn at(now: Time, inflight: u64) -> Self {
         AckReport {
             now,
@@ -43,6 +46,7 @@ impl AckReport {
             srtt: None,
             min_rtt: None,
             inflight,
+            outstanding: inflight,
             advanced: true,
             ce_count: 0,
             cwnd_limited: false,
@@ -190,11 +194,11 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     #[inline]
-    fn pace_by_window(&mut self, inflight: u64, srtt: Option<Span>, min_rtt: Option<Span>) {
+    fn pace_by_window(&mut self, outstanding: u64, srtt: Option<Span>, min_rtt: Option<Span>) {
         if self.by_window.is_some()
             && let Some(srtt) = srtt
         {
-            let rate = rate_for_window(self.window(), self.cc.ssthresh(), inflight, srtt);
+            let rate = rate_for_window(self.window(), self.cc.ssthresh(), outstanding, srtt);
             let quantum = autosize(rate, min_rtt, self.smss, 2);
             self.by_window = Some(ByWindow { rate: Some(rate), quantum });
         }
@@ -385,7 +389,7 @@ impl<C: CongestionControl> Connection<C> {
         if let Some(prr) = &mut self.prr {
             prr.on_ack(newly_acked, newly_lost, report.inflight, self.cc.ssthresh(), report.advanced);
         }
-        self.pace_by_window(report.inflight, report.srtt, report.min_rtt);
+        self.pace_by_window(report.outstanding, report.srtt, report.min_rtt);
         sample
     }
 }
@@ -468,6 +472,13 @@ mod tests {
         };
         // Past half of the threshold: 1.2 windows of ten packets a round trip, in bursts of two packets at least.
         assert_eq!(tell(&mut paced, 100), (120_000, 2 * SMSS));
+        // What is outstanding, if that is more than the window: in a recovery.
+        paced.begin_ack(0);
+        let srtt = Some(Span::from_millis(100));
+        let recovering =
+            AckReport { srtt, min_rtt: srtt, outstanding: 25 * SMSS, ..AckReport::at(at(100), 0) };
+        paced.finish_ack(&recovering);
+        assert_eq!(paced.pacing_rate().unwrap().as_bytes_per_sec(), 300_000);
         // A peer that is close gets larger ones.
         let (rate, quantum) = tell(&mut paced, 1);
         assert!(rate == 12_000_000 && quantum > 10 * SMSS, "{rate} {quantum}");

@@ -102,12 +102,13 @@ pub fn autosize(rate: Rate, min_rtt: Option<Span>, smss: u32, min_segments: u32)
 }
 
 /// The rate at which Linux paces a controller that sets none (`tcp_update_pacing_rate`): twice
-/// window per round trip while well inside slow start, 1.2 times after. Bytes throughout.
-pub fn rate_for_window(cwnd: u64, ssthresh: u64, inflight: u64, srtt: Span) -> Rate {
+/// window per round trip while well inside slow start, 1.2 times after; of what is outstanding, if that is more, so that a
+/// recovery, whose window is smaller than that, is not slowed down. Bytes throughout.
+pub fn rate_for_window(cwnd: u64, ssthresh: u64, outstanding: u64, srtt: Span) -> Rate {
     const SLOW_START: u64 = 200;
     const AVOIDANCE: u64 = 120;
     let percent = if cwnd < ssthresh / 2 { SLOW_START } else { AVOIDANCE };
-    let rate = Rate::from_bytes_in(cwnd.max(inflight), srtt);
+    let rate = Rate::from_bytes_in(cwnd.max(outstanding), srtt);
     let scaled = u128::from(rate.as_bytes_per_sec()) * u128::from(percent) / 100;
     Rate::from_bytes_per_sec(u64::try_from(scaled).unwrap_or(u64::MAX))
 }

@@ -120,7 +120,8 @@ fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
 }
 
 /// Twenty packets of buffer at 100 Mbit/s are 2.4 ms. CUBIC, which sends as ACKs come, loses what late ACKs let go together, the more the
-/// later they are: on an idle machine the lab carries 33 Mbit/s unpaced, beside compilers 12 to 17; 77 and 68 to 71 paced.
+/// later they are: on an idle machine the lab carries 33 Mbit/s unpaced, beside compilers 12 to 17; 77 and 68 to 71 paced. Paced, it loses some
+/// of what it sends again, too, for the recovery is paced by all that is outstanding; by its window it would carry 85.
 #[test]
 fn late_acks_cost_cubic_a_shallow_buffer() {
     let path = || {
@@ -137,7 +138,7 @@ fn late_acks_cost_cubic_a_shallow_buffer() {
     s.flows[0].receive_buffer = Some(Bytes(1 << 30));
     let carried = |s: &Scenario, us: u64| run(&late(s, Span::from_micros(us))).summary.goodput_bps / 1e6;
     for (paced, exact, idle, busy) in
-        [(false, 41.0..41.5, 32.0..36.0, 12.0..23.0), (true, 84.0..85.0, 76.0..82.0, 66.0..73.0)]
+        [(false, 33.0..34.0, 32.0..34.0, 12.0..23.0), (true, 75.5..77.5, 70.0..78.0, 55.0..73.0)]
     {
         s.flows[0].paced = paced;
         let got = [run(&s).summary.goodput_bps / 1e6, carried(&s, 50), carried(&s, 500)];
@@ -196,6 +197,24 @@ fn a_probe_comes_with_the_kernels_tick() {
     assert!(late.iter().all(|ms| (2.0..40.0).contains(ms)), "{late:?}");
     let (least, most) = late.iter().fold((f64::INFINITY, 0.0f64), |(a, b), ms| (a.min(*ms), b.max(*ms)));
     assert!(most - least > 20.0, "{late:?}");
+}
+
+/// The last packet of a transfer is lost, so that the probe waits as long as it takes to hear of the one before, which no second follows. It
+/// is acknowledged after 40 ms, for the window has stopped to grow by then, from either of two first buffers, and each two that left as one
+/// were acknowledged when they were read. So it is in the lab (`real_ends_in_the_lab`). With a window that still grew, or with an ACK for every second
+/// packet only, it takes 482 ms.
+#[test]
+fn a_window_stops_to_grow_where_that_of_linux_does() {
+    let path = "[[forward]]\nrate='100mbit'\ndelay='25ms'\nqueue='1bdp'\nloss={kind='list',packets=[72]}\n[[reverse]]\ndelay='25ms'";
+    let mut s = scenario(toml::from_str::<PathSpec>(path).unwrap(), &["cubic"], 2);
+    s.flows[0].size = Some(Bytes(100_000));
+    s.flows[0].tso = Some(true);
+    s.flows[0].auto_tuning = true;
+    for first in [1 << 17, 1 << 20] {
+        s.flows[0].first_receive_buffer = Some(Bytes(first));
+        let completed = run(&s).summary.completion_s.unwrap() * 1e3;
+        assert!((525.0..529.0).contains(&completed), "{completed} ms after a buffer of {first}");
+    }
 }
 
 /// Two ends on 10 Gbit/s whose processors take this.

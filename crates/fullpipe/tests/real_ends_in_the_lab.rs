@@ -88,6 +88,30 @@ fn a_time_out_is_as_late_as_the_kernels_timers_are() {
     });
 }
 
+/// The ACK that the probe for a lost last packet waits for is delayed, if the window has stopped to grow before it, and how many were acknowledged
+/// before it is even. Both is so with two first buffers; a simulator that lets windows grow otherwise completes 40 ms earlier.
+#[test]
+fn windows_begin_and_grow_as_in_the_lab() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for first in ["128KiB", "1MiB"] {
+        let ends = format!("auto_tuning = true\nreceive_buffer = '32MiB'\nfirst_receive_buffer = '{first}'");
+        let exact = completed(&run("sim", &last_lost(&format!("{ends}\ntso = true"))).unwrap());
+        assert!((525.0..529.0).contains(&exact), "{first}: {exact} ms");
+        shows(&format!("a window from a buffer of {first}"), || {
+            let run = run("lab", &last_lost(&ends))?;
+            let got = completed(&run);
+            // The kernel's ticks, of which a probe 63 away waits for up to eight more, and the ends are late.
+            Some(Attempt {
+                doubts: doubts(&run),
+                wrong: failed([(
+                    (exact - 1.0..exact + 60.0).contains(&got),
+                    format!("{got:.1} of {exact:.1} ms"),
+                )]),
+            })
+        });
+    }
+}
+
 fn mbit(run: &Value) -> f64 {
     run["summary"]["goodput_bps"].as_f64().unwrap() / 1e6
 }

@@ -203,6 +203,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fullpipe_units::Bytes;
 
     fn data(seq: u64, sent_ms: u64) -> Segment {
         Segment {
@@ -237,5 +238,46 @@ mod tests {
         let ack = r.acknowledge(&mut sacks);
         assert_eq!(sacks.take(ack.detail).dsack, Some((3, 4)));
         assert_eq!(sacks.in_use(), 0);
+    }
+
+    /// The segments of `of`, each read before the next, at which it acknowledges.
+    fn acknowledges_at(flow: &FlowSpec, of: impl Iterator<Item = Segment>) -> Vec<u64> {
+        let mut sacks = SackStore::default();
+        let mut r = Receiver::new(1000, flow);
+        let rtt = Some(Span::from_millis(100));
+        let at_once = of.filter(|segment| {
+            let at_once = r.on_data(segment.stamp, segment, false, rtt);
+            if at_once {
+                r.acknowledge(&mut sacks);
+            }
+            at_once
+        });
+        at_once.map(|segment| segment.seq).collect()
+    }
+
+    /// Three left as one each time: the second of them is acknowledged, and the last, unless the application answers (Linux 6.18,
+    /// captures of the lab's ends).
+    #[test]
+    fn the_end_of_what_left_as_one_is_acknowledged_when_it_is_read() {
+        let segments = || (0..300).map(|seq| Segment { push: seq % 3 == 2, ..data(seq, seq / 30) });
+        let tuned = FlowSpec {
+            auto_tuning: true,
+            first_receive_buffer: Some(Bytes(65_536)),
+            receive_buffer: Some(Bytes(65_536)),
+            ..FlowSpec::bulk("cubic")
+        };
+        let app = App::RequestResponse {
+            request: Bytes(100),
+            response: Bytes(300_000),
+            think: Span::from_millis(1),
+        };
+        let asks = FlowSpec { app, ..tuned.clone() };
+        let late = |flow: &FlowSpec| {
+            acknowledges_at(flow, segments()).into_iter().filter(|seq| *seq >= 270).collect::<Vec<_>>()
+        };
+        let each_third =
+            |which: [u64; 2]| (90..100).flat_map(|n| which.map(|of| 3 * n + of)).collect::<Vec<_>>();
+        assert_eq!(late(&tuned), each_third([1, 2]));
+        assert_eq!(late(&asks).len(), 15);
     }
 }
