@@ -78,6 +78,19 @@ pub(crate) fn waited(waits: &Waits) -> Vec<String> {
     because
 }
 
+/// An end that waits for a processor while its socket is locked holds acknowledgements back. What they let go leaves in one burst, of
+/// whatever is not paced: in slow start two packets for each that arrived meanwhile, so that a queue which empties in twice that time
+/// overflows with it, whatever the path is (measured: docs/lab.md). `shortest` is how long the queue took to empty that overflowed.
+pub(crate) fn burst(waits: &Waits, shortest: Span) -> Option<String> {
+    (waits.end_p99_ms > shortest.as_millis_f64() / 2.0).then(|| {
+        format!(
+            "the ends waited up to {:.1} ms for a processor (99th percentile), and a queue overflowed that empties in \
+             {shortest}, less than twice that: what is not paced leaves in bursts then; other programs had taken them",
+            waits.end_p99_ms
+        )
+    })
+}
+
 /// Judges a run of `duration`.
 pub(crate) fn judge(audit: &Audit, stray_drops: u64, base_rtt: Span, duration: Span) -> Verdict {
     let p99 = micros(&audit.lateness, 0.99);
@@ -155,6 +168,15 @@ mod tests {
         assert_eq!(because.len(), 2, "{because:?}");
         assert!(because[0].contains("server's end waited") && because[0].contains("31 %"), "{because:?}");
         assert!(because[1].contains("250 ms"), "{because:?}");
+    }
+
+    #[test]
+    fn ends_that_wait_half_as_long_as_a_queue_takes_to_empty_spoil_what_is_not_paced() {
+        let queue = Span::from_micros(2400);
+        let waits = |ms| Waits { end_p99_ms: ms, ..Waits::default() };
+        assert_eq!(burst(&waits(1.1), queue), None);
+        let because = burst(&waits(1.44), queue).unwrap();
+        assert!(because.contains("1.4 ms") && because.contains("2.4ms"), "{because}");
     }
 
     #[test]

@@ -21,4 +21,4 @@ pub(crate) use clock::Clock;
 pub(crate) use direction::{FIRST_PORT, Known};
 pub(crate) use port::Attachment;
 pub(crate) use rtt::Views;
-pub(crate) use worker::{Emulator, EmulatorReport, Plan};
+pub(crate) use worker::{Emulator, EmulatorReport, LinkReport, Plan};

@@ -2,11 +2,12 @@
 
 use super::Inside;
 use super::sampling::Ran;
-use crate::emulator::{EmulatorReport, Views};
+use crate::emulator::{EmulatorReport, LinkReport, Views};
 use crate::flow::{Desk, FlowReport};
 use crate::health::{self, KEEPS_UP_BELOW, Verdict};
 use fullpipe_experiment::recording::{Histogram, Provenance, Recording, Source, Summary};
 use fullpipe_experiment::scenario::{HEADER_BYTES, Scenario};
+use fullpipe_path::DropCause;
 use fullpipe_units::{Span, Time};
 
 impl Inside<'_> {
@@ -72,6 +73,10 @@ impl Inside<'_> {
         judged.extend(flows.iter().filter_map(health::starved));
         health.waits = ran.waits.map(|waits| waits.finish(report.audit.waited, ran_for));
         judged.extend(health.waits.iter().flat_map(health::waited));
+        let overflowed = shortest_overflow(self.scenario, report);
+        judged.extend(
+            health.waits.iter().zip(overflowed).filter_map(|(waits, queue)| health::burst(waits, queue)),
+        );
         let late = ran.late.value_at_quantile(0.99) as f64 / 1e6;
         if late > self.scenario.sample.as_millis_f64().max(10.0) {
             notes.push(format!(
@@ -88,6 +93,17 @@ impl Inside<'_> {
         health.notes = notes;
         Verdict { health, invalid_because }
     }
+}
+
+/// How long the queue takes to empty that overflowed, the shortest of several; none if nothing of the flows is sent as ACKs come.
+fn shortest_overflow(scenario: &Scenario, report: &EmulatorReport) -> Option<Span> {
+    // Of the kernel's controllers BBR alone, of any version, sets a rate.
+    scenario.flows.iter().find(|flow| !flow.paced && !flow.cc.contains("bbr"))?;
+    let rate = scenario.highest_rate()?;
+    let overflowed = |link: &&LinkReport| {
+        link.recording.drops.get(DropCause::QueueFull.name()).is_some_and(|dropped| *dropped > 0)
+    };
+    report.links.iter().filter(overflowed).map(|link| rate.time_to_send(link.max_queue_bytes)).min()
 }
 
 /// Where the recording comes from: what is needed to make it again. The run was started so many seconds after 1970.
