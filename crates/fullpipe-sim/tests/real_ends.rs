@@ -120,8 +120,8 @@ fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
 }
 
 /// Twenty packets of buffer at 100 Mbit/s are 2.4 ms. CUBIC, which sends as ACKs come, loses what late ACKs let go together, the more the
-/// later they are: on an idle machine the lab carries 33 Mbit/s unpaced, beside compilers 12 to 17; 77 and 68 to 71 paced. Paced, it loses some
-/// of what it sends again, too, for the recovery is paced by all that is outstanding; by its window it would carry 85.
+/// later they are: on an idle machine the lab carries 33 Mbit/s unpaced, beside compilers 12 to 17; 77 and 68 to 71 paced. Paced, it loses
+/// some of what it sends again, too, for the recovery is paced by all that is outstanding; by its window it would carry 85.
 #[test]
 fn late_acks_cost_cubic_a_shallow_buffer() {
     let path = || {
@@ -201,8 +201,8 @@ fn a_probe_comes_with_the_kernels_tick() {
 
 /// The last packet of a transfer is lost, so that the probe waits as long as it takes to hear of the one before, which no second follows. It
 /// is acknowledged after 40 ms, for the window has stopped to grow by then, from either of two first buffers, and each two that left as one
-/// were acknowledged when they were read. So it is in the lab (`real_ends_in_the_lab`). With a window that still grew, or with an ACK for every second
-/// packet only, it takes 482 ms.
+/// were acknowledged when they were read. So it is in the lab (`real_ends_in_the_lab`). With a window that still grew, or with an ACK for
+/// every second packet only, it takes 482 ms.
 #[test]
 fn a_window_stops_to_grow_where_that_of_linux_does() {
     let path = "[[forward]]\nrate='100mbit'\ndelay='25ms'\nqueue='1bdp'\nloss={kind='list',packets=[72]}\n[[reverse]]\ndelay='25ms'";
@@ -217,8 +217,8 @@ fn a_window_stops_to_grow_where_that_of_linux_does() {
     }
 }
 
-/// A loss on the way of the last retransmission of a recovery lengthens it by a round trip, in which what was lost meanwhile arrives, too: the
-/// recovery that else would begin at its end, with another reduction, does not. In `long-fat` FQ-PIE drops a packet in thirty; in two
+/// A loss on the way of the last retransmission of a recovery lengthens it by a round trip, in which what was lost meanwhile arrives, too:
+/// the recovery that else would begin at its end, with another reduction, does not. In `long-fat` FQ-PIE drops a packet in thirty; in two
 /// captures of the lab the difference between 51.5 and 63.7 Mbit/s was that it had dropped two of 110 retransmissions.
 #[test]
 fn a_lost_retransmission_can_spare_a_reduction() {
@@ -239,8 +239,8 @@ fn a_lost_retransmission_can_spare_a_reduction() {
     assert_eq!(recoveries("1003,1077,1110,1164"), (1, 4));
 }
 
-/// A download whose ACKs wait behind an upload for a second takes 30 round trips in as many seconds: which of its packets the upload's meet is chance.
-/// When the upload begins, to the millisecond, moves what both carry by a tenth.
+/// A download whose ACKs wait behind an upload for a second takes 30 round trips in as many seconds: which of its packets the upload's meet
+/// is chance. When the upload begins, to the millisecond, moves what both carry by a tenth.
 #[test]
 fn when_an_upload_begins_moves_what_a_download_carries() {
     let path: PathSpec = toml::from_str(

@@ -88,8 +88,8 @@ fn a_time_out_is_as_late_as_the_kernels_timers_are() {
     });
 }
 
-/// The ACK that the probe for a lost last packet waits for is delayed, if the window has stopped to grow before it, and how many were acknowledged
-/// before it is even. Both is so with two first buffers; a simulator that lets windows grow otherwise completes 40 ms earlier.
+/// The ACK that the probe for a lost last packet waits for is delayed, if the window has stopped to grow before it, and how many were
+/// acknowledged before it is even. Both is so with two first buffers; a simulator that lets windows grow otherwise completes 40 ms earlier.
 #[test]
 fn windows_begin_and_grow_as_in_the_lab() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
