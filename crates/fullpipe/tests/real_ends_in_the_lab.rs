@@ -6,9 +6,10 @@ mod lab;
 mod program;
 
 use fullpipe_testing::{Attempt, doubts, failed, shows};
-use program::{fullpipe, output_within};
+use program::{fullpipe, output_within, tied};
 use serde_json::Value;
 use std::fs;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,10 +34,14 @@ fn sending(tso: &str) -> String {
 
 /// The only run of a scenario; `None` when this machine cannot make a lab.
 fn run(engine: &str, scenario: &str) -> Option<Value> {
+    run_by(fullpipe(), engine, scenario)
+}
+
+/// The same, by this command.
+fn run_by(mut command: Command, engine: &str, scenario: &str) -> Option<Value> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("buffer.toml");
     fs::write(&file, scenario).unwrap();
-    let mut command = fullpipe();
     command.arg("run").arg(&file).args(["--engine", engine, "--again", "0", "--json"]);
     let output = output_within(&mut command, Duration::from_secs(100)).expect("it did not end in time");
     if lab::is_missing(&output) {
@@ -110,6 +115,28 @@ fn windows_begin_and_grow_as_in_the_lab() {
             })
         });
     }
+}
+
+/// Emulator and ends share a processor: none of them may wait for another that it keeps from running, or the run never ends.
+#[test]
+fn one_processor_is_enough_for_a_lab() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    let first = allowed.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+    let scenario =
+        "duration = '3s'\nwarmup = '1s'\n[path]\nrate = '20mbit'\nrtt = '20ms'\n[[flow]]\ncc = 'bbr'\n";
+    shows("a lab on one processor", || {
+        let mut command = Command::new("taskset");
+        command.args(["-c", first]).arg(program::path());
+        tied(&mut command).stdin(Stdio::null());
+        let run = run_by(command, "lab", scenario)?;
+        let got = mbit(&run);
+        Some(Attempt {
+            doubts: doubts(&run),
+            wrong: failed([((18.0..19.4).contains(&got), format!("{got} of 19.3 Mbit/s"))]),
+        })
+    });
 }
 
 fn mbit(run: &Value) -> f64 {
