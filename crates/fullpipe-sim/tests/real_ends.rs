@@ -151,7 +151,7 @@ fn late_acks_cost_cubic_a_shallow_buffer() {
 
 /// Reno's slow start sends two packets for each that arrives: 40 in its third round trip, as many as twenty packets of buffer and the link take
 /// if each is on time. Ten microseconds decide whether one is lost there, which ends the slow start as it does in the lab (44.0 Mbit/s, 22
-/// sent again), or fifty in the round trip after it.
+/// sent again), or fifty in the round trip after it. With fifty it may lose some of its later bursts, too (34 in two of eight runs of the lab).
 #[test]
 fn ten_microseconds_decide_in_which_round_trip_renos_slow_start_ends() {
     let path = "[[forward]]\nrate='100mbit'\ndelay='20ms'\nqueue='20p'\n[[reverse]]\ndelay='20ms'";
@@ -162,13 +162,17 @@ fn ten_microseconds_decide_in_which_round_trip_renos_slow_start_ends() {
     s.flows[0].receive_buffer = Some(Bytes(1 << 30));
     let exact = run(&s).summary;
     assert!((40.5..41.0).contains(&(exact.goodput_bps / 1e6)), "{exact:?}");
-    let late = late(&s, Span::from_micros(10));
-    let (early, next): (Vec<_>, Vec<_>) = (1..=12)
-        .map(|seed| run_seeded(&late, seed).summary)
-        .map(|s| (s.goodput_bps / 1e6, s.packets_retransmitted))
-        .partition(|(_, again)| *again < 30);
+    let carried = |us| {
+        let late = late(&s, Span::from_micros(us));
+        (1..=12)
+            .map(move |seed| run_seeded(&late, seed).summary)
+            .map(|s| (s.goodput_bps / 1e6, s.packets_retransmitted))
+    };
+    let (early, next): (Vec<_>, Vec<_>) = carried(10).partition(|(_, again)| *again < 30);
     assert!(!early.is_empty() && early.iter().all(|(mbit, _)| (43.5..44.0).contains(mbit)), "{early:?}");
     assert!(!next.is_empty() && next.iter().all(|(mbit, _)| (40.5..41.0).contains(mbit)), "{next:?}");
+    let later = carried(50).filter(|(mbit, _)| (31.0..36.0).contains(mbit)).count();
+    assert!((1..=6).contains(&later), "{later} of twelve");
 }
 
 /// Which packets are lost is chance, and so is what a run of ten seconds carries: over seeds alone BBR v3 on a short path from 65 to 77
