@@ -98,7 +98,9 @@ impl Inside<'_> {
 /// How long the queue takes to empty that overflowed, the shortest of several; none if nothing of the flows is sent as ACKs come.
 fn shortest_overflow(scenario: &Scenario, report: &EmulatorReport) -> Option<Span> {
     // Of the kernel's controllers BBR alone, of any version, sets a rate.
-    scenario.flows.iter().find(|flow| !flow.paced && !flow.cc.contains("bbr"))?;
+    if scenario.flows.iter().all(|flow| flow.paced || flow.cc.contains("bbr")) {
+        return None;
+    }
     let rate = scenario.highest_rate()?;
     let overflowed = |link: &&LinkReport| {
         link.recording.drops.get(DropCause::QueueFull.name()).is_some_and(|dropped| *dropped > 0)

@@ -190,7 +190,7 @@ impl<C: CongestionControl> Sender<C> {
             srtt: self.rtt.srtt(),
             min_rtt: self.rtt.min(),
             inflight: self.board.inflight(),
-            outstanding: self.board.nxt_bytes() - self.board.una_bytes(),
+            outstanding: self.board.outstanding_bytes(),
             advanced: arrivals.advanced,
             ce_count: u32::from(ce),
             cwnd_limited: self.limited.is_limited(),

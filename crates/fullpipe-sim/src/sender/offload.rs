@@ -46,8 +46,9 @@ impl<C: CongestionControl> Sender<C> {
         let connection = &self.connection;
         let unpaced = || {
             let srtt = self.rtt.srtt()?;
-            let outstanding = self.board.nxt_bytes() - self.board.una_bytes();
-            Some(rate_for_window(self.window(), connection.controller().ssthresh(), outstanding, srtt))
+            let (ssthresh, outstanding) =
+                (connection.controller().ssthresh(), self.board.outstanding_bytes());
+            Some(rate_for_window(self.window(), ssthresh, outstanding, srtt))
         };
         let rate = connection.pacing_rate().or_else(unpaced).unwrap_or(Rate::MAX);
         // BBR v1 alone asks for single packets, on slow paths.

@@ -209,6 +209,11 @@ impl Scoreboard {
         self.nxt - self.una
     }
 
+    /// Bytes of these.
+    pub fn outstanding_bytes(&self) -> u64 {
+        self.nxt_bytes - self.una_bytes
+    }
+
     /// Segments reported selectively.
     pub fn sacked(&self) -> u64 {
         self.sacked

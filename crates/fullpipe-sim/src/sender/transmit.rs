@@ -134,12 +134,14 @@ impl<C: CongestionControl> Sender<C> {
         let mut window = self.window().min(MOST_BYTES);
         let offloads = self.offloads;
         let quantum = if offloads { quantum.min((window / 2).max(self.smss)) } else { quantum };
+        // Which is the last of a burst is known when there is no next: each waits for that.
         let mut last = None;
-        let mut out_behind = |segment: Segment, again: bool| match offloads {
-            true => {
-                last.replace((segment, again)).into_iter().for_each(|(segment, again)| out(segment, again))
+        let mut out_behind = |segment: Segment, again: bool| {
+            let next = (segment, again);
+            let ready = if offloads { last.replace(next) } else { Some(next) };
+            if let Some((segment, again)) = ready {
+                out(segment, again);
             }
-            false => out(segment, again),
         };
         while bytes < quantum {
             let Some(next) = self.next_to_send(window, by_window) else { break };
