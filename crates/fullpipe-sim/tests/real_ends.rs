@@ -19,11 +19,28 @@ fn late(scenario: &Scenario, spread: Span) -> Scenario {
     scenario
 }
 
+/// The least and the most.
+fn range(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    values.into_iter().fold((f64::INFINITY, 0.0), |(least, most), value| (least.min(value), most.max(value)))
+}
+
 /// Least and most of the median round-trip time over eight seeds, in milliseconds.
 fn medians(scenario: &Scenario) -> (f64, f64) {
-    let medians = (1..=8).map(|seed| run_seeded(scenario, seed).summary.rtt_ms.p50.unwrap());
-    medians.fold((f64::INFINITY, 0.0), |(least, most), ms| (least.min(ms), most.max(ms)))
+    range((1..=8).map(|seed| run_seeded(scenario, seed).summary.rtt_ms.p50.unwrap()))
 }
+
+/// Sends and lets windows grow as the lab's ends do, up to a buffer of `most` bytes.
+fn like_linux(scenario: &mut Scenario, most: u64) {
+    for flow in &mut scenario.flows {
+        flow.tso = Some(true);
+        flow.auto_tuning = true;
+        flow.first_receive_buffer = Some(Bytes(1 << 20));
+        flow.receive_buffer = Some(Bytes(most));
+    }
+}
+
+/// A limit that no window here reaches.
+const AMPLE: u64 = 1 << 30;
 
 fn bbr(path: &str, seconds: u64, warmup: u64) -> Scenario {
     let path: PathSpec = toml::from_str(path).unwrap();
@@ -74,9 +91,7 @@ fn a_window_that_has_to_grow_keeps_hybla_from_overflowing_a_satellite() {
     s.warmup = Span::from_secs(20);
     s.flows[0].tso = Some(true);
     let open = run(&s).summary;
-    s.flows[0].auto_tuning = true;
-    s.flows[0].first_receive_buffer = Some(Bytes(1 << 20));
-    s.flows[0].receive_buffer = Some(Bytes(1 << 30));
+    like_linux(&mut s, AMPLE);
     let tuned = run(&s).summary;
     let again =
         |s: &fullpipe_experiment::recording::Summary| s.packets_retransmitted as f64 / s.packets_sent as f64;
@@ -131,11 +146,8 @@ fn late_acks_cost_cubic_a_shallow_buffer() {
         path
     };
     let mut s = scenario(path(), &["cubic"], 10);
-    s.flows[0].tso = Some(true);
+    like_linux(&mut s, AMPLE);
     s.flows[0].settings.insert("hz".to_owned(), Setting::Integer(250));
-    s.flows[0].auto_tuning = true;
-    s.flows[0].first_receive_buffer = Some(Bytes(1 << 20));
-    s.flows[0].receive_buffer = Some(Bytes(1 << 30));
     let carried = |s: &Scenario, us: u64| run(&late(s, Span::from_micros(us))).summary.goodput_bps / 1e6;
     for (paced, exact, idle, busy) in
         [(false, 33.0..34.0, 32.0..34.0, 12.0..23.0), (true, 75.5..77.5, 70.0..78.0, 55.0..73.0)]
@@ -156,10 +168,7 @@ fn late_acks_cost_cubic_a_shallow_buffer() {
 fn ten_microseconds_decide_in_which_round_trip_renos_slow_start_ends() {
     let path = "[[forward]]\nrate='100mbit'\ndelay='20ms'\nqueue='20p'\n[[reverse]]\ndelay='20ms'";
     let mut s = scenario(toml::from_str::<PathSpec>(path).unwrap(), &["reno"], 10);
-    s.flows[0].tso = Some(true);
-    s.flows[0].auto_tuning = true;
-    s.flows[0].first_receive_buffer = Some(Bytes(1 << 20));
-    s.flows[0].receive_buffer = Some(Bytes(1 << 30));
+    like_linux(&mut s, AMPLE);
     let exact = run(&s).summary;
     assert!((40.5..41.0).contains(&(exact.goodput_bps / 1e6)), "{exact:?}");
     let carried = |us| {
@@ -180,10 +189,7 @@ fn ten_microseconds_decide_in_which_round_trip_renos_slow_start_ends() {
 /// and Hybla on a satellite, over two minutes, to 10.6 to 11.5.
 #[test]
 fn chance_alone_moves_what_a_lossy_path_carries() {
-    let over_seeds = |s: &Scenario| {
-        let goodputs = (1..=8).map(|seed| run_seeded(s, seed).summary.goodput_bps / 1e6);
-        goodputs.fold((f64::INFINITY, 0.0_f64), |(least, most), mbit| (least.min(mbit), most.max(mbit)))
-    };
+    let over_seeds = |s: &Scenario| range((1..=8).map(|seed| run_seeded(s, seed).summary.goodput_bps / 1e6));
     let mut short = scenario(common::losing(common::path("100mbit", "4ms", "1bdp"), "1%"), &["bbr3"], 10);
     short.path.forward[0].queue =
         toml::from_str::<PathSpec>("[[forward]]\nqueue='100p'").unwrap().forward[0].queue.clone();
@@ -191,15 +197,11 @@ fn chance_alone_moves_what_a_lossy_path_carries() {
     let path = "[[forward]]\nrate='1gbit'\ndelay='50ms'\nqueue='0.1bdp'\nloss={kind='gilbert-elliott',share='0.01%',burst=3.0}\n[[reverse]]\ndelay='50ms'";
     let mut transfers = scenario(toml::from_str::<PathSpec>(path).unwrap(), &["bbr3"], 10);
     transfers.flows[0].app = App::Bursts { size: Bytes(8_000_000), every: Span::from_millis(100) };
-    transfers.flows[0].receive_buffer = Some(Bytes(8_000_000));
+    like_linux(&mut transfers, 8_000_000);
     let mut satellite =
         scenario(common::losing(common::path("20mbit", "600ms", "1bdp"), "0.1%"), &["hybla"], 120);
     satellite.warmup = Span::from_secs(20);
-    satellite.flows[0].receive_buffer = Some(Bytes(1 << 30));
-    for s in [&mut transfers, &mut satellite] {
-        s.flows[0].auto_tuning = true;
-        s.flows[0].first_receive_buffer = Some(Bytes(1 << 20));
-    }
+    like_linux(&mut satellite, AMPLE);
     for (mut s, least, most) in [
         (short, 60.0..69.0, 74.0..82.0),
         (long, 8.0..13.0, 24.0..38.0),
@@ -239,7 +241,7 @@ fn a_probe_comes_with_the_kernels_tick() {
     s.flows[0].timer_hz = Some(250);
     let late: Vec<f64> = (1..=32).map(|seed| ended(&s, seed) - exact).collect();
     assert!(late.iter().all(|ms| (2.0..40.0).contains(ms)), "{late:?}");
-    let (least, most) = late.iter().fold((f64::INFINITY, 0.0f64), |(a, b), ms| (a.min(*ms), b.max(*ms)));
+    let (least, most) = range(late.iter().copied());
     assert!(most - least > 20.0, "{late:?}");
 }
 
@@ -293,18 +295,13 @@ fn when_an_upload_begins_moves_what_a_download_carries() {
     .unwrap();
     let mut s = scenario(path, &["cubic", "cubic"], 40);
     s.warmup = Span::from_secs(10);
-    for flow in &mut s.flows {
-        flow.tso = Some(true);
-        flow.auto_tuning = true;
-        flow.first_receive_buffer = Some(Bytes(1 << 20));
-    }
+    like_linux(&mut s, AMPLE);
     s.flows[1].direction = Direction::Reverse;
     let carried = [3000, 3002, 3010, 3025].map(|ms| {
         s.flows[1].start = Start::At(Span::from_millis(ms));
         run(&s).summary.goodput_bps / 1e6
     });
-    let (least, most) =
-        carried.iter().fold((f64::INFINITY, 0.0f64), |(a, b), mbit| (a.min(*mbit), b.max(*mbit)));
+    let (least, most) = range(carried);
     assert!(least > 4.0 && most < 5.2 && most > 1.07 * least, "{carried:?}");
 }
 
