@@ -40,6 +40,16 @@ struct Run {
     due: Time,
 }
 
+impl Run {
+    /// Whether the segment that is due at `due` leaves with these: it is the next of their frame, and due when they are, or at any time that
+    /// has come, if they `coalesce`. Where a late thread joins what the path took apart, the receiving kernel takes a connection for one
+    /// with fuller packets, and gives it a larger window for the whole of its life (`tcp_measure_rcv_mss`).
+    fn takes(&self, next: Parcel, ecn: Ecn, due: Time, coalesce: bool) -> bool {
+        (self.slot, self.first + self.count, self.ecn) == (next.slot, next.index, ecn)
+            && (coalesce || self.due == due)
+    }
+}
+
 /// A run that waits out its flow's own delay. The earliest is the greatest, as a heap wants it.
 struct Held {
     at: Time,
@@ -245,9 +255,7 @@ impl Direction {
         self.chain.next_event().min(held).min(own.unwrap_or(Time::NEVER))
     }
 
-    /// Sends what is due until `now`. Segments of a frame leave as one if they are due at one time; at any time until `now`, if they
-    /// `coalesce`. Where a late thread joins what the path took apart, the receiving kernel takes a connection for one with fuller
-    /// packets, and gives it a larger window for the whole of its life (`tcp_measure_rcv_mss`).
+    /// Sends what is due until `now`, as one what belongs together, or all of a frame if it may `coalesce`.
     pub(crate) fn deliver(&mut self, now: Time, coalesce: bool, audit: &mut Audit) {
         if self.next_event() > now {
             return;
@@ -275,12 +283,7 @@ impl Direction {
             Outcome::Delivered(Packet { data, ecn, bytes, .. }) => {
                 out.time(&links, data, bytes, at);
                 match &mut run {
-                    Some(r)
-                        if (r.slot, r.first + r.count, r.ecn) == (data.slot, data.index, ecn)
-                            && (coalesce || r.due == at) =>
-                    {
-                        r.count += 1;
-                    }
+                    Some(r) if r.takes(data, ecn, at, coalesce) => r.count += 1,
                     _ => {
                         let next = Run { slot: data.slot, first: data.index, count: 1, ecn, due: at };
                         if let Some(done) = run.replace(next) {
@@ -393,5 +396,24 @@ impl Out<'_> {
     fn ack_of(&self, frame: &Frame) -> Option<usize> {
         let n = usize::from(frame.ports.0.checked_sub(FIRST_PORT)?);
         (n < self.known.extra.len()).then_some(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_path_took_apart_leaves_apart_unless_it_may_coalesce() {
+        let at = |us| Time::ZERO + Span::from_micros(us);
+        let run = Run { slot: 3, first: 4, count: 2, ecn: Ecn::NotEct, due: at(120) };
+        let next = Parcel { slot: 3, index: 6 };
+        assert!(run.takes(next, Ecn::NotEct, at(120), false), "due at the same time");
+        assert!(!run.takes(next, Ecn::NotEct, at(240), false), "due later, and the thread was late for both");
+        assert!(run.takes(next, Ecn::NotEct, at(240), true));
+        // Another frame's, not the next, marked otherwise.
+        assert!(!run.takes(Parcel { slot: 2, index: 6 }, Ecn::NotEct, at(120), true));
+        assert!(!run.takes(Parcel { slot: 3, index: 7 }, Ecn::NotEct, at(120), true));
+        assert!(!run.takes(next, Ecn::Ce, at(120), true));
     }
 }
