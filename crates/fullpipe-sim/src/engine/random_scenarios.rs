@@ -190,10 +190,11 @@ fn scenario() -> impl Strategy<Value = Scenario> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
     /// Whatever a scenario says, the run ends; every packet of every flow is accounted for at any
-    /// time, at the sender, on the path and in the store of SACK blocks.
+    /// time, at the sender, on the path and in the store of SACK blocks; no more arrives than a way of the path can carry; and
+    /// no sender is silent for longer than its time-out allows while data waits.
     #[test]
     fn nothing_that_a_scenario_can_say_breaks_or_hangs_a_run(s in scenario(), seed in any::<u64>()) {
         let result = Simulation::new(&s, seed).most_events(EVENTS).run();
@@ -240,6 +241,17 @@ proptest! {
             let (sent, arrived): (u64, u64) = world.flows.connections.iter().fold((0, 0), |(s, a), c| {
                 (s + c.sender.counts.sent, a + c.recorder.arrived())
             });
+            for way in [Direction::Forward, Direction::Reverse] {
+                if let Some(rate) = s.highest_rate_of(way) {
+                    let of_it = world.flows.connections.iter().zip(&world.specs).filter(|(_, f)| f.direction == way);
+                    let payload: u64 = of_it.map(|(c, _)| c.receiver.arrived()).sum();
+                    let most = rate.bytes_in(now.since(Time::ZERO));
+                    prop_assert!(payload <= most, "{payload} of {most} at {now:?}");
+                }
+            }
+            if !at_the_end {
+                world.flows.connections.iter().for_each(|c| c.sender.audit_silence(now));
+            }
             // A loss on the wire is counted when it is decided and reported when the packet would have left.
             let under_way = inside + (dropped_on_path - dropped);
             let missing = sent - arrived - dropped;

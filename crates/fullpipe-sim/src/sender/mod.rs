@@ -283,4 +283,18 @@ impl<C: CongestionControl> Sender<C> {
         assert_eq!(c.sent, gone + self.board.out(), "{c:?}");
         assert_eq!(self.connection.delivered() - self.board.una_bytes(), self.board.sacked_bytes());
     }
+
+    /// Panics if at `now` data waits longer than the retransmission time-out allows: for an acknowledgement without a timer that goes off by
+    /// then, or to be sent without a time when it is.
+    pub fn audit_silence(&self, now: Time) {
+        if self.board.outstanding() > 0 {
+            // A probe waits for two round trips; and the time-out may have been longer, or not known, when the timer was set.
+            let most = self.rto().max(rto::RTO_INITIAL) * 2;
+            let by = self.wheel.map_or(now + most, |wheel| wheel.expiry(now, now + most) + most / 8);
+            assert!(self.timer.is_some(), "outstanding without a timer at {now:?}");
+            assert!(self.timer_at <= by, "{:?} at {:?}, {by:?} at the latest", self.timer, self.timer_at);
+        } else if self.next_new().is_some() {
+            assert!(self.wake() < Time::NEVER, "nothing outstanding, and nothing to send what waits");
+        }
+    }
 }

@@ -113,7 +113,7 @@ impl<C: CongestionControl> Sender<C> {
 
     /// Length of the next new segment, if application and receiver let it leave.
     #[inline]
-    fn next_new(&self) -> Option<u64> {
+    pub(super) fn next_new(&self) -> Option<u64> {
         let unsent = self.unsent();
         if unsent == 0 || self.board.outstanding() >= MOST_SEGMENTS {
             return None;
