@@ -1,7 +1,7 @@
 //! The sender's one timer (`icsk_pending`): retransmission time-out (RFC 6298), tail loss probe and
 //! reordering (RFC 8985 §7, §6.2).
 
-use super::rto::{RTO_INITIAL, RTO_MIN};
+use super::rto::{RTO_INITIAL, RTO_MAX, RTO_MIN};
 use super::{Probe, Sender};
 use crate::segment::Segment;
 use fullpipe_cc::{CongestionControl, RecoveryState, Span, Time};
@@ -44,9 +44,10 @@ impl<C: CongestionControl> Sender<C> {
         self.goes_off(now, at);
     }
 
-    /// The timer that is set at `now` goes off at `at`, or when the kernel's comes to it.
+    /// The timer that is set at `now` goes off at `at`, or when the kernel's comes to it; not later than any time-out (`tcp_reset_xmit_timer`).
     #[inline]
     fn goes_off(&mut self, now: Time, at: Time) {
+        let at = at.min(now + RTO_MAX);
         self.timer_at = self.wheel.map_or(at, |wheel| wheel.expiry(now, at));
     }
 
@@ -126,5 +127,21 @@ impl<C: CongestionControl> Sender<C> {
         self.retransmit(now, self.board.una(), out);
         self.timer = Some(Timer::Retransmission);
         self.goes_off(now, now + self.rto());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe_cc::{Config, Controller};
+
+    /// Two round trips of 138 s, after which a probe would be sent.
+    #[test]
+    fn no_timer_is_set_for_longer_than_the_longest_time_out() {
+        let cubic = Controller::new("cubic", &Config::default(), &[]).unwrap();
+        let mut sender = Sender::new(cubic, 1448, None);
+        let now = Time::ZERO + Span::from_secs(300);
+        sender.goes_off(now, now + Span::from_secs(276));
+        assert_eq!(sender.timer_at, now + RTO_MAX);
     }
 }
