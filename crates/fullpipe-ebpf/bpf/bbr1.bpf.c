@@ -3,7 +3,7 @@
  * fp_bbr1: BBR v1 as a struct_ops program. Its state is in icsk_ca_priv, laid out as the kernel's own.
  *
  * It leaves min_tso_segs to the kernel's default of two segments, which is bbr_min_tso_segs() from 1.2 Mbit/s on. On a
- * kernel that now and then does not make a call (docs/bbr3-in-the-kernel.md, "Calls that are not made") the answer to it
+ * kernel that now and then does not make a call (docs/explanation/bbr3-on-stock-kernels.md, "Skipped BPF calls") the answer to it
  * is undefined, and a whole window leaves as one segment. For the same reason it leaves sndbuf_expand to the kernel's
  * default, twice the window, where bbr_sndbuf_expand() says three times: an undefined answer opens the send buffer as far
  * as tcp_wmem lets it. No other callback's absence shows in what is sent.

@@ -22,7 +22,7 @@
  * - C.is_cwnd_limited is tcp_sock's; delivered, lost and inflight are packets times the MSS of their time.
  *
  * There are kernels on which a callback is now and then not run, and its caller reads an undefined value (docs/
- * bbr3-in-the-kernel.md, "Calls that are not made"). So nothing here counts on having seen every call: what is delivered
+ * explanation/bbr3-on-stock-kernels.md, "Skipped BPF calls"). So nothing here counts on having seen every call: what is delivered
  * and lost is told by the connection's own counters, recovery by its state, and a window or threshold that was not
  * written here is not believed beyond what the kernel itself would write. min_tso_segs and sndbuf_expand,
  * whose answers the kernel believes unseen, are left out.

@@ -72,7 +72,7 @@ fn lacks(what: &str, feature: Feature) -> String {
 }
 
 fn newer(feature: Feature) -> String {
-    format!("a newer kernel: Linux has it since {}; docs/kernels.md says which has what", feature.since())
+    format!("a newer kernel: Linux has it since {}; docs/reference/kernels.md says which has what", feature.since())
 }
 
 /// The crate's results.

@@ -418,7 +418,7 @@ fn explain(error: &libbpf_rs::Error, said: &str) -> Error {
     if let Some(helper) = unknown_helper(said) {
         return Error::impossible(
             format!("this kernel has no BPF helper {helper}, which the programs call"),
-            "a newer kernel; docs/kernels.md says which has what",
+            "a newer kernel; docs/reference/kernels.md says which has what",
         );
     }
     let last: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -219,7 +219,7 @@ fn pacing_ends_when_the_socket_is_given_away() {
     assert_eq!(socket.tcp.is_paced, 0);
 }
 
-/// There are kernels that now and then do not make a call (docs/bbr3-in-the-kernel.md, "Calls that are not made").
+/// There are kernels that now and then do not make a call (docs/explanation/bbr3-on-stock-kernels.md, "Skipped BPF calls").
 #[test]
 fn an_ack_that_is_not_told_of_is_made_good_by_the_next() {
     let mut socket = Socket::new();

@@ -1,6 +1,6 @@
 //! Would the recorded corpus show a mistake in the cores of BBR v1? Every condition, sum and constant of the C core and
 //! of the Rust core is changed in turn, and the changed core must leave something else than the kernel did in at least
-//! one record. What survives is argued, one by one, in docs/bbr1-mutants.md.
+//! one record. What survives is argued, one by one, in docs/evidence/bbr1-mutants.md.
 //!
 //! All mutants of a core are compiled at once: each line becomes a choice between itself and its mutants by a number
 //! that the program is given.
@@ -338,13 +338,13 @@ fn survivors<'a>(mutants: &'a [Mutant], program: &Path, raw: &Path) -> Vec<&'a M
     alive.into_iter().map(|(_, mutant)| mutant).collect()
 }
 
-/// Whether a part of docs/bbr1-mutants.md names the mutant.
+/// Whether a part of docs/evidence/bbr1-mutants.md names the mutant.
 fn names(part: &str, mutant: &Mutant) -> bool {
     part.contains(&format!("`{}`", mutant.changed.replace("||", "\\|\\|")))
 }
 
 fn judge(core: &str, mutants: &[Mutant], survivors: &[&Mutant]) {
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/bbr1-mutants.md");
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/evidence/bbr1-mutants.md");
     let document = std::fs::read_to_string(document).unwrap();
     let (same, not_shown) = document.split_once("## Not shown").unwrap();
     let same_program = survivors.iter().filter(|mutant| names(same, mutant)).count();
@@ -360,7 +360,7 @@ fn judge(core: &str, mutants: &[Mutant], survivors: &[&Mutant]) {
         .filter(|mutant| !names(same, mutant) && !names(not_shown, mutant))
         .map(|mutant| mutant.changed.as_str())
         .collect();
-    assert!(unargued.is_empty(), "neither caught nor argued in docs/bbr1-mutants.md: {unargued:#?}");
+    assert!(unargued.is_empty(), "neither caught nor argued in docs/evidence/bbr1-mutants.md: {unargued:#?}");
     assert!(all >= 100, "{all}");
     assert!(killed * 100 >= all * 95, "{killed} of {all}");
 }

@@ -52,7 +52,7 @@ pub(crate) fn starved(flow: &FlowReport) -> Option<String> {
 /// Below this rate any machine has time for both ends and the emulator.
 pub(crate) const KEEPS_UP_BELOW: Rate = Rate::from_bits_per_sec(500_000_000);
 
-/// The most of a run that an end may wait for a processor. Measured (docs/lab.md): at most a twelfth beside compilers of
+/// The most of a run that an end may wait for a processor. Measured (docs/evidence/lab-scheduling.md): at most a twelfth beside compilers of
 /// lower priority, half beside as many busy programs as there are processors.
 const MOST_WAITED: f64 = 0.2;
 
@@ -80,7 +80,7 @@ pub(crate) fn waited(waits: &Waits) -> Vec<String> {
 
 /// An end that waits for a processor while its socket is locked holds acknowledgements back. What they let go leaves in one burst, of
 /// whatever is not paced: in slow start two packets for each that arrived meanwhile, so that a queue which empties in twice that time
-/// overflows with it, whatever the path is (measured: docs/lab.md). `shortest` is how long the queue took to empty that overflowed.
+/// overflows with it, whatever the path is (measured: docs/evidence/lab-scheduling.md). `shortest` is how long the queue took to empty that overflowed.
 pub(crate) fn burst(waits: &Waits, shortest: Span) -> Option<String> {
     (waits.end_p99_ms > shortest.as_millis_f64() / 2.0).then(|| {
         format!(

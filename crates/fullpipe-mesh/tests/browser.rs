@@ -95,7 +95,7 @@ fn the_page_draws_a_pair_and_follows_its_reader() {
 #[test]
 fn a_week_of_56_pairs_is_a_page_of_few_megabytes() {
     let page = of(&world(8, 10_080).history().unwrap());
-    // Half an hour a step: two million characters are read and drawn in a fraction of a second (docs/mesh-figures.md).
+    // Half an hour a step: two million characters are read and drawn in a fraction of a second (docs/evidence/mesh.md).
     assert!(page.len() < 2_500_000, "{} bytes", page.len());
     let Some(page) = browse(&page, READER, (1280, 2000)) else { return };
     assert!(!page.dom.contains("data-error="), "{}", page.beginning());

@@ -1,5 +1,5 @@
 //! What real time and real ends do to a run, each alone: packets that come a little late, and a receive window that has to grow. These
-//! are why runs of the lab differ from exact ones (docs/sim-vs-lab.md).
+//! are why runs of the lab differ from exact ones (docs/evidence/sim-vs-lab.md).
 
 mod common;
 use common::{run, run_seeded, scenario};

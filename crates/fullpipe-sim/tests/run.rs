@@ -348,7 +348,7 @@ fn a_lost_syn_is_repeated_after_a_second() {
 }
 
 /// The draft's filter of `max_bw` advances at a round that is not application-limited one round after DOWN was
-/// entered; with two seconds of queue ProbeRTT and its marks come first each time (`docs/draft-notes.md`).
+/// entered; with two seconds of queue ProbeRTT and its marks come first each time (`docs/explanation/draft-notes.md`).
 #[test]
 fn bbr3_keeps_a_rate_that_is_gone_as_drafted_and_forgets_it_when_leaving_down_advances_the_filter() {
     let mut p = path("10mbit", "40ms", "170k");

@@ -448,7 +448,7 @@ fn sockets_moved_to_bbr3_on_a_path_that_loses_carry_what_others_do() {
     });
 }
 
-/// The table of docs/bbr3-in-the-kernel.md, "Moved while it lives".
+/// The table of docs/evidence/bbr3-on-kernel-tcp.md, "Moving a live socket".
 #[test]
 #[ignore = "a measurement of ten minutes"]
 fn moved_on_paths_that_lose() {

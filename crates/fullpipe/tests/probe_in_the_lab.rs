@@ -62,7 +62,7 @@ fn inside_eight_sites() {
 }
 
 #[test]
-#[ignore = "takes a quarter of an hour an attempt; docs/probe.md has what it says"]
+#[ignore = "takes a quarter of an hour an attempt; docs/evidence/mesh.md has what it says"]
 fn all_56_directions_are_measured_as_they_are_alone() {
     in_a_network("inside_all_of_eight_sites", Duration::from_secs(7200));
 }
@@ -80,7 +80,7 @@ fn inside_all_of_eight_sites() {
 }
 
 #[test]
-#[ignore = "takes 40 minutes; docs/mesh-figures.md has what it says"]
+#[ignore = "takes 40 minutes; docs/evidence/mesh.md has what it says"]
 fn figure_7_of_kernel_transfers() {
     in_a_network("inside_a_wide_area", Duration::from_secs(3 * 3600));
 }

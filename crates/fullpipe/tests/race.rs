@@ -420,7 +420,7 @@ fn the_readme_shows_what_races_print() {
 fn the_chapter_on_splits_shows_what_calibrate_prints() {
     let printed = stdout(&["split", "calibrate"]);
     assert!(
-        document("docs/split.md").contains(printed.trim_end()),
-        "docs/split.md does not show this:\n{printed}"
+        document("docs/explanation/split-statistics.md").contains(printed.trim_end()),
+        "docs/explanation/split-statistics.md does not show this:\n{printed}"
     );
 }

@@ -282,10 +282,10 @@ fn shares(run: &Value, d: &Value) -> Option<[(f64, f64); 3]> {
     Some(std::array::from_fn(|i| (found[i], truth[i].clamp(0.0, 1.0))))
 }
 
-/// `docs/trace.md` has what this prints. The seed is 2 unless FULLPIPE_SEED says another; FULLPIPE_KEEP names a directory that
+/// `docs/evidence/trace.md` has what this prints. The seed is 2 unless FULLPIPE_SEED says another; FULLPIPE_KEEP names a directory that
 /// keeps the captures: what was run there before is only looked at again.
 #[test]
-#[ignore = "takes a quarter of an hour: the table in docs/trace.md"]
+#[ignore = "takes a quarter of an hour: the table in docs/evidence/trace.md"]
 fn more_than_two_hundred_runs_are_what_the_lab_made_them() {
     let seed = std::env::var("FULLPIPE_SEED").map_or(2, |s| s.parse().unwrap());
     let own = tempfile::tempdir().unwrap();

@@ -221,7 +221,7 @@ fn ebpf(context: &Context) -> Finding {
     match (&obstacles[..], bpffs) {
         ([], _) if !permitted => finding.advice("run `fullpipe doctor` as root, or `fullpipe cc list`"),
         ([_, ..], _) if !lacking => {
-            finding.advice("nothing, unless you want one that this kernel lacks: docs/kernels.md says which kernels take them")
+            finding.advice("nothing, unless you want one that this kernel lacks: docs/reference/kernels.md says which kernels take them")
         }
         ([], false) => finding.advice("mount -t bpf bpf /sys/fs/bpf"),
         _ => finding,

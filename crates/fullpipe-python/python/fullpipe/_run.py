@@ -19,7 +19,7 @@ Progress = Callable[[float], None]
 
 
 class Scenario:
-    """A scenario: what `fullpipe run` reads (docs/scenarios.md), from a file, its text, or a dictionary of the same form.
+    """A scenario: what `fullpipe run` reads (docs/reference/scenarios.md), from a file, its text, or a dictionary of the same form.
 
     Raises ScenarioError, with `line`, `column` and `help`, where the command line would refuse it.
     """

@@ -73,7 +73,7 @@ fn calls() -> Option<checks::Finding> {
         read: Vec::new(),
         why: "where a call is not made its caller reads an undefined value, and the controller misses an ACK",
         advice,
-        source: "counted here, over loopback; docs/bbr3-in-the-kernel.md, Calls that are not made",
+        source: "counted here, over loopback; docs/explanation/bbr3-on-stock-kernels.md, Skipped BPF calls",
     })
 }
 
@@ -91,7 +91,7 @@ fn split() -> Option<checks::Finding> {
         read: Vec::new(),
         why: "while a split runs its arms decide which controller a new connection gets, not the default",
         advice: hangs.then(|| format!("its owner does not answer: {advice}")),
-        source: "the programs in the kernel; docs/split.md",
+        source: "the programs in the kernel; docs/explanation/split-statistics.md",
     })
 }
 
@@ -114,7 +114,7 @@ fn traffic() -> Option<checks::Finding> {
         read: Vec::new(),
         why: "connections keep the controller that they were opened with, whatever the default is",
         advice: None,
-        source: "two looks at the sockets, half a second apart; docs/watch.md",
+        source: "two looks at the sockets, half a second apart; docs/reference/watch.md",
     })
 }
 

@@ -19,7 +19,7 @@ macro_rules! params {
             /// claimed (draft § ECN). Without, the transport is told not to claim it.
             pub ecn: bool,
             /// Whether the filter of `max_bw` advances when DOWN is left without having advanced; the draft waits for
-            /// a round that was not application-limited, which on slow paths does not come (`docs/draft-notes.md`).
+            /// a round that was not application-limited, which on slow paths does not come (`docs/explanation/draft-notes.md`).
             pub advance_on_leaving_down: bool,
             $(
                 #[doc = concat!($about, "; in 1/", stringify!($unit), ".")]

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How long calls are counted.
 pub const CALLS_FOR: Duration = Duration::from_secs(2);
 /// What that means for the controllers.
-const CALLS_MISSED: &str = ": its programs carry on from what the connection counts; see docs/bbr3-in-the-kernel.md, \"Calls that are not made\"";
+const CALLS_MISSED: &str = ": its programs carry on from what the connection counts; see docs/explanation/bbr3-on-stock-kernels.md, \"Skipped BPF calls\"";
 /// How long to wait until what was loaded in vain is out again.
 const PATIENCE: Duration = Duration::from_secs(10);
 

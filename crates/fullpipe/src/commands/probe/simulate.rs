@@ -18,7 +18,7 @@ pub struct Args {
     /// The mesh file
     #[arg(value_name = "MESH", value_hint = clap::ValueHint::FilePath)]
     mesh: PathBuf,
-    /// What the paths are like and what goes wrong on them, as docs/mesh-figures.md describes it
+    /// What the paths are like and what goes wrong on them, as docs/reference/mesh-reports.md describes it
     #[arg(value_name = "PATHS", value_hint = clap::ValueHint::FilePath)]
     paths: PathBuf,
     /// How long the mesh runs

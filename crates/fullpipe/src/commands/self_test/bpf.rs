@@ -54,7 +54,7 @@ mod loaded {
             Ok(calls) if calls.all_made() => Outcome::works(format!("{names} load; {calls}")),
             Ok(calls) => Outcome {
                 help: Some(
-                    "docs/bbr3-in-the-kernel.md says what that means; `cc load --verify` counts for longer"
+                    "docs/explanation/bbr3-on-stock-kernels.md says what that means; `cc load --verify` counts for longer"
                         .to_owned(),
                 ),
                 ..Outcome::works(format!("{names} load; {calls}"))
