@@ -134,7 +134,7 @@ pub fn parse(
             check.case.clear();
         }
         let repeats = std::mem::replace(&mut scenario.repeats, 1);
-        if cases.len() + repeats as usize > MOST_CASES {
+        if u64::from(repeats) > (MOST_CASES - cases.len()) as u64 {
             let fault = Fault::new("repeats", format!("makes more than {MOST_CASES} runs"));
             return Err(reader.fault(&fault, table.get_ref(), &in_the_run(&varied)));
         }

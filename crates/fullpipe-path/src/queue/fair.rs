@@ -158,7 +158,7 @@ impl<Q: Waiting> Fair<Q> {
 pub(super) fn slot(flow: u32, seed: u64, slots: usize) -> usize {
     let z = (u64::from(flow) ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    ((z >> 32) as usize * slots) >> 32
+    (((z >> 32) * slots as u64) >> 32) as usize
 }
 
 #[cfg(test)]
