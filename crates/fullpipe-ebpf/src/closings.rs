@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::loader;
 use crate::ring;
 use bytemuck::{Pod, Zeroable};
-use fullpipe_kernel::closed::{Agreed, ClosedSocket, Opened};
+use fullpipe_kernel::closed::{ClosedSocket, NegotiatedOptions, Opening};
 use fullpipe_kernel::facts;
 use fullpipe_kernel::tcp_info::State;
 use fullpipe_units::{Rate, Span, Time};
@@ -91,15 +91,16 @@ impl Raw {
             local: self.end(&self.local, self.local_port),
             remote: self.end(&self.remote, self.remote_port),
             opened: match self.opened_by {
-                OPENED_HERE | OPENED_THERE => {
-                    Some(Opened { here: self.opened_by == OPENED_HERE, at: Time::from_nanos(self.opened_ns) })
-                }
+                OPENED_HERE | OPENED_THERE => Some(Opening {
+                    active: self.opened_by == OPENED_HERE,
+                    at: Time::from_nanos(self.opened_ns),
+                }),
                 _ => None,
             },
             closed: Time::from_nanos(self.closed_ns),
             state: State::from_number(self.state),
             error: self.error,
-            fin_came: is(FIN_CAME),
+            fin_received: is(FIN_CAME),
             all_acked: is(ALL_ACKED),
             cookie: NonZeroU64::new(self.cookie),
             netns: self.netns,
@@ -139,7 +140,7 @@ impl Raw {
             rwnd_limited: time(self.rwnd_ticks),
             sndbuf_limited: time(self.sndbuf_ticks),
             idle: time(self.idle_ticks),
-            options: Agreed {
+            options: NegotiatedOptions {
                 sack: is(SACK),
                 timestamps: is(TIMESTAMPS),
                 window_scale: is(WINDOW_SCALE).then_some((self.window_scale, self.own_window_scale)),
@@ -244,7 +245,7 @@ impl Closings {
                 program.ok_or_else(|| Error::Malformed(format!("the object has no program {name}")))?;
             links.push(program.attach().map_err(refused)?);
         }
-        Ok(Closings { object, links, ticks: facts::ticks().unwrap_or(1000) })
+        Ok(Closings { object, links, ticks: facts::tick_rate().unwrap_or(1000) })
     }
 
     /// What was counted so far, over all processors.
@@ -373,8 +374,8 @@ mod tests {
         let read = parse(bytemuck::bytes_of(&raw), 250).unwrap();
         assert_eq!(read.local, "10.0.0.1:40000".parse().unwrap());
         assert_eq!(read.remote, "192.0.2.7:443".parse().unwrap());
-        assert_eq!(read.opened, Some(Opened { here: true, at: Time::from_nanos(1_000) }));
-        assert_eq!((read.state, read.fin_came, read.all_acked), (State::FinWait2, true, true));
+        assert_eq!(read.opened, Some(Opening { active: true, at: Time::from_nanos(1_000) }));
+        assert_eq!((read.state, read.fin_received, read.all_acked), (State::FinWait2, true, true));
         assert_eq!((read.srtt, read.min_rtt), (Some(Span::from_millis(40)), None));
         assert_eq!((read.busy, read.rwnd_limited), (Span::from_millis(500), Span::from_millis(100)));
         assert_eq!(read.delivery_rate, Some(Rate::from_bytes_per_sec(10_000_000)));

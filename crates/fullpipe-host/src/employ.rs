@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::facts::Scope;
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Record, Store};
-use crate::net::{KeyedRoute, MAIN_TABLE, RouteChoice, destination};
+use crate::net::{KeyedRoute, MAIN_TABLE, RouteController, destination};
 use crate::plan::{
     ALLOWED, BootFiles, CONTROLLER, Change, ControllerUnit, FileState, Plan, Standing, Step, Use,
     controller_changes, tidy, unit_name, unit_path,
@@ -309,7 +309,7 @@ pub(crate) fn on_route(host: &dyn Host, prefix: &str, controller: &str, asked: &
              were changed: use --default"
         ))),
         [route] if !route.multipath => {
-            let after = RouteChoice { controller: controller.to_owned(), locked: false };
+            let after = RouteController { controller: controller.to_owned(), locked: false };
             let change = Change::Congctl { route: route.key.clone(), before: route.choice.clone(), after };
             Ok(Some(Step::new(change, "the controller of connections over it")))
         }
@@ -388,7 +388,7 @@ pub fn retire(host: &dyn Host, store: &Store, controller: &str, part: Part) -> R
     for route in host.routes().map_err(|e| Error::io("cannot read the routes", &e))? {
         if route.choice.is_some_and(|choice| choice.controller == controller) {
             // When the controller is gone the kernel takes its default for such a route: no reason to keep it loaded.
-            if let Err(e) = host.choose_on_route(&route.key, None) {
+            if let Err(e) = host.set_route_controller(&route.key, None) {
                 let to = &route.key.prefix;
                 retired.left.push(format!("the route to {to} still names {controller}: {e}"));
             }

@@ -19,7 +19,8 @@ pub use model::{Model, ModelKernel, ModelProgram};
 pub use overlay::Overlay;
 
 use crate::net::{
-    CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey, TcpSocket,
+    CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteController, RouteKey,
+    TcpSocket,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
@@ -433,10 +434,10 @@ pub trait Host: Files {
     fn change_route(&self, route: &CongestionRoute, remove: bool) -> io::Result<()>;
 
     /// The route now used towards `prefix`, as the start of a more specific one.
-    fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute>;
+    fn route_to(&self, prefix: &str) -> io::Result<CongestionRoute>;
 
     /// The controller that connections to the first address of `prefix` get from the route that they take, if it names one.
-    fn choice_towards(&self, _prefix: &str) -> io::Result<Option<String>> {
+    fn controller_to(&self, _prefix: &str) -> io::Result<Option<String>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -444,7 +445,7 @@ pub trait Host: Files {
     fn routes(&self) -> io::Result<Vec<KeyedRoute>>;
 
     /// Has connections over a route that is there use a controller, or none of its own.
-    fn choose_on_route(&self, route: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()>;
+    fn set_route_controller(&self, route: &RouteKey, choice: Option<&RouteController>) -> io::Result<()>;
 
     /// Established TCP sockets of the current network namespace.
     fn sockets(&self) -> io::Result<Vec<TcpSocket>>;

@@ -6,6 +6,6 @@ mod diag;
 pub use diag::{BbrState, TcpSocket, sockets};
 pub use fullpipe_kernel::ethtool::{DeviceFeatures, features};
 pub use fullpipe_kernel::rtnetlink::{
-    CongestionRoute, KeyedRoute, LOCAL_TABLE, MAIN_TABLE, QdiscNode, QdiscOperation, ROOT, RouteChoice,
+    CongestionRoute, KeyedRoute, LOCAL_TABLE, MAIN_TABLE, QdiscNode, QdiscOperation, ROOT, RouteController,
     RouteKey, Rtnetlink, destination, hex, unhex,
 };

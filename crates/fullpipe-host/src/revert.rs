@@ -254,7 +254,7 @@ fn put_back(
             Ok(Some(Outcome::Instead { now, why: e.to_string() }))
         }
         (Change::Congctl { route, .. }, kind) if is_of_uses || kind == io::ErrorKind::InvalidInput => {
-            match host.choose_on_route(route, None) {
+            match host.set_route_controller(route, None) {
                 Ok(()) => Ok(Some(Outcome::Instead { now: choice(None), why: e.to_string() })),
                 // The kernel forgets the name when the controller is gone.
                 Err(_) if is_of_uses => Ok(Some(Outcome::Refused(e.to_string()))),

@@ -109,7 +109,7 @@ fn exceptions(host: &dyn Host, to: &[String]) -> Result<Vec<String>> {
 
 /// Where something else decides than the route that was changed: a rule of policy routing, a more specific route.
 fn bypass(host: &dyn Host, to: &str, controller: &str) -> Option<String> {
-    let found = host.choice_towards(to).ok()?;
+    let found = host.controller_to(to).ok()?;
     (found.as_deref() != Some(controller)).then(|| {
         format!(
             "the first address of {to} is reached by another route than the one that names {controller} (ip route get; ip rule)"
@@ -133,7 +133,7 @@ pub(crate) fn step(host: &dyn Host, to: &str, controller: &str) -> Result<Option
     if to == "default" {
         return Err(Error::usage(format_args!("--to {to}: there is no such route; name a prefix")));
     }
-    let covering = host.route_towards(to).map_err(|e| match e.kind() {
+    let covering = host.route_to(to).map_err(|e| match e.kind() {
         std::io::ErrorKind::InvalidInput => Error::usage(format_args!("--to {to}: {e}")),
         _ => Error::io(format_args!("no route towards {to}"), &e),
     })?;

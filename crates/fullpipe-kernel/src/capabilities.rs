@@ -44,7 +44,7 @@ pub fn keep_only(kept: &[Capability]) -> io::Result<()> {
 ///
 /// # Errors
 /// When the thread may not change its capabilities. That the kernel knows no ambient ones (before Linux 4.3) is none.
-pub fn hand_on(handed: &[Capability]) -> io::Result<()> {
+pub fn keep_across_exec(handed: &[Capability]) -> io::Result<()> {
     let mut sets = get()?;
     sets[0].inheritable |= sets[0].permitted & mask(handed);
     set(&sets)?;
@@ -142,7 +142,7 @@ mod tests {
         let test = thread::spawn(|| {
             keep_only(&[Capability::NetAdmin]).unwrap();
             let there = told(&own(), "CapPrm:");
-            hand_on(&[Capability::NetAdmin, Capability::NetRaw]).unwrap();
+            keep_across_exec(&[Capability::NetAdmin, Capability::NetRaw]).unwrap();
             let output = Command::new("cat").arg("/proc/self/status").output().unwrap();
             assert_eq!(told(&String::from_utf8_lossy(&output.stdout), "CapAmb:"), there);
         });

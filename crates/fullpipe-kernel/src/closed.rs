@@ -13,7 +13,7 @@ pub struct ClosedSocket {
     /// The other end.
     pub remote: SocketAddr,
     /// Which end opened it and when; none where it was open before anybody looked.
-    pub opened: Option<Opened>,
+    pub opened: Option<Opening>,
     /// When it closed, on the kernel's monotonic clock.
     pub closed: Time,
     /// The state that it closed from.
@@ -21,7 +21,7 @@ pub struct ClosedSocket {
     /// The error that its process would be told (`sk_err`), 0 for none.
     pub error: u32,
     /// Whether the other end's FIN came.
-    pub fin_came: bool,
+    pub fin_received: bool,
     /// Whether everything that was sent was acknowledged, a FIN included.
     pub all_acked: bool,
     /// The kernel's lasting name for it, where somebody had asked for that.
@@ -93,21 +93,21 @@ pub struct ClosedSocket {
     /// Since data was last sent.
     pub idle: Span,
     /// What the handshake agreed on.
-    pub options: Agreed,
+    pub options: NegotiatedOptions,
 }
 
 /// How a connection began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct Opening {
     /// Whether this end did: it connected. The other end did where it was accepted.
-    pub here: bool,
+    pub active: bool,
     /// When: the SYN leaves here, or the handshake from there is complete. On the kernel's monotonic clock.
     pub at: Time,
 }
 
 /// What both ends agreed on in the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Agreed {
+pub struct NegotiatedOptions {
     /// Selective acknowledgments.
     pub sack: bool,
     /// Timestamps.
@@ -124,7 +124,7 @@ impl ClosedSocket {
     /// The kernel counts by sequence numbers (`tcp_snd_una_update`), of which a SYN and a FIN have one each; the SYN-ACK's
     /// acknowledgment comes before the socket that is accepted counts.
     pub fn acked_payload(&self) -> u64 {
-        let syn = self.opened.is_some_and(|opened| opened.here) && self.bytes_acked > 0;
+        let syn = self.opened.is_some_and(|opened| opened.active) && self.bytes_acked > 0;
         let fin = match self.state {
             State::FinWait2 => true,
             State::FinWait1 | State::Closing | State::LastAck => self.all_acked,
@@ -135,7 +135,7 @@ impl ClosedSocket {
 
     /// Payload bytes that came, in order.
     pub fn received_payload(&self) -> u64 {
-        self.bytes_received.saturating_sub(self.fin_came.into())
+        self.bytes_received.saturating_sub(self.fin_received.into())
     }
 
     /// Whether the handshake was completed.
@@ -153,11 +153,11 @@ mod tests {
         ClosedSocket {
             local: "10.0.0.1:40000".parse().unwrap(),
             remote: "192.0.2.7:443".parse().unwrap(),
-            opened: Some(Opened { here: true, at: Time::from_nanos(5) }),
+            opened: Some(Opening { active: true, at: Time::from_nanos(5) }),
             closed: Time::from_nanos(2_000_000_005),
             state: State::FinWait2,
             error: 0,
-            fin_came: true,
+            fin_received: true,
             all_acked: true,
             cookie: None,
             netns: 1,
@@ -193,7 +193,7 @@ mod tests {
             rwnd_limited: Span::ZERO,
             sndbuf_limited: Span::ZERO,
             idle: Span::ZERO,
-            options: Agreed::default(),
+            options: NegotiatedOptions::default(),
         }
     }
 
@@ -201,14 +201,14 @@ mod tests {
     fn a_syn_and_a_fin_are_no_payload() {
         let here = example();
         assert_eq!((here.acked_payload(), here.received_payload()), (1000, 2000));
-        let opened = Some(Opened { here: false, at: Time::from_nanos(5) });
+        let opened = Some(Opening { active: false, at: Time::from_nanos(5) });
         let there = ClosedSocket { opened, bytes_acked: 1001, state: State::LastAck, ..example() };
         assert_eq!(there.acked_payload(), 1000);
         // Reset: nothing of ours ended it, and no FIN came.
         let reset = ClosedSocket {
             bytes_acked: 1001,
             bytes_received: 2000,
-            fin_came: false,
+            fin_received: false,
             state: State::Established,
             error: 104,
             ..example()
@@ -217,7 +217,7 @@ mod tests {
         let refused = ClosedSocket {
             bytes_acked: 0,
             bytes_received: 0,
-            fin_came: false,
+            fin_received: false,
             state: State::SynSent,
             ..reset
         };

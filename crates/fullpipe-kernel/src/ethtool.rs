@@ -1,7 +1,7 @@
 //! Offloads of network devices, by the ethtool family of generic netlink (`include/uapi/linux/ethtool_netlink.h`,
 //! Linux 5.7 and later). The kernel names each feature itself, as `ethtool -k` does.
 
-use crate::netlink::{Attributes, NESTED, Protocol, Request, Socket, c_string, text_of, u16_at};
+use crate::netlink::{Attributes, NESTED, Protocol, Request, Socket, c_string, parse_c_string, u16_at};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -43,7 +43,7 @@ impl DeviceFeatures {
     }
 
     /// Whether `feature` is off and could be switched on.
-    pub fn needlessly_off(&self, feature: &str) -> bool {
+    pub fn can_enable(&self, feature: &str) -> bool {
         !self.on(feature) && self.changeable.iter().any(|f| f == feature)
     }
 }
@@ -76,7 +76,7 @@ fn ethtool_family(socket: &mut Socket) -> io::Result<u16> {
 pub fn parse_features(body: &[u8]) -> Option<DeviceFeatures> {
     let attributes = Attributes(body.get(GENLMSGHDR..)?);
     let header = Attributes(attributes.get(ETHTOOL_A_FEATURES_HEADER)?);
-    let device = text_of(header.get(ETHTOOL_A_HEADER_DEV_NAME)?);
+    let device = parse_c_string(header.get(ETHTOOL_A_HEADER_DEV_NAME)?);
     Some(DeviceFeatures {
         device,
         active: names(attributes.get(ETHTOOL_A_FEATURES_ACTIVE)?),
@@ -93,7 +93,7 @@ fn names(bitset: &[u8]) -> Vec<String> {
         .filter_map(|(_, bit)| {
             let bit = Attributes(bit);
             let set = listed_means_set || bit.get(ETHTOOL_A_BITSET_BIT_VALUE).is_some();
-            bit.get(ETHTOOL_A_BITSET_BIT_NAME).filter(|_| set).map(text_of)
+            bit.get(ETHTOOL_A_BITSET_BIT_NAME).filter(|_| set).map(parse_c_string)
         })
         .collect()
 }
@@ -145,8 +145,8 @@ mod tests {
             ["tx-tcp-segmentation", "rx-gro"],
             "a masked bit without a value is not set"
         );
-        assert!(found.needlessly_off("tx-tcp-segmentation") && !found.on("tx-tcp-segmentation"));
-        assert!(!found.needlessly_off("rx-lro") && !found.needlessly_off("rx-gro"));
+        assert!(found.can_enable("tx-tcp-segmentation") && !found.on("tx-tcp-segmentation"));
+        assert!(!found.can_enable("rx-lro") && !found.can_enable("rx-gro"));
     }
 
     #[test]

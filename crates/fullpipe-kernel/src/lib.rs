@@ -24,7 +24,7 @@
 //! tcp_info::pin(&socket, "reno")?;
 //! assert_eq!(tcp_info::controller(&socket)?, "reno");
 //!
-//! let info = TcpInfo::of(&socket)?;
+//! let info = TcpInfo::query(&socket)?;
 //! println!("cwnd {} segments, RTT {}", info.snd_cwnd, info.rtt);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

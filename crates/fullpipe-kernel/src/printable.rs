@@ -35,10 +35,10 @@ pub fn lines(text: &str) -> Cow<'_, str> {
 /// Text in lines of at most `width` characters, unless a word is longer; those after the first of a paragraph begin with `indent` spaces.
 ///
 /// ```
-/// use fullpipe_kernel::printable::folded;
-/// assert_eq!(folded("bbr 5 connections\nnone", 13, 2), ["bbr 5", "  connections", "none"]);
+/// use fullpipe_kernel::printable::wrap;
+/// assert_eq!(wrap("bbr 5 connections\nnone", 13, 2), ["bbr 5", "  connections", "none"]);
 /// ```
-pub fn folded(text: &str, width: usize, indent: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for paragraph in text.lines() {
         let mut line = String::new();

@@ -6,14 +6,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// A process, even when it is gone: the handle never stands for the next that has its number.
 #[derive(Debug)]
-pub struct Handle(OwnedFd);
+pub struct PidFd(OwnedFd);
 
-impl Handle {
+impl PidFd {
     /// The process that has this number now; `None` if there is none (pidfd_open(2), since Linux 5.3).
     ///
     /// # Errors
     /// `NotFound` for a number that no process can have, `Unsupported` before Linux 5.3.
-    pub fn open(number: u32) -> io::Result<Option<Handle>> {
+    pub fn open(number: u32) -> io::Result<Option<PidFd>> {
         let number = i32::try_from(number).ok().filter(|&n| n > 0).ok_or(io::ErrorKind::NotFound)?;
         // SAFETY: the call takes two numbers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
@@ -21,7 +21,7 @@ impl Handle {
             return is_gone().map(|()| None);
         }
         // SAFETY: the kernel has just given it, and to nobody else.
-        Ok(Some(Handle(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })))
+        Ok(Some(PidFd(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })))
     }
 
     /// Sends it a signal; false if it is gone (pidfd_send_signal(2), since Linux 5.1).
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn a_process_is_signalled_until_it_is_gone() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let handle = Handle::open(child.id()).unwrap().unwrap();
+        let handle = PidFd::open(child.id()).unwrap().unwrap();
         assert!(handle.signal(Signal::SIGTERM).unwrap());
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
         assert!(!handle.signal(Signal::SIGKILL).unwrap());
@@ -62,9 +62,9 @@ mod tests {
     #[test]
     fn numbers_of_no_process_are_told_from_those_that_are_free() {
         for none in [0, u32::MAX] {
-            assert_eq!(Handle::open(none).unwrap_err().kind(), io::ErrorKind::NotFound);
+            assert_eq!(PidFd::open(none).unwrap_err().kind(), io::ErrorKind::NotFound);
         }
         // Above what the kernel ever gives (PID_MAX_LIMIT).
-        assert!(Handle::open(1 << 30).unwrap().is_none());
+        assert!(PidFd::open(1 << 30).unwrap().is_none());
     }
 }

@@ -7,10 +7,10 @@ use std::io;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// By turns, with niceness for a weight (`SCHED_OTHER`).
-    ByTurns,
+    Other,
     /// It goes before all that take turns, as long as it likes (`SCHED_FIFO`). Of two such the one with the higher priority, 1 to
     /// 99, goes first.
-    Before(i32),
+    Fifo(i32),
 }
 
 /// Sets the policy of the calling thread, which threads and processes that it starts inherit. Only makes a system call, so it
@@ -20,8 +20,8 @@ pub enum Policy {
 /// `EPERM` without `CAP_SYS_NICE`, or a limit (`RLIMIT_RTPRIO`) that allows it.
 pub fn set_policy(policy: Policy) -> io::Result<()> {
     let (policy, priority) = match policy {
-        Policy::ByTurns => (libc::SCHED_OTHER, 0),
-        Policy::Before(priority) => (libc::SCHED_FIFO, priority),
+        Policy::Other => (libc::SCHED_OTHER, 0),
+        Policy::Fifo(priority) => (libc::SCHED_FIFO, priority),
     };
     // By the kernel's own call: musl's `sched_setscheduler` only answers ENOSYS, since POSIX means a process and the kernel a
     // thread. The kernel's `struct sched_param` is the priority alone.
@@ -61,10 +61,10 @@ mod tests {
         let nicer = field(19).max(0) + 1;
         let test = thread::spawn(move || {
             set_nice(nicer).unwrap();
-            if set_policy(Policy::Before(1)).is_ok() {
+            if set_policy(Policy::Fifo(1)).is_ok() {
                 assert_eq!((field(40), field(41)), (1, libc::SCHED_FIFO));
             }
-            set_policy(Policy::ByTurns).unwrap();
+            set_policy(Policy::Other).unwrap();
             assert_eq!((field(19), field(40), field(41)), (nicer, 0, libc::SCHED_OTHER));
         });
         test.join().unwrap();

@@ -25,7 +25,7 @@ pub fn on_termination(end: impl FnOnce() + Send + 'static) -> std::io::Result<()
 
 /// Ends the process at once with exit code `code`, without exit handlers: a process that was forked has its parent's, which are
 /// the parent's to run.
-pub fn leave(code: i32) -> ! {
+pub fn exit_immediately(code: i32) -> ! {
     // SAFETY: ends the process; nothing is looked at afterwards.
     unsafe { libc::_exit(code) }
 }

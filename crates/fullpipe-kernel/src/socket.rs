@@ -10,7 +10,7 @@
 //! let address = listener.local_addr()?;
 //! let socket = socket::tcp(address)?;
 //! tcp_info::pin(&socket, "reno")?;
-//! socket::connect_within(&socket, address, Duration::from_secs(1))?;
+//! socket::connect_timeout(&socket, address, Duration::from_secs(1))?;
 //! assert_eq!(socket.peer_addr()?, address);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -69,8 +69,8 @@ pub fn listen(socket: TcpStream) -> io::Result<TcpListener> {
 ///
 /// # Errors
 /// The connection's; [`io::ErrorKind::TimedOut`] when there was no answer in time.
-pub fn connect_within(socket: &TcpStream, address: SocketAddr, time: Duration) -> io::Result<()> {
-    begin_to_connect(socket, address)?;
+pub fn connect_timeout(socket: &TcpStream, address: SocketAddr, time: Duration) -> io::Result<()> {
+    start_connect(socket, address)?;
     let began = Instant::now();
     loop {
         let left = time.saturating_sub(began.elapsed());
@@ -87,7 +87,7 @@ pub fn connect_within(socket: &TcpStream, address: SocketAddr, time: Duration) -
 ///
 /// # Errors
 /// When there is no way to that address, or the socket is connected already.
-pub fn begin_to_connect(socket: &TcpStream, address: SocketAddr) -> io::Result<()> {
+pub fn start_connect(socket: &TcpStream, address: SocketAddr) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let begun = call::connect(socket.as_raw_fd(), &SockaddrStorage::from(address));
     socket.set_nonblocking(false)?;
@@ -154,7 +154,7 @@ pub fn pace(socket: &impl AsFd, most: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// When the socket refuses.
-pub fn bound_unsent(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
+pub fn set_notsent_lowat(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
     crate::sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes.to_ne_bytes())
 }
 
@@ -219,7 +219,7 @@ mod tests {
         let (listener, address) = listener(address);
         call::listen(&listener, Backlog::new(0).unwrap()).unwrap();
         let first = tcp(address).unwrap();
-        connect_within(&first, address, PATIENCE).unwrap();
+        connect_timeout(&first, address, PATIENCE).unwrap();
         let waits = poll(&mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
         assert_eq!(waits, Ok(1));
         (listener, address, first)
@@ -228,7 +228,7 @@ mod tests {
     fn pair() -> (TcpStream, TcpStream) {
         let (listener, address) = listener((Ipv4Addr::LOCALHOST, 0).into());
         let socket = tcp(address).unwrap();
-        connect_within(&socket, address, PATIENCE).unwrap();
+        connect_timeout(&socket, address, PATIENCE).unwrap();
         (socket, listener.accept().unwrap().0)
     }
 
@@ -248,7 +248,7 @@ mod tests {
         for address in loopbacks() {
             let (listener, address) = listener(address);
             let socket = tcp(address).unwrap();
-            connect_within(&socket, address, PATIENCE).unwrap();
+            connect_timeout(&socket, address, PATIENCE).unwrap();
             assert!(!has(&socket, libc::O_NONBLOCK) && has(&socket, libc::O_CLOEXEC));
             assert!(has(&listener, libc::O_CLOEXEC));
             let (mut taken, peer) = listener.accept().unwrap();
@@ -278,7 +278,7 @@ mod tests {
             let taken = tcp(address).unwrap();
             bind(&taken, address).unwrap();
             let socket = tcp(address).unwrap();
-            let e = connect_within(&socket, taken.local_addr().unwrap(), PATIENCE).unwrap_err();
+            let e = connect_timeout(&socket, taken.local_addr().unwrap(), PATIENCE).unwrap_err();
             assert_eq!(e.raw_os_error(), Some(libc::ECONNREFUSED), "{e}");
             assert!(!has(&socket, libc::O_NONBLOCK));
         }
@@ -290,11 +290,11 @@ mod tests {
             let (_listener, address, _first) = silent(address);
             let socket = tcp(address).unwrap();
             let began = Instant::now();
-            let e = connect_within(&socket, address, Duration::from_millis(120)).unwrap_err();
+            let e = connect_timeout(&socket, address, Duration::from_millis(120)).unwrap_err();
             assert_eq!((e.kind(), e.raw_os_error()), (io::ErrorKind::TimedOut, None), "{e}");
             assert!(began.elapsed() >= Duration::from_millis(119), "{:?}", began.elapsed());
             assert!(!has(&socket, libc::O_NONBLOCK));
-            let e = connect_within(&tcp(address).unwrap(), address, Duration::ZERO).unwrap_err();
+            let e = connect_timeout(&tcp(address).unwrap(), address, Duration::ZERO).unwrap_err();
             assert_eq!(e.kind(), io::ErrorKind::TimedOut);
         }
     }
@@ -303,7 +303,7 @@ mod tests {
     fn whoever_begins_to_connect_may_look_around() {
         let (listener, address, first) = silent((Ipv4Addr::LOCALHOST, 0).into());
         let socket = tcp(address).unwrap();
-        begin_to_connect(&socket, address).unwrap();
+        start_connect(&socket, address).unwrap();
         assert!(!is_connected(&socket, Duration::ZERO).unwrap());
         // With room again, the SYN that is sent anew is answered.
         drop((listener.accept().unwrap(), first));
@@ -326,7 +326,7 @@ mod tests {
             let socket = tcp(address).unwrap();
             tell.send(pthread_self()).unwrap();
             let began = Instant::now();
-            let e = connect_within(&socket, address, Duration::from_millis(400)).unwrap_err();
+            let e = connect_timeout(&socket, address, Duration::from_millis(400)).unwrap_err();
             (e.kind(), began.elapsed())
         });
         let thread = told.recv().unwrap();

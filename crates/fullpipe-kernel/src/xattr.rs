@@ -11,7 +11,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// `ENODATA` if the file has none of this name, `ERANGE` if it is longer than `value`, `EOPNOTSUPP` where the file system has none.
-pub fn of_file(file: &impl AsFd, name: &CStr, value: &mut [u8]) -> io::Result<usize> {
+pub fn get_file(file: &impl AsFd, name: &CStr, value: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the name ends with a zero byte; the pointer and the length describe `value`, which outlives the call; the
     // descriptor is borrowed from its owner.
     let length = Errno::result(unsafe {
@@ -24,8 +24,8 @@ pub fn of_file(file: &impl AsFd, name: &CStr, value: &mut [u8]) -> io::Result<us
 /// The same of what a path names, which is not followed if it is a link (lgetxattr(2)).
 ///
 /// # Errors
-/// As [`of_file`], and what is wrong with the path.
-pub fn of_path(path: &Path, name: &CStr, value: &mut [u8]) -> io::Result<usize> {
+/// As [`get_file`], and what is wrong with the path.
+pub fn get_path(path: &Path, name: &CStr, value: &mut [u8]) -> io::Result<usize> {
     let length = path.with_nix_path(|path| {
         // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which outlives the call.
         Errno::result(unsafe {
@@ -39,7 +39,7 @@ pub fn of_path(path: &Path, name: &CStr, value: &mut [u8]) -> io::Result<usize> 
 ///
 /// # Errors
 /// What is wrong with the path; `EOPNOTSUPP` where the file system has none, `EPERM` where it may not be set.
-pub fn set(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
+pub fn set_path(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
     path.with_nix_path(|path| {
         // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which outlives the call.
         Errno::result(unsafe {
@@ -62,26 +62,26 @@ mod tests {
         let file = File::create(&path).unwrap();
         let mut value = [0; 8];
         let code = |result: io::Result<usize>| result.unwrap_err().raw_os_error();
-        match set(&path, NAME, b"label") {
+        match set_path(&path, NAME, b"label") {
             // Memory's file system takes these since Linux 6.6.
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                assert_eq!(code(of_file(&file, NAME, &mut value)), Some(libc::EOPNOTSUPP));
+                assert_eq!(code(get_file(&file, NAME, &mut value)), Some(libc::EOPNOTSUPP));
                 return;
             }
             set => set.unwrap(),
         }
-        assert_eq!(of_file(&file, NAME, &mut value).unwrap(), 5);
+        assert_eq!(get_file(&file, NAME, &mut value).unwrap(), 5);
         assert_eq!(&value, b"label\0\0\0");
-        assert_eq!(code(of_path(&path, NAME, &mut value[..4])), Some(libc::ERANGE));
-        set(&path, NAME, b"other one").unwrap();
+        assert_eq!(code(get_path(&path, NAME, &mut value[..4])), Some(libc::ERANGE));
+        set_path(&path, NAME, b"other one").unwrap();
         let mut longer = [0; 16];
-        let length = of_path(&path, NAME, &mut longer).unwrap();
+        let length = get_path(&path, NAME, &mut longer).unwrap();
         assert_eq!(&longer[..length], b"other one");
-        assert_eq!(code(of_path(&path, c"user.none", &mut value)), Some(libc::ENODATA));
+        assert_eq!(code(get_path(&path, c"user.none", &mut value)), Some(libc::ENODATA));
 
         // A link itself has no attributes of users, and what it leads to is not asked.
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert!(of_path(&link, NAME, &mut longer).is_err() && set(&link, NAME, b"label").is_err());
+        assert!(get_path(&link, NAME, &mut longer).is_err() && set_path(&link, NAME, b"label").is_err());
     }
 }

@@ -8,7 +8,7 @@ use fullpipe_kernel::scheduler::{self, Policy};
 
 /// For the calling process: real-time priority and a negative nice value, if it may.
 pub(crate) fn take() {
-    schedule(Policy::Before(1));
+    schedule(Policy::Fifo(1));
     nice(-10);
 }
 
@@ -18,19 +18,19 @@ pub(crate) fn take() {
 pub(crate) fn emulator(busy: bool) {
     let _ = nix::sys::prctl::set_timerslack(1);
     if busy {
-        schedule(Policy::ByTurns);
+        schedule(Policy::Other);
     }
 }
 
 /// For the calling thread, which is an end's: timers to the nanosecond, no real-time priority.
 pub(crate) fn endpoint() {
     let _ = nix::sys::prctl::set_timerslack(1);
-    schedule(Policy::ByTurns);
+    schedule(Policy::Other);
 }
 
 /// For a command that is about to be executed: as any other. Only makes system calls.
 pub(crate) fn ordinary() {
-    schedule(Policy::ByTurns);
+    schedule(Policy::Other);
     nice(0);
 }
 

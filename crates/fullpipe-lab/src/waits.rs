@@ -6,7 +6,7 @@
 
 use crate::space::{End, Topology};
 use fullpipe_experiment::recording::Waits;
-use fullpipe_kernel::facts::{ProcessorTimes, SchedulerAccount, Scheduling, processor_pressure};
+use fullpipe_kernel::facts::{CpuTimes, SchedStat, SchedStatFile, cpu_pressure};
 use fullpipe_units::Span;
 use hdrhistogram::Histogram;
 use std::collections::HashMap;
@@ -28,12 +28,12 @@ pub(crate) struct WaitAudit {
 /// What the machine's processors had done when the run began.
 struct Machine {
     pressure: Option<Span>,
-    times: Option<ProcessorTimes>,
+    times: Option<CpuTimes>,
 }
 
 impl Machine {
     fn now() -> Self {
-        Machine { pressure: processor_pressure(), times: ProcessorTimes::now().ok() }
+        Machine { pressure: cpu_pressure(), times: CpuTimes::now().ok() }
     }
 }
 
@@ -57,7 +57,7 @@ impl WaitAudit {
             false => self.intervals.value_at_quantile(quantile) as f64 / 1e6,
         };
         let now = Machine::now();
-        let of_all = |part: fn(&ProcessorTimes) -> u64| {
+        let of_all = |part: fn(&CpuTimes) -> u64| {
             let (before, after) = (self.machine.times.as_ref()?, now.times.as_ref()?);
             let all = after.all.saturating_sub(before.all).max(1);
             Some(part(after).saturating_sub(part(before)) as f64 / all as f64)
@@ -77,13 +77,13 @@ impl WaitAudit {
 
 /// The accounts of threads that are an end each.
 pub(crate) struct Threads<'a> {
-    accounts: [&'a SchedulerAccount; 2],
-    seen: [Scheduling; 2],
+    accounts: [&'a SchedStatFile; 2],
+    seen: [SchedStat; 2],
 }
 
 impl<'a> Threads<'a> {
     /// From now on. None where the kernel does not tell.
-    pub(crate) fn watch(accounts: [Option<&'a SchedulerAccount>; 2]) -> Option<Self> {
+    pub(crate) fn watch(accounts: [Option<&'a SchedStatFile>; 2]) -> Option<Self> {
         let accounts = [accounts[0]?, accounts[1]?];
         Some(Threads { seen: [accounts[0].read().ok()?, accounts[1].read().ok()?], accounts })
     }
@@ -122,7 +122,7 @@ impl Programs {
             let Some(end) = self.ends.iter().position(|&inode| inode == about.ino()) else { continue };
             for (tid, thread) in numbered(&process.join("task")) {
                 let text = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
-                let Some(now) = Scheduling::parse(&text) else { continue };
+                let Some(now) = SchedStat::parse(&text) else { continue };
                 let before = self.seen.get(&(pid, tid)).copied().unwrap_or_default();
                 waited[end] += now.waited - before;
                 seen.insert((pid, tid), now.waited);

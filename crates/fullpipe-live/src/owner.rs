@@ -123,7 +123,7 @@ impl Owners {
         let Ok(entries) = fs::read_dir(proc) else { return };
         for entry in entries.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-            let inodes = match sock_diag::inodes(pid) {
+            let inodes = match sock_diag::socket_inodes(pid) {
                 Ok(inodes) => inodes,
                 Err(e) => {
                     // Others have ended meanwhile.
@@ -265,7 +265,7 @@ mod tests {
     fn our_own_sockets_are_ours() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let sockets = sock_diag::of_process(std::process::id()).unwrap();
+        let sockets = sock_diag::sockets_of_process(std::process::id()).unwrap();
         let socket = sockets.iter().find(|s| s.local == client.local_addr().unwrap()).unwrap();
         let mut owners = Owners::default();
         owners.refresh([socket.inode].into_iter());

@@ -6,7 +6,7 @@ use crate::filter::{Filter, Subject};
 use crate::limits::{self, Times};
 use crate::owner::{Owner, Owners};
 use crate::totals::{Sent, Total, ratio, totals};
-use fullpipe_kernel::netlink::Seen;
+use fullpipe_kernel::netlink::DumpItem;
 use fullpipe_kernel::sock_diag::{Extensions, Family, Query, SockDiag};
 use fullpipe_units::{Rate, Span};
 use schemars::JsonSchema;
@@ -210,7 +210,7 @@ impl Reader {
         for family in Family::BOTH {
             let others = connections.len();
             let dump = self.kernel.dump(family, &query, |seen| match seen {
-                Seen::Entry(view) => {
+                DumpItem::Entry(view) => {
                     let (Some(local), Some(remote)) = (view.local(), view.remote()) else { return };
                     let (state, controller) = (view.state(), view.controller());
                     let subject = Subject { local, remote, state, controller, owner: &nobody };
@@ -232,7 +232,7 @@ impl Reader {
                         counters: info.as_ref().map(Counters::of).unwrap_or_default(),
                     });
                 }
-                Seen::Again => {
+                DumpItem::Restart => {
                     connections.truncate(others);
                     besides.truncate(others);
                 }

@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::reader::Snapshot;
 use crate::table::{Column, Order, cut, layout, ms, percent, rate};
-use fullpipe_kernel::printable::folded;
+use fullpipe_kernel::printable::wrap;
 use fullpipe_units::{Rate, Span};
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ pub(crate) const INDENT: usize = 4;
 /// The totals by controller and a table of the connections, `most` of them at the most, `width` characters wide.
 pub fn once(snapshot: &Snapshot, order: Order, width: u16, most: usize) -> String {
     let mut out = String::new();
-    for line in totals(snapshot).iter().flat_map(|line| folded(line, width.into(), INDENT)) {
+    for line in totals(snapshot).iter().flat_map(|line| wrap(line, width.into(), INDENT)) {
         let _ = writeln!(out, "{}", cut(&line, width.into()));
     }
     let mut connections: Vec<&Connection> = snapshot.connections.iter().collect();

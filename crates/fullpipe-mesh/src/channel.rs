@@ -67,7 +67,7 @@ pub(crate) fn dial(
             _ => Trouble::NoSuchController,
         })?;
     }
-    socket::connect_within(&stream, address, within).map_err(|e| match e.kind() {
+    socket::connect_timeout(&stream, address, within).map_err(|e| match e.kind() {
         ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => Trouble::Refused,
         _ => Trouble::Unreachable,
     })?;

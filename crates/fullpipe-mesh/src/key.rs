@@ -238,7 +238,7 @@ impl Keys {
 /// users are given by name: so systemd hands a credential to a service that is not root.
 fn is_shared(file: &File) -> bool {
     let mut list = [0; 1024];
-    match xattr::of_file(file, c"system.posix_acl_access", &mut list) {
+    match xattr::get_file(file, c"system.posix_acl_access", &mut list) {
         Ok(length) => lets_others_in(&list[..length], geteuid().as_raw()).unwrap_or(true),
         Err(_) => true,
     }

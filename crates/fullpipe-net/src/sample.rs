@@ -69,8 +69,8 @@ impl SocketSample {
     /// # Errors
     /// When the descriptor is not a TCP socket.
     pub fn of(socket: &impl AsFd) -> io::Result<SocketSample> {
-        let sample = SocketSample::from_info(&TcpInfo::of(socket)?, controller(socket)?);
-        Ok(sample.believing(CcInfo::of(socket)?.as_ref()))
+        let sample = SocketSample::from_info(&TcpInfo::query(socket)?, controller(socket)?);
+        Ok(sample.believing(CcInfo::query(socket)?.as_ref()))
     }
 
     /// From what sock_diag told, if that was everything.

@@ -277,7 +277,7 @@ fn one_address_cannot_take_every_connection() {
     // Another address of this machine is still served.
     let mut socket = socket::tcp(server.v4()).unwrap();
     socket::bind(&socket, SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
-    socket::connect_within(&socket, server.v4(), PATIENCE).unwrap();
+    socket::connect_timeout(&socket, server.v4(), PATIENCE).unwrap();
     socket.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();

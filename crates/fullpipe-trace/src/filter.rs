@@ -2,7 +2,7 @@
 //! interfaces, where the kernel leaves out what it does not match before it is copied.
 
 use crate::wire::Segment;
-use fullpipe_kernel::packets::filter::{Instruction, leap, op, plain, unless};
+use fullpipe_kernel::packets::filter::{Instruction, jump_if, jump_unless, op, statement};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -67,8 +67,8 @@ impl FromStr for Filter {
     }
 }
 
-const LEAVE_OUT: Instruction = plain(op::RETURN, 0);
-const KEEP: Instruction = plain(op::RETURN, KEPT);
+const LEAVE_OUT: Instruction = statement(op::RETURN, 0);
+const KEEP: Instruction = statement(op::RETURN, KEPT);
 
 impl Filter {
     /// Whether `s` belongs to a connection that is looked at.
@@ -84,20 +84,23 @@ impl Filter {
     /// tells: IPv6 with extension headers.
     pub(crate) fn program(&self) -> Vec<Instruction> {
         let four = self.version_4();
-        let mut program =
-            vec![plain(op::LOAD_BYTE, 0), plain(op::AND, 0xf0), unless(op::IS_EQUAL, 0x40, four.len() as u8)];
+        let mut program = vec![
+            statement(op::LOAD_BYTE, 0),
+            statement(op::AND, 0xf0),
+            jump_unless(op::IS_EQUAL, 0x40, four.len() as u8),
+        ];
         program.extend(four);
-        program.extend([leap(op::IS_EQUAL, 0x60, 1), LEAVE_OUT]);
+        program.extend([jump_if(op::IS_EQUAL, 0x60, 1), LEAVE_OUT]);
         program.extend(self.version_6());
         program
     }
 
     fn version_4(&self) -> Vec<Instruction> {
-        let mut code = vec![plain(op::LOAD_BYTE, 9), leap(op::IS_EQUAL, TCP, 1), LEAVE_OUT];
+        let mut code = vec![statement(op::LOAD_BYTE, 9), jump_if(op::IS_EQUAL, TCP, 1), LEAVE_OUT];
         if self.0.iter().any(|c| matches!(c, Condition::Port(_))) {
             // A fragment that is not the first has no ports.
-            code.extend([plain(op::LOAD_HALF, 6), unless(op::HAS_BITS, 0x1fff, 1), LEAVE_OUT]);
-            code.push(plain(op::HEADER_LENGTH, 0));
+            code.extend([statement(op::LOAD_HALF, 6), jump_unless(op::HAS_BITS, 0x1fff, 1), LEAVE_OUT]);
+            code.push(statement(op::HEADER_LENGTH, 0));
         }
         for condition in &self.0 {
             match condition {
@@ -114,11 +117,11 @@ impl Filter {
     }
 
     fn version_6(&self) -> Vec<Instruction> {
-        let mut code = vec![plain(op::LOAD_BYTE, 6)];
+        let mut code = vec![statement(op::LOAD_BYTE, 6)];
         // Extension headers: hop by hop, routing, fragment, authentication, destination.
         let extensions = [0, 43, 44, 51, 60];
-        code.push(leap(op::IS_EQUAL, TCP, extensions.len() as u8 + 2));
-        code.extend((0..5).map(|i| leap(op::IS_EQUAL, extensions[i as usize], 5 - i)));
+        code.push(jump_if(op::IS_EQUAL, TCP, extensions.len() as u8 + 2));
+        code.extend((0..5).map(|i| jump_if(op::IS_EQUAL, extensions[i as usize], 5 - i)));
         code.extend([LEAVE_OUT, KEEP]);
         for condition in &self.0 {
             match condition {
@@ -141,10 +144,10 @@ impl Filter {
 fn either_port(load: u16, at: u32, port: u16) -> [Instruction; 5] {
     let port = u32::from(port);
     [
-        plain(load, at),
-        leap(op::IS_EQUAL, port, 3),
-        plain(load, at + 2),
-        leap(op::IS_EQUAL, port, 1),
+        statement(load, at),
+        jump_if(op::IS_EQUAL, port, 3),
+        statement(load, at + 2),
+        jump_if(op::IS_EQUAL, port, 1),
         LEAVE_OUT,
     ]
 }
@@ -156,10 +159,10 @@ fn either_address(at: [u32; 2], words: &[(u32, u32)]) -> Vec<Instruction> {
     let mut code = Vec::new();
     for (from, beyond) in at.into_iter().zip([u32::from(length) + 1, 1]) {
         for (n, (i, (word, mask))) in (1..).zip(&compared) {
-            code.extend([plain(op::LOAD_WORD, from + 4 * i), plain(op::AND, *mask)]);
-            code.push(unless(op::IS_EQUAL, *word, length - 3 * n));
+            code.extend([statement(op::LOAD_WORD, from + 4 * i), statement(op::AND, *mask)]);
+            code.push(jump_unless(op::IS_EQUAL, *word, length - 3 * n));
         }
-        code.push(plain(op::JUMP, beyond));
+        code.push(statement(op::JUMP, beyond));
     }
     code.push(LEAVE_OUT);
     code

@@ -3,7 +3,7 @@
 use crate::filter::Filter;
 use crate::input::{Counters, Frame};
 use crate::wire::Link;
-use fullpipe_kernel::packets::Packets;
+use fullpipe_kernel::packets::Capture;
 use fullpipe_kernel::rtnetlink::Rtnetlink;
 use fullpipe_units::Time;
 use nix::errno::Errno;
@@ -64,7 +64,7 @@ pub fn look(
     mut frame: impl FnMut(&Frame<'_>),
 ) -> Result<Counters, LiveError> {
     let name = Some(interface).filter(|name| *name != ANY);
-    let mut packets = Packets::of(name, &filter.program()).map_err(|e| refused(interface, e))?;
+    let mut packets = Capture::open(name, &filter.program()).map_err(|e| refused(interface, e))?;
     let mut counters = Counters::default();
     let mut take = |p: fullpipe_kernel::packets::Packet<'_>| {
         counters.frames += 1;
@@ -73,16 +73,16 @@ pub fn look(
     };
     let mut lost = None;
     while !ended() {
-        if let Err(source) = packets.look(STEP, &mut take) {
+        if let Err(source) = packets.poll(STEP, &mut take) {
             lost = Some(source);
             break;
         }
     }
     let until = Instant::now() + LAST;
     while lost.is_none() && Instant::now() < until {
-        lost = packets.look(until.saturating_duration_since(Instant::now()), &mut take).err();
+        lost = packets.poll(until.saturating_duration_since(Instant::now()), &mut take).err();
     }
-    counters.dropped = packets.passed().dropped;
+    counters.dropped = packets.counts().dropped;
     match lost {
         Some(source) if counters.frames == 0 => Err(LiveError::Lost { name: interface.to_owned(), source }),
         _ => Ok(counters),

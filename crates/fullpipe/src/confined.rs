@@ -8,7 +8,7 @@ pub fn confine(to: &Confinement<'_>) -> Result<(), Failure> {
     let confined = confine::confine(to)
         .map_err(|e| Failure::Impossible(format!("capabilities cannot be given up: {e}")))?;
     for (what, layer) in [("files and ports", &confined.landlock), ("system calls", &confined.system_calls)] {
-        if let Layer::Missing(_) = layer {
+        if let Layer::Unavailable(_) = layer {
             eprintln!("note: not kept from {what} that it does not need: {layer}");
         }
     }

@@ -67,7 +67,7 @@ fn completed(run: &Value) -> f64 {
 #[test]
 fn a_time_out_is_as_late_as_the_kernels_timers_are() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let hz = fullpipe_kernel::facts::ticks().expect("every Linux tells the resolution of its clocks");
+    let hz = fullpipe_kernel::facts::tick_rate().expect("every Linux tells the resolution of its clocks");
     let exact = completed(&run("sim", &last_lost("")).unwrap());
     let on_the_wheel: Vec<f64> = (1..=32)
         .map(|seed| format!("seed = {seed}\n{}", last_lost(&format!("timer_hz = {hz}"))))

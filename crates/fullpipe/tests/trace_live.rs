@@ -49,7 +49,7 @@ fn transfer(listener: &TcpListener, bytes: usize) -> u64 {
         stream.shutdown(Shutdown::Write).unwrap();
         // Its peer closes once it has read all.
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
-        TcpInfo::of(&stream).unwrap().bytes_retrans.expect("Linux 4.19 counts them")
+        TcpInfo::query(&stream).unwrap().bytes_retrans.expect("Linux 4.19 counts them")
     })
 }
 

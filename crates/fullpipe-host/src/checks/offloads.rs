@@ -96,7 +96,7 @@ fn offloads(context: &Context) -> Option<Finding> {
     let mut commands = Vec::new();
     for card in &cards {
         let device = &card.features.device;
-        let cut = [TSO, TSO6].iter().any(|f| card.features.needlessly_off(f));
+        let cut = [TSO, TSO6].iter().any(|f| card.features.can_enable(f));
         if cut && card.may_be_fast() {
             let certain = card.speed.is_some() && context.paced();
             verdict = verdict.min(if certain { Verdict::Warn } else { Verdict::Advice });
@@ -104,7 +104,7 @@ fn offloads(context: &Context) -> Option<Finding> {
             // TSO needs both: netdev_fix_features switches it off without them.
             commands.push(format!("ethtool -K {device} tx on sg on tso on"));
         }
-        if card.features.needlessly_off(GRO) && card.may_be_fast() {
+        if card.features.can_enable(GRO) && card.may_be_fast() {
             verdict = verdict.min(Verdict::Advice);
             wrong.push(format!("GRO is off on {}", card.shown()));
             commands.push(format!("ethtool -K {device} gro on"));

@@ -19,7 +19,7 @@ pub enum Presence {
 
 /// Reads how a kernel of this release was configured, wherever it says so.
 pub(super) fn config(view: &dyn View, release: &str) -> Option<Config> {
-    Config::places(release).iter().find_map(|place| Config::parse(place, &view.read(place).ok()?))
+    Config::paths(release).iter().find_map(|place| Config::parse(place, &view.read(place).ok()?))
 }
 
 /// What an option's value means for the thing that it configures. A module whose file could not be looked for is taken

@@ -190,9 +190,9 @@ impl Files for Directory {
             return;
         }
         let mut label = [0u8; 1024];
-        if let Ok(length) = xattr::of_path(from.as_ref(), SELINUX, &mut label) {
+        if let Ok(length) = xattr::get_path(from.as_ref(), SELINUX, &mut label) {
             // A file system that takes no labels had none to lose.
-            let _ = xattr::set(to.as_ref(), SELINUX, &label[..length]);
+            let _ = xattr::set_path(to.as_ref(), SELINUX, &label[..length]);
         }
     }
 }

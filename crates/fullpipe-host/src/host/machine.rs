@@ -2,10 +2,10 @@
 
 use super::{Directory, Gateway, Host, Identity, Network, OverFiles, Process, Program, Ran, sysctl_path};
 use crate::net::{
-    self, CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey,
+    self, CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteController, RouteKey,
     Rtnetlink, TcpSocket,
 };
-use fullpipe_kernel::process::Handle;
+use fullpipe_kernel::process::PidFd;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::Signal;
 use nix::sys::statvfs::statvfs;
@@ -150,20 +150,20 @@ impl Host for Machine {
         Rtnetlink::open()?.change_route(route, remove)
     }
 
-    fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute> {
-        Rtnetlink::open()?.route_towards(prefix)
+    fn route_to(&self, prefix: &str) -> io::Result<CongestionRoute> {
+        Rtnetlink::open()?.route_to(prefix)
     }
 
-    fn choice_towards(&self, prefix: &str) -> io::Result<Option<String>> {
-        Rtnetlink::open()?.choice_towards(prefix)
+    fn controller_to(&self, prefix: &str) -> io::Result<Option<String>> {
+        Rtnetlink::open()?.controller_to(prefix)
     }
 
     fn routes(&self) -> io::Result<Vec<KeyedRoute>> {
         Rtnetlink::open()?.routes()
     }
 
-    fn choose_on_route(&self, route: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()> {
-        Rtnetlink::open()?.choose_on_route(route, choice)
+    fn set_route_controller(&self, route: &RouteKey, choice: Option<&RouteController>) -> io::Result<()> {
+        Rtnetlink::open()?.set_route_controller(route, choice)
     }
 
     fn sockets(&self) -> io::Result<Vec<TcpSocket>> {
@@ -234,7 +234,7 @@ impl Host for Machine {
     /// A process that hangs is not asked twice.
     fn end_process(&self, process: Process) -> io::Result<()> {
         const GLANCE: Duration = Duration::from_millis(20);
-        let Some(handle) = Handle::open(process.id)? else { return Ok(()) };
+        let Some(handle) = PidFd::open(process.id)? else { return Ok(()) };
         for (signal, patience) in [(Signal::SIGTERM, ENDS_WITHIN), (Signal::SIGKILL, ENDS_WITHIN)] {
             // The handle is of this very process, or the number was somebody else's already.
             if !process.runs(self) {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::boot::normalise;
 use crate::net::{
-    CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, ROOT, RouteChoice, RouteKey,
+    CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, ROOT, RouteController, RouteKey,
     TcpSocket,
 };
 use serde::{Deserialize, Serialize};
@@ -372,7 +372,7 @@ impl<F: Files> Host for Model<F> {
         self.save(&kernel)
     }
 
-    fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute> {
+    fn route_to(&self, prefix: &str) -> io::Result<CongestionRoute> {
         let device = self.kernel()?.devices.keys().next().cloned().ok_or(io::ErrorKind::NotFound)?;
         Ok(CongestionRoute { prefix: prefix.into(), device, table: 254, ..CongestionRoute::default() })
     }
@@ -383,13 +383,13 @@ impl<F: Files> Host for Model<F> {
             advertised: kernel.advertised.contains(&route.prefix),
             key: RouteKey { prefix: route.prefix, table: route.table, ..RouteKey::default() },
             choice: (!route.controller.is_empty())
-                .then_some(RouteChoice { controller: route.controller, locked: route.locked }),
+                .then_some(RouteController { controller: route.controller, locked: route.locked }),
             multipath: false,
         };
         Ok(kernel.routes.iter().cloned().map(keyed).collect())
     }
 
-    fn choose_on_route(&self, route: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()> {
+    fn set_route_controller(&self, route: &RouteKey, choice: Option<&RouteController>) -> io::Result<()> {
         let choice = choice.cloned().unwrap_or_default();
         if !choice.controller.is_empty() {
             // ip_metrics_convert.

@@ -274,14 +274,14 @@ fn begin_with(host: &dyn Host, request: &Request) -> Result<String> {
     if let Some(path) = &request.config {
         let bytes =
             fs::read(path).map_err(|e| Error::usage(format_args!("--config {}: {e}", path.display())))?;
-        let text = Config::text(&bytes).filter(|text| text.contains("CONFIG_"));
+        let text = Config::decompress(&bytes).filter(|text| text.contains("CONFIG_"));
         return text.ok_or_else(|| {
             Error::usage(format_args!("--config {}: it is no configuration of a kernel", path.display()))
         });
     }
     let release = host.identity().release;
-    let places = Config::places(&release);
-    let text = places.iter().find_map(|place| Config::text(&host.read(place).ok()?));
+    let places = Config::paths(&release);
+    let text = places.iter().find_map(|place| Config::decompress(&host.read(place).ok()?));
     text.ok_or_else(|| {
         Error::impossible(format_args!(
             "the configuration of Linux {release}, which runs, is not there ({}): name one by --config",
@@ -588,7 +588,7 @@ impl Work<'_> {
 /// Refuses where there is no room.
 fn room(folder: &Path, config: &str, unpacks: bool) -> Result<()> {
     let config = Config::parse("", config.as_bytes());
-    let options = config.as_ref().map_or(0, |config| config.built() as u64);
+    let options = config.as_ref().map_or(0, |config| config.enabled_count() as u64);
     let with_btf = config.is_some_and(|config| config.get("CONFIG_DEBUG_INFO_BTF") == "y");
     let by_option = if with_btf { BY_OPTION_WITH_BTF } else { BY_OPTION };
     let needed = options * by_option + BESIDE + if unpacks { SOURCE } else { 0 };

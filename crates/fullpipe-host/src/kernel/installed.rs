@@ -121,7 +121,7 @@ fn files(view: &dyn View, release: &str) -> (Option<String>, Option<String>) {
 }
 
 fn kernel(host: &dyn Host, release: &str, running: bool) -> Kernel {
-    let places = Config::places(release);
+    let places = Config::paths(release);
     // That of the running one is in /proc.
     let places = if running { &places[..] } else { &places[1..] };
     let config = places.iter().find_map(|place| Config::parse(place, &host.read(place).ok()?));

@@ -8,7 +8,7 @@ use crate::host::{Host, Process, Program, View};
 use crate::kernel::grub;
 use crate::kernel::loader::Variable;
 use crate::kernel::packages::{Has, Manager};
-use crate::net::{CongestionRoute, RouteChoice, RouteKey};
+use crate::net::{CongestionRoute, RouteController, RouteKey};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -50,9 +50,9 @@ pub enum Change {
         route: RouteKey,
         /// The controller it names now.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        before: Option<RouteChoice>,
+        before: Option<RouteController>,
         /// The one it will name.
-        after: RouteChoice,
+        after: RouteController,
     },
     /// Gives new connections of a control group's processes a controller, by a pinned program.
     Cgroup {
@@ -189,14 +189,14 @@ fn same_value(a: &str, b: &str) -> bool {
 }
 
 /// As `ip route` writes it.
-pub(crate) fn choice(choice: Option<&RouteChoice>) -> String {
+pub(crate) fn choice(choice: Option<&RouteController>) -> String {
     match choice {
         None => "no congctl".into(),
         Some(choice) => format!("congctl {}{}", if choice.locked { "lock " } else { "" }, choice.controller),
     }
 }
 
-fn choice_of(host: &dyn Host, route: &RouteKey) -> io::Result<Option<Option<RouteChoice>>> {
+fn choice_of(host: &dyn Host, route: &RouteKey) -> io::Result<Option<Option<RouteController>>> {
     Ok(host.routes()?.into_iter().find(|now| now.key == *route).map(|now| now.choice))
 }
 
@@ -380,7 +380,7 @@ impl Change {
             },
             Change::Qdisc { device, before, after } => before.replace(host, device, after),
             Change::Route { route } => host.change_route(route, false),
-            Change::Congctl { route, after, .. } => host.choose_on_route(route, Some(after)),
+            Change::Congctl { route, after, .. } => host.set_route_controller(route, Some(after)),
             Change::Cgroup { .. } | Change::Split { .. } => Err(io::ErrorKind::Unsupported.into()),
             Change::File { path, after, .. } => install(host, path, after),
             Change::BootSettings { path, after, maker, .. } => {
@@ -412,7 +412,7 @@ impl Change {
             },
             Change::Qdisc { device, before, .. } => before.put_back(host, device),
             Change::Route { route } => host.change_route(route, true),
-            Change::Congctl { route, before, .. } => host.choose_on_route(route, before.as_ref()),
+            Change::Congctl { route, before, .. } => host.set_route_controller(route, before.as_ref()),
             Change::Cgroup { pin, .. } => host.remove(pin),
             Change::Split { owner, .. } => host.end_process(*owner),
             Change::File { path, before, .. } => install(host, path, before),

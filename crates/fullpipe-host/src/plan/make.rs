@@ -427,7 +427,7 @@ fn canary(host: &dyn Host, facts: &Facts, controller: &str, prefix: &str) -> Res
     if !facts.identity.running {
         return Err(Error::usage("--canary needs a running host"));
     }
-    let route = host.route_towards(prefix).map_err(|e| match e.kind() {
+    let route = host.route_to(prefix).map_err(|e| match e.kind() {
         std::io::ErrorKind::InvalidInput => Error::usage(format_args!("--canary {e}")),
         _ => Error::io(format_args!("no route towards {prefix}"), &e),
     })?;

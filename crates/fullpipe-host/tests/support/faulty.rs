@@ -3,7 +3,8 @@
 use super::Fake;
 use fullpipe_host::host::{Clock, Files, Host, Identity, Network, Process, Program, Ran, Stat, View};
 use fullpipe_host::net::{
-    CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteChoice, RouteKey, TcpSocket,
+    CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteController, RouteKey,
+    TcpSocket,
 };
 use std::cell::Cell;
 use std::io;
@@ -187,17 +188,17 @@ impl Host for Faulty<'_> {
     fn change_route(&self, route: &CongestionRoute, remove: bool) -> io::Result<()> {
         self.change(|| self.host.change_route(route, remove))
     }
-    fn route_towards(&self, prefix: &str) -> io::Result<CongestionRoute> {
-        self.host.route_towards(prefix)
+    fn route_to(&self, prefix: &str) -> io::Result<CongestionRoute> {
+        self.host.route_to(prefix)
     }
     fn routes(&self) -> io::Result<Vec<KeyedRoute>> {
         self.host.routes()
     }
-    fn choose_on_route(&self, route: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()> {
+    fn set_route_controller(&self, route: &RouteKey, choice: Option<&RouteController>) -> io::Result<()> {
         if self.refuses_routes {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        self.change(|| self.host.choose_on_route(route, choice))
+        self.change(|| self.host.set_route_controller(route, choice))
     }
     fn sockets(&self) -> io::Result<Vec<TcpSocket>> {
         self.host.sockets()

@@ -3,7 +3,7 @@
 use nix::time::{ClockId, clock_getres, clock_gettime};
 
 /// Ticks a second of the running kernel (`CONFIG_HZ`): its coarse clocks advance by one at a time.
-pub fn ticks() -> Option<u32> {
+pub fn tick_rate() -> Option<u32> {
     let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
     u32::try_from(tick.tv_nsec())
         .ok()
@@ -12,7 +12,7 @@ pub fn ticks() -> Option<u32> {
 }
 
 /// What to add to a time of the monotonic clock to have seconds since 1970, as the host's clock is set now.
-pub fn monotonic_epoch() -> Option<f64> {
+pub fn monotonic_offset() -> Option<f64> {
     let seconds = |clock| {
         let now = clock_gettime(clock).ok()?;
         Some(now.tv_sec() as f64 + now.tv_nsec() as f64 / 1e9)
@@ -26,6 +26,6 @@ mod tests {
 
     #[test]
     fn the_tick_is_one_that_kernels_are_built_with() {
-        assert!(matches!(ticks(), Some(100 | 250 | 300 | 1000)), "{:?}", ticks());
+        assert!(matches!(tick_rate(), Some(100 | 250 | 300 | 1000)), "{:?}", tick_rate());
     }
 }

@@ -13,7 +13,7 @@ pub struct Config {
 impl Config {
     /// Where a kernel of this release has its configuration, in the order to look: `/proc/config.gz` is the running
     /// one's own.
-    pub fn places(release: &str) -> [String; 3] {
+    pub fn paths(release: &str) -> [String; 3] {
         [
             "/proc/config.gz".to_owned(),
             format!("/boot/config-{release}"),
@@ -24,7 +24,7 @@ impl Config {
     /// Reads the content of such a file, plain or compressed by gzip; nothing if it says that it is compressed and
     /// cannot be read.
     pub fn parse(from: &str, bytes: &[u8]) -> Option<Config> {
-        let values = Config::text(bytes)?
+        let values = Config::decompress(bytes)?
             .lines()
             .filter_map(|line| {
                 let unset = line.strip_prefix("# ").and_then(|l| l.strip_suffix(" is not set"));
@@ -36,7 +36,7 @@ impl Config {
     }
 
     /// The content of such a file as text, plain or compressed by gzip.
-    pub fn text(bytes: &[u8]) -> Option<String> {
+    pub fn decompress(bytes: &[u8]) -> Option<String> {
         let plain = if bytes.starts_with(&[0x1f, 0x8b]) { gunzip(bytes)? } else { bytes.to_vec() };
         Some(String::from_utf8_lossy(&plain).into_owned())
     }
@@ -47,7 +47,7 @@ impl Config {
     }
 
     /// How many options are built, into the kernel or as modules.
-    pub fn built(&self) -> usize {
+    pub fn enabled_count(&self) -> usize {
         self.values.values().filter(|value| ["y", "m"].contains(&value.as_str())).count()
     }
 }

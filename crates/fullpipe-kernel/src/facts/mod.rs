@@ -7,9 +7,9 @@ mod namespace;
 mod processor;
 mod version;
 
-pub use clock::{monotonic_epoch, ticks};
+pub use clock::{monotonic_offset, tick_rate};
 pub use config::Config;
 pub use controllers::{allowed_controllers, available_controllers, default_controller};
 pub use namespace::network_namespace;
-pub use processor::{ProcessorTimes, SchedulerAccount, Scheduling, processor_pressure};
+pub use processor::{CpuTimes, SchedStat, SchedStatFile, cpu_pressure};
 pub use version::Version;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// What the scheduler counts of one thread (`/proc/PID/task/TID/schedstat`, `sched_info` in the kernel).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Scheduling {
+pub struct SchedStat {
     /// Time on a processor.
     pub ran: Span,
     /// Time ready and without one. A wait is counted when it ends.
@@ -17,27 +17,27 @@ pub struct Scheduling {
     pub turns: u64,
 }
 
-impl Scheduling {
+impl SchedStat {
     /// Reads the file's content.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split_ascii_whitespace().map(|n| n.parse::<u64>().ok());
         let mut next = || numbers.next().flatten();
         let (ran, waited) = (Span::from_nanos(next()?), Span::from_nanos(next()?));
-        Some(Scheduling { ran, waited, turns: next()? })
+        Some(SchedStat { ran, waited, turns: next()? })
     }
 }
 
 /// The scheduler's account of a thread, to be looked at again and again, by whichever thread.
 #[derive(Debug)]
-pub struct SchedulerAccount(File);
+pub struct SchedStatFile(File);
 
-impl SchedulerAccount {
+impl SchedStatFile {
     /// Of the calling thread.
     ///
     /// # Errors
     /// When the kernel keeps none (built without `CONFIG_SCHED_INFO`), or there is no `/proc`.
-    pub fn of_this_thread() -> io::Result<Self> {
-        SchedulerAccount::at(Path::new("/proc/thread-self/schedstat"))
+    pub fn for_current_thread() -> io::Result<Self> {
+        SchedStatFile::at(Path::new("/proc/thread-self/schedstat"))
     }
 
     /// Of the thread whose file this is.
@@ -45,26 +45,26 @@ impl SchedulerAccount {
     /// # Errors
     /// When it is gone, or the kernel keeps no account.
     pub fn at(file: &Path) -> io::Result<Self> {
-        Ok(SchedulerAccount(File::open(file)?))
+        Ok(SchedStatFile(File::open(file)?))
     }
 
     /// What it says now.
     ///
     /// # Errors
     /// When the thread is gone.
-    pub fn read(&self) -> io::Result<Scheduling> {
+    pub fn read(&self) -> io::Result<SchedStat> {
         let mut buffer = [0; 80];
         let length = self.0.read_at(&mut buffer, 0)?;
         std::str::from_utf8(&buffer[..length])
             .ok()
-            .and_then(Scheduling::parse)
+            .and_then(SchedStat::parse)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "schedstat is not three numbers"))
     }
 }
 
 /// For how long, since the machine started, some thread of it was ready and without a processor (`some` in
 /// `/proc/pressure/cpu`). None from a kernel without it (before 4.20, or `psi=0`).
-pub fn processor_pressure() -> Option<Span> {
+pub fn cpu_pressure() -> Option<Span> {
     parse_pressure(&std::fs::read_to_string("/proc/pressure/cpu").ok()?)
 }
 
@@ -76,7 +76,7 @@ fn parse_pressure(text: &str) -> Option<Span> {
 
 /// What all processors have done together, in clock ticks of user space (`cpu` in `/proc/stat`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ProcessorTimes {
+pub struct CpuTimes {
     /// Everything, idle time too.
     pub all: u64,
     /// Nothing to do, or nothing but waiting for a disk (idle and iowait).
@@ -87,13 +87,13 @@ pub struct ProcessorTimes {
     pub steal: u64,
 }
 
-impl ProcessorTimes {
+impl CpuTimes {
     /// Now.
     ///
     /// # Errors
     /// When there is no `/proc`.
     pub fn now() -> io::Result<Self> {
-        ProcessorTimes::parse(&std::fs::read_to_string("/proc/stat")?)
+        CpuTimes::parse(&std::fs::read_to_string("/proc/stat")?)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has no line `cpu`"))
     }
 
@@ -102,7 +102,7 @@ impl ProcessorTimes {
         let numbers: Vec<u64> = line.split_ascii_whitespace().map_while(|n| n.parse().ok()).collect();
         // user nice system idle iowait irq softirq steal; guests' time is part of user and nice.
         let first = numbers.get(..8)?;
-        Some(ProcessorTimes {
+        Some(CpuTimes {
             all: first.iter().sum(),
             idle: first[3] + first[4],
             softirq: first[6],
@@ -112,8 +112,8 @@ impl ProcessorTimes {
 
     /// How long processors worked since `earlier`, interrupts included and what the hypervisor took left out; of a hundredth of a
     /// second, which is what the kernel tells (`USER_HZ`).
-    pub fn worked_since(&self, earlier: &ProcessorTimes) -> Span {
-        let worked = |times: &ProcessorTimes| times.all - times.idle - times.steal;
+    pub fn busy_since(&self, earlier: &CpuTimes) -> Span {
+        let worked = |times: &CpuTimes| times.all - times.idle - times.steal;
         // Idle time that is counted in batches may go back.
         Span::from_millis(10 * worked(self).saturating_sub(worked(earlier)))
     }
@@ -126,23 +126,20 @@ mod tests {
 
     #[test]
     fn the_kernels_lines_are_read() {
-        let told = Scheduling::parse("5000 9720837 12\n").unwrap();
+        let told = SchedStat::parse("5000 9720837 12\n").unwrap();
         assert_eq!(
             (told.ran, told.waited, told.turns),
             (Span::from_micros(5), Span::from_nanos(9_720_837), 12)
         );
-        assert_eq!(Scheduling::parse("1 2"), None);
+        assert_eq!(SchedStat::parse("1 2"), None);
         let pressure = "some avg10=99.01 avg60=9.39 avg300=9.58 total=2723\nfull avg10=0.00 total=1\n";
         assert_eq!(parse_pressure(pressure), Some(Span::from_micros(2723)));
         let stat = "cpu  1 2 3 4 5 6 70 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
-        assert_eq!(
-            ProcessorTimes::parse(stat),
-            Some(ProcessorTimes { all: 171, idle: 9, softirq: 70, steal: 80 })
-        );
-        let before = ProcessorTimes { all: 100, idle: 9, softirq: 70, steal: 40 };
-        let worked = ProcessorTimes::parse(stat).unwrap().worked_since(&before);
+        assert_eq!(CpuTimes::parse(stat), Some(CpuTimes { all: 171, idle: 9, softirq: 70, steal: 80 }));
+        let before = CpuTimes { all: 100, idle: 9, softirq: 70, steal: 40 };
+        let worked = CpuTimes::parse(stat).unwrap().busy_since(&before);
         assert_eq!(worked, Span::from_millis(310));
-        assert_eq!(ProcessorTimes::parse("cpu  1 2 3\n"), None);
+        assert_eq!(CpuTimes::parse("cpu  1 2 3\n"), None);
     }
 
     /// One thread more than processors: somebody waits.
@@ -154,7 +151,7 @@ mod tests {
             let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
             std::thread::scope(|scope| {
                 let spin = || {
-                    let account = SchedulerAccount::of_this_thread().unwrap();
+                    let account = SchedStatFile::for_current_thread().unwrap();
                     let before = account.read().unwrap();
                     while std::time::Instant::now() < until {
                         std::hint::spin_loop();
@@ -179,7 +176,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "[a-z0-9 =.\n]{0,200}") {
-            let _ = (Scheduling::parse(&text), parse_pressure(&text), ProcessorTimes::parse(&text));
+            let _ = (SchedStat::parse(&text), parse_pressure(&text), CpuTimes::parse(&text));
         }
     }
 }

@@ -93,7 +93,7 @@ pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Text up to its NUL.
-pub fn text_of(bytes: &[u8]) -> String {
+pub fn parse_c_string(bytes: &[u8]) -> String {
     let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
 }
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((message.kind, message.flags, message.sequence), (18, 0x501, 7));
         assert_eq!(message.body[..4], [1, 2, 3, 4]);
         let attributes = Attributes(&message.body[4..]);
-        assert_eq!(attributes.get(3).map(text_of).as_deref(), Some("path0"));
+        assert_eq!(attributes.get(3).map(parse_c_string).as_deref(), Some("path0"));
         assert_eq!(attributes.nested(26).get(8), Some(&[1][..]));
         assert_eq!(messages.next(), None);
     }

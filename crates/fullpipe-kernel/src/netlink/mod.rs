@@ -8,9 +8,9 @@ mod message;
 mod request;
 mod socket;
 
-pub use message::{Attributes, Message, Messages, text_of, u16_at, u32_at, u64_at};
+pub use message::{Attributes, Message, Messages, parse_c_string, u16_at, u32_at, u64_at};
 pub use request::{Request, c_string, put_attribute};
-pub use socket::{Dump, Protocol, Seen, Socket};
+pub use socket::{Dump, DumpItem, Protocol, Socket};
 
 /// `struct nlmsghdr`.
 const HEADER: usize = 16;

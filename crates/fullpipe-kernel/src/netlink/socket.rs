@@ -27,12 +27,12 @@ pub enum Protocol {
 
 /// What a dump shows.
 #[derive(Debug)]
-pub enum Seen<T> {
+pub enum DumpItem<T> {
     /// An entry of the table.
     Entry(T),
     /// The table changed while it was read, and the kernel says that it may have shown entries twice or not at all. It
     /// is read again from its beginning: what was seen before this counts no more.
-    Again,
+    Restart,
 }
 
 /// How a dump went.
@@ -100,7 +100,7 @@ impl Socket {
         loop {
             let over = self.receive(|message| {
                 if message.kind == NLMSG_ERROR {
-                    return error_of(message.body).map_or(Ok(true), Err);
+                    return parse_error(message.body).map_or(Ok(true), Err);
                 }
                 answer.get_or_insert_with(|| message.body.to_vec());
                 Ok(false)
@@ -120,7 +120,7 @@ impl Socket {
         &mut self,
         request: &Request,
         answer: u16,
-        mut seen: impl FnMut(Seen<&[u8]>),
+        mut seen: impl FnMut(DumpItem<&[u8]>),
     ) -> io::Result<Dump> {
         let mut passes = 0;
         loop {
@@ -130,11 +130,11 @@ impl Socket {
             while !self.receive(|message| {
                 consistent &= message.flags & NLM_F_DUMP_INTR == 0;
                 match message.kind {
-                    NLMSG_ERROR => return error_of(message.body).map_or(Ok(true), Err),
+                    NLMSG_ERROR => return parse_error(message.body).map_or(Ok(true), Err),
                     // Since Linux 4.17 it carries the error that ended the dump early.
-                    NLMSG_DONE => return error_of(message.body).map_or(Ok(true), Err),
+                    NLMSG_DONE => return parse_error(message.body).map_or(Ok(true), Err),
                     NLMSG_OVERRUN => consistent = false,
-                    kind if kind == answer => seen(Seen::Entry(message.body)),
+                    kind if kind == answer => seen(DumpItem::Entry(message.body)),
                     _ => {}
                 }
                 Ok(false)
@@ -142,7 +142,7 @@ impl Socket {
             if consistent || passes == PASSES {
                 return Ok(Dump { passes, consistent });
             }
-            seen(Seen::Again);
+            seen(DumpItem::Restart);
         }
     }
 
@@ -153,8 +153,8 @@ impl Socket {
     pub fn table(&mut self, request: &Request, answer: u16) -> io::Result<Vec<Vec<u8>>> {
         let mut bodies = Vec::new();
         let dump = self.dump(request, answer, |seen| match seen {
-            Seen::Entry(body) => bodies.push(body.to_vec()),
-            Seen::Again => bodies.clear(),
+            DumpItem::Entry(body) => bodies.push(body.to_vec()),
+            DumpItem::Restart => bodies.clear(),
         })?;
         dump.consistent().map(|()| bodies)
     }
@@ -190,7 +190,7 @@ impl Socket {
 }
 
 /// The error that a message begins with; none if it is an acknowledgement.
-fn error_of(body: &[u8]) -> Option<io::Error> {
+fn parse_error(body: &[u8]) -> Option<io::Error> {
     match u32_at(body, 0).map(|code| (code as i32).wrapping_neg()) {
         Some(code) if code > 0 => Some(io::Error::from_raw_os_error(code)),
         _ => None,
@@ -244,8 +244,8 @@ mod tests {
         let (mut socket, kernel) = played(vec![pass; PASSES as usize]);
         let (mut entries, mut again) = (0, 0);
         let dump = socket.dump(&Request::new(20, 0, &[]), 20, |seen| match seen {
-            Seen::Entry(_) => entries += 1,
-            Seen::Again => again += 1,
+            DumpItem::Entry(_) => entries += 1,
+            DumpItem::Restart => again += 1,
         });
         assert_eq!(dump.unwrap(), Dump { passes: PASSES, consistent: false });
         assert_eq!((entries, again), (PASSES, PASSES - 1));

@@ -15,17 +15,17 @@ pub struct Instruction {
 }
 
 /// One that compares nothing.
-pub const fn plain(code: u16, k: u32) -> Instruction {
+pub const fn statement(code: u16, k: u32) -> Instruction {
     Instruction { code, if_true: 0, if_false: 0, k }
 }
 
 /// Goes on with the next instruction if it is so, and passes over `others` if not.
-pub const fn unless(code: u16, k: u32, others: u8) -> Instruction {
+pub const fn jump_unless(code: u16, k: u32, others: u8) -> Instruction {
     Instruction { code, if_true: 0, if_false: others, k }
 }
 
 /// Passes over `others` if it is so.
-pub const fn leap(code: u16, k: u32, others: u8) -> Instruction {
+pub const fn jump_if(code: u16, k: u32, others: u8) -> Instruction {
     Instruction { code, if_true: others, if_false: 0, k }
 }
 

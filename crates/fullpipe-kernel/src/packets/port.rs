@@ -22,7 +22,7 @@ pub const VNET_LEN: usize = 10;
 
 /// A frame received, still in the ring.
 #[derive(Clone, Copy, Debug)]
-pub struct Received<'a> {
+pub struct Frame<'a> {
     /// Its virtio header: checksums that are not computed yet, and into what it is to be cut.
     pub vnet: &'a [u8; VNET_LEN],
     /// Ethernet frame.
@@ -36,7 +36,7 @@ pub struct Received<'a> {
 pub enum PortError {
     /// The kernel does not know an option: it is older than Linux 4.20.
     #[error("the kernel's packet sockets lack {option}: {error}")]
-    Lacks {
+    MissingOption {
         /// The option's name.
         option: &'static str,
         /// What the kernel said.
@@ -66,10 +66,10 @@ impl Port {
     /// [`PortError`].
     pub fn open(socket: PacketSocket, index: u32, blocks: usize) -> Result<Self, PortError> {
         let version = libc::tpacket_versions::TPACKET_V2 as i32;
-        have(&socket, "TPACKET_V2", option::Version, &version)?;
-        have(&socket, "PACKET_VNET_HDR", option::VnetHeader, &true)?;
-        have(&socket, "PACKET_IGNORE_OUTGOING", option::IgnoreOutgoing, &true)?;
-        have(&socket, "PACKET_QDISC_BYPASS", option::QdiscBypass, &true)?;
+        require(&socket, "TPACKET_V2", option::Version, &version)?;
+        require(&socket, "PACKET_VNET_HDR", option::VnetHeader, &true)?;
+        require(&socket, "PACKET_IGNORE_OUTGOING", option::IgnoreOutgoing, &true)?;
+        require(&socket, "PACKET_QDISC_BYPASS", option::QdiscBypass, &true)?;
         let frames = blocks * FRAMES_PER_BLOCK;
         let request = libc::tpacket_req {
             tp_block_size: BLOCK as u32,
@@ -78,7 +78,7 @@ impl Port {
             tp_frame_nr: frames as u32,
         };
         socket.set(option::Frames, &request).map_err(PortError::NoRing)?;
-        let ring = Ring::of(&socket, blocks, true).map_err(PortError::NoRing)?;
+        let ring = Ring::map(&socket, blocks, true).map_err(PortError::NoRing)?;
         socket.bind(index).map_err(PortError::NotBound)?;
         Ok(Port { ring, socket, frames, next: 0 })
     }
@@ -97,7 +97,7 @@ impl Port {
 
     /// Hands the next frame that waits to `take`, nothing in place of one that is not whole; false if none waits.
     #[inline]
-    pub fn receive(&mut self, take: impl FnOnce(Option<Received<'_>>)) -> bool {
+    pub fn receive(&mut self, take: impl FnOnce(Option<Frame<'_>>)) -> bool {
         let here = self.here();
         if !self.ring.is_filled(here) {
             return false;
@@ -115,9 +115,9 @@ impl Port {
                 (&*frame.sub(VNET_LEN).cast(), std::slice::from_raw_parts(frame, length))
             };
             let realtime = u64::from(h.tp_sec) * 1_000_000_000 + u64::from(h.tp_nsec);
-            Received { vnet, frame, realtime }
+            Frame { vnet, frame, realtime }
         }));
-        self.ring.give_back(here);
+        self.ring.release(here);
         self.next = (self.next + 1) % self.frames;
         true
     }
@@ -132,7 +132,7 @@ impl Port {
 
     /// Frames dropped because the ring was full, since this was asked last.
     pub fn take_drops(&self) -> u64 {
-        self.socket.take_passed().dropped
+        self.socket.take_counts().dropped
     }
 }
 
@@ -142,13 +142,13 @@ impl AsFd for Port {
     }
 }
 
-fn have<O: SetSockOpt>(
+fn require<O: SetSockOpt>(
     socket: &PacketSocket,
     name: &'static str,
     option: O,
     value: &O::Val,
 ) -> Result<(), PortError> {
-    socket.set(option, value).map_err(|error| PortError::Lacks { option: name, error })
+    socket.set(option, value).map_err(|error| PortError::MissingOption { option: name, error })
 }
 
 /// The sending half of a [`Port`].
@@ -176,8 +176,8 @@ impl Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packets::filter::{Instruction, leap, op, plain};
-    use crate::packets::{Packets, Passed};
+    use crate::packets::filter::{Instruction, jump_if, op, statement};
+    use crate::packets::{Capture, PacketCounts};
     use crate::rtnetlink::{NewInterface, Rtnetlink};
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use nix::sched::{CloneFlags, unshare};
@@ -189,7 +189,12 @@ mod tests {
 
     /// Keeps `k` bytes of frames of that protocol.
     fn only_ours(k: u32) -> [Instruction; 4] {
-        [plain(op::LOAD_HALF, 12), leap(op::IS_EQUAL, 0x88b5, 1), plain(op::RETURN, 0), plain(op::RETURN, k)]
+        [
+            statement(op::LOAD_HALF, 12),
+            jump_if(op::IS_EQUAL, 0x88b5, 1),
+            statement(op::RETURN, 0),
+            statement(op::RETURN, k),
+        ]
     }
 
     /// Both ends of a cable, in a network namespace that goes with the thread; `None` where that cannot be had.
@@ -210,7 +215,7 @@ mod tests {
 
     /// A port with the smallest ring.
     fn port(index: u32, program: &[Instruction]) -> Port {
-        let socket = PacketSocket::of_frames().unwrap();
+        let socket = PacketSocket::raw().unwrap();
         socket.filter(program).unwrap();
         Port::open(socket, index, 1).unwrap()
     }
@@ -273,8 +278,8 @@ mod tests {
     fn who_looks_on_sees_packets_from_their_network_header_on() {
         let test = thread::spawn(|| {
             let Some([one, other]) = cable() else { return };
-            let keep = [plain(op::RETURN, 10)];
-            let mut packets = Packets::of(Some("other"), &keep).unwrap();
+            let keep = [statement(op::RETURN, 10)];
+            let mut packets = Capture::open(Some("other"), &keep).unwrap();
             drop(port(other, &keep));
             let sender = port(one, &only_ours(0)).sender().unwrap();
             sender.send(&[0; VNET_LEN], &HEADERS, &[3; 100]).unwrap();
@@ -285,12 +290,12 @@ mod tests {
                         seen.push(p.length);
                     }
                 };
-                packets.look(Duration::from_secs(1), &mut take).unwrap();
+                packets.poll(Duration::from_secs(1), &mut take).unwrap();
             }
             assert_eq!(seen, [100]);
-            let passed = packets.passed();
-            assert!(passed.packets >= 1 && passed == Passed { dropped: 0, ..passed });
-            assert_eq!(packets.passed(), passed, "what was told is not told twice, nor forgotten");
+            let passed = packets.counts();
+            assert!(passed.packets >= 1 && passed == PacketCounts { dropped: 0, ..passed });
+            assert_eq!(packets.counts(), passed, "what was told is not told twice, nor forgotten");
         });
         test.join().unwrap();
     }

@@ -22,7 +22,7 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     /// Maps the ring of `blocks` blocks that `socket` was given; all of its pages at once if `populated`.
-    pub(super) fn of(socket: &PacketSocket, blocks: usize, populated: bool) -> io::Result<Self> {
+    pub(super) fn map(socket: &PacketSocket, blocks: usize, populated: bool) -> io::Result<Self> {
         let length = blocks * BLOCK;
         let size = NonZeroUsize::new(length).ok_or(io::ErrorKind::InvalidInput)?;
         let mut flags = MapFlags::MAP_SHARED;
@@ -52,7 +52,7 @@ impl Ring {
 
     /// Gives the slot back to the kernel.
     #[inline]
-    pub(super) fn give_back(&self, offset: usize) {
+    pub(super) fn release(&self, offset: usize) {
         self.status(offset).store(libc::TP_STATUS_KERNEL, Ordering::Release);
     }
 

@@ -82,7 +82,7 @@ pub(super) mod option {
 
 /// What passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Passed {
+pub struct PacketCounts {
     /// Packets that the filter program kept.
     pub packets: u64,
     /// Of these, dropped because the ring was full: they were seen by nobody.
@@ -99,12 +99,12 @@ impl PacketSocket {
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` where the kernel has no packet sockets.
-    pub fn of_frames() -> io::Result<Self> {
+    pub fn raw() -> io::Result<Self> {
         PacketSocket::open(SockType::Raw)
     }
 
     /// One for packets from their network header on, so that every kind of interface looks alike.
-    pub(super) fn of_packets() -> io::Result<Self> {
+    pub(super) fn cooked() -> io::Result<Self> {
         PacketSocket::open(SockType::Datagram)
     }
 
@@ -149,8 +149,8 @@ impl PacketSocket {
     }
 
     /// What passed since this was asked last; nothing where the kernel does not tell.
-    pub(super) fn take_passed(&self) -> Passed {
-        getsockopt(&self.0, option::Statistics).map_or(Passed::default(), |now| Passed {
+    pub(super) fn take_counts(&self) -> PacketCounts {
+        getsockopt(&self.0, option::Statistics).map_or(PacketCounts::default(), |now| PacketCounts {
             packets: now.tp_packets.into(),
             dropped: now.tp_drops.into(),
         })

@@ -1,7 +1,7 @@
 //! Network interfaces: their names and numbers, what the kernel counts of them, veth pairs.
 
 use super::Rtnetlink;
-use crate::netlink::{Attributes, CREATE, EXCLUSIVE, Request, c_string, text_of, u32_at, u64_at};
+use crate::netlink::{Attributes, CREATE, EXCLUSIVE, Request, c_string, parse_c_string, u32_at, u64_at};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -55,7 +55,7 @@ pub fn parse_link(body: &[u8]) -> Option<Link> {
     let count = |i: usize| u64_at(stats, i * 8).unwrap_or(0);
     Some(Link {
         index: u32_at(body, 4)?,
-        name: text_of(attributes.get(IFLA_IFNAME)?),
+        name: parse_c_string(attributes.get(IFLA_IFNAME)?),
         mtu: attributes.u32(IFLA_MTU).unwrap_or(0),
         dropped: count(6).saturating_add(count(7)),
     })
@@ -135,7 +135,7 @@ impl Rtnetlink {
     ///
     /// # Errors
     /// Where there is no IPv6.
-    pub fn no_automatic_ipv6(&mut self, index: u32) -> io::Result<()> {
+    pub fn disable_ipv6_autoconf(&mut self, index: u32) -> io::Result<()> {
         let mut request = Request::new(RTM_NEWLINK, 0, &ifinfo(index, 0, 0));
         request.nested(IFLA_AF_SPEC, |r| {
             r.nested(libc::AF_INET6 as u16, |r| {

@@ -3,13 +3,13 @@
 //! Message layouts are those of the kernel's `include/uapi/linux/{rtnetlink,if_link,if_addr,neighbour,pkt_sched}.h`.
 
 mod address;
-mod choice;
+mod congctl;
 mod link;
 mod qdisc;
 mod route;
 
 pub use address::{DefaultRoute, OwnAddress, parse_address, parse_neighbour};
-pub use choice::{KeyedRoute, RouteChoice, RouteKey, destination};
+pub use congctl::{KeyedRoute, RouteController, RouteKey, destination};
 pub use link::{Link, NewInterface, parse_link};
 pub use qdisc::{QdiscNode, QdiscOperation, ROOT, hex, parse_qdisc, unhex};
 pub use route::{CongestionRoute, LOCAL_TABLE, MAIN_TABLE, parse_route};

@@ -1,7 +1,7 @@
 //! Queueing disciplines: the tree of every device, and one change at a time.
 
 use super::Rtnetlink;
-use crate::netlink::{Attributes, CREATE, REPLACE, Request, c_string, text_of, u32_at, u64_at};
+use crate::netlink::{Attributes, CREATE, REPLACE, Request, c_string, parse_c_string, u32_at, u64_at};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -116,7 +116,7 @@ impl Rtnetlink {
 pub fn parse_qdisc(body: &[u8]) -> Option<(u32, QdiscNode)> {
     let attributes = Attributes(body.get(TCMSG..)?);
     let stats = attributes.nested(TCA_STATS2);
-    let kind = text_of(attributes.get(TCA_KIND)?);
+    let kind = parse_c_string(attributes.get(TCA_KIND)?);
     // struct gnet_stats_queue: qlen, backlog, drops, requeues, overlimits.
     let drops = stats.get(TCA_STATS_QUEUE).and_then(|q| u32_at(q, 8)).map_or(0, u64::from);
     // struct tc_fq_qd_stats: gc_flows, highprio_packets, tcp_retrans, throttled, flows_plimit.

@@ -2,7 +2,7 @@
 //! their initial window, ECN.
 
 use super::{Rtnetlink, family, octets};
-use crate::netlink::{Attributes, CREATE, EXCLUSIVE, REPLACE, Request, c_string, text_of};
+use crate::netlink::{Attributes, CREATE, EXCLUSIVE, REPLACE, Request, c_string, parse_c_string};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -87,7 +87,7 @@ pub fn parse_route(body: &[u8]) -> Option<(u32, CongestionRoute)> {
         device: String::new(),
         source: attributes.get(RTA_PREFSRC).and_then(address),
         table: attributes.u32(RTA_TABLE).unwrap_or_else(|| u32::from(body[4])),
-        controller: metrics.get(RTAX_CC_ALGO).map(text_of).unwrap_or_default(),
+        controller: metrics.get(RTAX_CC_ALGO).map(parse_c_string).unwrap_or_default(),
         locked: locks & (1 << RTAX_CC_ALGO) != 0,
         metrics: metrics
             .filter_map(|(kind, value)| match (kind, u32::from_ne_bytes(value.try_into().ok()?)) {
@@ -149,7 +149,7 @@ impl Rtnetlink {
     ///
     /// # Errors
     /// When `prefix` is none, there is no route to it, or that has several next hops.
-    pub fn route_towards(&mut self, prefix: &str) -> io::Result<CongestionRoute> {
+    pub fn route_to(&mut self, prefix: &str) -> io::Result<CongestionRoute> {
         let network = network(prefix)?;
         let (address, length) = (network.addr(), network.prefix_len());
         let refused = |kind, why: &str| io::Error::new(kind, format!("{prefix} {why}"));
@@ -219,7 +219,7 @@ impl Rtnetlink {
     ///
     /// # Errors
     /// When `prefix` is none, or there is no route to it.
-    pub fn choice_towards(&mut self, prefix: &str) -> io::Result<Option<String>> {
+    pub fn controller_to(&mut self, prefix: &str) -> io::Result<Option<String>> {
         let found = parse_route(&self.matching(network(prefix)?.addr())?).map(|(_, route)| route.controller);
         Ok(found.filter(|controller| !controller.is_empty()))
     }

@@ -2,7 +2,7 @@
 //!
 //! [`SockDiag::dump`] shows one socket after the other as a view over the kernel's bytes: nothing is kept, and nothing is
 //! decoded that is not asked for, so that a host with a hundred thousand connections can be looked at every second.
-//! [`connections`] and [`of_process`] collect what few want to look at.
+//! [`connections`] and [`sockets_of_process`] collect what few want to look at.
 //!
 //! Sources: `include/uapi/linux/inet_diag.h`, `inet_diag_msg_attrs_fill` in `net/ipv4/inet_diag.c`.
 
@@ -10,11 +10,11 @@ mod process;
 mod query;
 mod view;
 
-pub use process::{inodes, of_process};
+pub use process::{socket_inodes, sockets_of_process};
 pub use query::{Extensions, Family, Query, States};
 pub use view::{SocketMemory, SocketView, TcpSocket};
 
-use crate::netlink::{self, Dump, Protocol, Seen};
+use crate::netlink::{self, Dump, DumpItem, Protocol};
 use std::io;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -35,11 +35,11 @@ impl SockDiag {
     }
 
     /// Shows every socket of `family` that `query` asks for. Sockets come and go meanwhile, so one may be missing that
-    /// was opened or be there that was closed; [`Seen::Again`] and the [`Dump`] tell when the kernel knows of worse.
+    /// was opened or be there that was closed; [`DumpItem::Restart`] and the [`Dump`] tell when the kernel knows of worse.
     /// The kernel's lasting name of a socket is its [`cookie`](SocketView::cookie).
     ///
     /// ```
-    /// use fullpipe_kernel::netlink::Seen;
+    /// use fullpipe_kernel::netlink::DumpItem;
     /// use fullpipe_kernel::sock_diag::{Extensions, Family, Query, SockDiag};
     ///
     /// let mut kernel = SockDiag::open()?;
@@ -48,11 +48,11 @@ impl SockDiag {
     /// for family in Family::BOTH {
     ///     let before = limited;
     ///     kernel.dump(family, &query, |seen| match seen {
-    ///         Seen::Entry(socket) => {
+    ///         DumpItem::Entry(socket) => {
     ///             let info = socket.info();
     ///             limited += u32::from(info.is_some_and(|i| i.rwnd_limited.is_some_and(|t| !t.is_zero())));
     ///         }
-    ///         Seen::Again => limited = before,
+    ///         DumpItem::Restart => limited = before,
     ///     })?;
     /// }
     /// println!("{limited} connections were held back by the receiver's window");
@@ -65,16 +65,16 @@ impl SockDiag {
         &mut self,
         family: Family,
         query: &Query,
-        mut seen: impl FnMut(Seen<SocketView<'_>>),
+        mut seen: impl FnMut(DumpItem<SocketView<'_>>),
     ) -> io::Result<Dump> {
         self.socket.dump(&query.request(family), SOCK_DIAG_BY_FAMILY, |message| match message {
-            Seen::Entry(body) => {
+            DumpItem::Entry(body) => {
                 // A shorter message would be another protocol's.
                 if let Some(view) = SocketView::new(body) {
-                    seen(Seen::Entry(view));
+                    seen(DumpItem::Entry(view));
                 }
             }
-            Seen::Again => seen(Seen::Again),
+            DumpItem::Restart => seen(DumpItem::Restart),
         })
     }
 
@@ -91,9 +91,9 @@ impl SockDiag {
         for family in Family::BOTH {
             let others = sockets.len();
             let dump = self.dump(family, query, |seen| match seen {
-                Seen::Entry(view) if wanted(&view) => sockets.extend(view.decode()),
-                Seen::Entry(_) => {}
-                Seen::Again => sockets.truncate(others),
+                DumpItem::Entry(view) if wanted(&view) => sockets.extend(view.decode()),
+                DumpItem::Entry(_) => {}
+                DumpItem::Restart => sockets.truncate(others),
             })?;
             dump.consistent()?;
         }
@@ -126,11 +126,11 @@ mod tests {
         let (mut cookies, mut listening) = (Vec::new(), 0);
         kernel
             .dump(Family::V4, &query, |seen| match seen {
-                Seen::Entry(view) => {
+                DumpItem::Entry(view) => {
                     listening += u32::from(view.state() == crate::tcp_info::State::Listen);
                     cookies.push(view.cookie());
                 }
-                Seen::Again => cookies.clear(),
+                DumpItem::Restart => cookies.clear(),
             })
             .unwrap();
         assert_eq!((cookies.len(), listening), (pairs.len(), 0), "listeners are not asked for");

@@ -8,8 +8,8 @@ use std::io;
 ///
 /// # Errors
 /// When there is no such process, or its descriptors may not be looked at.
-pub fn of_process(pid: u32) -> io::Result<Vec<TcpSocket>> {
-    let inodes = inodes(pid)?;
+pub fn sockets_of_process(pid: u32) -> io::Result<Vec<TcpSocket>> {
+    let inodes = socket_inodes(pid)?;
     SockDiag::open()?.collect(&Query::default(), |view| inodes.contains(&view.inode()))
 }
 
@@ -17,7 +17,7 @@ pub fn of_process(pid: u32) -> io::Result<Vec<TcpSocket>> {
 ///
 /// # Errors
 /// When there is no such process, or its descriptors may not be looked at.
-pub fn inodes(pid: u32) -> io::Result<BTreeSet<u32>> {
+pub fn socket_inodes(pid: u32) -> io::Result<BTreeSet<u32>> {
     let mut inodes = BTreeSet::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
         // Descriptors come and go while we look.
@@ -42,7 +42,7 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (_server, _) = listener.accept().unwrap();
         pin(&client, "reno").unwrap();
-        let sockets = of_process(std::process::id()).unwrap();
+        let sockets = sockets_of_process(std::process::id()).unwrap();
         let found = sockets.iter().find(|s| s.local == client.local_addr().unwrap()).unwrap();
         assert_eq!(found.remote, client.peer_addr().unwrap());
         assert_eq!(found.state, State::Established);
@@ -53,6 +53,6 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_an_error() {
-        assert!(of_process(u32::MAX - 1).is_err());
+        assert!(sockets_of_process(u32::MAX - 1).is_err());
     }
 }

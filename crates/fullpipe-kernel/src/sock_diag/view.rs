@@ -1,6 +1,6 @@
 //! One socket as the kernel describes it.
 
-use crate::netlink::{Attributes, text_of, u32_at};
+use crate::netlink::{Attributes, parse_c_string, u32_at};
 use crate::tcp_info::{CcInfo, State, TcpInfo};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -167,7 +167,7 @@ impl<'a> SocketView<'a> {
             state: self.state(),
             unread: self.unread(),
             unacked: self.unacked(),
-            controller: self.attributes.get(CONG).map(text_of),
+            controller: self.attributes.get(CONG).map(parse_c_string),
             info: self.info(),
             cc_info: self.cc_info(),
             memory: self.memory(),

@@ -96,7 +96,7 @@ impl CcInfo {
     ///
     /// # Errors
     /// When the descriptor is not a TCP socket.
-    pub fn of(socket: &impl AsFd) -> io::Result<Option<CcInfo>> {
+    pub fn query(socket: &impl AsFd) -> io::Result<Option<CcInfo>> {
         let name = controller(socket)?;
         let mut bytes = [0; 128];
         let length = sockopt::get(socket, libc::IPPROTO_TCP, libc::TCP_CC_INFO, &mut bytes)?;
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(CcInfo::decode("cubic", &[]), None);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         super::super::pin(&listener, "reno").unwrap();
-        assert_eq!(CcInfo::of(&listener).unwrap(), None);
+        assert_eq!(CcInfo::query(&listener).unwrap(), None);
     }
 
     #[test]

@@ -251,7 +251,7 @@ impl TcpInfo {
     ///
     /// # Errors
     /// When the descriptor is not a TCP socket, or the kernel's answer is shorter than any since 2.6.
-    pub fn of(socket: &impl AsFd) -> io::Result<TcpInfo> {
+    pub fn query(socket: &impl AsFd) -> io::Result<TcpInfo> {
         let mut bytes = [0; 512];
         let length = sockopt::get(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
         TcpInfo::decode(&bytes[..length]).ok_or_else(|| {
@@ -373,7 +373,7 @@ mod tests {
         server.write_all(b"seen").unwrap();
         client.read_exact(&mut [0; 4]).unwrap();
 
-        let info = TcpInfo::of(&client).unwrap();
+        let info = TcpInfo::query(&client).unwrap();
         assert_eq!(info.state, State::Established);
         assert_eq!(info.ca_state, CaState::Open);
         assert_eq!(info.total_retrans, 0);
@@ -384,13 +384,13 @@ mod tests {
         assert_eq!(info.bytes_sent, Some(10_000));
         assert!(info.snd_wnd.is_some_and(|w| w > 0));
         assert!(info.busy_time.is_some());
-        assert_eq!(TcpInfo::of(&server).unwrap().bytes_received, Some(10_000));
+        assert_eq!(TcpInfo::query(&server).unwrap().bytes_received, Some(10_000));
     }
 
     #[test]
     fn a_listening_socket_is_told_apart() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert_eq!(TcpInfo::of(&listener).unwrap().state, State::Listen);
+        assert_eq!(TcpInfo::query(&listener).unwrap().state, State::Listen);
     }
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_file_is_not_a_socket() {
-        assert!(TcpInfo::of(&std::fs::File::open("/dev/null").unwrap()).is_err());
+        assert!(TcpInfo::query(&std::fs::File::open("/dev/null").unwrap()).is_err());
     }
 
     proptest! {

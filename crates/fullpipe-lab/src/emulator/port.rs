@@ -14,7 +14,7 @@ pub(crate) struct Attachment {
 impl Attachment {
     /// For interface `index` of the calling thread's network namespace.
     pub(crate) fn here(index: u32) -> Result<Self, LabError> {
-        let socket = PacketSocket::of_frames().map_err(|e| {
+        let socket = PacketSocket::raw().map_err(|e| {
             LabError::Impossible(format!(
                 "cannot open a packet socket ({e}): the kernel needs CONFIG_PACKET (as root: `modprobe af_packet`), \
                  the container must not forbid AF_PACKET, and inside a `fullpipe lab shell` it takes the \
@@ -34,7 +34,7 @@ impl Attachment {
     /// Starts to receive, into `blocks` MiB of ring.
     pub(crate) fn open(self, blocks: usize) -> Result<Port, LabError> {
         Port::open(self.socket, self.index, blocks).map_err(|e| match e {
-            PortError::Lacks { option, error } => LabError::Impossible(format!(
+            PortError::MissingOption { option, error } => LabError::Impossible(format!(
                 "the kernel's packet sockets lack {option} ({error}): Linux 4.20 or later has it"
             )),
             PortError::NoRing(error) => LabError::Impossible(format!(

@@ -10,7 +10,7 @@ use crate::LabError;
 use crate::capture::Tap;
 use crate::priority;
 use fullpipe_experiment::recording::{LinkRecording, LinkRow, Series};
-use fullpipe_kernel::facts::SchedulerAccount;
+use fullpipe_kernel::facts::SchedStatFile;
 use fullpipe_kernel::packets::{FRAMES_PER_BLOCK, Port};
 use fullpipe_path::{self as path, BuildContext, Change, DropCause, LinkSpec, Path};
 use fullpipe_units::{Rate, Span, Time};
@@ -314,7 +314,7 @@ impl Worker {
             direction.close_account(&mut self.audit);
         }
         self.audit.cpu = thread_cpu();
-        let account = SchedulerAccount::of_this_thread().and_then(|account| account.read());
+        let account = SchedStatFile::for_current_thread().and_then(|account| account.read());
         self.audit.waited = account.unwrap_or_default().waited;
         (self.directions, self.series, self.audit)
     }

@@ -112,7 +112,8 @@ impl Connection {
         if self.spec.paced {
             socket::pace(&socket, ANY_RATE).map_err(|e| LabError::failed("SO_MAX_PACING_RATE", e))?;
         }
-        socket::bound_unsent(&socket, outset.unsent).map_err(|e| LabError::failed("TCP_NOTSENT_LOWAT", e))?;
+        socket::set_notsent_lowat(&socket, outset.unsent)
+            .map_err(|e| LabError::failed("TCP_NOTSENT_LOWAT", e))?;
         Ok(TcpStream::from(socket))
     }
 

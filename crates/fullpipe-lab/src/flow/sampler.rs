@@ -96,8 +96,9 @@ impl Sampler {
             self.row.0 = start.unwrap_or_default();
         }
         let now = clock.now();
-        let Ok(info) = TcpInfo::of(&*sender) else { return (None, over) };
-        let belief = told.or_else(|| CcInfo::of(&*sender).ok().flatten().and_then(|cc| belief(&info, &cc)));
+        let Ok(info) = TcpInfo::query(&*sender) else { return (None, over) };
+        let belief =
+            told.or_else(|| CcInfo::query(&*sender).ok().flatten().and_then(|cc| belief(&info, &cc)));
         let (rtt, delivered, dropped) = {
             let view = views.flow(self.connection.number);
             (view.last, view.arrived(), view.dropped)

@@ -139,7 +139,7 @@ impl Steered {
             let Some(socket) = socket.filter(|_| !over) else {
                 return Ok(if over { HEARTBEAT } else { LOOK });
             };
-            let info = TcpInfo::of(&*socket)?;
+            let info = TcpInfo::query(&*socket)?;
             if info.state != State::Established {
                 return Ok(LOOK);
             }
@@ -153,7 +153,7 @@ impl Steered {
         if desk.entry(self.number).over {
             return Ok(HEARTBEAT);
         }
-        let info = TcpInfo::of(&*course.socket)?;
+        let info = TcpInfo::query(&*course.socket)?;
         let totals = Totals::of(&info, steer.tally(course.socket.as_fd())?);
         let now = clock.now();
         let step = totals.since(&course.totals, now.since(course.began), &info, course.pilot.window());
@@ -175,7 +175,7 @@ mod tests {
     fn a_step_is_what_has_changed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut info = TcpInfo::of(&socket).unwrap();
+        let mut info = TcpInfo::query(&socket).unwrap();
         info.snd_mss = 1000;
         let ms = Span::from_millis;
         // Counters of the kernel begin again at zero.

@@ -114,7 +114,7 @@ fn provenance(scenario: &Scenario, seed: u64, started: u64) -> Provenance {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         scenario: Scenario { seed, repeats: 1, ..scenario.clone() }.to_toml(),
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease").ok().map(|r| r.trim().to_owned()),
-        ticks: fullpipe_kernel::facts::ticks(),
+        ticks: fullpipe_kernel::facts::tick_rate(),
         started: Some(fullpipe_experiment::calendar::rfc3339(started)),
     }
 }

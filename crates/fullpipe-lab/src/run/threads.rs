@@ -10,7 +10,7 @@ use crate::inspect::Inspect;
 use crate::space::{Outbox, SERVER};
 use crate::waits::Threads;
 use fullpipe_experiment::recording::Recording;
-use fullpipe_kernel::facts::SchedulerAccount;
+use fullpipe_kernel::facts::SchedStatFile;
 use fullpipe_path::BuildError;
 use fullpipe_units::Time;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ struct Meeting {
     /// The emulator's, once it has started; if it has not, there is nothing to do.
     clock: OnceLock<Clock>,
     /// The scheduler's accounts of the two ends.
-    accounts: [OnceLock<SchedulerAccount>; 2],
+    accounts: [OnceLock<SchedStatFile>; 2],
     stop: AtomicBool,
 }
 
@@ -121,7 +121,7 @@ impl Inside<'_> {
 
     /// What an end's thread does.
     fn run_end(&self, end: usize, meeting: &Meeting) -> Result<(), LabError> {
-        if let Ok(own) = SchedulerAccount::of_this_thread() {
+        if let Ok(own) = SchedStatFile::for_current_thread() {
             let _ = meeting.accounts[end].set(own);
         }
         let opened = self.open_end(end, &meeting.desk);

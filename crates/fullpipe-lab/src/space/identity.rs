@@ -123,7 +123,7 @@ const KEPT: [Capability; 3] = [Capability::NetBindService, Capability::NetAdmin,
 /// Lets the program that this process will execute keep [`KEPT`]. Only makes system calls, so it may be
 /// called between fork and exec.
 pub(crate) fn raise_ambient_capabilities() -> io::Result<()> {
-    capabilities::hand_on(&KEPT)
+    capabilities::keep_across_exec(&KEPT)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::topology::{Addresses, CLIENT, MOST_ADDRESSES, PATH};
 use crate::LabError;
 use crate::emulator::Attachment;
-use fullpipe_kernel::packets::filter::{Instruction, op, plain, unless};
+use fullpipe_kernel::packets::filter::{Instruction, jump_unless, op, statement};
 use fullpipe_kernel::rtnetlink::Rtnetlink;
 use nix::ifaddrs::getifaddrs;
 use std::io;
@@ -79,11 +79,11 @@ fn depth() -> io::Result<Option<usize>> {
 /// A filter that lets IPv4 and IPv6 pass that is not for the client with this number: that is ours, or for a shell
 /// inside us.
 fn not_for(client: usize) -> [Instruction; 9] {
-    let half = |at| plain(op::LOAD_HALF, at);
-    let byte = |at| plain(op::LOAD_BYTE, at);
-    let unless_equal = |k, skip| unless(op::IS_EQUAL, k, skip);
-    let go_on = |skip| plain(op::JUMP, skip);
-    let give = |k| plain(op::RETURN, k);
+    let half = |at| statement(op::LOAD_HALF, at);
+    let byte = |at| statement(op::LOAD_BYTE, at);
+    let unless_equal = |k, skip| jump_unless(op::IS_EQUAL, k, skip);
+    let go_on = |skip| statement(op::JUMP, skip);
+    let give = |k| statement(op::RETURN, k);
     // Ethernet's numbers of both.
     let (ipv4, ipv6) = (0x0800, 0x86dd);
     // `Addresses` has the number in the third byte of IPv4's and in the seventh pair of bytes of IPv6's.

@@ -3,7 +3,7 @@
 use super::identity;
 use crate::LabError;
 use crate::priority;
-use fullpipe_kernel::signals::leave;
+use fullpipe_kernel::signals::exit_immediately;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -120,11 +120,11 @@ impl Line {
         });
         let Ok((line, caller, job, lent)) = taken else {
             eprintln!("{ENTRY} is how the lab starts its own process: it is of no use otherwise");
-            leave(2)
+            exit_immediately(2)
         };
         // It may have died before we asked to die with it.
         if nix::unistd::getppid().as_raw() as u32 != caller {
-            leave(1);
+            exit_immediately(1);
         }
         // The terminal's interrupts are the caller's to answer, and a signal to the whole group is, too: it ends us. As
         // in any Rust program, a reader that is gone is an error and not a signal.
@@ -139,7 +139,7 @@ impl Line {
     /// Tells the caller why there is nothing to do, and ends this process.
     pub(crate) fn refuse(&mut self, error: &LabError) -> ! {
         self.fail(error);
-        leave(1)
+        exit_immediately(1)
     }
 
     fn send(&mut self, kind: u8, bytes: &[u8]) {
@@ -194,7 +194,7 @@ pub(crate) fn supervise<T>(
     }
     let told = line.0.write_all(&[UNSHARED]).and_then(|()| line.0.write_all(&own_id().to_ne_bytes()));
     if told.is_err() || line.0.read_exact(&mut [0]).is_err() {
-        leave(1);
+        exit_immediately(1);
     }
     let rooms = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
     if let Err(e) = unshare(rooms) {
@@ -203,7 +203,7 @@ pub(crate) fn supervise<T>(
             "cannot make network, process and mount namespaces ({e}). {advice}"
         )));
     }
-    let Ok((parent_gone, alive)) = pipe2(OFlag::O_CLOEXEC) else { leave(1) };
+    let Ok((parent_gone, alive)) = pipe2(OFlag::O_CLOEXEC) else { exit_immediately(1) };
     // SAFETY: this process has one thread.
     match unsafe { fork() } {
         Ok(ForkResult::Child) => {
@@ -212,13 +212,13 @@ pub(crate) fn supervise<T>(
             // If the supervisor died before that took hold, nobody else holds the pipe's other end.
             let _ = fcntl(&parent_gone, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
             if nix::unistd::read(&parent_gone, &mut [0]) == Ok(0) {
-                leave(1);
+                exit_immediately(1);
             }
             let mut outbox = Outbox::new(line);
             let outcome = catch_unwind(AssertUnwindSafe(|| work(brought, &mut outbox)))
                 .unwrap_or_else(|panic| Err(LabError::Failed(describe(panic.as_ref()))));
             outbox.finish(outcome);
-            leave(0)
+            exit_immediately(0)
         }
         Ok(ForkResult::Parent { child }) => {
             drop((line, brought, parent_gone));
@@ -231,7 +231,7 @@ pub(crate) fn supervise<T>(
                 }
             };
             drop(alive);
-            leave(code)
+            exit_immediately(code)
         }
         Err(e) => line.refuse(&LabError::Impossible(format!("cannot start a process ({e})"))),
     }

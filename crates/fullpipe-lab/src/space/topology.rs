@@ -129,7 +129,7 @@ impl Topology {
                 _ => LabError::failed("cannot make a veth pair", e),
             })?;
             let index = netlink.index(NEAR[i]).map_err(fail("a new interface is not there"))?;
-            ipv6 &= netlink.no_automatic_ipv6(index).is_ok();
+            ipv6 &= netlink.disable_ipv6_autoconf(index).is_ok();
             netlink.up(index).map_err(fail("cannot switch an interface on"))?;
             near.push(index);
         }
@@ -300,7 +300,7 @@ fn configure(addresses: &EndAddresses, ipv6: bool) -> Result<Vec<String>, LabErr
     netlink.up(loopback).map_err(fail)?;
     let index = netlink.index(PATH).map_err(fail)?;
     if ipv6 {
-        netlink.no_automatic_ipv6(index).map_err(fail)?;
+        netlink.disable_ipv6_autoconf(index).map_err(fail)?;
     }
     netlink.up(index).map_err(fail)?;
     let EndAddresses { end, own, others, prefixes } = addresses;

@@ -23,7 +23,7 @@ pub(super) fn record(
     number: u32,
 ) -> Connection {
     // Of one that was open before, the end with the lower port is believed to be the server: clients get high ones.
-    let here = closed.opened.map_or(closed.local.port() > closed.remote.port(), |opened| opened.here);
+    let active = closed.opened.map_or(closed.local.port() > closed.remote.port(), |opened| opened.active);
     let start = closed.opened.map_or(began, |opened| opened.at);
     let duration = closed.closed.since(start.min(closed.closed));
     let handshake = match closed.opened {
@@ -33,8 +33,8 @@ pub(super) fn record(
     };
     let ours = ours(closed, duration);
     let theirs = theirs(closed);
-    let (client, server) = if here { (closed.local, closed.remote) } else { (closed.remote, closed.local) };
-    let (to_server, to_client) = if here { (ours, theirs) } else { (theirs, ours) };
+    let (client, server) = if active { (closed.local, closed.remote) } else { (closed.remote, closed.local) };
+    let (to_server, to_client) = if active { (ours, theirs) } else { (theirs, ours) };
     Connection {
         number,
         client,
@@ -42,9 +42,9 @@ pub(super) fn record(
         start_s: epoch + start.as_secs_f64(),
         duration,
         opening: Opening { handshake, ..Opening::default() },
-        closing: closing(closed, here),
+        closing: closing(closed, active),
         vantage: Vantage {
-            point: if here { Point::Client } else { Point::Server },
+            point: if active { Point::Client } else { Point::Server },
             evidence: Vec::new(),
         },
         to_server,
@@ -57,7 +57,7 @@ pub(super) fn record(
                     .to_owned(),
             ],
         },
-        socket: Some(Box::new(socket(closed, owner, here))),
+        socket: Some(Box::new(socket(closed, owner, active))),
     }
 }
 
@@ -67,20 +67,20 @@ const ECONNABORTED: u32 = 103;
 const ECONNRESET: u32 = 104;
 const ECONNREFUSED: u32 = 111;
 
-fn closing(closed: &ClosedSocket, here: bool) -> Closing {
+fn closing(closed: &ClosedSocket, active: bool) -> Closing {
     let reset_by = |by_client| if by_client { Closing::ResetByClient } else { Closing::ResetByServer };
     match (closed.error, closed.state) {
         // tcp_reset()
-        (EPIPE | ECONNRESET | ECONNREFUSED, _) => reset_by(!here),
+        (EPIPE | ECONNRESET | ECONNREFUSED, _) => reset_by(!active),
         // tcp_abort()
-        (ECONNABORTED, _) => reset_by(here),
+        (ECONNABORTED, _) => reset_by(active),
         (0, State::LastAck | State::Closing) => Closing::Closed,
-        (0, State::FinWait1 | State::FinWait2) if closed.fin_came => Closing::Closed,
+        (0, State::FinWait1 | State::FinWait2) if closed.fin_received => Closing::Closed,
         (0, State::FinWait1 | State::FinWait2) => Closing::HalfClosed,
         // Its process gave up before there was an answer: no packet ends it.
         (0, State::SynSent) => Closing::HalfClosed,
         // With data that nobody read, or told not to linger (tcp_close()).
-        (0, _) => reset_by(here),
+        (0, _) => reset_by(active),
         // tcp_write_err(), with the reason that a router may have told.
         _ => Closing::TimedOut,
     }
@@ -184,11 +184,11 @@ fn shares(closed: &ClosedSocket, active: Span) -> Vec<LimitShare> {
     shares
 }
 
-fn socket(closed: &ClosedSocket, owner: &Owner, here: bool) -> Socket {
+fn socket(closed: &ClosedSocket, owner: &Owner, active: bool) -> Socket {
     /// `TCP_INFINITE_SSTHRESH`.
     const NEVER: u32 = 0x7fff_ffff;
     Socket {
-        sends: if here { Heading::ToServer } else { Heading::ToClient },
+        sends: if active { Heading::ToServer } else { Heading::ToClient },
         controller: Some(printable::line(&closed.controller).into_owned()),
         owner: connection::Owner {
             pid: owner.process.as_ref().map(|p| p.pid),
@@ -223,18 +223,18 @@ mod tests {
     use super::*;
     use crate::filter::Filter;
     use crate::records::{Anonymiser, Records};
-    use fullpipe_kernel::closed::{Agreed, Opened};
+    use fullpipe_kernel::closed::{NegotiatedOptions, Opening};
 
     /// A download from here: 10 MB in two seconds, of which the receiver's window held up a half.
     fn example() -> ClosedSocket {
         ClosedSocket {
             local: "10.1.2.3:443".parse().unwrap(),
             remote: "192.0.2.77:50000".parse().unwrap(),
-            opened: Some(Opened { here: false, at: Time::from_nanos(1_000_000_000) }),
+            opened: Some(Opening { active: false, at: Time::from_nanos(1_000_000_000) }),
             closed: Time::from_nanos(4_000_000_000),
             state: State::FinWait2,
             error: 0,
-            fin_came: true,
+            fin_received: true,
             all_acked: true,
             cookie: None,
             netns: 4_026_531_840,
@@ -270,7 +270,12 @@ mod tests {
             rwnd_limited: Span::from_secs(1),
             sndbuf_limited: Span::ZERO,
             idle: Span::from_millis(1041),
-            options: Agreed { sack: true, timestamps: true, window_scale: Some((7, 10)), ecn: false },
+            options: NegotiatedOptions {
+                sack: true,
+                timestamps: true,
+                window_scale: Some((7, 10)),
+                ecn: false,
+            },
         }
     }
 
@@ -309,9 +314,9 @@ mod tests {
 
     #[test]
     fn how_it_ended_is_told_from_the_error_and_the_state() {
-        let ended = |state, error, fin_came, here| {
-            let opened = Some(Opened { here, at: Time::from_nanos(0) });
-            of(&ClosedSocket { state, error, fin_came, opened, ..example() }).closing
+        let ended = |state, error, fin_received, here| {
+            let opened = Some(Opening { active: here, at: Time::from_nanos(0) });
+            of(&ClosedSocket { state, error, fin_received, opened, ..example() }).closing
         };
         assert_eq!(ended(State::LastAck, 0, true, false), Closing::Closed);
         assert_eq!(ended(State::FinWait2, 0, false, false), Closing::HalfClosed);

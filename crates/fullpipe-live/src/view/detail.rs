@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::table::{ms, percent, rate};
 use crate::text::{INDENT, spaced};
 use fullpipe_experiment::number::significant;
-use fullpipe_kernel::printable::folded;
+use fullpipe_kernel::printable::wrap;
 use fullpipe_units::Rate;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -31,7 +31,7 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
     let lines: Vec<Line<'_>> = lines
         .iter()
         .enumerate()
-        .flat_map(|(at, line)| folded(line, width, INDENT).into_iter().map(move |piece| (at, piece)))
+        .flat_map(|(at, line)| wrap(line, width, INDENT).into_iter().map(move |piece| (at, piece)))
         .map(
             |(at, piece)| {
                 if WEIGHTY.contains(&at) { Line::from(piece).style(bold()) } else { Line::from(piece) }

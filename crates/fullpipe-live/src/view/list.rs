@@ -3,7 +3,7 @@
 use super::App;
 use crate::table::layout;
 use crate::text::{INDENT, is_told, notes, totals};
-use fullpipe_kernel::printable::folded;
+use fullpipe_kernel::printable::wrap;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -21,7 +21,7 @@ pub(super) fn draw(app: &mut App, frame: &mut Frame<'_>) {
     }
     let width = usize::from(frame.area().width);
     let sums = totals(&app.snapshot);
-    let sums: Vec<String> = sums.iter().take(TOTALS).flat_map(|line| folded(line, width, INDENT)).collect();
+    let sums: Vec<String> = sums.iter().take(TOTALS).flat_map(|line| wrap(line, width, INDENT)).collect();
     let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
     let [title, above, body, below, keys] = Layout::vertical([
         Constraint::Length(1),

@@ -256,12 +256,12 @@ fn receive(
     if !shared.may(pair.from, |quota| &mut quota.transfers) {
         return Some(Message::Busy);
     }
-    let before = TcpInfo::of(&*channel.stream).ok()?;
+    let before = TcpInfo::query(&*channel.stream).ok()?;
     // Until it is known how much moved, all of it has.
     held.moved(u64::MAX);
     channel.send(&Message::Go).ok()?;
     let arrived = discard(shared, &channel.stream, bytes, Instant::now() + limit);
-    let after = TcpInfo::of(&*channel.stream).ok()?;
+    let after = TcpInfo::query(&*channel.stream).ok()?;
     // What arrived twice is not among the bytes received, but among the segments.
     let segments = after.data_segs_in.unwrap_or(0).wrapping_sub(before.data_segs_in.unwrap_or(0));
     let twice = (u64::from(segments) * u64::from(after.rcv_mss)).saturating_sub(bytes);

@@ -95,7 +95,7 @@ fn hop(address: SocketAddr, ttl: i32, wait: Duration) -> Hop {
     if prepared.is_err() {
         return Hop::Impossible;
     }
-    match socket::connect_within(&socket, address, wait) {
+    match socket::connect_timeout(&socket, address, wait) {
         Ok(()) => Hop::End,
         Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => Hop::End,
         Err(_) => offender(&socket).map_or(Hop::Silent, Hop::Router),

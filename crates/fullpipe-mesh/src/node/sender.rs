@@ -290,7 +290,7 @@ impl Sender<'_> {
         let Some(channel) = self.channel.as_mut() else { return Err(Stopped::By(Trouble::Broken)) };
         let broken = |_| Stopped::By(Trouble::Broken);
         let stream = std::sync::Arc::clone(&channel.stream);
-        let before = TcpInfo::of(&*stream).map_err(broken)?;
+        let before = TcpInfo::query(&*stream).map_err(broken)?;
         stream.set_write_timeout(Some(LOOK)).map_err(broken)?;
         let (began, cpu) = (Instant::now(), processor_time());
         let size = self.shared.mesh.size;
@@ -339,7 +339,7 @@ impl Sender<'_> {
             }
             Err(Lost::Closed(_)) => return Err(Stopped::By(Trouble::Broken)),
         }
-        let after = TcpInfo::of(&*stream).map_err(broken)?;
+        let after = TcpInfo::query(&*stream).map_err(broken)?;
         watch.note_rate(&after);
         let busy = since(before.busy_time, after.busy_time).unwrap_or(Span::ZERO);
         let share = |from: Option<Span>, to: Option<Span>| match since(from, to) {
@@ -394,7 +394,7 @@ impl Watch<'_> {
         if self.shared.stop.is_stopped() {
             return Err(Stopped::By(Trouble::Broken));
         }
-        let Ok(info) = TcpInfo::of(self.stream) else { return Err(Stopped::By(Trouble::Broken)) };
+        let Ok(info) = TcpInfo::query(self.stream) else { return Err(Stopped::By(Trouble::Broken)) };
         self.note_rate(&info);
         if info.bytes_acked != self.acked {
             (self.acked, self.acked_at) = (info.bytes_acked, now);
@@ -440,7 +440,7 @@ impl Watch<'_> {
 impl Drop for Watch<'_> {
     /// However it ended, the account is of what moved until then; what cannot be known has moved.
     fn drop(&mut self) {
-        self.held.moved(TcpInfo::of(self.stream).map_or(u64::MAX, |info| moved(&self.before, &info)));
+        self.held.moved(TcpInfo::query(self.stream).map_or(u64::MAX, |info| moved(&self.before, &info)));
     }
 }
 

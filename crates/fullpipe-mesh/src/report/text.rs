@@ -2,7 +2,7 @@
 
 use super::{Seen, State, clock, paths, times};
 use crate::record::Pair;
-use fullpipe_kernel::printable::folded;
+use fullpipe_kernel::printable::wrap;
 use std::fmt::Write as _;
 
 /// Changes that are listed: the newest.
@@ -21,7 +21,7 @@ pub fn terminal(seen: &Seen) -> String {
             text.to_owned()
         }
     };
-    for line in folded(&format!("{}.", seen.verdict()), WIDTH, 0) {
+    for line in wrap(&format!("{}.", seen.verdict()), WIDTH, 0) {
         let _ = writeln!(out, "{line}");
     }
     if seen.pairs.is_empty() {
@@ -49,7 +49,7 @@ pub fn terminal(seen: &Seen) -> String {
         let until = told.end_ms.map_or("now".to_owned(), |end| clock(end).get(11..).unwrap_or("").to_owned());
         let head = format!("{} to {until}  {}: {}", clock(told.begin_ms), told.place, told.kind);
         let _ = writeln!(out, "{}", cut(&head, WIDTH));
-        for line in folded(&told.said.join("; "), WIDTH - 4, 0) {
+        for line in wrap(&told.said.join("; "), WIDTH - 4, 0) {
             let _ = writeln!(out, "    {line}");
         }
     }
@@ -63,7 +63,7 @@ pub fn terminal(seen: &Seen) -> String {
                 name(seen, pair.pair),
                 diagnosis.cause.said()
             );
-            for line in folded(&text, WIDTH, 0) {
+            for line in wrap(&text, WIDTH, 0) {
                 let _ = writeln!(out, "{line}");
             }
         }
@@ -116,7 +116,7 @@ fn matrix(out: &mut String, seen: &Seen, cc: usize, cut: &dyn Fn(&str, usize) ->
     let words: Vec<String> =
         states.iter().map(|state| format!("{} {}", state.sign(), state.name())).collect();
     if !words.is_empty() {
-        for line in folded(&words.join(", "), WIDTH, 0) {
+        for line in wrap(&words.join(", "), WIDTH, 0) {
             let _ = writeln!(out, "{line}");
         }
     }

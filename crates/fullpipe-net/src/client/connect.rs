@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// A datagram that fits the path unfragmented, as iperf3 chooses it: the control connection's MSS.
 pub(super) fn datagram_size(control: &TcpStream) -> u32 {
     use crate::iperf3::{MAX_UDP_BLOCK, MIN_UDP_BLOCK};
-    let mss = TcpInfo::of(control).map_or(1460, |i| i.snd_mss);
+    let mss = TcpInfo::query(control).map_or(1460, |i| i.snd_mss);
     mss.clamp(MIN_UDP_BLOCK as u32, MAX_UDP_BLOCK as u32)
 }
 
@@ -73,7 +73,7 @@ pub(super) fn tcp(
         if let Some(ip) = config.bind {
             socket::bind(&socket, SocketAddr::new(ip, 0))?;
         }
-        socket::connect_within(&socket, address, config.connect_timeout)
+        socket::connect_timeout(&socket, address, config.connect_timeout)
     };
     prepare().map_err(ClientError::Stream)?;
     Ok(socket)

@@ -200,7 +200,7 @@ impl<'a> Test<'a> {
                 .ok()
                 .and_then(|socket| Probes::start(socket, &self.cookie, self.config.idle_probes).ok());
         }
-        self.idle_rtt = TcpInfo::of(self.control.socket())
+        self.idle_rtt = TcpInfo::query(self.control.socket())
             .ok()
             .map(|i| i.min_rtt.unwrap_or(i.rtt).min(i.rtt).as_secs_f64());
         let directions: &[bool] = match (self.params.bidirectional, self.params.reverse) {

@@ -84,10 +84,10 @@ pub struct Observed {
 /// # Errors
 /// When the process or its sockets cannot be looked at.
 pub fn process(pid: u32, time: Duration) -> io::Result<Vec<Observed>> {
-    let before = sock_diag::of_process(pid)?;
+    let before = sock_diag::sockets_of_process(pid)?;
     let began = Instant::now();
     std::thread::sleep(time);
-    let after = sock_diag::of_process(pid)?;
+    let after = sock_diag::sockets_of_process(pid)?;
     let seconds = began.elapsed().as_secs_f64();
     let judged = after.into_iter().map(|socket| {
         let old = before.iter().find(|b| b.cookie == socket.cookie).and_then(SocketSample::of_diag);

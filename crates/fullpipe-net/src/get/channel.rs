@@ -77,7 +77,7 @@ fn reach(
     interrupt: &AtomicBool,
 ) -> io::Result<()> {
     let deadline = Instant::now() + timeout;
-    socket::begin_to_connect(socket, address)?;
+    socket::start_connect(socket, address)?;
     while !socket::is_connected(socket, LOOK)? {
         look(deadline, interrupt)?;
     }

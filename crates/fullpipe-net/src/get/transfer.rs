@@ -89,7 +89,7 @@ impl<'a> Transfer<'a> {
         controller: Option<String>,
     ) -> Result<Download, GetError> {
         let seconds = self.began.elapsed().as_secs_f64();
-        let info = TcpInfo::of(&self.socket).ok();
+        let info = TcpInfo::query(&self.socket).ok();
         let socket = SocketSample::of(&self.socket).unwrap_or_default();
         let window = socket.rcv_wnd.or(info.map(|i| i.rcv_ssthresh.into())).unwrap_or(0);
         let rtt = if socket.rcv_rtt_us > 0 { socket.rcv_rtt_us } else { socket.rtt_us };

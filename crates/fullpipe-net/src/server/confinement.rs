@@ -1,7 +1,7 @@
 //! What a server gives up once it listens.
 
 use super::Server;
-use fullpipe_kernel::confine::{Capability, Confinement, Sight, become_user, confine};
+use fullpipe_kernel::confine::{Capability, Confinement, FileAccess, become_user, confine};
 use nix::unistd::{Uid, User};
 use std::io;
 use std::path::Path;
@@ -41,7 +41,7 @@ impl Server {
         let confined = confine(&Confinement {
             capabilities: kept,
             // To say which controllers there are, when a client asks for one that is not.
-            sight: Sight::Files(&[Path::new("/proc/sys/net/ipv4")]),
+            access: FileAccess::Files(&[Path::new("/proc/sys/net/ipv4")]),
         })?;
         self.remark("files_closed", confined.landlock.to_string());
         self.remark("system_calls_filtered", confined.system_calls.to_string());

@@ -131,7 +131,7 @@ impl Lane {
 
     /// What the counters stand at.
     pub fn mark(&self) -> Mark {
-        let info = self.tcp().and_then(|socket| TcpInfo::of(socket).ok());
+        let info = self.tcp().and_then(|socket| TcpInfo::query(socket).ok());
         Mark {
             bytes: self.progress(),
             packets: self.meter.packets(),

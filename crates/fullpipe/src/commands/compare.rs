@@ -7,7 +7,7 @@ use fullpipe_experiment::Recording;
 use fullpipe_experiment::order;
 use fullpipe_experiment::recording::{Health, Histogram};
 use fullpipe_experiment::scenario::{App, Case, FlowSpec, Setting, Vocabulary};
-use fullpipe_kernel::facts::ticks;
+use fullpipe_kernel::facts::tick_rate;
 use fullpipe_lab::{FIRST_BUFFER, buffer_limit};
 use fullpipe_path::{Distribution, JitterSpec, LinkSpec};
 use fullpipe_run::{Batch, Engine, InRealTime, Job};
@@ -126,10 +126,10 @@ fn like_linux(flow: &mut FlowSpec) {
         flow.first_receive_buffer = Some(Bytes(FIRST_BUFFER));
     }
     flow.auto_tuning = true;
-    flow.timer_hz = flow.timer_hz.or_else(ticks);
+    flow.timer_hz = flow.timer_hz.or_else(tick_rate);
     let has_a_tick = |about: &&About| about.settings.iter().any(|s| s.key == "hz");
-    if let (Some(_), Some(ticks)) = (find(&flow.cc).filter(has_a_tick), ticks()) {
-        flow.settings.entry("hz".to_owned()).or_insert(Setting::Integer(ticks.into()));
+    if let (Some(_), Some(hz)) = (find(&flow.cc).filter(has_a_tick), tick_rate()) {
+        flow.settings.entry("hz".to_owned()).or_insert(Setting::Integer(hz.into()));
     }
 }
 
@@ -591,14 +591,14 @@ mod tests {
                     [[flow]]\ncc = 'cubic'\nsettings = { hz = 100 }\ntso = false";
         let mut flows = case(file).scenario.flows;
         flows.iter_mut().for_each(like_linux);
-        assert!(ticks().is_some() && flows.iter().all(|f| f.timer_hz == ticks()));
-        let ticks = ticks().map(|n| Setting::Integer(n.into()));
+        assert!(tick_rate().is_some() && flows.iter().all(|f| f.timer_hz == tick_rate()));
+        let hz = tick_rate().map(|n| Setting::Integer(n.into()));
         assert_eq!(flows.iter().map(|f| f.tso).collect::<Vec<_>>(), [Some(true), Some(true), Some(false)]);
         assert!(flows.iter().all(|f| f.auto_tuning));
         let buffers = |f: &FlowSpec| (f.first_receive_buffer, f.receive_buffer);
         assert_eq!(buffers(&flows[0]), (None, Some(Bytes(500_000))));
         assert_eq!(buffers(&flows[1]), (Some(Bytes(FIRST_BUFFER)), Some(Bytes(buffer_limit()))), "the lab's");
-        assert_eq!(flows[0].settings.get("hz").cloned(), ticks);
+        assert_eq!(flows[0].settings.get("hz").cloned(), hz);
         assert!(flows[1].settings.is_empty(), "Reno has no clock");
         assert_eq!(flows[2].settings["hz"], Setting::Integer(100));
     }

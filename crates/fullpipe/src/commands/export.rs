@@ -7,7 +7,7 @@ use crate::secret;
 use fullpipe_host::host::Host;
 use fullpipe_host::journal::Store;
 use fullpipe_host::status;
-use fullpipe_kernel::confine::{Capability, Confinement, Sight};
+use fullpipe_kernel::confine::{Capability, Confinement, FileAccess};
 use fullpipe_kernel::{facts, signals};
 use fullpipe_live::export::{
     By, Classes, Family, Metric, Page, Pages, Sample, Server, Settings, Stopper, Tally, Tls,
@@ -204,12 +204,12 @@ impl Exported {
 fn confined(asks_for_owners: bool) -> Result<(), Failure> {
     let confinement = if asks_for_owners {
         let capabilities = &[Capability::DacReadSearch, Capability::SysPtrace];
-        Confinement { capabilities, sight: Sight::Processes }
+        Confinement { capabilities, access: FileAccess::Processes }
     } else if Uid::effective().is_root() {
-        Confinement { capabilities: &[], sight: Sight::Host }
+        Confinement { capabilities: &[], access: FileAccess::Host }
     } else {
         // Whoever gives another user this means the journal to be read.
-        Confinement { capabilities: &[Capability::DacReadSearch], sight: Sight::Host }
+        Confinement { capabilities: &[Capability::DacReadSearch], access: FileAccess::Host }
     };
     confine(&confinement)
 }

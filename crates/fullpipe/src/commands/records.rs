@@ -156,7 +156,7 @@ impl Args {
 
 impl Taken {
     fn take(&mut self, closed: &fullpipe_kernel::closed::ClosedSocket) {
-        let Some(record) = self.records.record(closed, facts::monotonic_epoch().unwrap_or(0.0)) else {
+        let Some(record) = self.records.record(closed, facts::monotonic_offset().unwrap_or(0.0)) else {
             self.unwanted += 1;
             return;
         };

@@ -141,7 +141,7 @@ impl Mover {
 
 /// What the kernel's own BBR tells of itself.
 fn kernels_state(socket: &OwnedFd) -> Option<&'static str> {
-    match CcInfo::of(socket).ok()?? {
+    match CcInfo::query(socket).ok()?? {
         CcInfo::Bbr(bbr) => Some(match bbr.mode()? {
             BbrMode::Startup => "Startup",
             BbrMode::Drain => "Drain",
@@ -176,7 +176,7 @@ impl Inspect for Mover {
         let (Some((descriptor, planned)), Some(socket)) = (inside.as_mut(), self.socket()?) else {
             return Ok(());
         };
-        let info = TcpInfo::of(descriptor)?;
+        let info = TcpInfo::query(descriptor)?;
         let state = socket.state.or_else(|| kernels_state(descriptor));
         if planned.done.is_none() && planned.when.is_now(&info, state) {
             pin(descriptor, &planned.to).map_err(io::Error::other)?;

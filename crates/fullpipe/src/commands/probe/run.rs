@@ -4,7 +4,7 @@ use super::metrics;
 use crate::confined::confine;
 use crate::failure::Failure;
 use crate::secret;
-use fullpipe_kernel::confine::{Capability, Confinement, Sight, become_user};
+use fullpipe_kernel::confine::{Capability, Confinement, FileAccess, become_user};
 use fullpipe_kernel::signals;
 use fullpipe_live::export::{Page, Pages, Server, Settings};
 use fullpipe_mesh::clock;
@@ -211,7 +211,7 @@ fn confined(store: &Path) -> Result<(), Failure> {
     let confinement = Confinement {
         // For controllers that are kept from users.
         capabilities: &[Capability::NetAdmin],
-        sight: Sight::Peer { readable: &readable, kept: &[store] },
+        access: FileAccess::Peer { readable: &readable, writable: &[store] },
     };
     confine(&confinement)
 }

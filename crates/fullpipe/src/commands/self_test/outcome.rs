@@ -1,7 +1,7 @@
 //! How the examination of one part came out, and how that reads.
 
 use fullpipe_host::screen::Style;
-use fullpipe_kernel::printable::folded;
+use fullpipe_kernel::printable::wrap;
 use serde::Serialize;
 
 /// What is said of a part.
@@ -104,11 +104,11 @@ impl Checked {
         let head = format!("{word} {:<11}", self.part);
         let indent = " ".repeat(22);
         let mut text = String::new();
-        for (i, line) in folded(found, style.width.saturating_sub(22).max(20), 0).iter().enumerate() {
+        for (i, line) in wrap(found, style.width.saturating_sub(22).max(20), 0).iter().enumerate() {
             text += &format!("{}{line}\n", if i == 0 { &head } else { &indent });
         }
         for line in
-            help.iter().flat_map(|help| folded(help, style.width.saturating_sub(25).max(20), 0)).enumerate()
+            help.iter().flat_map(|help| wrap(help, style.width.saturating_sub(25).max(20), 0)).enumerate()
         {
             text += &format!("{indent}{} {}\n", if line.0 == 0 { "→" } else { " " }, line.1);
         }

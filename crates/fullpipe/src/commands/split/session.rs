@@ -2,7 +2,7 @@
 
 use fullpipe_ebpf::Error;
 use fullpipe_ebpf::split::{Closed, Counts as Raw, Followed, Running, Table};
-use fullpipe_kernel::facts::{self, ProcessorTimes};
+use fullpipe_kernel::facts::{self, CpuTimes};
 use fullpipe_split::{
     Arms, Assigner, By, Counts, Crossed, Ledger, Line, Outcome, Period, Plan, Writer, cuts, pick,
 };
@@ -69,7 +69,7 @@ struct Mark {
     number: u64,
     arm: usize,
     unix_s: f64,
-    processors: ProcessorTimes,
+    processors: CpuTimes,
     acked_bytes: u64,
 }
 
@@ -91,7 +91,7 @@ impl Clocks {
         let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
         Clocks {
             zero_unix_s: unix_s() - monotonic.as_secs_f64(),
-            ticks: f64::from(facts::ticks().unwrap_or(250)),
+            ticks: f64::from(facts::tick_rate().unwrap_or(250)),
         }
     }
 }
@@ -203,7 +203,7 @@ impl<W: Write> Session<W> {
             return Ok(());
         }
         let Some(arm) = self.turn(number) else { return Ok(()) };
-        let (processors, acked_bytes) = (ProcessorTimes::now()?, acked(&running.counts()?));
+        let (processors, acked_bytes) = (CpuTimes::now()?, acked(&running.counts()?));
         self.mark = Some(Mark { number, arm, unix_s: unix_s(), processors, acked_bytes });
         Ok(())
     }
@@ -212,13 +212,13 @@ impl<W: Write> Session<W> {
     fn measured(&mut self, running: &Running) -> Result<(), Trouble> {
         let Some(mark) = self.mark.take() else { return Ok(()) };
         // Together, so that a machine that stands still in between is no work.
-        let (processors, now) = (ProcessorTimes::now()?, unix_s());
+        let (processors, now) = (CpuTimes::now()?, unix_s());
         let period = Period {
             number: mark.number,
             arm: mark.arm as u8,
             unix_s: now,
             duration_s: (now - mark.unix_s).max(0.0),
-            processor_s: processors.worked_since(&mark.processors).as_secs_f64(),
+            processor_s: processors.busy_since(&mark.processors).as_secs_f64(),
             acked_bytes: acked(&running.counts()?).saturating_sub(mark.acked_bytes),
         };
         self.ledger.add_period(&period);

@@ -2,7 +2,7 @@
 
 use super::filter::Instruction;
 use super::ring::{BLOCK, Ring};
-use super::socket::{PacketSocket, Passed, option};
+use super::socket::{PacketCounts, PacketSocket, option};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
@@ -33,26 +33,26 @@ pub struct Packet<'a> {
 }
 
 /// Looks at the packets of an interface, or of all.
-pub struct Packets {
+pub struct Capture {
     // Is unmapped before the socket is closed.
     ring: Ring,
     socket: PacketSocket,
     next: usize,
-    passed: Passed,
+    passed: PacketCounts,
 }
 
-impl Packets {
+impl Capture {
     /// Begins to look at `interface` of this network namespace, or at all of them, through the filter `program`.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`, `ENODEV` where there is no such interface, `ENOMEM` where there is no room for the
     /// ring of 32 MiB.
-    pub fn of(interface: Option<&str>, program: &[Instruction]) -> io::Result<Self> {
+    pub fn open(interface: Option<&str>, program: &[Instruction]) -> io::Result<Self> {
         let index = match interface {
             Some(name) => nix::net::if_::if_nametoindex(name)?,
             None => 0,
         };
-        let socket = PacketSocket::of_packets()?;
+        let socket = PacketSocket::cooked()?;
         socket.filter(program)?;
         socket.set(option::Version, &(libc::tpacket_versions::TPACKET_V3 as i32))?;
         let request = libc::tpacket_req3 {
@@ -65,9 +65,9 @@ impl Packets {
             tp_feature_req_word: 0,
         };
         socket.set(option::Blocks, &request)?;
-        let ring = Ring::of(&socket, BLOCKS, false)?;
+        let ring = Ring::map(&socket, BLOCKS, false)?;
         socket.bind(index)?;
-        Ok(Packets { ring, socket, next: 0, passed: Passed::default() })
+        Ok(Capture { ring, socket, next: 0, passed: PacketCounts::default() })
     }
 
     /// Waits for packets, for `at_most`, and hands each that is there to `take`, in the order in which they passed. What
@@ -75,7 +75,7 @@ impl Packets {
     ///
     /// # Errors
     /// When the interface went down, or away. An interrupting signal ends the wait early and is none.
-    pub fn look(&mut self, at_most: Duration, mut take: impl FnMut(Packet<'_>)) -> io::Result<()> {
+    pub fn poll(&mut self, at_most: Duration, mut take: impl FnMut(Packet<'_>)) -> io::Result<()> {
         if !self.is_ready() {
             let wait = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX);
             let mut sockets = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
@@ -85,19 +85,19 @@ impl Packets {
             }
             let failed = sockets[0].revents().is_some_and(|r| r.contains(PollFlags::POLLERR));
             if failed && !self.is_ready() {
-                return Err(self.trouble());
+                return Err(self.socket_error());
             }
         }
         while self.is_ready() {
             self.block(&mut take);
-            self.ring.give_back(self.next * BLOCK + STATUS_AT);
+            self.ring.release(self.next * BLOCK + STATUS_AT);
             self.next = (self.next + 1) % BLOCKS;
         }
         Ok(())
     }
 
     /// The error that the socket has.
-    fn trouble(&self) -> io::Error {
+    fn socket_error(&self) -> io::Error {
         match nix::sys::socket::getsockopt(&self.socket, nix::sys::socket::sockopt::SocketError) {
             Ok(e) if e != 0 => io::Error::from_raw_os_error(e),
             Ok(_) => Errno::ENETDOWN.into(),
@@ -148,8 +148,8 @@ impl Packets {
     }
 
     /// What has passed so far.
-    pub fn passed(&mut self) -> Passed {
-        let now = self.socket.take_passed();
+    pub fn counts(&mut self) -> PacketCounts {
+        let now = self.socket.take_counts();
         self.passed.packets += now.packets;
         self.passed.dropped += now.dropped;
         self.passed

@@ -45,7 +45,7 @@ pub struct RouteKey {
 
 /// A controller that a route names.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct RouteChoice {
+pub struct RouteController {
     /// Its name.
     pub controller: String,
     /// Whether applications may not choose another (`congctl lock`).
@@ -59,7 +59,7 @@ pub struct KeyedRoute {
     /// Which route.
     pub key: RouteKey,
     /// Its controller, if it names one.
-    pub choice: Option<RouteChoice>,
+    pub choice: Option<RouteController>,
     /// Whether it has several next hops.
     pub multipath: bool,
     /// Whether it was learned from router advertisements (RFC 4861), whose routes netlink cannot give back.
@@ -75,7 +75,7 @@ pub fn destination(text: &str) -> io::Result<String> {
         return Ok(text.to_owned());
     }
     let network = network(text)?;
-    // `ip route` writes everything of IPv4 so; that of IPv6 has its family in sight here.
+    // `ip route` writes everything of IPv4 so; that of IPv6 has its family in access here.
     Ok(if network == IpNet::V4(Ipv4Net::default()) { "default".to_owned() } else { network.to_string() })
 }
 
@@ -87,7 +87,7 @@ fn read(body: &[u8]) -> Option<KeyedRoute> {
     let attributes = Attributes(body.get(route::RTMSG..)?);
     let is_ipv6 = i32::from(body[0]) == libc::AF_INET6;
     let prefix = if shown.prefix == "default" && is_ipv6 { "::/0".to_owned() } else { shown.prefix };
-    let choice = RouteChoice { controller: shown.controller, locked: shown.locked };
+    let choice = RouteController { controller: shown.controller, locked: shown.locked };
     Some(KeyedRoute {
         key: RouteKey {
             prefix,
@@ -115,7 +115,7 @@ fn without_state(next_hops: &[u8]) -> Vec<u8> {
 }
 
 /// The request that makes the route of `body` again, with this controller.
-fn replaced(body: &[u8], choice: Option<&RouteChoice>) -> Request {
+fn replaced(body: &[u8], choice: Option<&RouteController>) -> Request {
     let mut header = [0; route::RTMSG];
     header.copy_from_slice(&body[..route::RTMSG]);
     // What the kernel tells of the device's state it does not take back (fib_create_info).
@@ -183,7 +183,11 @@ impl Rtnetlink {
     /// `NotFound` without such a route, `InvalidInput` if the kernel has several of that key (of several devices, in
     /// IPv6), which it could not tell apart, `Unsupported` for one that was learned from router advertisements; and the
     /// kernel's own.
-    pub fn choose_on_route(&mut self, key: &RouteKey, choice: Option<&RouteChoice>) -> io::Result<()> {
+    pub fn set_route_controller(
+        &mut self,
+        key: &RouteKey,
+        choice: Option<&RouteController>,
+    ) -> io::Result<()> {
         let bodies = self.route_bodies()?;
         let mut found = bodies.iter().filter(|body| read(body).is_some_and(|route| route.key == *key));
         match (found.next(), found.next()) {
@@ -229,7 +233,7 @@ mod tests {
         body
     }
 
-    fn after(body: &[u8], choice: Option<&RouteChoice>) -> Vec<u8> {
+    fn after(body: &[u8], choice: Option<&RouteController>) -> Vec<u8> {
         let bytes = replaced(body, choice).finish(1, 0);
         Messages(&bytes).next().unwrap().body.to_vec()
     }
@@ -240,9 +244,9 @@ mod tests {
         let before = body(&[(route::RTAX_LOCK, &locks), (route::RTAX_CC_ALGO, b"reno\0")]);
         let route = read(&before).unwrap();
         assert_eq!((route.key.prefix.as_str(), route.key.metric), ("192.0.2.0/24", 100));
-        assert_eq!(route.choice, Some(RouteChoice { controller: "reno".into(), locked: true }));
+        assert_eq!(route.choice, Some(RouteController { controller: "reno".into(), locked: true }));
 
-        let chosen = RouteChoice { controller: "fp_bbr3".into(), locked: false };
+        let chosen = RouteController { controller: "fp_bbr3".into(), locked: false };
         let during = after(&before, Some(&chosen));
         assert_eq!(read(&during).unwrap(), KeyedRoute { choice: Some(chosen), ..route.clone() });
         let metrics = Attributes(&during[route::RTMSG..]).nested(RTA_METRICS);
@@ -262,7 +266,7 @@ mod tests {
         for kind in [RTA_GATEWAY, RTA_MULTIPATH, RTA_VIA, RTA_ENCAP_TYPE, RTA_ENCAP] {
             put_attribute(&mut told, kind, &[0; 8]);
         }
-        let given = after(&told, Some(&RouteChoice { controller: "reno".into(), locked: false }));
+        let given = after(&told, Some(&RouteController { controller: "reno".into(), locked: false }));
         let kinds: Vec<u16> = Attributes(&given[route::RTMSG..]).map(|(kind, _)| kind).collect();
         assert_eq!(kinds, [1, RTA_PRIORITY, RTA_NH_ID, RTA_METRICS]);
     }
