@@ -401,13 +401,14 @@ fn document(name: &str) -> String {
 
 /// Who reads the README and does what it says must see what it shows.
 #[test]
-fn the_readme_shows_what_races_print() {
+fn the_readme_and_the_first_tutorial_show_what_races_print() {
     let readme = document("README.md");
     let race = stdout(&["race"]);
     assert!(readme.contains(race.trim_end()), "README.md does not show this:\n{race}");
     // Shown without its first lines and its last column.
     let line = "race bbr cubic:hystart=off bbr3 --rate 20mbit --rtt 60ms --loss 0 --duration 10s --together";
-    let (_, shown) = readme.split_once(line).unwrap();
+    let tutorial = document("docs/tutorials/first-race.md");
+    let (_, shown) = tutorial.split_once(line).unwrap();
     let shown = shown.split("```").next().unwrap();
     let printed = stdout(&line.split(' ').collect::<Vec<_>>());
     for shown in shown.lines().filter(|line| !line.is_empty()) {
