@@ -1,4 +1,4 @@
-"""What scripts/kernels and scripts/machines share: Debian's packages of any release, and QEMU without KVM."""
+"""Shared by scripts/kernels and scripts/machines: packages of any Debian release, and QEMU without KVM."""
 import contextlib
 import fcntl
 import os
@@ -13,49 +13,49 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 TARGET = HERE.parent / "target"
-# What stands for the newest kernel of a release.
+# The metapackage of a release's newest kernel.
 KERNEL = "linux-image-cloud-{}"
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 class Impossible(Exception):
-    """What is missing on this machine."""
+    """Something that this machine lacks, or a command that failed."""
 
 
-# What begins with this is gone with whoever started it, however that ends.
-TIED = ["setpriv", "--pdeathsig", "KILL"]
-# So is this, with all that it started, and nobody else sees what it mounts.
-APART = [*TIED, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+# A prefix for commands that must not outlive their parent process.
+BOUND_TO_PARENT = ["setpriv", "--pdeathsig", "KILL"]
+# The same for a command and all its children, with mounts that no other process sees.
+ISOLATED = [*BOUND_TO_PARENT, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
 def run(command, **options):
     done = subprocess.run(command, capture_output=True, text=True, **options)
     if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
-        raise Impossible(f"{' '.join(str(word) for word in command[:4])} … ended with {done.returncode}:\n{tail}")
+        raise Impossible(f"{' '.join(str(word) for word in command[:4])} … exited with {done.returncode}:\n{tail}")
     return done.stdout
 
 
 def end_by_signals():
-    """An end by a signal is an end as any other: what is open is closed."""
+    """Exits on SIGTERM and SIGHUP as on any error, so that contexts are closed."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 @contextlib.contextmanager
-def room(prefix, parent=None):
-    """A folder for as long as this process lives. What those that were killed left is removed before."""
+def scratch_directory(prefix, parent=None):
+    """A directory that exists as long as this process. Directories left by killed processes are removed first."""
     parent = pathlib.Path(parent or tempfile.gettempdir())
     for left in parent.glob(f"{prefix}*/owner"):
         with contextlib.suppress(OSError), open(left, "rb") as owner:
-            # Its owner holds it as long as it lives.
+            # A live owner keeps the lock.
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left.parent)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as name:
         begun = pathlib.Path(name) / "begun"
         with open(begun, "wb") as owner:
             fcntl.flock(owner, fcntl.LOCK_EX)
-            # Nobody sees it before it is held.
+            # It gets its name only once it is locked.
             begun.rename(begun.with_name("owner"))
             yield pathlib.Path(name)
 
@@ -64,7 +64,7 @@ def room(prefix, parent=None):
 
 
 def mirrors():
-    """Where this machine gets Debian from, and its security updates, with what they are signed by."""
+    """The mirrors from which this machine installs Debian and its security updates."""
     form = "$(REPO_URI)\t$(ORIGIN)\t$(LABEL)\t$(CODENAME)"
     found = {}
     for line in run(["apt-get", "indextargets", "--format", form, "Created-By: Packages"]).splitlines():
@@ -72,14 +72,14 @@ def mirrors():
         if origin == "Debian" and label in ("Debian", "Debian-Security") and "-" not in codename.removesuffix("-security"):
             found.setdefault(label, uri)
     if "Debian" not in found:
-        raise Impossible("apt knows no mirror of Debian here: apt-get update, with Debian among its sources")
+        raise Impossible("apt has no Debian mirror configured: add one to its sources and run apt-get update")
     return found
 
 
 def sources(release, architecture="amd64"):
-    """The lines of apt's sources for a release, with its updates."""
+    """The lines of sources.list for a release and its updates."""
     if not os.path.exists(KEYS):
-        raise Impossible("Debian's keys are missing: apt-get install debian-archive-keyring")
+        raise Impossible("Debian's signing keys are not installed: apt-get install debian-archive-keyring")
     where = mirrors()
     suites, security = ([release], []) if release == "sid" else ([release, f"{release}-updates"], [f"{release}-security"])
     lines = [f"deb [signed-by={KEYS} arch={architecture}] {where['Debian']} {suite} main" for suite in suites]
@@ -89,7 +89,7 @@ def sources(release, architecture="amd64"):
 
 
 class Apt:
-    """A private root of apt, which knows of one release for one kind of processor and nothing of this machine's packages."""
+    """A private apt root for one release and architecture, independent of the packages installed here."""
 
     def __init__(self, release, folder, architecture="amd64"):
         self.release, self.architecture = release, architecture
@@ -107,7 +107,7 @@ class Apt:
         self.updated = root / "state" / "updated"
 
     def update(self):
-        """Asks what the release has, once a day."""
+        """Updates the package lists, at most once a day."""
         if not self.updated.exists() or time.time() - self.updated.stat().st_mtime > 86400:
             run(["apt-get", *self.options, "update", "-qq", "--error-on=any"])
             self.updated.touch()
@@ -118,14 +118,14 @@ class Apt:
         depends = self.cache("depends", "--recurse", "--important", "--no-pre-depends", kernel)
         names = sorted({word for word in re.findall(r"^\S+", depends, re.M) if re.match(r"linux-(image|modules|binary|base)-?\d", word)})
         if not names:
-            raise Impossible(f"{self.release} has no package that {kernel} stands for")
+            raise Impossible(f"{self.release} has no package that {kernel} depends on")
         return names
 
     def cache(self, *words):
         return run(["apt-cache", *self.options, *words])
 
     def unpack(self, names, archives, tree):
-        """Downloads packages and unpacks them into a folder of their own."""
+        """Downloads packages and unpacks them into a directory."""
         shutil.rmtree(tree, ignore_errors=True)
         tree.mkdir(parents=True)
         archives.mkdir(parents=True, exist_ok=True)
@@ -139,6 +139,6 @@ class Apt:
 
 
 def emulator(words, program="qemu-system-x86_64", **options):
-    """Starts QEMU without KVM. It has no device but those named, and is gone with whoever started it."""
-    command = [*TIED, program, "-nodefaults", "-display", "none", *words]
+    """Starts QEMU without KVM, with only the devices given; it exits with its parent process."""
+    command = [*BOUND_TO_PARENT, program, "-nodefaults", "-display", "none", *words]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)

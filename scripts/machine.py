@@ -13,7 +13,7 @@ import shutil
 import socket
 import time
 
-from booting import APART, TARGET, Apt, Impossible, emulator, run, sources
+from booting import ISOLATED, TARGET, Apt, Impossible, emulator, run, sources
 
 CACHE = TARGET / "machines"
 SUITES = {"bookworm": "Debian 12", "bullseye": "Debian 11", "trixie": "Debian 13"}
@@ -115,7 +115,7 @@ def image(suite, say):
              ' && printf "MODULES=list\\nFSTYPE=ext4\\n" >"$1/etc/initramfs-tools/conf.d/machine"'
              ' && printf "virtio_pci\\nvirtio_blk\\next4\\n" >"$1/usr/share/initramfs-tools/modules.d/machine"')
     try:
-        run([*APART, "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory", f"--essential-hook={early}",
+        run([*ISOLATED, "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory", f"--essential-hook={early}",
              f"--include={','.join(PACKAGES + apt.kernel())}", suite, root, *sources(suite)])
         configure(root)
         shutil.copytree(GRUB_FILES, root / "boot/grub/i386-pc", ignore=shutil.ignore_patterns("*.img", "*.module"))
