@@ -17,21 +17,21 @@ from booting import ISOLATED, TARGET, Apt, Impossible, emulator, run, sources
 
 CACHE = TARGET / "machines"
 SUITES = {"bookworm": "Debian 12", "bullseye": "Debian 11", "trixie": "Debian 13"}
-# Whose kernel an old one is given.
+# The release whose kernel an older release is given.
 NEWER = {"bullseye": "bookworm"}
-# What such a machine has besides the smallest Debian. The guest agent works without the network, which some walks cut.
+# Packages beside the smallest Debian. The guest agent works without the network, which some walks cut.
 PACKAGES = [
     "dbus", "grub2-common", "ifupdown", "iproute2", "kmod", "libpam-systemd", "openssh-server", "procps", "python3",
     "qemu-guest-agent", "systemd-sysv", "udev",
 ]
 MEGABYTES = 512
 DISK = 3 << 30
-# Where the one partition begins: before it is room for GRUB.
+# Start of the only partition; GRUB is stored before it.
 GAP = 1 << 20
-# Seconds for a start, on a machine where others work, too.
+# Timeout of a boot in seconds, on a busy host.
 START = 420
 
-# Where GRUB finds itself; its menu, until a machine makes one of its own, boots the one kernel.
+# GRUB's own configuration, and its menu, which boots the only kernel until the machine makes a menu itself.
 GRUB = """\
 set root=(hd0,msdos1)
 set prefix=(hd0,msdos1)/boot/grub
@@ -42,7 +42,7 @@ initrd /initrd.img
 boot
 """
 GRUB_FILES = pathlib.Path("/usr/lib/grub/i386-pc")
-# Timers that would work beside a walk, and a login that nobody waits for.
+# Timers that would run beside a walk, and login prompts that are not used.
 MASKED = ["apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "e2scrub_reap.service", "fstrim.timer",
           "getty@tty1.service", "logrotate.timer", "man-db.timer", "serial-getty@ttyS0.service", "systemd-tmpfiles-clean.timer"]
 
@@ -51,7 +51,7 @@ MASKED = ["apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", 
 
 
 def key():
-    """The key by which the host comes into its machines, made once; gives the private one's file."""
+    """The SSH key for the machines, made once; returns the file of the private key."""
     file = CACHE / "key"
     if not file.exists():
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "machines", "-f", file])
@@ -59,7 +59,7 @@ def key():
 
 
 def configure(root):
-    """What an installer would have asked for."""
+    """Configures what an installer would ask for."""
     def write(name, text, mode=0o644):
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def configure(root):
         link = root / "etc/systemd/system" / unit
         if not link.is_symlink():
             link.symlink_to("/dev/null")
-    # Of the sources of packages nothing is reached from in there.
+    # No package source is reachable from the machine.
     write("etc/apt/sources.list", "")
     for file in (root / "etc/apt/sources.list.d").glob("*"):
         file.unlink()
@@ -92,7 +92,7 @@ def configure(root):
 
 
 def image(suite, say):
-    """A release's disk, made anew once a week or when it is made in another way."""
+    """The disk image of a release, rebuilt after a week or when this code changes."""
     disk = CACHE / f"{suite}.img"
     mark = CACHE / f"{suite}.made-of"
     ways = [inspect.getsource(way) for way in (configure, image, boot_loader)]
@@ -100,17 +100,17 @@ def image(suite, say):
     if disk.exists() and mark.exists() and mark.read_text() == made_of and time.time() - disk.stat().st_mtime < 7 * 86400:
         return disk
     if not (GRUB_FILES / "boot.img").exists():
-        raise Impossible("GRUB's files for PCs are missing: apt-get install grub-pc-bin")
+        raise Impossible("GRUB's files for PCs are not installed: apt-get install grub-pc-bin")
     began = time.monotonic()
     say(f"{suite}: making the image")
     CACHE.mkdir(parents=True, exist_ok=True)
     mark.unlink(missing_ok=True)
-    # The kernel itself, and not what stands for it, whose newest version is not always to be had.
+    # The kernel package itself: the newest version of the metapackage is not always available.
     apt = Apt(suite, CACHE / "apt")
     apt.update()
     root = CACHE / f"{suite}.root"
     shutil.rmtree(root, ignore_errors=True)
-    # The initial file system holds what the root is on, which does not show where it is made.
+    # The initramfs needs the drivers of the root disk, which cannot be detected where it is made.
     early = ('mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/usr/share/initramfs-tools/modules.d"'
              ' && printf "MODULES=list\\nFSTYPE=ext4\\n" >"$1/etc/initramfs-tools/conf.d/machine"'
              ' && printf "virtio_pci\\nvirtio_blk\\next4\\n" >"$1/usr/share/initramfs-tools/modules.d/machine"')
@@ -122,7 +122,7 @@ def image(suite, say):
         (root / "boot/grub/grub.cfg").write_text(MENU)
         part = CACHE / f"{suite}.part"
         part.unlink(missing_ok=True)
-        # GRUB and the oldest kernel must understand it.
+        # Only features that GRUB and the oldest kernel support.
         run(["mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum_seed,^orphan_file", "-E", f"offset={GAP}", "-d", root, part, str((DISK - GAP) >> 10) + "k"])
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -136,7 +136,7 @@ def image(suite, say):
 
 
 def newer_kernel(suite):
-    """The kernel of the release after this one, as a source that apt reads, in a folder; its release."""
+    """The kernel of the next release as a local apt source: its directory and the kernel's release."""
     apt = Apt(NEWER[suite], CACHE / "apt")
     apt.update()
     names = apt.kernel()
@@ -192,7 +192,7 @@ class Talk:
             except OSError:
                 self.socket.close()
                 if time.monotonic() > until:
-                    raise Unreached(f"{path.name}: nobody listens") from None
+                    raise Unreached(f"{path.name}: no process listens") from None
                 time.sleep(0.05)
 
     def lines(self, until):
@@ -384,12 +384,12 @@ class Machine:
         self.monitor.ask("set_link", name="nic", up=is_up)
 
     def port(self):
-        """Where this machine's ssh is reached."""
+        """The local port of this machine's SSH."""
         found = re.search(r"TCP\[HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", self.human("info usernet"))
         return int(found[1])
 
     def begin(self, script, given=""):
-        """Starts a script in the machine; gives its number there."""
+        """Starts a script in the machine; returns its process number there."""
         return self.agent.ask("guest-exec", path="/bin/sh", arg=["-c", script], **{
             "capture-output": True, "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "NO_COLOR=1"],
             "input-data": base64.b64encode(given.encode()).decode(),
@@ -410,24 +410,24 @@ class Machine:
         raise Unreached(f"not done after {patience} s: {script.strip().splitlines()[0]} ({self.busy_with()})")
 
     def busy_with(self):
-        """What runs in the machine, and what each waits for."""
+        """The processes in the machine, and what each waits for."""
         number = self.begin("ps -eo pid,stat,wchan:24,time,args --no-headers | grep -v '\\[' | tail -n 12")
         time.sleep(5)
-        said = base64.b64decode(self.agent.ask("guest-exec-status", pid=number).get("out-data", "")).decode(errors="replace")
-        return " / ".join(" ".join(line.split()) for line in said.splitlines()) or "its processes could not be seen"
+        output = base64.b64decode(self.agent.ask("guest-exec-status", pid=number).get("out-data", "")).decode(errors="replace")
+        return " / ".join(" ".join(line.split()) for line in output.splitlines()) or "its processes could not be listed"
 
     def boot_id(self):
         return self.sh("cat /proc/sys/kernel/random/boot_id").out
 
     def restart(self, patience=START):
-        """A restart as an operator would ask for it."""
+        """Restarts the machine as an operator would."""
         before = self.boot_id()
         self.begin("systemctl reboot")
         self.until(lambda: self.boot_id() != before, patience)
         self.wait_for_units(patience)
 
     def until(self, is_so, patience):
-        """Waits until something is so of a machine that restarts meanwhile."""
+        """Waits for a condition on a machine that restarts meanwhile."""
         until = time.monotonic() + patience
         while True:
             try:
@@ -435,7 +435,7 @@ class Machine:
                 if is_so():
                     return
                 if time.monotonic() > until:
-                    raise Unreached("it runs, and it is not so")
+                    raise Unreached("the machine runs, but the condition does not hold")
             except Unreached as reason:
                 if self.process.poll() is not None or time.monotonic() > until:
                     raise Unreached(f"it did not come back: {reason} ({self.last_words()})") from None
