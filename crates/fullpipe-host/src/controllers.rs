@@ -1,32 +1,10 @@
-//! What controllers are called in the kernel.
+//! eBPF controllers and the kernel controllers they replace.
 
-pub use fullpipe_kernel::tcp_info::LOADABLE as EBPF;
-
-/// Controllers that exist for Linux, whether or not a kernel at hand has them.
-pub const LINUX: [&str; 18] = [
-    "reno",
-    "cubic",
-    "bbr",
-    "bic",
-    "cdg",
-    "dctcp",
-    "highspeed",
-    "htcp",
-    "hybla",
-    "illinois",
-    "lp",
-    "nv",
-    "scalable",
-    "vegas",
-    "veno",
-    "westwood",
-    "yeah",
-    "bbr3",
-];
+use fullpipe_kernel::tcp_info::EBPF_CONTROLLERS;
 
 /// The eBPF controller that stands in for a kernel's own.
 pub(crate) fn ebpf_twin(controller: &str) -> Option<&'static str> {
-    EBPF.iter().find(|(_, linux)| *linux == controller).map(|(name, _)| *name)
+    EBPF_CONTROLLERS.iter().find(|(_, linux)| *linux == controller).map(|(name, _)| *name)
 }
 
 pub(crate) fn is_ebpf(controller: &str) -> bool {

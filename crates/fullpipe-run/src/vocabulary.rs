@@ -18,12 +18,13 @@ pub fn vocabulary(engines: &[Engine]) -> Vocabulary {
 #[cfg(feature = "lab")]
 fn with_the_kernels(mut vocabulary: Vocabulary, engines: &[Engine]) -> Vocabulary {
     use fullpipe_experiment::scenario::Refused;
-    use fullpipe_host::controllers::{EBPF, LINUX};
+    use fullpipe_kernel::tcp_info::{EBPF_CONTROLLERS, LINUX_CONTROLLERS};
 
     vocabulary.loss_of_whole_runs_only = engines.contains(&Engine::Lab);
     vocabulary.kernels_tcp = engines.contains(&Engine::Lab);
     let there = fullpipe_lab::controllers();
-    let named = EBPF.map(|(name, _)| name).into_iter().chain(LINUX).map(str::to_owned);
+    let named =
+        EBPF_CONTROLLERS.map(|(name, _)| name).into_iter().chain(LINUX_CONTROLLERS).map(str::to_owned);
     for name in named.chain(there) {
         if vocabulary.controllers.contains(&name) || vocabulary.refused.iter().any(|r| r.name == name) {
             continue;
@@ -32,7 +33,7 @@ fn with_the_kernels(mut vocabulary: Vocabulary, engines: &[Engine]) -> Vocabular
             vocabulary.controllers.push(name);
             continue;
         }
-        let help = match EBPF.iter().find(|(ebpf, _)| *ebpf == name) {
+        let help = match EBPF_CONTROLLERS.iter().find(|(ebpf, _)| *ebpf == name) {
             Some((_, same)) => format!("`{same}` is the same algorithm; or run it with `--engine lab`"),
             None => "run it with `--engine lab`".to_owned(),
         };

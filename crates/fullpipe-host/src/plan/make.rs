@@ -4,10 +4,11 @@ use super::boot_files::{BootFiles, BootSysctl};
 use super::change::Change;
 use super::tree::Tree;
 use super::{Plan, QdiscChoice, Request, Step};
-use crate::controllers::{EBPF, LINUX, ebpf_twin, is_ebpf};
+use crate::controllers::{ebpf_twin, is_ebpf};
 use crate::error::{Error, Result};
 use crate::facts::{Facts, Presence, Version};
 use crate::host::Host;
+use fullpipe_kernel::tcp_info::{EBPF_CONTROLLERS, LINUX_CONTROLLERS};
 use fullpipe_units::{Bytes, Rate, Span};
 
 pub(crate) const CONTROLLER: &str = "net.ipv4.tcp_congestion_control";
@@ -167,7 +168,7 @@ pub(crate) fn find_controller(
             (asked.to_owned(), None)
         }
         Presence::Unknown
-            if LINUX.contains(&asked) && facts.identity.running && facts.scope.first_network =>
+            if LINUX_CONTROLLERS.contains(&asked) && facts.identity.running && facts.scope.first_network =>
         {
             modules_allowed(host, &module)?;
             notes.push(format!(
@@ -239,7 +240,7 @@ fn refuse_missing(host: &dyn Host, facts: &Facts, asked: &str, found: &Presence)
              a distribution kernel of 5.15 or later has both"
         ));
     }
-    if LINUX.contains(&asked) {
+    if LINUX_CONTROLLERS.contains(&asked) {
         return Error::impossible(format_args!(
             "this kernel has no {asked}{evidence}; it has: {}",
             facts.available.join(" ")
@@ -248,7 +249,7 @@ fn refuse_missing(host: &dyn Host, facts: &Facts, asked: &str, found: &Presence)
     Error::usage(format_args!(
         "unknown controller `{asked}`; this kernel has: {}; others that fullpipe can load: {}",
         facts.available.join(" "),
-        EBPF.map(|(name, _)| name).join(", ")
+        EBPF_CONTROLLERS.map(|(name, _)| name).join(", ")
     ))
 }
 

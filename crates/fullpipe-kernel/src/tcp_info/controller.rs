@@ -8,13 +8,37 @@ use std::os::fd::AsFd;
 /// The longest name the kernel stores, with its terminating zero (`TCP_CA_NAME_MAX`).
 const NAME_MAX: usize = 16;
 
+/// Names of the congestion controllers that exist for Linux, whether or not the running kernel has them.
+pub const LINUX_CONTROLLERS: [&str; 18] = [
+    "reno",
+    "cubic",
+    "bbr",
+    "bic",
+    "cdg",
+    "dctcp",
+    "highspeed",
+    "htcp",
+    "hybla",
+    "illinois",
+    "lp",
+    "nv",
+    "scalable",
+    "vegas",
+    "veno",
+    "westwood",
+    "yeah",
+    "bbr3",
+];
+
 /// What `fullpipe cc load` can give a kernel, each beside the controller of Linux that it stands in for.
-pub const LOADABLE: [(&str, &str); 3] = [("fp_bbr1", "bbr"), ("fp_bbr3", "bbr3"), ("fp_hybla", "hybla")];
+pub const EBPF_CONTROLLERS: [(&str, &str); 3] =
+    [("fp_bbr1", "bbr"), ("fp_bbr3", "bbr3"), ("fp_hybla", "hybla")];
 
 /// What to do for a controller that the kernel does not offer.
 fn how_to_get(name: &str, available: &[String]) -> String {
     let short = |ours: &str| ours.trim_start_matches("fp_").to_owned();
-    match LOADABLE.iter().find(|(ours, linux)| *ours == name || *linux == name || short(ours) == name) {
+    match EBPF_CONTROLLERS.iter().find(|(ours, linux)| *ours == name || *linux == name || short(ours) == name)
+    {
         Some((ours, _)) if available.iter().any(|there| there == ours) => {
             format!("it is loaded under the name `{ours}`: ask for that")
         }

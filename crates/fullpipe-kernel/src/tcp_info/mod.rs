@@ -9,5 +9,5 @@ mod controller;
 mod info;
 
 pub use cc_info::{Bbr3Info, BbrInfo, BbrMode, CcInfo, DctcpInfo, VegasInfo};
-pub use controller::{LOADABLE, PinError, controller, pin};
+pub use controller::{EBPF_CONTROLLERS, LINUX_CONTROLLERS, PinError, controller, pin};
 pub use info::{CaState, State, TcpInfo};

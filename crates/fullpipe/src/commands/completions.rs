@@ -6,7 +6,7 @@ use clap::Command;
 use clap::builder::PossibleValuesParser;
 use fullpipe_conformance::CASES;
 use fullpipe_figures::FIGURES;
-use fullpipe_host::controllers::EBPF;
+use fullpipe_kernel::tcp_info::EBPF_CONTROLLERS;
 
 /// Print the completion script for a shell.
 ///
@@ -29,7 +29,7 @@ impl Args {
 /// The command line with what may stand where any word is taken: a shell offers it, and more is understood.
 fn offering(command: Command) -> Command {
     let simulated = || fullpipe_cc::CONTROLLERS.iter().map(|about| about.name);
-    let ours = || EBPF.iter().map(|(name, _)| *name);
+    let ours = || EBPF_CONTROLLERS.iter().map(|(name, _)| *name);
     let kernel: Vec<&str> = ["bbr", "cubic", "reno", "hybla"].into_iter().chain(ours()).collect();
     let all: Vec<&str> = simulated().chain(ours()).collect();
     let short: Vec<&str> = ours().map(|name| name.trim_start_matches("fp_")).collect();
