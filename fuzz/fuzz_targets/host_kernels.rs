@@ -6,8 +6,8 @@ mod image;
 
 use fullpipe_host::host::{Model, ModelKernel, ModelProgram, Network};
 use fullpipe_host::journal::Store;
-use fullpipe_host::kernel::packages::From;
-use fullpipe_host::kernel::{attempt, extlinux, grub, install, screen, status};
+use fullpipe_host::kernel::packages::Source as PackageSource;
+use fullpipe_host::kernel::{extlinux, grub, install, screen, status, trial_boot};
 use fullpipe_host::screen::Style;
 use image::{Image, parts};
 use libfuzzer_sys::fuzz_target;
@@ -102,7 +102,7 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = menu.named(&menu.default);
     }
     if let Some(loader) = files.get("/boot/extlinux/ldlinux.sys") {
-        let _ = extlinux::once(loader);
+        let _ = extlinux::boot_once_label(loader);
     }
 
     let host = Model::new(Image::of(files));
@@ -110,7 +110,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(status) = status::status(&host, &Store::at("/var/lib/fullpipe")) {
         let _ = (screen::status(style, &status), serde_json::to_vec(&status).unwrap());
     }
-    let froms = [None, Some(From::Backports), Some(From::Elrepo), Some(From::Hwe)];
+    let froms = [None, Some(PackageSource::Backports), Some(PackageSource::Elrepo), Some(PackageSource::Hwe)];
     let wanted = froms.map(|from| install::Request { from, ..install::Request::default() });
     let file = install::Request { file: Some("/x.deb".to_owned()), ..install::Request::default() };
     for request in wanted.into_iter().chain([file]) {
@@ -119,14 +119,14 @@ fuzz_target!(|bytes: &[u8]| {
             let _ = (screen::plan(style, &plan), serde_json::to_vec(&plan).unwrap());
         }
     }
-    let request = attempt::Request {
+    let request = trial_boot::Request {
         version: "6.12".to_owned(),
         controller: "bbr".to_owned(),
         within: Duration::from_secs(100),
         asks: false,
         program: "/usr/bin/fullpipe".to_owned(),
     };
-    if let Ok(plan) = attempt::plan(&host, &request) {
-        let _ = screen::attempt(style, &plan);
+    if let Ok(plan) = trial_boot::plan(&host, &request) {
+        let _ = screen::trial_boot(style, &plan);
     }
 });

@@ -5,13 +5,13 @@ use crate::facts::Facts;
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Record, Store, Trial};
 use crate::kernel;
-use crate::plan::{self, Change, Plan, Request, Standing, Step};
-use crate::revert::{self, Changed, Whose};
+use crate::plan::{self, Change, Plan, Request, Step, StepState};
+use crate::revert::{self, Changed, Selection};
 use serde::Serialize;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The file whose lock keeps two changes of a host apart.
+/// The file selection lock keeps two changes of a host apart.
 pub(crate) const LOCK: &str = "/run/fullpipe.lock";
 
 /// How an apply may go about it.
@@ -43,7 +43,7 @@ pub struct Applied {
     /// How many of its steps were made now (the others held already).
     pub made: usize,
     /// The controller that a new connection was seen to use, if one could be opened.
-    pub seen: Option<String>,
+    pub observed: Option<String>,
     /// What could not be verified or deserves attention.
     pub warnings: Vec<String>,
     /// Whether it is undone unless it is confirmed, and what is for the next boot waits for that.
@@ -61,18 +61,18 @@ pub enum Part {
 
 impl Part {
     /// What a trial on this host consists of. A host that does not run has nothing but its files to change.
-    pub(crate) fn of_a_trial(host: &dyn Host) -> Part {
+    pub(crate) fn for_trial(host: &dyn Host) -> Part {
         if host.identity().running { Part::Live } else { Part::Whole }
     }
 
-    pub(crate) fn has(self, change: &Change) -> bool {
+    pub(crate) fn includes(self, change: &Change) -> bool {
         self == Part::Whole || change.is_live()
     }
 
     /// The numbers of an apply's steps that are meant.
-    fn of_apply(self, plan: &Plan) -> Vec<usize> {
+    fn apply_steps(self, plan: &Plan) -> Vec<usize> {
         let steps = plan.steps.iter().enumerate();
-        steps.filter(|(_, s)| s.part_of.is_none() && self.has(&s.change)).map(|(i, _)| i).collect()
+        steps.filter(|(_, s)| s.part_of.is_none() && self.includes(&s.change)).map(|(i, _)| i).collect()
     }
 }
 
@@ -81,17 +81,17 @@ pub(crate) fn now() -> u64 {
 }
 
 /// Who may change this host, and who is at it.
-pub(crate) fn enter(host: &dyn Host, command: &str) -> Result<Box<dyn std::any::Any>> {
-    enter_within(host, command, Duration::ZERO)
+pub(crate) fn lock(host: &dyn Host, command: &str) -> Result<Box<dyn std::any::Any>> {
+    lock_within(host, command, Duration::ZERO)
 }
 
 /// The same, waiting for whoever else is at it.
-pub(crate) fn enter_within(
+pub(crate) fn lock_within(
     host: &dyn Host,
     command: &str,
     patience: Duration,
 ) -> Result<Box<dyn std::any::Any>> {
-    const GLANCE: Duration = Duration::from_millis(50);
+    const POLL_INTERVAL: Duration = Duration::from_millis(50);
     if !host.identity().privileged {
         return Err(Error::impossible(format_args!(
             "this needs root: run {}",
@@ -103,8 +103,8 @@ pub(crate) fn enter_within(
     loop {
         match host.lock(&place) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock && waited < patience => {
-                host.pause(GLANCE);
-                waited += GLANCE;
+                host.pause(POLL_INTERVAL);
+                waited += POLL_INTERVAL;
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 return Err(Error::check(format_args!(
@@ -123,19 +123,20 @@ pub(crate) fn enter_within(
 /// someone changed what an earlier apply set, or if the result does not verify. Whenever it fails after having
 /// changed something, everything is undone; if even that fails, the error says so and `revert` completes it.
 pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Options<'_>) -> Result<Applied> {
-    let _lock = enter(host, &format!("apply {}", request.controller))?;
+    let _lock = lock(host, &format!("apply {}", request.controller))?;
     let mut known = store.load(host)?;
-    if let Some(journal) = known.take_if(|j| j.trial.as_ref().is_some_and(|t| t.left(host.clock()).is_none()))
+    if let Some(journal) =
+        known.take_if(|j| j.trial.as_ref().is_some_and(|t| t.remaining(host.clock()).is_none()))
     {
         let options = revert::Options { force: true, ..Default::default() };
-        revert::undo(host, store, &journal, Whose::Apply, &options)?;
+        revert::undo(host, store, &journal, Selection::Apply, &options)?;
         known = store.load(host)?;
     }
     // A canary did its duty: what it changed is undone before the same is done for everyone.
     if let Some(journal) =
         known.take_if(|j| j.plan.canary.is_some() && request.canary.is_none() && j.trial.is_none())
     {
-        revert::undo(host, store, &journal, Whose::Apply, &revert::Options::default())?;
+        revert::undo(host, store, &journal, Selection::Apply, &revert::Options::default())?;
         known = store.load(host)?;
     }
     let journal = match known {
@@ -145,8 +146,8 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
         known => {
             let plan = plan::make(host, request, &options.program)?;
             if plan.is_empty() {
-                let (seen, warnings) = verify(host, &plan, Part::Whole)?;
-                return Ok(Applied { plan, made: 0, seen, warnings, on_trial: false });
+                let (observed, warnings) = verify(host, &plan, Part::Whole)?;
+                return Ok(Applied { plan, made: 0, observed, warnings, on_trial: false });
             }
             begin(host, store, known, plan)?
         }
@@ -155,27 +156,27 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
         store.append(host, &record).map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e))
     };
     let on_trial = options.trial.filter(|_| journal.phase == Phase::Applying);
-    let part = if on_trial.is_some() { Part::of_a_trial(host) } else { Part::Whole };
+    let part = if on_trial.is_some() { Part::for_trial(host) } else { Part::Whole };
     let attempt = (|| {
         if let Some(trial) = on_trial {
-            write(Record::Trial(Trial::from_now(host.clock(), trial.within)))?;
+            write(Record::Trial(Trial::starting_now(host.clock(), trial.within)))?;
             (trial.guard)()
                 .map_err(|e| Error::io("cannot start what would undo an unconfirmed change", &e))?;
         }
-        let made = carry_out(host, store, &journal.plan, part)?;
-        let (seen, warnings) = verify(host, &journal.plan, part)?;
+        let made = perform_steps(host, store, &journal.plan, part)?;
+        let (observed, warnings) = verify(host, &journal.plan, part)?;
         if journal.phase != Phase::Applied {
             write(Record::Applied)?;
         }
         if let Some(trial) = on_trial {
             // The time counts from when there is something to look at.
-            write(Record::Trial(Trial::from_now(host.clock(), trial.within)))?;
+            write(Record::Trial(Trial::starting_now(host.clock(), trial.within)))?;
         }
-        Ok((made, seen, warnings))
+        Ok((made, observed, warnings))
     })();
     match attempt {
-        Ok((made, seen, warnings)) => {
-            Ok(Applied { plan: journal.plan, made, seen, warnings, on_trial: on_trial.is_some() })
+        Ok((made, observed, warnings)) => {
+            Ok(Applied { plan: journal.plan, made, observed, warnings, on_trial: on_trial.is_some() })
         }
         Err(error) => Err(back_out(host, store, &journal, &error)),
     }
@@ -260,7 +261,7 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
             in_force.controller
         )));
     }
-    let changed = revert::changed_since(host, in_force, Whose::Apply)?;
+    let changed = revert::changed_since(host, in_force, Selection::Apply)?;
     if !changed.is_empty() && !options.force {
         return Err(Error::check(format_args!(
             "someone changed this since fullpipe set it:\n{}\n`--force` sets it again; {revert} takes everything back",
@@ -296,8 +297,8 @@ fn extend(
         let last = journal.plan.steps.iter().rposition(|known| known.change.title() == title);
         last.is_none_or(|number| {
             // What someone has changed since is set again as it was said to be (`resume`).
-            let stands = journal.plan.standing(host, number).is_ok_and(|now| now == Standing::After);
-            stands && !step.change.ends_as(&journal.plan.steps[number].change)
+            let stands = journal.plan.state(host, number).is_ok_and(|now| now == StepState::After);
+            stands && !step.change.has_same_result_as(&journal.plan.steps[number].change)
         })
     };
     let new: Vec<Step> = plan.steps.into_iter().filter(is_new).collect();
@@ -315,12 +316,12 @@ fn extend(
 
 fn holds(host: &dyn Host, plan: &Plan) -> bool {
     let mut all = plan.steps.iter().enumerate().filter(|(_, s)| s.part_of.is_none());
-    all.all(|(i, _)| plan.standing(host, i).is_ok_and(|now| now == Standing::After))
+    all.all(|(i, _)| plan.state(host, i).is_ok_and(|now| now == StepState::After))
 }
 
 /// Makes every step of an apply that does not hold yet.
-pub(crate) fn carry_out(host: &dyn Host, store: &Store, plan: &Plan, part: Part) -> Result<usize> {
-    let numbers = part.of_apply(plan);
+pub(crate) fn perform_steps(host: &dyn Host, store: &Store, plan: &Plan, part: Part) -> Result<usize> {
+    let numbers = part.apply_steps(plan);
     make_steps(host, store, plan, &numbers, &|change| change.perform(host))
 }
 
@@ -336,12 +337,11 @@ pub(crate) fn make_steps(
     for &i in numbers {
         let step = &plan.steps[i];
         let title = step.change.title();
-        let standing =
-            plan.standing(host, i).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
-        if standing == Standing::After {
+        let standing = plan.state(host, i).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
+        if standing == StepState::After {
             continue;
         }
-        if standing == Standing::Gone {
+        if standing == StepState::Gone {
             return Err(Error::check(format_args!("{title} is not there any more")));
         }
         let write = |record| {
@@ -380,7 +380,7 @@ fn explain(change: &Change, error: io::Error) -> io::Error {
 
 /// Reads everything back and opens a connection.
 pub(crate) fn verify(host: &dyn Host, plan: &Plan, part: Part) -> Result<(Option<String>, Vec<String>)> {
-    read_back(host, plan, &part.of_apply(plan))?;
+    read_back(host, plan, &part.apply_steps(plan))?;
     if !host.identity().running || plan.canary.is_some() {
         return Ok((None, Vec::new()));
     }
@@ -405,8 +405,8 @@ pub(crate) fn read_back(host: &dyn Host, plan: &Plan, numbers: &[usize]) -> Resu
     for &i in numbers {
         let change = &plan.steps[i].change;
         let title = change.title();
-        match plan.standing(host, i) {
-            Ok(Standing::After) => {}
+        match plan.state(host, i) {
+            Ok(StepState::After) => {}
             Ok(_) => return Err(Error::check(format_args!("{title} did not stay {}", change.wanted()))),
             Err(e) => return Err(Error::io(format_args!("cannot read {title} back"), &e)),
         }
@@ -419,7 +419,7 @@ pub(crate) fn back_out(host: &dyn Host, store: &Store, journal: &Journal, error:
     let facts = Facts::gather(host);
     let hint = if facts.scope.read_only { " (/proc/sys is read-only here: act on the host)" } else { "" };
     let options = revert::Options { force: true, ..Default::default() };
-    match revert::undo(host, store, journal, Whose::Apply, &options) {
+    match revert::undo(host, store, journal, Selection::Apply, &options) {
         Ok(_) => Error::check(format_args!("{error}{hint}. Everything was put back as it was")),
         Err(undo) => Error::check(format_args!(
             "{error}{hint}. Putting things back failed as well: {undo}. {} shows where the host stands; {} finishes the work",

@@ -6,8 +6,8 @@
 
 mod assignment;
 mod directories;
-mod later;
 mod modules;
+mod overrides;
 
 pub use assignment::{Assignment, Dialect, glob_matches, normalise, parse};
 pub use modules::{ModuleEntry, modules_at_boot};
@@ -56,20 +56,20 @@ impl Program {
 
 /// All that one program would set, in the order in which it writes.
 pub fn simulate(view: &dyn View, program: Program) -> Vec<Assignment> {
-    of(view, program, None)
+    assignments(view, program, None)
 }
 
 /// What one program would set, `only` that which has a say in one key.
-fn of(view: &dyn View, program: Program, only: directories::Only<'_>) -> Vec<Assignment> {
+fn assignments(view: &dyn View, program: Program, only: directories::Only<'_>) -> Vec<Assignment> {
     match program {
-        Program::CommandLine => later::command_line(view),
+        Program::CommandLine => overrides::command_line(view),
         Program::Systemd => directories::systemd(view, only),
         Program::Procps => directories::procps(view, only),
-        Program::Ufw => later::ufw(view),
-        Program::Tuned => later::tuned(view),
+        Program::Ufw => overrides::ufw(view),
+        Program::Tuned => overrides::tuned(view),
         Program::TunedReapply => directories::tuned_reapply(view, only),
-        Program::Script => later::scripts(view),
-        Program::Unit => later::units(view),
+        Program::Script => overrides::scripts(view),
+        Program::Unit => overrides::units(view),
     }
 }
 
@@ -79,12 +79,12 @@ pub fn programs(view: &dyn View) -> Vec<Program> {
     let systemd =
         ["/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"].iter().any(|p| view.exists(p));
     found.push(if systemd { Program::Systemd } else { Program::Procps });
-    if later::ufw_file(view).is_some() {
+    if overrides::ufw_file(view).is_some() {
         found.push(Program::Ufw);
     }
-    if later::tuned_profile(view).is_some() {
+    if overrides::tuned_profile(view).is_some() {
         found.push(Program::Tuned);
-        if later::tuned_reapplies(view) {
+        if overrides::tuned_reapplies(view) {
             found.push(Program::TunedReapply);
         }
     }
@@ -105,7 +105,7 @@ pub fn winner(
     let key = normalise(key);
     let mut decided = None;
     for &program in programs {
-        for assignment in of(view, program, Some(&key)) {
+        for assignment in assignments(view, program, Some(&key)) {
             if assignment.sets(&key) && accepts(&assignment.value) {
                 decided = Some(assignment);
             }
@@ -126,7 +126,7 @@ pub fn mentions(view: &dyn View, key: &str) -> Vec<Assignment> {
     for program in programs {
         let lines = match program {
             Program::Systemd => directories::systemd_lines(view, Some(&key)),
-            program => of(view, program, Some(&key)),
+            program => assignments(view, program, Some(&key)),
         };
         for assignment in lines {
             if assignment.sets(&key) && known.insert((assignment.file.clone(), assignment.line)) {

@@ -63,7 +63,7 @@ impl Facts {
         };
         Facts {
             version: Version::parse(&release),
-            scope: Scope::of(host, &identity),
+            scope: Scope::detect(host, &identity),
             available: words("net.ipv4.tcp_available_congestion_control"),
             allowed: words("net.ipv4.tcp_allowed_congestion_control"),
             default: host.sysctl("net.ipv4.tcp_congestion_control"),

@@ -102,7 +102,7 @@ pub trait View {
         resolve_by(path, &|p| self.stat_literal(p))
     }
 
-    /// [`View::stat`] of a path whose directories are already free of links. Views whose [`View::stat`]
+    /// [`View::stat`] of a path selection directories are already free of links. Views selection [`View::stat`]
     /// itself resolves override this one.
     fn stat_literal(&self, path: &str) -> io::Result<Stat> {
         self.stat(path)
@@ -194,8 +194,8 @@ pub trait Files: View {
     fn copy_labels(&self, _from: &str, _to: &str) {}
 }
 
-/// A host whose files are those of something else: it has [`View`] and [`Files`] by that.
-pub trait OverFiles {
+/// A host selection files are those of something else: it has [`View`] and [`Files`] by that.
+pub trait DelegateFiles {
     /// What keeps the files.
     type Files: Files;
 
@@ -203,7 +203,7 @@ pub trait OverFiles {
     fn files(&self) -> &Self::Files;
 }
 
-impl<T: OverFiles> View for T {
+impl<T: DelegateFiles> View for T {
     fn stat(&self, path: &str) -> io::Result<Stat> {
         self.files().stat(path)
     }
@@ -227,7 +227,7 @@ impl<T: OverFiles> View for T {
     }
 }
 
-impl<T: OverFiles> Files for T {
+impl<T: DelegateFiles> Files for T {
     fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
         self.files().create(path, content, mode, uid, gid)
     }
@@ -271,7 +271,7 @@ pub struct Process {
 
 impl Process {
     /// The process of this number, if it runs.
-    pub fn of(view: &dyn View, id: u32) -> Option<Process> {
+    pub fn find(view: &dyn View, id: u32) -> Option<Process> {
         let text = view.text(&format!("/proc/{id}/stat"))?;
         // The second field is the program's name, whatever is in it.
         let (_, rest) = text.rsplit_once(") ")?;
@@ -284,7 +284,7 @@ impl Process {
 
     /// Whether it runs.
     pub fn runs(self, view: &dyn View) -> bool {
-        Process::of(view, self.id) == Some(self)
+        Process::find(view, self.id) == Some(self)
     }
 }
 
@@ -296,20 +296,20 @@ pub struct Program {
     /// What it finds in its environment besides what fullpipe has.
     pub environment: Vec<(&'static str, &'static str)>,
     /// Whether what it says is shown on stderr as it says it: it takes long.
-    pub is_shown: bool,
+    pub shows_output: bool,
 }
 
 impl Program {
-    /// A program whose words, in English, are read.
+    /// A program selection words, in English, are read.
     pub fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Program {
         let words = words.into_iter().map(Into::into).collect();
-        Program { words, environment: vec![("LC_ALL", "C.UTF-8")], is_shown: false }
+        Program { words, environment: vec![("LC_ALL", "C.UTF-8")], shows_output: false }
     }
 
     /// The same, shown while it works.
     #[must_use]
     pub fn shown(self) -> Program {
-        Program { is_shown: true, ..self }
+        Program { shows_output: true, ..self }
     }
 
     /// The same with this in its environment.
@@ -327,7 +327,7 @@ impl Program {
 
 /// How a program ended, and what it said; nothing of what was shown.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Ran {
+pub struct ProgramOutput {
     /// Its exit code, or 128 and the signal that ended it.
     pub status: i32,
     /// Its standard output.
@@ -336,12 +336,12 @@ pub struct Ran {
     pub error: String,
 }
 
-impl Ran {
+impl ProgramOutput {
     /// What it said, if it ended well.
     ///
     /// # Errors
     /// It did not: how it ended, and its last words.
-    pub fn said(self, program: &Program) -> io::Result<String> {
+    pub fn checked_stdout(self, program: &Program) -> io::Result<String> {
         if self.status == 0 {
             return Ok(self.out);
         }
@@ -469,7 +469,7 @@ pub trait Host: Files {
     }
 
     /// Runs a program of the host's own.
-    fn run(&self, _program: &Program) -> io::Result<Ran> {
+    fn run(&self, _program: &Program) -> io::Result<ProgramOutput> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -34,9 +34,9 @@ pub enum Record {
     /// Everything is made and verified.
     Applied,
     /// From here on this loaded controller is being put to use.
-    Employing(String),
+    Assigning(String),
     /// From here on the uses of this loaded controller are being ended.
-    Retiring(String),
+    Unassigning(String),
     /// To be undone unless it is confirmed in time.
     Trial(Trial),
     /// Kept for good: what is left of the plan is being made.
@@ -58,13 +58,13 @@ pub struct Trial {
 
 impl Trial {
     /// A trial that ends `within` from now.
-    pub fn from_now(clock: &dyn Clock, within: Duration) -> Trial {
+    pub fn starting_now(clock: &dyn Clock, within: Duration) -> Trial {
         let until = clock.since_boot().saturating_add(within).as_nanos().div_ceil(1_000_000);
         Trial { boot: clock.boot(), until: u64::try_from(until).unwrap_or(u64::MAX) }
     }
 
     /// The time that is left; nothing when it is over.
-    pub fn left(&self, clock: &dyn Clock) -> Option<Duration> {
+    pub fn remaining(&self, clock: &dyn Clock) -> Option<Duration> {
         let left = Duration::from_millis(self.until).checked_sub(clock.since_boot())?;
         (self.boot == clock.boot() && !left.is_zero()).then_some(left)
     }
@@ -89,7 +89,7 @@ pub struct Journal {
     pub plan: Plan,
     /// How far it has come.
     pub phase: Phase,
-    /// The loaded controller whose uses are being made or ended, if it is not the whole plan.
+    /// The loaded controller selection uses are being made or ended, if it is not the whole plan.
     pub busy_with: Option<String>,
     /// Until when it must be confirmed, if that is still awaited.
     pub trial: Option<Trial>,
@@ -106,10 +106,10 @@ impl Journal {
         let mut records = vec![Record::Begin { version: VERSION, plan, created, time }];
         records.extend(match (self.phase, &self.busy_with) {
             (Phase::Applying, None) => None,
-            (Phase::Applying, Some(controller)) => Some(Record::Employing(controller.clone())),
+            (Phase::Applying, Some(controller)) => Some(Record::Assigning(controller.clone())),
             (Phase::Applied, _) => Some(Record::Applied),
             (Phase::Reverting, None) => Some(Record::Reverting),
-            (Phase::Reverting, Some(controller)) => Some(Record::Retiring(controller.clone())),
+            (Phase::Reverting, Some(controller)) => Some(Record::Unassigning(controller.clone())),
         });
         records.extend(self.trial.clone().map(Record::Trial));
         records
@@ -174,8 +174,8 @@ pub fn decode(bytes: &[u8]) -> std::result::Result<Journal, String> {
                 (Phase::Applying, None)
             }
             Record::Applied => (Phase::Applied, None),
-            Record::Employing(controller) => (Phase::Applying, Some(controller)),
-            Record::Retiring(controller) => (Phase::Reverting, Some(controller)),
+            Record::Assigning(controller) => (Phase::Applying, Some(controller)),
+            Record::Unassigning(controller) => (Phase::Reverting, Some(controller)),
             Record::Reverting => (Phase::Reverting, None),
         };
         (journal.phase, journal.busy_with) = (phase, busy_with);
@@ -192,7 +192,7 @@ pub struct Store {
 impl Store {
     /// The place for this host, or for this network namespace of it: a namespace ends with the machine's run, and
     /// so does `/run`.
-    pub fn of(scope: &Scope) -> Store {
+    pub fn for_scope(scope: &Scope) -> Store {
         if scope.boots {
             Store::at("/var/lib/fullpipe")
         } else {
@@ -400,9 +400,9 @@ mod tests {
             vec![],
             vec![Record::Applied],
             vec![Record::Applied, Record::Trial(trial)],
-            vec![Record::Applied, Record::Employing("fp_bbr3".into())],
-            vec![Record::Applied, Record::Retiring("fp_bbr3".into())],
-            vec![Record::Employing("a".into()), Record::Applied],
+            vec![Record::Applied, Record::Assigning("fp_bbr3".into())],
+            vec![Record::Applied, Record::Unassigning("fp_bbr3".into())],
+            vec![Record::Assigning("a".into()), Record::Applied],
             vec![Record::Reverting],
         ];
         for tail in tails {
@@ -425,11 +425,15 @@ mod tests {
 
     #[test]
     fn a_trial_ends_when_its_time_is_up_and_with_the_run_of_the_machine() {
-        let trial = Trial::from_now(&At("a", 1_500), Duration::from_secs(2));
-        assert_eq!(trial.left(&At("a", 1_500)), Some(Duration::from_secs(2)));
-        assert_eq!(trial.left(&At("a", 3_499)), Some(Duration::from_millis(1)), "not a moment too early");
-        assert_eq!(trial.left(&At("a", 3_500)), None);
-        assert_eq!(trial.left(&At("b", 10)), None, "another start");
+        let trial = Trial::starting_now(&At("a", 1_500), Duration::from_secs(2));
+        assert_eq!(trial.remaining(&At("a", 1_500)), Some(Duration::from_secs(2)));
+        assert_eq!(
+            trial.remaining(&At("a", 3_499)),
+            Some(Duration::from_millis(1)),
+            "not a moment too early"
+        );
+        assert_eq!(trial.remaining(&At("a", 3_500)), None);
+        assert_eq!(trial.remaining(&At("b", 10)), None, "another start");
     }
 
     #[test]

@@ -1,12 +1,11 @@
-//! Another kernel, for a host whose own is too old or was built without what is needed: what is there ([`status::status`]), having
+//! Another kernel, for a host selection own is too old or was built without what is needed: what is there ([`status::status`]), having
 //! the distribution's package manager install one ([`install::install`]), making one of its source ([`build::build`]), booting it once and keeping it only if all is as before
-//! ([`attempt::attempt`], [`attempt::watch`]).
+//! ([`trial_boot::arm`], [`trial_boot::watch`]).
 //!
 //! The kernel that runs stays the default until another has shown itself: it is named the default before anything is installed. What is
 //! tried is booted by an entry of its own, which the boot loader takes once. So whatever happens, a panic and a power cut included, the
 //! next start is that of the kernel before. Each change is in the host's journal.
 
-pub mod attempt;
 pub mod build;
 pub mod entries;
 pub mod extlinux;
@@ -15,10 +14,11 @@ pub mod install;
 pub mod installed;
 pub mod loader;
 pub mod packages;
-mod reached;
+mod reachability;
 pub mod screen;
 pub mod status;
 mod trial;
+pub mod trial_boot;
 
 pub use trial::{MARK, Stage, Trial};
 
@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Record, Store};
 use crate::plan::{Change, Plan, Step, Use};
-use crate::revert::{self, Whose};
+use crate::revert::{self, Selection};
 use installed::Kernel;
 use loader::Loader;
 use serde::{Deserialize, Serialize};
@@ -61,21 +61,21 @@ pub(crate) fn release_of(step: &Step) -> Option<String> {
 }
 
 /// What of a host's kernels and their loader both an installation and a trial need to know.
-struct Ground {
+struct BootEnvironment {
     kernels: Vec<Kernel>,
     loader: Loader,
 }
 
-impl Ground {
+impl BootEnvironment {
     /// Refuses where no other kernel can be booted.
-    fn of(host: &dyn Host) -> Result<Ground> {
+    fn detect(host: &dyn Host) -> Result<BootEnvironment> {
         let kernels = installed::all(host);
         let loader = Loader::find(host);
         if let Some(obstacle) = status::obstacle(host, &kernels, loader.as_ref()) {
             return Err(Error::impossible(obstacle));
         }
         let loader = loader.ok_or_else(|| Error::impossible("no boot loader is known here"))?;
-        Ok(Ground { kernels, loader })
+        Ok(BootEnvironment { kernels, loader })
     }
 
     fn running(&self) -> Result<&Kernel> {
@@ -86,7 +86,7 @@ impl Ground {
     }
 
     /// What keeps the kernel that runs the default whichever is installed.
-    fn keeps_running(&self, host: &dyn Host) -> Result<Vec<Change>> {
+    fn keep_running_default(&self, host: &dyn Host) -> Result<Vec<Change>> {
         self.loader.keep_default(host, self.running()?)
     }
 }
@@ -95,7 +95,7 @@ impl Ground {
 type Wanted = (Change, &'static str, &'static str);
 
 /// Puts steps into the journal, has `prepare` write down what else is needed, makes them, and reads them back; or leaves the host as it was.
-fn carry_out(
+fn perform_steps(
     host: &dyn Host,
     store: &Store,
     busy_with: &str,
@@ -137,7 +137,7 @@ fn carry_out(
         .and_then(|()| store.append(host, &Record::Applied).map_err(cannot_write));
     attempt.map_err(|error| {
         let options = revert::Options { force: true, ..Default::default() };
-        match revert::undo(host, store, &journal, Whose::Latest(first), &options) {
+        match revert::undo(host, store, &journal, Selection::Latest(first), &options) {
             Ok(_) => Error::check(format_args!("{error}. Everything was put back as it was")),
             Err(undo) => Error::check(format_args!(
                 "{error}. Putting things back failed as well: {undo}. {} shows where the host stands; {} finishes the work",
@@ -161,13 +161,13 @@ fn ready(host: &dyn Host, journal: &Journal) -> Result<()> {
 }
 
 /// Undoes what is part of this, if there is such.
-fn take_back(host: &dyn Host, store: &Store, part: &str) -> Result<Option<revert::Reverted>> {
+fn revert_selection(host: &dyn Host, store: &Store, part: &str) -> Result<Option<revert::Reverted>> {
     let Some(journal) = store.load(host)? else { return Ok(None) };
     if !journal.plan.steps.iter().any(|step| step.uses(part)) {
         return Ok(None);
     }
     let options = revert::Options { force: true, ..Default::default() };
-    revert::undo(host, store, &journal, Whose::Uses(part, crate::apply::Part::Whole), &options).map(Some)
+    revert::undo(host, store, &journal, Selection::Uses(part, crate::apply::Part::Whole), &options).map(Some)
 }
 
 /// Refuses to take a kernel's packages away while it runs.

@@ -1,7 +1,7 @@
 //! Congestion control on a host: examine it ([`checks::examine`]), see exactly what a controller would change
 //! ([`plan::make`]), do it ([`apply::apply`]), see where it stands ([`status::status`]), take it back exactly
-//! ([`revert::revert`]). What a loaded controller is put to use for ([`employ::employ`]), a controller for some
-//! destinations alone ([`towards::apply`]), a split of new connections ([`split::begin`]) and another [`kernel`] are in the same journal.
+//! ([`revert::revert`]). What a loaded controller is put to use for ([`assign::assign`]), a controller for some
+//! destinations alone ([`destinations::apply`]), a split of new connections ([`split::begin`]) and another [`kernel`] are in the same journal.
 //!
 //! A host is this [machine](host::Machine), or a [model](host::Model) of one under a directory:
 //!
@@ -32,7 +32,7 @@
 //! let host = Model::new(Directory::new(root.path()));
 //! let store = Store::at("/var/lib/fullpipe");
 //! let applied = apply::apply(&host, &store, &Request::new("bbr"), &apply::Options::default()).unwrap();
-//! assert_eq!(applied.seen.as_deref(), Some("bbr"));
+//! assert_eq!(applied.observed.as_deref(), Some("bbr"));
 //! assert_eq!(host.qdiscs().unwrap()[0].kind, "fq");
 //! assert!(host.text("/etc/sysctl.d/99-zz-fullpipe.conf").unwrap().ends_with("tcp_congestion_control = bbr"));
 //!
@@ -43,11 +43,12 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
+pub mod assign;
 pub mod boot;
 pub mod checks;
 pub mod controllers;
+pub mod destinations;
 pub mod diff;
-pub mod employ;
 mod error;
 pub mod facts;
 pub mod host;
@@ -59,7 +60,6 @@ pub mod revert;
 pub mod screen;
 pub mod split;
 pub mod status;
-pub mod towards;
 pub mod trial;
 pub mod verify;
 

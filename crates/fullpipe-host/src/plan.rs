@@ -9,19 +9,19 @@ mod allowed;
 pub(crate) mod boot_files;
 mod change;
 mod make;
-mod standing;
 mod state;
+mod step_state;
 mod tree;
 pub(crate) mod unit;
 
 pub(crate) use boot_files::BootFiles;
-pub use boot_files::{BEGIN, MODULES_FILE, SYSCTL_FILE};
+pub use boot_files::{DISABLED_PREFIX, MODULES_FILE, SYSCTL_FILE};
 pub use change::Change;
 pub(crate) use change::choice;
 pub use make::make;
 pub(crate) use make::{ALLOWED, CONTROLLER, buffer_needed, controller_changes, find_controller};
-pub use standing::Standing;
 pub use state::{Content, FileState, install, tidy};
+pub use step_state::StepState;
 pub use tree::Tree;
 pub(crate) use unit::unit_path;
 pub use unit::{ControllerUnit, unit_name, unit_word};
@@ -38,7 +38,7 @@ pub struct Request {
     pub controller: String,
     /// The queueing discipline of real devices.
     pub qdisc: QdiscChoice,
-    /// Devices whose discipline someone chose by hand and which may be replaced all the same.
+    /// Devices selection discipline someone chose by hand and which may be replaced all the same.
     pub replace_on: Vec<String>,
     /// Raise the socket buffer limits for this path.
     pub buffers: Option<(Rate, Span)>,
@@ -111,7 +111,7 @@ impl Step {
         self.change.is_live() && self.part_of.as_ref().is_some_and(|part| part.boot != boot)
     }
 
-    /// Whether the process has ended whose doing it was, and with it what it did.
+    /// Whether the process has ended selection doing it was, and with it what it did.
     pub(crate) fn is_abandoned(&self, view: &dyn View) -> bool {
         matches!(&self.change, Change::Split { owner, .. } if !owner.runs(view))
     }
@@ -157,9 +157,9 @@ impl Plan {
     }
 
     /// The next step that changes the same thing as the one of that number.
-    pub(crate) fn next_on_the_same(&self, number: usize) -> Option<usize> {
+    pub(crate) fn next_step_on_same_target(&self, number: usize) -> Option<usize> {
         let change = &self.steps[number].change;
-        (number + 1..self.steps.len()).find(|&later| self.steps[later].change.is_of_the_same(change))
+        (number + 1..self.steps.len()).find(|&later| self.steps[later].change.same_target(change))
     }
 
     /// Where the host stands with a step. What a later step changed further is as this step left it if that is where the
@@ -167,14 +167,14 @@ impl Plan {
     ///
     /// # Errors
     /// The object cannot be read.
-    pub(crate) fn standing(&self, host: &dyn Host, number: usize) -> io::Result<Standing> {
+    pub(crate) fn state(&self, host: &dyn Host, number: usize) -> io::Result<StepState> {
         let change = &self.steps[number].change;
         match self
-            .next_on_the_same(number)
-            .and_then(|later| change.standing_before(&self.steps[later].change))
+            .next_step_on_same_target(number)
+            .and_then(|later| change.state_before(&self.steps[later].change))
         {
             Some(standing) => Ok(standing),
-            None => change.standing(host),
+            None => change.state(host),
         }
     }
 }

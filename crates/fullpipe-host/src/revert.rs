@@ -4,12 +4,12 @@ mod report;
 
 pub use report::{Left, Outcome, Reverted, Undone};
 
-use crate::apply::{Part, enter};
+use crate::apply::{Part, lock};
 use crate::error::{Error, Result};
 use crate::host::{Host, parent};
 use crate::journal::{Journal, Phase, Record, Store};
 use crate::kernel;
-use crate::plan::{CONTROLLER, Change, FileState, Plan, Standing, Step, choice, tidy};
+use crate::plan::{CONTROLLER, Change, FileState, Plan, Step, StepState, choice, tidy};
 use std::io;
 
 /// How a revert treats what someone changed since.
@@ -23,7 +23,7 @@ pub struct Options {
 
 /// What of a plan is to be undone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whose<'a> {
+pub(crate) enum Selection<'a> {
     /// All of it.
     All,
     /// What an apply asked for.
@@ -34,13 +34,13 @@ pub(crate) enum Whose<'a> {
     Latest(usize),
 }
 
-impl Whose<'_> {
-    fn has(self, number: usize, step: &Step) -> bool {
+impl Selection<'_> {
+    fn includes(self, number: usize, step: &Step) -> bool {
         match self {
-            Whose::All => true,
-            Whose::Apply => step.part_of.is_none(),
-            Whose::Uses(controller, part) => step.uses(controller) && part.has(&step.change),
-            Whose::Latest(first) => number >= first,
+            Selection::All => true,
+            Selection::Apply => step.part_of.is_none(),
+            Selection::Uses(controller, part) => step.uses(controller) && part.includes(&step.change),
+            Selection::Latest(first) => number >= first,
         }
     }
 }
@@ -66,20 +66,20 @@ impl Changed<'_> {
     }
 }
 
-/// What of `whose` steps someone changed since.
+/// What of `selection` steps someone changed since.
 pub(crate) fn changed_since<'a>(
     host: &dyn Host,
     plan: &'a Plan,
-    whose: Whose<'_>,
+    selection: Selection<'_>,
 ) -> Result<Vec<Changed<'a>>> {
     let mut all = Vec::new();
-    for (number, step) in plan.steps.iter().enumerate().filter(|(n, s)| whose.has(*n, s)) {
+    for (number, step) in plan.steps.iter().enumerate().filter(|(n, s)| selection.includes(*n, s)) {
         let change = &step.change;
-        let standing = plan.standing(host, number);
+        let standing = plan.state(host, number);
         let standing = standing.map_err(|e| Error::io(format_args!("cannot read {}", change.title()), &e))?;
-        let Standing::Other(now) = standing else { continue };
+        let StepState::Other(now) = standing else { continue };
         let lines = match change {
-            Change::File { path, after, .. } => FileState::of(host, path)
+            Change::File { path, after, .. } => FileState::read(host, path)
                 .map(|current| crate::diff::lines(&after.text(), &current.text()))
                 .unwrap_or_default(),
             _ => Vec::new(),
@@ -95,17 +95,17 @@ pub(crate) fn changed_since<'a>(
 /// [`Error::Check`] if someone changed something since (unless `options` say what to do then): nothing is
 /// touched in that case. [`Error::Impossible`] if the host refuses; what is left is told, and another `revert` goes on.
 pub fn revert(host: &dyn Host, store: &Store, options: &Options) -> Result<Option<Reverted>> {
-    take_back(host, store, Whose::All, options)
+    revert_selection(host, store, Selection::All, options)
 }
 
 /// The same of a part.
-pub(crate) fn take_back(
+pub(crate) fn revert_selection(
     host: &dyn Host,
     store: &Store,
-    whose: Whose<'_>,
+    selection: Selection<'_>,
     options: &Options,
 ) -> Result<Option<Reverted>> {
-    let _lock = enter(host, "revert")?;
+    let _lock = lock(host, "revert")?;
     match store.load(host)? {
         None => {
             // A crash before the plan was durable may have left what prepared it.
@@ -113,12 +113,12 @@ pub(crate) fn take_back(
             Ok(None)
         }
         Some(journal) => {
-            if whose == Whose::All {
+            if selection == Selection::All {
                 kernel::refuse_running(host, &journal)?;
                 kernel::Trial::forget(host, store)
                     .map_err(|e| Error::io("cannot forget the trial of a kernel", &e))?;
             }
-            undo(host, store, &journal, whose, options).map(Some)
+            undo(host, store, &journal, selection, options).map(Some)
         }
     }
 }
@@ -140,19 +140,19 @@ pub(crate) fn undo(
     host: &dyn Host,
     store: &Store,
     journal: &Journal,
-    whose: Whose<'_>,
+    selection: Selection<'_>,
     options: &Options,
 ) -> Result<Reverted> {
     let plan = &journal.plan;
     if !options.force && !options.keep_changed {
-        refuse_if_changed(host, journal, whose)?;
+        refuse_if_changed(host, journal, selection)?;
     }
     let cannot_write = |e: io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
-    let announced = match whose {
-        Whose::Uses(controller, _) => Some(Record::Retiring(controller.to_owned())),
+    let announced = match selection {
+        Selection::Uses(controller, _) => Some(Record::Unassigning(controller.to_owned())),
         // What was just begun says so already.
-        Whose::Latest(_) => None,
-        Whose::All | Whose::Apply => Some(Record::Reverting),
+        Selection::Latest(_) => None,
+        Selection::All | Selection::Apply => Some(Record::Reverting),
     };
     let goes_on = journal.phase == Phase::Reverting && journal.busy_with.is_none();
     if let Some(record) = announced.filter(|_| !goes_on) {
@@ -165,20 +165,20 @@ pub(crate) fn undo(
     let mut report = Reverted::default();
     let mut rest = plan.clone();
     let mut kept = vec![true; plan.steps.len()];
-    for (number, step) in plan.steps.iter().enumerate().rev().filter(|(n, s)| whose.has(*n, s)) {
+    for (number, step) in plan.steps.iter().enumerate().rev().filter(|(n, s)| selection.includes(*n, s)) {
         kept[number] = false;
         // Where another's later step changed the same thing further, that one will lead back to where this one began.
         // Steps between the two that are undone as well have led the later one back to where they began already.
-        let is_later = |&n: &usize| kept[n] && plan.steps[n].change.is_of_the_same(&step.change);
+        let is_later = |&n: &usize| kept[n] && plan.steps[n].change.same_target(&step.change);
         if let Some(later) = (number + 1..kept.len()).find(is_later) {
             let earlier = rest.steps[number].change.clone();
-            rest.steps[later].change.take_over(&earlier);
+            rest.steps[later].change.inherit_before(&earlier);
             continue;
         }
         let change = &rest.steps[number].change;
-        let Some(outcome) = put_back(host, plan, change, whose, options)? else { continue };
-        if outcome == Outcome::HoldsOthers
-            && let Some(heir) = lives_in(&rest, &kept, change)
+        let Some(outcome) = restore_step(host, plan, change, selection, options)? else { continue };
+        if outcome == Outcome::NotEmpty
+            && let Some(heir) = step_inside(&rest, &kept, change)
         {
             let heir = rest.steps[heir].part_of.clone();
             rest.steps[number].part_of = heir;
@@ -189,18 +189,18 @@ pub(crate) fn undo(
         store.append(host, &Record::Undone(number)).map_err(cannot_write)?;
     }
     // Those of a controller that is taken out are moved by who takes it out.
-    if connections > 0 && matches!(whose, Whose::All | Whose::Apply) {
+    if connections > 0 && matches!(selection, Selection::All | Selection::Apply) {
         let unpaced = plan.steps.iter().any(|s| matches!(s.change, Change::Qdisc { .. }));
         report.left = Some(Left { controller: plan.controller.clone(), connections, unpaced });
     }
     let mut kept = kept.into_iter();
     rest.steps.retain(|_| kept.next() == Some(true));
-    conclude(host, store, journal, rest, whose)?;
+    conclude(host, store, journal, rest, selection)?;
     Ok(report)
 }
 
-fn refuse_if_changed(host: &dyn Host, journal: &Journal, whose: Whose<'_>) -> Result<()> {
-    let mut changed = changed_since(host, &journal.plan, whose)?;
+fn refuse_if_changed(host: &dyn Host, journal: &Journal, selection: Selection<'_>) -> Result<()> {
+    let mut changed = changed_since(host, &journal.plan, selection)?;
     if journal.phase == Phase::Reverting {
         changed.retain(|c| !is_default_qdisc(c.change));
     }
@@ -216,11 +216,11 @@ fn refuse_if_changed(host: &dyn Host, journal: &Journal, whose: Whose<'_>) -> Re
 }
 
 /// Puts one thing back; nothing if it is as before already.
-fn put_back(
+fn restore_step(
     host: &dyn Host,
     plan: &Plan,
     change: &Change,
-    whose: Whose<'_>,
+    selection: Selection<'_>,
     options: &Options,
 ) -> Result<Option<Outcome>> {
     let title = change.title();
@@ -229,33 +229,33 @@ fn put_back(
     {
         tidy(host, path).map_err(|e| Error::io(format_args!("cannot tidy up beside {path}"), &e))?;
     }
-    let standing = change.standing(host).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
+    let standing = change.state(host).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
     match standing {
-        Standing::Before => return Ok(None),
-        Standing::Gone => return Ok(Some(Outcome::Gone)),
-        Standing::Other(now) if options.keep_changed && !passes_through(plan, change, &now) => {
+        StepState::Before => return Ok(None),
+        StepState::Gone => return Ok(Some(Outcome::Gone)),
+        StepState::Other(now) if options.keep_changed && !passes_through(plan, change, &now) => {
             return Ok(Some(Outcome::Kept(now)));
         }
-        Standing::After | Standing::Partial | Standing::Other(_) => {}
+        StepState::After | StepState::Partial | StepState::Other(_) => {}
     }
-    let Err(e) = change.undo(host) else { return Ok(Some(Outcome::PutBack)) };
+    let Err(e) = change.undo(host) else { return Ok(Some(Outcome::Restored)) };
     let refused = |e: &io::Error| Error::io(format_args!("cannot put {title} back"), e);
-    let is_of_uses = matches!(whose, Whose::Uses(..));
+    let is_of_uses = matches!(selection, Selection::Uses(..));
     match (change, e.kind()) {
-        (Change::Module { .. }, _) => Ok(Some(Outcome::StaysLoaded(e.to_string()))),
+        (Change::Module { .. }, _) => Ok(Some(Outcome::StillLoaded(e.to_string()))),
         (Change::File { before: FileState::Absent, .. }, io::ErrorKind::DirectoryNotEmpty) => {
-            Ok(Some(Outcome::HoldsOthers))
+            Ok(Some(Outcome::NotEmpty))
         }
         // The controller before may be gone: then none would ever come back, and this one would stay in use for good.
         (Change::Sysctl { name, after, .. }, kind)
             if name == CONTROLLER && (is_of_uses || kind == io::ErrorKind::NotFound) =>
         {
-            let now = usual_default(host, after).map_err(|_| refused(&e))?;
-            Ok(Some(Outcome::Instead { now, why: e.to_string() }))
+            let now = fallback_default(host, after).map_err(|_| refused(&e))?;
+            Ok(Some(Outcome::Replaced { now, why: e.to_string() }))
         }
         (Change::Congctl { route, .. }, kind) if is_of_uses || kind == io::ErrorKind::InvalidInput => {
             match host.set_route_controller(route, None) {
-                Ok(()) => Ok(Some(Outcome::Instead { now: choice(None), why: e.to_string() })),
+                Ok(()) => Ok(Some(Outcome::Replaced { now: choice(None), why: e.to_string() })),
                 // The kernel forgets the name when the controller is gone.
                 Err(_) if is_of_uses => Ok(Some(Outcome::Refused(e.to_string()))),
                 Err(_) => Err(refused(&e)),
@@ -266,7 +266,7 @@ fn put_back(
 }
 
 /// Makes one of the kernel's usual controllers the default, anything but `not`.
-pub(crate) fn usual_default(host: &dyn Host, not: &str) -> io::Result<String> {
+pub(crate) fn fallback_default(host: &dyn Host, not: &str) -> io::Result<String> {
     let available = host.sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
     let mut refused = io::Error::from(io::ErrorKind::NotFound);
     for usual in ["cubic", "bbr", "reno"] {
@@ -282,7 +282,7 @@ pub(crate) fn usual_default(host: &dyn Host, not: &str) -> io::Result<String> {
 }
 
 /// The step that is kept and has its file in the directory that `change` made.
-fn lives_in(plan: &Plan, kept: &[bool], change: &Change) -> Option<usize> {
+fn step_inside(plan: &Plan, kept: &[bool], change: &Change) -> Option<usize> {
     let Change::File { path: directory, .. } = change else { return None };
     let inside = |path: &str| {
         let mut above = parent(path);
@@ -303,7 +303,7 @@ fn conclude(
     store: &Store,
     journal: &Journal,
     mut rest: Plan,
-    whose: Whose<'_>,
+    selection: Selection<'_>,
 ) -> Result<()> {
     if rest.steps.is_empty() {
         return store
@@ -317,10 +317,10 @@ fn conclude(
         (rest.notes, rest.canary, left.trial) = (Vec::new(), None, None);
     }
     left.plan = rest;
-    let its_own = match whose {
-        Whose::All | Whose::Apply => true,
-        Whose::Uses(controller, _) => journal.busy_with.as_deref() == Some(controller),
-        Whose::Latest(_) => true,
+    let its_own = match selection {
+        Selection::All | Selection::Apply => true,
+        Selection::Uses(controller, _) => journal.busy_with.as_deref() == Some(controller),
+        Selection::Latest(_) => true,
     };
     if its_own {
         (left.phase, left.busy_with) = (Phase::Applied, None);

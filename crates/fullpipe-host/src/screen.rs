@@ -22,7 +22,7 @@ pub struct Style {
 impl Style {
     /// What suits the standard output: colours on a terminal unless `NO_COLOR` is set; its width or, elsewhere, that in
     /// `COLUMNS`, at most 110.
-    pub fn of_stdout() -> Style {
+    pub fn for_stdout() -> Style {
         let terminal = std::io::stdout().is_terminal();
         let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         let told = || std::env::var("COLUMNS").ok()?.parse().ok();
@@ -285,7 +285,7 @@ pub fn applied(style: Style, applied: &Applied) -> String {
             );
         }
         None => {
-            if let Some(seen) = &applied.seen {
+            if let Some(seen) = &applied.observed {
                 let _ = writeln!(out, "A new connection was opened and seen to use {}.", style.bold(seen));
             }
         }
@@ -356,13 +356,13 @@ pub fn verified(style: Style, verified: &Verified) -> String {
             _ => "to a peer",
         };
         let (mark, verdict) = match check.outcome {
-            Outcome::Held => ("✓", Verdict::Ok),
-            Outcome::NotAsked => ("–", Verdict::Advice),
-            Outcome::NotShown => ("?", Verdict::Unknown),
+            Outcome::Passed => ("✓", Verdict::Ok),
+            Outcome::Skipped => ("–", Verdict::Advice),
+            Outcome::Unknown => ("?", Verdict::Unknown),
             Outcome::Failed => ("✗", Verdict::Fail),
         };
         let head = format!("{} {}", style.verdict(verdict, mark), style.dim(&format!("{name:<16}")));
-        out += &style.wrap(&head, 18, &check.seen);
+        out += &style.wrap(&head, 18, &check.observed);
         for wrong in &check.wrong {
             out += &style.wrap(&format!("{:18}", ""), 18, wrong);
         }
@@ -375,8 +375,8 @@ pub fn verified(style: Style, verified: &Verified) -> String {
                 verified.identity.command("apply CC")
             )
         }
-        (Outcome::Held | Outcome::NotAsked, _) => format!("{name} is in force"),
-        (Outcome::NotShown, _) => {
+        (Outcome::Passed | Outcome::Skipped, _) => format!("{name} is in force"),
+        (Outcome::Unknown, _) => {
             format!("nothing speaks against it, but not all could be seen: not shown that {name} is in force")
         }
         (Outcome::Failed, _) => format!(

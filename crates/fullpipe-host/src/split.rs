@@ -1,7 +1,7 @@
 //! A split in the journal: a process that divides new connections between controllers as long as it runs. So `status` tells
 //! it, `revert` ends it, and what a process that was killed left in the journal is known to be over.
 
-use crate::apply::{enter, enter_within, interrupted, now, refuse_unfinished};
+use crate::apply::{interrupted, lock, lock_within, now, refuse_unfinished};
 use crate::error::{Error, Result};
 use crate::host::{Host, Process};
 use crate::journal::{Journal, Phase, Record, Store};
@@ -12,14 +12,14 @@ use std::time::Duration;
 pub(crate) const USE: &str = "split";
 
 /// How long to wait for another fullpipe.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Has the journal say that this process divides the connections of a control group. To be called before it does.
 ///
 /// # Errors
 /// [`Error::Impossible`] without root or a place for the journal; [`Error::Check`] if something was interrupted.
 pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: &str) -> Result<()> {
-    let _lock = enter_within(host, "split start", PATIENCE)?;
+    let _lock = lock_within(host, "split start", LOCK_TIMEOUT)?;
     let change = Change::Split { owner, group: group.to_owned(), arms: arms.to_owned() };
     let part_of = Some(Use { controller: USE.to_owned(), boot: host.clock().boot() });
     let step = Step { part_of, ..Step::new(change, "new connections get the controllers of arms") };
@@ -54,7 +54,7 @@ pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: 
 /// # Errors
 /// [`Error::Impossible`] if the journal cannot be written.
 pub fn end(host: &dyn Host, store: &Store, owner: Process) -> Result<()> {
-    let Ok(_lock) = enter(host, "split stop") else { return Ok(()) };
+    let Ok(_lock) = lock(host, "split stop") else { return Ok(()) };
     let Some(mut journal) = store.load(host)? else { return Ok(()) };
     journal
         .plan
@@ -117,15 +117,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let host = host(root.path());
         starts(root.path(), 77, 'S', 1234);
-        let first = Process::of(&host, 77).unwrap();
+        let first = Process::find(&host, 77).unwrap();
         assert_eq!(first, Process { id: 77, started: 1234 });
         assert!(first.runs(&host));
         starts(root.path(), 77, 'R', 1235);
         assert!(!first.runs(&host), "another of that number");
         starts(root.path(), 77, 'Z', 1234);
         assert!(!first.runs(&host), "it has ended");
-        assert_eq!(Process::of(&host, 78), None);
-        assert!(Process::of(&crate::host::Machine::new(), std::process::id()).is_some());
+        assert_eq!(Process::find(&host, 78), None);
+        assert!(Process::find(&crate::host::Machine::new(), std::process::id()).is_some());
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
         starts(root.path(), 77, 'S', 5);
         let owner = Process { id: 77, started: 5 };
         begin(&host, &store, owner, "/", "bbr 50%").unwrap();
-        let lock = enter(&host, "revert").unwrap();
+        let lock = lock(&host, "revert").unwrap();
         end(&host, &store, owner).unwrap();
         drop(lock);
         assert_eq!(status::status(&host, &store).unwrap().uses.len(), 1, "left to who has the lock");

@@ -7,7 +7,7 @@ use crate::facts::{Facts, Presence};
 use crate::host::{Clock, Host, Identity};
 use crate::journal::{Journal, Phase, Store, Trial};
 use crate::kernel;
-use crate::plan::{Change, Plan, Standing};
+use crate::plan::{Change, Plan, StepState};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -39,7 +39,7 @@ pub struct Status {
     pub drift: Vec<String>,
     /// Established connections beyond loopback, by controller.
     pub connections: BTreeMap<String, usize>,
-    /// Other network namespaces whose default differs from this one's.
+    /// Other network namespaces selection default differs from this one's.
     pub other_namespaces: Vec<(String, String)>,
 }
 
@@ -72,60 +72,60 @@ fn uses(plan: &Plan) -> Vec<InUse> {
 #[derive(Default)]
 struct Drift {
     /// In words.
-    told: Vec<String>,
+    lines: Vec<String>,
     /// How many steps are not made, or not any more.
     missing: usize,
 }
 
 impl Drift {
     /// What of a journal's steps does not hold on the host.
-    fn of(journal: &Journal, host: &dyn Host) -> Drift {
+    fn detect(journal: &Journal, host: &dyn Host) -> Drift {
         // A trial writes nothing for the next boot before it is confirmed.
-        let part = if journal.trial.is_some() { Part::of_a_trial(host) } else { Part::Whole };
+        let part = if journal.trial.is_some() { Part::for_trial(host) } else { Part::Whole };
         let steps = journal.plan.steps.iter().enumerate();
         let mut drift = Drift::default();
-        for (number, step) in steps.filter(|(_, s)| s.part_of.is_some() || part.has(&s.change)) {
+        for (number, step) in steps.filter(|(_, s)| s.part_of.is_some() || part.includes(&s.change)) {
             let title = step.change.title();
-            match journal.plan.standing(host, number) {
-                Ok(Standing::After) => {}
-                Ok(Standing::Before | Standing::Partial) => {
+            match journal.plan.state(host, number) {
+                Ok(StepState::After) => {}
+                Ok(StepState::Before | StepState::Partial) => {
                     drift.missing += 1;
-                    drift.told.push(format!("{title}: not {}", step.change.wanted()));
+                    drift.lines.push(format!("{title}: not {}", step.change.wanted()));
                 }
-                Ok(Standing::Gone) => drift.told.push(format!("{title}: gone")),
-                Ok(Standing::Other(now)) => {
+                Ok(StepState::Gone) => drift.lines.push(format!("{title}: gone")),
+                Ok(StepState::Other(now)) => {
                     drift.missing += 1;
-                    drift.told.push(format!("{title}: set to {}, now {now}", step.change.wanted()));
+                    drift.lines.push(format!("{title}: set to {}, now {now}", step.change.wanted()));
                 }
-                Err(e) => drift.told.push(format!("{title}: cannot be read ({e})")),
+                Err(e) => drift.lines.push(format!("{title}: cannot be read ({e})")),
             }
         }
         drift
     }
 
     /// What was made to last must win at the next boot still, whatever files came since.
-    fn look_at_boot(&mut self, journal: &Journal, line: &Assignment) {
+    fn check_boot(&mut self, journal: &Journal, line: &Assignment) {
         let wanted = &journal.plan.controller;
         let lasts = journal.trial.is_none() && journal.phase == Phase::Applied && journal.plan.lasts();
         if lasts && line.value != *wanted {
             let told = format!("the next boot: to set {wanted}, now {} by {}", line.value, line.place());
-            self.told.push(told);
+            self.lines.push(told);
         }
     }
 }
 
 /// How a trial stands that is not confirmed.
-struct OnTrial {
+struct TrialState {
     /// Seconds that are left; 0 if it is over.
     left: u64,
     /// Whether the machine restarted since, which took it back.
     restarted: bool,
 }
 
-impl OnTrial {
-    fn of(trial: &Trial, clock: &dyn Clock) -> OnTrial {
-        OnTrial {
-            left: trial.left(clock).map_or(0, |left| left.as_secs().max(1)),
+impl TrialState {
+    fn new(trial: &Trial, clock: &dyn Clock) -> TrialState {
+        TrialState {
+            left: trial.remaining(clock).map_or(0, |left| left.as_secs().max(1)),
             restarted: trial.boot != clock.boot(),
         }
     }
@@ -133,7 +133,7 @@ impl OnTrial {
 
 /// Where uses of loaded controllers stand, if that is what there is to say: an apply is not part of it, or one of them was
 /// interrupted.
-fn of_uses(journal: &Journal, drift: &Drift, identity: &Identity) -> Option<(bool, String)> {
+fn summarize_uses(journal: &Journal, drift: &Drift, identity: &Identity) -> Option<(bool, String)> {
     let command = |words: &str| identity.command(words);
     if let Some(name) =
         journal.busy_with.as_deref().filter(|name| [kernel::INSTALL, kernel::TRIAL].contains(name))
@@ -166,7 +166,7 @@ fn of_uses(journal: &Journal, drift: &Drift, identity: &Identity) -> Option<(boo
     };
     let names: Vec<String> = uses(&journal.plan).into_iter().map(name).collect();
     let (names, are) = (names.join(", "), if names.len() == 1 { "is" } else { "are" });
-    Some(if drift.told.is_empty() {
+    Some(if drift.lines.is_empty() {
         (true, format!("{names} {are} in use through fullpipe, and everything is as it left it"))
     } else {
         (
@@ -181,10 +181,10 @@ fn of_uses(journal: &Journal, drift: &Drift, identity: &Identity) -> Option<(boo
 }
 
 /// Where an apply stands: whether all is as it should be, and in one sentence.
-fn of_apply(
+fn summarize_apply(
     journal: &Journal,
     drift: &Drift,
-    trial: Option<&OnTrial>,
+    trial: Option<&TrialState>,
     identity: &Identity,
 ) -> (bool, String) {
     let name = &journal.plan.controller;
@@ -199,23 +199,23 @@ fn of_apply(
             ),
         ),
         (Phase::Reverting, _) => (false, format!("a revert of {name} was interrupted: {revert} finishes it")),
-        (Phase::Applied, Some(OnTrial { restarted: true, .. })) => (
+        (Phase::Applied, Some(TrialState { restarted: true, .. })) => (
             false,
             format!(
                 "{name} was on trial when the machine restarted, which took it back: {revert} tidies up what is left"
             ),
         ),
-        (Phase::Applied, Some(OnTrial { left: 0, .. })) => (
+        (Phase::Applied, Some(TrialState { left: 0, .. })) => (
             false,
             format!("{name} was not confirmed in time and whoever waited for it is gone: {revert} undoes it"),
         ),
-        (Phase::Applied, _) if !drift.told.is_empty() => (
+        (Phase::Applied, _) if !drift.lines.is_empty() => (
             false,
             format!(
                 "{name} was put in force by fullpipe, but not everything is so any more: {apply} sets it again, {revert} takes it back"
             ),
         ),
-        (Phase::Applied, Some(OnTrial { left, .. })) => {
+        (Phase::Applied, Some(TrialState { left, .. })) => {
             let confirm = identity.command("confirm");
             (true, format!("{name} is in force on trial: {left} s left for {confirm}, then it is undone"))
         }
@@ -235,12 +235,12 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     // What a restart ended leaves a journal of nothing.
     let journal = store.load(host)?.filter(|j| !j.plan.is_empty());
     let journal = journal.as_ref();
-    let mut drift = journal.map(|journal| Drift::of(journal, host)).unwrap_or_default();
+    let mut drift = journal.map(|journal| Drift::detect(journal, host)).unwrap_or_default();
     let takes = |value: &str| !matches!(facts.controller(value), Presence::Missing(_));
     let key = "net.ipv4.tcp_congestion_control";
     let boot_line = boot::winner(host, &boot::programs(host), key, &takes);
     if let (Some(journal), Some(line), true) = (journal, &boot_line, facts.scope.boots) {
-        drift.look_at_boot(journal, line);
+        drift.check_boot(journal, line);
     }
     let boot = match &boot_line {
         Some(line) => format!("{} ({})", line.value, line.place()),
@@ -249,10 +249,10 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let live = facts.default.clone();
     let at_boot_differs = facts.scope.boots
         && boot_line.as_ref().is_some_and(|l| live.as_ref().is_some_and(|live| *live != l.value));
-    let trial = journal.and_then(|j| j.trial.as_ref()).map(|trial| OnTrial::of(trial, host.clock()));
+    let trial = journal.and_then(|j| j.trial.as_ref()).map(|trial| TrialState::new(trial, host.clock()));
     let (consistent, summary) = match journal {
-        Some(journal) => of_uses(journal, &drift, &facts.identity)
-            .unwrap_or_else(|| of_apply(journal, &drift, trial.as_ref(), &facts.identity)),
+        Some(journal) => summarize_uses(journal, &drift, &facts.identity)
+            .unwrap_or_else(|| summarize_apply(journal, &drift, trial.as_ref(), &facts.identity)),
         None if at_boot_differs => (
             false,
             "fullpipe has changed nothing here; the default now and the one after a restart differ".into(),
@@ -274,7 +274,7 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
         confirm_within: trial.map(|trial| trial.left),
         live,
         boot,
-        drift: drift.told,
+        drift: drift.lines,
         connections,
         other_namespaces,
     })
@@ -307,7 +307,7 @@ pub fn prometheus(status: &Status) -> String {
     let other = status.other_namespaces.len() as f64;
     gauge(
         "host_namespaces_differing",
-        "Network namespaces whose default differs.",
+        "Network namespaces selection default differs.",
         &[(String::new(), other)],
     );
     out

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::facts::{Facts, Presence};
 use crate::host::{Host, Identity};
 use crate::journal::{Journal, Phase, Store};
-use crate::plan::{Change, Standing};
+use crate::plan::{Change, StepState};
 use serde::Serialize;
 
 /// How a check came out.
@@ -18,11 +18,11 @@ pub enum Outcome {
     /// It is not so.
     Failed,
     /// It could not be seen.
-    NotShown,
+    Unknown,
     /// It is no part of what was applied, or of what was asked.
-    NotAsked,
+    Skipped,
     /// It is so.
-    Held,
+    Passed,
 }
 
 /// One thing that must be so.
@@ -33,7 +33,7 @@ pub struct Check {
     /// How it came out.
     pub outcome: Outcome,
     /// What was seen, in a line.
-    pub seen: String,
+    pub observed: String,
     /// What is not as it should be.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wrong: Vec<String>,
@@ -41,8 +41,8 @@ pub struct Check {
 
 impl Check {
     /// A check without more to say than a line.
-    pub fn new(id: &'static str, outcome: Outcome, seen: impl Into<String>) -> Check {
-        Check { id, outcome, seen: seen.into(), wrong: Vec::new() }
+    pub fn new(id: &'static str, outcome: Outcome, observed: impl Into<String>) -> Check {
+        Check { id, outcome, observed: observed.into(), wrong: Vec::new() }
     }
 }
 
@@ -72,7 +72,7 @@ pub struct Verified {
 impl Verified {
     /// The worst of the checks.
     pub fn worst(&self) -> Outcome {
-        self.checks.iter().map(|check| check.outcome).min().unwrap_or(Outcome::NotShown)
+        self.checks.iter().map(|check| check.outcome).min().unwrap_or(Outcome::Unknown)
     }
 }
 
@@ -89,11 +89,11 @@ pub fn verify(host: &dyn Host, store: &Store, question: Question) -> Result<Veri
     };
     let mut checks = vec![applied(host, &journal)];
     if host.identity().running {
-        checks.push(standing(host, &journal, "live", Change::is_live));
+        checks.push(plan_state(host, &journal, "live", Change::is_live));
         checks.push(connection(host, &journal));
     } else {
         let image = "a directory, not a running kernel";
-        checks.extend(["live", "connection"].map(|id| Check::new(id, Outcome::NotAsked, image)));
+        checks.extend(["live", "connection"].map(|id| Check::new(id, Outcome::Skipped, image)));
     }
     checks.push(next_boot(host, &journal, question));
     let (controller, applied_at) = (Some(journal.plan.controller), Some(journal.time));
@@ -107,9 +107,9 @@ fn applied(host: &dyn Host, journal: &Journal) -> Check {
     match (journal.phase, &journal.trial) {
         (Phase::Applying, _) => check(Outcome::Failed, format!("an apply of {name} was interrupted")),
         (Phase::Reverting, _) => check(Outcome::Failed, format!("a revert of {name} was interrupted")),
-        (Phase::Applied, Some(trial)) => match trial.left(host.clock()) {
+        (Phase::Applied, Some(trial)) => match trial.remaining(host.clock()) {
             Some(left) => check(
-                Outcome::Held,
+                Outcome::Passed,
                 format!(
                     "{name}, on trial: {} s left for {}",
                     left.as_secs().max(1),
@@ -119,30 +119,30 @@ fn applied(host: &dyn Host, journal: &Journal) -> Check {
             None => check(Outcome::Failed, format!("{name} was not confirmed in time")),
         },
         (Phase::Applied, None) => match &journal.plan.canary {
-            Some(prefix) => check(Outcome::Held, format!("{name}, for {prefix} alone")),
-            None => check(Outcome::Held, name.clone()),
+            Some(prefix) => check(Outcome::Passed, format!("{name}, for {prefix} alone")),
+            None => check(Outcome::Passed, name.clone()),
         },
     }
 }
 
 /// Whether the apply's changes of one kind are as they were made.
-fn standing(host: &dyn Host, journal: &Journal, id: &'static str, of: fn(&Change) -> bool) -> Check {
+fn plan_state(host: &dyn Host, journal: &Journal, id: &'static str, of: fn(&Change) -> bool) -> Check {
     let steps = journal.plan.steps.iter().enumerate();
     let steps: Vec<_> = steps.filter(|(_, step)| step.part_of.is_none() && of(&step.change)).collect();
     let (mut wrong, mut unread) = (Vec::new(), Vec::new());
     for (number, step) in &steps {
         let (title, wanted) = (step.change.title(), step.change.wanted());
-        match journal.plan.standing(host, *number) {
-            Ok(Standing::After) => {}
-            Ok(Standing::Before | Standing::Partial) => wrong.push(format!("{title}: not {wanted}")),
-            Ok(Standing::Gone) => wrong.push(format!("{title}: gone")),
-            Ok(Standing::Other(now)) => wrong.push(format!("{title}: set to {wanted}, now {now}")),
+        match journal.plan.state(host, *number) {
+            Ok(StepState::After) => {}
+            Ok(StepState::Before | StepState::Partial) => wrong.push(format!("{title}: not {wanted}")),
+            Ok(StepState::Gone) => wrong.push(format!("{title}: gone")),
+            Ok(StepState::Other(now)) => wrong.push(format!("{title}: set to {wanted}, now {now}")),
             Err(e) => unread.push(format!("{title}: cannot be read ({e})")),
         }
     }
     let outcome = match (wrong.is_empty(), unread.is_empty()) {
-        (true, true) => Outcome::Held,
-        (true, false) => Outcome::NotShown,
+        (true, true) => Outcome::Passed,
+        (true, false) => Outcome::Unknown,
         (false, _) => Outcome::Failed,
     };
     let held = steps.len() - wrong.len() - unread.len();
@@ -160,15 +160,15 @@ fn connection(host: &dyn Host, journal: &Journal) -> Check {
     let wanted = &journal.plan.controller;
     let check = |outcome, seen: String| Check::new("connection", outcome, seen);
     if journal.plan.canary.is_some() {
-        return check(Outcome::NotAsked, "the default is not what was applied".into());
+        return check(Outcome::Skipped, "the default is not what was applied".into());
     }
     match host.try_connection() {
-        Ok(seen) if seen == *wanted => check(Outcome::Held, format!("a new connection uses {seen}")),
+        Ok(seen) if seen == *wanted => check(Outcome::Passed, format!("a new connection uses {seen}")),
         Ok(seen) if journal.plan.divides() => {
-            check(Outcome::NotShown, format!("a new connection uses {seen}: a split is running"))
+            check(Outcome::Unknown, format!("a new connection uses {seen}: a split is running"))
         }
         Ok(seen) => check(Outcome::Failed, format!("a new connection uses {seen}, not {wanted}")),
-        Err(e) => check(Outcome::NotShown, format!("no loopback connection could be opened: {e}")),
+        Err(e) => check(Outcome::Unknown, format!("no loopback connection could be opened: {e}")),
     }
 }
 
@@ -177,21 +177,21 @@ fn next_boot(host: &dyn Host, journal: &Journal, question: Question) -> Check {
     const KEY: &str = "net.ipv4.tcp_congestion_control";
     let facts = Facts::gather(host);
     let wanted = &journal.plan.controller;
-    let not_asked = |why: &str| Check::new("boot", Outcome::NotAsked, why);
+    let skipped = |why: &str| Check::new("boot", Outcome::Skipped, why);
     if question.live_only {
-        return not_asked("left out (--live-only)");
+        return skipped("left out (--live-only)");
     }
     if journal.trial.is_some() {
-        return not_asked("on trial: its files are written when it is confirmed");
+        return skipped("on trial: its files are written when it is confirmed");
     }
     if journal.plan.canary.is_some() {
-        return not_asked("a canary lasts until the restart");
+        return skipped("a canary lasts until the restart");
     }
     if !facts.scope.boots {
-        return not_asked("nothing reads boot files here");
+        return skipped("nothing reads boot files here");
     }
-    let files = standing(host, journal, "boot", |change| matches!(change, Change::File { .. }));
-    if files.outcome != Outcome::Held {
+    let files = plan_state(host, journal, "boot", |change| matches!(change, Change::File { .. }));
+    if files.outcome != Outcome::Passed {
         return files;
     }
     // A controller that is loaded has a unit that loads it and makes it the default, after all sysctls.
@@ -202,7 +202,7 @@ fn next_boot(host: &dyn Host, journal: &Journal, question: Question) -> Check {
         });
         return match unit {
             true => {
-                Check::new("boot", Outcome::Held, format!("a unit loads {wanted} and makes it the default"))
+                Check::new("boot", Outcome::Passed, format!("a unit loads {wanted} and makes it the default"))
             }
             false => Check::new("boot", Outcome::Failed, format!("nothing loads {wanted} at boot")),
         };
@@ -210,7 +210,7 @@ fn next_boot(host: &dyn Host, journal: &Journal, question: Question) -> Check {
     let takes = |value: &str| !matches!(facts.controller(value), Presence::Missing(_));
     match boot::winner(host, &boot::programs(host), KEY, &takes) {
         Some(line) if line.value == *wanted => {
-            Check::new("boot", Outcome::Held, format!("the next boot sets {wanted} ({})", line.place()))
+            Check::new("boot", Outcome::Passed, format!("the next boot sets {wanted} ({})", line.place()))
         }
         Some(line) => Check::new(
             "boot",

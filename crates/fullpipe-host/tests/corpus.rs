@@ -4,7 +4,7 @@ mod support;
 
 use fullpipe_host::boot;
 use fullpipe_host::checks::{self, Question, Verdict};
-use fullpipe_host::host::{Host, Model, OverFiles, View};
+use fullpipe_host::host::{DelegateFiles, Host, Model, View};
 use fullpipe_host::journal::Store;
 use fullpipe_host::plan::{self, QdiscChoice, Request};
 use fullpipe_host::{apply, revert};
@@ -158,7 +158,7 @@ fn each_host_gets_its_plan_or_its_refusal_and_comes_back_byte_for_byte() {
                     assert!(error.text().contains(expected.as_str()), "{context}: {error}");
                 }
                 Ok(applied) => {
-                    assert_eq!(applied.seen.as_deref(), Some(expect.controller.as_str()), "{context}");
+                    assert_eq!(applied.observed.as_deref(), Some(expect.controller.as_str()), "{context}");
                     if !plan.is_empty() {
                         let again =
                             apply::apply(&host, &store(), &request(expect), &apply::Options::default())

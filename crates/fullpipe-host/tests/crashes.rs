@@ -3,7 +3,7 @@
 
 mod support;
 
-use fullpipe_host::host::{Host, Model, ModelKernel, OverFiles};
+use fullpipe_host::host::{DelegateFiles, Host, Model, ModelKernel};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::ROOT;
 use fullpipe_host::plan::Request;
@@ -30,7 +30,7 @@ fn put_in_force(host: &dyn Host, controller: &str) -> Result<apply::Applied, Err
     apply::apply(host, &store(), &request(controller), &apply::Options::default())
 }
 
-fn take_back(host: &dyn Host) -> Result<Option<revert::Reverted>, Error> {
+fn revert_selection(host: &dyn Host) -> Result<Option<revert::Reverted>, Error> {
     revert::revert(host, &store(), &revert::Options::default())
 }
 
@@ -116,7 +116,7 @@ fn struck_apply(
         put_in_force(&host, controller).unwrap_or_else(|e| panic!("{context}: {e}"));
         same_in_force(&snapshot(&host), in_force, context);
     }
-    take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+    revert_selection(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
     assert_same(&snapshot(&host), original, context);
 }
 
@@ -167,7 +167,7 @@ fn a_crash_at_any_change_of_what_an_apply_adds_is_completed_or_undone() {
         let changes = counter.changes();
         let in_force = snapshot(&host);
         assert!(changes > 5, "{name}: only {changes} changes");
-        take_back(&host).unwrap();
+        revert_selection(&host).unwrap();
         assert_same(&snapshot(&host), &original, name);
         for at in 0..changes {
             for crash in CRASHES {
@@ -183,7 +183,7 @@ fn a_crash_at_any_change_of_what_an_apply_adds_is_completed_or_undone() {
     println!("{cases} crashes of an addition");
 }
 
-/// The state in force is the same however it was reached, but for the journal's wording and for handles: the kernel's
+/// The state in force is the same however it was reachability, but for the journal's wording and for handles: the kernel's
 /// own tree of fq (after a restart, or under a new mq) has none.
 fn same_in_force(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>, context: &str) {
     let relevant = |all: &BTreeMap<String, String>| {
@@ -210,7 +210,7 @@ fn a_crash_at_any_change_of_a_revert_is_finished_by_another_revert() {
         put_in_force(&host, controller).unwrap();
         let in_force = copy(&host);
         let counter = Faulty::counting(&host);
-        take_back(&counter).unwrap();
+        revert_selection(&counter).unwrap();
         let changes = counter.changes();
         for at in 0..changes {
             for crash in CRASHES {
@@ -224,7 +224,7 @@ fn a_crash_at_any_change_of_a_revert_is_finished_by_another_revert() {
                             restart(&host, &pristine);
                         }
                         let faulty = Faulty::new(&host, at, crash);
-                        let ended = take_back(&faulty);
+                        let ended = revert_selection(&faulty);
                         // After a restart there may be fewer changes to make.
                         assert!(
                             faulty.dead() || (restarted_between && ended.is_ok()),
@@ -232,7 +232,7 @@ fn a_crash_at_any_change_of_a_revert_is_finished_by_another_revert() {
                         );
                         strike(&host, &pristine, after);
                         status_is_true(&host, &context);
-                        take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+                        revert_selection(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
                         assert_same(&snapshot(&host), &original, &context);
                         cases += 1;
                     }
@@ -261,12 +261,12 @@ fn a_change_that_fails_is_undone_at_once() {
                 let error = put_in_force(&faulty, controller).expect_err(&context);
                 assert!(!error.text().is_empty());
                 if !snapshot(&host).contains_key("/var/lib/fullpipe/host.journal") {
-                    take_back(&host).unwrap();
+                    revert_selection(&host).unwrap();
                     assert_same(&snapshot(&host), &original, &context);
                 } else {
                     // The journal itself could not be kept or removed: then status says so and revert goes on.
                     status_is_true(&host, &context);
-                    take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+                    revert_selection(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
                     assert_same(&snapshot(&host), &original, &context);
                 }
             }
@@ -292,7 +292,7 @@ fn a_disk_that_stays_full_leaves_a_journal_that_revert_finishes_by() {
                 "{context}: {error}"
             );
             status_is_true(&host, &context);
-            take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+            revert_selection(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
             assert_same(&snapshot(&host), &original, &context);
         }
     }
@@ -319,7 +319,7 @@ fn a_restart_of_a_host_with_everything_in_force_keeps_it_in_force() {
         assert!(status.consistent, "{name}: {status:?}");
         assert_eq!(status.live.as_deref(), Some(controller));
         assert_eq!(put_in_force(&host, controller).unwrap().made, 0, "{name}");
-        take_back(&host).unwrap();
+        revert_selection(&host).unwrap();
         assert_same(&snapshot(&host), &original, name);
     }
 }

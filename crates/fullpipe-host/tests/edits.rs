@@ -3,7 +3,7 @@
 
 mod support;
 
-use fullpipe_host::host::{Files, Host, Model, OverFiles, View};
+use fullpipe_host::host::{DelegateFiles, Files, Host, Model, View};
 use fullpipe_host::journal::Store;
 use fullpipe_host::net::{QdiscOperation, ROOT};
 use fullpipe_host::plan::Request;
@@ -54,7 +54,7 @@ impl Edit {
         }
     }
 
-    fn carry_out(&self, host: &Fake) {
+    fn perform_steps(&self, host: &Fake) {
         const OURS: &str = "/etc/sysctl.d/99-zz-fullpipe.conf";
         let append = |path: &str, text: &str| {
             let old = host.content(path).unwrap_or_default();
@@ -157,7 +157,7 @@ proptest! {
             .flat_map(Edit::paths)
             .collect();
         for edit in &edits {
-            edit.carry_out(&host);
+            edit.perform_steps(&host);
         }
         let edited = snapshot(&host);
         let mut touched: Vec<String> = edits.iter().flat_map(Edit::paths).collect();

@@ -2,12 +2,14 @@
 
 mod support;
 
-use fullpipe_host::host::{Files, Host, Model, ModelKernel, Network, OverFiles, Program, Ran, View};
+use fullpipe_host::host::{
+    DelegateFiles, Files, Host, Model, ModelKernel, Network, Program, ProgramOutput, View,
+};
 use fullpipe_host::journal::Store;
-use fullpipe_host::kernel::attempt::{self, Back, Request as Attempt, Seen};
 use fullpipe_host::kernel::install::{self, Request as Wanted};
 use fullpipe_host::kernel::installed;
 use fullpipe_host::kernel::status::{Status, status};
+use fullpipe_host::kernel::trial_boot::{self, Request as Attempt, RollBack, TrialBoot};
 use fullpipe_host::kernel::{MARK, Stage, grub, screen};
 use fullpipe_host::screen::Style;
 use fullpipe_host::{Error, revert};
@@ -36,7 +38,7 @@ fn put_release(host: &Fake, release: &str, modules: &str) {
 
 const MODULES: &str = "kernel/net/ipv4/tcp_bbr.ko:\nkernel/net/sched/sch_fq.ko:\n";
 
-/// Debian 11 with GRUB, whose kernel has lost its BBR.
+/// Debian 11 with GRUB, selection kernel has lost its BBR.
 fn host(clock: &TestClock) -> Fake {
     let (started, _) = Manifest::read("debian-11").host();
     let host = Model::with_clock(started.files().copy(), clock.clone());
@@ -117,9 +119,9 @@ fn set_variable(host: &Fake, name: &str, value: Option<&str>) {
 
 const PACKAGE: &str = "/var/lib/dpkg/linux-image";
 
-fn programs(host: &Fake, program: &Program) -> io::Result<Ran> {
+fn programs(host: &Fake, program: &Program) -> io::Result<ProgramOutput> {
     let words: Vec<&str> = program.words.iter().map(String::as_str).collect();
-    let said = |out: String| Ok(Ran { out, ..Ran::default() });
+    let said = |out: String| Ok(ProgramOutput { out, ..ProgramOutput::default() });
     let image = format!("linux-image-{NEW}");
     match words[..] {
         ["apt-cache", "pkgnames", "linux-image-"] => {
@@ -157,7 +159,7 @@ fn programs(host: &Fake, program: &Program) -> io::Result<Ran> {
         }
         ["dpkg-query", ..] => match host.text(PACKAGE) {
             Some(state) => said(state),
-            None => Ok(Ran { status: 1, ..Ran::default() }),
+            None => Ok(ProgramOutput { status: 1, ..ProgramOutput::default() }),
         },
         ["/usr/sbin/grub-mkconfig", ..] => {
             make_menu(host);
@@ -271,10 +273,10 @@ fn a_newer_kernel_is_installed_tried_and_kept() {
     assert!(install::install(&host, &store(), &plan).unwrap_err().text().contains("nobody kept it yet"));
     assert_eq!(boot(&fake, &clock), OLD, "an ordinary restart");
 
-    attempt::attempt(&host, &store(), &attempt("6.1")).unwrap();
+    trial_boot::arm(&host, &store(), &attempt("6.1")).unwrap();
     assert_eq!(told(&fake).trial.unwrap().stage, Stage::Armed);
     assert!(
-        attempt::attempt(&host, &store(), &attempt("6.1")).unwrap_err().text().contains("on trial already")
+        trial_boot::arm(&host, &store(), &attempt("6.1")).unwrap_err().text().contains("on trial already")
     );
     assert_eq!(boot(&fake, &clock), NEW);
     assert!(
@@ -282,7 +284,7 @@ fn a_newer_kernel_is_installed_tried_and_kept() {
             && fake.text("/proc/cmdline").unwrap().contains("panic=10")
     );
     assert_eq!(told(&fake).trial.unwrap().stage, Stage::Running);
-    let Seen::Kept(kept) = attempt::look(&host, &store()).unwrap() else { panic!() };
+    let TrialBoot::Kept(kept) = trial_boot::poll(&host, &store()).unwrap() else { panic!() };
     assert_eq!((kept.release.as_str(), kept.named), (NEW, false));
     assert_eq!(boot(&fake, &clock), NEW, "it is booted every day");
     for path in [
@@ -303,21 +305,21 @@ fn a_kernel_that_panics_is_gone_back_from_and_removed_without_a_trace() {
     let before = snapshot(&fake);
     let host = with(&fake);
     install_newest(&host).unwrap();
-    attempt::attempt(&host, &store(), &attempt(NEW)).unwrap();
+    trial_boot::arm(&host, &store(), &attempt(NEW)).unwrap();
     assert_eq!(boot(&fake, &clock), NEW);
     // It panics before anything is done.
     assert_eq!(boot(&fake, &clock), OLD);
-    attempt::settle(&host, &store()).unwrap();
+    trial_boot::clean_up(&host, &store()).unwrap();
     let trial = told(&fake).trial.unwrap();
     assert_eq!((trial.stage, trial.failed[0].what.as_str()), (Stage::Over, "start"));
     assert!(
         !fake.exists("/boot/grub/custom.cfg") && !fake.exists("/etc/systemd/system/fullpipe-kernel.service")
     );
     assert_eq!(boot(&fake, &clock), OLD);
-    let Back::Removed(titles) = attempt::back(&host, &store()).unwrap() else { panic!() };
+    let RollBack::Removed(titles) = trial_boot::roll_back(&host, &store()).unwrap() else { panic!() };
     assert_eq!(titles.len(), 2, "{titles:?}");
     same(&fake, &before, "back");
-    assert!(attempt::back(&host, &store()).unwrap_err().text().contains("no kernel"));
+    assert!(trial_boot::roll_back(&host, &store()).unwrap_err().text().contains("no kernel"));
 }
 
 #[test]
@@ -336,15 +338,17 @@ fn a_kernel_that_is_not_reached_is_gone_back_from_when_its_time_is_over() {
         let fake = host(&clock);
         let host = with(&fake);
         install_newest(&host).unwrap();
-        attempt::attempt(&host, &store(), &attempt(NEW)).unwrap();
+        trial_boot::arm(&host, &store(), &attempt(NEW)).unwrap();
         assert_eq!(boot(&fake, &clock), NEW);
         put_kernel(&fake, &ModelKernel { network: Some(network), ..kernel(&fake) });
         clock.go_on(Duration::from_secs(99));
-        let Seen::Waits(reasons) = attempt::look(&host, &store()).unwrap() else { panic!("{what}") };
+        let TrialBoot::Pending(reasons) = trial_boot::poll(&host, &store()).unwrap() else {
+            panic!("{what}")
+        };
         assert_eq!(reasons[0].what, what);
         clock.go_on(Duration::from_secs(1));
-        assert!(matches!(attempt::look(&host, &store()).unwrap(), Seen::Failed(_)));
-        assert_eq!(attempt::look(&host, &store()).unwrap(), Seen::Nothing);
+        assert!(matches!(trial_boot::poll(&host, &store()).unwrap(), TrialBoot::Failed(_)));
+        assert_eq!(trial_boot::poll(&host, &store()).unwrap(), TrialBoot::NotRunning);
         assert_eq!(boot(&fake, &clock), OLD);
         assert_eq!(told(&fake).trial.unwrap().failed[0].what, what);
     }
@@ -356,25 +360,25 @@ fn ssh_and_the_controller_must_be_there_and_someone_if_asked() {
     let fake = host(&clock);
     let host = with(&fake);
     install_newest(&host).unwrap();
-    attempt::attempt(&host, &store(), &Attempt { asks: true, ..attempt(NEW) }).unwrap();
+    trial_boot::arm(&host, &store(), &Attempt { asks: true, ..attempt(NEW) }).unwrap();
     assert_eq!(boot(&fake, &clock), NEW);
     put(&fake, "/proc/net/tcp", "  sl\n");
     put_kernel(&fake, &ModelKernel { loadable: vec![], ..kernel(&fake) });
-    let Seen::Waits(reasons) = attempt::look(&host, &store()).unwrap() else { panic!() };
+    let TrialBoot::Pending(reasons) = trial_boot::poll(&host, &store()).unwrap() else { panic!() };
     assert_eq!(reasons.iter().map(|reason| reason.what.as_str()).collect::<Vec<_>>(), ["ssh", "controller"]);
     put(&fake, "/proc/net/tcp", "  sl\n   0: 00000000:0016 00000000:0000 0A\n");
     put_kernel(&fake, &ModelKernel { loadable: vec!["tcp_bbr".into()], ..kernel(&fake) });
-    assert_eq!(attempt::look(&host, &store()).unwrap(), Seen::Waits(vec![]));
+    assert_eq!(trial_boot::poll(&host, &store()).unwrap(), TrialBoot::Pending(vec![]));
     assert!(!fake.exists("/sys/module/tcp_bbr"), "what was loaded to look is unloaded");
     let refused = revert::revert(&host, &store(), &revert::Options::default()).unwrap_err();
     assert!(refused.text().contains("kernel keep"), "{refused}");
-    assert_eq!(attempt::back(&host, &store()).unwrap(), Back::Restarts(OLD.into()));
+    assert_eq!(trial_boot::roll_back(&host, &store()).unwrap(), RollBack::Restarts(OLD.into()));
     assert_eq!(boot(&fake, &clock), OLD);
     assert_eq!(told(&fake).trial.unwrap().failed[0].what, "asked");
     // Once more, and someone says so.
-    attempt::attempt(&host, &store(), &Attempt { asks: true, ..attempt(NEW) }).unwrap();
+    trial_boot::arm(&host, &store(), &Attempt { asks: true, ..attempt(NEW) }).unwrap();
     assert_eq!(boot(&fake, &clock), NEW);
-    assert_eq!(attempt::keep(&host, &store()).unwrap().release, NEW);
+    assert_eq!(trial_boot::keep(&host, &store()).unwrap().release, NEW);
     assert_eq!(boot(&fake, &clock), NEW);
     assert!(!fake.exists("/var/lib/fullpipe"));
 }
@@ -386,10 +390,10 @@ fn what_is_armed_can_be_disarmed_and_revert_takes_all_back() {
     let before = snapshot(&fake);
     let host = with(&fake);
     install_newest(&host).unwrap();
-    attempt::attempt(&host, &store(), &attempt(NEW)).unwrap();
-    assert_eq!(attempt::back(&host, &store()).unwrap(), Back::Disarmed(NEW.into()));
+    trial_boot::arm(&host, &store(), &attempt(NEW)).unwrap();
+    assert_eq!(trial_boot::roll_back(&host, &store()).unwrap(), RollBack::Disarmed(NEW.into()));
     assert_eq!(boot(&fake, &clock), OLD);
-    attempt::attempt(&host, &store(), &attempt(NEW)).unwrap();
+    trial_boot::arm(&host, &store(), &attempt(NEW)).unwrap();
     revert::revert(&host, &store(), &revert::Options::default()).unwrap();
     assert_eq!(boot(&fake, &clock), OLD);
     same(&fake, &before, "revert");
@@ -397,11 +401,11 @@ fn what_is_armed_can_be_disarmed_and_revert_takes_all_back() {
 
 #[test]
 fn what_came_later_and_needs_the_kernel_is_not_removed_with_it() {
-    fn needed(host: &Fake, program: &Program) -> io::Result<Ran> {
+    fn needed(host: &Fake, program: &Program) -> io::Result<ProgramOutput> {
         match program.words.iter().any(|word| word == "purge") {
-            true if program.words[1] == "-s" => Ok(Ran {
+            true if program.words[1] == "-s" => Ok(ProgramOutput {
                 out: format!("Purg linux-image-amd64 [6.1.192-2]\nPurg linux-image-{NEW} [6.1.192-2]\n"),
-                ..Ran::default()
+                ..ProgramOutput::default()
             }),
             true => panic!("{:?}", program.words),
             false => programs(host, program),
@@ -411,14 +415,14 @@ fn what_came_later_and_needs_the_kernel_is_not_removed_with_it() {
     let fake = host(&clock);
     let before = snapshot(&fake);
     install_newest(&with(&fake)).unwrap();
-    let error = attempt::back(&Faulty::counting(&fake).with(needed), &store()).unwrap_err();
+    let error = trial_boot::roll_back(&Faulty::counting(&fake).with(needed), &store()).unwrap_err();
     assert!(
         error.text().contains("linux-image-amd64 came later") && error.text().contains("remove them first"),
         "{error}"
     );
     assert_eq!((boot(&fake, &clock).as_str(), told(&fake).installed.as_deref()), (OLD, Some(NEW)));
     // The operator removes it, and goes back.
-    assert!(matches!(attempt::back(&with(&fake), &store()).unwrap(), Back::Removed(_)));
+    assert!(matches!(trial_boot::roll_back(&with(&fake), &store()).unwrap(), RollBack::Removed(_)));
     same(&fake, &before, "back");
 }
 
@@ -434,7 +438,7 @@ fn whenever_it_is_killed_the_old_kernel_is_booted_and_all_goes_back() {
     for (name, fake) in [("install", &untouched), ("try", &ready)] {
         let act = |host: &dyn Host| match name {
             "install" => install_newest(host).map(drop),
-            _ => attempt::attempt(host, &store(), &attempt(NEW)).map(drop),
+            _ => trial_boot::arm(host, &store(), &attempt(NEW)).map(drop),
         };
         let copy = || Model::with_clock(fake.files().copy(), clock.clone());
         let counted = copy();
@@ -457,8 +461,8 @@ fn whenever_it_is_killed_the_old_kernel_is_booted_and_all_goes_back() {
                 }
                 assert_eq!(booted, OLD, "{context}");
                 let host = with(&fake);
-                attempt::settle(&host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
-                match attempt::back(&host, &store()) {
+                trial_boot::clean_up(&host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
+                match trial_boot::roll_back(&host, &store()) {
                     Ok(_) | Err(Error::Usage(_)) => {}
                     Err(e) => panic!("{context}: {e}"),
                 }
@@ -501,11 +505,15 @@ fn an_installation_that_was_killed_is_gone_on_with() {
 
 #[test]
 fn an_installation_that_fails_leaves_all_as_it_was() {
-    fn failing(host: &Fake, program: &Program) -> io::Result<Ran> {
+    fn failing(host: &Fake, program: &Program) -> io::Result<ProgramOutput> {
         let is_it = program.words.first().is_some_and(|word| word == "apt-get")
             && program.words.iter().any(|word| word == "install");
         match is_it && program.words[1] == "-y" {
-            true => Ok(Ran { status: 100, error: "E: no space left on device".into(), ..Ran::default() }),
+            true => Ok(ProgramOutput {
+                status: 100,
+                error: "E: no space left on device".into(),
+                ..ProgramOutput::default()
+            }),
             false => programs(host, program),
         }
     }
@@ -534,7 +542,7 @@ fn what_cannot_be_is_refused_and_says_why() {
     let of_version = |host: &dyn Host| {
         install::plan(host, &Wanted { version: Some("9.9".into()), ..Wanted::default() }).err()
     };
-    let tries = |host: &dyn Host| attempt::attempt(host, &store(), &attempt(NEW)).err();
+    let tries = |host: &dyn Host| trial_boot::arm(host, &store(), &attempt(NEW)).err();
     let with_new = |fake: &Fake| {
         put_release(fake, NEW, MODULES);
         make_menu(fake);
@@ -574,10 +582,10 @@ fn what_cannot_be_is_refused_and_says_why() {
         );
     };
     refused(&secure, &tries, &["Secure Boot", "mokutil"]);
-    fn on_lvm(host: &Fake, program: &Program) -> io::Result<Ran> {
+    fn on_lvm(host: &Fake, program: &Program) -> io::Result<ProgramOutput> {
         match program.words[..] {
             [ref probe, ref what, _] if probe == "grub-probe" && what == "--target=abstraction" => {
-                Ok(Ran { out: "lvm\n".into(), ..Ran::default() })
+                Ok(ProgramOutput { out: "lvm\n".into(), ..ProgramOutput::default() })
             }
             _ => programs(host, program),
         }
@@ -585,7 +593,7 @@ fn what_cannot_be_is_refused_and_says_why() {
     let fake = host(&clock);
     with_new(&fake);
     let before = snapshot(&fake);
-    let error = attempt::attempt(&Faulty::counting(&fake).with(on_lvm), &store(), &attempt(NEW)).unwrap_err();
+    let error = trial_boot::arm(&Faulty::counting(&fake).with(on_lvm), &store(), &attempt(NEW)).unwrap_err();
     assert!(
         error.text().contains("cannot write /boot/grub/grubenv") && error.text().contains("on lvm"),
         "{error}"
@@ -607,12 +615,12 @@ fn screens_fit() {
         }
     };
     install_newest(&host).unwrap();
-    let tries = attempt::plan(&host, &attempt(NEW)).unwrap();
+    let tries = trial_boot::plan(&host, &attempt(NEW)).unwrap();
     for width in [80, 100] {
         let style = Style { colour: false, width };
         fits(&screen::status(style, &told(&fake)), width);
         fits(&screen::plan(style, &plan), width);
-        fits(&screen::attempt(style, &tries), width);
+        fits(&screen::trial_boot(style, &tries), width);
     }
     let text = screen::status(Style { colour: false, width: 80 }, &told(&fake));
     for part in [

@@ -1,13 +1,13 @@
 //! The running kernel: controllers, routes and queueing disciplines in a private network namespace, where nothing
 //! outside can be changed.
 
+use fullpipe_host::destinations::{self};
 use fullpipe_host::host::{Host, Machine, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::{self, QdiscNode, QdiscOperation, ROOT};
 use fullpipe_host::plan::{QdiscChoice, Request, Tree};
-use fullpipe_host::towards::{self, Towards};
-use fullpipe_host::trial::{self, Asked, Ended};
-use fullpipe_host::{Error, apply, employ, revert, status};
+use fullpipe_host::trial::{self, Decision, TrialEnd};
+use fullpipe_host::{Error, apply, assign, revert, status};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use std::process::Command;
 const INSIDE: &str = "FULLPIPE_HOST_TEST_INSIDE";
 
 /// Runs the named test once more in namespaces of its own, with a private /run. Gives whether this is the inner run.
-fn enter(name: &str) -> bool {
+fn lock(name: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
@@ -79,7 +79,7 @@ fn put_in_force(request: &Request) -> Result<apply::Applied, Error> {
     apply::apply(&Machine::new(), &store(), request, &apply::Options::default())
 }
 
-fn take_back() -> revert::Reverted {
+fn revert_selection() -> revert::Reverted {
     revert::revert(&Machine::new(), &store(), &revert::Options::default()).unwrap().unwrap()
 }
 
@@ -147,7 +147,7 @@ fn controllers_of_a_new_connection() -> Vec<String> {
 
 #[test]
 fn each_controller_is_put_in_force_seen_at_work_and_taken_back() {
-    if !enter("each_controller_is_put_in_force_seen_at_work_and_taken_back") {
+    if !lock("each_controller_is_put_in_force_seen_at_work_and_taken_back") {
         return;
     }
     let (available, allowed) = (
@@ -166,12 +166,12 @@ fn each_controller_is_put_in_force_seen_at_work_and_taken_back() {
                 let used_one = applied.plan.controller.as_str();
                 assert!(used_one == controller || used_one == format!("fp_{controller}"), "{used_one}");
                 used += 1;
-                assert_eq!(applied.seen.as_deref(), Some(used_one));
+                assert_eq!(applied.observed.as_deref(), Some(used_one));
                 assert_eq!(controllers_of_a_new_connection(), [used_one, used_one]);
                 let now = status::status(&Machine::new(), &store()).unwrap();
                 assert_eq!((now.phase, now.consistent), (Some(Phase::Applied), true), "{now:?}");
                 println!("{controller}: in force, a connection uses {used_one}");
-                take_back();
+                revert_selection();
                 assert_same(&everything(), &before, controller);
                 let back = before.sysctls["tcp_congestion_control"].as_str();
                 assert_eq!(controllers_of_a_new_connection(), [back, back]);
@@ -199,12 +199,12 @@ fn each_controller_is_put_in_force_seen_at_work_and_taken_back() {
 
 #[test]
 fn default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults() {
-    if !enter("default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults") {
+    if !lock("default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults") {
         return;
     }
     let host = Machine::new();
     let before = everything();
-    let tree = |device: &str| Tree::of(&host.qdiscs().unwrap(), device);
+    let tree = |device: &str| Tree::of_device(&host.qdiscs().unwrap(), device);
     let (single, multi) = (tree("t0"), tree("t4"));
     assert!(single.is_default() && multi.is_default(), "{single:?} {multi:?}");
     // Every kernel has bfifo; fq would need a module.
@@ -218,13 +218,13 @@ fn default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults() {
     assert_eq!(now.leaves().len(), multi.leaves().len());
     assert_eq!(tree("v0").plain_kind(), Some("noqueue"), "a device without a queue is left alone");
     println!("t0: {}; t4: {}", tree("t0").describe(), now.describe());
-    take_back();
+    revert_selection();
     assert_same(&everything(), &before, "");
 }
 
 #[test]
 fn what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_options() {
-    if !enter("what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_options") {
+    if !lock("what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_options") {
         return;
     }
     let tc = |arguments: &str| {
@@ -237,16 +237,16 @@ fn what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_op
     let before = everything();
     let request = Request { qdisc: QdiscChoice::Kind("bfifo".into()), ..live("reno") };
     put_in_force(&request).unwrap();
-    let kept = |device: &str| Tree::of(&everything().qdiscs, device);
-    assert_eq!(kept("t0"), Tree::of(&before.qdiscs, "t0"), "chosen by hand");
-    assert_eq!(kept("v0"), Tree::of(&before.qdiscs, "v0"), "a shaper");
-    take_back();
+    let kept = |device: &str| Tree::of_device(&everything().qdiscs, device);
+    assert_eq!(kept("t0"), Tree::of_device(&before.qdiscs, "t0"), "chosen by hand");
+    assert_eq!(kept("v0"), Tree::of_device(&before.qdiscs, "v0"), "a shaper");
+    revert_selection();
     assert_same(&everything(), &before, "");
 
     let insist = Request { replace_on: vec!["t0".into()], ..request.clone() };
     put_in_force(&insist).unwrap();
     assert_eq!(kept("t0").plain_kind(), Some("bfifo"));
-    take_back();
+    revert_selection();
     assert_same(&everything(), &before, "handle, kind and `limit 123` are back");
 
     // A tree of four queues, put there by hand over the kernel's default leaves.
@@ -259,12 +259,12 @@ fn what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_op
     let queues = everything();
     put_in_force(&Request { replace_on: vec!["v0".into()], ..request.clone() }).unwrap();
     assert_eq!((kept("v0").plain_kind(), kept("v0").leaves().len()), (Some("bfifo"), 4));
-    take_back();
+    revert_selection();
     assert_same(&everything(), &queues, "each queue has its own options back");
     tc("qdisc replace dev v0 root handle 2: mq");
     let fresh = everything();
     put_in_force(&Request { replace_on: vec!["v0".into()], ..request.clone() }).unwrap();
-    take_back();
+    revert_selection();
     assert_same(&everything(), &fresh, "default leaves under an mq of someone's are default leaves again");
 
     tc("qdisc del dev v0 root");
@@ -278,7 +278,7 @@ fn what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_op
 
 #[test]
 fn a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whole() {
-    if !enter("a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whole") {
+    if !lock("a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whole") {
         return;
     }
     let before = everything();
@@ -292,7 +292,7 @@ fn a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whol
     put_in_force(&live(other)).unwrap();
     assert!(net::Rtnetlink::open().unwrap().congestion_routes().unwrap().is_empty(), "the trial is over");
     assert_eq!(controllers_of_a_new_connection(), [other, other]);
-    take_back();
+    revert_selection();
     assert_same(&everything(), &before, "");
     let error = put_in_force(&Request { canary: Some("192.0.2/24".into()), ..live(other) }).unwrap_err();
     assert!(matches!(&error, Error::Usage(t) if t.contains("192.0.2.0/24")), "{error}");
@@ -307,7 +307,7 @@ fn ip(arguments: &str) -> String {
 
 #[test]
 fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
-    if !enter("a_route_in_use_keeps_all_else_and_has_its_own_controller_again") {
+    if !lock("a_route_in_use_keeps_all_else_and_has_its_own_controller_again") {
         return;
     }
     let host = Machine::new();
@@ -331,12 +331,12 @@ fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
     };
     let before = routes();
     for prefix in ["203.0.113.0/24", "default", "2001:db8:1::/48", "2001:db8:2::/48"] {
-        let request = employ::Request {
+        let request = assign::Request {
             controller: other.clone(),
             route: Some(prefix.into()),
-            ..employ::Request::default()
+            ..assign::Request::default()
         };
-        employ::employ(&host, &store(), &request).unwrap();
+        assign::assign(&host, &store(), &request).unwrap();
         let during = routes();
         assert_eq!(during.matches(&format!("congctl {other}")).count(), 1, "{prefix}: {during}");
         let without = |text: &str| {
@@ -347,24 +347,24 @@ fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
         assert_eq!(without(&during), without(&before), "{prefix} keeps all else");
         let seen = status::status(&host, &store()).unwrap();
         assert_eq!(seen.uses[0].changes, [format!("controller of the route to {prefix}")]);
-        take_back();
+        revert_selection();
         assert_eq!(routes(), before, "{prefix}");
     }
-    let nowhere = employ::Request {
+    let nowhere = assign::Request {
         controller: other.clone(),
         route: Some("198.51.100.0/24".into()),
-        ..employ::Request::default()
+        ..assign::Request::default()
     };
-    let error = employ::employ(&host, &store(), &nowhere).unwrap_err();
+    let error = assign::assign(&host, &store(), &nowhere).unwrap_err();
     assert!(error.text().contains("there is no route"), "{error}");
     ip("route add 198.51.100.0/24 nexthop via 192.0.2.2 dev v0 nexthop via 192.0.2.3 dev v0");
-    let error = employ::employ(&host, &store(), &nowhere).unwrap_err();
+    let error = assign::assign(&host, &store(), &nowhere).unwrap_err();
     assert!(error.text().contains("several routes or next hops"), "{error}");
 }
 
 #[test]
 fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
-    if !enter("a_destination_has_its_own_controller_by_a_route_and_only_that") {
+    if !lock("a_destination_has_its_own_controller_by_a_route_and_only_that") {
         return;
     }
     let host = Machine::new();
@@ -380,7 +380,7 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
         text.lines().map(str::trim_end).filter(|line| !line.contains("fe80")).collect::<Vec<_>>().join("\n")
     };
     let before = (routes(), everything());
-    let towards = |prefixes: &[&str]| Towards {
+    let towards = |prefixes: &[&str]| destinations::Request {
         controller: other.to_owned(),
         prefixes: prefixes.iter().map(|prefix| (*prefix).to_owned()).collect(),
     };
@@ -392,12 +392,12 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
         "2001:db8:1:7::/64",
         "2001:db8:1::/48",
     ]);
-    let plan = towards::plan(&host, &wanted).unwrap();
+    let plan = destinations::plan(&host, &wanted).unwrap();
     assert_eq!(plan.steps.len(), 5, "{plan:?}");
     assert!(plan.notes.iter().any(|note| note.contains("198.51.100.0/25")), "{:?}", plan.notes);
     assert_eq!(routes(), before.0, "a plan changes nothing");
 
-    let applied = towards::apply(&host, &store(), &wanted).unwrap();
+    let applied = destinations::apply(&host, &store(), &wanted).unwrap();
     assert_eq!(
         (applied.made, &applied.warnings[..]),
         (
@@ -428,16 +428,16 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
     let seen = status::status(&host, &store()).unwrap();
     assert!(seen.consistent && seen.uses[0].changes.len() == 5, "{seen:?}");
     // Again, and one more.
-    assert_eq!(towards::apply(&host, &store(), &wanted).unwrap().made, 0);
-    assert_eq!(towards::apply(&host, &store(), &towards(&["192.0.2.64/26"])).unwrap().made, 1);
+    assert_eq!(destinations::apply(&host, &store(), &wanted).unwrap().made, 0);
+    assert_eq!(destinations::apply(&host, &store(), &towards(&["192.0.2.64/26"])).unwrap().made, 1);
     // Somebody took one away: it is told, and made again.
     ip("route del 203.0.113.128/26");
     let seen = status::status(&host, &store()).unwrap();
     assert!(!seen.consistent && seen.drift[0].contains("203.0.113.128/26"), "{seen:?}");
-    assert_eq!(towards::apply(&host, &store(), &wanted).unwrap().made, 1);
+    assert_eq!(destinations::apply(&host, &store(), &wanted).unwrap().made, 1);
     // Beside an apply, which is undone with it.
     put_in_force(&live(other)).unwrap();
-    take_back();
+    revert_selection();
     assert_eq!(routes(), before.0);
     assert_same(&everything(), &before.1, "");
 
@@ -447,24 +447,24 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
         ("2001:db8:9::/48", "no route"),
         ("example.org", "not a prefix"),
     ] {
-        let error = towards::apply(&host, &store(), &towards(&["198.51.100.0/24", prefix])).unwrap_err();
+        let error = destinations::apply(&host, &store(), &towards(&["198.51.100.0/24", prefix])).unwrap_err();
         assert!(error.text().contains(said), "{prefix}: {error}");
         assert_eq!(routes(), before.0, "{prefix}: all of it or nothing");
     }
-    let error = towards::apply(
+    let error = destinations::apply(
         &host,
         &store(),
-        &Towards { controller: "newton".into(), ..towards(&["192.0.2.64/26"]) },
+        &destinations::Request { controller: "newton".into(), ..towards(&["192.0.2.64/26"]) },
     );
     assert!(matches!(&error, Err(Error::Usage(text)) if text.contains("newton")), "{error:?}");
     ip("route add 100.64.0.0/10 nexthop via 192.0.2.2 dev v0 nexthop via 192.0.2.3 dev v0");
-    let error = towards::apply(&host, &store(), &towards(&["100.64.1.0/24"])).unwrap_err();
+    let error = destinations::apply(&host, &store(), &towards(&["100.64.1.0/24"])).unwrap_err();
     assert!(error.text().contains("several next hops"), "{error}");
 }
 
 #[test]
 fn what_is_not_confirmed_in_time_is_undone_and_what_is_stays() {
-    if !enter("what_is_not_confirmed_in_time_is_undone_and_what_is_stays") {
+    if !lock("what_is_not_confirmed_in_time_is_undone_and_what_is_stays") {
         return;
     }
     let host = Machine::new();
@@ -475,34 +475,34 @@ fn what_is_not_confirmed_in_time_is_undone_and_what_is_stays() {
         || apply::Options { trial: Some(apply::OnTrial { within, guard: &|| Ok(()) }), ..Default::default() };
     let sleep = |time| {
         std::thread::sleep(time);
-        Asked::Nothing
+        Decision::Pending
     };
     // On a machine that stands still, two seconds can be over before the next line: not ten times.
     let put_on_trial = || {
-        trial::settle(&host, &store()).unwrap();
+        trial::revert_expired(&host, &store()).unwrap();
         apply::apply(&host, &store(), &live(other), &trial()).unwrap();
     };
     assert!((0..10).any(|_| {
         put_on_trial();
         status::status(&host, &store()).unwrap().summary.contains("on trial")
     }));
-    assert_eq!(trial::watch(&host, &store(), &mut |time| sleep(time)).unwrap(), Ended::Expired);
+    assert_eq!(trial::watch(&host, &store(), &mut |time| sleep(time)).unwrap(), TrialEnd::Expired);
     assert_same(&everything(), &before, "");
 
     assert!((0..10).any(|_| {
         put_on_trial();
-        trial::watch(&host, &store(), &mut |_| Asked::Keep).unwrap() == Ended::Kept
+        trial::watch(&host, &store(), &mut |_| Decision::Keep).unwrap() == TrialEnd::Kept
     }));
     std::thread::sleep(within);
-    assert_eq!(trial::settle(&host, &store()).unwrap(), None);
+    assert_eq!(trial::revert_expired(&host, &store()).unwrap(), None);
     assert_eq!(words("net.ipv4.tcp_congestion_control"), [other]);
-    take_back();
+    revert_selection();
     assert_same(&everything(), &before, "");
 }
 
 #[test]
 fn an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back() {
-    if !enter("an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back") {
+    if !lock("an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back") {
         return;
     }
     let before = everything();
@@ -524,7 +524,7 @@ fn an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back() {
 
 #[test]
 fn the_kernel_tells_the_offloads_of_a_device_as_they_are_switched() {
-    if !enter("the_kernel_tells_the_offloads_of_a_device_as_they_are_switched") {
+    if !lock("the_kernel_tells_the_offloads_of_a_device_as_they_are_switched") {
         return;
     }
     let of = |device: &str| {

@@ -4,7 +4,7 @@
 mod support;
 
 use fullpipe_host::facts::Scope;
-use fullpipe_host::host::{Host, Machine, Model, OverFiles, View};
+use fullpipe_host::host::{DelegateFiles, Host, Machine, Model, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::plan::Request;
 use fullpipe_host::status::status;
@@ -16,9 +16,9 @@ use support::manifest::Manifest;
 use support::{Fake, assert_same, kernel, put_kernel, snapshot};
 
 fn store_of(host: &dyn Host) -> Store {
-    let scope = Scope::of(host, &host.identity());
+    let scope = Scope::detect(host, &host.identity());
     assert!(!scope.boots, "{scope:?}");
-    Store::of(&scope)
+    Store::for_scope(&scope)
 }
 
 fn live(controller: &str) -> Request {

@@ -2,11 +2,11 @@
 
 mod support;
 
-use fullpipe_host::host::{Clock, Host, Model, OverFiles, View};
+use fullpipe_host::host::{Clock, DelegateFiles, Host, Model, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::plan::Request;
 use fullpipe_host::status::status;
-use fullpipe_host::trial::{self, Asked, Ended};
+use fullpipe_host::trial::{self, Decision, TrialEnd};
 use fullpipe_host::{Error, apply, revert};
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ use support::memory::{Entry, Loss};
 use support::{Fake, assert_same, restart, snapshot};
 
 const WITHIN: Duration = Duration::from_secs(60);
-/// A host whose plan has modules, queues, sysctls, files and a line to put out of force; and one with a unit.
+/// A host selection plan has modules, queues, sysctls, files and a line to put out of force; and one with a unit.
 const HOSTS: [(&str, &str); 2] = [("hand-edited-sysctl-conf", "bbr"), ("ebpf-hybla-loaded", "fp_hybla")];
 
 fn store() -> Store {
@@ -43,7 +43,7 @@ fn try_out(host: &dyn Host, controller: &str) -> Result<apply::Applied, Error> {
     apply::apply(host, &store(), &Request::new(controller), &options)
 }
 
-fn take_back(host: &dyn Host) {
+fn revert_selection(host: &dyn Host) {
     revert::revert(host, &store(), &revert::Options::default()).unwrap();
 }
 
@@ -58,15 +58,15 @@ fn what_is_not_confirmed_goes_back_at_its_deadline_and_not_before() {
         assert_eq!(host.sysctl("net.ipv4.tcp_congestion_control").unwrap(), controller);
         let now = status(&host, &store()).unwrap();
         assert!(now.consistent && now.summary.contains("60 s left"), "{now:?}");
-        assert_eq!(trial::settle(&host, &store()).unwrap(), None);
+        assert_eq!(trial::revert_expired(&host, &store()).unwrap(), None);
         let mut asked = 0;
         let ended = trial::watch(&host, &store(), &mut |time| {
             assert!(clock.since_boot() < began + WITHIN && time <= WITHIN);
             asked += 1;
             clock.go_on(time);
-            Asked::Nothing
+            Decision::Pending
         });
-        assert_eq!(ended.unwrap(), Ended::Expired);
+        assert_eq!(ended.unwrap(), TrialEnd::Expired);
         assert_eq!(clock.since_boot(), began + WITHIN, "{asked} times asked");
         assert_same(&snapshot(&host), &original, name);
     }
@@ -95,9 +95,9 @@ fn a_trial_writes_nothing_for_the_next_boot_and_a_confirmation_does() {
         let now = status(&host, &store()).unwrap();
         assert!(now.consistent && now.phase == Some(Phase::Applied) && now.confirm_within.is_none());
         clock.go_on(WITHIN * 2);
-        assert_eq!(trial::settle(&host, &store()).unwrap(), None);
+        assert_eq!(trial::revert_expired(&host, &store()).unwrap(), None);
         assert!(trial::confirm(&host, &store()).unwrap_err().text().contains("nothing waits"));
-        take_back(&host);
+        revert_selection(&host);
         assert_same(&snapshot(&host), &original, name);
 
         // The machine restarts before anyone confirmed: everything is as it was, whether or not fullpipe is started.
@@ -107,7 +107,7 @@ fn a_trial_writes_nothing_for_the_next_boot_and_a_confirmation_does() {
         assert_ne!(unconfirmed.sysctl("net.ipv4.tcp_congestion_control").unwrap(), controller);
         let now = status(&unconfirmed, &store()).unwrap();
         assert!(!now.consistent && now.summary.contains("restarted"), "{now:?}");
-        assert!(trial::settle(&unconfirmed, &store()).unwrap().is_some());
+        assert!(trial::revert_expired(&unconfirmed, &store()).unwrap().is_some());
         assert_same(&snapshot(&unconfirmed), &original, name);
         clock.go_on(Duration::from_secs(1));
     }
@@ -152,9 +152,9 @@ fn an_undoing_that_fails_is_tried_again() {
     let faulty = Faulty::new(&host, 3, Fault::Once(io::ErrorKind::StorageFull));
     let ended = trial::watch(&faulty, &store(), &mut |_| {
         clock.go_on(WITHIN);
-        Asked::Nothing
+        Decision::Pending
     });
-    assert_eq!(ended.unwrap(), Ended::Expired);
+    assert_eq!(ended.unwrap(), TrialEnd::Expired);
     assert_same(&snapshot(&host), &original, "");
 }
 
@@ -207,7 +207,8 @@ fn a_crash_at_any_change_of_a_trial_or_its_confirmation_is_undone_by_whoever_com
                             Model::with_clock(host.files().copy(), elsewhen)
                         }
                     };
-                    let settled = trial::settle(&host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
+                    let settled =
+                        trial::revert_expired(&host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
                     let now = status(&host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
                     match now.phase {
                         None => {
@@ -220,7 +221,7 @@ fn a_crash_at_any_change_of_a_trial_or_its_confirmation_is_undone_by_whoever_com
                             now.summary
                         ),
                     }
-                    take_back(&host);
+                    revert_selection(&host);
                     assert_same(&snapshot(&host), &original, &context);
                     cases += 1;
                 }

@@ -3,8 +3,8 @@
 
 mod support;
 
-use fullpipe_host::employ::{self, Cgroup, Part};
-use fullpipe_host::host::{Files, Host, Model, ModelKernel, OverFiles, View};
+use fullpipe_host::assign::{self, Cgroup, Part};
+use fullpipe_host::host::{DelegateFiles, Files, Host, Model, ModelKernel, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::CongestionRoute;
 use fullpipe_host::plan::{ControllerUnit, Request, unit_name};
@@ -117,7 +117,7 @@ fn unit(controller: &str, default: bool) -> ControllerUnit<'_> {
 fn use_for_all(host: &dyn Host, controller: &str) -> Result<(), Error> {
     let pin = pin(controller);
     let attach = || host.create(&pin, b"", 0o600, 0, 0);
-    let request = employ::Request {
+    let request = assign::Request {
         controller: controller.into(),
         default: true,
         cgroup: Some(Cgroup { path: GROUP.into(), pin: pin.clone(), attach: &attach }),
@@ -126,32 +126,32 @@ fn use_for_all(host: &dyn Host, controller: &str) -> Result<(), Error> {
         to: vec![TOWARDS.into()],
         module: None,
     };
-    employ::employ(host, &store(), &request)
+    assign::assign(host, &store(), &request)
 }
 
 fn use_as_default(host: &dyn Host, controller: &str) -> Result<(), Error> {
     let request =
-        employ::Request { controller: controller.into(), default: true, ..employ::Request::default() };
-    employ::employ(host, &store(), &request)
+        assign::Request { controller: controller.into(), default: true, ..assign::Request::default() };
+    assign::assign(host, &store(), &request)
 }
 
 fn use_on_route(host: &dyn Host, controller: &str) -> Result<(), Error> {
     let route = Some(ROUTE.into());
-    let request = employ::Request { controller: controller.into(), route, ..employ::Request::default() };
-    employ::employ(host, &store(), &request)
+    let request = assign::Request { controller: controller.into(), route, ..assign::Request::default() };
+    assign::assign(host, &store(), &request)
 }
 
 fn use_at_boot(host: &dyn Host, controller: &str) -> Result<(), Error> {
     let boot = Some(unit(controller, false));
-    let request = employ::Request { controller: controller.into(), boot, ..employ::Request::default() };
-    employ::employ(host, &store(), &request)
+    let request = assign::Request { controller: controller.into(), boot, ..assign::Request::default() };
+    assign::assign(host, &store(), &request)
 }
 
-fn retire(host: &dyn Host, controller: &str) -> Result<employ::Retired, Error> {
-    employ::retire(host, &store(), controller, Part::Whole)
+fn retire(host: &dyn Host, controller: &str) -> Result<assign::Unassigned, Error> {
+    assign::unassign(host, &store(), controller, Part::Whole)
 }
 
-fn take_back(host: &dyn Host) -> Result<Option<revert::Reverted>, Error> {
+fn revert_selection(host: &dyn Host) -> Result<Option<revert::Reverted>, Error> {
     revert::revert(host, &store(), &revert::Options::default())
 }
 
@@ -238,9 +238,9 @@ fn finish(host: &Fake, then: Then, context: &str) {
             assert_eq!(used_for(host, "fp_hybla").len(), 4, "{context}");
             let status = status(host, &store()).unwrap();
             assert!(status.consistent, "{context}: {status:?}");
-            take_back(host).unwrap_or_else(|e| panic!("{context}: {e}"));
+            revert_selection(host).unwrap_or_else(|e| panic!("{context}: {e}"));
         }
-        Then::Revert => drop(take_back(host).unwrap_or_else(|e| panic!("{context}: {e}"))),
+        Then::Revert => drop(revert_selection(host).unwrap_or_else(|e| panic!("{context}: {e}"))),
         Then::Unload => drop(retire(host, "fp_hybla").unwrap_or_else(|e| panic!("{context}: {e}"))),
     }
     load(host);
@@ -266,7 +266,7 @@ fn all_uses_are_seen_and_taken_back_to_the_byte() {
     use_for_all(&host, "fp_hybla").unwrap();
     assert_same(&snapshot(&host), &again, "what is so already is not changed");
 
-    let reverted = take_back(&host).unwrap().unwrap();
+    let reverted = revert_selection(&host).unwrap().unwrap();
     let unit = unit_of("fp_hybla");
     let undone: Vec<&str> = reverted.undone().collect();
     for title in [
@@ -280,8 +280,8 @@ fn all_uses_are_seen_and_taken_back_to_the_byte() {
     assert_same(&snapshot(&host), &original, "reverted");
 
     use_for_all(&host, "fp_hybla").unwrap();
-    let retired = retire(&host, "fp_hybla").unwrap();
-    assert!(retired.was_for_boot && retired.default == "cubic", "{retired:?}");
+    let unassigned = retire(&host, "fp_hybla").unwrap();
+    assert!(unassigned.was_loaded_at_boot && unassigned.default == "cubic", "{unassigned:?}");
     assert_same(&snapshot(&host), &original, "unloaded");
     assert!(retire(&host, "fp_hybla").unwrap().is_nothing());
 }
@@ -329,7 +329,7 @@ fn a_crash_at_any_change_that_ends_uses_is_finished_by_another_attempt() {
     let mut cases = 0;
     for by_revert in [true, false] {
         let end = |host: &dyn Host| match by_revert {
-            true => take_back(host).map(drop),
+            true => revert_selection(host).map(drop),
             false => retire(host, "fp_hybla").map(drop),
         };
         let host = copy(&in_use, &clock);
@@ -351,7 +351,7 @@ fn a_crash_at_any_change_that_ends_uses_is_finished_by_another_attempt() {
                         status_is_true(&host, &context);
                         finish(&host, then, &context);
                         // What was unloaded while a revert was under way leaves that its journal, of nothing.
-                        take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+                        revert_selection(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
                         assert_same(&snapshot(&host), &original, &context);
                         cases += 1;
                     }
@@ -384,7 +384,7 @@ fn a_step_that_fails_takes_those_before_it_back() {
             let left = snapshot(&host).contains_key("/var/lib/fullpipe/host.journal");
             status_is_true(&host, &context);
             assert!(left || used_for(&host, "fp_hybla").is_empty(), "{context}: no journal and not undone");
-            take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+            revert_selection(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
             assert_same(&snapshot(&host), &original, &context);
         }
     }
@@ -392,13 +392,13 @@ fn a_step_that_fails_takes_those_before_it_back() {
     use_on_route(&start, "mine").unwrap();
     let before = snapshot(&start);
     let attach = || Err(io::Error::other("the kernel refuses the program"));
-    let request = employ::Request {
+    let request = assign::Request {
         controller: "fp_hybla".into(),
         default: true,
         cgroup: Some(Cgroup { path: GROUP.into(), pin: pin("fp_hybla"), attach: &attach }),
-        ..employ::Request::default()
+        ..assign::Request::default()
     };
-    let error = employ::employ(&start, &store(), &request).unwrap_err();
+    let error = assign::assign(&start, &store(), &request).unwrap_err();
     assert!(error.text().contains("the kernel refuses the program"), "{error}");
     let relevant = |mut all: BTreeMap<String, String>| {
         all.remove("/var/lib/fullpipe/host.journal");
@@ -408,7 +408,7 @@ fn a_step_that_fails_takes_those_before_it_back() {
     assert_eq!(used_for(&start, "mine").len(), 1);
     status_is_true(&start, "");
     assert!(status(&start, &store()).unwrap().consistent);
-    take_back(&start).unwrap();
+    revert_selection(&start).unwrap();
     assert_same(&snapshot(&start), &original, "");
 }
 
@@ -432,11 +432,11 @@ fn a_route_has_its_own_controller_again_locked_as_it_was() {
     let mut state = kernel(&host);
     state.routes[1].controller = "cubic".into();
     put_kernel(&host, &state);
-    let error = take_back(&host).unwrap_err();
+    let error = revert_selection(&host).unwrap_err();
     assert!(error.text().contains("congctl cubic"), "{error}");
-    let retired = retire(&host, "mine").unwrap();
+    let unassigned = retire(&host, "mine").unwrap();
     let kept = Outcome::Kept("congctl cubic".into());
-    assert_eq!(retired.reverted.steps[0].outcome, kept);
+    assert_eq!(unassigned.reverted.steps[0].outcome, kept);
     assert_eq!(route(&host).0, "cubic");
 }
 
@@ -452,17 +452,17 @@ fn each_name_has_its_own_unit_and_no_other_is_touched() {
     let second = host.text(&unit_of("mine")).unwrap();
     assert!(second.contains("cc load bbr3 --name mine --verify"), "{second}");
     assert_eq!(host.text(&unit_of("fp_hybla")).unwrap(), first);
-    assert!(retire(&host, "mine").unwrap().was_for_boot);
+    assert!(retire(&host, "mine").unwrap().was_loaded_at_boot);
     assert!(!host.exists(&unit_of("mine")));
     assert_eq!(host.text(&unit_of("fp_hybla")).unwrap(), first);
     assert!(status(&host, &store()).unwrap().consistent);
     // Only until the next boot: the unit stays.
     use_as_default(&host, "fp_hybla").unwrap();
-    let retired = employ::retire(&host, &store(), "fp_hybla", Part::Live).unwrap();
-    assert!(!retired.was_for_boot && !retired.is_nothing(), "{retired:?}");
+    let unassigned = assign::unassign(&host, &store(), "fp_hybla", Part::Live).unwrap();
+    assert!(!unassigned.was_loaded_at_boot && !unassigned.is_nothing(), "{unassigned:?}");
     assert_eq!((host.text(&unit_of("fp_hybla")), host.sysctl(DEFAULT)), (Some(first), Some("cubic".into())));
     status_is_true(&host, "until the next boot");
-    take_back(&host).unwrap();
+    revert_selection(&host).unwrap();
     assert_same(&snapshot(&host), &original, "");
     // A masked unit is replaced, and masked again afterwards; what the link leads to is not touched.
     host.files().put_link(&unit_of("mine"), "/dev/null");
@@ -472,7 +472,7 @@ fn each_name_has_its_own_unit_and_no_other_is_touched() {
     use_at_boot(&host, "mine").unwrap();
     assert_eq!(host.text(&unit_of("mine")).unwrap(), second);
     assert_eq!(host.text("/dev/null").unwrap(), "");
-    take_back(&host).unwrap();
+    revert_selection(&host).unwrap();
     assert_same(&snapshot(&host), &masked, "masked again");
     host.files().remove(&unit_of("mine")).unwrap();
     let original = snapshot(&host);
@@ -482,7 +482,7 @@ fn each_name_has_its_own_unit_and_no_other_is_touched() {
         &unit_of("mine"),
         "[Service]\nExecStart=/usr/bin/fullpipe cc load bbr3 --name mine --default\n",
     );
-    assert!(retire(&host, "mine").unwrap().was_for_boot);
+    assert!(retire(&host, "mine").unwrap().was_loaded_at_boot);
     assert_same(&snapshot(&host), &original, "");
 }
 
@@ -496,7 +496,7 @@ fn a_use_and_an_apply_are_undone_in_any_order() {
     use_for_all(&host, "fp_hybla").unwrap();
     let error = apply::apply(&host, &store(), &Request::new("reno"), &apply::Options::default()).unwrap_err();
     assert!(error.text().contains("fullpipe cc unload"), "{error}");
-    take_back(&host).unwrap();
+    revert_selection(&host).unwrap();
     assert_same(&snapshot(&host), &original, "refused");
     // In use, then another in force over it.
     let use_now = |host: &Fake| {
@@ -515,7 +515,7 @@ fn a_use_and_an_apply_are_undone_in_any_order() {
             assert_eq!(retire(&host, "fp_hybla").unwrap().default, "reno");
             assert_eq!(status(&host, &store()).unwrap().controller.as_deref(), Some("reno"));
         }
-        take_back(&host).unwrap();
+        revert_selection(&host).unwrap();
         assert_same(&snapshot(&host), &original, &format!("unloaded first: {unload_first}"));
     }
     // In force, then another in use over it.
@@ -533,13 +533,13 @@ fn a_use_and_an_apply_are_undone_in_any_order() {
     };
     assert_same(&without(snapshot(&host)), &without(in_force), "the apply is in force as before");
     assert!(status(&host, &store()).unwrap().consistent);
-    take_back(&host).unwrap();
+    revert_selection(&host).unwrap();
     assert_same(&snapshot(&host), &original, "");
     // What an apply has in force is not unloaded beneath it.
     put_in_force(&host, "fp_hybla");
     let error = retire(&host, "fp_hybla").unwrap_err();
     assert!(matches!(&error, Error::Check(text) if text.contains("fullpipe revert")), "{error}");
-    take_back(&host).unwrap();
+    revert_selection(&host).unwrap();
     assert_same(&snapshot(&host), &original, "");
 }
 
@@ -575,7 +575,7 @@ fn a_restart_ends_the_uses_in_the_running_kernel_and_the_unit_begins_them_again(
     use_as_default(&host, "fp_hybla").unwrap();
     let seen = status(&host, &store()).unwrap();
     assert!(seen.consistent && seen.boot.starts_with("fp_hybla "), "{seen:?}");
-    take_back(&host).unwrap();
+    revert_selection(&host).unwrap();
     assert_same(&snapshot(&host), &original, "");
     // One that is for nothing at boot leaves nothing to say, and goes with the next that looks.
     for unload in [true, false] {
@@ -585,7 +585,7 @@ fn a_restart_ends_the_uses_in_the_running_kernel_and_the_unit_begins_them_again(
         load(&host);
         match unload {
             true => assert!(retire(&host, "mine").unwrap().is_nothing()),
-            false => employ::employ(&host, &store(), &employ::Request::default()).unwrap(),
+            false => assign::assign(&host, &store(), &assign::Request::default()).unwrap(),
         }
         assert_same(&snapshot(&host), &original, &format!("unloaded: {unload}"));
     }
@@ -595,7 +595,7 @@ fn a_restart_ends_the_uses_in_the_running_kernel_and_the_unit_begins_them_again(
     let seen = status(&host, &store()).unwrap();
     assert!(seen.consistent && seen.phase.is_none(), "{seen:?}");
     load(&host);
-    take_back(&host).unwrap();
+    revert_selection(&host).unwrap();
     assert_same(&snapshot(&host), &original, "");
 }
 
@@ -611,18 +611,21 @@ fn a_default_that_is_gone_gives_way_to_a_usual_one() {
     // Someone unregistered the one before by other means.
     unregister(&start, "mine");
     let instead = |all: &revert::Reverted| {
-        let found = all.steps.iter().filter(|step| matches!(step.outcome, Outcome::Instead { .. }));
+        let found = all.steps.iter().filter(|step| matches!(step.outcome, Outcome::Replaced { .. }));
         found.map(|step| step.title.clone()).collect::<Vec<_>>()
     };
     let route = format!("controller of the route to {ROUTE}");
 
     let host = copy(&start, &clock);
-    let retired = retire(&host, "fp_hybla").unwrap();
-    assert!(["reno", "cubic"].contains(&retired.default.as_str()), "{retired:?}");
-    assert_eq!(instead(&retired.reverted), [route.as_str(), DEFAULT]);
-    assert!(retired.notes()[1].starts_with("net.ipv4.tcp_congestion_control is cubic now"), "{retired:?}");
+    let unassigned = retire(&host, "fp_hybla").unwrap();
+    assert!(["reno", "cubic"].contains(&unassigned.default.as_str()), "{unassigned:?}");
+    assert_eq!(instead(&unassigned.reverted), [route.as_str(), DEFAULT]);
+    assert!(
+        unassigned.notes()[1].starts_with("net.ipv4.tcp_congestion_control is cubic now"),
+        "{unassigned:?}"
+    );
 
-    let reverted = take_back(&start).unwrap().unwrap();
+    let reverted = revert_selection(&start).unwrap().unwrap();
     assert_eq!(instead(&reverted), [route.as_str(), DEFAULT]);
     register(&start, "mine");
     assert_same(&snapshot(&start), &original, "reverted");
@@ -636,7 +639,7 @@ fn go_on(host: &Fake, clock: &TestClock, original: &BTreeMap<String, String>, do
     if done.len() == 6 {
         let status = status(host, &store()).unwrap();
         assert!(status.consistent, "{context}: {status:?}");
-        let reverted = take_back(host).unwrap_or_else(|e| panic!("{context}: {e}"));
+        let reverted = revert_selection(host).unwrap_or_else(|e| panic!("{context}: {e}"));
         let notes = reverted.map(|all| all.notes()).unwrap_or_default();
         assert!(notes.is_empty(), "{context}: each leads back to one that is there: {notes:?}");
         ["fp_hybla", "mine", "other"].iter().for_each(|one| unregister(host, one));
@@ -699,7 +702,7 @@ fn what_loading_and_unloading_do_to_the_allowed_ones_is_no_change_of_an_applys()
                 unregister(&host, "mine");
                 whole(&host);
             }
-            take_back(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
+            revert_selection(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
             let mine = if unloaded { None } else { Some("mine") };
             assert_eq!(allowed(&host), ["cubic"].into_iter().chain(mine).chain(["reno"]).collect::<Vec<_>>());
             unregister(&host, "mine");
@@ -710,7 +713,7 @@ fn what_loading_and_unloading_do_to_the_allowed_ones_is_no_change_of_an_applys()
     put_in_force(&start, "vegas");
     register(&start, "mine");
     put(&start, ALLOWED, "cubic vegas mine\n");
-    let error = take_back(&start).unwrap_err();
+    let error = revert_selection(&start).unwrap_err();
     assert!(error.text().contains("now:          cubic vegas mine"), "{error}");
     let force = revert::Options { force: true, ..Default::default() };
     revert::revert(&start, &store(), &force).unwrap();
@@ -725,10 +728,10 @@ fn an_edited_unit_that_is_told_as_kept_is_kept() {
     let unit = unit_of("mine");
     let edited = host.content(&unit).unwrap() + "# mine\n";
     put(&host, &unit, &edited);
-    let retired = retire(&host, "mine").unwrap();
+    let unassigned = retire(&host, "mine").unwrap();
     assert_eq!(host.content(&unit), Some(edited));
     let said = format!("{unit}: edited since; remove it yourself");
-    assert!(retired.notes().contains(&said) && !retired.was_for_boot, "{retired:?}");
+    assert!(unassigned.notes().contains(&said) && !unassigned.was_loaded_at_boot, "{unassigned:?}");
 }
 
 #[test]
@@ -744,10 +747,10 @@ fn a_route_that_refuses_does_not_keep_a_controller_loaded() {
             use_on_route(&host, "mine").unwrap();
         }
         let refusing = Faulty::refusing_routes(&host);
-        let retired = retire(&refusing, "mine").unwrap();
-        let said = retired.notes().join("\n");
+        let unassigned = retire(&refusing, "mine").unwrap();
+        let said = unassigned.notes().join("\n");
         assert!(said.contains(ROUTE) && said.contains("unsupported"), "{said}");
-        assert!(take_back(&host).unwrap().is_none(), "nothing is left to be done");
+        assert!(revert_selection(&host).unwrap().is_none(), "nothing is left to be done");
     }
 }
 
@@ -756,16 +759,16 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);
     let original = snapshot(&host);
-    let refused = |request: employ::Request<'_>, says: &str| {
-        let error = employ::employ(&host, &store(), &request).unwrap_err();
+    let refused = |request: assign::Request<'_>, says: &str| {
+        let error = assign::assign(&host, &store(), &request).unwrap_err();
         assert!(error.text().contains(says), "{error}");
         assert_same(&snapshot(&host), &original, says);
     };
-    let route = |to: &str| employ::Request {
+    let route = |to: &str| assign::Request {
         controller: "mine".into(),
         default: true,
         route: Some(to.into()),
-        ..employ::Request::default()
+        ..assign::Request::default()
     };
     refused(route("203.0.113.0/24"), "there is no route");
     refused(route("nonsense"), "--route");
@@ -775,15 +778,15 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     assert!(matches!(&error, Error::Usage(says) if says.contains("use --default")), "{error}");
     put_kernel(&host, &without);
     refused(
-        employ::Request { controller: "absent".into(), default: true, ..employ::Request::default() },
+        assign::Request { controller: "absent".into(), default: true, ..assign::Request::default() },
         "absent",
     );
     let odd = ControllerUnit { program: "/opt/a\"b/fullpipe", ..unit("mine", true) };
-    let at_boot = |boot| employ::Request {
+    let at_boot = |boot| assign::Request {
         controller: "mine".into(),
         default: true,
         boot: Some(boot),
-        ..employ::Request::default()
+        ..assign::Request::default()
     };
     refused(at_boot(odd), "quotes");
     // Someone's change on trial is not built upon.
@@ -794,11 +797,11 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     apply::apply(&host, &store(), &Request::new("reno"), &options).unwrap();
     let error = use_as_default(&host, "mine").unwrap_err();
     assert!(error.text().contains("on trial"), "{error}");
-    take_back(&host).unwrap();
+    revert_selection(&host).unwrap();
     assert_same(&snapshot(&host), &original, "");
     remove_directory(&host, "/run/systemd/system");
     let original = snapshot(&host);
-    let error = employ::employ(&host, &store(), &at_boot(unit("mine", true))).unwrap_err();
+    let error = assign::assign(&host, &store(), &at_boot(unit("mine", true))).unwrap_err();
     assert!(error.text().contains("does not run systemd") && error.text().contains("--name mine"), "{error}");
     assert_same(&snapshot(&host), &original, "");
 }

@@ -763,7 +763,7 @@ fn everything() -> (String, BTreeMap<PathBuf, String>) {
 /// What `status` and `revert` go by.
 fn journal() -> (Machine, Store) {
     let machine = Machine::new();
-    let store = Store::of(&Scope::of(&machine, &machine.identity()));
+    let store = Store::for_scope(&Scope::detect(&machine, &machine.identity()));
     (machine, store)
 }
 

@@ -76,13 +76,13 @@ pub fn is_glob(key: &str) -> bool {
 }
 
 /// No path of the kernel's is longer (`PATH_MAX`), and so none matches a longer pattern's letters.
-const LONGEST: usize = 4096;
+const MAX_KEY_LENGTH: usize = 4096;
 
 /// Whether the glob matches the key; no wildcard matches a slash, as in glob(3). Takes time in proportion to both
 /// lengths multiplied at most, whatever the pattern: only the last star is ever tried again, since an earlier one that took more could
 /// do no better.
 pub fn glob_matches(pattern: &str, key: &str) -> bool {
-    if pattern.len() > LONGEST || key.len() > LONGEST {
+    if pattern.len() > MAX_KEY_LENGTH || key.len() > MAX_KEY_LENGTH {
         return false;
     }
     let (pattern, key) = (pattern.as_bytes(), key.as_bytes());

@@ -126,7 +126,7 @@ fn scope(context: &Context) -> Finding {
         Finding::new("scope", Group::Kernel, verdict, scope.describe())
             .read(
                 "network namespace",
-                if scope.first_network { "the first" } else { "not the first (net.ipv4.tcp_mem is absent)" },
+                if scope.initial_network { "the first" } else { "not the first (net.ipv4.tcp_mem is absent)" },
             )
             .read("container", scope.container.as_deref().unwrap_or("no sign of one"))
             .why(
@@ -139,7 +139,7 @@ fn scope(context: &Context) -> Finding {
             "run fullpipe on the host: what it sets there holds for containers with host networking, and for new namespaces",
         );
     }
-    if !scope.first_network {
+    if !scope.initial_network {
         return finding(Verdict::Advice).advice(
             "only the controller and buffers can be changed from here; act on the host for the rest",
         );
@@ -151,7 +151,7 @@ fn scope(context: &Context) -> Finding {
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// The type of what registers TCP's controllers from BPF, and the function that makes links of them.
-const STRUCT_OPS: &[u8] = b"bpf_struct_ops_tcp_congestion_ops";
+const STRUCT_OPS_TYPE: &[u8] = b"bpf_struct_ops_tcp_congestion_ops";
 const LINKS: &[u8] = b"bpf_struct_ops_link_create";
 
 fn ebpf(context: &Context) -> Finding {
@@ -173,7 +173,7 @@ fn ebpf(context: &Context) -> Finding {
     // By what the kernel says of itself: distributions carry newer BPF to older versions.
     let named =
         |wanted: &[u8]| host.read(BTF).map(|names| names.split(|byte| *byte == 0).any(|name| name == wanted));
-    if btf && named(STRUCT_OPS).is_ok_and(|is_named| !is_named) {
+    if btf && named(STRUCT_OPS_TYPE).is_ok_and(|is_named| !is_named) {
         obstacles.push("no controllers from BPF (struct_ops), as Linux has from 5.6 on");
     }
     // What came with links, too, is what BBR needs at its best; what came before them only trying tells.

@@ -30,7 +30,7 @@ pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
     devices.dedup();
     let trees: Vec<(&str, Tree)> = devices
         .into_iter()
-        .map(|d| (d, Tree::of(all, d)))
+        .map(|d| (d, Tree::of_device(all, d)))
         .filter(|(_, t)| t.plain_kind() != Some("noqueue"))
         .collect();
     findings.push(leaves(context, &trees));
@@ -84,7 +84,7 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
             _ => finding.advice(format!("{} puts fq on every queue", context.command("plan bbr"))),
         };
     }
-    if !context.facts.scope.first_network {
+    if !context.facts.scope.initial_network {
         return finding(
             Verdict::Ok,
             format!("{shown}; TCP paces by itself, and the host's devices have the last word"),

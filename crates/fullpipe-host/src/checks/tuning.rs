@@ -82,7 +82,7 @@ fn metrics(context: &Context) -> Option<Finding> {
                 Verdict::Advice,
                 "slow-start thresholds are remembered for each peer",
             )
-            .advice(format!("on paths whose rate varies, sysctl {NAME}=1"))
+            .advice(format!("on paths selection rate varies, sysctl {NAME}=1"))
         }
         .why(why, "Linux tcp_metrics.c"),
     )
@@ -134,7 +134,7 @@ fn queue_length(context: &Context) -> Option<Finding> {
     let mut short = Vec::new();
     let mut seen = Vec::new();
     for device in context.host.list("/sys/class/net").unwrap_or_default() {
-        let plain = Tree::of(all, &device).plain_kind().is_some_and(|k| k.starts_with("pfifo"));
+        let plain = Tree::of_device(all, &device).plain_kind().is_some_and(|k| k.starts_with("pfifo"));
         let length = context
             .host
             .text(&format!("/sys/class/net/{device}/tx_queue_len"))

@@ -7,9 +7,9 @@ use crate::host::{Host, Identity, Node};
 pub struct Scope {
     /// Whether this is the host's first network namespace. Only that one has `tcp_mem`, `default_qdisc` and a
     /// writable list of allowed controllers.
-    pub first_network: bool,
+    pub initial_network: bool,
     /// Whether root here is the host's root.
-    pub first_user: bool,
+    pub initial_user: bool,
     /// The container manager, if there are signs of one.
     pub container: Option<String>,
     /// Whether this file system has an init of its own, so that its boot files are ever read.
@@ -25,12 +25,13 @@ pub struct Scope {
 
 impl Scope {
     /// Finds out.
-    pub fn of(host: &dyn Host, identity: &Identity) -> Scope {
+    pub fn detect(host: &dyn Host, identity: &Identity) -> Scope {
         let sysctl = |name: &str| host.sysctl(name);
-        let first_network =
+        let initial_network =
             sysctl("net.ipv4.tcp_mem").is_some() || sysctl("net.ipv4.tcp_congestion_control").is_none();
         let uid_map = host.text("/proc/self/uid_map").unwrap_or_default();
-        let first_user = uid_map.is_empty() || uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
+        let initial_user =
+            uid_map.is_empty() || uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
         let container = container(host);
         let init = host.text("/proc/1/comm").unwrap_or_default();
         let inits = ["systemd", "init", "openrc-init", "runit", "s6-svscan", "busybox"];
@@ -44,7 +45,7 @@ impl Scope {
         // A network namespace that shares the files of whoever started it must not write their boot files.
         let borrowed = matches!((link("/proc/1/ns/net"), &own), (Some(init), Some(own)) if init != *own);
         let boots = !identity.running
-            || (!borrowed && first_network && (container.is_none() || known_init))
+            || (!borrowed && initial_network && (container.is_none() || known_init))
             || (!borrowed && container.is_some() && known_init);
         let mounts = host.text("/proc/self/mounts").unwrap_or_default();
         let read_only = mounts.lines().any(|line| {
@@ -56,7 +57,15 @@ impl Scope {
             |cookie| format!("c{cookie}"),
         );
         let namespace = format!("{}-{number}", host.clock().boot());
-        Scope { first_network, first_user, container, boots, read_only, image: !identity.running, namespace }
+        Scope {
+            initial_network,
+            initial_user,
+            container,
+            boots,
+            read_only,
+            image: !identity.running,
+            namespace,
+        }
     }
 
     /// In a few words.
@@ -65,7 +74,7 @@ impl Scope {
             return "an image that does not run: only its boot files can change".into();
         }
         let network =
-            if self.first_network { "the host's network" } else { "a network namespace of its own" };
+            if self.initial_network { "the host's network" } else { "a network namespace of its own" };
         match &self.container {
             Some(kind) => format!("inside {kind}, {network}"),
             None => network.to_owned(),

@@ -1,6 +1,8 @@
 //! The machine that the program runs on.
 
-use super::{Directory, Gateway, Host, Identity, Network, OverFiles, Process, Program, Ran, sysctl_path};
+use super::{
+    DelegateFiles, Directory, Gateway, Host, Identity, Network, Process, Program, ProgramOutput, sysctl_path,
+};
 use crate::net::{
     self, CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteController, RouteKey,
     Rtnetlink, TcpSocket,
@@ -18,10 +20,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How long a process is given to end.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a next hop has to show that it is there: the kernel waits for five seconds before it asks one again that it knew.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// This machine, in the caller's network namespace.
 #[derive(Debug)]
@@ -38,7 +40,7 @@ impl Machine {
 
     /// The same, told of by commands with these options ([`Identity::options`]).
     #[must_use]
-    pub fn given(self, options: String) -> Self {
+    pub fn with_options(self, options: String) -> Self {
         Machine { options, ..self }
     }
 }
@@ -49,7 +51,7 @@ impl Default for Machine {
     }
 }
 
-impl OverFiles for Machine {
+impl DelegateFiles for Machine {
     type Files = Directory;
 
     fn files(&self) -> &Directory {
@@ -70,8 +72,8 @@ fn modprobe(arguments: &[&str]) -> io::Result<()> {
 }
 
 /// Has the kernel look for a next hop, which answers to that even where it answers to nothing else.
-fn is_there(gateway: IpAddr, device: u32, netlink: &mut Rtnetlink) -> io::Result<bool> {
-    const GLANCE: Duration = Duration::from_millis(200);
+fn is_reachable(gateway: IpAddr, device: u32, netlink: &mut Rtnetlink) -> io::Result<bool> {
+    const POLL_INTERVAL: Duration = Duration::from_millis(200);
     /// `discard`.
     const PORT: u16 = 9;
     let (from, to): (&str, SocketAddr) = match gateway {
@@ -81,13 +83,13 @@ fn is_there(gateway: IpAddr, device: u32, netlink: &mut Rtnetlink) -> io::Result
     let socket = UdpSocket::bind(from)?;
     let mut waited = Duration::ZERO;
     while !netlink.is_reachable(gateway, device)? {
-        if waited >= ANSWERS_WITHIN {
+        if waited >= NEIGHBOUR_TIMEOUT {
             return Ok(false);
         }
         // The kernel tells of a neighbour that it did not find by refusing to send.
         let _ = socket.send_to(b"", to);
-        std::thread::sleep(GLANCE);
-        waited += GLANCE;
+        std::thread::sleep(POLL_INTERVAL);
+        waited += POLL_INTERVAL;
     }
     Ok(true)
 }
@@ -233,9 +235,9 @@ impl Host for Machine {
 
     /// A process that hangs is not asked twice.
     fn end_process(&self, process: Process) -> io::Result<()> {
-        const GLANCE: Duration = Duration::from_millis(20);
+        const POLL_INTERVAL: Duration = Duration::from_millis(20);
         let Some(handle) = PidFd::open(process.id)? else { return Ok(()) };
-        for (signal, patience) in [(Signal::SIGTERM, ENDS_WITHIN), (Signal::SIGKILL, ENDS_WITHIN)] {
+        for (signal, patience) in [(Signal::SIGTERM, EXIT_TIMEOUT), (Signal::SIGKILL, EXIT_TIMEOUT)] {
             // The handle is of this very process, or the number was somebody else's already.
             if !process.runs(self) {
                 return Ok(());
@@ -245,8 +247,8 @@ impl Host for Machine {
             }
             let mut waited = Duration::ZERO;
             while process.runs(self) && waited < patience {
-                self.pause(GLANCE);
-                waited += GLANCE;
+                self.pause(POLL_INTERVAL);
+                waited += POLL_INTERVAL;
             }
         }
         if process.runs(self) {
@@ -262,11 +264,11 @@ impl Host for Machine {
         std::thread::sleep(time);
     }
 
-    fn run(&self, program: &Program) -> io::Result<Ran> {
+    fn run(&self, program: &Program) -> io::Result<ProgramOutput> {
         let (name, arguments) = program.words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(name);
         command.args(arguments).envs(program.environment.iter().copied()).stdin(Stdio::null());
-        if program.is_shown {
+        if program.shows_output {
             let shown = std::io::stderr().as_fd().try_clone_to_owned()?;
             command.stdout(shown).stderr(Stdio::inherit());
         } else {
@@ -279,7 +281,7 @@ impl Host for Machine {
         let done = command.spawn().map_err(missing)?.wait_with_output()?;
         let status = done.status.code().or_else(|| done.status.signal().map(|signal| 128 + signal));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(Ran { status: status.unwrap_or(-1), out: text(&done.stdout), error: text(&done.stderr) })
+        Ok(ProgramOutput { status: status.unwrap_or(-1), out: text(&done.stdout), error: text(&done.stderr) })
     }
 
     fn free(&self, directory: &str) -> io::Result<u64> {
@@ -299,7 +301,7 @@ impl Host for Machine {
         for route in netlink.default_routes()? {
             network.default_routes.push(if route.is_v6 { 6 } else { 4 });
             if let Some(address) = route.gateway {
-                let answers = is_there(address, route.device, &mut netlink)?;
+                let answers = is_reachable(address, route.device, &mut netlink)?;
                 network.gateways.push(Gateway { address, answers });
             }
         }

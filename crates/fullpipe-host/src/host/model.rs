@@ -6,7 +6,8 @@
 //! A directory without `/kernel.json` is an image of a host that does not run: only its boot files can change.
 
 use super::{
-    BootClock, Clock, Files, Host, Identity, Network, OverFiles, Process, Program, Ran, parent, sysctl_path,
+    BootClock, Clock, DelegateFiles, Files, Host, Identity, Network, Process, Program, ProgramOutput, parent,
+    sysctl_path,
 };
 use crate::boot::normalise;
 use crate::net::{
@@ -91,7 +92,7 @@ pub struct Model<F> {
 }
 
 impl<F: Files> Model<F> {
-    /// A model whose kernel is described in `files`.
+    /// A model selection kernel is described in `files`.
     pub fn new(files: F) -> Self {
         Model::with_clock(files, BootClock)
     }
@@ -103,7 +104,7 @@ impl<F: Files> Model<F> {
 
     /// The same, told of by commands with these options ([`Identity::options`]).
     #[must_use]
-    pub fn given(self, options: String) -> Self {
+    pub fn with_options(self, options: String) -> Self {
         Model { options, ..self }
     }
 
@@ -140,7 +141,7 @@ impl<F: Files> Model<F> {
     }
 
     /// Sets the file behind a sysctl, whatever its meaning.
-    fn poke(&self, name: &str, value: &str) -> io::Result<()> {
+    fn set_sysctl_file(&self, name: &str, value: &str) -> io::Result<()> {
         self.put(&sysctl_path(name), &format!("{value}\n"))
     }
 
@@ -184,7 +185,7 @@ impl<F: Files> Model<F> {
     }
 }
 
-impl<F: Files> OverFiles for Model<F> {
+impl<F: Files> DelegateFiles for Model<F> {
     type Files = F;
 
     fn files(&self) -> &F {
@@ -220,7 +221,7 @@ impl<F: Files> Host for Model<F> {
                 let mut allowed = self.words(ALLOWED);
                 if !allowed.iter().any(|c| c == value) {
                     allowed.push(value.to_owned());
-                    self.poke(ALLOWED, &allowed.join(" "))?;
+                    self.set_sysctl_file(ALLOWED, &allowed.join(" "))?;
                 }
             }
             "net/ipv4/tcp_allowed_congestion_control" => {
@@ -234,7 +235,7 @@ impl<F: Files> Host for Model<F> {
             }
             _ => {}
         }
-        self.poke(name, &words.join(if words.len() == 3 { "\t" } else { " " }))
+        self.set_sysctl_file(name, &words.join(if words.len() == 3 { "\t" } else { " " }))
     }
 
     fn load_module(&self, name: &str) -> io::Result<()> {
@@ -253,17 +254,18 @@ impl<F: Files> Host for Model<F> {
         if let Some(controller) = name.strip_prefix("tcp_") {
             let mut available = self.words("net.ipv4.tcp_available_congestion_control");
             available.push(controller.to_owned());
-            let listed = self.poke("net.ipv4.tcp_available_congestion_control", &available.join(" "));
+            let listed =
+                self.set_sysctl_file("net.ipv4.tcp_available_congestion_control", &available.join(" "));
             let mut allowed = self.words("net.ipv4.tcp_allowed_congestion_control");
             let listed = listed.and_then(|()| {
                 if !FREE.contains(&controller) || allowed.iter().any(|one| one == controller) {
                     return Ok(());
                 }
                 allowed.push(controller.to_owned());
-                self.poke("net.ipv4.tcp_allowed_congestion_control", &allowed.join(" "))
+                self.set_sysctl_file("net.ipv4.tcp_allowed_congestion_control", &allowed.join(" "))
             });
             return listed.inspect_err(|_| {
-                // The kernel takes a module back whose initialisation fails (do_init_module). The first error is the one to tell.
+                // The kernel takes a module back selection initialisation fails (do_init_module). The first error is the one to tell.
                 let _ = self.files.remove_directory(&mark);
             });
         }
@@ -283,7 +285,7 @@ impl<F: Files> Host for Model<F> {
             {
                 let mut words = self.words(list);
                 words.retain(|w| w != controller);
-                self.poke(list, &words.join(" "))?;
+                self.set_sysctl_file(list, &words.join(" "))?;
             }
         }
         if let Some(kind) = name.strip_prefix("sch_")
@@ -432,7 +434,7 @@ impl<F: Files> Host for Model<F> {
         &*self.clock
     }
 
-    fn run(&self, program: &Program) -> io::Result<Ran> {
+    fn run(&self, program: &Program) -> io::Result<ProgramOutput> {
         let line = program.line();
         let is_it = |known: &&ModelProgram| match known.line.strip_suffix('*') {
             Some(begin) => line.starts_with(begin),
@@ -459,7 +461,7 @@ impl<F: Files> Host for Model<F> {
             let (uid, gid) = self.files.stat(parent(path)).map(|about| (about.uid, about.gid))?;
             self.files.create(path, content.as_bytes(), 0o644, uid, gid)?;
         }
-        Ok(Ran { status: known.status, out: known.out.clone(), error: known.error.clone() })
+        Ok(ProgramOutput { status: known.status, out: known.out.clone(), error: known.error.clone() })
     }
 
     fn free(&self, directory: &str) -> io::Result<u64> {

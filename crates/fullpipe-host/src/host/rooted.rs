@@ -12,10 +12,10 @@ use std::path::Path;
 
 /// A file that is larger is not read: nothing that a host is asked for is (modules.dep has some 2 MB), and an image may
 /// be anybody's.
-pub const LARGEST: u64 = 16 << 20;
+pub const MAX_FILE_SIZE: u64 = 16 << 20;
 
 /// How often a look-up is begun again that another process's renames disturbed.
-const PATIENCE: usize = 100;
+const LOCK_TIMEOUT: usize = 100;
 
 /// An open directory that is a root.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Root {
     pub fn at(&self, path: &str, flags: OFlag) -> io::Result<OwnedFd> {
         let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
-        for _ in 0..PATIENCE {
+        for _ in 0..LOCK_TIMEOUT {
             match openat2(&self.0, path, how) {
                 // A rename or a mount in the midst of `..`.
                 Err(Errno::EAGAIN) => {}
@@ -109,9 +109,9 @@ impl Root {
         let file = self.at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
         is_regular(&file, path)?;
         let mut bytes = Vec::new();
-        File::from(file).take(LARGEST + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > LARGEST {
-            let text = format!("{path} is larger than {} MiB", LARGEST >> 20);
+        File::from(file).take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_FILE_SIZE {
+            let text = format!("{path} is larger than {} MiB", MAX_FILE_SIZE >> 20);
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
         Ok(bytes)
@@ -205,10 +205,10 @@ mod tests {
         let error = root.read("/fifo").unwrap_err();
         assert!(error.to_string().contains("not a regular file"), "{error}");
         let large = File::create(dir.path().join("large")).unwrap();
-        large.set_len(LARGEST + 1).unwrap();
+        large.set_len(MAX_FILE_SIZE + 1).unwrap();
         assert_eq!(root.read("/large").unwrap_err().kind(), io::ErrorKind::FileTooLarge);
-        large.set_len(LARGEST).unwrap();
-        assert_eq!(root.read("/large").unwrap().len() as u64, LARGEST);
+        large.set_len(MAX_FILE_SIZE).unwrap();
+        assert_eq!(root.read("/large").unwrap().len() as u64, MAX_FILE_SIZE);
         assert_eq!(root.read("/").unwrap_err().kind(), io::ErrorKind::IsADirectory);
     }
 }

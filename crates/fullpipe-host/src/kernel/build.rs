@@ -291,20 +291,20 @@ fn begin_with(host: &dyn Host, request: &Request) -> Result<String> {
 }
 
 /// What a part of the work is run with, and where it tells of itself.
-struct Workshop<'a> {
+struct Runner<'a> {
     folder: PathBuf,
     log: File,
     tell: &'a mut dyn FnMut(Progress),
 }
 
-impl<'a> Workshop<'a> {
-    fn open(folder: PathBuf, tell: &'a mut dyn FnMut(Progress)) -> Result<Workshop<'a>> {
+impl<'a> Runner<'a> {
+    fn open(folder: PathBuf, tell: &'a mut dyn FnMut(Progress)) -> Result<Runner<'a>> {
         fs::create_dir_all(folder.join("build"))
             .map_err(|e| Error::io(format_args!("cannot make {}", folder.display()), &e))?;
         let path = folder.join("log");
         let log = File::create(&path)
             .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), &e))?;
-        Ok(Workshop { folder, log, tell })
+        Ok(Runner { folder, log, tell })
     }
 
     /// Where the objects are.
@@ -337,7 +337,7 @@ impl<'a> Workshop<'a> {
         let mut child = command.spawn().map_err(|e| cannot(&e))?;
         // Its ends of the pipe are closed, so that the reading ends with the child.
         drop(command);
-        let mut said = Said::default();
+        let mut said = OutputSummary::default();
         let heard = self.listen(BufReader::new(reads), &mut said);
         if heard.is_err() {
             // Nothing more can be written down: it is not gone on with.
@@ -355,7 +355,7 @@ impl<'a> Workshop<'a> {
         )))
     }
 
-    fn listen(&mut self, mut from: impl BufRead, said: &mut Said) -> Result<()> {
+    fn listen(&mut self, mut from: impl BufRead, said: &mut OutputSummary) -> Result<()> {
         let mut bytes = Vec::new();
         loop {
             bytes.clear();
@@ -367,7 +367,7 @@ impl<'a> Workshop<'a> {
             let line = String::from_utf8_lossy(&bytes);
             let line = line.trim_end();
             self.note(line)?;
-            if let Some(file) = said.hear(line) {
+            if let Some(file) = said.parse_line(line) {
                 (self.tell)(Progress::File(said.files, file));
             }
         }
@@ -381,7 +381,7 @@ impl<'a> Workshop<'a> {
 
 /// What a program said.
 #[derive(Default)]
-struct Said {
+struct OutputSummary {
     /// The last lines.
     lines: Vec<String>,
     /// Files that were made.
@@ -392,9 +392,9 @@ struct Said {
     target: Option<String>,
 }
 
-impl Said {
+impl OutputSummary {
     /// Takes a line; gives the file that it tells is made: `  CC [M]  net/ipv4/tcp_bbr.o`.
-    fn hear<'a>(&mut self, line: &'a str) -> Option<&'a str> {
+    fn parse_line<'a>(&mut self, line: &'a str) -> Option<&'a str> {
         const KEPT: usize = 200;
         if self.lines.len() == KEPT {
             self.lines.remove(0);
@@ -457,14 +457,14 @@ pub fn build(host: &dyn Host, request: &Request, tell: &mut dyn FnMut(Progress))
         need(BY_OPTIONS[..1].iter().map(|(_, tool)| tool), manager)?;
     }
     room(&folder, &start, tree.is_none())?;
-    let mut shop = Workshop::open(folder, tell)?;
+    let mut runner = Runner::open(folder, tell)?;
     let tree = match (tree, &request.source) {
         (Some(tree), _) => tree,
-        (None, Source::Package(version)) => unpack(&mut shop, version.as_deref())?,
+        (None, Source::Package(version)) => unpack(&mut runner, version.as_deref())?,
         (None, Source::Tree(tree)) => tree.clone(),
     };
 
-    let mut work = Work { shop, tree, manager };
+    let mut work = Work { runner, tree, manager };
     let config = work.configure(&start)?;
     let release = work.release()?;
     let (package, others) = work.package(&release, request.jobs)?;
@@ -475,8 +475,8 @@ pub fn build(host: &dyn Host, request: &Request, tell: &mut dyn FnMut(Progress))
         package,
         others,
         options: options.collect(),
-        log: work.shop.log_path(),
-        folder: work.shop.folder,
+        log: work.runner.log_path(),
+        folder: work.runner.folder,
         seconds: began.elapsed().as_secs(),
     })
 }
@@ -511,7 +511,7 @@ fn given(source: &Source, manager: Manager) -> Result<Option<PathBuf>> {
 
 /// A source, and what makes a package of it.
 struct Work<'a> {
-    shop: Workshop<'a>,
+    runner: Runner<'a>,
     tree: PathBuf,
     manager: Manager,
 }
@@ -520,11 +520,11 @@ impl Work<'_> {
     /// Has the source's own rules make these goals.
     fn make(&mut self, part: &str, goals: &[&str]) -> Result<Vec<String>> {
         let (tree, objects) =
-            (self.tree.display().to_string(), format!("O={}", self.shop.objects().display()));
+            (self.tree.display().to_string(), format!("O={}", self.runner.objects().display()));
         let mut words = vec!["make", "-C", &tree, &objects];
         words.extend(goals);
-        let folder = self.shop.folder.clone();
-        self.shop.run(part, &folder, &words)
+        let folder = self.runner.folder.clone();
+        self.runner.run(part, &folder, &words)
     }
 
     /// Configures it as `start` with what is needed, and refuses where a program is missing that this takes.
@@ -534,7 +534,7 @@ impl Work<'_> {
             need([&DEBHELPER].into_iter(), self.manager)?;
         }
         let options = wanted(start, &self.tree);
-        let path = self.shop.objects().join(".config");
+        let path = self.runner.objects().join(".config");
         fs::write(&path, with(start, &options))
             .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), &e))?;
         self.make("configuring (olddefconfig)", &["olddefconfig"])?;
@@ -561,7 +561,7 @@ impl Work<'_> {
 
     /// Builds it; gives the package of the kernel, and those that were made with it.
     fn package(&mut self, release: &str, jobs: usize) -> Result<(PathBuf, Vec<PathBuf>)> {
-        let (folder, manager) = (self.shop.folder.clone(), self.manager);
+        let (folder, manager) = (self.runner.folder.clone(), self.manager);
         let already = packages(&folder, manager);
         let goal = if manager == Manager::Apt { "bindeb-pkg" } else { "binrpm-pkg" };
         let jobs = format!("-j{}", jobs.max(1));
@@ -630,11 +630,11 @@ fn configured(path: &Path, options: &[(String, String)]) -> Result<Config> {
 }
 
 /// Gets the distribution's source and unpacks it; gives its tree.
-fn unpack(shop: &mut Workshop, version: Option<&str>) -> Result<PathBuf> {
-    let folder = shop.folder.join("source");
+fn unpack(runner: &mut Runner, version: Option<&str>) -> Result<PathBuf> {
+    let folder = runner.folder.join("source");
     let cannot = |e: &io::Error| Error::io(format_args!("cannot unpack into {}", folder.display()), e);
     fs::create_dir_all(&folder).map_err(|e| cannot(&e))?;
-    let said = shop.run("looking for the source", &folder, &["apt-cache", "pkgnames", "linux-source-"])?;
+    let said = runner.run("looking for the source", &folder, &["apt-cache", "pkgnames", "linux-source-"])?;
     let mut names: Vec<&String> = said
         .iter()
         .filter(|name| {
@@ -672,7 +672,7 @@ fn unpack(shop: &mut Workshop, version: Option<&str>) -> Result<PathBuf> {
             _ => {}
         }
     }
-    shop.run(&format!("getting {name}"), &folder, &["apt-get", "-q", "download", name.as_str()])?;
+    runner.run(&format!("getting {name}"), &folder, &["apt-get", "-q", "download", name.as_str()])?;
     let is_package = |path: &PathBuf| {
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         file.starts_with(&format!("{name}_")) && file.ends_with(".deb")
@@ -681,7 +681,7 @@ fn unpack(shop: &mut Workshop, version: Option<&str>) -> Result<PathBuf> {
         Error::check(format_args!("apt-get ended well, but {name} is not in {}", folder.display()))
     })?;
     let beside = folder.join("package");
-    shop.run(
+    runner.run(
         "unpacking",
         &folder,
         &[OsStr::new("dpkg-deb"), "-x".as_ref(), package.as_ref(), beside.as_ref()],
@@ -695,7 +695,7 @@ fn unpack(shop: &mut Workshop, version: Option<&str>) -> Result<PathBuf> {
     let archive = [files(&sources), files(&sources.join(name))].concat().into_iter().find(is_archive);
     let archive = archive
         .ok_or_else(|| Error::check(format_args!("{} has no {name}.tar.* in usr/src", package.display())))?;
-    shop.run("unpacking", &folder, &[OsStr::new("tar"), "-xf".as_ref(), archive.as_ref()])?;
+    runner.run("unpacking", &folder, &[OsStr::new("tar"), "-xf".as_ref(), archive.as_ref()])?;
     fs::remove_dir_all(&beside).and_then(|()| fs::remove_file(&package)).map_err(|e| cannot(&e))?;
     check_tree(&tree)?;
     File::create(&mark).map_err(|e| cannot(&e))?;
@@ -770,24 +770,24 @@ mod tests {
 
     #[test]
     fn what_failed_and_where_is_heard() {
-        let mut said = Said::default();
-        assert_eq!(said.hear("  CC [M]  net/ipv4/tcp_bbr.o"), Some("net/ipv4/tcp_bbr.o"));
-        assert_eq!(said.hear("  HOSTCC  scripts/basic/fixdep"), Some("scripts/basic/fixdep"));
+        let mut said = OutputSummary::default();
+        assert_eq!(said.parse_line("  CC [M]  net/ipv4/tcp_bbr.o"), Some("net/ipv4/tcp_bbr.o"));
+        assert_eq!(said.parse_line("  HOSTCC  scripts/basic/fixdep"), Some("scripts/basic/fixdep"));
         for line in [
             "net/ipv4/tcp_bbr.c:12:3: error: unknown type name 'u46'",
             "   12 |   u46 x;",
             "make[4]: *** [scripts/Makefile.build:250: net/ipv4/tcp_bbr.o] Error 1",
             "make[3]: *** [scripts/Makefile.build:500: net/ipv4] Error 2",
         ] {
-            assert_eq!(said.hear(line), None, "{line}");
+            assert_eq!(said.parse_line(line), None, "{line}");
         }
         assert_eq!(said.files, 2);
         assert_eq!(
             said.why(),
             " at net/ipv4/tcp_bbr.o: net/ipv4/tcp_bbr.c:12:3: error: unknown type name 'u46'"
         );
-        let mut short = Said::default();
-        short.hear("Killed");
+        let mut short = OutputSummary::default();
+        short.parse_line("Killed");
         assert_eq!(short.why(), ": Killed");
     }
 
@@ -796,8 +796,8 @@ mod tests {
         fn no_text_panics(text in "(CONFIG_|# |is not set|=|\"|make\\[1\\]: \\*\\*\\* |\\[|\\]|: |  CC |\n|[a-z/. ]){0,40}") {
             let all = with(&text, &wanted(&text, Path::new("/")));
             prop_assert!(all.contains("CONFIG_TCP_CONG_BBR="));
-            let mut said = Said::default();
-            text.lines().for_each(|line| { said.hear(line); });
+            let mut said = OutputSummary::default();
+            text.lines().for_each(|line| { said.parse_line(line); });
             let _ = said.why();
         }
     }

@@ -5,7 +5,7 @@ use crate::host::View;
 
 /// Where the firmware keeps systemd-boot's variables.
 const VARIABLES: &str = "/sys/firmware/efi/efivars";
-/// Whose they are.
+/// Selection they are.
 const VENDOR: &str = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
 
 /// One of these files.

@@ -69,7 +69,7 @@ impl Menu {
     }
 
     /// The label that it boots every day.
-    pub fn usual(&self) -> Option<&Label> {
+    pub fn default_entry(&self) -> Option<&Label> {
         let named = self.labels.iter().find(|label| Some(&label.name) == self.default.as_ref());
         named.or_else(|| self.labels.first())
     }
@@ -102,7 +102,7 @@ impl Label {
 }
 
 /// The label that is booted once by what `ldlinux.sys` ends with: the auxiliary data vector of syslinux, which is there twice.
-pub fn once(ldlinux: &[u8]) -> Option<String> {
+pub fn boot_once_label(ldlinux: &[u8]) -> Option<String> {
     const SIZE: usize = 512;
     const MAGIC: [u8; 4] = 0x5a2d_2fa5_u32.to_le_bytes();
     const BOOT_ONCE: u8 = 1;
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn labels_are_read_and_one_is_made_of_another() {
         let menu = Menu::parse(TEXT);
-        assert_eq!(menu.usual().unwrap().name, "lts");
+        assert_eq!(menu.default_entry().unwrap().name, "lts");
         let virt = menu.booting("/boot/vmlinuz-virt").unwrap();
         assert_eq!(virt.name, "virt");
         let once = menu.booting("vmlinuz-lts").unwrap().once("Once", "panic=10");
@@ -144,7 +144,7 @@ mod tests {
         );
         assert_eq!(with.booting("vmlinuz-lts").unwrap().name, "lts");
         let shown = Menu::parse("default menu.c32\nlabel a\nlinux /a\nlabel b\nmenu default\nlinux /b\n");
-        assert_eq!(shown.usual().unwrap().name, "b");
+        assert_eq!(shown.default_entry().unwrap().name, "b");
     }
 
     #[test]
@@ -155,15 +155,15 @@ mod tests {
         vector[8..13].copy_from_slice(&[9, 1, 0, 1, 4]);
         vector[13..17].copy_from_slice(b"virt");
         file.extend([&vector[..], &vector[..]].concat());
-        assert_eq!(once(&file).as_deref(), Some("virt"));
-        assert_eq!(once(&file[..3000]), None);
-        assert_eq!(once(b"short"), None);
+        assert_eq!(boot_once_label(&file).as_deref(), Some("virt"));
+        assert_eq!(boot_once_label(&file[..3000]), None);
+        assert_eq!(boot_once_label(b"short"), None);
     }
 
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 1000..1100)) {
-            let _ = once(&bytes);
+            let _ = boot_once_label(&bytes);
             let menu = Menu::parse(&String::from_utf8_lossy(&bytes));
             let _: Vec<String> = menu.labels.iter().map(|label| label.once("t", "panic=1")).collect();
         }

@@ -1,10 +1,10 @@
 //! Having the distribution's package manager install another kernel, beside the one that runs.
 
 use super::installed::{self, Kernel};
-use super::packages::{From, Manager, Offer, Simulated};
+use super::packages::{Manager, Offer, Simulated, Source};
 use super::status::{dkms, secure_boot};
-use super::{Ground, INSTALL, Wanted, carry_out, release_of};
-use crate::apply::{enter, make_steps, read_back};
+use super::{BootEnvironment, INSTALL, Wanted, perform_steps, release_of};
+use crate::apply::{lock, make_steps, read_back};
 use crate::error::{Error, Result};
 use crate::facts::distribution;
 use crate::host::{Host, View};
@@ -18,7 +18,7 @@ pub struct Request {
     /// A release, or how it begins; without one the newest.
     pub version: Option<String>,
     /// The source, if not the distribution's own.
-    pub from: Option<From>,
+    pub from: Option<Source>,
     /// A package's file, by its whole path, instead of what the package manager knows.
     pub file: Option<String>,
 }
@@ -61,7 +61,7 @@ const USUAL: u64 = 96 << 20;
 /// # Errors
 /// [`Error::Usage`] where this is no Debian; [`Error::Impossible`] where its keys are missing.
 pub fn source(host: &dyn Host, request: &Request) -> Result<Option<(Change, String)>> {
-    if request.from != Some(From::Backports) {
+    if request.from != Some(Source::Backports) {
         return Ok(None);
     }
     let value = |key| distribution(host, key);
@@ -87,8 +87,8 @@ pub fn source(host: &dyn Host, request: &Request) -> Result<Option<(Change, Stri
     let text = format!(
         "# Written by `fullpipe kernel install --from backports`.\ndeb [signed-by={DEBIAN_KEYS}] {mirror} {suite} main\n"
     );
-    let before =
-        FileState::of(host, BACKPORTS).map_err(|e| Error::io(format_args!("cannot read {BACKPORTS}"), &e))?;
+    let before = FileState::read(host, BACKPORTS)
+        .map_err(|e| Error::io(format_args!("cannot read {BACKPORTS}"), &e))?;
     let after = FileState::new_file(host, &text);
     let told = format!("the source {suite} of {mirror}, which is checked by {DEBIAN_KEYS}");
     Ok(Some((Change::File { path: BACKPORTS.into(), before, after }, told)))
@@ -127,22 +127,22 @@ fn mirror(text: &str, suite: &str) -> Option<String> {
 /// [`Error::Usage`] for a version that is not on offer, which lists those that are; [`Error::Impossible`] where no other kernel can be
 /// booted, where there is no room, or where the package manager would remove something.
 pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
-    let ground = Ground::of(host)?;
+    let environment = BootEnvironment::detect(host)?;
     let manager = manager(host)?;
-    let running = ground.running()?.clone();
+    let running = environment.running()?.clone();
     let offers = match &request.file {
-        Some(path) => vec![manager.of_file(host, path)?],
+        Some(path) => vec![manager.offer_from_file(host, path)?],
         None => manager.offers(host, &running.release, request.from)?,
     };
-    let is_there = |offer: &Offer| ground.kernels.iter().any(|kernel| kernel.release == offer.release);
+    let is_there = |offer: &Offer| environment.kernels.iter().any(|kernel| kernel.release == offer.release);
     let offer = choose(request, &offers, &is_there, manager)?;
     if let Some(why) = manager
-        .would_replace(host, &offer)
+        .replacement_conflict(host, &offer)
         .map_err(|e| Error::io("the package manager does not answer", &e))?
     {
         return Err(Error::impossible(why));
     }
-    if request.from == Some(From::Elrepo) && secure_boot(host) {
+    if request.from == Some(Source::Elrepo) && secure_boot(host) {
         return Err(Error::impossible(
             "the firmware boots only what is signed (Secure Boot), and ELRepo's kernel-ml is not: use the distribution's own, or switch \
              Secure Boot off in the firmware's settings",
@@ -157,9 +157,9 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
             manager.install(&offer.packages, request.from).line()
         )));
     }
-    room(host, &ground.kernels, packages.bytes)?;
+    room(host, &environment.kernels, packages.bytes)?;
     let mut steps = Vec::new();
-    for change in ground.keeps_running(host)? {
+    for change in environment.keep_running_default(host)? {
         let why = format!("Linux {}, which runs, stays the default until another is kept", running.release);
         steps.push(Step { change, why });
     }
@@ -313,8 +313,8 @@ pub struct Installed {
 /// # Errors
 /// [`Error::Impossible`] without root; what [`source`] says; the source cannot be added.
 pub fn refresh(host: &dyn Host, store: &Store, request: &Request) -> Result<Option<String>> {
-    let _lock = enter(host, "kernel install")?;
-    Ground::of(host)?;
+    let _lock = lock(host, "kernel install")?;
+    BootEnvironment::detect(host)?;
     if request.file.is_some() {
         return Ok(None);
     }
@@ -322,7 +322,7 @@ pub fn refresh(host: &dyn Host, store: &Store, request: &Request) -> Result<Opti
         let wanted = vec![(change, "the source that was named", INSTALL)];
         let learn =
             || manager(host)?.refresh(host).map_err(|e| Error::io(format_args!("{told} cannot be used"), &e));
-        carry_out(host, store, INSTALL, wanted, &|| Ok(()), &learn)?;
+        perform_steps(host, store, INSTALL, wanted, &|| Ok(()), &learn)?;
         return Ok(None);
     }
     // What it knew before may do.
@@ -343,7 +343,7 @@ pub fn is_interrupted(host: &dyn Host, store: &Store) -> Result<bool> {
 /// [`Error::Impossible`] without root; [`Error::Check`] if something is on trial or was interrupted, or if it does not end with a kernel
 /// that the loader boots. Whenever it fails after having changed something, that is undone.
 pub fn install(host: &dyn Host, store: &Store, plan: &Plan) -> Result<Installed> {
-    let _lock = enter(host, "kernel install")?;
+    let _lock = lock(host, "kernel install")?;
     let journal = store.load(host)?;
     if let Some(release) =
         journal.iter().flat_map(|journal| &journal.plan.steps).filter_map(release_of).next_back()
@@ -369,9 +369,11 @@ pub fn install(host: &dyn Host, store: &Store, plan: &Plan) -> Result<Installed>
             (step.change.clone(), why, INSTALL)
         })
         .collect();
-    carry_out(host, store, INSTALL, wanted, &|| Ok(()), &|| is_bootable(host, &before, &default).map(drop))?;
+    perform_steps(host, store, INSTALL, wanted, &|| Ok(()), &|| {
+        is_bootable(host, &before, &default).map(drop)
+    })?;
     let release = is_bootable(host, &before, &default)?;
-    name_it(host, store, &release)?;
+    record_release(host, store, &release)?;
     Ok(Installed { release, default, resumed: false })
 }
 
@@ -380,7 +382,7 @@ pub fn install(host: &dyn Host, store: &Store, plan: &Plan) -> Result<Installed>
 /// # Errors
 /// As [`install`], but what was begun stays for another try, or for `kernel back`.
 pub fn resume(host: &dyn Host, store: &Store) -> Result<Installed> {
-    let _lock = enter(host, "kernel install")?;
+    let _lock = lock(host, "kernel install")?;
     let journal = store.load(host)?.ok_or_else(|| Error::check("the journal vanished"))?;
     if let Some(program) = Manager::find(host).and_then(Manager::repair) {
         // What is broken still, the installation says.
@@ -405,32 +407,32 @@ pub fn resume(host: &dyn Host, store: &Store) -> Result<Installed> {
     store
         .append(host, &Record::Applied)
         .map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e))?;
-    name_it(host, store, &release)?;
+    record_release(host, store, &release)?;
     Ok(Installed { release, default, resumed: true })
 }
 
 /// Whether a kernel is there that was not, which the loader can boot, and the default is what it was. Gives its release.
 fn is_bootable(host: &dyn Host, before: &[String], default: &str) -> Result<String> {
-    let ground = Ground::of(host)?;
+    let environment = BootEnvironment::detect(host)?;
     let is_new = |kernel: &&Kernel| !before.contains(&kernel.release);
-    let new = ground
+    let new = environment
         .kernels
         .iter()
         .find(is_new)
         .ok_or_else(|| Error::check("the package manager ended well, but no other kernel is there"))?;
-    if new.image.is_none() || ground.loader.entry(new).is_none() {
+    if new.image.is_none() || environment.loader.entry(new).is_none() {
         return Err(Error::check(format_args!(
             "Linux {} was installed, but no entry of {} ({}) boots it",
             new.release,
-            ground.loader.kind.name(),
-            ground.loader.menu
+            environment.loader.kind.name(),
+            environment.loader.menu
         )));
     }
-    match ground.loader.default_of(host, &ground.kernels) {
+    match environment.loader.default_of(host, &environment.kernels) {
         Some(kernel) if kernel.release == default => Ok(new.release.clone()),
         other => Err(Error::check(format_args!(
             "after the installation {} would boot {}, and not Linux {default}, every day",
-            ground.loader.kind.name(),
+            environment.loader.kind.name(),
             other.map_or_else(
                 || "nothing that is known".to_owned(),
                 |kernel| format!("Linux {}", kernel.release)
@@ -440,7 +442,7 @@ fn is_bootable(host: &dyn Host, before: &[String], default: &str) -> Result<Stri
 }
 
 /// Has the journal call what was installed by the release that it turned out to have.
-fn name_it(host: &dyn Host, store: &Store, found: &str) -> Result<()> {
+fn record_release(host: &dyn Host, store: &Store, found: &str) -> Result<()> {
     let Some(mut journal) = store.load(host)? else { return Ok(()) };
     let mut changed = false;
     for step in &mut journal.plan.steps {

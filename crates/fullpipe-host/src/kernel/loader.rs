@@ -43,7 +43,7 @@ impl Kind {
 /// A variable of a boot loader: the entry that it boots every day, or only once.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Variable {
-    /// Whose.
+    /// Selection.
     pub loader: Kind,
     /// Its directory.
     pub directory: String,
@@ -75,9 +75,8 @@ impl Variable {
             Kind::SystemdBoot => {
                 entries::variable(view, if self.once { "LoaderEntryOneShot" } else { "LoaderEntryDefault" })
             }
-            Kind::Extlinux => {
-                read(&format!("{}/ldlinux.sys", self.directory))?.and_then(|file| extlinux::once(&file))
-            }
+            Kind::Extlinux => read(&format!("{}/ldlinux.sys", self.directory))?
+                .and_then(|file| extlinux::boot_once_label(&file)),
         })
     }
 
@@ -115,7 +114,7 @@ impl Variable {
             return Ok(());
         }
         let program = self.program(value);
-        host.run(&program)?.said(&program)?;
+        host.run(&program)?.checked_stdout(&program)?;
         let now = self.value(host)?;
         if now.as_deref() == value {
             return Ok(());
@@ -148,7 +147,7 @@ pub struct Loader {
     /// The menu's file, or the directory of its entries.
     pub menu: String,
     read: Menu,
-    /// Of a GRUB whose menu is made of files: what its `grub.cfg` says besides.
+    /// Of a GRUB selection menu is made of files: what its `grub.cfg` says besides.
     around: grub::Menu,
 }
 
@@ -212,7 +211,7 @@ impl Loader {
     }
 
     /// What it boots unless something is booted once: an entry, in its own words, and that one's kernel by its file.
-    fn usual(&self, view: &dyn View) -> (String, Option<String>) {
+    fn default_entry(&self, view: &dyn View) -> (String, Option<String>) {
         let variable = |once| self.variable(once).value(view).ok().flatten();
         match &self.read {
             Menu::Grub(menu) => {
@@ -233,7 +232,7 @@ impl Loader {
                 (name, entry.map(|entry| entry.image.clone()))
             }
             Menu::Extlinux(menu) => {
-                let label = menu.usual();
+                let label = menu.default_entry();
                 (
                     label.map(|label| label.name.clone()).unwrap_or_default(),
                     label.map(|label| label.image.clone()),
@@ -244,7 +243,7 @@ impl Loader {
 
     /// The kernel that is booted unless another is booted once.
     pub fn default_of<'a>(&self, view: &dyn View, kernels: &'a [Kernel]) -> Option<&'a Kernel> {
-        let file = self.usual(view).1?;
+        let file = self.default_entry(view).1?;
         let name = file.rsplit('/').next()?;
         let same_file = |kernel: &&Kernel| {
             kernel.image.as_deref().is_some_and(|image| image.rsplit('/').next() == Some(name))
@@ -272,7 +271,7 @@ impl Loader {
                 self.menu
             ))
         })?;
-        let (name, _) = self.usual(host);
+        let (name, _) = self.default_entry(host);
         match &self.read {
             // By its own identifier, and not by its place, which the next kernel takes.
             _ if name == id => Ok(Vec::new()),
@@ -284,7 +283,7 @@ impl Loader {
                  the one that runs. Set its default by hand (/etc/default/extlinux) and install by the package manager",
             )),
             // Its labels are named after flavours: another kernel gets another label.
-            Menu::Extlinux(menu) if menu.usual().is_some_and(|label| label.name != id) => {
+            Menu::Extlinux(menu) if menu.default_entry().is_some_and(|label| label.name != id) => {
                 Err(Error::impossible(format_args!(
                     "{} boots the label {name}, not that of Linux {release}: set DEFAULT {id} there first",
                     self.menu
@@ -295,7 +294,7 @@ impl Loader {
         }
     }
 
-    /// Keeps an entry the default of a menu whose settings say which it is.
+    /// Keeps an entry the default of a menu selection settings say which it is.
     fn keep_by_settings(&self, host: &dyn Host, id: String) -> Result<Change> {
         let own = host.exists("/etc/default/grub.d")
             && mkconfig(host, &self.directory)
@@ -345,7 +344,7 @@ impl Loader {
     /// # Errors
     /// [`Error::Impossible`] where no entry boots it, or the loader could not note that it did.
     pub fn once(&self, host: &dyn Host, kernel: &Kernel, more: &str) -> Result<Change> {
-        self.can_note(host)?;
+        self.check_boot_once(host)?;
         let release = &kernel.release;
         let title = format!("Linux {release}, {TITLE}");
         let none = || {
@@ -402,7 +401,7 @@ impl Loader {
 
     /// Whether the loader, once it begins to boot an entry that is booted once, can note that it did: or a kernel that panics would be
     /// booted again and again.
-    fn can_note(&self, host: &dyn Host) -> Result<()> {
+    fn check_boot_once(&self, host: &dyn Host) -> Result<()> {
         match (self.kind, &self.read) {
             (Kind::Grub, read) => {
                 let menu = if let Menu::Grub(menu) = read { menu } else { &self.around };
@@ -419,7 +418,7 @@ impl Loader {
                         what,
                         &self.directory,
                     ]);
-                    let said = host.run(&program).and_then(|ran| ran.said(&program));
+                    let said = host.run(&program).and_then(|ran| ran.checked_stdout(&program));
                     said.map(|said| said.trim().to_owned())
                         .map_err(|e| Error::io(format_args!("cannot tell what {} is on", self.directory), &e))
                 };
@@ -452,7 +451,7 @@ impl Loader {
 }
 
 fn state_of(host: &dyn Host, path: &str) -> Result<FileState> {
-    FileState::of(host, path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))
+    FileState::read(host, path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))
 }
 
 /// Where `grub-mkconfig` is.

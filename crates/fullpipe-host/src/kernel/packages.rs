@@ -28,7 +28,7 @@ pub enum Manager {
 /// Other sources than the distribution's own, which are used only when they are named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum From {
+pub enum Source {
     /// Debian's backports.
     Backports,
     /// ELRepo's kernel-ml, for Red Hat's distributions.
@@ -37,13 +37,13 @@ pub enum From {
     Hwe,
 }
 
-impl From {
+impl Source {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            From::Backports => "backports",
-            From::Elrepo => "elrepo",
-            From::Hwe => "hwe",
+            Source::Backports => "backports",
+            Source::Elrepo => "elrepo",
+            Source::Hwe => "hwe",
         }
     }
 }
@@ -90,7 +90,7 @@ const YUM_REPOSITORY: &str = "/etc/yum.repos.d/elrepo.repo";
 /// What a program said; an error says how it failed.
 fn ask<W: Into<String>>(host: &dyn Host, words: impl IntoIterator<Item = W>) -> Result<String> {
     let program = Program::new(words);
-    let said = host.run(&program).and_then(|ran| ran.said(&program));
+    let said = host.run(&program).and_then(|ran| ran.checked_stdout(&program));
     said.map_err(|e| Error::impossible(format_args!("the package manager does not answer: {e}")))
 }
 
@@ -146,17 +146,17 @@ impl Manager {
             Manager::Apk => "apk update",
         };
         let program = Program::new(words(line)).shown();
-        host.run(&program)?.said(&program).map(drop)
+        host.run(&program)?.checked_stdout(&program).map(drop)
     }
 
     /// The kernels that it has for a host that runs one of this release, the newest first.
     ///
     /// # Errors
     /// [`Error::Impossible`] if it cannot be asked; [`Error::Usage`] for a source that this distribution does not have.
-    pub fn offers(self, host: &dyn Host, running: &str, from: Option<From>) -> Result<Vec<Offer>> {
+    pub fn offers(self, host: &dyn Host, running: &str, from: Option<Source>) -> Result<Vec<Offer>> {
         let mut offers = match (self, from) {
             (Manager::Apt, from) => apt_offers(host, running, from)?,
-            (Manager::Dnf | Manager::Yum, None | Some(From::Elrepo)) => self.rpm_offers(host, from)?,
+            (Manager::Dnf | Manager::Yum, None | Some(Source::Elrepo)) => self.rpm_offers(host, from)?,
             (Manager::Zypper, None) => zypper_offers(&ask(
                 host,
                 words("zypper --non-interactive --quiet search -s --match-exact kernel-default"),
@@ -182,7 +182,7 @@ impl Manager {
     ///
     /// # Errors
     /// [`Error::Usage`] for what is none; [`Error::Impossible`] if it cannot be read.
-    pub fn of_file(self, host: &dyn Host, path: &str) -> Result<Offer> {
+    pub fn offer_from_file(self, host: &dyn Host, path: &str) -> Result<Offer> {
         let none = || Error::usage(format_args!("{path}: it is no package of a kernel"));
         let (release, version) = match self {
             Manager::Apt => {
@@ -208,7 +208,7 @@ impl Manager {
         Ok(Offer { release, packages: vec![path.to_owned()], version, source: format!("the file {path}") })
     }
 
-    fn rpm_offers(self, host: &dyn Host, from: Option<From>) -> Result<Vec<Offer>> {
+    fn rpm_offers(self, host: &dyn Host, from: Option<Source>) -> Result<Vec<Offer>> {
         let (name, repository) = match from {
             Some(_) => ("kernel-ml", &["--enablerepo=elrepo-kernel"][..]),
             None => ("kernel", &[][..]),
@@ -233,7 +233,7 @@ impl Manager {
     ///
     /// # Errors
     /// [`Error::Impossible`] if it refuses.
-    pub fn simulate(self, host: &dyn Host, offer: &Offer, from: Option<From>) -> Result<Simulated> {
+    pub fn simulate(self, host: &dyn Host, offer: &Offer, from: Option<Source>) -> Result<Simulated> {
         let named = |line: &str| [words(line), offer.packages.clone()].concat();
         let as_named = || {
             let package = |name: &String| Package {
@@ -269,8 +269,8 @@ impl Manager {
                     host.run(&program).map_err(|e| Error::io("the package manager does not answer", &e))?;
                 let simulated = rpm_simulated(&ran.out);
                 if simulated.installed.is_empty() {
-                    let ran = crate::host::Ran { status: ran.status.max(1), ..ran };
-                    return Err(ran.said(&program).map_or_else(
+                    let ran = crate::host::ProgramOutput { status: ran.status.max(1), ..ran };
+                    return Err(ran.checked_stdout(&program).map_or_else(
                         |e| Error::impossible(format_args!("the package manager refuses: {e}")),
                         |_| Error::impossible("nothing would be installed"),
                     ));
@@ -281,7 +281,7 @@ impl Manager {
         })
     }
 
-    fn rpm_options(self, from: Option<From>) -> Vec<String> {
+    fn rpm_options(self, from: Option<Source>) -> Vec<String> {
         // By themselves they remove the oldest kernel when there are more than three.
         let mut options =
             words("-y --setopt=installonly_limit=0 --setopt=clean_requirements_on_remove=False");
@@ -290,7 +290,7 @@ impl Manager {
     }
 
     /// The program that installs packages, and removes none.
-    pub fn install(self, packages: &[String], from: Option<From>) -> Program {
+    pub fn install(self, packages: &[String], from: Option<Source>) -> Program {
         let options = match self {
             Manager::Apt => {
                 let program = Program::new([words("apt-get -y -q --no-remove --no-install-recommends -o Dpkg::Options::=--force-confold install"), packages.to_vec()].concat());
@@ -327,18 +327,18 @@ impl Manager {
     ///
     /// # Errors
     /// What would go, or what the package manager says of it.
-    pub fn goes_alone(self, host: &dyn Host, packages: &[String]) -> io::Result<()> {
+    pub fn check_removal(self, host: &dyn Host, packages: &[String]) -> io::Result<()> {
         let others: Vec<String> = match self {
             Manager::Apt => {
                 let program = Program::new([words("apt-get -s -q purge"), packages.to_vec()].concat());
-                let said = host.run(&program)?.said(&program)?;
+                let said = host.run(&program)?.checked_stdout(&program)?;
                 let removed = apt_simulated(&said).removed;
                 removed.into_iter().filter(|name| !packages.contains(name)).collect()
             }
             Manager::Dnf | Manager::Yum | Manager::Zypper => {
-                let names = packages.iter().map(|package| self.known_to_rpm(package));
+                let names = packages.iter().map(|package| self.rpm_name(package));
                 let program = Program::new(words("rpm -e --test").into_iter().chain(names));
-                return host.run(&program)?.said(&program).map(drop);
+                return host.run(&program)?.checked_stdout(&program).map(drop);
             }
             // They refuse by themselves.
             Manager::Pacman | Manager::Apk => Vec::new(),
@@ -353,7 +353,7 @@ impl Manager {
     }
 
     /// A package as rpm names it: the version that is named is behind a dash.
-    fn known_to_rpm(self, package: &str) -> String {
+    fn rpm_name(self, package: &str) -> String {
         if self == Manager::Zypper { package.replace('=', "-") } else { package.to_owned() }
     }
 
@@ -376,9 +376,9 @@ impl Manager {
     ///
     /// # Errors
     /// It cannot be asked.
-    pub fn has(self, host: &dyn Host, package: &str) -> io::Result<Has> {
+    pub fn has(self, host: &dyn Host, package: &str) -> io::Result<PackageState> {
         let name = package.split('=').next().unwrap_or(package);
-        let of_rpm = self.known_to_rpm(package);
+        let of_rpm = self.rpm_name(package);
         let line: &[&str] = match self {
             Manager::Apt => &["dpkg-query", "-W", "-f", "${Status}", name],
             Manager::Dnf | Manager::Yum | Manager::Zypper => &["rpm", "-q", &of_rpm],
@@ -388,22 +388,22 @@ impl Manager {
         let ran = host.run(&Program::new(line.iter().copied()))?;
         Ok(match (self, ran.status) {
             (Manager::Apt, 0) => match ran.out.trim().rsplit(' ').next() {
-                Some("installed") => Has::Whole,
-                Some("not-installed" | "config-files") => Has::Nothing,
-                _ => Has::Parts,
+                Some("installed") => PackageState::Installed,
+                Some("not-installed" | "config-files") => PackageState::Absent,
+                _ => PackageState::Partial,
             },
-            (_, 0) => Has::Whole,
-            _ => Has::Nothing,
+            (_, 0) => PackageState::Installed,
+            _ => PackageState::Absent,
         })
     }
 
     /// Why what is on offer cannot be had beside what is there.
-    pub fn would_replace(self, host: &dyn Host, offer: &Offer) -> io::Result<Option<String>> {
+    pub fn replacement_conflict(self, host: &dyn Host, offer: &Offer) -> io::Result<Option<String>> {
         if !self.replaces() {
             return Ok(None);
         }
         for package in &offer.packages {
-            if self.has(host, package)? == Has::Whole {
+            if self.has(host, package)? == PackageState::Installed {
                 let other = if package == "linux-lts" {
                     if self == Manager::Apk { "linux-virt" } else { "linux" }
                 } else {
@@ -422,24 +422,24 @@ impl Manager {
 
 /// How much of a package is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Has {
+pub enum PackageState {
     /// All of it, set up.
-    Whole,
+    Installed,
     /// It was left half-way.
-    Parts,
+    Partial,
     /// Nothing.
-    Nothing,
+    Absent,
 }
 
 /// The name of a package of Debian's or Ubuntu's kernel, and what else belongs to it.
-fn apt_offers(host: &dyn Host, running: &str, from: Option<From>) -> Result<Vec<Offer>> {
+fn apt_offers(host: &dyn Host, running: &str, from: Option<Source>) -> Result<Vec<Offer>> {
     let names = match from {
-        Some(From::Elrepo) => {
+        Some(Source::Elrepo) => {
             return Err(Error::usage(
                 "--from elrepo: that is for Red Hat's distributions; here there is --from backports or hwe",
             ));
         }
-        Some(From::Hwe) => {
+        Some(Source::Hwe) => {
             let value = |key| distribution(host, key);
             let Some(version) = value("VERSION_ID").filter(|_| value("ID").as_deref() == Some("ubuntu"))
             else {
@@ -470,7 +470,7 @@ fn apt_offers(host: &dyn Host, running: &str, from: Option<From>) -> Result<Vec<
     let extra = ask(host, words("apt-cache pkgnames linux-modules-extra-"))?;
     let extra: Vec<&str> = extra.lines().collect();
     let mut offers = apt_madison(&known);
-    if from == Some(From::Backports) {
+    if from == Some(Source::Backports) {
         offers.retain(|offer| offer.source.contains("-backports"));
     }
     for offer in &mut offers {
@@ -726,7 +726,7 @@ mod tests {
             assert!(remove.ends_with(" linux-x") && !remove.contains("autoremove"), "{remove}");
         }
         assert!(Manager::Apt.install(&one, None).line().contains("--no-remove"));
-        assert!(Manager::Dnf.install(&one, Some(From::Elrepo)).line().contains(
+        assert!(Manager::Dnf.install(&one, Some(Source::Elrepo)).line().contains(
             "installonly_limit=0 --setopt=clean_requirements_on_remove=False --enablerepo=elrepo-kernel"
         ));
     }

@@ -1,11 +1,11 @@
 //! What a person sees of kernels.
 
 use super::Reason;
-use super::attempt;
 use super::build::Built;
 use super::install::{Installed, Plan, Step};
 use super::installed::{Kernel, OPTIONS};
 use super::status::Status;
+use super::trial_boot;
 use crate::checks::Verdict;
 use crate::screen::{Style, change};
 use std::fmt::Write;
@@ -158,7 +158,7 @@ pub fn built(style: Style, built: &Built, next: &str) -> String {
 }
 
 /// What a trial would do before the restart.
-pub fn attempt(style: Style, plan: &attempt::Plan) -> String {
+pub fn trial_boot(style: Style, plan: &trial_boot::Plan) -> String {
     let title = format!(
         "To boot Linux {} once, and go back to Linux {} unless all is as before:",
         plan.release, plan.before

@@ -106,12 +106,12 @@ pub(super) fn obstacle(host: &dyn Host, kernels: &[Kernel], loader: Option<&Load
             "this is an image that does not run: install a kernel into it by its own package manager".into(),
         );
     }
-    let scope = Scope::of(host, &identity);
+    let scope = Scope::detect(host, &identity);
     if let Some(kind) = &scope.container {
-        return Some(format!("this is inside {kind}, whose kernel is its host's: act there"));
+        return Some(format!("this is inside {kind}, selection kernel is its host's: act there"));
     }
-    if !scope.first_user || !scope.first_network || !scope.boots {
-        return Some("this is a namespace of a host, whose kernel it shares: act there".into());
+    if !scope.initial_user || !scope.initial_network || !scope.boots {
+        return Some("this is a namespace of a host, selection kernel it shares: act there".into());
     }
     if identity.release.to_lowercase().contains("microsoft") {
         return Some("the kernel of WSL comes with Windows: `wsl --update`, or kernel= in .wslconfig".into());

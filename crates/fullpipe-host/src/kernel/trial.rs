@@ -11,7 +11,7 @@ use std::io;
 
 /// What a kernel that is tried is told besides: to restart after a panic, and so that it is known again. The words for dracut and
 /// initramfs-tools have an initial file system that does not find its root restart, too, and ask nobody.
-pub const TOLD: &str = "panic=10 rd.shell=0 rd.emergency=reboot fullpipe.trial=1";
+pub const TRIAL_ARGUMENTS: &str = "panic=10 rd.shell=0 rd.emergency=reboot fullpipe.trial=1";
 /// What of it a running kernel is known by.
 pub const MARK: &str = "fullpipe.trial=1";
 
@@ -67,7 +67,7 @@ impl Trial {
             asks: false,
             controller: controller.to_owned(),
             network,
-            ssh: super::reached::ssh_ports(host),
+            ssh: super::reachability::ssh_ports(host),
             failed: None,
         })
     }

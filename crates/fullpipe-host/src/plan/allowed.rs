@@ -5,7 +5,7 @@
 //! from the list before; the others are not its business.
 
 use super::make::ALLOWED;
-use super::standing::Standing;
+use super::step_state::StepState;
 use crate::host::Host;
 
 const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
@@ -18,7 +18,7 @@ pub(super) struct Allowed<'a> {
 
 impl<'a> Allowed<'a> {
     /// A change of this sysctl, if it is the list.
-    pub(super) fn of(name: &str, before: &'a str, after: &'a str) -> Option<Allowed<'a>> {
+    pub(super) fn new(name: &str, before: &'a str, after: &'a str) -> Option<Allowed<'a>> {
         if name != ALLOWED {
             return None;
         }
@@ -28,31 +28,31 @@ impl<'a> Allowed<'a> {
         Some(Allowed { before, added })
     }
 
-    /// Where the host stands, whose list is `now`.
-    pub(super) fn standing(&self, host: &dyn Host, now: &str) -> Standing {
+    /// Where the host stands, selection list is `now`.
+    pub(super) fn state(&self, host: &dyn Host, now: &str) -> StepState {
         let registered = registered(host);
         let is_registered = |one: &str| registered.as_ref().is_none_or(|all| all.iter().any(|r| r == one));
         let listed: Vec<&str> = now.split_ascii_whitespace().collect();
         if self.before.iter().any(|one| is_registered(one) && !listed.contains(one)) {
-            return Standing::Other(now.to_owned());
+            return StepState::Other(now.to_owned());
         }
         self.among(&listed, &is_registered)
     }
 
     /// Where the host stood when its list was `then`. What of the list before is missing there was not registered.
-    pub(super) fn standing_then(&self, then: &str) -> Standing {
+    pub(super) fn state_then(&self, then: &str) -> StepState {
         let listed: Vec<&str> = then.split_ascii_whitespace().collect();
         self.among(&listed, &|_| true)
     }
 
-    fn among(&self, listed: &[&str], is_registered: &dyn Fn(&str) -> bool) -> Standing {
+    fn among(&self, listed: &[&str], is_registered: &dyn Fn(&str) -> bool) -> StepState {
         let there: Vec<bool> =
             self.added.iter().filter(|one| is_registered(one)).map(|one| listed.contains(one)).collect();
         match (there.contains(&true), there.contains(&false)) {
-            (true, true) => Standing::Partial,
-            (true, false) => Standing::After,
-            (false, false) if self.added.is_empty() => Standing::After,
-            (false, _) => Standing::Before,
+            (true, true) => StepState::Partial,
+            (true, false) => StepState::After,
+            (false, false) if self.added.is_empty() => StepState::After,
+            (false, _) => StepState::Before,
         }
     }
 

@@ -17,13 +17,13 @@ pub const MODULES_FILE: &str = "/etc/modules-load.d/fullpipe.conf";
 pub(crate) const UNIT: &str = "fullpipe-controller.service";
 
 /// How a line that was put out of force begins.
-pub const BEGIN: &str = "# off while fullpipe's setting is in force: ";
+pub const DISABLED_PREFIX: &str = "# off while fullpipe's setting is in force: ";
 
 /// How our sysctl file begins.
 const WRITTEN: &str = "# Written by `fullpipe apply ";
 
 /// So many lines are put out of force for one sysctl; no host that people keep has more than a handful.
-const MOST_LINES: usize = 16;
+const MAX_DISABLED_LINES: usize = 16;
 
 /// A sysctl that should have this value after a restart, and why.
 pub struct BootSysctl {
@@ -47,7 +47,7 @@ enum Obstacle {
 }
 
 impl Readers {
-    fn of(host: &dyn Host) -> Readers {
+    fn detect(host: &dyn Host) -> Readers {
         Readers { boot: boot::programs(host), by_hand: vec![Program::Procps] }
     }
 
@@ -71,7 +71,7 @@ pub struct BootFiles {
 }
 
 /// The paragraphs of our file that set something else than `ours`: an earlier apply's, which stay.
-fn kept(host: &dyn Host, ours: &[&BootSysctl]) -> String {
+fn other_paragraphs(host: &dyn Host, ours: &[&BootSysctl]) -> String {
     let text = host.text(SYSCTL_FILE).filter(|text| text.starts_with(WRITTEN)).unwrap_or_default();
     let sets = |paragraph: &str| {
         paragraph.lines().any(|line| ours.iter().any(|sysctl| line.starts_with(&format!("{} =", sysctl.key))))
@@ -90,8 +90,8 @@ impl BootFiles {
     pub fn steps(self, host: &dyn Host) -> Result<Vec<Step>> {
         let mut steps = Vec::new();
         for (path, (after, why)) in self.changes {
-            let before =
-                FileState::of(host, &path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
+            let before = FileState::read(host, &path)
+                .map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
             if before != after {
                 steps.push(Step::new(Change::File { path, before, after }, why));
             }
@@ -136,14 +136,14 @@ impl BootFiles {
         controller: &str,
         wanted: &[BootSysctl],
     ) -> Result<Vec<String>> {
-        let readers = Readers::of(host);
+        let readers = Readers::detect(host);
         for sysctl in wanted {
-            self.settle_by_one_line(host, &readers, sysctl);
+            self.disable_single_line(host, &readers, sysctl);
         }
         let (others, ours): (Vec<&BootSysctl>, Vec<&BootSysctl>) =
             wanted.iter().partition(|s| readers.obstacle(&self.overlay(host), s).is_none());
         for sysctl in others {
-            self.note_repeated(host, &readers, sysctl);
+            self.note_existing(host, &readers, sysctl);
         }
         let values = ours.iter().map(|s| s.value.clone()).collect();
         if ours.is_empty() {
@@ -151,19 +151,19 @@ impl BootFiles {
         }
         self.write_sysctls(host, controller, &ours);
         for sysctl in &ours {
-            self.have_ours_win(host, &readers, sysctl)?;
+            self.disable_overriding_lines(host, &readers, sysctl)?;
         }
         for sysctl in ours {
-            self.note_overruled(host, sysctl);
+            self.note_overridden(host, sysctl);
         }
         Ok(values)
     }
 
     /// Where one old line stands before another that says what is wanted, that line out of force is enough.
-    fn settle_by_one_line(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) {
+    fn disable_single_line(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) {
         if let Some(Obstacle::Line(line)) = readers.obstacle(&self.overlay(host), sysctl) {
             let mut without = self.clone();
-            if without.silence(host, &line, sysctl).is_ok()
+            if without.disable_line(host, &line, sysctl).is_ok()
                 && readers.obstacle(&without.overlay(host), sysctl).is_none()
             {
                 *self = without;
@@ -172,7 +172,7 @@ impl BootFiles {
     }
 
     /// Names the line of others that sets what is wanted.
-    fn note_repeated(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) {
+    fn note_existing(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) {
         if let Some(line) = boot::winner(&self.overlay(host), &readers.boot, sysctl.key, &|_| true)
             && line.file != SYSCTL_FILE
         {
@@ -189,7 +189,7 @@ impl BootFiles {
     fn write_sysctls(&mut self, host: &dyn Host, controller: &str, ours: &[&BootSysctl]) {
         let mut text =
             format!("{WRITTEN}{controller}`. `fullpipe revert` removes it; do not edit it by hand.\n");
-        text += &kept(host, ours);
+        text += &other_paragraphs(host, ours);
         for sysctl in ours {
             text += &format!("\n# {}\n{} = {}\n", sysctl.why, sysctl.key, sysctl.value);
         }
@@ -198,14 +198,19 @@ impl BootFiles {
     }
 
     /// Puts every line out of force that would win over our file's, or refuses.
-    fn have_ours_win(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) -> Result<()> {
+    fn disable_overriding_lines(
+        &mut self,
+        host: &dyn Host,
+        readers: &Readers,
+        sysctl: &BootSysctl,
+    ) -> Result<()> {
         // Each round puts one line out of force, so that this ends.
         let mut rounds = 0;
         while let Some(obstacle) = readers.obstacle(&self.overlay(host), sysctl) {
             rounds += 1;
-            if rounds > MOST_LINES {
+            if rounds > MAX_DISABLED_LINES {
                 return Err(Error::check(format_args!(
-                    "more than {MOST_LINES} lines set {} after our file: put them in order first, or use --live-only",
+                    "more than {MAX_DISABLED_LINES} lines set {} after our file: put them in order first, or use --live-only",
                     sysctl.key
                 )));
             }
@@ -215,13 +220,13 @@ impl BootFiles {
                     sysctl.key
                 )));
             };
-            self.silence(host, &line, sysctl)?;
+            self.disable_line(host, &line, sysctl)?;
         }
         Ok(())
     }
 
     /// Puts a line out of force by making it a comment, or refuses.
-    fn silence(&mut self, host: &dyn Host, line: &Assignment, sysctl: &BootSysctl) -> Result<()> {
+    fn disable_line(&mut self, host: &dyn Host, line: &Assignment, sysctl: &BootSysctl) -> Result<()> {
         let editable = line.line > 0
             && line.file.starts_with("/etc/")
             && line.program != Program::Script
@@ -246,7 +251,7 @@ impl BootFiles {
         }
         let state = match self.changes.get(&line.file) {
             Some((state, _)) => state.clone(),
-            None => FileState::of(host, &line.file)
+            None => FileState::read(host, &line.file)
                 .map_err(|e| Error::io(format_args!("cannot read {}", line.file), &e))?,
         };
         let FileState::File { content, mode, uid, gid } = state else {
@@ -254,8 +259,8 @@ impl BootFiles {
         };
         let mut lines: Vec<&[u8]> = content.split(|&b| b == b'\n').collect();
         let old = lines.get(line.line - 1).copied().unwrap_or_default();
-        let silenced = [BEGIN.as_bytes(), old].concat();
-        lines[line.line - 1] = &silenced;
+        let disabled = [DISABLED_PREFIX.as_bytes(), old].concat();
+        lines[line.line - 1] = &disabled;
         let content = Content(lines.join(&b'\n'));
         let why = format!("line {} sets {} = {} and would win at boot", line.line, sysctl.key, line.value);
         let entry =
@@ -266,7 +271,7 @@ impl BootFiles {
     }
 
     /// Names the older lines that lose against ours and say something else.
-    fn note_overruled(&mut self, host: &dyn Host, sysctl: &BootSysctl) {
+    fn note_overridden(&mut self, host: &dyn Host, sysctl: &BootSysctl) {
         for line in boot::mentions(&self.overlay(host), sysctl.key) {
             if line.file != SYSCTL_FILE && !same(&line.value, &sysctl.value) {
                 self.notes.push(format!(

@@ -1,13 +1,13 @@
 //! One reversible change, and telling whether it holds.
 
 use super::allowed::Allowed;
-use super::standing::Standing;
 use super::state::{FileState, install};
+use super::step_state::StepState;
 use super::tree::Tree;
 use crate::host::{Host, Process, Program, View};
 use crate::kernel::grub;
 use crate::kernel::loader::Variable;
-use crate::kernel::packages::{Has, Manager};
+use crate::kernel::packages::{Manager, PackageState};
 use crate::net::{CongestionRoute, RouteController, RouteKey};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -132,7 +132,7 @@ pub enum Change {
         release: String,
         /// The source that was named.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        from: Option<crate::kernel::packages::From>,
+        from: Option<crate::kernel::packages::Source>,
     },
 }
 
@@ -141,8 +141,8 @@ fn menu_boots(view: &dyn View, menu: &str) -> String {
     view.content(menu).map(|text| grub::Menu::parse(&text).default).unwrap_or_default()
 }
 
-fn carried_out(host: &dyn Host, program: &Program) -> io::Result<()> {
-    host.run(program)?.said(program).map(drop)
+fn run_checked(host: &dyn Host, program: &Program) -> io::Result<()> {
+    host.run(program)?.checked_stdout(program).map(drop)
 }
 
 /// Whether a module is loaded, or what it brings is part of the kernel.
@@ -154,22 +154,25 @@ fn is_loaded(host: &dyn Host, module: &str) -> bool {
     is_listed || host.exists(&format!("/sys/module/{module}"))
 }
 
-fn packages_standing(host: &dyn Host, manager: Manager, packages: &[String]) -> io::Result<Standing> {
-    let all = packages.iter().map(|package| manager.has(host, package)).collect::<io::Result<Vec<Has>>>()?;
-    Ok(if all.iter().all(|has| *has == Has::Whole) {
-        Standing::After
-    } else if all.iter().all(|has| *has == Has::Nothing) {
-        Standing::Before
+fn packages_state(host: &dyn Host, manager: Manager, packages: &[String]) -> io::Result<StepState> {
+    let all = packages
+        .iter()
+        .map(|package| manager.has(host, package))
+        .collect::<io::Result<Vec<PackageState>>>()?;
+    Ok(if all.iter().all(|has| *has == PackageState::Installed) {
+        StepState::After
+    } else if all.iter().all(|has| *has == PackageState::Absent) {
+        StepState::Before
     } else {
-        Standing::Partial
+        StepState::Partial
     })
 }
 
 /// Removes what is there of these, whole or in parts.
 fn remove_packages(host: &dyn Host, manager: Manager, packages: &[String]) -> io::Result<()> {
-    let there = |package: &&String| manager.has(host, package).is_ok_and(|has| has != Has::Nothing);
+    let there = |package: &&String| manager.has(host, package).is_ok_and(|has| has != PackageState::Absent);
     let there: Vec<String> = packages.iter().filter(there).cloned().collect();
-    let is_broken = |package| manager.has(host, package).is_ok_and(|has| has == Has::Parts);
+    let is_broken = |package| manager.has(host, package).is_ok_and(|has| has == PackageState::Partial);
     if there.iter().any(|package| is_broken(package))
         && let Some(program) = manager.repair()
     {
@@ -179,8 +182,8 @@ fn remove_packages(host: &dyn Host, manager: Manager, packages: &[String]) -> io
     if there.is_empty() {
         return Ok(());
     }
-    manager.goes_alone(host, &there)?;
-    carried_out(host, &manager.remove(&there))
+    manager.check_removal(host, &there)?;
+    run_checked(host, &manager.remove(&there))
 }
 
 /// The kernel writes tabs between numbers.
@@ -238,7 +241,7 @@ impl Change {
     }
 
     /// Whether it leaves its object in the state that `other` leaves it in.
-    pub(crate) fn ends_as(&self, other: &Change) -> bool {
+    pub(crate) fn has_same_result_as(&self, other: &Change) -> bool {
         match (self, other) {
             (Change::File { after: one, .. }, Change::File { after: other, .. }) => one == other,
             _ => self.wanted() == other.wanted(),
@@ -261,69 +264,69 @@ impl Change {
     ///
     /// # Errors
     /// The object cannot be read.
-    pub fn standing(&self, host: &dyn Host) -> io::Result<Standing> {
+    pub fn state(&self, host: &dyn Host) -> io::Result<StepState> {
         Ok(match self {
-            Change::Module { name } if is_loaded(host, name) => Standing::After,
-            Change::Module { .. } => Standing::Before,
+            Change::Module { name } if is_loaded(host, name) => StepState::After,
+            Change::Module { .. } => StepState::Before,
             Change::Sysctl { name, before, after } => {
-                match (host.sysctl(name), Allowed::of(name, before, after)) {
-                    (None, _) => Standing::Gone,
-                    (Some(now), Some(allowed)) => allowed.standing(host, &now),
+                match (host.sysctl(name), Allowed::new(name, before, after)) {
+                    (None, _) => StepState::Gone,
+                    (Some(now), Some(allowed)) => allowed.state(host, &now),
                     (Some(now), None) => {
-                        Standing::of(same_value(&now, after), same_value(&now, before), || now.clone())
+                        StepState::compare(same_value(&now, after), same_value(&now, before), || now.clone())
                     }
                 }
             }
-            Change::Qdisc { device, before, after } => before.standing(host, device, after)?,
+            Change::Qdisc { device, before, after } => before.state(host, device, after)?,
             Change::Route { route } => {
                 let now = host.congestion_routes()?;
                 match now.iter().find(|r| r.prefix == route.prefix && r.table == route.table) {
-                    None => Standing::Before,
-                    Some(r) if r == route => Standing::After,
-                    Some(r) => Standing::Other(format!("congctl {} dev {}", r.controller, r.device)),
+                    None => StepState::Before,
+                    Some(r) if r == route => StepState::After,
+                    Some(r) => StepState::Other(format!("congctl {} dev {}", r.controller, r.device)),
                 }
             }
             Change::Congctl { route, before, after } => match choice_of(host, route)? {
-                None => Standing::Gone,
+                None => StepState::Gone,
                 Some(now) => {
-                    Standing::of(now.as_ref() == Some(after), now == *before, || choice(now.as_ref()))
+                    StepState::compare(now.as_ref() == Some(after), now == *before, || choice(now.as_ref()))
                 }
             },
             Change::Cgroup { pin, .. } => match host.stat(pin) {
-                Ok(_) => Standing::After,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => Standing::Before,
+                Ok(_) => StepState::After,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => StepState::Before,
                 Err(e) => return Err(e),
             },
             Change::Split { owner, .. } => match owner.runs(host) {
-                true => Standing::After,
-                false => Standing::Before,
+                true => StepState::After,
+                false => StepState::Before,
             },
             // That an entry is booted next ends as it is booted: the entry stays.
             Change::File { path, before, after } | Change::BootOnce { path, before, after, .. } => {
-                let now = FileState::of(host, path)?;
-                Standing::of(now == *after, now == *before, || now.describe())
+                let now = FileState::read(host, path)?;
+                StepState::compare(now == *after, now == *before, || now.describe())
             }
             Change::BootSettings { path, before, after, default, menu, .. } => {
-                let now = FileState::of(host, path)?;
+                let now = FileState::read(host, path)?;
                 let boots = menu_boots(host, menu) == *default;
                 match (now == *after, now == *before, boots) {
-                    (true, _, true) => Standing::After,
-                    (_, true, false) => Standing::Before,
-                    (true, ..) | (_, true, _) => Standing::Partial,
-                    _ => Standing::Other(now.describe()),
+                    (true, _, true) => StepState::After,
+                    (_, true, false) => StepState::Before,
+                    (true, ..) | (_, true, _) => StepState::Partial,
+                    _ => StepState::Other(now.describe()),
                 }
             }
             Change::BootDefault { variable, before, after } => {
                 let now = variable.value(host)?;
                 let told = || now.clone().unwrap_or_else(|| "not set".into());
-                Standing::of(now.as_ref() == Some(after), now == *before, told)
+                StepState::compare(now.as_ref() == Some(after), now == *before, told)
             }
-            Change::Packages { manager, new, .. } => packages_standing(host, *manager, new)?,
+            Change::Packages { manager, new, .. } => packages_state(host, *manager, new)?,
         })
     }
 
     /// Whether both change one thing.
-    pub(crate) fn is_of_the_same(&self, other: &Change) -> bool {
+    pub(crate) fn same_target(&self, other: &Change) -> bool {
         match (self, other) {
             (Change::Sysctl { name: a, .. }, Change::Sysctl { name: b, .. })
             | (Change::File { path: a, .. }, Change::File { path: b, .. })
@@ -335,11 +338,11 @@ impl Change {
     }
 
     /// How things stood with this change when `later` of the same thing was planned.
-    pub(crate) fn standing_before(&self, later: &Change) -> Option<Standing> {
+    pub(crate) fn state_before(&self, later: &Change) -> Option<StepState> {
         let (is_after, is_before, then) = match (self, later) {
             (Change::Sysctl { name, before, after }, Change::Sysctl { before: then, .. }) => {
-                if let Some(allowed) = Allowed::of(name, before, after) {
-                    return Some(allowed.standing_then(then));
+                if let Some(allowed) = Allowed::new(name, before, after) {
+                    return Some(allowed.state_then(then));
                 }
                 (same_value(then, after), same_value(then, before), then.clone())
             }
@@ -351,11 +354,11 @@ impl Change {
             }
             _ => return None,
         };
-        Some(Standing::of(is_after, is_before, || then))
+        Some(StepState::compare(is_after, is_before, || then))
     }
 
     /// Has this change lead back to where `earlier` of the same thing began.
-    pub(crate) fn take_over(&mut self, earlier: &Change) {
+    pub(crate) fn inherit_before(&mut self, earlier: &Change) {
         match (self, earlier) {
             (Change::Sysctl { before, .. }, Change::Sysctl { before: first, .. }) => before.clone_from(first),
             (Change::Congctl { before, .. }, Change::Congctl { before: first, .. }) => {
@@ -374,7 +377,7 @@ impl Change {
     pub fn perform(&self, host: &dyn Host) -> io::Result<()> {
         match self {
             Change::Module { name } => host.load_module(name),
-            Change::Sysctl { name, before, after } => match Allowed::of(name, before, after) {
+            Change::Sysctl { name, before, after } => match Allowed::new(name, before, after) {
                 Some(allowed) => host.set_sysctl(name, &allowed.with(host)),
                 None => host.set_sysctl(name, after),
             },
@@ -385,7 +388,7 @@ impl Change {
             Change::File { path, after, .. } => install(host, path, after),
             Change::BootSettings { path, after, maker, .. } => {
                 install(host, path, after)?;
-                carried_out(host, &Program::new(maker))
+                run_checked(host, &Program::new(maker))
             }
             Change::BootDefault { variable, after, .. } => variable.set(host, Some(after)),
             // It must be there before it is chosen.
@@ -394,7 +397,7 @@ impl Change {
                 variable.set(host, Some(id))
             }
             Change::Packages { manager, asked, from, .. } => {
-                carried_out(host, &manager.install(asked, *from))
+                run_checked(host, &manager.install(asked, *from))
             }
         }
     }
@@ -406,11 +409,11 @@ impl Change {
     pub fn undo(&self, host: &dyn Host) -> io::Result<()> {
         match self {
             Change::Module { name } => host.unload_module(name),
-            Change::Sysctl { name, before, after } => match Allowed::of(name, before, after) {
+            Change::Sysctl { name, before, after } => match Allowed::new(name, before, after) {
                 Some(allowed) => host.set_sysctl(name, &allowed.without(host)),
                 None => host.set_sysctl(name, before),
             },
-            Change::Qdisc { device, before, .. } => before.put_back(host, device),
+            Change::Qdisc { device, before, .. } => before.restore(host, device),
             Change::Route { route } => host.change_route(route, true),
             Change::Congctl { route, before, .. } => host.set_route_controller(route, before.as_ref()),
             Change::Cgroup { pin, .. } => host.remove(pin),
@@ -418,7 +421,7 @@ impl Change {
             Change::File { path, before, .. } => install(host, path, before),
             Change::BootSettings { path, before, maker, .. } => {
                 install(host, path, before)?;
-                carried_out(host, &Program::new(maker))
+                run_checked(host, &Program::new(maker))
             }
             Change::BootDefault { variable, before, .. } => variable.set(host, before.as_deref()),
             Change::BootOnce { variable, id, path, before, .. } => {

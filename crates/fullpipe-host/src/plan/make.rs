@@ -110,7 +110,7 @@ impl Draft<'_> {
         let Draft { facts, controller, steps, notes, modules } = self;
         let mut files = BootFiles::default();
         let mut wanted: Vec<BootSysctl> = Vec::new();
-        if let Some(kind) = qdisc.filter(|_| facts.scope.first_network || facts.scope.image) {
+        if let Some(kind) = qdisc.filter(|_| facts.scope.initial_network || facts.scope.image) {
             let why = format!("{kind} for devices that come up at boot");
             wanted.push(BootSysctl { key: DEFAULT_QDISC, value: kind, why });
         }
@@ -160,7 +160,7 @@ pub(crate) fn find_controller(
     let module = format!("tcp_{asked}");
     let chosen = match facts.controller(asked) {
         Presence::Ready(_) => (asked.to_owned(), None),
-        Presence::Loadable(_) if facts.scope.first_network || facts.scope.image => {
+        Presence::Loadable(_) if facts.scope.initial_network || facts.scope.image => {
             modules_allowed(host, &module)?;
             (asked.to_owned(), Some(module))
         }
@@ -168,7 +168,9 @@ pub(crate) fn find_controller(
             (asked.to_owned(), None)
         }
         Presence::Unknown
-            if LINUX_CONTROLLERS.contains(&asked) && facts.identity.running && facts.scope.first_network =>
+            if LINUX_CONTROLLERS.contains(&asked)
+                && facts.identity.running
+                && facts.scope.initial_network =>
         {
             modules_allowed(host, &module)?;
             notes.push(format!(
@@ -191,7 +193,7 @@ pub(crate) fn find_controller(
 
 /// tcp_set_default_congestion_control: only the first namespace may choose a restricted controller.
 fn refuse_restricted(facts: &Facts, controller: &str) -> Result<()> {
-    if !facts.scope.first_network
+    if !facts.scope.initial_network
         && !facts.allowed.is_empty()
         && !facts.allowed.iter().any(|allowed| allowed == controller)
     {
@@ -270,7 +272,7 @@ fn choose_qdisc(
         }
         QdiscChoice::Keep => return Ok(None),
         QdiscChoice::Recommended if !paces(controller) => return Ok(None),
-        QdiscChoice::Recommended if !facts.scope.first_network && !facts.scope.image => {
+        QdiscChoice::Recommended if !facts.scope.initial_network && !facts.scope.image => {
             notes.push(
                 "queueing disciplines are left alone in a network namespace; TCP paces by itself".into(),
             );
@@ -312,7 +314,7 @@ fn qdisc_steps(
     }
     let mut changes = Vec::new();
     for device in devices {
-        let tree = Tree::of(all, device);
+        let tree = Tree::of_device(all, device);
         let insisted = request.replace_on.iter().any(|d| d == device);
         match tree.plain_kind() {
             None if insisted => {
@@ -401,7 +403,7 @@ fn controller_steps(facts: &Facts, controller: &str, steps: &mut Vec<Step>, note
             ));
         }
     }
-    let allowed = facts.scope.first_network.then_some(&facts.allowed[..]);
+    let allowed = facts.scope.initial_network.then_some(&facts.allowed[..]);
     steps.extend(controller_changes(allowed, before, controller));
 }
 

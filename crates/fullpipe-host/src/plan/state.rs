@@ -82,7 +82,7 @@ impl FileState {
     ///
     /// # Errors
     /// It cannot be read, or is neither file, link nor directory.
-    pub fn of(view: &dyn View, path: &str) -> io::Result<FileState> {
+    pub fn read(view: &dyn View, path: &str) -> io::Result<FileState> {
         let stat = match view.stat(path) {
             Ok(stat) => stat,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(FileState::Absent),

@@ -1,6 +1,6 @@
 //! A device's queueing disciplines: what they are, and giving it others or the old ones back.
 
-use super::standing::Standing;
+use super::step_state::StepState;
 use crate::host::Host;
 use crate::net::{QdiscNode, QdiscOperation, ROOT};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ const OUR_HANDLE: u32 = 0xfb00_0000;
 impl Tree {
     /// The tree of `device` among all disciplines: without statistics, and without ingress and clsact, which
     /// live beside it and are never touched.
-    pub fn of(all: &[QdiscNode], device: &str) -> Tree {
+    pub fn of_device(all: &[QdiscNode], device: &str) -> Tree {
         let mut nodes: Vec<QdiscNode> = all
             .iter()
             .filter(|n| n.device == device && n.handle & INGRESS != INGRESS)
@@ -85,27 +85,27 @@ impl Tree {
     }
     /// That of a device of this host.
     fn now(host: &dyn Host, device: &str) -> io::Result<Tree> {
-        Ok(Tree::of(&host.qdiscs()?, device))
+        Ok(Tree::of_device(&host.qdiscs()?, device))
     }
 
     /// Where a device stands that had this tree and was to have leaves of the kind `after`.
     ///
     /// # Errors
     /// The disciplines cannot be read.
-    pub(super) fn standing(&self, host: &dyn Host, device: &str, after: &str) -> io::Result<Standing> {
+    pub(super) fn state(&self, host: &dyn Host, device: &str, after: &str) -> io::Result<StepState> {
         let now = Tree::now(host, device)?;
         let ours = now.root().is_some_and(|r| r.handle == OUR_HANDLE);
         let old = self.leaves().first().map(|l| &l.kind);
         Ok(if now.0.is_empty() {
-            Standing::Gone
+            StepState::Gone
         } else if now == *self {
-            Standing::Before
+            StepState::Before
         } else if now.plain_kind() == Some(after) {
-            Standing::After
+            StepState::After
         } else if ours && now.leaves().iter().all(|l| l.kind == after || Some(&l.kind) == old) {
-            Standing::Partial
+            StepState::Partial
         } else {
-            Standing::Other(now.describe())
+            StepState::Other(now.describe())
         })
     }
 
@@ -137,9 +137,9 @@ impl Tree {
     ///
     /// # Errors
     /// From the kernel.
-    pub(super) fn put_back(&self, host: &dyn Host, device: &str) -> io::Result<()> {
+    pub(super) fn restore(&self, host: &dyn Host, device: &str) -> io::Result<()> {
         if self.is_default() {
-            return self.put_back_default(host, device);
+            return self.restore_default(host, device);
         }
         self.0.iter().try_for_each(|node| {
             // Under a new mq the kernel makes default leaves, which have no handle: one of those is back already.
@@ -157,7 +157,7 @@ impl Tree {
     }
 
     /// The same of one that the kernel made: it makes it again from default_qdisc as that is at that moment.
-    fn put_back_default(&self, host: &dyn Host, device: &str) -> io::Result<()> {
+    fn restore_default(&self, host: &dyn Host, device: &str) -> io::Result<()> {
         const DEFAULT: &str = "net.core.default_qdisc";
         let kind = self.leaves().first().map_or("", |l| l.kind.as_str());
         if host.sysctl(DEFAULT).is_some_and(|now| now != kind) {

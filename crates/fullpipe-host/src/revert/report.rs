@@ -8,17 +8,17 @@ use serde::{Serialize, Serializer};
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// It is as it was before.
-    PutBack,
+    Restored,
     /// What was changed is not there any more.
     Gone,
     /// It is left as someone set it since, which is this.
     Kept(String),
     /// The module is in use and stays until the next boot; why.
-    StaysLoaded(String),
+    StillLoaded(String),
     /// The directory holds something else now, and stays.
-    HoldsOthers,
+    NotEmpty,
     /// What it was before cannot come back (a controller that is gone, for one): it is something else now.
-    Instead {
+    Replaced {
         /// What it is.
         now: String,
         /// Why.
@@ -64,7 +64,7 @@ impl Reverted {
 
     /// What was put back.
     pub fn undone(&self) -> impl Iterator<Item = &str> {
-        self.steps.iter().filter(|s| s.outcome == Outcome::PutBack).map(|s| s.title.as_str())
+        self.steps.iter().filter(|s| s.outcome == Outcome::Restored).map(|s| s.title.as_str())
     }
 
     /// What was left, and what to expect, in words.
@@ -72,12 +72,12 @@ impl Reverted {
         let of_step = |step: &Undone| {
             let title = &step.title;
             Some(match &step.outcome {
-                Outcome::PutBack => return None,
+                Outcome::Restored => return None,
                 Outcome::Gone => format!("{title} is gone: nothing to put back"),
                 Outcome::Kept(now) => format!("{title} stays as someone set it since: {now}"),
-                Outcome::StaysLoaded(why) => format!("{title} stays loaded until the next boot ({why})"),
-                Outcome::HoldsOthers => format!("{title} stays: something else is in it now"),
-                Outcome::Instead { now, why } => {
+                Outcome::StillLoaded(why) => format!("{title} stays loaded until the next boot ({why})"),
+                Outcome::NotEmpty => format!("{title} stays: something else is in it now"),
+                Outcome::Replaced { now, why } => {
                     format!("{title} is {now} now: what it was before cannot come back ({why})")
                 }
                 Outcome::Refused(why) => format!("{title} stays as it is ({why})"),
@@ -117,14 +117,14 @@ mod tests {
     #[test]
     fn machines_read_the_steps_and_the_words() {
         let mut report = Reverted::default();
-        report.add("net.ipv4.tcp_congestion_control".into(), Outcome::PutBack);
-        report.add("module tcp_bbr".into(), Outcome::StaysLoaded("in use".into()));
+        report.add("net.ipv4.tcp_congestion_control".into(), Outcome::Restored);
+        report.add("module tcp_bbr".into(), Outcome::StillLoaded("in use".into()));
         report.left = Some(Left { controller: "bbr".into(), connections: 2, unpaced: true });
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["undone"], serde_json::json!(["net.ipv4.tcp_congestion_control"]));
         assert_eq!(json["notes"][0], "module tcp_bbr stays loaded until the next boot (in use)");
         assert!(json["notes"][1].as_str().unwrap().contains("unpaced"), "{json}");
-        assert_eq!(json["steps"][1]["outcome"]["stays-loaded"], "in use");
+        assert_eq!(json["steps"][1]["outcome"]["still-loaded"], "in use");
         assert_eq!(json["left"]["connections"], 2);
     }
 }

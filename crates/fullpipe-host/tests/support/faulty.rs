@@ -1,7 +1,9 @@
 //! A host on which the n-th change fails, or is the last thing that happens.
 
 use super::Fake;
-use fullpipe_host::host::{Clock, Files, Host, Identity, Network, Process, Program, Ran, Stat, View};
+use fullpipe_host::host::{
+    Clock, Files, Host, Identity, Network, Process, Program, ProgramOutput, Stat, View,
+};
 use fullpipe_host::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteController, RouteKey,
     TcpSocket,
@@ -24,7 +26,7 @@ pub enum Fault {
 }
 
 /// What a host's programs say and do.
-pub type Programs = fn(&Fake, &Program) -> io::Result<Ran>;
+pub type Programs = fn(&Fake, &Program) -> io::Result<ProgramOutput>;
 
 pub struct Faulty<'a> {
     host: &'a Fake,
@@ -41,7 +43,7 @@ impl<'a> Faulty<'a> {
         Faulty { at, fault: Some(fault), ..Faulty::counting(host) }
     }
 
-    /// One whose routes cannot be changed.
+    /// One selection routes cannot be changed.
     pub fn refusing_routes(host: &'a Fake) -> Self {
         Faulty { refuses_routes: true, ..Faulty::counting(host) }
     }
@@ -218,7 +220,7 @@ impl Host for Faulty<'_> {
     fn pause(&self, time: std::time::Duration) {
         self.host.pause(time);
     }
-    fn run(&self, program: &Program) -> io::Result<Ran> {
+    fn run(&self, program: &Program) -> io::Result<ProgramOutput> {
         self.change(|| self.programs.map_or_else(|| self.host.run(program), |run| run(self.host, program)))
     }
     fn free(&self, directory: &str) -> io::Result<u64> {

@@ -2,7 +2,7 @@
 
 use super::memory::{Entry, Memory};
 use super::{Fake, boot};
-use fullpipe_host::host::{Host, Model, ModelKernel, OverFiles};
+use fullpipe_host::host::{DelegateFiles, Host, Model, ModelKernel};
 use fullpipe_host::net::{DeviceFeatures, QdiscNode, TcpSocket};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ pub struct Kernel {
     /// Whether controllers from BPF can be held by links.
     pub struct_ops_links: bool,
     /// Not in a network namespace of its own.
-    pub first_network: bool,
+    pub initial_network: bool,
     pub unprivileged: bool,
     /// Sysctls that this kernel has besides the usual ones (or with other defaults).
     pub sysctls: BTreeMap<String, String>,
@@ -90,7 +90,7 @@ impl Default for Kernel {
             features: Vec::new(),
             btf: true,
             struct_ops_links: true,
-            first_network: true,
+            initial_network: true,
             unprivileged: false,
             sysctls: BTreeMap::new(),
             config: String::new(),
@@ -189,7 +189,7 @@ impl Manifest {
         for (name, value) in SYSCTLS {
             sysctl(name, value, 0o644);
         }
-        if kernel.first_network {
+        if kernel.initial_network {
             sysctl("net.ipv4.tcp_mem", "188319\t251094\t376638", 0o644);
             sysctl("net.core.default_qdisc", &kernel.default_qdisc, 0o644);
         } else {

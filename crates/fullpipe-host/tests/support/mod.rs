@@ -7,7 +7,7 @@ pub mod manifest;
 pub mod memory;
 
 use fullpipe_host::boot;
-use fullpipe_host::host::{Files, Host, Model, ModelKernel, OverFiles, View};
+use fullpipe_host::host::{DelegateFiles, Files, Host, Model, ModelKernel, View};
 use fullpipe_host::net::{QdiscNode, ROOT};
 use memory::Memory;
 use std::collections::BTreeMap;

@@ -6,9 +6,9 @@ use super::plan::{How, program};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
 use fullpipe_host::apply::{self, Applied, OnTrial, Options};
+use fullpipe_host::destinations;
 use fullpipe_host::screen::{self, Style};
-use fullpipe_host::towards;
-use fullpipe_host::trial::{self, Asked, Ended};
+use fullpipe_host::trial::{self, Decision, TrialEnd};
 use fullpipe_units::Span;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
@@ -43,7 +43,7 @@ impl Args {
         let (host, store) = self.target.open()?;
         settle(&*host, &store)?;
         if let Some(towards) = self.how.towards(&self.controller) {
-            let applied = towards::apply(&*host, &store, &towards).map_err(failure)?;
+            let applied = destinations::apply(&*host, &store, &towards).map_err(failure)?;
             return tell(self.json, &applied);
         }
         let within = self.confirm.map(Duration::from);
@@ -68,12 +68,12 @@ impl Args {
             within.as_secs()
         );
         match trial::watch(&*host, &store, &mut |time| person.ask(time)).map_err(failure)? {
-            Ended::Kept => eprintln!("Kept."),
-            Ended::Gone => eprintln!("Someone reverted it meanwhile."),
-            Ended::Undone => {
+            TrialEnd::Kept => eprintln!("Kept."),
+            TrialEnd::RevertedElsewhere => eprintln!("Someone reverted it meanwhile."),
+            TrialEnd::Undone => {
                 return Err(Failure::Check("not confirmed: everything was put back as it was".into()));
             }
-            Ended::Expired => {
+            TrialEnd::Expired => {
                 return Err(Failure::Check(
                     "not confirmed in time: everything was put back as it was".into(),
                 ));
@@ -87,7 +87,7 @@ fn tell(json: bool, applied: &Applied) -> Result<(), Failure> {
     if json {
         return print_json(&Document { schema: "fullpipe/apply/1", value: applied });
     }
-    print!("{}", screen::applied(Style::of_stdout(), applied));
+    print!("{}", screen::applied(Style::for_stdout(), applied));
     Ok(())
 }
 
@@ -110,44 +110,44 @@ impl Person {
         Person { signals, is_terminal, listens, typed: Vec::new() }
     }
 
-    fn ask(&mut self, time: Duration) -> Asked {
+    fn ask(&mut self, time: Duration) -> Decision {
         let stdin = std::io::stdin();
         let mut watched = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         if self.listens {
             watched.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
         }
         if poll(&mut watched, guard::timeout(time)).is_err() {
-            return Asked::Nothing;
+            return Decision::Pending;
         }
         let spoke = watched.get(1).is_some_and(|input| input.any() == Some(true));
         if self.signals.arrived() {
-            return Asked::Undo;
+            return Decision::Undo;
         }
         let mut bytes = [0; 256];
         match spoke.then(|| nix::unistd::read(&stdin, &mut bytes)) {
-            None => Asked::Nothing,
+            None => Decision::Pending,
             Some(Ok(0) | Err(_)) => {
                 self.listens = false;
-                Asked::Undo
+                Decision::Undo
             }
             Some(Ok(n)) if self.is_terminal => self.hear(&bytes[..n]),
-            Some(Ok(_)) => Asked::Nothing,
+            Some(Ok(_)) => Decision::Pending,
         }
     }
 
-    fn hear(&mut self, bytes: &[u8]) -> Asked {
+    fn hear(&mut self, bytes: &[u8]) -> Decision {
         self.typed.extend_from_slice(bytes);
         let Some(end) = self.typed.iter().rposition(|&b| b == b'\n') else {
             // Nobody's word is that long.
             self.typed.truncate(256);
-            return Asked::Nothing;
+            return Decision::Pending;
         };
         let lines: Vec<u8> = self.typed.drain(..=end).collect();
         let is_yes = |line: &str| ["yes", "keep"].contains(&line.trim().to_lowercase().as_str());
         if String::from_utf8_lossy(&lines).lines().any(is_yes) {
-            return Asked::Keep;
+            return Decision::Keep;
         }
         eprintln!("Type yes to keep it; Ctrl-C undoes it now.");
-        Asked::Nothing
+        Decision::Pending
     }
 }

@@ -43,7 +43,7 @@ impl Args {
         if self.json {
             print_json(&report)?;
         } else {
-            print!("{}", screen::doctor(Style::of_stdout(), &report, self.verbose));
+            print!("{}", screen::doctor(Style::for_stdout(), &report, self.verbose));
         }
         // What failed is on the screen already.
         if report.worst() == Verdict::Fail { Err(Failure::Passed(1)) } else { Ok(()) }

@@ -2,7 +2,7 @@
 
 use super::host::{Target, failure};
 use crate::failure::Failure;
-use fullpipe_host::trial::{self, Asked};
+use fullpipe_host::trial::{self, Decision};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -36,7 +36,7 @@ impl Args {
         let mut out = io::stdout();
         let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
         // To be ended is no reason to leave an unconfirmed change behind.
-        let mut ask = |time| if signals.arrive_within(time) { Asked::Undo } else { Asked::Nothing };
+        let mut ask = |time| if signals.arrive_within(time) { Decision::Undo } else { Decision::Pending };
         trial::watch(&*host, &store, &mut ask).map(drop).map_err(failure)
     }
 }

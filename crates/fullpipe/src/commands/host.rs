@@ -24,7 +24,7 @@ impl Target {
     /// The host and the place of its journal.
     pub fn open(&self) -> Result<(Box<dyn Host>, Store), Failure> {
         let host: Box<dyn Host> = match &self.root {
-            None => Box::new(Machine::new().given(self.options())),
+            None => Box::new(Machine::new().with_options(self.options())),
             Some(root) => {
                 let root = root.canonicalize().map_err(|e| {
                     Failure::usage(format_args!(
@@ -35,7 +35,7 @@ impl Target {
                 if !root.is_dir() {
                     return Err(Failure::usage(format_args!("--root {}: not a directory", root.display())));
                 }
-                let model = Model::new(Directory::new(&root)).given(self.options());
+                let model = Model::new(Directory::new(&root)).with_options(self.options());
                 model.check().map_err(|e| {
                     Failure::usage(format_args!(
                         "--root {}: {e}; correct it, or remove it where the host does not run",
@@ -52,7 +52,7 @@ impl Target {
                     "--state {directory}: give an absolute path (on the host)"
                 )));
             }
-            None => Store::of(&Scope::of(&*host, &host.identity())),
+            None => Store::for_scope(&Scope::detect(&*host, &host.identity())),
         };
         Ok((host, store))
     }
@@ -81,7 +81,7 @@ impl Target {
 
 /// Undoes a trial that is over before anything else is done or said, and tells so.
 pub fn settle(host: &dyn Host, store: &Store) -> Result<(), Failure> {
-    if trial::settle(host, store).map_err(failure)?.is_some() {
+    if trial::revert_expired(host, store).map_err(failure)?.is_some() {
         eprintln!("A change that was not confirmed in time was put back as it was.");
     }
     Ok(())

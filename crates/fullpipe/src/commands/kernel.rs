@@ -7,10 +7,10 @@ use crate::print::{Document, print_json};
 use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 use fullpipe_host::host::Host;
 use fullpipe_host::journal::Store;
-use fullpipe_host::kernel::attempt::{self, Back, Seen};
 use fullpipe_host::kernel::build::{self, Built, Progress};
 use fullpipe_host::kernel::install::{self, Installed};
-use fullpipe_host::kernel::packages::From;
+use fullpipe_host::kernel::packages::Source as PackageSource;
+use fullpipe_host::kernel::trial_boot::{self, RollBack, TrialBoot};
 use fullpipe_host::kernel::{screen, status};
 use fullpipe_host::screen::Style;
 use fullpipe_units::Span;
@@ -179,9 +179,9 @@ impl Wanted {
             return Ok(install::Request { file: Some(file), ..install::Request::default() });
         }
         let from = self.from.map(|from| match from {
-            Source::Backports => From::Backports,
-            Source::Elrepo => From::Elrepo,
-            Source::Hwe => From::Hwe,
+            Source::Backports => PackageSource::Backports,
+            Source::Elrepo => PackageSource::Elrepo,
+            Source::Hwe => PackageSource::Hwe,
         });
         Ok(install::Request { version: self.version, from, file: None })
     }
@@ -195,7 +195,7 @@ impl Args {
             What::Install { wanted, yes, json, target } => put(wanted, yes, json, &target),
             What::Build { made_of, json, target } => make(made_of, json, &target),
             What::Try { version, cc, within, confirm, later, yes, target } => {
-                let request = attempt::Request {
+                let request = trial_boot::Request {
                     version,
                     controller: cc,
                     within: within.into(),
@@ -214,7 +214,7 @@ impl Args {
 fn open(target: &Target) -> Result<(Box<dyn Host>, Store), Failure> {
     let (host, store) = target.open()?;
     settle(&*host, &store)?;
-    attempt::settle(&*host, &store).map_err(failure)?;
+    trial_boot::clean_up(&*host, &store).map_err(failure)?;
     Ok((host, store))
 }
 
@@ -244,7 +244,7 @@ fn show(json: bool, target: &Target) -> Result<(), Failure> {
     if json {
         return print_json(&Document { schema: "fullpipe/kernel-status/1", value: &status });
     }
-    print!("{}", screen::status(Style::of_stdout(), &status));
+    print!("{}", screen::status(Style::for_stdout(), &status));
     Ok(())
 }
 
@@ -264,7 +264,7 @@ fn plan(wanted: Wanted, json: bool, target: &Target) -> Result<(), Failure> {
     if json {
         return print_json(&Document { schema: "fullpipe/kernel-plan/1", value: &plan });
     }
-    let style = Style::of_stdout();
+    let style = Style::for_stdout();
     print!("{}", screen::plan(style, &plan));
     print!("\n{}", style.wrap("", 0, &format!("Nothing was changed. {install} does this.")));
     Ok(())
@@ -272,7 +272,7 @@ fn plan(wanted: Wanted, json: bool, target: &Target) -> Result<(), Failure> {
 
 fn put(wanted: Wanted, yes: bool, json: bool, target: &Target) -> Result<(), Failure> {
     let (host, store) = open(target)?;
-    let style = Style::of_stdout();
+    let style = Style::for_stdout();
     let tell = |installed: &Installed| {
         if json {
             return print_json(&Document { schema: "fullpipe/kernel-install/1", value: installed });
@@ -304,7 +304,7 @@ fn put(wanted: Wanted, yes: bool, json: bool, target: &Target) -> Result<(), Fai
     match installed {
         Ok(installed) => tell(&installed),
         Err(error) => {
-            attempt::discard(&*host, &store).map_err(failure)?;
+            trial_boot::discard_source(&*host, &store).map_err(failure)?;
             Err(error)
         }
     }
@@ -355,23 +355,23 @@ fn make(made_of: MadeOf, json: bool, target: &Target) -> Result<(), Failure> {
 fn built_told(host: &dyn Host, built: &Built) -> String {
     let package = built.package.display();
     let install = host.identity().as_root(format_args!("kernel install {package}"));
-    screen::built(Style::of_stdout(), built, &install)
+    screen::built(Style::for_stdout(), built, &install)
 }
 
-fn try_it(request: &attempt::Request, later: bool, yes: bool, target: &Target) -> Result<(), Failure> {
+fn try_it(request: &trial_boot::Request, later: bool, yes: bool, target: &Target) -> Result<(), Failure> {
     let (host, store) = open(target)?;
     if request.within < Duration::from_secs(30) {
         return Err(Failure::usage(
             "--within: a machine takes its time to start; give at least 30s, for example 180s",
         ));
     }
-    let plan = attempt::plan(&*host, request).map_err(failure)?;
-    print!("{}", screen::attempt(Style::of_stdout(), &plan));
+    let plan = trial_boot::plan(&*host, request).map_err(failure)?;
+    print!("{}", screen::trial_boot(Style::for_stdout(), &plan));
     if !later {
         println!("Then the machine restarts.");
     }
     agreed(yes, if later { "makes it ready" } else { "restarts the machine" })?;
-    let plan = attempt::attempt(&*host, &store, request).map_err(failure)?;
+    let plan = trial_boot::arm(&*host, &store, request).map_err(failure)?;
     let status = host.identity().command("kernel status");
     if later {
         eprintln!(
@@ -381,17 +381,17 @@ fn try_it(request: &attempt::Request, later: bool, yes: bool, target: &Target) -
         return Ok(());
     }
     eprintln!("Restarting into Linux {}; {status} tells afterwards what became of it.", plan.release);
-    attempt::restart(&*host).map_err(failure)
+    trial_boot::restart(&*host).map_err(failure)
 }
 
 fn keep(target: &Target) -> Result<(), Failure> {
     let (host, store) = open(target)?;
-    let kept = attempt::keep(&*host, &store).map_err(failure)?;
-    print!("{}", Style::of_stdout().wrap("", 0, &told(&kept)));
+    let kept = trial_boot::keep(&*host, &store).map_err(failure)?;
+    print!("{}", Style::for_stdout().wrap("", 0, &told(&kept)));
     Ok(())
 }
 
-fn told(kept: &attempt::Kept) -> String {
+fn told(kept: &trial_boot::Kept) -> String {
     let how = if kept.named { ", named as the default" } else { "" };
     format!("Linux {} is kept: it is booted every day{how}.", kept.release)
 }
@@ -399,16 +399,16 @@ fn told(kept: &attempt::Kept) -> String {
 fn back(yes: bool, target: &Target) -> Result<(), Failure> {
     let (host, store) = open(target)?;
     agreed(yes, "goes back")?;
-    match attempt::back(&*host, &store).map_err(failure)? {
-        Back::Restarts(release) => {
+    match trial_boot::roll_back(&*host, &store).map_err(failure)? {
+        RollBack::Restarts(release) => {
             eprintln!("Restarting into Linux {release}.");
-            attempt::restart(&*host).map_err(failure)
+            trial_boot::restart(&*host).map_err(failure)
         }
-        Back::Disarmed(release) => {
+        RollBack::Disarmed(release) => {
             println!("Linux {release} is not booted at the next restart.");
             Ok(())
         }
-        Back::Removed(titles) => {
+        RollBack::Removed(titles) => {
             for title in titles {
                 println!("↩ {title}");
             }
@@ -420,20 +420,20 @@ fn back(yes: bool, target: &Target) -> Result<(), Failure> {
 
 fn watch(target: &Target) -> Result<(), Failure> {
     let (host, store) = target.open()?;
-    match attempt::watch(&*host, &store) {
-        Ok(Seen::Kept(kept)) => {
+    match trial_boot::watch(&*host, &store) {
+        Ok(TrialBoot::Kept(kept)) => {
             println!("{}", told(&kept));
             Ok(())
         }
-        Ok(Seen::Failed(reasons)) => {
+        Ok(TrialBoot::Failed(reasons)) => {
             eprint!("{}", screen::reasons(Style { colour: false, width: 110 }, &reasons));
             eprintln!("Not all is as before: restarting into the kernel before.");
-            attempt::restart(&*host).map_err(failure)
+            trial_boot::restart(&*host).map_err(failure)
         }
-        Ok(Seen::Nothing | Seen::Waits(_)) => Ok(()),
+        Ok(TrialBoot::NotRunning | TrialBoot::Pending(_)) => Ok(()),
         Err(error) => {
             eprintln!("fullpipe: {error}");
-            attempt::restart(&*host).map_err(failure)
+            trial_boot::restart(&*host).map_err(failure)
         }
     }
 }

@@ -3,9 +3,9 @@
 use super::host::{Target, failure};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
+use fullpipe_host::destinations::{self, Request as Destinations};
 use fullpipe_host::plan::{self, QdiscChoice, Request};
 use fullpipe_host::screen::{self, Style};
-use fullpipe_host::towards::{self, Towards};
 use fullpipe_units::{Rate, Span};
 
 /// Show exactly what putting a controller in force would change, and why. Changes nothing
@@ -61,9 +61,9 @@ pub struct How {
 
 impl How {
     /// What is asked for some destinations alone.
-    pub fn towards(&self, controller: &str) -> Option<Towards> {
+    pub fn towards(&self, controller: &str) -> Option<Destinations> {
         let (controller, prefixes) = (controller.to_owned(), self.to.clone());
-        (!prefixes.is_empty()).then_some(Towards { controller, prefixes })
+        (!prefixes.is_empty()).then_some(Destinations { controller, prefixes })
     }
 
     pub fn request(self, controller: String) -> Request {
@@ -93,19 +93,19 @@ impl Args {
         let (host, _) = self.target.open()?;
         let controller = self.wanted.controller.clone();
         let plan = match self.wanted.how.towards(&self.wanted.controller) {
-            Some(towards) => towards::plan(&*host, &towards),
+            Some(towards) => destinations::plan(&*host, &towards),
             None => plan::make(&*host, &self.wanted.how.request(self.wanted.controller), &program()),
         };
         let plan = plan.map_err(failure)?;
         if self.json {
             return print_json(&Document { schema: "fullpipe/plan/1", value: &plan });
         }
-        print!("{}", screen::plan(Style::of_stdout(), &plan));
+        print!("{}", screen::plan(Style::for_stdout(), &plan));
         if !plan.is_empty() {
             let identity = host.identity();
             let apply = identity.as_root(format_args!("apply {controller}"));
             let revert = identity.as_root("revert");
-            let style = Style::of_stdout();
+            let style = Style::for_stdout();
             let text = format!(
                 "Nothing was changed. {apply} with the same options does this, {revert} takes it back."
             );

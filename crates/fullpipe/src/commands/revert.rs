@@ -32,7 +32,7 @@ impl Args {
         if self.json {
             return print_json(&Document { schema: "fullpipe/revert/1", value: &reverted });
         }
-        print!("{}", screen::reverted(Style::of_stdout(), &reverted));
+        print!("{}", screen::reverted(Style::for_stdout(), &reverted));
         #[cfg(feature = "ebpf")]
         if self.target.is_this_machine() {
             // Of another network namespace's journal, or an older fullpipe's.

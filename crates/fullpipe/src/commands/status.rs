@@ -66,7 +66,7 @@ impl Args {
                 if self.watch {
                     print!("\x1b[2J\x1b[H");
                 }
-                print!("{}", screen::status(Style::of_stdout(), &status));
+                print!("{}", screen::status(Style::for_stdout(), &status));
                 #[cfg(feature = "live")]
                 for line in seen.iter().flat_map(traffic::lines) {
                     hanging("  ", 10, &line);

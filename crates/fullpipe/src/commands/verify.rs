@@ -53,14 +53,14 @@ impl Args {
         }
         let worst = verified.worst();
         if self.json {
-            let told = Told { passed: worst >= Outcome::NotAsked, verified: &verified };
+            let told = Told { passed: worst >= Outcome::Skipped, verified: &verified };
             print_json(&Document { schema: "fullpipe/verify/1", value: &told })?;
         } else {
-            print!("{}", screen::verified(Style::of_stdout(), &verified));
+            print!("{}", screen::verified(Style::for_stdout(), &verified));
         }
         match worst {
-            Outcome::Held | Outcome::NotAsked => Ok(()),
-            Outcome::NotShown => Err(Failure::Passed(3)),
+            Outcome::Passed | Outcome::Skipped => Ok(()),
+            Outcome::Unknown => Err(Failure::Passed(3)),
             Outcome::Failed => Err(Failure::Passed(1)),
         }
     }
@@ -74,7 +74,7 @@ fn connection_to(peer: &str, wanted: &str) -> Check {
     });
     match seen {
         Ok(seen) if seen == wanted => {
-            Check::new("connection-to", Outcome::Held, format!("a new connection to {peer} uses {seen}"))
+            Check::new("connection-to", Outcome::Passed, format!("a new connection to {peer} uses {seen}"))
         }
         Ok(seen) => Check::new(
             "connection-to",
@@ -83,7 +83,7 @@ fn connection_to(peer: &str, wanted: &str) -> Check {
         ),
         Err(e) => Check::new(
             "connection-to",
-            Outcome::NotShown,
+            Outcome::Unknown,
             format!("no connection to {peer} could be opened: {e}"),
         ),
     }

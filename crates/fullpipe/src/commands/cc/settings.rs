@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::runs::hanging;
 use fullpipe_ebpf::settings::{self, Setting};
 use fullpipe_ebpf::{Controller, life};
-use fullpipe_host::employ;
+use fullpipe_host::assign;
 
 /// Reads `KEY=VALUE`.
 pub fn pair(text: &str) -> Result<(String, String), String> {
@@ -51,7 +51,7 @@ pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<(), Failure> {
         println!("{:<24} {}{default}", one.about.key, one.value);
     }
     if !pairs.is_empty() {
-        let unit = employ::boot_unit(name);
+        let unit = assign::boot_unit(name);
         if std::fs::read_to_string(&unit).is_ok_and(|text| !is_set_by(&text, &differing(&all))) {
             println!(
                 "{unit} loads it at boot with other settings; `fullpipe cc load … --persist` writes these into it"

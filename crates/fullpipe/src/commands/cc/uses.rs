@@ -6,7 +6,7 @@ use crate::commands::host;
 use crate::failure::Failure;
 use fullpipe_ebpf::pins::Pins;
 use fullpipe_ebpf::{Controller, Error, calls, life, usage};
-use fullpipe_host::employ::{self, Cgroup, Part, Request, Retired};
+use fullpipe_host::assign::{self, Cgroup, Part, Request, Unassigned};
 use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Host, Machine};
 use fullpipe_host::journal::Store;
@@ -55,7 +55,7 @@ impl From<Error> for Failure {
 /// This machine as the network namespace of this thread has it, and the journal of that.
 fn here() -> (Machine, Store) {
     let machine = Machine::new();
-    let store = Store::of(&Scope::of(&machine, &machine.identity()));
+    let store = Store::for_scope(&Scope::detect(&machine, &machine.identity()));
     (machine, store)
 }
 
@@ -88,7 +88,7 @@ pub fn load(controller: Controller, name: Option<&str>, wanted: &Uses) -> Result
         default: wanted.default,
     });
     if let Some(unit) = &boot {
-        employ::check_boot(&machine, unit).map_err(host::failure)?;
+        assign::check_boot(&machine, unit).map_err(host::failure)?;
     }
     let before = settings_of(registered, wanted)?;
     let outcome = life::load_with(controller, name, &wanted.set)?;
@@ -182,7 +182,7 @@ fn put_to_use(
         boot: boot.map(|unit| ControllerUnit { settings: &settings, ..unit }),
         ..Request::default()
     };
-    employ::employ(machine, store, &request).map_err(host::failure)?;
+    assign::assign(machine, store, &request).map_err(host::failure)?;
     if wanted.default {
         println!("it is the default of this network namespace");
     }
@@ -193,7 +193,7 @@ fn put_to_use(
         println!("new connections over the route {prefix} use it");
     }
     if persists {
-        println!("{} loads it at every boot", employ::boot_unit(name));
+        println!("{} loads it at every boot", assign::boot_unit(name));
     }
     Ok(())
 }
@@ -208,21 +208,21 @@ fn group(path: &Path, name: &str) -> Result<(PathBuf, PathBuf), Failure> {
 }
 
 /// Ends the uses of a controller in the network namespace of this thread.
-fn retire(name: &str, part: Part) -> Result<Retired, Failure> {
+fn retire(name: &str, part: Part) -> Result<Unassigned, Failure> {
     let (machine, store) = here();
-    employ::retire(&machine, &store, name, part).map_err(host::failure)
+    assign::unassign(&machine, &store, name, part).map_err(host::failure)
 }
 
 /// Takes a controller out, wherever it is in use; with `until_boot` it is loaded again at the next boot.
 pub fn unload(name: &str, patience: Duration, until_boot: bool) -> Result<(), Failure> {
     let part = if until_boot { Part::Live } else { Part::Whole };
-    let was_for_boot = AtomicBool::new(false);
-    let end = || -> Result<Retired, Failure> {
+    let was_loaded_at_boot = AtomicBool::new(false);
+    let end = || -> Result<Unassigned, Failure> {
         let retired = retire(name, part)?;
         for note in retired.notes() {
             eprintln!("{note}");
         }
-        was_for_boot.fetch_or(retired.was_for_boot, Ordering::Relaxed);
+        was_loaded_at_boot.fetch_or(retired.was_loaded_at_boot, Ordering::Relaxed);
         Ok(retired)
     };
     let is_loaded = life::is_loaded(name)?;
@@ -231,7 +231,7 @@ pub fn unload(name: &str, patience: Duration, until_boot: bool) -> Result<(), Fa
         life::unload(name, patience, &|| Ok::<_, Failure>(end()?.default))?;
     }
     let is = if is_loaded { "is unloaded" } else { "was not loaded" };
-    let no_more = if was_for_boot.into_inner() { ", and not loaded at boot any more" } else { "" };
+    let no_more = if was_loaded_at_boot.into_inner() { ", and not loaded at boot any more" } else { "" };
     println!("{name} {is}{no_more}");
     Ok(())
 }

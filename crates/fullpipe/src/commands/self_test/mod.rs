@@ -98,7 +98,7 @@ impl Part {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let identity = Machine::new().identity();
-        let style = Style::of_stdout();
+        let style = Style::for_stdout();
         let wanted = |part: &&Part| self.parts.is_empty() || self.parts.contains(part);
         let mut checks = Vec::new();
         for part in Part::value_variants().iter().filter(wanted) {

@@ -207,7 +207,7 @@ impl Args {
 /// This machine as the network namespace has it, and the journal of that.
 fn here() -> (Machine, Store) {
     let machine = Machine::new();
-    let store = Store::of(&Scope::of(&machine, &machine.identity()));
+    let store = Store::for_scope(&Scope::detect(&machine, &machine.identity()));
     (machine, store)
 }
 
@@ -222,7 +222,7 @@ impl Journaled {
     /// Says that this process owns the split that writes to `out`.
     fn begin(plan: &Plan, arms: &str, out: &Path) -> Result<Self, Failure> {
         let (machine, store) = here();
-        let own = Process::of(&machine, std::process::id())
+        let own = Process::find(&machine, std::process::id())
             .ok_or_else(|| Failure::Impossible("/proc does not show this process".to_owned()))?;
         fullpipe_host::split::begin(&machine, &store, own, &plan.cgroup, arms).map_err(|e| {
             let _ = std::fs::remove_file(out);

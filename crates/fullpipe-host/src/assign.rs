@@ -1,26 +1,26 @@
 //! Putting a loaded controller to use, and out of it: as the default, on a route, for a control group, at boot. What is
-//! changed for that is in the host's one journal beside what an apply changed, each step with the controller whose use it
+//! changed for that is in the host's one journal beside what an apply changed, each step with the controller selection use it
 //! is, so that status tells it and revert takes it back.
 
-use crate::apply::{enter_within, interrupted, make_steps, now, on_trial, read_back, refuse_unfinished};
+use crate::apply::{interrupted, lock_within, make_steps, now, on_trial, read_back, refuse_unfinished};
+use crate::destinations;
 use crate::error::{Error, Result};
 use crate::facts::Scope;
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Record, Store};
 use crate::net::{KeyedRoute, MAIN_TABLE, RouteController, destination};
 use crate::plan::{
-    ALLOWED, BootFiles, CONTROLLER, Change, ControllerUnit, FileState, Plan, Standing, Step, Use,
+    ALLOWED, BootFiles, CONTROLLER, Change, ControllerUnit, FileState, Plan, Step, StepState, Use,
     controller_changes, tidy, unit_name, unit_path,
 };
-use crate::revert::{self, Outcome, Reverted, Whose, usual_default};
-use crate::towards;
+use crate::revert::{self, Outcome, Reverted, Selection, fallback_default};
 use std::io;
 use std::time::Duration;
 
 pub use crate::apply::Part;
 
 /// How long to wait for another fullpipe: at boot several units load controllers at the same time.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a loaded controller shall be used for.
 #[derive(Default)]
@@ -53,21 +53,21 @@ pub struct Cgroup<'a> {
 
 /// What ended with the uses of a controller.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Retired {
+pub struct Unassigned {
     /// What was put back.
     pub reverted: Reverted,
     /// Whether it was loaded at every boot.
-    pub was_for_boot: bool,
+    pub was_loaded_at_boot: bool,
     /// The default controller now.
     pub default: String,
     /// What was left as it is, and what to do about it.
     pub left: Vec<String>,
 }
 
-impl Retired {
+impl Unassigned {
     /// Whether there was no use to end.
     pub fn is_nothing(&self) -> bool {
-        self.reverted.steps.is_empty() && !self.was_for_boot && self.left.is_empty()
+        self.reverted.steps.is_empty() && !self.was_loaded_at_boot && self.left.is_empty()
     }
 
     /// What was not put back as it was, in words.
@@ -84,7 +84,7 @@ pub fn boot_unit(controller: &str) -> String {
 /// Says whether a unit can load a controller on this host: to be asked before anything is changed.
 ///
 /// # Errors
-/// [`Error::Impossible`] without systemd, in a place whose boot files nobody reads, or if the program's path cannot be
+/// [`Error::Impossible`] without systemd, in a place selection boot files nobody reads, or if the program's path cannot be
 /// written into a unit.
 pub fn check_boot(host: &dyn Host, unit: &ControllerUnit<'_>) -> Result<()> {
     unit.text("cc load", true)?;
@@ -95,7 +95,7 @@ pub fn check_boot(host: &dyn Host, unit: &ControllerUnit<'_>) -> Result<()> {
             if unit.default { " --default" } else { "" }
         )));
     }
-    let scope = Scope::of(host, &host.identity());
+    let scope = Scope::detect(host, &host.identity());
     if !scope.boots {
         return Err(Error::impossible(format_args!(
             "nothing reads boot files here ({}): run it on the host itself",
@@ -111,20 +111,20 @@ pub fn check_boot(host: &dyn Host, unit: &ControllerUnit<'_>) -> Result<()> {
 /// [`Error::Usage`] for a route that is not there; [`Error::Impossible`] without root or if the kernel refuses;
 /// [`Error::Check`] if a change is on trial, something was interrupted, or the result does not verify. Whenever it fails
 /// after having changed something, that is undone; if even that fails, the error says so and `revert` completes it.
-pub fn employ(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<()> {
-    employ_steps(host, store, request).map(drop)
+pub fn assign(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<()> {
+    assign_steps(host, store, request).map(drop)
 }
 
 /// The same; gives the steps that it took.
-pub(crate) fn employ_steps(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<Vec<Step>> {
+pub(crate) fn assign_steps(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<Vec<Step>> {
     let controller = &request.controller;
-    let _lock = enter_within(host, "cc load", PATIENCE)?;
+    let _lock = lock_within(host, "cc load", LOCK_TIMEOUT)?;
     let known = store.load(host)?;
     let mut plan = match &known {
         Some(journal) => ready(host, journal, request)?,
         None => Plan { controller: controller.clone(), steps: Vec::new(), notes: Vec::new(), canary: None },
     };
-    let mut numbers = remade(host, &plan, request);
+    let mut numbers = steps_to_repeat(host, &plan, request);
     let first = plan.steps.len();
     let boot = host.clock().boot();
     for step in wanted(host, request, numbers.is_empty())? {
@@ -164,16 +164,16 @@ pub(crate) fn employ_steps(host: &dyn Host, store: &Store, request: &Request<'_>
         .and_then(|_| read_back(host, &journal.plan, &numbers))
         .and_then(|()| {
             if request.default && !journal.plan.divides() {
-                see_at_work(host, controller)?;
+                check_new_connection(host, controller)?;
             }
             if is_new { store.append(host, &Record::Applied).map_err(cannot_write) } else { Ok(()) }
         });
     attempt.map(|()| journal.plan.steps[first..].to_vec()).map_err(|error| {
         let options = revert::Options { force: true, ..Default::default() };
-        let undone = revert::undo(host, store, &journal, Whose::Latest(first), &options);
+        let undone = revert::undo(host, store, &journal, Selection::Latest(first), &options);
         let again = numbers.iter().filter(|number| **number < first);
-        let remade = again.clone().rev().try_for_each(|number| journal.plan.steps[*number].change.undo(host));
-        match undone.and(remade.map_err(|e| Error::io("cannot put the default back", &e))) {
+        let steps_to_repeat = again.clone().rev().try_for_each(|number| journal.plan.steps[*number].change.undo(host));
+        match undone.and(steps_to_repeat.map_err(|e| Error::io("cannot put the default back", &e))) {
             Ok(()) => error,
             Err(undo) => Error::check(format_args!(
                 "{error}\nPutting things back failed as well: {undo}. {} shows where the host stands; {} finishes the work",
@@ -204,11 +204,11 @@ fn ready(host: &dyn Host, journal: &Journal, request: &Request<'_>) -> Result<Pl
         }
         let title = step.change.title();
         let standing =
-            plan.standing(host, number).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
+            plan.state(host, number).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
         let holds = match standing {
-            Standing::After | Standing::Partial => true,
-            Standing::Before | Standing::Gone => false,
-            Standing::Other(_) => !(step.uses(&request.controller) && request.concerns(&step.change)),
+            StepState::After | StepState::Partial => true,
+            StepState::Before | StepState::Gone => false,
+            StepState::Other(_) => !(step.uses(&request.controller) && request.concerns(&step.change)),
         };
         if !holds {
             if let Change::File { path, .. } = &step.change {
@@ -240,13 +240,13 @@ impl Request<'_> {
 
 /// The step of an apply that makes the controller the default, if only a restart has ended that: what the apply's unit
 /// calls makes it again.
-fn remade(host: &dyn Host, plan: &Plan, request: &Request<'_>) -> Vec<usize> {
+fn steps_to_repeat(host: &dyn Host, plan: &Plan, request: &Request<'_>) -> Vec<usize> {
     let is_it = |step: &Step| {
         step.part_of.is_none()
             && matches!(&step.change, Change::Sysctl { name, after, .. } if name == CONTROLLER && *after == request.controller)
     };
     let number = plan.steps.iter().position(is_it).filter(|_| request.default);
-    number.filter(|n| plan.standing(host, *n).is_ok_and(|now| now != Standing::After)).into_iter().collect()
+    number.filter(|n| plan.state(host, *n).is_ok_and(|now| now != StepState::After)).into_iter().collect()
 }
 
 /// The steps that the request takes, in their order; `default` says whether that of the default is among them.
@@ -267,7 +267,7 @@ pub(crate) fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> R
             .ok_or_else(|| Error::impossible(format_args!("{CONTROLLER} cannot be read")))?;
         if before != *controller {
             // Only the first network namespace can change what all may choose.
-            let first = Scope::of(host, &host.identity()).first_network;
+            let first = Scope::detect(host, &host.identity()).initial_network;
             let allowed = first.then(|| words(ALLOWED));
             steps.extend(controller_changes(allowed.as_deref(), before, controller));
         }
@@ -283,7 +283,7 @@ pub(crate) fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> R
         steps.extend(on_route(host, prefix, controller, "--route")?);
     }
     for prefix in &request.to {
-        steps.extend(towards::step(host, prefix, controller)?);
+        steps.extend(destinations::step(host, prefix, controller)?);
     }
     if let Some(unit) = &request.boot {
         check_boot(host, unit)?;
@@ -320,7 +320,7 @@ pub(crate) fn on_route(host: &dyn Host, prefix: &str, controller: &str, asked: &
 }
 
 /// Has a new connection say which controller it got.
-fn see_at_work(host: &dyn Host, controller: &str) -> Result<()> {
+fn check_new_connection(host: &dyn Host, controller: &str) -> Result<()> {
     match host.try_connection() {
         Ok(seen) if seen != controller => {
             Err(Error::check(format_args!("a new connection uses {seen}, not {controller}")))
@@ -335,10 +335,10 @@ fn see_at_work(host: &dyn Host, controller: &str) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Check`] if an apply has it in force: that is for `revert`. [`Error::Impossible`] if something refuses.
-pub fn retire(host: &dyn Host, store: &Store, controller: &str, part: Part) -> Result<Retired> {
-    let _lock = enter_within(host, "cc unload", PATIENCE)?;
-    let mut retired = Retired::default();
-    let whose = Whose::Uses(controller, part);
+pub fn unassign(host: &dyn Host, store: &Store, controller: &str, part: Part) -> Result<Unassigned> {
+    let _lock = lock_within(host, "cc unload", LOCK_TIMEOUT)?;
+    let mut unassigned = Unassigned::default();
+    let selection = Selection::Uses(controller, part);
     match store.load(host)? {
         None => {
             store.tidy(host).map_err(|e| Error::io(format_args!("cannot tidy up {}", store.path()), &e))?;
@@ -353,33 +353,33 @@ pub fn retire(host: &dyn Host, store: &Store, controller: &str, part: Part) -> R
             refuse_applied(host, &journal, controller)?;
             if journal.plan.steps.iter().any(|step| step.uses(controller)) {
                 let options = revert::Options { keep_changed: true, ..Default::default() };
-                retired.reverted = revert::undo(host, store, &journal, whose, &options)?;
+                unassigned.reverted = revert::undo(host, store, &journal, selection, &options)?;
             }
         }
     }
     let (unit, link) = unit_path(&unit_name(controller));
-    retired.was_for_boot = retired.reverted.undone().any(|title| title == unit);
+    unassigned.was_loaded_at_boot = unassigned.reverted.undone().any(|title| title == unit);
     // What no journal knows: others' doing, or that of a journal in another mount namespace.
     let loads = || host.content(&unit).is_some_and(|text| text.contains(" cc load "));
-    if part == Part::Whole && Scope::of(host, &host.identity()).boots && loads() {
-        let steps = retired.reverted.steps.iter();
+    if part == Part::Whole && Scope::detect(host, &host.identity()).boots && loads() {
+        let steps = unassigned.reverted.steps.iter();
         let edited: Vec<&String> =
             steps.filter(|step| matches!(step.outcome, Outcome::Kept(_))).map(|step| &step.title).collect();
         for path in [&link, &unit] {
             if edited.contains(&path) {
-                retired.left.push(format!("{path}: edited since; remove it yourself"));
+                unassigned.left.push(format!("{path}: edited since; remove it yourself"));
                 continue;
             }
-            let state = FileState::of(host, path);
+            let state = FileState::read(host, path);
             if state.is_ok_and(|state| state != FileState::Absent) {
                 host.remove(path).map_err(|e| Error::io(format_args!("cannot remove {path}"), &e))?;
-                retired.was_for_boot = true;
+                unassigned.was_loaded_at_boot = true;
             }
         }
     }
     let default = host.sysctl(CONTROLLER).unwrap_or_default();
-    retired.default = if default == controller {
-        usual_default(host, controller).map_err(|e| {
+    unassigned.default = if default == controller {
+        fallback_default(host, controller).map_err(|e| {
             Error::io(format_args!("cannot set {CONTROLLER} to another than {controller}"), &e)
         })?
     } else {
@@ -390,11 +390,11 @@ pub fn retire(host: &dyn Host, store: &Store, controller: &str, part: Part) -> R
             // When the controller is gone the kernel takes its default for such a route: no reason to keep it loaded.
             if let Err(e) = host.set_route_controller(&route.key, None) {
                 let to = &route.key.prefix;
-                retired.left.push(format!("the route to {to} still names {controller}: {e}"));
+                unassigned.left.push(format!("the route to {to} still names {controller}: {e}"));
             }
         }
     }
-    Ok(retired)
+    Ok(unassigned)
 }
 
 /// What an apply has in force is not taken from under it.

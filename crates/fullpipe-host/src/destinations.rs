@@ -3,7 +3,7 @@
 //! destination. Each is a use of the controller in the host's journal, beside an apply and other uses.
 
 use crate::apply::Applied;
-use crate::employ::{self, Request};
+use crate::assign;
 use crate::error::{Error, Result};
 use crate::facts::Facts;
 use crate::host::Host;
@@ -14,7 +14,7 @@ use ipnet::IpNet;
 
 /// What is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Towards {
+pub struct Request {
     /// The controller.
     pub controller: String,
     /// The destinations: `198.51.100.0/24`, `2001:db8::/32`, `default` where there is such a route.
@@ -26,9 +26,9 @@ pub struct Towards {
 /// # Errors
 /// [`Error::Usage`] for what is no controller or no destination, [`Error::Impossible`] for what this kernel cannot do or
 /// has no route to.
-pub fn plan(host: &dyn Host, wanted: &Towards) -> Result<Plan> {
+pub fn plan(host: &dyn Host, wanted: &Request) -> Result<Plan> {
     let (request, mut notes) = prepare(host, wanted)?;
-    let steps = employ::wanted(host, &request, false)?;
+    let steps = assign::wanted(host, &request, false)?;
     notes.extend(exceptions(host, &request.to)?);
     Ok(Plan { controller: request.controller, steps, notes, canary: None })
 }
@@ -36,18 +36,18 @@ pub fn plan(host: &dyn Host, wanted: &Towards) -> Result<Plan> {
 /// Puts it in force, or leaves the host as it was. What is so already is not changed.
 ///
 /// # Errors
-/// The plan's refusals, and those of [`employ::employ`].
-pub fn apply(host: &dyn Host, store: &Store, wanted: &Towards) -> Result<Applied> {
+/// The plan's refusals, and those of [`assign::assign`].
+pub fn apply(host: &dyn Host, store: &Store, wanted: &Request) -> Result<Applied> {
     let (request, mut notes) = prepare(host, wanted)?;
     notes.extend(exceptions(host, &request.to)?);
-    let steps = employ::employ_steps(host, store, &request)?;
+    let steps = assign::assign_steps(host, store, &request)?;
     let warnings = request.to.iter().filter_map(|to| bypass(host, to, &request.controller)).collect();
     let made = steps.len();
     let plan = Plan { controller: request.controller, steps, notes, canary: None };
-    Ok(Applied { plan, made, seen: None, warnings, on_trial: false })
+    Ok(Applied { plan, made, observed: None, warnings, on_trial: false })
 }
 
-fn prepare<'a>(host: &dyn Host, wanted: &Towards) -> Result<(Request<'a>, Vec<String>)> {
+fn prepare<'a>(host: &dyn Host, wanted: &Request) -> Result<(assign::Request<'a>, Vec<String>)> {
     let facts = Facts::gather(host);
     if !facts.identity.running {
         return Err(Error::usage("--to needs a running host: routes are not in its files"));
@@ -68,7 +68,7 @@ fn prepare<'a>(host: &dyn Host, wanted: &Towards) -> Result<(Request<'a>, Vec<St
          and what sets routes anew (DHCP, a routing daemon), ends it"
             .to_owned(),
     );
-    Ok((Request { controller, module, to, ..Request::default() }, notes))
+    Ok((assign::Request { controller, module, to, ..assign::Request::default() }, notes))
 }
 
 /// The destination as [`destination`] writes it; with bits beyond its length, which the kernel does not take, it is refused.
@@ -128,7 +128,7 @@ pub(crate) fn step(host: &dyn Host, to: &str, controller: &str) -> Result<Option
                  it if it were changed; name smaller prefixes, or make the controller the default"
             )));
         }
-        return employ::on_route(host, to, controller, "--to");
+        return assign::on_route(host, to, controller, "--to");
     }
     if to == "default" {
         return Err(Error::usage(format_args!("--to {to}: there is no such route; name a prefix")));

@@ -3,9 +3,12 @@
 use super::installed::{self, Kernel};
 use super::loader::Loader;
 use super::status::secure_boot;
-use super::trial::{Stage, TOLD, Trial};
-use super::{Ground, INSTALL, MARK, Reason, TRIAL, Wanted, carry_out, reached, release_of, take_back};
-use crate::apply::{enter, enter_within};
+use super::trial::{Stage, TRIAL_ARGUMENTS, Trial};
+use super::{
+    BootEnvironment, INSTALL, MARK, Reason, TRIAL, Wanted, perform_steps, reachability, release_of,
+    revert_selection,
+};
+use crate::apply::{lock, lock_within};
 use crate::error::{Error, Result};
 use crate::host::{Host, Program};
 use crate::journal::Store;
@@ -19,11 +22,11 @@ const UNITS: &str = "/etc/systemd/system";
 /// What has it started: an ordinary start, and where systemd ends up when something that is needed is missing.
 const WANTED_BY: [&str; 3] = ["sysinit.target", "emergency.target", "rescue.target"];
 /// How often it is looked.
-const GLANCE: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a restart may take until it is forced.
-const RESTARTS_WITHIN: Duration = Duration::from_secs(90);
+const RESTART_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long to wait for another fullpipe.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,9 +94,9 @@ fn choose<'a>(kernels: &'a [Kernel], version: &str) -> Result<&'a Kernel> {
 /// [`Error::Usage`] for a kernel that is not there or runs already; [`Error::Impossible`] where none can be booted once, or this one
 /// could not be.
 pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
-    let ground = Ground::of(host)?;
-    let kernel = choose(&ground.kernels, &request.version)?;
-    let before = ground.running()?.release.clone();
+    let environment = BootEnvironment::detect(host)?;
+    let kernel = choose(&environment.kernels, &request.version)?;
+    let before = environment.running()?.release.clone();
     if kernel.running {
         return Err(Error::usage(format_args!("Linux {} runs already", kernel.release)));
     }
@@ -121,7 +124,7 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     let keeps = "the kernel that runs stays the default, and is gone back to";
     let looks = "looks at the kernel once it runs";
     let mut wanted: Vec<Wanted> = Vec::new();
-    wanted.extend(ground.keeps_running(host)?.into_iter().map(|change| (change, keeps, INSTALL)));
+    wanted.extend(environment.keep_running_default(host)?.into_iter().map(|change| (change, keeps, INSTALL)));
     let mut files = BootFiles::default();
     let (uid, gid) = host.stat("/etc").map_or((0, 0), |about| (about.uid, about.gid));
     let path = format!("{UNITS}/{UNIT}");
@@ -132,7 +135,7 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     }
     wanted.extend(files.steps(host)?.into_iter().map(|step| (step.change, looks, TRIAL)));
     wanted.push((
-        ground.loader.once(host, kernel, TOLD)?,
+        environment.loader.once(host, kernel, TRIAL_ARGUMENTS)?,
         "boots it once, and has it restart by itself after a panic",
         TRIAL,
     ));
@@ -146,8 +149,8 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
 /// # Errors
 /// [`Error::Impossible`] without root; [`Error::Check`] if something is on trial or was interrupted. Whenever it fails after having
 /// changed something, that is undone.
-pub fn attempt(host: &dyn Host, store: &Store, request: &Request) -> Result<Plan> {
-    let _lock = enter(host, &format!("kernel try {}", request.version))?;
+pub fn arm(host: &dyn Host, store: &Store, request: &Request) -> Result<Plan> {
+    let _lock = lock(host, &format!("kernel try {}", request.version))?;
     if let Some(trial) = Trial::load(host, store)?
         && trial.stage(host) != Stage::Over
     {
@@ -164,7 +167,7 @@ pub fn attempt(host: &dyn Host, store: &Store, request: &Request) -> Result<Plan
     let trial = Trial { within: request.within.as_secs(), asks: request.asks, ..trial };
     let prepare =
         || trial.save(host, store).map_err(|e| Error::io("cannot write down what the host is like now", &e));
-    let made = carry_out(host, store, TRIAL, plan.wanted.clone(), &prepare, &|| Ok(()));
+    let made = perform_steps(host, store, TRIAL, plan.wanted.clone(), &prepare, &|| Ok(()));
     if let Err(error) = made {
         // The error is what there is to tell.
         let _ = Trial::forget(host, store);
@@ -181,7 +184,7 @@ pub fn restart(host: &dyn Host) -> Result<()> {
     let cannot = |e: &std::io::Error| Error::io("cannot restart the machine", e);
     let run = |words: &[&str]| {
         let program = Program::new(words.iter().copied());
-        host.run(&program)?.said(&program)
+        host.run(&program)?.checked_stdout(&program)
     };
     let asked = run(&["systemctl", "reboot"]);
     if !host.identity().this_machine {
@@ -189,21 +192,21 @@ pub fn restart(host: &dyn Host) -> Result<()> {
     }
     // What does not end in time, or cannot even be asked to, is ended.
     if asked.is_ok() {
-        host.pause(RESTARTS_WITHIN);
+        host.pause(RESTART_TIMEOUT);
     }
     run(&["systemctl", "reboot", "--force", "--force"]).map_err(|e| cannot(&e))?;
-    host.pause(RESTARTS_WITHIN);
+    host.pause(RESTART_TIMEOUT);
     Ok(())
 }
 
 /// What was seen of a kernel on trial.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Seen {
+pub enum TrialBoot {
     /// None is on trial.
-    Nothing,
+    NotRunning,
     /// Not all is as before yet.
-    Waits(Vec<Reason>),
+    Pending(Vec<Reason>),
     /// All is as before, and it is kept.
     Kept(Kept),
     /// Its time is over: what was not as before. The next start is that of the kernel before.
@@ -214,51 +217,51 @@ pub enum Seen {
 ///
 /// # Errors
 /// It cannot be kept; then the next start is that of the one before all the same.
-pub fn look(host: &dyn Host, store: &Store) -> Result<Seen> {
-    let Some(trial) = Trial::load(host, store)? else { return Ok(Seen::Nothing) };
+pub fn poll(host: &dyn Host, store: &Store) -> Result<TrialBoot> {
+    let Some(trial) = Trial::load(host, store)? else { return Ok(TrialBoot::NotRunning) };
     if trial.stage(host) != Stage::Running {
-        return Ok(Seen::Nothing);
+        return Ok(TrialBoot::NotRunning);
     }
-    let mut reasons = reached::missing(host, &trial);
+    let mut reasons = reachability::missing(host, &trial);
     if reasons.is_empty() && !trial.asks {
-        return keep(host, store).map(Seen::Kept);
+        return keep(host, store).map(TrialBoot::Kept);
     }
     if host.clock().since_boot() < Duration::from_secs(trial.within) {
-        return Ok(Seen::Waits(reasons));
+        return Ok(TrialBoot::Pending(reasons));
     }
     if reasons.is_empty() {
         reasons.push(Reason::new("asked", format!("nobody kept it within {} s", trial.within)));
     }
-    give_up(host, store, trial, reasons.clone())?;
-    Ok(Seen::Failed(reasons))
+    abandon(host, store, trial, reasons.clone())?;
+    Ok(TrialBoot::Failed(reasons))
 }
 
 /// Looks until it is kept or given up.
 ///
 /// # Errors
-/// As [`look`].
-pub fn watch(host: &dyn Host, store: &Store) -> Result<Seen> {
+/// As [`poll`].
+pub fn watch(host: &dyn Host, store: &Store) -> Result<TrialBoot> {
     loop {
-        match look(host, store)? {
-            Seen::Waits(_) => host.pause(GLANCE),
+        match poll(host, store)? {
+            TrialBoot::Pending(_) => host.pause(POLL_INTERVAL),
             seen => return Ok(seen),
         }
     }
 }
 
 /// Writes down why, and removes what boots it.
-fn give_up(host: &dyn Host, store: &Store, trial: Trial, reasons: Vec<Reason>) -> Result<()> {
-    let _lock = enter_within(host, "kernel back", PATIENCE)?;
+fn abandon(host: &dyn Host, store: &Store, trial: Trial, reasons: Vec<Reason>) -> Result<()> {
+    let _lock = lock_within(host, "kernel back", LOCK_TIMEOUT)?;
     let trial = Trial { failed: Some(reasons), ..trial };
     trial.save(host, store).map_err(|e| Error::io("cannot write down why the kernel is not kept", &e))?;
-    take_back(host, store, TRIAL).map(drop)
+    revert_selection(host, store, TRIAL).map(drop)
 }
 
 /// Finishes what a restart or a kill left: the host came back from a kernel that was tried, or one that was to be tried never was.
 ///
 /// # Errors
 /// From the undoing.
-pub fn settle(host: &dyn Host, store: &Store) -> Result<()> {
+pub fn clean_up(host: &dyn Host, store: &Store) -> Result<()> {
     if !host.identity().privileged {
         return Ok(());
     }
@@ -272,7 +275,7 @@ pub fn settle(host: &dyn Host, store: &Store) -> Result<()> {
         return Ok(());
     }
     // Who has the lock is at it.
-    let Ok(_lock) = enter(host, "kernel status") else { return Ok(()) };
+    let Ok(_lock) = lock(host, "kernel status") else { return Ok(()) };
     match trial {
         Some(trial) if over && trial.failed.is_none() => {
             let why = format!(
@@ -288,7 +291,7 @@ pub fn settle(host: &dyn Host, store: &Store) -> Result<()> {
             .map_err(|e| Error::io("cannot forget a trial that was interrupted", &e))?,
         _ => {}
     }
-    take_back(host, store, TRIAL).map(drop)
+    revert_selection(host, store, TRIAL).map(drop)
 }
 
 /// What keeping a kernel came to.
@@ -305,7 +308,7 @@ pub struct Kept {
 /// # Errors
 /// [`Error::Usage`] if none is to be kept; [`Error::Impossible`] without root.
 pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
-    let _lock = enter_within(host, "kernel keep", PATIENCE)?;
+    let _lock = lock_within(host, "kernel keep", LOCK_TIMEOUT)?;
     let running = host.identity().release;
     let on_trial = Trial::load(host, store)?.filter(|trial| trial.stage(host) == Stage::Running);
     let mut journal = store.load(host)?;
@@ -318,7 +321,7 @@ pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
             "Linux {running}, which runs, is not on trial: nothing is to be kept"
         )));
     }
-    take_back(host, store, TRIAL)?;
+    revert_selection(host, store, TRIAL)?;
     let cannot_write = |e: std::io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
     if journal.is_some() {
         journal = store.load(host)?;
@@ -330,23 +333,23 @@ pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
             store.end(host, &journal).map_err(cannot_write)?;
         } else {
             store.replace(host, &journal).map_err(cannot_write)?;
-            take_back(host, store, INSTALL)?;
+            revert_selection(host, store, INSTALL)?;
         }
     }
-    let ground = Ground::of(host)?;
+    let environment = BootEnvironment::detect(host)?;
     let is_default = |loader: &Loader, kernels: &[Kernel]| {
         loader.default_of(host, kernels).is_some_and(|kernel| kernel.running)
     };
-    let named = !is_default(&ground.loader, &ground.kernels);
+    let named = !is_default(&environment.loader, &environment.kernels);
     if named {
-        let wanted = ground
-            .keeps_running(host)?
+        let wanted = environment
+            .keep_running_default(host)?
             .into_iter()
             .map(|change| (change, "it was tried, and kept", INSTALL))
             .collect();
-        carry_out(host, store, INSTALL, wanted, &|| Ok(()), &|| {
-            let ground = Ground::of(host)?;
-            if is_default(&ground.loader, &ground.kernels) {
+        perform_steps(host, store, INSTALL, wanted, &|| Ok(()), &|| {
+            let environment = BootEnvironment::detect(host)?;
+            if is_default(&environment.loader, &environment.kernels) {
                 Ok(())
             } else {
                 Err(Error::check("the boot loader does not take it for the default"))
@@ -372,7 +375,7 @@ fn forget(host: &dyn Host, store: &Store) -> Result<()> {
 /// What going back came to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Back {
+pub enum RollBack {
     /// The kernel that runs is given up: the next start, which is to come now, is that of this one.
     Restarts(String),
     /// The kernel is not booted at the next start.
@@ -385,39 +388,39 @@ pub enum Back {
 ///
 /// # Errors
 /// [`Error::Usage`] if there is nothing to take back; [`Error::Check`] while the kernel that would be removed runs.
-pub fn back(host: &dyn Host, store: &Store) -> Result<Back> {
+pub fn roll_back(host: &dyn Host, store: &Store) -> Result<RollBack> {
     let trial = Trial::load(host, store)?;
     let stage = trial.as_ref().map(|trial| trial.stage(host));
     match (trial, stage) {
         (Some(trial), Some(Stage::Running)) => {
             let before = trial.before.clone();
-            give_up(
+            abandon(
                 host,
                 store,
                 trial,
                 vec![Reason::new("asked", "it was taken back by `fullpipe kernel back`")],
             )?;
-            Ok(Back::Restarts(before))
+            Ok(RollBack::Restarts(before))
         }
         (Some(trial), Some(Stage::Armed)) => {
-            let _lock = enter_within(host, "kernel back", PATIENCE)?;
-            take_back(host, store, TRIAL)?;
+            let _lock = lock_within(host, "kernel back", LOCK_TIMEOUT)?;
+            revert_selection(host, store, TRIAL)?;
             forget(host, store)?;
-            Ok(Back::Disarmed(trial.release))
+            Ok(RollBack::Disarmed(trial.release))
         }
         (trial, _) => {
-            let _lock = enter_within(host, "kernel back", PATIENCE)?;
+            let _lock = lock_within(host, "kernel back", LOCK_TIMEOUT)?;
             let journal = store.load(host)?;
             if let Some(journal) = &journal {
                 super::refuse_running(host, journal)?;
             }
-            take_back(host, store, TRIAL)?;
-            let reverted = take_back(host, store, INSTALL)?;
+            revert_selection(host, store, TRIAL)?;
+            let reverted = revert_selection(host, store, INSTALL)?;
             let was_tried = trial.is_some();
             forget(host, store)?;
             match reverted {
-                Some(reverted) => Ok(Back::Removed(reverted.undone().map(str::to_owned).collect())),
-                None if was_tried => Ok(Back::Removed(Vec::new())),
+                Some(reverted) => Ok(RollBack::Removed(reverted.undone().map(str::to_owned).collect())),
+                None if was_tried => Ok(RollBack::Removed(Vec::new())),
                 None => Err(Error::usage("no kernel that fullpipe installed or tried is to be taken back")),
             }
         }
@@ -428,11 +431,11 @@ pub fn back(host: &dyn Host, store: &Store) -> Result<Back> {
 ///
 /// # Errors
 /// From the undoing.
-pub fn discard(host: &dyn Host, store: &Store) -> Result<()> {
-    let _lock = enter_within(host, "kernel install", PATIENCE)?;
+pub fn discard_source(host: &dyn Host, store: &Store) -> Result<()> {
+    let _lock = lock_within(host, "kernel install", LOCK_TIMEOUT)?;
     let journal = store.load(host)?;
     if journal.is_some_and(|journal| !journal.plan.steps.iter().any(|step| release_of(step).is_some())) {
-        take_back(host, store, INSTALL)?;
+        revert_selection(host, store, INSTALL)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 /// Which of its two states a change's object is in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum StepState {
     /// The change has not been made.
     Before,
     /// The change holds.
@@ -15,13 +15,13 @@ pub enum Standing {
     Gone,
 }
 
-impl Standing {
+impl StepState {
     /// Where an object stands that is in either state, or in another: then it is asked which.
-    pub(super) fn of(is_after: bool, is_before: bool, now: impl FnOnce() -> String) -> Standing {
+    pub(super) fn compare(is_after: bool, is_before: bool, now: impl FnOnce() -> String) -> StepState {
         match (is_after, is_before) {
-            (true, _) => Standing::After,
-            (_, true) => Standing::Before,
-            _ => Standing::Other(now()),
+            (true, _) => StepState::After,
+            (_, true) => StepState::Before,
+            _ => StepState::Other(now()),
         }
     }
 }
