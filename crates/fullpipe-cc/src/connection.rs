@@ -294,7 +294,7 @@ impl<C: CongestionControl> Connection<C> {
     /// Fast recovery begins; `inflight_before` bytes were in flight before the loss was taken off.
     pub fn enter_recovery(&mut self, now: Time, inflight_before: u64) {
         let prior_cwnd = self.cc.cwnd();
-        let reducing = self.prr.take().filter(|_| self.cc.reduces_for_mark());
+        let reducing = self.prr.take().filter(|_| self.cc.in_cwr());
         self.recovery_changes(Recovery::EnterFast, RecoveryState::Recovery, now, inflight_before);
         // A reduction for a mark that is under way goes on (`tcp_enter_recovery`).
         self.prr = reducing.or_else(|| self.cc.uses_prr().then(|| Prr::new(prior_cwnd, self.smss)));
@@ -347,7 +347,7 @@ impl<C: CongestionControl> Connection<C> {
     /// Begins or ends the reduction for an ECN mark (`tcp_enter_cwr`, `tcp_end_cwnd_reduction`).
     #[inline]
     fn reduce_for_mark(&mut self, prior_cwnd: u64) {
-        match (self.cc.reduces_for_mark(), self.prr) {
+        match (self.cc.in_cwr(), self.prr) {
             (true, None) => self.prr = Some(Prr::new(prior_cwnd, self.smss)),
             (false, Some(_)) => self.prr = None,
             _ => {}

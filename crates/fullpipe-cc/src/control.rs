@@ -261,7 +261,7 @@ pub trait CongestionControl: Send {
 
     /// Whether it is reducing the window for an ECN mark (Linux's CWR state): then, too, the sender goes
     /// there by Proportional Rate Reduction, until this is over.
-    fn reduces_for_mark(&self) -> bool {
+    fn in_cwr(&self) -> bool {
         false
     }
 
@@ -312,7 +312,7 @@ forward! {
     fn send_quantum(&self) -> u64;
     fn uses_prr(&self) -> bool;
     fn claims_ecn(&self) -> bool;
-    fn reduces_for_mark(&self) -> bool;
+    fn in_cwr(&self) -> bool;
     fn marks_app_limited(&self) -> bool;
     fn snapshot(&self) -> Snapshot;
     fn state(&self) -> &'static str;

@@ -10,7 +10,7 @@
 
 use crate::control::{Ack, Config, RecoveryContext, RecoveryState};
 use crate::loss_based::{Growth, LossBased, Window};
-use crate::registry::{About, Build, BuildError, Setting, Settings};
+use crate::registry::{ControllerInfo, Build, BuildError, Setting, Settings};
 use fullpipe_units::Span;
 
 /// One packet in the fixed-point unit of increments.
@@ -140,7 +140,7 @@ impl Growth for HyblaGrowth {
 pub type Hybla = LossBased<HyblaGrowth>;
 
 impl Build for Hybla {
-    const ABOUT: About = About {
+    const INFO: ControllerInfo = ControllerInfo {
         name: "hybla",
         aliases: &[],
         kernel: Some("hybla"),
@@ -167,7 +167,7 @@ fn read_rtt0<'a>(settings: &Settings<'a>, default: u32) -> Result<u32, BuildErro
 /// # Errors
 /// An unknown key, or a value that it cannot have; the error says what is possible.
 pub fn rtt0<'a>(pairs: &'a [(&'a str, &'a str)], default: u32) -> Result<u32, BuildError<'a>> {
-    read_rtt0(&Settings::new(&Hybla::ABOUT, pairs)?, default)
+    read_rtt0(&Settings::new(&Hybla::INFO, pairs)?, default)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::packets::{PacketScale, saturate};
 use fullpipe_units::{Rate, Span, Time};
 
 /// The largest window: what a TCP window can express (2³⁰ bytes, RFC 7323 §2.3) in segments of 64 bytes.
-pub const MOST_PACKETS: u32 = 1 << 24;
+pub const MAX_PACKETS: u32 = 1 << 24;
 
 /// The slow-start threshold while there is none (`TCP_INFINITE_SSTHRESH`).
 pub const NO_SSTHRESH: u32 = 0x7fff_ffff;
@@ -59,12 +59,12 @@ pub struct Window {
 impl Window {
     fn new(config: &Config) -> Self {
         let scale = PacketScale::new(config.smss);
-        let initial_cwnd = saturate(scale.count(config.initial_cwnd)).clamp(1, MOST_PACKETS);
+        let initial_cwnd = saturate(scale.count(config.initial_cwnd)).clamp(1, MAX_PACKETS);
         Window {
             cwnd: initial_cwnd,
             cwnd_count: 0,
             ssthresh: NO_SSTHRESH,
-            clamp: MOST_PACKETS,
+            clamp: MAX_PACKETS,
             srtt: None,
             scale,
             initial_cwnd,
@@ -400,7 +400,7 @@ impl<G: Growth> CongestionControl for LossBased<G> {
     }
 
     #[inline]
-    fn reduces_for_mark(&self) -> bool {
+    fn in_cwr(&self) -> bool {
         self.window.marked
     }
 
@@ -477,6 +477,6 @@ mod tests {
                 ..Ack::at(Time::ZERO)
             });
         }
-        assert!(c.window().cwnd <= MOST_PACKETS, "{}", c.window().cwnd);
+        assert!(c.window().cwnd <= MAX_PACKETS, "{}", c.window().cwnd);
     }
 }

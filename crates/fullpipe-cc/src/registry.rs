@@ -6,7 +6,7 @@ use fullpipe_units::{Rate, Span, Time};
 
 /// What people want to know of a controller before they choose it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct About {
+pub struct ControllerInfo {
     /// Its name on command lines, in scenarios and reports.
     pub name: &'static str,
     /// Other names it answers to.
@@ -19,9 +19,9 @@ pub struct About {
     pub settings: &'static [Setting],
 }
 
-impl About {
+impl ControllerInfo {
     /// Whether `name` is one of its names, in any case.
-    pub fn answers_to(&self, name: &str) -> bool {
+    pub fn is_named(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
     }
 }
@@ -41,7 +41,7 @@ pub struct Setting {
 
 /// What a setting is set to. Its text is what the setting would be given as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Amount {
+pub enum SettingValue {
     /// On or off.
     Switch(bool),
     /// A number.
@@ -53,11 +53,11 @@ pub enum Amount {
     },
 }
 
-impl fmt::Display for Amount {
+impl fmt::Display for SettingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, of) = match *self {
-            Amount::Switch(on) => return f.write_str(if on { "on" } else { "off" }),
-            Amount::Parts { count, of } => (u64::from(count), u64::from(of.max(1))),
+            SettingValue::Switch(on) => return f.write_str(if on { "on" } else { "off" }),
+            SettingValue::Parts { count, of } => (u64::from(count), u64::from(of.max(1))),
         };
         // The fewest decimals that are read as the same number of parts.
         let mut digits = 0;
@@ -78,7 +78,7 @@ impl fmt::Display for Amount {
 /// Settings given for one controller, as text. A key given twice takes its last value.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
-    about: &'static About,
+    about: &'static ControllerInfo,
     pairs: &'a [(&'a str, &'a str)],
 }
 
@@ -87,7 +87,7 @@ impl<'a> Settings<'a> {
     ///
     /// # Errors
     /// [`BuildError::UnknownSetting`] for a key that it does not have.
-    pub fn new(about: &'static About, pairs: &'a [(&'a str, &'a str)]) -> Result<Self, BuildError<'a>> {
+    pub fn new(about: &'static ControllerInfo, pairs: &'a [(&'a str, &'a str)]) -> Result<Self, BuildError<'a>> {
         for &(key, _) in pairs {
             if !about.settings.iter().any(|s| s.key == key) {
                 let nearest = nearest_of(key, about.settings.iter().map(|s| (s.key, s.key)));
@@ -121,7 +121,7 @@ impl<'a> Settings<'a> {
         let Some(value) = self.get(key) else { return Ok(default) };
         match choices.iter().find(|(word, _)| *word == value) {
             Some(&(_, choice)) => Ok(choice),
-            None => Err(self.bad(key, value)),
+            None => Err(self.invalid(key, value)),
         }
     }
 
@@ -136,7 +136,7 @@ impl<'a> Settings<'a> {
         let Some(value) = self.get(key) else { return Ok(default) };
         match value.parse() {
             Ok(n) if (least..=most).contains(&n) => Ok(n),
-            _ => Err(self.bad(key, value)),
+            _ => Err(self.invalid(key, value)),
         }
     }
 
@@ -152,14 +152,14 @@ impl<'a> Settings<'a> {
         let Some(value) = self.get(key) else { return Ok(default) };
         match parse_decimal(value, unit) {
             Some(n) if (least..=most).contains(&n) => Ok(n),
-            _ => Err(self.bad(key, value)),
+            _ => Err(self.invalid(key, value)),
         }
     }
 
     /// The error for a `value` that `key` cannot have.
-    pub fn bad(&self, key: &'static str, value: &'a str) -> BuildError<'a> {
+    pub fn invalid(&self, key: &'static str, value: &'a str) -> BuildError<'a> {
         let values = self.about.settings.iter().find(|s| s.key == key).map_or("", |s| s.values);
-        BuildError::BadValue { controller: self.about.name, key, value, values }
+        BuildError::InvalidValue { controller: self.about.name, key, value, values }
     }
 }
 
@@ -194,7 +194,7 @@ pub enum BuildError<'a> {
         nearest: Option<&'static str>,
     },
     /// The setting cannot have this value.
-    BadValue {
+    InvalidValue {
         /// The controller.
         controller: &'static str,
         /// The setting.
@@ -233,7 +233,7 @@ impl fmt::Display for BuildError<'_> {
                 }
                 Ok(())
             }
-            BuildError::BadValue { controller, key, value, values } => {
+            BuildError::InvalidValue { controller, key, value, values } => {
                 write!(f, "{controller}: `{key}` cannot be `{value}`; it may be {values}")
             }
         }
@@ -245,18 +245,18 @@ impl core::error::Error for BuildError<'_> {}
 /// A controller that can be made by name.
 pub trait Build: CongestionControl + Sized {
     /// Its description.
-    const ABOUT: About;
+    const INFO: ControllerInfo;
 
-    /// A controller for a new connection. Every key in `settings` is one of [`Self::ABOUT`].
+    /// A controller for a new connection. Every key in `settings` is one of [`Self::INFO`].
     ///
     /// # Errors
-    /// [`BuildError::BadValue`] for a value that its setting cannot have.
+    /// [`BuildError::InvalidValue`] for a value that its setting cannot have.
     fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>>;
 }
 
 /// The description of the controller that answers to `name`, in any case.
-pub fn find(name: &str) -> Option<&'static About> {
-    CONTROLLERS.iter().find(|c| c.answers_to(name))
+pub fn find(name: &str) -> Option<&'static ControllerInfo> {
+    CONTROLLERS.iter().find(|c| c.is_named(name))
 }
 
 /// The controller whose name or alias is most like `name`, if any is at all.
@@ -311,7 +311,7 @@ macro_rules! controllers {
         }
 
         /// All controllers, for help texts and choices.
-        pub static CONTROLLERS: &[About] = &[$(<$type as Build>::ABOUT),+];
+        pub static CONTROLLERS: &[ControllerInfo] = &[$(<$type as Build>::INFO),+];
 
         impl Controller {
             /// The controller that answers to `name`, with `settings` as pairs of key and value.
@@ -327,7 +327,7 @@ macro_rules! controllers {
                 let about = find(name).ok_or(BuildError::UnknownController { name })?;
                 let settings = Settings::new(about, settings)?;
                 $(
-                    if about.name == <$type as Build>::ABOUT.name {
+                    if about.name == <$type as Build>::INFO.name {
                         return <$type as Build>::build(config, settings).map(Self::$variant);
                     }
                 )+
@@ -335,9 +335,9 @@ macro_rules! controllers {
             }
 
             /// Its description.
-            pub fn about(&self) -> &'static About {
+            pub fn info(&self) -> &'static ControllerInfo {
                 let name = match self {
-                    $(Self::$variant(_) => <$type as Build>::ABOUT.name,)+
+                    $(Self::$variant(_) => <$type as Build>::INFO.name,)+
                 };
                 find(name).unwrap_or(&CONTROLLERS[0])
             }
@@ -393,8 +393,8 @@ macro_rules! controllers {
                 match self { $(Self::$variant(c) => c.claims_ecn(),)+ }
             }
 
-            fn reduces_for_mark(&self) -> bool {
-                match self { $(Self::$variant(c) => c.reduces_for_mark(),)+ }
+            fn in_cwr(&self) -> bool {
+                match self { $(Self::$variant(c) => c.in_cwr(),)+ }
             }
             #[inline]
             fn marks_app_limited(&self) -> bool {
@@ -429,7 +429,7 @@ mod tests {
         for about in CONTROLLERS {
             for name in core::iter::once(&about.name).chain(about.aliases) {
                 let made = Controller::new(name, &Config::default(), &[]).unwrap();
-                assert_eq!(made.about(), about);
+                assert_eq!(made.info(), about);
                 assert_eq!(made.cwnd(), Config::default().initial_cwnd);
             }
         }

@@ -4,7 +4,7 @@
 
 use crate::control::{Ack, Config};
 use crate::loss_based::{Growth, LossBased, Window};
-use crate::registry::{About, Build, BuildError, Settings};
+use crate::registry::{ControllerInfo, Build, BuildError, Settings};
 
 /// Additive increase of a packet per round trip, multiplicative decrease to a half.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,7 +28,7 @@ impl Growth for RenoGrowth {
 pub type Reno = LossBased<RenoGrowth>;
 
 impl Build for Reno {
-    const ABOUT: About = About {
+    const INFO: ControllerInfo = ControllerInfo {
         name: "reno",
         aliases: &["newreno"],
         kernel: Some("reno"),

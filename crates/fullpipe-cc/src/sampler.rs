@@ -138,7 +138,7 @@ impl Sampler {
     }
 
     /// A packet of `bytes`, marked lost before, turned out to have arrived.
-    pub fn on_found(&mut self, bytes: u64) {
+    pub fn on_spurious_loss(&mut self, bytes: u64) {
         self.lost = self.lost.saturating_sub(bytes);
     }
 

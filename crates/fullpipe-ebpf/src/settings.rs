@@ -4,7 +4,7 @@
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use fullpipe_cc::bbr::v3;
-use fullpipe_cc::registry::{self, Amount};
+use fullpipe_cc::registry::{self, SettingValue};
 
 /// The map's name, which is its section's in the object.
 pub(crate) const MAP: &str = ".data.settings";
@@ -40,9 +40,9 @@ pub fn of(controller: Controller) -> &'static [registry::Setting] {
 /// # Errors
 /// When there are not as many as it has settings.
 pub(crate) fn describe(controller: Controller, words: &[u32]) -> Result<Vec<Setting>> {
-    let amounts: Vec<Amount> = match controller {
+    let amounts: Vec<SettingValue> = match controller {
         Controller::Bbr3 => params(words)?.amounts().into_iter().map(|(_, amount)| amount).collect(),
-        _ => words.iter().map(|word| Amount::Parts { count: *word, of: 1 }).collect(),
+        _ => words.iter().map(|word| SettingValue::Parts { count: *word, of: 1 }).collect(),
     };
     let settings = of(controller);
     if settings.len() != amounts.len() {
@@ -65,7 +65,7 @@ pub(crate) fn vary(controller: Controller, words: &[u32], pairs: &[(String, Stri
         pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let refused = |error: registry::BuildError<'_>| {
         let about = match error {
-            registry::BuildError::BadValue { key, .. } => of(controller).iter().find(|one| one.key == key),
+            registry::BuildError::InvalidValue { key, .. } => of(controller).iter().find(|one| one.key == key),
             _ => None,
         };
         Error::Malformed(match about {

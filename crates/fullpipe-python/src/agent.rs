@@ -1,6 +1,6 @@
 //! A controller whose window and rate somebody else sets, between two steps of an episode.
 
-use fullpipe_cc::registry::{About, Build, BuildError, Settings};
+use fullpipe_cc::registry::{ControllerInfo, Build, BuildError, Settings};
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span, Time,
 };
@@ -35,7 +35,7 @@ impl Agent {
 }
 
 impl Build for Agent {
-    const ABOUT: About = About {
+    const INFO: ControllerInfo = ControllerInfo {
         name: "agent",
         aliases: &[],
         kernel: None,

@@ -193,7 +193,7 @@ impl Episode {
         scenario.flows = scenario.connections();
         let (mut flows, mut labels) = (Vec::new(), Vec::new());
         for (i, flow) in scenario.flows.iter().enumerate() {
-            if flow.cc == Agent::ABOUT.name {
+            if flow.cc == Agent::INFO.name {
                 flows.push(i);
                 labels.push(flow.label.clone().unwrap_or_else(|| format!("agent {}", i + 1)));
             }

@@ -3,7 +3,7 @@
 use crate::cases::Cases;
 use crate::error::{RunError, of_options};
 use crate::results::Results;
-use fullpipe_cc::registry::{About, Build, BuildError, Setting, Settings};
+use fullpipe_cc::registry::{ControllerInfo, Build, BuildError, Setting, Settings};
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Snapshot, Span, Time,
 };
@@ -90,7 +90,7 @@ fn wishes(object: &Bound<'_, PyAny>) -> PyResult<(u64, Option<Rate>)> {
 }
 
 impl Build for Own {
-    const ABOUT: About = About {
+    const INFO: ControllerInfo = ControllerInfo {
         name: "python",
         aliases: &[],
         kernel: None,
@@ -214,7 +214,7 @@ pub fn run_with(py: Python<'_>, cases: &Cases, own: HashMap<String, Py<PyAny>>) 
             names.push(flow.cc.clone());
             if let Some(number) = numbers.get(&flow.cc) {
                 flow.label.get_or_insert_with(|| flow.cc.clone());
-                flow.cc = Own::ABOUT.name.to_owned();
+                flow.cc = Own::INFO.name.to_owned();
                 flow.settings = [("maker".to_owned(), Given::Integer(i64::from(*number)))].into();
             }
         }

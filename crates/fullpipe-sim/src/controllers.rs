@@ -1,7 +1,7 @@
 //! The controllers that a run can name: those of `fullpipe-cc`, and any that come from elsewhere.
 
 use crate::SimError;
-use fullpipe_cc::registry::{About, Build, BuildError, CONTROLLERS, Settings};
+use fullpipe_cc::registry::{ControllerInfo, Build, BuildError, CONTROLLERS, Settings};
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Controller, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span,
     Time,
@@ -14,7 +14,7 @@ type Make =
 
 #[derive(Clone, Copy, Debug)]
 struct Outside {
-    about: &'static About,
+    about: &'static ControllerInfo,
     make: Make,
 }
 
@@ -22,10 +22,10 @@ struct Outside {
 /// [added](Self::with) from other crates.
 ///
 /// A controller from elsewhere implements [`CongestionControl`] and [`Build`], as those of `fullpipe-cc` do,
-/// and has its name, aliases and settings from [`Build::ABOUT`]:
+/// and has its name, aliases and settings from [`Build::INFO`]:
 ///
 /// ```
-/// use fullpipe_cc::registry::{About, Build, BuildError, Settings};
+/// use fullpipe_cc::registry::{ControllerInfo, Build, BuildError, Settings};
 /// use fullpipe_cc::*;
 /// use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 /// use fullpipe_sim::{Controllers, Simulation};
@@ -47,8 +47,8 @@ struct Outside {
 /// // impl CongestionControl for Stubborn { … }
 ///
 /// impl Build for Stubborn {
-///     const ABOUT: About =
-///         About { name: "stubborn", aliases: &[], kernel: None, about: "a constant window", settings: &[] };
+///     const INFO: ControllerInfo =
+///         ControllerInfo { name: "stubborn", aliases: &[], kernel: None, about: "a constant window", settings: &[] };
 ///
 ///     fn build<'a>(config: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
 ///         Ok(Stubborn(config.initial_cwnd))
@@ -79,9 +79,9 @@ impl Controllers {
     #[must_use]
     pub fn with<C: Build + 'static>(mut self) -> Self {
         self.outside.push(Outside {
-            about: const { &C::ABOUT },
+            about: const { &C::INFO },
             make: |config, pairs| {
-                let cc = C::build(config, Settings::new(const { &C::ABOUT }, pairs)?)?;
+                let cc = C::build(config, Settings::new(const { &C::INFO }, pairs)?)?;
                 Ok(Box::new(cc))
             },
         });
@@ -89,7 +89,7 @@ impl Controllers {
     }
 
     /// What is known of each.
-    pub fn abouts(&self) -> impl Iterator<Item = &'static About> {
+    pub fn abouts(&self) -> impl Iterator<Item = &'static ControllerInfo> {
         self.outside.iter().map(|o| o.about).chain(CONTROLLERS)
     }
 
@@ -106,7 +106,7 @@ impl Controllers {
         config: &Config,
         settings: &[(&str, &str)],
     ) -> Result<AnyController, SimError> {
-        let made = match self.outside.iter().rev().find(|o| o.about.answers_to(name)) {
+        let made = match self.outside.iter().rev().find(|o| o.about.is_named(name)) {
             Some(outside) => (outside.make)(config, settings).map(AnyController::Outside),
             None => Controller::new(name, config, settings).map(AnyController::Known),
         };
@@ -168,7 +168,7 @@ dispatch! {
     fn send_quantum(&self) -> u64;
     fn uses_prr(&self) -> bool;
     fn claims_ecn(&self) -> bool;
-    fn reduces_for_mark(&self) -> bool;
+    fn in_cwr(&self) -> bool;
     fn marks_app_limited(&self) -> bool;
     fn snapshot(&self) -> Snapshot;
     fn state(&self) -> &'static str;

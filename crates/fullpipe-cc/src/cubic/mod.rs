@@ -30,7 +30,7 @@ use crate::control::{Ack, Config, RecoveryContext, RecoveryState};
 use crate::jiffies::{HZ, HZ_RANGE, Ticks};
 use crate::loss_based::{Growth, LossBased, Window, rescaled};
 use crate::packets::saturate;
-use crate::registry::{About, Build, BuildError, Setting, Settings};
+use crate::registry::{ControllerInfo, Build, BuildError, Setting, Settings};
 use fullpipe_units::{Span, Time};
 use hystart::HyStart;
 pub use hystart::HyStartConfig;
@@ -351,7 +351,7 @@ impl Growth for CubicGrowth {
 pub type Cubic = LossBased<CubicGrowth>;
 
 impl Build for Cubic {
-    const ABOUT: About = About {
+    const INFO: ControllerInfo = ControllerInfo {
         name: "cubic",
         aliases: &[],
         kernel: Some("cubic"),

@@ -132,7 +132,7 @@ mod tests {
         assert!(t.bbr.lt_is_sampling && t.bbr.lt_bw > 0 && !t.bbr.lt_use_bw);
         lossy_rounds(&mut t, 4, 105, 30);
         assert!(t.bbr.lt_use_bw);
-        // About a hundred packets in 10 ms.
+        // ControllerInfo a hundred packets in 10 ms.
         let bw = t.bbr.estimated_bw() as f64 / BW_UNIT as f64 * 10_000.0;
         assert!((95.0..112.0).contains(&bw), "{bw}");
         assert_eq!(t.bbr.pacing_gain, 256);

@@ -41,7 +41,7 @@ use crate::minmax::MinMax;
 use crate::pacer::autosize;
 use crate::packets::{PacketScale, saturate};
 use crate::random::Random;
-use crate::registry::{About, Build, BuildError, Setting, Settings};
+use crate::registry::{ControllerInfo, Build, BuildError, Setting, Settings};
 use fullpipe_units::{Gain, Rate, Span, Time};
 pub use model::Info;
 pub use params::{BW_SCALE, BW_UNIT, CYCLE_RAND, GAIN_SCALE, GAIN_UNIT, Params};
@@ -346,7 +346,7 @@ impl CongestionControl for BbrV1 {
 const MAX_GAIN: u32 = 1023;
 
 impl Build for BbrV1 {
-    const ABOUT: About = About {
+    const INFO: ControllerInfo = ControllerInfo {
         name: "bbr",
         aliases: &["bbr1", "bbrv1"],
         kernel: Some("bbr"),

@@ -93,7 +93,7 @@ impl Bbr {
             self.prev_ca_state = CA_LOSS;
             self.full_bw = 0;
             self.round_start = true;
-            self.lt_bw_sampling(sk, &RateSample::of_losses(1), &mut draw);
+            self.lt_bw_sampling(sk, &RateSample::with_losses(1), &mut draw);
         }
     }
 

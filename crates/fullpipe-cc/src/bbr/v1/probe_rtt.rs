@@ -166,7 +166,7 @@ mod tests {
         let mut t = Test::with(Params { hz: 250, ..Params::LINUX });
         t.bbr.mode = Mode::ProbeRtt;
         t.sk.packets_in_flight = 0;
-        t.bbr.update_min_rtt(&mut t.sk, &RateSample::of_losses(0), &mut || 0);
+        t.bbr.update_min_rtt(&mut t.sk, &RateSample::with_losses(0), &mut || 0);
         assert_eq!(t.bbr.probe_rtt_done_stamp, t.sk.jiffies + 50);
     }
 }

@@ -85,7 +85,7 @@ impl RateSample {
     }
 
     /// A sample of nothing, with `losses`.
-    pub(super) fn of_losses(losses: i32) -> Self {
+    pub(super) fn with_losses(losses: i32) -> Self {
         RateSample {
             prior_delivered: 0,
             delivered: 0,

@@ -39,7 +39,7 @@ impl Bbr3 {
         self.is_loss_too_high(Bytes(sample.lost), Bytes(sample.tx_in_flight))
     }
 
-    /// The same for these amounts. Without selective ACKs a loss may stand for more of them.
+    /// The same for these setting_values. Without selective ACKs a loss may stand for more of them.
     fn is_loss_too_high(&self, lost: Bytes, tx_in_flight: Bytes) -> bool {
         self.params.is_too_lossy(lost, tx_in_flight) || (lost > Bytes::ZERO && !self.selective_acks)
     }

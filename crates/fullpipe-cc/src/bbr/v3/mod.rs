@@ -53,7 +53,7 @@ pub use params::Params;
 pub use state::State;
 
 use crate::random::Random;
-use crate::registry::{About, Build, BuildError};
+use crate::registry::{ControllerInfo, Build, BuildError};
 use crate::{
     Ack, Config, CongestionControl, Lost, Rate, RateSample, Recovery, RecoveryContext, RecoveryState, Sent,
     Snapshot, Span, Time,
@@ -193,7 +193,7 @@ impl Bbr3 {
 }
 
 impl Build for Bbr3 {
-    const ABOUT: About = About {
+    const INFO: ControllerInfo = ControllerInfo {
         name: "bbr3",
         aliases: &["bbrv3", "bbr-v3"],
         kernel: Some("fp_bbr3"),

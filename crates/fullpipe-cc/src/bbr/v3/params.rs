@@ -3,11 +3,11 @@
 
 use super::Bbr3;
 use super::volume::Bytes;
-use crate::registry::{Amount, Build, BuildError, Setting, Settings};
+use crate::registry::{SettingValue, Build, BuildError, Setting, Settings};
 use crate::{Gain, Rate, Span};
 
 /// Most doublings of the slope at which `inflight_longterm` grows (`RaiseInflightLongtermSlope()`).
-pub(super) const PROBE_UP_MOST_DOUBLINGS: u32 = 30;
+pub(super) const PROBE_UP_MAX_DOUBLINGS: u32 = 30;
 
 macro_rules! params {
     ($($name:ident: $default:literal = $text:literal of 1/$unit:literal, $least:literal..=$most:literal, $about:literal;)+) => {
@@ -65,7 +65,7 @@ macro_rules! params {
                 })
             }
 
-            /// As numbers, in the order of [`ABOUT`](Build::ABOUT)'s settings and of the fields: switches are 0 or 1.
+            /// As numbers, in the order of [`INFO`](Build::INFO)'s settings and of the fields: switches are 0 or 1.
             pub fn to_words(&self) -> [u32; Self::COUNT] {
                 [u32::from(self.ecn), u32::from(self.advance_on_leaving_down), $(self.$name,)+]
             }
@@ -77,11 +77,11 @@ macro_rules! params {
             }
 
             /// Each by its key, in the same order.
-            pub fn amounts(&self) -> [(&'static str, Amount); Self::COUNT] {
+            pub fn setting_values(&self) -> [(&'static str, SettingValue); Self::COUNT] {
                 [
-                    ("ecn", Amount::Switch(self.ecn)),
-                    ("advance_on_leaving_down", Amount::Switch(self.advance_on_leaving_down)),
-                    $((stringify!($name), Amount::Parts { count: self.$name, of: $unit }),)+
+                    ("ecn", SettingValue::Switch(self.ecn)),
+                    ("advance_on_leaving_down", SettingValue::Switch(self.advance_on_leaving_down)),
+                    $((stringify!($name), SettingValue::Parts { count: self.$name, of: $unit }),)+
                 ]
             }
         }
@@ -130,7 +130,7 @@ impl Params {
     /// # Errors
     /// An unknown key, or a value that its setting cannot have; the error says what is possible.
     pub fn with<'a>(&self, pairs: &'a [(&'a str, &'a str)]) -> Result<Self, BuildError<'a>> {
-        self.read(&Settings::new(&Bbr3::ABOUT, pairs)?)
+        self.read(&Settings::new(&Bbr3::INFO, pairs)?)
     }
 
     /// The draft's, but for what `settings` give.
@@ -154,7 +154,7 @@ impl Params {
         Gain::from_256ths(self.full_bw_growth)
     }
 
-    /// `IsInflightTooHigh()` for these amounts: is more than `LossThresh` of `inflight` lost?
+    /// `IsInflightTooHigh()` for these setting_values: is more than `LossThresh` of `inflight` lost?
     pub(super) fn is_too_lossy(&self, lost: Bytes, inflight: Bytes) -> bool {
         u128::from(lost.0) * 1000 > u128::from(inflight.0) * u128::from(self.loss_thresh_permille)
     }
@@ -215,13 +215,13 @@ mod tests {
         // Only what is given changes.
         assert_eq!(varied.with(&[("ecn", "on")]).unwrap(), Params { ecn: true, ..varied });
         for params in [P, varied] {
-            for (setting, (key, amount)) in Params::SETTINGS.iter().zip(params.amounts()) {
+            for (setting, (key, amount)) in Params::SETTINGS.iter().zip(params.setting_values()) {
                 assert_eq!(setting.key, key);
                 let text = format!("{amount}");
                 assert_eq!(params.with(&[(key, &text)]), Ok(params), "{key}={text}");
             }
         }
-        for ((_, amount), setting) in P.amounts().iter().zip(Params::SETTINGS) {
+        for ((_, amount), setting) in P.setting_values().iter().zip(Params::SETTINGS) {
             assert_eq!(format!("{amount}"), setting.default, "{}", setting.key);
         }
         assert!(P.with(&[("beta_percent", "101")]).is_err() && P.with(&[("beta", "80")]).is_err());

@@ -239,7 +239,7 @@ impl Bbr3 {
     fn raise_inflight_longterm_slope(&mut self) {
         let growth_this_round = 1u64 << self.cycle.bw_probe_up_rounds;
         self.cycle.bw_probe_up_rounds =
-            (self.cycle.bw_probe_up_rounds + 1).min(super::params::PROBE_UP_MOST_DOUBLINGS);
+            (self.cycle.bw_probe_up_rounds + 1).min(super::params::PROBE_UP_MAX_DOUBLINGS);
         self.cycle.probe_up_acked_per_inc = Bytes(self.out.cwnd.0 / growth_this_round).max(self.smss);
     }
 
