@@ -18,7 +18,10 @@ fuzz_target!(|bytes: &[u8]| {
     let mut all = Distributions::default();
     if let Some((raw, _)) = bytes.split_at_checked(RAW) {
         let closed = closings::parse(raw, 250).expect("it has the size of one");
-        assert!(closed.acked_payload() <= closed.bytes_acked && closed.received_payload() <= closed.bytes_received);
+        assert!(
+            closed.acked_payload() <= closed.bytes_acked
+                && closed.received_payload() <= closed.bytes_received
+        );
         let hash = Anonymiser::Hash(Key::new(b"sixteen bytes ok").expect("it is long enough"));
         for anonymiser in [None, Some(Anonymiser::Prefix), Some(hash)] {
             let mut records = Records::new(Filter::everything(), anonymiser, Time::from_nanos(1));
@@ -26,7 +29,10 @@ fuzz_target!(|bytes: &[u8]| {
             let line = serde_json::to_string(&record).expect("a record is written");
             assert!(!line.chars().any(char::is_control));
             let again: Connection = serde_json::from_str(&line).expect("a record is read");
-            assert_eq!((again.client, again.server, again.closing), (record.client, record.server, record.closing));
+            assert_eq!(
+                (again.client, again.server, again.closing),
+                (record.client, record.server, record.closing)
+            );
             all.add(&again);
         }
         assert_eq!(all.all.connections, 3);

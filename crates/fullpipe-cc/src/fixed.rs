@@ -1,6 +1,6 @@
 //! A constant window: no control at all, for measuring what a path does at a given inflight.
 
-use crate::registry::{ControllerInfo, Build, BuildError, Setting, Settings};
+use crate::registry::{Build, BuildError, ControllerInfo, Setting, Settings};
 use crate::{Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot};
 
 /// The window grows by what is acknowledged, as in slow start, until it has the size asked for, and

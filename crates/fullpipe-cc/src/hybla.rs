@@ -10,7 +10,7 @@
 
 use crate::control::{Ack, Config, RecoveryContext, RecoveryState};
 use crate::loss_based::{Growth, LossBased, Window};
-use crate::registry::{ControllerInfo, Build, BuildError, Setting, Settings};
+use crate::registry::{Build, BuildError, ControllerInfo, Setting, Settings};
 use fullpipe_units::Span;
 
 /// One packet in the fixed-point unit of increments.

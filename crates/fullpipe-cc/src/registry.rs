@@ -87,7 +87,10 @@ impl<'a> Settings<'a> {
     ///
     /// # Errors
     /// [`BuildError::UnknownSetting`] for a key that it does not have.
-    pub fn new(about: &'static ControllerInfo, pairs: &'a [(&'a str, &'a str)]) -> Result<Self, BuildError<'a>> {
+    pub fn new(
+        about: &'static ControllerInfo,
+        pairs: &'a [(&'a str, &'a str)],
+    ) -> Result<Self, BuildError<'a>> {
         for &(key, _) in pairs {
             if !about.settings.iter().any(|s| s.key == key) {
                 let nearest = nearest_of(key, about.settings.iter().map(|s| (s.key, s.key)));

@@ -4,7 +4,7 @@
 
 use crate::control::{Ack, Config};
 use crate::loss_based::{Growth, LossBased, Window};
-use crate::registry::{ControllerInfo, Build, BuildError, Settings};
+use crate::registry::{Build, BuildError, ControllerInfo, Settings};
 
 /// Additive increase of a packet per round trip, multiplicative decrease to a half.
 #[derive(Clone, Copy, Debug, Default)]

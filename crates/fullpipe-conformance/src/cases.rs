@@ -8,7 +8,7 @@ mod probe_up;
 mod startup;
 mod undo;
 
-use crate::{Case, Setting};
+use crate::{Case, TestPath};
 use fullpipe_units::Rate;
 
 /// All cases, in the order of the draft.
@@ -38,15 +38,15 @@ pub static CASES: &[Case] = &[
 ];
 
 /// So many hundredths of the link's rate.
-fn percent(setting: &Setting, share: u64) -> Rate {
-    Rate::from_bits_per_sec(setting.rate.as_bits_per_sec() / 100 * share)
+fn percent(path: &TestPath, share: u64) -> Rate {
+    Rate::from_bits_per_sec(path.rate.as_bits_per_sec() / 100 * share)
 }
 
 /// An application that sends at a share of the link's rate, headers included.
-fn app_at(setting: &Setting, share: f64) -> String {
+fn app_at(path: &TestPath, share: f64) -> String {
     format!(
         "{{ kind = \"rate\", rate = \"{}bit\", chunk = \"1448\" }}",
-        (setting.rate.as_bits_per_sec_f64() * share * 1448.0 / 1500.0).max(1.0) as u64
+        (path.rate.as_bits_per_sec_f64() * share * 1448.0 / 1500.0).max(1.0) as u64
     )
 }
 
@@ -65,10 +65,10 @@ mod tests {
                 .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
                 .collect();
             assert_eq!(case.name, name.replace('_', "-"), "{}", case.heading);
-            let settings = case.settings();
-            assert!(settings.len() >= 3 && settings.len() == case.paths.len(), "{}", case.name);
-            for setting in &settings {
-                case.runs(setting, "bbr3", &[]).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            let paths = case.paths();
+            assert!(paths.len() >= 3 && paths.len() == case.path_texts.len(), "{}", case.name);
+            for path in &paths {
+                case.runs(path, "bbr3", &[]).unwrap_or_else(|e| panic!("{}: {e}", case.name));
             }
         }
     }

@@ -1,15 +1,15 @@
 //! One experiment of a case: its scenario file, and what must be seen in the run.
 
-use crate::Setting;
-use crate::observed::{Complaints, Observed};
+use crate::TestPath;
+use crate::observed::{Failures, Observed};
 use fullpipe_experiment::scenario::{Case, Setting as Value, Vocabulary, parse};
 
 /// Says what does not hold in a run.
-pub(crate) type Judge = fn(&Observed<'_>, &mut Complaints);
+pub(crate) type Judge = fn(&Observed<'_>, &mut Failures);
 
 /// A flow on a path, and who judges what was recorded of it. The texts are lines of the scenario file.
 pub(crate) struct Experiment {
-    pub setting: Setting,
+    pub path: TestPath,
     /// How long it lasts.
     pub seconds: f64,
     /// Seconds between two rows of the recording.
@@ -29,9 +29,9 @@ pub(crate) struct Experiment {
 
 impl Experiment {
     /// A flow that sends all it can, with nothing special about it.
-    pub fn new(setting: &Setting, seconds: f64, step: f64, buffer: &'static str, judge: Judge) -> Self {
+    pub fn new(path: &TestPath, seconds: f64, step: f64, buffer: &'static str, judge: Judge) -> Self {
         Experiment {
-            setting: *setting,
+            path: *path,
             seconds,
             step,
             buffer,
@@ -56,8 +56,8 @@ impl Experiment {
     }
 
     fn text(&self, cc: &str) -> String {
-        let Experiment { setting, seconds, step, buffer, link, back, flow, triggers, .. } = self;
-        let (rate, half) = (setting.rate, setting.rtt / 2);
+        let Experiment { path, seconds, step, buffer, link, back, flow, triggers, .. } = self;
+        let (rate, half) = (path.rate, path.rtt / 2);
         format!(
             "duration = \"{seconds:.6}s\"\nsample = \"{step:.9}s\"\n\
              [[path.forward]]\nrate = \"{rate}\"\ndelay = \"{half}\"\nqueue = \"{buffer}\"\n{link}\n\

@@ -13,7 +13,7 @@
 //! let trial = Trial::new(case, "bbr3", &[])?;
 //! let jobs = trial.runs().map(|run| fullpipe_run::Job { engine: fullpipe_run::Engine::Sim, case: run.clone() });
 //! let recordings = fullpipe_run::Batch::new(jobs.collect()).run(&()).results.runs;
-//! assert!(trial.judge(recordings).iter().all(|checked| checked.complaints.is_empty()));
+//! assert!(trial.judge(recordings).iter().all(|checked| checked.failures.is_empty()));
 //! # Ok::<(), String>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -24,23 +24,23 @@ mod observed;
 mod trial;
 
 pub use cases::CASES;
-pub use trial::{Checked, Trial, Verdicts};
+pub use trial::{CaseResult, Report, Trial};
 
 use experiment::Experiment;
 use fullpipe_experiment::{Recording, scenario};
 use fullpipe_units::{Rate, Span};
-use observed::{Complaints, Observed};
+use observed::{Failures, Observed};
 
 /// A path that a case is run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Setting {
+pub struct TestPath {
     /// Rate of the bottleneck.
     pub rate: Rate,
     /// Two-way propagation delay.
     pub rtt: Span,
 }
 
-impl std::fmt::Display for Setting {
+impl std::fmt::Display for TestPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, {}", self.rate, self.rtt)
     }
@@ -52,42 +52,42 @@ pub struct Case {
     pub name: &'static str,
     /// The draft's heading.
     pub heading: &'static str,
-    pub(crate) paths: &'static [(&'static str, &'static str)],
-    pub(crate) experiments: fn(&Setting) -> Vec<Experiment>,
+    pub(crate) path_texts: &'static [(&'static str, &'static str)],
+    pub(crate) experiments: fn(&TestPath) -> Vec<Experiment>,
 }
 
 impl Case {
     /// The paths it is run on.
-    pub fn settings(&self) -> Vec<Setting> {
+    pub fn paths(&self) -> Vec<TestPath> {
         let written =
-            |(rate, rtt): &(&str, &str)| Some(Setting { rate: rate.parse().ok()?, rtt: rtt.parse().ok()? });
-        self.paths.iter().filter_map(written).collect()
+            |(rate, rtt): &(&str, &str)| Some(TestPath { rate: rate.parse().ok()?, rtt: rtt.parse().ok()? });
+        self.path_texts.iter().filter_map(written).collect()
     }
 
-    /// Its runs on the path `setting` with the controller `cc`, whose own settings are `settings`.
+    /// Its runs on the path `path` with the controller `cc`, whose own settings are `settings`.
     ///
     /// # Errors
     /// A mistake in a scenario.
     pub fn runs(
         &self,
-        setting: &Setting,
+        path: &TestPath,
         cc: &str,
         settings: &[(&str, &str)],
     ) -> Result<Vec<scenario::Case>, String> {
-        (self.experiments)(setting).iter().map(|e| e.case(self.name, cc, settings)).collect()
+        (self.experiments)(path).iter().map(|e| e.case(self.name, cc, settings)).collect()
     }
 
-    /// What did not hold on the path `setting` in its runs there, which `recordings` are of, in the order of
+    /// What did not hold on the path `path` in its runs there, which `recordings` are of, in the order of
     /// [`runs`](Self::runs); nothing if the case passed.
-    pub fn judge(&self, setting: &Setting, runs: &[scenario::Case], recordings: &[Recording]) -> Vec<String> {
-        let mut complaints = Complaints::default();
-        for ((experiment, run), recording) in (self.experiments)(setting).iter().zip(runs).zip(recordings) {
+    pub fn judge(&self, path: &TestPath, runs: &[scenario::Case], recordings: &[Recording]) -> Vec<String> {
+        let mut failures = Failures::default();
+        for ((experiment, run), recording) in (self.experiments)(path).iter().zip(runs).zip(recordings) {
             let scenario = &run.scenario;
             let end = scenario.duration.as_secs_f64();
-            let observed = Observed::new(recording, setting, scenario.smss(), end);
-            (experiment.judge)(&observed, &mut complaints);
+            let observed = Observed::new(recording, path, scenario.smss(), end);
+            (experiment.judge)(&observed, &mut failures);
         }
-        complaints.0
+        failures.0
     }
 }
 
@@ -95,7 +95,7 @@ impl Case {
 ///
 /// # Errors
 /// The first name that no case has.
-pub fn chosen<S: AsRef<str>>(names: &[S]) -> Result<Vec<&'static Case>, &str> {
+pub fn select<S: AsRef<str>>(names: &[S]) -> Result<Vec<&'static Case>, &str> {
     if names.is_empty() {
         return Ok(CASES.iter().collect());
     }

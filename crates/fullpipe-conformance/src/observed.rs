@@ -1,6 +1,6 @@
 //! A recorded flow, as the cases look at it.
 
-use crate::Setting;
+use crate::TestPath;
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::{EventKind, FlowRecording, column};
 
@@ -20,30 +20,30 @@ pub(crate) struct Observed<'a> {
 
 /// What did not hold.
 #[derive(Default)]
-pub(crate) struct Complaints(pub Vec<String>);
+pub(crate) struct Failures(pub Vec<String>);
 
-impl Complaints {
+impl Failures {
     pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
-            self.say(what());
+            self.fail(what());
         }
     }
 
-    pub fn say(&mut self, what: impl Into<String>) {
+    pub fn fail(&mut self, what: impl Into<String>) {
         self.0.push(what.into());
     }
 }
 
 impl<'a> Observed<'a> {
-    pub fn new(run: &'a Recording, setting: &Setting, smss: u32, end: f64) -> Self {
+    pub fn new(run: &'a Recording, path: &TestPath, smss: u32, end: f64) -> Self {
         let limit = run.path.goodput_limit_bps.unwrap_or(f64::NAN);
-        let rtt = setting.rtt.as_secs_f64();
+        let rtt = path.rtt.as_secs_f64();
         Observed { flow: &run.flows[0], limit, rtt, bdp: limit / 8.0 * rtt, smss: f64::from(smss), end }
     }
 
     /// When the flow was in `state`: from and to.
-    pub fn stays(&self, state: &str) -> Vec<(f64, f64)> {
-        self.flow.stays(self.end, |s| s == state)
+    pub fn visits(&self, state: &str) -> Vec<(f64, f64)> {
+        self.flow.state_intervals(self.end, |s| s == state)
     }
 
     /// Stays that ended before the run did, with the state that followed.
@@ -62,14 +62,14 @@ impl<'a> Observed<'a> {
     }
 
     /// When `state` was first entered, which it must have been.
-    pub fn must_enter(&self, c: &mut Complaints, state: &str) -> Option<f64> {
+    pub fn must_enter(&self, c: &mut Failures, state: &str) -> Option<f64> {
         let entered = self.first(state);
         c.expect(entered.is_some(), || format!("never in {state}: {}", self.sequence()));
         entered
     }
 
     /// The first stay in `state` that ended before the run did, and what followed; it must have ended.
-    pub fn must_leave(&self, c: &mut Complaints, state: &str) -> Option<(f64, f64, &'a str)> {
+    pub fn must_leave(&self, c: &mut Failures, state: &str) -> Option<(f64, f64, &'a str)> {
         let exit = self.exits(state).first().copied();
         c.expect(exit.is_some(), || format!("never left {state}: {}", self.sequence()));
         exit
@@ -92,12 +92,12 @@ impl<'a> Observed<'a> {
     }
 
     /// The largest value of a column with from < t ≤ to, 0 without any.
-    pub fn most(&self, name: &str, from: f64, to: f64) -> f64 {
+    pub fn max(&self, name: &str, from: f64, to: f64) -> f64 {
         self.within(name, from, to).into_iter().fold(0.0, f64::max)
     }
 
     /// The least value of a column with from < t ≤ to, infinite without any.
-    pub fn least(&self, name: &str, from: f64, to: f64) -> f64 {
+    pub fn min(&self, name: &str, from: f64, to: f64) -> f64 {
         self.within(name, from, to).into_iter().fold(f64::INFINITY, f64::min)
     }
 
@@ -148,7 +148,7 @@ impl<'a> Observed<'a> {
 
     /// What holds in every state: the gains of the draft's summary table, the pacing rate that goes
     /// with them, the least window.
-    pub fn always(&self, c: &mut Complaints) {
+    pub fn always(&self, c: &mut Failures) {
         let table = [
             ("Startup", 709.0 / 256.0, 2.0),
             ("Drain", 0.5, 2.0),
@@ -159,7 +159,7 @@ impl<'a> Observed<'a> {
             ("ProbeRTT", 1.0, 0.5),
         ];
         for (state, pacing_gain, cwnd_gain) in table {
-            for (from, to) in self.stays(state) {
+            for (from, to) in self.visits(state) {
                 // A row taken at the very moment of a change may show either side.
                 let (from, to) = (from + 1e-9, to - 1e-9);
                 let pacing = self.within(column::PACING_GAIN, from, to);
@@ -172,7 +172,7 @@ impl<'a> Observed<'a> {
                 });
             }
         }
-        let least = self.least(column::CWND_BYTES, 0.0, f64::INFINITY);
+        let least = self.min(column::CWND_BYTES, 0.0, f64::INFINITY);
         let after_rto = !self.events(EventKind::RetransmissionTimeout).is_empty();
         c.expect(after_rto || least >= 4.0 * self.smss, || {
             format!("cwnd fell to {least} bytes, below four packets of {}", self.smss)
@@ -180,7 +180,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Pacing is 99 % of gain·bw once the pipe is full.
-    pub fn paces_below_bw(&self, c: &mut Complaints, from: f64, to: f64) {
+    pub fn paces_below_bw(&self, c: &mut Failures, from: f64, to: f64) {
         let gains = self.points(column::PACING_GAIN, from, to);
         let worst = gains
             .iter()
@@ -197,7 +197,7 @@ impl<'a> Observed<'a> {
     }
 
     /// `state`, which drains the queue, ends at `t` because that is done and no later.
-    pub fn ends_when_drained(&self, c: &mut Complaints, state: &str, t: f64) {
+    pub fn ends_when_drained(&self, c: &mut Failures, state: &str, t: f64) {
         // Inflight(1.0): the estimated BDP, at least three quanta; an ACK takes two packets off, or a quantum.
         let target = self.estimated_bdp(t).max(4.0 * self.smss);
         let slack = (0.03 * target).max(8.0 * self.smss);
@@ -212,15 +212,15 @@ impl<'a> Observed<'a> {
     }
 
     /// The bandwidth estimate at `t` is the link's rate, but for a share of it.
-    pub fn knows_the_rate(&self, c: &mut Complaints, t: f64, but_for: f64) {
+    pub fn bw_matches_the_rate(&self, c: &mut Failures, t: f64, tolerance: f64) {
         let found = self.at(column::BW_BPS, t) / self.limit;
-        c.expect((found - 1.0).abs() <= but_for, || {
+        c.expect((found - 1.0).abs() <= tolerance, || {
             format!("bandwidth estimate {found:.3} of the link's rate at {t:.1} s")
         });
     }
 
     /// The link carries at least this share of what it can.
-    pub fn fills_the_link(&self, c: &mut Complaints, share: f64, from: f64, to: f64) {
+    pub fn fills_the_link(&self, c: &mut Failures, share: f64, from: f64, to: f64) {
         let goodput = self.goodput(from, to);
         c.expect(goodput >= share * self.limit, || {
             format!("{:.0} % of the link from {from:.1} to {to:.1} s", 100.0 * goodput / self.limit)
@@ -228,7 +228,7 @@ impl<'a> Observed<'a> {
     }
 
     /// At most this share of the packets sent after `from` is lost.
-    pub fn loses_at_most(&self, c: &mut Complaints, share: f64, from: f64) {
+    pub fn loses_at_most(&self, c: &mut Failures, share: f64, from: f64) {
         let since = |name| self.at(name, self.end) - self.at(name, from);
         let (sent, lost) = (since(column::SENT_PACKETS), since(column::LOST_PACKETS));
         c.expect(lost <= share * sent, || format!("{:.1} % lost from {from:.0} s on", 100.0 * lost / sent));

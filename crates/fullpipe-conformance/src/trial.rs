@@ -1,23 +1,23 @@
 //! A case on all its paths, for whoever makes its runs.
 
-use crate::{Case, Setting};
+use crate::{Case, TestPath};
 use fullpipe_experiment::{Recording, scenario};
 use serde::Serialize;
 
 /// A case's runs on each of its paths, to be made by an engine.
 pub struct Trial {
     case: &'static Case,
-    on_each: Vec<(Setting, Vec<scenario::Case>)>,
+    on_each: Vec<(TestPath, Vec<scenario::Case>)>,
 }
 
 /// One case on one path, with what came of it.
-pub struct Checked {
+pub struct CaseResult {
     /// The case.
     pub case: &'static Case,
     /// The path.
-    pub setting: Setting,
+    pub path: TestPath,
     /// What did not hold; nothing if it passed.
-    pub complaints: Vec<String>,
+    pub failures: Vec<String>,
     /// The runs, if something did not hold.
     pub runs: Vec<Recording>,
 }
@@ -28,8 +28,8 @@ impl Trial {
     /// # Errors
     /// A mistake in a scenario.
     pub fn new(case: &'static Case, cc: &str, settings: &[(&str, &str)]) -> Result<Trial, String> {
-        let on = |setting: Setting| Ok((setting, case.runs(&setting, cc, settings)?));
-        Ok(Trial { case, on_each: case.settings().into_iter().map(on).collect::<Result<_, String>>()? })
+        let on = |path: TestPath| Ok((path, case.runs(&path, cc, settings)?));
+        Ok(Trial { case, on_each: case.paths().into_iter().map(on).collect::<Result<_, String>>()? })
     }
 
     /// The runs to be made, in their order.
@@ -38,16 +38,16 @@ impl Trial {
     }
 
     /// What came of them: `recordings` are of [`runs`](Self::runs), in that order.
-    pub fn judge(self, recordings: Vec<Recording>) -> Vec<Checked> {
+    pub fn judge(self, recordings: Vec<Recording>) -> Vec<CaseResult> {
         let mut recordings = recordings.into_iter();
-        let judged = |(setting, runs): (Setting, Vec<scenario::Case>)| {
+        let judged = |(path, runs): (TestPath, Vec<scenario::Case>)| {
             let mut own: Vec<Recording> = recordings.by_ref().take(runs.len()).collect();
-            let complaints = self.case.judge(&setting, &runs, &own);
+            let failures = self.case.judge(&path, &runs, &own);
             // Recordings are large, and only those of failed cases are asked for.
-            if complaints.is_empty() {
+            if failures.is_empty() {
                 own.clear();
             }
-            Checked { case: self.case, setting, complaints, runs: own }
+            CaseResult { case: self.case, path, failures, runs: own }
         };
         self.on_each.into_iter().map(judged).collect()
     }
@@ -55,33 +55,33 @@ impl Trial {
 
 /// What came of several cases, for machines.
 #[derive(Serialize)]
-pub struct Verdicts<'a> {
+pub struct Report<'a> {
     schema: &'static str,
     cc: &'a str,
-    runs: Vec<Verdict<'a>>,
+    runs: Vec<RunReport<'a>>,
 }
 
 #[derive(Serialize)]
-struct Verdict<'a> {
+struct RunReport<'a> {
     case: &'static str,
     heading: &'static str,
     rate: String,
     rtt: String,
     passed: bool,
-    complaints: &'a [String],
+    failures: &'a [String],
 }
 
-impl<'a> Verdicts<'a> {
+impl<'a> Report<'a> {
     /// Of the controller `cc`.
-    pub fn new(cc: &'a str, checked: &'a [Checked]) -> Self {
-        let verdict = |c: &'a Checked| Verdict {
+    pub fn new(cc: &'a str, checked: &'a [CaseResult]) -> Self {
+        let verdict = |c: &'a CaseResult| RunReport {
             case: c.case.name,
             heading: c.case.heading,
-            rate: c.setting.rate.to_string(),
-            rtt: c.setting.rtt.to_string(),
-            passed: c.complaints.is_empty(),
-            complaints: &c.complaints,
+            rate: c.path.rate.to_string(),
+            rtt: c.path.rtt.to_string(),
+            passed: c.failures.is_empty(),
+            failures: &c.failures,
         };
-        Verdicts { schema: "fullpipe/conformance/1", cc, runs: checked.iter().map(verdict).collect() }
+        Report { schema: "fullpipe/conformance/1", cc, runs: checked.iter().map(verdict).collect() }
     }
 }

@@ -6,17 +6,15 @@ use fullpipe_experiment::Recording;
 use std::ops::ControlFlow;
 
 /// What each case on each path complains of, on all cores; with `first` only until there is a complaint.
-fn complaints(cases: &[&Case], settings: &[(&str, &str)], first: bool) -> Vec<String> {
+fn failures(cases: &[&Case], settings: &[(&str, &str)], first: bool) -> Vec<String> {
     let jobs: Vec<_> =
-        cases.iter().flat_map(|case| case.settings().into_iter().map(move |s| (*case, s))).collect();
-    let all = fullpipe_run::in_parallel(&jobs, 0, |_, (case, setting)| {
-        let runs = case.runs(setting, "bbr3", settings).unwrap();
+        cases.iter().flat_map(|case| case.paths().into_iter().map(move |s| (*case, s))).collect();
+    let all = fullpipe_run::in_parallel(&jobs, 0, |_, (case, path)| {
+        let runs = case.runs(path, "bbr3", settings).unwrap();
         let simulate = |run| fullpipe_run::run(run, &mut |_| ControlFlow::Continue(())).unwrap();
         let recordings: Vec<Recording> = runs.iter().map(simulate).collect();
-        let lines = case
-            .judge(setting, &runs, &recordings)
-            .into_iter()
-            .map(|c| format!("{} ({setting}): {c}", case.name));
+        let lines =
+            case.judge(path, &runs, &recordings).into_iter().map(|c| format!("{} ({path}): {c}", case.name));
         let lines: Vec<String> = lines.collect();
         if first && !lines.is_empty() { ControlFlow::Break(lines) } else { ControlFlow::Continue(lines) }
     });
@@ -29,8 +27,8 @@ fn complaints(cases: &[&Case], settings: &[(&str, &str)], first: bool) -> Vec<St
 fn bbr3_passes_every_case_on_every_path() {
     let only = std::env::var("CASE").ok();
     let cases: Vec<&Case> = CASES.iter().filter(|c| only.as_ref().is_none_or(|n| n == c.name)).collect();
-    let complaints = complaints(&cases, &[], false);
-    assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
+    let failures = failures(&cases, &[], false);
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// A constant each, changed to what a slip of the pen or an older version of the algorithm might have.
@@ -81,7 +79,7 @@ fn any_constant_changed_makes_a_case_fail() {
     let cases: Vec<&Case> = CASES.iter().collect();
     let mut survived = Vec::new();
     for (key, value) in MUTATIONS {
-        match complaints(&cases, &[(key, value)], true).first() {
+        match failures(&cases, &[(key, value)], true).first() {
             Some(complaint) => println!("killed   {key} = {value}: {complaint}"),
             None => survived.push(format!("{key} = {value}")),
         }

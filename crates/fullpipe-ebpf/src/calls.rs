@@ -49,10 +49,10 @@ const CONNECTIONS: usize = 4;
 ///
 /// # Errors
 /// As for loading any controller; also when loopback is down.
-pub fn count(span: Duration) -> Result<Calls> {
+pub fn count_calls(span: Duration) -> Result<Calls> {
     let name = &format!("fp_c{}", std::process::id());
     let object = object!("calls");
-    let mut loaded = loader::load_object(object, name, &Kernel::ask()?, Config::default())?;
+    let mut loaded = loader::load_object(object, name, &Kernel::detect()?, Config::default())?;
     let _link = loaded.attach()?;
     let failed = |error: std::io::Error| {
         Error::impossible(

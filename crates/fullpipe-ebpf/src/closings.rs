@@ -195,7 +195,7 @@ pub struct Counts {
 }
 
 /// How long at most what closed waits to be taken.
-const EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long to wait, after the programs are detached, for those that were running.
 const STRAGGLERS: u32 = 100;
 
@@ -278,7 +278,7 @@ impl Closings {
             },
             |ring| {
                 loop {
-                    ring.take();
+                    ring.consume();
                     match counts(&object) {
                         Ok(now) if go_on(now) => {}
                         Ok(_) => break,
@@ -288,11 +288,11 @@ impl Closings {
                         }
                     }
                     // Woken before its time only where the ring fills up.
-                    ring.wait(EVERY);
+                    ring.wait(POLL_INTERVAL);
                 }
                 drop(links);
                 for _ in 0..STRAGGLERS {
-                    ring.take();
+                    ring.consume();
                     if counts(&object).is_ok_and(|now| taken.get() >= now.closed.saturating_sub(now.lost)) {
                         break;
                     }

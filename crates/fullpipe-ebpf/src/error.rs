@@ -16,7 +16,7 @@ pub enum Error {
     },
     /// The kernel lacks what a controller needs.
     #[error("{}\n  help: {}", lacks(what, *feature), newer(*feature))]
-    Lacks {
+    MissingFeature {
         /// The controller.
         what: String,
         /// What it needs.
@@ -55,7 +55,7 @@ impl Error {
     pub fn missing(&self) -> Option<(String, String)> {
         match self {
             Error::Impossible { what, help } => Some((what.clone(), help.clone())),
-            Error::Lacks { what, feature } => Some((lacks(what, *feature), newer(*feature))),
+            Error::MissingFeature { what, feature } => Some((lacks(what, *feature), newer(*feature))),
             _ => None,
         }
     }
@@ -72,7 +72,10 @@ fn lacks(what: &str, feature: Feature) -> String {
 }
 
 fn newer(feature: Feature) -> String {
-    format!("a newer kernel: Linux has it since {}; docs/reference/kernels.md says which has what", feature.since())
+    format!(
+        "a newer kernel: Linux has it since {}; docs/reference/kernels.md says which has what",
+        feature.since()
+    )
 }
 
 /// The crate's results.

@@ -14,13 +14,13 @@ pub enum Feature {
     /// They may set the rate that a connection is paced at.
     Pacing,
     /// They may mark a connection as application-limited. Without it a controller keeps the mark to itself.
-    Mark,
+    AppLimitedMark,
     /// They may keep more of a connection than fits into its socket.
     Storage,
     /// They may have functions that work on structures, each verified by itself.
-    Steps,
+    StructFunctions,
     /// They may read the kernel's memory. Without it a controller does not look up which packets were lost.
-    Reading,
+    KernelReads,
 }
 
 impl Feature {
@@ -28,10 +28,10 @@ impl Feature {
     pub const ALL: [Feature; 6] = [
         Feature::Controllers,
         Feature::Pacing,
-        Feature::Mark,
+        Feature::AppLimitedMark,
         Feature::Storage,
-        Feature::Steps,
-        Feature::Reading,
+        Feature::StructFunctions,
+        Feature::KernelReads,
     ];
 
     /// What it is called in JSON.
@@ -39,10 +39,10 @@ impl Feature {
         match self {
             Feature::Controllers => "controllers",
             Feature::Pacing => "pacing",
-            Feature::Mark => "app-limited mark",
+            Feature::AppLimitedMark => "app-limited mark",
             Feature::Storage => "socket storage",
-            Feature::Steps => "functions on structures",
-            Feature::Reading => "kernel memory",
+            Feature::StructFunctions => "functions on structures",
+            Feature::KernelReads => "kernel memory",
         }
     }
 
@@ -53,12 +53,12 @@ impl Feature {
             Feature::Pacing => {
                 "controllers from BPF that set the pacing rate (sk_pacing_rate, sk_pacing_status)"
             }
-            Feature::Mark => {
+            Feature::AppLimitedMark => {
                 "controllers from BPF that mark a connection as application-limited (app_limited)"
             }
             Feature::Storage => "controllers from BPF that keep state beside a socket (bpf_sk_storage_get)",
-            Feature::Steps => "BPF programs of several functions that work on structures",
-            Feature::Reading => {
+            Feature::StructFunctions => "BPF programs of several functions that work on structures",
+            Feature::KernelReads => {
                 "BPF programs that read the kernel's memory (bpf_probe_read_kernel; not with lockdown=confidentiality)"
             }
         }
@@ -68,11 +68,11 @@ impl Feature {
     pub fn since(self) -> &'static str {
         match self {
             Feature::Controllers => "5.6",
-            Feature::Reading => "5.5",
+            Feature::KernelReads => "5.5",
             Feature::Storage => "5.7",
-            Feature::Steps => "5.12",
+            Feature::StructFunctions => "5.12",
             Feature::Pacing => "6.0",
-            Feature::Mark => "6.4",
+            Feature::AppLimitedMark => "6.4",
         }
     }
 
@@ -81,10 +81,10 @@ impl Feature {
         match self {
             Feature::Controllers => "fpp_nothing",
             Feature::Pacing => "fpp_pacing",
-            Feature::Mark => "fpp_mark",
+            Feature::AppLimitedMark => "fpp_mark",
             Feature::Storage => "fpp_storage",
-            Feature::Steps => "fpp_steps",
-            Feature::Reading => "fpp_reading",
+            Feature::StructFunctions => "fpp_steps",
+            Feature::KernelReads => "fpp_reading",
         }
     }
 
@@ -92,7 +92,7 @@ impl Feature {
     ///
     /// # Errors
     /// When the caller may not load BPF programs, or the kernel takes no controllers from BPF at all.
-    pub fn is_there(self) -> Result<bool> {
+    pub fn is_available(self) -> Result<bool> {
         if self.verify().is_ok() {
             return Ok(true);
         }
@@ -120,8 +120,10 @@ impl Controller {
     /// What it cannot do without.
     pub fn needs(self) -> &'static [Feature] {
         match self {
-            Controller::Bbr3 => &[Feature::Controllers, Feature::Pacing, Feature::Storage, Feature::Steps],
-            Controller::Bbr1 => &[Feature::Controllers, Feature::Pacing, Feature::Steps],
+            Controller::Bbr3 => {
+                &[Feature::Controllers, Feature::Pacing, Feature::Storage, Feature::StructFunctions]
+            }
+            Controller::Bbr1 => &[Feature::Controllers, Feature::Pacing, Feature::StructFunctions],
             Controller::Hybla => &[Feature::Controllers],
         }
     }
@@ -129,7 +131,7 @@ impl Controller {
 
 /// The first of them that the running kernel lacks; none also where that cannot be asked.
 pub(crate) fn first_missing(needs: &[Feature]) -> Option<Feature> {
-    needs.iter().copied().find(|need| matches!(need.is_there(), Ok(false)))
+    needs.iter().copied().find(|need| matches!(need.is_available(), Ok(false)))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl Kernel {
     /// # Errors
     /// Says which of the requirements is missing: type information, the BPF compiler, or struct_ops for
     /// TCP congestion control.
-    pub fn ask() -> Result<Self> {
+    pub fn detect() -> Result<Self> {
         if !Path::new(VMLINUX).exists() {
             return Err(Error::impossible(
                 format!("the kernel has no type information (no {VMLINUX})"),

@@ -40,7 +40,8 @@ mod controller;
 mod error;
 pub mod features;
 pub mod kernel;
-pub mod life;
+pub mod lifecycle;
+pub mod load_options;
 pub mod loader;
 pub mod measured;
 mod namespaces;
@@ -53,7 +54,6 @@ mod ring;
 pub mod settings;
 pub mod sockets;
 pub mod split;
-pub mod start;
 mod storage;
 pub mod usage;
 

@@ -4,9 +4,9 @@ use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::features::{self, Feature};
 use crate::kernel::{self, Kernel};
-use crate::pins::{self, Holding, Pins};
+use crate::load_options::{BuildInfo, LoadOptions};
+use crate::pins::{self, Pins, ProcessPin};
 use crate::sockets::Walker;
-use crate::start::{Marks, Start};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -49,17 +49,17 @@ pub struct Loaded {
 /// A controller that is registered as long as this lives.
 #[derive(Debug)]
 pub struct Registered {
-    _kept: Kept,
+    _kept: Registration,
 }
 
 #[derive(Debug)]
-enum Kept {
+enum Registration {
     Link {
         _link: Link,
     },
     /// Without links, unregisters it when it is dropped, or leaves that to those that come after a process which was killed.
     Place {
-        _holding: Holding,
+        _holding: ProcessPin,
     },
 }
 
@@ -68,7 +68,7 @@ enum Kept {
 /// # Errors
 /// [`Error::Impossible`] with the missing capability or kernel feature, or the verifier's words.
 pub fn load(controller: Controller, name: Option<&str>, kernel: &Kernel) -> Result<Loaded> {
-    load_from(controller, name.unwrap_or(controller.name()), kernel, &Start::default())
+    load_from(controller, name.unwrap_or(controller.name()), kernel, &LoadOptions::default())
 }
 
 /// Has the kernel verify a controller's programs. Nothing is registered, and they are gone at once.
@@ -84,7 +84,7 @@ pub(crate) fn load_from(
     controller: Controller,
     name: &str,
     kernel: &Kernel,
-    start: &Start<'_>,
+    start: &LoadOptions<'_>,
 ) -> Result<Loaded> {
     let config = Config { build: controller.build(), options: 0 };
     load_prepared(controller.object(), name, kernel, config, controller.needs(), |open| start.prepare(open))
@@ -92,7 +92,7 @@ pub(crate) fn load_from(
 
 /// A controller that is registered as long as this lives, and gone afterwards: for one run of something.
 #[derive(Debug)]
-pub struct Held {
+pub struct TemporaryController {
     _registered: Registered,
     _loaded: Loaded,
 }
@@ -102,16 +102,20 @@ pub struct Held {
 ///
 /// # Errors
 /// As [`load`] and [`Loaded::attach`].
-pub fn hold(controller: Controller) -> Result<Held> {
-    let mut loaded = load(controller, None, &Kernel::ask()?)?;
-    Ok(Held { _registered: loaded.attach()?, _loaded: loaded })
+pub fn load_temporarily(controller: Controller) -> Result<TemporaryController> {
+    let mut loaded = load(controller, None, &Kernel::detect()?)?;
+    Ok(TemporaryController { _registered: loaded.attach()?, _loaded: loaded })
 }
 
 /// Loads and registers the controller of an object until the first of the results is dropped; gives its maps of these names.
-pub(crate) fn hold_object(object: &[u8], name: &str, maps: &[&str]) -> Result<(Held, Vec<OwnedFd>)> {
-    let mut loaded = load_object(object, name, &Kernel::ask()?, Config::default())?;
+pub(crate) fn load_object_temporarily(
+    object: &[u8],
+    name: &str,
+    maps: &[&str],
+) -> Result<(TemporaryController, Vec<OwnedFd>)> {
+    let mut loaded = load_object(object, name, &Kernel::detect()?, Config::default())?;
     let maps = maps.iter().map(|map| loaded.map(map)).collect::<Result<_>>()?;
-    Ok((Held { _registered: loaded.attach()?, _loaded: loaded }, maps))
+    Ok((TemporaryController { _registered: loaded.attach()?, _loaded: loaded }, maps))
 }
 
 /// Loads the kernel's own `bbr` or `cubic` behind a wrapper, so that its callbacks can be timed as programs are.
@@ -150,7 +154,8 @@ pub(crate) fn open(object: &[u8]) -> Result<OpenObject> {
 }
 
 /// What programs can do without, and which option of bpf/kernel.h says that they must.
-const SPARED: [(Feature, u32); 3] = [(Feature::Mark, 4), (Feature::Pacing, 8), (Feature::Reading, 16)];
+const SPARED: [(Feature, u32); 3] =
+    [(Feature::AppLimitedMark, 4), (Feature::Pacing, 8), (Feature::KernelReads, 16)];
 
 fn load_prepared(
     object: &[u8],
@@ -162,7 +167,7 @@ fn load_prepared(
 ) -> Result<Loaded> {
     check_name(name)?;
     let attempt = |config: Config| {
-        let mut said = Said::listen();
+        let mut said = LibbpfLog::capture();
         let mut open = open(object)?;
         configure(&mut open, name, kernel, config);
         prepare(&mut open)?;
@@ -172,9 +177,9 @@ fn load_prepared(
     attempt(config).or_else(|refused| {
         // Why is asked only then: most kernels have everything.
         if let Some(feature) = features::first_missing(needs) {
-            return Err(Error::Lacks { what: name.to_owned(), feature });
+            return Err(Error::MissingFeature { what: name.to_owned(), feature });
         }
-        let lacks = |feature: Feature| matches!(feature.is_there(), Ok(false));
+        let lacks = |feature: Feature| matches!(feature.is_available(), Ok(false));
         let spared =
             SPARED.iter().filter(|(feature, _)| lacks(*feature)).map(|(_, option)| option).sum::<u32>();
         if spared == 0 {
@@ -212,7 +217,7 @@ fn configure(open: &mut OpenObject, name: &str, kernel: &Kernel, config: Config)
             let _ = map.set_map_flags(0);
         }
         let Some(value) = map.initial_value_mut() else { continue };
-        if Marks::are_in(&map_name) && value.len() >= CONFIG_SIZE {
+        if BuildInfo::are_in(&map_name) && value.len() >= CONFIG_SIZE {
             value[0..4].copy_from_slice(&kernel.cong_control_args.to_ne_bytes());
             value[4..8].copy_from_slice(&config.options.to_ne_bytes());
             value[8..16].copy_from_slice(&config.build.to_ne_bytes());
@@ -235,29 +240,33 @@ impl Loaded {
     /// When the name is taken, or the kernel refuses the registration.
     pub fn attach(&mut self) -> Result<Registered> {
         if self.links {
-            return Ok(Registered { _kept: Kept::Link { _link: self.register()? } });
+            return Ok(Registered { _kept: Registration::Link { _link: self.register()? } });
         }
         // A registration without a link is not gone with its process: the pin is how whoever comes next finds it.
-        let pins = Pins::change()?;
+        let pins = Pins::lock()?;
         let holding = pins.hold(&self.name)?;
         self.pin_map(holding.map())?;
         // libbpf's link would unregister it by a descriptor that is gone with the object.
         self.register()?.disconnect();
-        Ok(Registered { _kept: Kept::Place { _holding: holding } })
+        Ok(Registered { _kept: Registration::Place { _holding: holding } })
     }
 
-    /// Registers the controller until its pin at `path` is taken away by [`crate::life::unload`]. A process that is killed
+    /// Registers the controller until its pin at `path` is taken away by [`crate::lifecycle::unload`]. A process that is killed
     /// meanwhile leaves nothing registered that is not pinned.
-    pub(crate) fn stay(&mut self, path: &Path) -> Result<()> {
+    pub(crate) fn register_pinned(&mut self, path: &Path) -> Result<()> {
         if self.links {
             let mut link = self.register()?;
             return link.pin(path).map_err(|error| cannot_be_pinned(&self.name, path, &error));
         }
-        self.stay_after(path, || Ok(()))
+        self.register_pinned_after(path, || Ok(()))
     }
 
     /// The same without a link, with something to be done between the pin and the registration.
-    pub(crate) fn stay_after(&mut self, path: &Path, then: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(crate) fn register_pinned_after(
+        &mut self,
+        path: &Path,
+        then: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         self.pin_map(path)?;
         match then().and_then(|()| self.register()) {
             Ok(mut link) => {
@@ -328,7 +337,7 @@ impl Loaded {
         let Some(storage) = self.object.maps().find(|map| map.map_type() == MapType::SkStorage) else {
             return Ok(0);
         };
-        Walker::load(None)?.kept(storage.as_fd())
+        Walker::load(None)?.storage_count(storage.as_fd())
     }
 
     /// The map of this name, opened once more.
@@ -365,7 +374,7 @@ pub(crate) fn name_taken(name: &str) -> Error {
 
 /// libbpf and the verifier speak through one process-wide callback: this collects what they say while it
 /// lives. Loads take turns.
-struct Said {
+struct LibbpfLog {
     _turn: std::sync::MutexGuard<'static, ()>,
 }
 
@@ -376,12 +385,12 @@ fn lock<T>(mutex: &'static Mutex<T>) -> std::sync::MutexGuard<'static, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-impl Said {
-    fn listen() -> Self {
+impl LibbpfLog {
+    fn capture() -> Self {
         let turn = lock(&TURN);
         lock(&TEXT).clear();
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| lock(&TEXT).push_str(&text))));
-        Said { _turn: turn }
+        LibbpfLog { _turn: turn }
     }
 
     fn text(&mut self) -> String {
@@ -391,7 +400,7 @@ impl Said {
 
 /// Loads with libbpf's words kept from the terminal, and used to explain a refusal.
 pub(crate) fn quietly<T>(load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
-    let mut said = Said::listen();
+    let mut said = LibbpfLog::capture();
     load().map_err(|error| explain(&error, &said.text()))
 }
 
@@ -408,7 +417,7 @@ fn explain(error: &libbpf_rs::Error, said: &str) -> Error {
         return Error::impossible(
             format!(
                 "loading BPF programs is not permitted: {}",
-                lacking().unwrap_or_else(|| {
+                missing_capabilities().unwrap_or_else(|| {
                     "the capabilities are there, but not in the initial user namespace".to_owned()
                 })
             ),
@@ -440,7 +449,7 @@ fn unknown_helper(said: &str) -> Option<String> {
 }
 
 /// The capabilities that this process lacks to load controllers, if any: `CAP_BPF missing`.
-pub fn lacking() -> Option<String> {
+pub fn missing_capabilities() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status
         .lines()

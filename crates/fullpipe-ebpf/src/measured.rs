@@ -58,7 +58,7 @@ impl Recorder {
     /// As for any controller; also where the kernel takes no programs at its tracepoints.
     pub fn start() -> Result<Self> {
         let object = object!("bbr3_measured");
-        let mut loaded = loader::load_object(object, NAME, &Kernel::ask()?, loader::Config::default())?;
+        let mut loaded = loader::load_object(object, NAME, &Kernel::detect()?, loader::Config::default())?;
         let sent = {
             let program = loaded.object().progs_mut().find(|program| program.name() == "fp_sent");
             program.ok_or_else(|| Error::Malformed("the object has no program fp_sent".to_owned()))?.attach()
@@ -130,7 +130,7 @@ impl Agreement {
 
 /// How two ways to say "more than 2 % of it was lost" (`IsInflightTooHigh()`) agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verdicts {
+pub struct VerdictCounts {
     /// Both say no, or both say yes.
     pub agree: usize,
     /// The approximation alone says yes.
@@ -139,7 +139,7 @@ pub struct Verdicts {
     pub too_lax: usize,
 }
 
-impl Verdicts {
+impl VerdictCounts {
     fn add(&mut self, used: bool, truth: bool) {
         match (used, truth) {
             (true, false) => self.too_strict += 1,
@@ -156,16 +156,16 @@ impl Verdicts {
 
 /// `tx_in_flight` and `lost` of a packet, and the verdict that follows from the two.
 #[derive(Clone, Debug, Default)]
-pub struct Looked {
+pub struct PacketComparison {
     /// `P.tx_in_flight`.
     pub tx_in_flight: Agreement,
     /// `C.lost - P.lost`.
     pub lost: Agreement,
     /// `IsInflightTooHigh()`.
-    pub verdicts: Verdicts,
+    pub verdicts: VerdictCounts,
 }
 
-impl Looked {
+impl PacketComparison {
     fn add(&mut self, used: (u64, u64), truth: (u64, u64), is_too_high: bool, mss: u64) {
         self.tx_in_flight.add(used.0 as f64, truth.0 as f64, mss as f64);
         self.lost.add((used.1 / mss) as f64, (truth.1 / mss) as f64, 1.0);
@@ -183,12 +183,12 @@ fn too_high((tx_in_flight, lost): (u64, u64)) -> bool {
 pub struct Comparison {
     sent: VecDeque<Record>,
     /// Of the newest packet that an ACK acknowledges: the rate sample's.
-    pub acked: Looked,
+    pub acked: PacketComparison,
     /// The same, of those ACKs alone whose newest packet had been sent again.
-    pub acked_again: Looked,
+    pub acked_again: PacketComparison,
     /// Of packets marked lost, as the core was told of them: one by one, or several at once against the last of these, with the
     /// verdict of any. Known once [`finish`](Self::finish) is called.
-    pub lost: Looked,
+    pub lost: PacketComparison,
     /// What the core was told of them.
     told: Vec<Record>,
     /// Of each packet marked lost, in their order: what was in flight when it was sent, and lost before. They are
@@ -198,14 +198,14 @@ pub struct Comparison {
 }
 
 /// Segments that are remembered: more than any flight.
-const REMEMBERED: usize = 1 << 16;
+const MAX_REMEMBERED: usize = 1 << 16;
 
 impl Comparison {
     /// The next record of the connection.
     pub fn add(&mut self, record: &Record) {
         if record.kind == SENT {
             self.note_retransmission(record);
-            if self.sent.len() == REMEMBERED {
+            if self.sent.len() == MAX_REMEMBERED {
                 self.sent.pop_front();
             }
             self.sent.push_back(*record);
@@ -318,6 +318,6 @@ mod tests {
         assert_eq!(seen.acked_again.tx_in_flight.count(), 1);
         assert_eq!(seen.acked_again.tx_in_flight.error(0.5), 1.0, "4000 where 2000 is true");
         assert_eq!(seen.acked_again.lost.error(1.0), 2.0, "two where none is true, relative to one");
-        assert_eq!(seen.acked.verdicts, Verdicts { agree: 1, too_strict: 1, too_lax: 0 });
+        assert_eq!(seen.acked.verdicts, VerdictCounts { agree: 1, too_strict: 1, too_lax: 0 });
     }
 }

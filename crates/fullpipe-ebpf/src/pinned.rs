@@ -3,12 +3,12 @@
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
+use crate::load_options::{self, BuildInfo, LoadOptions};
 use crate::loader::{self, NAME_SIZE};
 use crate::namespaces;
 use crate::pins::Pins;
 use crate::settings;
 use crate::sockets::Walker;
-use crate::start::{self, Marks, Start};
 use crate::usage;
 use libbpf_rs::query::{LinkTypeInfo, MapInfoIter};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Program};
@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// What an update took over from the build that was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carried {
+pub struct Preserved {
     /// Live sockets; if not, they go on with the build that was loaded until they close, for the kernel wipes what a
     /// controller keeps inside a socket when it is given another.
     pub sockets: bool,
@@ -27,7 +27,7 @@ pub struct Carried {
 }
 
 /// What keeps a controller registered.
-enum Keeper {
+enum Registration {
     Link(Link),
     /// On a kernel without links, the controller's map itself.
     Map(MapHandle),
@@ -35,7 +35,7 @@ enum Keeper {
 
 /// A controller that is loaded and pinned.
 pub(crate) struct Pinned {
-    keeper: Keeper,
+    keeper: Registration,
     /// The kernel's number of the controller's struct_ops map.
     pub(crate) map_id: u32,
     pub(crate) name: String,
@@ -65,7 +65,7 @@ impl Pinned {
             }
             if map.map_type() == MapType::StructOps {
                 let map_id = map.info().map_err(refused)?.info.id;
-                return Ok(Some(Pinned { keeper: Keeper::Map(map), map_id, name: name.to_owned() }));
+                return Ok(Some(Pinned { keeper: Registration::Map(map), map_id, name: name.to_owned() }));
             }
         }
         let LinkTypeInfo::StructOps(about) = link.info().map_err(refused)?.info else {
@@ -74,20 +74,20 @@ impl Pinned {
                 "remove that file",
             ));
         };
-        Ok(Some(Pinned { keeper: Keeper::Link(link), map_id: about.map_id, name: name.to_owned() }))
+        Ok(Some(Pinned { keeper: Registration::Link(link), map_id: about.map_id, name: name.to_owned() }))
     }
 
     /// Whether sockets can choose it. Without links a loader, or one that unloads, may have been killed before it was.
     pub(crate) fn is_registered(&self) -> Result<bool> {
         match &self.keeper {
-            Keeper::Link(_) => Ok(true),
-            Keeper::Map(map) => is_registered(map),
+            Registration::Link(_) => Ok(true),
+            Registration::Map(map) => is_registered(map),
         }
     }
 
     /// Puts in order what a killed update has left, before anything else is changed. Gives whether it was killed when
     /// neither build was registered, which only a kernel without links has.
-    pub(crate) fn settle(pins: &Pins, name: &str) -> Result<bool> {
+    pub(crate) fn recover(pins: &Pins, name: &str) -> Result<bool> {
         let next = pins.next_path(name);
         if !next.exists() {
             return Ok(false);
@@ -106,7 +106,7 @@ impl Pinned {
     /// Takes the controller from those that sockets can choose, and its pin away.
     pub(crate) fn unregister(self, pins: &Pins) -> Result<()> {
         let path = pins.path(&self.name);
-        if let Keeper::Map(map) = &self.keeper {
+        if let Registration::Map(map) = &self.keeper {
             unregister(map, &self.name)?;
         }
         std::fs::remove_file(&path).map_err(Error::io("cannot remove", &path))
@@ -140,14 +140,14 @@ impl Pinned {
     }
 
     /// What is loaded, read from the loaded programs themselves.
-    pub(crate) fn marks(&self) -> Result<Option<Marks>> {
-        let map = self.map(|map| Marks::are_in(&map.name().to_string_lossy()))?;
-        Ok(map.as_ref().and_then(value).and_then(|config| Marks::read(&config)))
+    pub(crate) fn marks(&self) -> Result<Option<BuildInfo>> {
+        let map = self.map(|map| BuildInfo::are_in(&map.name().to_string_lossy()))?;
+        Ok(map.as_ref().and_then(value).and_then(|config| BuildInfo::read(&config)))
     }
 
     /// The words of its settings; none when they are of another form than this build's.
     pub(crate) fn settings(&self) -> Result<Option<Vec<u32>>> {
-        if self.marks()?.and_then(|marks| marks.format) != Some(start::FORMAT) {
+        if self.marks()?.and_then(|marks| marks.format) != Some(load_options::FORMAT) {
             return Ok(None);
         }
         let map = self.map(|map| map.name().to_string_lossy().ends_with(settings::MAP))?;
@@ -158,11 +158,11 @@ impl Pinned {
     pub(crate) fn give_way_to(
         &self,
         pins: &Pins,
-        (controller, ours): (Controller, Marks),
+        (controller, ours): (Controller, BuildInfo),
         defaults: &[u32],
         pairs: &[(String, String)],
         kernel: &Kernel,
-    ) -> Result<Carried> {
+    ) -> Result<Preserved> {
         let is_same = self.controller()? == Some(controller);
         let has_layout = ours.state_layout.is_some()
             && self.marks()?.is_some_and(|theirs| theirs.state_layout == ours.state_layout);
@@ -172,31 +172,31 @@ impl Pinned {
 
         let storage = self.map(|map| map.map_type() == MapType::SkStorage)?;
         let storage = storage.filter(|_| is_same && has_layout);
-        let start = Start {
+        let start = LoadOptions {
             settings: Some(&words),
             storage: storage.as_ref().map(|storage| storage.as_fd()),
-            ..Start::default()
+            ..LoadOptions::default()
         };
         // A controller that is registered one way cannot be replaced the other way.
-        let kernel = Kernel { links: matches!(self.keeper, Keeper::Link(_)), ..kernel.clone() };
+        let kernel = Kernel { links: matches!(self.keeper, Registration::Link(_)), ..kernel.clone() };
         let mut loaded = loader::load_from(controller, &self.name, &kernel, &start)?;
         match &self.keeper {
-            Keeper::Link(link) => loaded.replace(link)?,
-            Keeper::Map(map) => self.replace_map(map, pins, &mut loaded)?,
+            Registration::Link(link) => loaded.replace(link)?,
+            Registration::Map(map) => self.replace_map(map, pins, &mut loaded)?,
         }
         self.renew_defaults()?;
         let moves = controller.has_storage();
         if moves {
             self.move_sockets()?;
         }
-        Ok(Carried { sockets: moves, state: !moves || storage.is_some(), settings: old.is_some() })
+        Ok(Preserved { sockets: moves, state: !moves || storage.is_some(), settings: old.is_some() })
     }
 
     /// Without links two builds of a name cannot be there at once: for a moment new sockets cannot choose it. Those that
     /// have it go on.
     fn replace_map(&self, map: &MapHandle, pins: &Pins, loaded: &mut loader::Loaded) -> Result<()> {
         let next = pins.next_path(&self.name);
-        loaded.stay_after(&next, || unregister(map, &self.name))?;
+        loaded.register_pinned_after(&next, || unregister(map, &self.name))?;
         std::fs::rename(&next, pins.path(&self.name)).map_err(Error::io("cannot rename", &next))
     }
 

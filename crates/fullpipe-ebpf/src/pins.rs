@@ -39,7 +39,7 @@ pub struct Pins {
 
 impl Pins {
     /// The pins, to look at. `None` when there is no BPF file system, and so nothing pinned.
-    pub(crate) fn look() -> Option<Self> {
+    pub(crate) fn existing() -> Option<Self> {
         let directory = Path::new(BPFFS).join(DIRECTORY);
         (is_bpffs(Path::new(BPFFS)) && directory.is_dir()).then_some(Pins { directory, _turn: None })
     }
@@ -49,7 +49,7 @@ impl Pins {
     ///
     /// # Errors
     /// [`Error::Impossible`] when it cannot be mounted, or another loader keeps it too long.
-    pub fn change() -> Result<Self> {
+    pub fn lock() -> Result<Self> {
         let root = Path::new(BPFFS);
         if !is_bpffs(root) {
             mount(root)?;
@@ -77,7 +77,7 @@ impl Pins {
         for directory in held_in(&self.directory) {
             let Ok(lock) = File::open(&directory) else { continue };
             if lock.try_lock().is_ok() {
-                take_away(&directory)?;
+                remove_leftover(&directory)?;
             }
         }
         Ok(())
@@ -97,7 +97,7 @@ impl Pins {
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub(crate) fn hold(&self, name: &str) -> Result<Holding> {
+    pub(crate) fn hold(&self, name: &str) -> Result<ProcessPin> {
         let held = self.directory.join(HELD);
         make_directory(&held)?;
         let directory = held.join(format!("{name}@{}", std::process::id()));
@@ -110,7 +110,7 @@ impl Pins {
             )
         })?;
         let map = directory.join(HELD_MAP);
-        Ok(Holding { directory, map, _lock: lock })
+        Ok(ProcessPin { directory, map, _lock: lock })
     }
 
     /// Where the program that gives a control group a controller is pinned, or would be.
@@ -167,24 +167,24 @@ impl Pins {
 
 /// The place of a controller that is there for this process alone, gone with this.
 #[derive(Debug)]
-pub(crate) struct Holding {
+pub(crate) struct ProcessPin {
     directory: PathBuf,
     map: PathBuf,
     /// The kernel lets go of it with the process, however that ends.
     _lock: File,
 }
 
-impl Holding {
+impl ProcessPin {
     /// Where its map is to be pinned.
     pub(crate) fn map(&self) -> &Path {
         &self.map
     }
 }
 
-impl Drop for Holding {
+impl Drop for ProcessPin {
     fn drop(&mut self) {
         // What cannot be removed is found by whoever comes next.
-        let _ = take_away(&self.directory);
+        let _ = remove_leftover(&self.directory);
     }
 }
 
@@ -202,15 +202,15 @@ fn held_in(directory: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// When something that is left cannot be taken away.
-pub fn settle() -> Result<()> {
-    match Pins::look() {
-        Some(pins) if !held_in(&pins.directory).is_empty() => Pins::change().map(drop),
+pub fn clean_up() -> Result<()> {
+    match Pins::existing() {
+        Some(pins) if !held_in(&pins.directory).is_empty() => Pins::lock().map(drop),
         _ => Ok(()),
     }
 }
 
 /// Unregisters what a process that is gone had, and removes its place.
-fn take_away(directory: &Path) -> Result<()> {
+fn remove_leftover(directory: &Path) -> Result<()> {
     let map = directory.join(HELD_MAP);
     if map.exists() {
         let handle = MapHandle::from_pinned_path(&map).map_err(|error| {

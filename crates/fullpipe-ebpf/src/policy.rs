@@ -5,7 +5,7 @@
 //! beside the socket.
 
 use crate::error::{Error, Result};
-use crate::loader::{self, Held};
+use crate::loader::{self, TemporaryController};
 use crate::storage::{get, put};
 use bytemuck::{Pod, Zeroable};
 use std::io;
@@ -14,7 +14,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 /// `struct fp_orders` of bpf/policy.bpf.c.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
-struct RawOrders {
+struct RawControl {
     pacing_rate: u64,
     cwnd: u32,
     spare: u32,
@@ -23,7 +23,7 @@ struct RawOrders {
 /// `struct fp_seen` of bpf/policy.bpf.c: what has happened to a socket since it was taken.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-pub struct Seen {
+pub struct SocketStats {
     /// Sum of the round-trip times measured, µs.
     pub rtt_sum_us: u64,
     /// How many they were.
@@ -38,7 +38,7 @@ pub struct Seen {
 /// Steers sockets by their descriptors: whoever holds this may do so with its own sockets, without privilege and in any
 /// network namespace. It is two descriptors, of which another process may make it again.
 #[derive(Debug)]
-pub struct Helm {
+pub struct PolicyMaps {
     orders: OwnedFd,
     seen: OwnedFd,
 }
@@ -52,13 +52,13 @@ pub fn name() -> String {
 ///
 /// # Errors
 /// As [`loader::load`].
-pub fn hold() -> Result<(Held, Helm)> {
-    let (held, maps) = loader::hold_object(object!("policy"), &name(), &["orders", "seen"])?;
-    let helm = Helm::from_descriptors(maps).map_err(|e| Error::Malformed(e.to_string()))?;
+pub fn load() -> Result<(TemporaryController, PolicyMaps)> {
+    let (held, maps) = loader::load_object_temporarily(object!("policy"), &name(), &["orders", "seen"])?;
+    let helm = PolicyMaps::from_descriptors(maps).map_err(|e| Error::Malformed(e.to_string()))?;
     Ok((held, helm))
 }
 
-impl Helm {
+impl PolicyMaps {
     /// What it is made of, opened once more: for [`from_descriptors`](Self::from_descriptors).
     ///
     /// # Errors
@@ -76,22 +76,22 @@ impl Helm {
             let text = format!("a helm is made of two descriptors, not of {}", got.len());
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
-        Ok(Helm { orders, seen })
+        Ok(PolicyMaps { orders, seen })
     }
 
     /// Begins to see what happens to a socket.
     ///
     /// # Errors
     /// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use BPF.
-    pub fn take(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        put(&self.seen, socket, &Seen::default())
+    pub fn track(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        put(&self.seen, socket, &SocketStats::default())
     }
 
-    /// What has happened to a socket that was [taken](Self::take).
+    /// What has happened to a socket that was [taken](Self::track).
     ///
     /// # Errors
     /// When it was not.
-    pub fn seen(&self, socket: BorrowedFd<'_>) -> io::Result<Seen> {
+    pub fn stats(&self, socket: BorrowedFd<'_>) -> io::Result<SocketStats> {
         get(&self.seen, socket)
     }
 
@@ -100,7 +100,7 @@ impl Helm {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn order(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing_rate: Option<u64>) -> io::Result<()> {
-        put(&self.orders, socket, &RawOrders { pacing_rate: pacing_rate.unwrap_or(0), cwnd, spare: 0 })
+    pub fn set_window(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing_rate: Option<u64>) -> io::Result<()> {
+        put(&self.orders, socket, &RawControl { pacing_rate: pacing_rate.unwrap_or(0), cwnd, spare: 0 })
     }
 }

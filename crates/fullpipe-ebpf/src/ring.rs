@@ -27,7 +27,7 @@ impl Ring<'_> {
     }
 
     /// Takes the records that are there now.
-    pub(crate) fn take(&self) {
+    pub(crate) fn consume(&self) {
         let available = self.available();
         if available > 0 {
             self.left.set(available);
@@ -94,7 +94,7 @@ pub(crate) fn follow<R: Pod>(
     let record = (size_of::<R>() + HEADER).next_multiple_of(8) as u64;
     let ring = Ring { ring: builder.build().map_err(unreadable)?, left: &left, record };
     wait(&ring);
-    ring.take();
+    ring.consume();
     Ok(())
 }
 

@@ -26,7 +26,7 @@ impl Setting {
 }
 
 /// The settings of a controller, in the order of their words; none where it is exactly the kernel's.
-pub fn of(controller: Controller) -> &'static [registry::Setting] {
+pub fn for_controller(controller: Controller) -> &'static [registry::Setting] {
     let name = match controller {
         Controller::Bbr1 => return &[],
         Controller::Bbr3 => "bbr3",
@@ -41,10 +41,10 @@ pub fn of(controller: Controller) -> &'static [registry::Setting] {
 /// When there are not as many as it has settings.
 pub(crate) fn describe(controller: Controller, words: &[u32]) -> Result<Vec<Setting>> {
     let amounts: Vec<SettingValue> = match controller {
-        Controller::Bbr3 => params(words)?.amounts().into_iter().map(|(_, amount)| amount).collect(),
+        Controller::Bbr3 => params(words)?.setting_values().into_iter().map(|(_, amount)| amount).collect(),
         _ => words.iter().map(|word| SettingValue::Parts { count: *word, of: 1 }).collect(),
     };
-    let settings = of(controller);
+    let settings = for_controller(controller);
     if settings.len() != amounts.len() {
         return Err(other_count(controller, amounts.len()));
     }
@@ -65,7 +65,9 @@ pub(crate) fn vary(controller: Controller, words: &[u32], pairs: &[(String, Stri
         pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let refused = |error: registry::BuildError<'_>| {
         let about = match error {
-            registry::BuildError::InvalidValue { key, .. } => of(controller).iter().find(|one| one.key == key),
+            registry::BuildError::InvalidValue { key, .. } => {
+                for_controller(controller).iter().find(|one| one.key == key)
+            }
             _ => None,
         };
         Error::Malformed(match about {
@@ -108,7 +110,7 @@ fn params(words: &[u32]) -> Result<v3::Params> {
 fn other_count(controller: Controller, count: usize) -> Error {
     Error::Malformed(format!(
         "{controller} has {} settings, and this build of it {count}",
-        of(controller).len()
+        for_controller(controller).len()
     ))
 }
 

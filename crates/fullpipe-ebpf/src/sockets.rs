@@ -201,7 +201,7 @@ impl Walker {
     ///
     /// # Errors
     /// When the map is of another type or cannot be walked.
-    pub(crate) fn kept(&self, map: BorrowedFd<'_>) -> Result<usize> {
+    pub(crate) fn storage_count(&self, map: BorrowedFd<'_>) -> Result<usize> {
         read(&self.attach("fp_kept", Some(map))?).map(|bytes| bytes.len())
     }
 
@@ -245,7 +245,7 @@ impl Survey {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn look(&mut self, seen: impl FnMut(Socket)) -> io::Result<()> {
+    pub fn sample(&mut self, seen: impl FnMut(Socket)) -> io::Result<()> {
         iterate(self.link.as_fd(), &mut self.read)?;
         self.read.chunks_exact(size_of::<Raw>()).map(Socket::parse).for_each(seen);
         Ok(())
@@ -313,7 +313,7 @@ impl Watch {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn look(&mut self, mut seen: impl FnMut(u64, Socket)) -> io::Result<()> {
+    pub fn sample(&mut self, mut seen: impl FnMut(u64, Socket)) -> io::Result<()> {
         iterate(self.link.as_fd(), &mut self.read)?;
         for one in self.read.chunks_exact(WATCHED) {
             let (number, socket) = one.split_at(8);

@@ -16,7 +16,7 @@ const BYTES: usize = 45_000;
 /// Whether controllers can be loaded here; in CI they must. When they can, the calling thread is in a network
 /// namespace of its own afterwards.
 fn can_load() -> bool {
-    let can = unshare(CloneFlags::CLONE_NEWNET).is_ok() && Kernel::ask().is_ok();
+    let can = unshare(CloneFlags::CLONE_NEWNET).is_ok() && Kernel::detect().is_ok();
     assert!(can || std::env::var_os("CI").is_none(), "CI must be able to load controllers");
     if !can {
         println!("SKIPPED: needs root and BTF");
@@ -39,7 +39,7 @@ fn each_of_two_thousand_connections_has_its_own_state_and_none_is_left_behind() 
     raise_descriptor_limit();
     assert!(std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
     let name = "fpt_many";
-    let mut loaded = loader::load(Controller::Bbr3, Some(name), &Kernel::ask().unwrap()).unwrap();
+    let mut loaded = loader::load(Controller::Bbr3, Some(name), &Kernel::detect().unwrap()).unwrap();
     let _link = loaded.attach().unwrap();
     assert_eq!(loaded.sockets_with_storage().unwrap(), 0);
 

@@ -32,11 +32,11 @@
 pub mod calendar;
 pub mod connection;
 pub mod document;
-pub mod number;
-pub mod order;
+pub mod format_number;
 pub mod recording;
-pub mod regular;
+pub mod regular_file;
 pub mod scenario;
+pub mod statistics;
 
 pub use recording::{Recording, Results, SCHEMA, Source};
 pub use scenario::{Case, Scenario, ScenarioError, Vocabulary};

@@ -1,8 +1,8 @@
 //! Looking at recordings: quantiles, fits, curves.
 
 use crate::Runs;
-use fullpipe_experiment::order;
 use fullpipe_experiment::recording::{FlowRecording, Recording, Series, column};
+use fullpipe_experiment::statistics;
 use fullpipe_report::colour_of;
 use fullpipe_report::picture::{Axis, Curve, Panel, Stroke};
 
@@ -24,7 +24,7 @@ pub(crate) fn least(values: &[f64]) -> f64 {
 /// The `q`-quantile (nearest rank), NaN of nothing.
 pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
     let mut finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-    order::quantile(&mut finite, q).unwrap_or(f64::NAN)
+    statistics::quantile(&mut finite, q).unwrap_or(f64::NAN)
 }
 
 /// Median, NaN of nothing.

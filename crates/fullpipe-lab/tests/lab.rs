@@ -4,7 +4,7 @@
 
 use fullpipe_experiment::recording::{EventKind, Recording, column};
 use fullpipe_experiment::scenario::{
-    AckFrequency, After, Awaited, CpuSpec, FlowSpec, PathSpec, Scenario, Start,
+    AckFrequency, After, CpuSpec, FlowRef, FlowSpec, PathSpec, Scenario, Start,
 };
 use fullpipe_lab::{LabError, Shell, run, shell};
 use fullpipe_path::LinkSpec;
@@ -336,7 +336,7 @@ fn flows_follow_each_other_through_links_of_their_own() {
     };
     let after = |number, bytes| {
         let delay = Span::from_millis(200);
-        Start::After(After { after: Awaited::Number(number), bytes, delay })
+        Start::After(After { after: FlowRef::Number(number), bytes, delay })
     };
     let own = FlowSpec {
         access: Some(serde_json::from_str(r#"{"rate": "8mbit", "delay": "10ms", "queue": "30p"}"#).unwrap()),

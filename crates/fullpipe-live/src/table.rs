@@ -1,7 +1,7 @@
 //! The table of connections: which columns fit, in which order the rows stand, and what is in the cells.
 
 use crate::connection::Connection;
-use fullpipe_experiment::number::significant;
+use fullpipe_experiment::format_number::significant;
 use fullpipe_units::{Rate, Span};
 use std::borrow::Borrow;
 use std::net::SocketAddr;

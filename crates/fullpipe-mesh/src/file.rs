@@ -2,7 +2,7 @@
 
 use crate::record::SiteId;
 use fullpipe_experiment::document::{Document, Fault, FileError, nearest};
-use fullpipe_experiment::regular;
+use fullpipe_experiment::regular_file;
 use fullpipe_units::{Bytes, Rate, Span};
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -132,7 +132,7 @@ impl Mesh {
     /// As [`parse`](Mesh::parse), or that the file cannot be read.
     pub fn read(path: &Path) -> Result<Mesh, FileError> {
         let name = path.display().to_string();
-        let text = regular::text(path, MOST_BYTES)
+        let text = regular_file::read_text(path, MOST_BYTES)
             .map_err(|e| FileError::whole(&name, format!("cannot be read: {e}")))?;
         let mut mesh = Mesh::parse(&name, &text)?;
         if let Some(directory) = path.parent() {

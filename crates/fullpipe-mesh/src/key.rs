@@ -3,7 +3,7 @@
 //! A mesh has one key. From it comes a key of each pair of sites, and that is all that they prove to each other. A site may be
 //! given the whole key, or a ring of the keys of its own pairs ([`Keys::ring`]): then nobody who takes it over can speak for others.
 
-use fullpipe_experiment::regular;
+use fullpipe_experiment::regular_file;
 use fullpipe_kernel::xattr;
 use hmac::{Hmac, KeyInit, Mac};
 use nix::unistd::geteuid;
@@ -136,12 +136,12 @@ impl Keys {
     /// [`KeyError`] says what is wrong with the file.
     pub fn read(path: &Path) -> Result<Keys, KeyError> {
         let failed = |source| KeyError::File { path: path.to_owned(), source };
-        let file = regular::open(path).map_err(failed)?;
+        let file = regular_file::open(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
         if mode & 0o077 != 0 && (mode & 0o007 != 0 || is_shared(&file)) {
             return Err(KeyError::Exposed { path: path.to_owned(), mode });
         }
-        let bytes = regular::bounded(file, MOST_BYTES).map_err(failed)?;
+        let bytes = regular_file::read_bounded(file, MOST_BYTES).map_err(failed)?;
         let content = |reason| KeyError::Content { path: path.to_owned(), reason };
         let text = String::from_utf8(bytes).map_err(|_| content("is not text".to_owned()))?;
         Keys::parse(&text).map_err(content)

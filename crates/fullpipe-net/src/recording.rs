@@ -2,10 +2,10 @@
 
 use crate::client::{Outcome, Sample};
 use crate::iperf3::Protocol;
-use fullpipe_experiment::order::quantile;
 use fullpipe_experiment::recording::{
     FlowRecording, FlowRow, PathFacts, Provenance, Quantiles, Recording, Series, Source, StateChange, Summary,
 };
+use fullpipe_experiment::statistics::quantile;
 
 /// The whole test. `label` tells it from the others beside it.
 pub fn recording(outcome: &Outcome, label: &str, seed: u64) -> Recording {

@@ -2,16 +2,16 @@
 //! and the pacing rate that follow.
 //!
 //! ```
-//! use fullpipe_policy::{Network, Pilot, Step};
+//! use fullpipe_policy::{Network, Agent, Step};
 //! use fullpipe_units::Span;
 //!
 //! // Half a step up, whatever it sees.
 //! let network = r#"{ "schema": "fullpipe/policy/1", "action": "multiplier", "activation": "tanh",
 //!                    "layers": [{ "weights": [[0, 0, 0, 0, 0, 0, 0, 0]], "bias": [0.5] }] }"#;
 //! let network: Network = network.parse()?;
-//! let mut pilot = Pilot::new(network, 14_480, 1448);
-//! let seen = Step { took: Span::from_millis(40), sent: 14_480, acked: 14_480, ..Step::default() };
-//! assert_eq!(pilot.decide(&seen).window, 20_477); // 14 480 · √2
+//! let mut agent = Agent::new(network, 14_480, 1448);
+//! let seen = Step { duration: Span::from_millis(40), sent: 14_480, acked: 14_480, ..Step::default() };
+//! assert_eq!(agent.decide(&seen).window, 20_477); // 14 480 · √2
 //! # Ok::<(), fullpipe_policy::NetworkError>(())
 //! ```
 //!
@@ -19,14 +19,14 @@
 //! everywhere.
 #![forbid(unsafe_code)]
 
-mod account;
+mod agent;
+mod controller;
 mod network;
 mod observer;
-mod pilot;
-mod steered;
+mod totals;
 
-pub use account::{Account, Step};
-pub use network::{Action, Activation, Layer, MOST_WEIGHTS, Network, NetworkError};
+pub use agent::{Agent, Decision, MAX_WINDOW, MIN_WINDOW, pacing_rate_for, scaled_window};
+pub use controller::PolicyController;
+pub use network::{Action, Activation, Layer, MAX_WEIGHTS, Network, NetworkError};
 pub use observer::{OBSERVATIONS, Observer};
-pub use pilot::{LEAST_WINDOW, MOST_WINDOW, Orders, Pilot, multiplied, paced};
-pub use steered::Steered;
+pub use totals::{Step, StepTotals};

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// Most weights of a network: it is evaluated each round trip, and written into every recording.
-pub const MOST_WEIGHTS: usize = 100_000;
+pub const MAX_WEIGHTS: usize = 100_000;
 
 /// The only form of file there is so far.
 const SCHEMA: &str = "fullpipe/policy/1";
@@ -37,7 +37,7 @@ impl Activation {
         }
     }
 
-    fn of(self, x: f64) -> f64 {
+    fn apply(self, x: f64) -> f64 {
         match self {
             Activation::Tanh => libm::tanh(x),
             Activation::Relu => x.max(0.0),
@@ -146,8 +146,8 @@ impl Network {
             weights += layer.weights.len() * wide;
             wide = layer.weights.len();
         }
-        if weights > MOST_WEIGHTS {
-            return Err(NetworkError(format!("{weights} weights, more than {MOST_WEIGHTS}")));
+        if weights > MAX_WEIGHTS {
+            return Err(NetworkError(format!("{weights} weights, more than {MAX_WEIGHTS}")));
         }
         if layers.is_empty() || wide != action.values() {
             let wanted = match action {
@@ -189,7 +189,7 @@ impl Network {
             let out = layer.weights.iter().zip(&layer.bias).map(|(row, bias)| {
                 let inputs = row.iter().zip(&values);
                 let sum = inputs.fold(f64::from(*bias), |sum, (w, x)| sum + f64::from(*w) * x);
-                if between { activation.of(sum) } else { sum }
+                if between { activation.apply(sum) } else { sum }
             });
             values = out.collect();
         }
@@ -267,7 +267,7 @@ mod tests {
             (Activation::Softsign, 0.5),
             (Activation::Relu, 1.0),
         ] {
-            assert_eq!(activation.of(1.0), value);
+            assert_eq!(activation.apply(1.0), value);
         }
     }
 

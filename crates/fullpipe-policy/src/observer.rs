@@ -1,6 +1,6 @@
 //! From what happened to what a policy sees: numbers without units, near one.
 
-use crate::account::Step;
+use crate::totals::Step;
 
 /// What an observation holds, in this order, each cut to [-10, 10].
 pub const OBSERVATIONS: [&str; 8] = [
@@ -20,14 +20,14 @@ const MOST: f64 = 10.0;
 /// What is remembered of a connection's path.
 #[derive(Clone, Copy, Debug)]
 pub struct Observer {
-    most_bps: f64,
-    least_rtt: f64,
+    max_bps: f64,
+    min_rtt: f64,
     last_rtt: f64,
 }
 
 impl Default for Observer {
     fn default() -> Self {
-        Observer { most_bps: 0.0, least_rtt: f64::INFINITY, last_rtt: f64::NAN }
+        Observer { max_bps: 0.0, min_rtt: f64::INFINITY, last_rtt: f64::NAN }
     }
 }
 
@@ -37,28 +37,28 @@ fn share(part: f64, whole: f64) -> f64 {
 
 impl Observer {
     /// The greatest delivery rate of a step so far, in bit/s; zero before any.
-    pub fn most_bps(&self) -> f64 {
-        self.most_bps
+    pub fn max_bps(&self) -> f64 {
+        self.max_bps
     }
 
     /// The least round-trip time so far, in seconds; infinite before any.
-    pub fn least_rtt(&self) -> f64 {
-        self.least_rtt
+    pub fn min_rtt(&self) -> f64 {
+        self.min_rtt
     }
 
-    /// Takes note of a step.
-    pub fn note(&mut self, step: &Step) {
-        let bps = share(step.acked as f64 * 8.0, step.took.as_secs_f64());
-        self.most_bps = self.most_bps.max(bps);
+    /// Takes record of a step.
+    pub fn record(&mut self, step: &Step) {
+        let bps = share(step.acked as f64 * 8.0, step.duration.as_secs_f64());
+        self.max_bps = self.max_bps.max(bps);
         if let Some(rtt) = step.min_rtt.filter(|rtt| !rtt.is_zero()) {
-            self.least_rtt = self.least_rtt.min(rtt.as_secs_f64());
+            self.min_rtt = self.min_rtt.min(rtt.as_secs_f64());
         }
     }
 
     /// What is seen of the step that was noted last, in the order of [`OBSERVATIONS`].
     pub fn observe(&mut self, step: &Step) -> [f64; OBSERVATIONS.len()] {
-        let (rate, least) = (self.most_bps, self.least_rtt);
-        let took = step.took.as_secs_f64();
+        let (rate, least) = (self.max_bps, self.min_rtt);
+        let duration = step.duration.as_secs_f64();
         let rtt = step.rtt.map_or(f64::NAN, |rtt| rtt.as_secs_f64());
         let known = rtt > 0.0 && least.is_finite();
         let change = if known && self.last_rtt > 0.0 { (rtt - self.last_rtt) / least } else { 0.0 };
@@ -68,8 +68,8 @@ impl Observer {
         let bdp = if least.is_finite() { rate / 8.0 * least } else { 0.0 };
         let cwnd = step.cwnd as f64;
         let values = [
-            share(share(step.acked as f64 * 8.0, took), rate),
-            share(share(step.sent as f64 * 8.0, took), rate),
+            share(share(step.acked as f64 * 8.0, duration), rate),
+            share(share(step.sent as f64 * 8.0, duration), rate),
             if known { rtt / least - 1.0 } else { 0.0 },
             change,
             share(step.lost as f64, step.sent as f64),
@@ -91,7 +91,7 @@ mod tests {
         let mut observer = Observer::default();
         let ms = Span::from_millis;
         let step = Step {
-            took: ms(40),
+            duration: ms(40),
             sent: 100_000,
             acked: 50_000,
             lost: 1000,
@@ -102,15 +102,15 @@ mod tests {
             inflight: 50_000,
             cwnd: 100_000,
         };
-        observer.note(&step);
-        assert_eq!((observer.most_bps(), observer.least_rtt()), (10e6, 0.04));
+        observer.record(&step);
+        assert_eq!((observer.max_bps(), observer.min_rtt()), (10e6, 0.04));
         let seen = observer.observe(&step);
         let close = |a: f64, b: f64| (a - b).abs() < 1e-12;
         // A window of twice the bandwidth-delay product of 50 kB; no step before this one.
         let wanted = [1.0, 2.0, 0.5, 0.0, 0.01, 0.5, 1.0, 0.25];
         assert!(seen.iter().zip(wanted).all(|(a, b)| close(*a, b)), "{seen:?}");
         let next = Step { rtt: Some(ms(80)), acked: 25_000, ..step };
-        observer.note(&next);
+        observer.record(&next);
         let seen = observer.observe(&next);
         assert!(close(seen[0], 0.5) && close(seen[3], 0.5), "{seen:?}");
     }
@@ -118,11 +118,16 @@ mod tests {
     #[test]
     fn nothing_seen_is_nothing() {
         let mut observer = Observer::default();
-        observer.note(&Step::default());
+        observer.record(&Step::default());
         assert_eq!(observer.observe(&Step::default()), [0.0; 8]);
-        let flood =
-            Step { took: Span::from_nanos(1), sent: u64::MAX, acked: 1, cwnd: u64::MAX, ..Step::default() };
-        observer.note(&flood);
+        let flood = Step {
+            duration: Span::from_nanos(1),
+            sent: u64::MAX,
+            acked: 1,
+            cwnd: u64::MAX,
+            ..Step::default()
+        };
+        observer.record(&flood);
         assert!(observer.observe(&flood).iter().all(|v| v.abs() <= 10.0));
     }
 }

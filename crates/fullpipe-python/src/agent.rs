@@ -1,10 +1,10 @@
 //! A controller whose window and rate somebody else sets, between two steps of an episode.
 
-use fullpipe_cc::registry::{ControllerInfo, Build, BuildError, Settings};
+use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Settings};
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span, Time,
 };
-use fullpipe_policy::{Account, LEAST_WINDOW, MOST_WINDOW};
+use fullpipe_policy::{MAX_WINDOW, MIN_WINDOW, StepTotals};
 use std::any::Any;
 
 /// What it is told to do, and what it has seen since it was last asked. The run owns it: between two steps its episode
@@ -17,7 +17,7 @@ pub struct Agent {
     pub pacing: Option<Rate>,
     pub smss: u32,
     /// Since the last step.
-    pub seen: Account,
+    pub seen: StepTotals,
     pub srtt: Option<Span>,
     /// Of the whole episode.
     pub min_rtt: Option<Span>,
@@ -28,8 +28,8 @@ impl Agent {
     /// The next window is `cwnd` bytes, but of 2 packets to `most` (or what any policy may have), and the pacing rate `pacing`.
     pub fn order(&mut self, cwnd: f64, most: f64, pacing: Option<Rate>) {
         let smss = f64::from(self.smss.max(1));
-        let most = most.clamp(LEAST_WINDOW, MOST_WINDOW);
-        self.cwnd = cwnd.clamp(LEAST_WINDOW * smss, most * smss) as u64;
+        let most = most.clamp(MIN_WINDOW, MAX_WINDOW);
+        self.cwnd = cwnd.clamp(MIN_WINDOW * smss, most * smss) as u64;
         self.pacing = pacing;
     }
 }
@@ -48,7 +48,7 @@ impl Build for Agent {
             cwnd: config.initial_cwnd,
             pacing: None,
             smss: config.smss,
-            seen: Account::default(),
+            seen: StepTotals::default(),
             srtt: None,
             min_rtt: None,
             inflight: 0,

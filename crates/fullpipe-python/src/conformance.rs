@@ -3,7 +3,7 @@
 use crate::cases::Cases;
 use crate::error::{RunError, of_options};
 use fullpipe_cc::{Config, Controller};
-use fullpipe_conformance::{CASES, Trial, Verdicts, chosen};
+use fullpipe_conformance::{CASES, Report, Trial, select};
 use pyo3::prelude::*;
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ pub fn conformance(
 ) -> PyResult<String> {
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (&**key, &**value)).collect();
     Controller::new(cc, &Config::default(), &settings).map_err(|e| of_options(py, &e.to_string(), None))?;
-    let chosen = chosen(&names).map_err(|name| {
+    let selected = select(&names).map_err(|name| {
         let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
         let help = format!("there are {}", names.join(", "));
         of_options(py, &format!("there is no case `{name}`"), Some(&help))
     })?;
     let mut checked = Vec::new();
-    for case in chosen {
+    for case in selected {
         let trial = Trial::new(case, cc, &settings).map_err(|e| of_options(py, &e, None))?;
         let runs = trial.runs().cloned().collect();
         let cases = Cases { title: case.heading.to_owned(), cases: Arc::new(runs) };
         let results = crate::running::run(py, &cases, None, threads, true, None)?;
         checked.extend(trial.judge(results.recordings().runs.clone()));
     }
-    serde_json::to_string(&Verdicts::new(cc, &checked)).map_err(|e| RunError::new_err(e.to_string()))
+    serde_json::to_string(&Report::new(cc, &checked)).map_err(|e| RunError::new_err(e.to_string()))
 }

@@ -6,7 +6,7 @@ use crate::episode::{Episode, FEATURES, Refused, Stopped, rate, span};
 use crate::error::RunError;
 use crate::results::Results;
 use crate::reward::{self, Rewards};
-use fullpipe_policy::{Action, Network, OBSERVATIONS, Observer, Step, multiplied, paced};
+use fullpipe_policy::{Action, Network, OBSERVATIONS, Observer, Step, pacing_rate_for, scaled_window};
 use fullpipe_units::{Span, Time};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -150,7 +150,7 @@ impl Driver {
     fn best(&self) -> (f64, f64) {
         self.posts
             .first()
-            .map_or((0.0, f64::INFINITY), |post| (post.observer.most_bps(), post.observer.least_rtt()))
+            .map_or((0.0, f64::INFINITY), |post| (post.observer.max_bps(), post.observer.min_rtt()))
     }
 
     /// Ends the episode and gives its recording.
@@ -201,9 +201,10 @@ impl Driver {
             let Some(agent) = self.episode.agent(number) else { return Err(Broken::Over) };
             match self.orders {
                 Orders::Multiplier { most, paces } => {
-                    agent.order(multiplied(agent.cwnd as f64, first), most, agent.pacing);
+                    agent.order(scaled_window(agent.cwnd as f64, first), most, agent.pacing);
                     if paces {
-                        agent.pacing = paced(agent.cwnd as f64, &post.step, second).or(agent.pacing);
+                        agent.pacing =
+                            pacing_rate_for(agent.cwnd as f64, &post.step, second).or(agent.pacing);
                     }
                 }
                 Orders::Place { most, rates } => {
@@ -228,7 +229,7 @@ impl Driver {
             let Some(agent) = self.episode.agent(number) else { return Err(Broken::Over) };
             post.step = agent.seen.step(self.took, agent.min_rtt, agent.inflight, agent.cwnd);
             (post.srtt, post.smss) = (agent.srtt, agent.smss);
-            post.observer.note(&post.step);
+            post.observer.record(&post.step);
         }
         Ok(())
     }

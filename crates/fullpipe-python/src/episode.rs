@@ -7,7 +7,7 @@ use crate::results::Results;
 use fullpipe_cc::registry::Build;
 use fullpipe_experiment::Results as Recordings;
 use fullpipe_experiment::scenario::Scenario;
-use fullpipe_policy::{Account, MOST_WINDOW};
+use fullpipe_policy::{MAX_WINDOW, StepTotals};
 use fullpipe_sim::{Controllers, Simulation, Stepped};
 use fullpipe_units::{Rate, Span, Time};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
@@ -117,7 +117,7 @@ impl Episode {
         for (number, action) in actions.into_iter().enumerate() {
             let Some((cwnd, bps)) = action else { continue };
             if let Some(agent) = self.agent(number) {
-                agent.order(cwnd, MOST_WINDOW, bps.map(rate));
+                agent.order(cwnd, MAX_WINDOW, bps.map(rate));
             }
         }
         let (now, took) = self.advance(span(duration)).map_err(|stopped| match stopped {
@@ -173,7 +173,7 @@ impl Episode {
         let Some(run) = held(&mut self.run).filter(|_| !self.failed) else { return Err(Stopped::Over) };
         for &flow in &self.flows {
             if let Some(agent) = run.controller::<Agent>(flow) {
-                agent.seen = Account::default();
+                agent.seen = StepTotals::default();
             }
         }
         let began = run.now();

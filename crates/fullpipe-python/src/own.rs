@@ -3,7 +3,7 @@
 use crate::cases::Cases;
 use crate::error::{RunError, of_options};
 use crate::results::Results;
-use fullpipe_cc::registry::{ControllerInfo, Build, BuildError, Setting, Settings};
+use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Setting, Settings};
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Snapshot, Span, Time,
 };

@@ -19,12 +19,12 @@ fn share(part: f64, whole: f64) -> f64 {
 }
 
 fn bps(bytes: u64, step: &Step) -> f64 {
-    share(bytes as f64 * 8.0, step.took.as_secs_f64())
+    share(bytes as f64 * 8.0, step.duration.as_secs_f64())
 }
 
 /// Abbasloo et al., SIGCOMM 2020, § 4.
 fn orca(step: &Step, observer: &Observer) -> f64 {
-    let (most, least) = (observer.most_bps(), observer.least_rtt());
+    let (most, least) = (observer.max_bps(), observer.min_rtt());
     if most <= 0.0 || !least.is_finite() {
         return 0.0;
     }

@@ -24,10 +24,10 @@ def program(*words):
 def test_a_case_is_judged_as_by_the_command_line():
     rows = fullpipe.conformance("bbr3", CASE)
     assert rows == program("conformance", CASE, "--json")["runs"]
-    assert rows and all(row["passed"] and row["complaints"] == [] for row in rows)
+    assert rows and all(row["passed"] and row["failures"] == [] for row in rows)
     # Another constant than the draft's is noticed.
     broken = fullpipe.conformance(cases=["decreasing-bandwidth-10x-and-ensuring-max-bandwidth-adapts-down"], settings={"beta_percent": 50})
-    assert any("Beta is 0.7" in complaint for row in broken for complaint in row["complaints"])
+    assert any("Beta is 0.7" in failure for row in broken for failure in row["failures"])
 
 
 def test_what_there_is_no_case_or_controller_of_is_told():

@@ -4,8 +4,8 @@ use crate::figures::{millis, percent_figure, rate_unit, seconds, significant, wr
 use crate::palette::colour_of;
 use crate::picture::{Axis, Curve, Panel, Picture, Stroke, escaped};
 use fullpipe_experiment::Results;
-use fullpipe_experiment::order;
-use fullpipe_experiment::recording::{Comparison, Estimate, Finding, Recording, Varied, Verdict};
+use fullpipe_experiment::recording::{Comparison, Estimate, Finding, Recording, Variation, Verdict};
+use fullpipe_experiment::statistics;
 use std::fmt::Write;
 
 /// Fewer rounds have no interval of 95 %, only a range.
@@ -79,7 +79,7 @@ fn small_print(found: &Comparison) -> String {
 }
 
 fn median(values: &[f64]) -> f64 {
-    order::median(&mut values.to_vec()).unwrap_or(f64::NAN)
+    statistics::median(&mut values.to_vec()).unwrap_or(f64::NAN)
 }
 
 /// Head and rows: controller, rounds, goodput with its interval, retransmits, RTT under load.
@@ -227,7 +227,7 @@ pub(crate) fn typical(results: &Results, found: &Comparison) -> Results {
 pub(crate) fn typical_words(results: &Results, found: &Comparison) -> String {
     let shown = typical(results, found);
     let names: Vec<&str> = shown.runs.iter().map(|r| r.label.as_str()).collect();
-    let rounds = results.runs.iter().filter_map(|r| r.varied(Varied::ROUND)).count();
+    let rounds = results.runs.iter().filter_map(|r| r.varied(Variation::ROUND)).count();
     format!("Over time: of {rounds} tests those of the median goodput ({}).", names.join("; "))
 }
 
@@ -236,7 +236,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::picture::of_results;
     use crate::{About, Format, support, verdict};
-    use fullpipe_experiment::recording::{Compared, Spent};
+    use fullpipe_experiment::recording::{ControllerRounds, TimeBreakdown};
 
     /// Six rounds of two controllers whose paths differ by microseconds in nothing that counts.
     pub(crate) fn results() -> Results {
@@ -252,8 +252,10 @@ pub(crate) mod tests {
                 let mut run = one.runs.iter().find(|r| r.cc == cc).unwrap().clone();
                 run.label = format!("{cc}, round {}", round + 1);
                 run.contender = Some(cc.to_owned());
-                run.varied =
-                    vec![Varied::new("flow.cc", cc), Varied::new(Varied::ROUND, (round + 1).to_string())];
+                run.varied = vec![
+                    Variation::new("flow.cc", cc),
+                    Variation::new(Variation::ROUND, (round + 1).to_string()),
+                ];
                 run.summary.goodput_bps = goodput * 1e6 / (1.0 + 9.0 * i as f64);
                 // Sampled at times of its own.
                 for flow in &mut run.flows {
@@ -262,7 +264,7 @@ pub(crate) mod tests {
                 runs.push(run);
             }
         }
-        let compared = |cc: &str, divisor: f64| Compared {
+        let compared = |cc: &str, divisor: f64| ControllerRounds {
             controller: cc.to_owned(),
             goodput_bps: goodputs.iter().map(|g| g * 1e6 / divisor).collect(),
             retransmits_percent: vec![1.0; 6],
@@ -284,7 +286,7 @@ pub(crate) mod tests {
             rounds: 6,
             seed: 1,
             estimator: "medians over rounds".into(),
-            time: Spent { measured_s: 24.0, left_out_s: 12.0, between_s: 6.0 },
+            time: TimeBreakdown { measured_s: 24.0, left_out_s: 12.0, between_s: 6.0 },
             controllers: vec![compared("bbr", 1.0), compared("cubic", 10.0)],
             verdicts: vec![verdict],
         };

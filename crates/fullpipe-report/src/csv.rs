@@ -2,7 +2,7 @@
 //! series still has one row a flow with its identity.
 
 use crate::reduce::{columns, distinct};
-use fullpipe_experiment::recording::{Results, Series, Varied};
+use fullpipe_experiment::recording::{Results, Series, Variation};
 use std::io::{self, Write};
 
 /// Columns that say whose sample a row is.
@@ -55,7 +55,7 @@ pub(crate) fn varied_columns(results: &Results) -> Vec<(String, String)> {
             .runs
             .iter()
             .flat_map(|r| &r.varied)
-            .filter(|v| !v.is_cc() && v.key != Varied::SEED)
+            .filter(|v| !v.is_cc() && v.key != Variation::SEED)
             .map(|v| &v.key),
     );
     let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
@@ -113,11 +113,11 @@ mod tests {
         let mut race = support::race(0.5);
         for run in &mut race.runs {
             run.varied = vec![
-                Varied::new("flow.cc", run.cc.as_str()),
-                Varied::new("path.loss", "1%"),
-                Varied::new("path.rtt", "40ms"),
-                Varied::new("other.rtt", "2ms"),
-                Varied::new("x.label", "y"),
+                Variation::new("flow.cc", run.cc.as_str()),
+                Variation::new("path.loss", "1%"),
+                Variation::new("path.rtt", "40ms"),
+                Variation::new("other.rtt", "2ms"),
+                Variation::new("x.label", "y"),
             ];
         }
         let mut out = Vec::new();

@@ -1,7 +1,7 @@
 //! Figures as people read them: three significant digits and a unit.
 
-pub(crate) use fullpipe_experiment::number::significant;
-use fullpipe_experiment::number::trimmed;
+pub(crate) use fullpipe_experiment::format_number::significant;
+use fullpipe_experiment::format_number::trim_zeros;
 
 /// A rate in bits per second, in the unit that suits it: `92.4 Mbit/s`.
 pub fn rate(bps: f64) -> String {
@@ -52,7 +52,7 @@ pub fn millis(ms: f64) -> String {
 
 /// Seconds: `12.4 s`, `30 s`.
 pub fn seconds(s: f64) -> String {
-    format!("{} s", trimmed(&significant(s, 3)))
+    format!("{} s", trim_zeros(&significant(s, 3)))
 }
 
 /// Words in lines of at most `width` columns; a longer word has a line of its own.

@@ -153,14 +153,14 @@ fn parts(run: &Recording) -> Vec<Part<'_>> {
 mod tests {
     use super::*;
     use crate::support;
-    use fullpipe_experiment::recording::Varied;
+    use fullpipe_experiment::recording::Variation;
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
 
     #[test]
     fn what_is_written_is_read_back_and_missing_values_are_null() {
         let mut race = support::race(2.0);
-        race.runs[0].varied = vec![Varied::new("path.loss", "1%")];
+        race.runs[0].varied = vec![Variation::new("path.loss", "1%")];
         let mut out = Vec::new();
         write(&race, &mut out).unwrap();
         let file = tempfile::tempfile().unwrap();

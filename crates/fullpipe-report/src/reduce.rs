@@ -2,7 +2,7 @@
 
 use crate::palette::{Colour, colour_of, look};
 use fullpipe_experiment::recording::{
-    FlowRecording, Quantiles, QueueQuantiles, Recording, Results, Series, Source, Summary, Varied, column,
+    FlowRecording, Quantiles, QueueQuantiles, Recording, Results, Series, Source, Summary, Variation, column,
 };
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -45,13 +45,13 @@ pub(crate) fn goodput_of(run: &Recording, which: &[usize]) -> (Vec<f64>, Vec<f64
 }
 
 /// What was varied of the path of a run: neither its controller nor which repeat it is.
-pub(crate) fn varied_path(run: &Recording) -> impl Iterator<Item = &Varied> {
+pub(crate) fn varied_path(run: &Recording) -> impl Iterator<Item = &Variation> {
     run.varied.iter().filter(|v| !v.is_cc() && !v.is_repeat())
 }
 
 /// What tells the path of a run from those of the others.
 pub(crate) fn place(run: &Recording) -> String {
-    let varied: Vec<String> = varied_path(run).map(Varied::in_short).collect();
+    let varied: Vec<String> = varied_path(run).map(Variation::label).collect();
     if varied.is_empty() { run.path.description.clone() } else { varied.join(", ") }
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn half_interval(values: &[f64]) -> Option<f64> {
 /// The runs with repeats (runs that differ in their seed only) replaced by their means, if there are many runs or repeats.
 pub(crate) fn condensed(results: &Results) -> Condensed<'_> {
     let same = |run: &Recording, other: &Recording| {
-        run.seed == other.seed && run.varied(Varied::ROUND) == other.varied(Varied::ROUND)
+        run.seed == other.seed && run.varied(Variation::ROUND) == other.varied(Variation::ROUND)
     };
     let mut groups: Vec<Vec<&Recording>> = Vec::new();
     let mut of_kind: HashMap<(&str, Source, String), Vec<usize>> = HashMap::new();
@@ -131,10 +131,10 @@ pub(crate) fn condensed(results: &Results) -> Condensed<'_> {
     let half = groups.iter().map(|group| half_interval(&goodputs(group))).collect();
     let runs = groups.into_iter().map(|group| {
         let mut one = group[0].clone();
-        let label = match one.varied.iter().any(Varied::is_repeat) {
+        let label = match one.varied.iter().any(Variation::is_repeat) {
             true => {
                 let what = std::iter::once(one.contender().to_owned());
-                what.chain(varied_path(&one).map(Varied::in_short)).collect::<Vec<_>>().join(", ")
+                what.chain(varied_path(&one).map(Variation::label)).collect::<Vec<_>>().join(", ")
             }
             false => one.label,
         };
@@ -476,7 +476,8 @@ mod tests {
             for run in &runs {
                 let mut run = run.clone();
                 run.seed = seed;
-                run.varied = vec![Varied::new("path.loss", "1%"), Varied::new("seed", seed.to_string())];
+                run.varied =
+                    vec![Variation::new("path.loss", "1%"), Variation::new("seed", seed.to_string())];
                 run.label = format!("{}, loss 1%, seed {seed}", run.cc);
                 run.summary.goodput_bps = seed as f64;
                 results.runs.push(run);
@@ -506,7 +507,7 @@ mod tests {
         for seed in 1..=3 {
             let mut run = run.clone();
             run.seed = seed;
-            run.varied = vec![Varied::new(Varied::SEED, seed.to_string())];
+            run.varied = vec![Variation::new(Variation::SEED, seed.to_string())];
             run.summary.goodput_bps = seed as f64;
             results.runs.push(run);
         }

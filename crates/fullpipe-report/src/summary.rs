@@ -58,14 +58,14 @@ pub(crate) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::support;
-    use fullpipe_experiment::recording::Varied;
+    use fullpipe_experiment::recording::Variation;
 
     #[test]
     fn every_run_is_a_row_with_its_figures_and_what_was_varied() {
         let mut race = support::race(1.0);
         race.runs[1].valid = false;
         for run in &mut race.runs {
-            run.varied = vec![Varied::new("path.loss", "1%"), Varied::new("path.rtt", "40ms, or so")];
+            run.varied = vec![Variation::new("path.loss", "1%"), Variation::new("path.rtt", "40ms, or so")];
         }
         let mut out = Vec::new();
         write(&race, &mut out).unwrap();

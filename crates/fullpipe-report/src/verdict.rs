@@ -401,7 +401,7 @@ fn times(ratio: f64) -> String {
 mod tests {
     use super::*;
     use crate::support;
-    use fullpipe_experiment::recording::{CheckResult, Varied};
+    use fullpipe_experiment::recording::{CheckResult, Variation};
 
     #[test]
     fn the_best_is_held_against_cubic_and_the_recording_gives_the_reason() {
@@ -455,7 +455,7 @@ mod tests {
         for (i, run) in race.runs.iter_mut().enumerate() {
             let loss = ["0%", "5%"][i / 2];
             run.cc = ["bbr", "cubic"][i % 2].to_owned();
-            run.varied = vec![Varied::new("flow.cc", run.cc.as_str()), Varied::new("path.loss", loss)];
+            run.varied = vec![Variation::new("flow.cc", run.cc.as_str()), Variation::new("path.loss", loss)];
             run.label = format!("{}, loss {loss}", run.cc);
             run.path.description = format!("a path, {loss} loss");
             run.summary.goodput_bps = [90e6, 91e6, 80e6, 1e6][i];
@@ -505,7 +505,7 @@ mod tests {
             run.invalid_because = vec!["the emulator was 12 ms late".to_owned()];
         }
         race.runs[1].checks =
-            vec![CheckResult::of_states("goodput >= 85mbit".to_owned(), &["2.4 Mbit/s"], false)];
+            vec![CheckResult::for_states("goodput >= 85mbit".to_owned(), &["2.4 Mbit/s"], false)];
         assert!(verdict(&race).starts_with("No run is valid"));
         let troubles = troubles(&race);
         assert_eq!(troubles.len(), 5);

@@ -85,7 +85,7 @@ fn on_a_phone_tables_and_pictures_scroll_and_the_page_does_not() {
         for run in &runs {
             let mut run = run.clone();
             run.label = format!("{}, loss {loss}, and a long label besides", run.cc);
-            run.varied = vec![fullpipe_experiment::recording::Varied::new("path.loss", loss)];
+            run.varied = vec![fullpipe_experiment::recording::Variation::new("path.loss", loss)];
             results.runs.push(run);
         }
     }

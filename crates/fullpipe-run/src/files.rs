@@ -1,6 +1,6 @@
 //! Scenario files, and the files that they name.
 
-use fullpipe_experiment::regular::{self, bounded};
+use fullpipe_experiment::regular_file::{self, read_bounded};
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ const NAMED: u64 = 256 << 20;
 ///
 /// Errors, in words: what cannot be read, has more than 64 MiB, or is not UTF-8 text (with the line where it ceases to be).
 pub fn scenario_text(name: &str, source: impl Read) -> Result<String, String> {
-    let bytes = bounded(source, SCENARIO).map_err(|e| format!("cannot read {name}: {e}"))?;
+    let bytes = read_bounded(source, SCENARIO).map_err(|e| format!("cannot read {name}: {e}"))?;
     String::from_utf8(bytes).map_err(|e| {
         let valid = &e.as_bytes()[..e.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|b| **b == b'\n').count() + 1;
@@ -28,7 +28,7 @@ pub fn scenario_text(name: &str, source: impl Read) -> Result<String, String> {
 pub fn beside(directory: PathBuf) -> impl Fn(&str) -> Result<String, String> {
     move |file| {
         let path = directory.join(file);
-        regular::text(&path, NAMED).map_err(|e| format!("cannot read {}: {e}", path.display()))
+        regular_file::read_text(&path, NAMED).map_err(|e| format!("cannot read {}: {e}", path.display()))
     }
 }
 

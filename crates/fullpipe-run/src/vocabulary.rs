@@ -17,16 +17,16 @@ pub fn vocabulary(engines: &[Engine]) -> Vocabulary {
 
 #[cfg(feature = "lab")]
 fn with_the_kernels(mut vocabulary: Vocabulary, engines: &[Engine]) -> Vocabulary {
-    use fullpipe_experiment::scenario::Refused;
+    use fullpipe_experiment::scenario::UnavailableController;
     use fullpipe_kernel::tcp_info::{EBPF_CONTROLLERS, LINUX_CONTROLLERS};
 
-    vocabulary.loss_of_whole_runs_only = engines.contains(&Engine::Lab);
-    vocabulary.kernels_tcp = engines.contains(&Engine::Lab);
+    vocabulary.whole_run_loss_only = engines.contains(&Engine::Lab);
+    vocabulary.uses_kernel_tcp = engines.contains(&Engine::Lab);
     let there = fullpipe_lab::controllers();
     let named =
         EBPF_CONTROLLERS.map(|(name, _)| name).into_iter().chain(LINUX_CONTROLLERS).map(str::to_owned);
     for name in named.chain(there) {
-        if vocabulary.controllers.contains(&name) || vocabulary.refused.iter().any(|r| r.name == name) {
+        if vocabulary.controllers.contains(&name) || vocabulary.unavailable.iter().any(|r| r.name == name) {
             continue;
         }
         if engines == [Engine::Lab] {
@@ -38,7 +38,7 @@ fn with_the_kernels(mut vocabulary: Vocabulary, engines: &[Engine]) -> Vocabular
             None => "run it with `--engine lab`".to_owned(),
         };
         let reason = format!("`{name}` is a controller of the kernel only: the simulator has none");
-        vocabulary.refused.push(Refused { name, reason, help });
+        vocabulary.unavailable.push(UnavailableController { name, reason, help });
     }
     vocabulary
 }
@@ -51,7 +51,7 @@ mod tests {
     fn all_that_can_be_simulated_may_be_named() {
         let vocabulary = vocabulary(&[Engine::Sim]);
         assert!(fullpipe_cc::CONTROLLERS.iter().all(|c| vocabulary.check_controller(c.name).is_ok()));
-        assert!(!vocabulary.loss_of_whole_runs_only);
+        assert!(!vocabulary.whole_run_loss_only);
     }
 
     #[cfg(feature = "lab")]

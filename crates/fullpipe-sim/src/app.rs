@@ -139,7 +139,7 @@ impl Source {
                     }
                 }
                 App::Writes { ref writes } => {
-                    let (bytes, next) = AppWrite::nth(writes, self.chunks);
+                    let (bytes, next) = AppWrite::nth_write(writes, self.chunks);
                     self.chunks += 1;
                     self.at = next.map_or(Time::NEVER, |at| self.started + at);
                     self.write(bytes, sender);

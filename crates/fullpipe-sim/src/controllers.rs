@@ -1,7 +1,7 @@
 //! The controllers that a run can name: those of `fullpipe-cc`, and any that come from elsewhere.
 
 use crate::SimError;
-use fullpipe_cc::registry::{ControllerInfo, Build, BuildError, CONTROLLERS, Settings};
+use fullpipe_cc::registry::{Build, BuildError, CONTROLLERS, ControllerInfo, Settings};
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Controller, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span,
     Time,

@@ -30,7 +30,7 @@ impl Processor {
     /// Handles so many segments, of `bytes` together, from `now` on, or as soon as it can.
     #[inline]
     pub fn handle(&mut self, now: Time, segments: u64, bytes: u64) {
-        self.free = self.free.max(now) + self.costs.takes(segments, bytes);
+        self.free = self.free.max(now) + self.costs.processing_time(segments, bytes);
     }
 }
 

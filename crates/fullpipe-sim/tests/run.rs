@@ -4,7 +4,7 @@ mod common;
 use common::{losing, path, run, run_seeded, scenario};
 use fullpipe_experiment::recording::{EventKind, column};
 use fullpipe_experiment::scenario::{
-    AckFrequency, After, App, Awaited, Direction, FlowSpec, Scenario, Start,
+    AckFrequency, After, App, Direction, FlowRef, FlowSpec, Scenario, Start,
 };
 use fullpipe_sim::{End, Passed, Receiving, SimError, Simulation, What};
 use fullpipe_units::{Bytes, Span};
@@ -399,7 +399,7 @@ fn an_application_that_writes_little_is_not_held_up_by_offload() {
 
 fn after(flow: u32, bytes: Option<u64>, delay_ms: u64) -> Start {
     let delay = Span::from_millis(delay_ms);
-    Start::After(After { after: Awaited::Number(flow), bytes: bytes.map(Bytes), delay })
+    Start::After(After { after: FlowRef::Number(flow), bytes: bytes.map(Bytes), delay })
 }
 
 #[test]

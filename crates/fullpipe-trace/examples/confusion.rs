@@ -12,7 +12,7 @@
 //! SEED draws other paths and other losses. `scenarios SEED N DIR` draws N paths for the lab, with every controller that kernels
 //! can have on each, and `lab DIR…` sets what is concluded of the captures beside the recordings in DIR against who sent.
 
-use fullpipe_cc::registry::{About, Build, BuildError, Settings};
+use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Settings};
 use fullpipe_cc::{Ack, Config, CongestionControl, Recovery, RecoveryContext, Snapshot, Span, Time};
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario, Setting};
 use fullpipe_path::{Limit, LossSpec};
@@ -72,8 +72,8 @@ impl CongestionControl for Scalable {
 }
 
 impl Build for Scalable {
-    const ABOUT: About =
-        About { name: "scalable", aliases: &[], kernel: None, about: "Scalable TCP", settings: &[] };
+    const INFO: ControllerInfo =
+        ControllerInfo { name: "scalable", aliases: &[], kernel: None, about: "Scalable TCP", settings: &[] };
     fn build<'a>(c: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
         Ok(Scalable { smss: c.smss.into(), cwnd: c.initial_cwnd, slow_start: true })
     }
@@ -115,8 +115,8 @@ impl CongestionControl for Delay {
 }
 
 impl Build for Delay {
-    const ABOUT: About =
-        About { name: "delay", aliases: &[], kernel: None, about: "by delay", settings: &[] };
+    const INFO: ControllerInfo =
+        ControllerInfo { name: "delay", aliases: &[], kernel: None, about: "by delay", settings: &[] };
     fn build<'a>(c: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
         Ok(Delay { smss: c.smss.into(), cwnd: c.initial_cwnd, base: Span::MAX, hold_until: Time::ZERO })
     }

@@ -4,7 +4,7 @@
 
 mod loading;
 
-use fullpipe_ebpf::measured::{Comparison, Looked, NAME, Recorder};
+use fullpipe_ebpf::measured::{Comparison, NAME, PacketComparison, Recorder};
 use fullpipe_experiment::scenario::{Vocabulary, parse};
 use loading::can_load;
 use std::io::{Read, Write};
@@ -137,7 +137,7 @@ fn losses_that_tail_loss_probes_repair_are_noted() {
     assert!(noted > 0);
 }
 
-fn row(condition: &str, what: &str, looked: &Looked) {
+fn row(condition: &str, what: &str, looked: &PacketComparison) {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let (tx, lost) = (&looked.tx_in_flight, &looked.lost);
     println!(

@@ -6,7 +6,7 @@ mod loading;
 mod space;
 
 use fullpipe_ebpf::Controller;
-use fullpipe_ebpf::life;
+use fullpipe_ebpf::lifecycle;
 use nix::sys::socket::{setsockopt, sockopt};
 use space::{in_a_space, status, unload};
 use std::io::{Read, Write};
@@ -38,7 +38,7 @@ fn routes() {
     let mut ip = Command::new("ip");
     ip.args("route add local 127.0.0.2 dev lo table local initcwnd 40".split(' '));
     assert!(ip.status().unwrap().success());
-    life::load(Controller::Bbr3, Some(NAME)).unwrap();
+    lifecycle::load(Controller::Bbr3, Some(NAME)).unwrap();
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
 
     let ten = begin(&connect(&listener, "127.0.0.1").0);

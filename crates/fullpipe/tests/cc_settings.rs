@@ -7,7 +7,7 @@ mod loading;
 mod space;
 
 use connections::Connections;
-use fullpipe_ebpf::life;
+use fullpipe_ebpf::lifecycle;
 use serde_json::Value;
 use space::{in_a_space, status, unload};
 use std::process::{Command, Output};
@@ -107,7 +107,7 @@ fn refusals() {
         assert_eq!(code, Some(2), "{controller} {pair}: {said}");
         assert!(said.contains(says), "{controller} {pair}: {said}");
     }
-    assert!(life::loaded().unwrap().is_empty(), "nothing was loaded");
+    assert!(lifecycle::loaded().unwrap().is_empty(), "nothing was loaded");
     let (code, said) = refused("tune fpy_x beta_percent=80");
     assert!(code == Some(3) && said.contains("not loaded"), "{code:?} {said}");
 

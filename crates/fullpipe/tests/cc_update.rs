@@ -9,8 +9,8 @@ mod steps;
 
 use connections::Connections;
 use fullpipe_ebpf::Controller;
-use fullpipe_ebpf::life::{self, Outcome, Status};
-use fullpipe_ebpf::start::Marks;
+use fullpipe_ebpf::lifecycle::{self, Outcome, Status};
+use fullpipe_ebpf::load_options::BuildInfo;
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use space::{WITHOUT_LINKS, in_a_space, in_a_space_without_links, status, unload};
 use std::net::{TcpListener, TcpStream};
@@ -21,8 +21,8 @@ use std::time::Duration;
 
 const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
 /// Another build with BBR v3's layout as it is now (`FP_STATE_LAYOUT` of its programs), and with one that is none's.
-const SAME: Marks = Marks { build: 1, state_layout: Some(2), format: Some(1) };
-const OTHER: Marks = Marks { state_layout: Some(77), ..SAME };
+const SAME: BuildInfo = BuildInfo { build: 1, state_layout: Some(2), format: Some(1) };
+const OTHER: BuildInfo = BuildInfo { state_layout: Some(77), ..SAME };
 
 impl Connections {
     /// What `cc status` knows, and the least and the most rounds that any of these sockets has counted.
@@ -50,7 +50,7 @@ fn update_while_busy(controller: Controller, name: &'static str) -> Outcome {
             exchanges
         });
         std::thread::sleep(Duration::from_millis(100));
-        let outcome = life::update(controller, Some(name)).unwrap();
+        let outcome = lifecycle::update(controller, Some(name)).unwrap();
         done.store(true, Ordering::Relaxed);
         assert!(talker.join().unwrap() > 0);
         outcome
@@ -78,9 +78,9 @@ fn carried(outcome: Outcome) -> [bool; 3] {
 #[ignore = "a part of another test, which starts it"]
 fn a_thousand() {
     let (name, count) = (own_name("fpu_bbr3", "fpu_map"), 1_000);
-    life::load_claiming(Controller::Bbr3, name, SAME).unwrap();
+    lifecycle::load_as_build(Controller::Bbr3, name, SAME).unwrap();
     let beta = [("beta_percent".to_owned(), "80".to_owned())];
-    life::tune(name, &beta).unwrap();
+    lifecycle::tune(name, &beta).unwrap();
     let mut connections = Connections::open(name, count);
     connections.talk(10);
     let (before, least, most) = connections.seen();
@@ -95,14 +95,14 @@ fn a_thousand() {
     let beta = after.settings.iter().find(|one| one.about.key == "beta_percent").unwrap();
     assert_eq!(beta.value, "80");
     // It is the new build that they have: its settings are theirs.
-    life::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
+    lifecycle::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
     connections.talk(1);
     assert!(connections.seen().0.sockets.iter().all(|socket| socket.cwnd >= 90));
     drop(connections);
     unload(name);
 
     // Another layout, of a build from before there were settings: the sockets go on and learn anew.
-    life::load_claiming(Controller::Bbr3, name, Marks { format: None, ..OTHER }).unwrap();
+    lifecycle::load_as_build(Controller::Bbr3, name, BuildInfo { format: None, ..OTHER }).unwrap();
     let mut connections = Connections::open(name, count);
     connections.talk(10);
     assert_eq!(carried(update_while_busy(Controller::Bbr3, name)), [true, false, false]);
@@ -131,7 +131,7 @@ fn a_thousand_sockets_go_on_where_the_kernel_has_no_links() {
 #[ignore = "a part of another test, which starts it"]
 fn inside_the_socket() {
     let name = "fpv_bbr1";
-    life::load_claiming(Controller::Bbr1, name, SAME).unwrap();
+    lifecycle::load_as_build(Controller::Bbr1, name, SAME).unwrap();
     let mut connections = Connections::open(name, 50);
     connections.talk(10);
     let (before, least, _) = connections.seen();
@@ -142,10 +142,10 @@ fn inside_the_socket() {
     let (after, still, _) = connections.seen();
     assert!(after.is_this_build && still > least, "{least} rounds before, {still} after");
     // Whatever takes the name next.
-    assert_eq!(carried(life::update(Controller::Hybla, Some(name)).unwrap()), [false, true, false]);
+    assert_eq!(carried(lifecycle::update(Controller::Hybla, Some(name)).unwrap()), [false, true, false]);
     connections.talk(2);
     assert!(connections.seen().1 > still);
-    assert_eq!(carried(life::update(Controller::Bbr3, Some(name)).unwrap()), [true, false, false]);
+    assert_eq!(carried(lifecycle::update(Controller::Bbr3, Some(name)).unwrap()), [true, false, false]);
     connections.talk(2);
     assert!(connections.seen().2 < 8, "BBR v3 begins with what it sees itself");
     drop(connections);
@@ -162,11 +162,11 @@ fn sockets_that_hold_their_state_inside_go_on_with_the_build_they_have() {
 #[ignore = "a part of another test, which starts it"]
 fn default() {
     let name = "fps_bbr3";
-    life::load_claiming(Controller::Bbr3, name, SAME).unwrap();
+    lifecycle::load_as_build(Controller::Bbr3, name, SAME).unwrap();
     set_default(name);
-    assert_eq!(carried(life::update(Controller::Bbr3, Some(name)).unwrap()), [true; 3]);
+    assert_eq!(carried(lifecycle::update(Controller::Bbr3, Some(name)).unwrap()), [true; 3]);
     // Whose settings new connections follow is the build that they have.
-    life::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
+    lifecycle::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
     let mut connections = Connections::by_default(name, 5);
     connections.talk(3);
     let windows: Vec<u32> = status(name).sockets.iter().map(|socket| socket.cwnd).collect();
@@ -198,18 +198,18 @@ fn listeners() {
     let name = own_name("fpx_bbr3", "fpx_map");
     for again in ["load", "update"] {
         match again {
-            "load" => assert_eq!(life::load(Controller::Bbr3, Some(name)).unwrap(), Outcome::Loaded),
-            _ => life::load_claiming(Controller::Bbr3, name, SAME).unwrap(),
+            "load" => assert_eq!(lifecycle::load(Controller::Bbr3, Some(name)).unwrap(), Outcome::Loaded),
+            _ => lifecycle::load_as_build(Controller::Bbr3, name, SAME).unwrap(),
         }
         set_default(name);
         let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
         let (follows, chose) = (listen(), listen());
         setsockopt(&chose, sockopt::TcpCongestion, &name.into()).unwrap();
-        let outcome = life::load(Controller::Bbr3, Some(name)).unwrap();
-        assert_eq!(outcome == Outcome::AlreadyThere, again == "load", "{outcome:?}");
+        let outcome = lifecycle::load(Controller::Bbr3, Some(name)).unwrap();
+        assert_eq!(outcome == Outcome::AlreadyLoaded, again == "load", "{outcome:?}");
         assert_eq!((accepted(&follows).as_str(), accepted(&chose).as_str()), (name, name), "{again}");
         // Whose settings a connection follows is the build that it has.
-        life::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
+        lifecycle::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
         let to = TcpStream::connect(follows.local_addr().unwrap()).unwrap();
         let mut connection = Connections { name, ends: vec![(follows.accept().unwrap().0, to)] };
         connection.talk(3);
@@ -234,8 +234,8 @@ fn listeners_that_follow_the_default_still_do_after_a_second_load_or_an_update()
 #[ignore = "a part of another test, which starts it"]
 fn refused() {
     let name = "fpr_bbr3";
-    life::load_claiming(Controller::Bbr3, name, SAME).unwrap();
-    life::tune(name, &[("beta_percent".to_owned(), "80".to_owned())]).unwrap();
+    lifecycle::load_as_build(Controller::Bbr3, name, SAME).unwrap();
+    lifecycle::tune(name, &[("beta_percent".to_owned(), "80".to_owned())]).unwrap();
     // The first takes the other build's place, the second finds this very build.
     for found in ["another build", "this build"] {
         let mut load = Command::new(FULLPIPE);
@@ -261,7 +261,7 @@ fn killed() {
     let name = own_name("fpw_bbr3", "fpw_map");
     let (mut old, mut new, mut neither) = (0, 0, 0);
     for n in 0.. {
-        life::load_claiming(Controller::Bbr3, name, SAME).unwrap();
+        lifecycle::load_as_build(Controller::Bbr3, name, SAME).unwrap();
         let mut connections = Connections::open(name, 20);
         connections.talk(6);
         let (_, least, _) = connections.seen();
@@ -281,7 +281,7 @@ fn killed() {
         println!("{} after {at}", if after.is_this_build { "this build" } else { "the other" });
         *(if after.is_this_build { &mut new } else { &mut old }) += 1;
         // Another update finishes what was begun.
-        life::update(Controller::Bbr3, Some(name)).unwrap();
+        lifecycle::update(Controller::Bbr3, Some(name)).unwrap();
         connections.talk(1);
         assert!(connections.seen().0.is_this_build, "{at}");
         drop(connections);

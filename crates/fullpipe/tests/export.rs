@@ -360,7 +360,7 @@ fn what_cannot_be_done_is_told() {
 #[ignore = "a part of the next test, which starts it"]
 fn a_loaded_controller() {
     const NAME: &str = "fpx_bbr3";
-    fullpipe_ebpf::life::load(fullpipe_ebpf::Controller::Bbr3, Some(NAME)).unwrap();
+    fullpipe_ebpf::lifecycle::load(fullpipe_ebpf::Controller::Bbr3, Some(NAME)).unwrap();
     {
         let _busy = Busy::driven_by(Some(NAME));
         let exporter = Exporter::start(&[]);

@@ -6,7 +6,7 @@ mod loading;
 mod program;
 mod steps;
 
-use fullpipe_ebpf::split::{loaded, root_group, running};
+use fullpipe_ebpf::split::{list_attached, list_loaded, root_group};
 use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Host, Machine};
 use fullpipe_host::journal::Store;
@@ -111,7 +111,7 @@ impl Split {
         command.args(["split", "start", "--cgroup"]).arg(group).arg("--out").arg(&file).args(args);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let began = Instant::now();
-        while !running().unwrap().iter().any(|seen| seen.about.owner() == child.id()) {
+        while !list_attached().unwrap().iter().any(|seen| seen.about.owner() == child.id()) {
             if child.try_wait().unwrap().is_some() || began.elapsed() > PATIENCE {
                 let _ = child.kill();
                 let mut told = String::new();
@@ -140,7 +140,8 @@ impl Split {
     fn wait_for(&self, closed: u64) {
         let began = Instant::now();
         loop {
-            let seen = running().unwrap().into_iter().find(|seen| seen.about.owner() == self.child.id());
+            let seen =
+                list_attached().unwrap().into_iter().find(|seen| seen.about.owner() == self.child.id());
             let counts = seen.expect("it runs").counts().unwrap();
             if counts.closed.iter().sum::<u64>() >= closed {
                 return;
@@ -173,7 +174,7 @@ impl Drop for Split {
 }
 
 fn is_loaded_by(owner: u32) -> bool {
-    loaded().unwrap().iter().any(|about| about.owner() == owner)
+    list_loaded().unwrap().iter().any(|about| about.owner() == owner)
 }
 
 fn read(file: &Path) -> (Plan, Vec<Line>, bool) {
@@ -823,7 +824,7 @@ impl Drop for Neighbour {
 fn wait_until_gone(directory: &Path) {
     let began = Instant::now();
     let is_here = |out: String| Path::new(&out).starts_with(directory);
-    while loaded().unwrap().iter().any(|about| is_here(about.out())) {
+    while list_loaded().unwrap().iter().any(|about| is_here(about.out())) {
         assert!(began.elapsed() < PATIENCE, "the program is still there");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -879,7 +880,7 @@ fn killed() {
         let end = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    let all = running().unwrap();
+                    let all = list_attached().unwrap();
                     let Some(seen) = all.iter().find(|seen| is_own(seen.cgroup)) else {
                         std::thread::sleep(Duration::from_millis(5));
                         continue;
@@ -1387,7 +1388,8 @@ fn guarded() {
 
 impl Split {
     fn status_of_shares(&self) -> Vec<f64> {
-        let seen = running().unwrap().into_iter().find(|seen| seen.about.owner() == self.child.id()).unwrap();
+        let seen =
+            list_attached().unwrap().into_iter().find(|seen| seen.about.owner() == self.child.id()).unwrap();
         let cut = seen.table().unwrap().cut;
         let all = (1u64 << 32) as f64;
         vec![cut[0] as f64 / all, (cut[1] - cut[0]) as f64 / all]

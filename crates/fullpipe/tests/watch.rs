@@ -193,7 +193,7 @@ fn what_cannot_be_read_is_told_with_its_place() {
 #[ignore = "a part of the next test, which starts it"]
 fn loaded_controllers() {
     use connections::Connections;
-    use fullpipe_ebpf::{Controller, life};
+    use fullpipe_ebpf::{Controller, lifecycle};
 
     let look = |command: &mut std::process::Command, port: u16| -> Value {
         let output = command
@@ -204,7 +204,7 @@ fn loaded_controllers() {
         serde_json::from_slice(&output.stdout).unwrap()
     };
     for (controller, name) in [(Controller::Bbr1, "fpw_bbr1"), (Controller::Bbr3, "fpw_bbr3")] {
-        life::load(controller, Some(name)).unwrap();
+        lifecycle::load(controller, Some(name)).unwrap();
         {
             let mut connections = Connections::open(name, 3);
             connections.talk(20);

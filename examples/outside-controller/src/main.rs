@@ -1,6 +1,6 @@
 //! A toy from outside: a packet more a round trip while queues add less than 10 ms, a quarter less above that or
 //! at a loss. It races CUBIC and BBR, each alone and then all at once.
-use fullpipe_cc::registry::{ControllerInfo, Build, BuildError, Settings};
+use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Settings};
 use fullpipe_cc::{Ack, Config, CongestionControl, Recovery, RecoveryContext, Snapshot, Span, Time};
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 use fullpipe_sim::{Controllers, Simulation};
@@ -40,7 +40,8 @@ impl CongestionControl for Toy {
 }
 
 impl Build for Toy {
-    const INFO: ControllerInfo = ControllerInfo { name: "toy", aliases: &[], kernel: None, about: "a toy", settings: &[] };
+    const INFO: ControllerInfo =
+        ControllerInfo { name: "toy", aliases: &[], kernel: None, about: "a toy", settings: &[] };
     fn build<'a>(c: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
         Ok(Toy { smss: c.smss.into(), cwnd: c.initial_cwnd, base_rtt: Span::MAX, hold_until: Time::ZERO })
     }

@@ -30,7 +30,7 @@ use crate::control::{Ack, Config, RecoveryContext, RecoveryState};
 use crate::jiffies::{HZ, HZ_RANGE, Ticks};
 use crate::loss_based::{Growth, LossBased, Window, rescaled};
 use crate::packets::saturate;
-use crate::registry::{ControllerInfo, Build, BuildError, Setting, Settings};
+use crate::registry::{Build, BuildError, ControllerInfo, Setting, Settings};
 use fullpipe_units::{Span, Time};
 use hystart::HyStart;
 pub use hystart::HyStartConfig;

@@ -3,20 +3,20 @@
 use super::percent;
 use crate::Case;
 use crate::experiment::{Experiment, trigger};
-use crate::observed::{Complaints, Observed};
+use crate::observed::{Failures, Observed};
 use fullpipe_experiment::recording::column;
 
 pub(super) const INFLIGHT: Case = Case {
     name: "exiting-drain-based-on-inflight",
     heading: "Exiting DRAIN Based on Inflight",
-    paths: &[("10mbit", "40ms"), ("100mbit", "200ms"), ("1gbit", "10ms"), ("10gbit", "5ms")],
+    path_texts: &[("10mbit", "40ms"), ("100mbit", "200ms"), ("1gbit", "10ms"), ("10gbit", "5ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         vec![Experiment::new(s, 60.0 * rtt, rtt / 100.0, "8bdp", inflight)]
     },
 };
 
-fn inflight(o: &Observed<'_>, c: &mut Complaints) {
+fn inflight(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     let Some((from, to, next)) = o.must_leave(c, "Drain") else { return };
     c.expect(next.starts_with("ProbeBW"), || format!("Drain led to {next}"));
@@ -27,7 +27,7 @@ fn inflight(o: &Observed<'_>, c: &mut Complaints) {
 pub(super) const TIME: Case = Case {
     name: "exiting-drain-based-on-time",
     heading: "Exiting DRAIN Based on Time",
-    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms")],
+    path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // Drain paces at half the estimate: only a link of less than half the rate keeps inflight up. (The
@@ -37,7 +37,7 @@ pub(super) const TIME: Case = Case {
     },
 };
 
-fn time(o: &Observed<'_>, c: &mut Complaints) {
+fn time(o: &Observed<'_>, c: &mut Failures) {
     let Some((from, to, next)) = o.must_leave(c, "Drain") else { return };
     c.expect(next == "ProbeBW_DOWN", || format!("Drain led to {next}"));
     let (bdp, left) = (o.estimated_bdp(to), o.at(column::INFLIGHT_BYTES, to));

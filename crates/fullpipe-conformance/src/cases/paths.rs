@@ -2,21 +2,21 @@
 
 use super::percent;
 use crate::experiment::{Experiment, Judge, trigger};
-use crate::observed::{Complaints, Observed};
-use crate::{Case, Setting};
+use crate::observed::{Failures, Observed};
+use crate::{Case, TestPath};
 use fullpipe_experiment::recording::column;
 
 pub(super) const STARTUP_WITH_AGGREGATION: Case = Case {
     name: "achieving-expected-startup-bandwidth-on-a-link-with-aggregation",
     heading: "Achieving Expected STARTUP Bandwidth on a Link With Aggregation",
-    paths: &[("20mbit", "40ms"), ("100mbit", "60ms"), ("500mbit", "20ms")],
+    path_texts: &[("20mbit", "40ms"), ("100mbit", "60ms"), ("500mbit", "20ms")],
     experiments: |s| vec![aggregated(s, startup_with_aggregation)],
 };
 
 pub(super) const CRUISE_WITH_AGGREGATION: Case = Case {
     name: "achieving-expected-cruise-bandwidth-on-a-link-with-aggregation",
     heading: "Achieving Expected Cruise Bandwidth on a Link With Aggregation",
-    paths: &[("20mbit", "40ms"), ("100mbit", "60ms"), ("500mbit", "20ms")],
+    path_texts: &[("20mbit", "40ms"), ("100mbit", "60ms"), ("500mbit", "20ms")],
     experiments: |s| {
         // In the second experiment ACKs are held back in one round of five: what is added must outlast the
         // other four.
@@ -35,29 +35,29 @@ pub(super) const CRUISE_WITH_AGGREGATION: Case = Case {
 };
 
 /// ACKs are held back for half a round trip and come together.
-fn aggregated(s: &Setting, judge: Judge) -> Experiment {
+fn aggregated(s: &TestPath, judge: Judge) -> Experiment {
     let rtt = s.rtt.as_secs_f64();
     let back = format!("aggregate = {{ hold = \"{:.6}s\" }}", rtt / 2.0);
     Experiment { back, ..Experiment::new(s, 12.0, rtt / 20.0, "8bdp", judge) }
 }
 
-fn startup_with_aggregation(o: &Observed<'_>, c: &mut Complaints) {
+fn startup_with_aggregation(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     let Some(drain) = o.must_enter(c, "Drain") else { return };
     let bw = o.at(column::BW_BPS, drain + o.step());
     c.expect((0.9..=1.25).contains(&(bw / o.limit)), || {
         format!("max_bw {:.2} of the link's rate after Startup", bw / o.limit)
     });
-    let most = o.most(column::CWND_BYTES, 0.0, drain + 2.0 * o.rtt);
+    let most = o.max(column::CWND_BYTES, 0.0, drain + 2.0 * o.rtt);
     c.expect(most > 2.0 * o.bdp, || {
         format!("cwnd rose to {:.2} BDP only: nothing added for aggregation", most / o.bdp)
     });
 }
 
-fn cruise_with_aggregation(o: &Observed<'_>, c: &mut Complaints) {
+fn cruise_with_aggregation(o: &Observed<'_>, c: &mut Failures) {
     let mut seen = 0;
     for (from, to) in
-        o.stays("ProbeBW_CRUISE").into_iter().filter(|(from, to)| *from > 1.0 && to - from > 10.0 * o.rtt)
+        o.visits("ProbeBW_CRUISE").into_iter().filter(|(from, to)| *from > 1.0 && to - from > 10.0 * o.rtt)
     {
         seen += 1;
         o.fills_the_link(c, 0.93, from + 2.0 * o.rtt, to);
@@ -73,10 +73,10 @@ fn cruise_with_aggregation(o: &Observed<'_>, c: &mut Complaints) {
     c.expect(seen > 0, || format!("never long in CRUISE: {}", o.sequence()));
 }
 
-fn aggregation_is_remembered(o: &Observed<'_>, c: &mut Complaints) {
+fn aggregation_is_remembered(o: &Observed<'_>, c: &mut Failures) {
     let mut seen = 0;
     for (from, to) in
-        o.stays("ProbeBW_CRUISE").into_iter().filter(|(from, to)| *from > 2.0 && to - from > 15.0 * o.rtt)
+        o.visits("ProbeBW_CRUISE").into_iter().filter(|(from, to)| *from > 2.0 && to - from > 15.0 * o.rtt)
     {
         seen += 1;
         let least = o
@@ -94,19 +94,19 @@ fn aggregation_is_remembered(o: &Observed<'_>, c: &mut Complaints) {
 pub(super) const SUB_PACKET_BDP: Case = Case {
     name: "correctly-managing-sub-packet-bdps",
     heading: "Correctly Managing Sub-Packet BDPs",
-    paths: &[("64kbit", "10ms"), ("128kbit", "1ms"), ("1mbit", "1ms")],
+    path_texts: &[("64kbit", "10ms"), ("128kbit", "1ms"), ("1mbit", "1ms")],
     experiments: |s| vec![Experiment::new(s, 120.0, 0.05, "100p", sub_packet)],
 };
 
-fn sub_packet(o: &Observed<'_>, c: &mut Complaints) {
+fn sub_packet(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     c.expect(o.first("ProbeBW_DOWN").is_some() || o.first("ProbeBW_CRUISE").is_some(), || {
         format!("never in ProbeBW: {}", o.sequence())
     });
     o.fills_the_link(c, 0.9, 60.0, o.end);
-    o.knows_the_rate(c, o.end, 0.05);
-    let floor = o.least(column::CWND_BYTES, 60.0, o.end);
-    c.expect(floor == 4.0 * o.smss || o.stays("ProbeRTT").is_empty(), || {
+    o.bw_matches_the_rate(c, o.end, 0.05);
+    let floor = o.min(column::CWND_BYTES, 60.0, o.end);
+    c.expect(floor == 4.0 * o.smss || o.visits("ProbeRTT").is_empty(), || {
         format!("ProbeRTT's window is {floor:.0}, not four packets")
     });
     c.expect(floor >= 4.0 * o.smss, || format!("cwnd fell to {floor:.0}"));
@@ -115,7 +115,7 @@ fn sub_packet(o: &Observed<'_>, c: &mut Complaints) {
 pub(super) const TENFOLD_UP: Case = Case {
     name: "increasing-bandwidth-10x-and-ensuring-full-bandwidth-is-reached",
     heading: "Increasing Bandwidth 10x and Ensuring Full Bandwidth is Reached",
-    paths: &[("10mbit", "40ms"), ("20mbit", "100ms"), ("100mbit", "20ms")],
+    path_texts: &[("10mbit", "40ms"), ("20mbit", "100ms"), ("100mbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // A shallow buffer sets inflight_longterm before the change; then it must grow.
@@ -128,29 +128,29 @@ pub(super) const TENFOLD_UP: Case = Case {
 };
 
 /// So many hundredths of the rate from the first entry into CRUISE after 5 s on.
-fn changed_to(s: &Setting, share: u64) -> String {
+fn changed_to(s: &TestPath, share: u64) -> String {
     trigger("state = 'ProbeBW_CRUISE', not_before = '5s'", &format!("rate = '{}'", percent(s, share)))
 }
 
 /// When the rate changed, which it must have.
-fn changed_at(o: &Observed<'_>, c: &mut Complaints) -> Option<f64> {
+fn changed_at(o: &Observed<'_>, c: &mut Failures) -> Option<f64> {
     let cruise = o.flow.states.iter().find(|s| s.state == "ProbeBW_CRUISE" && s.at_s >= 5.0);
     c.expect(cruise.is_some(), || format!("not in CRUISE after 5 s: {}", o.sequence()));
     cruise.map(|s| s.at_s)
 }
 
-fn tenfold_up(o: &Observed<'_>, c: &mut Complaints) {
+fn tenfold_up(o: &Observed<'_>, c: &mut Failures) {
     let Some(at) = changed_at(o, c) else { return };
     match o.when(column::BW_BPS, at, |bw| bw >= 9.0 * o.limit) {
         Some(t) => {
-            let up = o.stays("ProbeBW_UP").into_iter().map(|u| u.0).find(|u| *u > at).unwrap_or(at);
+            let up = o.visits("ProbeBW_UP").into_iter().map(|u| u.0).find(|u| *u > at).unwrap_or(at);
             let rounds = (t - up) / o.rtt;
             // 1.25 a round: 10 is reached in 10.3 rounds; with a ProbeRTT in between twice as many.
             c.expect(rounds <= 40.0 || t - up <= 6.0, || {
                 format!("90 % of ten times the rate after {rounds:.0} rounds of probing")
             });
         }
-        None => c.say(format!(
+        None => c.fail(format!(
             "found {:.1} of ten times the rate in {:.0} s",
             o.at(column::BW_BPS, o.end) / o.limit,
             o.end - at
@@ -158,15 +158,15 @@ fn tenfold_up(o: &Observed<'_>, c: &mut Complaints) {
     }
 }
 
-fn growth_doubles(o: &Observed<'_>, c: &mut Complaints) {
+fn growth_doubles(o: &Observed<'_>, c: &mut Failures) {
     let Some(at) = changed_at(o, c) else { return };
     c.expect(o.at(column::INFLIGHT_LONGTERM_BYTES, at).is_finite(), || {
         "inflight_longterm was not set before the change".into()
     });
-    let best = o.most(column::BW_BPS, at, o.end);
+    let best = o.max(column::BW_BPS, at, o.end);
     c.expect(best >= 5.0 * o.limit, || format!("found {:.1} times the old rate of ten", best / o.limit));
     // The step added to inflight_longterm doubles each round of a probe.
-    let doubled = o.stays("ProbeBW_UP").into_iter().filter(|(from, _)| *from > at).any(|(from, to)| {
+    let doubled = o.visits("ProbeBW_UP").into_iter().filter(|(from, _)| *from > at).any(|(from, to)| {
         let samples: Vec<f64> = (0..)
             .map(|i| from + f64::from(i) * o.rtt)
             .take_while(|t| *t <= to)
@@ -181,7 +181,7 @@ fn growth_doubles(o: &Observed<'_>, c: &mut Complaints) {
 pub(super) const TENFOLD_DOWN: Case = Case {
     name: "decreasing-bandwidth-10x-and-ensuring-max-bandwidth-adapts-down",
     heading: "Decreasing Bandwidth 10x and Ensuring Max Bandwidth Adapts Down",
-    paths: &[("100mbit", "40ms"), ("50mbit", "100ms"), ("1gbit", "20ms")],
+    path_texts: &[("100mbit", "40ms"), ("50mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         let triggers = changed_to(s, 10);
@@ -189,7 +189,7 @@ pub(super) const TENFOLD_DOWN: Case = Case {
     },
 };
 
-fn tenfold_down(o: &Observed<'_>, c: &mut Complaints) {
+fn tenfold_down(o: &Observed<'_>, c: &mut Failures) {
     let Some(at) = changed_at(o, c) else { return };
     let new = o.limit / 10.0;
     // bw_shortterm takes 0.7 a lossy round, and a round takes up to fifteen old round trips while what is in
@@ -215,7 +215,7 @@ fn tenfold_down(o: &Observed<'_>, c: &mut Complaints) {
     c.expect(steepest >= 0.69, || format!("bw fell to {steepest:.2} of itself in a round; Beta is 0.7"));
     c.expect(steepest <= 0.72, || format!("bw never fell by Beta in a round, only to {steepest:.2}"));
     // The maximum filter: two cycles later the old rate is forgotten, and no probe brings it back.
-    let late = o.most(column::BW_BPS, o.end - 8.0, o.end);
+    let late = o.max(column::BW_BPS, o.end - 8.0, o.end);
     c.expect((late / new - 1.0).abs() <= 0.1, || {
         format!("max_bw is {:.2} of the new rate at the end", late / new)
     });
@@ -226,7 +226,7 @@ fn tenfold_down(o: &Observed<'_>, c: &mut Complaints) {
 pub(super) const POLICER: Case = Case {
     name: "handling-token-bucket-policers",
     heading: "Handling Token Bucket Policers",
-    paths: &[("100mbit", "40ms"), ("50mbit", "100ms"), ("1gbit", "20ms")],
+    path_texts: &[("100mbit", "40ms"), ("50mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         let burst = s.rate.bytes_in(s.rtt).max(30_000);
@@ -235,7 +235,7 @@ pub(super) const POLICER: Case = Case {
     },
 };
 
-fn policer(o: &Observed<'_>, c: &mut Complaints) {
+fn policer(o: &Observed<'_>, c: &mut Failures) {
     let tokens = o.limit / 10.0;
     c.expect(o.first("ProbeBW_DOWN").is_some(), || format!("never in ProbeBW: {}", o.sequence()));
     let bounded = !o.within(column::INFLIGHT_SHORTTERM_BYTES, 0.0, o.end).is_empty();

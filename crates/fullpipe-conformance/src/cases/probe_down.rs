@@ -3,13 +3,13 @@
 use super::percent;
 use crate::Case;
 use crate::experiment::{Experiment, trigger};
-use crate::observed::{Complaints, Observed};
+use crate::observed::{Failures, Observed};
 use fullpipe_experiment::recording::column;
 
 pub(super) const INFLIGHT: Case = Case {
     name: "exiting-probe-down-on-inflight",
     heading: "Exiting PROBE_DOWN on Inflight",
-    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
+    path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // The second has losses, so that there is a long-term bound to leave headroom below.
@@ -20,7 +20,7 @@ pub(super) const INFLIGHT: Case = Case {
     },
 };
 
-fn inflight(o: &Observed<'_>, c: &mut Complaints) {
+fn inflight(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     let exits: Vec<_> = o
         .exits("ProbeBW_DOWN")
@@ -34,10 +34,10 @@ fn inflight(o: &Observed<'_>, c: &mut Complaints) {
     }
 }
 
-fn headroom(o: &Observed<'_>, c: &mut Complaints) {
+fn headroom(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     let mut seen = 0;
-    for (from, to) in o.stays("ProbeBW_CRUISE") {
+    for (from, to) in o.visits("ProbeBW_CRUISE") {
         for (t, cwnd) in o.points(column::CWND_BYTES, from + 1e-9, to - 1e-9) {
             let longterm = o.at(column::INFLIGHT_LONGTERM_BYTES, t);
             if longterm.is_finite() {
@@ -51,7 +51,7 @@ fn headroom(o: &Observed<'_>, c: &mut Complaints) {
     }
     c.expect(seen > 0, || "a buffer of 0.2 BDP never set inflight_longterm".into());
     // The window makes use of what the headroom leaves: it is the bound, not something smaller.
-    let used = o.stays("ProbeBW_CRUISE").iter().any(|(from, to)| {
+    let used = o.visits("ProbeBW_CRUISE").iter().any(|(from, to)| {
         o.points(column::CWND_BYTES, *from, *to).iter().any(|(t, cwnd)| {
             let longterm = o.at(column::INFLIGHT_LONGTERM_BYTES, *t);
             longterm.is_finite() && *cwnd >= 0.80 * longterm
@@ -63,7 +63,7 @@ fn headroom(o: &Observed<'_>, c: &mut Complaints) {
 pub(super) const MAX_TIME: Case = Case {
     name: "exiting-probe-down-after-max-time",
     heading: "Exiting PROBE_DOWN After Max Time",
-    paths: &[("10mbit", "100ms"), ("100mbit", "60ms"), ("50mbit", "80ms"), ("1gbit", "10ms")],
+    path_texts: &[("10mbit", "100ms"), ("100mbit", "60ms"), ("50mbit", "80ms"), ("1gbit", "10ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // DOWN paces at 0.99 · 0.9 of the estimate: a link of 0.85 keeps the queue.
@@ -77,14 +77,14 @@ pub(super) const MAX_TIME: Case = Case {
     },
 };
 
-fn max_time(o: &Observed<'_>, c: &mut Complaints) {
+fn max_time(o: &Observed<'_>, c: &mut Failures) {
     let exits = o.exits("ProbeBW_DOWN");
     let direct = exits.iter().find(|e| e.2 == "ProbeBW_REFILL" && e.1 - e.0 > 5.0 * o.rtt);
     let Some((from, to, _)) = direct else {
         c.expect(exits.iter().any(|e| e.2 == "ProbeRTT"), || {
             format!("DOWN never led to REFILL: {}", o.sequence())
         });
-        c.say(format!("DOWN never lasted until it was time to probe: {}", o.sequence()));
+        c.fail(format!("DOWN never lasted until it was time to probe: {}", o.sequence()));
         return;
     };
     let (waited, rounds) = (to - from, o.at(column::ROUNDS, *to) - o.at(column::ROUNDS, from + o.step()));

@@ -3,13 +3,13 @@
 use super::app_at;
 use crate::Case;
 use crate::experiment::{Experiment, trigger};
-use crate::observed::{Complaints, Observed};
+use crate::observed::{Failures, Observed};
 use fullpipe_experiment::recording::{EventKind, column};
 
 pub(super) const ENTER_AND_EXIT: Case = Case {
     name: "entering-and-exiting-probe-rtt",
     heading: "Entering and Exiting PROBE_RTT",
-    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms"), ("2mbit", "400ms")],
+    path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms"), ("2mbit", "400ms")],
     experiments: |s| {
         let step = (s.rtt.as_secs_f64() / 20.0).min(0.005);
         // After a second the path becomes twice as long: the handshake's minimum is believed for ten seconds.
@@ -22,7 +22,7 @@ pub(super) const ENTER_AND_EXIT: Case = Case {
     },
 };
 
-fn enter_and_exit(o: &Observed<'_>, c: &mut Complaints) {
+fn enter_and_exit(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     let exits = o.exits("ProbeRTT");
     c.expect(exits.len() >= 2, || format!("{} stays in ProbeRTT in 17 s: {}", exits.len(), o.sequence()));
@@ -70,20 +70,20 @@ fn enter_and_exit(o: &Observed<'_>, c: &mut Complaints) {
     o.fills_the_link(c, 0.85, 7.0, o.end);
 }
 
-fn min_rtt_expires(o: &Observed<'_>, c: &mut Complaints) {
+fn min_rtt_expires(o: &Observed<'_>, c: &mut Failures) {
     let old = o.at(column::MIN_RTT_MS, 0.9);
     match o.when(column::MIN_RTT_MS, 1.0, |v| v > 1.3 * old) {
         Some(t) => c.expect((9.9..=10.6 + 5.0 * o.rtt).contains(&t), || {
             format!("min_rtt showed the longer path at {t:.1} s, not ten seconds after the handshake")
         }),
-        None => c.say("min_rtt never showed the longer path"),
+        None => c.fail("min_rtt never showed the longer path"),
     }
 }
 
 pub(super) const SKIP_WHEN_IDLE: Case = Case {
     name: "skipping-probe-rtt-due-to-application-limited-sending",
     heading: "Skipping PROBE_RTT Due to Application-Limited Sending",
-    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms")],
+    path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms")],
     experiments: |s| {
         // A second or so of sending, then idle for more than five.
         let size = s.rate.as_bytes_per_sec();
@@ -93,7 +93,7 @@ pub(super) const SKIP_WHEN_IDLE: Case = Case {
     },
 };
 
-fn skip(o: &Observed<'_>, c: &mut Complaints) {
+fn skip(o: &Observed<'_>, c: &mut Failures) {
     c.expect(o.first("ProbeRTT").is_none(), || {
         format!("ProbeRTT although idle periods drained the queue: {}", o.sequence())
     });
@@ -117,7 +117,7 @@ fn skip(o: &Observed<'_>, c: &mut Complaints) {
 pub(super) const DURING_STARTUP: Case = Case {
     name: "entering-and-exiting-probe-rtt-during-startup",
     heading: "Entering and Exiting PROBE_RTT During STARTUP",
-    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms")],
+    path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms")],
     experiments: |s| {
         // An application at a quarter of the rate keeps the flow in Startup beyond five seconds; then it
         // wants all.
@@ -128,9 +128,9 @@ pub(super) const DURING_STARTUP: Case = Case {
     },
 };
 
-fn during_startup(o: &Observed<'_>, c: &mut Complaints) {
+fn during_startup(o: &Observed<'_>, c: &mut Failures) {
     c.expect(o.sequence().starts_with("Startup → ProbeRTT → Startup → Drain"), || {
         format!("states {}", o.sequence())
     });
-    o.knows_the_rate(c, o.end, 0.03);
+    o.bw_matches_the_rate(c, o.end, 0.03);
 }

@@ -3,20 +3,20 @@
 use super::app_at;
 use crate::Case;
 use crate::experiment::{Experiment, trigger};
-use crate::observed::{Complaints, Observed};
+use crate::observed::{Failures, Observed};
 use fullpipe_experiment::recording::column;
 
 pub(super) const PLATEAU: Case = Case {
     name: "exiting-probe-up-on-bandwidth-plateau",
     heading: "Exiting PROBE_UP on Bandwidth Plateau",
-    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms"), ("5mbit", "200ms")],
+    path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms"), ("5mbit", "200ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         vec![Experiment::new(s, 14.0, rtt / 20.0, "8bdp", plateau)]
     },
 };
 
-fn plateau(o: &Observed<'_>, c: &mut Complaints) {
+fn plateau(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     let exits: Vec<_> = o.exits("ProbeBW_UP").into_iter().filter(|e| e.2 != "ProbeRTT").collect();
     c.expect(!exits.is_empty(), || format!("never left UP: {}", o.sequence()));
@@ -27,7 +27,7 @@ fn plateau(o: &Observed<'_>, c: &mut Complaints) {
         c.expect((rounds - 3.0).abs() <= 1.0, || format!("{rounds} rounds in UP, not three without growth"));
         let long = (to - from) / o.rtt;
         c.expect((2.5..=6.0).contains(&long), || format!("UP lasted {long:.1} round trips"));
-        let most = o.most(column::INFLIGHT_BYTES, from, to);
+        let most = o.max(column::INFLIGHT_BYTES, from, to);
         let floor = 8.0 * o.smss;
         c.expect(most >= 1.2 * o.bdp - floor, || format!("inflight rose only to {:.2} BDP", most / o.bdp));
         c.expect(most <= 2.35 * 1.25 * o.bdp + 10.0 * floor, || {
@@ -43,10 +43,10 @@ fn plateau(o: &Observed<'_>, c: &mut Complaints) {
         });
     }
     // The wait from one probe's end to the next: 2 to 3 s, or 62 to 63 rounds.
-    for w in o.stays("ProbeBW_DOWN").windows(2) {
+    for w in o.visits("ProbeBW_DOWN").windows(2) {
         let (from, to) = (w[0].0, w[1].0);
-        let refill = o.stays("ProbeBW_REFILL").into_iter().map(|r| r.0).find(|t| *t > from && *t < to);
-        let interrupted = o.stays("ProbeRTT").iter().any(|p| p.0 >= from && p.0 <= to);
+        let refill = o.visits("ProbeBW_REFILL").into_iter().map(|r| r.0).find(|t| *t > from && *t < to);
+        let interrupted = o.visits("ProbeRTT").iter().any(|p| p.0 >= from && p.0 <= to);
         if let (Some(refill), false) = (refill, interrupted) {
             let waited = refill - from;
             let rounds = o.at(column::ROUNDS, refill) - o.at(column::ROUNDS, from + o.step());
@@ -64,7 +64,7 @@ fn plateau(o: &Observed<'_>, c: &mut Complaints) {
 pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
     name: "exiting-probe-up-on-loss-when-application-limited",
     heading: "Exiting PROBE_UP on Loss When Application-Limited",
-    paths: &[("20mbit", "80ms"), ("100mbit", "40ms"), ("1gbit", "20ms")],
+    path_texts: &[("20mbit", "80ms"), ("100mbit", "40ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // The application sends 60 % of the rate once UP begins; losses follow some rounds later.
@@ -75,7 +75,7 @@ pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
     },
 };
 
-fn lossy(o: &Observed<'_>, c: &mut Complaints) {
+fn lossy(o: &Observed<'_>, c: &mut Failures) {
     let Some(from) = o.must_enter(c, "ProbeBW_UP") else { return };
     match o.exits("ProbeBW_UP").first().copied() {
         Some((_, to, next)) => {
@@ -87,14 +87,14 @@ fn lossy(o: &Observed<'_>, c: &mut Complaints) {
                 format!("left UP {:.1} round trips after loss began", (to - lost_from) / o.rtt)
             });
         }
-        None => c.say("loss of 6 % did not end UP"),
+        None => c.fail("loss of 6 % did not end UP"),
     }
 }
 
 pub(super) const NEVER_WHEN_APP_LIMITED: Case = Case {
     name: "never-exiting-probe-up-or-startup-when-application-limited-with-no-loss",
     heading: "Never Exiting PROBE_UP (or STARTUP) When Application-Limited With No Loss",
-    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
+    path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         let flow = format!("app = {}", app_at(s, 0.4));
@@ -106,12 +106,12 @@ pub(super) const NEVER_WHEN_APP_LIMITED: Case = Case {
     },
 };
 
-fn stays_in_startup(o: &Observed<'_>, c: &mut Complaints) {
+fn stays_in_startup(o: &Observed<'_>, c: &mut Failures) {
     let other = o.flow.states.iter().find(|s| s.state != "Startup" && s.state != "ProbeRTT");
     c.expect(other.is_none(), || format!("an application-limited flow left Startup: {}", o.sequence()));
 }
 
-fn stays_in_up(o: &Observed<'_>, c: &mut Complaints) {
+fn stays_in_up(o: &Observed<'_>, c: &mut Failures) {
     let Some(up) = o.must_enter(c, "ProbeBW_UP") else { return };
     let after: Vec<&str> = o.flow.states.iter().filter(|s| s.at_s > up).map(|s| s.state.as_str()).collect();
     c.expect(after.first().is_none_or(|s| *s == "ProbeRTT"), || {
@@ -122,7 +122,7 @@ fn stays_in_up(o: &Observed<'_>, c: &mut Complaints) {
 pub(super) const LOSS_AFTER_LONGTERM_BOUND: Case = Case {
     name: "handling-loss-during-probe-up-after-inflight-longterm-is-set",
     heading: "Handling Loss During PROBE_UP After inflight_longterm is Set",
-    paths: &[("10mbit", "60ms"), ("100mbit", "50ms"), ("1gbit", "20ms")],
+    path_texts: &[("10mbit", "60ms"), ("100mbit", "50ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // Losses in the first probe only: the second stops at the bound that they set, and as nothing is lost
@@ -137,7 +137,7 @@ pub(super) const LOSS_AFTER_LONGTERM_BOUND: Case = Case {
     },
 };
 
-fn loss_after_bound(o: &Observed<'_>, c: &mut Complaints) {
+fn loss_after_bound(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     let mut bounded = 0;
     for (from, to, next) in o.exits("ProbeBW_UP") {
@@ -162,10 +162,10 @@ fn loss_after_bound(o: &Observed<'_>, c: &mut Complaints) {
     o.loses_at_most(c, 0.02, 4.0);
 }
 
-fn precautionary(o: &Observed<'_>, c: &mut Complaints) {
+fn precautionary(o: &Observed<'_>, c: &mut Failures) {
     let ups = o.exits("ProbeBW_UP");
     c.expect(ups.len() >= 3, || format!("{} probes in 16 s: {}", ups.len(), o.sequence()));
-    let refills = o.stays("ProbeBW_REFILL");
+    let refills = o.visits("ProbeBW_REFILL");
     let again =
         ups.iter().skip(1).any(|(_, to, _)| refills.iter().any(|r| r.0 > *to && r.0 - to < 6.0 * o.rtt));
     c.expect(again, || format!("no precautionary probe was followed by a refill at once: {}", o.sequence()));
@@ -181,7 +181,7 @@ fn precautionary(o: &Observed<'_>, c: &mut Complaints) {
 pub(super) const APP_LIMITED_REFILL: Case = Case {
     name: "handling-application-limited-sending-during-probe-refill",
     heading: "Handling Application-Limited Sending During PROBE_REFILL",
-    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
+    path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         let all_again = format!("state = 'ProbeBW_REFILL', delay = '{:.4}s'", 6.0 * rtt);
@@ -191,11 +191,11 @@ pub(super) const APP_LIMITED_REFILL: Case = Case {
     },
 };
 
-fn app_limited_refill(o: &Observed<'_>, c: &mut Complaints) {
+fn app_limited_refill(o: &Observed<'_>, c: &mut Failures) {
     let Some((from, to, next)) = o.must_leave(c, "ProbeBW_REFILL") else { return };
     c.expect(next == "ProbeBW_UP", || format!("REFILL led to {next}"));
     let before = o.at(column::BW_BPS, from);
-    let least = o.least(column::BW_BPS, from, to + 6.0 * o.rtt);
+    let least = o.min(column::BW_BPS, from, to + 6.0 * o.rtt);
     c.expect(least >= 0.999 * before, || {
         format!("max_bw fell to {:.2} of what it was on slow samples of the application", least / before)
     });

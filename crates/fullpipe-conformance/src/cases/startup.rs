@@ -3,13 +3,13 @@
 use super::app_at;
 use crate::Case;
 use crate::experiment::{Experiment, Judge};
-use crate::observed::{Complaints, Observed};
+use crate::observed::{Failures, Observed};
 use fullpipe_experiment::recording::column;
 
 pub(super) const PLATEAU: Case = Case {
     name: "exiting-startup-on-bandwidth-plateau",
     heading: "Exiting STARTUP on Bandwidth Plateau",
-    paths: &[
+    path_texts: &[
         ("1mbit", "100ms"),
         ("10mbit", "40ms"),
         ("100mbit", "200ms"),
@@ -22,11 +22,11 @@ pub(super) const PLATEAU: Case = Case {
     },
 };
 
-fn plateau(o: &Observed<'_>, c: &mut Complaints) {
+fn plateau(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     let Some(drain) = o.must_enter(c, "Drain") else { return };
     c.expect(o.sequence().starts_with("Startup → Drain"), || format!("states {}", o.sequence()));
-    o.knows_the_rate(c, drain, 0.02);
+    o.bw_matches_the_rate(c, drain, 0.02);
     c.expect(o.within(column::LOST_PACKETS, 0.0, drain).last() == Some(&0.0), || "lost packets".into());
     // The estimator again, from the rates that were measured: a round that does not raise the rate by a
     // quarter counts, and the third in a row ends Startup.
@@ -48,7 +48,7 @@ fn plateau(o: &Observed<'_>, c: &mut Complaints) {
 pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
     name: "exiting-startup-on-loss-when-application-limited",
     heading: "Exiting STARTUP on Loss When Application-Limited",
-    paths: &[("100mbit", "50ms"), ("50mbit", "60ms"), ("1gbit", "10ms")],
+    path_texts: &[("100mbit", "50ms"), ("50mbit", "60ms"), ("1gbit", "10ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // The application sends half of what the link carries; losses are spread evenly.
@@ -79,7 +79,7 @@ pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
     },
 };
 
-fn exits_on_loss(o: &Observed<'_>, c: &mut Complaints) {
+fn exits_on_loss(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     // With as little in flight as the application allows, Drain may be over on the ACK that began it.
     let left = o.sequence().starts_with("Startup → Drain") || o.sequence().starts_with("Startup → ProbeBW");
@@ -89,11 +89,11 @@ fn exits_on_loss(o: &Observed<'_>, c: &mut Complaints) {
     });
 }
 
-fn stays_below_the_threshold(o: &Observed<'_>, c: &mut Complaints) {
+fn stays_below_the_threshold(o: &Observed<'_>, c: &mut Failures) {
     c.expect(o.flow.states.len() == 1, || "loss of 1.7 % ended Startup; the threshold is 2 %".into());
 }
 
-fn stays_with_few_ranges(o: &Observed<'_>, c: &mut Complaints) {
+fn stays_with_few_ranges(o: &Observed<'_>, c: &mut Failures) {
     c.expect(o.flow.states.len() == 1, || {
         "three or four lost ranges a round ended Startup; it takes 6".into()
     });

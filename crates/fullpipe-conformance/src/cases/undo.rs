@@ -2,13 +2,13 @@
 
 use crate::Case;
 use crate::experiment::{Experiment, trigger};
-use crate::observed::{Complaints, Observed};
+use crate::observed::{Failures, Observed};
 use fullpipe_experiment::recording::{EventKind, column};
 
 pub(super) const FAST_RECOVERY: Case = Case {
     name: "handling-spurious-fast-recovery",
     heading: "Handling Spurious Fast Recovery",
-    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
+    path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // Now and then a packet takes nearly a round trip longer: RACK takes it for lost, DSACK says not.
@@ -17,7 +17,7 @@ pub(super) const FAST_RECOVERY: Case = Case {
     },
 };
 
-fn fast_recovery(o: &Observed<'_>, c: &mut Complaints) {
+fn fast_recovery(o: &Observed<'_>, c: &mut Failures) {
     let spurious = o.events(EventKind::SpuriousLoss);
     c.expect(!spurious.is_empty(), || "reordering was never found out to be no loss".into());
     for t in &spurious {
@@ -37,8 +37,8 @@ fn fast_recovery(o: &Observed<'_>, c: &mut Complaints) {
 }
 
 /// The window is what it was before the episode, unless ProbeRTT has a hand in it.
-fn cwnd_comes_back(o: &Observed<'_>, c: &mut Complaints, began: f64, undone: f64, after: f64) {
-    let probe_rtt = o.stays("ProbeRTT").iter().any(|(a, b)| *a <= undone + 0.1 && began - 3.0 * o.rtt <= *b);
+fn cwnd_comes_back(o: &Observed<'_>, c: &mut Failures, began: f64, undone: f64, after: f64) {
+    let probe_rtt = o.visits("ProbeRTT").iter().any(|(a, b)| *a <= undone + 0.1 && began - 3.0 * o.rtt <= *b);
     let before = o.at(column::CWND_BYTES, began - o.step());
     c.expect(probe_rtt || after >= 0.75 * before, || {
         format!("cwnd {before:.0} before, {after:.0} after the undo")
@@ -48,7 +48,7 @@ fn cwnd_comes_back(o: &Observed<'_>, c: &mut Complaints, began: f64, undone: f64
 pub(super) const RTO: Case = Case {
     name: "handling-spurious-rto-recovery",
     heading: "Handling Spurious RTO Recovery",
-    paths: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
+    path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
         // In UP the way becomes a second longer for 0.2 s: nothing is lost, but the timer fires.
@@ -59,15 +59,15 @@ pub(super) const RTO: Case = Case {
     },
 };
 
-fn rto(o: &Observed<'_>, c: &mut Complaints) {
+fn rto(o: &Observed<'_>, c: &mut Failures) {
     let timeouts = o.events(EventKind::RetransmissionTimeout);
     let spurious = o.events(EventKind::SpuriousLoss);
     c.expect(!timeouts.is_empty(), || "the timer never fired".into());
     c.expect(!spurious.is_empty(), || "the time-out was never found out to be spurious".into());
     let (Some(fired), Some(undone)) = (timeouts.first(), spurious.first()) else { return };
-    let low = o.least(column::CWND_BYTES, *fired, *undone);
+    let low = o.min(column::CWND_BYTES, *fired, *undone);
     c.expect(low <= 6.0 * o.smss, || format!("cwnd stayed at {low:.0} after the time-out"));
     cwnd_comes_back(o, c, *fired, *undone, o.after_row(column::CWND_BYTES, undone + o.step()));
-    o.knows_the_rate(c, o.end, 0.1);
+    o.bw_matches_the_rate(c, o.end, 0.1);
     o.fills_the_link(c, 0.85, o.end - 4.0, o.end);
 }

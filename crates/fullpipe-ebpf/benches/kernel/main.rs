@@ -182,7 +182,7 @@ fn main() {
     let is_chosen = |part: &str| parts.is_empty() || parts.iter().any(|one| *one == part);
 
     let receiver = veth::join();
-    let kernel = Kernel::ask().unwrap();
+    let kernel = Kernel::detect().unwrap();
     let mut held = Vec::new();
     for (controller, name) in [
         (Controller::Bbr1, "bench_bbr1"),

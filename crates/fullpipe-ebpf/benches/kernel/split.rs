@@ -4,7 +4,9 @@
 use crate::cpu::Moment;
 use crate::{Sorted, program_time};
 use fullpipe_ebpf::Error;
-use fullpipe_ebpf::split::{About, Only, Running, Setup, Start, Table, root_group};
+use fullpipe_ebpf::split::{
+    ConnectionFilter, Setup, SplitConfig, SplitInfo, SplitProgram, Table, root_group,
+};
 use fullpipe_split::{Assigner, By, cuts};
 use fullpipe_units::Fraction;
 use nix::sys::socket::{
@@ -122,16 +124,16 @@ fn round(listener: &TcpListener, first: &AtomicU64, meanwhile: impl FnOnce(&dyn 
     })
 }
 
-fn start(group: &Group) -> Running {
+fn start(group: &Group) -> SplitProgram {
     let by = By::Connection;
     let assigner = Assigner::new(1, by);
     let half = Fraction::from_billionths(500_000_000);
     let arms: Vec<_> = cuts(&[half, half]).into_iter().zip([Some("reno"), Some("cubic")]).collect();
-    Running::start(&Start {
+    SplitProgram::start(&SplitConfig {
         cgroup: &group.path,
-        only: Only::default(),
+        only: ConnectionFilter::default(),
         setup: Setup::new(assigner.key(), assigner.masks(), 0, &[]),
-        about: About::new(&["reno", "cubic"], 1, 0, ""),
+        about: SplitInfo::new(&["reno", "cubic"], 1, 0, ""),
         table: Table::new(0, &arms),
         lease: Duration::from_secs(60),
     })

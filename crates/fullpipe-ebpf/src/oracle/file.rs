@@ -22,7 +22,7 @@ use std::io::{BufReader, Read, Write};
 const MAGIC: &[u8; 8] = b"fpccrec1";
 const BITMAP: usize = WORDS.div_ceil(8);
 /// More sockets than any recording has; a file that claims more is not one.
-const MOST_SOCKETS: usize = 1 << 16;
+const MAX_SOCKETS: usize = 1 << 16;
 
 /// Where things are in a record, in words.
 const TCP: usize = 4;
@@ -152,7 +152,7 @@ impl<R: Read> Reader<R> {
             return Ok(None);
         }
         let socket = self.varint(first[0])? as usize;
-        if socket > self.last.len() || socket >= MOST_SOCKETS {
+        if socket > self.last.len() || socket >= MAX_SOCKETS {
             return Err(std::io::Error::other("a socket that did not begin"));
         }
         if socket == self.last.len() {

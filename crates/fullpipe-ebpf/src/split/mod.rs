@@ -4,15 +4,15 @@
 //! Nothing is pinned: the program, its link and its maps are there as long as the owner's process. So whatever ends that
 //! process, connections that open afterwards get what they would have got before.
 
-mod only;
+mod attached;
+mod filter;
 mod owner;
 mod raw;
-mod seen;
 
-pub use only::Only;
-pub use owner::{Followed, Owned, Running, Start};
-pub use raw::{About, Closed, Counts, End, MOST_ARMS, MOST_PORTS, Setup, Table, arm_of};
-pub use seen::{Seen, loaded, running};
+pub use attached::{AttachedSplit, list_attached, list_loaded};
+pub use filter::ConnectionFilter;
+pub use owner::{Batch, CgroupState, SplitConfig, SplitProgram};
+pub use raw::{Closed, Counts, End, MAX_ARMS, MAX_PORTS, Setup, SplitInfo, Table, arm_for};
 
 use crate::error::Error;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Who owns a split: loads the program, attaches it, and reads what it tells.
 
-use super::raw::{About, Closed, Counts, Setup, Table, Wanted};
-use super::{Only, refused, unreadable};
+use super::raw::{Closed, Counts, Setup, SplitInfo, Table, Wanted};
+use super::{ConnectionFilter, refused, unreadable};
 use crate::error::{Error, Result};
 use crate::loader;
 use bytemuck::{Pod, Zeroable};
@@ -16,24 +16,24 @@ use std::time::Duration;
 
 /// What a split begins with.
 #[derive(Debug)]
-pub struct Start<'a> {
+pub struct SplitConfig<'a> {
     /// Whose connections: the directory of a version 2 control group.
     pub cgroup: &'a Path,
     /// What does not change.
     pub setup: Setup,
     /// Which of them.
-    pub only: Only,
+    pub only: ConnectionFilter,
     /// What others are told.
-    pub about: About,
+    pub about: SplitInfo,
     /// The shares.
     pub table: Table,
-    /// How long connections are assigned without [`Running::renew`].
+    /// How long connections are assigned without [`SplitProgram::renew`].
     pub lease: Duration,
 }
 
 /// A split that runs, as long as this lives.
 #[derive(Debug)]
-pub struct Running {
+pub struct SplitProgram {
     cgroup: PathBuf,
     link: RefCell<Option<Attached>>,
     object: Object,
@@ -50,7 +50,7 @@ struct Attached {
 
 /// What has become of the control group since somebody looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Followed {
+pub enum CgroupState {
     /// It is there.
     Same,
     /// Another one was made in its place, as a unit that is restarted gets one; that has the program now.
@@ -59,26 +59,26 @@ pub enum Followed {
     Gone,
 }
 
-/// What [`Running::collect`] hands over.
-pub type Owned = Vec<Closed>;
+/// What [`SplitProgram::collect`] hands over.
+pub type Batch = Vec<Closed>;
 
 /// How long the ring is left to itself. At 10 000 connections a second it then has 500 records, of the 40 000 that it holds.
-const EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Records that are taken at a time: what comes faster than it is read is lost and counted, and does not keep the owner
 /// from its other duties.
-const AT_ONCE: usize = 20_000;
+const MAX_BATCH: usize = 20_000;
 
 /// The clock of `bpf_ktime_get_ns()`.
 fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default()
 }
 
-impl Running {
+impl SplitProgram {
     /// Loads the program and attaches it; connections that open from here on are in it.
     ///
     /// # Errors
     /// Without the right to, or when the directory is no control group of version 2.
-    pub fn start(start: &Start<'_>) -> Result<Self> {
+    pub fn start(start: &SplitConfig<'_>) -> Result<Self> {
         let object = loader::quietly(|| {
             let object = object!("split");
             let mut open = ObjectBuilder::default().open_memory(object)?;
@@ -98,7 +98,7 @@ impl Running {
             }
             open.load()
         })?;
-        let running = Running {
+        let running = SplitProgram {
             cgroup: start.cgroup.to_owned(),
             link: RefCell::new(None),
             object,
@@ -106,7 +106,7 @@ impl Running {
             seen: Cell::new(0),
         };
         // Everything is in place before the first connection comes.
-        running.set(&start.table)?;
+        running.set_shares(&start.table)?;
         running.renew(start.lease)?;
         let program = running
             .object
@@ -165,17 +165,17 @@ impl Running {
     ///
     /// # Errors
     /// When the kernel refuses the program for the new group.
-    pub fn follow(&self) -> Result<Followed> {
+    pub fn reattach(&self) -> Result<CgroupState> {
         let before = self.link.borrow().as_ref().map(|attached| attached.group);
         match std::fs::metadata(&self.cgroup) {
-            Ok(about) if Some(about.ino()) == before => return Ok(Followed::Same),
+            Ok(about) if Some(about.ino()) == before => return Ok(CgroupState::Same),
             Ok(_) => {}
-            Err(_) => return Ok(Followed::Gone),
+            Err(_) => return Ok(CgroupState::Gone),
         }
         match self.attach() {
-            Ok(()) => Ok(Followed::Replaced),
+            Ok(()) => Ok(CgroupState::Replaced),
             // It went while we looked.
-            Err(_) if !self.cgroup.exists() => Ok(Followed::Gone),
+            Err(_) if !self.cgroup.exists() => Ok(CgroupState::Gone),
             Err(error) => Err(error),
         }
     }
@@ -193,7 +193,7 @@ impl Running {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set(&self, table: &Table) -> Result<()> {
+    pub fn set_shares(&self, table: &Table) -> Result<()> {
         let next = 1 - self.which.get();
         self.write("tables", next, bytemuck::bytes_of(table))?;
         self.write(".data.which", 0, &next.to_ne_bytes())?;
@@ -214,7 +214,7 @@ impl Running {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn wanted(&self) -> Result<Option<Vec<u32>>> {
+    pub fn requested_shares(&self) -> Result<Option<Vec<u32>>> {
         let wanted: Wanted = read(&self.map("wanted")?)?;
         if self.seen.replace(wanted.number) == wanted.number {
             return Ok(None);
@@ -243,7 +243,7 @@ impl Running {
     /// What `each` says, or the kernel when the ring cannot be read.
     pub fn collect<E: From<Error>>(
         &self,
-        mut each: impl FnMut(&mut Owned) -> std::result::Result<bool, E>,
+        mut each: impl FnMut(&mut Batch) -> std::result::Result<bool, E>,
     ) -> std::result::Result<(), E> {
         let ring_map = self.map("closed")?;
         let batch = RefCell::new(Vec::new());
@@ -258,19 +258,19 @@ impl Running {
             .map_err(unreadable)?;
         let ring = builder.build().map_err(unreadable)?;
         loop {
-            ring.consume_raw_n(AT_ONCE);
+            ring.consume_raw_n(MAX_BATCH);
             let mut taken = batch.take();
-            let many = taken.len() >= AT_ONCE;
+            let many = taken.len() >= MAX_BATCH;
             if !each(&mut taken)? {
                 break;
             }
             if !many {
-                std::thread::sleep(EVERY);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         self.detach();
         loop {
-            ring.consume_raw_n(AT_ONCE);
+            ring.consume_raw_n(MAX_BATCH);
             let mut taken = batch.take();
             if taken.is_empty() {
                 return Ok(());

@@ -4,9 +4,9 @@ use bytemuck::{Pod, Zeroable};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// `FP_SPLIT_ARMS`.
-pub const MOST_ARMS: usize = 8;
+pub const MAX_ARMS: usize = 8;
 /// `FP_SPLIT_PORTS`.
-pub const MOST_PORTS: usize = 8;
+pub const MAX_PORTS: usize = 8;
 
 /// `struct fp_split_end`: an address as IPv6 has it, in the order of the wire, and a port in the host's.
 #[repr(C)]
@@ -47,15 +47,15 @@ pub struct Setup {
     /// 0: connections, 1: prefixes, 2: the whole host at a time.
     pub by: u32,
     ports: u32,
-    port: [u16; MOST_PORTS],
+    port: [u16; MAX_PORTS],
 }
 
 impl Setup {
-    /// With the local ports that take part, all when there are none; at most [`MOST_PORTS`] are taken.
+    /// With the local ports that take part, all when there are none; at most [`MAX_PORTS`] are taken.
     pub fn new(key: [u64; 2], (mask4, mask6): ([u64; 2], [u64; 2]), by: u32, ports: &[u16]) -> Self {
-        let mut port = [0; MOST_PORTS];
+        let mut port = [0; MAX_PORTS];
         port.iter_mut().zip(ports).for_each(|(to, from)| *to = *from);
-        Setup { key, mask4, mask6, by, ports: ports.len().min(MOST_PORTS) as u32, port }
+        Setup { key, mask4, mask6, by, ports: ports.len().min(MAX_PORTS) as u32, port }
     }
 }
 
@@ -66,18 +66,18 @@ pub struct Table {
     /// Of the shares.
     pub generation: u64,
     /// Cumulative, of 2³².
-    pub cut: [u64; MOST_ARMS],
-    name: [[u8; 16]; MOST_ARMS],
+    pub cut: [u64; MAX_ARMS],
+    name: [[u8; 16]; MAX_ARMS],
     arms: u32,
     spare: u32,
 }
 
 impl Table {
     /// Of arms with their cumulative cuts and controllers; none leaves its connections what they have. At most
-    /// [`MOST_ARMS`] are taken.
+    /// [`MAX_ARMS`] are taken.
     pub fn new(generation: u64, arms: &[(u64, Option<&str>)]) -> Self {
-        let mut table = Table { generation, arms: arms.len().min(MOST_ARMS) as u32, ..Table::zeroed() };
-        for (place, (cut, controller)) in arms.iter().take(MOST_ARMS).enumerate() {
+        let mut table = Table { generation, arms: arms.len().min(MAX_ARMS) as u32, ..Table::zeroed() };
+        for (place, (cut, controller)) in arms.iter().take(MAX_ARMS).enumerate() {
             table.cut[place] = *cut;
             crate::loader::write_name(&mut table.name[place], controller.unwrap_or(""));
         }
@@ -88,12 +88,12 @@ impl Table {
 /// `struct fp_split_about`: what others are told of a split.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub struct About {
+pub struct SplitInfo {
     owner: u32,
     arms: u32,
     seed: u64,
     began_unix_ns: u64,
-    label: [[u8; 32]; MOST_ARMS],
+    label: [[u8; 32]; MAX_ARMS],
     out: [u8; 256],
 }
 
@@ -107,15 +107,15 @@ fn read(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..end]).into_owned()
 }
 
-impl About {
+impl SplitInfo {
     /// Of this process, with the labels of its arms and the file that it writes.
     pub fn new(labels: &[&str], seed: u64, began_unix_ns: u64, out: &str) -> Self {
-        let mut about = About {
+        let mut about = SplitInfo {
             owner: std::process::id(),
-            arms: labels.len().min(MOST_ARMS) as u32,
+            arms: labels.len().min(MAX_ARMS) as u32,
             seed,
             began_unix_ns,
-            ..About::zeroed()
+            ..SplitInfo::zeroed()
         };
         about.label.iter_mut().zip(labels).for_each(|(field, label)| write(field, label));
         write(&mut about.out, out);
@@ -192,12 +192,12 @@ impl Closed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[allow(missing_docs)] // bpf/split.h comments them.
 pub struct Counts {
-    pub opened: [u64; MOST_ARMS],
-    pub closed: [u64; MOST_ARMS],
-    pub bytes_acked: [u64; MOST_ARMS],
-    pub bytes_retrans: [u64; MOST_ARMS],
-    pub total_retrans: [u64; MOST_ARMS],
-    pub refused: [u64; MOST_ARMS],
+    pub opened: [u64; MAX_ARMS],
+    pub closed: [u64; MAX_ARMS],
+    pub bytes_acked: [u64; MAX_ARMS],
+    pub bytes_retrans: [u64; MAX_ARMS],
+    pub total_retrans: [u64; MAX_ARMS],
+    pub refused: [u64; MAX_ARMS],
     pub program: u64,
     pub route: u64,
     pub outside: u64,
@@ -211,7 +211,7 @@ pub struct Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Wanted {
     pub(crate) number: u64,
-    pub(crate) share: [u32; MOST_ARMS],
+    pub(crate) share: [u32; MAX_ARMS],
 }
 
 unsafe extern "C" {
@@ -227,7 +227,7 @@ unsafe extern "C" {
 }
 
 /// The hash and the arm that the program in the kernel gives a connection, by the same C code; no arm: outside.
-pub fn arm_of(setup: &Setup, local: SocketAddr, remote: SocketAddr, table: &Table) -> (u64, Option<usize>) {
+pub fn arm_for(setup: &Setup, local: SocketAddr, remote: SocketAddr, table: &Table) -> (u64, Option<usize>) {
     let (local, remote) = (End::from(local), End::from(remote));
     let mut hash = 0;
     // SAFETY: all five are alive and of the sizes that the C side has (a test compares them).
@@ -240,13 +240,13 @@ pub fn arm_of(setup: &Setup, local: SocketAddr, remote: SocketAddr, table: &Tabl
             &raw mut hash,
         )
     };
-    (hash, (arm as usize).lt(&MOST_ARMS).then_some(arm as usize))
+    (hash, (arm as usize).lt(&MAX_ARMS).then_some(arm as usize))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::split::only::Step;
+    use crate::split::filter::Step;
     use fullpipe_split::{Assigner, By, cuts, pick};
     use proptest::prelude::*;
 
@@ -275,7 +275,7 @@ mod tests {
         let setup = Setup::new(assigner.key(), assigner.masks(), number, &[]);
         let cuts = cuts(&shares.map(fullpipe_units::Fraction::from_billionths));
         let arms: Vec<_> = cuts.iter().map(|cut| (*cut, Some("reno"))).collect();
-        let (hash, arm) = arm_of(&setup, local, remote, &Table::new(0, &arms));
+        let (hash, arm) = arm_for(&setup, local, remote, &Table::new(0, &arms));
         if !matches!(by, By::Time { .. }) {
             assert_eq!(hash, assigner.hash(local, remote));
         }

@@ -1,6 +1,6 @@
 //! What limited one direction of a connection, and when.
 
-use super::written::s;
+use super::serde_units::s;
 use fullpipe_units::Span;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ impl Limits {
     }
 
     /// What limited most of the time.
-    pub fn most(&self) -> Option<LimitShare> {
+    pub fn dominant(&self) -> Option<LimitShare> {
         self.shares.first().copied()
     }
 }

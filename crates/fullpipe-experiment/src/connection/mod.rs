@@ -2,15 +2,15 @@
 //!
 //! What a source cannot know is `None`: a socket sees no captured packets, a capture no congestion window.
 
+mod anonymised;
 mod limits;
-mod replaced;
 mod sender;
 mod sequence;
+mod serde_units;
 mod socket;
-mod written;
 
+pub use anonymised::{ANONYMISED_PREFIX, is_anonymised};
 pub use limits::{Interval, LimitShare, Limitation, Limits};
-pub use replaced::{REPLACED, is_replaced};
 pub use sender::{Likelihood, Sender};
 pub use sequence::{Mark, MarkKind, Sequence};
 pub use socket::{Owner, Socket};
@@ -18,8 +18,8 @@ pub use socket::{Owner, Socket};
 use fullpipe_units::{Rate, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_units::{ms, optional_bps, optional_ms, s};
 use std::net::SocketAddr;
-use written::{ms, optional_bps, optional_ms, s};
 
 /// Names the form of [`Connections`] and [`Connection`]; changes when a reader would have to.
 pub const SCHEMA: &str = "fullpipe/connection/1";

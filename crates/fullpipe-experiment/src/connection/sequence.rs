@@ -8,7 +8,7 @@ pub enum MarkKind {
     /// Data, the first time.
     Data,
     /// Data, not the first time; or what fills a hole.
-    Again,
+    Retransmission,
     /// Everything below `to` is acknowledged.
     Ack,
     /// The receiver takes everything below `to`.
@@ -20,7 +20,7 @@ pub enum MarkKind {
 impl MarkKind {
     /// All, in the order of their numbers.
     pub const ALL: [MarkKind; 5] =
-        [MarkKind::Data, MarkKind::Again, MarkKind::Ack, MarkKind::Window, MarkKind::Sack];
+        [MarkKind::Data, MarkKind::Retransmission, MarkKind::Ack, MarkKind::Window, MarkKind::Sack];
 }
 
 /// One mark of a time-sequence plot.

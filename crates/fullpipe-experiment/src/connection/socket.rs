@@ -1,7 +1,7 @@
 //! What the socket of one end knew, beyond what passes on the wire.
 
 use super::Heading;
-use super::written::{optional_bps, optional_ms, s};
+use super::serde_units::{optional_bps, optional_ms, s};
 use fullpipe_units::{Rate, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -106,7 +106,7 @@ pub enum Unit {
 
 impl Unit {
     /// A number of this unit as people read it.
-    pub fn show(self, number: f64) -> String {
+    pub fn format(self, number: f64) -> String {
         match (self, number) {
             (Unit::BitsPerSecond, bps) if bps >= 1e9 => format!("{:.3} Gbit/s", bps / 1e9),
             (Unit::BitsPerSecond, bps) if bps >= 1e6 => format!("{:.2} Mbit/s", bps / 1e6),
@@ -140,7 +140,7 @@ pub struct Edge {
 
 impl Interval {
     /// Whether `value` is in it; what is not a number is in none.
-    pub fn holds(&self, value: f64) -> bool {
+    pub fn contains(&self, value: f64) -> bool {
         let low = self.low.is_none_or(|e| value > e.at || (e.inclusive && value == e.at));
         let high = self.high.is_none_or(|e| value < e.at || (e.inclusive && value == e.at));
         low && high && !value.is_nan()
@@ -149,13 +149,13 @@ impl Interval {
 
 impl CheckResult {
     /// What came of a bound on `quantity` written as `check`.
-    pub fn of_quantity(check: String, quantity: Quantity, bound: Interval, value: Option<f64>) -> Self {
+    pub fn for_quantity(check: String, quantity: Quantity, bound: Interval, value: Option<f64>) -> Self {
         let value = value.filter(|v| v.is_finite());
         let unit = quantity.unit();
         CheckResult {
             check,
-            measured: value.map_or_else(|| "nothing measured".to_owned(), |v| unit.show(v)),
-            passed: value.is_some_and(|v| bound.holds(v)),
+            measured: value.map_or_else(|| "nothing measured".to_owned(), |v| unit.format(v)),
+            passed: value.is_some_and(|v| bound.contains(v)),
             quantity: Some(quantity),
             value,
             unit: Some(unit),
@@ -164,7 +164,7 @@ impl CheckResult {
     }
 
     /// What came of a demand on the states that were `seen`.
-    pub fn of_states(check: String, seen: &[&str], passed: bool) -> Self {
+    pub fn for_states(check: String, seen: &[&str], passed: bool) -> Self {
         const SHOWN: usize = 12;
         let mut measured = seen[..seen.len().min(SHOWN)].join(" → ");
         if seen.len() > SHOWN {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What repeated, interleaved measurements of one path came to. Its runs stand beside it, each with the round it belongs to as
-/// varied key ([`Varied::ROUND`](super::Varied::ROUND)).
+/// varied key ([`Variation::ROUND`](super::Variation::ROUND)).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// What the others are held against.
@@ -16,16 +16,16 @@ pub struct Comparison {
     /// How every median, difference, ratio and interval here was made.
     pub estimator: String,
     /// Where the time went.
-    pub time: Spent,
+    pub time: TimeBreakdown,
     /// Each controller, in the order asked for.
-    pub controllers: Vec<Compared>,
+    pub controllers: Vec<ControllerRounds>,
     /// Each controller but the baseline, held against it.
     pub verdicts: Vec<Verdict>,
 }
 
 /// Where the time of a comparison went, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Spent {
+pub struct TimeBreakdown {
     /// Data moved and counted.
     pub measured_s: f64,
     /// Data moved at the beginning of tests and were left out, because they say how fast a controller starts.
@@ -36,7 +36,7 @@ pub struct Spent {
 
 /// The rounds of one controller.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Compared {
+pub struct ControllerRounds {
     /// The controller.
     pub controller: String,
     /// Bits per second that arrived, by round.
@@ -95,7 +95,7 @@ pub enum Finding {
     Same,
     /// Too little is known.
     Inconclusive {
-        /// Further rounds that would probably settle it.
+        /// Further rounds that would probably flush it.
         more_rounds: usize,
     },
 }

@@ -21,7 +21,7 @@ const PENDING: usize = 23;
 /// for ms in 1..=100 {
 ///     rtts.add(ms * 1_000_000);
 /// }
-/// rtts.settle();
+/// rtts.flush();
 /// assert_eq!(rtts.rtt_ms().min, Some(1.0));
 /// assert!((rtts.rtt_ms().p95.unwrap() - 95.0).abs() < 0.4);
 /// ```
@@ -53,14 +53,14 @@ impl Histogram {
         self.pending[usize::from(self.waiting)] = place(value);
         self.waiting += 1;
         if usize::from(self.waiting) == PENDING {
-            self.settle();
+            self.flush();
         }
     }
 
     /// Counts what waits to be counted; everything that reads counts comes after.
     // Inlined, as is what it calls: compiled with the engine that counts, and as well optimised as that.
     #[inline]
-    pub fn settle(&mut self) {
+    pub fn flush(&mut self) {
         for i in 0..usize::from(std::mem::take(&mut self.waiting)) {
             self.count(self.pending[i], 1);
         }
@@ -173,7 +173,7 @@ struct Written {
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut own = self.clone();
-        own.settle();
+        own.flush();
         let opened = own.octaves.iter().enumerate().filter_map(|(i, counts)| Some((i, counts.as_ref()?)));
         let counts = opened.flat_map(|(octave, counts)| {
             let counted = counts.iter().enumerate().filter(|(_, n)| **n > 0);
@@ -233,8 +233,8 @@ mod tests {
             a.iter().for_each(|&v| h.add(v));
             let mut other = Histogram::default();
             b.iter().for_each(|&v| other.add(v));
-            h.settle();
-            other.settle();
+            h.flush();
+            other.flush();
             h.merge(&other);
             values.sort_unstable();
             let rank = ((q * values.len() as f64).ceil() as usize).clamp(1, values.len());

@@ -11,7 +11,7 @@ mod source;
 mod summary;
 
 pub use check::{CheckResult, Edge, Interval, Quantity, Unit};
-pub use comparison::{Compared, Comparison, Estimate, Finding, Spent, Verdict};
+pub use comparison::{Comparison, ControllerRounds, Estimate, Finding, TimeBreakdown, Verdict};
 pub use fairness::jain;
 pub use histogram::Histogram;
 pub use row::{FlowRow, LinkRow};
@@ -36,7 +36,7 @@ pub struct Recording {
     /// What was varied between the runs beside it, as this run had it: the swept keys of the scenario, and `seed`
     /// for repeats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub varied: Vec<Varied>,
+    pub varied: Vec<Variation>,
     /// Where it came from.
     #[serde(rename = "engine")]
     pub source: Source,
@@ -74,14 +74,14 @@ pub struct Recording {
 
 /// A key of the scenario whose values differ between runs, and its value in this one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Varied {
+pub struct Variation {
     /// The dotted key (`path.loss`).
     pub key: String,
     /// As the scenario wrote it (`1%`).
     pub value: String,
 }
 
-impl Varied {
+impl Variation {
     /// The key `seed`, which repeats vary.
     pub const SEED: &'static str = "seed";
     /// The key `round`, which comparisons in turns vary: it is when a run was made, and changes nothing of it.
@@ -89,12 +89,12 @@ impl Varied {
 
     /// This value of this key.
     pub fn new(key: impl Into<String>, value: impl Into<String>) -> Self {
-        Varied { key: key.into(), value: value.into() }
+        Variation { key: key.into(), value: value.into() }
     }
 
     /// Whether the key only tells repeats of a run from each other: its seed, or its round.
     pub fn is_repeat(&self) -> bool {
-        self.key == Varied::SEED || self.key == Varied::ROUND
+        self.key == Variation::SEED || self.key == Variation::ROUND
     }
 
     /// Whether the key is that of a controller.
@@ -103,7 +103,7 @@ impl Varied {
     }
 
     /// The last part of the key and the value, as labels have them: `loss 1%`.
-    pub fn in_short(&self) -> String {
+    pub fn label(&self) -> String {
         format!("{} {}", self.short_key(), self.value)
     }
 
@@ -354,7 +354,7 @@ impl Results {
 
 impl FlowRecording {
     /// When the flow was in states that `is` names: from and to in seconds of the run, the last open end at `end`.
-    pub fn stays(&self, end: f64, is: impl Fn(&str) -> bool) -> Vec<(f64, f64)> {
+    pub fn state_intervals(&self, end: f64, is: impl Fn(&str) -> bool) -> Vec<(f64, f64)> {
         let until = |i: usize| self.states.get(i + 1).map_or(end, |next| next.at_s);
         let named = self.states.iter().enumerate().filter(|(_, s)| is(&s.state));
         named.map(|(i, s)| (s.at_s, until(i))).collect()
@@ -399,6 +399,6 @@ mod tests {
             events: Vec::new(),
             distributions: None,
         };
-        assert_eq!(flow.stays(5.0, |s| s == "A"), [(0.0, 1.0), (2.0, 5.0)]);
+        assert_eq!(flow.state_intervals(5.0, |s| s == "A"), [(0.0, 1.0), (2.0, 5.0)]);
     }
 }

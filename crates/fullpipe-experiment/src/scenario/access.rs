@@ -24,13 +24,13 @@ pub struct AccessSpec {
 
 impl AccessSpec {
     /// Whether a packet takes time on it.
-    pub fn takes_time(&self) -> bool {
+    pub fn has_delay(&self) -> bool {
         self.rate.is_some() || !self.delay.is_zero()
     }
 
     /// How long a packet of `bytes` takes on it when nothing is in front of it.
     #[inline]
-    pub fn alone(&self, bytes: u32) -> Span {
+    pub fn unloaded_delay(&self, bytes: u32) -> Span {
         self.delay + self.rate.map_or(Span::ZERO, |rate| rate.time_to_send(bytes.into()))
     }
 
@@ -56,7 +56,7 @@ impl AccessSpec {
     }
 
     pub(super) fn validate(&self, scenario: &Scenario, flow: &FlowSpec) -> Result<(), Fault> {
-        if !self.takes_time() {
+        if !self.has_delay() {
             return Err(
                 Fault::new("", "takes no time, so it does nothing").help("give it a `rate` or a `delay`")
             );

@@ -58,7 +58,7 @@ pub struct AppWrite {
 
 impl AppWrite {
     /// The bytes of the `nth` write of a script, counted from 0, and when the one behind it is due, if there is one.
-    pub fn nth(script: &[AppWrite], nth: u64) -> (u64, Option<Span>) {
+    pub fn nth_write(script: &[AppWrite], nth: u64) -> (u64, Option<Span>) {
         let write = |n| script.get(usize::try_from(n).ok()?);
         (write(nth).map_or(0, |write| write.bytes.0), write(nth.saturating_add(1)).map(|write| write.at))
     }
@@ -149,8 +149,8 @@ mod tests {
     #[test]
     fn each_write_of_a_script_tells_when_the_next_is_due() {
         let App::Writes { writes } = script([(0, 7), (3, 8)]) else { unreachable!() };
-        assert_eq!(AppWrite::nth(&writes, 0), (7, Some(Span::from_millis(3))));
-        assert_eq!(AppWrite::nth(&writes, 1), (8, None));
-        assert_eq!(AppWrite::nth(&writes, u64::MAX), (0, None));
+        assert_eq!(AppWrite::nth_write(&writes, 0), (7, Some(Span::from_millis(3))));
+        assert_eq!(AppWrite::nth_write(&writes, 1), (8, None));
+        assert_eq!(AppWrite::nth_write(&writes, u64::MAX), (0, None));
     }
 }

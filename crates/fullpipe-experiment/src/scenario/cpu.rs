@@ -25,7 +25,7 @@ const LONGEST: Span = Span::from_secs(1);
 impl CpuSpec {
     /// How long so many segments take, of `bytes` together.
     #[inline]
-    pub fn takes(&self, segments: u64, bytes: u64) -> Span {
+    pub fn processing_time(&self, segments: u64, bytes: u64) -> Span {
         self.per_segment * segments + self.rate.map_or(Span::ZERO, |rate| rate.time_to_send(bytes))
     }
 
@@ -57,6 +57,6 @@ mod tests {
         assert_eq!(refused("per_segment = '2s'").key, "per_segment");
         let costs = parsed("per_segment = '2us'\nrate = '8gbit'");
         assert!(costs.validate().is_ok());
-        assert_eq!(costs.takes(2, 3000), Span::from_micros(7));
+        assert_eq!(costs.processing_time(2, 3000), Span::from_micros(7));
     }
 }

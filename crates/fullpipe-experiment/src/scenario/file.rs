@@ -3,7 +3,7 @@
 use super::sweep::Sweep;
 use super::{Fault, Scenario, ScenarioError};
 use crate::document::{Document, nearest};
-use crate::recording::Varied;
+use crate::recording::Variation;
 use fullpipe_path::TraceError;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -15,16 +15,16 @@ pub struct Vocabulary {
     /// Names of congestion controllers.
     pub controllers: Vec<String>,
     /// Names that mean something, but not here.
-    pub refused: Vec<Refused>,
+    pub unavailable: Vec<UnavailableController>,
     /// Whether what runs the scenario knows how many packets were lost, but not when.
-    pub loss_of_whole_runs_only: bool,
+    pub whole_run_loss_only: bool,
     /// Whether the ends are a kernel's, which acknowledges as it sees fit and has ticks of its own.
-    pub kernels_tcp: bool,
+    pub uses_kernel_tcp: bool,
 }
 
 /// A controller that exists, but not where the scenario is to run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refused {
+pub struct UnavailableController {
     /// Its name.
     pub name: String,
     /// Why it cannot be used.
@@ -48,7 +48,7 @@ impl Vocabulary {
         if self.controllers.iter().any(|c| c == name) {
             return Ok(());
         }
-        if let Some(refused) = self.refused.iter().find(|r| r.name == name) {
+        if let Some(refused) = self.unavailable.iter().find(|r| r.name == name) {
             return Err(Fault::new("cc", refused.reason.clone()).help(refused.help.clone()));
         }
         if name.trim_end_matches(':') == "policy" {
@@ -72,7 +72,7 @@ pub struct Case {
     /// What it is of, if its controllers alone do not say it.
     pub contender: Option<String>,
     /// The swept keys and their values in this run, and its seed if it is repeated.
-    pub varied: Vec<Varied>,
+    pub varied: Vec<Variation>,
 }
 
 impl Case {
@@ -84,7 +84,7 @@ impl Case {
     /// What tells it from the file's other runs (`bbr, rate 10mbit`): what it is of, then what is varied beside it.
     pub fn label(&self) -> String {
         let mut parts = vec![self.contender.clone().unwrap_or_else(|| self.scenario.cc())];
-        parts.extend(self.varied.iter().filter(|v| !v.is_cc()).map(Varied::in_short));
+        parts.extend(self.varied.iter().filter(|v| !v.is_cc()).map(Variation::label));
         parts.join(", ")
     }
 }
@@ -143,7 +143,7 @@ pub fn parse(
             one.seed = scenario.seed.wrapping_add(u64::from(i));
             let mut varied = varied.clone();
             if repeats > 1 {
-                varied.push(Varied::new(Varied::SEED, one.seed.to_string()));
+                varied.push(Variation::new(Variation::SEED, one.seed.to_string()));
             }
             cases.push(Case { scenario: one, contender: None, varied });
         }
@@ -196,7 +196,7 @@ pub fn schema() -> serde_json::Value {
 }
 
 /// Which run of a sweep an error is in, as its message ends.
-fn in_the_run(varied: &[Varied]) -> String {
+fn in_the_run(varied: &[Variation]) -> String {
     if varied.is_empty() {
         return String::new();
     }

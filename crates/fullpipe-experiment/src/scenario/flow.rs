@@ -201,7 +201,7 @@ impl FlowSpec {
     }
 
     /// What it asks for that ends whose TCP is a kernel's cannot be asked for.
-    pub fn only_simulated(&self) -> Option<Fault> {
+    pub fn simulator_only_setting(&self) -> Option<Fault> {
         let (key, reason, help) = if self.ack_frequency.is_some() {
             (
                 "ack_frequency",
@@ -279,7 +279,7 @@ impl FlowSpec {
         if let Some(access) = &self.access {
             access.validate(scenario, self).map_err(|f| f.under("access"))?;
         }
-        if let Some(fault) = self.only_simulated().filter(|_| vocabulary.kernels_tcp) {
+        if let Some(fault) = self.simulator_only_setting().filter(|_| vocabulary.uses_kernel_tcp) {
             return Err(fault);
         }
         if let Some(hz) = self.timer_hz.filter(|hz| !TIMER_HZ.contains(hz)) {

@@ -23,11 +23,11 @@ pub use ack_frequency::AckFrequency;
 pub use app::{App, AppWrite};
 pub use check::{Bound, Check};
 pub use cpu::CpuSpec;
-pub use file::{Case, Refused, Vocabulary, parse, schema};
+pub use file::{Case, UnavailableController, Vocabulary, parse, schema};
 pub use flow::{FlowSpec, Setting, policy_file};
 pub use path::{Direction, PathSpec};
 pub use range::range;
-pub use start::{After, Awaited, Follower, Followers, Start};
+pub use start::{After, FlowRef, Follower, Followers, Start};
 pub use trigger::{LinkChange, Trigger, When};
 pub use triggers::{Due, Triggers};
 
@@ -136,11 +136,11 @@ impl Scenario {
     /// The most that the flows' data can ever need of the path in a second; `None` if nothing bounds it.
     pub fn highest_rate(&self) -> Option<Rate> {
         let mut ways = self.flows.iter().map(|flow| flow.direction);
-        ways.try_fold(Rate::ZERO, |highest, way| self.highest_rate_of(way).map(|rate| highest.max(rate)))
+        ways.try_fold(Rate::ZERO, |highest, way| self.highest_rate_in(way).map(|rate| highest.max(rate)))
     }
 
     /// The most that a way of the path can ever carry; `None` if nothing bounds it.
-    pub fn highest_rate_of(&self, way: Direction) -> Option<Rate> {
+    pub fn highest_rate_in(&self, way: Direction) -> Option<Rate> {
         let changed = self.triggers.iter().filter_map(|trigger| trigger.then.rate);
         let most = |link: &LinkSpec| link.highest_rate().map(|rate| changed.clone().fold(rate, Rate::max));
         self.path.links(way).iter().filter_map(most).min()

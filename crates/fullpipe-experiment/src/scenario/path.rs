@@ -1,7 +1,7 @@
 //! The network between the two ends.
 
 use super::Fault;
-use crate::number::trimmed;
+use crate::format_number::trim_zeros;
 use crate::recording::{LinkRecording, PathFacts};
 use fullpipe_path::{BuildContext, Limit, LinkSpec, LossSpec, Path, QueueSpec, shorthand};
 use fullpipe_units::{Rate, Span};
@@ -199,7 +199,7 @@ impl PathSpec {
         let losses = self.forward.iter().filter_map(|l| l.loss.as_ref().and_then(LossSpec::mean));
         let arrives: f64 = losses.map(|share| 1.0 - share).product();
         if arrives < 1.0 {
-            parts.push(format!("{}% loss", trimmed(&format!("{:.4}", (1.0 - arrives) * 100.0))));
+            parts.push(format!("{}% loss", trim_zeros(&format!("{:.4}", (1.0 - arrives) * 100.0))));
         }
         if self.forward.len() > 1 {
             parts.push(format!("{} links", self.forward.len()));

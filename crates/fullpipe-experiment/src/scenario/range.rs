@@ -1,6 +1,6 @@
 //! Values from one to another, as a sweep may write them: `0.01%..10% log 8`, `10ms..100ms linear 4`, `1bdp..4bdp step 0.5bdp`.
 
-use crate::number::{significant, trimmed};
+use crate::format_number::{significant, trim_zeros};
 use fullpipe_units::{Bytes, Rate, Span};
 
 /// More values than this are a slip of the hand.
@@ -58,7 +58,7 @@ fn values(text: &str) -> Result<Vec<String>, String> {
             _ if unit.is_empty() && start.fract() == 0.0 && end.fract() == 0.0 && manner != "step" => {
                 format!("{}", figure.round())
             }
-            _ => format!("{}{unit}", trimmed(&significant(figure, digits))),
+            _ => format!("{}{unit}", trim_zeros(&significant(figure, digits))),
         };
         if written.last() != Some(&value) {
             written.push(value);

@@ -24,7 +24,7 @@ pub enum Start {
 #[serde(deny_unknown_fields)]
 pub struct After {
     /// Which connection is waited for.
-    pub after: Awaited,
+    pub after: FlowRef,
     /// How much of its payload must have been delivered in order; without it, it must have ended: all of its `size` is delivered, or its
     /// `stop` has come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,18 +37,18 @@ pub struct After {
 /// A connection of the scenario.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a connection's label, or its number counted from 0 over all flows")]
-pub enum Awaited {
+pub enum FlowRef {
     /// Counted from 0 over all flows.
     Number(u32),
     /// Its label, as reports have it.
     Label(String),
 }
 
-impl fmt::Display for Awaited {
+impl fmt::Display for FlowRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Awaited::Number(number) => write!(f, "{number}"),
-            Awaited::Label(label) => write!(f, "`{label}`"),
+            FlowRef::Number(number) => write!(f, "{number}"),
+            FlowRef::Label(label) => write!(f, "`{label}`"),
         }
     }
 }
@@ -155,7 +155,7 @@ impl Followers {
     /// # Errors
     /// A connection that is not there, that never comes so far, or that waits for itself in the end; the key is below `start`, and
     /// with it comes the number of the connection that waits.
-    pub fn of(connections: &[FlowSpec]) -> Result<Self, (usize, Fault)> {
+    pub fn new(connections: &[FlowSpec]) -> Result<Self, (usize, Fault)> {
         let mut all = Followers::default();
         if connections.iter().all(|c| c.start.at().is_some()) {
             return Ok(all);
@@ -194,7 +194,7 @@ impl Followers {
     }
 
     /// Who starts now that `delivered` bytes of the connection `flow` are, and it has ended or not; each is named once.
-    pub fn come_after(&mut self, flow: usize, delivered: u64, ended: bool) -> Vec<Follower> {
+    pub fn started_by(&mut self, flow: usize, delivered: u64, ended: bool) -> Vec<Follower> {
         let Some(waiting) = self.of.get_mut(&flow) else { return Vec::new() };
         let reached = |w: &mut Waiting| w.bytes.map_or(ended, |bytes| delivered >= bytes);
         let now =
@@ -206,7 +206,7 @@ impl Followers {
     }
 
     /// Whether anybody waits for the connection `flow`.
-    pub fn wait_for(&self, flow: usize) -> bool {
+    pub fn has_waiting_flows(&self, flow: usize) -> bool {
         self.of.contains_key(&flow)
     }
 }
@@ -215,8 +215,8 @@ fn find(after: &After, connections: &[FlowSpec], labels: &HashMap<&str, usize>) 
     let named =
         || connections.iter().filter_map(|c| c.label.as_deref()).take(20).collect::<Vec<_>>().join(", ");
     let found = match &after.after {
-        Awaited::Number(number) => Some(*number as usize).filter(|n| *n < connections.len()),
-        Awaited::Label(label) => labels.get(label.as_str()).copied(),
+        FlowRef::Number(number) => Some(*number as usize).filter(|n| *n < connections.len()),
+        FlowRef::Label(label) => labels.get(label.as_str()).copied(),
     };
     found.ok_or_else(|| {
         Fault::new("after", format!("there is no connection {}", after.after)).help(format!(
@@ -269,7 +269,7 @@ fn in_a_circle(before: &[Option<usize>]) -> Option<usize> {
 impl Scenario {
     /// What is wrong with the starts of its `connections` that wait for others.
     pub(super) fn validate_starts(&self, connections: &[FlowSpec]) -> Result<(), Fault> {
-        Followers::of(connections).map(drop).map_err(|(number, fault)| {
+        Followers::new(connections).map(drop).map_err(|(number, fault)| {
             // Which [[flow]] the connection is of.
             let mut last = 0;
             let entry = self.flows.iter().position(|flow| {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     fn after(label: &str, bytes: Option<u64>) -> Start {
-        let after = Awaited::Label(label.into());
+        let after = FlowRef::Label(label.into());
         Start::After(After { after, bytes: bytes.map(Bytes), delay: Span::from_millis(5) })
     }
 
@@ -307,24 +307,24 @@ mod tests {
             flow("c", after("a", Some(600))),
             flow(
                 "d",
-                Start::After(After { after: Awaited::Number(2), bytes: Some(Bytes(1)), delay: Span::ZERO }),
+                Start::After(After { after: FlowRef::Number(2), bytes: Some(Bytes(1)), delay: Span::ZERO }),
             ),
         ];
-        let mut followers = Followers::of(&all).unwrap();
+        let mut followers = Followers::new(&all).unwrap();
         let due = |flow| Follower { flow, delay: Span::from_millis(5) };
-        assert!(followers.wait_for(0) && !followers.wait_for(1));
-        assert_eq!(followers.come_after(0, 599, false), []);
-        assert_eq!(followers.come_after(0, 600, false), [due(2)]);
-        assert_eq!(followers.come_after(1, 5000, true), []);
-        assert_eq!(followers.come_after(0, 1000, true), [due(1)]);
-        assert_eq!(followers.come_after(0, 1000, true), []);
-        assert_eq!(followers.come_after(2, 1, false), [Follower { flow: 3, delay: Span::ZERO }]);
+        assert!(followers.has_waiting_flows(0) && !followers.has_waiting_flows(1));
+        assert_eq!(followers.started_by(0, 599, false), []);
+        assert_eq!(followers.started_by(0, 600, false), [due(2)]);
+        assert_eq!(followers.started_by(1, 5000, true), []);
+        assert_eq!(followers.started_by(0, 1000, true), [due(1)]);
+        assert_eq!(followers.started_by(0, 1000, true), []);
+        assert_eq!(followers.started_by(2, 1, false), [Follower { flow: 3, delay: Span::ZERO }]);
         assert!(followers.is_empty());
     }
 
     #[test]
     fn a_wait_that_never_ends_is_refused() {
-        let refused = |flows: &[FlowSpec]| Followers::of(flows).unwrap_err().1.to_string();
+        let refused = |flows: &[FlowSpec]| Followers::new(flows).unwrap_err().1.to_string();
         let told = refused(&[flow("a", after("b", Some(9))), flow("b", after("a", Some(9)))]);
         assert!(told.contains("waits for itself: `a` after `b` after `a`"), "{told}");
         let told = refused(&[flow("x", after("x", Some(9)))]);
@@ -336,18 +336,18 @@ mod tests {
         let told = refused(&[flow("a", Start::default()), flow("b", after("z", Some(1)))]);
         assert!(told.contains("no connection `z`"), "{told}");
         let stops = FlowSpec { stop: Some(Span::from_secs(1)), ..flow("a", Start::default()) };
-        assert!(Followers::of(&[stops, flow("b", after("a", None))]).is_ok());
+        assert!(Followers::new(&[stops, flow("b", after("a", None))]).is_ok());
     }
 
     #[test]
     fn a_long_chain_is_no_circle() {
         let chain = |i: usize| match i {
             0 => Start::default(),
-            _ => Start::After(After { after: Awaited::Number(i as u32 - 1), bytes: None, delay: Span::ZERO }),
+            _ => Start::After(After { after: FlowRef::Number(i as u32 - 1), bytes: None, delay: Span::ZERO }),
         };
         let flows: Vec<FlowSpec> =
             (0..5000).rev().map(|i| sized(flow(&i.to_string(), chain(4999 - i)))).collect();
-        assert!(Followers::of(&flows).is_ok());
+        assert!(Followers::new(&flows).is_ok());
     }
 
     #[test]
@@ -363,7 +363,7 @@ mod tests {
         let written = "start = { after = 'x', delay = '5ms', bytes = '10MB' }";
         assert_eq!(read(written), Ok(after("x", Some(10_000_000))));
         assert!(
-            matches!(read("start = { after = 3 }"), Ok(Start::After(a)) if a.after == Awaited::Number(3))
+            matches!(read("start = { after = 3 }"), Ok(Start::After(a)) if a.after == FlowRef::Number(3))
         );
         assert!(read("start = { afterwards = 'x' }").unwrap_err().contains("unknown field `afterwards`"));
         assert!(read("start = { after = 1.5 }").unwrap_err().contains("a connection's label"));

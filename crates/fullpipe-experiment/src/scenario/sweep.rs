@@ -1,7 +1,7 @@
 //! `[sweep]`: dotted keys of the file, each with a list of values or a range; every combination is a run.
 
 use super::range;
-use crate::recording::Varied;
+use crate::recording::Variation;
 use std::borrow::Cow;
 use std::ops::Range;
 use toml::Spanned;
@@ -69,7 +69,7 @@ impl<'i> Sweep<'i> {
     }
 
     /// Puts the values of combination `i` into `document` and says which they are. The last key varies fastest.
-    pub(super) fn apply(&self, i: usize, document: &mut DeTable<'i>) -> Result<Vec<Varied>, Complaint> {
+    pub(super) fn apply(&self, i: usize, document: &mut DeTable<'i>) -> Result<Vec<Variation>, Complaint> {
         let mut rest = i;
         let mut varied = Vec::with_capacity(self.axes.len());
         for (key, place, values) in self.axes.iter().rev() {
@@ -78,7 +78,7 @@ impl<'i> Sweep<'i> {
             let parts: Vec<&str> = key.split('.').collect();
             set_in_table(document, &parts, value)
                 .map_err(|reason| (place.clone(), format!("sweep of `{key}`: {reason}")))?;
-            varied.push(Varied::new(key.as_str(), written(value.get_ref())));
+            varied.push(Variation::new(key.as_str(), written(value.get_ref())));
         }
         varied.reverse();
         Ok(varied)

@@ -4,7 +4,7 @@ use super::{chapter, n, scenario};
 use crate::view::{dotted, least, mean, median, most, published, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
-use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Varied, column, jain};
+use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Variation, column, jain};
 use fullpipe_experiment::scenario::FlowSpec;
 use fullpipe_path::AggregateSpec;
 use fullpipe_report::colour_of;
@@ -70,7 +70,7 @@ fn everywhere(cases: Vec<Case>) -> Vec<Case> {
     for case in cases {
         let with = |key: &str, value: &str, change: &dyn Fn(&mut Case)| {
             let mut case = case.clone();
-            case.varied.push(Varied::new(key, value));
+            case.varied.push(Variation::new(key, value));
             change(&mut case);
             case
         };
@@ -102,7 +102,7 @@ fn everywhere(cases: Vec<Case>) -> Vec<Case> {
         }
     }
     let on = |link: &str, mut case: Case| {
-        case.varied.push(Varied::new(LINK, link));
+        case.varied.push(Variation::new(LINK, link));
         case
     };
     let edge: Vec<Case> = core.iter().map(|case| on("edge", part_of(case, EDGE))).collect();

@@ -165,7 +165,7 @@ fn judge(runs: &Runs) -> Outcome {
         panels.extend(cycle_panels(run));
     }
     if let Some(run) = runs.first("bbr3") {
-        let probes = run.flows[0].stays(9.0, |s| s == "ProbeBW_UP");
+        let probes = run.flows[0].state_intervals(9.0, |s| s == "ProbeBW_UP");
         findings.push(rare(probes.len()));
         panels.extend(probe_panels(run, probes.iter().find(|(a, _)| *a > 2.0).map_or(4.0, |probe| probe.0)));
     }

@@ -24,7 +24,8 @@ pub(super) const FIGURE: Figure = Figure {
 
 /// The most flows that are in ProbeRTT at one time from `from` on.
 fn most_in_probe_rtt(run: &Recording, from: f64) -> usize {
-    let dips: Vec<Vec<(f64, f64)>> = run.flows.iter().map(|f| f.stays(50.0, |s| s == "ProbeRTT")).collect();
+    let dips: Vec<Vec<(f64, f64)>> =
+        run.flows.iter().map(|f| f.state_intervals(50.0, |s| s == "ProbeRTT")).collect();
     let starts = dips.iter().flatten().map(|d| d.0).filter(|t| *t > from);
     starts
         .map(|t| dips.iter().filter(|d| d.iter().any(|(a, b)| *a <= t + 0.1 && t <= *b)).count())

@@ -4,7 +4,7 @@ use super::{PAPER, chapter, n, scenario};
 use crate::view::{median, published};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
-use fullpipe_experiment::recording::Varied;
+use fullpipe_experiment::recording::Variation;
 use fullpipe_experiment::scenario::App;
 use fullpipe_report::colour_of;
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
@@ -70,8 +70,8 @@ fn paths(cases: Vec<Case>) -> Vec<Case> {
                     // A buffer beyond the size of a transfer shows only when there is more to send.
                     s.flows[0].app = App::Bulk;
                 }
-                case.varied.push(Varied::new("path", (i + 1).to_string()));
-                case.varied.push(Varied::new("buffers", buffers));
+                case.varied.push(Variation::new("path", (i + 1).to_string()));
+                case.varied.push(Variation::new("buffers", buffers));
                 all.push(case);
             }
         }

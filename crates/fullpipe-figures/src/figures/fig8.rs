@@ -57,7 +57,7 @@ fn steady_of(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
     let rate = |run: &Recording| {
         let flow = &run.flows[0];
         let (mut bytes, mut seconds) = (0.0, 0.0);
-        for (from, to) in flow.stays(run.summary.duration_s, |s| s.starts_with("ProbeBW")) {
+        for (from, to) in flow.state_intervals(run.summary.duration_s, |s| s.starts_with("ProbeBW")) {
             let delivered = flow.series.points(column::DELIVERED_BYTES, from, to);
             if let (Some(first), Some(last)) = (delivered.first(), delivered.last()) {
                 bytes += last.1 - first.1;

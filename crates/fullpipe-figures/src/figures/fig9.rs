@@ -4,7 +4,7 @@ use super::{PAPER, chapter, n, scenario};
 use crate::view::{mean, median, published, quantile};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
-use fullpipe_experiment::recording::Varied;
+use fullpipe_experiment::recording::Variation;
 use fullpipe_experiment::scenario::App;
 use fullpipe_report::colour_of;
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
@@ -57,7 +57,7 @@ fn paths(cases: Vec<Case>) -> Vec<Case> {
             s.path.reverse[0].delay = Span::from_secs_f64(rtt / 2.0);
             s.flows[0].app =
                 App::Bursts { size: Bytes((rate / 8.0 * 4.0 * load) as u64), every: Span::from_secs(4) };
-            case.varied.push(Varied::new("path", (i + 1).to_string()));
+            case.varied.push(Variation::new("path", (i + 1).to_string()));
             all.push(case);
         }
     }

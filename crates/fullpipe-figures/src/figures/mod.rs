@@ -21,7 +21,7 @@ mod vm_pair;
 mod wan_host;
 
 use crate::Figure;
-use fullpipe_experiment::number::significant;
+use fullpipe_experiment::format_number::significant;
 use fullpipe_experiment::recording::Source;
 
 /// "BBR: Congestion-Based Congestion Control", Cardwell, Cheng, Gunn, Hassas Yeganeh, Jacobson, CACM 60(2), 2017.

@@ -348,7 +348,7 @@ impl Out<'_> {
         };
         let empty = links.iter().fold(Span::ZERO, |sum, &(delay, rate)| sum + delay + sending(rate));
         let own = self.accesses.binary_search_by_key(&n, |access| access.flow).ok();
-        let own = own.map_or(Span::ZERO, |own| self.accesses[own].spec.alone(bytes));
+        let own = own.map_or(Span::ZERO, |own| self.accesses[own].spec.unloaded_delay(bytes));
         let waited = at.since(slot.arrived) - empty - own;
         self.known.views.flow(n).queue.add(waited.as_nanos());
     }

@@ -46,7 +46,7 @@ struct Inside {
 impl Desk {
     pub(crate) fn new(connections: &[Connection]) -> Result<Self, LabError> {
         let specs: Vec<FlowSpec> = connections.iter().map(|c| c.spec.clone()).collect();
-        let followers = Followers::of(&specs).map_err(|(n, e)| LabError::Input(format!("flow {n}: {e}")))?;
+        let followers = Followers::new(&specs).map_err(|(n, e)| LabError::Input(format!("flow {n}: {e}")))?;
         let bell = || {
             EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
                 .map_err(|e| LabError::failed("eventfd", e))
@@ -71,12 +71,12 @@ impl Desk {
 
     /// Whether another waits for connection `number`.
     pub(crate) fn is_awaited(&self, number: usize) -> bool {
-        self.followers().wait_for(number)
+        self.followers().has_waiting_flows(number)
     }
 
     /// Connection `number` has come so far at `now`: who has waited for that may start.
     pub(crate) fn has_come(&self, number: usize, delivered: u64, ended: bool, now: Time) {
-        let due = self.followers().come_after(number, delivered, ended);
+        let due = self.followers().started_by(number, delivered, ended);
         for follower in due {
             self.entry(follower.flow).start = Some(now + follower.delay);
             // A full counter rings as well.

@@ -222,8 +222,8 @@ impl Sampler {
         events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         let mut distributions =
             Distributions { rtt: std::mem::take(&mut view.rtt), queue: std::mem::take(&mut view.queue) };
-        distributions.rtt.settle();
-        distributions.queue.settle();
+        distributions.rtt.flush();
+        distributions.queue.flush();
         let spec = self.connection.spec;
         // A send buffer that the scenario asks for is allowed to.
         let starved = match spec.send_buffer {

@@ -7,7 +7,7 @@ use crate::emulator::Clock;
 use crate::inspect::{Steer, Tally};
 use crate::priority;
 use fullpipe_kernel::tcp_info::{State, TcpInfo};
-use fullpipe_policy::{Network, Pilot, Step};
+use fullpipe_policy::{Agent, Network, Step};
 use fullpipe_units::{Span, Time};
 use std::io;
 use std::net::TcpStream;
@@ -49,7 +49,7 @@ impl Totals {
         let rtts = packets(tally.rtts, earlier.rtts);
         let rtt_sum = tally.rtt_sum.as_nanos().saturating_sub(earlier.rtt_sum.as_nanos());
         Step {
-            took,
+            duration: took,
             sent: self.sent.saturating_sub(before.sent),
             acked: packets(self.delivered, before.delivered) * mss,
             lost: packets(tally.lost, earlier.lost) * mss,
@@ -66,7 +66,7 @@ impl Totals {
 /// A connection under way.
 struct Course {
     socket: Arc<TcpStream>,
-    pilot: Pilot,
+    pilot: Agent,
     totals: Totals,
     began: Time,
 }
@@ -145,7 +145,7 @@ impl Steered {
             }
             steer.take(socket.as_fd())?;
             let initial = u64::from(self.initial_window) * u64::from(info.snd_mss);
-            let pilot = Pilot::new(self.network.clone(), initial, info.snd_mss);
+            let pilot = Agent::new(self.network.clone(), initial, info.snd_mss);
             let totals = Totals::of(&info, Tally::default());
             self.course = Some(Course { socket, pilot, totals, began: clock.now() });
             return Ok(info.rtt);
@@ -193,7 +193,7 @@ mod tests {
         };
         let step = now.since(&before, ms(40), &info, 12_345);
         assert_eq!((step.sent, step.acked, step.lost, step.acks, step.marks), (20_000, 10_000, 3000, 6, 3));
-        assert_eq!((step.rtt, step.cwnd, step.took), (Some(ms(40)), 12_345, ms(40)));
+        assert_eq!((step.rtt, step.cwnd, step.duration), (Some(ms(40)), 12_345, ms(40)));
         assert_eq!(before.since(&before, ms(1), &info, 1).rtt, None);
     }
 }

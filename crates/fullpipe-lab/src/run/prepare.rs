@@ -87,7 +87,7 @@ fn can_be(number: usize, spec: &FlowSpec) -> Result<(), LabError> {
             "flow {number}: a request of {request} bytes; the lab's are at most {MOST_REQUEST}"
         )));
     }
-    if let Some(Fault { key, reason, .. }) = spec.only_simulated() {
+    if let Some(Fault { key, reason, .. }) = spec.simulator_only_setting() {
         return Err(LabError::Input(format!("flow {number}: `{key}`: {reason}; the simulator can be asked")));
     }
     Ok(())

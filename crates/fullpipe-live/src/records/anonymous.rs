@@ -1,6 +1,6 @@
 //! Addresses that do not tell whose they are.
 
-use fullpipe_experiment::connection::{REPLACED, is_replaced};
+use fullpipe_experiment::connection::{ANONYMISED_PREFIX, is_anonymised};
 use hmac::{Hmac, KeyInit, Mac};
 use ipnet::{Ipv4Net, Ipv6Net};
 use sha2::Sha256;
@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 pub enum Anonymiser {
     /// Its /24, or its /48 of IPv6.
     Prefix,
-    /// A keyed hash of it (HMAC-SHA256), in [`REPLACED`]: 32 bits of the prefix's and 32 of the address's, so that what has a
+    /// A keyed hash of it (HMAC-SHA256), in [`ANONYMISED_PREFIX`]: 32 bits of the prefix's and 32 of the address's, so that what has a
     /// prefix in common still has.
     Hash(Key),
 }
@@ -72,13 +72,13 @@ impl Anonymiser {
     pub fn replaced(&self, end: SocketAddr) -> SocketAddr {
         let ip = match self {
             Anonymiser::Prefix => prefix(end.ip()),
-            Anonymiser::Hash(_) if is_replaced(end.ip()) => end.ip(),
+            Anonymiser::Hash(_) if is_anonymised(end.ip()) => end.ip(),
             Anonymiser::Hash(key) => {
                 let bytes = |ip| match ip {
                     IpAddr::V4(ip) => ip.octets().to_vec(),
                     IpAddr::V6(ip) => ip.octets().to_vec(),
                 };
-                let mut octets = REPLACED.octets();
+                let mut octets = ANONYMISED_PREFIX.octets();
                 octets[8..12].copy_from_slice(&key.hash(b'p', &bytes(prefix(end.ip()))));
                 octets[12..].copy_from_slice(&key.hash(b'a', &bytes(end.ip())));
                 Ipv6Addr::from(octets).into()
@@ -126,7 +126,7 @@ mod tests {
         assert_ne!(parts(a).1, parts(b).1);
         assert_ne!(parts(a).0, parts(other).0);
         assert_eq!((a.port(), b.port()), (443, 80));
-        assert!(is_replaced(a.ip()) && a.ip().to_string().starts_with("100:"), "{a}");
+        assert!(is_anonymised(a.ip()) && a.ip().to_string().starts_with("100:"), "{a}");
         assert!(!format!("{:?}", Anonymiser::Hash(Key::new(key).unwrap())).contains("0123"));
     }
 

@@ -6,7 +6,7 @@ use super::list::{bold, dim};
 use crate::connection::Connection;
 use crate::table::{ms, percent, rate};
 use crate::text::{INDENT, spaced};
-use fullpipe_experiment::number::significant;
+use fullpipe_experiment::format_number::significant;
 use fullpipe_kernel::printable::wrap;
 use fullpipe_units::Rate;
 use ratatui::Frame;

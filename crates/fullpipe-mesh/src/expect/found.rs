@@ -3,7 +3,7 @@
 use super::on_the_wire;
 use crate::record::{ControllerId, History, Measured, Outcome, Pair};
 use crate::simulate::State;
-use fullpipe_experiment::order;
+use fullpipe_experiment::statistics;
 use fullpipe_net::compare::median;
 use fullpipe_path::{BernoulliSpec, Limit, LinkSpec, LossSpec};
 use fullpipe_units::{Bytes, Fraction, Span};
@@ -121,7 +121,7 @@ pub fn found(history: &History, pair: Pair) -> Option<Found> {
 }
 
 fn quantile(mut all: Vec<f64>, q: f64) -> f64 {
-    order::quantile(&mut all, q).unwrap_or(0.0)
+    statistics::quantile(&mut all, q).unwrap_or(0.0)
 }
 
 impl Found {

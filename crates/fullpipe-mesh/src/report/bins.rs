@@ -1,7 +1,7 @@
 //! A history in as many steps as a screen can show.
 
 use crate::record::{History, Outcome, Pair};
-use fullpipe_experiment::order;
+use fullpipe_experiment::statistics;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -120,7 +120,7 @@ fn filled(all: &BTreeMap<usize, Step>, steps: usize, controllers: usize) -> Pair
 }
 
 fn quantile(all: &[f64], q: f64) -> Option<f64> {
-    order::quantile(&mut all.to_vec(), q)
+    statistics::quantile(&mut all.to_vec(), q)
 }
 
 /// Three digits.

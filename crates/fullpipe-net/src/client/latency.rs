@@ -6,7 +6,7 @@
 
 use super::Sample;
 use crate::iperf3::{Cookie, extension};
-use fullpipe_experiment::order::quantile;
+use fullpipe_experiment::statistics::quantile;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -12,7 +12,7 @@ pub use statistics::{FEWEST_PAIRS, WORTH, compare, difference, estimate, median,
 use crate::client::{self, ClientError, Config, Interval, Outcome};
 use crate::recording::recording;
 use fullpipe_experiment::Results;
-use fullpipe_experiment::recording::{self as recorded, Compared, Spent, Varied};
+use fullpipe_experiment::recording::{self as recorded, ControllerRounds, TimeBreakdown, Variation};
 use fullpipe_kernel::{socket, tcp_info};
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
@@ -136,7 +136,7 @@ impl Plan {
         let measured_s: f64 = all().map(seconds).sum();
         let left_out_s: f64 = all().map(|outcome| f64::from(outcome.params.omit)).sum();
         let between_s = (began.elapsed().as_secs_f64() - measured_s - left_out_s).max(0.0);
-        let spent = Spent { measured_s, left_out_s, between_s };
+        let spent = TimeBreakdown { measured_s, left_out_s, between_s };
         Ok(Comparison { plan: self.clone(), runs, spent })
     }
 
@@ -187,7 +187,7 @@ pub struct Comparison {
     /// By controller, in the plan's order, then by round.
     pub runs: Vec<Vec<Outcome>>,
     /// Where the time went.
-    pub spent: Spent,
+    pub spent: TimeBreakdown,
 }
 
 /// The idle path is probed this often in rounds after the first: it was known by then.
@@ -260,7 +260,7 @@ impl Comparison {
             let goodputs = figures(runs, goodput);
             let rtts = figures(runs, loaded_rtt);
             let known = rtts.iter().all(|rtt| rtt.is_finite());
-            Compared {
+            ControllerRounds {
                 controller: name.clone(),
                 goodput: estimate(&goodputs, self.plan.seed),
                 goodput_bps: goodputs,
@@ -291,8 +291,10 @@ impl Comparison {
                 let Some(outcome) = self.of(name).get(round) else { continue };
                 let mut run = recording(outcome, &format!("{name}, round {}", round + 1), self.plan.seed);
                 run.contender = Some(name.to_owned());
-                run.varied =
-                    vec![Varied::new("flow.cc", name), Varied::new(Varied::ROUND, (round + 1).to_string())];
+                run.varied = vec![
+                    Variation::new("flow.cc", name),
+                    Variation::new(Variation::ROUND, (round + 1).to_string()),
+                ];
                 run.path.base_rtt_ms = idle;
                 runs.push(run);
             }

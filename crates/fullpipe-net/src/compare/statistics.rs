@@ -1,7 +1,7 @@
 //! What repeated, interleaved measurements say, and how sure it is. Pure functions of numbers and a seed.
 
-use fullpipe_experiment::order;
 use fullpipe_experiment::recording::{Estimate, Finding};
+use fullpipe_experiment::statistics;
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -17,7 +17,7 @@ pub const WORTH: f64 = 1.05;
 
 /// The median of numbers; 0 of none.
 pub fn median(numbers: &[f64]) -> f64 {
-    order::median(&mut numbers.to_vec()).unwrap_or(0.0)
+    statistics::median(&mut numbers.to_vec()).unwrap_or(0.0)
 }
 
 /// The median of `pairs` with its bootstrap interval: percentiles of the medians of resamples (Efron and

@@ -3,7 +3,7 @@
 use super::{Diagnosis, Evidence, Limit, diagnose};
 use crate::client::{self, ClientError, Config, Outcome};
 use crate::sample::SocketSample;
-use fullpipe_experiment::order::quantile;
+use fullpipe_experiment::statistics::quantile;
 use fullpipe_kernel::sock_diag::{self, TcpSocket};
 use std::io;
 use std::sync::atomic::AtomicBool;

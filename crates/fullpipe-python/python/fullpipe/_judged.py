@@ -15,7 +15,7 @@ def conformance(
     cc: str = "bbr3", cases: Iterable[str] = (), *, settings: Mapping[str, Any] | None = None, threads: int = 0
 ) -> list[dict[str, Any]]:
     """A controller against the example test cases of draft-ietf-ccwg-bbr, as `fullpipe conformance --cc CC --set KEY=VALUE`: a dictionary
-    for each case on each of its paths, with `case`, `heading`, `rate`, `rtt`, `passed` and `complaints`.
+    for each case on each of its paths, with `case`, `heading`, `rate`, `rtt`, `passed` and `failures`.
 
     >>> all(row["passed"] for row in fullpipe.conformance())
     True

@@ -560,7 +560,7 @@ mod tests {
         run.provenance.scenario = evil.to_owned();
         run.invalid_because = vec![evil.to_owned()];
         run.valid = false;
-        run.checks = vec![CheckResult::of_states(evil.into(), &[evil], false)];
+        run.checks = vec![CheckResult::for_states(evil.into(), &[evil], false)];
         run.links[0].label = evil.to_owned();
         run.links[0].drops.insert(evil.to_owned(), 3);
         for flow in &mut run.flows {

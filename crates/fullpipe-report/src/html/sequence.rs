@@ -115,7 +115,7 @@ mod tests {
             mark(5, 0, 1448, MarkKind::Data),
             mark(40, 1448, 1448, MarkKind::Ack),
             mark(45, 1448, 2896, MarkKind::Data),
-            mark(99, 0, 1448, MarkKind::Again),
+            mark(99, 0, 1448, MarkKind::Retransmission),
         ];
         let n = marks.len();
         let packed = pack(&Sequence { label: String::new(), marks }).unwrap();

@@ -8,7 +8,7 @@ use crate::figures::rate_unit;
 use crate::palette::colour_of;
 use crate::reduce::{distinct, half_interval, place, varied_path};
 use fullpipe_experiment::Results;
-use fullpipe_experiment::recording::{Recording, Varied};
+use fullpipe_experiment::recording::{Recording, Variation};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
 /// A quantity whose largest value is so many times its smallest is drawn on a logarithmic axis.
@@ -48,7 +48,7 @@ pub fn of_sweep(results: &Results) -> Option<Picture> {
     // What tells runs with the same value at the bottom apart, but for controller and repeat.
     let facet = |run: &Recording| -> String {
         let others = varied_path(run).filter(|varied| varied.key != bottom.key);
-        others.map(Varied::in_short).collect::<Vec<_>>().join(", ")
+        others.map(Variation::label).collect::<Vec<_>>().join(", ")
     };
     let facets = distinct(results.runs.iter().map(facet));
     let top = results.runs.iter().map(|r| r.summary.goodput_bps).fold(0.0, f64::max);
@@ -252,11 +252,11 @@ mod tests {
     /// bbr and cubic at each combination of these values, the last key fastest, with goodputs that fall along it.
     fn sweep(keys: &[(&str, &[&str])], repeats: u32) -> Results {
         let race = support::race(0.5);
-        let mut combinations: Vec<Vec<Varied>> = vec![vec![]];
+        let mut combinations: Vec<Vec<Variation>> = vec![vec![]];
         for (key, values) in keys {
-            let with = |before: &Vec<Varied>, value: &&str| {
+            let with = |before: &Vec<Variation>, value: &&str| {
                 let mut all = before.clone();
-                all.push(Varied::new(*key, *value));
+                all.push(Variation::new(*key, *value));
                 all
             };
             combinations =
@@ -268,7 +268,7 @@ mod tests {
                 for seed in 1..=repeats {
                     let mut run = run.clone();
                     run.varied = varied.clone();
-                    run.varied.push(Varied::new(Varied::SEED, seed.to_string()));
+                    run.varied.push(Variation::new(Variation::SEED, seed.to_string()));
                     run.summary.goodput_bps = 50e6 - 1e6 * i as f64 + 1e5 * f64::from(seed);
                     runs.push(run);
                 }

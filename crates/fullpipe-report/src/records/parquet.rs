@@ -238,9 +238,9 @@ const COLUMNS: &[Column] = &[
     Column { name: "cwnd_segments", cell: |c| Cell::Whole(of_socket!(c, s => Some(s.cwnd_segments.into()))) },
     Column {
         name: "limited_by",
-        cell: |c| Cell::Text(sent(c).limits.most().map(|l| l.by.name().to_owned())),
+        cell: |c| Cell::Text(sent(c).limits.dominant().map(|l| l.by.name().to_owned())),
     },
-    Column { name: "limited_share", cell: |c| Cell::Real(sent(c).limits.most().map(|l| l.share)) },
+    Column { name: "limited_share", cell: |c| Cell::Real(sent(c).limits.dominant().map(|l| l.share)) },
 ];
 
 /// A connection of which nothing is known: what kind of cells a column has.

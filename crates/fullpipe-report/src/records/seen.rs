@@ -1,6 +1,6 @@
 //! What a report takes of a record.
 
-use fullpipe_experiment::connection::{Connection, Direction, Handshake, Heading, Point, is_replaced};
+use fullpipe_experiment::connection::{Connection, Direction, Handshake, Heading, Point, is_anonymised};
 use fullpipe_units::Span;
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::IpAddr;
@@ -81,7 +81,7 @@ pub(super) fn rate(bytes: u64, busy_s: f64) -> Option<f64> {
 /// What a site is usually given: `192.0.2.0/24`, `2001:db8:1::/48`; of a hash what stands for that.
 pub(super) fn prefix(ip: IpAddr) -> String {
     match ip {
-        IpAddr::V6(v6) if is_replaced(ip) => Ipv6Net::new_assert(v6, 96).trunc().to_string(),
+        IpAddr::V6(v6) if is_anonymised(ip) => Ipv6Net::new_assert(v6, 96).trunc().to_string(),
         IpAddr::V6(v6) => Ipv6Net::new_assert(v6, 48).trunc().to_string(),
         IpAddr::V4(v4) => Ipv4Net::new_assert(v4, 24).trunc().to_string(),
     }

@@ -275,7 +275,7 @@ fn clip(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::support;
-    use fullpipe_experiment::recording::{CheckResult, Varied};
+    use fullpipe_experiment::recording::{CheckResult, Variation};
 
     const PLAIN: Style = Style { width: 80, colour: false };
 
@@ -320,7 +320,7 @@ mod tests {
         let mut race = support::race(2.0);
         race.runs[0].valid = false;
         race.runs[0].invalid_because = vec!["too late".to_owned()];
-        race.runs[1].checks = vec![CheckResult::of_states("rtt.p95 <= 50ms".into(), &["100 ms"], false)];
+        race.runs[1].checks = vec![CheckResult::for_states("rtt.p95 <= 50ms".into(), &["100 ms"], false)];
         let text = table(&race, &PLAIN);
         assert!(
             text.contains("bbr ✗") && text.contains("not valid: bbr") && text.contains("too late"),
@@ -337,7 +337,7 @@ mod tests {
             for run in &runs {
                 let mut run = run.clone();
                 run.seed = seed.into();
-                run.varied = vec![Varied::new(Varied::SEED, seed.to_string())];
+                run.varied = vec![Variation::new(Variation::SEED, seed.to_string())];
                 run.summary.goodput_bps *= 1.0 + f64::from(seed) / 100.0;
                 race.runs.push(run);
             }

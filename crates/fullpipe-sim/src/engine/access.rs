@@ -48,7 +48,7 @@ impl Access {
 
     /// How long a packet of `bytes` takes on it when nothing is in front of it.
     pub fn alone(&self, bytes: u32) -> Span {
-        self.spec.alone(bytes)
+        self.spec.unloaded_delay(bytes)
     }
 
     /// What it counted.

@@ -15,7 +15,7 @@ use crate::sender::Wheel;
 use fullpipe_cc::{Config, CongestionControl, Span, Time};
 use fullpipe_experiment::scenario::{Direction, Fault, FlowSpec, Followers, Triggers};
 use fullpipe_path::{Outcome, Packet};
-use fullpipe_policy::Steered;
+use fullpipe_policy::PolicyController;
 
 /// The connections, and what their packets share.
 pub(super) struct Flows {
@@ -36,7 +36,7 @@ impl Flows {
         sampling: Span,
     ) -> Result<Self, SimError> {
         let scenario = run.scenario;
-        let followers = Followers::of(specs).map_err(|(_, fault)| SimError::Scenario(fault))?;
+        let followers = Followers::new(specs).map_err(|(_, fault)| SimError::Scenario(fault))?;
         let mut connections = Vec::with_capacity(specs.len());
         for (i, spec) in specs.iter().enumerate() {
             let cc = controller(run, spec, i)?;
@@ -124,7 +124,7 @@ impl Flows {
     #[cold]
     fn start_followers(&mut self, now: Time, flow: usize, wakes: &mut Wakes) {
         let c = &self.connections[flow];
-        for follower in self.followers.come_after(flow, c.receiver.delivered(), c.has_ended()) {
+        for follower in self.followers.started_by(flow, c.receiver.delivered(), c.has_ended()) {
             let c = &mut self.connections[follower.flow];
             c.begin(now + follower.delay);
             wakes.no_later(follower.flow, c.wake());
@@ -199,7 +199,7 @@ fn controller(run: &Simulation<'_>, spec: &FlowSpec, i: usize) -> Result<AnyCont
         ..Config::default()
     };
     if let Some(network) = &spec.policy {
-        return Ok(AnyController::Outside(Box::new(Steered::new(network.clone(), &config))));
+        return Ok(AnyController::Outside(Box::new(PolicyController::new(network.clone(), &config))));
     }
     let values: Vec<(String, String)> =
         spec.settings.iter().map(|(key, value)| (key.clone(), value.to_string())).collect();

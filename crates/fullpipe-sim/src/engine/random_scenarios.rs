@@ -5,7 +5,7 @@ use super::world::World;
 use crate::error::SimError;
 use fullpipe_cc::{Span, Time};
 use fullpipe_experiment::scenario::{
-    AccessSpec, AckFrequency, After, App, AppWrite, Awaited, CpuSpec, Direction, FlowSpec, PathSpec,
+    AccessSpec, AckFrequency, After, App, AppWrite, CpuSpec, Direction, FlowRef, FlowSpec, PathSpec,
     Scenario, Start,
 };
 use fullpipe_path::{LinkSpec, QueueSpec};
@@ -116,7 +116,7 @@ fn start() -> impl Strategy<Value = Start> {
     prop_oneof![
         4 => select(vec![0u64, 7, 500_000_000]).prop_map(|at| Start::At(Span::from_nanos(at))),
         1 => (select(vec![None, Some(1), Some(50_000)]), select(vec![0u64, 3_000_000])).prop_map(|(bytes, delay)| {
-            let after = Awaited::Number(0);
+            let after = FlowRef::Number(0);
             Start::After(After { after, bytes: bytes.map(Bytes), delay: Span::from_nanos(delay) })
         }),
     ]
@@ -242,7 +242,7 @@ proptest! {
                 (s + c.sender.counts.sent, a + c.recorder.arrived())
             });
             for way in [Direction::Forward, Direction::Reverse] {
-                if let Some(rate) = s.highest_rate_of(way) {
+                if let Some(rate) = s.highest_rate_in(way) {
                     let of_it = world.flows.connections.iter().zip(&world.specs).filter(|(_, f)| f.direction == way);
                     let payload: u64 = of_it.map(|(c, _)| c.receiver.arrived()).sum();
                     let most = rate.bytes_in(now.since(Time::ZERO));

@@ -197,7 +197,7 @@ impl World {
 fn takes_time(scenario: &Scenario, flows: &[FlowSpec]) -> Result<(), SimError> {
     let both = [Direction::Forward, Direction::Reverse];
     let delayed = |direction| scenario.path.links(direction).iter().any(|link| !link.delay.is_zero());
-    if both.into_iter().any(|d| delayed(d) || scenario.highest_rate_of(d).is_some())
+    if both.into_iter().any(|d| delayed(d) || scenario.highest_rate_in(d).is_some())
         || flows.iter().all(|flow| !flow.extra_rtt.is_zero() || flow.access.is_some())
     {
         return Ok(());
@@ -215,7 +215,7 @@ fn budget(scenario: &Scenario, flows: u64) -> u64 {
     const SMALLEST_PACKET: u64 = 40;
     const EVENTS_PER_PACKET: u64 = 8;
     let carried = |direction| {
-        let rate = scenario.highest_rate_of(direction).unwrap_or(Rate::MAX);
+        let rate = scenario.highest_rate_in(direction).unwrap_or(Rate::MAX);
         rate.bytes_in(scenario.duration) / SMALLEST_PACKET
     };
     let both = [Direction::Forward, Direction::Reverse];
@@ -227,7 +227,7 @@ fn budget(scenario: &Scenario, flows: u64) -> u64 {
         .saturating_add(clock)
         .saturating_add(timers)
         .saturating_add(1 << 20)
-        .min(if both.into_iter().any(|d| scenario.highest_rate_of(d).is_some()) {
+        .min(if both.into_iter().any(|d| scenario.highest_rate_in(d).is_some()) {
             MOST_EVENTS
         } else {
             MOST_EVENTS_WITHOUT_RATE

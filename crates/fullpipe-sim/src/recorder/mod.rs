@@ -109,8 +109,8 @@ impl FlowRecorder {
 
     /// The run is over: all that was measured is counted from here on.
     pub fn settle(&mut self) {
-        self.rtt.settle();
-        self.queue.settle();
+        self.rtt.flush();
+        self.queue.flush();
     }
 
     /// When the last row was added to the series.

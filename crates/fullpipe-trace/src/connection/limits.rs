@@ -230,9 +230,9 @@ mod tests {
     #[test]
     fn a_full_path_is_told_from_a_small_window() {
         let full = limits(&bins(1, |ms, b| (b.acked, b.inflight) = (1000, 20_000 + ms * 40)), &whole(1));
-        assert_eq!(full.most().map(|l| l.by), Some(Limitation::Bandwidth), "{full:?}");
+        assert_eq!(full.dominant().map(|l| l.by), Some(Limitation::Bandwidth), "{full:?}");
         let held = limits(&bins(1, |ms, b| (b.acked, b.inflight) = (300, 3_000 + ms * 40)), &whole(1));
-        assert_eq!(held.most().map(|l| l.by), Some(Limitation::CongestionWindow), "{held:?}");
+        assert_eq!(held.dominant().map(|l| l.by), Some(Limitation::CongestionWindow), "{held:?}");
     }
 
     #[test]
@@ -260,19 +260,19 @@ mod tests {
             b.retransmitted = u64::from(ms.is_multiple_of(5));
         };
         let found = limits(&bins(2, drops), &whole(2));
-        assert_eq!(found.most().map(|l| l.by), Some(Limitation::Policer), "{found:?}");
+        assert_eq!(found.dominant().map(|l| l.by), Some(Limitation::Policer), "{found:?}");
         // The same behind a queue is a full link that overflows.
         let queued = |ms: u64, b: &mut Bin| {
             drops(ms, b);
             b.rtt_min = RTT * if ms < 20 { 1 } else { 2 };
         };
         let found = limits(&bins(2, queued), &whole(2));
-        assert_eq!(found.most().map(|l| l.by), Some(Limitation::Bandwidth), "{found:?}");
+        assert_eq!(found.dominant().map(|l| l.by), Some(Limitation::Bandwidth), "{found:?}");
     }
 
     #[test]
     fn what_stands_still_in_flight_is_a_buffer() {
         let found = limits(&bins(1, |_, b| (b.acked, b.inflight) = (300, 3_000)), &whole(1));
-        assert_eq!(found.most().map(|l| l.by), Some(Limitation::SendBuffer), "{found:?}");
+        assert_eq!(found.dominant().map(|l| l.by), Some(Limitation::SendBuffer), "{found:?}");
     }
 }

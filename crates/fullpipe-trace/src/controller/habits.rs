@@ -2,7 +2,7 @@
 //! did on the same path, in the same way.
 
 use crate::connection::Course;
-use fullpipe_experiment::order;
+use fullpipe_experiment::statistics;
 use fullpipe_units::{Rate, Span};
 
 /// A number that tells something of a sender; NaN where a connection does not show it.
@@ -305,12 +305,12 @@ fn losses(rounds: &[Round], length: f64, mss: u32, all: &mut Habits) {
 
 /// The `q` quantile; NaN of nothing.
 fn quantile(values: &[f64], q: f64) -> f64 {
-    order::quantile(&mut values.to_vec(), q).unwrap_or(f64::NAN)
+    statistics::quantile(&mut values.to_vec(), q).unwrap_or(f64::NAN)
 }
 
 /// One of the values, the higher of two in the middle; NaN of nothing.
 fn median(mut values: Vec<f64>) -> f64 {
-    order::quantile(&mut values, 0.5).unwrap_or(f64::NAN)
+    statistics::quantile(&mut values, 0.5).unwrap_or(f64::NAN)
 }
 
 /// Mean change from each to the next.

@@ -116,7 +116,7 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: O
             or_dash(d.rtprop, span),
             or_dash(d.btlbw, rate),
             d.retransmissions.segments.to_string(),
-            or_dash(d.limits.most(), |l| format!("{} {:.0} %", l.by.name(), l.share * 100.0)),
+            or_dash(d.limits.dominant(), |l| format!("{} {:.0} %", l.by.name(), l.share * 100.0)),
             or_dash(d.sender.as_ref(), |s| s.words.clone()),
         ]);
     }
@@ -178,7 +178,7 @@ pub fn comparison(before: (&str, &Connection), after: (&str, &Connection), width
         rows.push([name.to_owned(), or_dash(a, show), or_dash(b, show), change]);
     }
     let in_words: [Words; 2] = [
-        ("limited by", |d| d.limits.most().map(|l| format!("{} {:.0} %", l.by.name(), l.share * 100.0))),
+        ("limited by", |d| d.limits.dominant().map(|l| format!("{} {:.0} %", l.by.name(), l.share * 100.0))),
         ("controller", |d| {
             d.sender.as_ref().map(|s| s.name.clone().unwrap_or_else(|| "not named".to_owned()))
         }),
@@ -299,7 +299,7 @@ pub fn xplot(c: &Connection, sequences: &[Sequence]) -> String {
                     out,
                     "white\ndarrow {t:.6} {to}\nuarrow {t:.6} {from}\nline {t:.6} {from} {t:.6} {to}"
                 ),
-                MarkKind::Again => writeln!(
+                MarkKind::Retransmission => writeln!(
                     out,
                     "red\ndarrow {t:.6} {to}\nuarrow {t:.6} {from}\nline {t:.6} {from} {t:.6} {to}\natext {t:.6} {to}\nR"
                 ),

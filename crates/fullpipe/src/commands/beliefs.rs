@@ -31,7 +31,7 @@ impl BeliefSource for Loaded {
         let survey = survey.as_mut().map_err(|why| why.clone())?;
         let mut told = HashMap::new();
         survey
-            .look(|socket| told.extend(socket.cookie.map(|cookie| cookie.get()).zip(of(&socket))))
+            .sample(|socket| told.extend(socket.cookie.map(|cookie| cookie.get()).zip(of(&socket))))
             .map_err(|error| unknown(&error))?;
         Ok(told)
     }

@@ -12,7 +12,7 @@ use crate::runs::{command_line, hanging};
 use clap::{Args as ClapArgs, Subcommand};
 use fullpipe_ebpf::oracle::{self, Reader, Recorder, Writer};
 use fullpipe_ebpf::sockets::Socket;
-use fullpipe_ebpf::{Controller, Error, kernel, life, loader};
+use fullpipe_ebpf::{Controller, Error, kernel, lifecycle, loader};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -139,7 +139,7 @@ impl Args {
             | What::Unload { .. }
             | What::Status { .. }
             | What::Record { .. }
-                if let Some(lacking) = loader::lacking() =>
+                if let Some(lacking) = loader::missing_capabilities() =>
             {
                 Err(not_permitted(&lacking))
             }
@@ -149,7 +149,7 @@ impl Args {
                 uses::load(controller, name.as_deref(), &wanted)
             }
             What::Update { controller, name } => {
-                let outcome = life::update(controller, name.as_deref()).map_err(failure)?;
+                let outcome = lifecycle::update(controller, name.as_deref()).map_err(failure)?;
                 say(name.as_deref().unwrap_or(controller.name()), outcome);
                 Ok(())
             }
@@ -177,18 +177,18 @@ fn not_permitted(lacking: &str) -> Failure {
 /// A machine that cannot is not a user who erred.
 fn failure(error: Error) -> Failure {
     match error {
-        Error::Impossible { .. } | Error::Lacks { .. } | Error::Io { .. } => {
+        Error::Impossible { .. } | Error::MissingFeature { .. } | Error::Io { .. } => {
             Failure::Impossible(error.to_string())
         }
         Error::Unknown { .. } | Error::Malformed(_) => Failure::Usage(error.to_string()),
     }
 }
 
-fn say(name: &str, outcome: life::Outcome) {
+fn say(name: &str, outcome: lifecycle::Outcome) {
     match outcome {
-        life::Outcome::Loaded => println!("{name} is loaded: sockets can choose it now"),
-        life::Outcome::AlreadyThere => println!("{name} was loaded already"),
-        life::Outcome::Replaced(carried) => {
+        lifecycle::Outcome::Loaded => println!("{name} is loaded: sockets can choose it now"),
+        lifecycle::Outcome::AlreadyLoaded => println!("{name} was loaded already"),
+        lifecycle::Outcome::Replaced(carried) => {
             println!("{name} is replaced by this build");
             if !carried.sockets {
                 println!(
@@ -207,7 +207,7 @@ fn say(name: &str, outcome: life::Outcome) {
 }
 
 fn status(json: bool) -> Result<(), Failure> {
-    let all = life::status().map_err(failure)?;
+    let all = lifecycle::status().map_err(failure)?;
     if json {
         return print_json(&serde_json::json!({ "schema": "fullpipe/cc-status/1", "controllers": all }));
     }
@@ -274,7 +274,7 @@ fn describe(socket: &Socket) -> String {
 }
 
 fn record(file: PathBuf, perturb: bool, command: &[String]) -> Result<(), Failure> {
-    let kernel = kernel::Kernel::ask().map_err(failure)?;
+    let kernel = kernel::Kernel::detect().map_err(failure)?;
     let recorder = Recorder::start(oracle::NAME, perturb, &kernel).map_err(failure)?;
     let to = File::create(&file)
         .map_err(|error| Failure::usage(format!("cannot create {}: {error}", file.display())))?;

@@ -2,11 +2,11 @@
 
 use crate::failure::Failure;
 use crate::runs::{self, LENT, Progress, read_as};
-use fullpipe_cc::registry::{About, find};
+use fullpipe_cc::registry::{ControllerInfo, find};
 use fullpipe_experiment::Recording;
-use fullpipe_experiment::order;
 use fullpipe_experiment::recording::{Health, Histogram};
 use fullpipe_experiment::scenario::{App, Case, FlowSpec, Setting, Vocabulary};
+use fullpipe_experiment::statistics;
 use fullpipe_kernel::facts::tick_rate;
 use fullpipe_lab::{FIRST_BUFFER, buffer_limit};
 use fullpipe_path::{Distribution, JitterSpec, LinkSpec};
@@ -64,7 +64,7 @@ impl Args {
         let mut jobs: Vec<Job> = Vec::new();
         let mut simulated_cases: Vec<Case> = Vec::new();
         // Nothing is judged here, so that the lab need not be able to measure what is checked.
-        let vocabulary = Vocabulary { loss_of_whole_runs_only: false, ..fullpipe_run::vocabulary(&BOTH) };
+        let vocabulary = Vocabulary { whole_run_loss_only: false, ..fullpipe_run::vocabulary(&BOTH) };
         for file in &self.files {
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             for (case, shortened) in self.cases(read_as(file, &vocabulary)?) {
@@ -127,7 +127,7 @@ fn like_linux(flow: &mut FlowSpec) {
     }
     flow.auto_tuning = true;
     flow.timer_hz = flow.timer_hz.or_else(tick_rate);
-    let has_a_tick = |about: &&About| about.settings.iter().any(|s| s.key == "hz");
+    let has_a_tick = |about: &&ControllerInfo| about.settings.iter().any(|s| s.key == "hz");
     if let (Some(_), Some(hz)) = (find(&flow.cc).filter(has_a_tick), tick_rate()) {
         flow.settings.entry("hz".to_owned()).or_insert(Setting::Integer(hz.into()));
     }
@@ -205,7 +205,8 @@ impl Range {
 
     /// The middle one of several, in each.
     fn middle(several: &[Range]) -> Option<Range> {
-        let of = |value: fn(&Range) -> f64| order::median(&mut several.iter().map(value).collect::<Vec<_>>());
+        let of =
+            |value: fn(&Range) -> f64| statistics::median(&mut several.iter().map(value).collect::<Vec<_>>());
         Some(Range {
             goodput: (of(|range| range.goodput.0)?, of(|range| range.goodput.1)?),
             rtt: (of(|range| range.rtt.0)?, of(|range| range.rtt.1)?),
@@ -331,7 +332,7 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
 /// The middle, the least and the most.
 fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
     let mut values: Vec<f64> = values.collect();
-    match (order::median(&mut values), values.as_slice()) {
+    match (statistics::median(&mut values), values.as_slice()) {
         (Some(middle), [least, .., most]) => format!("{middle:.digits$} ({least:.digits$}–{most:.digits$})"),
         (Some(only), _) => format!("{only:.digits$}"),
         (None, _) => "–".to_owned(),
@@ -546,7 +547,7 @@ mod tests {
         let mut rtts = Histogram::default();
         (0..50).for_each(|_| rtts.add(40_000_000));
         (0..50).for_each(|_| rtts.add(57_000_000));
-        rtts.settle();
+        rtts.flush();
         run.summary.rtt_ms = rtts.rtt_ms();
         run.flows[0].distributions = Some(Box::new(Distributions { rtt: rtts, ..Distributions::default() }));
         let range = Range::of(&run);

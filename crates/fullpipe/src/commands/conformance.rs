@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::print::print_as_json;
 use crate::runs::{self, Progress, check_controller, listed};
-use fullpipe_conformance::{CASES, Case, Checked, Trial, Verdicts, chosen};
+use fullpipe_conformance::{CASES, Case, CaseResult, Report, Trial, select};
 use fullpipe_experiment::Results;
 use fullpipe_report::{About, Output};
 use fullpipe_run::{Batch, Engine, Job};
@@ -44,7 +44,7 @@ impl Args {
             return Ok(());
         }
         let named = listed(&self.cases);
-        let cases = chosen(&named).map_err(|name| {
+        let cases = select(&named).map_err(|name| {
             if check_controller(name, &[Engine::Sim]).is_ok() {
                 return Failure::usage(format!("`{name}` is a controller, not a case: say --cc {name}"));
             }
@@ -63,12 +63,12 @@ impl Args {
         for case in &cases {
             checked.extend(check(case, &self.cc, &settings)?);
         }
-        let failed = checked.iter().filter(|c| !c.complaints.is_empty()).count();
+        let failed = checked.iter().filter(|c| !c.failures.is_empty()).count();
         if failed > 0 {
             self.keep(&checked)?;
         }
         if self.json {
-            let line = serde_json::to_string(&Verdicts::new(&self.cc, &checked)).map_err(Failure::usage)?;
+            let line = serde_json::to_string(&Report::new(&self.cc, &checked)).map_err(Failure::usage)?;
             print_as_json(&(line + "\n"))?;
         } else {
             print(&cases, &checked);
@@ -85,11 +85,11 @@ impl Args {
     }
 
     /// Writes a log of each run of a failed case.
-    fn keep(&self, checked: &[Checked]) -> Result<(), Failure> {
+    fn keep(&self, checked: &[CaseResult]) -> Result<(), Failure> {
         std::fs::create_dir_all(&self.logs)
             .map_err(|e| Failure::usage(format!("cannot make {}: {e}", self.logs.display())))?;
-        for c in checked.iter().filter(|c| !c.complaints.is_empty()) {
-            let path = self.logs.join(format!("{}-{}-{}.qlog", c.case.name, c.setting.rate, c.setting.rtt));
+        for c in checked.iter().filter(|c| !c.failures.is_empty()) {
+            let path = self.logs.join(format!("{}-{}-{}.qlog", c.case.name, c.path.rate, c.path.rtt));
             let results = Results::new(c.runs.clone());
             let about = About { title: c.case.heading.to_owned(), command: String::new() };
             Output::open(&path).and_then(|log| log.write(&results, &about)).map_err(Failure::usage)?;
@@ -99,7 +99,7 @@ impl Args {
 }
 
 /// Simulates a case on every of its paths.
-fn check(case: &'static Case, cc: &str, settings: &[(&str, &str)]) -> Result<Vec<Checked>, Failure> {
+fn check(case: &'static Case, cc: &str, settings: &[(&str, &str)]) -> Result<Vec<CaseResult>, Failure> {
     let trial = Trial::new(case, cc, settings).map_err(Failure::usage)?;
     let jobs: Vec<Job> = trial.runs().map(|run| Job { engine: Engine::Sim, case: run.clone() }).collect();
     let progress = Progress::of(&jobs);
@@ -108,18 +108,18 @@ fn check(case: &'static Case, cc: &str, settings: &[(&str, &str)]) -> Result<Vec
     Ok(trial.judge(recordings))
 }
 
-fn print(cases: &[&'static Case], checked: &[Checked]) {
+fn print(cases: &[&'static Case], checked: &[CaseResult]) {
     let mut passed = 0;
     for case in cases {
-        let of_case: Vec<&Checked> = checked.iter().filter(|c| std::ptr::eq(c.case, *case)).collect();
-        let failed = of_case.iter().filter(|c| !c.complaints.is_empty()).count();
+        let of_case: Vec<&CaseResult> = checked.iter().filter(|c| std::ptr::eq(c.case, *case)).collect();
+        let failed = of_case.iter().filter(|c| !c.failures.is_empty()).count();
         passed += usize::from(failed == 0);
         let mark = if failed == 0 { "✓" } else { "✗" };
-        let paths: Vec<String> = of_case.iter().map(|c| c.setting.to_string()).collect();
+        let paths: Vec<String> = of_case.iter().map(|c| c.path.to_string()).collect();
         println!("{mark} {}\n      on {}", case.heading, paths.join("; "));
         for c in of_case {
-            for complaint in &c.complaints {
-                println!("      ✗ {}: {complaint}", c.setting);
+            for failure in &c.failures {
+                println!("      ✗ {}: {failure}", c.path);
             }
         }
     }

@@ -54,7 +54,7 @@ impl Args {
 #[cfg(feature = "ebpf")]
 fn calls() -> Option<checks::Finding> {
     use super::cc;
-    let counted = fullpipe_ebpf::calls::count(cc::CALLS_FOR);
+    let counted = fullpipe_ebpf::calls::count_calls(cc::CALLS_FOR);
     let (verdict, state, advice) = match counted {
         Ok(calls) if calls.all_made() => (Verdict::Ok, calls.to_string(), None),
         Ok(calls) => {

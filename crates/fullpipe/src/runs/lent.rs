@@ -51,9 +51,9 @@ pub use loaded::{give_back, reenter};
 #[cfg(feature = "ebpf")]
 mod loaded {
     use fullpipe_ebpf::Controller;
-    use fullpipe_ebpf::loader::{self, Held};
+    use fullpipe_ebpf::loader::{self, TemporaryController};
     use fullpipe_ebpf::pins;
-    use fullpipe_ebpf::policy::{self, Helm};
+    use fullpipe_ebpf::policy::{self, PolicyMaps};
     use fullpipe_ebpf::sockets::{Socket, Watch};
     use fullpipe_experiment::scenario::{Scenario, policy_file};
     use fullpipe_lab::{Belief, Inspect, Steer, Tally, offers};
@@ -65,10 +65,10 @@ mod loaded {
 
     /// What this process has loaded. The kernel takes away what nobody holds, so it is gone when the process is, however that
     /// ends; but for a kernel without links for controllers, to which [`give_back`] does.
-    static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
+    static HELD: Mutex<Vec<TemporaryController>> = Mutex::new(Vec::new());
 
     /// The same of what obeys trained controllers.
-    static STEERED: Mutex<Option<(Held, Helm)>> = Mutex::new(None);
+    static STEERED: Mutex<Option<(TemporaryController, PolicyMaps)>> = Mutex::new(None);
 
     /// Loads those we have as eBPF, if the kernel lacks them.
     pub(super) struct Loaded;
@@ -78,17 +78,17 @@ mod loaded {
             if policy_file(cc).is_some() {
                 let mut steered = STEERED.lock().unwrap_or_else(PoisonError::into_inner);
                 if steered.is_none() {
-                    *steered = Some(policy::hold().map_err(|e| e.to_string())?);
+                    *steered = Some(policy::load().map_err(|e| e.to_string())?);
                 }
                 return Ok(());
             }
             let Ok(controller) = cc.parse::<Controller>() else { return Ok(()) };
             // What is there of another's who was killed may go at any time.
-            pins::settle().map_err(|e| e.to_string())?;
+            pins::clean_up().map_err(|e| e.to_string())?;
             // Runs side by side ask at the same time: the first brings it.
             let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
             if !offers(cc) {
-                held.push(loader::hold(controller).map_err(|e| e.to_string())?);
+                held.push(loader::load_temporarily(controller).map_err(|e| e.to_string())?);
             }
             Ok(())
         }
@@ -97,7 +97,7 @@ mod loaded {
         fn watcher(&self, scenario: &Scenario) -> Option<Arc<dyn Inspect>> {
             let steered = STEERED.lock().unwrap_or_else(PoisonError::into_inner);
             let helm = steered.as_ref().filter(|_| scenario.flows.iter().any(|flow| flow.policy.is_some()));
-            let helm = helm.and_then(|(_, helm)| helm.descriptors().ok()).map(Helm::from_descriptors);
+            let helm = helm.and_then(|(_, helm)| helm.descriptors().ok()).map(PolicyMaps::from_descriptors);
             let helm = helm.and_then(Result::ok);
             if helm.is_none() && !scenario.flows.iter().any(|flow| flow.cc.parse::<Controller>().is_ok()) {
                 return None;
@@ -119,7 +119,7 @@ mod loaded {
             // Two of a watch, and two of a helm where something is steered.
             let helm = match descriptors.len() {
                 0..=2 => None,
-                _ => Some(Helm::from_descriptors(descriptors.split_off(2))?),
+                _ => Some(PolicyMaps::from_descriptors(descriptors.split_off(2))?),
             };
             Ok(Arc::new(Watcher { watch: Mutex::new(Watch::from_descriptors(descriptors)?), helm }))
         });
@@ -129,13 +129,13 @@ mod loaded {
     #[derive(Debug)]
     struct Watcher {
         watch: Mutex<Watch>,
-        helm: Option<Helm>,
+        helm: Option<PolicyMaps>,
     }
 
     impl Inspect for Watcher {
         fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
             let mut all = self.watch.lock().unwrap_or_else(PoisonError::into_inner).descriptors()?;
-            all.extend(self.helm.as_ref().map_or(Ok(Vec::new()), Helm::descriptors)?);
+            all.extend(self.helm.as_ref().map_or(Ok(Vec::new()), PolicyMaps::descriptors)?);
             Ok(all)
         }
 
@@ -149,7 +149,7 @@ mod loaded {
 
         fn look(&self, seen: &mut dyn FnMut(usize, Belief)) -> io::Result<()> {
             let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-            watch.look(|number, socket| seen(number as usize, belief(&socket)))
+            watch.sample(|number, socket| seen(number as usize, belief(&socket)))
         }
 
         fn steer(&self) -> Option<&dyn Steer> {
@@ -158,7 +158,7 @@ mod loaded {
     }
 
     impl Watcher {
-        fn helm(&self) -> io::Result<&Helm> {
+        fn helm(&self) -> io::Result<&PolicyMaps> {
             self.helm.as_ref().ok_or_else(|| io::Error::other("nothing is steered here"))
         }
     }
@@ -169,17 +169,17 @@ mod loaded {
         }
 
         fn take(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-            self.helm()?.take(socket)
+            self.helm()?.track(socket)
         }
 
         fn tally(&self, socket: BorrowedFd<'_>) -> io::Result<Tally> {
-            let seen = self.helm()?.seen(socket)?;
+            let seen = self.helm()?.stats(socket)?;
             let rtt_sum = Span::from_micros(seen.rtt_sum_us);
             Ok(Tally { rtt_sum, rtts: seen.rtts, acks: seen.acks, lost: seen.lost })
         }
 
         fn order(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing: Option<Rate>) -> io::Result<()> {
-            self.helm()?.order(socket, cwnd, pacing.map(Rate::as_bytes_per_sec))
+            self.helm()?.set_window(socket, cwnd, pacing.map(Rate::as_bytes_per_sec))
         }
     }
 

@@ -24,7 +24,7 @@ pub struct Ours {
 impl Ours {
     /// The names are `PREFIX_bbr3` and `PREFIX_bbr1`.
     pub fn load(prefix: &str) -> Ours {
-        let kernel = Kernel::ask().unwrap();
+        let kernel = Kernel::detect().unwrap();
         let load = |short: &str| {
             let name = format!("{prefix}_{short}");
             loader::load(short.parse().unwrap(), Some(&name), &kernel).unwrap()
@@ -134,7 +134,7 @@ impl Mover {
 
     fn socket(&self) -> io::Result<Option<Socket>> {
         let mut found = None;
-        locked(&self.watch).look(|_, socket| found = Some(socket))?;
+        locked(&self.watch).sample(|_, socket| found = Some(socket))?;
         Ok(found)
     }
 }

@@ -1,7 +1,7 @@
 //! Controllers in network and mount namespaces of a test's own.
 
 use crate::loading::can_load;
-use fullpipe_ebpf::life::{self, Status};
+use fullpipe_ebpf::lifecycle::{self, Status};
 use std::process::Command;
 
 /// Runs a part of the test's file, an ignored test, in namespaces of its own with a BPF file system.
@@ -35,7 +35,7 @@ fn in_a_space_with(part: &str, environment: &[(&str, &str)]) {
 
 /// What `cc status` knows of the controller that is loaded as `name`.
 pub fn status(name: &str) -> Status {
-    life::status().unwrap().into_iter().find(|one| one.name == name).unwrap()
+    lifecycle::status().unwrap().into_iter().find(|one| one.name == name).unwrap()
 }
 
 /// Takes it out again.

@@ -41,7 +41,7 @@ use crate::minmax::MinMax;
 use crate::pacer::autosize;
 use crate::packets::{PacketScale, saturate};
 use crate::random::Random;
-use crate::registry::{ControllerInfo, Build, BuildError, Setting, Settings};
+use crate::registry::{Build, BuildError, ControllerInfo, Setting, Settings};
 use fullpipe_units::{Gain, Rate, Span, Time};
 pub use model::Info;
 pub use params::{BW_SCALE, BW_UNIT, CYCLE_RAND, GAIN_SCALE, GAIN_UNIT, Params};

@@ -53,7 +53,7 @@ pub use params::Params;
 pub use state::State;
 
 use crate::random::Random;
-use crate::registry::{ControllerInfo, Build, BuildError};
+use crate::registry::{Build, BuildError, ControllerInfo};
 use crate::{
     Ack, Config, CongestionControl, Lost, Rate, RateSample, Recovery, RecoveryContext, RecoveryState, Sent,
     Snapshot, Span, Time,

@@ -3,7 +3,7 @@
 
 use super::Bbr3;
 use super::volume::Bytes;
-use crate::registry::{SettingValue, Build, BuildError, Setting, Settings};
+use crate::registry::{Build, BuildError, Setting, SettingValue, Settings};
 use crate::{Gain, Rate, Span};
 
 /// Most doublings of the slope at which `inflight_longterm` grows (`RaiseInflightLongtermSlope()`).

@@ -2,11 +2,11 @@
 
 use super::Check;
 use super::window::Window;
-use crate::order::quantile;
 use crate::recording::{
     CheckResult, Distributions, FlowRecording, Histogram, Quantiles, Quantity, QueueQuantiles, Recording,
     column, jain,
 };
+use crate::statistics::quantile;
 
 impl Check {
     /// Holds the check against a run: one result a bound.
@@ -24,7 +24,7 @@ impl Check {
         let mut results = Vec::new();
         for (quantity, bound, written) in self.bounds() {
             let check = self.named(&format!("{} {written}", quantity.name()));
-            results.push(CheckResult::of_quantity(check, quantity, bound, seen.measure(quantity)));
+            results.push(CheckResult::for_quantity(check, quantity, bound, seen.measure(quantity)));
         }
         if let Some(wanted) = &self.states {
             for flow in &seen.flows {
@@ -32,7 +32,7 @@ impl Check {
                 let mut rest = entered.iter();
                 let passed = wanted.iter().all(|state| rest.any(|s| s == state));
                 let check = self.named(&format!("{}: states {}", flow.label, wanted.join(" → ")));
-                results.push(CheckResult::of_states(check, &entered, passed));
+                results.push(CheckResult::for_states(check, &entered, passed));
             }
         }
         if let Some(forbidden) = &self.never {
@@ -40,7 +40,7 @@ impl Check {
                 let entered = seen.window.states(flow);
                 let passed = !entered.iter().any(|s| forbidden.iter().any(|f| f == s));
                 let check = self.named(&format!("{}: never {}", flow.label, forbidden.join(", ")));
-                results.push(CheckResult::of_states(check, &entered, passed));
+                results.push(CheckResult::for_states(check, &entered, passed));
             }
         }
         results
@@ -237,8 +237,8 @@ mod tests {
             let mut distributions = Distributions::default();
             (from_ms..from_ms + 100).for_each(|ms| distributions.rtt.add(ms * 1_000_000));
             (0..100).for_each(|ms| distributions.queue.add(ms * 1_000_000));
-            distributions.rtt.settle();
-            distributions.queue.settle();
+            distributions.rtt.flush();
+            distributions.queue.flush();
             FlowRecording {
                 cc: cc.into(),
                 distributions: Some(Box::new(distributions)),

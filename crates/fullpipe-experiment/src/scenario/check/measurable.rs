@@ -71,7 +71,7 @@ impl Check {
                 )),
                 (_, None) => no("needs at least two flows", "add a [[flow]], or `count` to the one there is"),
             },
-            Quantity::Loss if self.is_windowed() && vocabulary.loss_of_whole_runs_only => {
+            Quantity::Loss if self.is_windowed() && vocabulary.whole_run_loss_only => {
                 no("the lab knows how many packets a run lost, but not when", WHOLE)
             }
             Quantity::Utilization

@@ -7,7 +7,7 @@ mod window;
 
 pub use bound::Bound;
 
-use crate::recording::{Interval, Quantity, Varied};
+use crate::recording::{Interval, Quantity, Variation};
 use fullpipe_units::{Fraction, Rate, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ pub struct Check {
 
 impl Check {
     /// Whether this check is about the run of a sweep in which `varied` keys have these values.
-    pub(super) fn applies_to(&self, varied: &[Varied]) -> bool {
+    pub(super) fn applies_to(&self, varied: &[Variation]) -> bool {
         self.case.iter().all(|(key, value)| varied.iter().any(|v| v.key == *key && v.value == *value))
     }
 

@@ -70,7 +70,7 @@ impl Half {
         }
         self.recovery = self.recovery.max(self.next);
         self.repaired(at, segments, sent.map_or(at, |s| s.at));
-        self.mark(at, from, to, MarkKind::Again);
+        self.mark(at, from, to, MarkKind::Retransmission);
     }
 
     /// Of what should have passed at `lost`, `segments` pass now.
@@ -103,7 +103,7 @@ impl Half {
             self.counts.filled_late_bytes += to - from;
             self.counts.lost_again += segments * u64::from(again);
             self.repaired(at, segments, hole.at);
-            self.mark(at, from, to, MarkKind::Again);
+            self.mark(at, from, to, MarkKind::Retransmission);
         } else {
             let r = &mut self.counts.reordering;
             r.segments += segments;

@@ -6,7 +6,7 @@ use crate::print::print_json;
 use crate::runs::hanging;
 use fullpipe_ebpf::features::Feature;
 use fullpipe_ebpf::kernel::{self, Kernel};
-use fullpipe_ebpf::{Controller, Error, life, loader, pins};
+use fullpipe_ebpf::{Controller, Error, lifecycle, loader, pins};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -71,12 +71,12 @@ fn short(error: &Error) -> String {
 
 pub fn run(json: bool) -> Result<(), Failure> {
     let available = kernel::available().map_err(failure)?;
-    let loaded = life::loaded().map_err(failure)?;
-    let kernel = Kernel::ask();
+    let loaded = lifecycle::loaded().map_err(failure)?;
+    let kernel = Kernel::detect();
     // Only root may see what is pinned.
     let seen = std::fs::read_dir(pins::BPFFS).is_ok();
     let about = |name: &str, controller: Controller| {
-        let set = life::tune(name, &[]).ok().and_then(|all| settings::changed(&all));
+        let set = lifecycle::tune(name, &[]).ok().and_then(|all| settings::changed(&all));
         format!("{}{}", controller.about(), set.map_or_else(String::new, |set| format!("; {set}")))
     };
     let mut rows: Vec<Row> = Controller::ALL
@@ -115,7 +115,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
             feature: feature.name(),
             about: feature.about(),
             since: feature.since(),
-            there: feature.is_there().ok(),
+            there: feature.is_available().ok(),
         };
         return print_json(&Document {
             schema: "fullpipe/cc-list/1",

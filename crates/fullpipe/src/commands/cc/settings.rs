@@ -4,7 +4,7 @@ use super::failure;
 use crate::failure::Failure;
 use crate::runs::hanging;
 use fullpipe_ebpf::settings::{self, Setting};
-use fullpipe_ebpf::{Controller, life};
+use fullpipe_ebpf::{Controller, lifecycle};
 use fullpipe_host::assign;
 
 /// Reads `KEY=VALUE`.
@@ -30,7 +30,7 @@ pub fn changed(all: &[Setting]) -> Option<String> {
 
 /// Prints what can be set in a controller.
 pub fn show(controller: Controller) {
-    let all = settings::of(controller);
+    let all = settings::for_controller(controller);
     if all.is_empty() {
         println!("{controller} has no settings: it computes exactly what the kernel's bbr does");
     }
@@ -44,7 +44,7 @@ pub fn show(controller: Controller) {
 pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<(), Failure> {
     // `bbr3` for `fp_bbr3`, as elsewhere; any other name is one that was chosen at the load.
     let name = name.parse().map_or(name, |controller: Controller| controller.name());
-    let all = life::tune(name, pairs).map_err(failure)?;
+    let all = lifecycle::tune(name, pairs).map_err(failure)?;
     for one in &all {
         let default =
             if one.is_default() { String::new() } else { format!("   ({} if not set)", one.about.default) };

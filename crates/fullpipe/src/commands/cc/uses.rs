@@ -5,7 +5,7 @@ use super::{failure, say, settings};
 use crate::commands::host;
 use crate::failure::Failure;
 use fullpipe_ebpf::pins::Pins;
-use fullpipe_ebpf::{Controller, Error, calls, life, usage};
+use fullpipe_ebpf::{Controller, Error, calls, lifecycle, usage};
 use fullpipe_host::assign::{self, Cgroup, Part, Request, Unassigned};
 use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Host, Machine};
@@ -91,19 +91,19 @@ pub fn load(controller: Controller, name: Option<&str>, wanted: &Uses) -> Result
         assign::check_boot(&machine, unit).map_err(host::failure)?;
     }
     let before = settings_of(registered, wanted)?;
-    let outcome = life::load_with(controller, name, &wanted.set)?;
+    let outcome = lifecycle::load_with(controller, name, &wanted.set)?;
     say(registered, outcome);
     let Err(error) = put_to_use(&machine, &store, registered, wanted, boot) else { return Ok(()) };
     let (what, undone) = match outcome {
-        life::Outcome::Loaded => {
+        lifecycle::Outcome::Loaded => {
             let end = || -> Result<String, Failure> { Ok(retire(registered, Part::Live)?.default) };
-            ("not all of it could be taken back", life::unload(registered, PATIENCE, &end))
+            ("not all of it could be taken back", lifecycle::unload(registered, PATIENCE, &end))
         }
         // What was there before stays, as it was set.
-        life::Outcome::Replaced(carried) if !carried.settings => return Err(error),
+        lifecycle::Outcome::Replaced(carried) if !carried.settings => return Err(error),
         _ if before.is_empty() => return Err(error),
         _ => {
-            let back = life::tune(registered, &before).map(drop);
+            let back = lifecycle::tune(registered, &before).map(drop);
             ("its settings could not be put back", back.map_err(Failure::from))
         }
     };
@@ -117,10 +117,10 @@ pub fn load(controller: Controller, name: Option<&str>, wanted: &Uses) -> Result
 /// loaded, for a build that takes another's place has them from the first. Nothing where that is a build of which this one
 /// does not know them, and takes none over.
 fn settings_of(name: &str, wanted: &Uses) -> Result<Vec<(String, String)>, Failure> {
-    if wanted.set.is_empty() || !life::is_loaded(name)? {
+    if wanted.set.is_empty() || !lifecycle::is_loaded(name)? {
         return Ok(Vec::new());
     }
-    let all = life::tune(name, &[]).unwrap_or_default();
+    let all = lifecycle::tune(name, &[]).unwrap_or_default();
     Ok(all.into_iter().map(|one| (one.about.key.to_owned(), one.value)).collect())
 }
 
@@ -133,13 +133,13 @@ fn put_to_use(
     boot: Option<ControllerUnit<'_>>,
 ) -> Result<(), Failure> {
     if wanted.verify || wanted.default {
-        life::verify(name)?;
+        lifecycle::verify(name)?;
         println!("a test transfer went through");
         if wanted.verify {
-            match calls::count(CALLS_FOR) {
+            match calls::count_calls(CALLS_FOR) {
                 Ok(calls) => println!("{calls}{}", if calls.all_made() { "" } else { CALLS_MISSED }),
                 // The counter paces, which a controller that is not BBR need not.
-                Err(Error::Lacks { feature, .. }) => {
+                Err(Error::MissingFeature { feature, .. }) => {
                     println!(
                         "whether the kernel makes all calls cannot be counted: it has no {}",
                         feature.about()
@@ -167,13 +167,13 @@ fn put_to_use(
     let persists = boot.is_some();
     if !wanted.set.is_empty() {
         // Those of a new load or of another build in its place are there already; of this very build they are set now.
-        let all = life::tune(name, &wanted.set)?;
+        let all = lifecycle::tune(name, &wanted.set)?;
         println!("set: {}", settings::changed(&all).unwrap_or_else(|| "nothing that it was not".to_owned()));
     }
     if !wanted.any() {
         return Ok(());
     }
-    let settings = if persists { settings::differing(&life::tune(name, &[])?) } else { Vec::new() };
+    let settings = if persists { settings::differing(&lifecycle::tune(name, &[])?) } else { Vec::new() };
     let request = Request {
         controller: name.to_owned(),
         default: wanted.default,
@@ -200,7 +200,7 @@ fn put_to_use(
 
 /// A control group's path, and where its program is pinned.
 fn group(path: &Path, name: &str) -> Result<(PathBuf, PathBuf), Failure> {
-    let pin = usage::cgroup_pin(&Pins::change()?, path, name)?;
+    let pin = usage::cgroup_pin(&Pins::lock()?, path, name)?;
     let path = path
         .canonicalize()
         .map_err(|error| Failure::usage(format_args!("--cgroup {}: {error}", path.display())))?;
@@ -225,10 +225,10 @@ pub fn unload(name: &str, patience: Duration, until_boot: bool) -> Result<(), Fa
         was_loaded_at_boot.fetch_or(retired.was_loaded_at_boot, Ordering::Relaxed);
         Ok(retired)
     };
-    let is_loaded = life::is_loaded(name)?;
+    let is_loaded = lifecycle::is_loaded(name)?;
     // What a restart or a kill left of its uses ends without it, too.
     if is_loaded || end()?.is_nothing() {
-        life::unload(name, patience, &|| Ok::<_, Failure>(end()?.default))?;
+        lifecycle::unload(name, patience, &|| Ok::<_, Failure>(end()?.default))?;
     }
     let is = if is_loaded { "is unloaded" } else { "was not loaded" };
     let no_more = if was_loaded_at_boot.into_inner() { ", and not loaded at boot any more" } else { "" };

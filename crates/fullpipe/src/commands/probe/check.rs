@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::print::prose;
-use fullpipe_experiment::number::significant;
+use fullpipe_experiment::format_number::significant;
 use fullpipe_mesh::file::Mesh;
 use fullpipe_mesh::schedule::Schedule;
 use fullpipe_units::{Bytes, Rate};

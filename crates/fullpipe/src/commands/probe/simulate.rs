@@ -3,7 +3,7 @@
 use super::report::show;
 use crate::failure::Failure;
 use crate::runs::command_line;
-use fullpipe_experiment::regular;
+use fullpipe_experiment::regular_file;
 use fullpipe_mesh::file::MOST_BYTES;
 use fullpipe_mesh::simulate::World;
 use fullpipe_units::Span;
@@ -36,8 +36,8 @@ impl Args {
         let to = self.how.open()?;
         let mesh = super::read(&self.mesh)?;
         let name = self.paths.display().to_string();
-        let text =
-            regular::text(&self.paths, MOST_BYTES).map_err(|e| Failure::usage(format!("{name}: {e}")))?;
+        let text = regular_file::read_text(&self.paths, MOST_BYTES)
+            .map_err(|e| Failure::usage(format!("{name}: {e}")))?;
         let world = World::parse(&mesh, &name, &text, self.duration, self.seed).map_err(Failure::usage)?;
         let history = world.history().map_err(|e| Failure::usage(format!("{name}: {e}")))?;
         show(&history, &format!("{}, simulated", mesh.name), &command_line(), &self.how, to)

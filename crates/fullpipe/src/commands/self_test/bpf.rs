@@ -29,7 +29,7 @@ mod loaded {
 
     /// The kernel's verifier takes each, and one that counts its calls is registered and sends over loopback.
     pub fn controllers() -> Outcome {
-        let kernel = match Kernel::ask() {
+        let kernel = match Kernel::detect() {
             Ok(kernel) => kernel,
             Err(e) => return refused(e),
         };
@@ -37,20 +37,20 @@ mod loaded {
         for controller in Controller::ALL {
             match loader::verify(controller, &kernel) {
                 Ok(()) => names.push(controller.name()),
-                Err(Error::Lacks { feature, .. }) => lacking.push((controller, feature)),
+                Err(Error::MissingFeature { feature, .. }) => lacking.push((controller, feature)),
                 Err(e) => return refused(e),
             }
         }
         if names.is_empty()
             && let Some(&(controller, feature)) = lacking.first()
         {
-            return refused(Error::Lacks { what: controller.name().to_owned(), feature });
+            return refused(Error::MissingFeature { what: controller.name().to_owned(), feature });
         }
         let lacking = lacking.iter().map(|(controller, feature)| {
             format!(", not {controller} (Linux has what it needs since {})", feature.since())
         });
         let names = names.join(", ") + &lacking.collect::<String>();
-        match calls::count(CALLS_FOR) {
+        match calls::count_calls(CALLS_FOR) {
             Ok(calls) if calls.all_made() => Outcome::works(format!("{names} load; {calls}")),
             Ok(calls) => Outcome {
                 help: Some(
@@ -60,7 +60,7 @@ mod loaded {
                 ..Outcome::works(format!("{names} load; {calls}"))
             },
             // The counter paces, which a controller that is not BBR need not.
-            Err(Error::Lacks { .. }) => Outcome::works(format!("{names} load; calls cannot be counted")),
+            Err(Error::MissingFeature { .. }) => Outcome::works(format!("{names} load; calls cannot be counted")),
             Err(e) => refused(e),
         }
     }

@@ -58,7 +58,7 @@ impl Args {
 
 fn failure(error: Error) -> Failure {
     match error {
-        Error::Impossible { .. } | Error::Lacks { .. } | Error::Io { .. } => {
+        Error::Impossible { .. } | Error::MissingFeature { .. } | Error::Io { .. } => {
             Failure::Impossible(error.to_string())
         }
         Error::Unknown { .. } | Error::Malformed(_) => Failure::Usage(error.to_string()),

@@ -1,7 +1,7 @@
 //! A split from its beginning to its end, between the kernel and the file.
 
 use fullpipe_ebpf::Error;
-use fullpipe_ebpf::split::{Closed, Counts as Raw, Followed, Running, Table};
+use fullpipe_ebpf::split::{CgroupState, Closed, Counts as Raw, SplitProgram, Table};
 use fullpipe_kernel::facts::{self, CpuTimes};
 use fullpipe_split::{
     Arms, Assigner, By, Counts, Crossed, Ledger, Line, Outcome, Period, Plan, Writer, cuts, pick,
@@ -142,7 +142,7 @@ impl<W: Write> Session<W> {
     /// Runs until it is asked to end, or for a time. Gives why the guard stopped it, if it did.
     pub fn run(
         &mut self,
-        running: &Running,
+        running: &SplitProgram,
         most: Option<Duration>,
         asked: &dyn Fn() -> bool,
     ) -> Result<Option<String>, Trouble> {
@@ -165,7 +165,7 @@ impl<W: Write> Session<W> {
                 self.follow(running)?;
                 self.writer.flush()?;
             }
-            if let Some(shares) = running.wanted()? {
+            if let Some(shares) = running.requested_shares()? {
                 self.change(running, &shares)?;
             }
             if look.elapsed() >= LOOK {
@@ -178,7 +178,7 @@ impl<W: Write> Session<W> {
                 if self.plan.period(now).map(|(number, _)| number) != self.period {
                     self.measured(running)?;
                     let table = self.table(now);
-                    running.set(&table)?;
+                    running.set_shares(&table)?;
                 }
                 self.measure(running, now)?;
             }
@@ -197,7 +197,7 @@ impl<W: Write> Session<W> {
     }
 
     /// Begins to measure a period once its wash-out is over.
-    fn measure(&mut self, running: &Running, now: f64) -> Result<(), Trouble> {
+    fn measure(&mut self, running: &SplitProgram, now: f64) -> Result<(), Trouble> {
         let Some((number, false)) = self.plan.period(now) else { return Ok(()) };
         if self.mark.is_some() || self.spoiled == Some(number) {
             return Ok(());
@@ -209,7 +209,7 @@ impl<W: Write> Session<W> {
     }
 
     /// Tells what the machine did in the period that is over.
-    fn measured(&mut self, running: &Running) -> Result<(), Trouble> {
+    fn measured(&mut self, running: &SplitProgram) -> Result<(), Trouble> {
         let Some(mark) = self.mark.take() else { return Ok(()) };
         // Together, so that a machine that stands still in between is no work.
         let (processors, now) = (CpuTimes::now()?, unix_s());
@@ -226,29 +226,29 @@ impl<W: Write> Session<W> {
     }
 
     /// Stays with a unit that is restarted, and says so.
-    fn follow(&mut self, running: &Running) -> Result<(), Trouble> {
+    fn follow(&mut self, running: &SplitProgram) -> Result<(), Trouble> {
         let group = &self.plan.cgroup;
-        match running.follow()? {
-            Followed::Same => {}
-            Followed::Replaced => {
+        match running.reattach()? {
+            CgroupState::Same => {}
+            CgroupState::Replaced => {
                 eprintln!(
                     "the control group {group} is another one now: its new connections are divided, too"
                 );
                 self.is_gone = false;
             }
-            Followed::Gone if !self.is_gone => {
+            CgroupState::Gone if !self.is_gone => {
                 eprintln!(
                     "the control group {group} is gone: the split waits until there is one of that name"
                 );
                 self.is_gone = true;
             }
-            Followed::Gone => {}
+            CgroupState::Gone => {}
         }
         Ok(())
     }
 
     /// Somebody asked for other shares.
-    fn change(&mut self, running: &Running, billionths: &[u32]) -> Result<(), Trouble> {
+    fn change(&mut self, running: &SplitProgram, billionths: &[u32]) -> Result<(), Trouble> {
         let shares: Vec<Fraction> = billionths
             .iter()
             .take(self.shares.len())
@@ -261,14 +261,14 @@ impl<W: Write> Session<W> {
         self.reshare(running, shares, "asked for by fullpipe split change")
     }
 
-    fn reshare(&mut self, running: &Running, shares: Vec<Fraction>, why: &str) -> Result<(), Trouble> {
+    fn reshare(&mut self, running: &SplitProgram, shares: Vec<Fraction>, why: &str) -> Result<(), Trouble> {
         let now = unix_s();
         self.generation += 1;
         self.mark = None;
         self.spoiled = self.plan.period(now).map(|(number, _)| number);
         self.shares.clone_from(&shares);
         let table = self.table(now);
-        running.set(&table)?;
+        running.set_shares(&table)?;
         self.ledger.reshare(self.generation, &shares);
         let told: Vec<String> = self
             .arms
@@ -283,13 +283,13 @@ impl<W: Write> Session<W> {
         Ok(self.writer.flush()?)
     }
 
-    fn count(&mut self, running: &Running) -> Result<(), Trouble> {
+    fn count(&mut self, running: &SplitProgram) -> Result<(), Trouble> {
         let counts = counts(&running.counts()?, self.arms.all().len());
         Ok(self.writer.write(&Line::Counts(counts))?)
     }
 
     /// Moves new connections to the control, the first time that an arm is worse than a bound allows.
-    fn judge(&mut self, running: &Running) -> Result<(), Trouble> {
+    fn judge(&mut self, running: &SplitProgram) -> Result<(), Trouble> {
         if self.crossed.is_some() {
             return Ok(());
         }

@@ -3,7 +3,9 @@
 use super::session::{LEASE, Session};
 use super::{failure, usage};
 use crate::failure::Failure;
-use fullpipe_ebpf::split::{self, About, MOST_PORTS, Only, Running, Setup, Start, Table};
+use fullpipe_ebpf::split::{
+    self, ConnectionFilter, MAX_PORTS, Setup, SplitConfig, SplitInfo, SplitProgram, Table,
+};
 use fullpipe_ebpf::{Controller, kernel, loader};
 use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Host, Machine, Process};
@@ -65,8 +67,8 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let arms = Arms::parse(&self.arms).map_err(usage)?;
-        if self.ports.len() > MOST_PORTS {
-            return Err(Failure::usage(format_args!("--port: at most {MOST_PORTS}")));
+        if self.ports.len() > MAX_PORTS {
+            return Err(Failure::usage(format_args!("--port: at most {MAX_PORTS}")));
         }
         let cgroup = match (&self.cgroup, &self.unit) {
             (Some(path), _) => path.clone(),
@@ -154,18 +156,18 @@ impl Args {
         &self,
         plan: &Plan,
         cgroup: &Path,
-        only: Only,
+        only: ConnectionFilter,
         began: Duration,
         table: Table,
-    ) -> Result<Running, Failure> {
+    ) -> Result<SplitProgram, Failure> {
         let labels: Vec<&str> = plan.arms.all().iter().map(|arm| arm.label.as_str()).collect();
         let out = std::path::absolute(&self.out).unwrap_or_else(|_| self.out.clone());
         let assigner = Assigner::new(plan.seed, plan.by);
-        Running::start(&Start {
+        SplitProgram::start(&SplitConfig {
             cgroup,
             only,
             setup: Setup::new(assigner.key(), assigner.masks(), number(plan.by), &plan.ports),
-            about: About::new(&labels, plan.seed, began.as_nanos() as u64, &out.to_string_lossy()),
+            about: SplitInfo::new(&labels, plan.seed, began.as_nanos() as u64, &out.to_string_lossy()),
             table,
             lease: LEASE,
         })
@@ -180,9 +182,9 @@ impl Args {
 impl Args {
     /// The condition on the ends, as it was typed and as the program has it.
     #[cfg(feature = "live")]
-    fn only(&self) -> Result<(String, Only), Failure> {
+    fn only(&self) -> Result<(String, ConnectionFilter), Failure> {
         use fullpipe_live::filter::{Filter, Opening};
-        let mut only = Only::default();
+        let mut only = ConnectionFilter::default();
         let Some(typed) = &self.only else { return Ok((String::new(), only)) };
         let filter = Filter::parse(typed).map_err(Failure::usage)?;
         let steps = filter.at_opening().map_err(|why| Failure::usage(format_args!("--where: {why}")))?;
@@ -199,8 +201,8 @@ impl Args {
     }
 
     #[cfg(not(feature = "live"))]
-    fn only(&self) -> Result<(String, Only), Failure> {
-        Ok((String::new(), Only::default()))
+    fn only(&self) -> Result<(String, ConnectionFilter), Failure> {
+        Ok((String::new(), ConnectionFilter::default()))
     }
 }
 
@@ -259,7 +261,7 @@ fn control(arms: &Arms) -> String {
 }
 
 /// Loads those of our controllers that arms need and that are not there, for as long as the result lives.
-fn hold(arms: &Arms) -> Result<Vec<loader::Held>, Failure> {
+fn hold(arms: &Arms) -> Result<Vec<loader::TemporaryController>, Failure> {
     let mut available = kernel::available().map_err(failure)?;
     let mut held = Vec::new();
     for name in arms.all().iter().filter_map(|arm| arm.controller.as_deref()) {
@@ -275,7 +277,7 @@ fn hold(arms: &Arms) -> Result<Vec<loader::Held>, Failure> {
                 Controller::ALL.map(Controller::name).join(", ")
             )));
         };
-        held.push(loader::hold(controller).map_err(failure)?);
+        held.push(loader::load_temporarily(controller).map_err(failure)?);
         available.push(name.to_owned());
     }
     Ok(held)

@@ -4,7 +4,7 @@ use super::session::counts;
 use super::{failure, usage};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
-use fullpipe_ebpf::split::{Seen, running};
+use fullpipe_ebpf::split::{AttachedSplit, list_attached};
 use fullpipe_split::{Arm, Arms, Counts};
 use fullpipe_units::Fraction;
 use nix::sys::signal::{Signal, kill};
@@ -61,7 +61,7 @@ struct ToldArm {
     share: Fraction,
 }
 
-fn told(seen: &Seen) -> Result<Told, Failure> {
+fn told(seen: &AttachedSplit) -> Result<Told, Failure> {
     let table = seen.table().map_err(failure)?;
     let labels = seen.about.labels();
     let counts = counts(&seen.counts().map_err(failure)?, labels.len());
@@ -93,7 +93,8 @@ fn told(seen: &Seen) -> Result<Told, Failure> {
 impl StatusArgs {
     pub fn run(self) -> Result<(), Failure> {
         loop {
-            let all: Vec<Told> = running().map_err(failure)?.iter().map(told).collect::<Result<_, _>>()?;
+            let all: Vec<Told> =
+                list_attached().map_err(failure)?.iter().map(told).collect::<Result<_, _>>()?;
             if self.json {
                 let value = serde_json::json!({ "splits": all });
                 return print_json(&Document { schema: "fullpipe/split-status/1", value: &value });
@@ -159,8 +160,8 @@ fn show(split: &Told) {
 }
 
 /// The split that is meant.
-fn one(owner: Option<u32>) -> Result<Seen, Failure> {
-    let mut all = running().map_err(failure)?;
+fn one(owner: Option<u32>) -> Result<AttachedSplit, Failure> {
+    let mut all = list_attached().map_err(failure)?;
     if let Some(owner) = owner {
         all.retain(|seen| seen.about.owner() == owner);
     }
@@ -181,10 +182,10 @@ impl ChangeArgs {
         let arms: Vec<Arm> = before.arms.iter().map(arm).collect();
         let arms = Arms::try_from(arms).and_then(|arms| arms.changed(&self.shares)).map_err(usage)?;
         let shares: Vec<u32> = arms.shares().iter().map(|share| share.as_billionths()).collect();
-        seen.ask_for(&shares).map_err(failure)?;
+        seen.request_shares(&shares).map_err(failure)?;
         let began = Instant::now();
         while seen.table().map_err(failure)?.generation == before.generation {
-            if !running().map_err(failure)?.iter().any(|seen| seen.about.owner() == before.owner) {
+            if !list_attached().map_err(failure)?.iter().any(|seen| seen.about.owner() == before.owner) {
                 return Err(Failure::Check(format!(
                     "the split of process {} ended meanwhile: new connections get what they got before",
                     before.owner
@@ -212,7 +213,7 @@ impl StopArgs {
             .map_err(|e| Failure::Impossible(format!("process {owner} cannot be asked to end: {e}")))?;
         drop(seen);
         let began = Instant::now();
-        while running().map_err(failure)?.iter().any(|seen| seen.about.owner() == owner) {
+        while list_attached().map_err(failure)?.iter().any(|seen| seen.about.owner() == owner) {
             if began.elapsed() > Duration::from_secs(10) {
                 return Err(Failure::Impossible(format!(
                     "process {owner} does not end; `kill -9 {owner}` takes its split out"
@@ -227,7 +228,7 @@ impl StopArgs {
 
 /// The splits that run, for those who ask about the host; none where they may not be looked at.
 pub fn all() -> Vec<Told> {
-    running().unwrap_or_default().iter().filter_map(|seen| told(seen).ok()).collect()
+    list_attached().unwrap_or_default().iter().filter_map(|seen| told(seen).ok()).collect()
 }
 
 /// A line for each of them.

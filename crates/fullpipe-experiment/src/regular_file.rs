@@ -20,7 +20,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// When it is more, or cannot be read.
-pub fn bounded(source: impl Read, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read_bounded(source: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     source.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
@@ -35,8 +35,8 @@ pub fn bounded(source: impl Read, limit: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// When it is something else or more, cannot be read, or is not UTF-8.
-pub fn text(path: &Path, limit: u64) -> io::Result<String> {
-    String::from_utf8(bounded(open(path)?, limit)?).map_err(|_| io::Error::other("not UTF-8 text"))
+pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+    String::from_utf8(read_bounded(open(path)?, limit)?).map_err(|_| io::Error::other("not UTF-8 text"))
 }
 
 #[cfg(test)]
@@ -45,8 +45,11 @@ mod tests {
 
     #[test]
     fn what_never_ends_is_not_read() {
-        assert_eq!(text(Path::new("/dev/zero"), 9).unwrap_err().to_string(), "not a regular file");
-        assert_eq!(bounded(io::repeat(b' '), 2 << 10).unwrap_err().to_string(), "it has more than 2 KiB");
-        assert_eq!(bounded(&b"abc"[..], 3).unwrap(), b"abc");
+        assert_eq!(read_text(Path::new("/dev/zero"), 9).unwrap_err().to_string(), "not a regular file");
+        assert_eq!(
+            read_bounded(io::repeat(b' '), 2 << 10).unwrap_err().to_string(),
+            "it has more than 2 KiB"
+        );
+        assert_eq!(read_bounded(&b"abc"[..], 3).unwrap(), b"abc");
     }
 }

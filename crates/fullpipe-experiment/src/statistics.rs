@@ -3,7 +3,7 @@
 /// The `q`-quantile (0 to 1) by nearest rank, a value that there is; none of nothing.
 ///
 /// ```
-/// use fullpipe_experiment::order::quantile;
+/// use fullpipe_experiment::statistics::quantile;
 ///
 /// assert_eq!(quantile(&mut [3.0, 1.0, 2.0], 0.5), Some(2.0));
 /// assert_eq!(quantile(&mut [3.0, 1.0, 2.0], 0.99), Some(3.0));
@@ -18,7 +18,7 @@ pub fn quantile(values: &mut [f64], q: f64) -> Option<f64> {
 /// The median, of an even number the mean of the two in the middle; none of nothing.
 ///
 /// ```
-/// use fullpipe_experiment::order::median;
+/// use fullpipe_experiment::statistics::median;
 ///
 /// assert_eq!(median(&mut [3.0, 1.0, 9.0]), Some(3.0));
 /// assert_eq!(median(&mut [3.0, 1.0]), Some(2.0));

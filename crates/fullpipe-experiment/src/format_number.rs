@@ -19,7 +19,7 @@ pub fn significant(x: f64, digits: i32) -> String {
 }
 
 /// A decimal without needless zeros: `12.40` is `12.4`, `30.0` is `30`.
-pub fn trimmed(text: &str) -> &str {
+pub fn trim_zeros(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
@@ -36,6 +36,6 @@ mod tests {
 
     #[test]
     fn only_decimals_are_trimmed() {
-        assert_eq!(["12.40", "30.0", "100"].map(trimmed), ["12.4", "30", "100"]);
+        assert_eq!(["12.40", "30.0", "100"].map(trim_zeros), ["12.4", "30", "100"]);
     }
 }

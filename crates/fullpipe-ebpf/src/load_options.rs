@@ -14,18 +14,18 @@ const CONFIG_MAP: &str = ".rodata.config";
 
 /// What a controller's programs begin with where it is not the object's.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Start<'a> {
+pub(crate) struct LoadOptions<'a> {
     /// The words of its settings.
     pub(crate) settings: Option<&'a [u32]>,
     /// Where another build of the same layout has kept the state of its sockets, to go on with.
     pub(crate) storage: Option<BorrowedFd<'a>>,
     /// What it says of itself instead of the truth.
-    pub(crate) claims: Option<Marks>,
+    pub(crate) claims: Option<BuildInfo>,
 }
 
 /// What a loaded controller says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marks {
+pub struct BuildInfo {
     /// Which build of its object it is, as [`Controller::build`] counts it.
     pub build: u64,
     /// The layout of a socket's state; none of builds that do not tell.
@@ -34,12 +34,12 @@ pub struct Marks {
     pub format: Option<u32>,
 }
 
-impl Marks {
+impl BuildInfo {
     /// Reads them from `struct fp_config`, of this build or an older one.
     pub(crate) fn read(config: &[u8]) -> Option<Self> {
         let word = |at: usize| config.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
         let build = config.get(8..16)?.try_into().ok().map(u64::from_ne_bytes)?;
-        Some(Marks { build, format: word(16), state_layout: word(20) })
+        Some(BuildInfo { build, format: word(16), state_layout: word(20) })
     }
 
     /// Whether a map of that name has them.
@@ -48,7 +48,7 @@ impl Marks {
     }
 }
 
-impl Start<'_> {
+impl LoadOptions<'_> {
     /// Writes it into the opened object.
     pub(crate) fn prepare(&self, open: &mut OpenObject) -> Result<()> {
         for mut map in open.maps_mut() {
@@ -73,7 +73,7 @@ impl Start<'_> {
                 })?;
                 field.copy_from_slice(&bytes);
             }
-            if Marks::are_in(&map_name)
+            if BuildInfo::are_in(&map_name)
                 && let Some(claims) = self.claims
             {
                 value[8..16].copy_from_slice(&claims.build.to_ne_bytes());
@@ -89,20 +89,20 @@ impl Start<'_> {
 ///
 /// # Errors
 /// When it is not an object.
-pub(crate) fn look(controller: Controller) -> Result<(Marks, Vec<u32>)> {
+pub(crate) fn inspect(controller: Controller) -> Result<(BuildInfo, Vec<u32>)> {
     let mut open = loader::open(controller.object())?;
     let (mut marks, mut words) = (None, Vec::new());
     for mut map in open.maps_mut() {
         let map_name = map.name().to_string_lossy().into_owned();
         let Some(value) = map.initial_value_mut() else { continue };
-        if Marks::are_in(&map_name) {
-            marks = Marks::read(value);
+        if BuildInfo::are_in(&map_name) {
+            marks = BuildInfo::read(value);
         } else if map_name.ends_with(settings::MAP) {
             words = settings::words(value);
         }
     }
     let marks = marks.ok_or_else(|| Error::Malformed("the BPF object says nothing of itself".to_owned()))?;
-    Ok((Marks { build: controller.build(), ..marks }, words))
+    Ok((BuildInfo { build: controller.build(), ..marks }, words))
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn the_objects_say_which_form_they_have_and_begin_with_the_defaults() {
         for controller in Controller::ALL {
-            let (marks, words) = look(controller).unwrap();
+            let (marks, words) = inspect(controller).unwrap();
             assert_eq!(marks.format, Some(FORMAT), "{controller}");
             assert!(marks.state_layout > Some(0), "{controller}");
             let told = settings::describe(controller, &words).unwrap();

@@ -3,14 +3,14 @@
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::kernel::{self, Kernel};
+use crate::load_options::{self, BuildInfo, LoadOptions};
 use crate::loader::{self, name_taken};
 use crate::namespaces::{self, Namespace};
-pub use crate::pinned::Carried;
 use crate::pinned::Pinned;
+pub use crate::pinned::Preserved;
 use crate::pins::Pins;
 use crate::settings::{self, Setting};
 use crate::sockets::{Socket, Walker};
-use crate::start::{self, Marks, Start};
 use crate::usage::{self, Uses};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -22,9 +22,9 @@ pub enum Outcome {
     /// The controller is registered and pinned now.
     Loaded,
     /// This very build was there already.
-    AlreadyThere,
+    AlreadyLoaded,
     /// Another build took the place of the one that was loaded.
-    Replaced(Carried),
+    Replaced(Preserved),
 }
 
 /// Puts a controller into the kernel, where it stays until [`unload`] or a reboot. With `name` it is
@@ -46,11 +46,11 @@ pub fn load(controller: Controller, name: Option<&str>) -> Result<Outcome> {
 pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, String)]) -> Result<Outcome> {
     let name = name.unwrap_or(controller.name());
     loader::check_name(name)?;
-    let (ours, defaults) = start::look(controller)?;
+    let (ours, defaults) = load_options::inspect(controller)?;
     let words = settings::vary(controller, &defaults, pairs)?;
-    let kernel = Kernel::ask()?;
-    let pins = Pins::change()?;
-    let was_updated = Pinned::settle(&pins, name)?;
+    let kernel = Kernel::detect()?;
+    let pins = Pins::lock()?;
+    let was_updated = Pinned::recover(&pins, name)?;
     if let Some(there) = Pinned::open(&pins, name)? {
         let is_registered = there.is_registered()?;
         if is_registered && there.marks()?.is_some_and(|marks| marks.build == ours.build) {
@@ -59,7 +59,7 @@ pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, S
             if controller.has_storage() && there.has_predecessor() {
                 there.move_sockets()?;
             }
-            return Ok(Outcome::AlreadyThere);
+            return Ok(Outcome::AlreadyLoaded);
         }
         if is_registered || was_updated {
             let carried = there.give_way_to(&pins, (controller, ours), &defaults, pairs, &kernel)?;
@@ -68,7 +68,13 @@ pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, S
         // One who loaded or unloaded it was killed.
         there.unregister(&pins)?;
     }
-    attach(controller, name, &kernel, &pins, &Start { settings: Some(&words), ..Start::default() })?;
+    attach(
+        controller,
+        name,
+        &kernel,
+        &pins,
+        &LoadOptions { settings: Some(&words), ..LoadOptions::default() },
+    )?;
     Ok(Outcome::Loaded)
 }
 
@@ -77,17 +83,23 @@ pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, S
 /// # Errors
 /// As [`load`].
 #[doc(hidden)]
-pub fn load_claiming(controller: Controller, name: &str, claims: Marks) -> Result<()> {
-    let start = Start { claims: Some(claims), ..Start::default() };
-    attach(controller, name, &Kernel::ask()?, &Pins::change()?, &start)
+pub fn load_as_build(controller: Controller, name: &str, claims: BuildInfo) -> Result<()> {
+    let start = LoadOptions { claims: Some(claims), ..LoadOptions::default() };
+    attach(controller, name, &Kernel::detect()?, &Pins::lock()?, &start)
 }
 
-fn attach(controller: Controller, name: &str, kernel: &Kernel, pins: &Pins, start: &Start<'_>) -> Result<()> {
+fn attach(
+    controller: Controller,
+    name: &str,
+    kernel: &Kernel,
+    pins: &Pins,
+    start: &LoadOptions<'_>,
+) -> Result<()> {
     let path = pins.path(name);
     if kernel::available()?.iter().any(|taken| taken == name) {
         return Err(name_taken(name));
     }
-    loader::load_from(controller, name, kernel, start)?.stay(&path)
+    loader::load_from(controller, name, kernel, start)?.register_pinned(&path)
 }
 
 /// Replaces a loaded controller by this build, in place.
@@ -96,7 +108,7 @@ fn attach(controller: Controller, name: &str, kernel: &Kernel, pins: &Pins, star
 /// When it is not loaded.
 pub fn update(controller: Controller, name: Option<&str>) -> Result<Outcome> {
     let known = name.unwrap_or(controller.name());
-    if !Pins::look().is_some_and(|pins| pins.path(known).exists()) {
+    if !Pins::existing().is_some_and(|pins| pins.path(known).exists()) {
         return Err(not_loaded(known));
     }
     load(controller, name)
@@ -109,7 +121,7 @@ pub fn update(controller: Controller, name: Option<&str>) -> Result<Outcome> {
 /// When it is not loaded or is another build, for a setting that it does not have, or a value that it cannot have.
 pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<Vec<Setting>> {
     loader::check_name(name)?;
-    let pins = if pairs.is_empty() { Pins::look() } else { Some(Pins::change()?) };
+    let pins = if pairs.is_empty() { Pins::existing() } else { Some(Pins::lock()?) };
     let pinned = pins.as_ref().map(|pins| Pinned::open(pins, name)).transpose()?.flatten();
     let Some(pinned) = pinned else { return Err(not_loaded(name)) };
     let (Some(controller), Some(words)) = (pinned.controller()?, pinned.settings()?) else {
@@ -187,7 +199,7 @@ fn not_loaded(name: &str) -> Error {
 /// # Errors
 /// When a pin cannot be used.
 pub fn loaded() -> Result<Vec<(String, Option<Controller>)>> {
-    let Some(pins) = Pins::look() else { return Ok(Vec::new()) };
+    let Some(pins) = Pins::existing() else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for name in pins.names()? {
         if let Some(pinned) = Pinned::open(&pins, &name)? {
@@ -203,7 +215,7 @@ pub fn loaded() -> Result<Vec<(String, Option<Controller>)>> {
 /// When nothing can have that name.
 pub fn is_loaded(name: &str) -> Result<bool> {
     loader::check_name(name)?;
-    Ok(Pins::look().is_some_and(|pins| pins.path(name).exists()))
+    Ok(Pins::existing().is_some_and(|pins| pins.path(name).exists()))
 }
 
 /// Takes a controller out of the kernel: has `end` end its uses in each network namespace and say which controller is the
@@ -218,8 +230,8 @@ pub fn unload<E: From<Error> + Send>(
     end: &(dyn Fn() -> std::result::Result<String, E> + Sync),
 ) -> std::result::Result<(), E> {
     loader::check_name(name)?;
-    let pins = Pins::change()?;
-    Pinned::settle(&pins, name)?;
+    let pins = Pins::lock()?;
+    Pinned::recover(&pins, name)?;
     let Some(pinned) = Pinned::open(&pins, name)? else { return Err(not_loaded(name).into()) };
     let mut ended = Vec::new();
     for namespace in namespaces::all() {
@@ -315,7 +327,7 @@ pub struct Status {
 /// # Errors
 /// When a pin or a namespace may not be looked into.
 pub fn status() -> Result<Vec<Status>> {
-    let Some(pins) = Pins::look() else { return Ok(Vec::new()) };
+    let Some(pins) = Pins::existing() else { return Ok(Vec::new()) };
     let names = pins.names()?;
     if names.is_empty() {
         return Ok(Vec::new());

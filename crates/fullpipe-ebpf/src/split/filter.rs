@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 /// `FP_SPLIT_STEPS`.
-const MOST: usize = 24;
+const MAX_STEPS: usize = 24;
 /// No stack of bits holds more.
-const DEEPEST: usize = 63;
+const MAX_DEPTH: usize = 63;
 
 const TEST: u8 = 1;
 const AND: u8 = 2;
@@ -33,24 +33,24 @@ pub(crate) struct Step {
 
 /// A condition, built in postfix order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Only {
-    steps: [Step; MOST],
+pub struct ConnectionFilter {
+    steps: [Step; MAX_STEPS],
     used: usize,
     depth: usize,
 }
 
-impl Default for Only {
+impl Default for ConnectionFilter {
     /// Everything is asked for.
     fn default() -> Self {
-        Only { steps: [Step::zeroed(); MOST], used: 0, depth: 0 }
+        ConnectionFilter { steps: [Step::zeroed(); MAX_STEPS], used: 0, depth: 0 }
     }
 }
 
-impl Only {
+impl ConnectionFilter {
     fn push(&mut self, step: Step) -> Result<()> {
-        let place = self.steps.get_mut(self.used).filter(|_| self.depth < DEEPEST).ok_or_else(|| {
+        let place = self.steps.get_mut(self.used).filter(|_| self.depth < MAX_DEPTH).ok_or_else(|| {
             Error::Malformed(format!(
-                "the condition takes more than the {MOST} steps that are done for each connection: make it shorter, or \
+                "the condition takes more than the {MAX_STEPS} steps that are done for each connection: make it shorter, or \
                  divide by --port"
             ))
         })?;
@@ -115,7 +115,7 @@ impl Only {
     }
 
     /// Whether a connection is asked for, by the C code that decides it in the kernel.
-    pub fn wants(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+    pub fn matches(&self, local: SocketAddr, remote: SocketAddr) -> bool {
         let (local, remote) = (End::from(local), End::from(remote));
         // SAFETY: all are alive, and the steps as many as the C side reads (a test compares their size).
         unsafe { fp_native_split_is_asked_for(self.steps.as_ptr(), &raw const local, &raw const remote) != 0 }
@@ -135,8 +135,8 @@ mod tests {
     use proptest::prelude::*;
     use std::net::IpAddr;
 
-    fn built(filter: &Filter) -> Result<Only> {
-        let mut only = Only::default();
+    fn built(filter: &Filter) -> Result<ConnectionFilter> {
+        let mut only = ConnectionFilter::default();
         for step in filter.at_opening().unwrap() {
             match step {
                 Opening::Test { remote, net, ports } => only.test(remote, net, ports),
@@ -154,7 +154,10 @@ mod tests {
         assert!(built(&long(12).parse().unwrap()).is_ok());
         let error = built(&long(13).parse().unwrap()).unwrap_err();
         assert!(error.to_string().contains("24 steps"), "{error}");
-        assert!(Only::default().wants("192.0.2.1:1".parse().unwrap(), "192.0.2.2:2".parse().unwrap()));
+        assert!(
+            ConnectionFilter::default()
+                .matches("192.0.2.1:1".parse().unwrap(), "192.0.2.2:2".parse().unwrap())
+        );
     }
 
     fn condition() -> impl Strategy<Value = String> {
@@ -194,7 +197,7 @@ mod tests {
             if let Ok(only) = built(&filter) {
                 let owner = Owner::default();
                 let subject = Subject { local, remote, state: State::Established, controller: None, owner: &owner };
-                prop_assert_eq!(only.wants(local, remote), filter.wants(&subject), "{} {} {}", text, local, remote);
+                prop_assert_eq!(only.matches(local, remote), filter.wants(&subject), "{} {} {}", text, local, remote);
             }
         }
     }

@@ -7,7 +7,7 @@ use fullpipe_units::Span;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Step {
     /// How long it was.
-    pub took: Span,
+    pub duration: Span,
     /// Payload bytes sent, retransmissions included.
     pub sent: u64,
     /// Payload bytes newly acknowledged, cumulatively or selectively.
@@ -30,7 +30,7 @@ pub struct Step {
 
 /// Adds up what a controller is told, until it is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Account {
+pub struct StepTotals {
     /// Payload bytes sent.
     pub sent: u64,
     /// Payload bytes acknowledged.
@@ -53,7 +53,7 @@ pub struct Account {
     pub timeouts: u64,
 }
 
-impl Account {
+impl StepTotals {
     /// A packet left.
     pub fn on_send(&mut self, sent: &Sent) {
         self.sent += sent.bytes;
@@ -84,9 +84,9 @@ impl Account {
     }
 
     /// What it comes to as a step of that length.
-    pub fn step(&self, took: Span, min_rtt: Option<Span>, inflight: u64, cwnd: u64) -> Step {
-        let Account { sent, acked, lost, acks, marks, .. } = *self;
-        Step { took, sent, acked, lost, acks, marks, rtt: self.rtt_mean(), min_rtt, inflight, cwnd }
+    pub fn step(&self, duration: Span, min_rtt: Option<Span>, inflight: u64, cwnd: u64) -> Step {
+        let StepTotals { sent, acked, lost, acks, marks, .. } = *self;
+        Step { duration, sent, acked, lost, acks, marks, rtt: self.rtt_mean(), min_rtt, inflight, cwnd }
     }
 }
 
@@ -97,18 +97,18 @@ mod tests {
 
     #[test]
     fn amounts_add_up_and_round_trips_are_averaged() {
-        let mut account = Account::default();
+        let mut totals = StepTotals::default();
         for (bytes, rtt) in [(1000, Some(40)), (2000, None), (3000, Some(50))] {
             let rtt = rtt.map(Span::from_millis);
-            account.on_ack(&Ack { newly_acked: bytes, ce_count: 1, rtt, ..Ack::at(Time::ZERO) });
+            totals.on_ack(&Ack { newly_acked: bytes, ce_count: 1, rtt, ..Ack::at(Time::ZERO) });
         }
-        let step = account.step(Span::from_millis(45), None, 7, 9);
+        let step = totals.step(Span::from_millis(45), None, 7, 9);
         assert_eq!((step.acked, step.acks, step.marks), (6000, 3, 3));
         assert_eq!(step.rtt, Some(Span::from_millis(45)));
         assert_eq!(
-            (account.rtt_min, account.rtt_max),
+            (totals.rtt_min, totals.rtt_max),
             (Some(Span::from_millis(40)), Some(Span::from_millis(50)))
         );
-        assert_eq!(Account::default().rtt_mean(), None);
+        assert_eq!(StepTotals::default().rtt_mean(), None);
     }
 }

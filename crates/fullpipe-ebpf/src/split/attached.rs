@@ -1,7 +1,7 @@
 //! The splits that run, as the kernel knows them: whoever owns them, nothing else has to be believed.
 
 use super::owner::read;
-use super::raw::{About, Counts, MOST_ARMS, Table, Wanted};
+use super::raw::{Counts, MAX_ARMS, SplitInfo, Table, Wanted};
 use super::unreadable;
 use crate::error::{Error, Result};
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter, ProgInfoQueryOptions};
@@ -15,11 +15,11 @@ const PROGRAM: &str = "fp_split";
 
 /// A split that runs.
 #[derive(Debug)]
-pub struct Seen {
+pub struct AttachedSplit {
     /// The inode of the control group whose connections are in it; 0 when that has gone and its owner waits for another.
     pub cgroup: u64,
     /// What its owner says of it.
-    pub about: About,
+    pub about: SplitInfo,
     maps: HashMap<String, MapHandle>,
 }
 
@@ -27,7 +27,7 @@ pub struct Seen {
 ///
 /// # Errors
 /// Without the right to look.
-pub fn running() -> Result<Vec<Seen>> {
+pub fn list_attached() -> Result<Vec<AttachedSplit>> {
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
     let programs: HashMap<u32, Vec<u32>> = ProgInfoIter::with_query_opts(options)
         .filter(|program| program.ty == ProgramType::SockOps && program.name == PROGRAM)
@@ -45,12 +45,12 @@ pub fn running() -> Result<Vec<Seen>> {
             .map(|map| (map.name().to_string_lossy().into_owned(), map))
             .collect();
         let Some(about) = maps.get(".rodata.about").and_then(|map| read(map).ok()) else { continue };
-        found.push(Seen { cgroup: group.cgroup_id, about, maps });
+        found.push(AttachedSplit { cgroup: group.cgroup_id, about, maps });
     }
     Ok(found)
 }
 
-impl Seen {
+impl AttachedSplit {
     fn map(&self, name: &str) -> Result<&MapHandle> {
         self.maps.get(name).ok_or_else(|| Error::Malformed(format!("the split has no map {name}")))
     }
@@ -86,14 +86,14 @@ impl Seen {
     }
 
     /// Asks the owner for other shares, in billionths by arm; it does it within a fraction of a second, or not at all when it
-    /// hangs: [`Seen::table`]'s generation is then another.
+    /// hangs: [`AttachedSplit::table`]'s generation is then another.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn ask_for(&self, shares: &[u32]) -> Result<()> {
+    pub fn request_shares(&self, shares: &[u32]) -> Result<()> {
         let map = self.map("wanted")?;
         let before: Wanted = read(map)?;
-        let mut wanted = Wanted { number: before.number + 1, share: [0; MOST_ARMS] };
+        let mut wanted = Wanted { number: before.number + 1, share: [0; MAX_ARMS] };
         wanted.share.iter_mut().zip(shares).for_each(|(to, from)| *to = *from);
         map.update(&0u32.to_ne_bytes(), bytemuck::bytes_of(&wanted), MapFlags::ANY).map_err(unreadable)
     }
@@ -103,13 +103,13 @@ impl Seen {
 ///
 /// # Errors
 /// Without the right to look.
-pub fn loaded() -> Result<Vec<About>> {
+pub fn list_loaded() -> Result<Vec<SplitInfo>> {
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
     Ok(ProgInfoIter::with_query_opts(options)
         .filter(|program| program.ty == ProgramType::SockOps && program.name == PROGRAM)
         .flat_map(|program| program.map_ids)
         .filter_map(|id| MapHandle::from_map_id(id).ok())
         .filter(|map| map.name() == ".rodata.about")
-        .filter_map(|map| read::<About>(&map).ok())
+        .filter_map(|map| read::<SplitInfo>(&map).ok())
         .collect())
 }

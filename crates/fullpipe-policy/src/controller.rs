@@ -1,8 +1,8 @@
 //! A network as a congestion controller: it decides once a round trip, at the first ACK after it.
 
-use crate::account::Account;
+use crate::agent::Agent;
 use crate::network::Network;
-use crate::pilot::Pilot;
+use crate::totals::StepTotals;
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span, Time,
 };
@@ -10,20 +10,20 @@ use fullpipe_cc::{
 /// A congestion controller whose window a [`Network`] sets, and if that likes its pacing rate. It knows no recovery:
 /// whatever happens shows in what it sees.
 #[derive(Clone, Debug)]
-pub struct Steered {
-    pilot: Pilot,
-    account: Account,
+pub struct PolicyController {
+    agent: Agent,
+    totals: StepTotals,
     began: Time,
     srtt: Option<Span>,
     min_rtt: Option<Span>,
 }
 
-impl Steered {
+impl PolicyController {
     /// The controller of a new connection.
     pub fn new(network: Network, config: &Config) -> Self {
-        Steered {
-            pilot: Pilot::new(network, config.initial_cwnd, config.smss),
-            account: Account::default(),
+        PolicyController {
+            agent: Agent::new(network, config.initial_cwnd, config.smss),
+            totals: StepTotals::default(),
             began: Time::ZERO,
             srtt: None,
             min_rtt: None,
@@ -34,7 +34,7 @@ impl Steered {
     pub const STATE: &'static str = "Policy";
 }
 
-impl CongestionControl for Steered {
+impl CongestionControl for PolicyController {
     fn on_handshake(&mut self, now: Time, rtt: Span) {
         self.began = now;
         self.srtt = Some(rtt);
@@ -42,25 +42,25 @@ impl CongestionControl for Steered {
     }
 
     fn on_send(&mut self, sent: &Sent) {
-        self.account.on_send(sent);
+        self.totals.on_send(sent);
     }
 
     fn on_lost(&mut self, lost: &Lost) {
-        self.account.on_lost(lost);
+        self.totals.on_lost(lost);
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.account.on_ack(ack);
+        self.totals.on_ack(ack);
         self.srtt = ack.srtt.or(self.srtt);
         if let Some(rtt) = ack.rtt {
             self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
         }
         let Some(srtt) = self.srtt else { return };
-        let took = ack.now.since(self.began);
-        if took >= srtt {
-            let step = self.account.step(took, self.min_rtt, ack.inflight, self.pilot.window());
-            self.pilot.decide(&step);
-            self.account = Account::default();
+        let duration = ack.now.since(self.began);
+        if duration >= srtt {
+            let step = self.totals.step(duration, self.min_rtt, ack.inflight, self.agent.window());
+            self.agent.decide(&step);
+            self.totals = StepTotals::default();
             self.began = ack.now;
         }
     }
@@ -68,11 +68,11 @@ impl CongestionControl for Steered {
     fn on_recovery(&mut self, _: Recovery, _: &RecoveryContext) {}
 
     fn on_mtu(&mut self, smss: u32) {
-        self.pilot.on_mtu(smss);
+        self.agent.on_mtu(smss);
     }
 
     fn cwnd(&self) -> u64 {
-        self.pilot.window()
+        self.agent.window()
     }
 
     fn ssthresh(&self) -> u64 {
@@ -80,7 +80,7 @@ impl CongestionControl for Steered {
     }
 
     fn pacing_rate(&self) -> Option<Rate> {
-        self.pilot.pacing()
+        self.agent.pacing()
     }
 
     fn uses_prr(&self) -> bool {
@@ -91,7 +91,7 @@ impl CongestionControl for Steered {
         Snapshot {
             state: Self::STATE,
             cwnd: self.cwnd(),
-            pacing_rate: self.pilot.pacing(),
+            pacing_rate: self.agent.pacing(),
             min_rtt: self.min_rtt,
             ..Snapshot::default()
         }
@@ -112,7 +112,7 @@ mod tests {
         let doubling = Layer { weights: vec![vec![0.0; 8]], bias: vec![1.0] };
         let network = Network::new("", Action::Multiplier, Activation::Tanh, vec![doubling]).unwrap();
         let config = Config { smss: 1000, initial_cwnd: 10_000, ..Config::default() };
-        let mut steered = Steered::new(network, &config);
+        let mut steered = PolicyController::new(network, &config);
         steered.on_handshake(Time::ZERO, Span::from_millis(40));
         let mut windows = Vec::new();
         for ms in [10, 39, 40, 41, 79, 85, 120, 125] {

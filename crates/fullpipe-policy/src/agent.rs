@@ -1,23 +1,23 @@
 //! A network at the wheel of a connection.
 
-use crate::account::Step;
 use crate::network::{Action, Network};
 use crate::observer::Observer;
+use crate::totals::Step;
 use fullpipe_units::Rate;
 
 /// The least window, in packets.
-pub const LEAST_WINDOW: f64 = 1.0;
+pub const MIN_WINDOW: f64 = 1.0;
 /// The greatest, in packets.
-pub const MOST_WINDOW: f64 = 1e6;
+pub const MAX_WINDOW: f64 = 1e6;
 
 /// The window (bytes) that an action makes of `cwnd`: 2 to the power of it times as much, the action cut to [-1, 1].
-pub fn multiplied(cwnd: f64, action: f64) -> f64 {
+pub fn scaled_window(cwnd: f64, action: f64) -> f64 {
     cwnd * libm::exp2(action.clamp(-1.0, 1.0))
 }
 
 /// The pacing rate that an action makes of a window (bytes): 2 to the power of it windows in the mean round trip of the
 /// step, or in the least one known if none was measured, from 1 kbit/s to 1 Tbit/s. None if neither is known.
-pub fn paced(window: f64, step: &Step, action: f64) -> Option<Rate> {
+pub fn pacing_rate_for(window: f64, step: &Step, action: f64) -> Option<Rate> {
     let rtt = step.rtt.or(step.min_rtt).filter(|rtt| !rtt.is_zero())?;
     let bps = window * 8.0 / rtt.as_secs_f64() * libm::exp2(action.clamp(-1.0, 1.0));
     Some(Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64))
@@ -25,7 +25,7 @@ pub fn paced(window: f64, step: &Step, action: f64) -> Option<Rate> {
 
 /// What a policy wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Orders {
+pub struct Decision {
     /// Congestion window in bytes.
     pub window: u64,
     /// None for as fast as the window lets it.
@@ -34,7 +34,7 @@ pub struct Orders {
 
 /// Decides the window of a connection, and if it likes its pacing rate, step by step.
 #[derive(Clone, Debug)]
-pub struct Pilot {
+pub struct Agent {
     network: Network,
     observer: Observer,
     smss: f64,
@@ -43,11 +43,11 @@ pub struct Pilot {
     pacing: Option<Rate>,
 }
 
-impl Pilot {
+impl Agent {
     /// One that begins with a window of `initial` bytes; segments have `smss`.
     pub fn new(network: Network, initial: u64, smss: u32) -> Self {
         let (smss, window) = (f64::from(smss.max(1)), initial as f64);
-        Pilot { network, observer: Observer::default(), smss, window, pacing: None }
+        Agent { network, observer: Observer::default(), smss, window, pacing: None }
     }
 
     /// The window in bytes.
@@ -66,16 +66,16 @@ impl Pilot {
     }
 
     /// What shall be after `step`.
-    pub fn decide(&mut self, step: &Step) -> Orders {
-        self.observer.note(step);
+    pub fn decide(&mut self, step: &Step) -> Decision {
+        self.observer.record(step);
         let observation = self.observer.observe(step);
         let [first, second] = self.network.decide(&observation);
-        let window = multiplied(self.window, first);
-        self.window = window.clamp(LEAST_WINDOW * self.smss, MOST_WINDOW * self.smss);
+        let window = scaled_window(self.window, first);
+        self.window = window.clamp(MIN_WINDOW * self.smss, MAX_WINDOW * self.smss);
         if self.network.action() == Action::MultiplierPacing {
-            self.pacing = paced(self.window, step, second).or(self.pacing);
+            self.pacing = pacing_rate_for(self.window, step, second).or(self.pacing);
         }
-        Orders { window: self.window(), pacing: self.pacing }
+        Decision { window: self.window(), pacing: self.pacing }
     }
 }
 
@@ -85,36 +85,36 @@ mod tests {
     use crate::network::{Activation, Layer};
     use fullpipe_units::Span;
 
-    fn pilot(action: f32) -> Pilot {
+    fn agent(action: f32) -> Agent {
         let layer = Layer { weights: vec![vec![0.0; 8]], bias: vec![action] };
         let network = Network::new("", Action::Multiplier, Activation::Tanh, vec![layer]).unwrap();
-        Pilot::new(network, 10_000, 1000)
+        Agent::new(network, 10_000, 1000)
     }
 
     #[test]
     fn the_rate_is_so_many_windows_a_round_trip() {
         let layer = Layer { weights: vec![vec![0.0; 8]; 2], bias: vec![0.0, -1.0] };
         let network = Network::new("", Action::MultiplierPacing, Activation::Tanh, vec![layer]).unwrap();
-        let mut pilot = Pilot::new(network, 10_000, 1000);
-        assert_eq!(pilot.decide(&Step::default()).pacing, None, "no round trip is known");
+        let mut agent = Agent::new(network, 10_000, 1000);
+        assert_eq!(agent.decide(&Step::default()).pacing, None, "no round trip is known");
         let step = Step { rtt: Some(Span::from_millis(40)), ..Step::default() };
         let half = Some(Rate::from_bits_per_sec(1_000_000));
-        assert_eq!(pilot.decide(&step), Orders { window: 10_000, pacing: half });
+        assert_eq!(agent.decide(&step), Decision { window: 10_000, pacing: half });
         // What nothing was measured in leaves the rate as it is.
-        assert_eq!(pilot.decide(&Step::default()).pacing, half);
+        assert_eq!(agent.decide(&Step::default()).pacing, half);
         let known = Step { min_rtt: Some(Span::from_millis(20)), ..Step::default() };
-        assert_eq!(pilot.decide(&known).pacing, Some(Rate::from_bits_per_sec(2_000_000)));
+        assert_eq!(agent.decide(&known).pacing, Some(Rate::from_bits_per_sec(2_000_000)));
     }
 
     #[test]
     fn small_steps_add_up_and_large_ones_have_an_end() {
-        let mut slow = pilot(1e-5);
+        let mut slow = agent(1e-5);
         for _ in 0..100_000 {
             slow.decide(&Step::default());
         }
         // Twice as much after a hundred thousand hundred-thousandths; 1e-5 is not exact in binary.
         assert!((19_999..=20_000).contains(&slow.window()), "{}", slow.window());
-        let (mut up, mut down) = (pilot(1.0), pilot(-7.0));
+        let (mut up, mut down) = (agent(1.0), agent(-7.0));
         for _ in 0..40 {
             up.decide(&Step::default());
             down.decide(&Step::default());
