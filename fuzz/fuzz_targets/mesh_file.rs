@@ -4,7 +4,7 @@
 use fullpipe_mesh::file::Mesh;
 use fullpipe_mesh::key::Keys;
 use fullpipe_mesh::schedule::Schedule;
-use fullpipe_mesh::simulate::World;
+use fullpipe_mesh::simulate::SimulatedMesh;
 use fullpipe_units::Span;
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(!reason.is_empty());
     }
     let two = Mesh::parse("two.toml", TWO).expect("a mesh");
-    match World::parse(&two, "paths.toml", text, Span::from_secs(3600), 1) {
+    match SimulatedMesh::parse(&two, "paths.toml", text, Span::from_secs(3600), 1) {
         Err(error) => assert!(error.to_string().starts_with("paths.toml")),
         Ok(world) => {
             assert_eq!((world.links.len(), world.periods), (2, 60));

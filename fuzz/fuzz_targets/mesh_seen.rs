@@ -4,8 +4,8 @@
 
 use fullpipe_mesh::export::{self, Values};
 use fullpipe_mesh::message::Table;
-use fullpipe_mesh::record::{History, Measured, Minute, Outcome, Pair, Route, RttBand, Transfer, Trouble};
-use fullpipe_mesh::report::{Seen, figure, page, terminal};
+use fullpipe_mesh::record::{History, Measurement, Minute, Outcome, Pair, Route, RttBand, Transfer, TransferError};
+use fullpipe_mesh::report::{Report, figure, page, terminal};
 use fullpipe_report::About;
 use fullpipe_units::{Rate, Span};
 use libfuzzer_sys::fuzz_target;
@@ -37,8 +37,8 @@ impl Input<'_> {
         Some(Pair { from: byte & 3, to: byte >> 2 & 3 })
     }
 
-    fn measured(&mut self) -> Option<Measured> {
-        Some(Measured {
+    fn measured(&mut self) -> Option<Measurement> {
+        Some(Measurement {
             bytes: self.number()?,
             duration: self.span()?,
             delivery_rate: self.number().map(Rate::from_bytes_per_sec),
@@ -54,13 +54,13 @@ impl Input<'_> {
 
     /// What happened in a period, in as many of them as it says.
     fn happened(&mut self, history: &mut History, now: &mut i64) -> Option<()> {
-        const TROUBLES: [Trouble; 6] = [
-            Trouble::Unreachable,
-            Trouble::TooSlow,
-            Trouble::Broken,
-            Trouble::NoTurn,
-            Trouble::LargePacketsVanish,
-            Trouble::SenderBudget,
+        const TRANSFER_ERRORS: [TransferError; 6] = [
+            TransferError::Unreachable,
+            TransferError::TooSlow,
+            TransferError::Broken,
+            TransferError::Busy,
+            TransferError::MtuBlackHole,
+            TransferError::SenderBudget,
         ];
         let (kind, times) = (self.byte()?, self.byte()?);
         let pair = self.pair()?;
@@ -68,7 +68,7 @@ impl Input<'_> {
         let controller = u16::from(kind >> 4 & 3);
         let outcome = match kind & 7 {
             0..=3 => Outcome::Done(Box::new(self.measured()?)),
-            n => Outcome::Failed(TROUBLES[usize::from(n + (kind >> 6)) % TROUBLES.len()]),
+            n => Outcome::Failed(TRANSFER_ERRORS[usize::from(n + (kind >> 6)) % TRANSFER_ERRORS.len()]),
         };
         let [sent, arrived, answered] = [self.number()?, self.number()?, self.number()?].map(|n| n as u16);
         let rtt = match kind & 8 {
@@ -121,9 +121,9 @@ fuzz_target!(|bytes: &[u8]| {
     history.minutes.sort_by_key(|m| m.at_ms);
     history.routes.sort_by_key(|r| r.at_ms);
 
-    let seen = Seen::of(&history, false);
-    let _ = terminal(&seen);
-    serde_json::to_string(&seen).expect("it is JSON");
+    let report = Report::new(&history, false);
+    let _ = terminal(&report);
+    serde_json::to_string(&report).expect("it is JSON");
     for (table, rows) in
         Table::ALL.into_iter().zip([history.transfers.len(), history.minutes.len(), history.routes.len()])
     {
@@ -140,6 +140,6 @@ fuzz_target!(|bytes: &[u8]| {
     }
     // A page takes as long as all else here a hundred times: an input in sixty-four has one.
     if shape >> 4 == 0 && period % 4 == 0 {
-        let _ = (page(&history, &seen, &About::default()), figure(&history, &seen).svg());
+        let _ = (page(&history, &report, &About::default()), figure(&history, &report).svg());
     }
 });

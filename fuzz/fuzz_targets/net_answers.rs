@@ -1,7 +1,7 @@
 //! What a server can answer to `get`: heads, parts, and bodies of every framing.
 #![no_main]
 
-use fullpipe_net::get::answer::{Body, read_head};
+use fullpipe_net::get::response::{Body, read_head};
 use fullpipe_net::http::{Framing, ResponseHead};
 use libfuzzer_sys::fuzz_target;
 use std::io::{self, Read};

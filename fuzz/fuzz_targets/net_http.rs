@@ -6,21 +6,21 @@ use fullpipe_net::printable;
 use libfuzzer_sys::fuzz_target;
 
 /// Reads a body that comes in pieces of `step` bytes; gives its length and what is left after it.
-fn read(bytes: &[u8], step: usize, most: u64) -> Result<Option<(u64, usize)>, MessageError> {
-    let mut chunked = Chunked::new(most);
+fn read(bytes: &[u8], step: usize, max: u64) -> Result<Option<(u64, usize)>, MessageError> {
+    let mut chunked = Chunked::new(max);
     let (mut at, mut come, mut length) = (0, 0, 0_u64);
     loop {
         match chunked.next(&bytes[at..come])? {
-            Step::Frame(n) => {
+            Step::Framing(n) => {
                 assert!(n > 0 && n <= come - at, "it passes over bytes that are there");
                 at += n;
             }
             Step::Data(n) => {
                 let n = (come - at).min(usize::try_from(n).unwrap_or(usize::MAX));
                 at += n;
-                chunked.took(n as u64);
+                chunked.consume(n as u64);
                 length += n as u64;
-                assert!(length <= most);
+                assert!(length <= max);
                 if n == 0 {
                     if come == bytes.len() {
                         return Ok(None);
@@ -28,9 +28,9 @@ fn read(bytes: &[u8], step: usize, most: u64) -> Result<Option<(u64, usize)>, Me
                     come = (come + step).min(bytes.len());
                 }
             }
-            Step::More if come == bytes.len() => return Ok(None),
-            Step::More => come = (come + step).min(bytes.len()),
-            Step::Over => return Ok(Some((length, bytes.len() - at))),
+            Step::NeedMore if come == bytes.len() => return Ok(None),
+            Step::NeedMore => come = (come + step).min(bytes.len()),
+            Step::Done => return Ok(Some((length, bytes.len() - at))),
         }
     }
 }
@@ -38,9 +38,9 @@ fn read(bytes: &[u8], step: usize, most: u64) -> Result<Option<(u64, usize)>, Me
 fuzz_target!(|bytes: &[u8]| {
     let Some((&kind, rest)) = bytes.split_first() else { return };
     if kind < 128 {
-        let most = u64::from(kind) * 64;
-        let whole = read(rest, rest.len().max(1), most);
-        assert_eq!(read(rest, usize::from(kind % 16) + 1, most), whole, "in whatever pieces it comes");
+        let max = u64::from(kind) * 64;
+        let whole = read(rest, rest.len().max(1), max);
+        assert_eq!(read(rest, usize::from(kind % 16) + 1, max), whole, "in whatever pieces it comes");
         return;
     }
     match RequestHead::parse(rest) {

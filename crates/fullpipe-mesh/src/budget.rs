@@ -1,11 +1,12 @@
-//! The bytes of a day, which are never gone beyond.
+//! The daily byte budget of a node.
 //!
-//! What is about to be moved is written into a small file before it moves, and what did not move is given back after: whatever ends
-//! the node, the file says at least what went out. The file has its whole length from the start and is written over in place, by
-//! turns in two halves, so that it needs no room on a full disk and survives an end in the middle of a write.
+//! Bytes are reserved in a small file before they are sent, and unused bytes are released
+//! afterwards: after a crash the file shows at least what was sent. The file has its full length
+//! from the start and is overwritten in place, alternating between two slots, so it needs no space
+//! on a full disk and survives an interrupted write.
 //!
-//! A day is one of UTC when the node starts, and then lasts 24 hours by a clock that cannot be set: whoever sets the wall clock
-//! back and forth does not get the bytes of many days.
+//! When the node starts, the day ends at midnight UTC; after that, each day lasts 24 hours on the
+//! monotonic clock. Setting the wall clock back and forth does not renew the budget.
 
 use crate::clock::Moment;
 use crate::key::digest;
@@ -18,12 +19,12 @@ use std::path::Path;
 use std::time::Duration;
 
 const DAY_MS: i64 = 86_400_000;
-/// Bytes of a half: number, day, bytes spent, and the beginning of their hash.
-const HALF: usize = 32;
-/// Days that an account may lie in the future after the wall clock was set back.
-const DAYS_AHEAD: i64 = 1;
+/// Bytes of a slot: sequence number, day, bytes spent, and a truncated hash.
+const SLOT_LEN: usize = 32;
+/// Days by which a stored record may lie in the future, after the wall clock was set back.
+const MAX_DAYS_AHEAD: i64 = 1;
 
-/// The account of a site's bytes.
+/// The byte budget of a site.
 #[derive(Debug)]
 pub struct Budget {
     file: Flock<File>,
@@ -31,37 +32,37 @@ pub struct Budget {
     number: u64,
     day: i64,
     spent: u64,
-    /// When the day ends, by the clock that cannot be set.
+    /// When the day ends, on the monotonic clock.
     ends: Duration,
 }
 
-/// Why the account cannot be opened.
+/// Why the budget file cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BudgetError {
-    /// Another node has it.
-    #[error("another node runs with this store")]
+    /// Another node has it open.
+    #[error("another node uses this store")]
     InUse,
-    /// The file.
-    #[error("the budget's file: {0}")]
+    /// Reading, writing or locking the file failed.
+    #[error("cannot access the budget file: {0}")]
     File(#[from] io::Error),
 }
 
-/// Why bytes may not be moved.
+/// Why bytes cannot be reserved.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// They would cross the day's budget.
-    #[error("the budget of the day is spent")]
-    Spent,
-    /// It could not be written down that they move.
-    #[error("the budget's file: {0}")]
+pub enum ReserveError {
+    /// They would exceed the daily budget.
+    #[error("the daily budget is exhausted")]
+    Exhausted,
+    /// The reservation could not be written.
+    #[error("cannot access the budget file: {0}")]
     File(#[from] io::Error),
 }
 
 impl Budget {
-    /// Opens the account in `directory`, of at most `limit` bytes a day.
+    /// Opens the budget in `directory`, limited to `limit` bytes a day.
     ///
     /// # Errors
-    /// When another process has it open, or the file cannot be read or made.
+    /// If another process has it open, or the file cannot be read or created.
     pub fn open(directory: &Path, limit: u64, now: Moment) -> Result<Budget, BudgetError> {
         let path = directory.join("budget");
         let file =
@@ -70,75 +71,78 @@ impl Budget {
             nix::errno::Errno::EWOULDBLOCK => BudgetError::InUse,
             e => BudgetError::File(e.into()),
         })?;
-        let mut halves = [0; 2 * HALF];
+        let mut slots = [0; 2 * SLOT_LEN];
         let mut read = 0;
-        while read < halves.len() {
-            match file.read_at(&mut halves[read..], read as u64)? {
+        while read < slots.len() {
+            match file.read_at(&mut slots[read..], read as u64)? {
                 0 => break,
                 n => read += n,
             }
         }
         let today = now.wall_ms.div_euclid(DAY_MS);
-        let last = halves.chunks_exact(HALF).filter_map(account).max_by_key(|a| a.0);
+        let last = slots.chunks_exact(SLOT_LEN).filter_map(parse_slot).max_by_key(|a| a.0);
         let mut budget =
             Budget { file, limit, number: 0, day: today, spent: 0, ends: now.steady + rest_of_day(now) };
         if let Some((number, day, spent)) = last {
             budget.number = number;
-            // An account of days to come is one before the clock was set back: what it says is spent. That it is of tomorrow is
-            // kept, so that setting the clock back and forth gives no second day; one of years to come is not, for it would stay.
+            // A record from a future day predates a clock that was set back; its bytes count as
+            // spent. A record from tomorrow keeps its day, so that setting the clock back and forth
+            // does not give a second day; one from years ahead does not, because it would never
+            // expire.
             if day >= today {
                 budget.spent = spent;
-                if day <= today + DAYS_AHEAD {
+                if day <= today + MAX_DAYS_AHEAD {
                     budget.day = day;
                 }
             }
         }
-        // Both halves, so that the file has its length.
+        // Write both slots, so that the file has its full length.
         budget.write()?;
         budget.write()?;
         Ok(budget)
     }
 
-    /// Writes down that `bytes` are going to be moved.
+    /// Reserves `bytes` before they are sent.
     ///
     /// # Errors
-    /// When they would cross the budget, or cannot be written down: then they must not be moved.
-    pub fn take(&mut self, bytes: u64, now: Moment) -> Result<(), Refused> {
-        self.turn(now);
+    /// If they exceed the budget or the reservation cannot be written; then they must not be sent.
+    pub fn reserve(&mut self, bytes: u64, now: Moment) -> Result<(), ReserveError> {
+        self.roll_over(now);
         let after = self.spent.saturating_add(bytes);
         if after > self.limit {
-            return Err(Refused::Spent);
+            return Err(ReserveError::Exhausted);
         }
         let before = std::mem::replace(&mut self.spent, after);
         self.write().inspect_err(|_| self.spent = before)?;
         Ok(())
     }
 
-    /// Of what was taken, `bytes` were not moved. It is written down with what is taken next.
-    pub fn give_back(&mut self, bytes: u64) {
+    /// Releases `bytes` that were reserved and not sent. The change is written with the next
+    /// reservation.
+    pub fn release(&mut self, bytes: u64) {
         self.spent = self.spent.saturating_sub(bytes);
     }
 
-    /// Bytes of this day, taken and not given back.
+    /// Bytes reserved today and not released.
     pub fn spent(&mut self, now: Moment) -> u64 {
-        self.turn(now);
+        self.roll_over(now);
         self.spent
     }
 
-    /// Bytes that there may be in a day.
+    /// The daily limit in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Writes down what was given back.
+    /// Writes released bytes to the file.
     ///
     /// # Errors
-    /// The file's.
-    pub fn settle(&mut self) -> io::Result<()> {
+    /// If the file cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
         self.write()
     }
 
-    fn turn(&mut self, now: Moment) {
+    fn roll_over(&mut self, now: Moment) {
         if now.steady < self.ends {
             return;
         }
@@ -149,20 +153,20 @@ impl Budget {
 
     fn write(&mut self) -> io::Result<()> {
         self.number += 1;
-        let mut half = Writer::default();
-        half.u64(self.number).i64(self.day).u64(self.spent);
-        let hash = digest(&half.0);
-        half.bytes(&hash[..HALF - half.0.len()]);
-        self.file.write_all_at(&half.0, self.number % 2 * HALF as u64)?;
+        let mut slot = Writer::default();
+        slot.u64(self.number).i64(self.day).u64(self.spent);
+        let hash = digest(&slot.0);
+        slot.bytes(&hash[..SLOT_LEN - slot.0.len()]);
+        self.file.write_all_at(&slot.0, self.number % 2 * SLOT_LEN as u64)?;
         self.file.sync_data()
     }
 }
 
-fn account(half: &[u8]) -> Option<(u64, i64, u64)> {
-    let mut reader = Reader(half);
+fn parse_slot(slot: &[u8]) -> Option<(u64, i64, u64)> {
+    let mut reader = Reader(slot);
     let account = (reader.u64().ok()?, reader.i64().ok()?, reader.u64().ok()?);
-    let whole = half.len() - reader.0.len();
-    (digest(&half[..whole])[..reader.0.len()] == *reader.0).then_some(account)
+    let whole = slot.len() - reader.0.len();
+    (digest(&slot[..whole])[..reader.0.len()] == *reader.0).then_some(account)
 }
 
 fn rest_of_day(now: Moment) -> Duration {
@@ -179,53 +183,53 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_stays_taken_however_the_node_ends() {
+    fn reserved_bytes_survive_a_crash() {
         let directory = tempfile::tempdir().unwrap();
         let open = || Budget::open(directory.path(), 1000, at(20_000.5, 0.0)).unwrap();
         let mut budget = open();
-        budget.take(600, at(20_000.5, 0.0)).unwrap();
+        budget.reserve(600, at(20_000.5, 0.0)).unwrap();
         assert!(matches!(Budget::open(directory.path(), 1000, at(20_000.5, 0.0)), Err(BudgetError::InUse)));
         drop(budget);
         let mut budget = open();
-        assert!(matches!(budget.take(401, at(20_000.5, 0.1)), Err(Refused::Spent)));
-        budget.take(400, at(20_000.5, 0.1)).unwrap();
-        budget.give_back(250);
-        budget.settle().unwrap();
+        assert!(matches!(budget.reserve(401, at(20_000.5, 0.1)), Err(ReserveError::Exhausted)));
+        budget.reserve(400, at(20_000.5, 0.1)).unwrap();
+        budget.release(250);
+        budget.flush().unwrap();
         drop(budget);
-        // A write that was cut off: the half before it stands, which does not know of what was given back.
+        // An interrupted write: the previous slot is used, which does not include the release.
         let path = directory.path().join("budget");
         let mut bytes = std::fs::read(&path).unwrap();
         let newest = open().number;
-        let half = (newest % 2) as usize * HALF;
-        bytes[half + 20] ^= 1;
+        let slot = (newest % 2) as usize * SLOT_LEN;
+        bytes[slot + 20] ^= 1;
         std::fs::write(&path, bytes).unwrap();
         assert_eq!(open().spent(at(20_000.5, 0.2)), 1000);
     }
 
     #[test]
-    fn a_day_lasts_a_day_whatever_the_wall_clock_is_set_to() {
+    fn setting_the_wall_clock_does_not_renew_the_budget() {
         let directory = tempfile::tempdir().unwrap();
         let mut budget = Budget::open(directory.path(), 1000, at(20_000.5, 0.0)).unwrap();
-        budget.take(1000, at(20_000.5, 0.0)).unwrap();
+        budget.reserve(1000, at(20_000.5, 0.0)).unwrap();
         for wall in [20_001.5, 25_000.0, 19_000.0, 0.0] {
-            assert!(matches!(budget.take(1, at(wall, 11.9)), Err(Refused::Spent)), "{wall}");
+            assert!(matches!(budget.reserve(1, at(wall, 11.9)), Err(ReserveError::Exhausted)), "{wall}");
         }
-        // Midnight by the day that it began with, twelve hours later.
-        budget.take(1000, at(20_001.0, 12.0)).unwrap();
-        assert!(budget.take(1, at(20_001.9, 35.9)).is_err());
-        budget.take(1, at(20_002.0, 36.0)).unwrap();
+        // Midnight of the first day, twelve hours later.
+        budget.reserve(1000, at(20_001.0, 12.0)).unwrap();
+        assert!(budget.reserve(1, at(20_001.9, 35.9)).is_err());
+        budget.reserve(1, at(20_002.0, 36.0)).unwrap();
         drop(budget);
-        // Set back by half a day and started again: yesterday's evening is still the same account.
+        // Set back by half a day and restarted: the same day continues.
         let mut budget = Budget::open(directory.path(), 1000, at(20_001.6, 0.0)).unwrap();
         assert_eq!(budget.spent(at(20_001.6, 0.0)), 1);
         drop(budget);
-        // A clock that was years ahead and has been put right: what was spent then is spent.
+        // A clock that was years ahead and was corrected: those bytes count as spent.
         let mut ahead = Budget::open(directory.path(), 1000, at(40_000.5, 0.0)).unwrap();
-        ahead.take(900, at(40_000.5, 0.0)).unwrap();
+        ahead.reserve(900, at(40_000.5, 0.0)).unwrap();
         drop(ahead);
         let mut budget = Budget::open(directory.path(), 1000, at(20_002.5, 0.0)).unwrap();
         assert_eq!(budget.spent(at(20_002.5, 0.0)), 900);
-        // And the next day is another.
+        // The next day starts at zero.
         assert_eq!(budget.spent(at(20_003.0, 12.0)), 0);
     }
 }

@@ -1,9 +1,11 @@
-//! A connection between two members: dialled or accepted, proven, and then messages both ways.
+//! An authenticated connection between two members that carries messages both ways.
 
-use crate::hello::{Answer, HEAD, Head, Hello, Nonce, SEAL, Seals, VERSION, head, welcome, welcomed};
+use crate::hello::{
+    HEAD_LEN, Head, Hello, Nonce, Reply, SessionKeys, TAG_LEN, VERSION, head, verify_welcome, welcome,
+};
 use crate::key::{PairKey, random};
 use crate::message::Message;
-use crate::record::Trouble;
+use crate::record::TransferError;
 use crate::wire::Malformed;
 use fullpipe_kernel::socket;
 use fullpipe_kernel::tcp_info::{self, PinError};
@@ -12,198 +14,198 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Between two looks at what else there is to look at while a message is waited for.
-const LOOK: Duration = Duration::from_millis(250);
-/// A peer that does not take a small message for so long is gone.
-const SEND_WITHIN: Duration = Duration::from_secs(10);
+/// How often a waiting receiver checks whether to keep waiting.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// A peer that does not accept a small message within this time is gone.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A proven connection.
+/// An authenticated connection.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub stream: Arc<TcpStream>,
-    seals: Seals,
-    /// What has come of the next frame.
+    keys: SessionKeys,
+    /// The part of the next frame that has been received.
     partial: Vec<u8>,
 }
 
-/// Why no message came.
+/// Why no message was received.
 #[derive(Debug)]
-pub(crate) enum Lost {
-    /// Not in time.
-    Late,
-    /// The other end closed, or the connection broke.
+pub(crate) enum ReceiveError {
+    /// The deadline passed.
+    TimedOut,
+    /// The peer closed the connection, or it failed.
     Closed(io::Error),
-    /// Something that no member says.
-    Nonsense,
-    /// Whoever waited did not want to any longer.
-    Left,
+    /// The bytes are not a valid message of the peer.
+    Malformed,
+    /// The caller stopped waiting.
+    Cancelled,
 }
 
-impl From<Malformed> for Lost {
-    fn from(_: Malformed) -> Lost {
-        Lost::Nonsense
+impl From<Malformed> for ReceiveError {
+    fn from(_: Malformed) -> ReceiveError {
+        ReceiveError::Malformed
     }
 }
 
-/// Bytes on the wire of what opening a connection takes, both ways.
+/// Bytes on the wire for opening a connection, both ways.
 pub(crate) const OPENING_BYTES: u64 = 1500;
-/// Of a small message, with headers and its acknowledgement.
+/// Bytes on the wire for a small message, with headers and its acknowledgement.
 pub(crate) const MESSAGE_BYTES: u64 = 200;
 
-/// Connects, by this controller if one is named, and proves both ends.
+/// Connects, with this congestion controller if one is named, and authenticates both ends.
 pub(crate) fn dial(
     address: SocketAddr,
     controller: Option<&str>,
     key: &PairKey,
     hello: impl FnOnce(Nonce) -> Hello,
-    within: Duration,
-) -> Result<Channel, Trouble> {
-    let until = Instant::now() + within;
-    let nonce = random().map_err(|_| Trouble::Broken)?;
-    let stream = socket::tcp(address).map_err(|_| Trouble::Unreachable)?;
+    timeout: Duration,
+) -> Result<Channel, TransferError> {
+    let deadline = Instant::now() + timeout;
+    let nonce = random().map_err(|_| TransferError::Broken)?;
+    let stream = socket::tcp(address).map_err(|_| TransferError::Unreachable)?;
     if let Some(name) = controller {
         tcp_info::pin(&stream, name).map_err(|e| match e {
-            PinError::Socket(..) => Trouble::Broken,
-            _ => Trouble::NoSuchController,
+            PinError::Socket(..) => TransferError::Broken,
+            _ => TransferError::NoSuchController,
         })?;
     }
-    socket::connect_timeout(&stream, address, within).map_err(|e| match e.kind() {
-        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => Trouble::Refused,
-        _ => Trouble::Unreachable,
+    socket::connect_timeout(&stream, address, timeout).map_err(|e| match e.kind() {
+        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => TransferError::Refused,
+        _ => TransferError::Unreachable,
     })?;
-    let prepared = stream.set_nodelay(true).and_then(|()| stream.set_write_timeout(Some(SEND_WITHIN)));
-    prepared.map_err(|_| Trouble::Broken)?;
+    let prepared = stream.set_nodelay(true).and_then(|()| stream.set_write_timeout(Some(SEND_TIMEOUT)));
+    prepared.map_err(|_| TransferError::Broken)?;
     let hello = hello(nonce);
-    (&stream).write_all(&hello.to_bytes()).map_err(|_| Trouble::Broken)?;
-    let mut start = [0; HEAD];
-    let spoken = |e: Lost| match e {
-        // It listens, and does not speak: half-dead, or it takes no more.
-        Lost::Late | Lost::Left => Trouble::Unreachable,
-        Lost::Closed(_) => Trouble::Broken,
-        Lost::Nonsense => Trouble::NotAMember,
+    (&stream).write_all(&hello.to_bytes()).map_err(|_| TransferError::Broken)?;
+    let mut start = [0; HEAD_LEN];
+    let classify = |e: ReceiveError| match e {
+        // The peer accepts connections and does not answer: hung or overloaded.
+        ReceiveError::TimedOut | ReceiveError::Cancelled => TransferError::Unreachable,
+        ReceiveError::Closed(_) => TransferError::Broken,
+        ReceiveError::Malformed => TransferError::NotAMember,
     };
-    read_exactly(&stream, &mut start, until).map_err(spoken)?;
+    read_exactly(&stream, &mut start, deadline).map_err(classify)?;
     let length = match head(&start) {
-        Ok(Head::Ours(length)) => length,
-        Ok(Head::Version(_)) => return Err(Trouble::Version),
-        Err(Malformed) => return Err(Trouble::NotAMember),
+        Ok(Head::Current(length)) => length,
+        Ok(Head::Version(_)) => return Err(TransferError::Version),
+        Err(Malformed) => return Err(TransferError::NotAMember),
     };
     let mut body = vec![0; length];
-    read_exactly(&stream, &mut body, until).map_err(spoken)?;
-    let seals = match Answer::parse(&body) {
-        Ok(Answer::Welcome { nonce, proof }) => welcomed(&hello, key, &nonce, &proof),
-        Ok(Answer::Version(_)) => return Err(Trouble::Version),
-        Ok(Answer::Full) => return Err(Trouble::Refused),
-        Ok(Answer::NotAMember | Answer::AnotherSite) | Err(Malformed) => None,
+    read_exactly(&stream, &mut body, deadline).map_err(classify)?;
+    let keys = match Reply::parse(&body) {
+        Ok(Reply::Welcome { nonce, proof }) => verify_welcome(&hello, key, &nonce, &proof),
+        Ok(Reply::Version(_)) => return Err(TransferError::Version),
+        Ok(Reply::Full) => return Err(TransferError::Refused),
+        Ok(Reply::NotAMember | Reply::WrongSite) | Err(Malformed) => None,
     };
-    let seals = seals.ok_or(Trouble::NotAMember)?;
-    let mut channel = Channel { stream: Arc::new(stream), seals, partial: Vec::new() };
-    channel.send(&Message::Ready).map_err(|_| Trouble::Broken)?;
-    match channel.receive(until, &mut || true) {
+    let keys = keys.ok_or(TransferError::NotAMember)?;
+    let mut channel = Channel { stream: Arc::new(stream), keys, partial: Vec::new() };
+    channel.send(&Message::Ready).map_err(|_| TransferError::Broken)?;
+    match channel.receive(deadline, &mut || true) {
         Ok(Message::Ready) => Ok(channel),
-        // Whoever does not believe the caller closes without a word.
-        Ok(_) | Err(Lost::Nonsense | Lost::Closed(_)) => Err(Trouble::NotAMember),
-        Err(Lost::Late | Lost::Left) => Err(Trouble::Unreachable),
+        // A peer that rejects the proof closes without a message.
+        Ok(_) | Err(ReceiveError::Malformed | ReceiveError::Closed(_)) => Err(TransferError::NotAMember),
+        Err(ReceiveError::TimedOut | ReceiveError::Cancelled) => Err(TransferError::Unreachable),
     }
 }
 
-/// What the called knows of a caller.
-pub(crate) enum Caller {
-    /// A member of the mesh: its hello, and the pair's key.
+/// What the responder knows about the peer.
+pub(crate) enum PeerIdentity {
+    /// A member of the mesh, with the key of the pair.
     Member(PairKey),
-    /// None, or one that is not wanted: what it is told.
-    Stranger(Answer),
+    /// Not accepted; the reply to send.
+    Unknown(Reply),
 }
 
-/// Hears a caller out. `who` says who that is, by its hello.
+/// Performs the responder's side of the handshake. `identify` looks the peer up by its hello.
 pub(crate) fn accept(
     stream: TcpStream,
-    who: impl FnOnce(&Hello) -> Caller,
-    within: Duration,
-) -> Result<(Channel, Hello), Rejected> {
-    let until = Instant::now() + within;
+    identify: impl FnOnce(&Hello) -> PeerIdentity,
+    timeout: Duration,
+) -> Result<(Channel, Hello), HandshakeError> {
+    let deadline = Instant::now() + timeout;
     stream
         .set_nodelay(true)
-        .and_then(|()| stream.set_write_timeout(Some(SEND_WITHIN)))
-        .map_err(|_| Rejected::Left)?;
-    let mut start = [0; HEAD];
-    read_exactly(&stream, &mut start, until)?;
+        .and_then(|()| stream.set_write_timeout(Some(SEND_TIMEOUT)))
+        .map_err(|_| HandshakeError::Closed)?;
+    let mut start = [0; HEAD_LEN];
+    read_exactly(&stream, &mut start, deadline)?;
     let length = match head(&start)? {
-        Head::Ours(length) => length,
+        Head::Current(length) => length,
         Head::Version(version) => {
-            let _ = (&stream).write_all(&Answer::Version(VERSION).to_bytes());
-            return Err(Rejected::Version(version));
+            let _ = (&stream).write_all(&Reply::Version(VERSION).to_bytes());
+            return Err(HandshakeError::Version(version));
         }
     };
     let mut body = vec![0; length];
-    read_exactly(&stream, &mut body, until)?;
+    read_exactly(&stream, &mut body, deadline)?;
     let hello = Hello::parse(&body)?;
-    let key = match who(&hello) {
-        Caller::Member(key) => key,
-        Caller::Stranger(answer) => {
-            let _ = (&stream).write_all(&answer.to_bytes());
-            return Err(Rejected::Told(Box::new(hello), answer));
+    let key = match identify(&hello) {
+        PeerIdentity::Member(key) => key,
+        PeerIdentity::Unknown(reply) => {
+            let _ = (&stream).write_all(&reply.to_bytes());
+            return Err(HandshakeError::Declined(Box::new(hello), reply));
         }
     };
-    let (answer, seals) = welcome(&hello, &key, random().map_err(|_| Rejected::Nonsense)?);
-    (&stream).write_all(&answer.to_bytes()).map_err(|_| Rejected::Left)?;
-    let mut channel = Channel { stream: Arc::new(stream), seals, partial: Vec::new() };
-    match channel.receive(until, &mut || true) {
+    let (reply, keys) = welcome(&hello, &key, random().map_err(|_| HandshakeError::Malformed)?);
+    (&stream).write_all(&reply.to_bytes()).map_err(|_| HandshakeError::Closed)?;
+    let mut channel = Channel { stream: Arc::new(stream), keys, partial: Vec::new() };
+    match channel.receive(deadline, &mut || true) {
         Ok(Message::Ready) => {}
-        Ok(_) | Err(Lost::Nonsense | Lost::Left | Lost::Closed(_)) => {
-            return Err(Rejected::Unproven(Box::new(hello)));
+        Ok(_) | Err(ReceiveError::Malformed | ReceiveError::Cancelled | ReceiveError::Closed(_)) => {
+            return Err(HandshakeError::Unproven(Box::new(hello)));
         }
-        Err(Lost::Late) => return Err(Rejected::Late),
+        Err(ReceiveError::TimedOut) => return Err(HandshakeError::TimedOut),
     }
-    channel.send(&Message::Ready).map_err(|_| Rejected::Left)?;
+    channel.send(&Message::Ready).map_err(|_| HandshakeError::Closed)?;
     Ok((channel, hello))
 }
 
-/// Why a caller was not let in.
+/// Why a handshake failed.
 #[derive(Debug)]
-pub(crate) enum Rejected {
-    Late,
-    Nonsense,
-    /// It left.
-    Left,
-    /// It speaks this version.
+pub(crate) enum HandshakeError {
+    TimedOut,
+    Malformed,
+    /// The peer closed the connection.
+    Closed,
+    /// The peer speaks this protocol version.
     Version(u16),
-    Told(Box<Hello>, Answer),
-    /// It does not have the key, or takes this site not to have it.
+    Declined(Box<Hello>, Reply),
+    /// The peer does not have the key, or rejects this site's proof.
     Unproven(Box<Hello>),
 }
 
-impl From<Lost> for Rejected {
-    fn from(lost: Lost) -> Rejected {
+impl From<ReceiveError> for HandshakeError {
+    fn from(lost: ReceiveError) -> HandshakeError {
         match lost {
-            Lost::Late | Lost::Left => Rejected::Late,
-            Lost::Closed(_) => Rejected::Left,
-            Lost::Nonsense => Rejected::Nonsense,
+            ReceiveError::TimedOut | ReceiveError::Cancelled => HandshakeError::TimedOut,
+            ReceiveError::Closed(_) => HandshakeError::Closed,
+            ReceiveError::Malformed => HandshakeError::Malformed,
         }
     }
 }
 
-impl From<Malformed> for Rejected {
-    fn from(_: Malformed) -> Rejected {
-        Rejected::Nonsense
+impl From<Malformed> for HandshakeError {
+    fn from(_: Malformed) -> HandshakeError {
+        HandshakeError::Malformed
     }
 }
 
-/// Waits for bytes at most until then: a time-out of the socket alone would begin again with each byte.
-fn read_exactly(mut stream: &TcpStream, buffer: &mut [u8], until: Instant) -> Result<(), Lost> {
+/// Fills `buffer` before the deadline. A socket timeout alone would restart with each byte.
+fn read_exactly(mut stream: &TcpStream, buffer: &mut [u8], deadline: Instant) -> Result<(), ReceiveError> {
     let mut read = 0;
     while read < buffer.len() {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Lost::Late);
+            return Err(ReceiveError::TimedOut);
         }
-        stream.set_read_timeout(Some(left)).map_err(Lost::Closed)?;
+        stream.set_read_timeout(Some(left)).map_err(ReceiveError::Closed)?;
         match stream.read(&mut buffer[read..]) {
-            Ok(0) => return Err(Lost::Closed(ErrorKind::UnexpectedEof.into())),
+            Ok(0) => return Err(ReceiveError::Closed(ErrorKind::UnexpectedEof.into())),
             Ok(n) => read += n,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(Lost::Late),
-            Err(e) => return Err(Lost::Closed(e)),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(ReceiveError::TimedOut),
+            Err(e) => return Err(ReceiveError::Closed(e)),
         }
     }
     Ok(())
@@ -211,49 +213,54 @@ fn read_exactly(mut stream: &TcpStream, buffer: &mut [u8], until: Instant) -> Re
 
 impl Channel {
     pub fn send(&mut self, message: &Message) -> io::Result<()> {
-        let frame = self.seals.seal(&message.to_bytes());
-        self.stream.set_write_timeout(Some(SEND_WITHIN))?;
+        let frame = self.keys.seal(&message.to_bytes());
+        self.stream.set_write_timeout(Some(SEND_TIMEOUT))?;
         (&*self.stream).write_all(&frame)
     }
 
-    /// The next message. `look` is called now and then while there is none, and says whether to go on.
-    pub fn receive(&mut self, until: Instant, look: &mut dyn FnMut() -> bool) -> Result<Message, Lost> {
+    /// Receives the next message. While there is none, `keep_waiting` is polled; `false` cancels
+    /// the wait.
+    pub fn receive(
+        &mut self,
+        deadline: Instant,
+        keep_waiting: &mut dyn FnMut() -> bool,
+    ) -> Result<Message, ReceiveError> {
         loop {
             let wanted = match self.partial.first_chunk() {
                 None => 2,
                 Some(&length) => 2 + usize::from(u16::from_be_bytes(length)),
             };
             if wanted > 2 && self.partial.len() == wanted {
-                let message = Message::parse(self.seals.open(&self.partial[2..])?)?;
+                let message = Message::parse(self.keys.open(&self.partial[2..])?)?;
                 self.partial.clear();
                 return Ok(message);
             }
-            if (2..2 + SEAL).contains(&wanted) && self.partial.len() >= 2 {
-                return Err(Lost::Nonsense);
+            if (2..2 + TAG_LEN).contains(&wanted) && self.partial.len() >= 2 {
+                return Err(ReceiveError::Malformed);
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Lost::Late);
+                return Err(ReceiveError::TimedOut);
             }
-            self.stream.set_read_timeout(Some(left.min(LOOK))).map_err(Lost::Closed)?;
-            // Only of this frame: what follows a message may be a transfer's bytes.
+            self.stream.set_read_timeout(Some(left.min(POLL_INTERVAL))).map_err(ReceiveError::Closed)?;
+            // Read only this frame: the bytes after a message may be a transfer's payload.
             let mut piece = [0; 4096];
             let most = (wanted - self.partial.len()).min(piece.len());
             match (&*self.stream).read(&mut piece[..most]) {
-                Ok(0) => return Err(Lost::Closed(ErrorKind::UnexpectedEof.into())),
+                Ok(0) => return Err(ReceiveError::Closed(ErrorKind::UnexpectedEof.into())),
                 Ok(n) => self.partial.extend_from_slice(&piece[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    if !look() {
-                        return Err(Lost::Left);
+                    if !keep_waiting() {
+                        return Err(ReceiveError::Cancelled);
                     }
                 }
-                Err(e) => return Err(Lost::Closed(e)),
+                Err(e) => return Err(ReceiveError::Closed(e)),
             }
         }
     }
 
-    /// Closes it so that nothing more of what was given to the kernel goes out.
+    /// Resets the connection, discarding what is in the send queue.
     pub fn abort(self) {
         let _ = socket::reset_on_close(&self.stream);
     }

@@ -1,34 +1,34 @@
-//! Two clocks: one that people set, and one that they cannot; and which period it is.
+//! Wall clock and monotonic clock, and the number of the current period.
 
 use fullpipe_units::Span;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A moment by both clocks.
+/// A point in time on both clocks.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Moment {
-    /// Milliseconds since 1970 (UTC), as the host believes; it may jump.
+    /// Milliseconds since 1970 (UTC) on the host's wall clock, which may jump.
     pub wall_ms: i64,
-    /// Since some moment of the host's; it never goes back.
+    /// Time on the monotonic clock, since an arbitrary start.
     pub steady: Duration,
 }
 
-/// Tells what time it is.
+/// A source of time.
 pub trait Clock: Send + Sync {
-    /// Now.
+    /// The current time.
     fn now(&self) -> Moment;
 }
 
 /// The host's clocks.
 #[derive(Debug)]
-pub struct Host(Instant);
+pub struct SystemClock(Instant);
 
-impl Default for Host {
-    fn default() -> Host {
-        Host(Instant::now())
+impl Default for SystemClock {
+    fn default() -> SystemClock {
+        SystemClock(Instant::now())
     }
 }
 
-impl Clock for Host {
+impl Clock for SystemClock {
     fn now(&self) -> Moment {
         let wall_ms = match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
@@ -38,31 +38,32 @@ impl Clock for Host {
     }
 }
 
-/// Which period it is. Periods are counted since 1970, go by the steady clock, and never go back: what the wall clock is set back
-/// by is only followed when the node starts again, and what it is set forward by leaves periods out.
+/// Maps time to period numbers. Periods are counted since 1970, follow the monotonic clock and
+/// never decrease: a wall clock that is set back is followed only after a restart, and one that is
+/// set forward skips periods.
 #[derive(Clone, Debug)]
 pub struct Timetable {
     period: Duration,
-    /// The mesh's time at a moment of the steady clock.
+    /// The mesh's time at the monotonic time `at`.
     at: Duration,
     time: Duration,
 }
 
-/// A wall clock that was set is followed; one that is being slewed is, too, as long as it goes ahead.
-const SLEWED: Duration = Duration::from_millis(20);
+/// Differences up to this are slewing and ignored; a wall clock further ahead is followed.
+const MAX_SLEW: Duration = Duration::from_millis(20);
 
 impl Timetable {
-    /// Of periods of this length.
+    /// Creates a timetable for periods of this length.
     pub fn new(period: Span, now: Moment) -> Timetable {
         let time = Duration::from_millis(now.wall_ms.max(0) as u64);
         Timetable { period: Duration::from_nanos(period.as_nanos().max(1)), at: now.steady, time }
     }
 
-    /// The number of the period, and how much of it has passed.
+    /// The number of the current period, and the time passed in it.
     pub fn at(&mut self, now: Moment) -> (i64, Duration) {
         let mut time = self.time + now.steady.saturating_sub(self.at);
         let wall = Duration::from_millis(now.wall_ms.max(0) as u64);
-        if wall > time + SLEWED {
+        if wall > time + MAX_SLEW {
             time = wall;
         }
         (self.at, self.time) = (now.steady.max(self.at), time);
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn periods_follow_a_clock_that_is_set_forward_and_never_one_that_is_set_back() {
+    fn periods_follow_a_clock_set_forward_and_ignore_one_set_back() {
         let at = |wall_s: i64, steady_s: u64| Moment {
             wall_ms: wall_s * 1000,
             steady: Duration::from_secs(steady_s),

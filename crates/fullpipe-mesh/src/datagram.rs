@@ -1,46 +1,47 @@
-//! Small probes: a question and its answer, of the same length.
+//! UDP probes: a request and its reply, of equal length.
 //!
-//! An answer is never longer than its question, so that nobody gets a site to send more than was sent to it; and neither says
-//! anything to who has no key.
+//! A reply is never longer than its request, so that a site cannot be used as an amplifier, and
+//! peers without a key get no reply.
 
 use crate::key::{PairKey, digest, mac};
 use crate::wire::{Malformed, Reader, Writer};
 use subtle::ConstantTimeEq;
 
 /// Bytes of a datagram's payload.
-pub const LENGTH: usize = 128;
-/// Minutes of which an answer tells how many questions arrived.
+pub const DATAGRAM_LEN: usize = 128;
+/// Minutes for which a reply reports received requests.
 pub const MINUTES: usize = 4;
 const MAGIC: &[u8; 4] = b"fpm1";
-const SEAL: usize = 16;
+const TAG_LEN: usize = 16;
 
-/// Whether it asks or answers.
+/// The direction of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// It asks.
-    Question,
-    /// It answers.
-    Answer,
+    /// A request.
+    Request,
+    /// A reply.
+    Reply,
 }
 
-/// A small probe.
+/// A UDP probe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Datagram {
-    /// Which it is.
+    /// Request or reply.
     pub kind: Kind,
-    /// Which run of the asking node: later ones have greater numbers.
+    /// The run of the requesting node; it increases with every start.
     pub epoch: u64,
-    /// Of the question, counted from 1.
+    /// The request's sequence number, counted from 1.
     pub number: u64,
-    /// The minute that it counts to, since the epoch began.
+    /// The minute the request belongs to, since the epoch began.
     pub minute: u32,
-    /// The asking node's time, which only it understands.
+    /// The requester's timestamp, opaque to the replier.
     pub stamp: u64,
-    /// In an answer: how many questions of this minute arrived, of the one before, and so on.
+    /// In a reply: requests received in this minute, the minute before, and so on.
     pub arrived: [u16; MINUTES],
 }
 
-/// By which a datagram says from whom to whom it is; what is between two sites is sealed, this only finds the key.
+/// The short form of a site's name, in clear text; it only selects the key. The datagram itself is
+/// authenticated.
 pub type Name = [u8; 8];
 
 /// The short form of a site's name in a mesh.
@@ -51,55 +52,55 @@ pub fn name(mesh: &str, site: &str) -> Name {
     name
 }
 
-/// The key for small probes of a pair.
+/// The probe key of a pair.
 pub(crate) fn key(pair: &PairKey) -> [u8; 32] {
     pair.derive("small probes", &[])
 }
 
 impl Datagram {
-    /// From `from` to `to`, sealed.
-    pub fn to_bytes(&self, from: Name, to: Name, key: &[u8; 32]) -> [u8; LENGTH] {
+    /// Encodes the datagram from `from` to `to`, with its authentication tag.
+    pub fn to_bytes(&self, from: Name, to: Name, key: &[u8; 32]) -> [u8; DATAGRAM_LEN] {
         let mut w = Writer::default();
-        w.bytes(MAGIC).u8(u8::from(self.kind == Kind::Answer)).bytes(&from).bytes(&to);
+        w.bytes(MAGIC).u8(u8::from(self.kind == Kind::Reply)).bytes(&from).bytes(&to);
         w.u64(self.epoch).u64(self.number).u32(self.minute).u64(self.stamp);
         for n in self.arrived {
             w.u16(n);
         }
-        let mut bytes = [0; LENGTH];
+        let mut bytes = [0; DATAGRAM_LEN];
         bytes[..w.0.len()].copy_from_slice(&w.0);
-        let seal = mac(key, &[&bytes[..LENGTH - SEAL]]);
-        bytes[LENGTH - SEAL..].copy_from_slice(&seal[..SEAL]);
+        let seal = mac(key, &[&bytes[..DATAGRAM_LEN - TAG_LEN]]);
+        bytes[DATAGRAM_LEN - TAG_LEN..].copy_from_slice(&seal[..TAG_LEN]);
         bytes
     }
 
-    /// From whom to whom a datagram claims to be.
+    /// The sender and receiver that a datagram names, before authentication.
     ///
     /// # Errors
-    /// When it is none.
-    pub fn claims(bytes: &[u8]) -> Result<(Name, Name), Malformed> {
+    /// If the bytes are not a datagram.
+    pub fn peek_names(bytes: &[u8]) -> Result<(Name, Name), Malformed> {
         let mut r = Reader(bytes);
-        if bytes.len() != LENGTH || r.take(MAGIC.len())? != MAGIC {
+        if bytes.len() != DATAGRAM_LEN || r.take(MAGIC.len())? != MAGIC {
             return Err(Malformed);
         }
         r.u8()?;
         Ok((r.array()?, r.array()?))
     }
 
-    /// Opens one that is sealed with `key`.
+    /// Decodes a datagram and verifies its tag with `key`.
     ///
     /// # Errors
-    /// When it is not.
+    /// If the datagram is malformed or its tag is wrong.
     pub fn open(bytes: &[u8], key: &[u8; 32]) -> Result<Datagram, Malformed> {
-        Datagram::claims(bytes)?;
-        let (whole, seal) = bytes.split_at(LENGTH - SEAL);
-        if !bool::from(mac(key, &[whole])[..SEAL].ct_eq(seal)) {
+        Datagram::peek_names(bytes)?;
+        let (whole, seal) = bytes.split_at(DATAGRAM_LEN - TAG_LEN);
+        if !bool::from(mac(key, &[whole])[..TAG_LEN].ct_eq(seal)) {
             return Err(Malformed);
         }
         let mut r = Reader(whole);
         r.take(MAGIC.len())?;
         let kind = match r.u8()? {
-            0 => Kind::Question,
-            1 => Kind::Answer,
+            0 => Kind::Request,
+            1 => Kind::Reply,
             _ => return Err(Malformed),
         };
         r.take(2 * size_of::<Name>())?;
@@ -112,54 +113,55 @@ impl Datagram {
     }
 }
 
-/// What has come of one site's questions: which were new, and how many in which minute.
+/// Received requests of one site: replay window and counts by minute.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct ProbeCounter {
     epoch: u64,
-    /// The greatest number heard.
+    /// The greatest sequence number received.
     number: u64,
-    /// The 64 up to it, the greatest in the lowest bit.
-    seen: u64,
+    /// A replay window of the last 64 numbers, the greatest in the lowest bit.
+    window: u64,
     minute: u32,
     arrived: [u16; MINUTES],
 }
 
-impl Heard {
-    /// Counts a question; gives what to answer, or none if it was heard before: then somebody plays it again.
-    pub fn count(&mut self, question: &Datagram) -> Option<[u16; MINUTES]> {
-        if question.epoch < self.epoch {
+impl ProbeCounter {
+    /// Records a request. Returns the counts to reply with, or `None` for a replayed or outdated
+    /// request.
+    pub fn record(&mut self, request: &Datagram) -> Option<[u16; MINUTES]> {
+        if request.epoch < self.epoch {
             return None;
         }
-        if question.epoch > self.epoch {
-            *self = Heard { epoch: question.epoch, minute: question.minute, ..Heard::default() };
+        if request.epoch > self.epoch {
+            *self = ProbeCounter { epoch: request.epoch, minute: request.minute, ..ProbeCounter::default() };
         }
-        if question.number > self.number {
-            let ahead = question.number - self.number;
-            self.seen = if ahead < 64 { self.seen << ahead } else { 0 } | 1;
-            self.number = question.number;
+        if request.number > self.number {
+            let ahead = request.number - self.number;
+            self.window = if ahead < 64 { self.window << ahead } else { 0 } | 1;
+            self.number = request.number;
         } else {
-            let behind = self.number - question.number;
-            if behind >= 64 || self.seen >> behind & 1 == 1 {
+            let behind = self.number - request.number;
+            if behind >= 64 || self.window >> behind & 1 == 1 {
                 return None;
             }
-            self.seen |= 1 << behind;
+            self.window |= 1 << behind;
         }
-        if question.minute > self.minute {
-            let ahead = (question.minute - self.minute) as usize;
+        if request.minute > self.minute {
+            let ahead = (request.minute - self.minute) as usize;
             self.arrived.rotate_right(ahead.min(MINUTES) % MINUTES);
             self.arrived[..ahead.min(MINUTES)].fill(0);
-            self.minute = question.minute;
+            self.minute = request.minute;
         }
-        if let Some(count) = self.arrived.get_mut((self.minute - question.minute) as usize) {
+        if let Some(count) = self.arrived.get_mut((self.minute - request.minute) as usize) {
             *count = count.saturating_add(1);
         }
-        // As seen from the question's minute.
-        let mut told = [0; MINUTES];
-        let behind = (self.minute - question.minute) as usize;
-        for (told, count) in told.iter_mut().zip(self.arrived.iter().skip(behind)) {
-            *told = *count;
+        // Counts relative to the request's minute.
+        let mut counts = [0; MINUTES];
+        let behind = (self.minute - request.minute) as usize;
+        for (counts, count) in counts.iter_mut().zip(self.arrived.iter().skip(behind)) {
+            *counts = *count;
         }
-        Some(told)
+        Some(counts)
     }
 }
 
@@ -168,34 +170,34 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn question(number: u64, minute: u32) -> Datagram {
-        let kind = Kind::Question;
+    fn request(number: u64, minute: u32) -> Datagram {
+        let kind = Kind::Request;
         Datagram { kind, epoch: 5, number, minute, stamp: 77, arrived: [0; MINUTES] }
     }
 
     #[test]
-    fn a_question_is_counted_once_and_in_its_minute() {
-        let mut heard = Heard::default();
-        assert_eq!(heard.count(&question(1, 0)), Some([1, 0, 0, 0]));
-        assert_eq!(heard.count(&question(3, 0)), Some([2, 0, 0, 0]));
-        assert_eq!(heard.count(&question(3, 0)), None, "played again");
-        assert_eq!(heard.count(&question(4, 1)), Some([1, 2, 0, 0]));
-        assert_eq!(heard.count(&question(2, 0)), Some([3, 0, 0, 0]), "overtaken by two");
-        assert_eq!(heard.count(&question(5, 3)), Some([1, 0, 1, 3]));
-        assert_eq!(heard.count(&question(70, 9)), Some([1, 0, 0, 0]));
-        assert_eq!(heard.count(&question(6, 9)), None, "too old to be told from one that is played again");
-        assert_eq!(heard.count(&Datagram { epoch: 4, ..question(99, 9) }), None, "of an earlier run");
-        assert_eq!(heard.count(&Datagram { epoch: 6, ..question(1, 0) }), Some([1, 0, 0, 0]));
+    fn a_request_is_counted_once_in_its_minute() {
+        let mut received = ProbeCounter::default();
+        assert_eq!(received.record(&request(1, 0)), Some([1, 0, 0, 0]));
+        assert_eq!(received.record(&request(3, 0)), Some([2, 0, 0, 0]));
+        assert_eq!(received.record(&request(3, 0)), None, "replayed");
+        assert_eq!(received.record(&request(4, 1)), Some([1, 2, 0, 0]));
+        assert_eq!(received.record(&request(2, 0)), Some([3, 0, 0, 0]), "reordered");
+        assert_eq!(received.record(&request(5, 3)), Some([1, 0, 1, 3]));
+        assert_eq!(received.record(&request(70, 9)), Some([1, 0, 0, 0]));
+        assert_eq!(received.record(&request(6, 9)), None, "outside the replay window");
+        assert_eq!(received.record(&Datagram { epoch: 4, ..request(99, 9) }), None, "from an earlier run");
+        assert_eq!(received.record(&Datagram { epoch: 6, ..request(1, 0) }), Some([1, 0, 0, 0]));
     }
 
     #[test]
-    fn what_is_sealed_with_another_key_or_changed_is_not_opened() {
+    fn a_wrong_key_or_a_modified_byte_fails_authentication() {
         let (from, to) = (name("m", "lab"), name("m", "sea"));
-        let bytes = question(9, 2).to_bytes(from, to, &[3; 32]);
-        assert_eq!(Datagram::claims(&bytes), Ok((from, to)));
-        assert_eq!(Datagram::open(&bytes, &[3; 32]), Ok(question(9, 2)));
+        let bytes = request(9, 2).to_bytes(from, to, &[3; 32]);
+        assert_eq!(Datagram::peek_names(&bytes), Ok((from, to)));
+        assert_eq!(Datagram::open(&bytes, &[3; 32]), Ok(request(9, 2)));
         assert_eq!(Datagram::open(&bytes, &[4; 32]), Err(Malformed));
-        for at in 0..LENGTH {
+        for at in 0..DATAGRAM_LEN {
             let mut changed = bytes;
             changed[at] ^= 0x20;
             assert_eq!(Datagram::open(&changed, &[3; 32]), Err(Malformed), "{at}");
@@ -205,10 +207,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_numbers_upset_the_count(all in proptest::collection::vec((0u64..4, any::<u64>(), any::<u32>()), 0..50)) {
-            let mut heard = Heard::default();
+        fn arbitrary_numbers_never_panic(all in proptest::collection::vec((0u64..4, any::<u64>(), any::<u32>()), 0..50)) {
+            let mut received = ProbeCounter::default();
             for (epoch, number, minute) in all {
-                heard.count(&Datagram { epoch, ..question(number, minute) });
+                received.record(&Datagram { epoch, ..request(number, minute) });
             }
         }
     }

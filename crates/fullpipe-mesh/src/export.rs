@@ -1,31 +1,32 @@
-//! Records as tables for other programs: CSV, and with the feature `parquet` Parquet.
+//! Records as tables for other programs: CSV, and Parquet with the feature `parquet`.
 
 use crate::message::Table;
-use crate::record::{History, Measured, Minute, Outcome, Pair, RttBand};
+use crate::record::{History, Measurement, Minute, Outcome, Pair, RttBand};
 use fullpipe_units::Span;
 use std::io::{self, Write};
 
-/// A column of a table; where a value is not known there is none.
+/// A column of a table; unknown values are `None`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Column {
-    /// Its name, with the unit at its end.
+    /// Column name, with the unit as suffix.
     pub name: &'static str,
-    /// What is in it.
+    /// Column values.
     pub values: Values,
 }
 
-/// Values of one kind.
+/// Values of one type.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Values {
     /// Text.
     Text(Vec<Option<String>>),
-    /// Whole numbers.
+    /// Integers.
     Whole(Vec<Option<i64>>),
-    /// Other numbers.
+    /// Floating-point numbers.
     Number(Vec<Option<f64>>),
 }
 
-/// The records of one kind, by time: a row each. Times are milliseconds since 1970 (UTC) by the sender's clock.
+/// The records of one table in time order, one row each. Times are milliseconds since 1970 (UTC) on
+/// the sender's clock.
 pub fn columns(history: &History, table: Table) -> Vec<Column> {
     match table {
         Table::Transfers => transfers(history),
@@ -41,18 +42,18 @@ fn transfers(history: &History) -> Vec<Column> {
         Outcome::Failed(_) => None,
     });
     let done: Vec<_> = done.collect();
-    let whole = |name, of: &dyn Fn(&Measured) -> i64| Column {
+    let whole = |name, of: &dyn Fn(&Measurement) -> i64| Column {
         name,
         values: Values::Whole(done.iter().map(|m| m.map(of)).collect()),
     };
-    let number = |name, of: &dyn Fn(&Measured) -> Option<f64>| Column {
+    let number = |name, of: &dyn Fn(&Measurement) -> Option<f64>| Column {
         name,
         values: Values::Number(done.iter().map(|m| m.and_then(of)).collect()),
     };
     let controller = |id: u16| history.controllers.get(usize::from(id)).cloned();
-    let trouble = |outcome: &Outcome| match outcome {
+    let error = |outcome: &Outcome| match outcome {
         Outcome::Done(_) => None,
-        Outcome::Failed(trouble) => Some(trouble.name().to_owned()),
+        Outcome::Failed(error) => Some(error.name().to_owned()),
     };
     let own = [
         Column {
@@ -60,7 +61,7 @@ fn transfers(history: &History) -> Vec<Column> {
             values: Values::Text(all.iter().map(|t| controller(t.controller)).collect()),
         },
         Column { name: "period", values: Values::Whole(all.iter().map(|t| Some(t.period)).collect()) },
-        Column { name: "trouble", values: Values::Text(all.iter().map(|t| trouble(&t.outcome)).collect()) },
+        Column { name: "error", values: Values::Text(all.iter().map(|t| error(&t.outcome)).collect()) },
         whole("bytes", &|m| m.bytes as i64),
         number("duration_s", &|m| Some(m.duration.as_secs_f64())),
         number("goodput_bps", &|m| Some(m.goodput().as_bits_per_sec_f64())),
@@ -109,7 +110,7 @@ fn routes(history: &History) -> Vec<Column> {
     ends(history, all.iter().map(|r| (r.at_ms, r.pair))).into_iter().chain([own]).collect()
 }
 
-/// What every table begins with: when, from where, and where to.
+/// The first columns of every table: time, sender and receiver.
 fn ends(history: &History, of: impl Iterator<Item = (i64, Pair)>) -> [Column; 3] {
     let site = |id: u16| history.sites.get(usize::from(id)).cloned();
     let (mut at, mut from, mut to) = (Vec::new(), Vec::new(), Vec::new());
@@ -135,10 +136,10 @@ impl Values {
     }
 }
 
-/// Writes a table as CSV with a line of names.
+/// Writes a table as CSV with a header line.
 ///
 /// # Errors
-/// The sink's.
+/// If the output cannot be written.
 pub fn csv(columns: &[Column], out: &mut dyn Write) -> io::Result<()> {
     let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
     writeln!(out, "{}", names.join(","))?;
@@ -147,7 +148,7 @@ pub fn csv(columns: &[Column], out: &mut dyn Write) -> io::Result<()> {
             if i > 0 {
                 out.write_all(b",")?;
             }
-            // Names of sites and controllers are plain: nothing needs quotes.
+            // Site and controller names never need quotes.
             match &column.values {
                 Values::Text(all) => write!(out, "{}", all[row].as_deref().unwrap_or_default())?,
                 Values::Whole(all) => all[row].map_or(Ok(()), |n| write!(out, "{n}"))?,
@@ -162,10 +163,10 @@ pub fn csv(columns: &[Column], out: &mut dyn Write) -> io::Result<()> {
 /// Writes a table as Parquet, Snappy-compressed.
 ///
 /// # Errors
-/// The sink's.
+/// If the output cannot be written.
 #[cfg(feature = "parquet")]
 pub fn parquet(columns: &[Column], out: &mut dyn Write) -> io::Result<()> {
-    // The writer wants a `Send` sink; a table is made in memory first.
+    // The Parquet writer needs a `Send` sink, so the table is encoded in memory first.
     out.write_all(&encode(columns).map_err(io::Error::other)?)
 }
 
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_a_row_for_each_record_and_nothing_where_nothing_is_known() {
+    fn a_table_has_one_row_per_record_and_empty_fields_for_unknown_values() {
         let mut out = Vec::new();
         csv(&columns(&history(), Table::Transfers), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
@@ -264,7 +265,7 @@ mod tests {
 
     #[cfg(feature = "parquet")]
     #[test]
-    fn parquet_is_read_back_with_its_types() {
+    fn parquet_round_trips_with_types() {
         use ::parquet::file::reader::{FileReader, SerializedFileReader};
         use ::parquet::record::RowAccessor;
         let mut out = Vec::new();
@@ -276,6 +277,6 @@ mod tests {
         assert_eq!(rows.len(), 2);
         assert_eq!(rows[0].get_string(1).unwrap(), "sea");
         assert_eq!((rows[0].get_long(4).unwrap(), rows[0].get_double(7).unwrap()), (59, 40.0));
-        assert!(rows[1].get_double(7).is_err(), "none was answered");
+        assert!(rows[1].get_double(7).is_err(), "no reply");
     }
 }

@@ -1,95 +1,96 @@
-//! How two sites of a mesh come to know that they are, sans-IO.
+//! The handshake between two sites of a mesh, sans-IO.
 //!
-//! The caller says who it is, whom it wants and what for ([`Hello`]); the called answers with a proof that it has the key of the
-//! pair ([`Answer`]); the caller's proof is its first sealed message. Both proofs and the keys of the session are made of all that
-//! was said before, with a nonce of each side: nothing can be played again, changed, or given back to who said it.
+//! The initiator names itself, the peer and its purpose ([`Hello`]); the responder replies with a
+//! proof that it has the key of the pair ([`Reply`]); the initiator's proof is its first
+//! authenticated message. Both proofs and the session keys are derived from the whole transcript,
+//! with a nonce of each side: messages cannot be replayed, modified or reflected.
 //!
-//! The head of both messages (`fpmesh`, the version, a length) stays the same in all versions, so that a peer of another version is
-//! told so and not cut off.
+//! The head of both messages (`fpmesh`, version, length) stays the same in all versions, so that a
+//! peer of another version gets an answer instead of a closed connection.
 
 use crate::key::{PairKey, digest, mac};
 use crate::wire::{Malformed, Reader, Writer};
 use subtle::ConstantTimeEq;
 
-/// The version of the protocol.
+/// The protocol version.
 pub const VERSION: u16 = 1;
-/// What both messages begin with.
+/// The first bytes of both messages.
 const MAGIC: &[u8; 6] = b"fpmesh";
-/// Bytes of the head of both: the magic, the version, the length of what follows.
-pub const HEAD: usize = 10;
-/// The longest that follows a head: three names, a controller, a nonce, and room for what later versions add.
-pub const LONGEST: usize = 1024;
+/// Bytes of the head: magic, version, and length of the body.
+pub const HEAD_LEN: usize = 10;
+/// Maximum body length: three names, a controller, a nonce, and room for later versions.
+pub const MAX_BODY: usize = 1024;
 
-/// A number that is used once.
+/// A number used once.
 pub type Nonce = [u8; 32];
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// Transfers from the caller to the called, by the caller's controller of this name.
+    /// Transfers from the initiator to the responder with the named controller.
     Transfers(String),
-    /// The caller asks for the called's records.
+    /// The initiator requests the responder's records.
     Collect,
-    /// The called asks for the caller's records.
+    /// The initiator offers its own records.
     Push,
 }
 
-/// What the caller says.
+/// The initiator's message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
-    /// The name of the mesh.
+    /// Name of the mesh.
     pub mesh: String,
-    /// Who calls.
+    /// The initiator's site.
     pub from: String,
-    /// Who is called.
+    /// The responder's site.
     pub to: String,
-    /// What for.
+    /// Purpose of the connection.
     pub purpose: Purpose,
-    /// The caller's.
+    /// The initiator's nonce.
     pub nonce: Nonce,
 }
 
-/// What the called says to it.
+/// The responder's message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// Come in; with its nonce and proof.
+pub enum Reply {
+    /// Accepted, with nonce and proof.
     Welcome {
-        /// The called's.
+        /// The responder's nonce.
         nonce: Nonce,
-        /// That it has the pair's key.
+        /// Proof of the pair's key.
         proof: [u8; 32],
     },
-    /// It speaks another version, this one.
+    /// The responder speaks this other version.
     Version(u16),
-    /// The mesh has another name here, or no such site.
+    /// Unknown mesh or site.
     NotAMember,
-    /// The called is another site.
-    AnotherSite,
-    /// It has as many connections as it takes.
+    /// The responder is another site.
+    WrongSite,
+    /// Too many connections.
     Full,
 }
 
-/// Whether a head is that of a message of this version.
+/// A parsed head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Head {
-    /// It is; so many bytes follow.
-    Ours(usize),
-    /// Of another version, this one.
+    /// The current version, with the length of the body.
+    Current(usize),
+    /// Another version.
     Version(u16),
 }
 
-/// Reads the head of a message.
+/// Parses the head of a message.
 ///
 /// # Errors
-/// When it is none, or what follows is longer than any.
-pub fn head(bytes: &[u8; HEAD]) -> Result<Head, Malformed> {
+/// If the magic is wrong or the body is too long.
+pub fn head(bytes: &[u8; HEAD_LEN]) -> Result<Head, Malformed> {
     let mut reader = Reader(bytes);
     if reader.take(MAGIC.len())? != MAGIC {
         return Err(Malformed);
     }
     let (version, length) = (reader.u16()?, usize::from(reader.u16()?));
     match version {
-        VERSION if length <= LONGEST => Ok(Head::Ours(length)),
+        VERSION if length <= MAX_BODY => Ok(Head::Current(length)),
         VERSION => Err(Malformed),
         other => Ok(Head::Version(other)),
     }
@@ -102,7 +103,7 @@ fn with_head(body: &Writer) -> Vec<u8> {
 }
 
 impl Hello {
-    /// With its head.
+    /// Encodes the message with its head.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut body = Writer::default();
         body.text(&self.mesh).text(&self.from).text(&self.to);
@@ -115,10 +116,10 @@ impl Hello {
         with_head(&body)
     }
 
-    /// Reads what follows the head.
+    /// Parses the body.
     ///
     /// # Errors
-    /// When it is no hello.
+    /// If the body is not a hello.
     pub fn parse(body: &[u8]) -> Result<Hello, Malformed> {
         let mut reader = Reader(body);
         let (mesh, from, to) = (reader.text()?, reader.text()?, reader.text()?);
@@ -134,114 +135,114 @@ impl Hello {
     }
 }
 
-impl Answer {
-    /// With its head.
+impl Reply {
+    /// Encodes the message with its head.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut body = Writer::default();
         match self {
-            Answer::Welcome { nonce, proof } => body.u8(0).bytes(nonce).bytes(proof),
-            Answer::Version(version) => body.u8(1).u16(*version),
-            Answer::NotAMember => body.u8(2),
-            Answer::AnotherSite => body.u8(3),
-            Answer::Full => body.u8(4),
+            Reply::Welcome { nonce, proof } => body.u8(0).bytes(nonce).bytes(proof),
+            Reply::Version(version) => body.u8(1).u16(*version),
+            Reply::NotAMember => body.u8(2),
+            Reply::WrongSite => body.u8(3),
+            Reply::Full => body.u8(4),
         };
         with_head(&body)
     }
 
-    /// Reads what follows the head.
+    /// Parses the body.
     ///
     /// # Errors
-    /// When it is no answer.
-    pub fn parse(body: &[u8]) -> Result<Answer, Malformed> {
+    /// If the body is not a reply.
+    pub fn parse(body: &[u8]) -> Result<Reply, Malformed> {
         let mut reader = Reader(body);
-        let answer = match reader.u8()? {
-            0 => Answer::Welcome { nonce: reader.array()?, proof: reader.array()? },
-            1 => Answer::Version(reader.u16()?),
-            2 => Answer::NotAMember,
-            3 => Answer::AnotherSite,
-            4 => Answer::Full,
+        let reply = match reader.u8()? {
+            0 => Reply::Welcome { nonce: reader.array()?, proof: reader.array()? },
+            1 => Reply::Version(reader.u16()?),
+            2 => Reply::NotAMember,
+            3 => Reply::WrongSite,
+            4 => Reply::Full,
             _ => return Err(Malformed),
         };
         reader.end()?;
-        Ok(answer)
+        Ok(reply)
     }
 }
 
-/// What was said, as proofs and keys are made of it.
-fn transcript(hello: &Hello, nonce: &Nonce) -> [u8; 32] {
+/// The transcript hash from which proofs and keys are derived.
+fn transcript_hash(hello: &Hello, nonce: &Nonce) -> [u8; 32] {
     digest(&[&hello.to_bytes()[..], nonce].concat())
 }
 
-/// The called's welcome, and the session that it opens if the caller can prove itself.
-pub fn welcome(hello: &Hello, key: &PairKey, nonce: Nonce) -> (Answer, Seals) {
-    let said = transcript(hello, &nonce);
-    let proof = key.mac(&[b"called", &said]);
-    (Answer::Welcome { nonce, proof }, Seals::new(key, &said, Role::Called))
+/// The responder's reply and session, which is valid if the initiator proves itself.
+pub fn welcome(hello: &Hello, key: &PairKey, nonce: Nonce) -> (Reply, SessionKeys) {
+    let transcript = transcript_hash(hello, &nonce);
+    let proof = key.mac(&[b"called", &transcript]);
+    (Reply::Welcome { nonce, proof }, SessionKeys::new(key, &transcript, Role::Called))
 }
 
-/// The caller's session, if the called has proved itself.
-pub fn welcomed(hello: &Hello, key: &PairKey, nonce: &Nonce, proof: &[u8; 32]) -> Option<Seals> {
-    let said = transcript(hello, nonce);
-    let right = key.mac(&[b"called", &said]);
-    bool::from(right.ct_eq(proof)).then(|| Seals::new(key, &said, Role::Caller))
+/// The initiator's session, if the responder's proof is valid.
+pub fn verify_welcome(hello: &Hello, key: &PairKey, nonce: &Nonce, proof: &[u8; 32]) -> Option<SessionKeys> {
+    let transcript = transcript_hash(hello, nonce);
+    let right = key.mac(&[b"called", &transcript]);
+    bool::from(right.ct_eq(proof)).then(|| SessionKeys::new(key, &transcript, Role::Caller))
 }
 
-/// Which side of a session.
+/// The side of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
     Caller,
     Called,
 }
 
-/// Bytes of a seal.
-pub const SEAL: usize = 16;
+/// Bytes of an authentication tag.
+pub const TAG_LEN: usize = 16;
 
-/// Seals what is said in a session, and opens what is heard. Each message has its number under its seal: none can be left out,
-/// repeated or moved.
-pub struct Seals {
+/// Authenticates the messages of a session. Each message's sequence number is under its tag, so
+/// messages cannot be dropped, repeated or reordered.
+pub struct SessionKeys {
     ours: [u8; 32],
     theirs: [u8; 32],
-    sealed: u64,
-    opened: u64,
+    sent: u64,
+    received: u64,
 }
 
-impl std::fmt::Debug for Seals {
+impl std::fmt::Debug for SessionKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seals").field("sealed", &self.sealed).field("opened", &self.opened).finish()
+        f.debug_struct("SessionKeys").field("sent", &self.sent).field("received", &self.received).finish()
     }
 }
 
-impl Seals {
-    fn new(key: &PairKey, said: &[u8; 32], role: Role) -> Seals {
-        let (caller, called) = (key.derive("caller", said), key.derive("called's", said));
+impl SessionKeys {
+    fn new(key: &PairKey, transcript: &[u8; 32], role: Role) -> SessionKeys {
+        let (caller, called) = (key.derive("caller", transcript), key.derive("called's", transcript));
         let (ours, theirs) = match role {
             Role::Caller => (caller, called),
             Role::Called => (called, caller),
         };
-        Seals { ours, theirs, sealed: 0, opened: 0 }
+        SessionKeys { ours, theirs, sent: 0, received: 0 }
     }
 
-    /// The message as it goes out: its length, itself, its seal.
+    /// Encodes a message: length, payload, tag.
     pub fn seal(&mut self, message: &[u8]) -> Vec<u8> {
-        let seal = mac(&self.ours, &[&self.sealed.to_be_bytes(), message]);
-        self.sealed += 1;
+        let seal = mac(&self.ours, &[&self.sent.to_be_bytes(), message]);
+        self.sent += 1;
         let mut frame = Writer::default();
-        frame.u16((message.len() + SEAL) as u16).bytes(message).bytes(&seal[..SEAL]);
+        frame.u16((message.len() + TAG_LEN) as u16).bytes(message).bytes(&seal[..TAG_LEN]);
         frame.0
     }
 
-    /// The message in a frame, without its length.
+    /// Verifies a frame (without its length) and returns the message.
     ///
     /// # Errors
-    /// When it is not the other side's next one.
+    /// If it is not the peer's next message.
     pub fn open<'a>(&mut self, frame: &'a [u8]) -> Result<&'a [u8], Malformed> {
-        let at = frame.len().checked_sub(SEAL).ok_or(Malformed)?;
+        let at = frame.len().checked_sub(TAG_LEN).ok_or(Malformed)?;
         let (message, seal) = frame.split_at(at);
-        let right = mac(&self.theirs, &[&self.opened.to_be_bytes(), message]);
-        if !bool::from(right[..SEAL].ct_eq(seal)) {
+        let right = mac(&self.theirs, &[&self.received.to_be_bytes(), message]);
+        if !bool::from(right[..TAG_LEN].ct_eq(seal)) {
             return Err(Malformed);
         }
-        self.opened += 1;
+        self.received += 1;
         Ok(message)
     }
 }
@@ -267,26 +268,26 @@ mod tests {
     }
 
     #[test]
-    fn two_that_share_a_key_understand_each_other_and_nobody_else_does() {
+    fn only_peers_that_share_a_key_can_talk() {
         let (keys, others) = (Keys::generate().unwrap(), Keys::generate().unwrap());
         let bytes = hello().to_bytes();
-        let Head::Ours(n) = head(bytes[..HEAD].try_into().unwrap()).unwrap() else { panic!() };
-        let heard = Hello::parse(&bytes[HEAD..HEAD + n]).unwrap();
-        assert_eq!(heard, hello());
-        let (answer, mut called) = welcome(&heard, &key(&keys), [9; 32]);
-        let Answer::Welcome { nonce, proof } = Answer::parse(&answer.to_bytes()[HEAD..]).unwrap() else {
+        let Head::Current(n) = head(bytes[..HEAD_LEN].try_into().unwrap()).unwrap() else { panic!() };
+        let parsed = Hello::parse(&bytes[HEAD_LEN..HEAD_LEN + n]).unwrap();
+        assert_eq!(parsed, hello());
+        let (reply, mut called) = welcome(&parsed, &key(&keys), [9; 32]);
+        let Reply::Welcome { nonce, proof } = Reply::parse(&reply.to_bytes()[HEAD_LEN..]).unwrap() else {
             panic!()
         };
-        assert!(welcomed(&hello(), &key(&others), &nonce, &proof).is_none(), "another mesh's key");
+        assert!(verify_welcome(&hello(), &key(&others), &nonce, &proof).is_none(), "another mesh's key");
         let lied = Hello { purpose: Purpose::Collect, ..hello() };
-        assert!(welcomed(&lied, &key(&keys), &nonce, &proof).is_none(), "changed on the way");
-        let mut caller = welcomed(&hello(), &key(&keys), &nonce, &proof).unwrap();
+        assert!(verify_welcome(&lied, &key(&keys), &nonce, &proof).is_none(), "modified in transit");
+        let mut caller = verify_welcome(&hello(), &key(&keys), &nonce, &proof).unwrap();
 
         let (one, two) = (caller.seal(b"one"), caller.seal(b"two"));
-        assert_eq!(called.open(&two[2..]), Err(Malformed), "out of turn");
+        assert_eq!(called.open(&two[2..]), Err(Malformed), "out of order");
         assert_eq!(called.open(&one[2..]).unwrap(), b"one");
-        assert_eq!(called.open(&one[2..]), Err(Malformed), "again");
-        assert_eq!(caller.open(&two[2..]), Err(Malformed), "given back");
+        assert_eq!(called.open(&one[2..]), Err(Malformed), "replayed");
+        assert_eq!(caller.open(&two[2..]), Err(Malformed), "reflected");
         let mut changed = two.clone();
         changed[3] ^= 1;
         assert_eq!(called.open(&changed[2..]), Err(Malformed));
@@ -295,22 +296,22 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_known_by_its_head() {
+    fn another_version_is_recognised_by_its_head() {
         let mut bytes = hello().to_bytes();
         bytes[7] = 9;
-        assert_eq!(head(bytes[..HEAD].try_into().unwrap()), Ok(Head::Version(9)));
+        assert_eq!(head(bytes[..HEAD_LEN].try_into().unwrap()), Ok(Head::Version(9)));
         assert_eq!(head(b"SSH-2.0-Op"), Err(Malformed));
-        assert_eq!(head(b"fpmesh\x00\x01\xff\xff"), Err(Malformed), "longer than any");
+        assert_eq!(head(b"fpmesh\x00\x01\xff\xff"), Err(Malformed), "too long");
     }
 
     proptest! {
         #[test]
-        fn whatever_comes_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(hello) = Hello::parse(&bytes) {
-                prop_assert_eq!(&hello.to_bytes()[HEAD..], &bytes[..]);
+                prop_assert_eq!(&hello.to_bytes()[HEAD_LEN..], &bytes[..]);
             }
-            if let Ok(answer) = Answer::parse(&bytes) {
-                prop_assert_eq!(&answer.to_bytes()[HEAD..], &bytes[..]);
+            if let Ok(reply) = Reply::parse(&bytes) {
+                prop_assert_eq!(&reply.to_bytes()[HEAD_LEN..], &bytes[..]);
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Keys: who may speak for whom.
+//! Keys of a mesh.
 //!
-//! A mesh has one key. From it comes a key of each pair of sites, and that is all that they prove to each other. A site may be
-//! given the whole key, or a ring of the keys of its own pairs ([`Keys::ring`]): then nobody who takes it over can speak for others.
+//! A mesh has one key, from which a key for each pair of sites is derived; sites authenticate each
+//! other with pair keys only. A site may hold the mesh key, or a ring with the keys of its own
+//! pairs ([`Keys::ring`]): a stolen ring cannot impersonate other sites to each other.
 
 use fullpipe_experiment::regular_file;
 use fullpipe_kernel::xattr;
@@ -15,12 +16,12 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A mesh's key, or what a site was given of it.
+/// The mesh key, or the ring of one site.
 #[derive(Clone)]
-pub struct Keys(Held);
+pub struct Keys(Material);
 
 #[derive(Clone)]
-enum Held {
+enum Material {
     Mesh(Secret),
     Pairs { of: String, with: BTreeMap<String, Secret> },
 }
@@ -31,44 +32,44 @@ type Secret = [u8; 32];
 #[derive(Clone)]
 pub struct PairKey(Secret);
 
-/// Why there is no key.
+/// Why a key is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Others than its owner can read it.
-    #[error("{} may be read by others than its owner (mode {mode:o}): chmod 600 {}", path.display(), path.display())]
+    /// Other users than the owner can read the file.
+    #[error("{} is readable by other users (mode {mode:o}); run: chmod 600 {}", path.display(), path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
-        /// Its mode.
+        /// The file's mode.
         mode: u32,
     },
-    /// It does not hold a key.
-    #[error("{}: {reason}; `fullpipe probe key --out FILE` makes one", path.display())]
+    /// The file contains no key.
+    #[error("{}: {reason}; create one with `fullpipe probe key --out FILE`", path.display())]
     Content {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         reason: String,
     },
-    /// The ring is another site's, or has no key for a site.
+    /// The ring belongs to another site, or lacks a site.
     #[error("{0}")]
     Pair(String),
-    /// The system gives no random bytes.
-    #[error("the system gives no random bytes: {0}")]
+    /// The system's random source failed.
+    #[error("the system's random source failed: {0}")]
     Random(String),
 }
 
-/// Files of keys are small; a larger one is something else.
-const MOST_BYTES: u64 = 64 << 10;
-/// What the first line of a ring begins with.
+/// Maximum size of a key file.
+const MAX_FILE_BYTES: u64 = 64 << 10;
+/// First word of a ring file.
 const RING: &str = "fullpipe-pairs";
 
 impl fmt::Debug for Keys {
@@ -83,19 +84,19 @@ impl fmt::Debug for PairKey {
     }
 }
 
-/// Bytes that nobody can guess.
+/// Cryptographically random bytes.
 ///
 /// # Errors
-/// When the system has none.
+/// If the system's random source fails.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| KeyError::Random(e.to_string()))?;
     Ok(bytes)
 }
 
-/// HMAC-SHA256 (RFC 2104) over the parts, each with its length before it.
+/// HMAC-SHA256 (RFC 2104) over the length-prefixed parts.
 pub(crate) fn mac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
-    // A block is 64 bytes: a key of 32 is padded, never refused.
+    // A block is 64 bytes: a key of 32 bytes is padded, never refused.
     let mut block = [0; 64];
     block[..32].copy_from_slice(key);
     let mut mac = Hmac::<Sha256>::new(&block.into());
@@ -115,22 +116,22 @@ impl PairKey {
         mac(&self.0, parts)
     }
 
-    /// A key for one purpose.
+    /// Derives a key for one purpose.
     pub(crate) fn derive(&self, purpose: &str, context: &[u8]) -> [u8; 32] {
         self.mac(&[purpose.as_bytes(), context])
     }
 }
 
 impl Keys {
-    /// A new mesh's key.
+    /// Generates a mesh key.
     ///
     /// # Errors
-    /// When the system has no random bytes.
+    /// If the system's random source fails.
     pub fn generate() -> Result<Keys, KeyError> {
-        random().map(Held::Mesh).map(Keys)
+        random().map(Material::Mesh).map(Keys)
     }
 
-    /// Reads a file with a mesh's key or a ring, which only its owner may read, and whoever runs this.
+    /// Reads a key or ring file, which must be readable only by its owner and the current user.
     ///
     /// # Errors
     /// [`KeyError`] says what is wrong with the file.
@@ -138,27 +139,27 @@ impl Keys {
         let failed = |source| KeyError::File { path: path.to_owned(), source };
         let file = regular_file::open(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
-        if mode & 0o077 != 0 && (mode & 0o007 != 0 || is_shared(&file)) {
+        if mode & 0o077 != 0 && (mode & 0o007 != 0 || is_readable_by_others(&file)) {
             return Err(KeyError::Exposed { path: path.to_owned(), mode });
         }
-        let bytes = regular_file::read_bounded(file, MOST_BYTES).map_err(failed)?;
+        let bytes = regular_file::read_bounded(file, MAX_FILE_BYTES).map_err(failed)?;
         let content = |reason| KeyError::Content { path: path.to_owned(), reason };
         let text = String::from_utf8(bytes).map_err(|_| content("is not text".to_owned()))?;
         Keys::parse(&text).map_err(content)
     }
 
-    /// Reads what is in a file of keys.
+    /// Parses the contents of a key file.
     ///
     /// # Errors
-    /// What is wrong, without the secret.
+    /// What is wrong; never contains the secret.
     pub fn parse(text: &str) -> Result<Keys, String> {
         let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
-        let first = lines.next().ok_or("holds no key")?;
+        let first = lines.next().ok_or("contains no key")?;
         let Some(of) = first.strip_prefix(RING) else {
-            let key = from_hex(first).ok_or("its first line is not a key of 64 hexadecimal digits")?;
+            let key = from_hex(first).ok_or("the first line is not a key of 64 hexadecimal digits")?;
             return match lines.next() {
-                None => Ok(Keys(Held::Mesh(key))),
-                Some(_) => Err("holds more than one key".to_owned()),
+                None => Ok(Keys(Material::Mesh(key))),
+                Some(_) => Err("contains more than one key".to_owned()),
             };
         };
         let mut with = BTreeMap::new();
@@ -169,59 +170,60 @@ impl Keys {
                 return Err(format!("has two keys for {name}"));
             }
         }
-        Ok(Keys(Held::Pairs { of: of.trim().to_owned(), with }))
+        Ok(Keys(Material::Pairs { of: of.trim().to_owned(), with }))
     }
 
-    /// The key between two sites, of which `own` is who asks.
+    /// The key between site `own` and site `other`.
     ///
     /// # Errors
-    /// When there is only a ring, and it does not have it.
+    /// If this is a ring and lacks the pair.
     pub fn pair(&self, mesh: &str, own: &str, other: &str) -> Result<PairKey, KeyError> {
         match &self.0 {
-            Held::Mesh(key) => {
+            Material::Mesh(key) => {
                 let (first, second) = if own < other { (own, other) } else { (other, own) };
                 Ok(PairKey(mac(key, &[b"pair", mesh.as_bytes(), first.as_bytes(), second.as_bytes()])))
             }
-            Held::Pairs { of, .. } if of != own => {
-                Err(KeyError::Pair(format!("the keys are those of the site {of}, and not of {own}")))
+            Material::Pairs { of, .. } if of != own => {
+                Err(KeyError::Pair(format!("the keys belong to site {of}, not {own}")))
             }
-            Held::Pairs { with, .. } => with.get(other).copied().map(PairKey).ok_or_else(|| {
+            Material::Pairs { with, .. } => with.get(other).copied().map(PairKey).ok_or_else(|| {
                 KeyError::Pair(format!(
-                    "the keys of {own} have none for {other}: `fullpipe probe key --site {own}` makes them anew"
+                    "the keys of {own} lack one for {other}; recreate them with `fullpipe probe key --site {own}`"
                 ))
             }),
         }
     }
 
-    /// The keys of the pairs that `own` is in, of the mesh with these sites.
+    /// The ring of site `own` in a mesh with these sites.
     ///
     /// # Errors
-    /// When this is a ring itself.
+    /// If this is a ring itself.
     pub fn ring<'a>(
         &self,
         mesh: &str,
         own: &str,
         sites: impl IntoIterator<Item = &'a str>,
     ) -> Result<Keys, KeyError> {
-        if let Held::Pairs { of, .. } = &self.0 {
-            let said = format!("these are the keys of {of} alone: others' come from the mesh's own key");
+        if let Material::Pairs { of, .. } = &self.0 {
+            let said =
+                format!("these are the keys of {of} alone; derive the keys of other sites from the mesh key");
             return Err(KeyError::Pair(said));
         }
         let others = sites.into_iter().filter(|s| *s != own);
         let with = others.map(|s| Ok((s.to_owned(), self.pair(mesh, own, s)?.0)));
         let with = with.collect::<Result<_, KeyError>>()?;
-        Ok(Keys(Held::Pairs { of: own.to_owned(), with }))
+        Ok(Keys(Material::Pairs { of: own.to_owned(), with }))
     }
 
-    /// Writes them into a new file that only its owner may read.
+    /// Writes the keys into a new file with mode 0600.
     ///
     /// # Errors
-    /// When there is such a file, or it cannot be written.
+    /// If the file exists or cannot be written.
     pub fn write_new(&self, path: &Path) -> Result<(), KeyError> {
         let mut text = String::new();
         match &self.0 {
-            Held::Mesh(key) => text = to_hex(key) + "\n",
-            Held::Pairs { of, with } => {
+            Material::Mesh(key) => text = to_hex(key) + "\n",
+            Material::Pairs { of, with } => {
                 let _ = writeln!(text, "{RING} {of}");
                 for (name, key) in with {
                     let _ = writeln!(text, "{name} {}", to_hex(key));
@@ -234,18 +236,19 @@ impl Keys {
     }
 }
 
-/// Whether a file lets more than its owner and this process's user in. With an access list the group's bits of its mode bound what
-/// users are given by name: so systemd hands a credential to a service that is not root.
-fn is_shared(file: &File) -> bool {
+/// Whether users other than the owner and the current user can read the file. With an access list,
+/// the group bits of the mode are the mask for named users: systemd passes credentials to a
+/// non-root service this way.
+fn is_readable_by_others(file: &File) -> bool {
     let mut list = [0; 1024];
     match xattr::get_file(file, c"system.posix_acl_access", &mut list) {
-        Ok(length) => lets_others_in(&list[..length], geteuid().as_raw()).unwrap_or(true),
+        Ok(length) => acl_grants_others(&list[..length], geteuid().as_raw()).unwrap_or(true),
         Err(_) => true,
     }
 }
 
-/// The same of an access list as the kernel gives it; None if it is none.
-fn lets_others_in(list: &[u8], own: u32) -> Option<bool> {
+/// The same for an access list as the kernel encodes it; `None` if malformed.
+fn acl_grants_others(list: &[u8], own: u32) -> Option<bool> {
     const USER: u16 = 0x02;
     const GROUP_OWNER: u16 = 0x04;
     const GROUP: u16 = 0x08;
@@ -289,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_have_the_same_key_and_no_two_pairs_do() {
+    fn both_ends_derive_the_same_key_and_each_pair_another() {
         let keys = Keys::generate().unwrap();
         let key = |a, b| keys.pair("m", a, b).unwrap().0;
         assert_eq!(key("lab", "sea"), key("sea", "lab"));
@@ -298,21 +301,21 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_opens_its_own_sites_doors_and_no_others() {
+    fn a_ring_has_the_keys_of_its_own_pairs_only() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lab.key");
         let keys = Keys::generate().unwrap();
         keys.ring("m", "lab", ["lab", "sea", "sky"]).unwrap().write_new(&path).unwrap();
         let ring = Keys::read(&path).unwrap();
         assert_eq!(ring.pair("m", "lab", "sea").unwrap().0, keys.pair("m", "sea", "lab").unwrap().0);
-        assert!(ring.pair("m", "sea", "sky").unwrap_err().to_string().contains("of the site lab"));
-        assert!(ring.pair("m", "lab", "ice").unwrap_err().to_string().contains("none for ice"));
+        assert!(ring.pair("m", "sea", "sky").unwrap_err().to_string().contains("belong to site lab"));
+        assert!(ring.pair("m", "lab", "ice").unwrap_err().to_string().contains("lack one for ice"));
         assert!(ring.ring("m", "sea", ["lab"]).is_err());
-        assert!(ring.write_new(&path).is_err(), "a key is never written over");
+        assert!(ring.write_new(&path).is_err(), "a key is never overwritten");
     }
 
     #[test]
-    fn a_credential_is_its_services_alone_and_other_lists_let_others_in() {
+    fn a_systemd_credential_is_private_and_other_access_lists_are_not() {
         const ME: u32 = 64_001;
         let list = |entries: &[(u16, u16, u32)]| {
             let mut bytes = 2_u32.to_le_bytes().to_vec();
@@ -321,7 +324,8 @@ mod tests {
             }
             bytes
         };
-        // What systemd 257 gives a service: root's, of mode 440, and readable for the service's user by name.
+        // systemd 257 gives a service a credential owned by root, mode 440, readable for the
+        // service's user by name.
         let credential = [
             (0x01, 4, u32::MAX),
             (0x02, 4, ME),
@@ -329,23 +333,23 @@ mod tests {
             (0x10, 4, u32::MAX),
             (0x20, 0, u32::MAX),
         ];
-        assert_eq!(lets_others_in(&list(&credential), ME), Some(false));
-        assert_eq!(lets_others_in(&list(&credential), ME + 1), Some(true));
+        assert_eq!(acl_grants_others(&list(&credential), ME), Some(false));
+        assert_eq!(acl_grants_others(&list(&credential), ME + 1), Some(true));
         let with = |at: usize, entry| {
             let mut entries = credential;
             entries[at] = entry;
-            lets_others_in(&list(&entries), ME)
+            acl_grants_others(&list(&entries), ME)
         };
         assert_eq!(with(2, (0x04, 4, u32::MAX)), Some(true), "its group");
         assert_eq!(with(4, (0x08, 4, 100)), Some(true), "another group");
-        assert_eq!(with(4, (0x08, 2, 100)), Some(false), "more than the mask allows");
+        assert_eq!(with(4, (0x08, 2, 100)), Some(false), "masked");
         for no_list in [&[][..], &list(&credential)[..7], &[2, 0, 0, 0, 1]] {
-            assert_eq!(lets_others_in(no_list, ME), None);
+            assert_eq!(acl_grants_others(no_list, ME), None);
         }
     }
 
     #[test]
-    fn a_file_that_others_may_read_is_refused_and_a_secret_never_shown() {
+    fn a_readable_key_file_is_refused_and_secrets_are_never_printed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("mesh.key");
         let keys = Keys::generate().unwrap();

@@ -1,11 +1,13 @@
-//! Standing probers between sites: BBR and CUBIC side by side on each path, all day.
+//! A mesh of probers: BBR and CUBIC side by side on each path between sites, around the clock.
 //!
-//! [`mod@file`] says who is in a mesh and what they send each other, [`schedule`] when. A [`node`] is one site of it: it proves itself
-//! ([`key`], [`hello`]), speaks ([`message`], [`datagram`]), moves no more than its [`budget`], and keeps what it saw in a [`store`].
-//! [`record`] is what it tells: transfers, probes between them, routes; [`export`] writes it for other programs.
+//! [`mod@file`] describes the sites of a mesh and what they send, [`schedule`] when. A [`node`] is
+//! one site: it authenticates itself ([`key`], [`hello`]), exchanges messages ([`message`],
+//! [`datagram`]), stays within its [`budget`], and stores its results in a [`store`]. [`record`]
+//! defines the records (transfers, probes, routes) and [`export`] writes them for other programs.
 //!
-//! What the records say is in [`see`]: how the controllers compare, and what changed since when, at a [`place`]: a site, a pair, a direction.
-//! [`expect`] says what a path should give, [`report`] shows all of it, and [`simulate`] makes the records of a mesh that is not there.
+//! [`analysis`] compares the controllers and detects changes and their [`location`]: a site, a pair
+//! or a direction. [`expect`] simulates what a path should carry, [`report`] presents the results,
+//! and [`simulate`] generates the records of a mesh from a description.
 //!
 //! ```
 //! use fullpipe_mesh::file::Mesh;
@@ -29,6 +31,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod budget;
 mod channel;
 pub mod clock;
@@ -38,13 +41,12 @@ pub mod export;
 pub mod file;
 pub mod hello;
 pub mod key;
+pub mod location;
 pub mod message;
 pub mod node;
-pub mod place;
 pub mod record;
 pub mod report;
 pub mod schedule;
-pub mod see;
 pub mod simulate;
 pub mod store;
 mod wire;

@@ -1,6 +1,6 @@
-//! What members say to each other once they know each other, and what is asked of a store.
+//! Messages between authenticated members, and the tables of a store.
 
-use crate::record::{Measured, Minute, Outcome, Pair, Route, RttBand, Transfer, Trouble};
+use crate::record::{Measurement, Minute, Outcome, Pair, Route, RttBand, Transfer, TransferError};
 use crate::wire::{Malformed, Reader, Writer};
 use fullpipe_units::{Rate, Span};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,53 +8,53 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// A message of a session.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Message {
-    /// The caller's first, which is its proof.
+    /// The initiator's first message, which proves its key.
     Ready,
-    /// Is the other end alive?
+    /// Keepalive request.
     Ping(u64),
-    /// It is.
+    /// Keepalive reply.
     Pong(u64),
-    /// The caller would send a transfer now.
+    /// Offers a transfer.
     Offer {
         /// Payload, bytes.
         bytes: u64,
-        /// It will be given up after so many milliseconds.
+        /// Time limit, milliseconds.
         limit_ms: u32,
     },
-    /// It may: exactly its bytes follow.
-    Go,
-    /// Not now: another transfer is under way.
+    /// Accepts the offer; exactly the offered bytes follow.
+    Accept,
+    /// Declines: another transfer is in progress.
     Busy,
-    /// Not today: the called's budget is spent.
-    Spent,
-    /// All bytes of the transfer have arrived.
-    Arrived {
-        /// How many.
+    /// Declines: the daily budget is exhausted.
+    BudgetSpent,
+    /// Confirms that all bytes of the transfer arrived.
+    Received {
+        /// Number of bytes.
         bytes: u64,
     },
-    /// Whose records there are to be had.
-    Stored {
-        /// The store's own number: ids mean nothing in another.
+    /// Describes a store: its id and the names its records refer to.
+    Catalog {
+        /// The store's id: row ids are only valid with it.
         store: u64,
-        /// Sites by the numbers in its records.
+        /// Site names, indexed by the site ids of its records.
         sites: Vec<String>,
-        /// Controllers by the numbers in its records.
+        /// Controller names, indexed by the controller ids of its records.
         controllers: Vec<String>,
     },
-    /// Asks for records after one's id.
-    Ask {
-        /// Of which table.
+    /// Requests rows after an id.
+    Request {
+        /// The table.
         table: Table,
-        /// The id.
+        /// The last id known.
         after: u64,
     },
-    /// Records with their ids, in order; none if there are no more.
+    /// Rows with their ids in order; empty at the end of the table.
     Rows(Vec<(u64, Row)>),
-    /// That was all.
+    /// Ends the exchange.
     End,
 }
 
-/// What is stored.
+/// The tables of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Table {
     /// Transfers.
@@ -66,11 +66,11 @@ pub enum Table {
 }
 
 impl Table {
-    /// All of them.
+    /// All tables.
     pub const ALL: [Table; 3] = [Table::Transfers, Table::Minutes, Table::Routes];
 }
 
-/// A record of one of the tables.
+/// A row of one of the tables.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Row {
     /// A transfer.
@@ -81,33 +81,33 @@ pub enum Row {
     Route(Route),
 }
 
-/// Bytes of rows in a message, so that it fits a frame.
-pub const ROWS_BYTES: usize = 48 << 10;
-/// Hops of a route.
-pub const MOST_HOPS: usize = 64;
+/// Maximum bytes of rows per message, to fit a frame.
+pub const MAX_ROWS_BYTES: usize = 48 << 10;
+/// Maximum hops of a route.
+pub const MAX_HOPS: usize = 64;
 
-/// Troubles by their number in stores and messages, which stays theirs.
-pub(crate) const TROUBLES: [Trouble; 12] = [
-    Trouble::Unreachable,
-    Trouble::Refused,
-    Trouble::NotAMember,
-    Trouble::Version,
-    Trouble::LargePacketsVanish,
-    Trouble::Stalled,
-    Trouble::TooSlow,
-    Trouble::Broken,
-    Trouble::SenderBudget,
-    Trouble::ReceiverBudget,
-    Trouble::NoSuchController,
-    Trouble::NoTurn,
+/// Transfer errors by their number in stores and messages, which never changes.
+pub(crate) const TRANSFER_ERRORS: [TransferError; 12] = [
+    TransferError::Unreachable,
+    TransferError::Refused,
+    TransferError::NotAMember,
+    TransferError::Version,
+    TransferError::MtuBlackHole,
+    TransferError::Stalled,
+    TransferError::TooSlow,
+    TransferError::Broken,
+    TransferError::SenderBudget,
+    TransferError::ReceiverBudget,
+    TransferError::NoSuchController,
+    TransferError::Busy,
 ];
 
-pub(crate) fn number_of(trouble: Trouble) -> u8 {
-    TROUBLES.iter().position(|t| *t == trouble).unwrap_or_default() as u8
+pub(crate) fn number_of(error: TransferError) -> u8 {
+    TRANSFER_ERRORS.iter().position(|t| *t == error).unwrap_or_default() as u8
 }
 
 impl Message {
-    /// As it is sealed.
+    /// Encodes the message.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut w = Writer::default();
         match self {
@@ -115,11 +115,11 @@ impl Message {
             Message::Ping(n) => w.u8(1).u64(*n),
             Message::Pong(n) => w.u8(2).u64(*n),
             Message::Offer { bytes, limit_ms } => w.u8(3).u64(*bytes).u32(*limit_ms),
-            Message::Go => w.u8(4),
+            Message::Accept => w.u8(4),
             Message::Busy => w.u8(5),
-            Message::Spent => w.u8(6),
-            Message::Arrived { bytes } => w.u8(7).u64(*bytes),
-            Message::Stored { store, sites, controllers } => {
+            Message::BudgetSpent => w.u8(6),
+            Message::Received { bytes } => w.u8(7).u64(*bytes),
+            Message::Catalog { store, sites, controllers } => {
                 w.u8(8).u64(*store);
                 for names in [sites, controllers] {
                     w.u16(names.len() as u16);
@@ -129,7 +129,7 @@ impl Message {
                 }
                 &mut w
             }
-            Message::Ask { table, after } => w.u8(9).u8(*table as u8).u64(*after),
+            Message::Request { table, after } => w.u8(9).u8(*table as u8).u64(*after),
             Message::Rows(rows) => {
                 w.u8(10).u16(rows.len() as u16);
                 for (id, row) in rows {
@@ -143,10 +143,10 @@ impl Message {
         w.0
     }
 
-    /// Reads one.
+    /// Decodes a message.
     ///
     /// # Errors
-    /// When it is none.
+    /// If the bytes are not a message.
     pub fn parse(bytes: &[u8]) -> Result<Message, Malformed> {
         let mut r = Reader(bytes);
         let message = match r.u8()? {
@@ -154,21 +154,21 @@ impl Message {
             1 => Message::Ping(r.u64()?),
             2 => Message::Pong(r.u64()?),
             3 => Message::Offer { bytes: r.u64()?, limit_ms: r.u32()? },
-            4 => Message::Go,
+            4 => Message::Accept,
             5 => Message::Busy,
-            6 => Message::Spent,
-            7 => Message::Arrived { bytes: r.u64()? },
+            6 => Message::BudgetSpent,
+            7 => Message::Received { bytes: r.u64()? },
             8 => {
                 let store = r.u64()?;
                 let mut names = || -> Result<Vec<String>, Malformed> {
                     let n = r.u16()?;
                     (0..n).map(|_| r.text().map(str::to_owned)).collect()
                 };
-                Message::Stored { store, sites: names()?, controllers: names()? }
+                Message::Catalog { store, sites: names()?, controllers: names()? }
             }
             9 => {
                 let table = *Table::ALL.get(usize::from(r.u8()?)).ok_or(Malformed)?;
-                Message::Ask { table, after: r.u64()? }
+                Message::Request { table, after: r.u64()? }
             }
             10 => {
                 let n = r.u16()?;
@@ -196,7 +196,7 @@ fn pair(r: &mut Reader<'_>) -> Result<Pair, Malformed> {
 }
 
 impl Row {
-    /// When it was, and of which direction.
+    /// Time and direction of the row.
     pub fn pair(&self) -> (i64, Pair) {
         match self {
             Row::Transfer(t) => (t.at_ms, t.pair),
@@ -212,7 +212,7 @@ impl Row {
             Row::Transfer(Transfer { period, controller, outcome, .. }) => {
                 w.u8(0).i64(*period).u16(*controller);
                 match outcome {
-                    Outcome::Failed(trouble) => w.u8(1 + number_of(*trouble)),
+                    Outcome::Failed(error) => w.u8(1 + number_of(*error)),
                     Outcome::Done(m) => w
                         .u8(0)
                         .u64(m.bytes)
@@ -234,7 +234,7 @@ impl Row {
                 }
             }
             Row::Route(Route { hops, .. }) => {
-                let hops = &hops[..hops.len().min(MOST_HOPS)];
+                let hops = &hops[..hops.len().min(MAX_HOPS)];
                 w.u8(2).u8(hops.len() as u8);
                 for hop in hops {
                     match hop {
@@ -253,7 +253,7 @@ impl Row {
             0 => {
                 let (period, controller) = (r.i64()?, r.u16()?);
                 let outcome = match r.u8()? {
-                    0 => Outcome::Done(Box::new(Measured {
+                    0 => Outcome::Done(Box::new(Measurement {
                         bytes: r.u64()?,
                         duration: span(r)?,
                         delivery_rate: match r.u64()? {
@@ -268,7 +268,7 @@ impl Row {
                         send_buffer_limited: share(r)?,
                         cpu: span(r)?,
                     })),
-                    n => Outcome::Failed(*TROUBLES.get(usize::from(n) - 1).ok_or(Malformed)?),
+                    n => Outcome::Failed(*TRANSFER_ERRORS.get(usize::from(n) - 1).ok_or(Malformed)?),
                 };
                 Row::Transfer(Transfer { at_ms, period, pair, controller, outcome })
             }
@@ -283,7 +283,7 @@ impl Row {
             }
             2 => {
                 let n = usize::from(r.u8()?);
-                if n > MOST_HOPS {
+                if n > MAX_HOPS {
                     return Err(Malformed);
                 }
                 let hop = |r: &mut Reader<'_>| {
@@ -309,7 +309,7 @@ pub(crate) mod tests {
 
     pub(crate) fn rows() -> Vec<Row> {
         let pair = Pair { from: 1, to: 0 };
-        let done = Outcome::Done(Box::new(Measured {
+        let done = Outcome::Done(Box::new(Measurement {
             bytes: 8 << 20,
             duration: Span::from_millis(1700),
             delivery_rate: Some(Rate::from_bits_per_sec(50_000_000)),
@@ -321,7 +321,7 @@ pub(crate) mod tests {
             send_buffer_limited: 0.0,
             cpu: Span::from_micros(2_500),
         }));
-        let mut rows: Vec<Row> = TROUBLES
+        let mut rows: Vec<Row> = TRANSFER_ERRORS
             .into_iter()
             .map(Outcome::Failed)
             .chain([done])
@@ -346,19 +346,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_message_is_read_as_it_was_written() {
+    fn messages_round_trip() {
         let names = |n: &[&str]| n.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
         for message in [
             Message::Ready,
             Message::Ping(7),
             Message::Pong(8),
             Message::Offer { bytes: 8 << 20, limit_ms: 20_000 },
-            Message::Go,
+            Message::Accept,
             Message::Busy,
-            Message::Spent,
-            Message::Arrived { bytes: 8 << 20 },
-            Message::Stored { store: 3, sites: names(&["lab", "sea"]), controllers: names(&["cubic"]) },
-            Message::Ask { table: Table::Routes, after: u64::MAX },
+            Message::BudgetSpent,
+            Message::Received { bytes: 8 << 20 },
+            Message::Catalog { store: 3, sites: names(&["lab", "sea"]), controllers: names(&["cubic"]) },
+            Message::Request { table: Table::Routes, after: u64::MAX },
             Message::Rows((1..).zip(rows()).collect()),
             Message::End,
         ] {
@@ -371,7 +371,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn what_is_understood_means_one_thing(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn parsed_messages_have_one_encoding(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             if let Ok(message) = Message::parse(&bytes) {
                 prop_assert_eq!(message.to_bytes(), bytes);
             }

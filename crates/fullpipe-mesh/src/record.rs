@@ -1,177 +1,180 @@
-//! What a mesh tells: the transfers of its standing connections, the probes between them, the routes.
+//! Records of a mesh: transfers, probes and routes.
 //!
-//! A sender writes down what it sent: whatever is known of the direction `from → to` is in the records of `from`. Clocks of sites need
-//! not agree: what is compared are transfers of one sender, and what is set side by side of several sites is meant to the minute.
+//! Each sender records what it sent, so everything about the direction `from → to` is in the
+//! records of `from`. Site clocks need not agree: comparisons use transfers of one sender, and
+//! combining several sites is meant to the minute.
 
 use fullpipe_units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// A site, by its place in [`History::sites`].
+/// A site, as an index into [`History::sites`].
 pub type SiteId = u16;
-/// A controller, by its place in [`History::controllers`].
+/// A congestion controller, as an index into [`History::controllers`].
 pub type ControllerId = u16;
 
 /// One direction between two sites.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Pair {
-    /// Who sends.
+    /// The sender.
     pub from: SiteId,
-    /// Who receives.
+    /// The receiver.
     pub to: SiteId,
 }
 
-/// One transfer of a standing connection, or the attempt of one.
+/// One transfer, or attempted transfer, of a standing connection.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Transfer {
-    /// When it began, by the sender's clock: milliseconds since 1970 (UTC).
+    /// Start time on the sender's clock, milliseconds since 1970 (UTC).
     pub at_ms: i64,
-    /// The number of the period that it belongs to, counted by the sender since 1970: transfers of one pair and period are compared.
+    /// The period number, counted by the sender since 1970. Transfers of one pair and period are
+    /// compared with each other.
     pub period: i64,
-    /// From where to where.
+    /// The direction.
     pub pair: Pair,
-    /// Whose turn it was.
+    /// The controller used.
     pub controller: ControllerId,
-    /// How it came out.
+    /// The result.
     pub outcome: Outcome,
 }
 
-/// How a transfer came out.
+/// The result of a transfer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
-    /// All bytes arrived: the receiver said so.
-    Done(Box<Measured>),
-    /// They did not.
-    Failed(Trouble),
+    /// All bytes arrived, as confirmed by the receiver.
+    Done(Box<Measurement>),
+    /// The transfer failed.
+    Failed(TransferError),
 }
 
-/// What a transfer that arrived told. From the sender's `TCP_INFO`, as differences over the transfer, but for what the receiver says.
+/// Measurements of a completed transfer: differences of the sender's `TCP_INFO` over the transfer,
+/// and the receiver's confirmation.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Measured {
-    /// Payload moved.
+pub struct Measurement {
+    /// Payload in bytes.
     pub bytes: u64,
-    /// From its first byte given to the kernel until the receiver's word that all had arrived.
+    /// From the first write until the receiver's confirmation.
     pub duration: Span,
-    /// The kernel's last estimate of the delivery rate that was not limited by the application, if it made one.
+    /// The kernel's last delivery-rate sample that was not application-limited, if any.
     pub delivery_rate: Option<Rate>,
-    /// Smoothed round-trip time at its end.
+    /// Smoothed RTT at the end.
     pub rtt: Span,
-    /// The least round-trip time that the kernel has seen on the connection.
+    /// Minimum RTT of the connection.
     pub min_rtt: Span,
-    /// Data segments sent, those sent again among them.
+    /// Data segments sent, including retransmissions.
     pub segments: u32,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmitted: u32,
-    /// Of the time with data waiting: the share during which the receiver's window held it up.
+    /// The share of busy time that was limited by the receiver's window, 0 to 1.
     pub receive_window_limited: f32,
-    /// The share during which the sender's own buffer held it up.
+    /// The share of busy time that was limited by the send buffer, 0 to 1.
     pub send_buffer_limited: f32,
-    /// Processor time that the sending thread used.
+    /// CPU time of the sending thread.
     pub cpu: Span,
 }
 
-impl Measured {
-    /// Payload over the whole duration.
+impl Measurement {
+    /// Payload divided by duration.
     pub fn goodput(&self) -> Rate {
         Rate::from_bytes_in(self.bytes, self.duration)
     }
 
-    /// Segments sent again, of all sent.
+    /// Retransmitted segments divided by segments sent.
     pub fn retransmitted_share(&self) -> f64 {
         if self.segments == 0 { 0.0 } else { f64::from(self.retransmitted) / f64::from(self.segments) }
     }
 }
 
-/// Why a transfer did not come about.
+/// Why a transfer failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Trouble {
-    /// No connection within the time allowed: down, unreachable, or a firewall that drops.
+pub enum TransferError {
+    /// No connection before the timeout: host down, unreachable, or a firewall that drops.
     Unreachable,
-    /// Refused at once: nobody listens.
+    /// Connection refused: no process listens.
     Refused,
-    /// The other end is not who the mesh file says, or does not take us for a member.
+    /// The peer is not the site in the mesh file, or does not accept this site as a member.
     NotAMember,
-    /// The other end speaks another version.
+    /// The peer speaks another protocol version.
     Version,
-    /// Small messages arrive, full segments do not: a path that swallows large packets.
-    LargePacketsVanish,
-    /// Bytes went out, and nothing more was acknowledged.
+    /// Small messages arrive and full-sized segments do not: an MTU black hole.
+    MtuBlackHole,
+    /// Data was sent, and nothing more was acknowledged.
     Stalled,
-    /// It moved, but not to its end within the time allowed.
+    /// The transfer progressed and did not complete within its time limit.
     TooSlow,
-    /// The connection broke under it.
+    /// The connection failed.
     Broken,
-    /// The sender's budget of the day is spent.
+    /// The sender's daily budget is exhausted.
     SenderBudget,
-    /// The receiver's budget of the day is spent.
+    /// The receiver's daily budget is exhausted.
     ReceiverBudget,
-    /// The sender's kernel has no such controller, or may not use it.
+    /// The sender's kernel does not have the controller or does not allow its use.
     NoSuchController,
-    /// One of its ends was busy with other transfers all its time.
-    NoTurn,
+    /// One of the ends was busy with other transfers for the whole period.
+    Busy,
 }
 
-/// The small probes of one direction and minute, sent between transfers: one a second.
+/// The UDP probes of one direction and minute, sent between transfers, one a second.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Minute {
-    /// When it began, by the sender's clock: milliseconds since 1970 (UTC).
+    /// Start time on the sender's clock, milliseconds since 1970 (UTC).
     pub at_ms: i64,
-    /// Who asked, and who answered: both directions are in its round trips.
+    /// Requester and replier; RTTs include both directions.
     pub pair: Pair,
-    /// Probes sent.
+    /// Requests sent.
     pub sent: u16,
-    /// Of these, those that reached the other end (it counts them).
+    /// Requests that reached the peer, as counted by the peer.
     pub arrived: u16,
-    /// Of these, those whose answer came back.
+    /// Requests whose reply was received.
     pub answered: u16,
-    /// Round-trip times of those answered: least, median, 95th percentile, greatest. None if none was.
+    /// RTTs of the replies; `None` without replies.
     pub rtt: Option<RttBand>,
 }
 
-/// Round-trip times of a minute.
+/// RTT distribution of a minute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RttBand {
-    /// The least.
+    /// Minimum.
     pub min: Span,
-    /// The median.
+    /// Median.
     pub p50: Span,
-    /// The 95th percentile.
+    /// 95th percentile.
     pub p95: Span,
-    /// The greatest.
+    /// Maximum.
     pub max: Span,
 }
 
-/// The routers on the way, asked when the path seems to have changed.
+/// The routers of a path, traced when the path seems to have changed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Route {
-    /// When, by the sender's clock: milliseconds since 1970 (UTC).
+    /// Time on the sender's clock, milliseconds since 1970 (UTC).
     pub at_ms: i64,
-    /// Of which direction.
+    /// The direction.
     pub pair: Pair,
-    /// The routers, nearest first. None where one did not answer.
+    /// The routers, nearest first; `None` where one did not reply.
     pub hops: Vec<Option<IpAddr>>,
 }
 
-/// What is known of a mesh over a time.
+/// The records of a mesh over a time range.
 #[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct History {
-    /// The names of its sites.
+    /// Site names.
     pub sites: Vec<String>,
-    /// The names of its controllers, as kernels know them; the first is what the others are compared with.
+    /// Controller names as the kernel spells them; the first is the baseline.
     pub controllers: Vec<String>,
-    /// How long a period is.
+    /// The period.
     pub period: Span,
-    /// All transfers, by time.
+    /// Transfers, by time.
     pub transfers: Vec<Transfer>,
-    /// All minutes of probes, by time.
+    /// Probe minutes, by time.
     pub minutes: Vec<Minute>,
-    /// All routes, by time.
+    /// Routes, by time.
     pub routes: Vec<Route>,
 }
 
 impl History {
-    /// A pair in words: `lab → sea`.
+    /// A pair as text: `lab → sea`.
     pub fn name(&self, pair: Pair) -> String {
         let of = |site: SiteId| self.sites.get(usize::from(site)).map_or("?", String::as_str);
         format!("{} → {}", of(pair.from), of(pair.to))

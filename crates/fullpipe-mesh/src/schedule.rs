@@ -1,43 +1,44 @@
-//! Whose turn it is when: each transfer of a period has its slot, and no site has two at a time.
+//! The schedule: each transfer of a period has its slot, and no site has two at a time.
 
 use crate::file::Mesh;
 use crate::record::{ControllerId, Pair, SiteId};
 use fullpipe_units::{Rate, Span};
 
-/// When in a period a transfer is to begin.
+/// The start of a transfer within a period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot {
-    /// Of which direction.
+    /// The direction.
     pub pair: Pair,
-    /// By which controller.
+    /// The controller.
     pub controller: ControllerId,
-    /// Since the period began.
+    /// Offset from the start of the period.
     pub start: Span,
-    /// Until the next slot of these sites may begin.
+    /// Time until the next slot of these sites.
     pub length: Span,
 }
 
 /// The slots of a mesh.
 ///
-/// Pairs take turns as players of a round-robin tournament do (the circle method): in each round every site meets one other,
-/// there and then back. A slot is divided between the controllers, which take its parts in an order that moves on by one each
-/// period, so that none always has the path after the other; together they all have all of it.
+/// Pairs are scheduled like a round-robin tournament (the circle method): in each round every site
+/// meets one other, in both directions. A slot is divided between the controllers in an order that
+/// rotates by one each period, so that no controller always follows another; with `together`, all
+/// share the whole slot.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Schedule {
     period: Span,
     controllers: u64,
     together: bool,
-    /// By pair, `from` before `to`: which of the mesh's `turns`.
+    /// Indexed by `from * sites + to`: the turn of each pair.
     turn: Vec<Option<u32>>,
     sites: usize,
     turns: u64,
 }
 
 impl Schedule {
-    /// That of a mesh.
+    /// The schedule of a mesh.
     pub fn new(mesh: &Mesh) -> Schedule {
         let sites = mesh.sites.len();
-        // With an odd number one rests in each round.
+        // With an odd number of sites one is idle in each round.
         let players = sites + sites % 2;
         let mut turn = vec![None; sites * sites];
         for round in 0..players.saturating_sub(1) {
@@ -62,19 +63,20 @@ impl Schedule {
         }
     }
 
-    /// The time that a transfer has before another of its sites begins.
+    /// The time a transfer has before another transfer of its sites begins.
     pub fn slot_length(&self) -> Span {
         let parts = if self.together { 1 } else { self.controllers };
         self.period / (self.turns * parts).max(1)
     }
 
-    /// The least rate at which transfers of `size` bytes end within their slots; controllers that send together share it.
-    pub fn rate_that_fits(&self, size: u64) -> Rate {
+    /// The lowest rate at which transfers of `size` bytes finish within their slots. Controllers
+    /// that send together share it.
+    pub fn min_rate(&self, size: u64) -> Rate {
         let shared = if self.together { self.controllers } else { 1 };
         Rate::from_bytes_in(size.saturating_mul(shared), self.slot_length())
     }
 
-    /// The slot of `pair` and `controller` in the period with the number `period`. None for a site and itself.
+    /// The slot of `pair` and `controller` in period number `period`; `None` for a site and itself.
     pub fn slot(&self, pair: Pair, controller: ControllerId, period: i64) -> Option<Slot> {
         let at = usize::from(pair.from) * self.sites + usize::from(pair.to);
         if usize::from(pair.to) >= self.sites {
@@ -91,7 +93,7 @@ impl Schedule {
         Some(Slot { pair, controller, start: length * part, length })
     }
 
-    /// All slots of a period, by their start.
+    /// All slots of a period, by start time.
     pub fn slots(&self, period: i64) -> Vec<Slot> {
         let ids = 0..self.sites as SiteId;
         let pairs = ids.clone().flat_map(|from| ids.clone().map(move |to| Pair { from, to }));
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_has_its_turn_and_no_site_has_two_at_a_time() {
+    fn every_pair_has_a_slot_and_no_site_has_two_at_once() {
         for sites in 2..=17 {
             for period in [0, 1, 7, -3] {
                 let schedule = schedule(sites, false);
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_change_places_from_period_to_period_or_start_together() {
+    fn controllers_rotate_or_start_together() {
         let pair = Pair { from: 2, to: 1 };
         let apart = schedule(4, false);
         let start = |s: &Schedule, c, p| s.slot(pair, c, p).unwrap().start;
@@ -146,8 +148,9 @@ mod tests {
         assert_eq!(start(&together, 0, 0), start(&together, 1, 0));
         assert_eq!(together.slot(Pair { from: 1, to: 1 }, 0, 0), None);
         assert_eq!(together.slot(Pair { from: 1, to: 9 }, 0, 0), None);
-        // Of eight sites a site meets seven others twice: 14 turns a minute, two transfers in each.
-        let eight = schedule(8, false).rate_that_fits(8 << 20);
+        // With eight sites, a site meets seven others in two directions: 14 turns a minute, two
+        // transfers each.
+        let eight = schedule(8, false).min_rate(8 << 20);
         assert!((31.0..32.0).contains(&(eight.as_bits_per_sec_f64() / 1e6)), "{eight}");
     }
 }

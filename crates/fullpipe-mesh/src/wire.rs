@@ -1,12 +1,12 @@
-//! How values are laid out in messages: numbers with the most significant byte first, text with its length before it.
+//! Encoding of values in messages: big-endian numbers and length-prefixed text.
 
-/// Writes a message.
+/// Encodes a message.
 #[derive(Debug, Default)]
 pub(crate) struct Writer(pub Vec<u8>);
 
-/// Why a message cannot be understood.
+/// A malformed message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a message that cannot be understood")]
+#[error("malformed message")]
 pub struct Malformed;
 
 impl Writer {
@@ -35,7 +35,7 @@ impl Writer {
         self.bytes(&n.to_be_bytes())
     }
 
-    /// At most 255 bytes of it.
+    /// Writes at most 255 bytes of the text.
     pub fn text(&mut self, text: &str) -> &mut Self {
         let bytes = text.as_bytes();
         let bytes = &bytes[..bytes.len().min(255)];
@@ -43,7 +43,7 @@ impl Writer {
     }
 }
 
-/// Reads a message.
+/// Decodes a message.
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.take(n.into())?).map_err(|_| Malformed)
     }
 
-    /// Nothing may follow.
+    /// Fails if bytes are left.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }

@@ -1,9 +1,9 @@
 //! The page in a real browser: is all drawn, do the controls work, is it small enough with a week of 56 pairs.
 
-use fullpipe_mesh::place::Place;
+use fullpipe_mesh::location::Location;
 use fullpipe_mesh::record::{History, Pair, SiteId};
-use fullpipe_mesh::report::{Seen, page};
-use fullpipe_mesh::simulate::{Fault, Injected, World};
+use fullpipe_mesh::report::{Report, page};
+use fullpipe_mesh::simulate::{Fault, InjectedFault, SimulatedMesh};
 use fullpipe_path::{JitterSpec, Limit, LinkSpec};
 use fullpipe_report::About;
 use fullpipe_testing::browse;
@@ -38,8 +38,8 @@ setTimeout(() => {
 }, 2000);
 "##;
 
-fn world(sites: SiteId, periods: u32) -> World {
-    let mut world = World {
+fn world(sites: SiteId, periods: u32) -> SimulatedMesh {
+    let mut world = SimulatedMesh {
         sites: (0..sites).map(|site| format!("site-{site}")).collect(),
         controllers: vec!["cubic".into(), "bbr".into()],
         period: Span::from_secs(60),
@@ -51,10 +51,10 @@ fn world(sites: SiteId, periods: u32) -> World {
         seed: 1,
         pool: 4,
         links: Default::default(),
-        faults: vec![Injected {
+        faults: vec![InjectedFault {
             from: periods / 2,
             until: u32::MAX,
-            place: Place::Direction(Pair { from: 0, to: 1 }),
+            location: Location::Direction(Pair { from: 0, to: 1 }),
             fault: Fault::Loss(Fraction::from_billionths(10_000_000)),
         }],
     };
@@ -74,14 +74,14 @@ fn world(sites: SiteId, periods: u32) -> World {
 
 fn of(history: &History) -> String {
     let about = About { title: "A mesh".into(), command: "fullpipe probe report".into() };
-    page(history, &Seen::of(history, false), &about)
+    page(history, &Report::new(history, false), &about)
 }
 
 #[test]
 fn the_page_draws_a_pair_and_follows_its_reader() {
     let history = world(4, 240).history().unwrap();
     let page = of(&history);
-    for text in ["What changed", "site-0 → site-1", "bbr against cubic", "loss"] {
+    for text in ["Changes", "site-0 → site-1", "bbr vs cubic", "loss"] {
         assert!(page.contains(text), "{text}");
     }
     let Some(page) = browse(&page, READER, (1280, 2000)) else { return };

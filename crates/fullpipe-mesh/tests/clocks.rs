@@ -1,10 +1,10 @@
 //! Somebody sets the clock of a running node: it goes on, and its budget stays what it is.
 
-use fullpipe_mesh::clock::{Clock, Host, Moment};
+use fullpipe_mesh::clock::{Clock, Moment, SystemClock};
 use fullpipe_mesh::file::Mesh;
 use fullpipe_mesh::key::Keys;
 use fullpipe_mesh::node::{Config, Handle, Node, Sockets};
-use fullpipe_mesh::record::{Outcome, Trouble};
+use fullpipe_mesh::record::{Outcome, TransferError};
 use fullpipe_mesh::store::Store;
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
@@ -20,12 +20,12 @@ const NOON_MS: i64 = 1_767_268_800_000;
 
 /// A wall clock that is set, beside a steady one that is the host's.
 #[derive(Clone, Default)]
-struct Set {
-    host: Arc<Host>,
+struct AdjustableClock {
+    host: Arc<SystemClock>,
     set_by_ms: Arc<AtomicI64>,
 }
 
-impl Clock for Set {
+impl Clock for AdjustableClock {
     fn now(&self) -> Moment {
         let steady = self.host.now().steady;
         Moment { wall_ms: NOON_MS + steady.as_millis() as i64 + self.set_by_ms.load(Relaxed), steady }
@@ -42,7 +42,7 @@ fn free_port() -> u16 {
     }
 }
 
-fn node(mesh: &Mesh, site: u16, keys: &Keys, store: &Path, clock: &Set) -> Node {
+fn node(mesh: &Mesh, site: u16, keys: &Keys, store: &Path, clock: &AdjustableClock) -> Node {
     std::fs::create_dir(store).unwrap();
     let address = mesh.sites[usize::from(site)].address.parse().unwrap();
     let sockets = Sockets::bind(mesh, site, Some(address)).unwrap();
@@ -71,7 +71,7 @@ fn counts(handle: &Handle) -> (u64, u64) {
     let mut all = (0, 0);
     for pair in tally.transfers.values() {
         all.0 += pair.done;
-        all.1 += pair.failed.get(&Trouble::SenderBudget).copied().unwrap_or(0);
+        all.1 += pair.failed.get(&TransferError::SenderBudget).copied().unwrap_or(0);
     }
     all
 }
@@ -87,7 +87,7 @@ fn a_clock_that_is_set_while_a_node_runs_neither_stops_it_nor_renews_its_budget(
         free_port()
     );
     let mesh = Mesh::parse("m.toml", &text).unwrap();
-    let (clock, right) = (Set::default(), Set::default());
+    let (clock, right) = (AdjustableClock::default(), AdjustableClock::default());
     let lab = node(&mesh, 0, &keys, &directory.path().join("lab"), &clock);
     let sea = node(&mesh, 1, &keys, &directory.path().join("sea"), &right);
     let (handle, other) = (lab.handle(), sea.handle());
@@ -128,7 +128,7 @@ fn a_clock_that_is_set_while_a_node_runs_neither_stops_it_nor_renews_its_budget(
         drop(ends);
     });
     let store = Store::read(&directory.path().join("lab")).unwrap();
-    assert_eq!(store.damage().unwrap(), None);
+    assert_eq!(store.integrity_error().unwrap(), None);
     let history = store.history(i64::MIN..i64::MAX).unwrap();
     let mut periods: Vec<i64> = history.transfers.iter().map(|t| t.period).collect();
     let records = periods.len();

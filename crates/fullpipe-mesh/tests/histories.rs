@@ -1,8 +1,10 @@
 //! Whatever records say, what is told of them is told: nothing panics, and nothing is larger than it may be.
 
-use fullpipe_mesh::record::{History, Measured, Minute, Outcome, Pair, Route, RttBand, Transfer, Trouble};
-use fullpipe_mesh::report::{Seen, page, terminal};
-use fullpipe_mesh::see::changes;
+use fullpipe_mesh::analysis::changes;
+use fullpipe_mesh::record::{
+    History, Measurement, Minute, Outcome, Pair, Route, RttBand, Transfer, TransferError,
+};
+use fullpipe_mesh::report::{Report, page, terminal};
 use fullpipe_report::About;
 use fullpipe_units::{Rate, Span};
 use proptest::prelude::*;
@@ -25,7 +27,7 @@ prop_compose! {
         segments in any::<u32>(), retransmitted in any::<u32>(), limited in prop_oneof![Just(f32::NAN), 0f32..2.0],
         rate in prop::option::of(any::<u64>()), cpu in span(),
     ) -> Outcome {
-        Outcome::Done(Box::new(Measured {
+        Outcome::Done(Box::new(Measurement {
             bytes, duration, delivery_rate: rate.map(Rate::from_bytes_per_sec), rtt, min_rtt, segments, retransmitted,
             receive_window_limited: limited, send_buffer_limited: limited, cpu,
         }))
@@ -37,7 +39,7 @@ prop_compose! {
         at in time(), period in time(), pair in pair(), controller in 0..4u16,
         outcome in prop_oneof![
             3 => measured(),
-            1 => prop::sample::select(vec![Trouble::Unreachable, Trouble::TooSlow, Trouble::SenderBudget, Trouble::Version])
+            1 => prop::sample::select(vec![TransferError::Unreachable, TransferError::TooSlow, TransferError::SenderBudget, TransferError::Version])
                 .prop_map(Outcome::Failed),
         ],
     ) -> Transfer {
@@ -74,11 +76,11 @@ proptest! {
 
     #[test]
     fn any_history_is_told(history in history()) {
-        let seen = Seen::of(&history, false);
-        let text = terminal(&seen);
+        let report = Report::new(&history, false);
+        let text = terminal(&report);
         prop_assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-        prop_assert!(page(&history, &seen, &About::default()).len() < 3_000_000);
-        serde_json::to_string(&seen).unwrap();
+        prop_assert!(page(&history, &report, &About::default()).len() < 3_000_000);
+        serde_json::to_string(&report).unwrap();
     }
 
     /// Twice the same records are no more than once.

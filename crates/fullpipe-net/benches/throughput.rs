@@ -1,7 +1,7 @@
-//! Throughput and processor time per gigabyte over loopback, beside iperf3 and interleaved with it.
+//! Throughput and CPU time per gigabyte over loopback, interleaved with iperf3.
 //!
-//! Client and server are processes of their own in both cases; the processor time is that of both, as the
-//! kernel accounts it to the finished children. CUBIC is pinned in both.
+//! Client and server are separate processes; the CPU time is that of both, as the kernel accounts
+//! finished children. Both use CUBIC.
 
 use fullpipe_net::client::{self, Config};
 use fullpipe_net::iperf3::Params;
@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 const ROUNDS: usize = 5;
 const SECONDS: u32 = 2;
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Copy)]
 struct Figure {
     gbit_per_second: f64,
@@ -39,14 +39,14 @@ fn serve() {
 
 fn send(port: u16, parallel: u32) {
     let params = Params { seconds: SECONDS, parallel, congestion: Some("cubic".into()), ..Params::default() };
-    // As a stock client: without probes and reports.
+    // Like a stock client: without probes and reports.
     let config = Config { params, extensions: false, sample_every: None, ..Config::new("127.0.0.1", port) };
     let outcome = client::run(&config, &AtomicBool::new(false), &mut |_| {}).unwrap();
     let sum = outcome.sum(true).unwrap();
     println!("{} {}", sum.received, sum.received_seconds);
 }
 
-/// Processor seconds of the children that have ended.
+/// CPU seconds of finished children.
 fn children() -> f64 {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).unwrap();
     let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;

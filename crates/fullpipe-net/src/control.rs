@@ -1,4 +1,4 @@
-//! The control connection: states and JSON texts over a socket, never without a deadline.
+//! The control connection: states and JSON texts, always with a deadline.
 
 use crate::iperf3::{MAX_RESULTS, Malformed, ServerError, State};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -7,26 +7,26 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A peer gets this long to take what is written to it.
+/// Timeout for writes.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a conversation ends early.
+/// Why a control connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The peer closed the connection.
     #[error("the peer closed the connection while {0}")]
     Closed(&'static str),
-    /// The peer was silent for too long.
-    #[error("no answer within {1:?} while {0}")]
+    /// The peer did not respond in time.
+    #[error("timed out after {1:?} while {0}")]
     TimedOut(&'static str, Duration),
-    /// The peer said what is not in the protocol.
+    /// The peer violated the protocol.
     #[error("while {0}: {1}")]
     Malformed(&'static str, #[source] Malformed),
-    /// The peer said what does not fit here.
+    /// The peer sent a state that is not valid at this step.
     #[error("unexpected {1:?} while {0}")]
     Unexpected(&'static str, State),
-    /// The connection broke.
-    #[error("the connection broke while {0}: {1}")]
+    /// The connection failed.
+    #[error("the connection failed while {0}: {1}")]
     Io(&'static str, #[source] io::Error),
 }
 
@@ -37,10 +37,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes over a connected socket.
+    /// Wraps a connected socket.
     ///
     /// # Errors
-    /// The socket's.
+    /// If socket options cannot be set.
     pub fn new(socket: TcpStream) -> io::Result<Control> {
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
@@ -52,10 +52,10 @@ impl Control {
         &self.socket
     }
 
-    /// Waits until there is something to read, or the peer is gone; `false` after `timeout`.
+    /// Waits until the socket is readable or closed; `false` after `timeout`.
     ///
     /// # Errors
-    /// The system's.
+    /// If polling fails.
     pub fn readable(&self, timeout: Duration) -> io::Result<bool> {
         readable(&self.socket, timeout)
     }
@@ -63,7 +63,7 @@ impl Control {
     /// Fills `buffer`.
     ///
     /// # Errors
-    /// When the peer closes, is silent until `timeout` has passed, or the connection breaks.
+    /// If the peer closes, `timeout` passes, or the connection fails.
     pub fn read_exact(
         &self,
         buffer: &mut [u8],
@@ -94,17 +94,18 @@ impl Control {
     /// Reads one state.
     ///
     /// # Errors
-    /// As [`read_exact`](Self::read_exact), and on a byte that is no state.
+    /// As [`read_exact`](Self::read_exact), or on an unknown state byte.
     pub fn read_state(&self, doing: &'static str, timeout: Duration) -> Result<State, ControlError> {
         let mut byte = [0];
         self.read_exact(&mut byte, doing, timeout)?;
         State::parse(byte[0]).map_err(|e| ControlError::Malformed(doing, e))
     }
 
-    /// Reads one text with its length in front, of at most `longest` bytes.
+    /// Reads a length-prefixed text of at most `longest` bytes.
     ///
     /// # Errors
-    /// As [`read_exact`](Self::read_exact), and on a length beyond the bound, before a byte of it is stored.
+    /// As [`read_exact`](Self::read_exact), or if the length is out of bounds, before any of the
+    /// text is stored.
     pub fn read_text(
         &self,
         longest: usize,
@@ -115,8 +116,7 @@ impl Control {
         self.read_exact(&mut length, doing, timeout)?;
         let length = u32::from_be_bytes(length) as usize;
         if length == 0 || length > longest {
-            let what =
-                Malformed(format!("a text of {length} bytes was announced; 1 to {longest} are accepted"));
+            let what = Malformed(format!("announced a text of {length} bytes; 1 to {longest} are accepted"));
             return Err(ControlError::Malformed(doing, what));
         }
         let mut text = vec![0; length];
@@ -124,7 +124,7 @@ impl Control {
         Ok(text)
     }
 
-    /// Reads an error's numbers, after [`State::ServerError`].
+    /// Reads an error's numbers, which follow [`State::ServerError`].
     ///
     /// # Errors
     /// As [`read_exact`](Self::read_exact).
@@ -137,7 +137,7 @@ impl Control {
     /// Writes raw bytes.
     ///
     /// # Errors
-    /// When the peer does not take them in time or the connection breaks.
+    /// If the write times out or the connection fails.
     pub fn write(&self, bytes: &[u8], doing: &'static str) -> Result<(), ControlError> {
         (&self.socket).write_all(bytes).map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -156,7 +156,7 @@ impl Control {
         self.write(&[state.byte()], doing)
     }
 
-    /// Writes a JSON text with its length in front.
+    /// Writes a length-prefixed JSON text.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -164,7 +164,7 @@ impl Control {
         self.write(&with_length(value), doing)
     }
 
-    /// Writes an extension message, in one piece.
+    /// Writes an extension message with a single write.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -178,7 +178,7 @@ impl Control {
         self.write(&bytes, doing)
     }
 
-    /// Tells the peer why it is turned away; whether that arrives does not matter any more.
+    /// Sends the reason for a refusal; failures are ignored.
     pub fn refuse(&self, error: ServerError) {
         let mut bytes = vec![State::ServerError.byte()];
         bytes.extend(error.to_bytes());
@@ -194,10 +194,10 @@ fn with_length(value: &serde_json::Value) -> Vec<u8> {
     bytes
 }
 
-/// Waits until the socket has something to read, or its peer is gone; `false` after `timeout`.
+/// Waits until the socket is readable or closed; `false` after `timeout`.
 ///
 /// # Errors
-/// The system's.
+/// If polling fails.
 pub(crate) fn readable(socket: &impl AsFd, timeout: Duration) -> io::Result<bool> {
     let timeout = PollTimeout::try_from(timeout + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
     let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
@@ -220,11 +220,11 @@ mod tests {
     }
 
     const SOON: Duration = Duration::from_millis(200);
-    /// For what comes, however late this machine is.
+    /// For what must arrive, even on a slow machine.
     const LATE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_length_beyond_the_bound_is_refused_before_the_text_comes() {
+    fn an_oversized_length_is_refused_before_the_text() {
         let (control, mut peer) = pair();
         peer.write_all(&u32::MAX.to_be_bytes()).unwrap();
         let error = control.read_text(8192, "reading parameters", LATE).unwrap_err().to_string();
@@ -232,9 +232,9 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_sends_byte_by_byte_does_not_stretch_the_deadline() {
+    fn byte_by_byte_data_does_not_extend_the_deadline() {
         let (control, mut peer) = pair();
-        // Each byte is well within the deadline, and all that is waited for comes: had each its own, this would end well.
+        // Each byte is well within the deadline; if each restarted it, the read would succeed.
         let dripping = std::thread::spawn(move || {
             for _ in 0..100 {
                 if peer.write_all(&[0]).is_err() {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_is_told_apart_from_silence() {
+    fn a_closed_connection_is_distinguished_from_silence() {
         let (control, peer) = pair();
         assert!(matches!(control.read_state("waiting", SOON), Err(ControlError::TimedOut(..))));
         drop(peer);

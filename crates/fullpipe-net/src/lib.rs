@@ -1,8 +1,8 @@
-//! TCP on real networks: what a socket is doing, and measurements of it.
+//! TCP measurements on real networks.
 //!
-//! There are a [`server`] and a [`client`] that speak iperf3's protocol and more, downloads ([`get`]), comparisons of
-//! controllers with statistics ([`compare`]), and the answer to what limits a transfer ([`diagnose`]). What a socket is
-//! doing, and which controller drives it, is `fullpipe-kernel`'s to say:
+//! A [`server`] and a [`client`] that speak iperf3's protocol and extensions of it, downloads
+//! ([`get`]), comparisons of controllers with statistics ([`compare`]), and diagnosis of what
+//! limits a transfer ([`diagnose`]). Socket state and controllers come from `fullpipe-kernel`.
 //!
 //! ```
 //! use fullpipe_net::client::{self, Config};

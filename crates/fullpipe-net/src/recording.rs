@@ -1,4 +1,4 @@
-//! A test as a [`Recording`], the form every engine's runs have and every report reads.
+//! Converts a test to a [`Recording`], the common form of all engines' runs.
 
 use crate::client::{Outcome, Sample};
 use crate::iperf3::Protocol;
@@ -7,7 +7,7 @@ use fullpipe_experiment::recording::{
 };
 use fullpipe_experiment::statistics::quantile;
 
-/// The whole test. `label` tells it from the others beside it.
+/// Records a whole test. `label` distinguishes it from others.
 pub fn recording(outcome: &Outcome, label: &str, seed: u64) -> Recording {
     let omit = f64::from(outcome.params.omit);
     let flows: Vec<FlowRecording> = outcome.streams.iter().map(|s| flow(outcome, s.id, omit)).collect();
@@ -16,14 +16,14 @@ pub fn recording(outcome: &Outcome, label: &str, seed: u64) -> Recording {
     names.dedup();
     let duration_s = flows.iter().map(|f| f.summary.duration_s).fold(0.0, f64::max);
     let summary = Summary {
-        // Streams are timed each by itself.
+        // Each stream has its own duration.
         goodput_bps: flows.iter().map(|f| f.summary.goodput_bps).sum(),
         rtt_ms: rtt_quantiles(outcome.samples.iter().filter(|s| s.seconds >= omit)),
         completion_s: outcome.params.byte_budget().map(|_| duration_s),
         ..Summary::total(flows.iter().map(|f| &f.summary), duration_s)
     };
     let direction = match (outcome.params.bidirectional, outcome.params.reverse) {
-        (true, _) => "both ways",
+        (true, _) => "both directions",
         (_, true) => "from the server",
         _ => "to the server",
     };

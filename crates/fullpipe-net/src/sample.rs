@@ -1,4 +1,4 @@
-//! A socket at one moment, in plain numbers: what tables show, reports carry and JSON holds.
+//! A socket sample in plain numbers, for tables, reports and JSON.
 
 use crate::printable;
 use fullpipe_kernel::sock_diag::TcpSocket;
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::AsFd;
 
-/// The state of one TCP socket. Counters run from the connection's beginning.
+/// The state of one TCP socket. Counters start with the connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SocketSample {
-    /// The controller in use, as read back from the socket.
+    /// The controller in use, as read from the socket.
     pub controller: String,
     /// Smoothed RTT, µs.
     pub rtt_us: u64,
     /// Mean deviation of the RTT, µs.
     pub rttvar_us: u64,
-    /// The lowest RTT seen, µs.
+    /// Minimum RTT, µs.
     pub min_rtt_us: Option<u64>,
-    /// The RTT as the receiving side estimates it, µs; 0 when unknown.
+    /// The receiver's RTT estimate, µs; 0 if unknown.
     pub rcv_rtt_us: u64,
     /// Congestion window, bytes.
     pub cwnd: u64,
@@ -32,7 +32,7 @@ pub struct SocketSample {
     pub retransmits: u64,
     /// Bytes in flight.
     pub inflight: u64,
-    /// Bytes in the send buffer and never sent.
+    /// Bytes in the send buffer that were never sent.
     pub notsent: Option<u64>,
     /// The latest delivery-rate sample, bytes per second.
     pub delivery_rate: Option<u64>,
@@ -46,50 +46,50 @@ pub struct SocketSample {
     pub bytes_retrans: Option<u64>,
     /// Time with data to send or in flight, µs.
     pub busy_us: Option<u64>,
-    /// Of it, limited by the peer's receive window, µs.
+    /// Busy time limited by the peer's receive window, µs.
     pub rwnd_limited_us: Option<u64>,
-    /// Of it, limited by our send buffer, µs.
+    /// Busy time limited by the send buffer, µs.
     pub sndbuf_limited_us: Option<u64>,
     /// The peer's receive window, bytes.
     pub snd_wnd: Option<u64>,
-    /// Our receive window, bytes.
+    /// Local receive window, bytes.
     pub rcv_wnd: Option<u64>,
     /// Segments that arrived out of order.
     pub rcv_ooopack: Option<u64>,
     /// BBR's bandwidth estimate, bytes per second.
     pub bbr_bw: Option<u64>,
-    /// BBR's state, told from its gains.
+    /// BBR's state, inferred from its gains.
     #[serde(default)]
     pub bbr_mode: Option<String>,
 }
 
 impl SocketSample {
-    /// Asks the kernel.
+    /// Queries the kernel.
     ///
     /// # Errors
-    /// When the descriptor is not a TCP socket.
-    pub fn of(socket: &impl AsFd) -> io::Result<SocketSample> {
+    /// If the descriptor is not a TCP socket.
+    pub fn query(socket: &impl AsFd) -> io::Result<SocketSample> {
         let sample = SocketSample::from_info(&TcpInfo::query(socket)?, controller(socket)?);
-        Ok(sample.believing(CcInfo::query(socket)?.as_ref()))
+        Ok(sample.with_cc_info(CcInfo::query(socket)?.as_ref()))
     }
 
-    /// From what sock_diag told, if that was everything.
-    pub fn of_diag(socket: &TcpSocket) -> Option<SocketSample> {
+    /// Converts a sock_diag entry, if it has all attributes.
+    pub fn from_diag(socket: &TcpSocket) -> Option<SocketSample> {
         let controller = socket.controller.clone().unwrap_or_default();
         let sample = SocketSample::from_info(socket.info.as_ref()?, controller);
-        Some(sample.believing(socket.cc_info.as_ref()))
+        Some(sample.with_cc_info(socket.cc_info.as_ref()))
     }
 
-    /// With what its controller believes.
-    fn believing(mut self, told: Option<&CcInfo>) -> SocketSample {
-        if let Some(CcInfo::Bbr(bbr)) = told {
+    /// Adds the controller's own state.
+    fn with_cc_info(mut self, cc_info: Option<&CcInfo>) -> SocketSample {
+        if let Some(CcInfo::Bbr(bbr)) = cc_info {
             self.bbr_bw = Some(bbr.bw.as_bytes_per_sec());
             self.bbr_mode = bbr.mode().map(|mode| format!("{mode:?}"));
         }
         self
     }
 
-    /// From what the kernel told about a socket whose controller is `controller`.
+    /// Converts `TCP_INFO` of a socket with this controller.
     pub fn from_info(info: &TcpInfo, controller: String) -> SocketSample {
         let mss = u64::from(info.snd_mss);
         SocketSample {
@@ -121,14 +121,14 @@ impl SocketSample {
         }
     }
 
-    /// A peer's sample as a terminal may show it.
+    /// Makes a peer's sample printable.
     pub(crate) fn printable(mut self) -> SocketSample {
         self.controller = printable::line(&self.controller).into_owned();
         self.bbr_mode = self.bbr_mode.map(|mode| printable::line(&mode).into_owned());
         self
     }
 
-    /// This sample with its counters counted from `before`.
+    /// This sample with counters relative to `before`.
     pub fn since(&self, before: &SocketSample) -> SocketSample {
         let less = |now: Option<u64>, before: Option<u64>| now.map(|n| n.saturating_sub(before.unwrap_or(0)));
         SocketSample {

@@ -229,7 +229,7 @@ fn a_stock_client_is_told_why_it_is_refused() {
     let (code, out, err) = run(command, PATIENCE);
     assert_ne!(code, 0);
     assert!((out + &err).contains("duration"), "{err}");
-    assert!(server.event("test_failed")["reason"].as_str().unwrap().contains("60 s asked for, 5 s allowed"));
+    assert!(server.event("test_failed")["reason"].as_str().unwrap().contains("60 s requested, 5 s allowed"));
 }
 
 #[test]

@@ -160,9 +160,9 @@ fn it_asks_for_the_secret_and_works_with_it_and_within_the_server_s_bounds() {
     let form = |secret| format!(r#"{{a: "reno", b: "cubic", seconds: 2, rounds: 1, secret: "{secret}"}}"#);
     let Some(Visited { value, .. }) = open(&server, &form(""), PHONE) else { return };
     assert_eq!((value["end"].as_str(), value["secret"].as_bool()), (Some("failed"), Some(true)), "{value:#}");
-    assert!(value["verdict"].as_str().unwrap().contains("wants its secret"), "{value:#}");
+    assert!(value["verdict"].as_str().unwrap().contains("requires a secret"), "{value:#}");
     let value = open(&server, &form("wrong"), PHONE).unwrap().value;
-    assert!(value["verdict"].as_str().unwrap().contains("not this server's secret"), "{value:#}");
+    assert!(value["verdict"].as_str().unwrap().contains("Wrong secret"), "{value:#}");
     assert!(server.events().iter().all(|e| e.kind != "download"));
     let value = open(&server, &form("s3cret"), PHONE).unwrap().value;
     assert_eq!(value["end"], "done", "{value:#}");
@@ -182,6 +182,6 @@ fn a_controller_that_is_not_there_is_said_in_the_server_s_words() {
     let Some(Visited { value, .. }) = open(&server, fields, PHONE) else { return };
     assert_eq!(value["end"], "failed");
     let verdict = value["verdict"].as_str().unwrap();
-    assert!(verdict.starts_with("The server says: cc: ") && verdict.contains("nosuch"), "{verdict}");
+    assert!(verdict.starts_with("Server error: cc: ") && verdict.contains("nosuch"), "{verdict}");
     assert_eq!(value["button"], "Start");
 }

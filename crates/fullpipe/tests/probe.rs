@@ -5,7 +5,7 @@ mod program;
 mod sites;
 
 use fullpipe_mesh::message::Row;
-use fullpipe_mesh::record::{History, Minute, Outcome, Pair, Trouble};
+use fullpipe_mesh::record::{History, Minute, Outcome, Pair, TransferError};
 use fullpipe_mesh::store::Store;
 use hub::{Hub, Way, address};
 use nix::sys::signal::Signal;
@@ -63,7 +63,7 @@ fn three_sites_send_each_other_and_keep_what_they_saw() {
         assert!(history.minutes.iter().any(|m| m.answered > 0), "{:?}", history.minutes);
         // Who ends first breaks off what others send it.
         let lost = history.transfers.len() - done(&history);
-        let ended = failed(&history, Trouble::Broken) + failed(&history, Trouble::Refused);
+        let ended = failed(&history, TransferError::Broken) + failed(&history, TransferError::Refused);
         assert_eq!(ended, lost, "{:?}", history.transfers);
         println!("{name}: {} transfers arrived, {lost} not", done(&history));
     }
@@ -91,19 +91,19 @@ fn every_way_not_to_be_a_peer_has_its_state() {
     let _poor = mesh.node_with("poor", "poor.toml", &[]);
     let lab = mesh.node("lab");
     let expected = [
-        ("nobody", Trouble::Refused),
-        ("silent", Trouble::Unreachable),
-        ("other", Trouble::NotAMember),
-        ("later", Trouble::Version),
-        ("leaves", Trouble::Broken),
-        ("web", Trouble::NotAMember),
-        ("poor", Trouble::ReceiverBudget),
+        ("nobody", TransferError::Refused),
+        ("silent", TransferError::Unreachable),
+        ("other", TransferError::NotAMember),
+        ("later", TransferError::Version),
+        ("leaves", TransferError::Broken),
+        ("web", TransferError::NotAMember),
+        ("poor", TransferError::ReceiverBudget),
     ];
-    for (name, trouble) in expected {
+    for (name, error) in expected {
         let is = |history: &History| {
             let at = |name: &str| history.sites.iter().position(|s| s == name).unwrap() as u16;
             let of = |cc: u16| {
-                let wanted = Outcome::Failed(if cc == 0 { trouble } else { Trouble::NoSuchController });
+                let wanted = Outcome::Failed(if cc == 0 { error } else { TransferError::NoSuchController });
                 history
                     .transfers
                     .iter()
@@ -111,11 +111,11 @@ fn every_way_not_to_be_a_peer_has_its_state() {
             };
             of(0) && of(1)
         };
-        mesh.until("lab", &format!("{name}: {trouble:?}"), is);
+        mesh.until("lab", &format!("{name}: {error:?}"), is);
     }
     drop(silent);
     let said = lab.stop();
-    assert!(said.contains("to other by cubic: not a member"), "{said}");
+    assert!(said.contains("to other with cubic: not a member"), "{said}");
     accounted(&mesh.history("lab"), "lab", 7);
     println!("{} states", expected.len() + 1);
 }
@@ -133,10 +133,10 @@ fn inside_a_bad_path() {
     let _sea = mesh.node("sea");
     let lab = mesh.node("lab");
     let mut seen = 0;
-    let mut until = |trouble: Trouble, shape: &dyn Fn()| {
-        mesh.until("lab", &format!("{trouble:?}"), |h| {
+    let mut until = |error: TransferError, shape: &dyn Fn()| {
+        mesh.until("lab", &format!("{error:?}"), |h| {
             shape();
-            failed(h, trouble) > 0
+            failed(h, error) > 0
         });
         seen += 1;
     };
@@ -145,11 +145,11 @@ fn inside_a_bad_path() {
     assert!(mtu.success());
     // What is larger than the bucket is dropped: a path of small packets.
     shape("replace dev lo root tbf rate 50mbit burst 700 limit 300000");
-    until(Trouble::LargePacketsVanish, &|| {});
+    until(TransferError::MtuBlackHole, &|| {});
     shape("replace dev lo root tbf rate 600kbit burst 3000 limit 300000");
-    until(Trouble::TooSlow, &|| {});
+    until(TransferError::TooSlow, &|| {});
     // Cut a while after each transfer has begun, and mended before the next.
-    until(Trouble::Stalled, &|| {
+    until(TransferError::Stalled, &|| {
         if sends_to_the_second() {
             std::thread::sleep(Duration::from_millis(1500));
             shape("replace dev lo root tbf rate 600kbit burst 30 limit 300000");
@@ -191,16 +191,16 @@ fn inside_a_crowd() {
     let mut none = 0;
     for name in names {
         // What has no turn is written down, and the next period has its own.
-        let seen = mesh.until(name, "no turn", |h| failed(h, Trouble::NoTurn) > 0);
+        let seen = mesh.until(name, "no turn", |h| failed(h, TransferError::Busy) > 0);
         let before = done(&seen);
-        none += failed(&mesh.until(name, "transfer after it", |h| done(h) > before + 1), Trouble::NoTurn);
+        none += failed(&mesh.until(name, "transfer after it", |h| done(h) > before + 1), TransferError::Busy);
     }
     nodes.into_iter().for_each(|node| drop(node.stop()));
     for name in names {
         accounted(&mesh.history(name), name, 2);
     }
-    let told = mesh.run(&["report", &mesh.path("lab"), "--no-simulation"]);
-    assert!(told.status.success(), "{told:?}");
+    let reported = mesh.run(&["report", &mesh.path("lab"), "--no-simulation"]);
+    assert!(reported.status.success(), "{reported:?}");
     println!("probe: {none} transfers had no turn");
 }
 
@@ -216,12 +216,12 @@ fn inside_a_firewall() {
     let Some(hub) = Hub::new(2, way) else { return };
     let mesh = Mesh::at(&["lab", "sea"], address, "period = '7s'\nsize = '64k'\ncontrollers = ['cubic']");
     let nodes = [0, 1].map(|i| mesh.node_in(mesh.names[i], "mesh.toml", &[], Some(hub.network(i))));
-    let sea = mesh.until("sea", "unreachable", |h| failed(h, Trouble::Unreachable) > 1);
+    let sea = mesh.until("sea", "unreachable", |h| failed(h, TransferError::Unreachable) > 1);
     let lab = mesh.until("lab", "transfers", |h| done(h) > 1);
     nodes.into_iter().for_each(|node| drop(node.stop()));
-    assert_eq!((done(&sea), failed(&lab, Trouble::Unreachable)), (0, 0));
+    assert_eq!((done(&sea), failed(&lab, TransferError::Unreachable)), (0, 0));
     accounted(&mesh.history("sea"), "sea", 1);
-    println!("probe: {} transfers out, {} not in", done(&lab), failed(&sea, Trouble::Unreachable));
+    println!("probe: {} transfers out, {} not in", done(&lab), failed(&sea, TransferError::Unreachable));
 }
 
 #[test]
@@ -259,11 +259,11 @@ fn killed_at_any_moment_a_node_loses_at_most_what_was_under_way() {
         nodes[at].signal(Signal::SIGKILL);
         nodes[at].child.wait().unwrap();
         mesh.whole(names[at]);
-        let told =
+        let reported =
             nodes[at].said().lines().filter(|line| line.starts_with("to ") && !line.contains("late")).count();
         let kept = mesh.history(names[at]).transfers.len();
-        let lost = (kept_before[at] + told).saturating_sub(kept);
-        assert!(lost <= 1, "{told} were told of and {} kept", kept - kept_before[at]);
+        let lost = (kept_before[at] + reported).saturating_sub(kept);
+        assert!(lost <= 1, "{reported} were reported of and {} kept", kept - kept_before[at]);
         kept_before[at] = kept;
         nodes[at] = mesh.node(names[at]);
     }
@@ -288,8 +288,8 @@ fn no_restart_crosses_the_budget() {
         lab.child.wait().unwrap();
         lab = mesh.node_with("lab", "poor.toml", &[]);
     }
-    mesh.until("lab", "spent budget", |h| failed(h, Trouble::SenderBudget) > 4);
-    let sea = mesh.until("sea", "spent budget", |h| failed(h, Trouble::ReceiverBudget) > 1);
+    mesh.until("lab", "spent budget", |h| failed(h, TransferError::SenderBudget) > 4);
+    let sea = mesh.until("sea", "spent budget", |h| failed(h, TransferError::ReceiverBudget) > 1);
     lab.stop();
     let moved = |h: &History| {
         let done = h.transfers.iter().map(|t| match &t.outcome {
@@ -327,16 +327,16 @@ fn inside_a_small_disk() {
     let before = mesh.history("lab");
     assert!(done(&before) > 3);
     // It goes on sending, and its account of bytes, too.
-    let told = |node: &Node| node.said().lines().filter(|line| line.starts_with("to sea")).count();
-    let sent = told(&lab);
+    let reported = |node: &Node| node.said().lines().filter(|line| line.starts_with("to sea")).count();
+    let sent = reported(&lab);
     let began = Instant::now();
-    while told(&lab) < sent + 4 {
+    while reported(&lab) < sent + 4 {
         assert!(began.elapsed() < PATIENCE, "{}", lab.said());
         std::thread::sleep(Duration::from_millis(100));
     }
     drop(filler);
     std::fs::remove_file(mesh.path("lab/filler")).unwrap();
-    lab.says("records are kept again");
+    lab.says("storing records again");
     let after = mesh.until("lab", "new records", |h| done(h) > done(&before));
     assert!(after.transfers.starts_with(&before.transfers), "old records stay");
     lab.stop();
@@ -376,7 +376,7 @@ fn strangers_hold_neither_memory_nor_places() {
     drop(idle);
     sea.stop();
     let said = lab.stop();
-    assert!(said.contains("not let in from 127.0.0.1"), "{said}");
+    assert!(said.contains("rejected connection from 127.0.0.1"), "{said}");
     println!("{memory} kB beside 400 strangers");
 }
 
@@ -473,7 +473,7 @@ fn a_member_that_gives_ever_more_or_of_years_to_come_is_bounded() {
     let said = String::from_utf8_lossy(&collected.stderr);
     assert_eq!(collected.status.code(), Some(1), "{collected:?}");
     assert!(
-        said.contains("sea: it gives more minutes of probes than its node can have kept in 1 days"),
+        said.contains("sea: the site sent more minutes of probes than its node can have recorded in 1 days"),
         "{said}"
     );
     assert!(said.contains("sky: 1 records of days to come are left out"), "{said}");
@@ -503,12 +503,12 @@ fn a_site_is_given_no_more_than_its_own_keys_and_a_key_that_others_may_read_is_r
     mesh.until("lab", "transfers", |h| done(h) > 1);
     let second = mesh.run(&["run", &file, "--site", "lab", "--store", &mesh.path("lab"), "-B", "127.0.0.9"]);
     let said = String::from_utf8_lossy(&second.stderr);
-    assert!(second.status.code() == Some(3) && said.contains("another node runs with this store"), "{said}");
+    assert!(second.status.code() == Some(3) && said.contains("another node uses this store"), "{said}");
     sea.stop();
     lab.stop();
     let wrong = mesh.run(&["run", &file, "--site", "lab", "--key-file", &ring, "--store", &mesh.path("lab")]);
     let said = String::from_utf8_lossy(&wrong.stderr);
-    assert!(wrong.status.code() == Some(2) && said.contains("those of the site sea"), "{said}");
+    assert!(wrong.status.code() == Some(2) && said.contains("belong to site sea"), "{said}");
     std::fs::set_permissions(mesh.path("mesh.key"), std::fs::Permissions::from_mode(0o644)).unwrap();
     let open = mesh.run(&["run", &file, "--site", "lab", "--store", &mesh.path("lab")]);
     let said = String::from_utf8_lossy(&open.stderr);
@@ -544,10 +544,10 @@ fn a_simulated_mesh_is_told_and_what_is_wrong_in_its_paths_is_shown() {
     let mesh = Mesh::new(&["lab", "sea"], "size = '1m'");
     let (file, paths, page) = (mesh.path("mesh.toml"), mesh.path("paths.toml"), mesh.path("day.html"));
     std::fs::write(&paths, "pool = 4\n[all]\nrate = '50mbit'\ndelay = '10ms'\n").unwrap();
-    let told =
+    let reported =
         mesh.run(&["simulate", &file, &paths, "--duration", "30min", "--no-simulation", "--out", &page]);
-    let said = String::from_utf8_lossy(&told.stdout);
-    assert!(told.status.success() && said.contains("2 sites, 2 paths"), "{told:?}");
+    let said = String::from_utf8_lossy(&reported.stdout);
+    assert!(reported.status.success() && said.contains("2 sites, 2 paths"), "{reported:?}");
     assert!(std::fs::read_to_string(&page).unwrap().contains("<!doctype html>"));
     std::fs::write(&paths, "[all]\nrat = '50mbit'\n").unwrap();
     let wrong = mesh.run(&["simulate", &file, &paths]);

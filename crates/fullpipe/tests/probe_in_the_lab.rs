@@ -5,8 +5,8 @@ mod hub;
 mod program;
 mod sites;
 
-use fullpipe_mesh::record::{History, Outcome, Pair, Trouble};
-use fullpipe_mesh::simulate::World;
+use fullpipe_mesh::record::{History, Outcome, Pair, TransferError};
+use fullpipe_mesh::simulate::SimulatedMesh;
 use fullpipe_mesh::store::Store;
 use fullpipe_testing::{Attempt, shows};
 use fullpipe_units::Span;
@@ -101,7 +101,7 @@ fn inside_a_wide_area() {
     let read = |name: &str| std::fs::read_to_string(examples().join(name)).unwrap();
     let planned = fullpipe_mesh::file::Mesh::parse("mesh.toml", &read("mesh.toml")).unwrap();
     let (name, day) = ("wide-area-tenth.toml", Span::from_secs(24 * 3600));
-    let world = World::parse(&planned, name, &read(name), day, 1).unwrap();
+    let world = SimulatedMesh::parse(&planned, name, &read(name), day, 1).unwrap();
     let names: Vec<&'static str> = world.sites.iter().map(|name| &*name.clone().leak()).collect();
     let way = |from: usize, to: usize| {
         let pair = Pair { from: from as u16, to: to as u16 };
@@ -184,7 +184,7 @@ fn compare(periods: usize, period_s: usize, rounds: &[Round]) {
                 accounted(&history, name, SITES.len() - 1);
                 arrived += done(&history);
                 // Who ends first breaks off what others send it.
-                let ended = failed(&history, Trouble::Broken) + failed(&history, Trouble::Refused);
+                let ended = failed(&history, TransferError::Broken) + failed(&history, TransferError::Refused);
                 lost += history.transfers.len() - done(&history) - ended;
             }
             println!("probe: {arrived} transfers of eight sites arrived, {lost} did not; {memory} kB");

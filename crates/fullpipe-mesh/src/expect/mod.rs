@@ -1,41 +1,43 @@
-//! What a path should give, by simulation of what was measured of it, and why it gives something else.
+//! What a path should carry, simulated from its measurements, and why it carries something else.
 //!
-//! From the least round trip, the best rate, the queue that loss-based controllers stand in, and the loss of probes, a path follows; the
-//! simulator moves the same bytes over it by each controller. Where the mesh's ratio is another, other paths are tried in the same way,
-//! and that whose goodputs, retransmissions and round trips come nearest is the diagnosis: what a path is seen to do is compared with what
-//! such a path does, not with rules.
+//! The minimum RTT, the best rate, the queue that loss-based controllers build and the loss of
+//! probes define a path; the simulator moves the same bytes over it with each controller. Where the
+//! measured ratio differs, other paths are simulated in the same way, and the one whose goodputs,
+//! retransmissions and RTTs are nearest is the diagnosis: measurements are compared with simulated
+//! behaviour, not with rules.
 
 mod cause;
-mod found;
+mod estimate;
 
 pub use cause::{Cause, Diagnosis, diagnose};
-pub use found::{Found, Observed, found};
+pub use estimate::{ControllerStats, PathEstimate, estimate_path};
 
 use crate::simulate::State;
 use fullpipe_net::compare::{Estimate, median_interval};
 use fullpipe_units::Rate;
 use serde::Serialize;
 
-/// Transfers simulated of each controller.
+/// Transfers simulated per controller.
 const TRANSFERS: u16 = 8;
-/// How far a path that is known by few figures may be off.
+/// Factor by which a path derived from a few figures may be off.
 const TOLERANCE: f64 = 1.25;
 
-/// What a path should give.
+/// What a path should carry.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Expectation {
-    /// Each controller's goodput, bit/s: the median and the range of the simulated transfers; none for one that the simulator has not, or
-    /// whose transfers take too long.
+    /// Each controller's goodput in bit/s: median and range of the simulated transfers. `None` for
+    /// a controller that the simulator lacks or whose transfers all time out.
     pub goodput: Vec<Option<Estimate>>,
-    /// Each controller's goodput over the first's, with the range that the transfers and a path that is a quarter off allow.
+    /// Each controller's goodput relative to the first's, with the range given by the transfers and
+    /// by a path that is a quarter off.
     pub ratio: Vec<Option<Estimate>>,
 }
 
 impl Expectation {
-    /// For a path of which this was found. Same figures, same expectation.
-    pub fn of(found: &Found) -> Expectation {
-        let state = found.state();
-        let goodputs: Vec<Vec<f64>> = found
+    /// Simulates a path. The result is deterministic.
+    pub fn simulate(path: &PathEstimate) -> Expectation {
+        let state = path.state();
+        let goodputs: Vec<Vec<f64>> = path
             .controllers
             .iter()
             .enumerate()
@@ -54,19 +56,19 @@ impl Expectation {
         Expectation { ratio: goodput.iter().map(ratio).collect(), goodput }
     }
 
-    /// Whether a measured ratio of a controller is one that such a path may give; none where nothing is expected.
+    /// Whether a measured ratio is plausible for the path; `None` where nothing is expected.
     pub fn agrees(&self, controller: u16, measured: &Estimate) -> Option<bool> {
         let expected = self.ratio.get(usize::from(controller)).copied().flatten()?;
         Some(measured.high >= expected.low && measured.low <= expected.high)
     }
 }
 
-/// The simulator's name of a controller of the kernel: those that fullpipe loads are its own.
+/// The simulator's name of a kernel controller: those that fullpipe loads have the prefix `fp_`.
 fn simulated(name: &str) -> &str {
     name.strip_prefix("fp_").unwrap_or(name)
 }
 
-/// The goodputs of some transfers that arrive in time, bit/s.
+/// Goodputs in bit/s of the simulated transfers that finish in time.
 fn goodputs(state: &State, controller: &str, seed: u64) -> Vec<f64> {
     let outcomes = state.transfers(simulated(controller), TRANSFERS, seed).unwrap_or_default();
     outcomes
@@ -85,8 +87,8 @@ fn range(all: &[f64]) -> Option<Estimate> {
     Some(Estimate { median: middle, low, high: all.iter().copied().fold(0.0, f64::max) })
 }
 
-/// So much more is on the wire than payload: 1500 bytes for 1448.
-fn on_the_wire(goodput_bps: f64) -> Rate {
+/// The wire rate of a goodput: 1500 bytes for 1448 of payload.
+fn wire_rate(goodput_bps: f64) -> Rate {
     Rate::from_bits_per_sec((goodput_bps * 1500.0 / 1448.0).max(1e3) as u64)
 }
 
@@ -99,8 +101,8 @@ mod tests {
 
     const PAIR: Pair = Pair { from: 0, to: 1 };
 
-    /// What a mesh would have written down of a path.
-    fn measured(forward: LinkSpec, receive_buffer: Option<u64>) -> (History, Found) {
+    /// The records that a mesh would have of a path.
+    fn measured(forward: LinkSpec, receive_buffer: Option<u64>) -> (History, PathEstimate) {
         let state = State {
             reverse: LinkSpec { delay: forward.delay, ..LinkSpec::default() },
             forward,
@@ -130,8 +132,8 @@ mod tests {
                 });
             }
         }
-        let found = found(&history, PAIR).unwrap();
-        (history, found)
+        let path = estimate_path(&history, PAIR).unwrap();
+        (history, path)
     }
 
     fn link(mbit: u64, one_way: u64, buffer: f64) -> LinkSpec {
@@ -149,11 +151,11 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_path_gives_what_is_expected_of_it() {
+    fn a_plain_path_meets_its_expectation() {
         for forward in [link(100, 20, 1.0), link(50, 40, 2.0), lossy(link(100, 30, 1.0), 0.01)] {
-            let (history, found) = measured(forward.clone(), None);
-            let expected = Expectation::of(&found);
-            if let Some(ratio) = crate::see::ratio(&history, PAIR, 1) {
+            let (history, path) = measured(forward.clone(), None);
+            let expected = Expectation::simulate(&path);
+            if let Some(ratio) = crate::analysis::ratio(&history, PAIR, 1) {
                 assert_eq!(
                     expected.agrees(1, &ratio.ratio),
                     Some(true),
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_from_each_other_by_what_they_do() {
+    fn each_cause_is_diagnosed_from_its_effects() {
         let policed = |mbit: u64, burst: u64| LinkSpec {
             policer: Some(PolicerSpec {
                 rate: Rate::from_bits_per_sec(mbit * 1_000_000),
@@ -190,28 +192,28 @@ mod tests {
         let wrong: Vec<String> = cases
             .into_iter()
             .filter_map(|(name, forward, buffer, right)| {
-                let found = measured(forward, buffer).1;
-                let diagnosis = diagnose(&found);
-                (!right(&diagnosis.cause)).then(|| format!("{name}: {diagnosis:?} of {found:?}"))
+                let path = measured(forward, buffer).1;
+                let diagnosis = diagnose(&path);
+                (!right(&diagnosis.cause)).then(|| format!("{name}: {diagnosis:?} of {path:?}"))
             })
             .collect();
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
     #[test]
-    fn who_computes_all_the_time_is_the_sender() {
+    fn a_busy_cpu_is_diagnosed_as_the_sender() {
         let (mut history, _) = measured(link(100, 20, 1.0), None);
         for transfer in &mut history.transfers {
             if let crate::record::Outcome::Done(done) = &mut transfer.outcome {
                 done.cpu = done.duration;
             }
         }
-        let diagnosis = diagnose(&found(&history, PAIR).unwrap());
+        let diagnosis = diagnose(&estimate_path(&history, PAIR).unwrap());
         assert!(matches!(diagnosis.cause, Cause::Sender { .. }), "{diagnosis:?}");
     }
 
     #[test]
-    fn of_nothing_nothing_is_expected() {
-        assert_eq!(found(&History::default(), PAIR), None);
+    fn an_empty_history_has_no_path_estimate() {
+        assert_eq!(estimate_path(&History::default(), PAIR), None);
     }
 }

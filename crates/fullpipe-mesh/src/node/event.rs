@@ -1,78 +1,78 @@
-//! What happens to a node, for its log.
+//! Events of a node, for its log.
 
-use crate::record::Trouble;
+use crate::record::TransferError;
 use fullpipe_units::{Rate, Span};
 use std::fmt;
 use std::net::IpAddr;
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
-    /// It runs.
+    /// The node started.
     Started {
-        /// Which site it is.
+        /// The node's site.
         site: String,
-        /// Its port.
+        /// The node's port.
         port: u16,
     },
-    /// It has ended.
+    /// The node stopped.
     Stopped,
-    /// A transfer arrived.
+    /// A transfer completed.
     Done {
-        /// Who received it.
+        /// The receiving site.
         to: String,
-        /// By which controller.
+        /// The controller.
         controller: String,
-        /// Payload over the whole time.
+        /// Payload divided by duration.
         goodput: Rate,
-        /// The whole time.
+        /// Duration of the transfer.
         duration: Span,
     },
-    /// A transfer did not come about.
+    /// A transfer failed.
     Failed {
-        /// Who was to receive it.
+        /// The receiving site.
         to: String,
-        /// By which controller.
+        /// The controller.
         controller: String,
-        /// Why.
-        trouble: Trouble,
+        /// The cause.
+        error: TransferError,
     },
-    /// A transfer began after the slot of another had begun.
-    Queued {
-        /// Who received it.
+    /// A transfer started after the next slot had begun.
+    Late {
+        /// The receiving site.
         to: String,
-        /// By which controller.
+        /// The controller.
         controller: String,
-        /// How long after its own.
+        /// Delay after its own slot.
         by: Span,
     },
-    /// Somebody called who was not let in.
+    /// A connection was rejected.
     Rejected {
-        /// From where.
+        /// The peer's address.
         from: IpAddr,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// Records cannot be kept.
-    NotKept {
-        /// Why.
+    /// Records cannot be stored.
+    StoreFailed {
+        /// The cause.
         reason: String,
     },
-    /// Records are kept again.
-    Kept {
-        /// How many were lost meanwhile.
+    /// Records are stored again.
+    StoreRecovered {
+        /// Records lost in between.
         lost: u64,
     },
-    /// The account of bytes cannot be written: nothing is sent.
-    NoAccount {
-        /// Why.
+    /// The budget file cannot be written; sending stops.
+    BudgetWriteFailed {
+        /// The cause.
         reason: String,
     },
-    /// Records could not be given to or taken from a site.
-    NotPulled {
-        /// Which.
+    /// Records could not be exchanged with a site.
+    SyncFailed {
+        /// The site.
         site: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
 }
@@ -80,73 +80,76 @@ pub enum Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Started { site, port } => write!(f, "site {site} runs on port {port}"),
+            Event::Started { site, port } => write!(f, "site {site} listening on port {port}"),
             Event::Stopped => f.write_str("stopped"),
             Event::Done { to, controller, goodput, duration } => {
                 let (mbit, seconds) = (goodput.as_bits_per_sec_f64() / 1e6, duration.as_secs_f64());
-                write!(f, "to {to} by {controller}: {mbit:.1} mbit in {seconds:.3} s")
+                write!(f, "to {to} with {controller}: {mbit:.1} Mbit/s, {seconds:.3} s")
             }
-            Event::Failed { to, controller, trouble } => {
-                write!(f, "to {to} by {controller}: {}", trouble.in_words())
+            Event::Failed { to, controller, error } => {
+                write!(f, "to {to} with {controller}: {}", error.description())
             }
-            Event::Queued { to, controller, by } => {
+            Event::Late { to, controller, by } => {
                 let seconds = by.as_secs_f64();
                 write!(
                     f,
-                    "to {to} by {controller}: began {seconds:.1} s late, transfers do not fit into their slots"
+                    "to {to} with {controller}: started {seconds:.1} s late; transfers do not fit into their slots"
                 )
             }
-            Event::Rejected { from, reason } => write!(f, "not let in from {from}: {reason}"),
-            Event::NotKept { reason } => {
-                write!(f, "records are lost: {reason}; what was kept before stays, and the node runs on")
+            Event::Rejected { from, reason } => write!(f, "rejected connection from {from}: {reason}"),
+            Event::StoreFailed { reason } => {
+                write!(
+                    f,
+                    "cannot store records: {reason}; earlier records are kept and the node keeps running"
+                )
             }
-            Event::Kept { lost } => write!(f, "records are kept again; {lost} were lost"),
-            Event::NoAccount { reason } => {
-                write!(f, "the account of bytes cannot be written, so nothing is sent: {reason}")
+            Event::StoreRecovered { lost } => write!(f, "storing records again; {lost} were lost"),
+            Event::BudgetWriteFailed { reason } => {
+                write!(f, "cannot write the budget file, sending is suspended: {reason}")
             }
-            Event::NotPulled { site, reason } => write!(f, "no records from or to {site}: {reason}"),
+            Event::SyncFailed { site, reason } => write!(f, "cannot exchange records with {site}: {reason}"),
         }
     }
 }
 
-impl Trouble {
-    /// In a word, as tables and metrics have it.
+impl TransferError {
+    /// A short name for tables and metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Trouble::Unreachable => "unreachable",
-            Trouble::Refused => "refused",
-            Trouble::NotAMember => "not-a-member",
-            Trouble::Version => "version",
-            Trouble::LargePacketsVanish => "large-packets-vanish",
-            Trouble::Stalled => "stalled",
-            Trouble::TooSlow => "too-slow",
-            Trouble::Broken => "broken",
-            Trouble::SenderBudget => "sender-budget",
-            Trouble::ReceiverBudget => "receiver-budget",
-            Trouble::NoSuchController => "no-such-controller",
-            Trouble::NoTurn => "no-turn",
+            TransferError::Unreachable => "unreachable",
+            TransferError::Refused => "refused",
+            TransferError::NotAMember => "not-a-member",
+            TransferError::Version => "version",
+            TransferError::MtuBlackHole => "mtu-black-hole",
+            TransferError::Stalled => "stalled",
+            TransferError::TooSlow => "too-slow",
+            TransferError::Broken => "broken",
+            TransferError::SenderBudget => "sender-budget",
+            TransferError::ReceiverBudget => "receiver-budget",
+            TransferError::NoSuchController => "no-such-controller",
+            TransferError::Busy => "busy",
         }
     }
 
-    /// In a line.
-    pub fn in_words(self) -> &'static str {
+    /// A one-line description.
+    pub fn description(self) -> &'static str {
         match self {
-            Trouble::Unreachable => "unreachable: no connection within the time allowed",
-            Trouble::Refused => "refused: nobody listens, or it has as many connections as it takes",
-            Trouble::NotAMember => {
-                "not a member: the other end is not who the mesh file says, or has another key"
+            TransferError::Unreachable => "unreachable: connection timed out",
+            TransferError::Refused => "refused: no process listens, or the peer has too many connections",
+            TransferError::NotAMember => {
+                "not a member: the peer is not the site in the mesh file, or has another key"
             }
-            Trouble::Version => "another version of the protocol",
-            Trouble::LargePacketsVanish => {
-                "large packets vanish: small messages arrive, full segments do not"
+            TransferError::Version => "protocol version mismatch",
+            TransferError::MtuBlackHole => {
+                "MTU black hole: small messages arrive, full-sized segments do not"
             }
-            Trouble::Stalled => "stalled: bytes went out, and nothing more was acknowledged",
-            Trouble::TooSlow => "too slow: it moved, but not to its end within the time allowed",
-            Trouble::Broken => "the connection broke",
-            Trouble::SenderBudget => "this site's budget of the day is spent",
-            Trouble::ReceiverBudget => "the other site's budget of the day is spent",
-            Trouble::NoSuchController => "this kernel has no such controller, or the node may not use it",
-            Trouble::NoTurn => "one of the two was busy with other transfers all the time",
+            TransferError::Stalled => "stalled: data was sent and nothing more was acknowledged",
+            TransferError::TooSlow => "too slow: the transfer did not complete within its time limit",
+            TransferError::Broken => "connection failed",
+            TransferError::SenderBudget => "this site's daily budget is exhausted",
+            TransferError::ReceiverBudget => "the peer's daily budget is exhausted",
+            TransferError::NoSuchController => "controller not available in this kernel, or not permitted",
+            TransferError::Busy => "one of the two sites was busy with other transfers for the whole period",
         }
     }
 }

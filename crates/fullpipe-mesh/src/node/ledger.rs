@@ -1,61 +1,61 @@
-//! The day's bytes among the threads of a node.
+//! The daily budget, shared by the threads of a node.
 
 use super::stop::lock;
-use crate::budget::{Budget, Refused};
+use crate::budget::{Budget, ReserveError};
 use crate::clock::Moment;
 use std::sync::Mutex;
 
-/// Small messages are paid out of pieces of this size: an account of each would be a write to the disk for each.
-const PIECE: u64 = 256 << 10;
+/// Small messages draw from reservations of this size, because each reservation writes to disk.
+const PREPAID_BYTES: u64 = 256 << 10;
 
-/// The account, and the change in the pocket.
+/// The budget and its prepaid part.
 #[derive(Debug)]
 pub(super) struct Ledger {
     budget: Mutex<Budget>,
-    pocket: Mutex<u64>,
+    prepaid: Mutex<u64>,
 }
 
 impl Ledger {
     pub fn new(budget: Budget) -> Ledger {
-        Ledger { budget: Mutex::new(budget), pocket: Mutex::new(0) }
+        Ledger { budget: Mutex::new(budget), prepaid: Mutex::new(0) }
     }
 
-    /// For a transfer: written down before it moves.
-    pub fn take(&self, bytes: u64, now: Moment) -> Result<(), Refused> {
-        lock(&self.budget).take(bytes, now)
+    /// Reserves bytes for a transfer; written to disk before the transfer starts.
+    pub fn reserve(&self, bytes: u64, now: Moment) -> Result<(), ReserveError> {
+        lock(&self.budget).reserve(bytes, now)
     }
 
-    /// What of it was not moved.
-    pub fn give_back(&self, bytes: u64) {
-        lock(&self.budget).give_back(bytes);
+    /// Releases bytes that were not sent.
+    pub fn release(&self, bytes: u64) {
+        lock(&self.budget).release(bytes);
     }
 
-    /// For a small message; whether it may be sent.
-    pub fn small(&self, bytes: u64, now: Moment) -> bool {
-        let mut pocket = lock(&self.pocket);
-        if *pocket < bytes {
-            let piece = PIECE.max(bytes);
-            if lock(&self.budget).take(piece, now).is_err() {
+    /// Reserves bytes for a small message; `false` if the budget is exhausted.
+    pub fn reserve_small(&self, bytes: u64, now: Moment) -> bool {
+        let mut prepaid = lock(&self.prepaid);
+        if *prepaid < bytes {
+            let bytes_to_reserve = PREPAID_BYTES.max(bytes);
+            if lock(&self.budget).reserve(bytes_to_reserve, now).is_err() {
                 return false;
             }
-            *pocket += piece;
+            *prepaid += bytes_to_reserve;
         }
-        *pocket -= bytes;
+        *prepaid -= bytes;
         true
     }
 
-    /// Bytes of this day, and how many there may be.
+    /// Bytes spent today, and the daily limit.
     pub fn spent(&self, now: Moment) -> (u64, u64) {
-        let pocket = *lock(&self.pocket);
+        let prepaid = *lock(&self.prepaid);
         let mut budget = lock(&self.budget);
-        (budget.spent(now).saturating_sub(pocket), budget.limit())
+        (budget.spent(now).saturating_sub(prepaid), budget.limit())
     }
 
-    /// Gives the change back.
+    /// Releases the prepaid bytes.
     pub fn close(&self) {
         let mut budget = lock(&self.budget);
-        budget.give_back(std::mem::take(&mut *lock(&self.pocket)));
-        // What cannot be written counts as spent, which is on the safe side.
-        let _ = budget.settle();
+        budget.release(std::mem::take(&mut *lock(&self.prepaid)));
+        // If the write fails the bytes count as spent, which is safe.
+        let _ = budget.flush();
     }
 }

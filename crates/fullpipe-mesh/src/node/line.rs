@@ -5,7 +5,7 @@ use crate::record::{Pair, SiteId};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Who has the line.
+/// The lock on the site's line.
 #[derive(Debug)]
 pub(super) struct Line {
     shared: bool,
@@ -13,28 +13,28 @@ pub(super) struct Line {
     freed: Condvar,
 }
 
-/// The line, until it is dropped.
+/// Holds the line until dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a>(&'a Line);
+pub(super) struct LineGuard<'a>(&'a Line);
 
 impl Line {
-    /// With `shared`, transfers of one pair have it together.
+    /// With `shared`, transfers of one pair hold the line together.
     pub fn new(shared: bool) -> Line {
         Line { shared, holder: Mutex::new(None), freed: Condvar::new() }
     }
 
-    /// The line, if it comes free before then.
-    pub fn take(&self, pair: Pair, until: Instant) -> Option<Turn<'_>> {
+    /// Acquires the line, waiting until the deadline.
+    pub fn acquire(&self, pair: Pair, until: Instant) -> Option<LineGuard<'_>> {
         let mut holder = lock(&self.holder);
         loop {
             match &mut *holder {
                 None => {
                     *holder = Some((pair, 1));
-                    return Some(Turn(self));
+                    return Some(LineGuard(self));
                 }
                 Some((other, n)) if self.shared && *other == pair => {
                     *n += 1;
-                    return Some(Turn(self));
+                    return Some(LineGuard(self));
                 }
                 Some(_) => {}
             }
@@ -46,13 +46,13 @@ impl Line {
         }
     }
 
-    /// Whether a transfer from or to this site is under way.
+    /// Whether a transfer with this site is in progress.
     pub fn is_busy_with(&self, peer: SiteId) -> bool {
         lock(&self.holder).is_some_and(|(pair, _)| pair.from == peer || pair.to == peer)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for LineGuard<'_> {
     fn drop(&mut self) {
         let mut holder = lock(&self.0.holder);
         *holder = holder.take().and_then(|(pair, n)| (n > 1).then_some((pair, n - 1)));
@@ -67,23 +67,23 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn one_has_the_line_at_a_time_or_those_of_one_pair() {
+    fn the_line_is_exclusive_or_shared_by_one_pair() {
         let (a, b) = (Pair { from: 0, to: 1 }, Pair { from: 2, to: 0 });
         let now = Instant::now;
         let line = Line::new(false);
-        let first = line.take(a, now()).unwrap();
-        assert!(line.take(a, now()).is_none() && line.take(b, now()).is_none());
+        let first = line.acquire(a, now()).unwrap();
+        assert!(line.acquire(a, now()).is_none() && line.acquire(b, now()).is_none());
         assert!(line.is_busy_with(1) && !line.is_busy_with(2));
         std::thread::scope(|s| {
-            let waits = s.spawn(|| line.take(b, now() + Duration::from_secs(600)).is_some());
+            let waits = s.spawn(|| line.acquire(b, now() + Duration::from_secs(600)).is_some());
             drop(first);
             assert!(waits.join().unwrap());
         });
         let shared = Line::new(true);
-        let both = (shared.take(a, now()).unwrap(), shared.take(a, now()).unwrap());
+        let both = (shared.acquire(a, now()).unwrap(), shared.acquire(a, now()).unwrap());
         drop(both.0);
-        assert!(shared.take(b, now()).is_none());
+        assert!(shared.acquire(b, now()).is_none());
         drop(both.1);
-        assert!(shared.take(b, now()).is_some());
+        assert!(shared.acquire(b, now()).is_some());
     }
 }

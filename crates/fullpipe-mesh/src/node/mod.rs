@@ -1,7 +1,7 @@
-//! A site's node: it sends to all others by each controller, is sent to, and keeps what it saw.
+//! A site's node: sends to all peers with each controller, receives, and stores its records.
 //!
-//! Threads, each of which waits most of the time: one for each connection that the node keeps to another site, one for each that it
-//! is called on, one for small probes, one for routes, one for the store's upkeep. What they share is `Shared`.
+//! Threads, mostly idle: one per outgoing connection, one per incoming connection, one for UDP
+//! probes, one for routes, one for store maintenance. They share `Shared`.
 
 mod bucket;
 mod event;
@@ -16,7 +16,7 @@ mod stop;
 mod tally;
 
 pub use event::Event;
-pub use pull::{PullError, Pulled, collect, copy};
+pub use pull::{PullError, PullSummary, collect, copy};
 pub use tally::{PairTally, ProbeTally, Tally};
 
 use crate::budget::{Budget, BudgetError};
@@ -41,28 +41,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 use stop::{Stop, lock};
 
-/// Addresses of a host that are tried.
-const MOST_ADDRESSES: usize = 4;
-/// Threads of a node do little: what they need of a stack is a block to read into.
-const STACK: usize = 256 << 10;
-/// Between two looks for records that are too old.
-const UPKEEP: Duration = Duration::from_secs(3600);
-/// Records of each kind that go at once: an hour's of a mesh of the largest size.
-const FORGET: u32 = 40_000;
+/// Maximum addresses of a host that are tried.
+const MAX_ADDRESSES: usize = 4;
+/// Stack size of the node's threads: they need little more than a read buffer.
+const STACK_SIZE: usize = 256 << 10;
+/// Interval between deletions of expired records.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(3600);
+/// Maximum rows of each table deleted at once: one hour of the largest mesh.
+const MAX_DELETED_ROWS: u32 = 40_000;
 
-/// What a node is to do.
+/// Configuration of a node.
 pub struct Config {
     /// The mesh.
     pub mesh: Mesh,
-    /// Which of its sites this is.
+    /// The node's site.
     pub site: SiteId,
-    /// Its keys.
+    /// The node's keys.
     pub keys: Keys,
-    /// A directory of its own, for records and the budget's account.
+    /// Directory for records and the budget file.
     pub store: PathBuf,
-    /// What time it is.
+    /// Source of time.
     pub clock: Box<dyn Clock>,
-    /// Gets what happens.
+    /// Receives events.
     pub log: Box<dyn Fn(&Event) + Send + Sync>,
 }
 
@@ -72,31 +72,31 @@ pub enum StartError {
     /// A key is missing.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The store.
+    /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The budget's account.
+    /// The budget file cannot be opened.
     #[error("{}: {source}", path.display())]
     Budget {
         /// The directory.
         path: PathBuf,
-        /// What.
+        /// The cause.
         source: BudgetError,
     },
-    /// Its port.
+    /// The port cannot be bound.
     #[error("cannot listen on port {port}: {source}")]
     Listen {
-        /// Which.
+        /// The port.
         port: u16,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The system gives no thread.
+    /// A thread cannot be created.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
 }
 
-/// The sockets of a node, which are made before it gives up its privileges.
+/// The sockets of a node, created before privileges are dropped.
 #[derive(Debug)]
 pub struct Sockets {
     listener: TcpListener,
@@ -104,18 +104,18 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Listens on the port of a site, TCP and UDP.
+    /// Binds the port of a site, TCP and UDP.
     ///
     /// # Errors
-    /// When the port is taken.
+    /// If the port is in use.
     pub fn bind(mesh: &Mesh, site: SiteId, bind: Option<IpAddr>) -> Result<Sockets, StartError> {
         let port = mesh.sites[usize::from(site)].port;
-        // Without IPv6 there is no address of both kinds.
+        // Without IPv6 there is no dual-stack socket.
         let any = if has_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let address = SocketAddr::new(bind.unwrap_or(any), port);
         let open = || -> io::Result<Sockets> {
             let listener = socket::tcp(address)?;
-            // Connections of the run before may still be closing.
+            // Connections of the previous run may still be in TIME_WAIT.
             setsockopt(&listener, sockopt::ReuseAddr, &true)?;
             bind_to(&listener, address)?;
             let listener = socket::listen(listener)?;
@@ -131,7 +131,7 @@ fn has_ipv6() -> bool {
     socket::udp((Ipv6Addr::UNSPECIFIED, 0).into()).is_ok()
 }
 
-/// Binds a socket to an address, with those of IPv4 if it is any.
+/// Binds a socket; the unspecified IPv6 address includes IPv4.
 fn bind_to(socket: &impl AsFd, address: SocketAddr) -> io::Result<()> {
     if address.is_ipv6() {
         setsockopt(socket, sockopt::Ipv6V6Only, &false)?;
@@ -139,35 +139,35 @@ fn bind_to(socket: &impl AsFd, address: SocketAddr) -> io::Result<()> {
     socket::bind(socket, address)
 }
 
-/// What the threads of a node share.
+/// State shared by the threads of a node.
 struct Shared {
     mesh: Mesh,
     site: SiteId,
-    /// By site; none for itself.
+    /// By site; `None` for the node's own site.
     keys: Vec<Option<PairKey>>,
     schedule: Schedule,
     clock: Box<dyn Clock>,
     timetable: Mutex<Timetable>,
     line: Line,
     ledger: Ledger,
-    store: Mutex<Keeper>,
+    store: Mutex<RecordStore>,
     tally: Mutex<Tally>,
-    /// Where sites were reached last.
+    /// The last address at which each site was reached.
     addresses: Mutex<Vec<Option<SocketAddr>>>,
-    /// What sites may ask of this one.
+    /// Rate limits per site.
     quotas: Mutex<Vec<Quota>>,
-    /// When a caller that was not let in was told of.
-    told: Mutex<Option<Instant>>,
-    /// Sites whose route is to be asked for.
+    /// When a rejected connection was last logged.
+    rejection_logged: Mutex<Option<Instant>>,
+    /// Sites whose route is to be traced.
     routes: Mutex<Vec<Option<Instant>>>,
     stop: Stop,
     log: Box<dyn Fn(&Event) + Send + Sync>,
 }
 
-/// What one site may ask of this one, over all its connections: whoever calls decides how often.
+/// Rate limits for one site over all its connections.
 #[derive(Clone)]
 struct Quota {
-    /// Transfers: what a period has, and as many again that were late.
+    /// Transfers: one period's worth, plus as many that were late.
     transfers: Bucket,
     /// Messages of any kind.
     messages: Bucket,
@@ -183,21 +183,21 @@ impl Quota {
     }
 }
 
-/// The store, and whether it takes what it is given.
-struct Keeper {
+/// The store and the number of failed writes.
+struct RecordStore {
     store: Store,
-    /// Records that were lost since it last took one.
+    /// Records lost since the last successful write.
     lost: u64,
 }
 
-/// A node that was started.
+/// A node that is ready to run.
 pub struct Node {
     shared: Arc<Shared>,
     sockets: Sockets,
     epoch: u64,
 }
 
-/// Ends a node from another thread, and tells what it has seen.
+/// Stops a node from another thread and reads its counters.
 #[derive(Clone)]
 pub struct Handle(Arc<Shared>);
 
@@ -207,17 +207,17 @@ impl Handle {
         self.0.stop.stop();
     }
 
-    /// Whether it was asked to end.
+    /// Whether the node was asked to stop.
     pub fn is_stopped(&self) -> bool {
         self.0.stop.is_stopped()
     }
 
-    /// Sleeps for so long, or until the node ends; says whether it goes on.
+    /// Sleeps for `time`; returns `false` early if the node stops.
     pub fn sleep(&self, time: Duration) -> bool {
         self.0.stop.sleep(time)
     }
 
-    /// What it has seen since it started.
+    /// Counters since the start.
     pub fn tally(&self) -> Tally {
         let mut tally = lock(&self.0.tally).clone();
         (tally.spent, tally.budget) = self.0.ledger.spent(self.0.clock.now());
@@ -226,7 +226,7 @@ impl Handle {
 }
 
 impl Node {
-    /// Opens store and budget.
+    /// Opens the store and the budget.
     ///
     /// # Errors
     /// [`StartError`] says what is missing.
@@ -250,11 +250,11 @@ impl Node {
             timetable: Mutex::new(Timetable::new(mesh.period, now)),
             line: Line::new(mesh.together),
             ledger: Ledger::new(budget),
-            store: Mutex::new(Keeper { store, lost: 0 }),
+            store: Mutex::new(RecordStore { store, lost: 0 }),
             tally: Mutex::new(Tally::new(&mesh, site)),
             addresses: Mutex::new(vec![None; sites]),
             quotas: Mutex::new(vec![Quota::new(&mesh, now); sites]),
-            told: Mutex::default(),
+            rejection_logged: Mutex::default(),
             routes: Mutex::new(vec![None; sites]),
             stop: Stop::default(),
             mesh,
@@ -266,15 +266,15 @@ impl Node {
         Ok(Node { shared: Arc::new(shared), sockets, epoch })
     }
 
-    /// To end it, and to ask it.
+    /// A handle to the node.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.shared))
     }
 
-    /// Runs until it is stopped.
+    /// Runs until stopped.
     ///
     /// # Errors
-    /// When the system gives no threads, or the listening socket fails.
+    /// If threads cannot be created or the listening socket fails.
     pub fn run(self) -> Result<(), StartError> {
         let Node { shared, sockets, epoch } = self;
         let port = shared.own().port;
@@ -284,7 +284,7 @@ impl Node {
         thread::scope(|scope| {
             let shared = &*shared;
             let started = (|| -> io::Result<()> {
-                let named = |name: String| thread::Builder::new().name(name).stack_size(STACK);
+                let named = |name: String| thread::Builder::new().name(name).stack_size(STACK_SIZE);
                 for peer in shared.peers() {
                     for controller in 0..shared.mesh.controllers.len() as ControllerId {
                         let name = format!("to {}", shared.name(peer));
@@ -297,7 +297,7 @@ impl Node {
                 named("store".into()).spawn_scoped(scope, move || shared.upkeep())?;
                 if let Some(collector) = shared.mesh.collector {
                     named("records".into())
-                        .spawn_scoped(scope, move || pull::give_and_take(shared, collector))?;
+                        .spawn_scoped(scope, move || pull::sync_with_collector(shared, collector))?;
                 }
                 Ok(())
             })();
@@ -305,7 +305,7 @@ impl Node {
                 Ok(()) => receiver::listen(shared, scope, &sockets.listener).map_err(listen),
                 Err(e) => Err(StartError::Thread(e)),
             };
-            // However it ended, nothing of it goes on.
+            // Stop all threads, however the node ended.
             shared.stop.stop();
             ran
         })?;
@@ -342,67 +342,68 @@ impl Shared {
         lock(&self.timetable).at(self.clock.now())
     }
 
-    /// Takes from what a site may ask; says whether there was any left.
-    fn may(&self, peer: SiteId, what: impl FnOnce(&mut Quota) -> &mut Bucket) -> bool {
+    /// Takes a token from one of a site's buckets; `false` if none is left.
+    fn allows(&self, peer: SiteId, bucket: impl FnOnce(&mut Quota) -> &mut Bucket) -> bool {
         let now = self.now().steady;
-        lock(&self.quotas).get_mut(usize::from(peer)).is_some_and(|quota| what(quota).take(now))
+        lock(&self.quotas).get_mut(usize::from(peer)).is_some_and(|quota| bucket(quota).try_take(now))
     }
 
     fn key(&self, peer: SiteId) -> Option<&PairKey> {
         self.keys.get(usize::from(peer))?.as_ref()
     }
 
-    /// Keeps a record. Where that fails it is said once, and what was lost when it works again.
-    fn keep(&self, row: &Row) {
-        let mut keeper = lock(&self.store);
-        match keeper.store.add(row) {
+    /// Stores a record. The first failure of a series is logged, and the number of lost records
+    /// after recovery.
+    fn store_row(&self, row: &Row) {
+        let mut records = lock(&self.store);
+        match records.store.add(row) {
             Ok(()) => {
-                let lost = std::mem::take(&mut keeper.lost);
-                drop(keeper);
+                let lost = std::mem::take(&mut records.lost);
+                drop(records);
                 if lost > 0 {
-                    self.log(&Event::Kept { lost });
+                    self.log(&Event::StoreRecovered { lost });
                 }
             }
             Err(e) => {
-                keeper.lost += 1;
-                let first = keeper.lost == 1;
-                drop(keeper);
+                records.lost += 1;
+                let first = records.lost == 1;
+                drop(records);
                 lock(&self.tally).lost += 1;
                 if first {
-                    self.log(&Event::NotKept { reason: e.to_string() });
+                    self.log(&Event::StoreFailed { reason: e.to_string() });
                 }
             }
         }
     }
 
-    /// Where a site is to be reached: asked anew, or where it was last if nobody answers.
+    /// The addresses of a site: resolved again, or the last one that worked if resolution fails.
     fn resolve(&self, peer: SiteId) -> Vec<SocketAddr> {
         let site = &self.mesh.sites[usize::from(peer)];
-        let asked = (site.address.as_str(), site.port).to_socket_addrs();
-        match asked.map(|all| all.take(MOST_ADDRESSES).collect::<Vec<_>>()) {
+        let resolved = (site.address.as_str(), site.port).to_socket_addrs();
+        match resolved.map(|all| all.take(MAX_ADDRESSES).collect::<Vec<_>>()) {
             Ok(all) if !all.is_empty() => all,
             _ => lock(&self.addresses)[usize::from(peer)].into_iter().collect(),
         }
     }
 
-    /// Where a site has been reached.
+    /// Remembers the address at which a site was reached.
     fn reached(&self, peer: SiteId, address: SocketAddr) {
         lock(&self.addresses)[usize::from(peer)] = Some(address);
     }
 
-    /// Asks for the route to a site, some time.
-    fn wants_route(&self, peer: SiteId) {
+    /// Requests a route trace to a site.
+    fn request_route(&self, peer: SiteId) {
         if let Some(wanted) = lock(&self.routes).get_mut(usize::from(peer)) {
             wanted.get_or_insert_with(Instant::now);
         }
     }
 
-    /// Tells of a caller that was not let in; of a crowd of them one a second, for they decide how many there are.
+    /// Logs a rejected connection, at most one per second: peers decide how many there are.
     fn rejected(&self, from: IpAddr, reason: String) {
-        let mut told = lock(&self.told);
-        if told.is_none_or(|at| at.elapsed() >= Duration::from_secs(1)) {
-            *told = Some(Instant::now());
-            drop(told);
+        let mut logged = lock(&self.rejection_logged);
+        if logged.is_none_or(|at| at.elapsed() >= Duration::from_secs(1)) {
+            *logged = Some(Instant::now());
+            drop(logged);
             self.log(&Event::Rejected { from, reason });
         }
     }
@@ -410,18 +411,18 @@ impl Shared {
     fn upkeep(&self) {
         loop {
             let oldest = self.now().wall_ms - i64::from(self.mesh.retention_days) * 86_400_000;
-            // A failure is the disk's, and told when a record cannot be kept.
-            let _ = lock(&self.store).store.forget(oldest, FORGET);
-            if !self.stop.sleep(UPKEEP) {
+            // A disk failure is reported when a record cannot be stored.
+            let _ = lock(&self.store).store.delete_older_than(oldest, MAX_DELETED_ROWS);
+            if !self.stop.sleep(UPKEEP_INTERVAL) {
                 return;
             }
         }
     }
 }
 
-/// Whether an address is this machine's.
+/// Whether an address belongs to this machine.
 pub fn is_local(address: &str) -> bool {
     let Ok(mut all) = (address, 0).to_socket_addrs() else { return false };
-    // What is not a host's own cannot be bound to.
+    // Only local addresses can be bound.
     all.any(|a| !a.ip().is_unspecified() && UdpSocket::bind(a).is_ok())
 }

@@ -1,7 +1,7 @@
-//! Which way packets go: TCP connections whose packets do not live long, and who says that they died.
+//! Route tracing: TCP connections with a small TTL, and the routers that report its expiry.
 //!
-//! With `IP_RECVERR` the kernel keeps the ICMP message that ended a connection, and who sent it (ip(7)): no privilege is needed,
-//! and firewalls that let transfers pass let these pass.
+//! With `IP_RECVERR` the kernel keeps the ICMP message that ended a connection, and its source
+//! (ip(7)). This needs no privilege, and firewalls that pass transfers pass these packets.
 
 use super::Shared;
 use super::stop::lock;
@@ -14,23 +14,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// Hops that are asked, and how many in a row may be silent.
-const MOST: i32 = 30;
-const SILENT: usize = 6;
-/// For each hop.
-const WAIT: Duration = Duration::from_secs(1);
-/// Between two routes of the same direction.
-const EVERY: Duration = Duration::from_secs(600);
-/// On the wire for each hop, both ways.
-const BYTES: u64 = 200;
+/// Maximum hops, and maximum silent hops in a row.
+const MAX_HOPS: i32 = 30;
+const MAX_SILENT_HOPS: usize = 6;
+/// Timeout per hop.
+const HOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// Minimum interval between traces of the same direction.
+const MIN_INTERVAL: Duration = Duration::from_secs(600);
+/// Bytes on the wire per hop, both ways.
+const HOP_BYTES: u64 = 200;
 
-/// Asks for routes when they are wanted, until the node ends.
+/// Traces requested routes until the node stops.
 pub(super) fn run(shared: &Shared) {
     let mut asked: Vec<Option<Instant>> = vec![None; shared.mesh.sites.len()];
-    while shared.stop.sleep(WAIT) {
+    while shared.stop.sleep(HOP_TIMEOUT) {
         for peer in shared.peers() {
             let last = &mut asked[usize::from(peer)];
-            if last.is_some_and(|at| at.elapsed() < EVERY)
+            if last.is_some_and(|at| at.elapsed() < MIN_INTERVAL)
                 || lock(&shared.routes)[usize::from(peer)].is_none()
             {
                 continue;
@@ -38,7 +38,7 @@ pub(super) fn run(shared: &Shared) {
             *last = Some(Instant::now());
             lock(&shared.routes)[usize::from(peer)] = None;
             if let Some(route) = route(shared, peer) {
-                shared.keep(&Row::Route(route));
+                shared.store_row(&Row::Route(route));
             }
         }
     }
@@ -48,24 +48,24 @@ fn route(shared: &Shared, peer: SiteId) -> Option<Route> {
     let address = lock(&shared.addresses)[usize::from(peer)]?;
     let at_ms = shared.now().wall_ms;
     let mut hops = Vec::new();
-    for ttl in 1..=MOST {
-        if shared.stop.is_stopped() || !shared.ledger.small(BYTES, shared.now()) {
+    for ttl in 1..=MAX_HOPS {
+        if shared.stop.is_stopped() || !shared.ledger.reserve_small(HOP_BYTES, shared.now()) {
             return None;
         }
-        match hop(address, ttl, WAIT) {
-            Hop::End => {
+        match hop(address, ttl, HOP_TIMEOUT) {
+            Hop::Destination => {
                 hops.push(Some(address.ip()));
                 break;
             }
             Hop::Router(ip) => hops.push(Some(ip)),
             Hop::Silent => hops.push(None),
-            Hop::Impossible => return None,
+            Hop::SendFailed => return None,
         }
-        if hops.iter().rev().take_while(|h| h.is_none()).count() >= SILENT {
+        if hops.iter().rev().take_while(|h| h.is_none()).count() >= MAX_SILENT_HOPS {
             break;
         }
     }
-    // Silence at the end says only that there was no end.
+    // Trailing silent hops carry no information.
     while hops.last().is_some_and(Option::is_none) {
         hops.pop();
     }
@@ -73,19 +73,19 @@ fn route(shared: &Shared, peer: SiteId) -> Option<Route> {
     (!hops.is_empty()).then_some(Route { at_ms, pair, hops })
 }
 
-/// Who answered a packet that lived for so many hops.
+/// What replied to a packet with a given TTL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hop {
-    /// Whom it was for.
-    End,
+    /// The destination.
+    Destination,
     Router(IpAddr),
     Silent,
-    /// No packet could be sent.
-    Impossible,
+    /// The packet could not be sent.
+    SendFailed,
 }
 
 fn hop(address: SocketAddr, ttl: i32, wait: Duration) -> Hop {
-    let Ok(socket) = socket::tcp(address) else { return Hop::Impossible };
+    let Ok(socket) = socket::tcp(address) else { return Hop::SendFailed };
     let prepared = match address {
         SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4Ttl, &ttl)
             .and_then(|()| setsockopt(&socket, sockopt::Ipv4RecvErr, &true)),
@@ -93,17 +93,17 @@ fn hop(address: SocketAddr, ttl: i32, wait: Duration) -> Hop {
             .and_then(|()| setsockopt(&socket, sockopt::Ipv6RecvErr, &true)),
     };
     if prepared.is_err() {
-        return Hop::Impossible;
+        return Hop::SendFailed;
     }
     match socket::connect_timeout(&socket, address, wait) {
-        Ok(()) => Hop::End,
-        Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => Hop::End,
-        Err(_) => offender(&socket).map_or(Hop::Silent, Hop::Router),
+        Ok(()) => Hop::Destination,
+        Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => Hop::Destination,
+        Err(_) => icmp_source(&socket).map_or(Hop::Silent, Hop::Router),
     }
 }
 
-/// Who sent the ICMP message that ended a connection.
-fn offender(socket: &TcpStream) -> Option<IpAddr> {
+/// The source of the ICMP message that ended a connection.
+fn icmp_source(socket: &TcpStream) -> Option<IpAddr> {
     let mut data = [0; 512];
     let mut iov = [IoSliceMut::new(&mut data)];
     let mut space = nix::cmsg_space!([u8; 128]);
@@ -126,11 +126,11 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn a_neighbour_is_the_end_whether_it_listens_or_not() {
+    fn a_neighbour_is_the_destination_whether_it_listens_or_not() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        assert_eq!(hop(address, 1, WAIT), Hop::End);
+        assert_eq!(hop(address, 1, HOP_TIMEOUT), Hop::Destination);
         drop(listener);
-        assert_eq!(hop(address, 1, WAIT), Hop::End);
+        assert_eq!(hop(address, 1, HOP_TIMEOUT), Hop::Destination);
     }
 }

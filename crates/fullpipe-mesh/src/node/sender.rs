@@ -1,12 +1,12 @@
-//! A standing connection to another site by one controller: a transfer a period, and what became of it.
+//! A standing connection to a peer with one controller: one transfer per period.
 
 use super::stop::lock;
 use super::{Event, Shared};
-use crate::budget::Refused;
-use crate::channel::{Channel, Lost, MESSAGE_BYTES, OPENING_BYTES, dial};
+use crate::budget::ReserveError;
+use crate::channel::{Channel, MESSAGE_BYTES, OPENING_BYTES, ReceiveError, dial};
 use crate::hello::{Hello, Purpose};
 use crate::message::{Message, Row};
-use crate::record::{ControllerId, Measured, Outcome, Pair, SiteId, Transfer, Trouble};
+use crate::record::{ControllerId, Measurement, Outcome, Pair, SiteId, Transfer, TransferError};
 use fullpipe_kernel::tcp_info::TcpInfo;
 use fullpipe_net::transfer::noise;
 use fullpipe_units::{Rate, Span};
@@ -14,22 +14,23 @@ use nix::time::{ClockId, clock_gettime};
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
 
-/// Bytes given to the kernel at a time.
+/// Bytes per write.
 const BLOCK: usize = 256 << 10;
-/// Between two looks at the socket while it is written to.
-const LOOK: Duration = Duration::from_millis(100);
-/// For a connection, and for the answer to a small message. A peer on the other side of the world answers in half a second.
-const ANSWER: Duration = Duration::from_secs(5);
-/// A transfer of which nothing is acknowledged for half its limit has stalled, within these bounds: the upper one is five time-outs in
-/// a row, of 300 ms and doubling.
-const STALL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
-/// Between two attempts to reach a peer, at most; and no more than so many periods.
-const BACKOFF: Duration = Duration::from_secs(30);
-const BACKOFF_PERIODS: u32 = 3;
-/// Headers of a segment: IPv6 and TCP with timestamps.
-const HEADERS: u64 = 72;
+/// Interval between polls of the socket during a transfer.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Timeout for connecting and for replies to small messages. Even the longest paths answer within
+/// half a second.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// A transfer has stalled if nothing is acknowledged for half its time limit, within these bounds.
+/// The upper one is five retransmission timeouts in a row, starting at 300 ms and doubling.
+const STALL_TIMEOUT_RANGE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+/// Maximum delay between connection attempts, also limited to some periods.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+const MAX_BACKOFF_PERIODS: u32 = 3;
+/// Header bytes of a segment: IPv6 and TCP with timestamps.
+const HEADER_BYTES: u64 = 72;
 
-/// Sends to `peer` by `controller` until the node ends.
+/// Sends to `peer` with `controller` until the node stops.
 pub(super) fn run(shared: &Shared, peer: SiteId, controller: ControllerId) {
     let pair = Pair { from: shared.site, to: peer };
     let mut sender = Sender {
@@ -41,13 +42,13 @@ pub(super) fn run(shared: &Shared, peer: SiteId, controller: ControllerId) {
         attempts: 0,
         random: seed(shared, pair, controller),
     };
-    // A transfer in a period that had begun already would not have its whole time.
+    // A transfer in a period that is already under way would not have its full time.
     let mut last = shared.period().0;
-    while let Some((number, late)) = sender.turn(last) {
+    while let Some((number, delay)) = sender.next_slot(last) {
         last = number;
         let at_ms = shared.now().wall_ms;
         let period = Duration::from(shared.mesh.period);
-        let until = Instant::now() + period.saturating_sub(late);
+        let until = Instant::now() + period.saturating_sub(delay);
         let Some(outcome) = sender.attempt(until) else { return };
         let to = shared.name(peer).to_owned();
         let by = shared.mesh.controllers[usize::from(controller)].clone();
@@ -55,16 +56,17 @@ pub(super) fn run(shared: &Shared, peer: SiteId, controller: ControllerId) {
             Outcome::Done(m) => {
                 Event::Done { to, controller: by, goodput: m.goodput(), duration: m.duration }
             }
-            Outcome::Failed(trouble) => Event::Failed { to, controller: by, trouble: *trouble },
+            Outcome::Failed(error) => Event::Failed { to, controller: by, error: *error },
         });
         let transfer = Transfer { at_ms, period: number, pair, controller, outcome };
         lock(&shared.tally).add(&transfer);
-        if let Outcome::Failed(Trouble::Unreachable | Trouble::Stalled | Trouble::LargePacketsVanish) =
-            transfer.outcome
+        if let Outcome::Failed(
+            TransferError::Unreachable | TransferError::Stalled | TransferError::MtuBlackHole,
+        ) = transfer.outcome
         {
-            shared.wants_route(peer);
+            shared.request_route(peer);
         }
-        shared.keep(&Row::Transfer(transfer));
+        shared.store_row(&Row::Transfer(transfer));
     }
 }
 
@@ -73,23 +75,24 @@ struct Sender<'a> {
     pair: Pair,
     controller: ControllerId,
     channel: Option<Channel>,
-    /// Why the last attempt to connect failed, and when.
-    failed: Option<(Trouble, Instant)>,
-    /// Attempts that failed in a row.
+    /// The error and time of the last failed connection attempt.
+    failed: Option<(TransferError, Instant)>,
+    /// Consecutive failed attempts.
     attempts: u32,
-    /// Of the pauses before another site is asked again.
+    /// State of the generator for pauses between offers.
     random: u64,
 }
 
-/// Pauses need not be hard to guess, only different at all sites.
+/// Pauses need not be unpredictable, only different at each site.
 fn seed(shared: &Shared, pair: Pair, controller: ControllerId) -> u64 {
     let of_site = u64::from(pair.from) << 32 | u64::from(pair.to) << 16 | u64::from(controller);
     (shared.now().wall_ms as u64 ^ of_site.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1
 }
 
 impl Sender<'_> {
-    /// Waits for the slot of a period after `last`; gives its number, and how late it is. None when the node ends.
-    fn turn(&self, last: i64) -> Option<(i64, Duration)> {
+    /// Waits for the slot of a period after `last`. Returns its number and how late it is; `None`
+    /// when the node stops.
+    fn next_slot(&self, last: i64) -> Option<(i64, Duration)> {
         loop {
             let (number, passed) = self.shared.period();
             let next = number.max(last + 1);
@@ -98,7 +101,7 @@ impl Sender<'_> {
             let ahead = u32::try_from(next - number).unwrap_or(u32::MAX);
             let start = period.saturating_mul(ahead) + Duration::from(slot.start);
             match start.checked_sub(passed) {
-                // The wall clock may be set meanwhile.
+                // The wall clock may be set in the meantime.
                 Some(wait) if !wait.is_zero() => {
                     if !self.shared.stop.sleep(wait.min(Duration::from_secs(5))) {
                         return None;
@@ -109,87 +112,87 @@ impl Sender<'_> {
         }
     }
 
-    /// One transfer, to end before `until`. None when the node ends.
+    /// Performs one transfer that ends before `until`; `None` when the node stops.
     fn attempt(&mut self, until: Instant) -> Option<Outcome> {
-        let outcome = self.try_to(until);
+        let outcome = self.try_transfer(until);
         if self.shared.stop.is_stopped() {
             return None;
         }
         Some(match outcome {
             Ok(measured) => Outcome::Done(Box::new(measured)),
-            Err(trouble) => Outcome::Failed(trouble),
+            Err(error) => Outcome::Failed(error),
         })
     }
 
-    fn try_to(&mut self, until: Instant) -> Result<Measured, Trouble> {
+    fn try_transfer(&mut self, until: Instant) -> Result<Measurement, TransferError> {
         let began = Instant::now();
         let limit = Duration::from(self.shared.mesh.limit);
         let last_start = until.checked_sub(limit).unwrap_or(began);
-        self.connected(until)?;
+        self.ensure_connected(until)?;
         let mut pauses = 0;
         loop {
             if self.shared.stop.is_stopped() {
-                return Err(Trouble::Broken);
+                return Err(TransferError::Broken);
             }
-            let Some(turn) = self.shared.line.take(self.pair, last_start) else {
-                return Err(Trouble::NoTurn);
+            let Some(guard) = self.shared.line.acquire(self.pair, last_start) else {
+                return Err(TransferError::Busy);
             };
             let bytes = self.shared.mesh.size;
-            let held = Held::take(self.shared, bytes + bytes / 16 + (64 << 10))?;
+            let reservation = Reservation::new(self.shared, bytes + bytes / 16 + (64 << 10))?;
             let offer = Message::Offer { bytes, limit_ms: limit.as_millis() as u32 };
-            match self.ask(&offer, (Instant::now() + ANSWER).min(until))? {
-                Message::Go => {
-                    let late = Span::from_nanos(began.elapsed().as_nanos() as u64);
-                    if late > self.shared.schedule.slot_length() {
-                        self.shared.log(&Event::Queued {
+            match self.request(&offer, (Instant::now() + REPLY_TIMEOUT).min(until))? {
+                Message::Accept => {
+                    let delay = Span::from_nanos(began.elapsed().as_nanos() as u64);
+                    if delay > self.shared.schedule.slot_length() {
+                        self.shared.log(&Event::Late {
                             to: self.shared.name(self.pair.to).to_owned(),
                             controller: self.shared.mesh.controllers[usize::from(self.controller)].clone(),
-                            by: late,
+                            by: delay,
                         });
                     }
                     let until = (Instant::now() + limit).min(until);
-                    let outcome = self.transfer(held, until);
-                    drop(turn);
-                    return outcome.map_err(|trouble| self.explained(trouble, until));
+                    let outcome = self.transfer(reservation, until);
+                    drop(guard);
+                    return outcome.map_err(|error| self.diagnose(error, until));
                 }
                 Message::Busy => {}
-                Message::Spent => return Err(Trouble::ReceiverBudget),
-                _ => return Err(self.lost(Lost::Nonsense)),
+                Message::BudgetSpent => return Err(TransferError::ReceiverBudget),
+                _ => return Err(self.record_failure(ReceiveError::Malformed)),
             }
-            drop((turn, held));
+            drop((guard, reservation));
             if Instant::now() >= last_start {
-                return Err(Trouble::NoTurn);
+                return Err(TransferError::Busy);
             }
-            // Two that want each other's line must not ask in step.
+            // Two sites that wait for each other must not retry in lockstep.
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
             self.random ^= self.random << 17;
             pauses += 1;
-            let most = 50 * u64::from(pauses.min(10u32));
-            let pause = Duration::from_millis(20 + self.random % most);
+            let max = 50 * u64::from(pauses.min(10u32));
+            let pause = Duration::from_millis(20 + self.random % max);
             if !self.shared.stop.sleep(pause.min(last_start.saturating_duration_since(Instant::now()))) {
-                return Err(Trouble::Broken);
+                return Err(TransferError::Broken);
             }
         }
     }
 
-    /// A connection whose other end answers.
-    fn connected(&mut self, until: Instant) -> Result<(), Trouble> {
+    /// Ensures a connection whose peer answers.
+    fn ensure_connected(&mut self, until: Instant) -> Result<(), TransferError> {
         if self.channel.is_some() {
             let number = self.random;
-            let until = (Instant::now() + ANSWER).min(until);
-            match self.ask(&Message::Ping(number), until) {
+            let until = (Instant::now() + REPLY_TIMEOUT).min(until);
+            match self.request(&Message::Ping(number), until) {
                 Ok(Message::Pong(n)) if n == number => return Ok(()),
-                Err(Trouble::SenderBudget) => return Err(Trouble::SenderBudget),
-                // It may have been started again, or a firewall forgotten the connection.
+                Err(TransferError::SenderBudget) => return Err(TransferError::SenderBudget),
+                // The peer may have restarted, or a firewall lost its state.
                 _ => self.channel = None,
             }
         }
-        if let Some((trouble, at)) = self.failed {
+        if let Some((error, at)) = self.failed {
             let period = Duration::from(self.shared.mesh.period);
             let pause = Duration::from_secs(1 << self.attempts.min(5));
-            if at.elapsed() < pause.min(BACKOFF).min(period * BACKOFF_PERIODS) {
-                return Err(trouble);
+            if at.elapsed() < pause.min(MAX_BACKOFF).min(period * MAX_BACKOFF_PERIODS) {
+                return Err(error);
             }
         }
         match self.dial(until) {
@@ -198,21 +201,21 @@ impl Sender<'_> {
                 self.channel = Some(channel);
                 Ok(())
             }
-            Err(trouble) => {
+            Err(error) => {
                 self.attempts += 1;
-                self.failed = Some((trouble, Instant::now()));
-                Err(trouble)
+                self.failed = Some((error, Instant::now()));
+                Err(error)
             }
         }
     }
 
-    fn dial(&self, until: Instant) -> Result<Channel, Trouble> {
+    fn dial(&self, until: Instant) -> Result<Channel, TransferError> {
         let shared = self.shared;
         let peer = self.pair.to;
-        if !shared.ledger.small(OPENING_BYTES, shared.now()) {
-            return Err(Trouble::SenderBudget);
+        if !shared.ledger.reserve_small(OPENING_BYTES, shared.now()) {
+            return Err(TransferError::SenderBudget);
         }
-        let key = shared.key(peer).ok_or(Trouble::NotAMember)?;
+        let key = shared.key(peer).ok_or(TransferError::NotAMember)?;
         let controller = &shared.mesh.controllers[usize::from(self.controller)];
         let hello = |nonce| Hello {
             mesh: shared.mesh.name.clone(),
@@ -222,135 +225,145 @@ impl Sender<'_> {
             nonce,
         };
         let within =
-            ANSWER.min(until.saturating_duration_since(Instant::now())).max(Duration::from_millis(50));
+            REPLY_TIMEOUT.min(until.saturating_duration_since(Instant::now())).max(Duration::from_millis(50));
         let addresses = shared.resolve(peer);
         let each = within / addresses.len().max(1) as u32;
-        let mut trouble = Trouble::Unreachable;
+        let mut error = TransferError::Unreachable;
         for address in addresses {
             match dial(address, Some(controller), key, hello, each) {
                 Ok(channel) if shared.stop.watch(&channel.stream) => {
                     shared.reached(peer, address);
                     return Ok(channel);
                 }
-                Ok(_) => return Err(Trouble::Broken),
-                // A host that has addresses of both kinds may be reached by one of them alone.
-                Err(e @ (Trouble::Unreachable | Trouble::Refused)) => trouble = e,
+                Ok(_) => return Err(TransferError::Broken),
+                // A dual-stack host may be reachable over one family only.
+                Err(e @ (TransferError::Unreachable | TransferError::Refused)) => error = e,
                 Err(other) => return Err(other),
             }
         }
-        Err(trouble)
+        Err(error)
     }
 
-    /// Says something small, and gets an answer.
-    fn ask(&mut self, message: &Message, until: Instant) -> Result<Message, Trouble> {
-        if !self.shared.ledger.small(2 * MESSAGE_BYTES, self.shared.now()) {
-            return Err(Trouble::SenderBudget);
+    /// Sends a small message and receives the reply.
+    fn request(&mut self, message: &Message, until: Instant) -> Result<Message, TransferError> {
+        if !self.shared.ledger.reserve_small(2 * MESSAGE_BYTES, self.shared.now()) {
+            return Err(TransferError::SenderBudget);
         }
-        let channel = self.channel.as_mut().ok_or(Trouble::Broken)?;
+        let channel = self.channel.as_mut().ok_or(TransferError::Broken)?;
         if channel.send(message).is_err() {
             self.channel = None;
-            return Err(Trouble::Broken);
+            return Err(TransferError::Broken);
         }
         let stop = &self.shared.stop;
-        channel.receive(until, &mut || !stop.is_stopped()).map_err(|lost| self.lost(lost))
+        channel.receive(until, &mut || !stop.is_stopped()).map_err(|e| self.record_failure(e))
     }
 
-    /// The connection is of no use any longer.
-    fn lost(&mut self, lost: Lost) -> Trouble {
+    /// Drops the connection and classifies the failure.
+    fn record_failure(&mut self, error: ReceiveError) -> TransferError {
         if let Some(channel) = self.channel.take() {
             channel.abort();
         }
-        match lost {
-            Lost::Late => Trouble::Stalled,
-            Lost::Closed(e) if e.kind() == ErrorKind::TimedOut => Trouble::Stalled,
-            Lost::Closed(_) | Lost::Left => Trouble::Broken,
-            Lost::Nonsense => Trouble::NotAMember,
+        match error {
+            ReceiveError::TimedOut => TransferError::Stalled,
+            ReceiveError::Closed(e) if e.kind() == ErrorKind::TimedOut => TransferError::Stalled,
+            ReceiveError::Closed(_) | ReceiveError::Cancelled => TransferError::Broken,
+            ReceiveError::Malformed => TransferError::NotAMember,
         }
     }
 
-    /// What it was that nothing arrived: whether small messages still do tells a path that swallows large packets from one that
-    /// is cut.
-    fn explained(&mut self, trouble: Stopped, until: Instant) -> Trouble {
+    /// Classifies an aborted transfer: if small messages still arrive, the path drops large
+    /// packets; otherwise it is down.
+    fn diagnose(&mut self, error: TransferAbort, until: Instant) -> TransferError {
         if let Some(channel) = self.channel.take() {
             channel.abort();
         }
-        match trouble {
-            Stopped::By(trouble) => trouble,
-            Stopped::NothingArrived => match self.dial(until.max(Instant::now() + ANSWER)) {
+        match error {
+            TransferAbort::By(error) => error,
+            TransferAbort::NothingArrived => match self.dial(until.max(Instant::now() + REPLY_TIMEOUT)) {
                 Ok(channel) => {
                     self.channel = Some(channel);
-                    Trouble::LargePacketsVanish
+                    TransferError::MtuBlackHole
                 }
-                Err(_) => Trouble::Stalled,
+                Err(_) => TransferError::Stalled,
             },
         }
     }
 
-    fn transfer(&mut self, held: Held<'_>, until: Instant) -> Result<Measured, Stopped> {
-        let Some(channel) = self.channel.as_mut() else { return Err(Stopped::By(Trouble::Broken)) };
-        let broken = |_| Stopped::By(Trouble::Broken);
+    fn transfer(
+        &mut self,
+        reservation: Reservation<'_>,
+        until: Instant,
+    ) -> Result<Measurement, TransferAbort> {
+        let Some(channel) = self.channel.as_mut() else {
+            return Err(TransferAbort::By(TransferError::Broken));
+        };
+        let broken = |_| TransferAbort::By(TransferError::Broken);
         let stream = std::sync::Arc::clone(&channel.stream);
         let before = TcpInfo::query(&*stream).map_err(broken)?;
-        stream.set_write_timeout(Some(LOOK)).map_err(broken)?;
+        stream.set_write_timeout(Some(POLL_INTERVAL)).map_err(broken)?;
         let (began, cpu) = (Instant::now(), processor_time());
         let size = self.shared.mesh.size;
         let mut left = size;
-        let mut watch = Watch {
+        let mut monitor = Monitor {
             shared: self.shared,
             stream: &stream,
-            held,
+            reservation,
             before: before.clone(),
             until,
             left,
             acked: before.bytes_acked,
             acked_at: began,
             delivery_rate: None,
-            looked: began,
+            polled_at: began,
         };
         let block = noise();
         while left > 0 {
-            let most = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
-            match (&*stream).write(&block[..most]) {
+            let max = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
+            match (&*stream).write(&block[..max]) {
                 Ok(n) => left -= n as u64,
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(e) if e.kind() == ErrorKind::TimedOut => return Err(Stopped::By(Trouble::Stalled)),
-                Err(_) => return Err(Stopped::By(Trouble::Broken)),
+                Err(e) if e.kind() == ErrorKind::TimedOut => {
+                    return Err(TransferAbort::By(TransferError::Stalled));
+                }
+                Err(_) => return Err(TransferAbort::By(TransferError::Broken)),
             }
-            watch.left = left;
-            watch.look()?;
+            monitor.left = left;
+            monitor.poll()?;
         }
-        let mut stopped = None;
-        let word = channel.receive(until, &mut || match watch.look() {
+        let mut aborted = None;
+        let reply = channel.receive(until, &mut || match monitor.poll() {
             Ok(()) => true,
             Err(e) => {
-                stopped = Some(e);
+                aborted = Some(e);
                 false
             }
         });
         let duration = began.elapsed();
         let used = processor_time().saturating_sub(cpu);
-        match word {
-            Ok(Message::Arrived { bytes }) if bytes == size => {}
-            Ok(_) | Err(Lost::Nonsense) => return Err(Stopped::By(Trouble::NotAMember)),
-            Err(Lost::Late) => return Err(watch.too_late()),
-            Err(Lost::Left) => return Err(stopped.unwrap_or(Stopped::By(Trouble::Broken))),
-            Err(Lost::Closed(e)) if e.kind() == ErrorKind::TimedOut => {
-                return Err(Stopped::By(Trouble::Stalled));
+        match reply {
+            Ok(Message::Received { bytes }) if bytes == size => {}
+            Ok(_) | Err(ReceiveError::Malformed) => return Err(TransferAbort::By(TransferError::NotAMember)),
+            Err(ReceiveError::TimedOut) => return Err(monitor.timed_out()),
+            Err(ReceiveError::Cancelled) => {
+                return Err(aborted.unwrap_or(TransferAbort::By(TransferError::Broken)));
             }
-            Err(Lost::Closed(_)) => return Err(Stopped::By(Trouble::Broken)),
+            Err(ReceiveError::Closed(e)) if e.kind() == ErrorKind::TimedOut => {
+                return Err(TransferAbort::By(TransferError::Stalled));
+            }
+            Err(ReceiveError::Closed(_)) => return Err(TransferAbort::By(TransferError::Broken)),
         }
         let after = TcpInfo::query(&*stream).map_err(broken)?;
-        watch.note_rate(&after);
+        monitor.record_rate(&after);
         let busy = since(before.busy_time, after.busy_time).unwrap_or(Span::ZERO);
         let share = |from: Option<Span>, to: Option<Span>| match since(from, to) {
             Some(span) if !busy.is_zero() => (span.as_secs_f64() / busy.as_secs_f64()).clamp(0.0, 1.0) as f32,
             _ => 0.0,
         };
         let segments = |info: &TcpInfo| info.data_segs_out.or(info.segs_out).unwrap_or(0);
-        Ok(Measured {
+        Ok(Measurement {
             bytes: size,
             duration: Span::from_nanos(duration.as_nanos() as u64),
-            delivery_rate: watch.delivery_rate,
+            delivery_rate: monitor.delivery_rate,
             rtt: after.rtt,
             min_rtt: after.min_rtt.unwrap_or(after.rtt),
             segments: segments(&after).wrapping_sub(segments(&before)),
@@ -362,85 +375,90 @@ impl Sender<'_> {
     }
 }
 
-/// Why a transfer ended before its end.
-enum Stopped {
-    By(Trouble),
-    /// Not one of its segments was acknowledged.
+/// Why a transfer was aborted.
+enum TransferAbort {
+    By(TransferError),
+    /// No segment was acknowledged.
     NothingArrived,
 }
 
-/// Looks at a transfer while it goes on.
-struct Watch<'a> {
+/// Monitors a transfer in progress.
+struct Monitor<'a> {
     shared: &'a Shared,
     stream: &'a std::net::TcpStream,
-    held: Held<'a>,
+    reservation: Reservation<'a>,
     before: TcpInfo,
     until: Instant,
-    /// Payload that the kernel has not been given yet.
+    /// Payload not yet written to the socket.
     left: u64,
     acked: Option<u64>,
     acked_at: Instant,
     delivery_rate: Option<Rate>,
-    looked: Instant,
+    polled_at: Instant,
 }
 
-impl Watch<'_> {
-    fn look(&mut self) -> Result<(), Stopped> {
+impl Monitor<'_> {
+    fn poll(&mut self) -> Result<(), TransferAbort> {
         let now = Instant::now();
-        if now.duration_since(self.looked) < LOOK && now < self.until {
+        if now.duration_since(self.polled_at) < POLL_INTERVAL && now < self.until {
             return Ok(());
         }
-        self.looked = now;
+        self.polled_at = now;
         if self.shared.stop.is_stopped() {
-            return Err(Stopped::By(Trouble::Broken));
+            return Err(TransferAbort::By(TransferError::Broken));
         }
-        let Ok(info) = TcpInfo::query(self.stream) else { return Err(Stopped::By(Trouble::Broken)) };
-        self.note_rate(&info);
+        let Ok(info) = TcpInfo::query(self.stream) else {
+            return Err(TransferAbort::By(TransferError::Broken));
+        };
+        self.record_rate(&info);
         if info.bytes_acked != self.acked {
             (self.acked, self.acked_at) = (info.bytes_acked, now);
         }
-        let moved = moved(&self.before, &info);
-        self.held.moved(moved);
-        if !self.held.covers(moved + self.left + self.left / 32) {
-            return Err(Stopped::By(Trouble::SenderBudget));
+        let moved = wire_bytes(&self.before, &info);
+        self.reservation.set_used(moved);
+        if !self.reservation.extend_to(moved + self.left + self.left / 32) {
+            return Err(TransferAbort::By(TransferError::SenderBudget));
         }
         if now >= self.until {
-            return Err(self.too_late());
+            return Err(self.timed_out());
         }
         let limit = Duration::from(self.shared.mesh.limit);
-        if now.duration_since(self.acked_at) >= (limit / 2).clamp(STALL[0], STALL[1]) {
+        if now.duration_since(self.acked_at)
+            >= (limit / 2).clamp(STALL_TIMEOUT_RANGE[0], STALL_TIMEOUT_RANGE[1])
+        {
             return Err(self.stalled());
         }
         Ok(())
     }
 
-    fn stalled(&self) -> Stopped {
+    fn stalled(&self) -> TransferAbort {
         if self.acked == self.before.bytes_acked {
-            Stopped::NothingArrived
+            TransferAbort::NothingArrived
         } else {
-            Stopped::By(Trouble::Stalled)
+            TransferAbort::By(TransferError::Stalled)
         }
     }
 
-    fn too_late(&self) -> Stopped {
+    fn timed_out(&self) -> TransferAbort {
         if self.acked == self.before.bytes_acked {
-            Stopped::NothingArrived
+            TransferAbort::NothingArrived
         } else {
-            Stopped::By(Trouble::TooSlow)
+            TransferAbort::By(TransferError::TooSlow)
         }
     }
 
-    fn note_rate(&mut self, info: &TcpInfo) {
+    fn record_rate(&mut self, info: &TcpInfo) {
         if !info.delivery_rate_app_limited && info.delivery_rate.is_some_and(|rate| rate > Rate::ZERO) {
             self.delivery_rate = info.delivery_rate;
         }
     }
 }
 
-impl Drop for Watch<'_> {
-    /// However it ended, the account is of what moved until then; what cannot be known has moved.
+impl Drop for Monitor<'_> {
+    /// Account for the bytes sent so far; if unknown, for the whole reservation.
     fn drop(&mut self) {
-        self.held.moved(TcpInfo::query(self.stream).map_or(u64::MAX, |info| moved(&self.before, &info)));
+        self.reservation
+            .set_used(TcpInfo::query(self.stream).map_or(u64::MAX, |info| wire_bytes(&self.before, &info)));
     }
 }
 
@@ -448,56 +466,56 @@ fn since(from: Option<Span>, to: Option<Span>) -> Option<Span> {
     Some(Span::from_nanos(to?.as_nanos().saturating_sub(from?.as_nanos())))
 }
 
-/// Bytes on the wire between two looks, both ways.
-pub(super) fn moved(before: &TcpInfo, after: &TcpInfo) -> u64 {
+/// Bytes on the wire between two samples, both ways.
+pub(super) fn wire_bytes(before: &TcpInfo, after: &TcpInfo) -> u64 {
     let bytes = |b: Option<u64>, a: Option<u64>| a.unwrap_or(0).saturating_sub(b.unwrap_or(0));
     let segments = |b: Option<u32>, a: Option<u32>| u64::from(a.unwrap_or(0).wrapping_sub(b.unwrap_or(0)));
     bytes(before.bytes_sent, after.bytes_sent)
         + bytes(before.bytes_received, after.bytes_received)
-        + HEADERS * (segments(before.segs_out, after.segs_out) + segments(before.segs_in, after.segs_in))
+        + HEADER_BYTES * (segments(before.segs_out, after.segs_out) + segments(before.segs_in, after.segs_in))
 }
 
-/// Bytes of the budget that a transfer has; what it does not use goes back.
-pub(super) struct Held<'a> {
+/// Budget bytes reserved for a transfer; the unused part is released on drop.
+pub(super) struct Reservation<'a> {
     shared: &'a Shared,
-    taken: u64,
+    reserved: u64,
     used: u64,
 }
 
-impl<'a> Held<'a> {
-    pub fn take(shared: &'a Shared, bytes: u64) -> Result<Held<'a>, Trouble> {
-        match shared.ledger.take(bytes, shared.now()) {
-            Ok(()) => Ok(Held { shared, taken: bytes, used: 0 }),
+impl<'a> Reservation<'a> {
+    pub fn new(shared: &'a Shared, bytes: u64) -> Result<Reservation<'a>, TransferError> {
+        match shared.ledger.reserve(bytes, shared.now()) {
+            Ok(()) => Ok(Reservation { shared, reserved: bytes, used: 0 }),
             Err(refused) => {
-                if let Refused::File(e) = refused {
-                    shared.log(&Event::NoAccount { reason: e.to_string() });
+                if let ReserveError::File(e) = refused {
+                    shared.log(&Event::BudgetWriteFailed { reason: e.to_string() });
                 }
-                Err(Trouble::SenderBudget)
+                Err(TransferError::SenderBudget)
             }
         }
     }
 
-    pub fn moved(&mut self, bytes: u64) {
+    pub fn set_used(&mut self, bytes: u64) {
         self.used = bytes;
     }
 
-    /// Whether there are bytes for this much in all; more are taken if there are any.
-    pub fn covers(&mut self, bytes: u64) -> bool {
-        if bytes <= self.taken {
+    /// Extends the reservation to `bytes`; `false` if the budget is exhausted.
+    pub fn extend_to(&mut self, bytes: u64) -> bool {
+        if bytes <= self.reserved {
             return true;
         }
-        let more = (bytes - self.taken).max(self.taken / 8);
-        let taken = self.shared.ledger.take(more, self.shared.now()).is_ok();
-        if taken {
-            self.taken += more;
+        let more = (bytes - self.reserved).max(self.reserved / 8);
+        let reserved = self.shared.ledger.reserve(more, self.shared.now()).is_ok();
+        if reserved {
+            self.reserved += more;
         }
-        taken
+        reserved
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.shared.ledger.give_back(self.taken.saturating_sub(self.used));
+        self.shared.ledger.release(self.reserved.saturating_sub(self.used));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ending: whoever sleeps wakes, and whoever waits at a socket finds it closed.
+//! The stop signal: wakes sleeping threads and shuts down watched sockets.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,7 +8,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the node is to end.
+/// The stop signal of a node.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
     stopped: Mutex<bool>,
@@ -29,7 +29,7 @@ impl Stop {
         *lock(&self.stopped)
     }
 
-    /// Sleeps, and says whether the node goes on.
+    /// Sleeps for `time`; `false` if the node stops.
     pub fn sleep(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut stopped = lock(&self.stopped);
@@ -42,7 +42,7 @@ impl Stop {
         }
     }
 
-    /// Closes this socket, too, when the node ends. Says whether it goes on.
+    /// Shuts this socket down when the node stops; `false` if it already stops.
     pub fn watch(&self, socket: &Arc<TcpStream>) -> bool {
         let mut sockets = lock(&self.sockets);
         sockets.retain(|s| s.strong_count() > 0);

@@ -1,60 +1,62 @@
-//! What a node has seen since it started, counted by pair and controller.
+//! Counters of a node since its start, by pair and controller.
 
 use crate::file::Mesh;
-use crate::record::{ControllerId, Measured, Minute, Outcome, Pair, RttBand, SiteId, Transfer, Trouble};
+use crate::record::{
+    ControllerId, Measurement, Minute, Outcome, Pair, RttBand, SiteId, Transfer, TransferError,
+};
 use std::collections::BTreeMap;
 
-/// Of all its transfers and probes.
+/// Counters of all transfers and probes.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// By the receiving site and the controller.
+    /// By receiving site and controller.
     pub transfers: BTreeMap<(SiteId, ControllerId), PairTally>,
-    /// By the site asked.
+    /// By probed site.
     pub probes: BTreeMap<SiteId, ProbeTally>,
-    /// Records that could not be kept.
+    /// Records that could not be stored.
     pub lost: u64,
-    /// Callers that were not let in.
+    /// Rejected connections.
     pub rejected: u64,
-    /// Bytes of the day that were moved.
+    /// Bytes spent today.
     pub spent: u64,
-    /// Bytes that may be moved in a day.
+    /// Daily limit in bytes.
     pub budget: u64,
 }
 
-/// Of the transfers to one site by one controller.
+/// Counters of the transfers to one site with one controller.
 #[derive(Clone, Debug, Default)]
 pub struct PairTally {
-    /// Those that arrived.
+    /// Completed transfers.
     pub done: u64,
-    /// Those that did not, by what was wrong.
-    pub failed: BTreeMap<Trouble, u64>,
-    /// Payload moved, bytes.
+    /// Failed transfers by error.
+    pub failed: BTreeMap<TransferError, u64>,
+    /// Payload of completed transfers, bytes.
     pub bytes: u64,
     /// Segments sent.
     pub segments: u64,
-    /// Of these, sent again.
+    /// Segments retransmitted.
     pub retransmitted: u64,
-    /// The last that arrived.
-    pub last: Option<Measured>,
-    /// What the last one was, if it did not arrive.
-    pub trouble: Option<Trouble>,
+    /// The last completed transfer.
+    pub last: Option<Measurement>,
+    /// The error of the last transfer, if it failed.
+    pub error: Option<TransferError>,
 }
 
-/// Of the small probes to one site.
+/// Counters of the UDP probes to one site.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeTally {
-    /// Sent.
+    /// Requests sent.
     pub sent: u64,
-    /// Arrived there.
+    /// Requests that arrived.
     pub arrived: u64,
-    /// Answered.
+    /// Replies received.
     pub answered: u64,
-    /// Round-trip times of the last minute in which one was answered.
+    /// RTTs of the last minute with a reply.
     pub rtt: Option<RttBand>,
 }
 
 impl Tally {
-    /// Of a site of a mesh, with all its pairs: what has not happened is zero, not missing.
+    /// Counters of a site with all its pairs, so that idle pairs are zero and not missing.
     pub fn new(mesh: &Mesh, site: SiteId) -> Tally {
         let mut tally = Tally::default();
         for peer in (0..mesh.sites.len() as SiteId).filter(|id| *id != site) {
@@ -75,11 +77,11 @@ impl Tally {
                 of.segments += u64::from(measured.segments);
                 of.retransmitted += u64::from(measured.retransmitted);
                 of.last = Some((**measured).clone());
-                of.trouble = None;
+                of.error = None;
             }
-            Outcome::Failed(trouble) => {
-                *of.failed.entry(*trouble).or_default() += 1;
-                of.trouble = Some(*trouble);
+            Outcome::Failed(error) => {
+                *of.failed.entry(*error).or_default() += 1;
+                of.error = Some(*error);
             }
         }
     }

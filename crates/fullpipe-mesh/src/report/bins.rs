@@ -1,38 +1,39 @@
-//! A history in as many steps as a screen can show.
+//! A history reduced to as many steps as a screen can show.
 
 use crate::record::{History, Outcome, Pair};
 use fullpipe_experiment::statistics;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Steps of a page: one for each half hour of a week.
-const MOST: i64 = 360;
+/// Maximum steps of a page: one for each half hour of a week.
+const MAX_STEPS: i64 = 360;
 
 /// All pairs over time, in steps of equal length.
 #[derive(Debug, Serialize)]
 pub(super) struct Bins {
-    /// The beginning of the first step: seconds since 1970 (UTC).
+    /// Start of the first step, seconds since 1970 (UTC).
     pub start_s: f64,
-    /// The length of a step.
+    /// Length of a step, seconds.
     pub step_s: f64,
-    /// How many there are.
+    /// Number of steps.
     pub steps: usize,
     #[serde(skip)]
     pub pairs: BTreeMap<Pair, PairBins>,
 }
 
-/// A pair, a value a step; none where there is none. Rounded to three digits, which is more than can be seen.
+/// A pair with one value per step; `None` where there is none. Rounded to three digits, more than
+/// can be seen.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct PairBins {
-    /// Round trips, milliseconds: the least, the median of medians, the greatest 95th percentile.
+    /// RTT in milliseconds: minimum, median of medians, maximum of the 95th percentiles.
     pub rtt: [Vec<Option<f32>>; 3],
-    /// Each controller's goodput, Mbit/s: 10th percentile, median, 90th.
+    /// Each controller's goodput, Mbit/s: 10th percentile, median, 90th percentile.
     pub rate: Vec<[Vec<Option<f32>>; 3]>,
-    /// Each controller's retransmitted share, percent: median.
-    pub again: Vec<Vec<Option<f32>>>,
-    /// Probes that did not arrive, percent.
+    /// Each controller's median retransmitted share, percent.
+    pub retransmitted: Vec<Vec<Option<f32>>>,
+    /// Lost probes, percent.
     pub lost: Vec<Option<f32>>,
-    /// Transfers that failed, percent.
+    /// Failed transfers, percent.
     pub failed: Vec<Option<f32>>,
 }
 
@@ -40,16 +41,17 @@ pub(super) struct PairBins {
 struct Step {
     rtt: [Vec<f64>; 3],
     rate: Vec<Vec<f64>>,
-    again: Vec<Vec<f64>>,
+    retransmitted: Vec<Vec<f64>>,
     probes: [u64; 2],
     transfers: [u64; 2],
 }
 
 impl Bins {
-    pub fn of(history: &History) -> Bins {
+    pub fn new(history: &History) -> Bins {
         let times =
             || history.transfers.iter().map(|t| t.at_ms).chain(history.minutes.iter().map(|m| m.at_ms));
-        // What lies beyond a year of the middle is a clock that was wrong: it would leave the rest no room.
+        // Records more than a year from the median come from a wrong clock and would compress the
+        // rest.
         let mut sorted: Vec<i64> = times().collect();
         sorted.sort_unstable();
         let middle = sorted.get(sorted.len() / 2).copied().unwrap_or(0);
@@ -57,12 +59,12 @@ impl Bins {
         let near = |at: i64| at.saturating_sub(middle).saturating_abs() <= year;
         let start = sorted.iter().copied().find(|at| near(*at)).unwrap_or(0);
         let end = sorted.iter().rev().copied().find(|at| near(*at)).unwrap_or(0);
-        let period = crate::see::period_ms(history);
-        // In whole periods, so that each step has as many transfers as the next.
+        let period = crate::analysis::period_ms(history);
+        // Whole periods, so that each step has as many transfers as the next.
         let periods = (end - start) / period + 1;
-        let step = period.saturating_mul((periods + MOST - 1) / MOST).max(1);
+        let step = period.saturating_mul((periods + MAX_STEPS - 1) / MAX_STEPS).max(1);
         let start = start.saturating_sub(start.rem_euclid(period));
-        let steps = ((end - start) / step + 1).clamp(1, MOST + 1) as usize;
+        let steps = ((end - start) / step + 1).clamp(1, MAX_STEPS + 1) as usize;
         let place = |at: i64| near(at).then(|| ((at - start) / step) as usize).filter(|nth| *nth < steps);
         let controllers = history.controllers.len();
         let mut all: BTreeMap<Pair, BTreeMap<usize, Step>> = BTreeMap::new();
@@ -74,9 +76,9 @@ impl Bins {
             match &transfer.outcome {
                 Outcome::Done(done) if cc < controllers => {
                     step.rate.resize(controllers, Vec::new());
-                    step.again.resize(controllers, Vec::new());
+                    step.retransmitted.resize(controllers, Vec::new());
                     step.rate[cc].push(done.goodput().as_bits_per_sec_f64() / 1e6);
-                    step.again[cc].push(done.retransmitted_share() * 100.0);
+                    step.retransmitted[cc].push(done.retransmitted_share() * 100.0);
                 }
                 Outcome::Done(_) => {}
                 Outcome::Failed(_) => step.transfers[0] += 1,
@@ -93,15 +95,17 @@ impl Bins {
                 }
             }
         }
-        let pairs =
-            all.into_iter().map(|(pair, steps_of)| (pair, filled(&steps_of, steps, controllers))).collect();
+        let pairs = all
+            .into_iter()
+            .map(|(pair, steps_of)| (pair, pair_bins(&steps_of, steps, controllers)))
+            .collect();
         Bins { start_s: start as f64 / 1e3, step_s: step as f64 / 1e3, steps, pairs }
     }
 }
 
-fn filled(all: &BTreeMap<usize, Step>, steps: usize, controllers: usize) -> PairBins {
+fn pair_bins(all: &BTreeMap<usize, Step>, steps: usize, controllers: usize) -> PairBins {
     let column = |of: &dyn Fn(&Step) -> Option<f64>| -> Vec<Option<f32>> {
-        (0..steps).map(|nth| all.get(&nth).and_then(of).map(short)).collect()
+        (0..steps).map(|nth| all.get(&nth).and_then(of).map(round_to_3_digits)).collect()
     };
     let share = |[of, all]: [u64; 2]| (all > 0).then(|| of as f64 / all as f64 * 100.0);
     PairBins {
@@ -113,7 +117,9 @@ fn filled(all: &BTreeMap<usize, Step>, steps: usize, controllers: usize) -> Pair
         rate: (0..controllers)
             .map(|cc| [0.1, 0.5, 0.9].map(|q| column(&|step| quantile(step.rate.get(cc)?, q))))
             .collect(),
-        again: (0..controllers).map(|cc| column(&|step| quantile(step.again.get(cc)?, 0.5))).collect(),
+        retransmitted: (0..controllers)
+            .map(|cc| column(&|step| quantile(step.retransmitted.get(cc)?, 0.5)))
+            .collect(),
         lost: column(&|step| share(step.probes)),
         failed: column(&|step| share(step.transfers)),
     }
@@ -123,8 +129,8 @@ fn quantile(all: &[f64], q: f64) -> Option<f64> {
     statistics::quantile(&mut all.to_vec(), q)
 }
 
-/// Three digits.
-fn short(x: f64) -> f32 {
+/// Rounds to three significant digits.
+fn round_to_3_digits(x: f64) -> f32 {
     if x == 0.0 || !x.is_finite() {
         return 0.0;
     }
@@ -137,13 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_are_kept() {
-        assert_eq!([123.456, 0.012_345, 9.999, 0.0].map(short), [123.0, 0.0123, 10.0, 0.0]);
+    fn rounding_keeps_three_digits() {
+        assert_eq!([123.456, 0.012_345, 9.999, 0.0].map(round_to_3_digits), [123.0, 0.0123, 10.0, 0.0]);
     }
 
     #[test]
     fn an_empty_history_is_one_empty_step() {
-        let bins = Bins::of(&History::default());
+        let bins = Bins::new(&History::default());
         assert_eq!((bins.steps, bins.pairs.len()), (1, 0));
     }
 }

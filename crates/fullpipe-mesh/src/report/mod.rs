@@ -1,4 +1,4 @@
-//! What a mesh saw, for people: figures and states of pairs and sites, in a terminal, as a page, as JSON.
+//! The report on a mesh: figures and states of pairs and sites, as text, HTML page and JSON.
 
 mod bins;
 mod figure;
@@ -11,115 +11,117 @@ pub use page::page;
 pub use state::State;
 pub use text::terminal;
 
-use crate::expect::{Diagnosis, Expectation, diagnose, found};
-use crate::place::Place;
+use crate::analysis::{Change, Ratio, changes, ratios};
+use crate::expect::{Diagnosis, Expectation, diagnose, estimate_path};
+use crate::location::Location;
 use crate::record::{History, Outcome, Pair, SiteId};
-use crate::see::{Change, Ratio, changes, ratios};
 use fullpipe_net::compare::median;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pairs for which other paths are tried, which takes a second or so each: those farthest from what is expected.
-const DIAGNOSED: usize = 12;
-/// The newest transfers whose medians are told.
-const NEWEST: usize = 240;
+/// Maximum pairs that are diagnosed, which takes about a second each: those farthest from their
+/// expectation.
+const MAX_DIAGNOSED: usize = 12;
+/// The newest transfers that count for medians.
+const RECENT_TRANSFERS: usize = 240;
 
-/// What a mesh saw.
+/// A report on a mesh.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Seen {
-    /// The names of its sites.
+pub struct Report {
+    /// Site names.
     pub sites: Vec<String>,
-    /// The names of its controllers; the first is what the others are compared with.
+    /// Controller names; the first is the baseline.
     pub controllers: Vec<String>,
-    /// Of what time: milliseconds since 1970 (UTC), first and last record.
+    /// Time of the first record, milliseconds since 1970 (UTC).
     pub from_ms: i64,
-    /// See [`Seen::from_ms`].
+    /// Time of the last record, milliseconds since 1970 (UTC).
     pub to_ms: i64,
-    /// The length of a period, seconds.
+    /// The period, seconds.
     pub period_s: f64,
-    /// Each direction of which anything is known.
-    pub pairs: Vec<PairSeen>,
-    /// Each site, in the order of `sites`.
-    pub site_states: Vec<SiteSeen>,
-    /// What changed, by time.
-    pub changes: Vec<Told>,
+    /// The directions with records.
+    pub pairs: Vec<PathReport>,
+    /// The sites, in the order of `sites`.
+    pub site_states: Vec<SiteReport>,
+    /// Detected changes, by time.
+    pub changes: Vec<ChangeReport>,
 }
 
 /// A direction.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct PairSeen {
-    /// Which.
+pub struct PathReport {
+    /// The direction.
     pub pair: Pair,
-    /// How it is now.
+    /// Current state.
     pub state: State,
-    /// Each controller's goodput over the first's, over all periods; of the first none.
+    /// Each controller's goodput relative to the first, over all periods; `None` for the first.
     pub ratios: Vec<Option<Ratio>>,
     /// Each controller's median goodput of its newest transfers, bit/s.
     pub goodput_bps: Vec<Option<f64>>,
-    /// The median round trip of the newest probes, milliseconds.
+    /// Median RTT of the newest probes, milliseconds.
     pub rtt_ms: Option<f64>,
-    /// The share of the newest probes that did not arrive.
+    /// Loss share of the newest probes, 0 to 1.
     pub loss: Option<f64>,
-    /// Transfers, and those of them that failed.
+    /// Number of transfers.
     pub transfers: u64,
-    /// See [`PairSeen::transfers`].
+    /// Number of failed transfers.
     pub failed: u64,
-    /// The routers on the way at last, nearest first.
+    /// The routers of the last traced route, nearest first.
     pub route: Vec<String>,
-    /// What such a path should give, where that was asked for.
+    /// The simulated expectation, if requested.
     pub expected: Option<Expectation>,
-    /// Why it gives something else, where it does.
+    /// The diagnosis, where the path differs from its expectation.
     pub diagnosis: Option<Diagnosis>,
 }
 
 /// A site.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct SiteSeen {
-    /// How it is now.
+pub struct SiteReport {
+    /// Current state.
     pub state: State,
-    /// The median of its directions' goodputs, by the best controller of each: what it sends and what it receives, bit/s.
+    /// Median goodput of the directions it sends on, by the best controller of each, bit/s.
     pub sends_bps: Option<f64>,
-    /// See [`SiteSeen::sends_bps`].
+    /// The same for the directions it receives on, bit/s.
     pub receives_bps: Option<f64>,
-    /// Transfers from and to it, and those of them that failed.
+    /// Number of transfers from and to the site.
     pub transfers: u64,
-    /// See [`SiteSeen::transfers`].
+    /// Number of failed transfers from and to the site.
     pub failed: u64,
 }
 
-/// A change, in words too.
+/// A change with its description.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Told {
-    /// Where, in words.
-    pub place: String,
-    /// What, in a few words.
+pub struct ChangeReport {
+    /// Location, as text.
+    pub location: String,
+    /// A short description.
     pub kind: &'static str,
-    /// What was seen.
-    pub said: Vec<String>,
-    /// The routers that were on the way before and after, where they were asked: which directions, and the routes.
+    /// Details, as text.
+    pub details: Vec<String>,
+    /// Routes before and after the change, where traced: direction, routers before, routers after.
     pub routes: Vec<(String, Vec<String>, Vec<String>)>,
-    /// Since when, and until when if it is over: milliseconds since 1970 (UTC).
+    /// Start of the change, milliseconds since 1970 (UTC).
     pub begin_ms: i64,
-    /// See [`Told::begin_ms`].
+    /// End of the change, if it has ended.
     pub end_ms: Option<i64>,
-    /// The change itself.
-    pub change: Change,
+    /// The detected change.
+    pub cause: Change,
 }
 
-impl Seen {
-    /// What a history says. Where `explain`, each path is simulated as well, and told why it differs: seconds for a mesh.
-    pub fn of(history: &History, explain: bool) -> Seen {
-        let long = crate::see::period_ms(history);
-        let changes: Vec<Told> =
-            changes(history).into_iter().map(|change| told(history, long, change)).collect();
+impl Report {
+    /// Analyses a history. With `explain`, each path is simulated as well, and deviations are
+    /// diagnosed, which takes seconds.
+    pub fn new(history: &History, explain: bool) -> Report {
+        let long = crate::analysis::period_ms(history);
+        let changes: Vec<ChangeReport> =
+            changes(history).into_iter().map(|change| describe_change(history, long, change)).collect();
         let times = history.transfers.iter().map(|t| t.at_ms).chain(history.minutes.iter().map(|m| m.at_ms));
         let (from_ms, to_ms) = times.fold((i64::MAX, i64::MIN), |(from, to), at| (from.min(at), to.max(at)));
         let mut pairs = pairs(history, &changes);
         if explain {
-            explained(history, &mut pairs);
+            add_expectations(history, &mut pairs);
         }
         let site = |id: usize| site(id as SiteId, &pairs, &changes);
-        Seen {
+        Report {
             site_states: (0..history.sites.len()).map(site).collect(),
             sites: history.sites.clone(),
             controllers: history.controllers.clone(),
@@ -131,39 +133,39 @@ impl Seen {
         }
     }
 
-    /// The changes that are not over.
-    pub fn open(&self) -> impl Iterator<Item = &Told> {
-        self.changes.iter().filter(|told| told.end_ms.is_none())
+    /// The changes that have not ended.
+    pub fn ongoing(&self) -> impl Iterator<Item = &ChangeReport> {
+        self.changes.iter().filter(|change| change.end_ms.is_none())
     }
 
-    /// In a sentence.
+    /// The summary sentence.
     pub fn verdict(&self) -> String {
         if self.pairs.is_empty() {
-            return "Nothing was recorded yet".to_owned();
+            return "No records yet".to_owned();
         }
-        let mut said = Vec::new();
+        let mut details = Vec::new();
         for (nth, name) in self.controllers.iter().enumerate().skip(1) {
             let mut medians: Vec<f64> =
                 self.pairs.iter().filter_map(|pair| Some((*pair.ratios.get(nth)?)?.ratio.median)).collect();
             medians.sort_by(f64::total_cmp);
             let (Some(least), Some(most)) = (medians.first(), medians.last()) else { continue };
             let first = self.controllers.first().map_or("", String::as_str);
-            said.push(format!(
-                "{name} carries {} times what {first} does{}",
+            details.push(format!(
+                "{name}: {} times the goodput of {first}{}",
                 times(median(&medians)),
                 match medians.len() {
                     1 => String::new(),
-                    n => format!(" in the middle of {n} paths ({} to {})", times(*least), times(*most)),
+                    n => format!(" (median of {n} paths, range {} to {})", times(*least), times(*most)),
                 }
             ));
         }
-        let open = self.open().count();
-        said.push(match open {
-            0 => "nothing is different from usual now".to_owned(),
-            1 => "one thing is different from usual now".to_owned(),
-            n => format!("{n} things are different from usual now"),
+        let open = self.ongoing().count();
+        details.push(match open {
+            0 => "no ongoing changes".to_owned(),
+            1 => "1 ongoing change".to_owned(),
+            n => format!("{n} ongoing changes"),
         });
-        said.join("; ")
+        details.join("; ")
     }
 }
 
@@ -172,7 +174,7 @@ pub(crate) fn paths(n: usize) -> String {
     format!("{n} path{}", if n == 1 { "" } else { "s" })
 }
 
-/// A ratio as people say it.
+/// Formats a ratio.
 pub(crate) fn times(ratio: f64) -> String {
     if ratio >= 99.5 {
         format!("{ratio:.0}")
@@ -183,17 +185,17 @@ pub(crate) fn times(ratio: f64) -> String {
     }
 }
 
-fn told(history: &History, long: i64, change: Change) -> Told {
+fn describe_change(history: &History, long: i64, change: Change) -> ChangeReport {
     let at = |period: i64| period.saturating_mul(long);
     let begin_ms = at(change.begin);
     let mut routes = Vec::new();
     let named = |route: &crate::record::Route| -> Vec<String> {
         route.hops.iter().map(|hop| hop.map_or("*".to_owned(), |hop| hop.to_string())).collect()
     };
-    let pairs: BTreeSet<Pair> = change.shifts.iter().flat_map(|s| [s.pair, s.pair.turned()]).collect();
-    for pair in pairs.into_iter().filter(|pair| change.place.holds(*pair)) {
+    let pairs: BTreeSet<Pair> = change.shifts.iter().flat_map(|s| [s.pair, s.pair.reversed()]).collect();
+    for pair in pairs.into_iter().filter(|pair| change.location.contains(*pair)) {
         let of = || history.routes.iter().filter(move |route| route.pair == pair);
-        // A route is asked for when something seems to have changed: the first after it may be a few periods late.
+        // Routes are traced after a suspected change, so the first may be a few periods late.
         let before = of().rfind(|route| route.at_ms < begin_ms);
         let after = of().find(|route| {
             (begin_ms..begin_ms.saturating_add(long.saturating_mul(10))).contains(&route.at_ms)
@@ -204,23 +206,23 @@ fn told(history: &History, long: i64, change: Change) -> Told {
             routes.push((history.name(pair), named(before), named(after)));
         }
     }
-    Told {
-        place: change.place.name(history),
+    ChangeReport {
+        location: change.location.name(history),
         kind: change.kind(),
-        said: change.said(history),
+        details: change.details(history),
         routes,
         begin_ms,
         end_ms: change.end.map(at),
-        change,
+        cause: change,
     }
 }
 
-fn pairs(history: &History, changes: &[Told]) -> Vec<PairSeen> {
+fn pairs(history: &History, changes: &[ChangeReport]) -> Vec<PathReport> {
     let controllers = history.controllers.len();
-    let mut all: BTreeMap<Pair, PairSeen> = BTreeMap::new();
-    let fresh = |pair: Pair| PairSeen {
+    let mut all: BTreeMap<Pair, PathReport> = BTreeMap::new();
+    let fresh = |pair: Pair| PathReport {
         pair,
-        state: State::Fine,
+        state: State::Normal,
         ratios: vec![None; controllers],
         goodput_bps: vec![None; controllers],
         rtt_ms: None,
@@ -248,7 +250,7 @@ fn pairs(history: &History, changes: &[Told]) -> Vec<PairSeen> {
         }
     }
     for ((pair, cc), of) in goodputs {
-        let newest = &of[of.len().saturating_sub(NEWEST)..];
+        let newest = &of[of.len().saturating_sub(RECENT_TRANSFERS)..];
         if let Some(slot) = all.get_mut(&pair).and_then(|pair| pair.goodput_bps.get_mut(cc)) {
             *slot = Some(median(newest));
         }
@@ -263,7 +265,7 @@ fn pairs(history: &History, changes: &[Told]) -> Vec<PairSeen> {
     let mut probes: BTreeMap<Pair, (Vec<f64>, u64, u64)> = BTreeMap::new();
     for minute in history.minutes.iter().rev().filter(|minute| known(minute.pair)) {
         let (rtts, sent, arrived) = probes.entry(minute.pair).or_default();
-        if rtts.len() < NEWEST {
+        if rtts.len() < RECENT_TRANSFERS {
             rtts.extend(minute.rtt.map(|rtt| rtt.p50.as_millis_f64()));
             *sent += u64::from(minute.sent);
             *arrived += u64::from(minute.arrived);
@@ -280,17 +282,17 @@ fn pairs(history: &History, changes: &[Told]) -> Vec<PairSeen> {
     }
     let states = state::states(history, changes);
     for (at, pair) in &mut all {
-        pair.state = states.get(at).copied().unwrap_or(State::Fine);
+        pair.state = states.get(at).copied().unwrap_or(State::Normal);
     }
     all.into_values().collect()
 }
 
-fn explained(history: &History, pairs: &mut [PairSeen]) {
+fn add_expectations(history: &History, pairs: &mut [PathReport]) {
     let mut off: Vec<(f64, usize)> = Vec::new();
-    for (nth, seen) in pairs.iter_mut().enumerate() {
-        let Some(found) = found(history, seen.pair) else { continue };
-        let expected = Expectation::of(&found);
-        let distances = seen.ratios.iter().enumerate().filter_map(|(cc, ratio)| {
+    for (nth, path) in pairs.iter_mut().enumerate() {
+        let Some(estimate) = estimate_path(history, path.pair) else { continue };
+        let expected = Expectation::simulate(&estimate);
+        let distances = path.ratios.iter().enumerate().filter_map(|(cc, ratio)| {
             let measured = (*ratio)?.ratio;
             let should = expected.ratio.get(cc).copied().flatten()?;
             (expected.agrees(cc as u16, &measured) == Some(false))
@@ -300,32 +302,32 @@ fn explained(history: &History, pairs: &mut [PairSeen]) {
         if farthest > 0.0 {
             off.push((farthest, nth));
         }
-        seen.expected = Some(expected);
+        path.expected = Some(expected);
     }
     off.sort_by(|a, b| b.0.total_cmp(&a.0));
-    for (_, nth) in off.into_iter().take(DIAGNOSED) {
-        if let Some(seen) = pairs.get_mut(nth) {
-            seen.diagnosis = found(history, seen.pair).map(|found| diagnose(&found));
+    for (_, nth) in off.into_iter().take(MAX_DIAGNOSED) {
+        if let Some(path) = pairs.get_mut(nth) {
+            path.diagnosis = estimate_path(history, path.pair).map(|estimate| diagnose(&estimate));
         }
     }
 }
 
-fn site(id: SiteId, pairs: &[PairSeen], changes: &[Told]) -> SiteSeen {
-    let best = |pair: &PairSeen| pair.goodput_bps.iter().copied().flatten().reduce(f64::max);
-    let middle = |of: &dyn Fn(&PairSeen) -> bool| {
+fn site(id: SiteId, pairs: &[PathReport], changes: &[ChangeReport]) -> SiteReport {
+    let best = |pair: &PathReport| pair.goodput_bps.iter().copied().flatten().reduce(f64::max);
+    let middle = |of: &dyn Fn(&PathReport) -> bool| {
         let all: Vec<f64> = pairs.iter().filter(|pair| of(pair)).filter_map(best).collect();
         (!all.is_empty()).then(|| median(&all))
     };
     let own = || pairs.iter().filter(move |pair| pair.pair.from == id || pair.pair.to == id);
-    let place_is_site = |told: &&Told| matches!(told.change.place, Place::Site(site) | Place::Sending(site) | Place::Receiving(site) if site == id);
-    let open = changes.iter().filter(|told| told.end_ms.is_none()).find(place_is_site);
+    let is_site = |change: &&ChangeReport| matches!(change.cause.location, Location::Site(site) | Location::Sending(site) | Location::Receiving(site) if site == id);
+    let open = changes.iter().filter(|change| change.end_ms.is_none()).find(is_site);
     let silent = own().filter(|pair| pair.pair.from == id).all(|pair| pair.state == State::Silent);
     let state = match open {
-        Some(told) => State::of_change(told),
+        Some(change) => State::from_change(change),
         None if silent && own().any(|pair| pair.pair.from == id) => State::Silent,
-        None => State::Fine,
+        None => State::Normal,
     };
-    SiteSeen {
+    SiteReport {
         state,
         sends_bps: middle(&|pair| pair.pair.from == id),
         receives_bps: middle(&|pair| pair.pair.to == id),
@@ -334,7 +336,7 @@ fn site(id: SiteId, pairs: &[PairSeen], changes: &[Told]) -> SiteSeen {
     }
 }
 
-/// A time as it is written: `2026-11-23 18:04`, UTC.
+/// Formats a time as `2026-11-23 18:04`, UTC.
 pub(crate) fn clock(at_ms: i64) -> String {
     let text = fullpipe_experiment::calendar::rfc3339(u64::try_from(at_ms / 1000).unwrap_or(0));
     text.get(..16).unwrap_or(&text).replace('T', " ")

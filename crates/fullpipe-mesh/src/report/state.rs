@@ -1,105 +1,105 @@
-//! How a direction is now, in a word and a sign.
+//! The current state of a direction, with a symbol.
 
-use super::Told;
-use crate::record::{History, Outcome, Pair, Trouble};
-use crate::see::Metric;
+use super::ChangeReport;
+use crate::analysis::Metric;
+use crate::record::{History, Outcome, Pair, TransferError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Of a direction or a site.
+/// The state of a direction or a site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// As usual.
-    Fine,
+    /// Normal.
+    Normal,
     /// Slower than usual.
     Slower,
-    /// Packets are lost that are not usually.
+    /// Unusual packet loss.
     Loss,
-    /// The round trip is longer than usual.
-    Longer,
+    /// Higher RTT than usual.
+    HigherRtt,
     /// Better than usual, or otherwise different.
     Different,
-    /// Nothing was heard for ten periods.
+    /// No records for ten periods.
     Silent,
-    /// Transfers do not come about, and why.
-    Trouble(Trouble),
+    /// Transfers fail with this error.
+    Failing(TransferError),
 }
 
-/// A direction that was not heard of for so many periods is silent.
-const SILENT: i64 = 10;
+/// A direction without records for this many periods is silent.
+const SILENT_PERIODS: i64 = 10;
 
 impl State {
-    /// In words.
+    /// A description.
     pub fn name(self) -> &'static str {
         match self {
-            State::Fine => "as usual",
+            State::Normal => "normal",
             State::Slower => "slower",
             State::Loss => "loss",
-            State::Longer => "longer way",
+            State::HigherRtt => "higher RTT",
             State::Different => "different",
             State::Silent => "silent",
-            State::Trouble(trouble) => match trouble {
-                Trouble::Unreachable => "unreachable",
-                Trouble::Refused => "refused",
-                Trouble::NotAMember => "not a member",
-                Trouble::Version => "other version",
-                Trouble::LargePacketsVanish => "large packets vanish",
-                Trouble::Stalled => "stalled",
-                Trouble::TooSlow => "too slow",
-                Trouble::Broken => "breaks",
-                Trouble::SenderBudget => "sender’s budget spent",
-                Trouble::ReceiverBudget => "receiver’s budget spent",
-                Trouble::NoTurn => "no turn",
-                Trouble::NoSuchController => "no such controller",
+            State::Failing(error) => match error {
+                TransferError::Unreachable => "unreachable",
+                TransferError::Refused => "refused",
+                TransferError::NotAMember => "not a member",
+                TransferError::Version => "other version",
+                TransferError::MtuBlackHole => "MTU black hole",
+                TransferError::Stalled => "stalled",
+                TransferError::TooSlow => "too slow",
+                TransferError::Broken => "connection fails",
+                TransferError::SenderBudget => "sender over budget",
+                TransferError::ReceiverBudget => "receiver over budget",
+                TransferError::Busy => "busy",
+                TransferError::NoSuchController => "no such controller",
             },
         }
     }
 
-    /// A sign that tells it without colour.
-    pub fn sign(self) -> &'static str {
+    /// A symbol that does not depend on colour.
+    pub fn symbol(self) -> &'static str {
         match self {
-            State::Fine => "",
+            State::Normal => "",
             State::Slower => "▼",
             State::Loss => "◆",
-            State::Longer => "▶",
+            State::HigherRtt => "▶",
             State::Different => "●",
             State::Silent => "…",
-            State::Trouble(Trouble::TooSlow) => "▼",
-            State::Trouble(_) => "✕",
+            State::Failing(TransferError::TooSlow) => "▼",
+            State::Failing(_) => "✕",
         }
     }
 
-    /// Whether it is something to look after.
+    /// Whether the state needs attention.
     pub fn is_bad(self) -> bool {
-        !matches!(self, State::Fine | State::Different)
+        !matches!(self, State::Normal | State::Different)
     }
 
-    /// That a change brings about.
-    pub(super) fn of_change(told: &Told) -> State {
-        let metrics = told.change.metrics();
-        match told.kind {
-            "longer round trip" => State::Longer,
+    /// The state caused by a change.
+    pub(super) fn from_change(change: &ChangeReport) -> State {
+        let metrics = change.cause.metrics();
+        match change.kind {
+            "higher RTT" => State::HigherRtt,
             "slower" => State::Slower,
-            "loss" | "drops what is above a rate" => State::Loss,
-            _ if metrics.contains(&Metric::Failures) => State::Trouble(Trouble::Unreachable),
+            "loss" | "policed" => State::Loss,
+            _ if metrics.contains(&Metric::Failures) => State::Failing(TransferError::Unreachable),
             _ => State::Different,
         }
     }
 }
 
-/// How each direction is: by its newest transfers if they fail, else by the changes that are not over.
-pub(super) fn states(history: &History, changes: &[Told]) -> BTreeMap<Pair, State> {
+/// The state of each direction: by its newest transfers if they failed, else by ongoing changes.
+pub(super) fn states(history: &History, changes: &[ChangeReport]) -> BTreeMap<Pair, State> {
     let mut newest: BTreeMap<Pair, i64> = BTreeMap::new();
     for transfer in &history.transfers {
         let period = newest.entry(transfer.pair).or_insert(transfer.period);
         *period = (*period).max(transfer.period);
     }
-    // What a clock that jumped ahead says is not the time of all others.
+    // A clock that jumped ahead does not define the time of all sites.
     let mut all: Vec<i64> = newest.values().copied().collect();
     all.sort_unstable();
     let now = all.get(all.len() / 2).copied().unwrap_or(0);
-    let mut last: BTreeMap<Pair, (i64, Option<Trouble>, bool)> = BTreeMap::new();
+    let mut last: BTreeMap<Pair, (i64, Option<TransferError>, bool)> = BTreeMap::new();
     for transfer in &history.transfers {
         let at = last.entry(transfer.pair).or_insert((i64::MIN, None, false));
         if transfer.period > at.0 {
@@ -108,18 +108,20 @@ pub(super) fn states(history: &History, changes: &[Told]) -> BTreeMap<Pair, Stat
         if transfer.period == at.0 {
             match &transfer.outcome {
                 Outcome::Done(_) => at.2 = true,
-                Outcome::Failed(trouble) => at.1 = Some(*trouble),
+                Outcome::Failed(error) => at.1 = Some(*error),
             }
         }
     }
-    let one = |(pair, (period, trouble, arrived)): (Pair, (i64, Option<Trouble>, bool))| {
-        let open =
-            changes.iter().filter(|told| told.end_ms.is_none()).find(|told| told.change.place.holds(pair));
-        let state = match (trouble, open) {
-            _ if now.saturating_sub(period) > SILENT => State::Silent,
-            (Some(trouble), _) if !arrived => State::Trouble(trouble),
-            (_, Some(told)) => State::of_change(told),
-            _ => State::Fine,
+    let one = |(pair, (period, error, arrived)): (Pair, (i64, Option<TransferError>, bool))| {
+        let open = changes
+            .iter()
+            .filter(|change| change.end_ms.is_none())
+            .find(|change| change.cause.location.contains(pair));
+        let state = match (error, open) {
+            _ if now.saturating_sub(period) > SILENT_PERIODS => State::Silent,
+            (Some(error), _) if !arrived => State::Failing(error),
+            (_, Some(change)) => State::from_change(change),
+            _ => State::Normal,
         };
         (pair, state)
     };

@@ -1,19 +1,20 @@
-//! A mesh that is not there: its paths in the simulator, with faults, and the records that it would leave behind.
+//! A simulated mesh: its paths in the simulator, with faults, and the records it would produce.
 //!
-//! Transfers are those of `fullpipe-sim` on a standing connection, alone on their path, and probes go through the same
-//! [`fullpipe_path`]. A day of 56 pairs would be 160 000 transfers: instead, for each state of each path some are simulated one after the
-//! other ([`World::pool`]), and the day is woven from runs of these, begun at random and 8 long on average (the stationary bootstrap of
-//! Politis and Romano, *JASA* 89, 1994), so that what follows upon what stays as it is. What transfers of different controllers or pairs do
-//! to each other is not simulated.
+//! Transfers are simulated by `fullpipe-sim` on a standing connection, alone on its path; probes go
+//! through the same [`fullpipe_path`]. A day of 56 pairs would be 160 000 transfers: instead, some
+//! transfers are simulated for each state of each path ([`SimulatedMesh::pool`]), and the day is
+//! resampled from runs of these, started at random and 8 long on average (the stationary bootstrap
+//! of Politis and Romano, *JASA* 89, 1994), which preserves the order within runs. Interference
+//! between transfers of different controllers or pairs is not simulated.
 
 mod file;
 mod pool;
-mod weave;
+mod resample;
 
 pub(crate) use pool::State;
-pub use weave::Pools;
+pub use resample::Pools;
 
-use crate::place::Place;
+use crate::location::Location;
 use crate::record::{Pair, SiteId};
 use fullpipe_path::{BernoulliSpec, LinkSpec, LossSpec, PolicerSpec};
 use fullpipe_units::{Bytes, Fraction, Span};
@@ -21,93 +22,94 @@ use std::collections::BTreeMap;
 
 /// A mesh to simulate.
 #[derive(Clone, Debug)]
-pub struct World {
-    /// The names of its sites.
+pub struct SimulatedMesh {
+    /// Site names.
     pub sites: Vec<String>,
-    /// The controllers, by the simulator's names; the first is what the others are compared with.
+    /// Controllers by simulator name; the first is the baseline.
     pub controllers: Vec<String>,
-    /// How often each controller moves its bytes.
+    /// Time between the transfers of a controller.
     pub period: Span,
-    /// The longest that a transfer may take.
+    /// Time limit of a transfer.
     pub limit: Span,
-    /// How much each transfer moves.
+    /// Payload of a transfer.
     pub size: Bytes,
-    /// The receivers' buffers (`tcp_rmem[2]`); none never limits.
+    /// The receivers' buffers (`tcp_rmem[2]`); `None` never limits.
     pub receive_buffer: Option<Bytes>,
-    /// When it begins: milliseconds since 1970 (UTC).
+    /// Start time, milliseconds since 1970 (UTC).
     pub start_ms: i64,
-    /// How many periods it lasts.
+    /// Number of periods.
     pub periods: u32,
-    /// Of all that is random.
+    /// Seed of the simulation.
     pub seed: u64,
-    /// How many transfers are simulated of each state of each path.
+    /// Transfers simulated for each state of each path.
     pub pool: u16,
-    /// The link of each direction. What a direction sends goes over its link, what acknowledges it over that of the other.
+    /// The link of each direction. Data takes the link of its direction, acknowledgements that of
+    /// the reverse direction.
     pub links: BTreeMap<Pair, LinkSpec>,
-    /// What goes wrong.
-    pub faults: Vec<Injected>,
+    /// Faults.
+    pub faults: Vec<InjectedFault>,
 }
 
-/// A fault, where and when.
+/// A fault with its location and time.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Injected {
-    /// The first period that it is there, counted from 0.
+pub struct InjectedFault {
+    /// First period of the fault, counted from 0.
     pub from: u32,
-    /// The first that it is there no more.
+    /// First period after the fault.
     pub until: u32,
-    /// Where.
-    pub place: Place,
-    /// What.
+    /// Location of the fault.
+    pub location: Location,
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What can go wrong.
+/// Kinds of faults.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Fault {
-    /// Packets are lost at random, this share of them.
+    /// Random loss with this share.
     Loss(Fraction),
-    /// The rate is so many times what it was.
+    /// The rate is multiplied by this factor.
     Rate(f64),
-    /// The packets take a way that is so much longer, in each direction of the place.
+    /// Additional one-way delay in each direction of the location.
     Delay(Span),
     /// A policer.
     Policer(PolicerSpec),
-    /// Nothing passes, and sites that are wholly in the place leave no records.
+    /// No packets pass, and sites wholly within the location store no records.
     Down,
 }
 
 /// Why a mesh cannot be simulated.
 #[derive(Debug, thiserror::Error)]
-pub enum WorldError {
-    /// A path that is no path, or more than can be simulated.
+pub enum SimulationError {
+    /// An invalid path, or one that is too large to simulate.
     #[error("{pair}: {reason}")]
     Path {
-        /// Which direction.
+        /// The direction.
         pair: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// More than can be held.
+    /// The history would be too large.
     #[error("{0}")]
     TooLarge(String),
 }
 
-/// The most transfers that a simulated history may hold: a month of 56 pairs and two controllers.
-const MOST_TRANSFERS: u64 = 5_000_000;
+/// Maximum transfers of a simulated history: a month of 56 pairs and two controllers.
+const MAX_TRANSFERS: u64 = 5_000_000;
 
-impl World {
-    /// All directions between its sites.
+impl SimulatedMesh {
+    /// All directions between the sites.
     pub fn pairs(&self) -> impl Iterator<Item = Pair> + use<> {
         let sites = SiteId::try_from(self.sites.len()).unwrap_or(SiteId::MAX);
         (0..sites)
             .flat_map(move |from| (0..sites).filter(move |to| *to != from).map(move |to| Pair { from, to }))
     }
 
-    /// The link of a direction in a period; none where nothing passes.
+    /// The link of a direction in a period; `None` if it is down.
     fn link(&self, pair: Pair, period: u32) -> Option<LinkSpec> {
         let mut link = self.links.get(&pair).cloned().unwrap_or_default();
         for injected in self.faults.iter().filter(|fault| (fault.from..fault.until).contains(&period)) {
-            if !injected.place.holds(pair) {
+            if !injected.location.contains(pair) {
                 continue;
             }
             match &injected.fault {
@@ -125,11 +127,11 @@ impl World {
         Some(link)
     }
 
-    /// Whether a site is gone in a period: it writes nothing down.
-    fn is_gone(&self, site: SiteId, period: u32) -> bool {
+    /// Whether a site is down in a period and stores no records.
+    fn is_down(&self, site: SiteId, period: u32) -> bool {
         self.faults.iter().any(|fault| {
             fault.fault == Fault::Down
-                && fault.place == Place::Site(site)
+                && fault.location == Location::Site(site)
                 && (fault.from..fault.until).contains(&period)
         })
     }

@@ -1,13 +1,13 @@
-//! Transfers and probes of a path that does not change, simulated one after the other.
+//! Simulated transfers and probes of a path that does not change.
 
-use crate::record::{Measured, Minute, Outcome, Pair, RttBand, Trouble};
+use crate::record::{Measurement, Minute, Outcome, Pair, RttBand, TransferError};
 use fullpipe_experiment::Scenario;
 use fullpipe_experiment::recording::{EventKind, Recording, column};
 use fullpipe_experiment::scenario::{App, FlowSpec, PathSpec};
 use fullpipe_path::{Direction, LinkSpec, Outcome as Fate, Packet, Path};
 use fullpipe_units::{Bytes, Rate, Span, Time};
 
-/// Both links of a path, and what is moved over it.
+/// Both links of a path and its transfers.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub forward: LinkSpec,
@@ -18,32 +18,33 @@ pub(crate) struct State {
     pub receive_buffer: Option<Bytes>,
 }
 
-/// Rows a period, from which the counters of a transfer are read.
-const ROWS: u64 = 600;
-/// Bytes of a probe, headers and all.
-const PROBE: u32 = 64;
+/// Samples per period, from which the counters of a transfer are read.
+const ROWS_PER_PERIOD: u64 = 600;
+/// Bytes of a probe, with headers.
+const PROBE_BYTES: u32 = 64;
 
 impl State {
     fn path(&self) -> PathSpec {
         PathSpec { forward: vec![self.forward.clone()], reverse: vec![self.reverse.clone()] }
     }
 
-    /// How `n` transfers of `cc` come out on one standing connection. The connection's first is not among them.
+    /// Simulates `n` transfers of `cc` on one standing connection, not counting the connection's
+    /// first.
     pub(crate) fn transfers(&self, cc: &str, n: u16, seed: u64) -> Result<Vec<Outcome>, String> {
         let app = App::Bursts { size: self.size, every: self.every };
         let flow = FlowSpec { app, receive_buffer: self.receive_buffer, ..FlowSpec::bulk(cc) };
         let scenario = Scenario {
             duration: self.every * (u64::from(n) + 2),
-            sample: (self.every / ROWS).max(Span::from_millis(1)),
+            sample: (self.every / ROWS_PER_PERIOD).max(Span::from_millis(1)),
             seed,
             ..Scenario::new(self.path(), vec![flow])
         };
         let recording = fullpipe_sim::Simulation::new(&scenario, seed).run().map_err(|e| e.to_string())?;
         let mut all = self.read(&recording);
         all.truncate(usize::from(n));
-        // A connection that moves less than one transfer in all this time.
+        // The connection did not complete a single transfer.
         if all.is_empty() {
-            all.push(Outcome::Failed(Trouble::TooSlow));
+            all.push(Outcome::Failed(TransferError::TooSlow));
         }
         Ok(all)
     }
@@ -67,17 +68,18 @@ impl State {
             let (begin, end) = (event.at_s - took, event.at_s + back.as_secs_f64());
             let duration = Span::from_secs_f64(end - begin);
             if duration > self.limit {
-                all.push(Outcome::Failed(Trouble::TooSlow));
+                all.push(Outcome::Failed(TransferError::TooSlow));
                 continue;
             }
-            // Nothing is sent between transfers: the row before it has what was counted when it began.
+            // Nothing is sent between transfers, so the previous sample has the counters at the
+            // start.
             let counted = |name| {
                 let before = before(name, begin).unwrap_or(0.0);
                 (at(name, end).unwrap_or(before) - before).max(0.0) as u32
             };
             let ms = |name, t| at(name, t).map(|ms| Span::from_secs_f64(ms / 1e3));
             let min_rtt = self.forward.delay + self.reverse.delay;
-            all.push(Outcome::Done(Box::new(Measured {
+            all.push(Outcome::Done(Box::new(Measurement {
                 bytes: self.size.0,
                 duration,
                 delivery_rate: at(column::DELIVERY_RATE_BPS, event.at_s)
@@ -94,8 +96,8 @@ impl State {
         all
     }
 
-    /// The share of a transfer's rows in which the window of the controller had room and the receiver's had not: less than an eighth of
-    /// what it ever let be in flight.
+    /// The share of a transfer's samples in which the receiver's window was the limit: the
+    /// congestion window had room, and less than an eighth of the receiver's window was left.
     fn window_limited(
         &self,
         flow: &fullpipe_experiment::recording::FlowRecording,
@@ -115,7 +117,7 @@ impl State {
         held.count() as f32 / inflight.len().max(1) as f32
     }
 
-    /// `n` minutes of probes, one a second, on the path without anything else on it.
+    /// Simulates `n` minutes of probes, one a second, on the idle path.
     pub(crate) fn minutes(&self, n: u16, probes: u16, seed: u64) -> Result<Vec<Minute>, String> {
         let path = self.path();
         let build = |way| {
@@ -127,7 +129,7 @@ impl State {
         let mut counts = vec![(0u16, Vec::new()); usize::from(n)];
         for minute in 0..u32::from(n) {
             for _ in 0..probes {
-                there.push(sent, Packet::new(0, PROBE, (sent, minute)));
+                there.push(sent, Packet::new(0, PROBE_BYTES, (sent, minute)));
                 let next = sent + Span::from_secs(1);
                 let mut arrived = Vec::new();
                 there.advance(next, &mut |at, fate| {
@@ -166,7 +168,7 @@ impl State {
     }
 }
 
-/// Of sorted round trips.
+/// The RTT band of sorted RTTs.
 fn band(rtts: &[Span]) -> Option<RttBand> {
     let at = |q: f64| rtts.get(((rtts.len() - 1) as f64 * q).round() as usize).copied();
     let (min, max) = (*rtts.first()?, *rtts.last()?);

@@ -1,32 +1,32 @@
-//! Records that go from store to store: what a site gives, and how far another has taken it.
+//! Exchange of records between stores.
 
-use super::form::MOST_NAMES;
 use super::rows::{insert, read_row, select};
+use super::schema::MAX_NAMES;
 use super::{Store, StoreError, names};
 use crate::message::{Row, Table};
 use crate::wire::Writer;
 use rusqlite::{OptionalExtension, params};
 
-/// Another site's store, as that names what is in it.
+/// Another site's store and the names its records refer to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
-    /// Whose it is.
+    /// The site.
     pub site: String,
-    /// Its number.
+    /// The store's id.
     pub store: u64,
-    /// Its sites.
+    /// Site names.
     pub sites: Vec<String>,
-    /// Its controllers.
+    /// Controller names.
     pub controllers: Vec<String>,
 }
 
 impl Store {
-    /// Takes records of another store, with the id of the last that it gave, so that the next ones are asked for after it; all or
-    /// nothing.
+    /// Imports rows of another store in one transaction, with the last id, from which the next
+    /// import continues.
     ///
     /// # Errors
-    /// When they name sites that are not among `from.sites`, or cannot be written.
-    pub fn pull<'a>(
+    /// If a row refers to an unknown site or controller, or the database cannot be written.
+    pub fn import<'a>(
         &mut self,
         from: &Source,
         table: Table,
@@ -40,7 +40,7 @@ impl Store {
             };
             let (sites, controllers) = (ids("site", &from.sites)?, ids("controller", &from.controllers)?);
             let most = "SELECT max((SELECT count(*) FROM site), (SELECT count(*) FROM controller))";
-            if self.db.query_row(most, [], |r| r.get::<_, i64>(0))? > MOST_NAMES as i64 {
+            if self.db.query_row(most, [], |r| r.get::<_, i64>(0))? > MAX_NAMES as i64 {
                 return Ok(false);
             }
             for row in rows {
@@ -60,11 +60,11 @@ impl Store {
         }
     }
 
-    /// The id of the last record that was pulled from a store.
+    /// The id of the last row imported from a store.
     ///
     /// # Errors
-    /// The database's.
-    pub fn pulled(&self, site: &str, store: u64, table: Table) -> Result<u64, StoreError> {
+    /// If the database fails.
+    pub fn last_imported(&self, site: &str, store: u64, table: Table) -> Result<u64, StoreError> {
         let id = self.db.query_row(
             "SELECT pulled.id FROM pulled JOIN site ON site.id = pulled.site WHERE site.name = ? AND store = ? AND tab = ?",
             params![site, store as i64, table as i64],
@@ -73,21 +73,21 @@ impl Store {
         id.optional().map(|id| id.unwrap_or(0) as u64).map_err(|e| self.failed(e))
     }
 
-    /// Whose records there are.
+    /// The store's id, and the names its records refer to.
     ///
     /// # Errors
-    /// The database's.
+    /// If the database fails.
     pub fn names(&self) -> Result<(u64, Vec<String>, Vec<String>), StoreError> {
         let names = || Ok((self.number, names(&self.db, "site")?.0, names(&self.db, "controller")?.0));
         names().map_err(|e| self.failed(e))
     }
 
-    /// Records of the sender `site` after the one with the id `after`, in order, as many as fit into `bytes` when written. Their
-    /// sites and controllers are counted as [`names`](Store::names) has them.
+    /// Rows of the sender `site` after the id `after`, in order, up to `bytes` encoded bytes. Site
+    /// and controller ids refer to [`names`](Store::names).
     ///
     /// # Errors
-    /// The database's.
-    pub fn after(
+    /// If the database fails.
+    pub fn rows_after(
         &self,
         table: Table,
         site: &str,
@@ -124,7 +124,7 @@ mod tests {
     use crate::message::tests::rows;
 
     #[test]
-    fn stores_are_pulled_together_and_go_on_where_they_were() {
+    fn stores_are_merged_and_imports_resume() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let from = filled(one.path());
         let mut to = Store::open(two.path(), ["sky", "sea"], ["reno"]).unwrap();
@@ -133,13 +133,13 @@ mod tests {
         let mut asked = 0;
         for table in Table::ALL {
             loop {
-                let after = to.pulled("sea", store, table).unwrap();
-                let rows = from.after(table, "sea", after, 300).unwrap();
+                let after = to.last_imported("sea", store, table).unwrap();
+                let rows = from.rows_after(table, "sea", after, 300).unwrap();
                 if rows.is_empty() {
                     break;
                 }
                 let last = rows.last().unwrap().0;
-                to.pull(&source, table, rows.iter().map(|(_, row)| row), last).unwrap();
+                to.import(&source, table, rows.iter().map(|(_, row)| row), last).unwrap();
                 asked += 1;
             }
         }
@@ -148,17 +148,17 @@ mod tests {
         assert_eq!(history.transfers.len() + history.minutes.len() + history.routes.len(), rows().len());
         assert!(history.transfers.iter().all(|t| history.name(t.pair) == "sea → lab"));
         assert_eq!(history.controllers[usize::from(history.transfers[0].controller)], "bbr");
-        assert!(from.after(Table::Transfers, "lab", 0, 9999).unwrap().is_empty(), "lab sent nothing");
+        assert!(from.rows_after(Table::Transfers, "lab", 0, 9999).unwrap().is_empty(), "lab sent nothing");
     }
 
     #[test]
-    fn a_site_that_names_ever_more_sites_is_not_taken_from() {
+    fn a_source_with_too_many_names_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let mut to = store(directory.path());
         let sites = (0..2000).map(|i| format!("s{i}")).collect();
         let source =
             Source { site: "sea".into(), store: 7, sites, controllers: vec!["cubic".into(), "bbr".into()] };
-        let error = to.pull(&source, Table::Transfers, &rows()[..1], 1).unwrap_err().to_string();
+        let error = to.import(&source, Table::Transfers, &rows()[..1], 1).unwrap_err().to_string();
         assert!(error.contains("sea names more"), "{error}");
         assert_eq!(to.names().unwrap().1, ["lab", "sea"], "nothing of it stays");
     }

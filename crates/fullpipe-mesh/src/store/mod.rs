@@ -1,27 +1,29 @@
-//! Where records lie: an SQLite database in a directory of a site's own, written by one node, read by whoever may read its files.
+//! The store of records: an SQLite database in a site's own directory, with one writing node and
+//! any number of readers.
 //!
-//! In write-ahead mode with each record a transaction of its own, an end at any moment leaves a whole database with everything up
-//! to the last record. What cannot be written, because the disk is full, is an error; what was written before stays.
+//! In WAL mode with one transaction per record, a crash at any moment leaves a consistent database
+//! with all but the last record. Failed writes, for example on a full disk, are errors; earlier
+//! records stay.
 
 mod exchange;
-mod form;
 mod rows;
+mod schema;
 
 pub use exchange::Source;
 
 use crate::message::{Row, Table};
 use crate::record::History;
-use form::{APPLICATION, MOST_NAMES, SCHEMA, TABLES, guard, regular};
 use fullpipe_units::Span;
 use rows::{insert, read_row, select};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use schema::{APPLICATION, MAX_NAMES, SCHEMA, TABLES, harden, require_regular_file};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The name of the database in its directory.
+/// File name of the database in its directory.
 pub const FILE: &str = "mesh.db";
 
 /// A store.
@@ -34,71 +36,69 @@ pub struct Store {
     controllers: Vec<i64>,
 }
 
-/// Why a store does not do what it should.
+/// Why a store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// There is no room on its disk.
+    /// The disk is full.
     #[error("{}: the disk is full", .0.display())]
     Full(PathBuf),
-    /// It is none, or a later version's.
+    /// The file is not a store, or of another version.
     #[error("{}: {reason}", path.display())]
     NotAStore {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// What is wrong.
         reason: String,
     },
-    /// A site names more sites or controllers than a store takes.
-    #[error(
-        "{site} names more sites or controllers than a store takes ({}): its records are not taken",
-        MOST_NAMES
-    )]
+    /// A site refers to too many sites or controllers.
+    #[error("{site} names more than {} sites or controllers; its records are refused", MAX_NAMES)]
     Names {
-        /// Which.
+        /// The site.
         site: String,
     },
-    /// What SQLite says.
+    /// An SQLite error.
     #[error("{}: {source}", path.display())]
     Database {
         /// The file.
         path: PathBuf,
-        /// What.
+        /// The cause.
         source: rusqlite::Error,
     },
 }
 
-/// The file of a store that is given as its directory or as the file.
+/// The database file of a store given as directory or file.
 pub fn file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(FILE) } else { path.to_owned() }
 }
 
 fn full(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{DiskFull, SystemIoFailure};
-    // A file that is mapped, as the index of the log is, cannot grow on a full disk either: that is an I/O error.
+    // A memory-mapped file such as the WAL index cannot grow on a full disk; SQLite reports that as
+    // an I/O error.
     matches!(error.sqlite_error_code(), Some(DiskFull))
         || (error.sqlite_error_code() == Some(SystemIoFailure)
             && error.sqlite_error().is_some_and(|e| e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE))
 }
 
 impl Store {
-    /// Opens the store in `directory`, which is there, and makes it if there is none.
+    /// Opens the store in the existing `directory`, creating it if needed.
     ///
     /// # Errors
-    /// When the file is something else, or cannot be written.
+    /// If the file is not a store or cannot be written.
     pub fn open<'a>(
         directory: &Path,
         sites: impl IntoIterator<Item = &'a str>,
         controllers: impl IntoIterator<Item = &'a str>,
     ) -> Result<Store, StoreError> {
         let path = directory.join(FILE);
-        regular(&path)?;
+        require_regular_file(&path)?;
         let db = Connection::open(&path).map_err(|source| failed(&path, source))?;
-        guard(&db).map_err(|source| failed(&path, source))?;
+        harden(&db).map_err(|source| failed(&path, source))?;
         let mut store = Store { db, path, number: 0, sites: Vec::new(), controllers: Vec::new() };
         store.prepare().map_err(|e| store.failed(e))?;
-        store.known()?;
-        store.be_numbered().map_err(|e| store.failed(e))?;
-        store.number = store.own_number().map_err(|e| store.failed(e))?;
+        store.verify()?;
+        store.assign_id().map_err(|e| store.failed(e))?;
+        store.number = store.read_id().map_err(|e| store.failed(e))?;
         for name in sites {
             let id = store.named("site", name).map_err(|e| store.failed(e))?;
             store.sites.push(id);
@@ -110,24 +110,25 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a store to be read, while its node runs or not. `path` is its directory or its file.
+    /// Opens a store read-only, whether its node runs or not. `path` is the directory or the file.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
+    /// If there is no store or it cannot be read.
     pub fn read(path: &Path) -> Result<Store, StoreError> {
         let path = file(path);
-        regular(&path)?;
+        require_regular_file(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let open = |path: &Path, flags| {
             let db = Connection::open_with_flags(path, flags)?;
             db.busy_timeout(Duration::from_secs(5))?;
-            guard(&db)?;
-            // Opening reads nothing yet.
+            harden(&db)?;
+            // Opening alone reads nothing.
             db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
             Ok(db)
         };
         let db = open(&path, flags).or_else(|e: rusqlite::Error| {
-            // Who may not write beside it cannot share the log with its writer; where no log is, nobody writes.
+            // A reader without write access to the directory cannot share the WAL with its writer;
+            // without a WAL there is no writer.
             let log = PathBuf::from(format!("{}-wal", path.display()));
             if e.sqlite_error_code() != Some(rusqlite::ErrorCode::CannotOpen)
                 || log.exists()
@@ -140,17 +141,18 @@ impl Store {
         });
         let db = db.map_err(|source| failed(&path, source))?;
         let mut store = Store { db, path, number: 0, sites: Vec::new(), controllers: Vec::new() };
-        store.known()?;
-        store.number = store.own_number().map_err(|e| store.failed(e))?;
+        store.verify()?;
+        store.number = store.read_id().map_err(|e| store.failed(e))?;
         Ok(store)
     }
 
     fn prepare(&self) -> rusqlite::Result<()> {
         self.db.busy_timeout(Duration::from_secs(5))?;
         self.db.pragma_update(None, "journal_mode", "wal")?;
-        // A power cut may take the last records, never the whole: that is what the log is for.
+        // A power failure may lose the last records, but not corrupt the database: that is what the
+        // WAL is for.
         self.db.pragma_update(None, "synchronous", "normal")?;
-        // Two megabytes, and a log that is cut back once it has been larger.
+        // Two megabytes of cache, and a WAL that is truncated after it grew.
         self.db.pragma_update(None, "cache_size", -2048)?;
         self.db.pragma_update(None, "temp_store", "memory")?;
         self.db.pragma_update(None, "journal_size_limit", 4 << 20)?;
@@ -163,13 +165,14 @@ impl Store {
         Ok(())
     }
 
-    /// Gives it what tells it from any other, so that ids in it are not taken for those of one that was before it.
-    fn be_numbered(&self) -> rusqlite::Result<()> {
+    /// Assigns a random id that distinguishes this store from any predecessor, because row ids
+    /// restart.
+    fn assign_id(&self) -> rusqlite::Result<()> {
         let number = "INSERT OR IGNORE INTO about VALUES ('store', abs(random() >> 1))";
         self.db.execute(number, []).map(drop)
     }
 
-    fn own_number(&self) -> rusqlite::Result<u64> {
+    fn read_id(&self) -> rusqlite::Result<u64> {
         self.about("store").map(|n| n.and_then(|n| n.parse().ok()).unwrap_or_default())
     }
 
@@ -177,10 +180,10 @@ impl Store {
         self.db.query_row("SELECT value FROM about WHERE name = ?", [name], |r| r.get(0)).optional()
     }
 
-    /// A number that is greater than all that it gave before, and no less than `least`.
+    /// Returns a number greater than all before and at least `least`.
     ///
     /// # Errors
-    /// When it cannot be written down.
+    /// If it cannot be written.
     pub fn next_epoch(&mut self, least: u64) -> Result<u64, StoreError> {
         let next = || -> rusqlite::Result<u64> {
             let last = self.about("epoch")?.and_then(|n| n.parse::<u64>().ok());
@@ -191,10 +194,10 @@ impl Store {
         next().map_err(|e| self.failed(e))
     }
 
-    /// Keeps the mesh's period, which a [`History`] tells.
+    /// Stores the mesh's period for [`History`].
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn set_period(&mut self, period: Span) -> Result<(), StoreError> {
         self.db
             .execute("INSERT OR REPLACE INTO about VALUES ('period_ns', ?)", [period.as_nanos().to_string()])
@@ -215,26 +218,26 @@ impl Store {
         failed(&self.path, source)
     }
 
-    /// Its file.
+    /// The database file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Keeps a record, whose sites and controllers are counted as the store was opened with.
+    /// Stores a row whose site and controller ids refer to the names the store was opened with.
     ///
     /// # Errors
-    /// When it cannot be written; the store is as it was.
+    /// If it cannot be written; the store is unchanged.
     pub fn add(&mut self, row: &Row) -> Result<(), StoreError> {
         insert(&self.db, row, &self.sites, &self.controllers).map_err(|e| self.failed(e))
     }
 
-    /// All that is known of a time, in milliseconds since 1970.
+    /// All records of a time range, in milliseconds since 1970.
     ///
     /// # Errors
-    /// The database's.
+    /// If the database fails.
     pub fn history(&self, time: Range<i64>) -> Result<History, StoreError> {
         let read = || -> rusqlite::Result<History> {
-            // One transaction: what is written meanwhile is not half seen.
+            // One transaction for a consistent snapshot.
             let _transaction = self.db.unchecked_transaction()?;
             let ((sites, site_ids), (controllers, controller_ids)) =
                 (names(&self.db, "site")?, names(&self.db, "controller")?);
@@ -258,11 +261,12 @@ impl Store {
         read().map_err(|e| self.failed(e))
     }
 
-    /// Forgets records from before `at_ms`, at most `most` of each kind: whatever the clock says, a day's work is not undone at once.
+    /// Deletes records older than `at_ms`, at most `most` of each table, so that a wrong clock
+    /// cannot delete everything at once.
     ///
     /// # Errors
-    /// The database's.
-    pub fn forget(&mut self, at_ms: i64, most: u32) -> Result<usize, StoreError> {
+    /// If the database fails.
+    pub fn delete_older_than(&mut self, at_ms: i64, most: u32) -> Result<usize, StoreError> {
         let forget = || -> rusqlite::Result<usize> {
             let mut gone = 0;
             for table in ["transfer", "minute", "route"] {
@@ -278,11 +282,11 @@ impl Store {
         forget().map_err(|e| self.failed(e))
     }
 
-    /// What SQLite finds wrong with the file: nothing, if it is whole.
+    /// SQLite's integrity check: `None` if the file is intact.
     ///
     /// # Errors
-    /// When it cannot even look.
-    pub fn damage(&self) -> Result<Option<String>, StoreError> {
+    /// If the check cannot run.
+    pub fn integrity_error(&self) -> Result<Option<String>, StoreError> {
         let said = self.db.pragma_query_value(None, "integrity_check", |r| r.get::<_, String>(0));
         said.map(|said| (said != "ok").then_some(said)).map_err(|e| self.failed(e))
     }
@@ -309,7 +313,7 @@ fn escaped(path: &Path) -> String {
     uri
 }
 
-/// The names in a table, and by the table's ids their places among them.
+/// The names in a table, and their indices by row id.
 fn names(db: &Connection, table: &str) -> rusqlite::Result<(Vec<String>, HashMap<i64, u16>)> {
     let mut statement = db.prepare(&format!("SELECT id, name FROM {table} ORDER BY id"))?;
     let mut found = statement.query([])?;
@@ -341,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_as_it_was() {
+    fn records_round_trip() {
         let directory = tempfile::tempdir().unwrap();
         let written = filled(directory.path());
         let store = Store::read(directory.path()).unwrap();
@@ -355,8 +359,8 @@ mod tests {
         read.extend(history.routes.into_iter().map(Row::Route));
         assert_eq!(read, rows());
         assert_eq!(store.history(60_000..120_000).unwrap().transfers.len(), 1);
-        assert_eq!(written.damage().unwrap(), None);
-        // Sites keep their numbers when the mesh file has them in another order.
+        assert_eq!(written.integrity_error().unwrap(), None);
+        // Site ids are stable when the mesh file changes their order.
         drop(written);
         let mut other = Store::open(directory.path(), ["new", "sea", "lab"], ["bbr"]).unwrap();
         let Row::Transfer(transfer) = &rows()[0] else { panic!() };
@@ -368,16 +372,16 @@ mod tests {
     }
 
     #[test]
-    fn old_records_go_a_few_at_a_time_and_ids_never_come_again() {
+    fn old_records_are_deleted_in_pieces_and_ids_are_never_reused() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = filled(directory.path());
-        let before = store.after(Table::Transfers, "sea", 0, 1 << 20).unwrap();
-        assert_eq!(store.forget(i64::MAX, 2).unwrap(), 5);
-        assert_eq!(store.after(Table::Transfers, "sea", 0, 1 << 20).unwrap(), before[2..]);
-        while store.forget(i64::MAX, 100).unwrap() > 0 {}
+        let before = store.rows_after(Table::Transfers, "sea", 0, 1 << 20).unwrap();
+        assert_eq!(store.delete_older_than(i64::MAX, 2).unwrap(), 5);
+        assert_eq!(store.rows_after(Table::Transfers, "sea", 0, 1 << 20).unwrap(), before[2..]);
+        while store.delete_older_than(i64::MAX, 100).unwrap() > 0 {}
         store.add(&rows()[0]).unwrap();
         let last = before.last().unwrap().0;
-        assert_eq!(store.after(Table::Transfers, "sea", last, 1 << 20).unwrap()[0].0, last + 1);
+        assert_eq!(store.rows_after(Table::Transfers, "sea", last, 1 << 20).unwrap()[0].0, last + 1);
         let first = store.next_epoch(1000).unwrap();
         assert_eq!(
             (first, store.next_epoch(5).unwrap(), store.next_epoch(2000).unwrap()),

@@ -1,7 +1,7 @@
-//! A record as a row of its table, and back.
+//! Conversion between records and database rows.
 
-use crate::message::{MOST_HOPS, Row, TROUBLES, Table, number_of};
-use crate::record::{Measured, Minute, Outcome, Pair, Route, RttBand, Transfer};
+use crate::message::{MAX_HOPS, Row, TRANSFER_ERRORS, Table, number_of};
+use crate::record::{Measurement, Minute, Outcome, Pair, Route, RttBand, Transfer};
 use fullpipe_units::{Rate, Span};
 use rusqlite::{Connection, params};
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ pub(super) fn select(table: Table, condition: &str) -> String {
 }
 
 pub(super) fn insert(db: &Connection, row: &Row, sites: &[i64], controllers: &[i64]) -> rusqlite::Result<()> {
-    let unknown = || rusqlite::Error::InvalidParameterName("a site or controller that is not named".into());
+    let unknown = || rusqlite::Error::InvalidParameterName("unknown site or controller".into());
     let (at_ms, pair) = row.pair();
     let site = |id: u16| sites.get(usize::from(id)).copied().ok_or_else(unknown);
     let (sender, receiver) = (site(pair.from)?, site(pair.to)?);
@@ -100,10 +100,10 @@ pub(super) fn read_row(
         Table::Transfers => {
             let outcome = match row.get::<_, Option<i64>>(6)? {
                 Some(number) => {
-                    let trouble = usize::try_from(number).ok().and_then(|n| TROUBLES.get(n));
+                    let trouble = usize::try_from(number).ok().and_then(|n| TRANSFER_ERRORS.get(n));
                     Outcome::Failed(*trouble.ok_or(rusqlite::Error::IntegralValueOutOfRange(6, number))?)
                 }
-                None => Outcome::Done(Box::new(Measured {
+                None => Outcome::Done(Box::new(Measurement {
                     bytes: row.get::<_, i64>(7)?.max(0) as u64,
                     duration: span(8)?,
                     delivery_rate: row
@@ -132,8 +132,8 @@ pub(super) fn read_row(
         Table::Routes => {
             let written: String = row.get(4)?;
             let hops: Vec<_> =
-                written.split_whitespace().take(MOST_HOPS + 1).map(|hop| hop.parse().ok()).collect();
-            if hops.len() > MOST_HOPS {
+                written.split_whitespace().take(MAX_HOPS + 1).map(|hop| hop.parse().ok()).collect();
+            if hops.len() > MAX_HOPS {
                 return Err(rusqlite::Error::IntegralValueOutOfRange(4, hops.len() as i64));
             }
             Row::Route(Route { at_ms, pair, hops })

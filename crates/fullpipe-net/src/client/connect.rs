@@ -10,7 +10,8 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A datagram that fits the path unfragmented, as iperf3 chooses it: the control connection's MSS.
+/// A datagram size that fits the path unfragmented, chosen as iperf3 does: the control connection's
+/// MSS.
 pub(super) fn datagram_size(control: &TcpStream) -> u32 {
     use crate::iperf3::{MAX_UDP_BLOCK, MIN_UDP_BLOCK};
     let mss = TcpInfo::query(control).map_or(1460, |i| i.snd_mss);
@@ -34,7 +35,7 @@ pub(super) fn control(config: &Config) -> Result<TcpStream, ClientError> {
         Some(Family::V4) => a.is_ipv4(),
         Some(Family::V6) => a.is_ipv6(),
     });
-    let mut failed = unresolved(io::Error::new(io::ErrorKind::NotFound, "it has none of this kind"));
+    let mut failed = unresolved(io::Error::new(io::ErrorKind::NotFound, "no address of this family"));
     for address in addresses {
         match tcp(config, address, None) {
             Ok(socket) => return Ok(socket),
@@ -45,7 +46,7 @@ pub(super) fn control(config: &Config) -> Result<TcpStream, ClientError> {
     Err(failed)
 }
 
-/// A TCP connection; a stream's has the socket options its test asks for.
+/// Opens a TCP connection; a stream gets the socket options of its test.
 pub(super) fn tcp(
     config: &Config,
     address: SocketAddr,
@@ -85,7 +86,7 @@ fn set_tos(socket: &impl AsFd, tos: u8) {
     }
 }
 
-/// A UDP socket that the server has answered on.
+/// Opens a UDP socket on which the server has replied.
 pub(super) fn udp(config: &Config, server: SocketAddr, params: &Params) -> Result<UdpSocket, ClientError> {
     use crate::iperf3::{HELLO, HELLO_REPLY, HELLO_REPLY_OLD};
     let exchange = || -> io::Result<UdpSocket> {
@@ -97,7 +98,7 @@ pub(super) fn udp(config: &Config, server: SocketAddr, params: &Params) -> Resul
             socket::bind(&socket, SocketAddr::new(ip, 0))?;
         }
         socket.connect(server)?;
-        // Datagrams get lost; a server that has answered ignores a second hello.
+        // Hellos may be lost; a server that has replied ignores a second one.
         let mut datagram = vec![0; 65_536];
         socket.set_read_timeout(Some(Duration::from_secs(2)))?;
         for _ in 0..5 {
@@ -108,7 +109,7 @@ pub(super) fn udp(config: &Config, server: SocketAddr, params: &Params) -> Resul
                     Ok(n) if datagram[..n] == HELLO_REPLY || datagram[..n] == HELLO_REPLY_OLD => {
                         return Ok(socket);
                     }
-                    // Data of a test in reverse can overtake the answer.
+                    // Data of a reverse test can overtake the reply.
                     Ok(_) => {}
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                     Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => break,
@@ -116,7 +117,7 @@ pub(super) fn udp(config: &Config, server: SocketAddr, params: &Params) -> Resul
                 }
             }
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, "no answer over UDP: a firewall may drop it"))
+        Err(io::Error::new(io::ErrorKind::TimedOut, "no reply over UDP; a firewall may drop it"))
     };
     exchange().map_err(ClientError::Stream)
 }

@@ -1,12 +1,12 @@
-//! A test as iperf3's `--json` prints it, so that scripts made for it keep working. What iperf3 has no place
-//! for stands under `fullpipe`.
+//! A test in iperf3's `--json` format, so that existing scripts keep working. Values that iperf3
+//! does not have are under the key `fullpipe`.
 
 use super::{Interval, Outcome, StreamInterval, StreamOutcome, Sum};
 use crate::iperf3::Protocol;
 use serde_json::{Map, Value, json};
 use std::time::UNIX_EPOCH;
 
-/// The whole test.
+/// Converts a whole test.
 pub fn iperf3_json(outcome: &Outcome) -> Value {
     json!({
         "start": start(outcome),
@@ -22,7 +22,7 @@ pub fn iperf3_json(outcome: &Outcome) -> Value {
     })
 }
 
-/// Who was connected to whom, and what was asked for.
+/// Connections and parameters.
 fn start(outcome: &Outcome) -> Value {
     let params = &outcome.params;
     let began = outcome.started.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -63,7 +63,7 @@ fn start(outcome: &Outcome) -> Value {
     })
 }
 
-/// What the whole test came to.
+/// Results of the whole test.
 fn end(outcome: &Outcome) -> Value {
     let udp = outcome.params.protocol == Protocol::Udp;
     let mut end = json!({
@@ -77,13 +77,13 @@ fn end(outcome: &Outcome) -> Value {
             "remote_system": outcome.cpu_remote[2],
         },
     });
-    // In both directions at once, iperf3 gives the way back names of its own.
+    // For bidirectional tests, iperf3 has separate keys for the reverse path.
     let first_sends = outcome.params.client_sends();
     for (sends, suffix) in [(first_sends, ""), (!first_sends, "_bidir_reverse")] {
         let Some(sum) = outcome.sum(sends) else { continue };
         if udp {
             let mut both = received(&sum, sends);
-            Datagrams::of(&sum).write(&mut both);
+            Datagrams::from_sum(&sum).write(&mut both);
             end[format!("sum{suffix}")] = both;
         }
         let [at_sender, at_receiver] = both_ends(&sum, sends, udp);
@@ -104,7 +104,7 @@ fn end(outcome: &Outcome) -> Value {
     end
 }
 
-/// The sum of one direction as its sender and as its receiver have it.
+/// The sums of one direction at its sender and its receiver.
 fn both_ends(sum: &Sum, sends: bool, udp: bool) -> [Value; 2] {
     let mut at_sender = json!({
         "start": 0, "end": sum.sent_seconds, "seconds": sum.sent_seconds, "bytes": sum.sent,
@@ -116,15 +116,15 @@ fn both_ends(sum: &Sum, sends: bool, udp: bool) -> [Value; 2] {
     let mut at_receiver = received(sum, sends);
     if udp {
         Datagrams { packets: sum.packets, ..Datagrams::default() }.write(&mut at_sender);
-        Datagrams::of(sum).write(&mut at_receiver);
-        // Of datagrams, `sender` is whose figures these are, not which way they went.
+        Datagrams::from_sum(sum).write(&mut at_receiver);
+        // For UDP, `sender` names the end that the figures come from, not the direction.
         at_sender["sender"] = true.into();
         at_receiver["sender"] = false.into();
     }
     [at_sender, at_receiver]
 }
 
-/// What arrived of one direction.
+/// The received sum of one direction.
 fn received(sum: &Sum, sends: bool) -> Value {
     json!({
         "start": 0, "end": sum.received_seconds, "seconds": sum.received_seconds, "bytes": sum.received,
@@ -132,14 +132,14 @@ fn received(sum: &Sum, sends: bool) -> Value {
     })
 }
 
-/// As `uname -a` begins.
+/// System information, as the beginning of `uname -a`.
 fn system() -> String {
     let Ok(uname) = nix::sys::utsname::uname() else { return String::new() };
     let parts = [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];
     parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
 }
 
-/// What is said of datagrams beside bytes.
+/// Datagram figures beside bytes.
 #[derive(Clone, Copy, Default)]
 struct Datagrams {
     packets: u64,
@@ -149,7 +149,7 @@ struct Datagrams {
 }
 
 impl Datagrams {
-    fn of(sum: &Sum) -> Datagrams {
+    fn from_sum(sum: &Sum) -> Datagrams {
         Datagrams { packets: sum.packets, lost: sum.lost, jitter: sum.jitter }
     }
 
@@ -161,7 +161,7 @@ impl Datagrams {
         into["lost_percent"] = share.into();
     }
 
-    /// Of an interval: who sends knows no more than how many.
+    /// Writes the figures of an interval; a sender knows only the number sent.
     fn write_interval(self, sends: bool, into: &mut Value) {
         if sends { into["packets"] = self.packets.into() } else { self.write(into) }
     }
@@ -239,10 +239,11 @@ fn stream(s: &StreamOutcome, outcome: &Outcome) -> Value {
     if let Some(n) = s.retransmits {
         sender["retransmits"] = n.into();
     }
-    // Over the whole test, what was left out included, as iperf3 has them.
+    // Over the whole test including omitted seconds, as in iperf3.
     let sockets = || outcome.samples.iter().filter(|x| x.stream == s.id).filter_map(|x| x.socket.as_ref());
     let rtts: Vec<u64> = sockets().map(|socket| socket.rtt_us).filter(|&us| us > 0).collect();
-    // Nought where they are not known, as of a sender of iperf3's at the other end: so iperf3 has it, and what reads it asks for them.
+    // Zero where unknown, for example for a stock sender at the other end: iperf3 does the same and
+    // its readers expect the keys.
     sender["min_rtt"] = rtts.iter().min().copied().unwrap_or(0).into();
     sender["mean_rtt"] = rtts.iter().sum::<u64>().checked_div(rtts.len() as u64).unwrap_or(0).into();
     sender["max_rtt"] = rtts.iter().max().copied().unwrap_or(0).into();

@@ -1,8 +1,8 @@
-//! Latency without and under load.
+//! Idle and loaded latency.
 //!
-//! Our server echoes probes on a connection of their own, with its clock in them: the round trip is exact,
-//! and the growth of either way's delay over its minimum is known although the clocks differ by an unknown
-//! constant. With a stock server there are only the sockets' own estimates.
+//! A fullpipe server echoes probes on a separate connection and adds its clock: the RTT is exact,
+//! and the increase of each one-way delay over its minimum is known although the clocks differ by
+//! an unknown constant. With a stock server only the sockets' estimates are available.
 
 use super::Sample;
 use crate::iperf3::{Cookie, extension};
@@ -13,30 +13,31 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const BETWEEN: Duration = Duration::from_millis(20);
-const BETWEEN_LOADED: Duration = Duration::from_millis(50);
-/// Idle measuring ends here even on long paths.
-const IDLE_TIME: Duration = Duration::from_secs(2);
+const IDLE_PROBE_INTERVAL: Duration = Duration::from_millis(20);
+const LOADED_PROBE_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum time for idle probes, also on long paths.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(2);
 
 /// RTTs in seconds.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Latency {
-    /// The median before the load.
+    /// Median before the load.
     pub idle: Option<f64>,
-    /// The median under load.
+    /// Median under load.
     pub loaded: Option<f64>,
-    /// The 99th percentile under load, or the highest of fewer probes.
+    /// 99th percentile under load, or the maximum of fewer probes.
     pub loaded_p99: Option<f64>,
-    /// What the load adds on the way to the server, median.
+    /// Median queueing delay upstream (towards the server).
     pub added_forward: Option<f64>,
-    /// What the load adds on the way back, median.
+    /// Median queueing delay downstream.
     pub added_back: Option<f64>,
-    /// Where the figures come from: `probes` or `sockets`.
+    /// Source of the figures: `probes` or `sockets`.
     pub source: &'static str,
 }
 
 impl Latency {
-    /// From the sockets' own estimates: the control connection's before, the senders' smoothed RTT after.
+    /// From the sockets' estimates: the control connection's RTT before the load, the senders'
+    /// smoothed RTT during it.
     pub(super) fn from_sockets<'a>(idle: Option<f64>, samples: impl Iterator<Item = &'a Sample>) -> Latency {
         let mut loaded: Vec<f64> = samples
             .filter_map(|s| match (&s.socket, &s.receiver) {
@@ -56,7 +57,7 @@ impl Latency {
     }
 }
 
-/// One probe: nanoseconds of the round trip, and each way's delay plus an unknown constant.
+/// One probe, in seconds: RTT, and each one-way delay plus an unknown constant.
 #[derive(Clone, Copy)]
 struct Probe {
     at: Instant,
@@ -74,7 +75,7 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// Measures the idle path by `idle` round trips, then goes on in a thread.
+    /// Sends `idle` probes over the idle path, then continues in a thread.
     pub fn start(socket: TcpStream, cookie: &Cookie, idle: usize) -> io::Result<Probes> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -85,14 +86,14 @@ impl Probes {
         (&mut &socket).write_all(&opening)?;
         let origin = Instant::now();
         let mut probes = Vec::with_capacity(1024);
-        while probes.len() < idle && origin.elapsed() < IDLE_TIME {
+        while probes.len() < idle && origin.elapsed() < MAX_IDLE_TIME {
             probes.push(probe(&socket, origin, false)?);
-            std::thread::sleep(BETWEEN);
+            std::thread::sleep(IDLE_PROBE_INTERVAL);
         }
         let probes = Arc::new(Mutex::new(probes));
         let (loaded, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let shared = (Arc::clone(&probes), Arc::clone(&loaded), Arc::clone(&stop));
-        // Not waited for at the end: its last echo may be delayed by the load it measures.
+        // The thread is not joined: its last echo may be delayed by the load.
         std::thread::Builder::new().stack_size(128 * 1024).spawn(move || {
             let (probes, loaded, stop) = shared;
             while !stop.load(Relaxed) {
@@ -102,18 +103,18 @@ impl Probes {
                         probes.lock().unwrap_or_else(PoisonError::into_inner).push(one);
                     }
                 }
-                std::thread::sleep(BETWEEN_LOADED);
+                std::thread::sleep(LOADED_PROBE_INTERVAL);
             }
         })?;
         Ok(Probes { probes, loaded, stop })
     }
 
-    /// Whether there is load now.
-    pub fn load(&self, on: bool) {
+    /// Sets whether the path is loaded.
+    pub fn set_loaded(&self, on: bool) {
         self.loaded.store(on, Relaxed);
     }
 
-    /// The median RTT of the last `span`.
+    /// The median RTT over the last `span`.
     pub fn median_since(&self, span: Duration) -> Option<f64> {
         let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rtts: Vec<f64> =
@@ -121,20 +122,20 @@ impl Probes {
         quantile(&mut rtts, 0.5)
     }
 
-    /// Ends the thread and sums up.
+    /// Stops the thread and summarises the probes.
     pub fn finish(self) -> Latency {
         let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let of = |loaded: bool, value: fn(&Probe) -> f64| -> Vec<f64> {
+        let values = |loaded: bool, value: fn(&Probe) -> f64| -> Vec<f64> {
             probes.iter().filter(|p| p.loaded == loaded).map(value).collect()
         };
         let added = |value: fn(&Probe) -> f64| {
-            let idle = quantile(&mut of(false, value), 0.5)?;
-            Some((quantile(&mut of(true, value), 0.5)? - idle).max(0.0))
+            let idle = quantile(&mut values(false, value), 0.5)?;
+            Some((quantile(&mut values(true, value), 0.5)? - idle).max(0.0))
         };
         Latency {
-            idle: quantile(&mut of(false, |p| p.rtt), 0.5),
-            loaded: quantile(&mut of(true, |p| p.rtt), 0.5),
-            loaded_p99: quantile(&mut of(true, |p| p.rtt), 0.99),
+            idle: quantile(&mut values(false, |p| p.rtt), 0.5),
+            loaded: quantile(&mut values(true, |p| p.rtt), 0.5),
+            loaded_p99: quantile(&mut values(true, |p| p.rtt), 0.99),
             added_forward: added(|p| p.forward),
             added_back: added(|p| p.back),
             source: "probes",
@@ -148,7 +149,7 @@ impl Drop for Probes {
     }
 }
 
-/// One round trip.
+/// Sends one probe and waits for its echo.
 fn probe(socket: &TcpStream, origin: Instant, loaded: bool) -> io::Result<Probe> {
     let sent = origin.elapsed().as_nanos() as u64;
     let mut bytes = [0; extension::PROBE_LEN];
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_of_few_numbers_are_numbers_seen() {
+    fn quantiles_of_few_values_are_observed_values() {
         assert_eq!(quantile(&mut [], 0.5), None);
         assert_eq!(quantile(&mut [3.0, 1.0, 2.0], 0.5), Some(2.0));
         assert_eq!(quantile(&mut [3.0, 1.0, 2.0], 0.99), Some(3.0));

@@ -1,4 +1,4 @@
-//! The measuring client: one test against a stock iperf3 server or ours.
+//! The measuring client: runs one test against a stock iperf3 or a fullpipe server.
 
 mod connect;
 mod json;
@@ -31,40 +31,41 @@ pub enum Family {
     V6,
 }
 
-/// What to measure, and against whom.
+/// Configuration of a test.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Name or address of the server.
+    /// Host name or address of the server.
     pub host: String,
-    /// Its port.
+    /// Port of the server.
     pub port: u16,
-    /// Restricts the addresses tried.
+    /// Restricts the address family.
     pub family: Option<Family>,
     /// The local address.
     pub bind: Option<IpAddr>,
-    /// What to ask for.
+    /// Test parameters.
     pub params: Params,
     /// Whether the user chose the block size; if not, TCP streams write large blocks.
     pub block_chosen: bool,
-    /// How often [`Interval`]s come.
+    /// Time between [`Interval`]s.
     pub interval: Duration,
-    /// How often sockets are sampled for [`Outcome::samples`]; `None` for never.
+    /// Time between samples for [`Outcome::samples`]; `None` disables sampling.
     pub sample_every: Option<Duration>,
-    /// Round trips of the idle path that are timed before the load, with a server of ours.
+    /// Number of idle probes before the load, with a fullpipe server.
     pub idle_probes: usize,
-    /// For each connection.
+    /// Timeout for each connection.
     pub connect_timeout: Duration,
-    /// The server's, if it wants one.
+    /// The server's secret, if it requires one.
     pub secret: Option<String>,
-    /// Whether to offer our extensions. Without, even our own server behaves as a stock one.
+    /// Whether to offer the fullpipe extensions. Without them a fullpipe server behaves like a
+    /// stock one.
     pub extensions: bool,
-    /// Whether streams are reset instead of closed, at both ends if the server is ours: the kernel then
-    /// caches no metrics of the path that would favour later tests.
+    /// Whether streams are reset instead of closed, at both ends if the server is fullpipe: the
+    /// kernel then caches no path metrics that would favour later tests.
     pub abort: bool,
 }
 
 impl Config {
-    /// A test of 10 seconds against `host`.
+    /// A 10-second test against `host`.
     pub fn new(host: impl Into<String>, port: u16) -> Self {
         Config {
             host: host.into(),
@@ -84,17 +85,17 @@ impl Config {
     }
 }
 
-/// Why a test did not come about or to its end.
+/// Why a test failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The name has no address of the family wanted.
+    /// The host has no address of the requested family.
     #[error("cannot find an address of `{host}`{family}: {source}")]
     Resolve {
-        /// As given.
+        /// The host as given.
         host: String,
-        /// " over IPv4" or so.
+        /// For example " over IPv4".
         family: &'static str,
-        /// The resolver's reason.
+        /// The resolver's error.
         source: io::Error,
     },
     /// No connection.
@@ -102,46 +103,46 @@ pub enum ClientError {
     Connect {
         /// The last address tried.
         address: SocketAddr,
-        /// The reason.
+        /// The cause.
         source: io::Error,
     },
     /// A stream's socket could not be prepared or connected.
     #[error("cannot connect a stream: {0}")]
     Stream(io::Error),
-    /// The controller cannot be had.
+    /// The controller is not available.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// The server serves someone else.
-    #[error("the server is busy with another test, or does not want this client; try again later")]
+    /// The server is busy.
+    #[error("the server is busy with another test or denies access; try again later")]
     Busy,
-    /// The server refused.
+    /// The server refused the test.
     #[error("the server refused: {}", .0.explain())]
     Refused(ServerError),
-    /// The server went away in good order.
+    /// The server was stopped.
     #[error("the server was stopped")]
     Stopped,
-    /// The server wants a secret and none was given.
-    #[error("the server wants a secret: give it with --secret")]
+    /// The server requires a secret and none was given.
+    #[error("the server requires a secret: pass it with --secret")]
     SecretWanted,
-    /// The data stopped.
-    #[error("no byte moved for {0:?}")]
+    /// No more data was transferred.
+    #[error("no data transferred for {0:?}")]
     Stalled(Duration),
-    /// The user interrupted.
+    /// The user interrupted the test.
     #[error("interrupted")]
     Interrupted,
-    /// Talking failed.
+    /// The control connection failed.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The system lacks something.
+    /// A system call failed.
     #[error("{0}")]
     System(#[from] io::Error),
 }
 
-/// Runs one test. `progress` gets every interval as it ends; setting `interrupt` ends the test early, in
-/// good order with the server.
+/// Runs one test. `progress` receives each interval as it ends. Setting `interrupt` ends the test
+/// early and notifies the server.
 ///
 /// # Errors
-/// [`ClientError`] says at which step, and why.
+/// [`ClientError`] says at which step the test failed, and why.
 pub fn run(
     config: &Config,
     interrupt: &AtomicBool,
@@ -160,5 +161,5 @@ pub fn run(
     let control = Control::new(socket)?;
     let cookie = Cookie::random()?;
     control.write(cookie.as_bytes(), "sending the cookie")?;
-    Test::new(config, interrupt, control, cookie, peer, params).converse(local, progress)
+    Test::new(config, interrupt, control, cookie, peer, params).run(local, progress)
 }

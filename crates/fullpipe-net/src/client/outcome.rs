@@ -1,4 +1,4 @@
-//! What a test found.
+//! Results of a test.
 
 use super::Latency;
 use crate::iperf3::Params;
@@ -10,93 +10,93 @@ use std::time::SystemTime;
 /// One interval of a running test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
-    /// Seconds since the data began.
+    /// Seconds since the start of the data.
     pub start: f64,
-    /// Seconds since the data began.
+    /// Seconds since the start of the data.
     pub end: f64,
-    /// Whether it lies in the seconds left out.
+    /// Whether the interval is in the omitted seconds.
     pub omitted: bool,
     /// By stream.
     pub streams: Vec<StreamInterval>,
-    /// The median RTT of the probes in it, seconds; from our servers only.
+    /// Median RTT of the probes in the interval, seconds; fullpipe servers only.
     pub probe_rtt: Option<f64>,
 }
 
 /// One stream in one interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamInterval {
-    /// As both ends number it.
+    /// Stream id, the same at both ends.
     pub id: u64,
     /// Whether this end sends.
     pub sends: bool,
-    /// Acknowledged where this end sends over TCP, else counted.
+    /// Bytes: acknowledged where this end sends over TCP, else counted.
     pub bytes: u64,
-    /// In this interval; `None` when the sender is at the other end.
+    /// Retransmits in this interval; `None` if the other end sends.
     pub retransmits: Option<u64>,
     /// Datagrams in this interval.
     pub packets: u64,
-    /// Of them, missing.
+    /// Lost datagrams.
     pub lost: u64,
     /// Seconds.
     pub jitter: f64,
-    /// The sending socket, wherever it is; unknown when a stock server sends.
+    /// The sending socket at either end; unknown if a stock server sends.
     pub socket: Option<SocketSample>,
 }
 
-/// One stream at one moment.
+/// A sample of one stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Seconds since the data began.
+    /// Seconds since the start of the data.
     pub seconds: f64,
-    /// The stream's number.
+    /// Stream id.
     pub stream: u64,
-    /// Bytes since the data began.
+    /// Bytes since the start of the data.
     pub bytes: u64,
     /// The sending socket.
     pub socket: Option<SocketSample>,
-    /// Whether that is the server's, as it last reported.
+    /// Whether it is the server's socket, as last reported.
     pub from_server: bool,
-    /// Our receiving socket.
+    /// The local receiving socket.
     pub receiver: Option<SocketSample>,
 }
 
-/// One stream from its beginning, without the seconds left out, to its end.
+/// The results of one stream, without omitted seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamOutcome {
-    /// As both ends number it.
+    /// Stream id, the same at both ends.
     pub id: u64,
     /// Whether this end sends.
     pub sends: bool,
-    /// Bytes, by the sender's account.
+    /// Bytes sent, as counted by the sender.
     pub sent: u64,
-    /// Seconds, by the sender's clock.
+    /// Duration at the sender, seconds.
     pub sent_seconds: f64,
-    /// Bytes, by the receiver's account.
+    /// Bytes received, as counted by the receiver.
     pub received: u64,
-    /// Seconds, by the receiver's clock.
+    /// Duration at the receiver, seconds.
     pub received_seconds: f64,
     /// Segments retransmitted, if the sender counts them.
     pub retransmits: Option<u64>,
-    /// The sender's controller, as read back from its socket.
+    /// The sender's controller, as read from its socket.
     pub controller: Option<String>,
-    /// Seconds, over UDP.
+    /// UDP jitter, seconds.
     pub jitter: f64,
-    /// Datagrams missing.
+    /// Lost datagrams.
     pub lost: u64,
     /// Datagrams sent.
     pub packets: u64,
     /// Datagrams out of order, where this end receives.
     pub out_of_order: u64,
-    /// This end's socket.
+    /// Facts about the local socket.
     pub facts: SocketFacts,
     /// The sending socket at the end.
     pub socket: Option<SocketSample>,
-    /// Our receiving socket at the end.
+    /// The local receiving socket at the end.
     pub receiver: Option<SocketSample>,
 }
 
 impl StreamOutcome {
-    /// Bits per second that arrived.
+    /// Goodput, bit/s.
     pub fn goodput(&self) -> f64 {
         self.received as f64 * 8.0 / self.received_seconds.max(1e-9)
     }
@@ -105,70 +105,70 @@ impl StreamOutcome {
 /// A whole test.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// When it began.
+    /// Start time.
     pub started: SystemTime,
-    /// Our end of the control connection.
+    /// Local address of the control connection.
     pub local: SocketAddr,
-    /// The server's.
+    /// Server address.
     pub peer: SocketAddr,
     /// The test's cookie.
     pub cookie: String,
-    /// What was asked for.
+    /// Test parameters.
     pub params: Params,
-    /// A fullpipe server's version; `None` for a stock one.
+    /// Version of a fullpipe server; `None` for a stock one.
     pub server: Option<String>,
     /// A fullpipe server's `net.ipv4.tcp_rmem`.
     pub server_rmem: Option<String>,
     /// A fullpipe server's `net.ipv4.tcp_wmem`.
     pub server_wmem: Option<String>,
-    /// As they were reported.
+    /// Intervals as reported.
     pub intervals: Vec<Interval>,
-    /// Finer than the intervals.
+    /// Samples, at a finer granularity than the intervals.
     pub samples: Vec<Sample>,
     /// By stream.
     pub streams: Vec<StreamOutcome>,
-    /// Without and under load.
+    /// Idle and loaded latency.
     pub latency: Latency,
-    /// The controller of the receiving end's sockets, if that end tells.
+    /// The controller of the receiving sockets, if reported.
     pub receiver_controller: Option<String>,
-    /// Of this process, per cent of a core: total, user, system.
+    /// CPU use of this process in percent of a core: total, user, system.
     pub cpu_local: [f64; 3],
-    /// Of the server.
+    /// CPU use of the server.
     pub cpu_remote: [f64; 3],
-    /// What the server printed, if asked for.
+    /// The server's text output, if requested.
     pub server_output: Option<String>,
 }
 
-/// The streams of one direction together.
+/// The sum of the streams of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sum {
-    /// Bytes, by the senders' account.
+    /// Bytes sent.
     pub sent: u64,
     /// Seconds.
     pub sent_seconds: f64,
-    /// Bytes, by the receivers' account.
+    /// Bytes received.
     pub received: u64,
     /// Seconds.
     pub received_seconds: f64,
     /// Segments retransmitted, if every sender counts them.
     pub retransmits: Option<u64>,
-    /// Datagrams.
+    /// Datagrams sent.
     pub packets: u64,
-    /// Of them, missing.
+    /// Lost datagrams.
     pub lost: u64,
-    /// The mean over streams, seconds.
+    /// Mean jitter over the streams, seconds.
     pub jitter: f64,
 }
 
 impl Sum {
-    /// Bits per second that arrived.
+    /// Goodput, bit/s.
     pub fn goodput(&self) -> f64 {
         self.received as f64 * 8.0 / self.received_seconds.max(1e-9)
     }
 }
 
 impl Outcome {
-    /// The streams this end sends on, or those it receives on; `None` when there are none.
+    /// The sum of the streams on which this end sends or receives; `None` if there are none.
     pub fn sum(&self, sends: bool) -> Option<Sum> {
         let streams: Vec<_> = self.streams.iter().filter(|s| s.sends == sends).collect();
         let longest = |f: fn(&StreamOutcome) -> f64| streams.iter().map(|s| f(s)).fold(0.0, f64::max);

@@ -1,37 +1,37 @@
-//! The part of a test in which data move.
+//! The data phase of a test.
 
 use super::stream::Stream;
-use super::test::{STEP, Test};
+use super::test::{STEP_TIMEOUT, Test};
 use super::{ClientError, Interval, Sample, StreamInterval};
 use crate::control::ControlError;
 use crate::iperf3::State;
 use crate::sample::SocketSample;
 use crate::transfer::{Budget, CpuClock};
-use crate::transfer::{Mark, Measured};
+use crate::transfer::{Counters, Measurement};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// A test bounded by bytes that moves none for this long is given up.
-const STALLED: Duration = Duration::from_secs(30);
+/// A test bounded by bytes is aborted after this long without progress.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How far a running test has come; times are those since it began.
-struct Course {
-    /// What the streams had moved when the measured part began, and when that was.
-    from: (Vec<Mark>, Duration),
+/// The progress of a running test; times are since its start.
+struct Progress {
+    /// Counters at the start of the measured part, and its time.
+    from: (Vec<Counters>, Duration),
     omitting: bool,
-    /// The same, when the last interval ended.
-    previous: (Vec<Mark>, Duration),
+    /// Counters at the end of the last interval, and its time.
+    previous: (Vec<Counters>, Duration),
     next_interval: Duration,
     next_sample: Option<Duration>,
-    /// The bytes that have moved, and since when no more have.
+    /// Bytes transferred, and the time of the last progress.
     moved: (u64, Duration),
 }
 
-impl Course {
+impl Progress {
     fn new(test: &Test<'_>) -> Self {
-        let start = (test.marks(), Duration::ZERO);
-        Course {
+        let start = (test.counters(), Duration::ZERO);
+        Progress {
             from: start.clone(),
             omitting: test.params.omit > 0,
             previous: start,
@@ -43,7 +43,7 @@ impl Course {
 }
 
 impl Test<'_> {
-    /// Starts the streams and sees to them until the test is over.
+    /// Starts the streams and monitors them until the test ends.
     pub(super) fn transfer(&mut self, progress: &mut dyn FnMut(&Interval)) -> Result<(), ClientError> {
         let budget = self.params.byte_budget().map(|b| Arc::new(Budget::new(b)));
         let cpu = CpuClock::start();
@@ -52,31 +52,31 @@ impl Test<'_> {
             stream.start(&self.params, self.config.block_chosen, budget.clone(), &self.stop)?;
         }
         if let Some(probes) = &self.probes {
-            probes.load(true);
+            probes.set_loaded(true);
         }
-        let mut course = Course::new(self);
+        let mut state = Progress::new(self);
         loop {
             let now = began.elapsed();
             let over = match self.params.byte_budget() {
                 Some(bytes) => self.complete(bytes),
                 None => now >= self.length(),
             };
-            self.go_on(&mut course, now, over, progress);
+            self.advance(&mut state, now, over, progress);
             if over {
-                let end = self.marks();
-                let (from, from_at) = course.from;
+                let end = self.counters();
+                let (from, from_at) = state.from;
                 let seconds = (began.elapsed() - from_at).as_secs_f64();
-                self.measured = Some(Measured { from, end, seconds, cpu: cpu.percent() });
+                self.measured = Some(Measurement { from, end, seconds, cpu: cpu.percent() });
                 return Ok(());
             }
             if self.interrupt.load(Relaxed) {
                 return Err(ClientError::Interrupted);
             }
-            if self.is_stalled(&mut course, now) {
-                return Err(ClientError::Stalled(STALLED));
+            if self.is_stalled(&mut state, now) {
+                return Err(ClientError::Stalled(STALL_TIMEOUT));
             }
-            let wait = self.wait(&course, began.elapsed());
-            self.listen(wait)?;
+            let wait = self.wait(&state, began.elapsed());
+            self.poll_control(wait)?;
         }
     }
 
@@ -84,102 +84,113 @@ impl Test<'_> {
         Duration::from_secs(self.params.omit.into())
     }
 
-    /// Of a test that is not bounded by bytes.
+    /// The duration of a test that is not bounded by bytes.
     fn length(&self) -> Duration {
         self.omit() + Duration::from_secs(self.params.seconds.into())
     }
 
-    /// Samples, ends the omitted part and tells intervals as they are due.
-    fn go_on(&mut self, course: &mut Course, now: Duration, over: bool, progress: &mut dyn FnMut(&Interval)) {
-        if course.omitting && now >= self.omit() {
-            course.omitting = false;
-            course.from = (self.marks(), now);
-            course.previous = course.from.clone();
-            course.next_interval = now + self.config.interval;
+    /// Takes samples, ends the omitted part and reports intervals when due.
+    fn advance(
+        &mut self,
+        state: &mut Progress,
+        now: Duration,
+        over: bool,
+        progress: &mut dyn FnMut(&Interval),
+    ) {
+        if state.omitting && now >= self.omit() {
+            state.omitting = false;
+            state.from = (self.counters(), now);
+            state.previous = state.from.clone();
+            state.next_interval = now + self.config.interval;
         }
-        if course.next_sample.is_some_and(|at| now >= at) {
-            course.next_sample = self.config.sample_every.map(|every| now + every);
+        if state.next_sample.is_some_and(|at| now >= at) {
+            state.next_sample = self.config.sample_every.map(|every| now + every);
             self.sample(now.as_secs_f64());
         }
-        if now >= course.next_interval || (over && now > course.previous.1) {
-            course.next_interval += self.config.interval;
-            let marks = self.marks();
-            let (previous, since) = &course.previous;
-            let interval = self.interval(previous, &marks, *since, now, course.omitting);
-            course.previous = (marks, now);
+        if now >= state.next_interval || (over && now > state.previous.1) {
+            state.next_interval += self.config.interval;
+            let counters = self.counters();
+            let (previous, since) = &state.previous;
+            let interval = self.interval(previous, &counters, *since, now, state.omitting);
+            state.previous = (counters, now);
             progress(&interval);
             self.intervals.push(interval);
         }
     }
 
-    /// Whether a test that only its bytes end gets no more of them.
-    fn is_stalled(&self, course: &mut Course, now: Duration) -> bool {
-        let total: u64 = self.streams.iter().map(|s| s.lane.progress()).sum();
-        if total != course.moved.0 {
-            course.moved = (total, now);
+    /// Whether a test bounded by bytes has stalled.
+    fn is_stalled(&self, state: &mut Progress, now: Duration) -> bool {
+        let total: u64 = self.streams.iter().map(|s| s.endpoint.progress()).sum();
+        if total != state.moved.0 {
+            state.moved = (total, now);
         }
-        self.params.byte_budget().is_some() && now - course.moved.1 > STALLED
+        self.params.byte_budget().is_some() && now - state.moved.1 > STALL_TIMEOUT
     }
 
-    /// How long there is nothing to do.
-    fn wait(&self, course: &Course, now: Duration) -> Duration {
+    /// Time until the next action.
+    fn wait(&self, state: &Progress, now: Duration) -> Duration {
         if self.params.byte_budget().is_some() {
-            // The end comes when the bytes are through, not when the clock says so.
+            // The end depends on bytes, not on the clock.
             return Duration::from_millis(2);
         }
-        let omit = course.omitting.then(|| self.omit());
-        let due = [Some(self.length()), course.next_sample, Some(course.next_interval), omit];
+        let omit = state.omitting.then(|| self.omit());
+        let due = [Some(self.length()), state.next_sample, Some(state.next_interval), omit];
         let due = due.into_iter().flatten().min().unwrap_or_default();
         due.saturating_sub(now).min(Duration::from_millis(100))
     }
 
-    /// Waits for what the server says meanwhile.
-    fn listen(&mut self, wait: Duration) -> Result<(), ClientError> {
+    /// Waits for messages of the server.
+    fn poll_control(&mut self, wait: Duration) -> Result<(), ClientError> {
         if !self.control.readable(wait)? {
             return Ok(());
         }
-        match self.control.read_state("running", STEP)? {
+        match self.control.read_state("running", STEP_TIMEOUT)? {
             State::Extension => self.extension(),
-            State::ServerError => Err(self.refused()?),
+            State::ServerError => Err(self.read_refusal()?),
             State::ServerTerminate => Err(ClientError::Stopped),
             other => Err(ControlError::Unexpected("running", other).into()),
         }
     }
 
-    /// Whether a test of `bytes` is through: acknowledged where we send, arrived where we receive.
+    /// Whether a test of `bytes` is complete: acknowledged where this end sends, received where it
+    /// receives.
     fn complete(&self, bytes: u64) -> bool {
         let sum = |sends: bool| -> Option<u64> {
-            let mut streams = self.streams.iter().filter(|s| s.lane.sends == sends).peekable();
+            let mut streams = self.streams.iter().filter(|s| s.endpoint.sends == sends).peekable();
             streams.peek()?;
-            Some(streams.map(|s| s.lane.progress()).sum())
+            Some(streams.map(|s| s.endpoint.progress()).sum())
         };
         [sum(true), sum(false)].into_iter().flatten().all(|moved| moved >= bytes)
     }
 
-    fn marks(&self) -> Vec<Mark> {
-        self.streams.iter().map(|s| s.lane.mark()).collect()
+    fn counters(&self) -> Vec<Counters> {
+        self.streams.iter().map(|s| s.endpoint.counters()).collect()
     }
 
-    /// The sending socket's state: ours, or the server's as last reported.
+    /// The sending socket's state: local, or the server's as last reported.
     fn sender(&self, stream: &Stream) -> (Option<SocketSample>, bool) {
-        let lane = &stream.lane;
-        if lane.sends { (lane.sample(), false) } else { (self.remote.get(&lane.id).cloned(), true) }
+        let endpoint = &stream.endpoint;
+        if endpoint.sends {
+            (endpoint.sample(), false)
+        } else {
+            (self.remote.get(&endpoint.id).cloned(), true)
+        }
     }
 
     fn sample(&mut self, seconds: f64) {
         for stream in &self.streams {
             let (socket, from_server) = self.sender(stream);
-            let lane = &stream.lane;
-            let receiver = (!lane.sends).then(|| lane.sample()).flatten();
-            let bytes = lane.mark().bytes;
-            self.samples.push(Sample { seconds, stream: lane.id, bytes, socket, from_server, receiver });
+            let endpoint = &stream.endpoint;
+            let receiver = (!endpoint.sends).then(|| endpoint.sample()).flatten();
+            let bytes = endpoint.counters().bytes;
+            self.samples.push(Sample { seconds, stream: endpoint.id, bytes, socket, from_server, receiver });
         }
     }
 
     fn interval(
         &self,
-        from: &[Mark],
-        to: &[Mark],
+        from: &[Counters],
+        to: &[Counters],
         start: Duration,
         end: Duration,
         omitted: bool,
@@ -188,13 +199,13 @@ impl Test<'_> {
             let (socket, from_server) = self.sender(stream);
             let moved = to.since(*from);
             StreamInterval {
-                id: stream.lane.id,
-                sends: stream.lane.sends,
+                id: stream.endpoint.id,
+                sends: stream.endpoint.sends,
                 bytes: moved.bytes,
                 retransmits: socket.as_ref().filter(|_| !from_server).map(|_| moved.retransmits),
                 packets: moved.packets,
                 lost: moved.lost,
-                jitter: stream.lane.meter.jitter(),
+                jitter: stream.endpoint.meter.jitter(),
                 socket,
             }
         });
@@ -213,7 +224,7 @@ impl Test<'_> {
             stream.end(self.config.abort);
         }
         if let Some(probes) = &self.probes {
-            probes.load(false);
+            probes.set_loaded(false);
         }
     }
 }

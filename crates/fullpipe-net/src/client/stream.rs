@@ -1,8 +1,8 @@
-//! One stream at the client's end, with the thread that moves it.
+//! One stream at the client, with its thread.
 
 use crate::iperf3::Params;
 use crate::sample::SocketSample;
-use crate::transfer::{Budget, Carrier, DEFAULT_SEND_BLOCK, Lane, Orders};
+use crate::transfer::{Budget, DEFAULT_SEND_BLOCK, Endpoint, StreamOptions, Transport};
 use fullpipe_units::Rate;
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -11,17 +11,21 @@ use std::thread::JoinHandle;
 
 /// One stream.
 pub(super) struct Stream {
-    pub lane: Lane,
+    pub endpoint: Endpoint,
     thread: Mutex<Option<JoinHandle<()>>>,
     last: Mutex<Option<SocketSample>>,
 }
 
 impl Stream {
-    pub fn new(id: u64, sends: bool, carrier: Carrier) -> Self {
-        Stream { lane: Lane::new(id, sends, carrier), thread: Mutex::default(), last: Mutex::default() }
+    pub fn new(id: u64, sends: bool, transport: Transport) -> Self {
+        Stream {
+            endpoint: Endpoint::new(id, sends, transport),
+            thread: Mutex::default(),
+            last: Mutex::default(),
+        }
     }
 
-    /// Moves bytes from now on, in a thread of its own.
+    /// Starts the transfer in a separate thread.
     pub fn start(
         self: &Arc<Self>,
         params: &Params,
@@ -29,8 +33,8 @@ impl Stream {
         budget: Option<Arc<Budget>>,
         stop: &Arc<AtomicBool>,
     ) -> io::Result<()> {
-        let datagrams = matches!(self.lane.carrier, Carrier::Udp(_));
-        let orders = Orders {
+        let datagrams = matches!(self.endpoint.transport, Transport::Udp(_));
+        let options = StreamOptions {
             block: if block_chosen || datagrams { params.block as usize } else { DEFAULT_SEND_BLOCK },
             rate: (params.rate > 0).then(|| Rate::from_bits_per_sec(params.rate)),
             cap: None,
@@ -38,23 +42,23 @@ impl Stream {
         };
         let (me, stop) = (Arc::clone(self), Arc::clone(stop));
         let thread = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
-            // A stream that breaks shows as a stall or as a word on the control connection.
-            let _ = me.lane.carry(&orders, budget.as_deref(), &stop);
+            // A failed stream shows up as a stall or on the control connection.
+            let _ = me.endpoint.run(&options, budget.as_deref(), &stop);
         })?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
     }
 
-    /// Ends the thread, whose stop flag must be set, and the connection's data.
+    /// Ends the connection's data and joins the thread; the stop flag must be set.
     pub fn end(&self, abort: bool) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.lane.sample();
-        self.lane.shut_down(abort);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.endpoint.sample();
+        self.endpoint.shut_down(abort);
         let _ = thread.join();
     }
 
-    /// The socket's state when the test ended.
+    /// The socket's state at the end of the test.
     pub fn last(&self) -> Option<SocketSample> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! A test as lines for people: one per stream and interval while it runs, and what it came to.
+//! A test as text: one line per stream and interval, and a summary.
 
 use super::{Interval, Outcome, StreamInterval, StreamOutcome, Sum};
 use crate::iperf3::Protocol;
@@ -6,7 +6,7 @@ use crate::sample::SocketSample;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// Bits per second as people say it: `94.1 Mbit/s`.
+/// Formats bits per second: `94.1 Mbit/s`.
 pub fn rate(bits_per_second: f64) -> String {
     let (value, unit) = match bits_per_second {
         b if b >= 1e9 => (b / 1e9, "Gbit/s"),
@@ -17,7 +17,7 @@ pub fn rate(bits_per_second: f64) -> String {
     format!("{} {unit}", three(value))
 }
 
-/// Bytes as people say it: `1.2 MB`, in powers of 1000.
+/// Formats bytes in powers of 1000: `1.2 MB`.
 pub fn bytes(n: u64) -> String {
     let (value, unit) = match n as f64 {
         b if b >= 1e12 => (b / 1e12, "TB"),
@@ -29,7 +29,7 @@ pub fn bytes(n: u64) -> String {
     format!("{} {unit}", three(value))
 }
 
-/// Seconds as milliseconds: `40.2 ms`.
+/// Formats seconds as milliseconds: `40.2 ms`.
 pub fn millis(seconds: f64) -> String {
     format!("{} ms", three(seconds * 1e3))
 }
@@ -43,34 +43,34 @@ fn three(value: f64) -> String {
     }
 }
 
-/// Prints intervals. Remembers the sockets of the last one, whose counters only grow.
+/// Formats intervals. Remembers the last socket samples to compute differences.
 #[derive(Debug)]
 pub struct Table {
     headed: bool,
     last: HashMap<u64, SocketSample>,
-    /// Columns of the terminal: what does not fit into a line is left out, the most telling last.
+    /// Terminal width: columns that do not fit are omitted, the least important first.
     width: usize,
 }
 
-/// The columns of every line.
-const LEAST: usize = 60;
-/// What those of the delivery and of the pacing rate take besides.
-const RATE: usize = 12;
-/// The narrowest column of what limited a sender: `cwnd or path`.
-const LIMITED: usize = 14;
+/// Width of the columns that are always present.
+const FIXED_COLUMNS: usize = 60;
+/// Width of the delivery-rate and pacing-rate columns, each.
+const RATE_COLUMNS: usize = 12;
+/// Minimum width of the column with the sender's limit: `cwnd or path`.
+const LIMIT_COLUMNS: usize = 14;
 
 impl Table {
-    /// One for a terminal of this width, of which 80 columns are used at least.
+    /// A table for a terminal of this width; at least 80 columns are used.
     pub fn new(width: usize) -> Self {
         Table { headed: false, last: HashMap::new(), width: width.max(80) }
     }
 
-    /// How many of the two columns of rates there is room for.
+    /// How many of the two rate columns fit.
     fn rates(&self) -> usize {
-        (self.width.saturating_sub(LEAST + LIMITED) / RATE).min(2)
+        (self.width.saturating_sub(FIXED_COLUMNS + LIMIT_COLUMNS) / RATE_COLUMNS).min(2)
     }
 
-    /// The lines for one interval.
+    /// Formats one interval.
     pub fn lines(&mut self, interval: &Interval) -> String {
         let mut text = String::new();
         if !self.headed {
@@ -78,7 +78,7 @@ impl Table {
             let _ = write!(
                 text,
                 "{:>13} {:>4} {:>7} {:>11} {:>5} {:>7} {:>7}",
-                "seconds", "flow", "moved", "rate", "retr", "cwnd", "RTT"
+                "seconds", "flow", "bytes", "rate", "retr", "cwnd", "RTT"
             );
             for name in ["delivery", "pacing"].iter().take(self.rates()) {
                 let _ = write!(text, " {name:>11}");
@@ -87,7 +87,7 @@ impl Table {
         }
         for (i, stream) in interval.streams.iter().enumerate() {
             let arrow = if stream.sends { "→" } else { "←" };
-            // iperf3's numbers leave out the 2; they are in the JSON.
+            // iperf3's stream ids skip 2; they are in the JSON output.
             let label = format!("{arrow}{}", i + 1);
             self.line(&mut text, interval, &label, stream.bytes, Some(stream));
         }
@@ -119,7 +119,7 @@ impl Table {
         let when = format!("{:.2}–{:.2}", interval.start, interval.end);
         let moving = rate(moved as f64 * 8.0 / seconds.max(1e-9));
         let _ = write!(text, "{when:>13} {label:>4} {:>7} {moving:>11}", bytes(moved));
-        let omitted = interval.omitted.then(|| "left out".to_owned());
+        let omitted = interval.omitted.then(|| "omitted".to_owned());
         if let Some(stream) = one {
             if let Some(socket) = &stream.socket {
                 let before = self.last.get(&stream.id);
@@ -135,7 +135,7 @@ impl Table {
                     let shown = bytes_per_second.map_or_else(|| "-".into(), |r| rate(r as f64 * 8.0));
                     let _ = write!(text, " {shown:>11}");
                 }
-                let room = self.width.saturating_sub(LEAST + 2 + RATE * self.rates());
+                let room = self.width.saturating_sub(FIXED_COLUMNS + 2 + RATE_COLUMNS * self.rates());
                 let _ = writeln!(text, "  {}", omitted.unwrap_or_else(|| limits(before, socket, room)));
                 return;
             } else if stream.packets > 0 && !stream.sends {
@@ -157,7 +157,7 @@ impl Table {
     }
 }
 
-/// What limited a sender since `before`: shares of the time it was busy, in as many words as there is room for.
+/// What limited a sender since `before`: shares of its busy time, abbreviated to fit `room`.
 fn limits(before: Option<&SocketSample>, now: &SocketSample, room: usize) -> String {
     let since = |f: fn(&SocketSample) -> Option<u64>| {
         f(now).map(|n| n.saturating_sub(before.and_then(f).unwrap_or(0)) as f64)
@@ -169,11 +169,11 @@ fn limits(before: Option<&SocketSample>, now: &SocketSample, room: usize) -> Str
         ("send buffer", "sndbuf", share(|s| s.sndbuf_limited_us)),
     ];
     shares.sort_by(|a, b| b.2.total_cmp(&a.2));
-    let told: Vec<_> = shares.iter().filter(|(_, _, share)| *share >= 0.005).collect();
-    let Some((_, short, most)) = told.first() else { return "cwnd or path".into() };
+    let shown_shares: Vec<_> = shares.iter().filter(|(_, _, share)| *share >= 0.005).collect();
+    let Some((_, short, most)) = shown_shares.first() else { return "cwnd or path".into() };
     let all = |name: fn(&(&'static str, &'static str, f64)) -> &'static str| {
         let parts: Vec<String> =
-            told.iter().map(|one| format!("{} {:.0} %", name(one), one.2 * 100.0)).collect();
+            shown_shares.iter().map(|one| format!("{} {:.0} %", name(one), one.2 * 100.0)).collect();
         parts.join(", ")
     };
     let forms = [all(|one| one.0), all(|one| one.1)];
@@ -181,7 +181,7 @@ fn limits(before: Option<&SocketSample>, now: &SocketSample, room: usize) -> Str
     fits.unwrap_or_else(|| format!("{short} {:.0} %", most * 100.0))
 }
 
-/// What a test came to.
+/// The summary of a test.
 pub fn summary(outcome: &Outcome) -> String {
     let mut text = String::new();
     let udp = outcome.params.protocol == Protocol::Udp;
@@ -197,14 +197,15 @@ pub fn summary(outcome: &Outcome) -> String {
             let _ = write!(text, " (99 %: {})", millis(p99));
         }
         if let (Some(forward), Some(back)) = (latency.added_forward, latency.added_back) {
-            let _ = write!(text, "; added on the way there {}, back {}", millis(forward), millis(back));
+            let _ =
+                write!(text, "; queueing delay: {} upstream, {} downstream", millis(forward), millis(back));
         }
-        let how = if latency.source == "probes" { "" } else { " [the sockets' own estimate]" };
+        let how = if latency.source == "probes" { "" } else { " [socket estimate]" };
         let _ = writeln!(text, "{how}");
     }
     let _ = writeln!(
         text,
-        "processor     {:.0} % of a core here, {:.0} % at the server",
+        "CPU           {:.0} % of a core at the client, {:.0} % at the server",
         outcome.cpu_local[0], outcome.cpu_remote[0]
     );
     text
@@ -235,13 +236,13 @@ fn direction(outcome: &Outcome, sum: &Sum, streams: &[&StreamOutcome], sends: bo
     match streams.iter().find_map(|s| s.controller.as_deref()) {
         Some(used) => match outcome.params.congestion.as_deref() {
             Some(asked) if asked != used => {
-                let _ = write!(line, "; the sender used {used}, NOT {asked} as asked");
+                let _ = write!(line, "; the sender used {used}, NOT {asked} as requested");
             }
             _ => {
                 let _ = write!(line, "; the sender used {used}");
             }
         },
-        None => line.push_str("; the server does not say which controller it used"),
+        None => line.push_str("; the server does not report its controller"),
     }
     line
 }
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_receive_window_is_named() {
+    fn limits_are_named_as_far_as_they_fit() {
         let mut a = SocketSample { busy_us: Some(0), rwnd_limited_us: Some(0), ..Default::default() };
         let mut b = SocketSample { busy_us: Some(1000), rwnd_limited_us: Some(800), ..Default::default() };
         assert_eq!(limits(Some(&a), &b, 20), "receive window 80 %");
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_fit_the_terminal_and_streams_are_counted_without_gaps() {
+    fn lines_fit_the_terminal_and_streams_are_numbered_without_gaps() {
         let socket = SocketSample {
             retransmits: 99_999,
             cwnd: 999_600,

@@ -1,4 +1,4 @@
-//! A test: what the server says, step by step, and what it came to.
+//! The state machine of a test at the client, driven by the server's states.
 
 use super::latency::Probes;
 use super::stream::Stream;
@@ -6,7 +6,7 @@ use super::{ClientError, Config, Interval, Latency, Outcome, Sample, StreamOutco
 use crate::control::{Control, ControlError};
 use crate::iperf3::{Cookie, MAX_RESULTS, Malformed, Params, Protocol, Results, State, extension, stream_id};
 use crate::sample::SocketSample;
-use crate::transfer::{Carrier, Measured};
+use crate::transfer::{Measurement, Transport};
 use fullpipe_kernel::tcp_info::TcpInfo;
 use serde_json::json;
 use std::collections::HashMap;
@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The server gets this long for each step that does not wait for data.
-pub(super) const STEP: Duration = Duration::from_secs(20);
-/// Reports accepted while no test is running.
+/// Timeout for each server step that does not wait for data.
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum reports accepted outside the running phase.
 const MAX_LATE_REPORTS: usize = 10_000;
-/// A waiting client looks this often whether the user has had enough.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval for checking for a user interrupt while waiting.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A test under way.
+/// A test in progress.
 pub(super) struct Test<'a> {
     pub(super) config: &'a Config,
     pub(super) interrupt: &'a AtomicBool,
@@ -34,13 +34,13 @@ pub(super) struct Test<'a> {
     hello: Option<extension::Hello>,
     pub(super) probes: Option<Probes>,
     pub(super) streams: Vec<Arc<Stream>>,
-    /// The server's senders as last reported, by stream.
+    /// The server's sending sockets as last reported, by stream.
     pub(super) remote: HashMap<u64, SocketSample>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) intervals: Vec<Interval>,
     pub(super) samples: Vec<Sample>,
-    pub(super) measured: Option<Measured>,
-    /// From the control connection, before any load.
+    pub(super) measured: Option<Measurement>,
+    /// RTT of the control connection before any load.
     idle_rtt: Option<f64>,
     started: SystemTime,
 }
@@ -80,15 +80,15 @@ impl<'a> Test<'a> {
         }
     }
 
-    /// Does what the server says, until it has told its results.
-    pub(super) fn converse(
+    /// Follows the server's states until it has sent its results.
+    pub(super) fn run(
         mut self,
         local: SocketAddr,
         progress: &mut dyn FnMut(&Interval),
     ) -> Result<Outcome, ClientError> {
         let doing = "waiting for the server's next step";
         let mut theirs = None;
-        // Of the steps that come once and in this order, the last that came.
+        // The last of the steps that occur once and in order.
         let mut last = None;
         let mut reports = 0;
         loop {
@@ -105,7 +105,7 @@ impl<'a> Test<'a> {
                     }
                     self.control.write_text(&self.params.to_json(), "sending parameters")?;
                 }
-                // Those of a test's end may still be on their way; not without end.
+                // Reports from the end of the test may still arrive, in limited number.
                 State::Extension if reports < MAX_LATE_REPORTS => {
                     reports += 1;
                     self.extension()?;
@@ -123,18 +123,18 @@ impl<'a> Test<'a> {
                 State::ExchangeResults => {
                     self.stop_streams();
                     self.control.write_text(&self.results().to_json(), "sending results")?;
-                    let text = self.control.read_text(MAX_RESULTS, "reading the results", STEP)?;
+                    let text = self.control.read_text(MAX_RESULTS, "reading the results", STEP_TIMEOUT)?;
                     theirs = Some(
                         Results::parse(&text)
                             .map_err(|e| ControlError::Malformed("reading the results", e))?,
                     );
                 }
                 State::DisplayResults => {
-                    let _ = self.control.write_state(State::IperfDone, "saying good-bye");
+                    let _ = self.control.write_state(State::IperfDone, "closing the test");
                     break;
                 }
                 State::AccessDenied => return Err(ClientError::Busy),
-                State::ServerError => return Err(self.refused()?),
+                State::ServerError => return Err(self.read_refusal()?),
                 State::ServerTerminate => return Err(ClientError::Stopped),
                 other => return Err(ControlError::Unexpected(doing, other).into()),
             }
@@ -145,39 +145,39 @@ impl<'a> Test<'a> {
         Ok(self.outcome(local, &theirs))
     }
 
-    pub(super) fn refused(&self) -> Result<ClientError, ClientError> {
-        Ok(ClientError::Refused(self.control.read_error(STEP)?))
+    pub(super) fn read_refusal(&self) -> Result<ClientError, ClientError> {
+        Ok(ClientError::Refused(self.control.read_error(STEP_TIMEOUT)?))
     }
 
-    /// What the server says next. Waiting for it can be interrupted.
+    /// Waits for the server's next state; can be interrupted.
     fn next_state(&self, doing: &'static str) -> Result<State, ClientError> {
-        let deadline = Instant::now() + STEP;
-        while !self.control.readable(LOOK)? {
+        let deadline = Instant::now() + STEP_TIMEOUT;
+        while !self.control.readable(POLL_INTERVAL)? {
             if self.interrupt.load(Relaxed) {
                 let _ = self.control.write_state(State::ClientTerminate, "giving up");
                 return Err(ClientError::Interrupted);
             }
             if Instant::now() >= deadline {
-                return Err(ControlError::TimedOut(doing, STEP).into());
+                return Err(ControlError::TimedOut(doing, STEP_TIMEOUT).into());
             }
         }
-        Ok(self.control.read_state(doing, STEP)?)
+        Ok(self.control.read_state(doing, STEP_TIMEOUT)?)
     }
 
-    /// The first extension message is the server's hello, the others are reports.
+    /// Handles an extension message: the first is the server's hello, the others are reports.
     pub(super) fn extension(&mut self) -> Result<(), ClientError> {
         let doing = "reading an extension message";
-        // Without ours, none comes; and none but the hello before the streams are there.
+        // None is expected without the extension, and only the hello before the streams exist.
         if self.params.extension.is_none() || (self.hello.is_some() && self.streams.is_empty()) {
             return Err(ControlError::Unexpected(doing, State::Extension).into());
         }
-        let text = self.control.read_text(extension::MAX_MESSAGE, doing, STEP)?;
+        let text = self.control.read_text(extension::MAX_MESSAGE, doing, STEP_TIMEOUT)?;
         let malformed = |e: serde_json::Error| ControlError::Malformed(doing, Malformed(e.to_string()));
         if self.hello.is_some() {
             let report: extension::Report = serde_json::from_slice(&text).map_err(malformed)?;
-            // Of streams there are not, nothing is kept: a server could make up any number.
+            // Reports of unknown streams are ignored, so that a server cannot grow the map.
             for (id, sample) in report.sockets {
-                if self.streams.iter().any(|s| s.lane.id == id) {
+                if self.streams.iter().any(|s| s.endpoint.id == id) {
                     self.remote.insert(id, sample.printable());
                 }
             }
@@ -209,17 +209,17 @@ impl<'a> Test<'a> {
         };
         for &sends in directions {
             for _ in 0..self.params.parallel {
-                let carrier = match self.params.protocol {
+                let transport = match self.params.protocol {
                     Protocol::Tcp => {
                         let socket = connect::tcp(self.config, self.peer, Some(&self.params))?;
                         io::Write::write_all(&mut &socket, self.cookie.as_bytes())
                             .map_err(ClientError::Stream)?;
-                        Carrier::Tcp(socket)
+                        Transport::Tcp(socket)
                     }
-                    Protocol::Udp => Carrier::Udp(connect::udp(self.config, self.peer, &self.params)?),
+                    Protocol::Udp => Transport::Udp(connect::udp(self.config, self.peer, &self.params)?),
                 };
                 let id = stream_id(self.streams.len());
-                self.streams.push(Arc::new(Stream::new(id, sends, carrier)));
+                self.streams.push(Arc::new(Stream::new(id, sends, transport)));
             }
         }
         Ok(())
@@ -227,10 +227,11 @@ impl<'a> Test<'a> {
 
     fn results(&self) -> Results {
         let Some(measured) = &self.measured else { return Results::default() };
-        let lanes = self.streams.iter().map(|s| &s.lane);
-        let controller = lanes.clone().filter(|lane| lane.sends).find_map(|lane| lane.controller());
+        let endpoints = self.streams.iter().map(|s| &s.endpoint);
+        let controller =
+            endpoints.clone().filter(|endpoint| endpoint.sends).find_map(|endpoint| endpoint.controller());
         let over_tcp = self.params.protocol == Protocol::Tcp;
-        measured.results(lanes, self.params.client_sends(), over_tcp, controller)
+        measured.results(endpoints, self.params.client_sends(), over_tcp, controller)
     }
 
     fn outcome(mut self, local: SocketAddr, theirs: &Results) -> Outcome {
@@ -238,7 +239,7 @@ impl<'a> Test<'a> {
         let last: Vec<Option<SocketSample>> = self
             .streams
             .iter()
-            .map(|s| if s.lane.sends { s.last() } else { self.remote.get(&s.lane.id).cloned() })
+            .map(|s| if s.endpoint.sends { s.last() } else { self.remote.get(&s.endpoint.id).cloned() })
             .collect();
         let streams = self
             .streams
@@ -247,16 +248,16 @@ impl<'a> Test<'a> {
             .zip(last)
             .map(|((stream, mine), socket)| {
                 let other = theirs.stream(mine.id).cloned().unwrap_or_default();
-                let (sent, received) = if stream.lane.sends { (mine, &other) } else { (&other, mine) };
+                let (sent, received) = if stream.endpoint.sends { (mine, &other) } else { (&other, mine) };
                 StreamOutcome {
-                    id: stream.lane.id,
-                    sends: stream.lane.sends,
+                    id: stream.endpoint.id,
+                    sends: stream.endpoint.sends,
                     sent: sent.bytes,
                     sent_seconds: positive(sent.seconds, mine.seconds),
                     received: received.bytes,
                     received_seconds: positive(received.seconds, mine.seconds),
                     retransmits: sent.retransmits,
-                    controller: if stream.lane.sends {
+                    controller: if stream.endpoint.sends {
                         ours.congestion_used.clone()
                     } else {
                         socket
@@ -267,10 +268,10 @@ impl<'a> Test<'a> {
                     jitter: received.jitter,
                     lost: received.errors,
                     packets: sent.packets.max(received.packets),
-                    facts: stream.lane.facts(),
-                    out_of_order: stream.lane.meter.out_of_order(),
+                    facts: stream.endpoint.facts(),
+                    out_of_order: stream.endpoint.meter.out_of_order(),
                     socket,
-                    receiver: if stream.lane.sends { None } else { stream.last() },
+                    receiver: if stream.endpoint.sends { None } else { stream.last() },
                 }
             })
             .collect();
@@ -279,11 +280,11 @@ impl<'a> Test<'a> {
             Some(probes) => probes.finish(),
             None => Latency::from_sockets(self.idle_rtt, self.samples.iter().filter(|s| s.seconds >= omit)),
         };
-        // In both directions at once, that of the way there.
+        // For bidirectional tests, that of the forward path.
         let receiver_controller = if self.params.client_sends() {
             theirs.congestion_used.clone()
         } else {
-            self.streams.iter().find_map(|s| s.lane.controller())
+            self.streams.iter().find_map(|s| s.endpoint.controller())
         };
         Outcome {
             started: self.started,
@@ -306,7 +307,7 @@ impl<'a> Test<'a> {
     }
 }
 
-/// The place of a step that a server takes once, among those it takes in order.
+/// The order of the steps that a server takes exactly once.
 fn step(state: State) -> Option<u8> {
     match state {
         State::ParamExchange => Some(1),

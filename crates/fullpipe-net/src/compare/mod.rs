@@ -1,13 +1,13 @@
-//! Which controller is better *here*: interleaved rounds against one server, and a verdict in words.
+//! Compares controllers on one path: interleaved rounds against one server, and a verdict.
 //!
-//! Rounds run A B, B A, A B … so that a path that slowly changes favours neither. The beginning of every
-//! test is left out, and streams are reset at their end, so that the kernel caches no metrics by which an
-//! earlier test would help a later one.
+//! Rounds alternate (A B, B A, …) so that a drifting path favours neither controller. The beginning
+//! of each test is omitted, and streams are reset at their end, so that the kernel caches no
+//! metrics that would help later tests.
 
 mod statistics;
 
 pub use fullpipe_experiment::recording::{Estimate, Finding, Verdict};
-pub use statistics::{FEWEST_PAIRS, WORTH, compare, difference, estimate, median, median_interval};
+pub use statistics::{MIN_GAIN, MIN_PAIRS, compare, difference, estimate, median, median_interval};
 
 use crate::client::{self, ClientError, Config, Interval, Outcome};
 use crate::recording::recording;
@@ -18,54 +18,55 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// What is compared, and how often.
+/// A plan for a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The test of one round; its controller is replaced.
     pub config: Config,
-    /// The controllers, at least two, each once.
+    /// The controllers, at least two, without duplicates.
     pub controllers: Vec<String>,
-    /// The one the others are held against.
+    /// The baseline that the others are compared with.
     pub baseline: String,
-    /// How often each is measured.
+    /// Measurements per controller.
     pub rounds: usize,
-    /// Of the bootstrap.
+    /// Seed of the bootstrap.
     pub seed: u64,
 }
 
-/// Why there is no comparison.
+/// Why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    /// The plan makes no sense.
+    /// The plan is invalid.
     #[error("{0}")]
     Plan(String),
     /// A round failed.
     #[error("round {round}, {controller}: {source}")]
     Round {
-        /// Counted from 1.
+        /// Round, counted from 1.
         round: usize,
-        /// Whose turn it was.
+        /// The controller.
         controller: String,
-        /// The reason.
+        /// The cause.
         source: ClientError,
     },
-    /// A sender did not use what it was to use.
-    #[error("round {round}: the sender used {used} and not {controller}; there is nothing to compare")]
+    /// A sender did not use the requested controller.
+    #[error("round {round}: the sender used {used} instead of {controller}")]
     NotUsed {
-        /// Counted from 1.
+        /// Round, counted from 1.
         round: usize,
-        /// What was asked for.
+        /// The requested controller.
         controller: String,
-        /// What it used.
+        /// The controller used.
         used: String,
     },
 }
 
 impl Plan {
-    /// A plan with the usual baseline: CUBIC, the default nearly everywhere, if it takes part; else the last.
+    /// Creates a plan. The default baseline is CUBIC, the default of most systems, if it takes
+    /// part, else the last controller.
     ///
     /// # Errors
-    /// When there are not two different controllers, or no rounds.
+    /// If there are fewer than two different controllers, or no rounds.
     pub fn new(
         config: Config,
         controllers: Vec<String>,
@@ -78,10 +79,10 @@ impl Plan {
         unique.sort();
         unique.dedup();
         if unique.len() < 2 || unique.len() != controllers.len() {
-            return plan("--compare needs at least two different controllers, such as `bbr,cubic`");
+            return plan("--compare needs at least two different controllers, for example `bbr,cubic`");
         }
         if rounds == 0 {
-            return plan("--rounds: at least 1");
+            return plan("--rounds must be at least 1");
         }
         let usual = || {
             let cubic = controllers.iter().find(|c| *c == "cubic");
@@ -89,31 +90,33 @@ impl Plan {
         };
         let baseline = baseline.unwrap_or_else(usual);
         if !controllers.contains(&baseline) {
-            return Err(CompareError::Plan(format!("the baseline {baseline} does not take part")));
+            return Err(CompareError::Plan(format!(
+                "baseline {baseline} is not among the compared controllers"
+            )));
         }
         Ok(Plan { config, controllers, baseline, rounds, seed })
     }
 
-    /// The order of a round, counted from 0.
+    /// The order of controllers in a round, counted from 0.
     pub fn order(&self, round: usize) -> Vec<&str> {
         let order = self.controllers.iter().map(String::as_str);
         if round.is_multiple_of(2) { order.collect() } else { order.rev().collect() }
     }
 
-    /// Runs the rounds. `begun` hears of every test before it runs.
+    /// Runs the rounds. `begun` is called before each test.
     ///
     /// # Errors
-    /// Before the first round, when this host has not got one of the controllers; then at the first test that fails, or whose sender
-    /// does not use its controller.
+    /// Fails before the first round if this host lacks a controller, then at the first test that
+    /// fails or whose sender uses another controller.
     pub fn run(
         &self,
         interrupt: &AtomicBool,
         begun: &mut dyn FnMut(usize, &str),
         progress: &mut dyn FnMut(&Interval),
     ) -> Result<Comparison, CompareError> {
-        self.at_hand()?;
+        self.check_local_controllers()?;
         let began = Instant::now();
-        self.at_the_server(interrupt)?;
+        self.check_server_controllers(interrupt)?;
         let mut runs: Vec<Vec<Outcome>> = self.controllers.iter().map(|_| Vec::new()).collect();
         for round in 0..self.rounds {
             for name in self.order(round) {
@@ -121,12 +124,12 @@ impl Plan {
                 let mut config = self.config.clone();
                 config.params.congestion = Some(name.to_owned());
                 config.abort = true;
-                // The idle path is the same one all along.
-                config.idle_probes = if round == 0 { config.idle_probes } else { IDLE_PROBES_LATER };
+                // The idle path does not change between rounds.
+                config.idle_probes = if round == 0 { config.idle_probes } else { LATER_IDLE_PROBES };
                 let outcome = client::run(&config, interrupt, progress).map_err(|source| {
                     CompareError::Round { round: round + 1, controller: name.to_owned(), source }
                 })?;
-                self.used(round + 1, name, &outcome)?;
+                self.check_controller(round + 1, name, &outcome)?;
                 let place = self.controllers.iter().position(|c| c == name).unwrap_or(0);
                 runs[place].push(outcome);
             }
@@ -140,8 +143,9 @@ impl Plan {
         Ok(Comparison { plan: self.clone(), runs, spent })
     }
 
-    /// Whether the server has each controller, where it sends: a test of one block each, because a stock server lists none.
-    fn at_the_server(&self, interrupt: &AtomicBool) -> Result<(), CompareError> {
+    /// Checks that the server has each controller, where it sends: with a test of one block each,
+    /// because a stock server lists none.
+    fn check_server_controllers(&self, interrupt: &AtomicBool) -> Result<(), CompareError> {
         if self.config.params.client_sends() && !self.config.params.bidirectional {
             return Ok(());
         }
@@ -153,13 +157,18 @@ impl Plan {
             (config.abort, config.idle_probes) = (true, 0);
             let found = |source| CompareError::Round { round: 1, controller: name.clone(), source };
             let outcome = client::run(&config, interrupt, &mut |_| {}).map_err(found)?;
-            self.used(1, name, &outcome)?;
+            self.check_controller(1, name, &outcome)?;
         }
         Ok(())
     }
 
-    /// That the senders used what they were to use.
-    fn used(&self, round: usize, controller: &str, outcome: &Outcome) -> Result<(), CompareError> {
+    /// Checks that the senders used the requested controller.
+    fn check_controller(
+        &self,
+        round: usize,
+        controller: &str,
+        outcome: &Outcome,
+    ) -> Result<(), CompareError> {
         let mut others = outcome.streams.iter().filter_map(|s| s.controller.clone());
         match others.find(|used| used != controller) {
             Some(used) => Err(CompareError::NotUsed { round, controller: controller.to_owned(), used }),
@@ -167,8 +176,8 @@ impl Plan {
         }
     }
 
-    /// Whether a socket of this host may have each controller: streams have it in both directions.
-    fn at_hand(&self) -> Result<(), CompareError> {
+    /// Checks that this host has each controller: streams use it in both directions.
+    fn check_local_controllers(&self) -> Result<(), CompareError> {
         for name in &self.controllers {
             let missing = |source| CompareError::Round { round: 1, controller: name.clone(), source };
             let socket = socket::tcp((Ipv4Addr::UNSPECIFIED, 0).into())
@@ -179,35 +188,35 @@ impl Plan {
     }
 }
 
-/// What the rounds found.
+/// The results of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What was planned.
+    /// The plan.
     pub plan: Plan,
-    /// By controller, in the plan's order, then by round.
+    /// Outcomes by controller, in the plan's order, then by round.
     pub runs: Vec<Vec<Outcome>>,
-    /// Where the time went.
+    /// Time spent.
     pub spent: TimeBreakdown,
 }
 
-/// The idle path is probed this often in rounds after the first: it was known by then.
-const IDLE_PROBES_LATER: usize = 3;
+/// Idle probes in rounds after the first, when the path is known.
+const LATER_IDLE_PROBES: usize = 3;
 
-/// How all figures of a comparison are made.
+/// Description of the estimator.
 const ESTIMATOR: &str = "medians over rounds; ratios and differences are those of the medians; intervals: 95 %, bootstrap of whole rounds, \
                          widened to the order statistics of the rounds";
 
-/// One figure of every round of one controller.
+/// One figure of each round of a controller.
 fn figures(runs: &[Outcome], figure: fn(&Outcome) -> f64) -> Vec<f64> {
     runs.iter().map(figure).collect()
 }
 
-/// Bits per second that arrived, both directions together.
+/// Goodput of both directions together, bit/s.
 fn goodput(outcome: &Outcome) -> f64 {
     [true, false].into_iter().filter_map(|sends| outcome.sum(sends)).map(|s| s.goodput()).sum()
 }
 
-/// Segments retransmitted per hundred sent.
+/// Retransmitted segments, percent of segments sent.
 fn retransmits(outcome: &Outcome) -> f64 {
     let mss =
         outcome.streams.iter().find_map(|s| s.socket.as_ref()).map_or(1448.0, |s| f64::from(s.mss.max(1)));
@@ -223,12 +232,12 @@ fn loaded_rtt(outcome: &Outcome) -> f64 {
 }
 
 impl Comparison {
-    fn of(&self, controller: &str) -> &[Outcome] {
+    fn runs_of(&self, controller: &str) -> &[Outcome] {
         let place = self.plan.controllers.iter().position(|c| c == controller).unwrap_or(0);
         &self.runs[place]
     }
 
-    /// Every candidate against the baseline.
+    /// Verdicts of all candidates against the baseline.
     pub fn verdicts(&self) -> Vec<Verdict> {
         let candidates = self.plan.controllers.iter().filter(|c| **c != self.plan.baseline);
         candidates.map(|c| self.verdict(c)).collect()
@@ -236,13 +245,13 @@ impl Comparison {
 
     fn verdict(&self, controller: &str) -> Verdict {
         let baseline = &self.plan.baseline;
-        let (a, b) = (self.of(controller), self.of(baseline));
+        let (a, b) = (self.runs_of(controller), self.runs_of(baseline));
         let (ratio, finding) = compare(&figures(a, goodput), &figures(b, goodput), self.plan.seed);
         let added = |figure: fn(&Outcome) -> f64| {
             let (a, b) = (figures(a, figure), figures(b, figure));
             a.iter().chain(&b).all(|v| v.is_finite()).then(|| difference(&a, &b, self.plan.seed))
         };
-        let words = words(controller, baseline, &ratio, finding, a.len());
+        let words = verdict_text(controller, baseline, &ratio, finding, a.len());
         Verdict {
             controller: controller.to_owned(),
             baseline: baseline.clone(),
@@ -254,8 +263,8 @@ impl Comparison {
         }
     }
 
-    /// The comparison as it is recorded.
-    pub fn found(&self) -> recorded::Comparison {
+    /// The comparison as a recording.
+    pub fn to_recording(&self) -> recorded::Comparison {
         let controllers = self.plan.controllers.iter().zip(&self.runs).map(|(name, runs)| {
             let goodputs = figures(runs, goodput);
             let rtts = figures(runs, loaded_rtt);
@@ -280,15 +289,15 @@ impl Comparison {
         }
     }
 
-    /// Every round as a recording, in the order in which they were made, with the comparison.
+    /// All rounds as recordings, in the order they ran, with the comparison.
     pub fn results(&self) -> Results {
         let mut runs = Vec::new();
-        // All went over one path: what its own round-trip time is, the idlest of them says.
+        // All rounds use one path: the lowest idle RTT is the path's.
         let idle = self.runs.iter().flatten().filter_map(|outcome| outcome.latency.idle);
         let idle = idle.reduce(f64::min).map(|seconds| seconds * 1e3);
         for round in 0..self.plan.rounds {
             for name in self.plan.order(round) {
-                let Some(outcome) = self.of(name).get(round) else { continue };
+                let Some(outcome) = self.runs_of(name).get(round) else { continue };
                 let mut run = recording(outcome, &format!("{name}, round {}", round + 1), self.plan.seed);
                 run.contender = Some(name.to_owned());
                 run.varied = vec![
@@ -299,11 +308,11 @@ impl Comparison {
                 runs.push(run);
             }
         }
-        Results { comparison: Some(self.found()), ..Results::new(runs) }
+        Results { comparison: Some(self.to_recording()), ..Results::new(runs) }
     }
 }
 
-/// A ratio as people say it: `4.9×`, or `12 %` when it is near one.
+/// Formats a ratio: `4.9× `, or `12 % ` when it is near one.
 fn times(ratio: f64) -> String {
     match ratio {
         r if r >= 10.0 => format!("{r:.0}× "),
@@ -312,7 +321,13 @@ fn times(ratio: f64) -> String {
     }
 }
 
-fn words(controller: &str, baseline: &str, ratio: &Estimate, finding: Finding, rounds: usize) -> String {
+fn verdict_text(
+    controller: &str,
+    baseline: &str,
+    ratio: &Estimate,
+    finding: Finding,
+    rounds: usize,
+) -> String {
     let interval = |low: f64, high: f64| format!("(95 % CI {low:.2} to {high:.2} times)");
     match finding {
         Finding::Faster => format!(
@@ -326,18 +341,18 @@ fn words(controller: &str, baseline: &str, ratio: &Estimate, finding: Finding, r
             interval(1.0 / ratio.high, 1.0 / ratio.low)
         ),
         Finding::Same => format!(
-            "keep {baseline}: there is no difference worth switching for in goodput; {controller} has {:.2} times as much {}",
+            "keep {baseline}: no relevant difference in goodput; {controller} has {:.2} times as much {}",
             ratio.median,
             interval(ratio.low, ratio.high)
         ),
-        // What few rounds span is no interval of confidence, however clear it looks.
-        Finding::Inconclusive { more_rounds } if rounds < FEWEST_PAIRS => format!(
-            "too few rounds to be sure: {controller} had {:.2} times the goodput of {baseline} ({:.2} to {:.2} times in {rounds}); \
-             an interval needs {FEWEST_PAIRS}: {more_rounds} more",
+        // The range of few rounds is not a confidence interval.
+        Finding::Inconclusive { more_rounds } if rounds < MIN_PAIRS => format!(
+            "too few rounds for a verdict: {controller} had {:.2} times the goodput of {baseline} ({:.2} to {:.2} times in {rounds}); \
+             an interval needs {MIN_PAIRS} rounds, {more_rounds} more",
             ratio.median, ratio.low, ratio.high
         ),
         Finding::Inconclusive { more_rounds } => format!(
-            "inconclusive: {controller} has {:.2} times the goodput of {baseline} {}; about {more_rounds} more rounds would tell",
+            "inconclusive: {controller} has {:.2} times the goodput of {baseline} {}; needs about {more_rounds} more rounds",
             ratio.median,
             interval(ratio.low, ratio.high)
         ),
@@ -368,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_that_compare_nothing_are_refused() {
+    fn plans_without_two_controllers_or_rounds_are_refused() {
         assert!(plan(&["bbr"], 1).is_err());
         assert!(plan(&["bbr", "bbr"], 1).is_err());
         assert!(plan(&["bbr", "cubic"], 0).is_err());
@@ -377,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_this_host_has_not_got_is_missed_before_anything_is_measured() {
+    fn a_missing_local_controller_fails_before_the_first_test() {
         let mut begun = 0;
         let plan = plan(&["cubic", "reno", "no_such_one"], 1).unwrap();
         let e = plan.run(&AtomicBool::new(false), &mut |_, _| begun += 1, &mut |_| {}).unwrap_err();
@@ -389,24 +404,24 @@ mod tests {
     #[test]
     fn verdicts_read_as_sentences() {
         let e = |median, low, high| Estimate { median, low, high };
-        let say = |e: Estimate, f| words("bbr", "cubic", &e, f, 6);
+        let text = |e: Estimate, f| verdict_text("bbr", "cubic", &e, f, 6);
         assert_eq!(
-            say(e(4.9, 4.5, 5.25), Finding::Faster),
+            text(e(4.9, 4.5, 5.25), Finding::Faster),
             "bbr is 4.9× faster than cubic (95 % CI 4.50 to 5.25 times)"
         );
         assert_eq!(
-            say(e(0.5, 0.4, 0.625), Finding::Slower),
+            text(e(0.5, 0.4, 0.625), Finding::Slower),
             "keep cubic: it is 2.0× faster than bbr (95 % CI 1.60 to 2.50 times)"
         );
-        assert!(say(e(1.0, 0.99, 1.01), Finding::Same).contains("no difference worth switching for"));
+        assert!(text(e(1.0, 0.99, 1.01), Finding::Same).contains("no relevant difference in goodput"));
         assert!(
-            say(e(1.2, 0.8, 1.9), Finding::Inconclusive { more_rounds: 7 }).contains("about 7 more rounds")
+            text(e(1.2, 0.8, 1.9), Finding::Inconclusive { more_rounds: 7 }).contains("about 7 more rounds")
         );
         let few = Finding::Inconclusive { more_rounds: 3 };
         assert_eq!(
-            words("bbr", "cubic", &e(15.2, 13.07, 19.33), few, 3),
-            "too few rounds to be sure: bbr had 15.20 times the goodput of cubic (13.07 to 19.33 times in 3); \
-             an interval needs 6: 3 more"
+            verdict_text("bbr", "cubic", &e(15.2, 13.07, 19.33), few, 3),
+            "too few rounds for a verdict: bbr had 15.20 times the goodput of cubic (13.07 to 19.33 times in 3); \
+             an interval needs 6 rounds, 3 more"
         );
         assert_eq!(times(1.12), "12 % ");
     }

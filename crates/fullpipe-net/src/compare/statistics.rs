@@ -1,28 +1,28 @@
-//! What repeated, interleaved measurements say, and how sure it is. Pure functions of numbers and a seed.
+//! Statistics of repeated, interleaved measurements. Pure functions of numbers and a seed.
 
 use fullpipe_experiment::recording::{Estimate, Finding};
 use fullpipe_experiment::statistics;
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-/// Resamples of a bootstrap: the ends of a 95 % interval then wobble by a fraction of its width.
+/// Bootstrap resamples: the ends of a 95 % interval then vary by a fraction of its width.
 const RESAMPLES: usize = 10_000;
 
-/// The fewest pairs from which a 95 % interval of a median can be had: with five, even the range from the
-/// lowest to the highest covers it in only 93.75 % of cases (1 − 2·2⁻⁵).
-pub const FEWEST_PAIRS: usize = 6;
+/// The minimum number of pairs for a 95 % interval of a median: with five, even the full range
+/// covers it in only 93.75 % of cases (1 − 2·2⁻⁵).
+pub const MIN_PAIRS: usize = 6;
 
-/// A difference smaller than this is not worth a change, however sure it is.
-pub const WORTH: f64 = 1.05;
+/// Smaller gains are not worth a change, however significant.
+pub const MIN_GAIN: f64 = 1.05;
 
-/// The median of numbers; 0 of none.
+/// The median; 0 for an empty slice.
 pub fn median(numbers: &[f64]) -> f64 {
     statistics::median(&mut numbers.to_vec()).unwrap_or(0.0)
 }
 
-/// The median of `pairs` with its bootstrap interval: percentiles of the medians of resamples (Efron and
-/// Tibshirani, *An Introduction to the Bootstrap*, chapter 13), widened to the order statistics that the
-/// sign test needs, because percentiles alone cover too little of so few pairs.
+/// The median of `pairs` with its bootstrap interval: percentiles of the medians of resamples
+/// (Efron and Tibshirani, *An Introduction to the Bootstrap*, chapter 13), widened to the order
+/// statistics of the sign test, because percentiles alone cover too little for so few pairs.
 pub fn estimate(pairs: &[f64], seed: u64) -> Estimate {
     let n = pairs.len();
     let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -36,7 +36,7 @@ pub fn estimate(pairs: &[f64], seed: u64) -> Estimate {
     interval(median(pairs), pairs, draw)
 }
 
-/// `middle` with the percentiles of what `draw` draws, widened to the order statistics of `pairs`.
+/// `middle` with the percentiles of values from `draw`, widened to the order statistics of `pairs`.
 fn interval(middle: f64, pairs: &[f64], draw: impl FnMut() -> f64) -> Estimate {
     if pairs.is_empty() {
         return Estimate { median: 0.0, low: f64::NEG_INFINITY, high: f64::INFINITY };
@@ -54,8 +54,8 @@ fn interval(middle: f64, pairs: &[f64], draw: impl FnMut() -> f64) -> Estimate {
     }
 }
 
-/// The median of `numbers` and its 95 % interval by order statistics alone (the sign test): quick for many numbers, wider than
-/// [`estimate`]'s for few.
+/// The median of `numbers` with its 95 % interval by order statistics (the sign test): fast for
+/// many numbers, wider than [`estimate`]'s for few.
 pub fn median_interval(numbers: &[f64]) -> Estimate {
     if numbers.is_empty() {
         return Estimate { median: 0.0, low: f64::NEG_INFINITY, high: f64::INFINITY };
@@ -67,13 +67,13 @@ pub fn median_interval(numbers: &[f64]) -> Estimate {
     Estimate { median: middle, low: sorted[rank], high: sorted[n - 1 - rank] }
 }
 
-/// With more numbers the binomial distribution is a normal one, and ½ to the power of them nothing.
-const MANY: usize = 1000;
+/// Above this, the binomial distribution is approximated by a normal one, and ½ⁿ underflows.
+const MAX_EXACT: usize = 1000;
 
-/// How many of `n` sorted numbers may be left out at each end so that the rest still spans the true median
-/// in 95 % of cases: binomial tails with probability ½.
+/// How many of `n` sorted numbers can be left out at each end so that the rest spans the true
+/// median in 95 % of cases: binomial tails with probability ½.
 fn sign_rank(n: usize) -> usize {
-    if n > MANY {
+    if n > MAX_EXACT {
         let n = n as f64;
         return ((n - 1.0) / 2.0 - 1.96 * n.sqrt() / 2.0).floor() as usize;
     }
@@ -90,9 +90,9 @@ fn sign_rank(n: usize) -> usize {
     }
 }
 
-/// `combine` of the medians of two series that were measured in the same rounds, which is what a reader of both medians works out.
-/// The interval is [`estimate`]'s, but rounds are drawn whole, so that what slowed both down in one counts for both; the order statistics
-/// that widen it are those of `combine` round by round.
+/// `combine` of the medians of two series measured in the same rounds. Rounds are resampled whole,
+/// so that effects on both series cancel; the interval is widened to the order statistics of
+/// `combine` round by round.
 fn contrast(a: &[f64], b: &[f64], seed: u64, combine: fn(f64, f64) -> f64) -> Estimate {
     let n = a.len().min(b.len());
     let (a, b) = (&a[..n], &b[..n]);
@@ -109,13 +109,13 @@ fn contrast(a: &[f64], b: &[f64], seed: u64, combine: fn(f64, f64) -> f64) -> Es
     interval(combine(median(a), median(b)), &pairs, draw)
 }
 
-/// The median of one series minus that of the other, measured in the same rounds.
+/// The difference of the medians of two series measured in the same rounds.
 pub fn difference(a: &[f64], b: &[f64], seed: u64) -> Estimate {
     contrast(a, b, seed, |a, b| a - b)
 }
 
-/// The ratio of the medians of two series measured in the same rounds, and what follows from it. Rounds in which either
-/// moved nothing count as a thousandfold difference.
+/// The ratio of the medians of two series measured in the same rounds, and the finding. Rounds in
+/// which one transferred nothing count as a factor of 1000.
 pub fn compare(candidate: &[f64], baseline: &[f64], seed: u64) -> (Estimate, Finding) {
     let floor = |x: f64, other: f64| x.max(other / 1000.0).max(1e-9);
     let pairs = candidate.iter().zip(baseline).map(|(&a, &b)| (floor(a, b), floor(b, a)));
@@ -126,27 +126,27 @@ pub fn compare(candidate: &[f64], baseline: &[f64], seed: u64) -> (Estimate, Fin
 }
 
 fn finding(log: &Estimate, pairs: usize) -> Finding {
-    let worth = WORTH.ln();
-    if pairs < FEWEST_PAIRS {
-        return Finding::Inconclusive { more_rounds: FEWEST_PAIRS - pairs };
+    let min_gain = MIN_GAIN.ln();
+    if pairs < MIN_PAIRS {
+        return Finding::Inconclusive { more_rounds: MIN_PAIRS - pairs };
     }
-    if log.low > 0.0 && log.median >= worth {
+    if log.low > 0.0 && log.median >= min_gain {
         return Finding::Faster;
     }
-    if log.high < 0.0 && log.median <= -worth {
+    if log.high < 0.0 && log.median <= -min_gain {
         return Finding::Slower;
     }
-    // Sure to be small, or sure not to be an advantage.
-    if log.high <= worth && log.low >= -worth {
+    // Significantly small, or significantly not an advantage.
+    if log.high <= min_gain && log.low >= -min_gain {
         return Finding::Same;
     }
-    if (log.low > 0.0 || log.high < 0.0) && log.median.abs() < worth {
+    if (log.low > 0.0 || log.high < 0.0) && log.median.abs() < min_gain {
         return Finding::Same;
     }
-    // The interval shrinks as one over the root of the rounds, to half the distance that must be told apart.
+    // The interval shrinks with the square root of the rounds, to half the distance to resolve.
     let half = (log.high - log.low) / 2.0;
-    let apart = if log.median.abs() > worth { log.median.abs() } else { worth - log.median.abs() };
-    let needed = pairs as f64 * (half / apart.max(worth / 4.0)).powi(2) * 1.2;
+    let distance = if log.median.abs() > min_gain { log.median.abs() } else { min_gain - log.median.abs() };
+    let needed = pairs as f64 * (half / distance.max(min_gain / 4.0)).powi(2) * 1.2;
     Finding::Inconclusive { more_rounds: (needed.ceil() as usize).saturating_sub(pairs).clamp(2, 100) }
 }
 
@@ -170,7 +170,7 @@ mod tests {
                     e.low <= 3.0 && 3.0 <= e.high
                 })
                 .count();
-            // 200 draws of 95 %: standard deviation 1.5 %.
+            // 200 draws at 95 %: standard deviation 1.5 %.
             assert!(covered >= 200 * 91 / 100, "{covered} of 200 with {n} numbers");
         }
     }
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_ratio_is_that_of_the_medians_beside_it() {
-        // The median of the ratios of rounds is 5.5.
+        // The median of the round ratios is 5.5.
         let (a, b) = ([44.9, 44.9, 44.9, 11.0, 20.9, 44.9], [3.8, 3.8, 20.0, 2.0, 3.8, 20.0]);
         let (ratio, _) = compare(&a, &b, 1);
         assert!((ratio.median - median(&a) / median(&b)).abs() < 1e-9, "{ratio:?}");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn fivefold_in_every_round_is_faster() {
+    fn a_fivefold_goodput_in_every_round_is_faster() {
         let (ratio, finding) =
             compare(&[50.0, 49.0, 52.0, 48.0, 50.0, 51.0], &[10.0, 9.0, 11.0, 10.0, 12.0, 10.0], 1);
         assert_eq!(finding, Finding::Faster);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sure_but_small_difference_is_not_worth_a_change() {
+    fn a_significant_but_small_difference_is_the_same() {
         let (_, finding) =
             compare(&[94.0, 94.1, 94.0, 93.9, 94.2, 94.0], &[93.0, 93.1, 93.0, 93.0, 93.2, 93.1], 1);
         assert_eq!(finding, Finding::Same);
@@ -254,18 +254,18 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_inconclusive_and_asks_for_more_rounds() {
+    fn noise_is_inconclusive_and_needs_more_rounds() {
         let (_, finding) =
             compare(&[10.0, 30.0, 8.0, 25.0, 9.0, 28.0], &[20.0, 12.0, 22.0, 14.0, 19.0, 13.0], 1);
         let Finding::Inconclusive { more_rounds } = finding else { panic!("{finding:?}") };
         assert!(more_rounds >= 2);
-        // Few rounds prove nothing, whatever they say.
+        // Few rounds are never conclusive.
         assert_eq!(compare(&[9.0; 3], &[1.0; 3], 1).1, Finding::Inconclusive { more_rounds: 3 });
         assert!(matches!(compare(&[], &[], 1).1, Finding::Inconclusive { .. }));
     }
 
     #[test]
-    fn a_round_that_moved_nothing_is_not_infinite() {
+    fn rounds_without_data_give_finite_ratios() {
         let (ratio, _) = compare(&[10.0; 6], &[0.0; 6], 1);
         assert!(ratio.high <= 1000.1, "{ratio:?}");
         let (ratio, finding) = compare(&[0.0; 6], &[0.0; 6], 1);

@@ -1,9 +1,9 @@
-//! What limits a transfer: the application, the receiver's window, the sender's buffer, the congestion
-//! controller, or the path. Pure functions of a sender's counters.
+//! Diagnoses what limits a transfer: the application, the receiver's window, the send buffer, the
+//! congestion controller or the path. Pure functions of a sender's counters.
 //!
-//! The kernel keeps the account (`tcp_chrono_start`): of the time a sender had data, how much it waited for
-//! the peer's window and for room in its own buffer. What is left over is the congestion window's, and
-//! whether the controller or the path is to blame for it shows in the queue: a path that is full has one.
+//! The kernel tracks (`tcp_chrono_start`) how long a sender with data waited for the peer's window
+//! and for its own buffer. The remainder is limited by the congestion window; a standing queue
+//! shows that the path is full.
 
 mod observe;
 
@@ -17,61 +17,61 @@ use crate::sample::SocketSample;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// The sender had nothing to send.
+    /// The sender had no data to send.
     Application,
     /// The receiver's window was full.
     ReceiveWindow,
     /// The sender's buffer was too small.
     SendBuffer,
-    /// The controller held back although the path had room.
+    /// The controller held back although the path had capacity.
     CongestionControl,
     /// The path was full.
     Path,
 }
 
-/// A sender over some time.
+/// Observations of a sender.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// How long it was observed.
+    /// Observation time, seconds.
     pub seconds: f64,
-    /// The socket at the end, its counters since the beginning of the observation.
+    /// The socket at the end, with counters since the start of the observation.
     pub socket: SocketSample,
-    /// The largest window the receiver announced, bytes.
+    /// Largest window announced by the receiver, bytes.
     pub largest_window: u64,
-    /// The least RTT known, seconds; 0 when unknown.
+    /// Minimum RTT, seconds; 0 if unknown.
     pub min_rtt: f64,
-    /// The usual RTT under this load, seconds.
+    /// Typical RTT under this load, seconds.
     pub rtt: f64,
-    /// What several streams together carried over the same path, bit/s.
+    /// Goodput of several streams over the same path, bit/s.
     pub capacity: Option<f64>,
-    /// The receiver's `net.ipv4.tcp_rmem`, if it is known.
+    /// The receiver's `net.ipv4.tcp_rmem`, if known.
     pub receiver_rmem: Option<String>,
-    /// The sender's `net.ipv4.tcp_wmem`, if it is known.
+    /// The sender's `net.ipv4.tcp_wmem`, if known.
     pub sender_wmem: Option<String>,
 }
 
-/// What was found.
+/// A diagnosis.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Diagnosis {
     /// The main limit.
     pub limit: Limit,
-    /// Shares of the time: application, receive window, send buffer, congestion window.
+    /// Shares of time limited by application, receive window, send buffer and congestion window.
     pub shares: [f64; 4],
-    /// Bits per second.
+    /// Goodput, bit/s.
     pub goodput: f64,
-    /// The receive or send buffer that would be enough, bytes.
+    /// The receive or send buffer that would be sufficient, bytes.
     pub needed: Option<u64>,
-    /// In words, the finding first, then what to do.
-    pub words: Vec<String>,
+    /// Explanation: the finding first, then what to do.
+    pub explanation: Vec<String>,
 }
 
-/// A share of the time from which a limit is the limit.
-const MAIN: f64 = 0.3;
-/// Losses below this share do not hold a controller back on ordinary paths (Mathis et al. 1997: at 100 ms
-/// and 1460 bytes it still allows 10 Mbit/s for Reno).
-const FEW_LOSSES: f64 = 0.0002;
+/// Share of time from which a limit is the main one.
+const MAIN_SHARE: f64 = 0.3;
+/// Losses below this share do not limit a controller on ordinary paths (Mathis et al. 1997: at 100
+/// ms and 1460 bytes Reno still reaches 10 Mbit/s).
+const LOW_LOSS: f64 = 0.0002;
 
-/// Judges.
+/// Diagnoses a sender.
 pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     let e = evidence;
     let seconds = e.seconds.max(1e-6);
@@ -86,19 +86,24 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     let queued = queue > (e.min_rtt * 0.25).max(0.001);
     let segments = sent as f64 / f64::from(e.socket.mss.max(1)) + e.socket.retransmits as f64;
     let loss = e.socket.retransmits as f64 / segments.max(1.0);
-    let limit = if window >= MAIN && window >= buffer && window >= idle {
+    let limit = if window >= MAIN_SHARE && window >= buffer && window >= idle {
         Limit::ReceiveWindow
-    } else if buffer >= MAIN && buffer >= idle {
+    } else if buffer >= MAIN_SHARE && buffer >= idle {
         Limit::SendBuffer
     } else if idle > 0.5 {
         Limit::Application
-    } else if queued || loss <= FEW_LOSSES {
+    } else if queued || loss <= LOW_LOSS {
         Limit::Path
     } else {
         Limit::CongestionControl
     };
-    let mut diagnosis =
-        Diagnosis { limit, shares: [idle, window, buffer, cwnd], goodput, needed: None, words: Vec::new() };
+    let mut diagnosis = Diagnosis {
+        limit,
+        shares: [idle, window, buffer, cwnd],
+        goodput,
+        needed: None,
+        explanation: Vec::new(),
+    };
     diagnosis.explain(e, queue.max(0.0), queued, loss);
     diagnosis
 }
@@ -108,16 +113,16 @@ impl Diagnosis {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let [idle, window, buffer, cwnd] = self.shares;
         let rtt = if e.min_rtt > 0.0 { e.min_rtt } else { e.rtt };
-        let say = &mut self.words;
+        let text = &mut self.explanation;
         match self.limit {
-            Limit::Application => say.push(format!(
-                "limited by the application: in {} of the time there was nothing to send; the network was not the limit",
+            Limit::Application => text.push(format!(
+                "limited by the application: no data to send for {} of the time; the network was not the limit",
                 percent(idle)
             )),
             Limit::ReceiveWindow => {
                 let most = e.largest_window as f64 * 8.0 / rtt.max(1e-6);
-                say.push(format!(
-                    "limited by the receiver's window in {} of the time: it announced at most {} ({} bytes), which at {} of RTT allows {}",
+                text.push(format!(
+                    "limited by the receiver's window for {} of the time: at most {} ({} bytes) announced, which allows {4} at an RTT of {3}",
                     percent(window),
                     bytes(e.largest_window),
                     e.largest_window,
@@ -131,51 +136,51 @@ impl Diagnosis {
                 let needed = buffer_for(capacity, rtt);
                 self.needed = Some(needed);
                 let what = if known {
-                    format!("several streams together carried {}", rate(capacity))
+                    format!("several streams together reached {}", rate(capacity))
                 } else {
                     format!("for ten times the rate, {}", rate(capacity))
                 };
-                say.push(format!(
-                    "{what}: the bandwidth-delay product is {}, so the receiver needs net.ipv4.tcp_rmem with a third value of at least {needed}",
+                text.push(format!(
+                    "{what}: the bandwidth-delay product is {}, so set the third value of net.ipv4.tcp_rmem at the receiver to at least {needed}",
                     bytes((capacity / 8.0 * rtt) as u64)
                 ));
                 if let Some(rmem) = &e.receiver_rmem {
-                    say.push(format!("at the receiver, net.ipv4.tcp_rmem is {}", rmem.split_whitespace().collect::<Vec<_>>().join(" ")));
+                    text.push(format!("at the receiver, net.ipv4.tcp_rmem is {}", rmem.split_whitespace().collect::<Vec<_>>().join(" ")));
                 }
-                say.push("an application that sets SO_RCVBUF, or reads slowly, limits the window as well".into());
+                text.push("an application that sets SO_RCVBUF, or reads slowly, limits the window as well".into());
             }
             Limit::SendBuffer => {
                 let capacity = e.capacity.unwrap_or(self.goodput * 2.0).max(self.goodput);
                 let needed = buffer_for(capacity, rtt);
                 self.needed = Some(needed);
-                say.push(format!("limited by the sender's buffer in {} of the time", percent(buffer)));
-                say.push(format!(
-                    "for {} at {} of RTT the sender needs net.ipv4.tcp_wmem with a third value of at least {needed}, or no SO_SNDBUF of its own",
+                text.push(format!("limited by the send buffer for {} of the time", percent(buffer)));
+                text.push(format!(
+                    "for {} at an RTT of {}, set the third value of net.ipv4.tcp_wmem at the sender to at least {needed}, or remove its SO_SNDBUF",
                     rate(capacity),
                     millis(rtt)
                 ));
                 if let Some(wmem) = &e.sender_wmem {
-                    say.push(format!("at the sender, net.ipv4.tcp_wmem is {}", wmem.split_whitespace().collect::<Vec<_>>().join(" ")));
+                    text.push(format!("at the sender, net.ipv4.tcp_wmem is {}", wmem.split_whitespace().collect::<Vec<_>>().join(" ")));
                 }
             }
             Limit::CongestionControl => {
-                say.push(format!(
-                    "limited by congestion control: {} held its window at {} in {} of the time because of {:.2} % losses, although no queue stood in the path",
+                text.push(format!(
+                    "limited by congestion control: {} held its window at {} for {} of the time because of {:.2} % loss, without a standing queue",
                     e.socket.controller,
                     bytes(e.socket.cwnd),
                     percent(cwnd),
                     loss * 100.0
                 ));
-                say.push("such losses do not mean that the path is full: compare with a controller that does not believe so (`fullpipe test HOST --compare bbr,cubic`)".into());
+                text.push("this loss is not congestion; compare with a controller that tolerates loss (`fullpipe test HOST --compare bbr,cubic`)".into());
             }
-            Limit::Path if queued => say.push(format!(
-                "limited by the path: it was full, with {} of queue on top of {} of RTT; {} is what it carries for this flow",
+            Limit::Path if queued => text.push(format!(
+                "limited by the path: it was full, with {} of queueing delay on top of an RTT of {}; this flow's share is {}",
                 millis(queue),
                 millis(rtt),
                 rate(self.goodput)
             )),
-            Limit::Path => say.push(format!(
-                "limited by the path, or by {}'s pacing to it: nothing was lost, nobody's buffer was in the way; {} is what it carries for this flow",
+            Limit::Path => text.push(format!(
+                "limited by the path, or by {}'s pacing: no loss and no buffer limit; this flow's share is {}",
                 e.socket.controller,
                 rate(self.goodput)
             )),
@@ -183,40 +188,43 @@ impl Diagnosis {
     }
 }
 
-/// A buffer for `capacity` bit/s at `rtt` seconds: twice the bandwidth-delay product, because the kernel
-/// keeps about half of a buffer for its own bookkeeping (`tcp_win_from_space`), in whole 4-kB pages.
+/// The buffer for `capacity` bit/s at `rtt` seconds: twice the BDP, because the kernel uses about
+/// half of a buffer for overhead (`tcp_win_from_space`), in whole 4-kB pages.
 fn buffer_for(capacity: f64, rtt: f64) -> u64 {
     ((capacity / 8.0 * rtt * 2.0) as u64).next_multiple_of(4096)
 }
 
-/// A receiver's view, for transfers whose sender cannot be asked.
+/// A receiver's observations, for senders that cannot be queried.
 #[derive(Clone, Debug, Default)]
 pub struct ReceiverEvidence {
     /// Seconds from the first to the last byte.
     pub seconds: f64,
-    /// Bytes that arrived.
+    /// Bytes received.
     pub bytes: u64,
-    /// Seconds in which the application did not wait for the network.
-    pub away: f64,
-    /// The largest window announced, bytes.
+    /// Seconds the application spent writing and hashing.
+    pub busy_writing: f64,
+    /// Largest window announced, bytes.
     pub window: u64,
-    /// RTT as the receiver estimates it, or of the handshake, seconds.
+    /// The receiver's RTT estimate, or that of the handshake, seconds.
     pub rtt: f64,
-    /// Segments that arrived out of order.
+    /// Segments received out of order.
     pub out_of_order: u64,
 }
 
-/// What limited a download, as far as its receiver can know.
+/// Diagnoses a download, as far as its receiver can know.
 pub fn diagnose_receiver(e: &ReceiverEvidence) -> String {
     let seconds = e.seconds.max(1e-6);
     let goodput = e.bytes as f64 * 8.0 / seconds;
     let used = goodput / 8.0 * e.rtt / (e.window as f64).max(1.0);
-    if e.away / seconds > 0.5 {
-        return format!("limited here: writing took {:.0} % of the time", e.away / seconds * 100.0);
+    if e.busy_writing / seconds > 0.5 {
+        return format!(
+            "limited locally: writing took {:.0} % of the time",
+            e.busy_writing / seconds * 100.0
+        );
     }
     if used > 0.8 && e.rtt > 0.0005 {
         return format!(
-            "limited by our receive window: {} at {} of RTT allow {}; for ten times that, net.ipv4.tcp_rmem needs a third value of {}",
+            "limited by the local receive window: {} at an RTT of {} allow {}; for ten times that, set the third value of net.ipv4.tcp_rmem to {}",
             bytes(e.window),
             millis(e.rtt),
             rate(e.window as f64 * 8.0 / e.rtt),
@@ -225,11 +233,11 @@ pub fn diagnose_receiver(e: &ReceiverEvidence) -> String {
     }
     if e.out_of_order > 0 {
         return format!(
-            "limited by the sender's congestion control or by the path: {} segments came out of order or were lost before",
+            "limited by the sender's congestion control or by the path: {} segments arrived out of order or after a loss",
             e.out_of_order
         );
     }
-    "limited by the sender or by the path: nothing was lost and our window was not full".into()
+    "limited by the sender or by the path: no loss, and the local window was not full".into()
 }
 
 #[cfg(test)]
@@ -259,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_window_is_named_with_the_buffer_it_takes() {
+    fn a_full_receive_window_is_diagnosed_with_the_needed_buffer() {
         let e = Evidence {
             capacity: Some(100e6),
             receiver_rmem: Some("4096\t65536\t131072\n".into()),
@@ -269,14 +277,14 @@ mod tests {
         assert_eq!(d.limit, Limit::ReceiveWindow);
         // 100 Mbit/s × 100 ms = 1.25 MB; twice that in pages.
         assert_eq!(d.needed, Some(2_502_656));
-        let text = d.words.join("\n");
+        let text = d.explanation.join("\n");
         for part in ["65.5 kB", "2502656", "tcp_rmem", "4096 65536 131072", "1.25 MB"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
 
     #[test]
-    fn each_limit_is_told_from_the_others() {
+    fn each_limit_is_distinguished() {
         assert_eq!(diagnose(&evidence(2.0, 0.0, 0.0, 0)).limit, Limit::Application);
         assert_eq!(diagnose(&evidence(10.0, 1.0, 6.0, 0)).limit, Limit::SendBuffer);
         assert_eq!(diagnose(&evidence(10.0, 0.0, 0.0, 86)).limit, Limit::CongestionControl);
@@ -287,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_knows_its_own_window_and_its_own_slowness() {
+    fn a_receiver_recognises_its_window_and_its_own_slowness() {
         let e = ReceiverEvidence {
             seconds: 10.0,
             bytes: 6_000_000,
@@ -295,8 +303,11 @@ mod tests {
             rtt: 0.1,
             ..Default::default()
         };
-        assert!(diagnose_receiver(&e).contains("our receive window"));
-        assert!(diagnose_receiver(&ReceiverEvidence { away: 9.0, ..e.clone() }).contains("limited here"));
+        assert!(diagnose_receiver(&e).contains("local receive window"));
+        assert!(
+            diagnose_receiver(&ReceiverEvidence { busy_writing: 9.0, ..e.clone() })
+                .contains("limited locally")
+        );
         assert!(
             diagnose_receiver(&ReceiverEvidence { window: 4 << 20, ..e.clone() })
                 .contains("sender or by the path")

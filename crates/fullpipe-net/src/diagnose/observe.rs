@@ -1,4 +1,4 @@
-//! Where evidence comes from: a test of ours, or the sockets of a running process.
+//! Sources of evidence: a test, or the sockets of a running process.
 
 use super::{Diagnosis, Evidence, Limit, diagnose};
 use crate::client::{self, ClientError, Config, Outcome};
@@ -9,15 +9,15 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Streams that show what a path carries when one stream is held back by a buffer.
-const MANY: u32 = 8;
+/// Number of streams that measure a path's capacity when one stream is limited by a buffer.
+const PARALLEL_STREAMS: u32 = 8;
 
-/// What a sender's or receiver's end is set to.
+/// A TCP sysctl of this host.
 pub(crate) fn setting(name: &str) -> Option<String> {
     std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok().map(|s| s.trim().replace('\t', " "))
 }
 
-/// The evidence of a test's first stream.
+/// The evidence from a test's first stream.
 pub fn evidence(outcome: &Outcome) -> Option<Evidence> {
     let stream = outcome.streams.first()?;
     let omit = f64::from(outcome.params.omit);
@@ -48,11 +48,11 @@ pub fn evidence(outcome: &Outcome) -> Option<Evidence> {
     })
 }
 
-/// Measures against a server, and once more with several streams when a buffer was the limit. `None` when
-/// the sender cannot be seen: a stock server that sends.
+/// Runs a test against a server, and another with several streams if a buffer was the limit. `None`
+/// if the sender is not visible: a stock server that sends.
 ///
 /// # Errors
-/// Those of the tests.
+/// As for the tests.
 pub fn server(config: &Config, interrupt: &AtomicBool) -> Result<Option<(Outcome, Diagnosis)>, ClientError> {
     let mut config = config.clone();
     config.params.parallel = 1;
@@ -60,7 +60,7 @@ pub fn server(config: &Config, interrupt: &AtomicBool) -> Result<Option<(Outcome
     let Some(mut evidence) = evidence(&outcome) else { return Ok(None) };
     let mut diagnosis = diagnose(&evidence);
     if matches!(diagnosis.limit, Limit::ReceiveWindow | Limit::SendBuffer) {
-        config.params.parallel = MANY;
+        config.params.parallel = PARALLEL_STREAMS;
         let many = client::run(&config, interrupt, &mut |_| {})?;
         evidence.capacity = many.sum(!config.params.reverse).map(|s| s.goodput());
         diagnosis = diagnose(&evidence);
@@ -71,27 +71,27 @@ pub fn server(config: &Config, interrupt: &AtomicBool) -> Result<Option<(Outcome
 /// A socket of another process.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// As the kernel described it.
+    /// The kernel's description.
     pub socket: TcpSocket,
-    /// In plain numbers.
+    /// A sample in plain numbers.
     pub sample: Option<SocketSample>,
-    /// What held it back, if it sent something meanwhile.
+    /// The diagnosis, if it sent data during the observation.
     pub diagnosis: Option<Diagnosis>,
 }
 
-/// Watches the connected sockets of a process for `time` and judges those that sent something meanwhile.
+/// Observes the connected sockets of a process for `time` and diagnoses those that sent data.
 ///
 /// # Errors
-/// When the process or its sockets cannot be looked at.
+/// If the process or its sockets cannot be inspected.
 pub fn process(pid: u32, time: Duration) -> io::Result<Vec<Observed>> {
     let before = sock_diag::sockets_of_process(pid)?;
     let began = Instant::now();
     std::thread::sleep(time);
     let after = sock_diag::sockets_of_process(pid)?;
     let seconds = began.elapsed().as_secs_f64();
-    let judged = after.into_iter().map(|socket| {
-        let old = before.iter().find(|b| b.cookie == socket.cookie).and_then(SocketSample::of_diag);
-        let sample = SocketSample::of_diag(&socket);
+    let observed = after.into_iter().map(|socket| {
+        let old = before.iter().find(|b| b.cookie == socket.cookie).and_then(SocketSample::from_diag);
+        let sample = SocketSample::from_diag(&socket);
         let diagnosis = sample.as_ref().zip(old).and_then(|(sample, old)| {
             let socket = sample.since(&old);
             (socket.bytes_acked.unwrap_or(0) > 0 || socket.busy_us.unwrap_or(0) > 0).then(|| {
@@ -108,7 +108,7 @@ pub fn process(pid: u32, time: Duration) -> io::Result<Vec<Observed>> {
         });
         Observed { socket, sample, diagnosis }
     });
-    Ok(judged.collect())
+    Ok(observed.collect())
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn a_reader_that_does_not_read_shows_as_its_window() {
+    fn a_slow_reader_is_diagnosed_as_a_full_receive_window() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut reader, _) = listener.accept().unwrap();
@@ -126,12 +126,12 @@ mod tests {
         sender.set_write_timeout(Some(Duration::from_secs(120))).unwrap();
         std::thread::scope(|s| {
             s.spawn(move || while sender.write_all(&[0; 65_536]).is_ok() {});
-            // Where this machine stands still while it is looked at, there is nothing to see: one of ten looks has to.
+            // A stalled machine shows nothing: one of ten observations must succeed.
             let mut seen = Vec::new();
             loop {
                 std::thread::sleep(Duration::from_millis(100));
                 let watched = s.spawn(|| process(std::process::id(), Duration::from_millis(400)).unwrap());
-                // A little is read, so that something is acknowledged.
+                // Read a little, so that data is acknowledged.
                 while !watched.is_finished() {
                     reader.read_exact(&mut [0; 100_000]).unwrap();
                     std::thread::sleep(Duration::from_millis(20));

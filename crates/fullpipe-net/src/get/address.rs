@@ -1,16 +1,16 @@
-//! Addresses of downloads (WHATWG URL), and to whom a secret may be told.
+//! Download URLs (WHATWG URL), and the origins a secret may be sent to.
 
 use crate::printable;
 use url::Url;
 
-/// Reads `http://host:port/path?query`; without a scheme, `http` is meant, as wget does.
+/// Parses `http://host:port/path?query`. Without a scheme, `http` is assumed, as wget does.
 ///
 /// # Errors
-/// Says what is wrong.
+/// What is wrong.
 pub fn address(text: &str) -> Result<Url, String> {
     let wrong = |why: &str| format!("`{}`: {why}", printable::line(text));
     if text.bytes().any(|b| b.is_ascii_control() || b == b' ') {
-        return Err(wrong("spaces and control characters must be written as %20 and so on"));
+        return Err(wrong("spaces and control characters must be percent-encoded"));
     }
     let parsed = if text.contains("://") { Url::parse(text) } else { Url::parse(&format!("http://{text}")) };
     let url = parsed.map_err(|e| wrong(&e.to_string()))?;
@@ -18,20 +18,20 @@ pub fn address(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Where `location` leads from `from` (RFC 3986 section 5). From https it leads to https only: what was asked
-/// for under its protection is not fetched without.
+/// Resolves a redirect from `from` to `location` (RFC 3986 section 5). A redirect from https to
+/// http is refused.
 ///
 /// # Errors
-/// When it leads nowhere, or out of that protection.
+/// If the target is invalid or leaves https.
 pub(super) fn redirected(from: &Url, location: &str) -> Result<Url, String> {
     let wrong = |why: &str| format!("{from} redirects to `{}`: {why}", printable::line(location));
     if location.is_empty() {
-        return Err(wrong("that is nowhere"));
+        return Err(wrong("the location is empty"));
     }
     let to = from.join(location).map_err(|e| wrong(&e.to_string()))?;
     usable(&to).map_err(|why| wrong(&why))?;
     if from.scheme() == "https" && to.scheme() != "https" {
-        return Err(wrong("not followed out of https"));
+        return Err(wrong("refusing to leave https"));
     }
     Ok(to)
 }
@@ -39,17 +39,17 @@ pub(super) fn redirected(from: &Url, location: &str) -> Result<Url, String> {
 fn usable(url: &Url) -> Result<(), String> {
     match url.scheme() {
         "http" | "https" if url.has_host() => Ok(()),
-        "http" | "https" => Err("there is no host in it".to_owned()),
-        _ => Err("only http and https are known".to_owned()),
+        "http" | "https" => Err("the URL has no host".to_owned()),
+        _ => Err("only http and https are supported".to_owned()),
     }
 }
 
-/// The last part of the path: what a file would be called.
+/// The last path segment: the default file name.
 pub fn file_name(url: &Url) -> Option<&str> {
     url.path_segments()?.next_back().filter(|name| !name.is_empty())
 }
 
-/// Name or address, without the brackets of IPv6, and port.
+/// Host name or address, without the brackets of IPv6, and port.
 pub(super) fn host_and_port(url: &Url) -> (String, u16) {
     let host = match url.host() {
         Some(url::Host::Domain(name)) => name.to_owned(),
@@ -60,21 +60,21 @@ pub(super) fn host_and_port(url: &Url) -> (String, u16) {
     (host, url.port_or_known_default().unwrap_or(80))
 }
 
-/// What the `Host` field says (RFC 9110 section 7.2).
+/// The value of the `Host` field (RFC 9110 section 7.2).
 pub(super) fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or("");
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// What the request line says.
+/// The request target.
 pub(super) fn target(url: &Url) -> String {
     url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()))
 }
 
-/// A bearer token, for the origin (scheme, host and port; RFC 6454) it was given for.
+/// A bearer token for the origin (scheme, host and port; RFC 6454) it was given for.
 ///
-/// Once a redirect has led elsewhere, whoever is there decides where it goes on: the token is not told any
-/// more, not even back at its origin.
+/// After a redirect to another origin the token is dropped for good, because that origin controls
+/// all further redirects.
 #[derive(Clone, Debug)]
 pub(super) struct Credentials {
     token: Option<String>,
@@ -83,15 +83,15 @@ pub(super) struct Credentials {
 
 impl Credentials {
     pub fn new(token: Option<&str>, url: &Url) -> Result<Credentials, String> {
-        // RFC 6750 section 2.1 allows less; what matters is that no line can be ended.
+        // RFC 6750 section 2.1 allows less; what matters is that the token cannot end the line.
         if token.is_some_and(|t| t.is_empty() || !t.bytes().all(|b| b.is_ascii_graphic())) {
-            return Err("the secret has other than visible ASCII characters: HTTP cannot carry it".to_owned());
+            return Err("the secret must consist of visible ASCII characters to be sent over HTTP".to_owned());
         }
         Ok(Credentials { token: token.map(str::to_owned), origin: url.origin() })
     }
 
-    /// The token, if it may be told there.
-    pub fn told_to(&mut self, url: &Url) -> Option<&str> {
+    /// The token, if it may be sent to this URL.
+    pub fn token_for(&mut self, url: &Url) -> Option<&str> {
         if url.origin() != self.origin {
             self.token = None;
         }
@@ -115,7 +115,11 @@ mod tests {
         assert_eq!(file_name(&address("http://h/a/b.iso?c").unwrap()), Some("b.iso"));
         assert_eq!(file_name(&address("http://h/").unwrap()), None);
         assert_eq!(file_name(&address("http://h/a/..").unwrap()), None);
-        assert_eq!(file_name(&address("http://h/a%2fb").unwrap()), Some("a%2fb"), "no way into a directory");
+        assert_eq!(
+            file_name(&address("http://h/a%2fb").unwrap()),
+            Some("a%2fb"),
+            "cannot escape into a directory"
+        );
     }
 
     #[test]
@@ -128,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_lead_where_they_say() {
+    fn redirects_are_resolved() {
         let url = address("http://h:81/a/b?c").unwrap();
         let to = |l| redirected(&url, l).map(|u| u.to_string());
         assert_eq!(to("https://x/y").as_deref(), Ok("https://x/y"));
@@ -147,11 +151,11 @@ mod tests {
         let url = |text| address(text).unwrap();
         let start = url("http://h:81/a");
         let token = || Credentials::new(Some("hunter2"), &start).unwrap();
-        assert_eq!(token().told_to(&url("http://h:81/b")), Some("hunter2"));
+        assert_eq!(token().token_for(&url("http://h:81/b")), Some("hunter2"));
         for elsewhere in ["http://h:82/", "http://x:81/", "https://h:81/", "http://h/"] {
             let mut token = token();
-            assert_eq!(token.told_to(&url(elsewhere)), None, "{elsewhere}");
-            assert_eq!(token.told_to(&start), None, "back from {elsewhere}");
+            assert_eq!(token.token_for(&url(elsewhere)), None, "{elsewhere}");
+            assert_eq!(token.token_for(&start), None, "back from {elsewhere}");
         }
         assert!(Credentials::new(Some("a\r\nX: b"), &start).is_err());
     }

@@ -1,5 +1,4 @@
-//! The connection of a download. Whoever waits at it looks several times a second whether the user has had
-//! enough.
+//! The connection of a download. All waits are polled several times a second for a user interrupt.
 
 use super::address::{authority, host_and_port};
 use super::{GetError, Request};
@@ -13,14 +12,14 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use url::Url;
 
-/// How often whoever waits looks around.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval for checking for interrupts and deadlines.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes over TCP, or over TLS over TCP.
+/// A byte stream over TCP or TLS.
 pub(super) trait Channel: Read + Write {}
 impl<T: Read + Write> Channel for T {}
 
-/// A connection to the host of `url`.
+/// Connects to the host of `url`.
 pub(super) fn connect(
     url: &Url,
     request: &Request,
@@ -28,20 +27,20 @@ pub(super) fn connect(
 ) -> Result<Arc<TcpStream>, GetError> {
     let failed = |source| GetError::Connect { host: authority(url), source };
     let deadline = Instant::now() + request.timeout;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for address in resolve(host_and_port(url), deadline, interrupt).map_err(failed)? {
         let socket = socket::tcp(address).map_err(failed)?;
         if let Some(name) = &request.controller {
             tcp_info::pin(&socket, name)?;
         }
         if let Some(window) = request.window {
-            // Before connecting, so that the window scale fits it.
+            // Before connecting, so that the window scale fits.
             setsockopt(&socket, sockopt::RcvBuf, &(window as usize)).map_err(|e| failed(e.into()))?;
         }
-        match reach(&socket, address, request.timeout, interrupt) {
+        match connect_address(&socket, address, request.timeout, interrupt) {
             Ok(()) => {
-                socket.set_read_timeout(Some(LOOK)).map_err(failed)?;
-                socket.set_write_timeout(Some(LOOK)).map_err(failed)?;
+                socket.set_read_timeout(Some(POLL_INTERVAL)).map_err(failed)?;
+                socket.set_write_timeout(Some(POLL_INTERVAL)).map_err(failed)?;
                 return Ok(Arc::new(socket));
             }
             Err(e) => last = e,
@@ -50,27 +49,27 @@ pub(super) fn connect(
     Err(failed(last))
 }
 
-/// The addresses of a host. The resolver cannot be interrupted: it is left behind in its thread.
+/// Resolves a host. The resolver cannot be interrupted, so it is left behind in its thread.
 fn resolve(
     host: (String, u16),
     deadline: Instant,
     interrupt: &AtomicBool,
 ) -> io::Result<impl Iterator<Item = SocketAddr> + use<>> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new().spawn(move || {
         let addresses = (host.0.as_str(), host.1).to_socket_addrs();
-        let _ = tell.send(addresses);
+        let _ = sender.send(addresses);
     })?;
     loop {
-        match told.recv_timeout(LOOK) {
+        match receiver.recv_timeout(POLL_INTERVAL) {
             Ok(addresses) => return addresses,
             Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("the resolver failed")),
-            Err(RecvTimeoutError::Timeout) => look(deadline, interrupt)?,
+            Err(RecvTimeoutError::Timeout) => check_wait(deadline, interrupt)?,
         }
     }
 }
 
-fn reach(
+fn connect_address(
     socket: &TcpStream,
     address: SocketAddr,
     timeout: Duration,
@@ -78,24 +77,24 @@ fn reach(
 ) -> io::Result<()> {
     let deadline = Instant::now() + timeout;
     socket::start_connect(socket, address)?;
-    while !socket::is_connected(socket, LOOK)? {
-        look(deadline, interrupt)?;
+    while !socket::is_connected(socket, POLL_INTERVAL)? {
+        check_wait(deadline, interrupt)?;
     }
     Ok(())
 }
 
-/// Whether waiting goes on.
-fn look(deadline: Instant, interrupt: &AtomicBool) -> io::Result<()> {
+/// Fails if the wait was interrupted or timed out.
+fn check_wait(deadline: Instant, interrupt: &AtomicBool) -> io::Result<()> {
     if interrupt.load(Relaxed) {
         return Err(io::Error::other("interrupted"));
     }
     if Instant::now() >= deadline {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "timed out"));
     }
     Ok(())
 }
 
-/// The socket itself, or TLS over it.
+/// The plain socket, or TLS on top of it.
 pub(super) fn wrap<'a>(
     url: &Url,
     socket: Arc<TcpStream>,
@@ -127,10 +126,10 @@ fn tls<'a>(url: &Url, plain: Plain<'a>) -> Result<Box<dyn Channel + 'a>, GetErro
 
 #[cfg(not(feature = "https"))]
 fn tls<'a>(url: &Url, _plain: Plain<'a>) -> Result<Box<dyn Channel + 'a>, GetError> {
-    Err(GetError::Url(format!("{url}: this fullpipe was built without HTTPS (feature `https`)")))
+    Err(GetError::Url(format!("{url}: HTTPS is not supported in this build (feature `https`)")))
 }
 
-/// A shared socket that reads and writes until it pauses for too long, or the user interrupts.
+/// A shared socket with a timeout for each pause and interrupt checks.
 struct Plain<'a> {
     socket: Arc<TcpStream>,
     pause: Duration,
@@ -138,12 +137,15 @@ struct Plain<'a> {
 }
 
 impl Plain<'_> {
-    fn patiently(&self, mut once: impl FnMut(&TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+    fn retry_until_timeout(
+        &self,
+        mut once: impl FnMut(&TcpStream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let deadline = Instant::now() + self.pause;
         loop {
             match once(&self.socket) {
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                    look(deadline, self.interrupt)?;
+                    check_wait(deadline, self.interrupt)?;
                 }
                 done => return done,
             }
@@ -153,13 +155,13 @@ impl Plain<'_> {
 
 impl Read for Plain<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.patiently(|mut socket| socket.read(buffer))
+        self.retry_until_timeout(|mut socket| socket.read(buffer))
     }
 }
 
 impl Write for Plain<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.patiently(|mut socket| socket.write(bytes))
+        self.retry_until_timeout(|mut socket| socket.write(bytes))
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())

@@ -1,10 +1,10 @@
-//! Downloads over HTTP and HTTPS as wget does them: to a file, to memory or to nowhere, resumed where they
-//! broke off, checked against a SHA-256, and with a word afterwards on what limited them.
+//! Downloads over HTTP and HTTPS like wget: to a file, to memory or discarded, resumable, verified
+//! with SHA-256, with a diagnosis of what limited them.
 
 mod address;
-pub mod answer;
 mod channel;
 mod partial;
+pub mod response;
 mod sink;
 mod transfer;
 
@@ -16,8 +16,8 @@ use crate::http::{Framing, MessageError, ResponseHead};
 use crate::printable;
 use crate::sample::SocketSample;
 use address::{Credentials, authority, redirected, target};
-use answer::Body;
 use fullpipe_kernel::tcp_info::PinError;
+use response::Body;
 use sink::Sink;
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -26,50 +26,49 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use transfer::Transfer;
 
-/// Redirects followed before a loop is assumed, as curl's default for `--max-redirs` is far higher and
-/// browsers' is 20.
+/// Maximum redirects, as in browsers (curl allows more).
 const MAX_REDIRECTS: usize = 20;
-/// Read at once.
+/// Bytes per read.
 const PIECE: usize = 256 * 1024;
 
-/// Where the bytes go.
+/// The destination of a download.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
-    /// A file. It appears under its name when it is whole.
+    /// A file, which gets its name when it is complete.
     File(PathBuf),
-    /// Standard output, as they come.
+    /// Standard output, streamed.
     Stdout,
     /// Memory, at most [`MAX_MEMORY`].
     Memory,
-    /// Nowhere.
+    /// Discarded.
     Discard,
 }
 
-/// What to download, and how.
+/// A download request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// From where.
+    /// URL.
     pub url: String,
-    /// To where.
+    /// Destination.
     pub target: Target,
-    /// Go on where the file ends, if the server still has the same.
+    /// Resume a partial file if the server still has the same version.
     pub resume: bool,
-    /// Replace what is there.
+    /// Replace an existing file.
     pub force: bool,
-    /// The expected SHA-256 of the whole, hexadecimal.
+    /// Expected SHA-256 of the complete file, hexadecimal.
     pub sha256: Option<String>,
-    /// Our socket's controller; it governs what we send, not what we get.
+    /// Congestion controller of the local socket; it affects only what is sent.
     pub controller: Option<String>,
-    /// Our receive buffer, bytes.
+    /// Local receive buffer, bytes.
     pub window: Option<u32>,
     /// Sent as `Authorization: Bearer`, to this URL's origin only.
     pub token: Option<String>,
-    /// For finding the host, for connecting, for the answer's head and for every pause.
+    /// Timeout for resolving, connecting, the response head, and each pause.
     pub timeout: Duration,
 }
 
 impl Request {
-    /// A download to nowhere.
+    /// A download that is discarded.
     pub fn new(url: impl Into<String>) -> Self {
         Request {
             url: url.into(),
@@ -84,141 +83,141 @@ impl Request {
         }
     }
 
-    /// What to say of bytes that came before a download broke off.
+    /// A hint for downloads that were interrupted.
     fn hint(&self) -> &'static str {
-        if matches!(self.target, Target::File(_)) { "; `--resume` goes on from there" } else { "" }
+        if matches!(self.target, Target::File(_)) { "; continue with --resume" } else { "" }
     }
 }
 
-/// Why a download did not come about or to its end. What a server said is printable.
+/// Why a download failed. Text from the server is made printable.
 #[derive(Debug, thiserror::Error)]
 pub enum GetError {
-    /// The address, or one that a server redirects to.
+    /// An invalid URL or redirect.
     #[error("{0}")]
     Url(String),
     /// No connection.
     #[error("cannot connect to {host}: {source}")]
     Connect {
-        /// Whom.
+        /// The host.
         host: String,
-        /// The reason.
+        /// The cause.
         source: io::Error,
     },
-    /// The server's answer is an error.
+    /// The server returned an error status.
     #[error("the server answered {status} {reason}{detail}")]
     Status {
-        /// HTTP's number.
+        /// Status code.
         status: u16,
-        /// HTTP's words.
+        /// Reason phrase.
         reason: String,
-        /// What it said besides.
+        /// Beginning of the body.
         detail: String,
     },
-    /// The server does not speak HTTP/1.1, or not to the question.
-    #[error("the server's answer is not HTTP: {0}")]
+    /// The response is not valid HTTP/1.1 or does not match the request.
+    #[error("the server's response is not valid HTTP: {0}")]
     NotHttp(String),
-    /// It broke off.
-    #[error("broke off after {bytes} bytes: {source}{hint}")]
+    /// The transfer was interrupted.
+    #[error("interrupted after {bytes} bytes: {source}{hint}")]
     Broken {
-        /// So far, of the whole.
+        /// Bytes of the file so far.
         bytes: u64,
-        /// The reason.
+        /// The cause.
         source: io::Error,
         /// What to do.
         hint: &'static str,
     },
-    /// The file.
+    /// The file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         source: io::Error,
     },
-    /// Something is there already.
-    #[error("{} is there already: {hint}", path.display())]
+    /// The file exists.
+    #[error("{} exists: {hint}", path.display())]
     Exists {
-        /// Where.
+        /// The file.
         path: PathBuf,
         /// What to do.
         hint: &'static str,
     },
-    /// The file cannot be gone on with.
+    /// The file cannot be resumed.
     #[error(
-        "{} cannot be gone on with: the server has another version or sends no parts; --force replaces it",
+        "cannot resume {}: the server has another version or does not support ranges; replace it with --force",
         path.display()
     )]
     Changed {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// More than memory is for.
-    #[error("more than {MAX_MEMORY} bytes came for memory: write them to a file or --discard them")]
+    /// The download exceeds the memory limit.
+    #[error("download exceeds {MAX_MEMORY} bytes of memory: write it to a file or use --discard")]
     Memory,
-    /// Our controller.
+    /// The local controller cannot be set.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// The user interrupted.
+    /// The user interrupted the download.
     #[error("interrupted after {bytes} bytes{hint}")]
     Interrupted {
-        /// So far, of the whole.
+        /// Bytes of the file so far.
         bytes: u64,
         /// What to do.
         hint: &'static str,
     },
 }
 
-/// How a running download does.
+/// Progress of a download.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Of the whole, with what was there before.
+    /// Bytes of the file, including those from an earlier download.
     pub bytes: u64,
-    /// Of the whole, if the server says.
+    /// Size of the file, if known.
     pub total: Option<u64>,
-    /// Since the first byte.
+    /// Seconds since the request.
     pub seconds: f64,
 }
 
 /// A finished download.
 #[derive(Clone, Debug)]
 pub struct Download {
-    /// After redirects.
+    /// URL after redirects.
     pub url: String,
-    /// Bytes that came now.
+    /// Bytes received by this download.
     pub bytes: u64,
-    /// Bytes that were there before.
+    /// Bytes from an earlier download.
     pub resumed_at: u64,
-    /// From the request to the last byte, as wget and curl count.
+    /// Seconds from the request to the last byte, as wget and curl count.
     pub seconds: f64,
-    /// Until the first byte of the answer.
+    /// Seconds until the first byte of the response.
     pub first_byte: f64,
-    /// Of the whole, if it was asked for.
+    /// SHA-256 of the file, if requested.
     pub sha256: Option<String>,
-    /// Whether that is the expected one; `None` when none was expected.
+    /// Whether the SHA-256 matches; `None` if none was expected.
     pub matches: Option<bool>,
-    /// The sender's controller, from our servers.
+    /// The sender's controller, from fullpipe servers.
     pub controller: Option<String>,
-    /// Our socket at the end.
+    /// The local socket at the end.
     pub socket: SocketSample,
-    /// What limited it.
+    /// What limited the download.
     pub limit: String,
-    /// The file it is in: beside the one asked for when it is not the expected one.
+    /// The file written: the `.part` file if the SHA-256 does not match.
     pub file: Option<PathBuf>,
-    /// Of a download to memory.
+    /// Contents of a download to memory.
     pub content: Option<Vec<u8>>,
 }
 
 impl Download {
-    /// Bits per second.
+    /// Rate, bit/s.
     pub fn rate(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.seconds.max(1e-9)
     }
 }
 
-/// Downloads. `progress` hears several times a second.
+/// Downloads a URL. `progress` is called several times a second.
 ///
 /// # Errors
-/// [`GetError`] says what went wrong and whether it can be resumed.
+/// [`GetError`] says what failed and whether it can be resumed.
 pub fn get(
     request: &Request,
     interrupt: &AtomicBool,
@@ -231,35 +230,35 @@ pub fn get(
         let bytes = 0;
         if interrupt.load(Relaxed) { GetError::Interrupted { bytes, hint: "" } } else { e }
     };
-    // One more for an answer that makes us ask for all of it.
+    // One extra attempt for a response that requires a full download.
     for _ in 0..=MAX_REDIRECTS + 1 {
         let (socket, began, exchange) =
-            ask(&url, request, credentials.told_to(&url), &sink.condition(), interrupt)
+            ask(&url, request, credentials.token_for(&url), &sink.condition(), interrupt)
                 .map_err(interrupted)?;
-        let answer = &exchange.answer;
+        let response = &exchange.response;
         let first_byte = began.elapsed().as_secs_f64();
-        let (resumed_at, whole, part) = match judge(answer, &sink)? {
-            Verdict::Elsewhere(location) => {
+        let (resumed_at, whole, part) = match classify(response, &sink)? {
+            Verdict::Redirect(location) => {
                 url = redirected(&url, &location).map_err(GetError::Url)?;
                 continue;
             }
-            Verdict::AskForAll => {
-                sink.start_anew()?;
+            Verdict::Restart => {
+                sink.restart()?;
                 continue;
             }
-            Verdict::Nothing => (sink.there(), true, None),
+            Verdict::Complete => (sink.existing_bytes(), true, None),
             Verdict::Rest { length, complete } => {
-                sink.go_on(url.as_str(), answer, complete)?;
-                (sink.there(), false, Some(length))
+                sink.resume(url.as_str(), response, complete)?;
+                (sink.existing_bytes(), false, Some(length))
             }
-            Verdict::All => {
-                sink.begin(url.as_str(), answer, known_length(answer)?)?;
+            Verdict::Whole => {
+                sink.begin(url.as_str(), response, known_length(response)?)?;
                 (0, false, None)
             }
             Verdict::Error => return Err(interrupted(refused(exchange))),
         };
-        let length = if whole { Some(0) } else { part.or(known_length(answer)?) };
-        let controller = answer.field("x-fullpipe-controller").map(|c| printable::line(c).into_owned());
+        let length = if whole { Some(0) } else { part.or(known_length(response)?) };
+        let controller = response.field("x-fullpipe-controller").map(|c| printable::line(c).into_owned());
         let mut transfer = Transfer::new(&socket, began, first_byte, resumed_at, length, request.hint());
         if !whole {
             transfer.run(exchange.body()?, &mut sink, interrupt, progress)?;
@@ -269,16 +268,16 @@ pub fn get(
     Err(GetError::Url(format!("{}: more than {MAX_REDIRECTS} redirects", printable::line(&request.url))))
 }
 
-/// A head and the channel its body comes through.
+/// A response head and the channel of its body.
 struct Exchange<'a> {
     channel: Box<dyn channel::Channel + 'a>,
-    answer: ResponseHead,
+    response: ResponseHead,
     rest: Vec<u8>,
 }
 
 impl<'a> Exchange<'a> {
     fn body(self) -> Result<Body<Box<dyn channel::Channel + 'a>>, GetError> {
-        Body::new(self.channel, self.rest, &self.answer).map_err(not_http)
+        Body::new(self.channel, self.rest, &self.response).map_err(not_http)
     }
 }
 
@@ -286,7 +285,7 @@ fn not_http(e: MessageError) -> GetError {
     GetError::NotHttp(printable::line(&e.to_string()).into_owned())
 }
 
-/// Connects, asks, and reads the answer's head.
+/// Connects, sends the request and reads the response head.
 fn ask<'a>(
     url: &Url,
     request: &Request,
@@ -307,85 +306,84 @@ fn ask<'a>(
     );
     let broken = |source| GetError::Connect { host: authority(url), source };
     channel.write_all(head.as_bytes()).and_then(|()| channel.flush()).map_err(broken)?;
-    let (answer, rest) = answer::read_head(&mut channel, Instant::now() + request.timeout)
+    let (response, rest) = response::read_head(&mut channel, Instant::now() + request.timeout)
         .map_err(|e| GetError::NotHttp(printable::line(&e.to_string()).into_owned()))?;
-    Ok((socket, began, Exchange { channel, answer, rest }))
+    Ok((socket, began, Exchange { channel, response, rest }))
 }
 
-/// What an answer means for what is there.
+/// What a response means for an existing partial file.
 enum Verdict {
-    /// It is somewhere else.
-    Elsewhere(String),
-    /// All of it comes.
-    All,
-    /// So many bytes come, the last that are missing.
+    /// Redirected.
+    Redirect(String),
+    /// The complete file follows.
+    Whole,
+    /// The missing rest follows.
     Rest { length: u64, complete: Option<u64> },
-    /// What is there is all of it.
-    Nothing,
-    /// What is there is of another version.
-    AskForAll,
-    /// The server has nothing for us.
+    /// The existing file is complete.
+    Complete,
+    /// The existing file is of another version: download all of it.
+    Restart,
+    /// The server refused.
     Error,
 }
 
-fn judge(answer: &ResponseHead, sink: &Sink) -> Result<Verdict, GetError> {
+fn classify(response: &ResponseHead, sink: &Sink) -> Result<Verdict, GetError> {
     let wrong = |why: String| Err(GetError::NotHttp(why));
-    let there = sink.there();
-    let range = answer.content_range().map_err(not_http)?;
-    match answer.status {
+    let existing = sink.existing_bytes();
+    let range = response.content_range().map_err(not_http)?;
+    match response.status {
         301 | 302 | 303 | 307 | 308 => {
-            Ok(Verdict::Elsewhere(answer.field("location").unwrap_or("").to_owned()))
+            Ok(Verdict::Redirect(response.field("location").unwrap_or("").to_owned()))
         }
-        200 => Ok(Verdict::All),
-        206 if there == 0 => wrong("it sent a part (206) and all was asked for".to_owned()),
+        200 => Ok(Verdict::Whole),
+        206 if existing == 0 => wrong("it sent a partial response (206) to a full request".to_owned()),
         206 => {
             let Some((range, (first, last))) = range.and_then(|r| r.part.map(|part| (r, part))) else {
-                return wrong("it sent a part (206) without saying which".to_owned());
+                return wrong("it sent a partial response (206) without Content-Range".to_owned());
             };
-            if first != there || range.complete.is_some_and(|n| last + 1 != n) {
-                return wrong(format!(
-                    "it sent bytes {first} to {last} and those from {there} on were asked for"
-                ));
+            if first != existing || range.complete.is_some_and(|n| last + 1 != n) {
+                return wrong(format!("it sent bytes {first} to {last} instead of those from {existing} on"));
             }
             let length = last - first + 1;
-            if !matches!(answer.framing().map_err(not_http)?, Framing::Length(n) if n != length) {
-                return Ok(if other_version(answer, sink, range.complete) {
-                    Verdict::AskForAll
+            if !matches!(response.framing().map_err(not_http)?, Framing::Length(n) if n != length) {
+                return Ok(if other_version(response, sink, range.complete) {
+                    Verdict::Restart
                 } else {
                     Verdict::Rest { length, complete: range.complete }
                 });
             }
-            wrong(format!("it announced bytes {first} to {last} and another length"))
+            wrong(format!("Content-Range {first} to {last} does not match Content-Length"))
         }
-        416 if there > 0 => {
+        416 if existing > 0 => {
             let complete = range.and_then(|r| r.complete);
-            let all = complete == Some(there) && !other_version(answer, sink, complete);
-            Ok(if all { Verdict::Nothing } else { Verdict::AskForAll })
+            let all = complete == Some(existing) && !other_version(response, sink, complete);
+            Ok(if all { Verdict::Complete } else { Verdict::Restart })
         }
-        412 if there > 0 => Ok(Verdict::AskForAll),
+        412 if existing > 0 => Ok(Verdict::Restart),
         _ => Ok(Verdict::Error),
     }
 }
 
-/// Whether a server that answers for a part has another version than the one that is there. `If-Range` should
-/// have kept it from that.
-fn other_version(answer: &ResponseHead, sink: &Sink, complete: Option<u64>) -> bool {
+/// Whether a partial response is of another version than the existing part, which `If-Range` should
+/// have prevented.
+fn other_version(response: &ResponseHead, sink: &Sink, complete: Option<u64>) -> bool {
     let Some(note) = sink.note() else { return false };
     let tag = note.validator.as_deref().filter(|v| v.starts_with('"'));
     let differs = |a: Option<&str>, b: Option<&str>| a.zip(b).is_some_and(|(a, b)| a != b);
-    differs(tag, answer.field("etag")) || note.complete.zip(complete).is_some_and(|(a, b)| a != b)
+    differs(tag, response.field("etag")) || note.complete.zip(complete).is_some_and(|(a, b)| a != b)
 }
 
-fn known_length(answer: &ResponseHead) -> Result<Option<u64>, GetError> {
-    Ok(match answer.framing().map_err(not_http)? {
+fn known_length(response: &ResponseHead) -> Result<Option<u64>, GetError> {
+    Ok(match response.framing().map_err(not_http)? {
         Framing::Length(n) => Some(n),
         Framing::Chunked | Framing::Open => None,
     })
 }
 
-/// What a server says that refuses.
+/// The error of a refused request.
 fn refused(exchange: Exchange<'_>) -> GetError {
-    let (status, reason) = (exchange.answer.status, printable::line(&exchange.answer.reason).into_owned());
+    let (status, reason) =
+        (exchange.response.status, printable::line(&exchange.response.reason).into_owned());
     let mut said = Vec::new();
     if let Ok(body) = exchange.body() {
         let _ = body.take(300).read_to_end(&mut said);

@@ -1,4 +1,4 @@
-//! The bytes of a download on their way.
+//! The data phase of a download.
 
 use super::sink::Sink;
 use super::{Download, GetError, PIECE, Progress, Request};
@@ -15,12 +15,12 @@ pub(super) struct Transfer<'a> {
     began: Instant,
     first_byte: f64,
     resumed_at: u64,
-    /// Bytes that are to come, if known.
+    /// Expected bytes, if known.
     length: Option<u64>,
     hint: &'static str,
     bytes: u64,
     /// Time spent writing and hashing.
-    away: Duration,
+    busy_writing: Duration,
 }
 
 impl<'a> Transfer<'a> {
@@ -32,7 +32,16 @@ impl<'a> Transfer<'a> {
         length: Option<u64>,
         hint: &'static str,
     ) -> Transfer<'a> {
-        Transfer { socket, began, first_byte, resumed_at, length, hint, bytes: 0, away: Duration::ZERO }
+        Transfer {
+            socket,
+            began,
+            first_byte,
+            resumed_at,
+            length,
+            hint,
+            bytes: 0,
+            busy_writing: Duration::ZERO,
+        }
     }
 
     pub fn run(
@@ -43,7 +52,7 @@ impl<'a> Transfer<'a> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), GetError> {
         let mut piece = vec![0; PIECE];
-        let mut told = Instant::now();
+        let mut reported_at = Instant::now();
         loop {
             let so_far = self.resumed_at + self.bytes;
             let broken = |source| GetError::Broken { bytes: so_far, source, hint: self.hint };
@@ -54,24 +63,24 @@ impl<'a> Transfer<'a> {
                 Ok(0) if self.length.is_some_and(|n| n != self.bytes) => {
                     return Err(broken(io::Error::new(
                         io::ErrorKind::UnexpectedEof,
-                        "that is not all of it",
+                        "the response ended early",
                     )));
                 }
                 Ok(0) => return Ok(()),
                 Ok(n) => {
                     let arrived = Instant::now();
                     if self.length.is_some_and(|most| self.bytes + n as u64 > most) {
-                        return Err(broken(io::Error::other("more comes than was announced")));
+                        return Err(broken(io::Error::other("the response is longer than announced")));
                     }
-                    sink.take(&piece[..n])?;
-                    self.away += arrived.elapsed();
+                    sink.write(&piece[..n])?;
+                    self.busy_writing += arrived.elapsed();
                     self.bytes += n as u64;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => return Err(broken(source)),
             }
-            if told.elapsed() > Duration::from_millis(200) {
-                told = Instant::now();
+            if reported_at.elapsed() > Duration::from_millis(200) {
+                reported_at = Instant::now();
                 progress(Progress {
                     bytes: self.resumed_at + self.bytes,
                     total: self.length.map(|n| n.saturating_add(self.resumed_at)),
@@ -90,13 +99,13 @@ impl<'a> Transfer<'a> {
     ) -> Result<Download, GetError> {
         let seconds = self.began.elapsed().as_secs_f64();
         let info = TcpInfo::query(&self.socket).ok();
-        let socket = SocketSample::of(&self.socket).unwrap_or_default();
+        let socket = SocketSample::query(&self.socket).unwrap_or_default();
         let window = socket.rcv_wnd.or(info.map(|i| i.rcv_ssthresh.into())).unwrap_or(0);
         let rtt = if socket.rcv_rtt_us > 0 { socket.rcv_rtt_us } else { socket.rtt_us };
         let limit = diagnose_receiver(&ReceiverEvidence {
             seconds: seconds - self.first_byte,
             bytes: self.bytes,
-            away: self.away.as_secs_f64(),
+            busy_writing: self.busy_writing.as_secs_f64(),
             window,
             rtt: socket.min_rtt_us.unwrap_or(rtt).min(rtt) as f64 / 1e6,
             out_of_order: socket.rcv_ooopack.unwrap_or(0),

@@ -1,89 +1,92 @@
-//! Bodies in chunks (RFC 9112 section 7.1), told apart from what frames them.
+//! Chunked bodies (RFC 9112 section 7.1): separates data from framing.
 
 use super::MessageError;
 
-/// The longest line with a chunk's size, its extensions counted in.
+/// Maximum length of a chunk-size line, with extensions.
 const MAX_LINE: usize = 1024;
-/// The most trailers, bytes.
+/// Maximum size of the trailers, bytes.
 const MAX_TRAILERS: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Before a size.
+    /// Before a chunk size.
     Size,
-    /// So many bytes of a chunk are left.
+    /// Bytes left in a chunk.
     Data(u64),
-    /// Before the end of a chunk's line.
+    /// Before the line end after a chunk.
     AfterData,
-    /// After the last chunk; so many bytes of trailers have come.
+    /// After the last chunk, with the bytes of trailers so far.
     Trailers(usize),
-    Over,
+    Done,
 }
 
 /// What the next bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many bytes frame the body: pass over them, and ask again.
-    Frame(usize),
-    /// So many bytes of the body come next, here or not yet: take of them, and tell [`Chunked::took`].
+    /// Bytes of framing: skip them and call again.
+    Framing(usize),
+    /// Bytes of data that follow: read some of them and call [`Chunked::consume`].
     Data(u64),
-    /// More bytes must come first.
-    More,
-    /// The body is over.
-    Over,
+    /// More input is needed.
+    NeedMore,
+    /// The body is complete.
+    Done,
 }
 
-/// Reads a body in chunks.
+/// Parses a chunked body.
 #[derive(Clone, Debug)]
 pub struct Chunked {
     state: State,
-    most: u64,
+    max: u64,
     announced: u64,
 }
 
 impl Chunked {
-    /// A body of at most `most` bytes.
-    pub fn new(most: u64) -> Chunked {
-        Chunked { state: State::Size, most, announced: 0 }
+    /// A parser for a body of at most `max` bytes.
+    pub fn new(max: u64) -> Chunked {
+        Chunked { state: State::Size, max, announced: 0 }
     }
 
-    /// What `input` begins with: all bytes that have come and were not passed over yet.
+    /// Parses the beginning of `input`, which is everything received and not yet skipped.
     ///
     /// # Errors
-    /// When these are no chunks, or more than allowed. A chunk too many is refused by its size alone.
+    /// If the framing is malformed or the body too large; an oversized chunk is refused by its size
+    /// alone.
     pub fn next(&mut self, input: &[u8]) -> Result<Step, MessageError> {
         match self.state {
-            State::Over => Ok(Step::Over),
+            State::Done => Ok(Step::Done),
             State::Data(left) => Ok(Step::Data(left)),
             State::AfterData => match input {
                 [b'\r', b'\n', ..] => {
                     self.state = State::Size;
-                    Ok(Step::Frame(2))
+                    Ok(Step::Framing(2))
                 }
-                [] | [b'\r'] => Ok(Step::More),
-                _ => Err(MessageError::malformed("a chunk that is longer than its size")),
+                [] | [b'\r'] => Ok(Step::NeedMore),
+                _ => Err(MessageError::malformed("chunk longer than its size")),
             },
             State::Size => {
-                let Some((line, length)) = line(input, MAX_LINE)? else { return Ok(Step::More) };
-                let size = size(line).ok_or_else(|| MessageError::malformed("a chunk without a size"))?;
+                let Some((line, length)) = line(input, MAX_LINE)? else { return Ok(Step::NeedMore) };
+                let size = size(line).ok_or_else(|| MessageError::malformed("chunk without a size"))?;
                 self.announced = self
                     .announced
                     .checked_add(size)
-                    .filter(|&n| n <= self.most)
-                    .ok_or(MessageError::TooLarge(self.most))?;
+                    .filter(|&n| n <= self.max)
+                    .ok_or(MessageError::TooLarge(self.max))?;
                 self.state = if size == 0 { State::Trailers(0) } else { State::Data(size) };
-                Ok(Step::Frame(length))
+                Ok(Step::Framing(length))
             }
             State::Trailers(so_far) => {
-                let Some((line, length)) = line(input, MAX_TRAILERS - so_far)? else { return Ok(Step::More) };
-                self.state = if line.is_empty() { State::Over } else { State::Trailers(so_far + length) };
-                Ok(Step::Frame(length))
+                let Some((line, length)) = line(input, MAX_TRAILERS - so_far)? else {
+                    return Ok(Step::NeedMore);
+                };
+                self.state = if line.is_empty() { State::Done } else { State::Trailers(so_far + length) };
+                Ok(Step::Framing(length))
             }
         }
     }
 
-    /// `n` bytes of a chunk were taken; no more than [`Step::Data`] said.
-    pub fn took(&mut self, n: u64) {
+    /// Records that `n` bytes of data were read, at most as many as [`Step::Data`] announced.
+    pub fn consume(&mut self, n: u64) {
         if let State::Data(left) = self.state {
             let left = left.saturating_sub(n);
             self.state = if left == 0 { State::AfterData } else { State::Data(left) };
@@ -91,19 +94,19 @@ impl Chunked {
     }
 }
 
-/// The line that `input` begins with, without its end, and its length with it; `None` before it is whole.
+/// The first line of `input` without its end, and its length including it; `None` if incomplete.
 fn line(input: &[u8], longest: usize) -> Result<Option<(&[u8], usize)>, MessageError> {
     match input.iter().take(longest).position(|&b| b == b'\n') {
         Some(at) => match input[..at].split_last() {
             Some((b'\r', line)) if !line.contains(&b'\r') => Ok(Some((line, at + 1))),
-            _ => Err(MessageError::malformed("a line between chunks that does not end in CR LF")),
+            _ => Err(MessageError::malformed("chunk line without CR LF")),
         },
-        None if input.len() >= longest => Err(MessageError::malformed("an endless line between chunks")),
+        None if input.len() >= longest => Err(MessageError::malformed("chunk line too long")),
         None => Ok(None),
     }
 }
 
-/// One to sixteen hexadecimal digits; what follows must be an extension.
+/// One to sixteen hexadecimal digits, optionally followed by an extension.
 fn size(line: &[u8]) -> Option<u64> {
     let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
     let (digits, rest) = line.split_at(digits);
@@ -119,13 +122,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads a body that comes in pieces of `step` bytes; gives it with how many bytes are left.
-    fn read(bytes: &[u8], step: usize, most: u64) -> Result<Option<(Vec<u8>, usize)>, MessageError> {
-        let (mut chunked, mut body) = (Chunked::new(most), Vec::new());
+    /// Reads a body in pieces of `step` bytes; returns it with the number of bytes left.
+    fn read(bytes: &[u8], step: usize, max: u64) -> Result<Option<(Vec<u8>, usize)>, MessageError> {
+        let (mut chunked, mut body) = (Chunked::new(max), Vec::new());
         let (mut at, mut come) = (0, 0);
         loop {
             match chunked.next(&bytes[at..come])? {
-                Step::Frame(n) => at += n,
+                Step::Framing(n) => at += n,
                 Step::Data(n) => {
                     let n = (n.min(usize::MAX as u64) as usize).min(come - at);
                     if n == 0 && come == bytes.len() {
@@ -133,14 +136,14 @@ mod tests {
                     }
                     body.extend_from_slice(&bytes[at..at + n]);
                     at += n;
-                    chunked.took(n as u64);
+                    chunked.consume(n as u64);
                     if n == 0 {
                         come = (come + step).min(bytes.len());
                     }
                 }
-                Step::More if come == bytes.len() => return Ok(None),
-                Step::More => come = (come + step).min(bytes.len()),
-                Step::Over => return Ok(Some((body, bytes.len() - at))),
+                Step::NeedMore if come == bytes.len() => return Ok(None),
+                Step::NeedMore => come = (come + step).min(bytes.len()),
+                Step::Done => return Ok(Some((body, bytes.len() - at))),
             }
         }
     }
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_can_be_read_in_two_ways_are_refused() {
+    fn ambiguous_sizes_are_refused() {
         let bad = [
             "\r\n",
             "-1\r\n",
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_cannot_wrap_past_the_bound() {
+    fn sizes_cannot_overflow_the_limit() {
         let wraps = b"8\r\nabcdefgh\r\nFFFFFFFFFFFFFFFF\r\n";
         assert_eq!(read(wraps, 3, 1000), Err(MessageError::TooLarge(1000)));
         assert_eq!(read(wraps, 3, u64::MAX), Err(MessageError::TooLarge(u64::MAX)));
@@ -185,15 +188,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_does_not_matter_in_which_pieces_a_body_comes(
+        fn parsing_does_not_depend_on_segmentation(
             text in "([0-9a-fA-F]{0,2}(;[ -~]{0,5})?\r\n[a-z]{0,12}\r\n){0,4}(0\r\n)?(\r\n)?", step in 1usize..20,
         ) {
             prop_assert_eq!(read(text.as_bytes(), step, 1000), read(text.as_bytes(), text.len().max(1), 1000));
         }
 
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), most: u64) {
-            let _ = read(&bytes, 7, most);
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), max: u64) {
+            let _ = read(&bytes, 7, max);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The fields of a head (RFC 9110 section 5).
+//! Header fields (RFC 9110 section 5).
 
 use super::{Framing, MessageError};
 
-/// Names in lower case, with their values.
+/// Lower-case names with their values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Fields(Vec<(String, String)>);
 
@@ -16,21 +16,21 @@ impl Fields {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// The first field of this name.
+    /// The first field with this name.
     pub fn first(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
 
-    /// The field of this name, which must not be there twice.
+    /// The field with this name, which may occur only once.
     pub fn only(&self, name: &str) -> Result<Option<&str>, MessageError> {
         let mut all = self.all(name);
         match (all.next(), all.next()) {
             (value, None) => Ok(value),
-            _ => Err(MessageError::malformed(format!("the field `{name}` is there twice"))),
+            _ => Err(MessageError::malformed(format!("duplicate field `{name}`"))),
         }
     }
 
-    /// The elements of a list, over all fields of this name (RFC 9110 section 5.6.1).
+    /// The elements of a list over all fields with this name (RFC 9110 section 5.6.1).
     pub fn list(&self, name: &str) -> impl Iterator<Item = &str> {
         self.all(name)
             .flat_map(|v| v.split(','))
@@ -38,12 +38,12 @@ impl Fields {
             .filter(|e| !e.is_empty())
     }
 
-    /// Whether a list has this element, in any case of letters.
-    pub fn lists(&self, name: &str, element: &str) -> bool {
+    /// Whether a list contains an element, ignoring case.
+    pub fn list_contains(&self, name: &str, element: &str) -> bool {
         self.list(name).any(|e| e.eq_ignore_ascii_case(element))
     }
 
-    /// Where the body ends, as far as the fields say (RFC 9112 section 6.3).
+    /// The body's framing according to the fields (RFC 9112 section 6.3).
     pub fn framing(&self, version: u8) -> Result<Option<Framing>, MessageError> {
         let length = self.only("content-length")?;
         let coded = self.first("transfer-encoding").is_some();
@@ -65,7 +65,7 @@ impl Fields {
     }
 }
 
-/// Decimal digits and nothing else: no sign, no space, no second value.
+/// Decimal digits only: no sign, space or second value.
 pub(super) fn number(text: &str) -> Option<u64> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }

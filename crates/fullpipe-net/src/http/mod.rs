@@ -1,8 +1,8 @@
-//! HTTP/1.1 messages as bytes (RFC 9112): heads, and where bodies end. Nothing here touches a socket.
+//! HTTP/1.1 messages as bytes (RFC 9112): heads and framing, without I/O.
 //!
-//! Two readers that disagree on where a message ends can be played against each other (RFC 9112 section
-//! 11.2), so whatever can be read in two ways is refused: several lengths, a length beside chunks, codings
-//! other than `chunked`, sizes that are not plain numbers, lines that end in half a line end.
+//! Readers that disagree on where a message ends enable request smuggling (RFC 9112 section 11.2),
+//! so everything ambiguous is refused: duplicate lengths, a length beside chunks, codings other
+//! than `chunked`, sizes that are not plain numbers, incomplete line ends.
 
 mod chunked;
 mod fields;
@@ -13,33 +13,33 @@ pub use chunked::{Chunked, Step};
 pub use request::RequestHead;
 pub use response::{ContentRange, ResponseHead};
 
-/// Where a body ends.
+/// How a body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// After so many bytes.
+    /// By length in bytes.
     Length(u64),
-    /// After the last chunk.
+    /// By chunks.
     Chunked,
-    /// With the connection; only an answer can.
+    /// By the end of the connection; responses only.
     Open,
 }
 
-/// Why a message cannot be read.
+/// Why a message is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// It is not HTTP/1.1, or can be read in two ways.
+    /// Not HTTP/1.1, or ambiguous.
     #[error("{0}")]
     Malformed(String),
-    /// It uses a transfer coding that is not known here.
-    #[error("the transfer coding `{0}` is not known here")]
+    /// Unsupported transfer coding.
+    #[error("transfer coding `{0}` is not supported")]
     Coding(String),
-    /// It has too many fields.
+    /// Too many fields.
     #[error("the head has more than {0} fields")]
     Fields(usize),
-    /// It expects what is not known here.
-    #[error("the expectation `{0}` is not known here")]
+    /// Unsupported expectation.
+    #[error("expectation `{0}` is not supported")]
     Expectation(String),
-    /// Its body is larger than allowed.
+    /// The body is too large.
     #[error("at most {0} bytes")]
     TooLarge(u64),
 }

@@ -1,24 +1,24 @@
-//! What a client asks (RFC 9112 section 3).
+//! Requests (RFC 9112 section 3).
 
 use super::fields::Fields;
 use super::{Framing, MessageError};
 use url::form_urlencoded;
 
-/// The most fields of a request.
+/// Maximum number of fields.
 const MAX_FIELDS: usize = 64;
 
 /// The head of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestHead {
-    /// The method, as sent.
+    /// Method, as sent.
     pub method: String,
-    /// The path, as sent, without the query.
+    /// Path, as sent, without the query.
     pub path: String,
-    /// Names and values of the query, decoded.
+    /// Query parameters, decoded.
     pub query: Vec<(String, String)>,
-    /// Where the body ends; [`Framing::Length`] of 0 without a body.
+    /// Framing of the body; [`Framing::Length`] of 0 without a body.
     pub framing: Framing,
-    /// Whether it says where its body ends.
+    /// Whether the request has explicit framing.
     pub framed: bool,
     /// Whether the client waits for `100 Continue`.
     pub expects_continue: bool,
@@ -28,17 +28,17 @@ pub struct RequestHead {
     pub if_range: Option<String>,
     /// `Authorization`.
     pub authorization: Option<String>,
-    /// Whether it asks for a page by name, as browsers do and programs do not (`Accept`).
+    /// Whether `Accept` names `text/html`, as browsers do and programs do not.
     pub wants_page: bool,
-    /// Whether the connection ends with the answer.
+    /// Whether the connection closes after the response.
     pub close: bool,
 }
 
 impl RequestHead {
-    /// Reads a head, all of it; gives it with its length. `None` when it is not whole yet.
+    /// Parses a complete head and returns it with its length; `None` if incomplete.
     ///
     /// # Errors
-    /// When it is not HTTP/1.1, or could be read in two ways.
+    /// If it is not HTTP/1.1 or is ambiguous.
     pub fn parse(bytes: &[u8]) -> Result<Option<(RequestHead, usize)>, MessageError> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut head = httparse::Request::new(&mut headers);
@@ -48,11 +48,12 @@ impl RequestHead {
             Err(httparse::Error::TooManyHeaders) => return Err(MessageError::Fields(MAX_FIELDS)),
             Err(e) => return Err(MessageError::malformed(format!("not HTTP/1.1: {e}"))),
         };
-        // The parser takes a lone LF for a line's end, as it may (RFC 9112 section 2.2); others do not.
+        // The parser accepts a lone LF as line end, as permitted (RFC 9112 section 2.2); others do
+        // not.
         let mut before = 0;
         for &byte in &bytes[..length] {
             if byte == b'\n' && before != b'\r' {
-                return Err(MessageError::malformed("a line that does not end in CR LF"));
+                return Err(MessageError::malformed("line without CR LF"));
             }
             before = byte;
         }
@@ -60,14 +61,14 @@ impl RequestHead {
         let fields = Fields::read(head.headers);
         let method = head.method.unwrap_or("").to_owned();
         if version >= 1 && fields.only("host")?.is_none() {
-            return Err(MessageError::malformed("a request without `Host`"));
+            return Err(MessageError::malformed("missing `Host` field"));
         }
         let framing = fields.framing(version)?;
-        // Nobody knows what a body of these methods would mean (RFC 9110 section 9.3.1), and one reader that
-        // ignores it takes it for the next request.
+        // A body of these methods has no defined meaning (RFC 9110 section 9.3.1), and a reader
+        // that ignores it takes it for the next request.
         let bodiless = matches!(method.as_str(), "GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE");
         if bodiless && !matches!(framing, None | Some(Framing::Length(0))) {
-            return Err(MessageError::malformed(format!("a {method} with a body")));
+            return Err(MessageError::malformed(format!("{method} with a body")));
         }
         let (path, query) = target(head.path.unwrap_or(""), &method)?;
         let expects_continue = match fields.only("expect")? {
@@ -88,27 +89,27 @@ impl RequestHead {
             wants_page: fields.list("accept").any(|kind| {
                 kind.split(';').next().is_some_and(|k| k.trim().eq_ignore_ascii_case("text/html"))
             }),
-            close: fields.lists("connection", "close")
-                || (version == 0 && !fields.lists("connection", "keep-alive")),
+            close: fields.list_contains("connection", "close")
+                || (version == 0 && !fields.list_contains("connection", "keep-alive")),
             method,
         };
         Ok(Some((request, length)))
     }
 
-    /// The first value of this name in the query.
+    /// The first query parameter with this name.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
     }
 }
 
-/// Path and query of a request's target (RFC 9112 section 3.2).
+/// Path and query of a request target (RFC 9112 section 3.2).
 fn target<'a>(target: &'a str, method: &str) -> Result<(&'a str, &'a str), MessageError> {
     let scheme = target.get(..7).filter(|s| s.eq_ignore_ascii_case("http://"));
     let local = match scheme {
-        // The form for proxies, which every server must take.
+        // The absolute form, which every server must accept.
         Some(_) => target[7..].find(['/', '?']).map_or("/", |at| &target[7 + at..]),
         None if target.starts_with('/') || (target == "*" && method == "OPTIONS") => target,
-        None => return Err(MessageError::malformed("the target is not a path")),
+        None => return Err(MessageError::malformed("the request target is not a path")),
     };
     let (path, query) = local.split_once('?').unwrap_or((local, ""));
     Ok((if path.is_empty() { "/" } else { path }, query))
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_understood() {
+    fn requests_are_parsed() {
         let head = b"GET /download?size=1g&cc=bbr&x=%41+b HTTP/1.1\r\nHost: h\r\nRange: bytes=5-\r\nConnection: x, Close\r\n\r\nrest";
         let Ok(Some((request, length))) = RequestHead::parse(head) else { panic!("not understood") };
         assert_eq!(&head[length..], b"rest");
@@ -146,7 +147,7 @@ mod tests {
 
     /// RFC 9112 sections 2.2, 3.2, 5.1, 5.2, 6.1 and 6.3.
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
+    fn ambiguous_requests_are_refused() {
         for fields in [
             "Content-Length: 5\r\nContent-Length: 5",
             "Content-Length: 5\r\nContent-Length: 6",
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_cannot_be_taken_for_the_next_request() {
+    fn bodies_of_bodiless_methods_are_refused() {
         for method in ["GET", "HEAD", "DELETE"] {
             let with = |field| parse(&format!("{method} / HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n"));
             assert!(with("Content-Length: 5").is_err() && with("Transfer-Encoding: chunked").is_err());
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_said_so() {
+    fn unsupported_features_are_named() {
         let with = |field| parse(&format!("PUT / HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n")).unwrap_err();
         assert_eq!(with("Transfer-Encoding: gzip"), MessageError::Coding("gzip".into()));
         assert_eq!(with("Expect: money"), MessageError::Expectation("money".into()));
@@ -198,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_head_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300), text in "(GET|PUT) /[ -~]{0,40} HTTP/1\\.[01]\r\n([a-zA-Z-]{1,20}: ?[ -~]{0,20}\r\n){0,5}\r\n") {
+        fn arbitrary_heads_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), text in "(GET|PUT) /[ -~]{0,40} HTTP/1\\.[01]\r\n([a-zA-Z-]{1,20}: ?[ -~]{0,20}\r\n){0,5}\r\n") {
             let _ = RequestHead::parse(&bytes);
             let _ = RequestHead::parse(text.as_bytes());
         }

@@ -1,36 +1,36 @@
-//! What a server answers (RFC 9112 section 4).
+//! Responses (RFC 9112 section 4).
 
 use super::fields::{Fields, number};
 use super::{Framing, MessageError};
 
-/// The most fields of an answer.
+/// Maximum number of fields.
 const MAX_FIELDS: usize = 128;
 
-/// The head of an answer.
+/// The head of a response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResponseHead {
-    /// HTTP's number.
+    /// Status code.
     pub status: u16,
-    /// Its words, as sent.
+    /// Reason phrase, as sent.
     pub reason: String,
     version: u8,
     fields: Fields,
 }
 
-/// What part of the whole an answer has (RFC 9110 section 14.4).
+/// The content range of a response (RFC 9110 section 14.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentRange {
-    /// Its first and last byte; `None` when it has none, because what was asked for is not there.
+    /// First and last byte; `None` if the requested range does not exist.
     pub part: Option<(u64, u64)>,
-    /// Bytes of the whole, if the server says.
+    /// Complete length, if known.
     pub complete: Option<u64>,
 }
 
 impl ResponseHead {
-    /// Reads a head, all of it; gives it with its length. `None` when it is not whole yet.
+    /// Parses a complete head and returns it with its length; `None` if incomplete.
     ///
     /// # Errors
-    /// When it is not HTTP/1.1.
+    /// If it is not HTTP/1.1.
     pub fn parse(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, MessageError> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut head = httparse::Response::new(&mut headers);
@@ -50,15 +50,15 @@ impl ResponseHead {
         }
     }
 
-    /// The first field of this name, in lower case.
+    /// The first field with this lower-case name.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.first(name)
     }
 
-    /// Where the body of the answer to a GET ends.
+    /// Framing of the response to a GET.
     ///
     /// # Errors
-    /// When that can be read in two ways.
+    /// If the framing is ambiguous.
     pub fn framing(&self) -> Result<Framing, MessageError> {
         if matches!(self.status, 100..=199 | 204 | 304) {
             return Ok(Framing::Length(0));
@@ -66,15 +66,15 @@ impl ResponseHead {
         Ok(self.fields.framing(self.version)?.unwrap_or(Framing::Open))
     }
 
-    /// What part of the whole this is; `None` when the answer does not say.
+    /// The content range; `None` without the field.
     ///
     /// # Errors
-    /// When it says what cannot be.
+    /// If the range is invalid.
     pub fn content_range(&self) -> Result<Option<ContentRange>, MessageError> {
         let Some(text) = self.fields.only("content-range")? else { return Ok(None) };
         parse_range(text)
             .map(Some)
-            .ok_or_else(|| MessageError::malformed(format!("`Content-Range: {text}` says nothing")))
+            .ok_or_else(|| MessageError::malformed(format!("invalid `Content-Range: {text}`")))
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_where_its_body_ends() {
+    fn response_framing_is_parsed() {
         let framing = |text: &str| parse(text).unwrap().framing();
         assert_eq!(framing("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"), Ok(Framing::Length(3)));
         assert_eq!(framing("HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\n"), Ok(Framing::Chunked));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_read_and_impossible_ones_refused() {
+    fn content_ranges_are_parsed_and_invalid_ones_refused() {
         let of = |text: &str| {
             parse(&format!("HTTP/1.1 206 P\r\nContent-Range: {text}\r\n\r\n")).unwrap().content_range()
         };

@@ -1,4 +1,4 @@
-//! The random text that ties a test's connections together.
+//! The random text that identifies the connections of a test.
 
 use super::Malformed;
 use std::fmt;
@@ -9,15 +9,15 @@ pub const COOKIE_LEN: usize = 37;
 /// iperf3's alphabet for cookies.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// What every connection of one test begins with.
+/// The first bytes of every connection of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie([u8; COOKIE_LEN]);
 
 impl Cookie {
-    /// A cookie nobody can guess, from the system's random source.
+    /// A random cookie from the system's random source.
     ///
     /// # Errors
-    /// When the system has no random source.
+    /// If the system's random source fails.
     pub fn random() -> std::io::Result<Cookie> {
         let mut random = [0; COOKIE_LEN - 1];
         getrandom::fill(&mut random).map_err(|e| std::io::Error::other(e.to_string()))?;
@@ -28,10 +28,11 @@ impl Cookie {
         Ok(Cookie(bytes))
     }
 
-    /// Accepts printable characters up to a closing zero: what iperf3 and its reimplementations send.
+    /// Parses a cookie: printable characters and a closing zero, as iperf3 and its
+    /// reimplementations send.
     ///
     /// # Errors
-    /// On other bytes: the peer speaks something else.
+    /// If the bytes are of another protocol.
     pub fn parse(bytes: [u8; COOKIE_LEN]) -> Result<Cookie, Malformed> {
         let text = &bytes[..COOKIE_LEN - 1];
         let printable = text.iter().all(|b| b.is_ascii_graphic());
@@ -42,7 +43,7 @@ impl Cookie {
         }
     }
 
-    /// As sent.
+    /// The encoded cookie.
     pub fn as_bytes(&self) -> &[u8; COOKIE_LEN] {
         &self.0
     }
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_are_told_apart() {
+    fn other_protocols_are_not_cookies() {
         let mut tls = [0; COOKIE_LEN];
         tls[..3].copy_from_slice(&[0x16, 0x03, 0x01]);
         assert!(Cookie::parse(tls).is_err());

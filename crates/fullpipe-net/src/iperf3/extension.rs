@@ -1,9 +1,11 @@
-//! What two fullpipe ends tell each other beyond iperf3's protocol, after [`State::Extension`](super::State).
+//! The extension of iperf3's protocol between two fullpipe ends, after
+//! [`State::Extension`](super::State).
 //!
-//! The client asks by a key in its parameters, which a stock server ignores; the server says [`Hello`]
-//! before it asks for the streams, and then sends a [`Report`] of its sending sockets every interval.
-//! A third kind of connection answers each 16-byte probe at once, so that the client can measure the RTT
-//! while the test runs: its first bytes are the test's cookie with [`ECHO_MARK`] for its zero.
+//! The client requests it with a key in its parameters, which a stock server ignores. The server
+//! sends [`Hello`] before it requests the streams, and then a [`Report`] of its sending sockets at
+//! intervals. A third kind of connection echoes 16-byte probes, so that the client can measure the
+//! RTT during the test: it opens with the test's cookie, with [`ECHO_MARK`] in place of the closing
+//! zero.
 
 use crate::printable;
 use crate::sample::SocketSample;
@@ -12,21 +14,21 @@ use serde::{Deserialize, Serialize};
 
 /// The byte that turns a cookie into the opening of an echo connection.
 pub const ECHO_MARK: u8 = b'!';
-/// Bytes of a probe: the client's time stamp and room for the server's, nanoseconds, big-endian.
+/// Bytes of a probe: timestamps of client and server, nanoseconds, big-endian.
 pub const PROBE_LEN: usize = 16;
-/// The longest extension message accepted.
+/// Maximum length of an extension message.
 pub const MAX_MESSAGE: usize = 1024 * 1024;
 
-/// What a fullpipe client asks for, in its parameters.
+/// A fullpipe client's request, in its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// Of these extensions; 1 now.
+    /// Extension version; currently 1.
     pub version: u32,
     /// Milliseconds between reports.
     #[serde(default)]
     pub report_ms: u32,
-    /// Whether the sending sockets are to be closed without saying good-bye, so that the kernel caches no
-    /// metrics of the path (`tcp_update_metrics` runs on an orderly close only).
+    /// Whether the sending sockets are reset at the end, so that the kernel caches no path metrics
+    /// (`tcp_update_metrics` runs only on an orderly close).
     #[serde(default)]
     pub abort: bool,
 }
@@ -34,9 +36,9 @@ pub struct Request {
 /// A fullpipe server's first extension message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Of the server.
+    /// Server version.
     pub version: String,
-    /// Random text to answer with a [`Proof`], when the server wants one.
+    /// Challenge to answer with a [`Proof`], if the server requires a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenge: Option<String>,
     /// The server's `net.ipv4.tcp_rmem`.
@@ -48,7 +50,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// The same as a terminal may show it.
+    /// Makes all text printable.
     pub(crate) fn printable(mut self) -> Hello {
         self.version = printable::line(&self.version).into_owned();
         for text in [&mut self.tcp_rmem, &mut self.tcp_wmem].into_iter().flatten() {
@@ -61,25 +63,25 @@ impl Hello {
 /// The client's answer to a challenge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
-    /// HMAC-SHA256 under the secret, of cookie and challenge, in hexadecimal.
+    /// HMAC-SHA256 of cookie and challenge under the secret, in hexadecimal.
     pub mac: String,
 }
 
 /// The server's sending sockets at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Seconds since the server began to send.
+    /// Seconds since the server started to send.
     pub seconds: f64,
-    /// By stream.
+    /// Samples by stream.
     pub sockets: Vec<(u64, SocketSample)>,
 }
 
-/// The [`Proof`] of knowing `secret`.
+/// Computes the [`Proof`] for `secret`.
 pub fn prove(secret: &str, cookie: &super::Cookie, challenge: &str) -> Proof {
     Proof { mac: hex(&keyed(secret, cookie, challenge).finalize().into_bytes()) }
 }
 
-/// Whether `proof` was made with `secret`; takes the same time whatever is wrong.
+/// Verifies `proof` in constant time.
 pub fn verify(secret: &str, cookie: &super::Cookie, challenge: &str, proof: &Proof) -> bool {
     let bytes: Option<Vec<u8>> = (proof.mac.len().is_multiple_of(2) && proof.mac.is_ascii())
         .then(|| {
@@ -111,7 +113,7 @@ mod tests {
     use crate::iperf3::Cookie;
 
     #[test]
-    fn only_the_right_secret_cookie_and_challenge_prove_anything() {
+    fn a_proof_requires_the_right_secret_cookie_and_challenge() {
         let (cookie, other) = (Cookie::random().unwrap(), Cookie::random().unwrap());
         let proof = prove("hunter2", &cookie, "abc");
         assert!(verify("hunter2", &cookie, "abc", &proof));

@@ -1,9 +1,9 @@
-//! The language iperf3 speaks between its ends, as bytes: nothing here touches a socket.
+//! iperf3's protocol as bytes, without I/O.
 //!
-//! A test has one control connection and one connection (or UDP socket) per stream, all to the same port.
-//! Every TCP connection begins with the client's [`Cookie`], by which the server knows a test's streams from
-//! a new test. On the control connection the ends then exchange single bytes, the [`State`]s, and JSON texts
-//! prefixed with their length: the client's [`Params`] and both ends' [`Results`]:
+//! A test has one control connection and one connection (or UDP socket) per stream, all to the same
+//! port. Every TCP connection begins with the client's [`Cookie`], which distinguishes the streams
+//! of a test from a new test. On the control connection the ends exchange single bytes, the
+//! [`State`]s, and length-prefixed JSON texts: the client's [`Params`] and both ends' [`Results`]:
 //!
 //! ```text
 //! client                         server
@@ -20,7 +20,7 @@
 //! IperfDone                  →
 //! ```
 //!
-//! Two fullpipe ends also exchange [`extension`] messages; a stock iperf3 never sees one.
+//! Two fullpipe ends also exchange [`extension`] messages; a stock iperf3 never receives one.
 
 mod cookie;
 pub mod extension;
@@ -35,23 +35,23 @@ pub use results::{Results, StreamResults};
 pub use state::{ServerError, State};
 pub use udp::{HELLO, HELLO_REPLY, HELLO_REPLY_OLD, MAX_UDP_BLOCK, MIN_UDP_BLOCK, UdpHeader};
 
-/// The longest parameter text accepted from a stranger, as in iperf3 (`MAX_PARAMS_JSON_STRING`).
+/// Maximum length of the parameters, as in iperf3 (`MAX_PARAMS_JSON_STRING`).
 pub const MAX_PARAMS: usize = 8 * 1024;
-/// The longest results text accepted: 256 streams and a server's text output fit.
+/// Maximum length of the results: 256 streams and a server's text output fit.
 pub const MAX_RESULTS: usize = 1024 * 1024;
 
-/// What is wrong with what the peer said. Its words are printable when shown.
+/// A malformed message of the peer; printable when displayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", crate::printable::line(.0))]
 pub struct Malformed(pub String);
 
-/// The identifier of a test's `index`-th stream, counted from 0: iperf3 numbers them 1, 3, 4, 5 … and
-/// finds a stream's results by this number.
+/// The id of a test's `index`-th stream, counted from 0: iperf3 numbers streams 1, 3, 4, 5 … and
+/// matches results by this number.
 pub fn stream_id(index: usize) -> u64 {
     if index == 0 { 1 } else { index as u64 + 2 }
 }
 
-/// One JSON object, read field by field with the peer's mistakes named.
+/// A JSON object, read field by field with precise errors.
 pub(crate) struct Object(serde_json::Map<String, serde_json::Value>);
 
 impl Object {
@@ -63,27 +63,27 @@ impl Object {
         }
     }
 
-    /// A number within bounds; `None` when the field is missing or null.
-    pub(crate) fn number(&self, name: &str, least: f64, most: f64) -> Result<Option<f64>, Malformed> {
+    /// A number within bounds; `None` if the field is missing or null.
+    pub(crate) fn number(&self, name: &str, min: f64, max: f64) -> Result<Option<f64>, Malformed> {
         let value = match self.0.get(name) {
             None | Some(serde_json::Value::Null) => return Ok(None),
             Some(serde_json::Value::Bool(b)) => f64::from(u8::from(*b)),
             Some(serde_json::Value::Number(n)) => n.as_f64().unwrap_or(f64::NAN),
             Some(other) => return Err(Malformed(format!("`{name}`: expected a number, got {other}"))),
         };
-        if value >= least && value <= most {
+        if value >= min && value <= max {
             Ok(Some(value))
         } else {
-            Err(Malformed(format!("`{name}` is {value}; it must lie between {least} and {most}")))
+            Err(Malformed(format!("`{name}` must be between {min} and {max}, got {value}")))
         }
     }
 
-    /// A whole number within bounds; a fraction is cut off, as iperf3 does.
-    pub(crate) fn integer(&self, name: &str, least: i64, most: i64) -> Result<Option<i64>, Malformed> {
-        Ok(self.number(name, least as f64, most as f64)?.map(|v| v as i64))
+    /// An integer within bounds; fractions are truncated, as iperf3 does.
+    pub(crate) fn integer(&self, name: &str, min: i64, max: i64) -> Result<Option<i64>, Malformed> {
+        Ok(self.number(name, min as f64, max as f64)?.map(|v| v as i64))
     }
 
-    /// `true`, or a number other than zero.
+    /// Whether the field is `true` or a non-zero number.
     pub(crate) fn flag(&self, name: &str) -> bool {
         match self.0.get(name) {
             Some(serde_json::Value::Bool(b)) => *b,
@@ -92,12 +92,12 @@ impl Object {
         }
     }
 
-    pub(crate) fn text(&self, name: &str, longest: usize) -> Result<Option<String>, Malformed> {
+    pub(crate) fn text(&self, name: &str, max_len: usize) -> Result<Option<String>, Malformed> {
         match self.0.get(name) {
             None | Some(serde_json::Value::Null) => Ok(None),
-            Some(serde_json::Value::String(s)) if s.len() <= longest => Ok(Some(s.clone())),
+            Some(serde_json::Value::String(s)) if s.len() <= max_len => Ok(Some(s.clone())),
             Some(serde_json::Value::String(_)) => {
-                Err(Malformed(format!("`{name}` is longer than {longest} bytes")))
+                Err(Malformed(format!("`{name}` is longer than {max_len} bytes")))
             }
             Some(other) => Err(Malformed(format!("`{name}`: expected a text, got {other}"))),
         }

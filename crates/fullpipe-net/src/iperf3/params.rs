@@ -1,4 +1,4 @@
-//! What a client asks for.
+//! The parameters of a test.
 
 use super::udp::{MAX_UDP_BLOCK, MIN_UDP_BLOCK};
 use super::{Malformed, Object, extension};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// iperf3's default for `-l` on TCP.
 pub const DEFAULT_TCP_BLOCK: u32 = 128 * 1024;
-/// The most streams per direction, as in iperf3.
+/// Maximum streams per direction, as in iperf3.
 pub const MAX_STREAMS: u32 = 128;
 
 const MAX_SECONDS: i64 = 86_400;
@@ -14,11 +14,11 @@ const MAX_OMIT: i64 = 600;
 const MAX_BLOCK: i64 = 1024 * 1024;
 const MAX_WINDOW: i64 = 512 * 1024 * 1024;
 const MAX_MSS: i64 = 32 * 1024 - 1;
-/// 10 Tbit/s and 9 PB: above what can be meant, below where doubles lose whole numbers.
+/// 10 Tbit/s and 9 PB: above any sensible value, below the precision limit of doubles.
 const MAX_RATE: i64 = 10_000_000_000_000;
 const MAX_BYTES: i64 = 9_000_000_000_000_000;
 
-/// What carries the streams.
+/// The transport protocol of the streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// TCP.
@@ -34,25 +34,25 @@ pub struct Params {
     pub protocol: Protocol,
     /// Seconds to send (`-t`); 0 with [`bytes`](Self::bytes) or [`blocks`](Self::blocks).
     pub seconds: u32,
-    /// Seconds left out at the beginning (`-O`).
+    /// Seconds omitted at the beginning (`-O`).
     pub omit: u32,
-    /// Bytes to send in all (`-n`); 0 means no bound.
+    /// Total bytes to send (`-n`); 0 for no limit.
     pub bytes: u64,
-    /// Blocks to send in all (`-k`); 0 means no bound.
+    /// Total blocks to send (`-k`); 0 for no limit.
     pub blocks: u64,
     /// Streams per direction (`-P`).
     pub parallel: u32,
     /// The server sends (`-R`).
     pub reverse: bool,
-    /// Both send (`--bidir`).
+    /// Both ends send (`--bidir`).
     pub bidirectional: bool,
     /// Bytes per block or datagram (`-l`).
     pub block: u32,
-    /// Socket buffers in bytes (`-w`); 0 leaves the system's.
+    /// Socket buffers in bytes (`-w`); 0 for the system default.
     pub window: u32,
-    /// Bits per second and stream (`-b`); 0 means no bound.
+    /// Bits per second per stream (`-b`); 0 for no limit.
     pub rate: u64,
-    /// `TCP_MAXSEG` (`-M`); 0 leaves the system's.
+    /// `TCP_MAXSEG` (`-M`); 0 for the system default.
     pub mss: u32,
     /// `TCP_NODELAY` (`-N`).
     pub no_delay: bool,
@@ -62,11 +62,11 @@ pub struct Params {
     pub congestion: Option<String>,
     /// Datagram counters of 64 bits.
     pub udp_counters_64bit: bool,
-    /// The client wants the server's output (`--get-server-output`).
+    /// The client requests the server's output (`--get-server-output`).
     pub get_server_output: bool,
     /// The client's program and version.
     pub client_version: String,
-    /// What a fullpipe client asks of a fullpipe server.
+    /// A fullpipe client's extension request.
     pub extension: Option<extension::Request>,
 }
 
@@ -97,7 +97,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// Reads what a client sent and refuses what cannot be meant.
+    /// Parses a client's parameters and refuses absurd values.
     ///
     /// # Errors
     /// Names the field, its value and its bounds.
@@ -105,17 +105,17 @@ impl Params {
         let mut o = Object::parse("parameters", text)?;
         let protocol = match (o.flag("tcp"), o.flag("udp"), o.flag("sctp")) {
             (_, true, _) => Protocol::Udp,
-            (_, _, true) => return Err(Malformed("SCTP is not offered".to_owned())),
+            (_, _, true) => return Err(Malformed("SCTP is not supported".to_owned())),
             _ => Protocol::Tcp,
         };
         let defaults = Params::default();
-        let number = |name: &str, least: i64, most: i64, default: u64| {
-            Ok::<u64, Malformed>(o.integer(name, least, most)?.map_or(default, |v| v as u64))
+        let number = |name: &str, min: i64, max: i64, default: u64| {
+            Ok::<u64, Malformed>(o.integer(name, min, max)?.map_or(default, |v| v as u64))
         };
-        let small = |name: &str, least: i64, most: i64, default: u32| {
-            Ok::<u32, Malformed>(o.integer(name, least, most)?.map_or(default, |v| v as u32))
+        let small = |name: &str, min: i64, max: i64, default: u32| {
+            Ok::<u32, Malformed>(o.integer(name, min, max)?.map_or(default, |v| v as u32))
         };
-        let (block_least, block_most, block_default) = match protocol {
+        let (block_min, block_max, block_default) = match protocol {
             Protocol::Tcp => (1, MAX_BLOCK, DEFAULT_TCP_BLOCK),
             Protocol::Udp => (MIN_UDP_BLOCK as i64, MAX_UDP_BLOCK as i64, 1460),
         };
@@ -130,7 +130,7 @@ impl Params {
             bidirectional: o.flag("bidirectional"),
             block: match o.integer("len", 0, MAX_BLOCK)? {
                 None | Some(0) => block_default,
-                Some(_) => small("len", block_least, block_most, block_default)?,
+                Some(_) => small("len", block_min, block_max, block_default)?,
             },
             window: small("window", 0, MAX_WINDOW, 0)?,
             rate: number("bandwidth", 0, MAX_RATE, 0)?,
@@ -157,7 +157,7 @@ impl Params {
         Ok(params)
     }
 
-    /// The text to send.
+    /// Encodes the parameters.
     pub fn to_json(&self) -> Value {
         let mut v = json!({
             match self.protocol { Protocol::Tcp => "tcp", Protocol::Udp => "udp" }: true,
@@ -208,7 +208,7 @@ impl Params {
         self.parallel as usize * if self.bidirectional { 2 } else { 1 }
     }
 
-    /// The bound on bytes per sending end; `None` for a test bounded by time.
+    /// The byte limit per sending end; `None` for a test bounded by time.
     pub fn byte_budget(&self) -> Option<u64> {
         match (self.bytes, self.blocks) {
             (0, 0) => None,
@@ -224,7 +224,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_iperf3_sends_is_understood() {
+    fn parameters_from_iperf3_are_parsed() {
         let text = br#"{"tcp":true,"omit":1,"time":5,"num":0,"blockcount":0,"parallel":4,"reverse":true,
             "window":65536,"len":131072,"bandwidth":100000000,"pacing_timer":1000,"congestion":"cubic","client_version":"3.12"}"#;
         let p = Params::parse(text).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_and_absurd_parameters_are_named() {
+    fn absurd_parameters_are_refused_by_name() {
         for (field, value) in [
             ("time", "-1"),
             ("time", "1e300"),
@@ -264,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parameters_are_read_back(
+        fn parameters_round_trip(
             seconds in 0u32..86_400, bytes in 0u64..1 << 50, parallel in 1u32..=128, window in 0u32..1 << 29,
             block in 16u32..65_000, rate in 0u64..10_000_000_000_000, udp: bool, direction in 0..3, tos: u8,
             congestion in proptest::option::of("[a-z]{1,15}"),
@@ -280,12 +280,12 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Params::parse(&bytes);
         }
 
         #[test]
-        fn no_json_panics(name in "tcp|udp|time|num|len|parallel|bandwidth|fullpipe|congestion", value in "-?[0-9]{1,25}(\\.[0-9])?(e[0-9]{1,3})?|true|null|\"x\"|\\[\\]|\\{\\}") {
+        fn arbitrary_json_never_panics(name in "tcp|udp|time|num|len|parallel|bandwidth|fullpipe|congestion", value in "-?[0-9]{1,25}(\\.[0-9])?(e[0-9]{1,3})?|true|null|\"x\"|\\[\\]|\\{\\}") {
             let _ = Params::parse(format!("{{\"{name}\":{value}}}").as_bytes());
         }
     }

@@ -1,35 +1,35 @@
-//! What each end measured.
+//! The results of each end.
 
 use super::{Malformed, Object};
 use crate::printable;
 use serde_json::{Value, json};
 
-/// One end's results.
+/// The results of one end.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Results {
-    /// Processor use of this end over the test, per cent of one core: total, user, system.
+    /// CPU use of this end over the test in percent of a core: total, user, system.
     pub cpu: [f64; 3],
-    /// Whether [`StreamResults::retransmits`] means anything: `None` from an end that only received.
+    /// Whether [`StreamResults::retransmits`] is meaningful; `None` from an end that only received.
     pub has_retransmits: Option<bool>,
-    /// The controller this end's sockets used; printable, as is what the server printed.
+    /// The controller of this end's sockets; made printable.
     pub congestion_used: Option<String>,
-    /// Per stream.
+    /// Results per stream.
     pub streams: Vec<StreamResults>,
-    /// What the server printed, for a client that asked.
+    /// The server's text output, if requested; made printable.
     pub server_output: Option<String>,
 }
 
-/// A count, or nothing where iperf3 says −1; up to 3.12 it says that as 2⁶⁴−1.
+/// A count; `None` where iperf3 sends −1, which up to 3.12 is encoded as 2⁶⁴−1.
 fn count(o: &Object, name: &str) -> Result<Option<u64>, Malformed> {
     const MINUS_ONE: f64 = u64::MAX as f64;
     let value = o.number(name, -1.0, MINUS_ONE)?;
     Ok(value.filter(|v| (0.0..1e18).contains(v)).map(|v| v as u64))
 }
 
-/// One stream as one end saw it.
+/// One stream as measured by one end.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct StreamResults {
-    /// As both ends number it.
+    /// Stream id.
     pub id: u64,
     /// Bytes sent or received after the omitted seconds.
     pub bytes: u64,
@@ -37,7 +37,7 @@ pub struct StreamResults {
     pub retransmits: Option<u64>,
     /// Seconds, at a UDP receiver (RFC 3550 section 6.4.1).
     pub jitter: f64,
-    /// Datagrams missing, at a UDP receiver.
+    /// Lost datagrams, at a UDP receiver.
     pub errors: u64,
     /// Datagrams sent, or the highest number received.
     pub packets: u64,
@@ -46,14 +46,14 @@ pub struct StreamResults {
 }
 
 impl Results {
-    /// Reads the peer's results.
+    /// Parses the peer's results.
     ///
     /// # Errors
     /// Names the field that is missing or absurd.
     pub fn parse(text: &[u8]) -> Result<Results, Malformed> {
         let mut o = Object::parse("results", text)?;
-        let need = |o: &Object, name: &str, least: f64| {
-            o.number(name, least, 1e18)?.ok_or_else(|| Malformed(format!("`{name}` is missing")))
+        let need = |o: &Object, name: &str, min: f64| {
+            o.number(name, min, 1e18)?.ok_or_else(|| Malformed(format!("`{name}` is missing")))
         };
         let cpu = [
             need(&o, "cpu_util_total", -1.0)?,
@@ -85,7 +85,7 @@ impl Results {
                     bytes: need(&s, "bytes", 0.0)? as u64,
                     retransmits: count(&s, "retransmits")?,
                     jitter: need(&s, "jitter", 0.0)?,
-                    // A late datagram takes a loss back, so iperf3 can report less than none.
+                    // A late datagram cancels a loss, so iperf3 can report less than zero.
                     errors: need(&s, "errors", -1e18)?.max(0.0) as u64,
                     packets: need(&s, "packets", 0.0)? as u64,
                     seconds: (end - start).max(0.0),
@@ -95,7 +95,7 @@ impl Results {
         Ok(Results { cpu, has_retransmits, congestion_used, streams, server_output })
     }
 
-    /// The text to send.
+    /// Encodes the results.
     pub fn to_json(&self) -> Value {
         let mut v = json!({
             "cpu_util_total": self.cpu[0],
@@ -124,7 +124,7 @@ impl Results {
         v
     }
 
-    /// The stream with this number.
+    /// The stream with this id.
     pub fn stream(&self, id: u64) -> Option<&StreamResults> {
         self.streams.iter().find(|s| s.id == id)
     }
@@ -136,7 +136,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_iperf3_sends_is_understood() {
+    fn results_from_iperf3_are_parsed() {
         let text = br#"{"cpu_util_total":12.5,"cpu_util_user":0.5,"cpu_util_system":12,"sender_has_retransmits":1,
             "congestion_used":"cubic","streams":[{"id":1,"bytes":1048576,"retransmits":3,"jitter":0,"errors":0,
             "packets":0,"start_time":0,"end_time":1.5}]}"#;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_only_receives_has_no_retransmits_however_it_says_so() {
+    fn a_receiver_has_no_retransmits_in_any_encoding() {
         for minus_one in ["-1", "18446744073709551615", "1.8446744073709552e+19"] {
             let text = format!(
                 "{{\"cpu_util_total\":1,\"cpu_util_user\":1,\"cpu_util_system\":1,\"sender_has_retransmits\":{minus_one},\
@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn results_are_read_back(bytes in 0u64..1 << 52, id in 1u64..300, retransmits in proptest::option::of(0u64..1 << 40), ms in 0u32..10_000_000) {
+        fn results_round_trip(bytes in 0u64..1 << 52, id in 1u64..300, retransmits in proptest::option::of(0u64..1 << 40), ms in 0u32..10_000_000) {
             let results = Results {
                 cpu: [1.5, 0.5, 1.0],
                 has_retransmits: Some(true),
@@ -180,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Results::parse(&bytes);
         }
     }

@@ -1,20 +1,20 @@
-//! What datagrams carry: a hello each way, then a time stamp and a number in front of every block.
+//! UDP datagrams: a hello each way, then a timestamp and a sequence number in front of every block.
 
-/// The client's hello: what iperf3 writes from a 32-bit word, in the byte order of nearly every machine.
+/// The client's hello, a 32-bit word in the byte order of nearly all machines.
 pub const HELLO: [u8; 4] = 0x3637_3839_u32.to_le_bytes();
-/// The server's answer.
+/// The server's reply.
 pub const HELLO_REPLY: [u8; 4] = 0x3938_3736_u32.to_le_bytes();
-/// The answer of servers before 3.11.
+/// The reply of servers before 3.11.
 pub const HELLO_REPLY_OLD: [u8; 4] = 987_654_321_u32.to_le_bytes();
 /// The hello of clients before 3.11.
 const HELLO_OLD: [u8; 4] = 123_456_789_u32.to_le_bytes();
 
-/// The smallest datagram: two halves of a time stamp and a 64-bit counter.
+/// Minimum datagram: a timestamp in two words and a 64-bit counter.
 pub const MIN_UDP_BLOCK: usize = 16;
-/// The largest datagram IPv4 can carry.
+/// Maximum IPv4 datagram.
 pub const MAX_UDP_BLOCK: usize = 65_535 - 8 - 20;
 
-/// What stands at the front of a datagram.
+/// The header of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpHeader {
     /// The sender's wall clock, microseconds.
@@ -29,7 +29,7 @@ impl UdpHeader {
         datagram == HELLO || datagram == HELLO_OLD
     }
 
-    /// Reads the front of a datagram; `None` when it is too short.
+    /// Parses a datagram's header; `None` if too short.
     pub fn parse(datagram: &[u8], wide: bool) -> Option<UdpHeader> {
         let word = |at: usize| {
             datagram.get(at..at + 4).map(|b| u64::from(u32::from_be_bytes([b[0], b[1], b[2], b[3]])))
@@ -38,8 +38,8 @@ impl UdpHeader {
         Some(UdpHeader { sent_us: word(0)? * 1_000_000 + word(4)?, number })
     }
 
-    /// Writes the front of a datagram of at least [`MIN_UDP_BLOCK`] bytes. Seconds and a narrow counter
-    /// wrap at 2³².
+    /// Writes the header of a datagram of at least [`MIN_UDP_BLOCK`] bytes. Seconds and narrow
+    /// counters wrap at 2³².
     pub fn write(self, datagram: &mut [u8], wide: bool) {
         datagram[..4].copy_from_slice(&((self.sent_us / 1_000_000) as u32).to_be_bytes());
         datagram[4..8].copy_from_slice(&((self.sent_us % 1_000_000) as u32).to_be_bytes());
@@ -65,7 +65,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_is_read_back(sent_us in 0u64..4_000_000_000_000_000, number in 0u64..1 << 32, wide: bool) {
+        fn headers_round_trip(sent_us in 0u64..4_000_000_000_000_000, number in 0u64..1 << 32, wide: bool) {
             let header = UdpHeader { sent_us, number };
             let mut datagram = [0; MIN_UDP_BLOCK];
             header.write(&mut datagram, wide);
@@ -73,7 +73,7 @@ mod tests {
         }
 
         #[test]
-        fn short_datagrams_have_none(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
+        fn short_datagrams_have_no_header(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
             prop_assert_eq!(UdpHeader::parse(&bytes, false), None);
         }
     }

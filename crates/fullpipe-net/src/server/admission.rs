@@ -1,4 +1,4 @@
-//! How many connections there may be, in all and from one address.
+//! Limits on the number of connections, in total and per address.
 
 use super::lock;
 use ipnet::Ipv6Net;
@@ -6,15 +6,16 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
-/// Descriptors that are no connection's: standard streams, listeners, a log, and what the library opens for moments.
-const RESERVED: u64 = 64;
+/// Descriptors reserved for other uses: standard streams, listeners, a log, and temporary files of
+/// libraries.
+const RESERVED_DESCRIPTORS: u64 = 64;
 
-/// The connections there are. A stream's connection counts from being accepted until it is closed, whoever
-/// holds it meanwhile.
+/// Counts open connections. A stream's connection counts from accept to close, whichever thread
+/// owns it.
 #[derive(Debug)]
 pub(super) struct Admission {
-    most: usize,
-    most_per_address: usize,
+    max: usize,
+    max_per_address: usize,
     open: Mutex<Open>,
 }
 
@@ -24,12 +25,12 @@ struct Open {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// Why there is no place.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// Too many in all.
+    /// Too many connections in total.
     Server,
-    /// Too many from this address.
+    /// Too many connections from this address.
     Address,
 }
 
@@ -43,68 +44,69 @@ impl Full {
 }
 
 impl Admission {
-    /// At most `most` at once, and no more than there can be descriptors.
-    pub fn new(most: usize, most_per_address: usize) -> Arc<Admission> {
+    /// Allows at most `max` connections, and no more than available descriptors.
+    pub fn new(max: usize, max_per_address: usize) -> Arc<Admission> {
         use nix::sys::resource::{Resource, getrlimit};
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-        let most = most.min(usize::try_from(descriptors.saturating_sub(RESERVED)).unwrap_or(usize::MAX));
-        Arc::new(Admission { most: most.max(1), most_per_address, open: Mutex::default() })
+        let max =
+            max.min(usize::try_from(descriptors.saturating_sub(RESERVED_DESCRIPTORS)).unwrap_or(usize::MAX));
+        Arc::new(Admission { max: max.max(1), max_per_address, open: Mutex::default() })
     }
 
-    /// A place for one connection from `ip`, until it is dropped.
-    pub fn take(self: &Arc<Self>, ip: IpAddr) -> Result<Place, Full> {
-        let holder = holder(ip);
+    /// Acquires a permit for one connection from `ip`, released on drop.
+    pub fn acquire(self: &Arc<Self>, ip: IpAddr) -> Result<Permit, Full> {
+        let group = address_group(ip);
         let mut open = lock(&self.open);
-        if open.all >= self.most {
+        if open.all >= self.max {
             return Err(Full::Server);
         }
-        let of_address = open.by_address.entry(holder).or_default();
-        if *of_address >= self.most_per_address {
+        let of_address = open.by_address.entry(group).or_default();
+        if *of_address >= self.max_per_address {
             return Err(Full::Address);
         }
         *of_address += 1;
         open.all += 1;
-        Ok(Place { admission: Arc::clone(self), holder })
+        Ok(Permit { admission: Arc::clone(self), group })
     }
 
-    /// Connections there are now.
+    /// Number of open connections.
     pub fn count(&self) -> usize {
         lock(&self.open).all
     }
 }
 
-/// Whom an address belongs to: a host has a whole /64 of IPv6 to choose from (RFC 7421).
-fn holder(ip: IpAddr) -> IpAddr {
+/// The unit of address limits: hosts can choose from a whole IPv6 /64 (RFC 7421).
+fn address_group(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Net::new_assert(ip, 64).network().into(),
         v4 => v4,
     }
 }
 
-/// A place among the connections.
+/// A permit for one connection.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Permit {
     admission: Arc<Admission>,
-    holder: IpAddr,
+    group: IpAddr,
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut open = lock(&self.admission.open);
         open.all -= 1;
-        if let Some(n) = open.by_address.get_mut(&self.holder) {
+        if let Some(n) = open.by_address.get_mut(&self.group) {
             *n -= 1;
             if *n == 0 {
-                open.by_address.remove(&self.holder);
+                open.by_address.remove(&self.group);
             }
         }
     }
 }
 
-/// Lets this process have as many descriptors as it may. Gives how many that are.
+/// Raises the descriptor limit to its hard limit and returns it.
 ///
 /// # Errors
-/// The system's.
+/// If the limit cannot be changed.
 pub fn raise_descriptor_limit() -> std::io::Result<u64> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -117,25 +119,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_bounded_in_all_and_by_address_and_are_given_back() {
+    fn permits_are_limited_in_total_and_per_address_and_released() {
         let admission = Admission::new(3, 2);
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let first = admission.take(ip("192.0.2.1")).unwrap();
-        let _second = admission.take(ip("::ffff:192.0.2.1")).unwrap();
-        assert_eq!(admission.take(ip("192.0.2.1")).unwrap_err(), Full::Address);
-        let _third = admission.take(ip("192.0.2.2")).unwrap();
-        assert_eq!(admission.take(ip("192.0.2.3")).unwrap_err(), Full::Server);
+        let first = admission.acquire(ip("192.0.2.1")).unwrap();
+        let _second = admission.acquire(ip("::ffff:192.0.2.1")).unwrap();
+        assert_eq!(admission.acquire(ip("192.0.2.1")).unwrap_err(), Full::Address);
+        let _third = admission.acquire(ip("192.0.2.2")).unwrap();
+        assert_eq!(admission.acquire(ip("192.0.2.3")).unwrap_err(), Full::Server);
         assert_eq!(admission.count(), 3);
         drop(first);
-        assert!(admission.take(ip("192.0.2.1")).is_ok());
+        assert!(admission.acquire(ip("192.0.2.1")).is_ok());
         assert_eq!((admission.count(), lock(&admission.open).by_address.len()), (2, 2));
     }
 
     #[test]
-    fn a_host_cannot_escape_its_bound_through_the_addresses_of_its_network() {
+    fn the_address_limit_covers_an_ipv6_network() {
         let admission = Admission::new(10, 1);
-        let _first = admission.take("2001:db8::1".parse().unwrap()).unwrap();
-        assert_eq!(admission.take("2001:db8::ffff:1".parse().unwrap()).unwrap_err(), Full::Address);
-        assert!(admission.take("2001:db8:0:1::1".parse().unwrap()).is_ok());
+        let _first = admission.acquire("2001:db8::1".parse().unwrap()).unwrap();
+        assert_eq!(admission.acquire("2001:db8::ffff:1".parse().unwrap()).unwrap_err(), Full::Address);
+        assert!(admission.acquire("2001:db8:0:1::1".parse().unwrap()).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! What a server gives up once it listens.
+//! Confinement of a server after it has bound its sockets.
 
 use super::Server;
 use fullpipe_kernel::confine::{Capability, Confinement, FileAccess, become_user, confine};
@@ -6,41 +6,42 @@ use nix::unistd::{Uid, User};
 use std::io;
 use std::path::Path;
 
-/// Whom a server becomes that root started, unless told otherwise.
-const NOBODY: &str = "nobody";
+/// The user that a server started by root runs as by default.
+const DEFAULT_USER: &str = "nobody";
 
 impl Server {
-    /// Gives up what serving does not need: root's rights for those of `user` (where root started it: of `nobody`), files,
-    /// programs, and system calls. What the kernel has no means for is told in the event `listening`. It holds for the
-    /// calling thread and those that it starts, so this is to be called before any other is started, and for good.
+    /// Drops what serving does not need: root privileges (for those of `user`, or `nobody` if
+    /// started by root), file access, program execution and system calls. What the kernel does not
+    /// support is reported in the event `listening`. This applies to the calling thread and the
+    /// threads it creates, so call it before starting any other; it cannot be undone.
     ///
     /// # Errors
-    /// There is no such user, or it cannot be become.
+    /// If the user does not exist or cannot be assumed.
     pub fn confine(&mut self, user: Option<&str>) -> io::Result<()> {
         let root = Uid::effective().is_root();
         if root || user.is_some() {
-            let name = user.unwrap_or(NOBODY);
+            let name = user.unwrap_or(DEFAULT_USER);
             let became = User::from_name(name)
                 .map_err(io::Error::from)
                 .and_then(|found| {
-                    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such user"))
+                    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such user"))
                 })
                 .and_then(|found| become_user(found.uid, found.gid));
             match (became, user) {
                 (Ok(()), _) => self.remark("user", name),
                 (Err(e), Some(_)) => {
-                    return Err(io::Error::new(e.kind(), format!("cannot become {name}: {e}")));
+                    return Err(io::Error::new(e.kind(), format!("cannot switch to user {name}: {e}")));
                 }
-                // In a user namespace with no other user, root is nobody outside.
-                (Err(e), None) => self.remark("user", format!("root: cannot become {name} ({e})")),
+                // In a user namespace without other users, root is an unprivileged user outside.
+                (Err(e), None) => self.remark("user", format!("root (cannot switch to user {name}: {e})")),
             }
         }
         let kept = [Capability::NetAdmin, Capability::NetBindService];
-        // Each UDP test has a socket of its own at the server's port.
+        // Each UDP test binds its own socket to the server's port.
         let kept = if self.address().port() < 1024 { &kept[..] } else { &kept[..1] };
         let confined = confine(&Confinement {
             capabilities: kept,
-            // To say which controllers there are, when a client asks for one that is not.
+            // To list the available controllers when a client requests an unknown one.
             access: FileAccess::Files(&[Path::new("/proc/sys/net/ipv4")]),
         })?;
         self.remark("files_closed", confined.landlock.to_string());
@@ -48,7 +49,7 @@ impl Server {
         Ok(())
     }
 
-    /// Something to be said in the event `listening`.
+    /// Adds a field to the event `listening`.
     fn remark(&mut self, name: &'static str, value: impl Into<String>) {
         self.remarks.push((name, value.into()));
     }

@@ -1,4 +1,4 @@
-//! What a server tells of itself: one event, one line.
+//! The events of a server, one line each.
 
 use crate::printable;
 use serde_json::{Map, Value};
@@ -6,16 +6,17 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Something that happened, to be logged.
+/// An event for the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// When, in milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub unix_ms: u64,
-    /// What: `listening`, `test_started`, `test_finished`, `test_failed`, `download`, `upload`, `refused` …
+    /// Kind: `listening`, `test_started`, `test_finished`, `test_failed`, `download`, `upload`,
+    /// `refused` …
     pub kind: &'static str,
-    /// With whom.
+    /// The peer.
     pub peer: Option<SocketAddr>,
-    /// The details, in the order they were added.
+    /// Details, in the order they were added.
     pub fields: Vec<(&'static str, Value)>,
 }
 
@@ -30,12 +31,12 @@ impl Event {
         self
     }
 
-    /// As one line of JSON that a terminal can show.
+    /// One line of printable JSON.
     pub fn to_json_line(&self) -> String {
         printable::json(&self.to_json().to_string()).into_owned()
     }
 
-    /// As one JSON object.
+    /// One JSON object.
     pub fn to_json(&self) -> Value {
         let mut map = Map::new();
         map.insert("unix_ms".into(), self.unix_ms.into());
@@ -49,7 +50,7 @@ impl Event {
 }
 
 impl fmt::Display for Event {
-    /// `kind peer name=value …`; what a stranger sent stays within quotes, and a terminal can show it.
+    /// `kind peer name=value …`; text from peers is quoted and printable.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind)?;
         if let Some(peer) = self.peer {

@@ -1,4 +1,4 @@
-//! What a client may do, and who may be one.
+//! Limits for clients, and networks that may connect.
 
 use fullpipe_units::{ParseError, Rate};
 use ipnet::IpNet;
@@ -7,26 +7,26 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Bounds on what clients may do.
+/// Limits for clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Connections of any kind at once; no more than there can be descriptors.
+    /// Maximum concurrent connections of any kind, also limited by descriptors.
     pub connections: usize,
-    /// Of these, from one address (of IPv6, from one /64).
+    /// Maximum concurrent connections per address (IPv6: per /64).
     pub connections_per_address: usize,
-    /// Tests and HTTP transfers at once.
+    /// Maximum concurrent tests and HTTP transfers.
     pub clients: usize,
-    /// Streams per direction of a test.
+    /// Maximum streams per direction of a test.
     pub streams: u32,
-    /// Seconds of a test or transfer.
+    /// Maximum duration of a test or transfer, seconds.
     pub seconds: u32,
-    /// Bytes of a test or transfer, each way.
+    /// Maximum bytes of a test or transfer, each way.
     pub bytes: Option<u64>,
-    /// A client's rate, each way, all its streams together.
+    /// Maximum rate of a client, each way, all its streams together.
     pub rate: Option<Rate>,
-    /// For each step before and after the data.
+    /// Timeout for each step before and after the data.
     pub handshake: Duration,
-    /// Without a byte moving, while data should move.
+    /// Timeout without progress during the data phase.
     pub idle: Duration,
 }
 
@@ -46,12 +46,12 @@ impl Default for Limits {
     }
 }
 
-/// A range of addresses: `192.0.2.0/24`, `2001:db8::/32`, `::1`.
+/// An address range: `192.0.2.0/24`, `2001:db8::/32`, `::1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(IpNet);
 
 impl Network {
-    /// Whether `ip` is in the range. An IPv4 address mapped into IPv6 counts as IPv4.
+    /// Whether `ip` is in the range. IPv4-mapped addresses count as IPv4.
     pub fn contains(&self, ip: IpAddr) -> bool {
         self.0.contains(&ip.to_canonical())
     }
@@ -72,7 +72,7 @@ impl FromStr for Network {
         let network = prefix.parse().ok().and_then(|prefix| IpNet::new(address, prefix).ok());
         network
             .map(Network)
-            .ok_or_else(|| wrong("the prefix length must lie between 0 and 32 (IPv4) or 128 (IPv6)"))
+            .ok_or_else(|| wrong("the prefix length must be between 0 and 32 (IPv4) or 128 (IPv6)"))
     }
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// Whether `ip` may connect: an empty list lets everyone in.
+/// Whether `ip` may connect: an empty list allows all.
 pub(super) fn allowed(list: &[Network], ip: IpAddr) -> bool {
     list.is_empty() || list.iter().any(|n| n.contains(ip))
 }

@@ -1,7 +1,9 @@
-//! The measuring server: stock iperf3 clients, ours, curl, wget and browsers, on one port and all at once.
+//! The measuring server: stock iperf3 clients, fullpipe clients, curl, wget and browsers,
+//! concurrently on one port.
 //!
-//! A connection's first bytes tell what it is: an HTTP request line, or a cookie. Each connection has a
-//! thread; a thread that waits costs some kilobytes, and the threads that move data do nothing else.
+//! The first bytes of a connection identify its protocol: an HTTP request line or a cookie. Each
+//! connection has a thread; idle threads cost a few kilobytes, and threads that transfer data do
+//! nothing else.
 
 mod admission;
 mod confinement;
@@ -33,22 +35,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use throttle::Throttle;
 
-/// How a server is to behave.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The address to listen on; `None` listens on all, IPv6 and IPv4.
+    /// Listen address; `None` for all, IPv6 and IPv4.
     pub address: Option<IpAddr>,
-    /// The port; 0 takes a free one.
+    /// Port; 0 for any free port.
     pub port: u16,
-    /// What clients may do.
+    /// Limits for clients.
     pub limits: Limits,
-    /// Clients must know this.
+    /// The secret that clients must prove, if any.
     pub secret: Option<String>,
-    /// Networks that may connect; empty allows all.
+    /// Networks that may connect; empty for all.
     pub allow: Vec<Network>,
-    /// End after the first test.
+    /// Stop after the first test.
     pub one_off: bool,
-    /// The controller of sockets whose client does not ask for one; `None` leaves the system's.
+    /// Default controller for sockets; `None` for the system default.
     pub controller: Option<String>,
 }
 
@@ -68,27 +70,27 @@ impl Default for Config {
 
 /// A stream's connection.
 struct Arrival {
-    /// Its place in the order of connecting.
+    /// Position in the order of connecting.
     number: u64,
     socket: TcpStream,
-    place: admission::Place,
+    permit: admission::Permit,
 }
 
-/// A test that lets its streams in.
+/// A test that waits for its streams.
 struct Waiting {
-    way_in: mpsc::Sender<Arrival>,
-    /// Streams that are still to come.
+    sender: mpsc::Sender<Arrival>,
+    /// Streams not yet connected.
     streams: usize,
-    /// Connections that echo probes.
+    /// Echo connections.
     echoes: usize,
-    /// Whether a stream too many was told of.
-    told: bool,
+    /// Whether an excess stream was logged.
+    logged: bool,
 }
 
-/// Probing connections of one test at once: a client has one.
+/// Maximum echo connections per test: a client has one.
 const MAX_ECHOES: usize = 2;
 
-/// What the threads share.
+/// State shared by all threads.
 struct Shared {
     config: Config,
     address: SocketAddr,
@@ -98,13 +100,13 @@ struct Shared {
     admission: Arc<Admission>,
     tests: AtomicUsize,
     finished: AtomicU64,
-    /// What has been logged lately.
+    /// Limits repeated log lines.
     throttle: Mutex<Throttle>,
     /// Tests by cookie.
     waiting: Mutex<HashMap<Cookie, Waiting>>,
     /// Tests that wait for UDP hellos, in order.
     udp_waiting: Mutex<Vec<udp::Waiting>>,
-    /// Senders' last words, by transfer.
+    /// The latest sender sockets, by transfer.
     transfers: Mutex<http::Transfers>,
 }
 
@@ -114,13 +116,13 @@ impl Shared {
     }
 
     fn log(&self, event: Event) {
-        let told = lock(&self.throttle).pass(event, Instant::now());
-        if let Some(event) = told {
+        let passed = lock(&self.throttle).pass(event, Instant::now());
+        if let Some(event) = passed {
             (self.log)(&event);
         }
     }
 
-    /// A test is over.
+    /// Counts a finished test.
     fn finish(&self) {
         self.finished.fetch_add(1, SeqCst);
         if self.config.one_off {
@@ -134,66 +136,69 @@ impl Shared {
     }
 }
 
-/// A panic in one client's thread must not lock the others out.
+/// A panic in one client's thread must not block the others.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts something as long as it lives.
-struct Place<'a>(&'a AtomicUsize);
+/// Occupies a counter until dropped.
+struct ClientPermit<'a>(&'a AtomicUsize);
 
-impl<'a> Place<'a> {
-    /// `None` when there are `most` already.
-    fn take(counter: &'a AtomicUsize, most: usize) -> Option<Self> {
-        counter.fetch_update(SeqCst, SeqCst, |n| (n < most).then_some(n + 1)).ok().map(|_| Place(counter))
+impl<'a> ClientPermit<'a> {
+    /// `None` if the counter has reached `max`.
+    fn acquire(counter: &'a AtomicUsize, max: usize) -> Option<Self> {
+        counter
+            .fetch_update(SeqCst, SeqCst, |n| (n < max).then_some(n + 1))
+            .ok()
+            .map(|_| ClientPermit(counter))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for ClientPermit<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }
 }
 
-/// A server that listens.
+/// A listening server.
 pub struct Server {
     listener: TcpListener,
     datagrams: UdpSocket,
     shared: Arc<Shared>,
-    /// What the event `listening` tells besides.
+    /// Additional fields of the event `listening`.
     remarks: Vec<(&'static str, String)>,
 }
 
-/// Ends a server from another thread.
+/// Stops a server from another thread.
 #[derive(Clone)]
 pub struct Handle(Arc<Shared>);
 
 impl Handle {
-    /// Tells the server to end: it takes no more clients, tells the ones it has, and returns.
+    /// Stops the server: it accepts no more clients, notifies the current ones, and returns.
     pub fn stop(&self) {
         self.0.halt();
     }
 
-    /// Connections being served now.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.0.admission.count()
     }
 
-    /// Tests finished so far, well or not.
+    /// Number of finished tests, successful or not.
     pub fn finished(&self) -> u64 {
         self.0.finished.load(SeqCst)
     }
 }
 
 impl Server {
-    /// Starts to listen. Every event is handed to `log`, from the thread it happened in.
+    /// Binds the sockets. Every event is passed to `log` from the thread it occurred in.
     ///
     /// # Errors
-    /// When the port is taken, or the system lacks sockets.
+    /// If the port is in use or sockets are not available.
     pub fn bind(config: Config, log: impl Fn(&Event) + Send + Sync + 'static) -> io::Result<Server> {
         let (listener, address) = match config.address {
             Some(ip) => listen(SocketAddr::new(ip, config.port))?,
-            // A machine without IPv6 still has IPv4.
+            // Hosts without IPv6 still have IPv4.
             None => listen(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), config.port))
                 .or_else(|_| listen(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), config.port)))?,
         };
@@ -220,26 +225,27 @@ impl Server {
         Ok(Server { listener, datagrams, shared: Arc::new(shared), remarks: Vec::new() })
     }
 
-    /// Where it listens.
+    /// The listen address.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// For ending it from another thread.
+    /// A handle for stopping the server.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.shared))
     }
 
-    /// Serves until stopped, or until the first test is over in one-off mode. Gives the clients that are left
-    /// a few seconds to hear of it.
+    /// Serves until stopped, or until the first test is finished in one-off mode. Remaining clients
+    /// get a few seconds to be notified.
     ///
     /// # Errors
-    /// When the listening socket fails.
+    /// If the listening socket fails.
     pub fn run(self) -> io::Result<()> {
         let shared = &self.shared;
         let listening = Event::new("listening", None).with("address", shared.address.to_string());
-        shared
-            .log(self.remarks.iter().fold(listening, |event, (name, said)| event.with(name, said.as_str())));
+        shared.log(
+            self.remarks.iter().fold(listening, |event, (name, value)| event.with(name, value.as_str())),
+        );
         let mut sequence = 0;
         while !shared.stopping() {
             let mut fds = [
@@ -269,14 +275,15 @@ impl Server {
         Ok(())
     }
 
-    /// Takes what waits at the listener.
+    /// Accepts pending connections.
     fn accept(&self, sequence: &mut u64) {
         loop {
             let (socket, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) => {
-                    // The client is gone already, or descriptors have run out: some are given back soon.
+                    // The client has closed, or descriptors are exhausted and some will be released
+                    // soon.
                     self.shared.log(Event::new("accept_failed", None).with("error", e.to_string()));
                     if matches!(
                         Errno::try_from(e),
@@ -290,9 +297,9 @@ impl Server {
             *sequence += 1;
             let (shared, number) = (Arc::clone(&self.shared), *sequence);
             let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-            // Connections beyond the bounds are closed unread.
-            let place = match shared.admission.take(peer.ip()) {
-                Ok(place) => place,
+            // Excess connections are closed unread.
+            let permit = match shared.admission.acquire(peer.ip()) {
+                Ok(permit) => permit,
                 Err(full) => {
                     shared.log(Event::new("refused", Some(peer)).with("reason", full.reason()));
                     continue;
@@ -300,7 +307,7 @@ impl Server {
             };
             let spawned = std::thread::Builder::new()
                 .stack_size(256 * 1024)
-                .spawn(move || connection(&shared, Arrival { number, socket, place }, peer));
+                .spawn(move || connection(&shared, Arrival { number, socket, permit }, peer));
             if let Err(e) = spawned {
                 self.shared.log(Event::new("refused", Some(peer)).with("reason", e.to_string()));
             }
@@ -317,7 +324,8 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Binds a socket to the server's address, which others may share. Of all addresses, those of IPv4 are part.
+/// Binds a socket to the server's address with address sharing; the unspecified IPv6 address
+/// includes IPv4.
 fn bind_to(socket: &impl AsFd, address: SocketAddr) -> io::Result<()> {
     setsockopt(socket, sockopt::ReuseAddr, &true)?;
     if address.is_ipv6() {
@@ -326,7 +334,7 @@ fn bind_to(socket: &impl AsFd, address: SocketAddr) -> io::Result<()> {
     socket::bind(socket, address)
 }
 
-/// Serves one connection to its end.
+/// Serves one connection.
 fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
     let failed =
         |reason: String| shared.log(Event::new("connection_failed", Some(peer)).with("reason", reason));
@@ -343,15 +351,13 @@ fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
         Ok(Opening::Http) => http::serve(shared, &arrival.socket, peer, &opening[..4]),
         Ok(Opening::Cookie) => match Cookie::parse(opening) {
             Ok(cookie) => match admit_stream(shared, &cookie, arrival) {
-                Stream::Taken => {}
-                Stream::TooMany { told: false } => {
+                Stream::Accepted => {}
+                Stream::TooMany { logged: false } => {
                     let event = Event::new("stream_refused", Some(peer)).with("cookie", cookie.to_string());
-                    shared.log(
-                        event.with("reason", "more streams than the test has; further ones are not logged"),
-                    );
+                    shared.log(event.with("reason", "more streams than the test has; not logged again"));
                 }
-                Stream::TooMany { told: true } => {}
-                Stream::OfNoTest(arrival) => session::serve(shared, arrival, peer, cookie),
+                Stream::TooMany { logged: true } => {}
+                Stream::NewTest(arrival) => session::serve(shared, arrival, peer, cookie),
             },
             Err(_) if opening[COOKIE_LEN - 1] == crate::iperf3::extension::ECHO_MARK => {
                 opening[COOKIE_LEN - 1] = 0;
@@ -363,7 +369,7 @@ fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
                             test.echoes -= 1;
                         }
                     }
-                    None => failed("an echo connection without a test, or one too many".to_owned()),
+                    None => failed("echo connection without a test, or too many".to_owned()),
                 }
             }
             Err(e) => failed(e.to_string()),
@@ -371,30 +377,30 @@ fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
     }
 }
 
-/// What became of a connection that opened with a cookie.
+/// The result of admitting a connection that opened with a cookie.
 enum Stream {
-    /// Its test has it.
-    Taken,
-    /// Its test has all its streams: this one is closed. Said once a test.
-    TooMany { told: bool },
-    /// It begins a test.
-    OfNoTest(Arrival),
+    /// Passed to its test.
+    Accepted,
+    /// The test has all its streams; the connection is closed. Logged once per test.
+    TooMany { logged: bool },
+    /// The connection begins a new test.
+    NewTest(Arrival),
 }
 
-/// Gives a stream to its test.
+/// Passes a stream to its test.
 fn admit_stream(shared: &Shared, cookie: &Cookie, arrival: Arrival) -> Stream {
     let mut waiting = lock(&shared.waiting);
-    let Some(test) = waiting.get_mut(cookie) else { return Stream::OfNoTest(arrival) };
+    let Some(test) = waiting.get_mut(cookie) else { return Stream::NewTest(arrival) };
     if test.streams == 0 {
-        return Stream::TooMany { told: std::mem::replace(&mut test.told, true) };
+        return Stream::TooMany { logged: std::mem::replace(&mut test.logged, true) };
     }
     test.streams -= 1;
-    // The session notices when one is missing.
-    let _ = test.way_in.send(arrival);
-    Stream::Taken
+    // The session notices missing streams.
+    let _ = test.sender.send(arrival);
+    Stream::Accepted
 }
 
-/// Whether a test has room for one more connection that echoes its probes.
+/// Reserves an echo connection of a test, if it has one left.
 fn take_echo(shared: &Shared, cookie: &Cookie) -> bool {
     lock(&shared.waiting).get_mut(cookie).filter(|test| test.echoes < MAX_ECHOES).is_some_and(|test| {
         test.echoes += 1;
@@ -407,7 +413,7 @@ enum Opening {
     Cookie,
 }
 
-/// Reads four bytes, which tell HTTP from iperf3, and the rest of a cookie.
+/// Reads four bytes, which distinguish HTTP from iperf3, and then the rest of a cookie.
 fn read_opening(
     shared: &Shared,
     socket: &TcpStream,
@@ -418,7 +424,7 @@ fn read_opening(
     let mut filled = 0;
     loop {
         let wanted = if filled < 4 { 4 } else { COOKIE_LEN };
-        if filled >= 4 && http::begins(&opening[..4]) {
+        if filled >= 4 && http::is_http(&opening[..4]) {
             return Ok(Opening::Http);
         }
         if filled == COOKIE_LEN {
@@ -426,7 +432,7 @@ fn read_opening(
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(format!("sent {filled} bytes and nothing more for {timeout:?}"));
+            return Err(format!("timed out after {filled} bytes ({timeout:?})"));
         }
         if shared.stopping() {
             return Err("the server is stopping".to_owned());

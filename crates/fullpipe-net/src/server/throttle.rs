@@ -1,17 +1,17 @@
-//! A log that strangers cannot flood: of one kind of mishap a burst is told, then some a second, with the
-//! number of those that were not.
+//! Log throttling against floods by peers: a burst of lines of each kind, then some per second,
+//! with the number of suppressed lines.
 
 use super::Event;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Lines of one kind that are told at once.
+/// Burst of lines of one kind.
 const BURST: f64 = 50.0;
-/// Lines of one kind a second after that.
+/// Sustained lines per second of one kind.
 const PER_SECOND: f64 = 5.0;
 
-/// What any stranger can bring about as often as he likes.
-const MISHAPS: [&str; 7] = [
+/// Event kinds that any peer can cause at will.
+const THROTTLED_KINDS: [&str; 7] = [
     "accept_failed",
     "connection_failed",
     "http_failed",
@@ -25,29 +25,29 @@ const MISHAPS: [&str; 7] = [
 struct Bucket {
     left: f64,
     at: Instant,
-    untold: u64,
+    suppressed: u64,
 }
 
-/// What has been told lately, by kind.
+/// The throttle state by kind.
 #[derive(Debug, Default)]
 pub(super) struct Throttle(HashMap<&'static str, Bucket>);
 
 impl Throttle {
-    /// The event to tell, or `None` when there were too many of its kind.
+    /// The event to log, or `None` if it is suppressed.
     pub fn pass(&mut self, event: Event, now: Instant) -> Option<Event> {
-        if !MISHAPS.contains(&event.kind) {
+        if !THROTTLED_KINDS.contains(&event.kind) {
             return Some(event);
         }
-        let bucket = self.0.entry(event.kind).or_insert(Bucket { left: BURST, at: now, untold: 0 });
+        let bucket = self.0.entry(event.kind).or_insert(Bucket { left: BURST, at: now, suppressed: 0 });
         let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
         bucket.left = (bucket.left + passed * PER_SECOND).min(BURST);
         bucket.at = now;
         if bucket.left < 1.0 {
-            bucket.untold += 1;
+            bucket.suppressed += 1;
             return None;
         }
         bucket.left -= 1.0;
-        match std::mem::take(&mut bucket.untold) {
+        match std::mem::take(&mut bucket.suppressed) {
             0 => Some(event),
             n => Some(event.with("not_logged", n)),
         }
@@ -60,7 +60,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_flood_is_told_in_few_lines_and_counted() {
+    fn a_flood_is_logged_in_few_lines_and_counted() {
         let mut throttle = Throttle::default();
         let now = Instant::now();
         let mut told = |at| throttle.pass(Event::new("refused", None), at);

@@ -1,6 +1,6 @@
-//! UDP streams: a hello to the server's port becomes a socket of its own, connected to its client.
+//! UDP streams: a hello to the server's port creates a socket connected to the client.
 //!
-//! The hello carries no cookie, so it goes to the oldest test of the same address that waits for one.
+//! Hellos carry no cookie, so each goes to the oldest waiting test of the same address.
 
 use super::{Event, Shared, admission, bind_to, lock};
 use crate::iperf3::{HELLO_REPLY, UdpHeader};
@@ -9,26 +9,26 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::mpsc;
 
-/// More than any test needs while its thread is busy elsewhere; the kernel grants less if it must.
+/// More than a test needs while its thread is busy; the kernel may grant less.
 const BUFFER: usize = 4 * 1024 * 1024;
 
 /// A test that waits for hellos.
 pub(super) struct Waiting {
-    /// Which, among those of its address.
+    /// Number of the test.
     pub number: u64,
     pub from: IpAddr,
-    /// Streams that are still to come.
+    /// Streams not yet connected.
     pub streams: usize,
-    pub way_in: mpsc::Sender<Arrival>,
+    pub sender: mpsc::Sender<Arrival>,
 }
 
 /// A stream's socket.
 pub(super) struct Arrival {
     pub socket: UdpSocket,
-    pub place: admission::Place,
+    pub permit: admission::Permit,
 }
 
-/// A UDP socket at the server's address, which others may share.
+/// Binds a UDP socket to the server's address, shared.
 pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = socket::udp(address)?;
     bind_to(&socket, address)?;
@@ -36,7 +36,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Takes the datagrams that wait at the server's port.
+/// Receives the datagrams pending at the server's port.
 pub(super) fn hello(shared: &Shared, datagrams: &UdpSocket) {
     let mut datagram = [0; 64];
     while let Ok((length, peer)) = datagrams.recv_from(&mut datagram) {
@@ -44,27 +44,27 @@ pub(super) fn hello(shared: &Shared, datagrams: &UdpSocket) {
     }
 }
 
-/// Answers one hello.
+/// Handles one datagram.
 fn welcome(shared: &Shared, datagram: &[u8], peer: SocketAddr) {
-    // Data that came before its socket was connected, or a stranger's: nothing to say.
+    // Data from before its socket was connected, or of unknown origin: ignore.
     if !UdpHeader::is_hello(datagram) {
         return;
     }
     let ip = peer.ip().to_canonical();
-    let place = {
+    let permit = {
         let waiting = lock(&shared.udp_waiting);
         if !waiting.iter().any(|test| test.from == ip && test.streams > 0) {
             return;
         }
-        shared.admission.take(ip)
+        shared.admission.acquire(ip)
     };
-    let place = match place {
-        Ok(place) => place,
+    let permit = match permit {
+        Ok(permit) => permit,
         Err(full) => return shared.log(Event::new("refused", Some(peer)).with("reason", full.reason())),
     };
     match connect(shared, peer) {
         Ok(socket) => {
-            // Until it was connected, the new socket got everybody's datagrams.
+            // Until it was connected, the new socket received datagrams of all peers.
             let mut strays = Vec::new();
             let mut stray = [0; 64];
             while let Ok((length, from)) = socket.recv_from(&mut stray) {
@@ -78,7 +78,7 @@ fn welcome(shared: &Shared, datagram: &[u8], peer: SocketAddr) {
                 && let Some(test) = waiting.iter_mut().find(|test| test.from == ip && test.streams > 0)
             {
                 test.streams -= 1;
-                let _ = test.way_in.send(Arrival { socket, place });
+                let _ = test.sender.send(Arrival { socket, permit });
             }
             drop(waiting);
             for (datagram, from) in strays {

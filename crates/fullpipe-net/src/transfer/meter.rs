@@ -1,9 +1,9 @@
-//! Counters that one thread writes while others read them.
+//! Counters written by one thread and read by others.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// What one stream has moved. Everything counts from the stream's beginning.
+/// The counters of one stream, from its beginning.
 #[derive(Debug, Default)]
 pub struct Meter {
     bytes: AtomicU64,
@@ -14,7 +14,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Bytes handed to, or taken from, the socket.
+    /// Bytes written to or read from the socket.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
@@ -24,12 +24,12 @@ impl Meter {
         self.packets.load(Relaxed)
     }
 
-    /// Datagrams whose numbers are missing.
+    /// Lost datagrams.
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }
 
-    /// Datagrams that came after one with a higher number.
+    /// Datagrams out of order.
     pub fn out_of_order(&self) -> u64 {
         self.out_of_order.load(Relaxed)
     }
@@ -56,24 +56,24 @@ impl Meter {
 pub struct Budget(AtomicU64);
 
 impl Budget {
-    /// `bytes` in all.
+    /// A budget of `bytes`.
     pub fn new(bytes: u64) -> Self {
         Budget(AtomicU64::new(bytes))
     }
 
-    /// Takes up to `want` bytes; 0 when there are none left.
-    pub fn take(&self, want: u64) -> u64 {
+    /// Reserves up to `want` bytes; 0 when exhausted.
+    pub fn reserve(&self, want: u64) -> u64 {
         let before = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(want)));
         before.unwrap_or_else(|left| left).min(want)
     }
 
-    /// Whether all of it has been taken.
+    /// Whether the budget is exhausted.
     pub fn is_spent(&self) -> bool {
         self.0.load(Relaxed) == 0
     }
 }
 
-/// How much processor time this process has used since it was started, as per cent of one core.
+/// CPU use of this process since the clock was started, in percent of one core.
 #[derive(Debug)]
 pub struct CpuClock {
     started: Instant,
@@ -82,13 +82,13 @@ pub struct CpuClock {
 }
 
 impl CpuClock {
-    /// Starts now.
+    /// Starts the clock.
     pub fn start() -> Self {
         let (user, system) = used();
         CpuClock { started: Instant::now(), user, system }
     }
 
-    /// Total, user and system time in per cent of the time passed.
+    /// Total, user and system time in percent of elapsed time.
     pub fn percent(&self) -> [f64; 3] {
         let (user, system) = used();
         let scale = 100.0 / self.started.elapsed().as_secs_f64().max(1e-9);
@@ -97,7 +97,7 @@ impl CpuClock {
     }
 }
 
-/// Seconds of user and system time this process has used.
+/// Seconds of user and system time used by this process.
 fn used() -> (f64, f64) {
     use nix::sys::resource::{UsageWho, getrusage};
     let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
@@ -112,6 +112,6 @@ mod tests {
     #[test]
     fn a_budget_is_spent_to_the_last_byte_and_not_beyond() {
         let budget = Budget::new(100);
-        assert_eq!((budget.take(60), budget.take(60), budget.take(60)), (60, 40, 0));
+        assert_eq!((budget.reserve(60), budget.reserve(60), budget.reserve(60)), (60, 40, 0));
     }
 }

@@ -1,10 +1,11 @@
-//! A TCP stream's two ends.
+//! The two ends of a TCP stream.
 //!
-//! Measured over loopback, per gigabyte and both ends together: writes of 128 kB and reads that copy cost
-//! 0.33 CPU-seconds, writes of 1 MB and `MSG_TRUNC` reads 0.10; `sendfile` from memory with the same reads
-//! 0.18 (its pages are 4 kB, so segments carry more fragments); `MSG_ZEROCOPY` is copied after all on loopback.
+//! Measured over loopback, per gigabyte at both ends together: 128-kB writes with copying reads
+//! take 0.33 CPU-seconds, 1-MB writes with `MSG_TRUNC` reads 0.10; `sendfile` from memory with the
+//! same reads 0.18 (4-kB pages make more fragments per segment); `MSG_ZEROCOPY` is copied on
+//! loopback.
 
-use super::{Budget, Meter, Pace};
+use super::{Budget, Meter, Pacer};
 use fullpipe_kernel::socket;
 use fullpipe_units::Rate;
 use std::io::{self, Write};
@@ -12,17 +13,18 @@ use std::net::TcpStream;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Bytes per write when the user did not choose: large, for fewer system calls; still in a last-level cache.
+/// Bytes per write if the user did not choose: large to save system calls, but within a last-level
+/// cache.
 pub const DEFAULT_SEND_BLOCK: usize = 1024 * 1024;
 
-/// Asked of the kernel at once when discarding.
+/// Bytes discarded per system call.
 pub(crate) const DISCARD_BLOCK: usize = 4 * 1024 * 1024;
 
-/// Writes blocks until stopped, until the budget is spent, or until the socket fails. Setting `stop` ends a
-/// blocked write when the socket has a write time-out, or when it is shut down after.
+/// Writes blocks until stopped, until the budget is exhausted, or until the socket fails. Setting
+/// `stop` ends a blocked write if the socket has a write timeout or is shut down afterwards.
 ///
 /// # Errors
-/// The socket's, unless `stop` was set before.
+/// Socket errors, unless `stop` was set before.
 pub fn send(
     mut socket: &TcpStream,
     block: usize,
@@ -31,10 +33,10 @@ pub fn send(
     meter: &Meter,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let mut pace = Pace::new(rate);
+    let mut pace = Pacer::new(rate);
     let payload = &noise()[..pace.quantum(block, 1448).min(DEFAULT_SEND_BLOCK)];
     loop {
-        let wanted = budget.map_or(payload.len() as u64, |b| b.take(payload.len() as u64)) as usize;
+        let wanted = budget.map_or(payload.len() as u64, |b| b.reserve(payload.len() as u64)) as usize;
         if wanted == 0 || !pace.wait(wanted, &mut || !stop.load(Relaxed)) {
             return Ok(());
         }
@@ -54,16 +56,16 @@ pub fn send(
     }
 }
 
-/// Takes bytes from the socket without copying them (`MSG_TRUNC`, tcp(7)) until its end, until stopped, or
-/// until it fails.
+/// Discards bytes from the socket without copying them (`MSG_TRUNC`, tcp(7)) until its end, until
+/// stopped, or until it fails.
 ///
 /// # Errors
-/// The socket's, unless `stop` was set before.
+/// Socket errors, unless `stop` was set before.
 pub fn discard(stream: &TcpStream, rate: Option<Rate>, meter: &Meter, stop: &AtomicBool) -> io::Result<()> {
-    let mut pace = Pace::new(rate);
-    let most = pace.quantum(DISCARD_BLOCK, 16 * 1024);
+    let mut pace = Pacer::new(rate);
+    let max = pace.quantum(DISCARD_BLOCK, 16 * 1024);
     loop {
-        match socket::discard(stream, most) {
+        match socket::discard(stream, max) {
             Ok(0) => return Ok(()),
             Ok(n) => {
                 meter.add_bytes(n as u64);
@@ -78,8 +80,8 @@ pub fn discard(stream: &TcpStream, rate: Option<Rate>, meter: &Meter, stop: &Ato
     }
 }
 
-/// A block of [`DEFAULT_SEND_BLOCK`] bytes that no link compresses (xorshift64), the same in every process and shared by all
-/// streams.
+/// A block of [`DEFAULT_SEND_BLOCK`] incompressible bytes (xorshift64), identical in every process
+/// and shared by all streams.
 pub fn noise() -> &'static [u8] {
     static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
     NOISE.get_or_init(|| {
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_holds_its_sender_to_the_rate() {
+    fn a_paced_reader_limits_its_sender() {
         let (a, b) = pair();
         let (sent, received, stop) = (Meter::default(), Meter::default(), AtomicBool::new(false));
         let began = Instant::now();
@@ -152,14 +154,14 @@ mod tests {
             stop.store(true, Relaxed);
             let _ = (a.shutdown(Shutdown::Both), b.shutdown(Shutdown::Both));
         });
-        // What passes in the time it took, 100 ms that may be caught up, and what is read at once.
-        let most = 1e6 * (began.elapsed().as_secs_f64() + 0.1) + 32_768.0;
-        assert!((received.bytes() as f64) <= most, "{} of {most}", received.bytes());
+        // The rate times the elapsed time, 100 ms of catching up, and one read.
+        let max = 1e6 * (began.elapsed().as_secs_f64() + 0.1) + 32_768.0;
+        assert!((received.bytes() as f64) <= max, "{} of {max}", received.bytes());
         assert!(sent.bytes() > 0 && received.bytes() > 0);
     }
 
     #[test]
-    fn a_broken_peer_is_an_error() {
+    fn a_closed_peer_is_an_error() {
         let (a, b) = pair();
         drop(b);
         let (meter, stop) = (Meter::default(), AtomicBool::new(false));

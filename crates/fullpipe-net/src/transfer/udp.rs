@@ -1,6 +1,6 @@
-//! A UDP stream's two ends.
+//! The two ends of a UDP stream.
 
-use super::{Budget, Meter, Pace};
+use super::{Budget, Meter, Pacer};
 use crate::iperf3::{MIN_UDP_BLOCK, UdpHeader};
 use fullpipe_units::Rate;
 use nix::errno::Errno;
@@ -9,18 +9,18 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often a receiver without datagrams looks whether it was stopped.
-const LOOK: Duration = Duration::from_millis(50);
+/// Poll interval of an idle receiver.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 fn wall_clock_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
 }
 
-/// Sends numbered datagrams of `block` bytes over a connected socket until stopped or until the budget is
-/// spent. A full queue on the way out is not an error: that datagram is tried again.
+/// Sends numbered datagrams of `block` bytes over a connected socket until stopped or until the
+/// budget is exhausted. A full device queue is not an error: the datagram is retried.
 ///
 /// # Errors
-/// The socket's, unless `stop` was set before.
+/// Socket errors, unless `stop` was set before.
 pub fn send_datagrams(
     socket: &UdpSocket,
     block: usize,
@@ -30,11 +30,11 @@ pub fn send_datagrams(
     meter: &Meter,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let mut pace = Pace::new(rate);
+    let mut pace = Pacer::new(rate);
     let mut datagram = vec![0x5a; block.max(MIN_UDP_BLOCK)];
     let mut number = 0;
     while pace.wait(datagram.len(), &mut || !stop.load(Relaxed)) {
-        if budget.is_some_and(|b| b.take(datagram.len() as u64) == 0) {
+        if budget.is_some_and(|b| b.reserve(datagram.len() as u64) == 0) {
             return Ok(());
         }
         UdpHeader { sent_us: wall_clock_us(), number: number + 1 }.write(&mut datagram, wide);
@@ -49,7 +49,7 @@ pub fn send_datagrams(
                     std::thread::yield_now();
                 }
                 // The peer's port may already be closed when its ICMP message arrives; the control
-                // connection tells whether the test is over.
+                // connection reports the end of the test.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => break,
                 Err(e) => return Err(e),
             }
@@ -61,22 +61,22 @@ pub fn send_datagrams(
     Ok(())
 }
 
-/// Counts datagrams, gaps in their numbers and jitter until stopped.
+/// Counts datagrams, gaps in their numbers, and jitter until stopped.
 ///
 /// # Errors
-/// The socket's, unless `stop` was set before.
+/// Socket errors, unless `stop` was set before.
 pub fn receive_datagrams(socket: &UdpSocket, wide: bool, meter: &Meter, stop: &AtomicBool) -> io::Result<()> {
-    socket.set_read_timeout(Some(LOOK))?;
+    socket.set_read_timeout(Some(POLL_INTERVAL))?;
     let mut datagram = vec![0; 65_536];
-    let mut count = Count::default();
+    let mut count = ReceiveStats::default();
     while !stop.load(Relaxed) {
         match socket.recv(&mut datagram) {
             Ok(n) => {
-                // A hello that was sent again, or a stranger's bytes.
+                // A repeated hello, or data of unknown origin.
                 let Some(header) = UdpHeader::parse(&datagram[..n], wide).filter(|_| n >= 12) else {
                     continue;
                 };
-                count.arrived(header, wall_clock_us());
+                count.record(header, wall_clock_us());
                 meter.add_bytes(n as u64);
                 meter.set_packets(count.highest, count.lost, count.out_of_order, count.jitter);
             }
@@ -95,9 +95,9 @@ pub fn receive_datagrams(socket: &UdpSocket, wide: bool, meter: &Meter, stop: &A
     Ok(())
 }
 
-/// Loss, order and jitter told from numbers and time stamps, as iperf3 counts them.
+/// Loss, order and jitter computed from numbers and timestamps as in iperf3.
 #[derive(Debug, Default)]
-struct Count {
+struct ReceiveStats {
     highest: u64,
     lost: u64,
     out_of_order: u64,
@@ -105,8 +105,8 @@ struct Count {
     transit: Option<f64>,
 }
 
-impl Count {
-    fn arrived(&mut self, header: UdpHeader, now_us: u64) {
+impl ReceiveStats {
+    fn record(&mut self, header: UdpHeader, now_us: u64) {
         if header.number > self.highest {
             self.lost = self.lost.saturating_add(header.number - 1 - self.highest);
             self.highest = header.number;
@@ -126,16 +126,16 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    fn count(numbers: &[u64]) -> Count {
-        let mut count = Count::default();
+    fn count(numbers: &[u64]) -> ReceiveStats {
+        let mut count = ReceiveStats::default();
         for &number in numbers {
-            count.arrived(UdpHeader { sent_us: 1_000 * number, number }, 1_000 * number + 500);
+            count.record(UdpHeader { sent_us: 1_000 * number, number }, 1_000 * number + 500);
         }
         count
     }
 
     #[test]
-    fn gaps_are_losses_until_the_datagram_comes_late() {
+    fn gaps_are_losses_until_a_late_datagram_arrives() {
         let c = count(&[1, 2, 5]);
         assert_eq!((c.highest, c.lost, c.out_of_order), (5, 2, 0));
         let c = count(&[1, 2, 5, 3]);
@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn jitter_moves_by_a_sixteenth_of_each_change() {
-        let mut c = Count::default();
-        c.arrived(UdpHeader { sent_us: 0, number: 1 }, 1_000);
-        c.arrived(UdpHeader { sent_us: 1_000, number: 2 }, 2_160);
+        let mut c = ReceiveStats::default();
+        c.record(UdpHeader { sent_us: 0, number: 1 }, 1_000);
+        c.record(UdpHeader { sent_us: 1_000, number: 2 }, 2_160);
         assert!((c.jitter - 160e-6 / 16.0).abs() < 1e-12);
     }
 
@@ -155,20 +155,20 @@ mod tests {
     fn an_absurd_number_does_not_overflow() {
         let c = count(&[u64::MAX / 2000, 1, u64::MAX / 1500]);
         assert!(c.lost > 0);
-        let mut c = Count::default();
-        c.arrived(UdpHeader { sent_us: 0, number: u64::MAX }, u64::MAX);
-        c.arrived(UdpHeader { sent_us: u64::MAX, number: 0 }, 0);
+        let mut c = ReceiveStats::default();
+        c.record(UdpHeader { sent_us: 0, number: u64::MAX }, u64::MAX);
+        c.record(UdpHeader { sent_us: u64::MAX, number: 0 }, 0);
     }
 
     #[test]
-    fn datagrams_cross_loopback_at_the_rate_asked_for() {
+    fn datagrams_cross_loopback_at_the_requested_rate() {
         let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         a.connect(b.local_addr().unwrap()).unwrap();
         let (sent, received, stop) = (Meter::default(), Meter::default(), AtomicBool::new(false));
         let began = Instant::now();
         std::thread::scope(|s| {
             s.spawn(|| receive_datagrams(&b, true, &received, &stop).unwrap());
-            // As much as the receiver's buffer holds should it not run meanwhile.
+            // No more than the receiver's buffer holds if it is not scheduled.
             let budget = Budget::new(50_000);
             send_datagrams(
                 &a,
@@ -186,7 +186,7 @@ mod tests {
             }
             stop.store(true, Relaxed);
         });
-        // The first goes at once.
+        // The first is sent immediately.
         assert!(began.elapsed() >= Duration::from_millis(49), "{:?}", began.elapsed());
         assert_eq!((sent.packets(), sent.bytes()), (50, 50_000));
         assert_eq!((received.packets(), received.lost()), (50, 0));

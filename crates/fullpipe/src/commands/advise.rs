@@ -282,7 +282,7 @@ impl Args {
             CompareError::Round { source, .. } => failure(source),
             CompareError::NotUsed { .. } => Failure::Impossible(e.to_string()),
         })?;
-        Ok(comparison.found())
+        Ok(comparison.to_recording())
     }
 }
 

@@ -134,7 +134,7 @@ fn text(title: &str, diagnosis: &Diagnosis) -> String {
         "{title}: {}\n  of the time: application idle {idle}, receive window {window}, send buffer {buffer}, congestion window {cwnd}\n",
         rate(diagnosis.goodput)
     );
-    for line in &diagnosis.words {
+    for line in &diagnosis.explanation {
         text += &format!("  {line}\n");
     }
     text

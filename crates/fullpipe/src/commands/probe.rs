@@ -83,7 +83,7 @@ const STORE: &str = "/var/lib/fullpipe-probe";
 
 fn site(mesh: &Mesh, named: Option<&str>) -> Result<SiteId, Failure> {
     match named {
-        Some(name) => mesh.known_site(name).map_err(|reason| Failure::usage(format!("--site: {reason}"))),
+        Some(name) => mesh.find_site(name).map_err(|reason| Failure::usage(format!("--site: {reason}"))),
         None => run::own_site(mesh),
     }
 }

@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use crate::program::{fullpipe, output_within, tied};
-use fullpipe_mesh::record::{History, Outcome, Trouble};
+use fullpipe_mesh::record::{History, Outcome, TransferError};
 use fullpipe_mesh::store::Store;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -111,7 +111,7 @@ impl Mesh {
             }
         });
         let node = Node { child, said };
-        node.says("runs on port");
+        node.says("listening on port");
         node
     }
 
@@ -121,7 +121,7 @@ impl Mesh {
 
     pub fn whole(&self, name: &str) {
         let store = Store::read(self.directory.path().join(name).as_path()).unwrap();
-        assert_eq!(store.damage().unwrap(), None, "{name}");
+        assert_eq!(store.integrity_error().unwrap(), None, "{name}");
     }
 
     /// Waits until the store of `name` is as wanted.
@@ -213,8 +213,8 @@ pub fn done(history: &History) -> usize {
     history.transfers.iter().filter(|t| matches!(t.outcome, Outcome::Done(_))).count()
 }
 
-pub fn failed(history: &History, trouble: Trouble) -> usize {
-    history.transfers.iter().filter(|t| t.outcome == Outcome::Failed(trouble)).count()
+pub fn failed(history: &History, error: TransferError) -> usize {
+    history.transfers.iter().filter(|t| t.outcome == Outcome::Failed(error)).count()
 }
 
 /// Each period, pair and controller has one record, from the first period to the last.

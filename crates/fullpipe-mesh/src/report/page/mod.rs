@@ -1,9 +1,9 @@
-//! The page of a mesh: one file that needs nothing else, or served live.
+//! The HTML page of a mesh: self-contained, saved or served.
 
 use super::bins::{Bins, PairBins};
-use super::{PairSeen, Seen, State, clock, paths, times};
+use super::{PathReport, Report, State, clock, paths, times};
+use crate::analysis::gains;
 use crate::record::{History, Pair};
-use crate::see::gains;
 use fullpipe_report::{About, Plotted, colour_of, escaped, millis, percent, rate};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Changes that the list shows: the newest.
+/// Maximum changes listed, the newest first.
 const CHANGES: usize = 60;
 
-/// The script's data.
+/// Data for the script.
 #[derive(Serialize)]
 struct Data<'a> {
     bins: &'a Bins,
@@ -37,9 +37,9 @@ struct PairData<'a> {
     #[serde(flatten)]
     bins: &'a PairBins,
     story: Vec<[String; 2]>,
-    /// The place of the other way.
+    /// Index of the reverse direction.
     back: Option<usize>,
-    /// Which of the changes are its own.
+    /// Indices of the changes that include this pair.
     changes: Vec<usize>,
 }
 
@@ -52,23 +52,23 @@ struct ChangeData<'a> {
     when: String,
 }
 
-/// The page of a history, with what was seen of it.
-pub fn page(history: &History, seen: &Seen, about: &About) -> String {
-    let bins = Bins::of(history);
+/// Renders the page of a history and its report.
+pub fn page(history: &History, report: &Report, about: &About) -> String {
+    let bins = Bins::new(history);
     let none = PairBins::default();
-    let pairs: Vec<PairData<'_>> = seen
+    let pairs: Vec<PairData<'_>> = report
         .pairs
         .iter()
         .map(|pair| PairData {
             name: history.name(pair.pair),
             bins: bins.pairs.get(&pair.pair).unwrap_or(&none),
-            story: story(seen, pair),
-            back: seen.pairs.iter().position(|other| other.pair == pair.pair.turned()),
-            changes: changes_of(seen, pair.pair),
+            story: story(report, pair),
+            back: report.pairs.iter().position(|other| other.pair == pair.pair.reversed()),
+            changes: changes_of(report, pair.pair),
         })
         .collect();
     let data = Data {
-        controllers: seen
+        controllers: report
             .controllers
             .iter()
             .map(|name| {
@@ -77,62 +77,64 @@ pub fn page(history: &History, seen: &Seen, about: &About) -> String {
             })
             .collect(),
         pairs,
-        changes: seen.changes.iter().map(change_data).collect(),
-        cdf: (1..seen.controllers.len()).map(|cc| gains(history, cc as u16)).collect(),
+        changes: report.changes.iter().map(change_data).collect(),
+        cdf: (1..report.controllers.len()).map(|cc| gains(history, cc as u16)).collect(),
         bins: &bins,
     };
     let data = serde_json::to_string(&data).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"));
-    let plotted = Plotted { body: &body(history, seen), style: STYLE, data: &data, script: SCRIPT };
+    let plotted = Plotted { body: &body(history, report), style: STYLE, data: &data, script: SCRIPT };
     let mut out = Vec::new();
-    // Memory takes all that is written.
-    let _ = fullpipe_report::write_plotted(about, &subtitle(seen), &plotted, &mut out);
+    // Writing to memory cannot fail.
+    let _ = fullpipe_report::write_plotted(about, &subtitle(report), &plotted, &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn subtitle(seen: &Seen) -> String {
-    if seen.pairs.is_empty() {
+fn subtitle(report: &Report) -> String {
+    if report.pairs.is_empty() {
         return String::new();
     }
-    let transfers: u64 = seen.pairs.iter().map(|pair| pair.transfers).sum();
+    let transfers: u64 = report.pairs.iter().map(|pair| pair.transfers).sum();
     format!(
         "{} sites · {} · {transfers} transfers · {} to {} UTC",
-        seen.sites.len(),
-        paths(seen.pairs.len()),
-        clock(seen.from_ms),
-        clock(seen.to_ms)
+        report.sites.len(),
+        paths(report.pairs.len()),
+        clock(report.from_ms),
+        clock(report.to_ms)
     )
 }
 
-fn change_data(told: &super::Told) -> ChangeData<'_> {
+fn change_data(change: &super::ChangeReport) -> ChangeData<'_> {
     ChangeData {
-        at_s: told.begin_ms as f64 / 1e3,
-        end_s: told.end_ms.map(|end| end as f64 / 1e3),
-        title: format!("{}: {}", told.place, told.kind),
-        lines: told.said.iter().map(String::as_str).collect(),
-        when: when(told),
+        at_s: change.begin_ms as f64 / 1e3,
+        end_s: change.end_ms.map(|end| end as f64 / 1e3),
+        title: format!("{}: {}", change.location, change.kind),
+        lines: change.details.iter().map(String::as_str).collect(),
+        when: when(change),
     }
 }
 
-fn when(told: &super::Told) -> String {
-    let until = told.end_ms.map_or("now".to_owned(), clock);
-    format!("{} to {until}", clock(told.begin_ms))
+fn when(change: &super::ChangeReport) -> String {
+    let until = change.end_ms.map_or("now".to_owned(), clock);
+    format!("{} to {until}", clock(change.begin_ms))
 }
 
-fn changes_of(seen: &Seen, pair: Pair) -> Vec<usize> {
-    let own = |told: &super::Told| told.change.place.holds(pair);
-    seen.changes.iter().enumerate().filter(|(_, told)| own(told)).map(|(nth, _)| nth).collect()
+fn changes_of(report: &Report, pair: Pair) -> Vec<usize> {
+    let own = |change: &super::ChangeReport| change.cause.location.contains(pair);
+    report.changes.iter().enumerate().filter(|(_, change)| own(change)).map(|(nth, _)| nth).collect()
 }
 
-/// What is told of a pair beside its plots: names and texts.
-fn story(seen: &Seen, pair: &PairSeen) -> Vec<[String; 2]> {
-    let mut all =
-        vec![["now".to_owned(), format!("{} {}", pair.state.sign(), pair.state.name()).trim().to_owned()]];
+/// The facts about a pair that are listed beside its plots: labels and texts.
+fn story(report: &Report, pair: &PathReport) -> Vec<[String; 2]> {
+    let mut all = vec![[
+        "state".to_owned(),
+        format!("{} {}", pair.state.symbol(), pair.state.name()).trim().to_owned(),
+    ]];
     let mut fact = |name: String, text: String| all.push([name, text]);
-    for (cc, name) in seen.controllers.iter().enumerate() {
+    for (cc, name) in report.controllers.iter().enumerate() {
         let goodput = pair.goodput_bps.get(cc).copied().flatten();
-        let mut text = goodput.map_or("no transfer arrived".to_owned(), rate);
+        let mut text = goodput.map_or("no completed transfer".to_owned(), rate);
         if let Some(ratio) = pair.ratios.get(cc).copied().flatten() {
-            let first = seen.controllers.first().map_or("", String::as_str);
+            let first = report.controllers.first().map_or("", String::as_str);
             let _ = write!(
                 text,
                 ", {} times {first} (95 %: {} to {}; {} periods)",
@@ -145,94 +147,97 @@ fn story(seen: &Seen, pair: &PairSeen) -> Vec<[String; 2]> {
         if let Some(expected) =
             pair.expected.as_ref().and_then(|e| e.ratio.get(cc).copied().flatten()).filter(|_| cc > 0)
         {
-            let _ =
-                write!(text, "; such a path should give {} to {}", times(expected.low), times(expected.high));
+            let _ = write!(text, "; simulated: {} to {}", times(expected.low), times(expected.high));
         }
         fact(name.clone(), text);
     }
     if let Some(rtt) = pair.rtt_ms {
-        fact("round trip".to_owned(), millis(rtt));
+        fact("RTT p50".to_owned(), millis(rtt));
     }
     if let Some(loss) = pair.loss {
-        fact("probes lost".to_owned(), if loss == 0.0 { "none".to_owned() } else { percent(loss) });
+        fact("probe loss".to_owned(), if loss == 0.0 { "none".to_owned() } else { percent(loss) });
     }
     if pair.failed > 0 {
-        fact("failed".to_owned(), format!("{} of {} transfers", pair.failed, pair.transfers));
+        fact("failures".to_owned(), format!("{} of {} transfers", pair.failed, pair.transfers));
     }
     if let Some(diagnosis) = &pair.diagnosis {
         fact(
-            "why".to_owned(),
-            format!("it looks like {}: {}", diagnosis.cause.said(), diagnosis.evidence.join("; ")),
+            "likely cause".to_owned(),
+            format!("{}: {}", diagnosis.cause.description(), diagnosis.evidence.join("; ")),
         );
     }
     if !pair.route.is_empty() {
-        fact("routers".to_owned(), pair.route.join(" → "));
+        fact("route".to_owned(), pair.route.join(" → "));
     }
     all
 }
 
-fn body(history: &History, seen: &Seen) -> String {
-    let mut out = format!("<p class=\"verdict\">{}.</p>", escaped(&seen.verdict()));
-    if seen.pairs.is_empty() {
+fn body(history: &History, report: &Report) -> String {
+    let mut out = format!("<p class=\"verdict\">{}.</p>", escaped(&report.verdict()));
+    if report.pairs.is_empty() {
         return out;
     }
-    for (cc, name) in seen.controllers.iter().enumerate().skip(1) {
-        matrix(&mut out, seen, cc, name);
+    for (cc, name) in report.controllers.iter().enumerate().skip(1) {
+        matrix(&mut out, report, cc, name);
     }
-    changes(&mut out, seen);
-    out += "<section id=\"story\"><div class=\"pick\"><h2>One path over time</h2><label>path <select id=\"pair\">";
-    for (nth, pair) in seen.pairs.iter().enumerate() {
+    changes(&mut out, report);
+    out +=
+        "<section id=\"story\"><div class=\"pick\"><h2>Path over time</h2><label>path <select id=\"pair\">";
+    for (nth, pair) in report.pairs.iter().enumerate() {
         let _ = write!(
             out,
             "<option value=\"{nth}\">{} {}</option>",
             escaped(&history.name(pair.pair)),
-            escaped(pair.state.sign())
+            escaped(pair.state.symbol())
         );
     }
-    out += "</select></label><button id=\"turn\" type=\"button\">the other way</button></div>\
+    out += "</select></label><button id=\"turn\" type=\"button\">Reverse direction</button></div>\
             <dl id=\"facts\"></dl><div id=\"plots-of-pair\"></div>\
-            <p class=\"hint\">Lines are medians; bands go from the 10th to the 90th percentile of a step's transfers, for round trips from \
-            the least to the greatest 95th percentile. Dashed lines are changes. Drag to zoom, double-click for all.</p>\
-            <ul id=\"changes-of-pair\" class=\"told\"></ul></section>\
-            <noscript><p class=\"hint\">The plots need JavaScript; the tables do not.</p></noscript>";
-    if seen.controllers.len() > 1 {
-        let first = seen.controllers.first().map_or("", String::as_str);
+            <p class=\"hint\">Lines are medians. Goodput bands span the 10th to the 90th percentile of a step's transfers, \
+            RTT bands the minimum to the highest 95th percentile. Dashed lines mark changes. Drag to zoom, \
+            double-click to reset.</p>\
+            <ul id=\"changes-of-pair\" class=\"changes\"></ul></section>\
+            <noscript><p class=\"hint\">The plots need JavaScript; the tables work without it.</p></noscript>";
+    if report.controllers.len() > 1 {
+        let first = report.controllers.first().map_or("", String::as_str);
         let _ = write!(
             out,
-            "<section><h2>All paths: how many gain how much over {}</h2><div id=\"cdf\"></div>\
-             <p class=\"hint\">Each step is a path's median ratio: figure 7 of the paper, of this mesh. Right of 1 is gain.</p></section>",
+            "<section><h2>Distribution of gains over {}</h2><div id=\"cdf\"></div>\
+             <p class=\"hint\">Each step is the median ratio of one path, as in figure 7 of the paper. Values right of 1 are gains.</p></section>",
             escaped(first)
         );
     }
-    sites(&mut out, seen);
+    sites(&mut out, report);
     out
 }
 
-/// Where a ratio stands between blue (less) and orange (more), −1 to 1: sixteenfold is as strong as it gets.
+/// The colour position of a ratio between blue (less) and orange (more), −1 to 1; saturates at a
+/// factor of 16.
 fn shade(ratio: f64) -> f64 {
     (ratio.max(1e-6).ln() / 16f64.ln()).clamp(-1.0, 1.0)
 }
 
-fn matrix(out: &mut String, seen: &Seen, cc: usize, name: &str) {
-    let first = seen.controllers.first().map_or("", String::as_str);
+fn matrix(out: &mut String, report: &Report, cc: usize, name: &str) {
+    let first = report.controllers.first().map_or("", String::as_str);
     let _ = write!(
         out,
-        "<section><h2>{0} against {1}</h2><p class=\"hint\">Rows send, columns receive. Large: {0}’s goodput over {1}’s, median; below: {0}’s \
-         goodput. <span class=\"key less\"></span> {1} carries more <span class=\"key same\"></span> the same <span class=\"key more\"></span> \
-         {0} carries more. Click a cell for its story.</p><div class=\"scroll\"><table class=\"matrix\"><thead><tr><th></th>",
+        "<section><h2>{0} vs {1}</h2><p class=\"hint\">Rows send, columns receive. Large figure: median goodput ratio {0}/{1}; \
+         below it: {0}’s goodput. <span class=\"key less\"></span> {1} faster <span class=\"key same\"></span> equal <span class=\"key more\"></span> \
+         {0} faster. Click a cell for details.</p><div class=\"scroll\"><table class=\"matrix\"><thead><tr><th></th>",
         escaped(name),
         escaped(first)
     );
-    for site in &seen.sites {
+    for site in &report.sites {
         let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(site));
     }
     *out += "</tr></thead><tbody>";
-    for (from, site) in seen.sites.iter().enumerate() {
+    for (from, site) in report.sites.iter().enumerate() {
         let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escaped(site));
-        for to in 0..seen.sites.len() {
-            let of = |pair: &PairSeen| usize::from(pair.pair.from) == from && usize::from(pair.pair.to) == to;
-            match seen.pairs.iter().position(of) {
-                Some(nth) => cell(out, nth, &seen.pairs[nth], cc),
+        for to in 0..report.sites.len() {
+            let of =
+                |pair: &PathReport| usize::from(pair.pair.from) == from && usize::from(pair.pair.to) == to;
+            match report.pairs.iter().position(of) {
+                Some(nth) => cell(out, nth, &report.pairs[nth], cc),
                 None => *out += "<td class=\"none\">–</td>",
             }
         }
@@ -241,7 +246,7 @@ fn matrix(out: &mut String, seen: &Seen, cc: usize, name: &str) {
     *out += "</tbody></table></div></section>";
 }
 
-fn cell(out: &mut String, nth: usize, pair: &PairSeen, cc: usize) {
+fn cell(out: &mut String, nth: usize, pair: &PathReport, cc: usize) {
     let ratio = pair.ratios.get(cc).copied().flatten();
     let shade = ratio.map_or(0.0, |ratio| shade(ratio.ratio.median));
     let class = match shade {
@@ -251,11 +256,11 @@ fn cell(out: &mut String, nth: usize, pair: &PairSeen, cc: usize) {
     };
     let goodput = pair.goodput_bps.get(cc).copied().flatten().map_or("–".to_owned(), rate);
     let state = match pair.state {
-        State::Fine => String::new(),
+        State::Normal => String::new(),
         state => format!(
             "<em class=\"{}\">{} {}</em>",
-            if state.is_bad() { "bad" } else { "different" },
-            state.sign(),
+            if state.is_bad() { "bad" } else { "changed" },
+            state.symbol(),
             escaped(state.name())
         ),
     };
@@ -267,27 +272,27 @@ fn cell(out: &mut String, nth: usize, pair: &PairSeen, cc: usize) {
     );
 }
 
-fn changes(out: &mut String, seen: &Seen) {
-    *out += "<section><h2>What changed</h2>";
-    if seen.changes.is_empty() {
-        *out += "<p>Nothing: all paths were as they usually are.</p></section>";
+fn changes(out: &mut String, report: &Report) {
+    *out += "<section><h2>Changes</h2>";
+    if report.changes.is_empty() {
+        *out += "<p>No changes.</p></section>";
         return;
     }
-    let _ = write!(out, "<ol class=\"told\">");
-    for told in seen.changes.iter().rev().take(CHANGES) {
-        let open = if told.end_ms.is_none() { " class=\"open\"" } else { "" };
+    let _ = write!(out, "<ol class=\"changes\">");
+    for change in report.changes.iter().rev().take(CHANGES) {
+        let open = if change.end_ms.is_none() { " class=\"open\"" } else { "" };
         let _ = write!(
             out,
             "<li{open}><time>{}</time> <b>{}</b> <span class=\"kind\">{}</span><small>{}</small>",
-            escaped(&when(told)),
-            escaped(&told.place),
-            escaped(told.kind),
-            escaped(&told.said.join(" · ")),
+            escaped(&when(change)),
+            escaped(&change.location),
+            escaped(change.kind),
+            escaped(&change.details.join(" · ")),
         );
-        for (pair, before, after) in &told.routes {
+        for (pair, before, after) in &change.routes {
             let _ = write!(
                 out,
-                "<small>routers of {}: {} before, {} since</small>",
+                "<small>route of {}: {} before, {} after</small>",
                 escaped(pair),
                 escaped(&before.join(" → ")),
                 escaped(&after.join(" → "))
@@ -296,17 +301,17 @@ fn changes(out: &mut String, seen: &Seen) {
         *out += "</li>";
     }
     *out += "</ol>";
-    if let Some(more) = seen.changes.len().checked_sub(CHANGES + 1) {
-        let _ = write!(out, "<p class=\"hint\">… and {} before.</p>", more + 1);
+    if let Some(more) = report.changes.len().checked_sub(CHANGES + 1) {
+        let _ = write!(out, "<p class=\"hint\">… and {} older.</p>", more + 1);
     }
     *out += "</section>";
 }
 
-fn sites(out: &mut String, seen: &Seen) {
-    *out += "<section><h2>Sites</h2><div class=\"scroll\"><table><thead><tr><th scope=\"col\">site</th><th scope=\"col\">now</th>\
-             <th scope=\"col\">sends (median path)</th><th scope=\"col\">receives</th><th scope=\"col\">transfers</th>\
+fn sites(out: &mut String, report: &Report) {
+    *out += "<section><h2>Sites</h2><div class=\"scroll\"><table><thead><tr><th scope=\"col\">site</th><th scope=\"col\">state</th>\
+             <th scope=\"col\">sends (median of paths)</th><th scope=\"col\">receives</th><th scope=\"col\">transfers</th>\
              <th scope=\"col\">failed</th></tr></thead><tbody>";
-    for (name, site) in seen.sites.iter().zip(&seen.site_states) {
+    for (name, site) in report.sites.iter().zip(&report.site_states) {
         let of = |bps: Option<f64>| bps.map_or("–".to_owned(), rate);
         let share = if site.transfers == 0 { 0.0 } else { site.failed as f64 / site.transfers as f64 };
         let _ = write!(
@@ -314,7 +319,7 @@ fn sites(out: &mut String, seen: &Seen) {
             "<tr><th scope=\"row\">{}</th><td class=\"{}\">{} {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escaped(name),
             if site.state.is_bad() { "bad" } else { "" },
-            site.state.sign(),
+            site.state.symbol(),
             escaped(site.state.name()),
             of(site.sends_bps),
             of(site.receives_bps),
@@ -328,10 +333,10 @@ fn sites(out: &mut String, seen: &Seen) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Outcome, Transfer, Trouble};
+    use crate::record::{Outcome, Transfer, TransferError};
 
     #[test]
-    fn nothing_that_a_site_is_called_becomes_markup() {
+    fn names_are_never_interpreted_as_markup() {
         let evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{data}}\u{2028}";
         let pair = Pair { from: 0, to: 1 };
         let failed = |period: i64| Transfer {
@@ -339,7 +344,7 @@ mod tests {
             period,
             pair,
             controller: 0,
-            outcome: Outcome::Failed(Trouble::Refused),
+            outcome: Outcome::Failed(TransferError::Refused),
         };
         let history = History {
             sites: vec![evil.to_owned(), "b".to_owned()],
@@ -348,19 +353,19 @@ mod tests {
             transfers: (0..30).map(failed).collect(),
             ..History::default()
         };
-        let seen = Seen::of(&history, false);
-        assert_eq!(seen.pairs[0].state, State::Trouble(Trouble::Refused));
-        let page = page(&history, &seen, &About { title: evil.into(), command: evil.into() });
+        let report = Report::new(&history, false);
+        assert_eq!(report.pairs[0].state, State::Failing(TransferError::Refused));
+        let page = page(&history, &report, &About { title: evil.into(), command: evil.into() });
         assert!(!page.contains("<script>alert") && !page.contains("<img"), "markup from a name");
-        // uPlot, the data, the prelude, and the page's own.
+        // uPlot, the data, the prelude and the page's own script.
         assert_eq!(page.matches("</script").count(), 4);
         assert!(page.contains("refused"));
     }
 
     #[test]
-    fn of_nothing_there_is_a_page_that_says_so() {
+    fn an_empty_history_gives_a_page_without_records() {
         let history = History::default();
-        let page = page(&history, &Seen::of(&history, true), &About::default());
-        assert!(page.contains("Nothing was recorded yet"));
+        let page = page(&history, &Report::new(&history, true), &About::default());
+        assert!(page.contains("No records yet"));
     }
 }

@@ -60,13 +60,13 @@
     for (const plot of plots) plot.u.setScale("x", { min: range[0], max: range[1] });
   };
 
-  const alone = (u, nth) => {
+  const isolated = (u, nth) => {
     const values = u.data[nth];
     const is = (i) => values[i] !== null && values[i] !== undefined;
     return Array.from(values.keys()).filter((i) => is(i) && !is(i - 1) && !is(i + 1));
   };
 
-  // A plot of lines, each with a band around it if it has one.
+  // Adds a plot of lines, each with an optional band.
   const addPlot = (title, unit, lines, least) => {
     const box = make("div");
     const h = make("h3", "", title);
@@ -95,8 +95,8 @@
         bands.push({ series: [series.length - 2, series.length - 1], fill: alpha(line.colour, 0.22) });
       }
       columns.push(line.values);
-      // A value between two gaps has no line: it is a point.
-      series.push({ stroke: line.colour, width: 1.6, dash: line.dash, points: { show: true, size: 4, fill: line.colour, filter: alone } });
+      // A value between two gaps is drawn as a point.
+      series.push({ stroke: line.colour, width: 1.6, dash: line.dash, points: { show: true, size: 4, fill: line.colour, filter: isolated } });
       line.column = columns.length - 1;
     }
     const top = () => {
@@ -167,16 +167,16 @@
       addPlot("Goodput", "Mbit/s", pair.rate.map(([low, middle, high], cc) =>
         ({ name: data.controllers[cc].name, colour: colourOf(data.controllers[cc]), low, values: middle, high })), 0.001);
     const [least, middle, most] = pair.rtt;
-    addPlot("Round trip of probes", "ms", [{ name: "median", colour: calm, low: least, values: middle, high: most }], 0.1);
+    addPlot("Probe RTT", "ms", [{ name: "median", colour: calm, low: least, values: middle, high: most }], 0.1);
     const any = (values) => values.some((v) => v !== null && v > 0);
-    const losses = pair.again.map((values, cc) =>
-      ({ name: `${data.controllers[cc].name}, sent again`, colour: colourOf(data.controllers[cc]), values }));
-    losses.push({ name: "probes lost", colour: calm, values: pair.lost, dash: [3, 3] });
-    if (any(pair.failed)) losses.push({ name: "transfers failed", colour: ink("--bad"), values: pair.failed, dash: [8, 4] });
+    const losses = pair.retransmitted.map((values, cc) =>
+      ({ name: `${data.controllers[cc].name} retr`, colour: colourOf(data.controllers[cc]), values }));
+    losses.push({ name: "probe loss", colour: calm, values: pair.lost, dash: [3, 3] });
+    if (any(pair.failed)) losses.push({ name: "failed transfers", colour: ink("--bad"), values: pair.failed, dash: [8, 4] });
     addPlot("Loss", "%", losses, 1);
   };
 
-  // Figure 7: a step for each path.
+  // Figure 7: one step per path.
   let cdf = null;
   const showCdf = () => {
     if (!byId("cdf") || !data.cdf.some((all) => all.length)) return;
@@ -214,7 +214,7 @@
       cursor: { drag: { x: false, y: false }, points: { show: false } },
       scales: { x: { time: false, distr: 3, range: [x[0], x[x.length - 1]] }, y: { range: [0, 1] } },
       axes: [
-        { ...common, size: 44, label: `goodput over ${data.controllers[0].name}’s`, labelSize: 18, labelFont: "12px system-ui, sans-serif",
+        { ...common, size: 44, label: `goodput / ${data.controllers[0].name} goodput`, labelSize: 18, labelFont: "12px system-ui, sans-serif",
           splits: () => [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500].filter((v) => v >= x[0] && v <= x[x.length - 1]),
           values: (u, ticks) => ticks.map((v) => `×${v}`), filter: (u, splits) => splits },
         { ...common, size: 58, values: (u, ticks) => ticks.map((v) => `${Math.round(v * 100)} %`) },
@@ -245,9 +245,9 @@
     for (const { u, box } of plots) u.setSize({ width: box.clientWidth, height: 190 });
     if (cdf) cdf.setSize({ width: byId("cdf").clientWidth, height: 280 });
   }).observe(byId("story"));
-  // Begins with the path of the newest change that is still there, else with the first.
-  const still = data.pairs.findIndex((pair) => pair.changes.some((nth) => data.changes[nth].end_s === null));
-  chosen = Math.max(0, still);
+  // Starts with a path that has an ongoing change, or else with the first path.
+  const ongoing = data.pairs.findIndex((pair) => pair.changes.some((nth) => data.changes[nth].end_s === null));
+  chosen = Math.max(0, ongoing);
   all();
   root.dataset.ready = "yes";
 })();

@@ -1,5 +1,5 @@
-//! One HTTP connection's socket: read and written in pieces short enough that a client that is gone, a limit
-//! that is reached and a server that stops are noticed within a quarter of a second.
+//! The socket of an HTTP connection, read and written in pieces short enough to notice a closed
+//! client, an exceeded limit or a server stop within a quarter of a second.
 
 use super::{Next, Refusal, bad, refusal};
 use crate::control::readable;
@@ -11,18 +11,18 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// The longest request head accepted.
+/// Maximum size of a request head.
 const MAX_HEAD: usize = 16 * 1024;
-/// How often whoever waits looks around.
-pub(super) const LOOK: Duration = Duration::from_millis(200);
-/// A transfer looks no more often than this.
-const BETWEEN: Duration = Duration::from_millis(50);
+/// Interval for checking limits while waiting.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Minimum interval between checks during a transfer.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(super) struct Connection<'a> {
     pub shared: &'a Shared,
     pub socket: &'a TcpStream,
     pub peer: SocketAddr,
-    /// What came and was not used yet.
+    /// Received bytes that are not yet consumed.
     pub buffer: Vec<u8>,
 }
 
@@ -34,12 +34,12 @@ impl<'a> Connection<'a> {
         opening: &[u8],
     ) -> io::Result<Connection<'a>> {
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(LOOK))?;
-        socket.set_write_timeout(Some(LOOK))?;
+        socket.set_read_timeout(Some(POLL_INTERVAL))?;
+        socket.set_write_timeout(Some(POLL_INTERVAL))?;
         Ok(Connection { shared, socket, peer, buffer: opening.to_vec() })
     }
 
-    /// Reads more bytes; `false` at the end.
+    /// Reads more bytes; `false` at the end of the connection.
     pub fn fill(&mut self, deadline: Instant) -> io::Result<bool> {
         let mut piece = [0; 4096];
         loop {
@@ -61,7 +61,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The next request; `None` when the client is through, gone or silent.
+    /// The next request; `None` if the client is done, closed or silent.
     pub fn request(&mut self) -> Result<Option<RequestHead>, Refusal> {
         let limits = &self.shared.config.limits;
         let mut deadline =
@@ -80,14 +80,14 @@ impl<'a> Connection<'a> {
                 Ok(true) if was_empty => deadline = Instant::now() + limits.handshake,
                 Ok(true) => {}
                 Ok(false) if was_empty => return Ok(None),
-                Ok(false) => return Err(bad("the connection was closed within a request")),
+                Ok(false) => return Err(bad("the connection was closed in the middle of a request")),
                 Err(_) if was_empty => return Ok(None),
-                Err(_) => return Err(refusal("408 Request Timeout", "the request did not come in time")),
+                Err(_) => return Err(refusal("408 Request Timeout", "timed out reading the request")),
             }
         }
     }
 
-    /// Writes something short.
+    /// Writes a short message.
     pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
         let mut watch = Watch::new(self, self.shared.config.limits.handshake);
         let mut left = bytes;
@@ -116,12 +116,12 @@ impl<'a> Connection<'a> {
         self.answer(request, "200 OK", &format!("Content-Type: {kind}; charset=utf-8\r\n"), body)
     }
 
-    /// Answers with `fields`, each with its line's end, and `body`.
+    /// Sends a response with `fields`, each including its line end, and `body`.
     pub fn answer(&self, request: &RequestHead, status: &str, fields: &str, body: &str) -> io::Result<Next> {
         let mut answer = format!(
             "HTTP/1.1 {status}\r\n{fields}Content-Length: {}\r\nConnection: {}\r\n\r\n",
             body.len(),
-            after(request)
+            connection_field(request)
         );
         if request.method != "HEAD" {
             answer.push_str(body);
@@ -130,37 +130,37 @@ impl<'a> Connection<'a> {
         Ok(next(request))
     }
 
-    /// Closes so that the last answer is not lost to a reset because of unread bytes.
-    pub fn part(self) {
+    /// Closes so that the last response is not lost to a reset caused by unread bytes.
+    pub fn close_gracefully(self) {
         let _ = self.socket.shutdown(Shutdown::Write);
         let mut rest = [0; 4096];
         let deadline = Instant::now() + Duration::from_secs(1);
         while Instant::now() < deadline
             && !self.shared.stopping()
-            && readable(self.socket, LOOK).is_ok_and(|ready| ready)
+            && readable(self.socket, POLL_INTERVAL).is_ok_and(|ready| ready)
             && matches!((&mut &*self.socket).read(&mut rest), Ok(1..))
         {}
     }
 }
 
-/// What the `Connection` field of an answer says.
-pub(super) fn after(request: &RequestHead) -> &'static str {
+/// The value of the `Connection` field of a response.
+pub(super) fn connection_field(request: &RequestHead) -> &'static str {
     if request.close { "close" } else { "keep-alive" }
 }
 
-/// How the connection goes on after a request that was answered.
+/// How the connection continues after a response.
 pub(super) fn next(request: &RequestHead) -> Next {
     if request.close { Next::Close } else { Next::KeepAlive }
 }
 
-/// Sees to it that a transfer does not outlive its client, its limits or the server.
+/// Ends a transfer when its client closes, a limit is exceeded or the server stops.
 pub(super) struct Watch<'a> {
     shared: &'a Shared,
     socket: &'a TcpStream,
     until: Instant,
     moved_at: Instant,
-    /// When to look around again: more often would only cost system calls.
-    look_at: Instant,
+    /// Time of the next check; checking more often would only cost system calls.
+    next_check: Instant,
 }
 
 impl<'a> Watch<'a> {
@@ -171,40 +171,40 @@ impl<'a> Watch<'a> {
             socket: connection.socket,
             until: now + time,
             moved_at: now,
-            look_at: now,
+            next_check: now,
         }
     }
 
-    /// Something moved, or could not until now because the rate did not allow it.
+    /// Records progress, or that only the rate limit prevented it.
     pub fn moved(&mut self) {
         self.moved_at = Instant::now();
     }
 
-    /// Whether a transfer that waits for its rate may go on waiting.
-    pub fn may_wait(&mut self) -> io::Result<()> {
+    /// Fails if the server stops, the time limit has passed or the client has closed.
+    pub fn check(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        if now < self.look_at {
+        if now < self.next_check {
             return Ok(());
         }
-        self.look_at = now + BETWEEN;
+        self.next_check = now + CHECK_INTERVAL;
         if self.shared.stopping() {
             return Err(io::Error::other("the server is stopping"));
         }
         if now > self.until {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the time allowed is over"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the time limit was exceeded"));
         }
         if hung_up(self.socket) {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client is gone"));
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client closed the connection"));
         }
         Ok(())
     }
 
-    /// Whether a transfer that waits for its client may go on waiting.
-    pub fn go_on(&mut self) -> io::Result<()> {
-        self.may_wait()?;
+    /// As [`check`](Self::check), and fails if there was no progress for too long.
+    pub fn check_idle(&mut self) -> io::Result<()> {
+        self.check()?;
         let idle = self.shared.config.limits.idle;
         if self.moved_at.elapsed() > idle {
-            let why = format!("nothing moved for {idle:?}");
+            let why = format!("no progress for {idle:?}");
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
         Ok(())
@@ -213,7 +213,7 @@ impl<'a> Watch<'a> {
     /// Writes some of `bytes`.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
-            self.go_on()?;
+            self.check_idle()?;
             match (&mut &*self.socket).write(bytes) {
                 Ok(n) => {
                     self.moved();
@@ -226,8 +226,8 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Whether both directions of a connection have ended, or it was reset. A client that only has no more to
-/// say (a half-closed connection) still listens.
+/// Whether both directions of a connection are closed, or it was reset. A client that half-closed
+/// its end still reads.
 pub(super) fn hung_up(socket: &TcpStream) -> bool {
     let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty())];
     let ready = poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0);

@@ -1,12 +1,12 @@
-//! `GET /download`: bytes, by the controller asked for.
+//! `GET /download`: sends bytes with the requested controller.
 
-use super::connection::{Connection, LOOK, Watch, after, hung_up, next};
+use super::connection::{Connection, POLL_INTERVAL, Watch, connection_field, hung_up, next};
 use super::{Event, Failed, MAX_SIZE, Next, Refusal, admit, bad, lock, rate, refusal};
 use crate::control::readable;
 use crate::http::RequestHead;
 use crate::iperf3::Cookie;
 use crate::sample::SocketSample;
-use crate::transfer::{Pace, noise};
+use crate::transfer::{Pacer, noise};
 use fullpipe_kernel::{socket, tcp_info};
 use fullpipe_units::{Bytes, Rate, Span};
 use serde_json::json;
@@ -14,17 +14,17 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Without `size`.
+/// Default of `size`.
 const DEFAULT_SIZE: u64 = 100 * 1024 * 1024;
-/// Downloads whose sockets are remembered.
-const REMEMBERED: usize = 1024;
-/// After the last byte was written, its arrival is waited for so long.
-const DRAIN: Duration = Duration::from_secs(10);
+/// Maximum number of remembered downloads.
+const MAX_REMEMBERED: usize = 1024;
+/// Maximum wait for the acknowledgement of the last byte.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The sockets of the latest downloads, oldest first.
 pub(in crate::server) type Transfers = VecDeque<(String, serde_json::Value)>;
 
-/// What is sent: a part of a body that is the same for everyone.
+/// The part of the body to send.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     first: u64,
@@ -39,9 +39,9 @@ pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> R
         None => DEFAULT_SIZE,
         Some(text) => text.parse::<Bytes>().map_err(|e| bad(format!("size: {e}")))?.0,
     };
-    let most = limits.bytes.unwrap_or(MAX_SIZE);
-    if size > most {
-        return Err(bad(format!("size: at most {most} bytes")).into());
+    let max = limits.bytes.unwrap_or(MAX_SIZE);
+    if size > max {
+        return Err(bad(format!("size: at most {max} bytes")).into());
     }
     let mut seconds = f64::from(limits.seconds);
     if let Some(text) = request.parameter("time") {
@@ -49,11 +49,11 @@ pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> R
         seconds = seconds.min(span.as_secs_f64());
     }
     let rate = rate(connection.shared, request)?;
-    // The bytes depend on nothing but their number and the block they repeat.
+    // The bytes depend only on their number and the repeated block.
     let tag = format!("\"noise1-{size}\"");
     let conditional = request.if_range.as_deref().is_none_or(|condition| condition == tag);
     let part = range(request.range.as_deref().filter(|_| conditional), size)?;
-    let _place = admit(connection, request)?;
+    let _permit = admit(connection, request)?;
     let id = Cookie::random()?.to_string();
     let (first, last) = part.unwrap_or((0, size.saturating_sub(1)));
     let length = if size == 0 { 0 } else { last - first + 1 };
@@ -66,7 +66,7 @@ pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> R
         "HTTP/1.1 {status}\r\nContent-Type: application/octet-stream\r\nContent-Length: {length}\r\n\
          Accept-Ranges: bytes\r\nETag: {tag}\r\nCache-Control: no-store\r\n\
          X-Fullpipe-Controller: {controller}\r\nX-Fullpipe-Transfer: {id}\r\nConnection: {}\r\n\r\n",
-        after(request)
+        connection_field(request)
     );
     if request.method == "HEAD" {
         connection.write(head.as_bytes())?;
@@ -77,7 +77,7 @@ pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> R
     Ok(next(request))
 }
 
-/// Sends head and body, remembers and logs what became of them.
+/// Sends head and body, and records and logs the result.
 fn send(
     connection: &Connection<'_>,
     request: &RequestHead,
@@ -85,9 +85,9 @@ fn send(
     part: Part,
     id: &str,
 ) -> io::Result<()> {
-    let before = SocketSample::of(connection.socket)?;
+    let before = SocketSample::query(connection.socket)?;
     let record = Record { connection, id, before: &before, began: Instant::now() };
-    // Who has read the head may ask.
+    // Clients may query the transfer as soon as they have the head.
     record.remember(0, false);
     if let Err(e) = connection.write(head.as_bytes()) {
         record.forget();
@@ -115,47 +115,47 @@ fn send(
 }
 
 fn body(connection: &Connection<'_>, part: Part, done: &mut u64, record: &Record<'_>) -> io::Result<()> {
-    let mut pace = Pace::new(part.rate);
+    let mut pace = Pacer::new(part.rate);
     let mut watch = Watch::new(connection, part.time);
-    // A download is this block again and again.
+    // A download repeats this block.
     let content = noise();
     let piece = pace.quantum(content.len(), 1448) as u64;
-    let mut looked = Instant::now();
+    let mut checked_at = Instant::now();
     while *done < part.length {
         let at = ((part.first + *done) % content.len() as u64) as usize;
         let end = (content.len() - at).min(piece.min(part.length - *done) as usize) + at;
         let mut ended = Ok(());
         pace.wait(end - at, &mut || {
-            ended = watch.may_wait();
+            ended = watch.check();
             ended.is_ok()
         });
         ended?;
         watch.moved();
         *done += watch.write(&content[at..end])? as u64;
-        if looked.elapsed() > LOOK {
-            looked = Instant::now();
+        if checked_at.elapsed() > POLL_INTERVAL {
+            checked_at = Instant::now();
             record.remember(*done, false);
         }
     }
     Ok(())
 }
 
-/// Waits until what was written has arrived: what is said afterwards should not count what was only queued.
+/// Waits until the data is acknowledged, so that the result does not count queued bytes.
 fn drain(connection: &Connection<'_>) {
-    let deadline = Instant::now() + DRAIN;
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
     while socket::unacked(connection.socket) > 0
         && Instant::now() < deadline
         && !connection.shared.stopping()
         && !hung_up(connection.socket)
     {
-        // The next request, or the client has nothing more to say.
+        // The next request, or the client closed.
         if readable(connection.socket, Duration::from_millis(2)).unwrap_or(true) {
             return;
         }
     }
 }
 
-/// What is kept of a download for `/transfer/ID`.
+/// The record of a download for `/transfer/ID`.
 struct Record<'a> {
     connection: &'a Connection<'a>,
     id: &'a str,
@@ -164,14 +164,14 @@ struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Keeps nothing: nobody has its name.
+    /// Removes the record; its id was never sent.
     fn forget(&self) {
         lock(&self.connection.shared.transfers).retain(|(id, _)| id != self.id);
     }
 
-    /// Keeps the socket's state; its counters count from the request.
+    /// Stores the socket's state with counters relative to the request.
     fn remember(&self, bytes: u64, over: bool) -> SocketSample {
-        let sample = SocketSample::of(self.connection.socket).unwrap_or_default();
+        let sample = SocketSample::query(self.connection.socket).unwrap_or_default();
         let value = json!({
             "bytes": bytes,
             "seconds": self.began.elapsed().as_secs_f64(),
@@ -183,16 +183,16 @@ impl Record<'_> {
             Some((_, old)) => *old = value,
             None => transfers.push_back((self.id.to_owned(), value)),
         }
-        if transfers.len() > REMEMBERED {
+        if transfers.len() > MAX_REMEMBERED {
             transfers.pop_front();
         }
         sample
     }
 }
 
-/// The bytes `first..=last` of `size` that a `Range` header asks for; `None` for all of them.
+/// The bytes `first..=last` of `size` requested by a `Range` field; `None` for all.
 ///
-/// Several ranges at once are answered with everything, as RFC 9110 section 14.2 allows.
+/// Multiple ranges get the full body, as RFC 9110 section 14.2 allows.
 fn range(header: Option<&str>, size: u64) -> Result<Option<(u64, u64)>, Refusal> {
     let Some(set) = header.and_then(|h| h.strip_prefix("bytes=")) else { return Ok(None) };
     let Some((first, last)) = set.split_once('-') else { return Ok(None) };
@@ -209,9 +209,9 @@ fn range(header: Option<&str>, size: u64) -> Result<Option<(u64, u64)>, Refusal>
     if parsed.0 < size {
         return Ok(Some(parsed));
     }
-    // Of what a range was asked, RFC 9110 section 15.5.17.
+    // The complete length, RFC 9110 section 15.5.17.
     let field = format!("Content-Range: bytes */{size}\r\n");
-    Err(Refusal { field, ..refusal("416 Range Not Satisfiable", format!("there are {size} bytes")) })
+    Err(Refusal { field, ..refusal("416 Range Not Satisfiable", format!("the size is {size} bytes")) })
 }
 
 #[cfg(test)]
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_cut_to_what_there_is() {
+    fn ranges_are_clipped_to_the_size() {
         let of = |header| range(Some(header), 100).ok().flatten();
         assert_eq!(of("bytes=0-9"), Some((0, 9)));
         assert_eq!(of("bytes=90-"), Some((90, 99)));

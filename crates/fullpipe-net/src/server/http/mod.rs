@@ -7,7 +7,7 @@
 //! GET  /                           this list; to browsers, a speed test (`speed`)
 //! ```
 //!
-//! Byte `n` of every download is the same, so pieces fit together and checksums can be compared.
+//! Byte `n` is the same in all downloads, so that parts fit together and checksums are comparable.
 
 mod connection;
 mod download;
@@ -16,7 +16,7 @@ mod upload;
 
 pub(super) use download::Transfers;
 
-use super::{Event, Place, Shared, lock};
+use super::{ClientPermit, Event, Shared, lock};
 use crate::http::{MessageError, RequestHead};
 use connection::Connection;
 use fullpipe_kernel::tcp_info;
@@ -24,19 +24,19 @@ use fullpipe_units::Rate;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
-/// Beyond this, a size cannot be meant.
+/// Maximum size.
 const MAX_SIZE: u64 = 1 << 53;
 
-/// Whether a connection that begins with these bytes speaks HTTP. Cookies have no capital letters.
-pub(super) fn begins(opening: &[u8]) -> bool {
+/// Whether a connection that begins with these bytes is HTTP. Cookies have no capital letters.
+pub(super) fn is_http(opening: &[u8]) -> bool {
     [&b"GET "[..], b"HEAD", b"PUT ", b"POST", b"OPTI", b"DELE"].contains(&opening)
 }
 
-/// A request that is answered with an error.
+/// An error response.
 #[derive(Debug)]
 struct Refusal {
     status: &'static str,
-    /// A field that this status has, with its line's end.
+    /// A header field for this status, with its line end.
     field: String,
     why: String,
 }
@@ -62,10 +62,10 @@ impl From<MessageError> for Refusal {
     }
 }
 
-/// Why a request was not served.
+/// Why a request failed.
 enum Failed {
     Refused(Refusal),
-    /// The client is gone, or was given up.
+    /// The client closed the connection or was dropped.
     Broken(io::Error),
 }
 
@@ -87,13 +87,13 @@ impl From<io::Error> for Failed {
     }
 }
 
-/// How a connection goes on.
+/// How a connection continues.
 enum Next {
     KeepAlive,
     Close,
 }
 
-/// Serves requests until the client has no more.
+/// Serves requests until the client closes.
 pub(super) fn serve(shared: &Shared, socket: &TcpStream, peer: SocketAddr, opening: &[u8]) {
     let log = |kind, reason: String| shared.log(Event::new(kind, Some(peer)).with("reason", reason));
     let mut connection = match Connection::new(shared, socket, peer, opening) {
@@ -118,7 +118,7 @@ pub(super) fn serve(shared: &Shared, socket: &TcpStream, peer: SocketAddr, openi
             }
         }
     }
-    connection.part();
+    connection.close_gracefully();
 }
 
 fn answer(connection: &mut Connection<'_>, request: &RequestHead) -> io::Result<Next> {
@@ -136,10 +136,10 @@ fn answer(connection: &mut Connection<'_>, request: &RequestHead) -> io::Result<
 
 fn route(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next, Failed> {
     if !authorized(connection.shared, request) {
-        let why = "this server wants `Authorization: Bearer SECRET`";
+        let why = "this server requires `Authorization: Bearer SECRET`";
         let field = "WWW-Authenticate: Bearer\r\n".to_owned();
         let refused = Refusal { field, ..refusal("401 Unauthorized", why) };
-        if !speed::is_asked_for(request) {
+        if !speed::is_requested(request) {
             return Err(refused.into());
         }
         let event = Event::new("http_refused", Some(connection.peer)).with("path", request.path.clone());
@@ -147,10 +147,10 @@ fn route(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next,
         return Ok(speed::serve(connection, request, refused.status, &refused.field)?);
     }
     match (request.method.as_str(), request.path.as_str()) {
-        ("GET" | "HEAD", "/") if speed::is_asked_for(request) => {
+        ("GET" | "HEAD", "/") if speed::is_requested(request) => {
             Ok(speed::serve(connection, request, "200 OK", "")?)
         }
-        ("GET" | "HEAD", "/") => Ok(connection.text(request, "text/plain", HELP)?),
+        ("GET" | "HEAD", "/") => Ok(connection.text(request, "text/plain", INDEX)?),
         ("GET" | "HEAD", "/download") => download::serve(connection, request),
         ("PUT" | "POST", "/upload") => upload::serve(connection, request),
         ("GET" | "HEAD", path) if path.starts_with("/transfer/") => {
@@ -158,15 +158,15 @@ fn route(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next,
             let transfers = lock(&connection.shared.transfers);
             let found = transfers.iter().find(|(i, _)| i == id).map(|(_, v)| v.to_string());
             drop(transfers);
-            let json = found.ok_or_else(|| refusal("404 Not Found", "no such transfer, or too long ago"))?;
+            let json = found.ok_or_else(|| refusal("404 Not Found", "unknown or expired transfer"))?;
             Ok(connection.text(request, "application/json", &json)?)
         }
         ("GET" | "HEAD" | "PUT" | "POST", _) => {
-            Err(refusal("404 Not Found", "see / for what there is").into())
+            Err(refusal("404 Not Found", "not found; see / for a list").into())
         }
         _ => {
             let field = "Allow: GET, HEAD, PUT, POST\r\n".to_owned();
-            let why = "GET, HEAD, PUT and POST are known";
+            let why = "only GET, HEAD, PUT and POST are supported";
             Err(Refusal { field, ..refusal("405 Method Not Allowed", why) }.into())
         }
     }
@@ -175,36 +175,36 @@ fn route(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next,
 fn authorized(shared: &Shared, request: &RequestHead) -> bool {
     let Some(secret) = &shared.config.secret else { return true };
     let given = request.authorization.as_deref().and_then(|a| a.strip_prefix("Bearer ")).unwrap_or("");
-    // Digests are compared, so that the time taken tells nothing of the secret.
+    // Compare digests, so that timing reveals nothing about the secret.
     use sha2::{Digest, Sha256};
     Sha256::digest(given.trim()) == Sha256::digest(secret)
 }
 
-/// A place among the clients, and the controller asked for.
-fn admit<'a>(connection: &Connection<'a>, request: &RequestHead) -> Result<Place<'a>, Refusal> {
+/// Acquires a client permit and sets the requested controller.
+fn admit<'a>(connection: &Connection<'a>, request: &RequestHead) -> Result<ClientPermit<'a>, Refusal> {
     let shared = connection.shared;
-    let place = Place::take(&shared.tests, shared.config.limits.clients)
+    let permit = ClientPermit::acquire(&shared.tests, shared.config.limits.clients)
         .ok_or_else(|| refusal("503 Service Unavailable", "too many clients; try again later"))?;
     if let Some(name) = request.parameter("cc") {
         tcp_info::pin(connection.socket, name).map_err(|e| bad(format!("cc: {e}")))?;
     }
-    Ok(place)
+    Ok(permit)
 }
 
-/// The lower of what the client asks for and what the server allows.
+/// The lower of the requested and the allowed rate.
 fn rate(shared: &Shared, request: &RequestHead) -> Result<Option<Rate>, Refusal> {
     let asked = match request.parameter("rate") {
         Some(text) => Some(text.parse::<Rate>().map_err(|e| bad(format!("rate: {e}")))?),
         None => None,
     };
     if asked == Some(Rate::ZERO) {
-        return Err(bad("rate: at least 8bit, a byte per second"));
+        return Err(bad("rate: at least 8bit"));
     }
     Ok(asked.into_iter().chain(shared.config.limits.rate).min())
 }
 
-const HELP: &str = "fullpipe serve\n\n\
-    GET  /download?size=1g&cc=bbr&rate=100mbit&time=30s   bytes, sent by that controller; all parameters optional\n\
-    PUT  /upload, POST /upload                            any body; says how fast it came\n\
-    GET  /transfer/ID                                     the sending socket of a download, by its X-Fullpipe-Transfer\n\n\
-    A browser finds a speed test here. iperf3 -c and fullpipe test work against the same port.\n";
+const INDEX: &str = "fullpipe serve\n\n\
+    GET  /download?size=1g&cc=bbr&rate=100mbit&time=30s   bytes sent with this controller; all parameters are optional\n\
+    PUT  /upload, POST /upload                            accepts any body and reports its rate\n\
+    GET  /transfer/ID                                     the sending socket of a download (see X-Fullpipe-Transfer)\n\n\
+    Browsers get a speed test at this address. iperf3 -c and fullpipe test use the same port.\n";

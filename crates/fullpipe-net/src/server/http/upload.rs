@@ -1,9 +1,9 @@
-//! `PUT /upload`: any body, counted and dropped.
+//! `PUT /upload`: counts and discards any body.
 
 use super::connection::{Connection, Watch};
 use super::{Event, Failed, MAX_SIZE, Next, admit, bad, rate, refusal};
 use crate::http::{Chunked, Framing, MessageError, RequestHead, Step};
-use crate::transfer::{DISCARD_BLOCK, Pace};
+use crate::transfer::{DISCARD_BLOCK, Pacer};
 use fullpipe_kernel::socket;
 use serde_json::json;
 use std::io;
@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 
 pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next, Failed> {
     let limits = &connection.shared.config.limits;
-    let most = limits.bytes.unwrap_or(MAX_SIZE);
+    let max = limits.bytes.unwrap_or(MAX_SIZE);
     if !request.framed {
-        return Err(refusal("411 Length Required", "no Content-Length").into());
+        return Err(refusal("411 Length Required", "Content-Length or chunks required").into());
     }
-    if matches!(request.framing, Framing::Length(n) if n > most) {
-        return Err(MessageError::TooLarge(most).into());
+    if matches!(request.framing, Framing::Length(n) if n > max) {
+        return Err(MessageError::TooLarge(max).into());
     }
     let rate = rate(connection.shared, request)?;
-    let _place = admit(connection, request)?;
+    let _permit = admit(connection, request)?;
     if request.expects_continue && connection.buffer.is_empty() {
         connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
     let began = Instant::now();
     let watch = Watch::new(connection, Duration::from_secs(limits.seconds.into()));
-    let mut body = Body { connection, watch, pace: Pace::new(rate), received: 0 };
+    let mut body = Body { connection, watch, pace: Pacer::new(rate), received: 0 };
     let taken = match request.framing {
-        Framing::Chunked => body.chunks(most),
-        Framing::Length(length) => body.take(length).map_err(Failed::Broken),
-        Framing::Open => Err(bad("a body without an end").into()),
+        Framing::Chunked => body.chunks(max),
+        Framing::Length(length) => body.receive(length).map_err(Failed::Broken),
+        Framing::Open => Err(bad("body without framing").into()),
     };
     let (bytes, seconds) = (body.received, began.elapsed().as_secs_f64());
     let event = Event::new("upload", Some(connection.peer)).with("seconds", seconds).with("bytes", bytes);
@@ -45,17 +45,17 @@ pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> R
     Ok(connection.text(request, "application/json", &format!("{answer}\n"))?)
 }
 
-/// A body on its way.
+/// A body being received.
 struct Body<'c, 'a> {
     connection: &'c mut Connection<'a>,
     watch: Watch<'a>,
-    pace: Pace,
+    pace: Pacer,
     received: u64,
 }
 
 impl Body<'_, '_> {
-    /// Takes `length` bytes, the first of which may have come already.
-    fn take(&mut self, length: u64) -> io::Result<()> {
+    /// Receives `length` bytes, the first of which may be buffered.
+    fn receive(&mut self, length: u64) -> io::Result<()> {
         let mut left = length;
         while left > 0 {
             let buffered = self.connection.buffer.len();
@@ -70,7 +70,7 @@ impl Body<'_, '_> {
             self.received += n as u64;
             let (mut ended, watch) = (Ok(()), &mut self.watch);
             self.pace.wait(n, &mut || {
-                ended = watch.may_wait();
+                ended = watch.check();
                 ended.is_ok()
             });
             ended?;
@@ -79,40 +79,40 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// Takes up to `most` bytes from the socket without copying them.
-    fn discard(&mut self, most: u64) -> io::Result<usize> {
-        let most = most.min(self.pace.quantum(DISCARD_BLOCK, 16 * 1024) as u64) as usize;
+    /// Discards up to `max` bytes from the socket without copying them.
+    fn discard(&mut self, max: u64) -> io::Result<usize> {
+        let max = max.min(self.pace.quantum(DISCARD_BLOCK, 16 * 1024) as u64) as usize;
         loop {
-            match socket::discard(self.connection.socket, most) {
+            match socket::discard(self.connection.socket, max) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => return Ok(n),
                 Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
-                    self.watch.go_on()?;
+                    self.watch.check_idle()?;
                 }
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Takes chunks until the last.
-    fn chunks(&mut self, most: u64) -> Result<(), Failed> {
-        let mut chunked = Chunked::new(most);
+    /// Receives chunks until the last.
+    fn chunks(&mut self, max: u64) -> Result<(), Failed> {
+        let mut chunked = Chunked::new(max);
         loop {
             match chunked.next(&self.connection.buffer)? {
-                Step::Frame(n) => drop(self.connection.buffer.drain(..n)),
+                Step::Framing(n) => drop(self.connection.buffer.drain(..n)),
                 Step::Data(n) => {
-                    self.take(n)?;
-                    chunked.took(n);
+                    self.receive(n)?;
+                    chunked.consume(n);
                 }
-                Step::More => {
-                    self.watch.go_on()?;
+                Step::NeedMore => {
+                    self.watch.check_idle()?;
                     let idle = Instant::now() + self.connection.shared.config.limits.idle;
                     if !self.connection.fill(idle)? {
                         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
                     }
                     self.watch.moved();
                 }
-                Step::Over => return Ok(()),
+                Step::Done => return Ok(()),
             }
         }
     }

@@ -1,13 +1,13 @@
-//! One iperf3 test, from its cookie to its good-bye.
+//! One iperf3 test, from cookie to completion.
 
 mod stream;
 mod transfer;
 
-use super::{Arrival, Event, Place, Shared, Waiting, admission, lock, udp};
+use super::{Arrival, ClientPermit, Event, Shared, Waiting, admission, lock, udp};
 use crate::control::{Control, ControlError};
 use crate::diagnose::setting;
 use crate::iperf3::{Cookie, MAX_PARAMS, Params, Protocol, ServerError, State, extension, stream_id};
-use crate::transfer::{Carrier, Lane};
+use crate::transfer::{Endpoint, Transport};
 use fullpipe_kernel::{socket, tcp_info};
 use serde_json::json;
 use std::collections::hash_map::Entry;
@@ -17,21 +17,21 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use stream::Stream;
 
-/// Why a test ended early.
+/// Why a test failed.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error("{1}")]
     Refused(ServerError, String),
-    #[error("the client gave up")]
+    #[error("the client terminated the test")]
     ClientTerminated,
     #[error("the server is stopping")]
     Stopping,
 }
 
 impl SessionError {
-    /// The numbers that tell a stock client.
+    /// The error number for a stock client.
     fn code(&self) -> Option<ServerError> {
         match self {
             SessionError::Refused(code, _) => Some(*code),
@@ -48,15 +48,15 @@ fn refuse(code: ServerError, why: impl Into<String>) -> SessionError {
     SessionError::Refused(code, why.into())
 }
 
-/// Runs the test that begins with `cookie`.
+/// Runs the test identified by `cookie`.
 pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie: Cookie) {
     let event = |kind| Event::new(kind, Some(peer));
     let control = match Control::new(arrival.socket) {
         Ok(control) => control,
         Err(e) => return shared.log(event("test_failed").with("reason", e.to_string())),
     };
-    let Some(_place) = Place::take(&shared.tests, shared.config.limits.clients) else {
-        let _ = control.write_state(State::AccessDenied, "turning a client away");
+    let Some(_permit) = ClientPermit::acquire(&shared.tests, shared.config.limits.clients) else {
+        let _ = control.write_state(State::AccessDenied, "refusing a client");
         return shared.log(event("refused").with("reason", "too many clients"));
     };
     match (Session { shared, control: &control, peer, cookie }).run() {
@@ -69,15 +69,15 @@ pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie:
                 }
                 None => {}
             }
-            part(control.socket());
+            close_gracefully(control.socket());
             shared.log(event("test_failed").with("reason", e.to_string()));
         }
     }
     shared.finish();
 }
 
-/// Closes so that the last words arrive: a close with unread bytes would reset the connection.
-fn part(socket: &TcpStream) {
+/// Closes so that the last message arrives: closing with unread bytes would reset the connection.
+fn close_gracefully(socket: &TcpStream) {
     let _ = socket.shutdown(Shutdown::Write);
     let _ = socket.set_read_timeout(Some(Duration::from_millis(200)));
     let mut rest = [0; 4096];
@@ -85,7 +85,7 @@ fn part(socket: &TcpStream) {
     while Instant::now() < deadline && matches!((&mut &*socket).read(&mut rest), Ok(1..)) {}
 }
 
-/// Answers probes at once until the test or the client is gone.
+/// Echoes probes until the test or the client is gone.
 pub(super) fn echo(shared: &Shared, socket: &TcpStream, cookie: &Cookie) {
     let began = Instant::now();
     let _ = socket.set_nodelay(true);
@@ -110,7 +110,7 @@ pub(super) fn echo(shared: &Shared, socket: &TcpStream, cookie: &Cookie) {
     }
 }
 
-/// Lets a test's streams and probes in as long as it lives.
+/// Registers a test's streams and probes until dropped.
 struct Registration<'a> {
     shared: &'a Shared,
     cookie: Cookie,
@@ -136,45 +136,45 @@ struct Session<'a> {
 impl Session<'_> {
     fn run(&self) -> Result<Event, SessionError> {
         let limits = &self.shared.config.limits;
-        self.control.write_state(State::ParamExchange, "asking for parameters")?;
+        self.control.write_state(State::ParamExchange, "requesting parameters")?;
         let text = self.control.read_text(MAX_PARAMS, "reading the parameters", limits.handshake)?;
         let params = Params::parse(&text).map_err(|e| refuse(ServerError::PARAMS, e.to_string()))?;
         self.check(&params)?;
-        self.greet(&params)?;
+        self.handshake(&params)?;
 
-        let (way_in, arrivals) = mpsc::channel();
+        let (sender, arrivals) = mpsc::channel();
         let test = Waiting {
-            way_in,
+            sender,
             streams: if params.protocol == Protocol::Tcp { params.streams() } else { 0 },
             echoes: 0,
-            told: false,
+            logged: false,
         };
         match lock(&self.shared.waiting).entry(self.cookie) {
-            Entry::Vacant(place) => drop(place.insert(test)),
-            Entry::Occupied(_) => return Err(refuse(ServerError::MESSAGE, "another test has this cookie")),
+            Entry::Vacant(slot) => drop(slot.insert(test)),
+            Entry::Occupied(_) => return Err(refuse(ServerError::MESSAGE, "another test uses this cookie")),
         }
         let mut registration = Registration { shared: self.shared, cookie: self.cookie, udp: None };
         let streams = match params.protocol {
             Protocol::Tcp => {
-                self.control.write_state(State::CreateStreams, "asking for streams")?;
+                self.control.write_state(State::CreateStreams, "requesting streams")?;
                 self.tcp_streams(&params, &arrivals)?
             }
             Protocol::Udp => {
-                let (way_in, arrivals) = mpsc::channel();
+                let (sender, arrivals) = mpsc::channel();
                 let number = {
                     let mut waiting = lock(&self.shared.udp_waiting);
                     let number = waiting.iter().map(|test| test.number + 1).max().unwrap_or(0);
                     let (from, streams) = (self.peer.ip(), params.streams());
-                    waiting.push(udp::Waiting { number, from, streams, way_in });
+                    waiting.push(udp::Waiting { number, from, streams, sender });
                     number
                 };
                 registration.udp = Some(number);
-                self.control.write_state(State::CreateStreams, "asking for streams")?;
-                let sockets = self.gather(params.streams(), &arrivals, |_| false)?;
+                self.control.write_state(State::CreateStreams, "requesting streams")?;
+                let sockets = self.collect_streams(params.streams(), &arrivals, |_| false)?;
                 lock(&self.shared.udp_waiting).retain(|test| test.number != number);
                 self.streams(
                     &params,
-                    sockets.into_iter().map(|a| (Carrier::Udp(a.socket), a.place)).collect(),
+                    sockets.into_iter().map(|a| (Transport::Udp(a.socket), a.permit)).collect(),
                 )
             }
         };
@@ -188,36 +188,37 @@ impl Session<'_> {
         self.transfer(&params, &streams)
     }
 
-    /// Refuses what the limits do not allow.
+    /// Refuses parameters that exceed the limits.
     fn check(&self, params: &Params) -> Result<(), SessionError> {
         let limits = &self.shared.config.limits;
         if params.seconds.saturating_add(params.omit) > limits.seconds {
-            let why = format!("{} s asked for, {} s allowed", params.seconds + params.omit, limits.seconds);
+            let why = format!("{} s requested, {} s allowed", params.seconds + params.omit, limits.seconds);
             return Err(refuse(ServerError::DURATION, why));
         }
         if params.parallel > limits.streams {
-            let why = format!("{} streams asked for, {} allowed", params.parallel, limits.streams);
+            let why = format!("{} streams requested, {} allowed", params.parallel, limits.streams);
             return Err(refuse(ServerError::STREAMS, why));
         }
         if let Some(rate) = limits.rate
             && params.rate.saturating_mul(params.parallel.into()) > rate.as_bits_per_sec()
         {
-            let why = format!("{} bit/s × {} asked for, {rate} allowed", params.rate, params.parallel);
+            let why = format!("{} bit/s × {} requested, {rate} allowed", params.rate, params.parallel);
             return Err(refuse(ServerError::TOTAL_RATE, why));
         }
-        // TCP's flow control holds a sender to what is read; a UDP sender does what it says, or worse.
+        // TCP flow control limits a sender to what is read; a UDP sender is only limited by its own
+        // rate.
         if let Some(rate) = limits.rate
             && params.protocol == Protocol::Udp
             && params.client_sends()
             && params.rate == 0
         {
-            let why = format!("UDP without a bound on its rate asked for, {rate} allowed");
+            let why = format!("UDP without a rate limit requested, {rate} allowed");
             return Err(refuse(ServerError::TOTAL_RATE, why));
         }
-        if let (Some(most), Some(asked)) = (limits.bytes, params.byte_budget())
-            && asked > most
+        if let (Some(max), Some(asked)) = (limits.bytes, params.byte_budget())
+            && asked > max
         {
-            return Err(refuse(ServerError::PARAMS, format!("{asked} bytes asked for, {most} allowed")));
+            return Err(refuse(ServerError::PARAMS, format!("{asked} bytes requested, {max} allowed")));
         }
         if let Some(name) = params.congestion.as_deref().filter(|_| params.server_sends()) {
             socket::tcp((Ipv4Addr::UNSPECIFIED, 0).into())
@@ -228,8 +229,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Says hello to a fullpipe client and has it prove the secret, if there is one.
-    fn greet(&self, params: &Params) -> Result<(), SessionError> {
+    /// Sends the hello to a fullpipe client and verifies its proof of the secret, if there is one.
+    fn handshake(&self, params: &Params) -> Result<(), SessionError> {
         let secret = self.shared.config.secret.as_deref();
         let no_secret = || refuse(ServerError::AUTHENTICATION, "the client did not prove the secret");
         if params.extension.is_none() {
@@ -247,7 +248,7 @@ impl Session<'_> {
             tcp_rmem: setting("tcp_rmem"),
             tcp_wmem: setting("tcp_wmem"),
         };
-        self.control.write_extension(&json!(hello), "saying hello")?;
+        self.control.write_extension(&json!(hello), "sending the hello")?;
         if let (Some(secret), Some(challenge)) = (secret, challenge) {
             let text =
                 self.control.read_text(1024, "reading the proof", self.shared.config.limits.handshake)?;
@@ -259,8 +260,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Waits for the test's streams, as long as the client is there.
-    fn gather<T>(
+    /// Waits for the test's streams while the client is connected.
+    fn collect_streams<T>(
         &self,
         count: usize,
         arrivals: &mpsc::Receiver<T>,
@@ -276,11 +277,11 @@ impl Session<'_> {
                     let why = format!("{} of {count} streams connected in time", arrived.len());
                     return Err(refuse(ServerError::STREAM_ACCEPT, why));
                 }
-                // The client has nothing to say now, unless it leaves.
+                // The client sends nothing now unless it terminates.
                 Err(_) if self.control.readable(Duration::ZERO).unwrap_or(true) => {
-                    self.told("waiting for the streams")?;
+                    self.read_end("waiting for the streams")?;
                 }
-                // Nor does it want the test when it closes a stream: the others are not to be held meanwhile.
+                // A closed stream also ends the test, so that the others are not held.
                 Err(_) if arrived.iter().any(gone) => break,
                 Err(_) => {}
             }
@@ -291,8 +292,8 @@ impl Session<'_> {
         Ok(arrived)
     }
 
-    /// Reads a state where only an end can come.
-    fn told(&self, doing: &'static str) -> Result<(), SessionError> {
+    /// Reads a state where only an end of the test is valid.
+    fn read_end(&self, doing: &'static str) -> Result<(), SessionError> {
         match self.control.read_state(doing, Duration::from_secs(1))? {
             State::TestEnd => Ok(()),
             State::ClientTerminate | State::IperfDone => Err(SessionError::ClientTerminated),
@@ -306,24 +307,24 @@ impl Session<'_> {
         arrivals: &mpsc::Receiver<Arrival>,
     ) -> Result<Vec<Stream>, SessionError> {
         let mut arrived =
-            self.gather(params.streams(), arrivals, |arrival| stream::closed(&arrival.socket))?;
-        // Threads read the cookies in any order; the client numbers streams by the order of connecting.
+            self.collect_streams(params.streams(), arrivals, |arrival| stream::closed(&arrival.socket))?;
+        // Cookies are read in any order; clients number streams in the order of connecting.
         arrived.sort_by_key(|arrival| arrival.number);
         for arrival in &arrived {
             stream::prepare(&arrival.socket, params)
                 .map_err(|e| refuse(ServerError::STREAM_ACCEPT, e.to_string()))?;
         }
-        Ok(self.streams(params, arrived.into_iter().map(|a| (Carrier::Tcp(a.socket), a.place)).collect()))
+        Ok(self.streams(params, arrived.into_iter().map(|a| (Transport::Tcp(a.socket), a.permit)).collect()))
     }
 
-    /// Numbers the streams. In both directions at once, the client connects those it sends on first.
-    fn streams(&self, params: &Params, carriers: Vec<(Carrier, admission::Place)>) -> Vec<Stream> {
-        let numbered = carriers.into_iter().enumerate();
+    /// Numbers the streams. For bidirectional tests, clients connect their sending streams first.
+    fn streams(&self, params: &Params, transports: Vec<(Transport, admission::Permit)>) -> Vec<Stream> {
+        let numbered = transports.into_iter().enumerate();
         numbered
-            .map(|(index, (carrier, place))| {
+            .map(|(index, (transport, permit))| {
                 let sends =
                     if params.bidirectional { index >= params.parallel as usize } else { params.reverse };
-                Stream { lane: Lane::new(stream_id(index), sends, carrier), _place: place }
+                Stream { endpoint: Endpoint::new(stream_id(index), sends, transport), _permit: permit }
             })
             .collect()
     }

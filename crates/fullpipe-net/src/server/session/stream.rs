@@ -1,8 +1,8 @@
 //! One stream of a test, at the server.
 
 use crate::iperf3::Params;
-use crate::server::admission::Place;
-use crate::transfer::{Budget, Carrier, DEFAULT_SEND_BLOCK, Lane, Orders};
+use crate::server::admission::Permit;
+use crate::transfer::{Budget, DEFAULT_SEND_BLOCK, Endpoint, StreamOptions, Transport};
 use fullpipe_kernel::{socket, tcp_info};
 use fullpipe_units::Rate;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -12,14 +12,14 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The threads of a test whose streams will be reset look this often whether it is over.
-const LOOK: Duration = Duration::from_millis(250);
+/// Poll interval of threads whose streams will be reset at the end.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// One stream at this end.
 pub(super) struct Stream {
-    pub lane: Lane,
-    /// Given back when the socket is closed.
-    pub _place: Place,
+    pub endpoint: Endpoint,
+    /// Released when the socket is closed.
+    pub _permit: Permit,
 }
 
 impl Stream {
@@ -31,27 +31,27 @@ impl Stream {
         stop: &AtomicBool,
     ) -> io::Result<()> {
         let asked = (params.rate > 0).then(|| Rate::from_bits_per_sec(params.rate));
-        // A client that says iperf3's default for TCP did not choose it.
+        // iperf3's default block size for TCP was not chosen by the user.
         let chosen = params.block != crate::iperf3::DEFAULT_TCP_BLOCK;
-        let datagrams = matches!(self.lane.carrier, Carrier::Udp(_));
-        let orders = Orders {
+        let datagrams = matches!(self.endpoint.transport, Transport::Udp(_));
+        let options = StreamOptions {
             block: if chosen || datagrams { params.block as usize } else { DEFAULT_SEND_BLOCK },
             rate: asked.into_iter().chain(cap).min(),
             cap,
             wide: params.udp_counters_64bit,
         };
-        self.lane.carry(&orders, budget, stop)
+        self.endpoint.run(&options, budget, stop)
     }
 }
 
-/// Whether the peer has closed this connection, or it broke.
+/// Whether the peer has closed the connection or it failed.
 pub(super) fn closed(socket: &TcpStream) -> bool {
     use nix::sys::socket::{MsgFlags, recv};
     let peeked = recv(socket.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
     !matches!(peeked, Ok(1..) | Err(nix::Error::EAGAIN | nix::Error::EINTR))
 }
 
-/// Sets what the client asked for on a stream's socket.
+/// Sets the requested socket options.
 pub(super) fn prepare(stream: &TcpStream, params: &Params) -> io::Result<()> {
     if params.window > 0 {
         socket::set_buffers(stream, params.window as usize)?;
@@ -60,8 +60,8 @@ pub(super) fn prepare(stream: &TcpStream, params: &Params) -> io::Result<()> {
         stream.set_nodelay(true)?;
     }
     if params.extension.as_ref().is_some_and(|e| e.abort) {
-        stream.set_read_timeout(Some(LOOK))?;
-        stream.set_write_timeout(Some(LOOK))?;
+        stream.set_read_timeout(Some(POLL_INTERVAL))?;
+        stream.set_write_timeout(Some(POLL_INTERVAL))?;
     }
     if params.mss > 0 {
         setsockopt(stream, sockopt::TcpMaxSeg, &params.mss)?;
@@ -71,7 +71,7 @@ pub(super) fn prepare(stream: &TcpStream, params: &Params) -> io::Result<()> {
     }
     if let Some(name) = &params.congestion {
         let pinned = tcp_info::pin(stream, name);
-        // Only a sender needs it.
+        // Only senders need the controller.
         if params.server_sends() {
             pinned.map_err(io::Error::other)?;
         }

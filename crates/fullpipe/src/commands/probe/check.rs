@@ -19,8 +19,8 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let mesh = super::read(&self.mesh)?;
-        prose(&told(&mesh));
-        let short = mesh.sites.iter().filter(|s| s.budget < mesh.planned_a_day());
+        prose(&reported(&mesh));
+        let short = mesh.sites.iter().filter(|s| s.budget < mesh.planned_bytes_per_day());
         let short: Vec<&str> = short.map(|s| s.name.as_str()).collect();
         if short.is_empty() {
             return Ok(());
@@ -29,7 +29,7 @@ impl Args {
             "the budget of {} is less than the plan of {}: transfers will be left out once it is spent; a longer `period`, a smaller \
              `size` or a larger `budget` puts it right",
             short.join(", "),
-            gigabytes(mesh.planned_a_day())
+            gigabytes(mesh.planned_bytes_per_day())
         )))
     }
 }
@@ -41,7 +41,7 @@ fn gigabytes(bytes: u64) -> String {
     }
 }
 
-fn told(mesh: &Mesh) -> String {
+fn reported(mesh: &Mesh) -> String {
     let schedule = Schedule::new(mesh);
     let mut out = String::new();
     let pairs = mesh.sites.len() * (mesh.sites.len() - 1);
@@ -55,8 +55,8 @@ fn told(mesh: &Mesh) -> String {
         mesh.period
     );
     let width = mesh.sites.iter().map(|s| s.name.len()).max().unwrap_or(0);
-    let _ = writeln!(out, "\nplan of a site: {} sent and received together", gigabytes(mesh.planned_a_day()));
-    let fits = schedule.rate_that_fits(mesh.size);
+    let _ = writeln!(out, "\nplan of a site: {} sent and received together", gigabytes(mesh.planned_bytes_per_day()));
+    let fits = schedule.min_rate(mesh.size);
     for site in &mesh.sites {
         let slow = match site.rate {
             Some(rate) if rate < fits => "; its link is too slow for its slots: transfers will queue",

@@ -44,7 +44,7 @@ impl Args {
                     .map_err(Into::into)
                     .and_then(|from| copy(&from, name, &mut store))
             } else {
-                collect(&mesh, own, id, &keys, &mut store, clock::Host::default().now().wall_ms)
+                collect(&mesh, own, id, &keys, &mut store, clock::SystemClock::default().now().wall_ms)
             };
             match pulled {
                 Ok(pulled) => {

@@ -23,7 +23,7 @@ impl Args {
         let keys = match (&self.mesh, &self.site) {
             (Some(mesh), Some(site)) => {
                 let mesh = super::read(mesh)?;
-                let id = mesh.known_site(site).map_err(Failure::usage)?;
+                let id = mesh.find_site(site).map_err(Failure::usage)?;
                 let own = &mesh.sites[usize::from(id)].name;
                 let keys = Keys::read(&mesh.key_file).map_err(Failure::usage)?;
                 let names = mesh.sites.iter().map(|s| s.name.as_str());

@@ -3,7 +3,7 @@
 use fullpipe_live::export::{Family, Metric, Sample};
 use fullpipe_mesh::file::Mesh;
 use fullpipe_mesh::node::{PairTally, ProbeTally, Tally};
-use fullpipe_mesh::record::{Measured, SiteId};
+use fullpipe_mesh::record::{Measurement, SiteId};
 
 const DONE: Metric = Metric::counter("fullpipe_probe_transfers_done", "Transfers that arrived.", "");
 const FAILED: Metric = Metric::counter(
@@ -12,17 +12,17 @@ const FAILED: Metric = Metric::counter(
     "",
 );
 const UP: Metric = Metric::gauge("fullpipe_probe_up", "Whether the last transfer arrived.", "");
-const SMALL_RTT: Metric = Metric::gauge(
+const PROBE_RTT: Metric = Metric::gauge(
     "fullpipe_probe_small_rtt_seconds",
     "Round trips of the last minute's small probes.",
     "seconds",
 );
 
 /// A metric, and its value of what was seen.
-type Told<T, N> = (Metric, fn(&T) -> N);
+type MetricOf<T, N> = (Metric, fn(&T) -> N);
 
 /// Of the transfers to a site by a controller.
-const MOVED: [Told<PairTally, u64>; 3] = [
+const TRANSFER_METRICS: [MetricOf<PairTally, u64>; 3] = [
     (Metric::counter("fullpipe_probe_payload_bytes", "Payload of transfers that arrived.", "bytes"), |of| {
         of.bytes
     }),
@@ -33,7 +33,7 @@ const MOVED: [Told<PairTally, u64>; 3] = [
 ];
 
 /// Of the last transfer that arrived.
-const LAST: [Told<Measured, Option<f64>>; 5] = [
+const LAST_TRANSFER_METRICS: [MetricOf<Measurement, Option<f64>>; 5] = [
     (
         Metric::gauge(
             "fullpipe_probe_goodput_bits_per_second",
@@ -64,7 +64,7 @@ const LAST: [Told<Measured, Option<f64>>; 5] = [
 ];
 
 /// Of the small probes to a site.
-const SMALL: [Told<ProbeTally, u64>; 3] = [
+const PROBE_METRICS: [MetricOf<ProbeTally, u64>; 3] = [
     (Metric::counter("fullpipe_probe_small_sent", "Small probes sent.", ""), |of| of.sent),
     (Metric::counter("fullpipe_probe_small_arrived", "Small probes that arrived.", ""), |of| of.arrived),
     (Metric::counter("fullpipe_probe_small_answered", "Small probes whose answer came back.", ""), |of| {
@@ -73,7 +73,7 @@ const SMALL: [Told<ProbeTally, u64>; 3] = [
 ];
 
 /// Of the node itself.
-const OWN: [Told<Tally, u64>; 4] = [
+const NODE_METRICS: [MetricOf<Tally, u64>; 4] = [
     (Metric::gauge("fullpipe_probe_budget_bytes", "Bytes that may be moved in a day.", "bytes"), |tally| {
         tally.budget
     }),
@@ -89,37 +89,37 @@ const OWN: [Told<Tally, u64>; 4] = [
 ];
 
 pub fn families(mesh: &Mesh, site: SiteId, tally: &Tally) -> Vec<Family> {
-    let seen = Seen { mesh, site, tally };
+    let labelled = Labelled { mesh, site, tally };
     let mut families = vec![
-        DONE.of(seen.by_transfer(|of| Some(of.done as f64))),
-        FAILED.of(seen.failed()),
-        UP.of(seen.by_transfer(|of| {
-            (of.last.is_some() || of.trouble.is_some()).then(|| f64::from(u8::from(of.trouble.is_none())))
+        DONE.of(labelled.by_transfer(|of| Some(of.done as f64))),
+        FAILED.of(labelled.failed()),
+        UP.of(labelled.by_transfer(|of| {
+            (of.last.is_some() || of.error.is_some()).then(|| f64::from(u8::from(of.error.is_none())))
         })),
     ];
     families
-        .extend(MOVED.iter().map(|(metric, of)| metric.of(seen.by_transfer(|pair| Some(of(pair) as f64)))));
+        .extend(TRANSFER_METRICS.iter().map(|(metric, of)| metric.of(labelled.by_transfer(|pair| Some(of(pair) as f64)))));
     families.extend(
-        LAST.iter().map(|(metric, of)| metric.of(seen.by_transfer(|pair| pair.last.as_ref().and_then(of)))),
+        LAST_TRANSFER_METRICS.iter().map(|(metric, of)| metric.of(labelled.by_transfer(|pair| pair.last.as_ref().and_then(of)))),
     );
-    families.extend(SMALL.iter().map(|(metric, of)| {
-        metric.of(tally.probes.iter().map(|(to, probes)| Sample::number(seen.ends(*to), of(probes) as f64)))
+    families.extend(PROBE_METRICS.iter().map(|(metric, of)| {
+        metric.of(tally.probes.iter().map(|(to, probes)| Sample::number(labelled.ends(*to), of(probes) as f64)))
     }));
-    families.push(SMALL_RTT.of(seen.small_rtts()));
-    families.extend(OWN.iter().map(|(metric, of)| metric.of([Sample::number(Vec::new(), of(tally) as f64)])));
+    families.push(PROBE_RTT.of(labelled.probe_rtts()));
+    families.extend(NODE_METRICS.iter().map(|(metric, of)| metric.of([Sample::number(Vec::new(), of(tally) as f64)])));
     families
 }
 
 type Labels = Vec<(&'static str, String)>;
 
 /// What a node has seen, and what its sites and controllers are called.
-struct Seen<'a> {
+struct Labelled<'a> {
     mesh: &'a Mesh,
     site: SiteId,
     tally: &'a Tally,
 }
 
-impl Seen<'_> {
+impl Labelled<'_> {
     fn ends(&self, to: SiteId) -> Labels {
         let name = |id: SiteId| self.mesh.sites[usize::from(id)].name.clone();
         vec![("from", name(self.site)), ("to", name(to))]
@@ -139,15 +139,15 @@ impl Seen<'_> {
 
     fn failed(&self) -> impl Iterator<Item = Sample> {
         self.tally.transfers.iter().flat_map(|((to, cc), of)| {
-            of.failed.iter().map(|(trouble, n)| {
+            of.failed.iter().map(|(error, n)| {
                 let mut labels = self.labels(*to, *cc);
-                labels.push(("trouble", trouble.name().to_owned()));
+                labels.push(("error", error.name().to_owned()));
                 Sample::number(labels, *n as f64)
             })
         })
     }
 
-    fn small_rtts(&self) -> impl Iterator<Item = Sample> {
+    fn probe_rtts(&self) -> impl Iterator<Item = Sample> {
         self.tally.probes.iter().filter_map(|(to, of)| Some((*to, of.rtt?))).flat_map(|(to, band)| {
             [("0", band.min), ("0.5", band.p50), ("0.95", band.p95), ("1", band.max)].map(
                 |(quantile, span)| {

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::print::{in_lines, print, print_json};
 use crate::runs::command_line;
 use fullpipe_mesh::record::History;
-use fullpipe_mesh::report::{Seen, figure, page, terminal};
+use fullpipe_mesh::report::{Report, figure, page, terminal};
 use fullpipe_mesh::store::Store;
 use fullpipe_report::{About, Replacement};
 use std::path::{Path, PathBuf};
@@ -93,16 +93,16 @@ pub fn show(
     how: &How,
     to: Vec<Replacement>,
 ) -> Result<(), Failure> {
-    let seen = Seen::of(history, !how.no_simulation);
+    let report = Report::new(history, !how.no_simulation);
     for (to, path) in to.into_iter().zip(&how.out) {
         let about = About { title: title.to_owned(), command: command.to_owned() };
         let bytes = match form(path) {
-            Some(Form::Svg) => figure(history, &seen).svg().into_bytes(),
-            Some(Form::Png) => figure(history, &seen).png().map_err(Failure::usage)?,
-            _ => page(history, &seen, &about).into_bytes(),
+            Some(Form::Svg) => figure(history, &report).svg().into_bytes(),
+            Some(Form::Png) => figure(history, &report).png().map_err(Failure::usage)?,
+            _ => page(history, &report, &about).into_bytes(),
         };
         to.write_by(|out| out.write_all(&bytes)).map_err(Failure::usage)?;
         eprintln!("wrote {}", path.display());
     }
-    if how.json { print_json(&seen) } else { print(in_lines(&terminal(&seen))) }
+    if how.json { print_json(&report) } else { print(in_lines(&terminal(&report))) }
 }

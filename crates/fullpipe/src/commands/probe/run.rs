@@ -10,8 +10,8 @@ use fullpipe_live::export::{Page, Pages, Server, Settings};
 use fullpipe_mesh::clock;
 use fullpipe_mesh::file::Mesh;
 use fullpipe_mesh::node::{self, Config, Event, Handle, Node, Sockets, StartError};
-use fullpipe_mesh::record::{SiteId, Trouble};
-use fullpipe_mesh::report::{Seen, page};
+use fullpipe_mesh::record::{SiteId, TransferError};
+use fullpipe_mesh::report::{Report, page};
 use fullpipe_mesh::store::Store;
 use fullpipe_report::{About, escaped};
 use nix::unistd::{Gid, Uid, User};
@@ -62,7 +62,7 @@ impl Args {
             site,
             keys,
             store: store.clone(),
-            clock: Box::new(clock::Host::default()),
+            clock: Box::new(clock::SystemClock::default()),
             log: Box::new(log(self.verbose)),
         };
         let node = Node::open(config, sockets).map_err(failure)?;
@@ -107,7 +107,7 @@ fn last_day(store: &Path, mesh: &str) -> String {
     match Store::read(store).and_then(|store| store.history(from..i64::MAX)) {
         Ok(history) => {
             let about = About { title: format!("Mesh {mesh}"), command: String::new() };
-            page(&history, &Seen::of(&history, false), &about)
+            page(&history, &Report::new(&history, false), &about)
         }
         Err(e) => format!("<!doctype html><title>fullpipe probe</title><p>{}", escaped(&e.to_string())),
     }
@@ -133,7 +133,7 @@ fn log(verbose: bool) -> impl Fn(&Event) + Send + Sync {
     #[derive(Default)]
     struct Said {
         /// By receiver and controller.
-        troubles: HashMap<(String, String), Trouble>,
+        troubles: HashMap<(String, String), TransferError>,
         queued: Option<Instant>,
     }
     let said: Mutex<Said> = Mutex::default();
@@ -141,13 +141,13 @@ fn log(verbose: bool) -> impl Fn(&Event) + Send + Sync {
         let mut said = said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Said { troubles, queued } = &mut *said;
         let news = match event {
-            Event::Failed { to, controller, trouble } => {
-                troubles.insert((to.clone(), controller.clone()), *trouble) != Some(*trouble)
+            Event::Failed { to, controller, error } => {
+                troubles.insert((to.clone(), controller.clone()), *error) != Some(*error)
             }
             Event::Done { to, controller, .. } => {
                 troubles.remove(&(to.clone(), controller.clone())).is_some()
             }
-            Event::Queued { .. } => {
+            Event::Late { .. } => {
                 let news = queued.is_none_or(|at| at.elapsed() >= QUEUED_EVERY);
                 if news {
                     *queued = Some(Instant::now());

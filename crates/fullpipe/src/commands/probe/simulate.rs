@@ -4,8 +4,8 @@ use super::report::show;
 use crate::failure::Failure;
 use crate::runs::command_line;
 use fullpipe_experiment::regular_file;
-use fullpipe_mesh::file::MOST_BYTES;
-use fullpipe_mesh::simulate::World;
+use fullpipe_mesh::file::MAX_FILE_BYTES;
+use fullpipe_mesh::simulate::SimulatedMesh;
 use fullpipe_units::Span;
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub struct Args {
     /// The mesh file
     #[arg(value_name = "MESH", value_hint = clap::ValueHint::FilePath)]
     mesh: PathBuf,
-    /// What the paths are like and what goes wrong on them, as docs/reference/mesh-reports.md describes it
+    /// What the paths are like and what goes wrong on them, as docs/evidence/mesh.md describes it
     #[arg(value_name = "PATHS", value_hint = clap::ValueHint::FilePath)]
     paths: PathBuf,
     /// How long the mesh runs
@@ -36,9 +36,9 @@ impl Args {
         let to = self.how.open()?;
         let mesh = super::read(&self.mesh)?;
         let name = self.paths.display().to_string();
-        let text = regular_file::read_text(&self.paths, MOST_BYTES)
-            .map_err(|e| Failure::usage(format!("{name}: {e}")))?;
-        let world = World::parse(&mesh, &name, &text, self.duration, self.seed).map_err(Failure::usage)?;
+        let text =
+            regular_file::read_text(&self.paths, MAX_FILE_BYTES).map_err(|e| Failure::usage(format!("{name}: {e}")))?;
+        let world = SimulatedMesh::parse(&mesh, &name, &text, self.duration, self.seed).map_err(Failure::usage)?;
         let history = world.history().map_err(|e| Failure::usage(format!("{name}: {e}")))?;
         show(&history, &format!("{}, simulated", mesh.name), &command_line(), &self.how, to)
     }

@@ -1,20 +1,20 @@
 "use strict";
-// A speed test by the server's own addresses: GET /download for bytes, HEAD / for round trips, GET /transfer/ID for the sender's
-// socket. Whatever the server says is set as text. The secret stays in this page's memory.
+// A speed test with the server's own resources: GET /download for data, HEAD / for RTTs, GET /transfer/ID for the sending socket.
+// Text from the server is only set as text content. The secret stays in this page's memory.
 (() => {
   const byId = (id) => document.getElementById(id);
   const SIDES = ["a", "b"];
   const PING_EVERY_MS = 100;
-  const LOOK_EVERY_MS = 300;
-  // Between downloads, for queues to drain.
+  const POLL_EVERY_MS = 300;
+  // Pause between downloads for queues to drain.
   const REST_MS = 700;
   const BIN_S = 0.5;
   const IDLE_PINGS = 12;
 
-  let stop = null; // ends the test that runs
+  let stop = null; // stops the running test
   let runs = []; // finished and running downloads: { side, at: [[s, bytes]], pings: [[s, ms]], … }
   let idle = [];
-  let cut = null; // seconds after which something else than this page ended a download
+  let cut = null; // seconds after which the server or network ended a download
 
   const headers = () => {
     const secret = byId("secret").value;
@@ -33,9 +33,9 @@
     if (response.status === 401) {
       byId("secret-label").hidden = false;
       byId("secret").focus();
-      throw new Refused(401, byId("secret").value ? "That is not this server's secret." : "This server wants its secret: enter it and start again.");
+      throw new Refused(401, byId("secret").value ? "Wrong secret." : "This server requires a secret. Enter it and start again.");
     }
-    throw new Refused(response.status, `The server says: ${(await response.text()).trim()}`);
+    throw new Refused(response.status, `Server error: ${(await response.text()).trim()}`);
   };
 
   const quantile = (values, q) => {
@@ -52,8 +52,8 @@
     return a >= 100 ? v.toFixed(0) : a >= 10 ? v.toFixed(1) : a >= 1 ? v.toFixed(2) : a === 0 ? "0" : v.toPrecision(2);
   };
 
-  // The time from asking to the first byte of the answer, as the browser's network has it: without the set-up of connections, and
-  // without waiting for this script. Which ping it was stands in its address.
+  // The time from request to first response byte as measured by the browser's network stack: without connection set-up and script
+  // delays. The URL identifies the ping.
   let number = 0;
   const waiting = new Map();
   new PerformanceObserver((list) => {
@@ -78,13 +78,13 @@
     const last = run.at[run.at.length - 1];
     return last && last[0] > 0 ? (last[1] * 8) / last[0] / 1e6 : null;
   };
-  const again = (run) => {
+  constretransmitted = (run) => {
     const s = run.socket;
     if (!s || !s.mss || !s.bytes_acked) return null;
     return (s.retransmits / (s.bytes_acked / s.mss + s.retransmits)) * 100;
   };
 
-  // One download by the controller `cc`, for `seconds` from its first byte.
+  // Downloads with controller `cc` for `seconds` from the first byte.
   const download = async (side, cc, seconds, signal, most) => {
     const mine = new AbortController();
     const over = () => mine.abort();
@@ -94,10 +94,10 @@
     try {
       const response = await fetch(`/download?size=${size}&cc=${encodeURIComponent(cc)}`, options(mine.signal));
       if (response.status === 400 && most === undefined) {
-        // A server that bounds the size says by how much.
+        // A server with a size limit reports it.
         const words = await response.text();
         const bound = /^size: at most (\d+) bytes/.exec(words)?.[1];
-        if (bound === undefined) throw new Refused(400, `The server says: ${words.trim()}`);
+        if (bound === undefined) throw new Refused(400, `Server error: ${words.trim()}`);
         return await download(side, cc, seconds, signal, bound);
       }
       await answered(response);
@@ -113,15 +113,15 @@
           await sleep(PING_EVERY_MS, mine.signal);
         }
       };
-      const looks = async () => {
+      const polls = async () => {
         while (running) {
-          await sleep(LOOK_EVERY_MS, mine.signal);
-          const told = await fetch(`/transfer/${id}`, options(mine.signal));
-          if (told.ok) run.socket = (await told.json()).socket;
+          await sleep(POLL_EVERY_MS, mine.signal);
+          const response = await fetch(`/transfer/${id}`, options(mine.signal));
+          if (response.ok) run.socket = (await response.json()).socket;
           show();
         }
       };
-      const beside = [pings(), looks()].map((p) => p.catch(() => {}));
+      const beside = [pings(), polls()].map((p) => p.catch(() => {}));
       const timer = setTimeout(over, seconds * 1000);
       const reader = response.body.getReader();
       let bytes = 0;
@@ -136,7 +136,7 @@
           if (run.at.length > 1 && t - run.at[run.at.length - 2][0] < 0.05) { last[0] = t; last[1] = bytes; } else run.at.push([t, bytes]);
         }
       } catch (e) {
-        // What is through counts, whoever ended it: a server may allow less time.
+        // Received data counts even if the server ended the download early.
         if (signal.aborted || (!mine.signal.aborted && since(performance.now()) < 1)) throw e;
         if (!mine.signal.aborted) cut = since(performance.now());
       } finally {
@@ -145,7 +145,7 @@
         mine.abort();
         await Promise.all(beside);
       }
-      if (!bytes) throw new Error("Nothing came within the time.");
+      if (!bytes) throw new Error("No data received in time.");
       return run;
     } finally {
       signal.removeEventListener("abort", over);
@@ -186,7 +186,7 @@
     }
   };
 
-  // What came in each stretch of BIN_S seconds.
+  // Rate in each interval of BIN_S seconds.
   const rates = (run) => {
     const points = [];
     let from = [0, 0];
@@ -211,7 +211,7 @@
       put("goodput", figure(median(own.map(mbit).filter((v) => v !== null))));
       put("loaded", figure(median(pings)));
       put("worst", figure(quantile(pings, 0.95)));
-      put("again", figure(median(own.map(again).filter((v) => v !== null))));
+      put("again", figure(median(own.map(retransmitted).filter((v) => v !== null))));
     }
     byId("idle").textContent = figure(level);
     plot(byId("plot-rate"), runs.map((r) => ({ side: r.side, points: rates(r) })), seconds(), null);
@@ -231,13 +231,13 @@
     const apart = Math.min(...fast.rates) > Math.max(...slow.rates) && ratio >= 1.05;
     const rates = `${figure(median(fast.rates))} against ${figure(median(slow.rates))} Mbit/s`;
     const times = ratio >= 2 ? `${ratio.toFixed(ratio >= 10 ? 0 : 1)} times as fast as ${slow.name}` : `${((ratio - 1) * 100).toFixed(0)} % faster than ${slow.name}`;
-    let words = apart ? `Here ${fast.name} is ${times}: ${rates}.` : `No difference that ${byId("rounds").value} rounds could show: ${fast.name} ${figure(median(fast.rates))}, ${slow.name} ${figure(median(slow.rates))} Mbit/s.`;
+    let words = apart ? `Here ${fast.name} is ${times}: ${rates}.` : `No difference in ${byId("rounds").value} rounds: ${fast.name} ${figure(median(fast.rates))}, ${slow.name} ${figure(median(slow.rates))} Mbit/s.`;
     const [load, other] = [median(fast.pings), median(slow.pings)];
     if (load !== null && other !== null) words += ` RTT under load: ${fast.name} ${figure(load)} ms, ${slow.name} ${figure(other)} ms.`;
     return words;
   };
 
-  const say = (words, bad = false) => {
+  const showVerdict = (words, bad = false) => {
     byId("verdict").textContent = words;
     byId("verdict").classList.toggle("bad", bad);
   };
@@ -247,7 +247,7 @@
     runs = [];
     idle = [];
     cut = null;
-    say("");
+showVerdict("");
     show();
     state("idle RTT …");
     for (let i = 0; i < IDLE_PINGS; i++) {
@@ -265,7 +265,7 @@
         await sleep(REST_MS, signal);
       }
     }
-    say(verdict());
+showVerdict(verdict());
     const ended = cut === null ? "" : `; the server or the network ended a download after ${figure(cut)} s`;
     state(`${rounds} ${rounds === 1 ? "round" : "rounds"} of ${seconds()} s each${ended}`);
   };
@@ -284,8 +284,8 @@
       await test(stop.signal);
     } catch (error) {
       end = "failed";
-      const words = error.name === "AbortError" ? "Stopped." : error instanceof Refused ? error.message : `The transfer broke off: ${error.message}`;
-      say(words, error.name !== "AbortError");
+      const words = error.name === "AbortError" ? "Stopped." : error instanceof Refused ? error.message : `The transfer failed: ${error.message}`;
+  showVerdict(words, error.name !== "AbortError");
       state("");
     }
     for (const input of inputs) input.readOnly = false;

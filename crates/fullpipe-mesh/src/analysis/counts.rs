@@ -1,12 +1,12 @@
-//! Things that happen seldom, counted: lost probes, failed transfers.
+//! Counts of rare events: lost probes, failed transfers.
 
 use std::collections::VecDeque;
 
-/// How many ticks tell what is usual, unless more do: four hours of minutes.
+/// Default number of ticks in the baseline: four hours of minutes.
 const WINDOW: usize = 240;
 const RECENT: usize = super::series::RECENT;
 
-/// Of how many how many, by tick.
+/// Hits and totals by tick.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     window: usize,
@@ -23,12 +23,12 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Counts of which so many ticks tell what is usual.
+    /// Counts with a baseline of `window` ticks.
     pub fn over(window: usize) -> Self {
         Counts { window, usual: VecDeque::new(), hits: 0, all: 0, recent: VecDeque::new() }
     }
 
-    /// Of `all` in this tick, `hits` were such; more of a tick that was begun is added to it.
+    /// Adds `hits` of `all` in a tick; repeated calls for the newest tick add up.
     pub fn push(&mut self, tick: u64, hits: u32, all: u32) {
         if all == 0 {
             return;
@@ -54,12 +54,12 @@ impl Counts {
         }
     }
 
-    /// The usual share (Krichevsky and Trofimov's estimate: never quite nothing).
+    /// The baseline share (the Krichevsky–Trofimov estimate, which is never zero).
     pub fn usual(&self) -> f64 {
         (self.hits as f64 + 0.5) / (self.all as f64 + 1.0)
     }
 
-    /// The share of all that is kept.
+    /// The share over the baseline and the recent ticks.
     pub fn whole_share(&self) -> f64 {
         let kept = (self.hits, self.all);
         let (hits, all) = self
@@ -69,26 +69,26 @@ impl Counts {
         if all == 0 { 0.0 } else { hits as f64 / all as f64 }
     }
 
-    /// What is usual begins anew with `tick`; what was before is returned.
+    /// Restarts the baseline at `tick` and returns the former counts.
     pub fn restart(&mut self, tick: u64) -> Counts {
         let (since, before) = self.recent.iter().partition(|(at, ..)| *at >= tick);
         let fresh = Counts { recent: since, ..Counts::over(self.window) };
         Counts { recent: before, ..std::mem::replace(self, fresh) }
     }
 
-    /// The counts go on as `former` did, with those from `tick` on.
+    /// Resumes `former` with the counts from `tick` on.
     pub fn resume(&mut self, former: Counts, tick: u64) {
         let since: Vec<_> = self.recent.iter().filter(|(at, ..)| *at >= tick).copied().collect();
         *self = former;
         since.into_iter().for_each(|(at, hits, all)| self.push(at, hits, all));
     }
 
-    /// How many the usual share rests on.
+    /// The total count in the baseline.
     pub fn rests_on(&self) -> u64 {
         self.all
     }
 
-    /// The counts of the last `k` ticks, newest first: hits and all.
+    /// Hits and totals of the last `k` ticks, newest first.
     pub fn last(&self, k: usize) -> impl Iterator<Item = (u32, u32)> {
         self.recent.iter().rev().take(k).map(|(_, hits, all)| (*hits, *all))
     }
@@ -108,8 +108,8 @@ impl Counts {
         if all == 0 { 0.0 } else { hits as f64 / all as f64 }
     }
 
-    /// The log likelihood ratio of `other` against the usual share in the last `k` ticks, each tick's at most `most`: what is lost
-    /// together is lost once.
+    /// The log-likelihood ratio of `other` against the baseline share over the last `k` ticks, at
+    /// most `most` per tick: losses come in bursts.
     pub fn evidence(&self, k: usize, other: f64, most: f64) -> f64 {
         let usual = self.usual();
         let (hit, miss) = ((other / usual).ln(), ((1.0 - other) / (1.0 - usual)).ln());
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_failures_in_a_row_speak_louder_than_one() {
+    fn three_failures_in_a_row_are_stronger_evidence_than_one() {
         let mut counts = Counts::default();
         (0..100).for_each(|tick| counts.push(tick, 0, 2));
         counts.push(100, 1, 2);

@@ -1,30 +1,30 @@
-//! What is followed of each direction, period by period.
+//! The tracked quantities of each direction.
 
-use super::Watch;
-use crate::record::{Minute, Outcome, Pair, Transfer, Trouble};
-use crate::see::change::{Metric, Quantity};
-use crate::see::counts::Counts;
-use crate::see::periods::Period;
-use crate::see::series::Series;
+use super::Detector;
+use crate::analysis::change::{Metric, Quantity};
+use crate::analysis::counts::Counts;
+use crate::analysis::periods::Period;
+use crate::analysis::series::Series;
+use crate::record::{Minute, Outcome, Pair, Transfer, TransferError};
 use std::collections::BTreeMap;
 
-/// A share of retransmissions below which it matters little: the logarithm is taken of what is above.
+/// Retransmission shares below this matter little; added before taking the logarithm.
 pub(super) const SHARE_FLOOR: f64 = 1e-3;
-/// How many transfers tell how often a controller takes too long: what is rare takes a day to be known.
+/// Baseline for late transfers: rare events take a day to estimate.
 const LATE_WINDOW: usize = 1440;
 
-/// What is followed of a direction.
+/// The tracked quantities of a direction.
 #[derive(Clone, Debug)]
 pub(super) struct Track {
     pub best: Series,
     pub rates: Vec<Series>,
-    pub again: Vec<Series>,
-    /// Transfers of each controller that took longer than allowed.
+    pub retransmitted: Vec<Series>,
+    /// Timed-out transfers of each controller.
     pub late: Vec<Counts>,
     pub probes: Counts,
     pub failed: Counts,
     pub rtt: Series,
-    /// Of the lower direction only.
+    /// Tracked for the lower direction only.
     pub asymmetry: Series,
 }
 
@@ -33,7 +33,7 @@ impl Track {
         Track {
             best: Series::new(0.05),
             rates: vec![Series::new(0.05); controllers],
-            again: vec![Series::new(0.25); controllers],
+            retransmitted: vec![Series::new(0.25); controllers],
             late: vec![Counts::over(LATE_WINDOW); controllers],
             probes: Counts::default(),
             failed: Counts::default(),
@@ -42,12 +42,12 @@ impl Track {
         }
     }
 
-    /// What is followed of a quantity by its size; nothing of one that is counted.
+    /// The series of a quantity; `None` for counted quantities.
     fn series(&self, quantity: Quantity) -> Option<&Series> {
         match quantity {
             Quantity::Best => Some(&self.best),
             Quantity::Goodput(cc) => self.rates.get(usize::from(cc)),
-            Quantity::Retransmitted(cc) => self.again.get(usize::from(cc)),
+            Quantity::Retransmitted(cc) => self.retransmitted.get(usize::from(cc)),
             Quantity::Rtt => Some(&self.rtt),
             Quantity::Asymmetry => Some(&self.asymmetry),
             Quantity::ProbesLost | Quantity::Failed => None,
@@ -58,7 +58,7 @@ impl Track {
         match quantity {
             Quantity::Best => Some(&mut self.best),
             Quantity::Goodput(cc) => self.rates.get_mut(usize::from(cc)),
-            Quantity::Retransmitted(cc) => self.again.get_mut(usize::from(cc)),
+            Quantity::Retransmitted(cc) => self.retransmitted.get_mut(usize::from(cc)),
             Quantity::Rtt => Some(&mut self.rtt),
             Quantity::Asymmetry => Some(&mut self.asymmetry),
             Quantity::ProbesLost | Quantity::Failed => None,
@@ -66,27 +66,27 @@ impl Track {
     }
 }
 
-impl Watch {
-    /// Takes what a period saw.
-    pub(super) fn take(&mut self, period: &Period<'_>) {
+impl Detector {
+    /// Records a period.
+    pub(super) fn record(&mut self, period: &Period<'_>) {
         let mut best: BTreeMap<Pair, f64> = BTreeMap::new();
         for transfer in &period.transfers {
             if usize::from(transfer.controller) >= self.controllers || transfer.pair.from == transfer.pair.to
             {
                 continue;
             }
-            if let Some(log) = self.take_transfer(transfer) {
+            if let Some(log) = self.record_transfer(transfer) {
                 best.entry(transfer.pair).and_modify(|most| *most = most.max(log)).or_insert(log);
             }
         }
-        self.take_best(&best);
+        self.record_best(&best);
         for minute in period.minutes.iter().filter(|minute| minute.pair.from != minute.pair.to) {
-            self.take_minute(minute);
+            self.record_minute(minute);
         }
     }
 
-    /// Takes a transfer; gives the logarithm of its rate, if it moved.
-    fn take_transfer(&mut self, transfer: &Transfer) -> Option<f64> {
+    /// Records a transfer; returns the logarithm of its rate, if it progressed.
+    fn record_transfer(&mut self, transfer: &Transfer) -> Option<f64> {
         let (tick, controllers) = (self.tick, self.controllers);
         let cc = usize::from(transfer.controller);
         let track = self.tracks.entry(transfer.pair).or_insert_with(|| Track::new(controllers));
@@ -99,21 +99,24 @@ impl Watch {
                 track.rates[cc].push(tick, log);
                 track.late[cc].push(tick, 0, 1);
                 if done.segments > 0 {
-                    track.again[cc].push(tick, (done.retransmitted_share() + SHARE_FLOOR).ln());
+                    track.retransmitted[cc].push(tick, (done.retransmitted_share() + SHARE_FLOOR).ln());
                 }
                 Some(log)
             }
-            // It moves, slower than this.
-            Outcome::Failed(Trouble::TooSlow) if self.slow_bps > 0.0 => {
+            // The transfer progressed, slower than this.
+            Outcome::Failed(TransferError::TooSlow) if self.slow_bps > 0.0 => {
                 track.failed.push(tick, 0, 1);
                 track.late[cc].push(tick, 1, 1);
                 let log = self.slow_bps.ln();
                 track.rates[cc].push(tick, log);
                 Some(log)
             }
-            // Not for the path to answer.
+            // Not caused by the path.
             Outcome::Failed(
-                Trouble::SenderBudget | Trouble::ReceiverBudget | Trouble::NoTurn | Trouble::NoSuchController,
+                TransferError::SenderBudget
+                | TransferError::ReceiverBudget
+                | TransferError::Busy
+                | TransferError::NoSuchController,
             ) => None,
             Outcome::Failed(_) => {
                 track.failed.push(tick, 1, 1);
@@ -122,29 +125,29 @@ impl Watch {
         }
     }
 
-    /// Takes what the best controller of each direction carried, by its logarithm.
-    fn take_best(&mut self, best: &BTreeMap<Pair, f64>) {
+    /// Records the best controller's log goodput of each direction.
+    fn record_best(&mut self, best: &BTreeMap<Pair, f64>) {
         let tick = self.tick;
-        for (&pair, &there) in best {
-            let back = (pair.from < pair.to).then(|| best.get(&pair.turned())).flatten();
+        for (&pair, &forward) in best {
+            let backward = (pair.from < pair.to).then(|| best.get(&pair.reversed())).flatten();
             let Some(track) = self.tracks.get_mut(&pair) else { continue };
-            track.best.push(tick, there);
-            if let Some(back) = back {
-                track.asymmetry.push(tick, there - back);
+            track.best.push(tick, forward);
+            if let Some(backward) = backward {
+                track.asymmetry.push(tick, forward - backward);
             }
         }
     }
 
-    /// Takes the probes of a minute: those that were lost on the way there and on the way back, and their round trips.
-    fn take_minute(&mut self, minute: &Minute) {
+    /// Records a probe minute: losses in each direction, and RTTs.
+    fn record_minute(&mut self, minute: &Minute) {
         let (tick, controllers) = (self.tick, self.controllers);
-        for pair in [minute.pair, minute.pair.turned()] {
+        for pair in [minute.pair, minute.pair.reversed()] {
             self.tracks.entry(pair).or_insert_with(|| Track::new(controllers));
         }
         let [sent, arrived, answered] = [minute.sent, minute.arrived, minute.answered].map(u32::from);
-        // Nothing at all is a failure, not a loss: transfers tell it.
+        // A total loss is a failure, which transfers report.
         if arrived > 0 {
-            let lost = [(minute.pair, sent, arrived), (minute.pair.turned(), arrived, answered)];
+            let lost = [(minute.pair, sent, arrived), (minute.pair.reversed(), arrived, answered)];
             for (pair, sent, arrived) in lost {
                 if let Some(track) = self.tracks.get_mut(&pair) {
                     track.probes.push(tick, sent.saturating_sub(arrived), sent);
@@ -158,7 +161,7 @@ impl Watch {
         }
     }
 
-    /// The series that speak for a metric, with what they are of.
+    /// The series that contribute to a metric, with their quantities.
     pub(super) fn members(&self, pair: Pair, metric: Metric) -> Vec<(Quantity, Pair, &Series)> {
         let track = |pair| self.tracks.get(&pair);
         let of = |series: &'_ [Series], name: fn(u16) -> Quantity| -> Vec<(Quantity, Pair)> {
@@ -168,8 +171,8 @@ impl Watch {
             (Metric::Rate, Some(track)) => {
                 [vec![(Quantity::Best, pair)], of(&track.rates, Quantity::Goodput)].concat()
             }
-            (Metric::Loss, Some(track)) => of(&track.again, Quantity::Retransmitted),
-            (Metric::Rtt, _) => vec![(Quantity::Rtt, pair), (Quantity::Rtt, pair.turned())],
+            (Metric::Loss, Some(track)) => of(&track.retransmitted, Quantity::Retransmitted),
+            (Metric::Rtt, _) => vec![(Quantity::Rtt, pair), (Quantity::Rtt, pair.reversed())],
             (Metric::Asymmetry, _) => vec![(Quantity::Asymmetry, pair)],
             _ => Vec::new(),
         };

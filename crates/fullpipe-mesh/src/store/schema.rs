@@ -1,4 +1,4 @@
-//! What the file of a store is like, and whether one is as a node makes them: it may be someone else's.
+//! The schema of a store, and validation of files that may come from elsewhere.
 
 use super::{Store, StoreError};
 use crate::file::is_plain;
@@ -6,14 +6,15 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use std::path::Path;
 
-/// The version of its tables, in `PRAGMA user_version`.
+/// Schema version, in `PRAGMA user_version`.
 pub(super) const SCHEMA: i64 = 1;
-/// Most names of sites, and of controllers: 64 are in a mesh at a time, and those that have left it stay named.
-pub(super) const MOST_NAMES: usize = 1024;
+/// Maximum names of sites and of controllers: 64 sites are in a mesh at a time, and former ones
+/// keep their names.
+pub(super) const MAX_NAMES: usize = 1024;
 /// In `PRAGMA application_id`: "fpme".
 pub(super) const APPLICATION: i64 = 0x6670_6d65;
 
-/// What it holds.
+/// The tables.
 pub(super) const TABLES: &str = "
 CREATE TABLE about(name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE site(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
@@ -38,54 +39,56 @@ CREATE TABLE pulled(site INTEGER NOT NULL, store INTEGER NOT NULL, tab INTEGER N
 ";
 
 impl Store {
-    /// Whether it is a store, of a version that is known.
-    pub(super) fn known(&self) -> Result<(), StoreError> {
+    /// Verifies that the file is a store of a known version.
+    pub(super) fn verify(&self) -> Result<(), StoreError> {
         let ask =
             |name| self.db.pragma_query_value(None, name, |r| r.get::<_, i64>(0)).map_err(|e| self.failed(e));
         let reason = match (ask("application_id")?, ask("user_version")?) {
-            (APPLICATION, SCHEMA) => match self.odd().map_err(|e| self.failed(e))? {
+            (APPLICATION, SCHEMA) => match self.unexpected_schema().map_err(|e| self.failed(e))? {
                 None => return Ok(()),
                 Some(reason) => reason,
             },
             (APPLICATION, version) => {
-                format!("a store of version {version}; this program knows {SCHEMA}: use the one that made it")
+                format!(
+                    "store version {version} is not supported (supported: {SCHEMA}); use the fullpipe that created it"
+                )
             }
-            _ => "a database, but not of a mesh".to_owned(),
+            _ => "not a store of a mesh".to_owned(),
         };
         Err(StoreError::NotAStore { path: self.path.clone(), reason })
     }
 
-    /// What is in it that no node puts there: a file that someone else made may have views without an end in place of tables, more names
-    /// than have numbers, and names that terminals and tables take for something else.
-    fn odd(&self) -> rusqlite::Result<Option<String>> {
+    /// Finds contents that no node writes: a crafted file may have endless views in place of
+    /// tables, too many names, or names with control characters.
+    fn unexpected_schema(&self) -> rusqlite::Result<Option<String>> {
         let found = definitions(&self.db)?;
         let made = Connection::open_in_memory()?;
         made.execute_batch(TABLES)?;
         let made = definitions(&made)?;
         if let Some([_, name, _]) = found.iter().find(|one| !made.contains(one)) {
             let name: String = name.chars().take(40).collect();
-            return Ok(Some(format!("not a store that a node made: it has {name:?} in a form of its own")));
+            return Ok(Some(format!("not created by a node: unexpected definition of {name:?}")));
         }
         if let Some([_, name, _]) = made.iter().find(|one| !found.contains(one)) {
-            return Ok(Some(format!("not a store that a node made: it has no {name}")));
+            return Ok(Some(format!("not created by a node: {name} is missing")));
         }
         for table in ["site", "controller"] {
-            let query = format!("SELECT substr(name, 1, 33) FROM {table} LIMIT {}", MOST_NAMES + 1);
+            let query = format!("SELECT substr(name, 1, 33) FROM {table} LIMIT {}", MAX_NAMES + 1);
             let mut statement = self.db.prepare(&query)?;
             let names = statement.query_map([], |r| r.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
-            if names.len() > MOST_NAMES {
-                return Ok(Some(format!("more than {MOST_NAMES} names of a {table}")));
+            if names.len() > MAX_NAMES {
+                return Ok(Some(format!("more than {MAX_NAMES} {table} names")));
             }
             if let Some(name) = names.iter().find(|name| !is_plain(name)) {
-                return Ok(Some(format!("{name:?} is no name of a {table}")));
+                return Ok(Some(format!("{name:?} is not a valid {table} name")));
             }
         }
         Ok(None)
     }
 }
 
-/// To open a named pipe is to wait for its writer; what is not there is for the database to tell of.
-pub(super) fn regular(path: &Path) -> Result<(), StoreError> {
+/// Opening a named pipe would block; SQLite reports missing files.
+pub(super) fn require_regular_file(path: &Path) -> Result<(), StoreError> {
     if path.metadata().is_ok_and(|about| !about.is_file()) {
         let reason = "not a regular file".to_owned();
         return Err(StoreError::NotAStore { path: path.to_owned(), reason });
@@ -93,8 +96,8 @@ pub(super) fn regular(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Nothing that a file says is run.
-pub(super) fn guard(db: &Connection) -> rusqlite::Result<()> {
+/// Disables triggers, views and other code in the file.
+pub(super) fn harden(db: &Connection) -> rusqlite::Result<()> {
     let off = [
         DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
         DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
@@ -106,9 +109,9 @@ pub(super) fn guard(db: &Connection) -> rusqlite::Result<()> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map(drop)
 }
 
-/// What there is in a database besides SQLite's own: its kind, its name, and how it was made.
+/// The type, name and SQL of all objects except SQLite's own.
 fn definitions(db: &Connection) -> rusqlite::Result<Vec<[String; 3]>> {
-    // One more than a store has, and a few.
+    // Somewhat more than a store has.
     let query = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema WHERE substr(name, 1, 7) <> 'sqlite_' LIMIT 32";
     let mut statement = db.prepare(query)?;
     let all = statement.query_map([], |r| {
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_store_is_said_to_be_none() {
+    fn files_that_are_not_stores_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let said = |path: &Path| Store::read(path).unwrap_err().to_string();
         let text = directory.path().join("text");
@@ -133,7 +136,7 @@ mod tests {
         assert!(said(&text).contains("not a database"), "{}", said(&text));
         let other = directory.path().join("other.db");
         Connection::open(&other).unwrap().execute_batch("CREATE TABLE a(b)").unwrap();
-        assert!(said(&other).contains("not of a mesh"));
+        assert!(said(&other).contains("not a store of a mesh"));
         assert!(said(&directory.path().join("none")).contains("unable to open"));
         let later = store(directory.path());
         later.db.pragma_update(None, "user_version", 7).unwrap();
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_no_node_made_is_refused_whatever_it_holds() {
+    fn crafted_store_files_are_refused() {
         let made = |with: &str| {
             let directory = tempfile::tempdir().unwrap();
             drop(filled(directory.path()));
@@ -156,12 +159,12 @@ mod tests {
         let many = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 70000) INSERT INTO site(name) SELECT 's' || x FROM n";
         let hops = "WITH RECURSIVE n(x) AS (SELECT '*' UNION ALL SELECT x || ' *' FROM n LIMIT 65) INSERT INTO route SELECT NULL, 0, 1, 2, max(x) FROM n";
         for (with, said) in [
-            (endless, "\"minute\" in a form of its own"),
-            (trigger, "\"t\" in a form of its own"),
-            ("DROP TABLE route", "has no route"),
-            (many, "more than 1024 names of a site"),
-            ("UPDATE site SET name = char(27) || '[31m' WHERE id = 1", "is no name of a site"),
-            ("UPDATE controller SET name = 'a,b' WHERE id = 1", "is no name of a controller"),
+            (endless, "unexpected definition of \"minute\""),
+            (trigger, "unexpected definition of \"t\""),
+            ("DROP TABLE route", "route is missing"),
+            (many, "more than 1024 site names"),
+            ("UPDATE site SET name = char(27) || '[31m' WHERE id = 1", "is not a valid site name"),
+            ("UPDATE controller SET name = 'a,b' WHERE id = 1", "is not a valid controller name"),
             ("UPDATE transfer SET segments = -5", "out of range"),
             ("UPDATE transfer SET trouble = 99", "out of range"),
             ("UPDATE transfer SET receiver = 99", "out of range"),

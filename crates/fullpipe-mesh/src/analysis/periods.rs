@@ -1,25 +1,26 @@
-//! Records set side by side, a period after the other.
+//! Records grouped by period.
 
 use crate::record::{History, Minute, Transfer};
 use std::collections::BTreeMap;
 
-/// What the sites say of one period. Their clocks may differ: the same period is the same number by each sender's own clock.
+/// The records of all sites for one period. Each sender numbers periods on its own clock; clocks
+/// may differ.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Period<'a> {
-    /// Its number: periods since 1970.
+    /// Period number since 1970.
     pub number: i64,
-    /// Its transfers; of several of one pair and controller the last that arrived, else the last.
+    /// Transfers; of several by one pair and controller, the last that completed, or else the last.
     pub transfers: Vec<&'a Transfer>,
-    /// Its probes.
+    /// Probe minutes.
     pub minutes: Vec<&'a Minute>,
 }
 
-/// The length of a period in milliseconds, at least one.
+/// The period in milliseconds, at least 1.
 pub(crate) fn period_ms(history: &History) -> i64 {
     i64::try_from(history.period.as_nanos() / 1_000_000).unwrap_or(i64::MAX).max(1)
 }
 
-/// The periods of which there are records, by time.
+/// The periods that have records, by time.
 pub fn periods(history: &History) -> Vec<Period<'_>> {
     let long = period_ms(history);
     let mut all: BTreeMap<i64, Period<'_>> = BTreeMap::new();
@@ -31,7 +32,7 @@ pub fn periods(history: &History) -> Vec<Period<'_>> {
     }
     for (number, period) in &mut all {
         period.number = *number;
-        // A transfer that was tried again, or a record that came twice, counts once.
+        // A retried transfer or a duplicated record counts once.
         let arrived = |transfer: &Transfer| matches!(transfer.outcome, crate::record::Outcome::Done(_));
         period.transfers.sort_by_key(|t| (t.pair, t.controller, !arrived(t), std::cmp::Reverse(t.at_ms)));
         period.transfers.dedup_by_key(|t| (t.pair, t.controller));
@@ -42,17 +43,17 @@ pub fn periods(history: &History) -> Vec<Period<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Outcome, Pair, Trouble};
+    use crate::record::{Outcome, Pair, TransferError};
     use fullpipe_units::Span;
 
     #[test]
-    fn what_came_twice_counts_once_and_what_is_missing_is_no_period() {
+    fn duplicates_count_once_and_empty_periods_are_skipped() {
         let transfer = |at_ms, period| Transfer {
             at_ms,
             period,
             pair: Pair { from: 0, to: 1 },
             controller: 0,
-            outcome: Outcome::Failed(Trouble::Broken),
+            outcome: Outcome::Failed(TransferError::Broken),
         };
         let history = History {
             period: Span::from_secs(60),

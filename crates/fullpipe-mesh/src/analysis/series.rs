@@ -1,33 +1,33 @@
-//! One quantity of one direction: what is usual, and how much speaks for it having changed.
+//! One quantity of one direction: its baseline, and the evidence for a change.
 
 use std::collections::VecDeque;
 
-/// How many values tell what is usual: four hours of minutes.
+/// Values in the baseline: four hours of minutes.
 const WINDOW: usize = 240;
-/// Values that are looked at before they count as usual, and the longest stretch in which a change is looked for.
+/// Recent values, which are tested before they join the baseline; also the longest stretch tested.
 pub(super) const RECENT: usize = 12;
-/// Fewer values do not tell what is usual.
-const FEWEST: usize = 20;
-/// What is usual is worked out again after so many values.
+/// Minimum values for a baseline.
+const MIN_VALUES: usize = 20;
+/// The baseline is recomputed after this many values.
 const REFRESH: usize = 20;
-/// Each value's evidence is less by this: changes of about half a deviation are none.
+/// Drift subtracted per value: changes of about half a deviation are ignored.
 const DRIFT: f64 = 0.5;
 
-/// What is usual.
+/// The baseline.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Level {
     pub median: f64,
-    /// The deviation below and above: distributions of rates are skewed.
+    /// Deviations below and above: rate distributions are skewed.
     below: f64,
     above: f64,
-    /// The most that a single value can say, below and above: that it is rarer than all that were seen.
+    /// The maximum evidence of a single value, below and above: rarer than all values observed.
     most_below: f64,
     most_above: f64,
 }
 
 impl Level {
-    fn of(values: &VecDeque<f64>, floor: f64) -> Option<Level> {
-        if values.len() < FEWEST {
+    fn from_values(values: &VecDeque<f64>, floor: f64) -> Option<Level> {
+        if values.len() < MIN_VALUES {
             return None;
         }
         let mut sorted: Vec<f64> = values.iter().copied().collect();
@@ -37,20 +37,21 @@ impl Level {
         let median = at(0.5);
         let mut apart: Vec<f64> = sorted.iter().map(|x| (x - median).abs()).collect();
         apart.sort_unstable_by(f64::total_cmp);
-        // A normal distribution's median absolute deviation, and its 5th and 95th percentile, in standard deviations.
+        // Scale factors from the median absolute deviation and the 5th and 95th percentiles to
+        // standard deviations of a normal distribution.
         let middle = apart[(n - 1) / 2] * 1.4826;
-        // What few values tell of a deviation may be far too little.
+        // Few values may underestimate the deviation.
         let wide = |side: f64| side.max(middle).max(floor) * (1.0 + 6.0 / n as f64);
         let (below, above) = (wide((median - at(0.05)) / 1.645), wide((at(0.95) - median) / 1.645));
         let beyond_below = sorted.iter().filter(|x| median - **x > 3.0 * below).count();
         let beyond_above = sorted.iter().filter(|x| **x - median > 3.0 * above).count();
-        // The rarity of a value beyond all others, as Krichevsky and Trofimov estimate it.
+        // The Krichevsky–Trofimov estimate for a value beyond all others.
         let most = |beyond: usize| ((n + 1) as f64 / (beyond as f64 + 0.5)).ln();
         Some(Level { median, below, above, most_below: most(beyond_below), most_above: most(beyond_above) })
     }
 
-    /// The log likelihood by which a value is rarer than usual, as Student's distribution with four degrees of freedom
-    /// has it; negative for one below.
+    /// The log-likelihood by which a value is rarer than usual under Student's t distribution with
+    /// four degrees of freedom; negative for values below the median.
     fn rarity(&self, value: f64) -> f64 {
         let z = if value >= self.median {
             (value - self.median) / self.above
@@ -62,28 +63,28 @@ impl Level {
     }
 }
 
-/// Values over time. A `tick` is a period in which the mesh was looked at.
+/// Values over time. A `tick` is an observed period.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     usual: VecDeque<f64>,
     recent: VecDeque<(u64, f64)>,
-    /// How rare the last values are together: of the last one, of the last two, ….
+    /// Cumulative rarity of the last value, the last two, and so on.
     rarity: [f64; RECENT],
-    /// The most that any number of the last values says for a change down, and up.
-    loudest: [f64; 2],
+    /// The maximum evidence over all stretches, for a change down and up.
+    max_evidence: [f64; 2],
     level: Option<Level>,
     fresh: usize,
     floor: f64,
 }
 
 impl Series {
-    /// A series in which deviations below `floor` are nothing.
+    /// A series that ignores deviations below `floor`.
     pub fn new(floor: f64) -> Self {
         Series {
             usual: VecDeque::new(),
             recent: VecDeque::new(),
             rarity: [0.0; RECENT],
-            loudest: [0.0; 2],
+            max_evidence: [0.0; 2],
             level: None,
             fresh: 0,
             floor,
@@ -104,10 +105,10 @@ impl Series {
             }
             self.fresh += 1;
         }
-        let due = if self.usual.len() < 2 * FEWEST { 1 } else { REFRESH };
+        let due = if self.usual.len() < 2 * MIN_VALUES { 1 } else { REFRESH };
         if self.fresh >= due {
             self.fresh = 0;
-            self.level = Level::of(&self.usual, self.floor);
+            self.level = Level::from_values(&self.usual, self.floor);
         }
         let mut sum = 0.0;
         let newest = self.recent.iter().rev().map(Some).chain(std::iter::repeat(None));
@@ -115,20 +116,20 @@ impl Series {
             sum += self.level.zip(value).map_or(0.0, |(level, (_, value))| level.rarity(*value));
             *sums = sum;
         }
-        let loudest = |up| (1..=self.recent.len()).map(|k| self.evidence(k, up)).fold(0.0, f64::max);
-        self.loudest = [loudest(false), loudest(true)];
+        let max_evidence = |up| (1..=self.recent.len()).map(|k| self.evidence(k, up)).fold(0.0, f64::max);
+        self.max_evidence = [max_evidence(false), max_evidence(true)];
     }
 
     pub fn level(&self) -> Option<Level> {
         self.level
     }
 
-    /// How many values tell what is usual.
+    /// The number of baseline values.
     pub fn rests_on(&self) -> usize {
         self.usual.len()
     }
 
-    /// The newest tick, if there was one.
+    /// The newest tick.
     pub fn newest(&self) -> Option<u64> {
         self.recent.back().map(|(tick, _)| *tick)
     }
@@ -138,19 +139,19 @@ impl Series {
         self.recent.iter().rev().nth(k.checked_sub(1)?).map(|(tick, _)| *tick)
     }
 
-    /// What the last `k` values say together for a change to the side of `up`.
+    /// The evidence of the last `k` values for a change up or down.
     pub fn evidence(&self, k: usize, up: bool) -> f64 {
         let k = k.min(self.recent.len());
         let Some(rarity) = k.checked_sub(1).and_then(|last| self.rarity.get(last)) else { return 0.0 };
         if up { rarity - DRIFT * k as f64 } else { -rarity - DRIFT * k as f64 }
     }
 
-    /// The most that any number of the last values says.
-    pub fn loudest(&self, up: bool) -> f64 {
-        self.loudest[usize::from(up)]
+    /// The maximum evidence over all stretches.
+    pub fn max_evidence(&self, up: bool) -> f64 {
+        self.max_evidence[usize::from(up)]
     }
 
-    /// By how much the median of the last `k` values differs from what is usual.
+    /// The difference between the median of the last `k` values and the baseline.
     pub fn effect(&self, k: usize) -> Option<f64> {
         let level = self.level?;
         let last: Vec<f64> = self.recent.iter().rev().take(k).map(|(_, value)| *value).collect();
@@ -162,25 +163,25 @@ impl Series {
         self.recent.iter().rev().take(k).map(|(_, value)| *value)
     }
 
-    /// All values that are kept, oldest first, the last `but` left out.
+    /// All values, oldest first, except the last `but`.
     pub fn kept(&self, but: usize) -> Vec<f64> {
         let recent = self.recent.iter().take(self.recent.len().saturating_sub(but)).map(|(_, value)| *value);
         self.usual.iter().copied().chain(recent).collect()
     }
 
-    /// What is usual begins anew with `tick`; what was before is returned.
+    /// Restarts the baseline at `tick` and returns the former series.
     pub fn restart(&mut self, tick: u64) -> Series {
         let former = self.clone();
         self.usual.clear();
         self.recent.retain(|(at, _)| *at >= tick);
         self.level = None;
         self.rarity = [0.0; RECENT];
-        self.loudest = [0.0; 2];
+        self.max_evidence = [0.0; 2];
         self.fresh = 0;
         Series { recent: former.recent.iter().filter(|(at, _)| *at < tick).copied().collect(), ..former }
     }
 
-    /// The series goes on as `former` did, with the values from `tick` on.
+    /// Resumes `former` with the values from `tick` on.
     pub fn resume(&mut self, mut former: Series, tick: u64) {
         former.recent.extend(self.recent.iter().filter(|(at, _)| *at >= tick).copied());
         while former.recent.len() > RECENT {
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shift_of_many_deviations_is_plain_after_three_values_and_noise_never_is() {
+    fn a_large_shift_is_detected_after_three_values_and_noise_never() {
         let mut random = Pcg64Mcg::seed_from_u64(1);
         let mut series = Series::new(0.01);
         let mut most = 0.0_f64;
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_usual_comes_back_when_a_change_is_over() {
+    fn the_baseline_is_restored_after_a_change() {
         let mut series = Series::new(0.01);
         (0..100).for_each(|tick| series.push(tick, 1.0));
         (100..110).for_each(|tick| series.push(tick, 5.0));

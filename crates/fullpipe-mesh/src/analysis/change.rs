@@ -1,29 +1,29 @@
-//! A change: where, since when, of what, by how much, how sure.
+//! A detected change: location, time, quantities, size and confidence.
 
-use crate::place::Place;
+use crate::location::Location;
 use crate::record::{ControllerId, History, Pair};
 use fullpipe_net::compare::Estimate;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// What changed.
+/// The metric that changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// Transfers fail.
+    /// Transfer failures.
     Failures,
     /// Goodput.
     Rate,
-    /// The share of segments sent again, and of probes that did not arrive.
+    /// Retransmitted segments and lost probes.
     Loss,
-    /// The round trip of probes.
+    /// RTT of probes.
     Rtt,
-    /// Goodput there against goodput back.
+    /// Goodput of the forward path relative to the reverse path.
     Asymmetry,
 }
 
 impl Metric {
-    /// In a word.
+    /// A short name.
     pub fn name(self) -> &'static str {
         match self {
             Metric::Failures => "failures",
@@ -35,75 +35,76 @@ impl Metric {
     }
 }
 
-/// Of what a figure is.
+/// The quantity of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
-    /// The goodput of whichever controller carried most: what the path gave, bit/s.
+    /// The goodput of the best controller: what the path carried, bit/s.
     Best,
     /// A controller's goodput, bit/s.
     Goodput(ControllerId),
     /// A controller's retransmitted share, 0 to 1.
     Retransmitted(ControllerId),
-    /// The share of probes that did not arrive, 0 to 1.
+    /// Probe loss share, 0 to 1.
     ProbesLost,
-    /// The median round trip of probes, milliseconds.
+    /// Median RTT of probes, milliseconds.
     Rtt,
-    /// Goodput there over goodput back.
+    /// Forward goodput divided by reverse goodput.
     Asymmetry,
-    /// The share of transfers that failed, 0 to 1.
+    /// Share of failed transfers, 0 to 1.
     Failed,
 }
 
-/// One metric of one direction (RTT and asymmetry: of both) that changed.
+/// A shift of one metric of one direction (RTT and asymmetry: of both).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Shift {
-    /// Of which direction; of both, from the lower site.
+    /// The direction; for both directions, from the lower site.
     pub pair: Pair,
-    /// What.
+    /// The metric.
     pub metric: Metric,
-    /// Whether it rose.
+    /// Whether the metric rose.
     pub up: bool,
-    /// The first period with it.
+    /// The first period of the shift.
     pub begin: i64,
-    /// The first without it, if it is over.
+    /// The first period after the shift, if it has ended.
     pub end: Option<i64>,
-    /// How much speaks for it: nats.
+    /// Evidence in nats.
     pub evidence: f64,
-    /// Each figure before, and since as far as there is one: medians with their intervals.
+    /// Each quantity before and, if known, after: medians with intervals.
     pub sizes: Vec<(Quantity, Estimate, Option<Estimate>)>,
 }
 
-/// Shifts that are of one cause, as far as time and place tell.
+/// Shifts with a common cause, as far as time and location tell.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Change {
-    /// Where it is.
-    pub place: Place,
-    /// The first period with it.
+    /// Location of the change.
+    pub location: Location,
+    /// The first period of the shift.
     pub begin: i64,
-    /// The period after which it was told.
-    pub told: i64,
-    /// The period after which its place was last corrected.
+    /// The period after which the change was reported.
+    pub reported: i64,
+    /// The period after which the location was last revised.
     pub located: i64,
-    /// The first period without it, if it is over.
+    /// The first period after the change, if it has ended.
     pub end: Option<i64>,
-    /// How sure it is that this is no accident: one less the accidents of this strength expected in a day of as many pairs, as the
-    /// distributions assumed have it; at least 0.
+    /// Confidence that the change is not random: 1 minus the false alarms of this strength expected
+    /// in a day of as many pairs under the assumed distributions; at least 0.
     pub confidence: f64,
-    /// What it was seen by.
+    /// The shifts that make up the change.
     pub shifts: Vec<Shift>,
 }
 
-/// Looks a day that the threshold is for: 1440 periods of 56 pairs, five metrics up and down.
-const LOOKS: f64 = 1440.0 * 56.0 * 10.0;
+/// Tests per day for which the threshold is chosen: 1440 periods of 56 pairs, five metrics up and
+/// down.
+const TESTS_PER_DAY: f64 = 1440.0 * 56.0 * 10.0;
 
 impl Change {
     /// See [`Change::confidence`].
     pub(super) fn confidence_of(evidence: f64) -> f64 {
-        (1.0 - LOOKS * (-evidence).exp()).max(0.0)
+        (1.0 - TESTS_PER_DAY * (-evidence).exp()).max(0.0)
     }
 
-    /// The metrics that it was seen by.
+    /// The metrics that shifted.
     pub fn metrics(&self) -> Vec<Metric> {
         let mut all: Vec<Metric> = self.shifts.iter().map(|shift| shift.metric).collect();
         all.sort_unstable();
@@ -111,7 +112,7 @@ impl Change {
         all
     }
 
-    /// What it is, in a few words, as far as its shifts tell: `down`, `loss`, `slower`, `longer round trip`.
+    /// A short description, as far as the shifts tell: `down`, `loss`, `slower`, `higher RTT`.
     pub fn kind(&self) -> &'static str {
         let rose = |metric| self.shifts.iter().any(|shift| shift.metric == metric && shift.up);
         let fell = |metric| self.shifts.iter().any(|shift| shift.metric == metric && !shift.up);
@@ -119,20 +120,16 @@ impl Change {
             return "down";
         }
         if fell(Metric::Failures) {
-            return "up again";
+            return "recovered";
         }
         if rose(Metric::Rtt) {
-            return "longer round trip";
+            return "higher RTT";
         }
         if rose(Metric::Loss) {
-            return if self.all_fell() && !self.probes_lost() {
-                "drops what is above a rate"
-            } else {
-                "loss"
-            };
+            return if self.all_fell() && !self.probes_lost() { "policed" } else { "loss" };
         }
         if fell(Metric::Rtt) {
-            return "shorter round trip";
+            return "lower RTT";
         }
         match () {
             () if fell(Metric::Rate) => "slower",
@@ -142,7 +139,7 @@ impl Change {
         }
     }
 
-    /// Whether probes are lost, too: a policer has nothing against them.
+    /// Whether probes are lost as well: a policer does not drop them.
     fn probes_lost(&self) -> bool {
         let lost = |(quantity, _, after): &(Quantity, Estimate, Option<Estimate>)| {
             *quantity == Quantity::ProbesLost && after.is_some_and(|after| after.median >= 0.002)
@@ -150,7 +147,8 @@ impl Change {
         self.shifts.iter().any(|shift| shift.sizes.iter().any(lost))
     }
 
-    /// Random loss takes little from a controller that does not take it for congestion; a lower rate takes from each.
+    /// Random loss slows only controllers that take it for congestion; a lower rate slows all of
+    /// them.
     fn all_fell(&self) -> bool {
         let sizes = self.shifts.iter().filter(|s| s.metric == Metric::Rate).flat_map(|s| &s.sizes);
         let shares: Vec<f64> = sizes
@@ -162,8 +160,8 @@ impl Change {
         !shares.is_empty() && shares.iter().all(|share| *share < 0.7)
     }
 
-    /// What was seen, in words: the strongest shift of each metric with its sizes.
-    pub fn said(&self, history: &History) -> Vec<String> {
+    /// The details as text: the strongest shift of each metric with its sizes.
+    pub fn details(&self, history: &History) -> Vec<String> {
         let mut all = Vec::new();
         for metric in self.metrics() {
             let of = self.shifts.iter().filter(|shift| shift.metric == metric);
@@ -171,9 +169,9 @@ impl Change {
                 continue;
             };
             for (quantity, before, after) in &strongest.sizes {
-                let mut text = format!("{} {}", quantity.name(history), quantity.figure(before.median));
+                let mut text = format!("{} {}", quantity.name(history), quantity.format(before.median));
                 if let Some(after) = after {
-                    let _ = write!(text, " → {}", quantity.figure(after.median));
+                    let _ = write!(text, " → {}", quantity.format(after.median));
                 }
                 if of.clone().count() > 1 {
                     let _ = write!(text, " ({})", history.name(strongest.pair));
@@ -186,22 +184,22 @@ impl Change {
 }
 
 impl Quantity {
-    /// Of what: `bbr`, `cubic, sent again`.
+    /// A label: `bbr`, `cubic retr`.
     pub fn name(self, history: &History) -> String {
         let cc = |id: ControllerId| history.controllers.get(usize::from(id)).map_or("?", String::as_str);
         match self {
             Quantity::Best => "best".to_owned(),
             Quantity::Goodput(id) => cc(id).to_owned(),
-            Quantity::Retransmitted(id) => format!("{}, sent again", cc(id)),
+            Quantity::Retransmitted(id) => format!("{} retr", cc(id)),
             Quantity::ProbesLost => "probes lost".to_owned(),
             Quantity::Rtt => "RTT".to_owned(),
-            Quantity::Asymmetry => "there over back".to_owned(),
+            Quantity::Asymmetry => "forward/reverse".to_owned(),
             Quantity::Failed => "failed".to_owned(),
         }
     }
 
-    /// A value with its unit.
-    pub fn figure(self, value: f64) -> String {
+    /// Formats a value with its unit.
+    pub fn format(self, value: f64) -> String {
         match self {
             Quantity::Best | Quantity::Goodput(_) => fullpipe_report::rate(value),
             Quantity::Retransmitted(_) | Quantity::ProbesLost | Quantity::Failed if value < 5e-5 => {

@@ -1,9 +1,9 @@
 //! Simulated days with and without faults, and what is told of them.
 
-use fullpipe_mesh::place::Place;
+use fullpipe_mesh::analysis::{Change, Detector, changes, periods};
+use fullpipe_mesh::location::Location;
 use fullpipe_mesh::record::{Pair, SiteId};
-use fullpipe_mesh::see::{Change, Watch, changes, periods};
-use fullpipe_mesh::simulate::{Fault, Injected, Pools, World};
+use fullpipe_mesh::simulate::{Fault, InjectedFault, Pools, SimulatedMesh};
 use fullpipe_path::{BernoulliSpec, GilbertElliottSpec, JitterSpec, LinkSpec, LossSpec, PolicerSpec};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use rand_core::{Rng as _, SeedableRng as _};
@@ -22,13 +22,13 @@ pub enum Paths {
 }
 
 /// A mesh of eight sites whose 56 directions differ.
-pub fn world(paths: Paths, seed: u64, periods: u32) -> World {
+pub fn world(paths: Paths, seed: u64, periods: u32) -> SimulatedMesh {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut between = |low: f64, high: f64| {
         let u = random.next_u64() as f64 / u64::MAX as f64;
         low * (high / low).powf(u)
     };
-    let mut world = World {
+    let mut world = SimulatedMesh {
         sites: (0..SITES).map(|site| format!("s{site}")).collect(),
         controllers: vec!["cubic".into(), "bbr".into()],
         period: Span::from_secs(60),
@@ -48,7 +48,7 @@ pub fn world(paths: Paths, seed: u64, periods: u32) -> World {
             Paths::Mixed => (between(0.005, 0.11), 0.02),
             Paths::Bursty => (between(0.01, 0.125), 0.005),
         };
-        for pair in [pair, pair.turned()] {
+        for pair in [pair, pair.reversed()] {
             let (rate, buffer, loss) = match paths {
                 Paths::Mixed => {
                     let loss = (between(1.0, 3.0) > 2.0).then(|| between(1e-5, 1e-3));
@@ -85,7 +85,7 @@ pub fn world(paths: Paths, seed: u64, periods: u32) -> World {
 }
 
 /// The faults that must be located, each for an hour of its own with an hour between, when it has been seen for five hours what is usual.
-fn faults(seed: u64) -> Vec<Injected> {
+fn faults(seed: u64) -> Vec<InjectedFault> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0xfa);
     let mut pair = || {
         let from = (random.next_u64() % u64::from(SITES)) as SiteId;
@@ -99,18 +99,18 @@ fn faults(seed: u64) -> Vec<Injected> {
         from: None,
     };
     let all = [
-        (Place::Direction(pair()), Fault::Loss(Fraction::from_billionths(10_000_000))),
-        (Place::Direction(pair()), Fault::Rate(0.5)),
-        (Place::Both(pair().both()), Fault::Delay(Span::from_millis(25))),
-        (Place::Direction(pair()), Fault::Policer(policer)),
-        (Place::Site(pair().from), Fault::Down),
-        (Place::Sending(pair().from), Fault::Rate(0.5)),
-        (Place::Receiving(pair().from), Fault::Loss(Fraction::from_billionths(10_000_000))),
+        (Location::Direction(pair()), Fault::Loss(Fraction::from_billionths(10_000_000))),
+        (Location::Direction(pair()), Fault::Rate(0.5)),
+        (Location::Both(pair().unordered()), Fault::Delay(Span::from_millis(25))),
+        (Location::Direction(pair()), Fault::Policer(policer)),
+        (Location::Site(pair().from), Fault::Down),
+        (Location::Sending(pair().from), Fault::Rate(0.5)),
+        (Location::Receiving(pair().from), Fault::Loss(Fraction::from_billionths(10_000_000))),
     ];
     let at = |nth: usize| 300 + 120 * nth as u32;
     all.into_iter()
         .enumerate()
-        .map(|(nth, (place, fault))| Injected { from: at(nth), until: at(nth) + 60, place, fault })
+        .map(|(nth, (location, fault))| InjectedFault { from: at(nth), until: at(nth) + 60, location, fault })
         .collect()
 }
 
@@ -118,35 +118,35 @@ fn faults(seed: u64) -> Vec<Injected> {
 #[derive(Debug)]
 pub struct Day {
     /// What went wrong, and after how many periods it was told at its right place.
-    pub faults: Vec<(Injected, Option<u32>)>,
+    pub faults: Vec<(InjectedFault, Option<u32>)>,
     /// What was told besides.
     pub besides: Vec<Change>,
 }
 
 /// A day without faults.
-pub fn quiet_day(world: &World, pools: &mut Pools) -> Day {
+pub fn quiet_day(world: &SimulatedMesh, pools: &mut Pools) -> Day {
     let history = world.history_from(pools).unwrap();
     Day { faults: Vec::new(), besides: changes(&history) }
 }
 
 /// Twenty hours with seven faults, which depend on `nth`.
-pub fn bad_day(world: &World, nth: u64, pools: &mut Pools) -> Day {
-    let world = World { faults: faults(nth), ..world.clone() };
+pub fn bad_day(world: &SimulatedMesh, nth: u64, pools: &mut Pools) -> Day {
+    let world = SimulatedMesh { faults: faults(nth), ..world.clone() };
     let history = world.history_from(pools).unwrap();
     let periods = periods(&history);
-    let mut watch = Watch::new(2, world.period);
+    let mut detector = Detector::new(2, world.period);
     let mut heard: Vec<Option<u32>> = vec![None; world.faults.len()];
-    let of = |change: &Change, fault: &Injected| {
+    let of = |change: &Change, fault: &InjectedFault| {
         let begin = change.begin - periods[0].number;
         begin >= i64::from(fault.from) - 2 && begin <= i64::from(fault.until) + 2
     };
     for (nth, period) in periods.iter().enumerate() {
-        watch.look(period);
+        detector.observe(period);
         for (fault, heard) in world.faults.iter().zip(&mut heard) {
             let passed = nth as u32 + 1;
             if heard.is_none() && (fault.from + 1..fault.from + 10).contains(&passed) {
-                let found = |change: &Change| change.place == fault.place && of(change, fault);
-                *heard = watch.changes().iter().any(found).then(|| passed - fault.from);
+                let found = |change: &Change| change.location == fault.location && of(change, fault);
+                *heard = detector.changes().iter().any(found).then(|| passed - fault.from);
             }
         }
     }
@@ -156,9 +156,9 @@ pub fn bad_day(world: &World, nth: u64, pools: &mut Pools) -> Day {
                 && change
                     .shifts
                     .iter()
-                    .all(|s| fault.place.holds(s.pair) || fault.place.holds(s.pair.turned()))
+                    .all(|s| fault.location.contains(s.pair) || fault.location.contains(s.pair.reversed()))
         })
     };
-    let besides = watch.changes().into_iter().filter(|change| !explained(change)).collect();
+    let besides = detector.changes().into_iter().filter(|change| !explained(change)).collect();
     Day { faults: world.faults.into_iter().zip(heard).collect(), besides }
 }

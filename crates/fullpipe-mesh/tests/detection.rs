@@ -1,22 +1,22 @@
 //! Simulated days with and without faults, and what is told of them.
 
-mod worlds;
+mod meshes;
 
-use fullpipe_mesh::simulate::{Fault, Pools, World};
+use fullpipe_mesh::simulate::{Fault, Pools, SimulatedMesh};
+use meshes::{Paths, bad_day, quiet_day, world};
 use std::collections::BTreeMap;
-use worlds::{Paths, bad_day, quiet_day, world};
 
 /// Of more meshes than there is time for in every run: `FULLPIPE_MESHES="bursty 1 3 2"` are those from 1 to 3, of each two days without
 /// faults and two with seven.
 #[test]
-#[ignore = "takes as long as it is told to"]
+#[ignore = "runs as long as configured"]
 fn more_meshes() {
-    let told = std::env::var("FULLPIPE_MESHES").unwrap_or_else(|_| "mixed 3 4 1".into());
-    let args: Vec<&str> = told.split_whitespace().collect();
+    let reported = std::env::var("FULLPIPE_MESHES").unwrap_or_else(|_| "mixed 3 4 1".into());
+    let args: Vec<&str> = reported.split_whitespace().collect();
     let paths = match args.first().copied() {
         Some("mixed") => Paths::Mixed,
         Some("bursty") => Paths::Bursty,
-        _ => panic!("FULLPIPE_MESHES=mixed|bursty FIRST LAST DAYS, not {told}"),
+        _ => panic!("FULLPIPE_MESHES=mixed|bursty FIRST LAST DAYS, not {reported}"),
     };
     let number = |nth: usize| args.get(nth).and_then(|text| text.parse::<u64>().ok()).unwrap_or(1);
     let (mut quiet, mut besides, mut days) = (Vec::new(), 0, 0);
@@ -25,21 +25,23 @@ fn more_meshes() {
         let mut pools = Pools::default();
         for nth in 0..number(3) {
             let seed = mesh * 1000 + nth;
-            let day = quiet_day(&World { seed, ..world(paths, mesh, 1440) }, &mut pools);
+            let day = quiet_day(&SimulatedMesh { seed, ..world(paths, mesh, 1440) }, &mut pools);
             for change in &day.besides {
                 println!("false: mesh {mesh} seed {seed}: {change:?}");
             }
             quiet.push(day.besides.len());
-            let day = bad_day(&World { seed, ..world(paths, mesh, 1200) }, seed, &mut pools);
+            let day = bad_day(&SimulatedMesh { seed, ..world(paths, mesh, 1200) }, seed, &mut pools);
             for change in &day.besides {
                 println!("besides: mesh {mesh} seed {seed}: {change:?}");
             }
             (besides, days) = (besides + day.besides.len(), days + 1);
             for (fault, periods) in day.faults {
-                let name = match (&fault.fault, fault.place) {
-                    (Fault::Loss(_), fullpipe_mesh::place::Place::Direction(_)) => "1 % loss, one direction",
+                let name = match (&fault.fault, fault.location) {
+                    (Fault::Loss(_), fullpipe_mesh::location::Location::Direction(_)) => {
+                        "1 % loss, one direction"
+                    }
                     (Fault::Loss(_), _) => "1 % loss of all that a site receives",
-                    (Fault::Rate(_), fullpipe_mesh::place::Place::Direction(_)) => {
+                    (Fault::Rate(_), fullpipe_mesh::location::Location::Direction(_)) => {
                         "rate halved, one direction"
                     }
                     (Fault::Rate(_), _) => "rate halved of all that a site sends",
@@ -50,7 +52,7 @@ fn more_meshes() {
                 if periods.is_none_or(|n| n > 3) {
                     println!(
                         "late: mesh {mesh} seed {seed}: {name} at {:?} from {}: {periods:?}",
-                        fault.place, fault.from
+                        fault.location, fault.from
                     );
                 }
                 *located.entry(name).or_default().entry(periods).or_default() += 1;
@@ -74,17 +76,19 @@ fn more_meshes() {
 /// Ten days with and ten without faults of each of two meshes.
 #[test]
 fn a_day_without_faults_is_quiet() {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for mesh in [1, 2] {
         let mut pools = Pools::default();
         for nth in 0..10 {
             let seed = nth * 2 + mesh;
-            told.push(
-                quiet_day(&World { seed, ..world(Paths::Mixed, mesh, 1440) }, &mut pools).besides.len(),
+            reported.push(
+                quiet_day(&SimulatedMesh { seed, ..world(Paths::Mixed, mesh, 1440) }, &mut pools)
+                    .besides
+                    .len(),
             );
         }
     }
-    assert!(told.len() == 20 && told.iter().all(|alarms| *alarms <= 1), "{told:?}");
+    assert!(reported.len() == 20 && reported.iter().all(|alarms| *alarms <= 1), "{reported:?}");
 }
 
 #[test]
@@ -93,14 +97,14 @@ fn each_fault_is_located_within_three_periods() {
     for mesh in [1, 2] {
         let mut pools = Pools::default();
         for nth in 0..10 {
-            let world = World { seed: nth * 2 + mesh, ..world(Paths::Mixed, mesh, 1200) };
+            let world = SimulatedMesh { seed: nth * 2 + mesh, ..world(Paths::Mixed, mesh, 1200) };
             let day = bad_day(&world, mesh, &mut pools);
             for (fault, periods) in &day.faults {
                 assert!(
                     periods.is_some_and(|n| n <= 3),
                     "{:?} at {:?}: {periods:?}",
                     fault.fault,
-                    fault.place
+                    fault.location
                 );
             }
             (faults, besides) = (faults + day.faults.len(), besides + day.besides.len());

@@ -1,24 +1,24 @@
-//! How a controller compares with another on the same path.
+//! Comparison of a controller with the baseline on the same path.
 
 use crate::record::{ControllerId, History, Outcome, Pair};
 use fullpipe_net::compare::{Estimate, median_interval};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How much a controller carries for what the mesh's first does, on one direction.
+/// A controller's goodput relative to the baseline's on one direction.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Ratio {
-    /// Which direction.
+    /// The direction.
     pub pair: Pair,
-    /// The controller that is compared with the first.
+    /// The controller compared with the first.
     pub controller: ControllerId,
-    /// The median over periods of the ratio of goodputs, and its 95 % interval by order statistics.
+    /// Median over periods of the goodput ratio, with its 95 % interval by order statistics.
     pub ratio: Estimate,
-    /// Periods in which both arrived.
+    /// Number of periods in which both completed.
     pub periods: usize,
 }
 
-/// Logarithms of the ratios of goodput, that of `controller` over the first's, of each period in which both arrived.
+/// Log goodput ratios of `controller` to the first, for each period in which both completed.
 fn of_periods(history: &History, controller: ControllerId) -> BTreeMap<Pair, Vec<f64>> {
     let mut seen: BTreeMap<(Pair, i64), [Option<f64>; 2]> = BTreeMap::new();
     for transfer in &history.transfers {
@@ -42,8 +42,8 @@ fn of_periods(history: &History, controller: ControllerId) -> BTreeMap<Pair, Vec
     all
 }
 
-/// The ratios of all directions for a controller that is not the first. The interval takes periods for independent; where they are not, it is too
-/// narrow.
+/// The ratios of all directions for a controller other than the first. The interval assumes
+/// independent periods; where they are not, it is too narrow.
 pub fn ratios(history: &History, controller: ControllerId) -> Vec<Ratio> {
     let one = |(pair, logs): (Pair, Vec<f64>)| {
         let log = median_interval(&logs);
@@ -53,12 +53,12 @@ pub fn ratios(history: &History, controller: ControllerId) -> Vec<Ratio> {
     of_periods(history, controller).into_iter().map(one).collect()
 }
 
-/// The ratio of one direction; none without a period in which both arrived.
+/// The ratio of one direction; `None` without a period in which both completed.
 pub fn ratio(history: &History, pair: Pair, controller: ControllerId) -> Option<Ratio> {
     ratios(history, controller).into_iter().find(|ratio| ratio.pair == pair)
 }
 
-/// The median ratio of each direction, sorted: figure 7 of the paper.
+/// The sorted median ratios of all directions: figure 7 of the paper.
 pub fn gains(history: &History, controller: ControllerId) -> Vec<f64> {
     let mut all: Vec<f64> = ratios(history, controller).iter().map(|ratio| ratio.ratio.median).collect();
     all.sort_by(f64::total_cmp);
@@ -68,11 +68,11 @@ pub fn gains(history: &History, controller: ControllerId) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Measured, Transfer, Trouble};
+    use crate::record::{Measurement, Transfer, TransferError};
     use fullpipe_units::Span;
 
     fn done(period: i64, controller: ControllerId, millis: u64) -> Transfer {
-        let measured = Measured {
+        let measured = Measurement {
             bytes: 8_000_000,
             duration: Span::from_millis(millis),
             delivery_rate: None,
@@ -92,13 +92,13 @@ mod tests {
     fn only_transfers_of_the_same_period_are_compared() {
         let mut history = History::default();
         for period in 0..20 {
-            // The path is now quick, now slow: the ratio stays.
+            // The path's speed varies; the ratio stays.
             let times = 1 + period as u64 % 5;
             history.transfers.push(done(period, 1, 100 * times));
             history.transfers.push(done(period, 0, 300 * times + period as u64));
         }
         history.transfers.push(done(50, 0, 1));
-        let failed = Outcome::Failed(Trouble::Stalled);
+        let failed = Outcome::Failed(TransferError::Stalled);
         history.transfers.push(Transfer { outcome: failed, ..done(50, 1, 1) });
         let ratio = ratio(&history, Pair { from: 0, to: 1 }, 1).unwrap();
         assert_eq!(ratio.periods, 20);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_of_no_bytes_is_no_ratio() {
+    fn a_transfer_of_zero_bytes_gives_no_ratio() {
         let mut history = History { transfers: vec![done(1, 0, 5), done(1, 1, 5)], ..History::default() };
         let Outcome::Done(measured) = &mut history.transfers[0].outcome else { unreachable!() };
         measured.bytes = 0;

@@ -1,17 +1,17 @@
-//! Shifts: they begin, belong to a change, and end when what was usual is so again.
+//! Shifts: their begin, their change, and their end when the baseline returns.
 
-use super::signs::Sign;
+use super::signals::Signal;
 use super::track::SHARE_FLOOR;
-use super::{Key, Seen, TOGETHER, Watch, YOUNG, touches};
-use crate::place::Place;
+use super::{Detector, Key, LOCATE_PERIODS, MERGE_PERIODS, TrackedChange, touches};
+use crate::analysis::change::{Change, Metric, Quantity, Shift};
+use crate::analysis::counts::Counts;
+use crate::analysis::series::Series;
+use crate::location::Location;
 use crate::record::Pair;
-use crate::see::change::{Change, Metric, Quantity, Shift};
-use crate::see::counts::Counts;
-use crate::see::series::Series;
 use fullpipe_net::compare::{Estimate, median, median_interval};
 use std::collections::BTreeSet;
 
-/// Something that shifted and is not over.
+/// A shift that has not ended.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     pub change: usize,
@@ -21,31 +21,33 @@ pub(super) struct Open {
     former: Former,
 }
 
-/// What was usual before a shift.
+/// The baseline before a shift.
 #[derive(Clone, Debug, Default)]
 struct Former {
     /// By quantity.
     series: Vec<(Quantity, Pair, Series)>,
-    /// The same of what is counted: lost probes, failed transfers.
+    /// Counts of lost probes or failed transfers.
     counted: Option<Counts>,
-    /// The same of transfers that took too long, by controller.
+    /// Counts of late transfers, by controller.
     late: Vec<Counts>,
 }
 
-impl Watch {
-    /// A shift is told.
-    pub(super) fn begin(&mut self, key: Key, sign: &Sign) {
+impl Detector {
+    /// Begins a shift.
+    pub(super) fn begin(&mut self, key: Key, signal: &Signal) {
         let at = (key.pair, key.metric);
-        let begin = sign.begin;
-        if self.open.get(&at).is_some_and(|open| open.up != key.up && self.is_back(open, sign.length)) {
+        let begin = signal.begin;
+        if self.open.get(&at).is_some_and(|open| open.up != key.up && self.has_reverted(open, signal.length))
+        {
             self.finish(at, begin);
             return;
         }
-        // What swings back as a change ends is no other change.
-        let aftermath = self.seen.iter().any(|seen| {
-            seen.end.is_some_and(|end| begin.abs_diff(end) <= TOGETHER) && seen.change.place.holds(key.pair)
+        // Shifts caused by the end of a change are not new changes.
+        let aftermath = self.tracked.iter().any(|tracked| {
+            tracked.end.is_some_and(|end| begin.abs_diff(end) <= MERGE_PERIODS)
+                && tracked.change.location.contains(key.pair)
         });
-        let former = self.restart(key, sign);
+        let former = self.restart(key, signal);
         if let Some(before) = self.open.remove(&at) {
             self.end(&at, before, begin);
         }
@@ -62,116 +64,120 @@ impl Watch {
             up: key.up,
             begin: self.number(begin),
             end: None,
-            evidence: sign.evidence,
+            evidence: signal.evidence,
             sizes: Vec::new(),
         };
-        let seen = &mut self.seen[change].change;
-        seen.confidence = seen.confidence.max(Change::confidence_of(sign.evidence));
-        seen.shifts.push(shift);
-        let shift = seen.shifts.len() - 1;
+        let tracked = &mut self.tracked[change].change;
+        tracked.confidence = tracked.confidence.max(Change::confidence_of(signal.evidence));
+        tracked.shifts.push(shift);
+        let shift = tracked.shifts.len() - 1;
         self.open.insert(at, Open { change, shift, up: key.up, since: begin, former });
     }
 
-    /// What is usual of all that speaks for a shift begins anew with it.
-    fn restart(&mut self, key: Key, sign: &Sign) -> Former {
+    /// Restarts the baselines of all series that contributed to a shift.
+    fn restart(&mut self, key: Key, signal: &Signal) -> Former {
         let members = self.members(key.pair, key.metric);
         let members: Vec<(Quantity, Pair)> =
             members.into_iter().map(|(quantity, pair, _)| (quantity, pair)).collect();
         let mut former = Former::default();
         for (quantity, pair) in members {
             if let Some(series) = self.series_mut(quantity, pair)
-                && series.evidence(sign.length, key.up) > 1.0
+                && series.evidence(signal.length, key.up) > 1.0
             {
-                former.series.push((quantity, pair, series.restart(sign.begin)));
+                former.series.push((quantity, pair, series.restart(signal.begin)));
             }
         }
         let Some(track) = self.tracks.get_mut(&key.pair) else { return former };
         match key.metric {
             Metric::Loss => {
-                former.counted = Some(track.probes.restart(sign.begin));
-                former.late = track.late.iter_mut().map(|late| late.restart(sign.begin)).collect();
+                former.counted = Some(track.probes.restart(signal.begin));
+                former.late = track.late.iter_mut().map(|late| late.restart(signal.begin)).collect();
             }
-            Metric::Failures => former.counted = Some(track.failed.restart(sign.begin)),
+            Metric::Failures => former.counted = Some(track.failed.restart(signal.begin)),
             _ => {}
         }
         former
     }
 
-    /// The change that goes on there and already explains what is seen there later: rates, losses and asymmetry are seen by each other.
+    /// The ongoing change that explains the shift: rates, losses and asymmetry affect each other.
     fn explaining(&self, key: Key) -> Option<usize> {
         let goes_on = self.open.iter().find(|((pair, metric), _)| {
-            (*pair == key.pair || key.metric == Metric::Asymmetry && pair.both() == key.pair)
+            (*pair == key.pair || key.metric == Metric::Asymmetry && pair.unordered() == key.pair)
                 && matches!(key.metric, Metric::Rate | Metric::Loss | Metric::Asymmetry)
                 && *metric != key.metric
         });
         goes_on.map(|(_, open)| open.change)
     }
 
-    /// The young change of neighbouring directions that began at the same time.
+    /// The recent change of neighbouring directions that began at the same time.
     fn neighbouring(&self, pair: Pair, begin: u64) -> Option<usize> {
-        self.seen.iter().position(|seen| {
-            seen.begin.abs_diff(begin) <= TOGETHER
-                && self.tick - seen.told <= YOUNG
-                && seen.change.end.is_none()
-                && seen.change.shifts.iter().any(|shift| touches(shift.pair, pair))
+        self.tracked.iter().position(|tracked| {
+            tracked.begin.abs_diff(begin) <= MERGE_PERIODS
+                && self.tick - tracked.reported <= LOCATE_PERIODS
+                && tracked.change.end.is_none()
+                && tracked.change.shifts.iter().any(|shift| touches(shift.pair, pair))
         })
     }
 
-    /// A change of which nothing is known but where it was seen first.
+    /// A new change, located at the first direction.
     fn new_change(&mut self, pair: Pair, begin: u64) -> usize {
         let now = self.number(self.tick);
-        self.seen.push(Seen {
+        self.tracked.push(TrackedChange {
             change: Change {
-                place: Place::Direction(pair),
+                location: Location::Direction(pair),
                 begin: self.number(begin),
-                told: now,
+                reported: now,
                 located: now,
                 end: None,
                 confidence: 0.0,
                 shifts: Vec::new(),
             },
             begin,
-            told: self.tick,
+            reported: self.tick,
             suspects: BTreeSet::new(),
             end: None,
         });
-        self.seen.len() - 1
+        self.tracked.len() - 1
     }
 
-    /// The number of the period of a tick.
+    /// The period number of a tick.
     fn number(&self, tick: u64) -> i64 {
         self.numbers.get(tick as usize).copied().unwrap_or_default()
     }
 
-    /// Directions that would not be told of themselves strengthen what neighbours tell.
-    pub(super) fn suspect(&mut self, quiet: &[(Key, Sign)]) {
-        for seen in self.seen.iter_mut().filter(|seen| self.tick - seen.told <= YOUNG) {
-            for (key, sign) in quiet {
+    /// Weak signals strengthen the changes of neighbours.
+    pub(super) fn suspect(&mut self, weak: &[(Key, Signal)]) {
+        for tracked in
+            self.tracked.iter_mut().filter(|tracked| self.tick - tracked.reported <= LOCATE_PERIODS)
+        {
+            for (key, signal) in weak {
                 let alike = |shift: &Shift| {
                     shift.metric == key.metric && shift.up == key.up && touches(shift.pair, key.pair)
                 };
-                if sign.begin.abs_diff(seen.begin) <= TOGETHER && seen.change.shifts.iter().any(alike) {
-                    seen.suspects.insert(*key);
+                if signal.begin.abs_diff(tracked.begin) <= MERGE_PERIODS
+                    && tracked.change.shifts.iter().any(alike)
+                {
+                    tracked.suspects.insert(*key);
                 }
             }
         }
     }
 
-    /// Sees what has come back to what it was.
+    /// Ends shifts whose baseline has returned.
     pub(super) fn close(&mut self) {
-        let over: Vec<((Pair, Metric), u64)> =
-            self.open.iter().filter_map(|(at, open)| Some((*at, self.over(*at, open)?))).collect();
-        for (at, end) in over {
+        let ended_at: Vec<((Pair, Metric), u64)> =
+            self.open.iter().filter_map(|(at, open)| Some((*at, self.ended_at(*at, open)?))).collect();
+        for (at, end) in ended_at {
             self.finish(at, end);
         }
     }
 
-    /// A shift is over: what was usual is so again.
+    /// Ends a shift and restores its baselines.
     fn finish(&mut self, at: (Pair, Metric), end: u64) {
         let Some(mut open) = self.open.remove(&at) else { return };
         let past = usize::try_from(self.tick - end + 1).unwrap_or(usize::MAX);
         let sizes = self.sizes(at.0, at.1, &open, past);
-        if let Some(shift) = self.seen[open.change].change.shifts.get_mut(open.shift) {
+        if let Some(shift) = self.tracked[open.change].change.shifts.get_mut(open.shift) {
             shift.sizes = sizes;
         }
         let Former { series, counted, late } = std::mem::take(&mut open.former);
@@ -194,8 +200,8 @@ impl Watch {
         self.end(&at, open, end);
     }
 
-    /// Whether the last `k` values are nearer to what was usual before a shift than to what is since.
-    fn is_back(&self, open: &Open, k: usize) -> bool {
+    /// Whether the last `k` values are nearer to the baseline before a shift than to the one since.
+    fn has_reverted(&self, open: &Open, k: usize) -> bool {
         let (mut near, mut far) = (0, 0);
         for (quantity, pair, former) in &open.former.series {
             let Some((before, series)) = former.level().zip(self.series(*quantity, *pair)) else { continue };
@@ -207,24 +213,24 @@ impl Watch {
         near > 2 * far
     }
 
-    /// Ends a shift, and its change with the last of them.
+    /// Ends a shift, and its change with the last shift.
     fn end(&mut self, at: &(Pair, Metric), open: Open, end: u64) {
         let number = self.numbers.get(end as usize).copied();
         let still = self.open.values().any(|other| other.change == open.change);
-        let seen = &mut self.seen[open.change];
+        let tracked = &mut self.tracked[open.change];
         if let Some(shift) =
-            seen.change.shifts.get_mut(open.shift).filter(|shift| (shift.pair, shift.metric) == *at)
+            tracked.change.shifts.get_mut(open.shift).filter(|shift| (shift.pair, shift.metric) == *at)
         {
             shift.end = number;
         }
-        seen.end = Some(seen.end.map_or(end, |former| former.max(end)));
+        tracked.end = Some(tracked.end.map_or(end, |former| former.max(end)));
         if !still {
-            seen.change.end = seen.change.shifts.iter().filter_map(|shift| shift.end).max();
+            tracked.change.end = tracked.change.shifts.iter().filter_map(|shift| shift.end).max();
         }
     }
 
-    /// Whether a shift is over, and since when.
-    fn over(&self, (pair, metric): (Pair, Metric), open: &Open) -> Option<u64> {
+    /// The tick at which a shift ended, if it has.
+    fn ended_at(&self, (pair, metric): (Pair, Metric), open: &Open) -> Option<u64> {
         if metric == Metric::Failures {
             let failed = &self.tracks.get(&pair)?.failed;
             let well = failed.last(2).all(|(hits, all)| all > 0 && hits == 0);
@@ -245,7 +251,7 @@ impl Watch {
             end = end.max(series.tick_of(3));
         }
         if let Some((former, track)) = open.former.counted.as_ref().zip(self.tracks.get(&pair)) {
-            // Losses are few: twice as many periods say it.
+            // Losses are rare: this needs twice as many periods.
             let (before, since) = (former.usual(), track.probes.whole_share());
             if since - before >= 0.003 {
                 let middle = f64::midpoint(before, since);
@@ -268,11 +274,11 @@ impl Watch {
                 end = end.max(late.tick_of(3));
             }
         }
-        // Four of five, of at least three.
+        // Four of five values, of at least three.
         end.filter(|end| near >= 3 && near >= 4 * far && *end > open.since)
     }
 
-    /// The figures of a shift before and since, the last `but` periods left out.
+    /// The quantities of a shift before and since, without the last `but` periods.
     pub(super) fn sizes(
         &self,
         pair: Pair,
