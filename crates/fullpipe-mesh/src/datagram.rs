@@ -79,7 +79,7 @@ impl Datagram {
     /// If the bytes are not a datagram.
     pub fn peek_names(bytes: &[u8]) -> Result<(Name, Name), Malformed> {
         let mut r = Reader(bytes);
-        if bytes.len() != DATAGRAM_LEN || r.take(MAGIC.len())? != MAGIC {
+        if bytes.len() != DATAGRAM_LEN || r.read_bytes(MAGIC.len())? != MAGIC {
             return Err(Malformed);
         }
         r.u8()?;
@@ -97,13 +97,13 @@ impl Datagram {
             return Err(Malformed);
         }
         let mut r = Reader(whole);
-        r.take(MAGIC.len())?;
+        r.read_bytes(MAGIC.len())?;
         let kind = match r.u8()? {
             0 => Kind::Request,
             1 => Kind::Reply,
             _ => return Err(Malformed),
         };
-        r.take(2 * size_of::<Name>())?;
+        r.read_bytes(2 * size_of::<Name>())?;
         let (epoch, number, minute, stamp) = (r.u64()?, r.u64()?, r.u32()?, r.u64()?);
         let mut arrived = [0; MINUTES];
         for n in &mut arrived {
@@ -207,7 +207,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_numbers_never_panic(all in proptest::collection::vec((0u64..4, any::<u64>(), any::<u32>()), 0..50)) {
+        fn arbitrary_numbers_never_panic(
+            all in proptest::collection::vec((0u64..4, any::<u64>(), any::<u32>()), 0..50)
+            ) {
             let mut received = ProbeCounter::default();
             for (epoch, number, minute) in all {
                 received.record(&Datagram { epoch, ..request(number, minute) });

@@ -85,7 +85,7 @@ pub enum Head {
 /// If the magic is wrong or the body is too long.
 pub fn head(bytes: &[u8; HEAD_LEN]) -> Result<Head, Malformed> {
     let mut reader = Reader(bytes);
-    if reader.take(MAGIC.len())? != MAGIC {
+    if reader.read_bytes(MAGIC.len())? != MAGIC {
         return Err(Malformed);
     }
     let (version, length) = (reader.u16()?, usize::from(reader.u16()?));

@@ -44,7 +44,8 @@ pub enum KeyError {
         source: io::Error,
     },
     /// Other users than the owner can read the file.
-    #[error("{} is readable by other users (mode {mode:o}); run: chmod 600 {}", path.display(), path.display())]
+    #[error("{} is readable by other users (mode {mode:o}); run: chmod 600 \
+        {}", path.display(), path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
@@ -188,7 +189,8 @@ impl Keys {
             }
             Material::Pairs { with, .. } => with.get(other).copied().map(PairKey).ok_or_else(|| {
                 KeyError::Pair(format!(
-                    "the keys of {own} lack one for {other}; recreate them with `fullpipe probe key --site {own}`"
+                    "the keys of {own} lack one for {other}; recreate them with `fullpipe probe key \
+                        --site {own}`"
                 ))
             }),
         }

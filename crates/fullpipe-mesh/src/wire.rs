@@ -48,14 +48,14 @@ impl Writer {
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+    pub fn read_bytes(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         let (taken, rest) = self.0.split_at_checked(n).ok_or(Malformed)?;
         self.0 = rest;
         Ok(taken)
     }
 
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        self.take(N)?.try_into().map_err(|_| Malformed)
+        self.read_bytes(N)?.try_into().map_err(|_| Malformed)
     }
 
     pub fn u8(&mut self) -> Result<u8, Malformed> {
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
 
     pub fn text(&mut self) -> Result<&'a str, Malformed> {
         let n = self.u8()?;
-        std::str::from_utf8(self.take(n.into())?).map_err(|_| Malformed)
+        std::str::from_utf8(self.read_bytes(n.into())?).map_err(|_| Malformed)
     }
 
     /// Fails if bytes are left.

@@ -1,4 +1,4 @@
-//! The page in a real browser: is all drawn, do the controls work, is it small enough with a week of 56 pairs.
+//! The page in a real browser: drawing, controls, and its size with a week of 56 pairs.
 
 use fullpipe_mesh::location::Location;
 use fullpipe_mesh::record::{History, Pair, SiteId};
@@ -9,11 +9,11 @@ use fullpipe_report::About;
 use fullpipe_testing::browse;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
-/// Works the page as a reader would and writes down what it finds as attributes of the root element.
+/// Operates the page like a reader and stores observations as attributes of the root element.
 const READER: &str = r##"
 const root = document.documentElement;
 const note = (name, text) => { root.dataset["t" + name] = text; };
-// Axes, grid and writing are grey: only what is drawn of the data has a colour.
+// Axes, grid and text are grey: only data is drawn in colour.
 const drawn = (where) => [...document.querySelectorAll(where + " canvas")].filter((c) => {
   const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
   let n = 0;
@@ -72,15 +72,15 @@ fn world(sites: SiteId, periods: u32) -> SimulatedMesh {
     world
 }
 
-fn of(history: &History) -> String {
+fn render(history: &History) -> String {
     let about = About { title: "A mesh".into(), command: "fullpipe probe report".into() };
     page(history, &Report::new(history, false), &about)
 }
 
 #[test]
-fn the_page_draws_a_pair_and_follows_its_reader() {
+fn the_page_draws_a_pair_and_its_controls_work() {
     let history = world(4, 240).history().unwrap();
-    let page = of(&history);
+    let page = render(&history);
     for text in ["Changes", "site-0 → site-1", "bbr vs cubic", "loss"] {
         assert!(page.contains(text), "{text}");
     }
@@ -93,9 +93,9 @@ fn the_page_draws_a_pair_and_follows_its_reader() {
 }
 
 #[test]
-fn a_week_of_56_pairs_is_a_page_of_few_megabytes() {
-    let page = of(&world(8, 10_080).history().unwrap());
-    // Half an hour a step: two million characters are read and drawn in a fraction of a second (docs/evidence/mesh.md).
+fn a_week_of_56_pairs_is_a_page_below_2_5_megabytes() {
+    let page = render(&world(8, 10_080).history().unwrap());
+    // Half an hour per step: two million characters are parsed and drawn in a fraction of a second.
     assert!(page.len() < 2_500_000, "{} bytes", page.len());
     let Some(page) = browse(&page, READER, (1280, 2000)) else { return };
     assert!(!page.dom.contains("data-error="), "{}", page.beginning());

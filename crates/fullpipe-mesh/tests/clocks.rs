@@ -1,4 +1,4 @@
-//! Somebody sets the clock of a running node: it goes on, and its budget stays what it is.
+//! The wall clock of a running node is set: the node keeps running and its budget stays valid.
 
 use fullpipe_mesh::clock::{Clock, Moment, SystemClock};
 use fullpipe_mesh::file::Mesh;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Whatever is waited for comes much sooner, or never.
+/// Timeout for events that occur much sooner or never.
 const PATIENCE: Duration = Duration::from_secs(120);
 const HOUR_MS: i64 = 3_600_000;
 /// Noon of 1 January 2026, UTC: far from the end of a day.
 const NOON_MS: i64 = 1_767_268_800_000;
 
-/// A wall clock that is set, beside a steady one that is the host's.
+/// An adjustable wall clock with the host's monotonic clock.
 #[derive(Clone, Default)]
 struct AdjustableClock {
     host: Arc<SystemClock>,
@@ -65,7 +65,7 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// Transfers that arrived, and those that the sender's budget forbade.
+/// Completed transfers, and those refused by the sender's budget.
 fn counts(handle: &Handle) -> (u64, u64) {
     let tally = handle.tally();
     let mut all = (0, 0);
@@ -77,11 +77,12 @@ fn counts(handle: &Handle) -> (u64, u64) {
 }
 
 #[test]
-fn a_clock_that_is_set_while_a_node_runs_neither_stops_it_nor_renews_its_budget() {
+fn setting_the_clock_neither_stops_a_node_nor_renews_its_budget() {
     let directory = tempfile::tempdir().unwrap();
     let keys = Keys::generate().unwrap();
     let text = format!(
-        "[mesh]\nname = 'm'\nkey_file = 'k'\nport = {}\nperiod = '1s'\nsize = '64k'\ncontrollers = ['cubic']\n\
+        "[mesh]\nname = 'm'\nkey_file = 'k'\nport = {}\nperiod = '1s'\nsize = '64k'\ncontrollers = \
+            ['cubic']\n\
          [[site]]\nname = 'lab'\naddress = '127.0.0.1'\nbudget = '6m/day'\n\
          [[site]]\nname = 'sea'\naddress = '127.0.0.2'\n",
         free_port()
@@ -92,7 +93,7 @@ fn a_clock_that_is_set_while_a_node_runs_neither_stops_it_nor_renews_its_budget(
     let sea = node(&mesh, 1, &keys, &directory.path().join("sea"), &right);
     let (handle, other) = (lab.handle(), sea.handle());
     std::thread::scope(|scope| {
-        // However this ends, the nodes do.
+        // Stop the nodes even if the test fails.
         struct Ends<'a>([&'a Handle; 2]);
         impl Drop for Ends<'_> {
             fn drop(&mut self) {
@@ -104,14 +105,14 @@ fn a_clock_that_is_set_while_a_node_runs_neither_stops_it_nor_renews_its_budget(
         scope.spawn(|| sea.run().unwrap());
         until("transfer", || counts(&handle).0 > 1 && counts(&other).0 > 1);
         let mut spent = handle.tally().spent;
-        // An hour ahead, and back behind where it was; years ahead, and before 1970; right again.
+        // An hour ahead, two hours back, years ahead, before 1970, and correct again.
         for set_by_ms in [HOUR_MS, -2 * HOUR_MS, 100_000 * HOUR_MS, -NOON_MS - HOUR_MS, 0] {
             clock.set_by_ms.store(set_by_ms, Relaxed);
             let (to, from) = (counts(&handle).0, counts(&other).0);
             until("transfers after the clock was set", || {
                 counts(&handle).0 > to + 1 && counts(&other).0 > from + 1
             });
-            // What a transfer did not use has come back meanwhile.
+            // Unused parts of reservations are released in the meantime.
             let now = handle.tally().spent;
             assert!(now + (1 << 20) > spent, "{now} bytes after {spent}");
             spent = now;

@@ -1,4 +1,4 @@
-//! Simulated days with and without faults, and what is told of them.
+//! Simulated days with and without faults, and the changes detected in them.
 
 mod meshes;
 
@@ -6,17 +6,17 @@ use fullpipe_mesh::simulate::{Fault, Pools, SimulatedMesh};
 use meshes::{Paths, bad_day, quiet_day, world};
 use std::collections::BTreeMap;
 
-/// Of more meshes than there is time for in every run: `FULLPIPE_MESHES="bursty 1 3 2"` are those from 1 to 3, of each two days without
-/// faults and two with seven.
+/// More meshes than a normal run has time for: `FULLPIPE_MESHES="bursty 1 3 2"` tests meshes 1 to
+/// 3, each with two days without faults and two with seven.
 #[test]
 #[ignore = "runs as long as configured"]
 fn more_meshes() {
-    let reported = std::env::var("FULLPIPE_MESHES").unwrap_or_else(|_| "mixed 3 4 1".into());
-    let args: Vec<&str> = reported.split_whitespace().collect();
+    let setting = std::env::var("FULLPIPE_MESHES").unwrap_or_else(|_| "mixed 3 4 1".into());
+    let args: Vec<&str> = setting.split_whitespace().collect();
     let paths = match args.first().copied() {
         Some("mixed") => Paths::Mixed,
         Some("bursty") => Paths::Bursty,
-        _ => panic!("FULLPIPE_MESHES=mixed|bursty FIRST LAST DAYS, not {reported}"),
+        _ => panic!("FULLPIPE_MESHES=mixed|bursty FIRST LAST DAYS, not {setting}"),
     };
     let number = |nth: usize| args.get(nth).and_then(|text| text.parse::<u64>().ok()).unwrap_or(1);
     let (mut quiet, mut besides, mut days) = (Vec::new(), 0, 0);
@@ -73,22 +73,22 @@ fn more_meshes() {
     }
 }
 
-/// Ten days with and ten without faults of each of two meshes.
+/// Ten days without faults for each of two meshes.
 #[test]
-fn a_day_without_faults_is_quiet() {
-    let mut reported = Vec::new();
+fn days_without_faults_have_at_most_one_false_alarm() {
+    let mut alarms = Vec::new();
     for mesh in [1, 2] {
         let mut pools = Pools::default();
         for nth in 0..10 {
             let seed = nth * 2 + mesh;
-            reported.push(
+            alarms.push(
                 quiet_day(&SimulatedMesh { seed, ..world(Paths::Mixed, mesh, 1440) }, &mut pools)
                     .besides
                     .len(),
             );
         }
     }
-    assert!(reported.len() == 20 && reported.iter().all(|alarms| *alarms <= 1), "{reported:?}");
+    assert!(alarms.len() == 20 && alarms.iter().all(|n| *n <= 1), "{alarms:?}");
 }
 
 #[test]
@@ -110,6 +110,6 @@ fn each_fault_is_located_within_three_periods() {
             (faults, besides) = (faults + day.faults.len(), besides + day.besides.len());
         }
     }
-    // Of twenty days of seven faults each.
+    // Twenty days with seven faults each.
     assert!(faults == 140 && besides <= 20, "{besides} changes besides {faults} faults");
 }

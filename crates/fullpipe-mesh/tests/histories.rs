@@ -1,4 +1,4 @@
-//! Whatever records say, what is told of them is told: nothing panics, and nothing is larger than it may be.
+//! Arbitrary records: reports never panic and stay bounded.
 
 use fullpipe_mesh::analysis::changes;
 use fullpipe_mesh::record::{
@@ -23,12 +23,15 @@ fn pair() -> impl Strategy<Value = Pair> {
 
 prop_compose! {
     fn measured()(
-        bytes in prop_oneof![Just(0), Just(8_000_000), any::<u64>()], duration in span(), rtt in span(), min_rtt in span(),
-        segments in any::<u32>(), retransmitted in any::<u32>(), limited in prop_oneof![Just(f32::NAN), 0f32..2.0],
+        bytes in prop_oneof![Just(0), Just(8_000_000), any::<u64>()],
+            duration in span(), rtt in span(), min_rtt in span(),
+        segments in any::<u32>(), retransmitted in any::<u32>(),
+            limited in prop_oneof![Just(f32::NAN), 0f32..2.0],
         rate in prop::option::of(any::<u64>()), cpu in span(),
     ) -> Outcome {
         Outcome::Done(Box::new(Measurement {
-            bytes, duration, delivery_rate: rate.map(Rate::from_bytes_per_sec), rtt, min_rtt, segments, retransmitted,
+            bytes, duration, delivery_rate: rate.map(Rate::from_bytes_per_sec),
+                rtt, min_rtt, segments, retransmitted,
             receive_window_limited: limited, send_buffer_limited: limited, cpu,
         }))
     }
@@ -39,7 +42,9 @@ prop_compose! {
         at in time(), period in time(), pair in pair(), controller in 0..4u16,
         outcome in prop_oneof![
             3 => measured(),
-            1 => prop::sample::select(vec![TransferError::Unreachable, TransferError::TooSlow, TransferError::SenderBudget, TransferError::Version])
+            1 => prop::sample::select(vec![
+                TransferError::Unreachable, TransferError::TooSlow,
+                TransferError::SenderBudget, TransferError::Version])
                 .prop_map(Outcome::Failed),
         ],
     ) -> Transfer {
@@ -66,7 +71,8 @@ prop_compose! {
         minutes in prop::collection::vec(minute(), 0..100),
         routes in prop::collection::vec((time(), pair()), 0..4),
     ) -> History {
-        let routes = routes.into_iter().map(|(at_ms, pair)| Route { at_ms, pair, hops: vec![None] }).collect();
+        let routes =
+            routes.into_iter().map(|(at_ms, pair)| Route { at_ms, pair, hops: vec![None] }).collect();
         History { sites, controllers, period, transfers, minutes, routes }
     }
 }
@@ -75,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_history_is_told(history in history()) {
+    fn any_history_can_be_reported(history in history()) {
         let report = Report::new(&history, false);
         let text = terminal(&report);
         prop_assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
@@ -83,11 +89,12 @@ proptest! {
         serde_json::to_string(&report).unwrap();
     }
 
-    /// Twice the same records are no more than once.
+    /// Duplicated records count once.
     #[test]
-    fn what_comes_twice_changes_nothing(history in history()) {
+    fn duplicates_change_nothing(history in history()) {
         let mut twice = history.clone();
         twice.transfers.extend(history.transfers.clone());
-        prop_assert_eq!(changes(&history).len(), changes(&History { minutes: history.minutes.clone(), ..twice }).len());
+        prop_assert_eq!(changes(&history).len(),
+            changes(&History { minutes: history.minutes.clone(), ..twice }).len());
     }
 }

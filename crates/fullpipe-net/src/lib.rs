@@ -10,11 +10,13 @@
 //! use fullpipe_net::server::{self, Server};
 //! use std::sync::atomic::AtomicBool;
 //!
-//! let server = Server::bind(server::Config { port: 0, ..Default::default() }, |event| eprintln!("{event}"))?;
+//! let config = server::Config { port: 0, ..Default::default() };
+//! let server = Server::bind(config, |event| eprintln!("{event}"))?;
 //! let (port, handle) = (server.address().port(), server.handle());
 //! let serving = std::thread::spawn(move || server.run());
 //!
-//! let params = Params { bytes: 10_000_000, seconds: 0, congestion: Some("reno".into()), ..Params::default() };
+//! let congestion = Some("reno".into());
+//! let params = Params { bytes: 10_000_000, seconds: 0, congestion, ..Params::default() };
 //! let config = Config { params, ..Config::new("localhost", port) };
 //! let outcome = client::run(&config, &AtomicBool::new(false), &mut |_| {})?;
 //! assert_eq!(outcome.sum(true).map(|sum| sum.received), Some(10_000_000));

@@ -1,6 +1,6 @@
-//! Many clients on one server: what they cost, and that nobody starves. One test, alone in its process,
-//! because it counts what the process holds: descriptors, threads, memory. What it bounds are those numbers and who
-//! gets how much of what there is; how fast this machine is, or whether it runs all the time, has no part in it.
+//! Many clients on one server: their cost, and fairness between them. One test alone in its
+//! process, because it counts the process's descriptors, threads and memory. It bounds those
+//! numbers and the clients' shares, not the machine's speed.
 
 mod common;
 
@@ -15,20 +15,20 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What this process holds.
+/// The resources held by this process.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct Resources {
     descriptors: usize,
     threads: usize,
-    /// Bytes allocated and not given back.
+    /// Bytes allocated and not freed.
     allocated: i64,
 }
 
-fn held() -> Held {
+fn resources() -> Resources {
     let count = |folder| std::fs::read_dir(folder).unwrap().count();
     // SAFETY: mallinfo2 takes nothing and returns numbers; it locks each arena that it counts.
     let heap = unsafe { nix::libc::mallinfo2() };
-    Held {
+    Resources {
         descriptors: count("/proc/self/fd"),
         threads: count("/proc/self/task"),
         allocated: (heap.uordblks + heap.hblkhd) as i64,
@@ -42,14 +42,14 @@ fn resident() -> i64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Seconds of processor time that this process has used.
+/// CPU seconds used by this process.
 fn used() -> f64 {
     let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
     let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
     seconds(usage.user_time()) + seconds(usage.system_time())
 }
 
-/// One of eight kinds of rudeness.
+/// One of eight kinds of misbehaviour.
 fn rude(address: SocketAddr, kind: usize) -> std::io::Result<()> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -78,7 +78,7 @@ fn rude(address: SocketAddr, kind: usize) -> std::io::Result<()> {
             }
         }
     }
-    // Some leave in good order, some reset.
+    // Some close, some reset.
     if kind % 2 == 1 {
         socket::reset_on_close(&socket)?;
     }
@@ -87,8 +87,8 @@ fn rude(address: SocketAddr, kind: usize) -> std::io::Result<()> {
 
 const CROWD: usize = 1000;
 
-/// What is held when a crowd has come and gone, and no more than `threads` are left.
-fn after_a_crowd(server: &Running, threads: usize) -> Held {
+/// The resources held after a crowd of clients has left, with at most `threads` threads.
+fn after_a_crowd(server: &Running, threads: usize) -> Resources {
     let (address, served) = (server.v4(), AtomicU64::new(0));
     std::thread::scope(|s| {
         for thread in 0..10 {
@@ -102,15 +102,15 @@ fn after_a_crowd(server: &Running, threads: usize) -> Held {
             });
         }
     });
-    assert!(served.into_inner() as usize > CROWD / 2, "few of them got as far as they wanted");
-    // Nobody waits for a time-out here: that the clients are gone is enough.
+    assert!(served.into_inner() as usize > CROWD / 2, "too few completed their script");
+    // No timeout is involved here: it is enough that the clients are gone.
     until("connections outlive their clients", || server.handle.connections() == 0);
-    // What a thread keeps for itself, it gives back with its end, which comes a moment after that of its place.
-    until("threads are left", || held().threads <= threads);
-    held()
+    // A thread frees its memory when it ends, shortly after its permit is released.
+    until("threads are left", || resources().threads <= threads);
+    resources()
 }
 
-/// So many downloads of a byte, one after the other.
+/// Performs `count` one-byte downloads in sequence.
 fn downloads(address: SocketAddr, count: usize) {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -131,24 +131,24 @@ fn good_client(port: u16, params: Params) -> Config {
 }
 
 #[test]
-fn rude_crowds_leave_nothing_behind_and_idle_ones_starve_nobody() {
+fn misbehaving_crowds_leak_nothing_and_idle_ones_starve_no_client() {
     let config = || server::Config { limits: patient(), ..Default::default() };
-    let server = Running::unheard(config());
+    let server = Running::without_events(config());
     let port = server.address.port();
 
-    // The sockets of the latest 1024 downloads are kept for `/transfer`, of rude clients, too, if they took the head; how many of a crowd
-    // do is a matter of turns. The first crowds fill all else that is kept for the next; what a client leaves behind, every crowd leaves
-    // again.
-    let threads = held().threads;
+    // The sockets of the latest 1024 downloads are kept for `/transfer`, including those of
+    // misbehaving clients that received the head, whose number varies. The first crowds fill all
+    // such caches; a leak would grow with every further crowd.
+    let threads = resources().threads;
     downloads(server.v4(), 1100);
     after_a_crowd(&server, threads);
     let before = after_a_crowd(&server, threads);
-    let crowds: Vec<Held> = (0..3).map(|_| after_a_crowd(&server, threads)).collect();
+    let crowds: Vec<Resources> = (0..3).map(|_| after_a_crowd(&server, threads)).collect();
     println!("after two crowds of {CROWD} rude clients {before:?}, after further ones {crowds:?}");
-    until("descriptors are left", || held().descriptors <= before.descriptors);
-    let growth = |(earlier, later): (&Held, &Held)| later.allocated - earlier.allocated;
+    until("descriptors are left", || resources().descriptors <= before.descriptors);
+    let growth = |(earlier, later): (&Resources, &Resources)| later.allocated - earlier.allocated;
     let least = [&before].into_iter().chain(&crowds).zip(&crowds).map(growth).min().unwrap();
-    // The least that malloc gives is 32 bytes with what it keeps of it.
+    // The smallest malloc allocation is 32 bytes with its overhead.
     assert!(least < 32 * CROWD as i64, "every crowd leaves {least} bytes");
 
     let outcome = client::run(
@@ -159,11 +159,11 @@ fn rude_crowds_leave_nothing_behind_and_idle_ones_starve_nobody() {
     assert_eq!(outcome.unwrap().sum(true).unwrap().received, 1 << 20);
     drop(server);
 
-    // 500 that hold a connection and do nothing.
+    // 500 idle connections.
     const IDLE: usize = 500;
-    let server = Running::unheard(config());
+    let server = Running::without_events(config());
     let (address, port) = (server.v4(), server.address.port());
-    let (before, before_kb) = (held(), resident());
+    let (before, before_kb) = (resources(), resident());
     let idle: Vec<TcpStream> = (0..IDLE)
         .map(|_| {
             let mut socket = TcpStream::connect(address).unwrap();
@@ -172,11 +172,11 @@ fn rude_crowds_leave_nothing_behind_and_idle_ones_starve_nobody() {
         })
         .collect();
     until("not all are connected", || server.handle.connections() == IDLE);
-    until("each has a thread", || held().threads == before.threads + IDLE);
+    until("each has a thread", || resources().threads == before.threads + IDLE);
     let each_kb = (resident() - before_kb) / IDLE as i64;
-    let each_allocated = (held().allocated - before.allocated) / IDLE as i64;
-    // The processor time that they take while nothing happens: of five looks the least, since what this machine does
-    // else falls into some of them.
+    let each_allocated = (resources().allocated - before.allocated) / IDLE as i64;
+    // Their CPU time while idle: the minimum of five samples, because other load affects some of
+    // them.
     let look = |_| {
         let (began, before) = (Instant::now(), used());
         std::thread::sleep(Duration::from_millis(500));
@@ -184,15 +184,16 @@ fn rude_crowds_leave_nothing_behind_and_idle_ones_starve_nobody() {
     };
     let share = (0..5).map(look).fold(f64::INFINITY, f64::min);
     println!(
-        "per idle client {each_kb} kB resident, {each_allocated} bytes allocated; all take {share:.3} of a processor"
+        "per idle client {each_kb} kB resident, {each_allocated} bytes allocated; all take {share:.3} of \
+            a processor"
     );
-    assert_eq!(held().descriptors, before.descriptors + 2 * IDLE, "a socket at either end");
+    assert_eq!(resources().descriptors, before.descriptors + 2 * IDLE, "a socket at either end");
     assert!(each_kb < 64 && each_allocated < 16_384, "{each_kb} kB, {each_allocated} bytes");
-    // 500 that look once a second whether their server stops: 0.000 measured, and 0.43 of two busy ones when they spin.
+    // 500 threads that poll once a second: measured 0.000, and 0.43 of two busy ones when spinning.
     assert!(share < 0.1, "idle clients take {share} of a processor");
 
-    // 50 that move 4 Mbit/s each beside them, half of them each way, until they are told to end. Between two moments at
-    // which all are looked at, nobody gets less than half of what the one in the middle gets.
+    // 50 clients at 4 Mbit/s each beside them, half of them in each direction. In each window, no
+    // client gets less than half of the median.
     let (end, moved) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 50]);
     let bytes = || -> Vec<u64> { moved.iter().map(|m| m.load(Relaxed)).collect() };
     let least_and_median = |mut numbers: Vec<u64>| {
@@ -211,14 +212,15 @@ fn rude_crowds_leave_nothing_behind_and_idle_ones_starve_nobody() {
                 assert!(matches!(outcome, Err(ClientError::Interrupted)), "{outcome:?}");
             });
         }
-        // Told whatever comes: a panic here waits for them.
+        // Stop them even after a panic, which would otherwise wait for them.
         let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            until("one of fifty gets nothing", || bytes().iter().all(|&bytes| bytes > 0));
-            // Five windows in which two seconds' worth passes: whom the server starves gets little in each of them.
+            until("one of fifty receives nothing", || bytes().iter().all(|&bytes| bytes > 0));
+            // Five windows of two seconds' worth of data: starved clients get little in each of
+            // them.
             let window = || {
                 let from = bytes();
                 let since = || bytes().iter().zip(&from).map(|(now, from)| now - from).collect();
-                until("nobody gets anything any more", || least_and_median(since()).1 >= 1_000_000);
+                until("no client receives data any more", || least_and_median(since()).1 >= 1_000_000);
                 least_and_median(since())
             };
             let fair = |(least, median): &(u64, u64)| least * 2 >= *median;

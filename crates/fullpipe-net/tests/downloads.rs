@@ -1,4 +1,4 @@
-//! `get` against our server's HTTP side: whole, in pieces, checked, and refused.
+//! `get` against the server's HTTP side: complete, resumed, verified and refused.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn url(server: &Running, what: &str) -> String {
 }
 
 #[test]
-fn a_download_broken_off_is_resumed_and_has_the_checksum_of_the_whole() {
+fn an_interrupted_download_is_resumed_with_the_right_checksum() {
     let server = Running::start(server::Config::default());
     let whole =
         Request { target: Target::Memory, ..Request::new(url(&server, "/download?size=3000001&cc=reno")) };
@@ -55,7 +55,7 @@ fn names(folder: &std::path::Path) -> Vec<String> {
     names
 }
 
-/// A server that gives these answers, one a connection, and keeps the requests.
+/// A server that sends these responses, one per connection, and keeps the requests.
 fn scripted(answers: Vec<Vec<u8>>) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -84,9 +84,9 @@ fn answer(head: &str, body: &[u8]) -> Vec<u8> {
     [format!("HTTP/1.1 {head}\r\n\r\n").as_bytes(), body].concat()
 }
 
-/// Everything that can go wrong before the first byte, and a body that breaks off.
+/// All failures before the first byte, and an interrupted body.
 #[test]
-fn a_file_that_is_there_is_not_touched_by_a_download_that_fails() {
+fn a_failed_download_does_not_touch_an_existing_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     std::fs::write(&path, "precious").unwrap();
@@ -121,7 +121,7 @@ fn a_file_that_is_there_is_not_touched_by_a_download_that_fails() {
 }
 
 #[test]
-fn a_file_appears_when_it_is_whole_and_replaces_another_only_by_force() {
+fn a_file_appears_when_complete_and_replaces_another_only_with_force() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     let whole = answer("200 OK\r\nContent-Length: 5", b"whole");
@@ -147,7 +147,7 @@ fn a_file_appears_when_it_is_whole_and_replaces_another_only_by_force() {
 }
 
 #[test]
-fn a_download_goes_on_only_with_the_version_it_began_with() {
+fn a_download_is_resumed_only_with_the_same_version() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     let resume = |port| Request { resume: true, ..to_file(port, &path) };
@@ -160,7 +160,7 @@ fn a_download_goes_on_only_with_the_version_it_began_with() {
     let asked = requests.lock().unwrap()[1].clone();
     assert!(asked.contains("Range: bytes=5-\r\nIf-Range: \"one\"\r\n"), "{asked}");
 
-    // Another version: in full, or in spite of If-Range as a part.
+    // Another version: in full, or as a part despite If-Range.
     let new = answer("200 OK\r\nETag: \"two\"\r\nContent-Length: 4", b"NEW!");
     let part = answer("206 P\r\nETag: \"two\"\r\nContent-Range: bytes 5-9/10\r\nContent-Length: 5", b"56789");
     let longer = answer("206 P\r\nContent-Range: bytes 5-10/11\r\nContent-Length: 6", b"56789A");
@@ -174,7 +174,7 @@ fn a_download_goes_on_only_with_the_version_it_began_with() {
         assert_eq!(names(folder.path()), ["file"]);
     }
 
-    // What another program left is gone on with only if it has not changed since, and never overwritten.
+    // A file of another program is resumed only if unchanged since, and never overwritten.
     std::fs::write(&path, "01234").unwrap();
     let (port, requests) =
         scripted(vec![new.clone(), answer("412 P\r\nContent-Length: 0", b""), new.clone()]);
@@ -186,7 +186,7 @@ fn a_download_goes_on_only_with_the_version_it_began_with() {
 }
 
 #[test]
-fn parts_that_were_not_asked_for_or_are_wrong_are_errors() {
+fn unexpected_or_invalid_ranges_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     for wrong in [
@@ -211,7 +211,7 @@ fn parts_that_were_not_asked_for_or_are_wrong_are_errors() {
         scripted(vec![answer("206 P\r\nContent-Range: bytes 0-4/5\r\nContent-Length: 5", b"01234")]);
     assert!(fetch(&to_file(port, &path)).unwrap_err().to_string().contains("206"));
     assert!(names(folder.path()).is_empty());
-    // More bytes, and fewer, than the part has.
+    // More and fewer bytes than the range.
     for body in ["5\r\n56789\r\n1\r\nX\r\n0\r\n\r\n", "4\r\n5678\r\n0\r\n\r\n"] {
         std::fs::write(&path, "01234").unwrap();
         let head = "206 P\r\nContent-Range: bytes 5-9/10\r\nTransfer-Encoding: chunked";
@@ -223,7 +223,7 @@ fn parts_that_were_not_asked_for_or_are_wrong_are_errors() {
 }
 
 #[test]
-fn links_and_what_is_no_file_are_not_written_through() {
+fn links_are_not_followed_and_special_files_are_handled() {
     let folder = tempfile::tempdir().unwrap();
     let (path, victim) = (folder.path().join("file"), folder.path().join("victim"));
     std::fs::write(&victim, "precious").unwrap();
@@ -246,7 +246,7 @@ fn links_and_what_is_no_file_are_not_written_through() {
 }
 
 #[test]
-fn a_token_is_told_to_its_origin_only() {
+fn a_token_is_sent_to_its_origin_only() {
     let (third, at_third) = scripted(vec![answer("200 OK\r\nContent-Length: 0", b"")]);
     let (second, at_second) =
         scripted(vec![answer(&format!("302 F\r\nLocation: http://127.0.0.1:{third}/back"), b"")]);
@@ -257,17 +257,17 @@ fn a_token_is_told_to_its_origin_only() {
     let request =
         Request { token: Some("hunter2".into()), ..Request::new(format!("http://127.0.0.1:{first}/x")) };
     assert_eq!(fetch(&request).unwrap().bytes, 0);
-    let told = |requests: &Mutex<Vec<String>>| -> Vec<bool> {
+    let has_token = |requests: &Mutex<Vec<String>>| -> Vec<bool> {
         requests.lock().unwrap().iter().map(|r| r.contains("hunter2")).collect()
     };
     assert_eq!(
-        (told(&at_first), told(&at_second), told(&at_third)),
+        (has_token(&at_first), has_token(&at_second), has_token(&at_third)),
         (vec![true, true], vec![false], vec![false])
     );
 }
 
 #[test]
-fn what_a_server_says_cannot_command_a_terminal() {
+fn server_text_cannot_control_a_terminal() {
     let (port, _) = scripted(vec![
         answer(
             "500 \x1b[2J\u{9b}31m\r\nContent-Length: 30",
@@ -286,10 +286,10 @@ fn what_a_server_says_cannot_command_a_terminal() {
 }
 
 #[test]
-fn one_interrupt_ends_a_download_whatever_it_waits_for() {
+fn an_interrupt_ends_a_download_at_any_step() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // In turn: nothing after connecting, half a head, a head, a chunk's size.
+    // In turn: nothing after connecting, half a head, a head, a chunk size.
     let said: [&[u8]; 4] = [
         b"",
         b"HTTP/1.1 200",

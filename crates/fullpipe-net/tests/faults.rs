@@ -1,5 +1,5 @@
-//! Peers that leave, stop or talk nonsense at every step of a conversation: the one they talk to ends that
-//! conversation, says why, and goes on with the others.
+//! Peers that close, stall or send garbage at every step: the other end reports the failure and
+//! keeps serving others.
 
 mod common;
 
@@ -21,13 +21,13 @@ enum Fault {
     Leave,
     /// Resets everything.
     Reset,
-    /// Says nothing more.
+    /// Stalls.
     Stall,
-    /// Says what is not in the protocol.
+    /// Violates the protocol.
     Garbage,
 }
 
-/// The steps of a client, in order: the fault comes after so many of them.
+/// The steps of a client; the fault occurs after the given number of them.
 const STEPS: [&str; 11] = [
     "connecting",
     "half a cookie",
@@ -42,7 +42,7 @@ const STEPS: [&str; 11] = [
     "the end, half the results",
 ];
 
-/// For peers that say nothing more. Whoever is to be served well is not quicker than this on every machine.
+/// Short timeouts for stalling peers; on slow machines they may also hit good clients.
 fn impatient() -> server::Config {
     let limits = Limits {
         handshake: Duration::from_millis(300),
@@ -61,7 +61,8 @@ fn read(mut socket: &TcpStream, buffer: &mut [u8]) -> std::io::Result<()> {
     socket.read_exact(buffer)
 }
 
-/// Reads until the server closes. A read with a time-out is interrupted where the process was stopped (signal(7)).
+/// Reads until the server closes. Reads with a timeout are interrupted when the process is stopped
+/// (signal(7)).
 fn until_closed(socket: &mut TcpStream) -> std::io::Result<()> {
     loop {
         match socket.read(&mut [0; 4096]) {
@@ -72,7 +73,7 @@ fn until_closed(socket: &mut TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Plays a client up to `step` and then misbehaves. Errors do not matter: the server may be faster.
+/// Plays a client up to `step` and then misbehaves. Errors are ignored: the server may be faster.
 fn misbehave(address: SocketAddr, step: usize, fault: Fault, params: &Params) {
     let _ = try_to_misbehave(address, step, fault, params);
 }
@@ -129,7 +130,7 @@ fn try_to_misbehave(address: SocketAddr, step: usize, fault: Fault, params: &Par
             for stream in &mut streams {
                 let _ = stream.write_all(&[0x99; 64]);
             }
-            // A while for an answer; where this was only more of a text, there is none.
+            // Wait for a reply; if the bytes were part of a text, there is none.
             control.set_read_timeout(Some(Duration::from_millis(300)))?;
             let _ = control.read_exact(&mut [0; 64]);
         }
@@ -146,7 +147,7 @@ fn two_streams(reverse: bool) -> Params {
     Params { parallel: 2, reverse, ..Params::default() }
 }
 
-/// A good client gets every byte.
+/// A good client transfers every byte.
 fn serve_one(server: &Running) -> Result<(), String> {
     let params = Params { bytes: 1 << 20, seconds: 0, ..Params::default() };
     let config = Config { params, extensions: false, ..Config::new("127.0.0.1", server.address.port()) };
@@ -165,7 +166,7 @@ fn all_gone(server: &Running) {
 }
 
 #[test]
-fn the_server_outlives_every_fault_at_every_step() {
+fn the_server_survives_every_fault_at_every_step() {
     let server = Running::start(lasting());
     for reverse in [false, true] {
         let params = two_streams(reverse);
@@ -181,11 +182,11 @@ fn the_server_outlives_every_fault_at_every_step() {
 }
 
 #[test]
-fn the_server_outlives_peers_that_stall_at_every_step() {
+fn the_server_survives_stalls_at_every_step() {
     let server = Running::start(impatient());
     for reverse in [false, true] {
         let params = two_streams(reverse);
-        // Stalling takes time: all steps at once.
+        // Stalls take time: run all steps concurrently.
         std::thread::scope(|s| {
             for step in 0..STEPS.len() {
                 let params = &params;
@@ -201,7 +202,7 @@ fn the_server_outlives_peers_that_stall_at_every_step() {
 
 #[test]
 fn a_fault_does_not_disturb_the_others() {
-    // Two alike, one beside the faults and one on a server without; what this machine does, it does to both.
+    // Two identical clients, one on a server with faults and one on a server without.
     let (beside, apart) = (Running::start(lasting()), Running::start(lasting()));
     let moved = [const { AtomicU64::new(0) }; 2];
     let (end, most) = (AtomicBool::new(false), 20_000_000);
@@ -215,7 +216,7 @@ fn a_fault_does_not_disturb_the_others() {
                 let outcome = client::run(&config, end, &mut |interval| {
                     moved.fetch_add(interval.streams[0].bytes, Relaxed);
                 });
-                // The other is not to go on alone, for an hour.
+                // Stop the other client as well.
                 end.store(true, Relaxed);
                 assert!(matches!(outcome, Err(ClientError::Interrupted)), "{outcome:?}");
             });
@@ -248,7 +249,7 @@ fn a_client_that_stops_reading_is_dropped() {
 }
 
 #[test]
-fn absurd_parameters_are_answered_with_a_reason_and_an_error_number() {
+fn absurd_parameters_get_a_reason_and_an_error_number() {
     let server = Running::start(lasting());
     let cases: [(&[u8], &str); 6] = [
         (b"{\"tcp\":true,\"time\":-1}", "`time`"),
@@ -275,7 +276,7 @@ fn absurd_parameters_are_answered_with_a_reason_and_an_error_number() {
 }
 
 #[test]
-fn an_oversize_text_is_refused_by_its_length_alone() {
+fn an_oversized_text_is_refused_by_its_length() {
     let server = Running::start(lasting());
     let mut control = TcpStream::connect(server.v4()).unwrap();
     control.write_all(Cookie::random().unwrap().as_bytes()).unwrap();
@@ -293,7 +294,7 @@ fn an_oversize_text_is_refused_by_its_length_alone() {
 }
 
 #[test]
-fn other_protocols_get_nowhere() {
+fn other_protocols_are_refused() {
     let server = Running::start(impatient());
     for opening in [
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
@@ -348,14 +349,14 @@ fn stray_datagrams_and_hellos_without_a_test_are_ignored() {
     let config = Config { params, block_chosen: true, ..Config::new("127.0.0.1", server.address.port()) };
     comes_right("datagrams beside stray ones", || {
         let outcome = client::run(&config, &AtomicBool::new(false), &mut |_| {}).unwrap();
-        // Of 1042 in a second.
+        // Of 1042 per second.
         let packets = outcome.sum(true).unwrap().packets;
         if packets > 500 { Ok(()) } else { Err(format!("{packets} datagrams")) }
     });
 }
 
 #[test]
-fn a_secret_keeps_strangers_out_and_lets_its_owner_in() {
+fn a_secret_is_required_and_sufficient() {
     let server = Running::start(server::Config { secret: Some("hunter2".into()), ..lasting() });
     let go = |secret: Option<&str>, extensions| {
         let params = Params { bytes: 1 << 20, seconds: 0, ..Params::default() };
@@ -383,7 +384,7 @@ fn only_allowed_networks_get_an_answer() {
 }
 
 #[test]
-fn a_full_server_says_that_it_is_busy() {
+fn a_full_server_reports_busy() {
     let limits = Limits { clients: 0, ..patient() };
     let server = Running::start(server::Config { limits, ..Default::default() });
     let config = Config::new("127.0.0.1", server.address.port());
@@ -391,13 +392,13 @@ fn a_full_server_says_that_it_is_busy() {
     assert!(matches!(result, Err(ClientError::Busy)), "{result:?}");
 }
 
-/// A test that nobody waits for.
+/// A test without a practical end.
 fn without_end() -> Params {
     Params { seconds: 3600, rate: 1_000_000, ..Params::default() }
 }
 
 #[test]
-fn a_stopped_server_tells_its_clients() {
+fn a_stopping_server_notifies_its_clients() {
     let server = Running::start(lasting());
     let config = Config { params: without_end(), ..Config::new("127.0.0.1", server.address.port()) };
     let handle = server.handle.clone();
@@ -411,7 +412,7 @@ fn a_stopped_server_tells_its_clients() {
 }
 
 #[test]
-fn an_interrupted_client_tells_the_server() {
+fn an_interrupted_client_notifies_the_server() {
     let server = Running::start(lasting());
     let interrupt = AtomicBool::new(false);
     let config = Config { params: without_end(), ..Config::new("127.0.0.1", server.address.port()) };
@@ -425,7 +426,7 @@ fn an_interrupted_client_tells_the_server() {
     assert_eq!(server.event("test_failed")["reason"], "the client terminated the test");
 }
 
-/// A server that plays its part up to a step and then does `last`.
+/// A server that follows the protocol for some steps and then sends `last`.
 fn bad_server(steps: usize, last: &'static [u8]) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -459,7 +460,7 @@ fn bad_server(steps: usize, last: &'static [u8]) -> u16 {
 }
 
 #[test]
-fn the_client_outlives_every_fault_of_a_server() {
+fn the_client_survives_every_fault_of_a_server() {
     for steps in 0..=5 {
         for last in [&b""[..], b"\x77", &[254, 0, 0, 0, 5, 0, 0, 0, 0], &[255], &[11]] {
             let params = Params { bytes: 1000, seconds: 0, ..Params::default() };
@@ -472,9 +473,9 @@ fn the_client_outlives_every_fault_of_a_server() {
             }
         }
     }
-    let nobody = Config::new("127.0.0.1", free_port());
+    let no_listener = Config::new("127.0.0.1", free_port());
     assert!(matches!(
-        client::run(&nobody, &AtomicBool::new(false), &mut |_| {}),
+        client::run(&no_listener, &AtomicBool::new(false), &mut |_| {}),
         Err(ClientError::Connect { .. })
     ));
     let nowhere = Config::new("no-such-host.invalid", 1);

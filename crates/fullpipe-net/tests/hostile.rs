@@ -1,6 +1,5 @@
-//! Peers that mean harm, many and of many kinds, against the server, `get` and `test`. Each test is bounded in
-//! time and says how many it took on; whoever is attacked stays in service, keeps what it was given to keep
-//! and holds nothing afterwards.
+//! Many hostile peers against the server, `get` and `test`. Each test is bounded in time and prints
+//! its counts; the attacked side keeps serving, keeps its files and holds nothing afterwards.
 
 mod common;
 
@@ -53,7 +52,7 @@ fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(socket)
 }
 
-/// What a rude HTTP client sends.
+/// What a misbehaving HTTP client sends.
 const SENT: [&str; 16] = [
     "",
     "GET / HT",
@@ -108,7 +107,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// A good client is served. One that stands still for longer than an impatient server waits asks again.
+/// A good client is served; retried, since a stalled machine may exceed the short timeouts.
 fn serves(server: &Running) {
     let request =
         Request { timeout: PATIENCE, ..Request::new(format!("http://{}/download?size=100000", server.v4())) };
@@ -124,12 +123,12 @@ fn calm(server: &Running) {
     until("connections are left", || server.handle.connections() == 0);
 }
 
-/// Nothing is held that was not `before`. What the tests of before still hold, they may let go meanwhile.
+/// No descriptors are held beyond `before`. Earlier tests may release some in the meantime.
 fn lets_go(before: usize) {
     until("descriptors are left", || descriptors() <= before);
 }
 
-/// One at a time: they count what the whole process holds.
+/// Tests run one at a time, because they count the resources of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> std::sync::MutexGuard<'static, ()> {
@@ -137,7 +136,7 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 }
 
 #[test]
-fn rude_http_clients_get_nothing_that_lasts() {
+fn misbehaving_http_clients_hold_no_resources() {
     let _alone = alone();
     let server = Running::start(server::Config { limits: impatient(), ..Default::default() });
     serves(&server);
@@ -145,7 +144,7 @@ fn rude_http_clients_get_nothing_that_lasts() {
     let before = descriptors();
     let (clients, tally) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let deadline = Instant::now() + Duration::from_secs(10);
-    // How many there are, the machine decides; how many at least, it does not.
+    // The machine's speed decides how many there are, with a minimum.
     let enough = |clients: usize| clients >= 1_500 || (clients >= 300 && Instant::now() >= deadline);
     std::thread::scope(|s| {
         for seed in 1..=12 {
@@ -171,7 +170,7 @@ fn rude_http_clients_get_nothing_that_lasts() {
     );
 }
 
-/// A control connection that has said its parameters.
+/// A control connection after the parameter exchange.
 fn begin(address: SocketAddr, params: &Params) -> std::io::Result<(TcpStream, Cookie)> {
     let mut control = connect(address)?;
     let cookie = Cookie::random()?;
@@ -185,7 +184,7 @@ fn begin(address: SocketAddr, params: &Params) -> std::io::Result<(TcpStream, Co
 }
 
 #[test]
-fn one_test_cannot_take_the_servers_descriptors() {
+fn one_test_cannot_exhaust_the_servers_descriptors() {
     let _alone = alone();
     let server = Running::start(server::Config { limits: patient(), ..Default::default() });
     serves(&server);
@@ -196,7 +195,7 @@ fn one_test_cannot_take_the_servers_descriptors() {
     for n in 0..400 {
         let mut stream = connect(server.v4()).unwrap();
         let _ = stream.write_all(cookie.as_bytes());
-        // Most are closed at once.
+        // Most are closed immediately.
         if n < 2 || n % 4 == 0 {
             held.push(stream);
         }
@@ -206,7 +205,7 @@ fn one_test_cannot_take_the_servers_descriptors() {
             assert_eq!(begun, [State::TestStart.byte(), State::TestRunning.byte()]);
         }
     }
-    // Those that came too late are closed, each of them.
+    // Excess streams are closed, each of them.
     for mut stream in &held[2..] {
         let end = stream.read(&mut [0]);
         assert!(!matches!(&end, Err(e) if e.kind() == std::io::ErrorKind::WouldBlock), "held");
@@ -224,7 +223,7 @@ fn one_test_cannot_take_the_servers_descriptors() {
     calm(&server);
     lets_go(before);
 
-    // Streams that are closed while the others are still to come.
+    // Streams that are closed while others are still expected.
     drop(server);
     let server = Running::start(server::Config { limits: patient(), ..Default::default() });
     let before = descriptors();
@@ -234,12 +233,12 @@ fn one_test_cannot_take_the_servers_descriptors() {
     }
     assert!(server.event("test_failed")["reason"].as_str().unwrap().contains("closed before the test began"));
     calm(&server);
-    // But for the control connection here.
+    // Except the control connection here.
     lets_go(before + 1);
 }
 
 #[test]
-fn a_client_that_drips_after_its_end_is_told_of_a_servers_stop_as_any_other() {
+fn a_client_that_drips_after_its_end_is_notified_of_a_server_stop() {
     let _alone = alone();
     let server = Running::start(server::Config { limits: patient(), ..Default::default() });
     let params = Params { bytes: 1 << 30, seconds: 0, ..Params::default() };
@@ -248,11 +247,11 @@ fn a_client_that_drips_after_its_end_is_told_of_a_servers_stop_as_any_other() {
     stream.write_all(cookie.as_bytes()).unwrap();
     control.read_exact(&mut [0; 2]).unwrap();
     control.write_all(&[State::TestEnd.byte()]).unwrap();
-    let told = AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     std::thread::scope(|s| {
         s.spawn(|| {
-            // More often than the server gives up waiting for what is on its way.
-            while !told.load(Relaxed) && stream.write_all(&[0]).is_ok() {
+            // More often than the server's drain timeout.
+            while !done.load(Relaxed) && stream.write_all(&[0]).is_ok() {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
@@ -260,21 +259,21 @@ fn a_client_that_drips_after_its_end_is_told_of_a_servers_stop_as_any_other() {
         server.handle.stop();
         let mut state = [0];
         let end = control.read_exact(&mut state).map(|()| state);
-        told.store(true, Relaxed);
+        done.store(true, Relaxed);
         assert_eq!(end.unwrap(), [State::ServerTerminate.byte()]);
     });
-    println!("a client that drips after its end: told of the server's stop");
+    println!("a client that drips after its end: notified of the server's stop");
 }
 
 #[test]
-fn one_address_cannot_take_every_connection() {
+fn one_address_cannot_use_all_connections() {
     let _alone = alone();
     let limits = Limits { connections: 40, connections_per_address: 20, ..patient() };
     let server = Running::start(server::Config { limits, ..Default::default() });
     let crowd: Vec<TcpStream> = (0..100).filter_map(|_| connect(server.v4()).ok()).collect();
     until("most are not refused", || server.events().iter().filter(|e| e.kind == "refused").count() >= 50);
     assert_eq!(server.handle.connections(), 20);
-    // Another address of this machine is still served.
+    // Another local address is still served.
     let mut socket = socket::tcp(server.v4()).unwrap();
     socket::bind(&socket, SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
     socket::connect_timeout(&socket, server.v4(), PATIENCE).unwrap();
@@ -289,7 +288,7 @@ fn one_address_cannot_take_every_connection() {
 }
 
 #[test]
-fn a_udp_client_that_lies_about_its_rate_is_stopped() {
+fn a_udp_client_that_exceeds_its_rate_is_stopped() {
     let _alone = alone();
     let limits = Limits { rate: Some(Rate::from_bytes_per_sec(100_000)), ..patient() };
     let server = Running::start(server::Config { limits, ..Default::default() });
@@ -301,7 +300,7 @@ fn a_udp_client_that_lies_about_its_rate_is_stopped() {
     drop(server);
     let limits = Limits { rate: Some(Rate::from_bytes_per_sec(100_000)), ..patient() };
     let server = Running::start(server::Config { limits, ..Default::default() });
-    // Says 80 kB/s, sends as fast as it can.
+    // Requests 80 kB/s and sends as fast as possible.
     let (mut control, _) = begin(server.v4(), &udp(640_000)).unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(server.v4()).unwrap();
@@ -321,7 +320,7 @@ fn a_udp_client_that_lies_about_its_rate_is_stopped() {
     assert!(server.event("test_failed")["reason"].as_str().unwrap().contains("sends more than"));
 }
 
-/// What a malicious web server says; `None` stands for going on without end.
+/// Responses of a malicious web server; `true` repeats the last piece endlessly.
 fn answers() -> Vec<(&'static str, Vec<Vec<u8>>, bool)> {
     let head = |text: &str| format!("HTTP/1.1 {text}\r\n\r\n").into_bytes();
     vec![
@@ -338,7 +337,7 @@ fn answers() -> Vec<(&'static str, Vec<Vec<u8>>, bool)> {
         ("redirects to a file", vec![head("302 Found\r\nLocation: file:///etc/passwd")], false),
         ("redirects to nowhere", vec![head("302 Found")], false),
         (
-            "sends a part that nobody wants",
+            "sends an unrequested part",
             vec![head("206 P\r\nContent-Range: bytes 0-2/3\r\nContent-Length: 3"), b"abc".to_vec()],
             false,
         ),
@@ -358,7 +357,7 @@ fn answers() -> Vec<(&'static str, Vec<Vec<u8>>, bool)> {
             vec![head("200 OK\r\nContent-Length: 18446744073709551615"), vec![0; 1000]],
             false,
         ),
-        ("announces what is no number", vec![head("200 OK\r\nContent-Length: -1")], false),
+        ("announces an invalid number", vec![head("200 OK\r\nContent-Length: -1")], false),
         (
             "wraps its chunks",
             vec![head("200 OK\r\nTransfer-Encoding: chunked"), b"3\r\nabc\r\nFFFFFFFFFFFFFFFF\r\nx".to_vec()],
@@ -387,7 +386,7 @@ fn answers() -> Vec<(&'static str, Vec<Vec<u8>>, bool)> {
 }
 
 #[test]
-fn malicious_web_servers_get_no_file_written_and_no_time() {
+fn malicious_web_servers_cannot_damage_files_or_hang_a_download() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let (file, began) = (folder.path().join("file"), Instant::now());
@@ -442,7 +441,7 @@ fn malicious_web_servers_get_no_file_written_and_no_time() {
     );
 }
 
-/// A measuring server that plays random steps.
+/// A measuring server that sends random states and texts.
 fn liar(listener: &TcpListener, dice: &mut Dice) -> std::io::Result<()> {
     let (mut control, _) = listener.accept()?;
     control.set_read_timeout(Some(Duration::from_millis(100)))?;
@@ -461,7 +460,7 @@ fn liar(listener: &TcpListener, dice: &mut Dice) -> std::io::Result<()> {
         "[[[[",
         results.as_str(),
     ];
-    // Half of them begin as they should.
+    // Half of them begin correctly.
     let mut script: Vec<usize> = if dice.roll(2) == 0 { vec![0, 1, 2, 3] } else { Vec::new() };
     script.extend((0..dice.roll(12)).map(|_| dice.roll(states.len())));
     for step in script {
@@ -478,7 +477,7 @@ fn liar(listener: &TcpListener, dice: &mut Dice) -> std::io::Result<()> {
 }
 
 #[test]
-fn lying_measuring_servers_end_the_test_and_nothing_else() {
+fn lying_measuring_servers_only_end_the_test() {
     let _alone = alone();
     let (began, deadline) = (Instant::now(), Instant::now() + Duration::from_secs(15));
     let before = descriptors();
@@ -516,20 +515,20 @@ fn lying_measuring_servers_end_the_test_and_nothing_else() {
     lets_go(before);
 }
 
-/// Set where this program is run on a disk of its own.
+/// Set when this program is run with a small disk.
 const SMALL_DISK: &str = "FULLPIPE_TEST_SMALL_DISK";
 
 #[test]
-fn a_full_disk_costs_neither_the_file_nor_what_came() {
+fn a_full_disk_loses_neither_the_file_nor_received_data() {
     if let Some(disk) = std::env::var_os(SMALL_DISK) {
         return on_a_small_disk(disk.as_ref());
     }
     let _alone = alone();
     let disk = tempfile::tempdir().unwrap();
-    // A name space of its own: the disk is gone with the program.
+    // In its own mount namespace, so that the disk disappears with the process.
     let script = format!("mount -t tmpfs -o size=256k none {0} && exec \"$@\"", disk.path().display());
     let mut command = Command::new("unshare");
-    let name = "a_full_disk_costs_neither_the_file_nor_what_came";
+    let name = "a_full_disk_loses_neither_the_file_nor_received_data";
     command.args(["-rm", "sh", "-c", &script, "sh"]).arg(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture"]).env(SMALL_DISK, disk.path());
     match Command::new("unshare").args(["-rm", "true"]).status() {
@@ -562,7 +561,7 @@ fn on_a_small_disk(disk: &std::path::Path) {
     assert!(matches!(error, GetError::File { .. }) && error.to_string().contains("No space left"), "{error}");
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
     let part = std::fs::metadata(disk.join("file.part")).unwrap().len();
-    // With room it goes on where the disk was full.
+    // With free space, the download resumes where it stopped.
     let remounted = Command::new("mount").args(["-o", "remount,size=4m"]).arg(disk).status().unwrap();
     assert!(remounted.success());
     let resumed = fetch(&Request { resume: true, ..request(1_000_000) }).unwrap();

@@ -1,4 +1,4 @@
-//! The server's HTTP side against clients that leave, dawdle and frame their messages in more than one way.
+//! The server's HTTP side against clients that leave, stall or send ambiguous framing.
 
 mod common;
 
@@ -15,8 +15,8 @@ fn connect(server: &Running) -> TcpStream {
     socket
 }
 
-/// What the server says until it closes.
-fn said(server: &Running, request: &str) -> String {
+/// The server's response until it closes.
+fn exchange(server: &Running, request: &str) -> String {
     let mut socket = connect(server);
     socket.write_all(request.as_bytes()).unwrap();
     let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
@@ -25,7 +25,7 @@ fn said(server: &Running, request: &str) -> String {
         assert!(Instant::now() < deadline, "{request}: no end of it");
         match socket.read(&mut piece) {
             Ok(n @ 1..) => answer.extend_from_slice(&piece[..n]),
-            // So it is where the process was stopped (signal(7)).
+            // Reads are interrupted when the process is stopped (signal(7)).
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             _ => break,
         }
@@ -37,15 +37,16 @@ fn start(limits: Limits) -> Running {
     Running::start(server::Config { limits, ..Default::default() })
 }
 
-/// Whom it serves does not hold it up: with limits that are longer than this waits, only being told can end them.
-fn stops_whoever_is_there(server: &Running) {
+/// Clients do not delay a server stop: with limits longer than the wait, only the stop can end
+/// them.
+fn stops_with_open_connections(server: &Running) {
     server.handle.stop();
     server.event("stopped");
     until("connections outlive their server", || server.handle.connections() == 0);
 }
 
 #[test]
-fn abandoned_slow_requests_give_their_places_back() {
+fn abandoned_slow_requests_release_their_permits() {
     let server = start(Limits { clients: 8, ..patient() });
     let slow: Vec<TcpStream> = (0..8)
         .map(|n| {
@@ -53,11 +54,12 @@ fn abandoned_slow_requests_give_their_places_back() {
             let request = match n % 2 {
                 0 => "GET /download?size=1g&rate=8bit HTTP/1.1\r\nHost: h\r\n\r\n",
                 _ => {
-                    "PUT /upload?rate=8bit HTTP/1.1\r\nHost: h\r\nContent-Length: 999\r\nExpect: 100-continue\r\n\r\n"
+                    "PUT /upload?rate=8bit HTTP/1.1\r\nHost: h\r\nContent-Length: 999\r\nExpect: \
+                        100-continue\r\n\r\n"
                 }
             };
             socket.write_all(request.as_bytes()).unwrap();
-            // Each has its place before the next one asks.
+            // Each has its permit before the next request.
             socket.read_exact(&mut [0; 12]).unwrap();
             if n % 2 == 1 {
                 socket.write_all(b"abcdefgh").unwrap();
@@ -66,17 +68,17 @@ fn abandoned_slow_requests_give_their_places_back() {
         })
         .collect();
     let busy = "GET /download?size=1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    assert!(said(&server, busy).starts_with("HTTP/1.1 503"));
+    assert!(exchange(&server, busy).starts_with("HTTP/1.1 503"));
     drop(slow);
-    until("the places were not given back", || said(&server, busy).starts_with("HTTP/1.1 200"));
+    until("the permits were not released", || exchange(&server, busy).starts_with("HTTP/1.1 200"));
     until("connections left", || server.handle.connections() == 0);
 }
 
 #[test]
-fn a_slow_rate_ends_with_the_time_allowed_and_with_the_server() {
+fn a_slow_transfer_ends_at_the_time_limit_and_with_the_server() {
     let server = start(Limits { seconds: 1, ..patient() });
     let slow = "GET /download?size=1g&rate=8bit HTTP/1.1\r\nHost: h\r\n\r\n";
-    assert!(said(&server, slow).starts_with("HTTP/1.1 200"));
+    assert!(exchange(&server, slow).starts_with("HTTP/1.1 200"));
     assert_eq!(server.event("download")["error"], "the time limit was exceeded");
 
     let server = start(patient());
@@ -91,20 +93,26 @@ fn a_slow_rate_ends_with_the_time_allowed_and_with_the_server() {
         .collect();
     until("not connected", || server.handle.connections() == held.len());
     std::thread::sleep(Duration::from_millis(500));
-    stops_whoever_is_there(&server);
+    stops_with_open_connections(&server);
 }
 
 #[test]
-fn a_rate_of_nothing_is_refused() {
+fn a_rate_below_one_byte_per_second_is_refused() {
     let server = start(Limits::default());
     for rate in ["1bit", "0", "3bit"] {
-        let answer = said(&server, &format!("GET /download?size=1g&rate={rate} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        let answer = exchange(
+            &server,
+            &format!(
+                "GET /download?size=1g&rate={rate} HTTP/1.1\r\nHost: \
+            h\r\n\r\n"
+            ),
+        );
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("at least 8bit"), "{answer}");
     }
 }
 
 #[test]
-fn a_client_that_does_not_read_is_dropped_when_idle_and_holds_up_no_shutdown() {
+fn a_client_that_does_not_read_is_dropped_and_does_not_delay_a_stop() {
     let server = start(Limits { idle: Duration::from_millis(400), ..patient() });
     let mut socket = connect(&server);
     socket.write_all(b"GET /download?size=1g HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
@@ -114,11 +122,11 @@ fn a_client_that_does_not_read_is_dropped_when_idle_and_holds_up_no_shutdown() {
     let mut socket = connect(&server);
     socket.write_all(b"GET /download?size=1g HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     std::thread::sleep(Duration::from_millis(300));
-    stops_whoever_is_there(&server);
+    stops_with_open_connections(&server);
 }
 
 #[test]
-fn a_half_closed_client_gets_its_answer() {
+fn a_half_closed_client_gets_its_response() {
     let server = start(Limits::default());
     let mut socket = connect(&server);
     socket.write_all(b"GET /download?size=300000&rate=2mbit HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
@@ -129,25 +137,25 @@ fn a_half_closed_client_gets_its_answer() {
 }
 
 #[test]
-fn uploads_past_the_bound_are_refused_however_they_are_framed() {
+fn oversized_uploads_are_refused_in_any_framing() {
     let server = start(Limits { bytes: Some(10), ..Limits::default() });
     let chunked = "PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
     for body in
         ["B\r\n", "8\r\nabcdefgh\r\n3\r\n", "8\r\nabcdefgh\r\nFFFFFFFFFFFFFFF8\r\n", "FFFFFFFFFFFFFFFF\r\n"]
     {
-        let answer = said(&server, &format!("{chunked}{body}"));
+        let answer = exchange(&server, &format!("{chunked}{body}"));
         assert!(
             answer.starts_with("HTTP/1.1 413 ") && answer.contains("at most 10 bytes"),
             "{body:?}: {answer}"
         );
     }
-    let long = said(&server, "PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n");
+    let long = exchange(&server, "PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n");
     assert!(long.starts_with("HTTP/1.1 413 "), "{long}");
     for body in ["x\r\n", "3\r\nabcd\r\n0\r\n\r\n", "\r\n", "-1\r\n", "3 \r\nabc\r\n0\r\n\r\n"] {
-        let answer = said(&server, &format!("{chunked}{body}"));
+        let answer = exchange(&server, &format!("{chunked}{body}"));
         assert!(answer.starts_with("HTTP/1.1 400 "), "{body:?}: {answer}");
     }
-    let good = said(
+    let good = exchange(
         &server,
         &format!("{chunked}5;x=y\r\nabcde\r\n5\r\nfghij\r\n0\r\nT: x\r\n\r\nGET / HTTP/1.0\r\n\r\n"),
     );
@@ -162,14 +170,14 @@ fn a_paced_upload_in_small_chunks_keeps_to_the_rate() {
             .to_owned();
     request.push_str(&format!("64\r\n{}\r\n", "a".repeat(100)).repeat(500));
     let began = Instant::now();
-    let answer = said(&server, &(request + "0\r\n\r\n"));
+    let answer = exchange(&server, &(request + "0\r\n\r\n"));
     assert!(answer.contains("\"bytes\":50000,"), "{answer}");
-    // 50 kB at 100 kB/s, but for what may be caught up.
+    // 50 kB at 100 kB/s, minus the permitted lag.
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
 }
 
 #[test]
-fn messages_that_can_be_read_in_two_ways_are_refused_and_nothing_of_them_becomes_a_request() {
+fn ambiguous_messages_are_refused_and_never_split_into_requests() {
     let server = start(Limits::default());
     for (start, fields) in [
         ("PUT /upload", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
@@ -183,33 +191,33 @@ fn messages_that_can_be_read_in_two_ways_are_refused_and_nothing_of_them_becomes
     ] {
         let request =
             format!("{start} HTTP/1.1\r\nHost: h\r\n{fields}\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n");
-        let answer = said(&server, &request);
+        let answer = exchange(&server, &request);
         assert!(answer.starts_with("HTTP/1.1 400 "), "{fields:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{fields:?}: {answer}");
     }
-    let unknown = said(&server, "PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n");
+    let unknown = exchange(&server, "PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n");
     assert!(unknown.starts_with("HTTP/1.1 501 "), "{unknown}");
 }
 
 #[test]
-fn answers_to_head_have_no_body_and_end_the_connection_when_asked_to() {
+fn head_responses_have_no_body_and_honour_connection_close() {
     let server = start(Limits::default());
     for target in ["/", "/download?size=1000", "/nothing", "/download?size=x", "/transfer/none"] {
         let answer =
-            said(&server, &format!("HEAD {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+            exchange(&server, &format!("HEAD {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.contains("Connection: close"), "{head}");
         assert_eq!(body, "", "{target}");
     }
     let two = "HEAD /download?size=9 HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.0\r\n\r\n";
-    assert_eq!(said(&server, two).matches("HTTP/1.1 200").count(), 2);
+    assert_eq!(exchange(&server, two).matches("HTTP/1.1 200").count(), 2);
 }
 
 #[test]
-fn a_part_is_sent_only_of_the_version_asked_for() {
+fn if_range_selects_the_version() {
     let server = start(Limits::default());
     let ask = |condition: &str| {
-        said(&server, &format!("GET /download?size=100 HTTP/1.0\r\nRange: bytes=90-\r\n{condition}\r\n"))
+        exchange(&server, &format!("GET /download?size=100 HTTP/1.0\r\nRange: bytes=90-\r\n{condition}\r\n"))
     };
     let part = ask("");
     let tag = part.lines().find_map(|l| l.strip_prefix("ETag: ")).unwrap().to_owned();

@@ -1,5 +1,5 @@
-//! Stock iperf3 at either end, with every option that changes what crosses the wire; both ends must tell
-//! the same figures.
+//! Stock iperf3 at either end, with every option that affects the wire; both ends must report the
+//! same figures.
 
 mod common;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// Runs a stock client against our server; gives its JSON and our server's last word.
+/// Runs a stock client against a fullpipe server; returns its JSON and the server's last event.
 fn stock_client(host: &str, options: &[&str]) -> (Value, Value) {
     let server = Running::start(server::Config { limits: patient(), ..Default::default() });
     let mut command = Command::new("iperf3");
@@ -24,7 +24,7 @@ fn stock_client(host: &str, options: &[&str]) -> (Value, Value) {
     (json, server.event("test_finished"))
 }
 
-/// Runs our client against a stock server.
+/// Runs the fullpipe client against a stock server.
 fn stock_server(host: &str, params: Params) -> Outcome {
     let (_server, port) = iperf3_server();
     let family = if host.contains(':') { Family::V6 } else { Family::V4 };
@@ -39,7 +39,7 @@ fn one_second() -> Params {
     Params { seconds: 1, ..Params::default() }
 }
 
-/// The most that the kernel holds of one stream, in both ends' buffers.
+/// The maximum data of one stream in the buffers of both ends.
 fn in_buffers() -> f64 {
     let most = |name| -> f64 {
         let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
@@ -48,8 +48,8 @@ fn in_buffers() -> f64 {
     most("tcp_wmem") + most("tcp_rmem")
 }
 
-/// Sender and receiver agree but for what was on its way at the end: a tenth where this machine runs, and what the
-/// buffers of `streams` hold where it stands still.
+/// Sender and receiver agree except for data in flight at the end: a tenth normally, and the
+/// buffers of `streams` on a stalled machine.
 fn agree_over(streams: usize, sent: f64, received: f64) {
     assert!(sent > 0.0 && received > 0.0, "{sent} sent, {received} received");
     let on_its_way = (0.1 * sent).max(streams as f64 * in_buffers());
@@ -60,8 +60,8 @@ fn agree(sent: f64, received: f64) {
     agree_over(1, sent, received);
 }
 
-/// Whether a figure lies in a range.
-fn lies(what: &str, figure: f64, range: std::ops::Range<f64>) -> Result<(), String> {
+/// Checks that a figure is in a range.
+fn check_range(what: &str, figure: f64, range: std::ops::Range<f64>) -> Result<(), String> {
     if range.contains(&figure) { Ok(()) } else { Err(format!("{what}: {figure}")) }
 }
 
@@ -77,7 +77,7 @@ fn a_stock_client_sends() {
     let (json, event) = stock_client("127.0.0.1", &["-t", "1"]);
     let end = &json["end"];
     agree(number(&end["sum_sent"]["bytes"]), number(&end["sum_received"]["bytes"]));
-    assert_eq!(end["sum_received"]["bytes"], event["received"], "what we told is what it shows");
+    assert_eq!(end["sum_received"]["bytes"], event["received"], "the client shows the reported bytes");
 }
 
 #[test]
@@ -138,7 +138,8 @@ fn a_stock_client_receives_a_number_of_bytes() {
     if !have("iperf3") {
         return;
     }
-    // What comes before the stock client knows that the test runs, it reads and does not count: then it takes another try.
+    // Data that arrives before the stock client enters the running state is read and not counted:
+    // retry.
     let all = 50 * 1024 * 1024;
     let counted = (0..5).any(|_| {
         let (json, event) = stock_client("127.0.0.1", &["-n", "50M", "-R"]);
@@ -160,7 +161,7 @@ fn a_stock_client_keeps_to_its_rate() {
             let (json, _) =
                 stock_client("127.0.0.1", &[&["-t", "2", "-b", "80M", "-l", "32K"], direction].concat());
             let rate = number(&json["end"]["sum_received"]["bits_per_second"]);
-            lies(&format!("{direction:?}"), rate, 72e6..88e6)
+            check_range(&format!("{direction:?}"), rate, 72e6..88e6)
         });
     }
 }
@@ -175,23 +176,23 @@ fn a_stock_client_measures_udp_both_ways() {
         comes_right("a stock client's datagrams", || {
             let (json, _) = stock_client("127.0.0.1", &options);
             let sum = &json["end"]["sum"];
-            lies(&format!("{direction:?}: packets"), number(&sum["packets"]), 1500.0..f64::INFINITY)?;
-            lies(&format!("{direction:?}: % lost"), number(&sum["lost_percent"]), 0.0..5.0)?;
-            lies(&format!("{direction:?}: rate"), number(&sum["bits_per_second"]), 16e6..24e6)
+            check_range(&format!("{direction:?}: packets"), number(&sum["packets"]), 1500.0..f64::INFINITY)?;
+            check_range(&format!("{direction:?}: % lost"), number(&sum["lost_percent"]), 0.0..5.0)?;
+            check_range(&format!("{direction:?}: rate"), number(&sum["bits_per_second"]), 16e6..24e6)
         });
     }
 }
 
 #[test]
-fn a_stock_client_leaves_out_its_first_second() {
+fn a_stock_client_omits_its_first_second() {
     if !have("iperf3") {
         return;
     }
     comes_right("a stock client's second second", || {
         let (json, event) = stock_client("127.0.0.1", &["-t", "1", "-O", "1", "-b", "80M"]);
         let received = number(&json["end"]["sum_received"]["bytes"]);
-        lies("one second at 80 Mbit/s, not two", received, 7e6..13e6)?;
-        lies("seconds", number(&event["seconds"]), 0.8..1.5)
+        check_range("one second at 80 Mbit/s, not two", received, 7e6..13e6)?;
+        check_range("seconds", number(&event["seconds"]), 0.8..1.5)
     });
 }
 
@@ -206,7 +207,7 @@ fn a_stock_client_comes_over_ipv6() {
 }
 
 #[test]
-fn a_stock_client_gets_the_servers_words() {
+fn a_stock_client_gets_the_server_output() {
     if !have("iperf3") {
         return;
     }
@@ -218,7 +219,7 @@ fn a_stock_client_gets_the_servers_words() {
 }
 
 #[test]
-fn a_stock_client_is_told_why_it_is_refused() {
+fn a_refused_stock_client_gets_the_reason() {
     if !have("iperf3") {
         return;
     }
@@ -312,7 +313,7 @@ fn we_keep_to_our_rate_with_a_stock_server() {
         let params = Params { reverse, seconds: 2, rate: 80_000_000, ..Params::default() };
         comes_right("our rate", || {
             let rate = stock_server("127.0.0.1", params.clone()).sum(!reverse).unwrap().goodput();
-            lies(&format!("reverse {reverse}"), rate, 72e6..88e6)
+            check_range(&format!("reverse {reverse}"), rate, 72e6..88e6)
         });
     }
 }
@@ -335,9 +336,9 @@ fn we_measure_udp_both_ways_with_a_stock_server() {
         comes_right("our datagrams", || {
             let outcome = stock_server("127.0.0.1", params.clone());
             for sum in [outcome.sum(true), outcome.sum(false)].into_iter().flatten() {
-                lies("packets", sum.packets as f64, 1500.0..f64::INFINITY)?;
-                lies("part lost", sum.lost as f64 / sum.packets as f64, 0.0..0.05)?;
-                lies("rate", sum.goodput(), 16e6..24e6)?;
+                check_range("packets", sum.packets as f64, 1500.0..f64::INFINITY)?;
+                check_range("part lost", sum.lost as f64 / sum.packets as f64, 0.0..0.05)?;
+                check_range("rate", sum.goodput(), 16e6..24e6)?;
             }
             Ok(())
         });
@@ -355,7 +356,7 @@ fn we_reach_a_stock_server_over_ipv6() {
 }
 
 #[test]
-fn our_json_reads_as_a_stock_clients() {
+fn our_json_has_the_keys_of_a_stock_client() {
     if !have("iperf3") {
         return;
     }
@@ -396,7 +397,7 @@ fn our_json_reads_as_a_stock_clients() {
     }
 }
 
-/// Where the values of a document lie; of what is in a list, those of its first two, which every run has.
+/// The JSON pointers of all values; of arrays, the first two elements, which every run has.
 fn leaves(value: &Value, at: String, paths: &mut Vec<String>) {
     match value {
         Value::Object(map) => {

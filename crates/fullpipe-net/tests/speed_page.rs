@@ -1,4 +1,4 @@
-//! The speed test that a browser finds at `/`: what it is made of, what it does with limits and a secret, and what it shows.
+//! The speed test page at `/`: its contents, limits, secret and results.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 const BROWSER: &str = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
 
-/// Head and body of the answer to a request for `/` with these fields.
+/// Head and body of the response to a request for `/` with these fields.
 fn root(server: &Running, method: &str, fields: &str) -> (String, String) {
     let mut socket = TcpStream::connect(server.v4()).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -24,13 +24,13 @@ fn root(server: &Running, method: &str, fields: &str) -> (String, String) {
 }
 
 #[test]
-fn browsers_find_a_page_and_programs_the_list() {
+fn browsers_get_the_page_and_programs_the_list() {
     let server = Running::start(server::Config::default());
     let (head, body) = root(&server, "GET", "Accept: */*\r\n");
     assert!(head.contains("text/plain") && body.contains("/download?size="), "{head}");
     let (head, body) = root(&server, "GET", BROWSER);
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("text/html") && body.ends_with("</html>\n"));
-    // Nothing from elsewhere: neither by what it names nor by what it may.
+    // No external resources, by reference or by policy.
     let policy = head.lines().find(|l| l.starts_with("Content-Security-Policy: ")).unwrap();
     for part in [
         "default-src 'none'",
@@ -51,7 +51,7 @@ fn browsers_find_a_page_and_programs_the_list() {
 }
 
 #[test]
-fn without_the_secret_the_page_is_a_refusal_that_tells_nothing_of_the_server() {
+fn without_the_secret_the_page_is_a_401_that_reveals_nothing() {
     let secret = || server::Config { secret: Some("s3cret".into()), ..Default::default() };
     let server = Running::start(secret());
     let (head, refused) = root(&server, "GET", BROWSER);
@@ -62,7 +62,7 @@ fn without_the_secret_the_page_is_a_refusal_that_tells_nothing_of_the_server() {
     assert_eq!(refused, page, "the same for everyone");
     let (head, body) = root(&server, "GET", "Accept: */*\r\n");
     assert!(head.starts_with("HTTP/1.1 401 ") && !body.contains("<html"), "{head}");
-    // What can be done with the server stays behind it.
+    // All other resources require the secret.
     let mut socket = TcpStream::connect(server.v4()).unwrap();
     write!(socket, "GET /download HTTP/1.1\r\nHost: h\r\n{BROWSER}Connection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -70,7 +70,7 @@ fn without_the_secret_the_page_is_a_refusal_that_tells_nothing_of_the_server() {
     assert!(answer.starts_with("HTTP/1.1 401 ") && !answer.contains("<html"), "{answer}");
 }
 
-/// Fills the form in, starts, waits for the end and says what stands there then.
+/// Fills in the form, starts the test, waits for its end and returns the displayed values.
 fn reader(fields: &str) -> String {
     format!(
         r##"(async () => {{
@@ -98,14 +98,14 @@ fn open(server: &Running, fields: &str, view: View<'_>) -> Option<Visited> {
 
 const PHONE: View<'_> = View { width: 390, height: 844, dark: false, picture: None };
 
-/// Where pictures of the page are wanted (`scripts/pictures`), and this one's name there.
+/// The picture file, if pictures of the page are requested (`scripts/pictures`).
 fn picture(name: &str) -> Option<PathBuf> {
     std::env::var_os("FULLPIPE_PICTURES").map(|dir| PathBuf::from(dir).join(name))
 }
 
 #[test]
-fn it_measures_two_controllers_in_turn_and_says_how_they_compare() {
-    // A rate that any machine keeps up with: the bound is the server's.
+fn the_page_compares_two_controllers_in_turn() {
+    // A rate that any machine sustains: the server's limit dominates.
     let limits = Limits { rate: Some(Rate::from_bits_per_sec(40_000_000)), ..common::patient() };
     let server = Running::start(server::Config { limits, ..Default::default() });
     for (name, width, dark) in [("speed.png", 1100, false), ("speed-phone.png", 390, true)] {
@@ -122,7 +122,7 @@ fn it_measures_two_controllers_in_turn_and_says_how_they_compare() {
         let figure = |v: &serde_json::Value| v.as_str().unwrap().parse::<f64>().unwrap_or(f64::NAN);
         for side in 0..2 {
             let goodput = figure(&value["goodput"][side]);
-            // Not more than the server gives; a machine that stands still gives less.
+            // At most the server's limit; a stalled machine reaches less.
             assert!(goodput > 0.1 && goodput < 48.0, "{value:#}");
             assert!(
                 figure(&value["loaded"][side]) > 0.0 && figure(&value["again"][side]) >= 0.0,
@@ -149,7 +149,7 @@ fn it_measures_two_controllers_in_turn_and_says_how_they_compare() {
 }
 
 #[test]
-fn it_asks_for_the_secret_and_works_with_it_and_within_the_server_s_bounds() {
+fn the_page_asks_for_the_secret_and_respects_the_limits() {
     let limits = Limits {
         rate: Some(Rate::from_bits_per_sec(20_000_000)),
         bytes: Some(1_000_000),
@@ -176,7 +176,7 @@ fn it_asks_for_the_secret_and_works_with_it_and_within_the_server_s_bounds() {
 }
 
 #[test]
-fn a_controller_that_is_not_there_is_said_in_the_server_s_words() {
+fn a_missing_controller_shows_the_server_error() {
     let server = Running::start(server::Config::default());
     let fields = r#"{a: "nosuch", b: "cubic", seconds: 1, rounds: 1}"#;
     let Some(Visited { value, .. }) = open(&server, fields, PHONE) else { return };

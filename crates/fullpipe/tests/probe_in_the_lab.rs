@@ -184,7 +184,8 @@ fn compare(periods: usize, period_s: usize, rounds: &[Round]) {
                 accounted(&history, name, SITES.len() - 1);
                 arrived += done(&history);
                 // Who ends first breaks off what others send it.
-                let ended = failed(&history, TransferError::Broken) + failed(&history, TransferError::Refused);
+                let ended =
+                    failed(&history, TransferError::Broken) + failed(&history, TransferError::Refused);
                 lost += history.transfers.len() - done(&history) - ended;
             }
             println!("probe: {arrived} transfers of eight sites arrived, {lost} did not; {memory} kB");

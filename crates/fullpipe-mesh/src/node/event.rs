@@ -93,7 +93,8 @@ impl fmt::Display for Event {
                 let seconds = by.as_secs_f64();
                 write!(
                     f,
-                    "to {to} with {controller}: started {seconds:.1} s late; transfers do not fit into their slots"
+                    "to {to} with {controller}: started {seconds:.1} s late; transfers do not fit into \
+                        their slots"
                 )
             }
             Event::Rejected { from, reason } => write!(f, "rejected connection from {from}: {reason}"),

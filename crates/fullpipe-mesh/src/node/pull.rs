@@ -38,7 +38,8 @@ pub enum PullError {
     Interrupted,
     /// The peer sent more than it can have recorded.
     #[error(
-        "the site sent more {} than its node can have recorded in {days} days; the excess is ignored", match table {
+        "the site sent more {} than its node can have recorded in {days} days; the excess is \
+            ignored", match table {
             Table::Transfers => "transfers",
             Table::Minutes => "minutes of probes",
             Table::Routes => "routes",

@@ -319,7 +319,10 @@ fn site(id: SiteId, pairs: &[PathReport], changes: &[ChangeReport]) -> SiteRepor
         (!all.is_empty()).then(|| median(&all))
     };
     let own = || pairs.iter().filter(move |pair| pair.pair.from == id || pair.pair.to == id);
-    let is_site = |change: &&ChangeReport| matches!(change.cause.location, Location::Site(site) | Location::Sending(site) | Location::Receiving(site) if site == id);
+    let is_site = |change: &&ChangeReport| {
+        matches!(change.cause.location, Location::Site(site) | Location::Sending(site)
+        | Location::Receiving(site) if site == id)
+    };
     let open = changes.iter().filter(|change| change.end_ms.is_none()).find(is_site);
     let silent = own().filter(|pair| pair.pair.from == id).all(|pair| pair.state == State::Silent);
     let state = match open {

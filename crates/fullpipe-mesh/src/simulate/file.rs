@@ -190,7 +190,8 @@ impl RawFault {
 mod tests {
     use super::*;
 
-    const MESH: &str = "[mesh]\nname = \"m\"\nkey_file = \"k\"\n[[site]]\nname = \"lab\"\naddress = \"10.0.0.1\"\n\
+    const MESH: &str = "[mesh]\nname = \"m\"\nkey_file = \"k\"\n[[site]]\nname = \"lab\"\naddress \
+        = \"10.0.0.1\"\n\
                         [[site]]\nname = \"sea\"\naddress = \"10.0.0.2\"\n";
 
     fn world(text: &str) -> Result<SimulatedMesh, FileError> {
@@ -201,7 +202,8 @@ mod tests {
     #[test]
     fn a_paths_file_is_parsed() {
         let world = world(
-            "[all]\nrate = \"100mbit\"\ndelay = \"20ms\"\n[[path]]\nfrom = \"lab\"\nto = \"sea\"\nlink = { rate = \"10mbit\" }\n\
+            "[all]\nrate = \"100mbit\"\ndelay = \"20ms\"\n[[path]]\nfrom = \"lab\"\nto = \"sea\"\nlink = \
+                { rate = \"10mbit\" }\n\
              [[fault]]\nat = \"10min\"\nlasts = \"5min\"\nbetween = [\"sea\", \"lab\"]\ndelay = \"25ms\"\n",
         )
         .unwrap();

@@ -66,7 +66,8 @@ impl Store {
     /// If the database fails.
     pub fn last_imported(&self, site: &str, store: u64, table: Table) -> Result<u64, StoreError> {
         let id = self.db.query_row(
-            "SELECT pulled.id FROM pulled JOIN site ON site.id = pulled.site WHERE site.name = ? AND store = ? AND tab = ?",
+            "SELECT pulled.id FROM pulled JOIN site ON site.id = pulled.site WHERE site.name = ? AND \
+                store = ? AND tab = ?",
             params![site, store as i64, table as i64],
             |r| r.get::<_, i64>(0),
         );

@@ -159,7 +159,8 @@ impl Store {
         let empty: bool = self.db.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |r| r.get(0))?;
         if empty {
             self.db.execute_batch(&format!(
-                "BEGIN; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA}; {TABLES} COMMIT;"
+                "BEGIN; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA}; {TABLES} \
+                    COMMIT;"
             ))?;
         }
         Ok(())
@@ -272,7 +273,8 @@ impl Store {
             for table in ["transfer", "minute", "route"] {
                 gone += self.db.execute(
                     &format!(
-                        "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE at_ms < ? ORDER BY at_ms LIMIT ?)"
+                        "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE at_ms < ? ORDER \
+                            BY at_ms LIMIT ?)"
                     ),
                     params![at_ms, most],
                 )?;

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 pub(super) fn select(table: Table, condition: &str) -> String {
     let columns = match table {
         Table::Transfers => {
-            "period, controller, trouble, bytes, duration_ns, delivery_rate, rtt_ns, min_rtt_ns, segments, retransmitted,
+            "period, controller, trouble, bytes, duration_ns, delivery_rate, rtt_ns, min_rtt_ns,
+                segments, retransmitted,
              receive_window_limited, send_buffer_limited, cpu_ns FROM transfer"
         }
         Table::Minutes => {

@@ -20,18 +20,22 @@ CREATE TABLE about(name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE site(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE controller(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE transfer(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL, sender INTEGER NOT NULL, receiver INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL,
+  sender INTEGER NOT NULL, receiver INTEGER NOT NULL,
   period INTEGER NOT NULL, controller INTEGER NOT NULL, trouble INTEGER,
-  bytes INTEGER, duration_ns INTEGER, delivery_rate INTEGER, rtt_ns INTEGER, min_rtt_ns INTEGER, segments INTEGER,
+  bytes INTEGER, duration_ns INTEGER, delivery_rate INTEGER, rtt_ns INTEGER, min_rtt_ns INTEGER,
+  segments INTEGER,
   retransmitted INTEGER, receive_window_limited REAL, send_buffer_limited REAL, cpu_ns INTEGER) STRICT;
 CREATE INDEX transfer_at ON transfer(at_ms);
 CREATE TABLE minute(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL, sender INTEGER NOT NULL, receiver INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL,
+  sender INTEGER NOT NULL, receiver INTEGER NOT NULL,
   sent INTEGER NOT NULL, arrived INTEGER NOT NULL, answered INTEGER NOT NULL,
   rtt_min_ns INTEGER, rtt_p50_ns INTEGER, rtt_p95_ns INTEGER, rtt_max_ns INTEGER) STRICT;
 CREATE INDEX minute_at ON minute(at_ms);
 CREATE TABLE route(
-  id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL, sender INTEGER NOT NULL, receiver INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL,
+  sender INTEGER NOT NULL, receiver INTEGER NOT NULL,
   hops TEXT NOT NULL) STRICT;
 CREATE INDEX route_at ON route(at_ms);
 CREATE TABLE pulled(site INTEGER NOT NULL, store INTEGER NOT NULL, tab INTEGER NOT NULL, id INTEGER NOT NULL,
@@ -50,7 +54,8 @@ impl Store {
             },
             (APPLICATION, version) => {
                 format!(
-                    "store version {version} is not supported (supported: {SCHEMA}); use the fullpipe that created it"
+                    "store version {version} is not supported (supported: {SCHEMA}); use the fullpipe \
+                        that created it"
                 )
             }
             _ => "not a store of a mesh".to_owned(),
@@ -112,7 +117,8 @@ pub(super) fn harden(db: &Connection) -> rusqlite::Result<()> {
 /// The type, name and SQL of all objects except SQLite's own.
 fn definitions(db: &Connection) -> rusqlite::Result<Vec<[String; 3]>> {
     // Somewhat more than a store has.
-    let query = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema WHERE substr(name, 1, 7) <> 'sqlite_' LIMIT 32";
+    let query = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema WHERE substr(name, 1, 7) <> \
+        'sqlite_' LIMIT 32";
     let mut statement = db.prepare(query)?;
     let all = statement.query_map([], |r| {
         let sql: String = r.get(2)?;
@@ -153,11 +159,14 @@ mod tests {
             Store::read(directory.path()).and_then(|store| store.history(i64::MIN..i64::MAX)).map(drop)
         };
         made("").unwrap();
-        let endless = "DROP TABLE minute; CREATE VIEW minute AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)
+        let endless = "DROP TABLE minute; CREATE VIEW minute
+            AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)
                        SELECT x AS id, 0 AS at_ms FROM n";
         let trigger = "CREATE TRIGGER t AFTER INSERT ON site BEGIN DELETE FROM transfer; END";
-        let many = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 70000) INSERT INTO site(name) SELECT 's' || x FROM n";
-        let hops = "WITH RECURSIVE n(x) AS (SELECT '*' UNION ALL SELECT x || ' *' FROM n LIMIT 65) INSERT INTO route SELECT NULL, 0, 1, 2, max(x) FROM n";
+        let many = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 70000) INSERT \
+            INTO site(name) SELECT 's' || x FROM n";
+        let hops = "WITH RECURSIVE n(x) AS (SELECT '*' UNION ALL SELECT x || ' *' FROM n LIMIT 65) \
+            INSERT INTO route SELECT NULL, 0, 1, 2, max(x) FROM n";
         for (with, said) in [
             (endless, "unexpected definition of \"minute\""),
             (trigger, "unexpected definition of \"t\""),

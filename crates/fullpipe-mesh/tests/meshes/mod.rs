@@ -1,4 +1,4 @@
-//! Simulated days with and without faults, and what is told of them.
+//! Simulated days with and without faults, and the changes detected in them.
 
 use fullpipe_mesh::analysis::{Change, Detector, changes, periods};
 use fullpipe_mesh::location::Location;
@@ -11,17 +11,18 @@ use rand_pcg::Pcg64Mcg;
 
 const SITES: SiteId = 8;
 
-/// What the paths of a mesh are like.
+/// The kinds of paths of a mesh.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Paths {
-    /// 20 to 500 Mbit/s, 10 to 220 ms, buffers of a fifth to two BDP, up to 0.1 % of random loss on a third of them.
+    /// 20 to 500 Mbit/s, 10 to 220 ms, buffers of a fifth to two BDP, up to 0.1 % random loss on a
+    /// third of them.
     Mixed,
-    /// As figure 7 of the paper has them: 0.1 to 2.5 Gbit/s, 20 to 250 ms, buffers of 2 to 30 % of a BDP, and everywhere bursts of loss, of
-    /// 0.002 to 0.5 % in all.
+    /// As in figure 7 of the paper: 0.1 to 2.5 Gbit/s, 20 to 250 ms, buffers of 2 to 30 % of a BDP,
+    /// and bursts of loss everywhere, 0.002 to 0.5 % in total.
     Bursty,
 }
 
-/// A mesh of eight sites whose 56 directions differ.
+/// A mesh of eight sites with 56 different directions.
 pub fn world(paths: Paths, seed: u64, periods: u32) -> SimulatedMesh {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut between = |low: f64, high: f64| {
@@ -84,7 +85,8 @@ pub fn world(paths: Paths, seed: u64, periods: u32) -> SimulatedMesh {
     world
 }
 
-/// The faults that must be located, each for an hour of its own with an hour between, when it has been seen for five hours what is usual.
+/// The faults to locate, each for one hour with an hour between them, after five hours for the
+/// baseline.
 fn faults(seed: u64) -> Vec<InjectedFault> {
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0xfa);
     let mut pair = || {
@@ -114,12 +116,12 @@ fn faults(seed: u64) -> Vec<InjectedFault> {
         .collect()
 }
 
-/// What was told of one day.
+/// The detections of one day.
 #[derive(Debug)]
 pub struct Day {
-    /// What went wrong, and after how many periods it was told at its right place.
+    /// Faults, with the number of periods until each was reported at the right location.
     pub faults: Vec<(InjectedFault, Option<u32>)>,
-    /// What was told besides.
+    /// Other reported changes.
     pub besides: Vec<Change>,
 }
 
@@ -135,24 +137,24 @@ pub fn bad_day(world: &SimulatedMesh, nth: u64, pools: &mut Pools) -> Day {
     let history = world.history_from(pools).unwrap();
     let periods = periods(&history);
     let mut detector = Detector::new(2, world.period);
-    let mut heard: Vec<Option<u32>> = vec![None; world.faults.len()];
-    let of = |change: &Change, fault: &InjectedFault| {
+    let mut delays: Vec<Option<u32>> = vec![None; world.faults.len()];
+    let coincides = |change: &Change, fault: &InjectedFault| {
         let begin = change.begin - periods[0].number;
         begin >= i64::from(fault.from) - 2 && begin <= i64::from(fault.until) + 2
     };
     for (nth, period) in periods.iter().enumerate() {
         detector.observe(period);
-        for (fault, heard) in world.faults.iter().zip(&mut heard) {
+        for (fault, delay) in world.faults.iter().zip(&mut delays) {
             let passed = nth as u32 + 1;
-            if heard.is_none() && (fault.from + 1..fault.from + 10).contains(&passed) {
-                let found = |change: &Change| change.location == fault.location && of(change, fault);
-                *heard = detector.changes().iter().any(found).then(|| passed - fault.from);
+            if delay.is_none() && (fault.from + 1..fault.from + 10).contains(&passed) {
+                let found = |change: &Change| change.location == fault.location && coincides(change, fault);
+                *delay = detector.changes().iter().any(found).then(|| passed - fault.from);
             }
         }
     }
     let explained = |change: &Change| {
         world.faults.iter().any(|fault| {
-            of(change, fault)
+            coincides(change, fault)
                 && change
                     .shifts
                     .iter()
@@ -160,5 +162,5 @@ pub fn bad_day(world: &SimulatedMesh, nth: u64, pools: &mut Pools) -> Day {
         })
     };
     let besides = detector.changes().into_iter().filter(|change| !explained(change)).collect();
-    Day { faults: world.faults.into_iter().zip(heard).collect(), besides }
+    Day { faults: world.faults.into_iter().zip(delays).collect(), besides }
 }

@@ -173,7 +173,8 @@ fn interval(interval: &Interval, outcome: &Outcome) -> Value {
     let common = |bytes: u64, sends: bool| {
         json!({
             "start": interval.start, "end": interval.end, "seconds": seconds, "bytes": bytes,
-            "bits_per_second": bytes as f64 * 8.0 / seconds.max(1e-9), "omitted": interval.omitted, "sender": sends,
+            "bits_per_second": bytes as f64 * 8.0 / seconds.max(1e-9),
+                "omitted": interval.omitted, "sender": sends,
         })
     };
     let one = |s: &StreamInterval| {
@@ -227,7 +228,8 @@ fn stream(s: &StreamOutcome, outcome: &Outcome) -> Value {
     if outcome.params.protocol == Protocol::Udp {
         let mut udp = json!({
             "socket": s.id, "start": 0, "end": s.received_seconds, "seconds": s.received_seconds,
-            "bytes": s.received, "bits_per_second": s.goodput(), "out_of_order": s.out_of_order, "sender": s.sends,
+            "bytes": s.received, "bits_per_second": s.goodput(),
+                "out_of_order": s.out_of_order, "sender": s.sends,
         });
         Datagrams { packets: s.packets, lost: s.lost, jitter: s.jitter }.write(&mut udp);
         return json!({ "udp": udp });

@@ -203,7 +203,8 @@ pub struct Comparison {
 const LATER_IDLE_PROBES: usize = 3;
 
 /// Description of the estimator.
-const ESTIMATOR: &str = "medians over rounds; ratios and differences are those of the medians; intervals: 95 %, bootstrap of whole rounds, \
+const ESTIMATOR: &str = "medians over rounds; ratios and differences are those of the medians; \
+    intervals: 95 %, bootstrap of whole rounds, \
                          widened to the order statistics of the rounds";
 
 /// One figure of each round of a controller.
@@ -347,12 +348,14 @@ fn verdict_text(
         ),
         // The range of few rounds is not a confidence interval.
         Finding::Inconclusive { more_rounds } if rounds < MIN_PAIRS => format!(
-            "too few rounds for a verdict: {controller} had {:.2} times the goodput of {baseline} ({:.2} to {:.2} times in {rounds}); \
+            "too few rounds for a verdict: {controller} had {:.2} times the goodput of {baseline} ({:.2} \
+                to {:.2} times in {rounds}); \
              an interval needs {MIN_PAIRS} rounds, {more_rounds} more",
             ratio.median, ratio.low, ratio.high
         ),
         Finding::Inconclusive { more_rounds } => format!(
-            "inconclusive: {controller} has {:.2} times the goodput of {baseline} {}; needs about {more_rounds} more rounds",
+            "inconclusive: {controller} has {:.2} times the goodput of {baseline} {}; needs about \
+                {more_rounds} more rounds",
             ratio.median,
             interval(ratio.low, ratio.high)
         ),
@@ -420,7 +423,8 @@ mod tests {
         let few = Finding::Inconclusive { more_rounds: 3 };
         assert_eq!(
             verdict_text("bbr", "cubic", &e(15.2, 13.07, 19.33), few, 3),
-            "too few rounds for a verdict: bbr had 15.20 times the goodput of cubic (13.07 to 19.33 times in 3); \
+            "too few rounds for a verdict: bbr had 15.20 times the goodput of cubic (13.07 to 19.33 \
+                times in 3); \
              an interval needs 6 rounds, 3 more"
         );
         assert_eq!(times(1.12), "12 % ");

@@ -116,13 +116,15 @@ impl Diagnosis {
         let text = &mut self.explanation;
         match self.limit {
             Limit::Application => text.push(format!(
-                "limited by the application: no data to send for {} of the time; the network was not the limit",
+                "limited by the application: no data to send for {} of the time; the network was not the \
+                    limit",
                 percent(idle)
             )),
             Limit::ReceiveWindow => {
                 let most = e.largest_window as f64 * 8.0 / rtt.max(1e-6);
                 text.push(format!(
-                    "limited by the receiver's window for {} of the time: at most {} ({} bytes) announced, which allows {4} at an RTT of {3}",
+                    "limited by the receiver's window for {} of the time: at most {} ({} bytes) \
+                        announced, which allows {4} at an RTT of {3}",
                     percent(window),
                     bytes(e.largest_window),
                     e.largest_window,
@@ -141,13 +143,22 @@ impl Diagnosis {
                     format!("for ten times the rate, {}", rate(capacity))
                 };
                 text.push(format!(
-                    "{what}: the bandwidth-delay product is {}, so set the third value of net.ipv4.tcp_rmem at the receiver to at least {needed}",
+                    "{what}: the bandwidth-delay product is {}, so set the third value of \
+                        net.ipv4.tcp_rmem at the receiver to at least {needed}",
                     bytes((capacity / 8.0 * rtt) as u64)
                 ));
                 if let Some(rmem) = &e.receiver_rmem {
-                    text.push(format!("at the receiver, net.ipv4.tcp_rmem is {}", rmem.split_whitespace().collect::<Vec<_>>().join(" ")));
+                    text.push(format!(
+                        "at the receiver, net.ipv4.tcp_rmem is \
+                        {}",
+                        rmem.split_whitespace().collect::<Vec<_>>().join(" ")
+                    ));
                 }
-                text.push("an application that sets SO_RCVBUF, or reads slowly, limits the window as well".into());
+                text.push(
+                    "an application that sets SO_RCVBUF, or reads slowly, limits the window as \
+                    well"
+                        .into(),
+                );
             }
             Limit::SendBuffer => {
                 let capacity = e.capacity.unwrap_or(self.goodput * 2.0).max(self.goodput);
@@ -155,32 +166,44 @@ impl Diagnosis {
                 self.needed = Some(needed);
                 text.push(format!("limited by the send buffer for {} of the time", percent(buffer)));
                 text.push(format!(
-                    "for {} at an RTT of {}, set the third value of net.ipv4.tcp_wmem at the sender to at least {needed}, or remove its SO_SNDBUF",
+                    "for {} at an RTT of {}, set the third value of net.ipv4.tcp_wmem at the sender to \
+                        at least {needed}, or remove its SO_SNDBUF",
                     rate(capacity),
                     millis(rtt)
                 ));
                 if let Some(wmem) = &e.sender_wmem {
-                    text.push(format!("at the sender, net.ipv4.tcp_wmem is {}", wmem.split_whitespace().collect::<Vec<_>>().join(" ")));
+                    text.push(format!(
+                        "at the sender, net.ipv4.tcp_wmem is \
+                        {}",
+                        wmem.split_whitespace().collect::<Vec<_>>().join(" ")
+                    ));
                 }
             }
             Limit::CongestionControl => {
                 text.push(format!(
-                    "limited by congestion control: {} held its window at {} for {} of the time because of {:.2} % loss, without a standing queue",
+                    "limited by congestion control: {} held its window at {} for {} of the time because \
+                        of {:.2} % loss, without a standing queue",
                     e.socket.controller,
                     bytes(e.socket.cwnd),
                     percent(cwnd),
                     loss * 100.0
                 ));
-                text.push("this loss is not congestion; compare with a controller that tolerates loss (`fullpipe test HOST --compare bbr,cubic`)".into());
+                text.push(
+                    "this loss is not congestion; compare with a controller that tolerates loss \
+                    (`fullpipe test HOST --compare bbr,cubic`)"
+                        .into(),
+                );
             }
             Limit::Path if queued => text.push(format!(
-                "limited by the path: it was full, with {} of queueing delay on top of an RTT of {}; this flow's share is {}",
+                "limited by the path: it was full, with {} of queueing delay on top of an RTT of {}; \
+                    this flow's share is {}",
                 millis(queue),
                 millis(rtt),
                 rate(self.goodput)
             )),
             Limit::Path => text.push(format!(
-                "limited by the path, or by {}'s pacing: no loss and no buffer limit; this flow's share is {}",
+                "limited by the path, or by {}'s pacing: no loss and no buffer limit; this flow's share \
+                    is {}",
                 e.socket.controller,
                 rate(self.goodput)
             )),
@@ -224,7 +247,8 @@ pub fn diagnose_receiver(e: &ReceiverEvidence) -> String {
     }
     if used > 0.8 && e.rtt > 0.0005 {
         return format!(
-            "limited by the local receive window: {} at an RTT of {} allow {}; for ten times that, set the third value of net.ipv4.tcp_rmem to {}",
+            "limited by the local receive window: {} at an RTT of {} allow {}; for ten times that, set \
+                the third value of net.ipv4.tcp_rmem to {}",
             bytes(e.window),
             millis(e.rtt),
             rate(e.window as f64 * 8.0 / e.rtt),
@@ -233,7 +257,8 @@ pub fn diagnose_receiver(e: &ReceiverEvidence) -> String {
     }
     if e.out_of_order > 0 {
         return format!(
-            "limited by the sender's congestion control or by the path: {} segments arrived out of order or after a loss",
+            "limited by the sender's congestion control or by the path: {} segments arrived out of order \
+                or after a loss",
             e.out_of_order
         );
     }

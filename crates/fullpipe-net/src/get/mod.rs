@@ -144,7 +144,8 @@ pub enum GetError {
     },
     /// The file cannot be resumed.
     #[error(
-        "cannot resume {}: the server has another version or does not support ranges; replace it with --force",
+        "cannot resume {}: the server has another version or does not support ranges; replace it with \
+            --force",
         path.display()
     )]
     Changed {
@@ -298,7 +299,8 @@ fn ask<'a>(
     let mut channel = channel::wrap(url, Arc::clone(&socket), request, interrupt)?;
     let authorization = token.map(|t| format!("Authorization: Bearer {t}\r\n")).unwrap_or_default();
     let head = format!(
-        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: fullpipe/{}\r\nAccept: */*\r\nAccept-Encoding: identity\r\n\
+        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: fullpipe/{}\r\nAccept: */*\r\nAccept-Encoding: \
+            identity\r\n\
          Connection: close\r\n{condition}{authorization}\r\n",
         target(url),
         authority(url),

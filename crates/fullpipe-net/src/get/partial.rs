@@ -72,18 +72,18 @@ pub(super) fn unmodified_since(time: SystemTime) -> String {
 mod tests {
     use super::*;
 
-    fn of(fields: &str) -> Option<String> {
+    fn validator_of(fields: &str) -> Option<String> {
         let text = format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
         validator(&ResponseHead::parse(text.as_bytes()).unwrap().unwrap().0)
     }
 
     #[test]
     fn only_strong_validators_are_kept() {
-        assert_eq!(of("ETag: \"a\"\r\n").as_deref(), Some("\"a\""));
-        assert_eq!(of("ETag: W/\"a\"\r\n"), None);
-        assert_eq!(of("Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n"), None, "unknown age");
+        assert_eq!(validator_of("ETag: \"a\"\r\n").as_deref(), Some("\"a\""));
+        assert_eq!(validator_of("ETag: W/\"a\"\r\n"), None);
+        assert_eq!(validator_of("Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n"), None, "unknown age");
         let dates = |said| {
-            of(&format!(
+            validator_of(&format!(
                 "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nDate: Sun, 06 Nov 1994 08:49:{said} GMT\r\n"
             ))
         };

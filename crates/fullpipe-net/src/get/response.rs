@@ -158,7 +158,8 @@ mod tests {
     #[test]
     fn bodies_end_as_framed() {
         let known = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcde";
-        let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: x\r\n\r\n";
+        let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: \
+            chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: x\r\n\r\n";
         for step in [1, 3, 1000] {
             assert_eq!(fetch(known, step).unwrap().1, b"abc");
             assert_eq!(fetch(chunks, step).unwrap().1, b"abcde");
@@ -186,9 +187,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_responses_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), body in "[0-9a-f]{0,4}\r\n[ -~\r\n]{0,60}", step in 1usize..99) {
+        fn arbitrary_responses_never_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            body in "[0-9a-f]{0,4}\r\n[ -~\r\n]{0,60}",
+            step in 1usize..99) {
             let _ = fetch(&bytes, step);
-            let _ = fetch(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}").as_bytes(), step);
+            let _ = fetch(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: \
+                chunked\r\n\r\n{body}").as_bytes(), step);
         }
     }
 }

@@ -189,9 +189,11 @@ mod tests {
     proptest! {
         #[test]
         fn parsing_does_not_depend_on_segmentation(
-            text in "([0-9a-fA-F]{0,2}(;[ -~]{0,5})?\r\n[a-z]{0,12}\r\n){0,4}(0\r\n)?(\r\n)?", step in 1usize..20,
+            text in "([0-9a-fA-F]{0,2}(;[ -~]{0,5})?\r\n[a-z]{0,12}\r\n){0,4}(0\r\n)?(\r\n)?",
+                step in 1usize..20,
         ) {
-            prop_assert_eq!(read(text.as_bytes(), step, 1000), read(text.as_bytes(), text.len().max(1), 1000));
+            prop_assert_eq!(read(text.as_bytes(), step, 1000),
+                read(text.as_bytes(), text.len().max(1), 1000));
         }
 
         #[test]

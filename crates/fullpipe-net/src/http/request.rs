@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn requests_are_parsed() {
-        let head = b"GET /download?size=1g&cc=bbr&x=%41+b HTTP/1.1\r\nHost: h\r\nRange: bytes=5-\r\nConnection: x, Close\r\n\r\nrest";
+        let head = b"GET /download?size=1g&cc=bbr&x=%41+b HTTP/1.1\r\nHost: h\r\nRange: \
+            bytes=5-\r\nConnection: x, Close\r\n\r\nrest";
         let Ok(Some((request, length))) = RequestHead::parse(head) else { panic!("not understood") };
         assert_eq!(&head[length..], b"rest");
         assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/download"));
@@ -199,7 +200,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_heads_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), text in "(GET|PUT) /[ -~]{0,40} HTTP/1\\.[01]\r\n([a-zA-Z-]{1,20}: ?[ -~]{0,20}\r\n){0,5}\r\n") {
+        fn arbitrary_heads_never_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            text in "(GET|PUT) /[ -~]{0,40} HTTP/1\\.[01]\r\n([a-zA-Z-]{1,20}: ?[ -~]{0,20}\r\n){0,5}\r\n") {
             let _ = RequestHead::parse(&bytes);
             let _ = RequestHead::parse(text.as_bytes());
         }

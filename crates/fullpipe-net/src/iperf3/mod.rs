@@ -103,7 +103,7 @@ impl Object {
         }
     }
 
-    pub(crate) fn take(&mut self, name: &str) -> Option<serde_json::Value> {
+    pub(crate) fn remove(&mut self, name: &str) -> Option<serde_json::Value> {
         self.0.remove(name)
     }
 }

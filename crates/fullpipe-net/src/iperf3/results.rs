@@ -68,7 +68,7 @@ impl Results {
         let congestion_used = o.text("congestion_used", 64)?.map(|t| printable::line(&t).into_owned());
         let server_output = o.text("server_output_text", super::MAX_RESULTS)?;
         let server_output = server_output.map(|t| printable::lines(&t).into_owned());
-        let Some(Value::Array(list)) = o.take("streams") else {
+        let Some(Value::Array(list)) = o.remove("streams") else {
             return Err(Malformed("`streams` is missing".to_owned()));
         };
         let streams = list
@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn results_from_iperf3_are_parsed() {
-        let text = br#"{"cpu_util_total":12.5,"cpu_util_user":0.5,"cpu_util_system":12,"sender_has_retransmits":1,
+        let text = br#"{"cpu_util_total":12.5,"cpu_util_user":0.5,"cpu_util_system":12,
+            "sender_has_retransmits":1,
             "congestion_used":"cubic","streams":[{"id":1,"bytes":1048576,"retransmits":3,"jitter":0,"errors":0,
             "packets":0,"start_time":0,"end_time":1.5}]}"#;
         let r = Results::parse(text).unwrap();
@@ -168,12 +169,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn results_round_trip(bytes in 0u64..1 << 52, id in 1u64..300, retransmits in proptest::option::of(0u64..1 << 40), ms in 0u32..10_000_000) {
+        fn results_round_trip(
+            bytes in 0u64..1 << 52, id in 1u64..300,
+            retransmits in proptest::option::of(0u64..1 << 40), ms in 0u32..10_000_000) {
             let results = Results {
                 cpu: [1.5, 0.5, 1.0],
                 has_retransmits: Some(true),
                 congestion_used: Some("bbr".into()),
-                streams: vec![StreamResults { id, bytes, retransmits, seconds: f64::from(ms) / 1e3, ..Default::default() }],
+                streams: vec![StreamResults { id, bytes, retransmits,
+                    seconds: f64::from(ms) / 1e3, ..Default::default() }],
                 server_output: None,
             };
             prop_assert_eq!(Results::parse(results.to_json().to_string().as_bytes()), Ok(results));

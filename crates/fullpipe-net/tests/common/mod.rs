@@ -1,4 +1,5 @@
-//! What the tests share: a server of ours in this process, iperf3 in others, always with a time limit.
+//! Shared by the tests: a fullpipe server in this process and iperf3 in others, always with a time
+//! limit.
 #![allow(dead_code)] // each test file uses its part
 
 use fullpipe_net::server::{Config, Event, Handle, Limits, Server};
@@ -9,19 +10,19 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what must come. It tells a hang from work that is done late: no test may depend on a
-/// machine that is quick, or that runs all the time.
+/// Timeout for events that must occur. It distinguishes a hang from slow progress: no test may
+/// depend on a fast or unloaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Longer than [`PATIENCE`]: for what a server is not to end by its own time-outs while a test looks.
+/// Longer than [`PATIENCE`]: for timeouts that must not expire during a test.
 pub const NEVER: Duration = Duration::from_secs(1200);
 
-/// Limits that no standstill of this machine exceeds.
+/// Limits that no stall of this machine exceeds.
 pub fn patient() -> Limits {
     Limits { handshake: NEVER, idle: NEVER, ..Limits::default() }
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !so() {
@@ -30,7 +31,7 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// One of our servers on a free port; ends with the value.
+/// A fullpipe server on a free port, stopped on drop.
 pub struct Running {
     pub address: SocketAddr,
     pub handle: Handle,
@@ -45,8 +46,8 @@ impl Running {
         Running::bind(config, events, move |e| log.lock().unwrap().push(e.clone()))
     }
 
-    /// One whose events nobody keeps, so that what it holds itself can be counted.
-    pub fn unheard(config: Config) -> Running {
+    /// A server whose events are discarded, so that its own memory can be measured.
+    pub fn without_events(config: Config) -> Running {
         Running::bind(config, Arc::default(), |_| {})
     }
 
@@ -65,7 +66,7 @@ impl Running {
         self.address.port().to_string()
     }
 
-    /// Where this machine reaches it.
+    /// Its loopback address.
     pub fn v4(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.address.port()))
     }
@@ -74,7 +75,7 @@ impl Running {
         self.events.lock().unwrap().clone()
     }
 
-    /// Waits for an event of this kind and gives it as JSON.
+    /// Waits for an event of this kind and returns it as JSON.
     pub fn event(&self, kind: &str) -> serde_json::Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -96,7 +97,7 @@ impl Drop for Running {
     }
 }
 
-/// A child process that is ended with the value.
+/// A child process that is killed on drop.
 pub struct Process(pub Child);
 
 impl Drop for Process {
@@ -106,12 +107,12 @@ impl Drop for Process {
     }
 }
 
-/// A port nobody listens on now.
+/// A port without a listener.
 pub fn free_port() -> u16 {
     TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Whether iperf3 is installed. Where everything must be there, its absence is a failure.
+/// Whether a program is installed. In CI its absence is a failure.
 pub fn have(program: &str) -> bool {
     let there =
         Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
@@ -122,7 +123,7 @@ pub fn have(program: &str) -> bool {
     there
 }
 
-/// Whether this machine has IPv6 on its loopback.
+/// Whether this machine has IPv6 on its loopback interface.
 pub fn have_ipv6() -> bool {
     let there = TcpListener::bind((IpAddr::V6(Ipv6Addr::LOCALHOST), 0)).is_ok();
     if !there {
@@ -147,14 +148,14 @@ pub fn iperf3_server() -> (Process, u16) {
         line.clear();
         assert!(lines.read_line(&mut line).unwrap() > 0, "iperf3 -s did not start");
     }
-    // Its output must be taken, or it blocks.
+    // Its output must be read, or it blocks.
     std::thread::spawn(move || {
         let _ = lines.read_to_end(&mut Vec::new());
     });
     (Process(child), port)
 }
 
-/// Runs a program to its end, or fails after `limit`.
+/// Runs a program to completion, or fails after `limit`.
 pub fn run(mut command: Command, limit: Duration) -> (i32, String, String) {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut child = Process(child);

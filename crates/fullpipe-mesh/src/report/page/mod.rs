@@ -193,17 +193,20 @@ fn body(history: &History, report: &Report) -> String {
     }
     out += "</select></label><button id=\"turn\" type=\"button\">Reverse direction</button></div>\
             <dl id=\"facts\"></dl><div id=\"plots-of-pair\"></div>\
-            <p class=\"hint\">Lines are medians. Goodput bands span the 10th to the 90th percentile of a step's transfers, \
+            <p class=\"hint\">Lines are medians. Goodput bands span the 10th to the 90th percentile of a \
+            step's transfers, \
             RTT bands the minimum to the highest 95th percentile. Dashed lines mark changes. Drag to zoom, \
             double-click to reset.</p>\
             <ul id=\"changes-of-pair\" class=\"changes\"></ul></section>\
-            <noscript><p class=\"hint\">The plots need JavaScript; the tables work without it.</p></noscript>";
+            <noscript><p class=\"hint\">The plots need JavaScript; the tables work without \
+            it.</p></noscript>";
     if report.controllers.len() > 1 {
         let first = report.controllers.first().map_or("", String::as_str);
         let _ = write!(
             out,
             "<section><h2>Distribution of gains over {}</h2><div id=\"cdf\"></div>\
-             <p class=\"hint\">Each step is the median ratio of one path, as in figure 7 of the paper. Values right of 1 are gains.</p></section>",
+             <p class=\"hint\">Each step is the median ratio of one path, as in figure 7 of the paper. \
+             Values right of 1 are gains.</p></section>",
             escaped(first)
         );
     }
@@ -221,9 +224,12 @@ fn matrix(out: &mut String, report: &Report, cc: usize, name: &str) {
     let first = report.controllers.first().map_or("", String::as_str);
     let _ = write!(
         out,
-        "<section><h2>{0} vs {1}</h2><p class=\"hint\">Rows send, columns receive. Large figure: median goodput ratio {0}/{1}; \
-         below it: {0}’s goodput. <span class=\"key less\"></span> {1} faster <span class=\"key same\"></span> equal <span class=\"key more\"></span> \
-         {0} faster. Click a cell for details.</p><div class=\"scroll\"><table class=\"matrix\"><thead><tr><th></th>",
+        "<section><h2>{0} vs {1}</h2><p class=\"hint\">Rows send, columns receive. Large figure: median \
+            goodput ratio {0}/{1}; \
+         below it: {0}’s goodput. <span class=\"key less\"></span> {1} faster <span class=\"key \
+         same\"></span> equal <span class=\"key more\"></span> \
+         {0} faster. Click a cell for details.</p><div class=\"scroll\"><table \
+         class=\"matrix\"><thead><tr><th></th>",
         escaped(name),
         escaped(first)
     );
@@ -266,7 +272,8 @@ fn cell(out: &mut String, nth: usize, pair: &PathReport, cc: usize) {
     };
     let _ = write!(
         out,
-        "<td class=\"{class}\" style=\"--much:{:.0}%\"><button type=\"button\" data-pair=\"{nth}\"><b>{}</b><small>{goodput}</small>{state}</button></td>",
+        "<td class=\"{class}\" style=\"--much:{:.0}%\"><button type=\"button\" \
+            data-pair=\"{nth}\"><b>{}</b><small>{goodput}</small>{state}</button></td>",
         shade.abs() * 70.0,
         ratio.map_or("–".to_owned(), |ratio| format!("×{}", times(ratio.ratio.median))),
     );
@@ -308,15 +315,18 @@ fn changes(out: &mut String, report: &Report) {
 }
 
 fn sites(out: &mut String, report: &Report) {
-    *out += "<section><h2>Sites</h2><div class=\"scroll\"><table><thead><tr><th scope=\"col\">site</th><th scope=\"col\">state</th>\
-             <th scope=\"col\">sends (median of paths)</th><th scope=\"col\">receives</th><th scope=\"col\">transfers</th>\
+    *out += "<section><h2>Sites</h2><div class=\"scroll\"><table><thead><tr><th \
+        scope=\"col\">site</th><th scope=\"col\">state</th>\
+             <th scope=\"col\">sends (median of paths)</th><th scope=\"col\">receives</th><th \
+             scope=\"col\">transfers</th>\
              <th scope=\"col\">failed</th></tr></thead><tbody>";
     for (name, site) in report.sites.iter().zip(&report.site_states) {
         let of = |bps: Option<f64>| bps.map_or("–".to_owned(), rate);
         let share = if site.transfers == 0 { 0.0 } else { site.failed as f64 / site.transfers as f64 };
         let _ = write!(
             out,
-            "<tr><th scope=\"row\">{}</th><td class=\"{}\">{} {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><th scope=\"row\">{}</th><td class=\"{}\">{} \
+                {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escaped(name),
             if site.state.is_bad() { "bad" } else { "" },
             site.state.symbol(),

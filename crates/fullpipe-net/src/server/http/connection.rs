@@ -101,7 +101,8 @@ impl<'a> Connection<'a> {
     pub fn refuse(&self, refusal: &Refusal, with_body: bool) -> io::Result<()> {
         let body = format!("{}\n", refusal.why);
         let mut answer = format!(
-            "HTTP/1.1 {}\r\n{}Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 {}\r\n{}Content-Type: text/plain; charset=utf-8\r\nContent-Length: \
+                {}\r\nConnection: close\r\n\r\n",
             refusal.status,
             refusal.field,
             body.len()

@@ -204,7 +204,9 @@ fn rate(shared: &Shared, request: &RequestHead) -> Result<Option<Rate>, Refusal>
 }
 
 const INDEX: &str = "fullpipe serve\n\n\
-    GET  /download?size=1g&cc=bbr&rate=100mbit&time=30s   bytes sent with this controller; all parameters are optional\n\
+    GET  /download?size=1g&cc=bbr&rate=100mbit&time=30s   bytes sent with this controller; all \
+    parameters are optional\n\
     PUT  /upload, POST /upload                            accepts any body and reports its rate\n\
-    GET  /transfer/ID                                     the sending socket of a download (see X-Fullpipe-Transfer)\n\n\
+    GET  /transfer/ID                                     the sending socket of a download (see \
+    X-Fullpipe-Transfer)\n\n\
     Browsers get a speed test at this address. iperf3 -c and fullpipe test use the same port.\n";

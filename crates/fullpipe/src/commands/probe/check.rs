@@ -55,7 +55,11 @@ fn reported(mesh: &Mesh) -> String {
         mesh.period
     );
     let width = mesh.sites.iter().map(|s| s.name.len()).max().unwrap_or(0);
-    let _ = writeln!(out, "\nplan of a site: {} sent and received together", gigabytes(mesh.planned_bytes_per_day()));
+    let _ = writeln!(
+        out,
+        "\nplan of a site: {} sent and received together",
+        gigabytes(mesh.planned_bytes_per_day())
+    );
     let fits = schedule.min_rate(mesh.size);
     for site in &mesh.sites {
         let slow = match site.rate {

@@ -97,16 +97,24 @@ pub fn families(mesh: &Mesh, site: SiteId, tally: &Tally) -> Vec<Family> {
             (of.last.is_some() || of.error.is_some()).then(|| f64::from(u8::from(of.error.is_none())))
         })),
     ];
-    families
-        .extend(TRANSFER_METRICS.iter().map(|(metric, of)| metric.of(labelled.by_transfer(|pair| Some(of(pair) as f64)))));
     families.extend(
-        LAST_TRANSFER_METRICS.iter().map(|(metric, of)| metric.of(labelled.by_transfer(|pair| pair.last.as_ref().and_then(of)))),
+        TRANSFER_METRICS
+            .iter()
+            .map(|(metric, of)| metric.of(labelled.by_transfer(|pair| Some(of(pair) as f64)))),
+    );
+    families.extend(
+        LAST_TRANSFER_METRICS
+            .iter()
+            .map(|(metric, of)| metric.of(labelled.by_transfer(|pair| pair.last.as_ref().and_then(of)))),
     );
     families.extend(PROBE_METRICS.iter().map(|(metric, of)| {
-        metric.of(tally.probes.iter().map(|(to, probes)| Sample::number(labelled.ends(*to), of(probes) as f64)))
+        metric
+            .of(tally.probes.iter().map(|(to, probes)| Sample::number(labelled.ends(*to), of(probes) as f64)))
     }));
     families.push(PROBE_RTT.of(labelled.probe_rtts()));
-    families.extend(NODE_METRICS.iter().map(|(metric, of)| metric.of([Sample::number(Vec::new(), of(tally) as f64)])));
+    families.extend(
+        NODE_METRICS.iter().map(|(metric, of)| metric.of([Sample::number(Vec::new(), of(tally) as f64)])),
+    );
     families
 }
 

@@ -18,7 +18,7 @@ pub struct Args {
     /// The mesh file
     #[arg(value_name = "MESH", value_hint = clap::ValueHint::FilePath)]
     mesh: PathBuf,
-    /// What the paths are like and what goes wrong on them, as docs/evidence/mesh.md describes it
+    /// What the paths are like and what goes wrong on them, as docs/reference/mesh-reports.md describes it
     #[arg(value_name = "PATHS", value_hint = clap::ValueHint::FilePath)]
     paths: PathBuf,
     /// How long the mesh runs
@@ -36,9 +36,10 @@ impl Args {
         let to = self.how.open()?;
         let mesh = super::read(&self.mesh)?;
         let name = self.paths.display().to_string();
-        let text =
-            regular_file::read_text(&self.paths, MAX_FILE_BYTES).map_err(|e| Failure::usage(format!("{name}: {e}")))?;
-        let world = SimulatedMesh::parse(&mesh, &name, &text, self.duration, self.seed).map_err(Failure::usage)?;
+        let text = regular_file::read_text(&self.paths, MAX_FILE_BYTES)
+            .map_err(|e| Failure::usage(format!("{name}: {e}")))?;
+        let world =
+            SimulatedMesh::parse(&mesh, &name, &text, self.duration, self.seed).map_err(Failure::usage)?;
         let history = world.history().map_err(|e| Failure::usage(format!("{name}: {e}")))?;
         show(&history, &format!("{}, simulated", mesh.name), &command_line(), &self.how, to)
     }

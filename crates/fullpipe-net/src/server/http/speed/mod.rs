@@ -21,9 +21,11 @@ static PAGE: LazyLock<String> = LazyLock::new(|| {
 /// No external resources, requests to this server only, and no framing by other pages
 /// (clickjacking).
 const FIELDS: &str = "Content-Type: text/html; charset=utf-8\r\n\
-    Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; \
+    Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
+    img-src data:; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
-    X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\nVary: Accept\r\n";
+    X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\nVary: \
+    Accept\r\n";
 
 /// Whether a request comes from a browser's address bar.
 pub(super) fn is_requested(request: &RequestHead) -> bool {
