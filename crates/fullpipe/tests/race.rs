@@ -425,3 +425,20 @@ fn the_chapter_on_splits_shows_what_calibrate_prints() {
         "docs/explanation/split-statistics.md does not show this:\n{printed}"
     );
 }
+
+/// Every controller has a section in the reference, and every setting a row with its default.
+#[test]
+fn the_reference_lists_every_setting_and_its_default() {
+    let page = document("docs/reference/controllers.md");
+    for controller in fullpipe_cc::registry::CONTROLLERS {
+        let name = controller.name;
+        let section = page.split("\n## ").find(|s| s.split([' ', '\n']).next() == Some(name));
+        let section = section.unwrap_or_else(|| panic!("{name} has no section"));
+        for setting in controller.settings {
+            let row = section.lines().find(|line| line.starts_with(&format!("| `{}` |", setting.key)));
+            let row = row.unwrap_or_else(|| panic!("{name}: `{}` has no row", setting.key));
+            let default = row.split(" | ").nth(2).unwrap();
+            assert_eq!(default, setting.default, "{name}: {row}");
+        }
+    }
+}
