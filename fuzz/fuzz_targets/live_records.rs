@@ -7,7 +7,7 @@ use fullpipe_experiment::connection::Connection;
 use fullpipe_live::Filter;
 use fullpipe_live::records::{Anonymiser, Key, Records};
 use fullpipe_report::About;
-use fullpipe_report::records::{By, Distributions, lines, page, text};
+use fullpipe_report::records::{GroupBy, Distributions, page, read_lines, text};
 use fullpipe_units::Time;
 use libfuzzer_sys::fuzz_target;
 
@@ -38,18 +38,18 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(all.all.connections, 3);
     }
     let before = all.all.connections;
-    match lines(bytes, |record| all.add(record)) {
+    match read_lines(bytes, |record| all.add(record)) {
         Ok(found) => assert_eq!(all.all.connections, before + found.connections),
         Err(reason) => assert!(!reason.is_empty()),
     }
-    for by in By::ALL {
+    for by in GroupBy::ALL {
         let grouped: u64 = all.groups(by).iter().map(|group| group.connections).sum();
         assert_eq!(grouped + all.ungrouped(by), all.all.connections);
     }
-    let told = text(&all, &By::ALL);
+    let told = text(&all, &GroupBy::ALL);
     assert!(told.contains(&format!("{} connections", all.all.connections)));
     // Pictures of it take a hundred times as long as all else here: an input in sixty-four is drawn.
     if bytes.first().is_some_and(|first| first % 64 == 0) {
-        page(&all, &By::ALL, &About::default(), &mut std::io::sink()).expect("a sink takes everything");
+        page(&all, &GroupBy::ALL, &About::default(), &mut std::io::sink()).expect("a sink takes everything");
     }
 });

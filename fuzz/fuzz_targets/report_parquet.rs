@@ -1,7 +1,7 @@
 //! A Parquet file that someone hands to `fullpipe report`: refused with a reason, or its rows are counted.
 #![no_main]
 
-use fullpipe_report::records::{By, Distributions, read, text};
+use fullpipe_report::records::{GroupBy, Distributions, read, text};
 use libfuzzer_sys::fuzz_target;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     match read(path, &mut all) {
         Ok(found) => {
             assert_eq!(all.all.connections, found.connections);
-            let _ = text(&all, &By::ALL);
+            let _ = text(&all, &GroupBy::ALL);
         }
         Err(reason) => assert!(!reason.to_string().is_empty()),
     }

@@ -1,15 +1,15 @@
 //! The TCP machine: segments of one connection, each made of eighteen of the input's bytes.
 #![no_main]
 
-use fullpipe_trace::wire::{Ecn, Flags, Segment, Selective};
-use fullpipe_trace::{Analysis, Options};
+use fullpipe_trace::wire::{Ecn, Flags, Segment, TcpOptions};
+use fullpipe_trace::{Analyser, Options};
 use fullpipe_units::{Span, Time};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let ends = ["10.0.0.1:40000".parse().unwrap(), "10.0.0.2:443".parse().unwrap()];
     let mut now = Time::from_nanos(1 << 60);
-    let mut analysis = Analysis::new(Options::default());
+    let mut analyser = Analyser::new(Options::default());
     for step in bytes.chunks_exact(18) {
         let word = |i: usize| u32::from_le_bytes([step[i], step[i + 1], step[i + 2], step[i + 3]]);
         // Mostly within milliseconds: seconds make series that take longer to write than all else here.
@@ -18,8 +18,8 @@ fuzz_target!(|bytes: &[u8]| {
         let way = usize::from(step[2] & 1);
         let sack = [&[5, 10][..], &step[10..18]].concat();
         let timestamps = (step[2] & 2 != 0).then(|| (word(10), word(14)));
-        let options = if step[2] & 4 != 0 { Selective::read(&sack) } else { Selective::default() };
-        analysis.segment(&Segment {
+        let options = if step[2] & 4 != 0 { TcpOptions::parse(&sack) } else { TcpOptions::default() };
+        analyser.add_segment(&Segment {
             at: now,
             from: ends[way],
             to: ends[1 - way],
@@ -30,9 +30,9 @@ fuzz_target!(|bytes: &[u8]| {
             window: u16::from_le_bytes([step[8], step[9]]),
             payload: u32::from(step[5]) * 16,
             headers: 40,
-            options: Selective { timestamps, ..options },
+            options: TcpOptions { timestamps, ..options },
             ecn: Ecn::NotCapable,
         });
     }
-    analysis.finish();
+    analyser.finish();
 });

@@ -88,7 +88,7 @@ pub enum Agreement {
 
 impl Agreement {
     /// As a line begins with.
-    pub fn mark(self) -> &'static str {
+    pub fn symbol(self) -> &'static str {
         match self {
             Agreement::AsPublished => "✓",
             Agreement::Differs => "≠",
@@ -97,7 +97,7 @@ impl Agreement {
     }
 
     /// In words.
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Agreement::AsPublished => "as published",
             Agreement::Differs => "differs, and why",
@@ -159,7 +159,7 @@ pub struct Runs {
 
 impl Runs {
     /// Recordings of runs with these swept values, in order.
-    pub fn with<'a>(
+    pub fn with_value<'a>(
         &'a self,
         key: &'a str,
         value: &'a str,
@@ -168,13 +168,13 @@ impl Runs {
     }
 
     /// Recordings of runs of this controller, in order.
-    pub fn of<'a>(&'a self, cc: &'a str) -> impl Iterator<Item = &'a (Case, Recording)> + 'a {
+    pub fn for_controller<'a>(&'a self, cc: &'a str) -> impl Iterator<Item = &'a (Case, Recording)> + 'a {
         self.runs.iter().filter(move |(case, _)| case.scenario.cc() == cc)
     }
 
     /// The first run of this controller.
     pub fn first<'a>(&'a self, cc: &'a str) -> Option<&'a Recording> {
-        self.of(cc).next().map(|(_, recording)| recording)
+        self.for_controller(cc).next().map(|(_, recording)| recording)
     }
 }
 
@@ -226,7 +226,7 @@ impl Figure {
 
     /// The chapter as it can stand beside the figure's picture and scenario, outside the repository: links that lead out of its
     /// folder have only their text left.
-    pub fn chapter_alone(&self) -> String {
+    pub fn standalone_chapter(&self) -> String {
         let mut text = String::new();
         let mut rest = self.chapter;
         while let Some(at) = rest.find("](../") {
@@ -253,7 +253,7 @@ pub fn find(id: &str) -> Option<&'static Figure> {
 }
 
 /// The ids of all figures, for messages about one that is not there.
-pub fn nearest(id: &str) -> String {
+pub fn unknown_figure(id: &str) -> String {
     let ids: Vec<&str> = FIGURES.iter().map(|f| f.id).collect();
     format!("no figure `{id}`; there are: {}, all", ids.join(", "))
 }

@@ -20,6 +20,6 @@ mod figures;
 mod page;
 mod view;
 
-pub use figure::{Agreement, Figure, Finding, Outcome, Runs, find, nearest};
+pub use figure::{Agreement, Figure, Finding, Outcome, Runs, find, unknown_figure};
 pub use figures::FIGURES;
 pub use page::{page, tally};

@@ -2,7 +2,7 @@
 
 use crate::{Agreement, Figure, Finding, Outcome, chapter};
 use fullpipe_experiment::recording::Source;
-use fullpipe_report::escaped;
+use fullpipe_report::escape_html;
 use std::fmt::Write;
 
 /// How many of `results` agree with what was published, and how the others do not: `16 of 18 as published; 2 differ, and why is said`.
@@ -40,7 +40,7 @@ pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str) -> S
             Source::Lab => "the lab: kernel TCP over an emulated path",
             Source::Net | Source::Trace | Source::Live => "a real network",
         },
-        escaped(command)
+        escape_html(command)
     );
     for (figure, outcome) in results {
         let _ = write!(
@@ -48,7 +48,7 @@ pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str) -> S
             "<a href=\"#{id}\" class=\"{class}\">{mark} {id}</a> ",
             id = figure.id,
             class = class(outcome),
-            mark = outcome.agreement().mark()
+            mark = outcome.agreement().symbol()
         );
     }
     out.push_str("</nav>\n");
@@ -68,47 +68,47 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome, on_page: &dyn F
          <p>{about}</p>\n<figure tabindex=\"0\">{svg}</figure>\n\
          <div class=\"scroll\"><table><thead><tr><th></th><th>claim</th><th>published</th><th>measured here</th><th>counts as seen</th></tr></thead><tbody>\n",
         id = figure.id,
-        title = escaped(figure.title),
+        title = escape_html(figure.title),
         class = class(outcome),
-        mark = agreement.mark(),
-        verdict = agreement.words(),
-        source = escaped(figure.source),
-        about = escaped(figure.about),
+        mark = agreement.symbol(),
+        verdict = agreement.description(),
+        source = escape_html(figure.source),
+        about = escape_html(figure.about),
         svg = with_own_ids(&outcome.picture.svg(), figure.id),
     );
     for f in &outcome.findings {
         let Finding { claim, published, measured, bound, differs, .. } = f;
         let differs =
-            differs.as_ref().map_or(String::new(), |why| format!("<small>{}</small>", escaped(why)));
+            differs.as_ref().map_or(String::new(), |why| format!("<small>{}</small>", escape_html(why)));
         let _ = writeln!(
             out,
             "<tr class=\"{}\"><td title=\"{}\">{}</td><td>{}</td><td>{}</td><td>{}{differs}</td><td>{}</td></tr>",
             f.agreement().name(),
-            f.agreement().words(),
-            f.agreement().mark(),
-            escaped(claim),
-            escaped(published),
-            escaped(measured),
-            escaped(bound)
+            f.agreement().description(),
+            f.agreement().symbol(),
+            escape_html(claim),
+            escape_html(published),
+            escape_html(measured),
+            escape_html(bound)
         );
     }
     out.push_str("</tbody></table></div>\n");
     for note in &outcome.notes {
-        let _ = writeln!(out, "<p class=\"note\">{}</p>", escaped(note));
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape_html(note));
     }
     let _ = write!(
         out,
         "<details><summary>What to look at, and why</summary>{}</details>\n\
          <details><summary>The scenario: <code>{}</code></summary><pre>{}</pre></details>\n</section>\n",
         chapter::html(figure.chapter, on_page),
-        escaped(figure.file),
+        escape_html(figure.file),
         lines(figure.text)
     );
 }
 
 /// Text whose line breaks count.
 fn lines(text: &str) -> String {
-    text.lines().map(escaped).collect::<Vec<_>>().join("\n")
+    text.lines().map(escape_html).collect::<Vec<_>>().join("\n")
 }
 
 /// Several pictures share the page, and with it one space of ids: each picture's get its figure's name.
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn chapters_beside_the_page_lead_nowhere_that_is_not_there() {
         for figure in FIGURES {
-            let text = figure.chapter_alone();
+            let text = figure.standalone_chapter();
             assert!(text.starts_with(&format!("# {}", figure.id)), "{text}");
             for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
                 let own = [".svg", ".toml"].map(|end| format!("{}{end}", figure.id));

@@ -3,7 +3,7 @@
 use crate::Runs;
 use fullpipe_experiment::recording::{FlowRecording, Recording, Series, column};
 use fullpipe_experiment::statistics;
-use fullpipe_report::colour_of;
+use fullpipe_report::controller_colour;
 use fullpipe_report::picture::{Axis, Curve, Panel, Stroke};
 
 /// Mean, NaN of nothing.
@@ -68,7 +68,11 @@ impl Quantity {
     /// Of a flow, between two times.
     pub(crate) fn of(self, flow: &FlowRecording, (from, to): (f64, f64)) -> Curve {
         let points = flow.series.points(self.column, from, to).into_iter();
-        Curve::line(flow.cc.as_str(), colour_of(&flow.cc).light, points.map(|(t, v)| (t, v * self.scale)))
+        Curve::line(
+            flow.cc.as_str(),
+            controller_colour(&flow.cc).light,
+            points.map(|(t, v)| (t, v * self.scale)),
+        )
     }
 
     /// Of each run's first flow.
@@ -85,7 +89,7 @@ impl Quantity {
     ) -> Panel {
         Panel {
             title: title.into(),
-            x: Axis::linear("seconds").from_to(from, to),
+            x: Axis::linear("seconds").with_range(from, to),
             y: Axis::linear(self.unit),
             curves: curves.into_iter().collect(),
             ..Panel::default()
@@ -95,7 +99,7 @@ impl Quantity {
 
 /// Few measured points as dots joined by lines.
 pub(crate) fn dotted(cc: &str, points: Vec<(f64, f64)>) -> Curve {
-    Curve { stroke: Stroke::DottedLine, ..Curve::line(cc, colour_of(cc).light, points) }
+    Curve { stroke: Stroke::DottedLine, ..Curve::line(cc, controller_colour(cc).light, points) }
 }
 
 /// The fullest forward link's series.
@@ -113,7 +117,7 @@ pub(crate) const PUBLISHED: &str = "published";
 
 /// Published values of `cc`.
 pub(crate) fn published(cc: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Curve {
-    Curve { stroke: Stroke::Hollow, ..Curve::line(PUBLISHED, colour_of(cc).light, points) }
+    Curve { stroke: Stroke::Hollow, ..Curve::line(PUBLISHED, controller_colour(cc).light, points) }
 }
 
 /// What was published of `cc` as a line through these points.

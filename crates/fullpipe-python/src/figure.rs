@@ -3,7 +3,7 @@
 use crate::cases::Cases;
 use crate::error::{RunError, of_options, of_scenario};
 use fullpipe_experiment::Source;
-use fullpipe_figures::{FIGURES, Runs, find, nearest};
+use fullpipe_figures::{FIGURES, Runs, find, unknown_figure};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub fn figures() -> Vec<(&'static str, &'static str, &'static str)> {
 #[pyfunction]
 pub fn figure<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyDict>> {
     let Some(figure) = find(id) else {
-        return Err(of_options(py, &format!("there is no figure `{id}`"), Some(&nearest(id))));
+        return Err(of_options(py, &format!("there is no figure `{id}`"), Some(&unknown_figure(id))));
     };
     let cases = figure.cases().map_err(|e| of_scenario(py, &e))?;
     let cases = Cases { title: figure.title.to_owned(), cases: Arc::new(cases) };

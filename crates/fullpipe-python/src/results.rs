@@ -222,7 +222,7 @@ impl Results {
     /// Writes a report; the extension tells its form: html, json, csv, parquet, png, svg, qlog. A file that was there is replaced whole
     /// or not at all.
     fn report(&self, path: PathBuf) -> PyResult<()> {
-        let fail = |e: fullpipe_report::OutputError| match Format::of_path(&path) {
+        let fail = |e: fullpipe_report::OutputError| match Format::from_path(&path) {
             Err(_) => PyValueError::new_err(e.to_string()),
             Ok(_) => PyOSError::new_err(e.to_string()),
         };

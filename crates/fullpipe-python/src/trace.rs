@@ -2,7 +2,7 @@
 
 use crate::error::RunError;
 use fullpipe_experiment::connection::{Connections, Point};
-use fullpipe_trace::{Analysis, Options, Traced, input};
+use fullpipe_trace::{Analyser, Options, TracedConnection, input};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::fs::File;
@@ -52,9 +52,9 @@ pub fn trace(
     let raised = Arc::new(Mutex::new(None));
     let source = Heard { file: File::open(&path)?, raised: Arc::clone(&raised) };
     let (read, mut connections) = py.detach(|| {
-        let mut analysis = Analysis::new(Options { at, ..Options::default() });
-        let read = input::read(&path.display().to_string(), source, |frame| analysis.frame(frame));
-        (read, analysis.finish().connections)
+        let mut analyser = Analyser::new(Options { at, ..Options::default() });
+        let read = input::read(&path.display().to_string(), source, |frame| analyser.add_frame(frame));
+        (read, analyser.finish().connections)
     });
     if let Some(e) = raised.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(e);
@@ -63,7 +63,7 @@ pub fn trace(
     if controllers {
         for connection in &mut connections {
             py.check_signals()?;
-            py.detach(|| Traced::identify(connection));
+            py.detach(|| TracedConnection::identify(connection));
         }
     }
     let records = connections.into_iter().map(|connection| connection.record).collect();

@@ -1,4 +1,4 @@
-//! Writes a report of a race that never happened, in the form its extension tells:
+//! Writes a report of synthetic results in the format of the file extension:
 //! `cargo run -p fullpipe-report --example synthetic -- report.html`.
 
 #[path = "../tests/support/mod.rs"]
@@ -8,7 +8,7 @@ use fullpipe_report::{About, Output, table};
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let about = About { title: "A race that never happened".into(), command: String::new() };
+    let about = About { title: "Synthetic race".into(), command: String::new() };
     let results = support::race(30.0);
     for path in std::env::args().skip(1) {
         Output::open(Path::new(&path))?.write(&results, &about)?;

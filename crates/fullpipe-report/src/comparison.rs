@@ -1,21 +1,22 @@
-//! Controllers measured in turns: a table and words for the terminal, a dot a round for pictures and pages.
+//! A comparison of controllers that were measured in alternating rounds: table and text for the terminal, and a picture
+//! with one dot per round.
 
-use crate::figures::{millis, percent_figure, rate_unit, seconds, significant, wrapped};
-use crate::palette::colour_of;
-use crate::picture::{Axis, Curve, Panel, Picture, Stroke, escaped};
+use crate::figures::{millis, percent_figure, rate_unit, seconds, significant, wrap_text};
+use crate::palette::controller_colour;
+use crate::picture::{Axis, Curve, Panel, Picture, Stroke, escape_html};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Comparison, Estimate, Finding, Recording, Variation, Verdict};
 use fullpipe_experiment::statistics;
 use std::fmt::Write;
 
-/// Fewer rounds have no interval of 95 %, only a range.
-const FEWEST_ROUNDS: usize = 6;
+/// With fewer rounds there is no 95 % interval, only the range of all rounds.
+const MIN_ROUNDS_WITH_INTERVAL: usize = 6;
 
-/// What is concluded, a sentence a candidate.
-pub(crate) fn words(found: &Comparison) -> String {
+/// The conclusion: one sentence per candidate.
+pub(crate) fn conclusion(found: &Comparison) -> String {
     let sentence = |verdict: &Verdict| {
         let mut text = verdict.words.clone();
-        // A controller's name stays as it is written.
+        // The name of a controller is not capitalised.
         if text.starts_with(|c: char| c.is_ascii_lowercase()) && !text.starts_with(&verdict.controller) {
             text[..1].make_ascii_uppercase();
         }
@@ -24,17 +25,17 @@ pub(crate) fn words(found: &Comparison) -> String {
     found.verdicts.iter().map(sentence).collect::<Vec<_>>().join(" ")
 }
 
-/// What a candidate costs.
-fn price(found: &Comparison, verdict: &Verdict) -> String {
+/// The cost of a candidate in retransmissions and delay.
+fn cost(found: &Comparison, verdict: &Verdict) -> String {
     let mut text =
-        format!("the price: retransmits {}", signed(&verdict.retransmits_added, " percentage points", 2));
+        format!("cost: retransmissions {}", signed(&verdict.retransmits_added, " percentage points", 2));
     if let Some(rtt) = &verdict.rtt_added_ms {
         let _ = write!(text, "; RTT under load {}", signed(rtt, " ms", 1));
     }
     text + &latency_remark(found, verdict)
 }
 
-/// Equal goodput is not everything: a much shorter queue may be worth the change all the same.
+/// A remark for candidates with equal goodput but a much lower RTT under load.
 fn latency_remark(found: &Comparison, verdict: &Verdict) -> String {
     let rtt = |name: &str| found.controllers.iter().find(|c| c.controller == name).and_then(|c| c.loaded_rtt);
     let (Some(with), Some(without)) = (rtt(&verdict.controller), rtt(&verdict.baseline)) else {
@@ -45,7 +46,7 @@ fn latency_remark(found: &Comparison, verdict: &Verdict) -> String {
         return String::new();
     }
     format!(
-        "; but if latency matters: the RTT under load is {} with {} instead of {}",
+        "; lower latency: the RTT under load is {} with {} instead of {}",
         millis(with.median),
         verdict.controller,
         millis(without.median)
@@ -59,16 +60,16 @@ fn signed(e: &Estimate, unit: &str, digits: usize) -> String {
     format!("{}{unit} ({} to {})", number(e.median), number(e.low), number(e.high))
 }
 
-/// What the intervals are.
+/// Name of the intervals, for headings.
 fn interval_name(found: &Comparison) -> &'static str {
-    if found.rounds < FEWEST_ROUNDS { "all rounds" } else { "95 % interval" }
+    if found.rounds < MIN_ROUNDS_WITH_INTERVAL { "range" } else { "95 % CI" }
 }
 
-/// How the figures were made, and where the time went.
-fn small_print(found: &Comparison) -> String {
+/// How the figures were computed, and how the measuring time was spent.
+fn method_note(found: &Comparison) -> String {
     let time = &found.time;
     format!(
-        "{} (seed {}). {} in all: {} measured, {} left out at the beginnings, {} to connect, probe the idle path and end.",
+        "{} (seed {}). {} in total: {} measured, {} of start-up left out, {} between tests (connecting, probing the idle path, closing).",
         found.estimator,
         found.seed,
         seconds(time.measured_s + time.left_out_s + time.between_s),
@@ -82,7 +83,7 @@ fn median(values: &[f64]) -> f64 {
     statistics::median(&mut values.to_vec()).unwrap_or(f64::NAN)
 }
 
-/// Head and rows: controller, rounds, goodput with its interval, retransmits, RTT under load.
+/// Header and rows: controller, rounds, goodput with its interval, retransmissions, RTT under load.
 fn cells(found: &Comparison) -> ([String; 6], Vec<[String; 6]>) {
     let top = found.controllers.iter().map(|c| c.goodput.high).fold(0.0, f64::max);
     let (unit, size) = rate_unit(top);
@@ -91,7 +92,7 @@ fn cells(found: &Comparison) -> ([String; 6], Vec<[String; 6]>) {
         "rounds".to_owned(),
         format!("goodput {unit}"),
         interval_name(found).to_owned(),
-        "resent %".to_owned(),
+        "retr %".to_owned(),
         "loaded RTT ms".to_owned(),
     ];
     let number = |bps: f64| significant(bps / size, 3);
@@ -108,8 +109,8 @@ fn cells(found: &Comparison) -> ([String; 6], Vec<[String; 6]>) {
     (head, rows.collect())
 }
 
-/// Verdicts, table and prices for a terminal of `width` columns.
-pub fn compared(found: &Comparison, width: usize) -> String {
+/// Table, verdicts and costs for a terminal of `width` columns.
+pub fn comparison_text(found: &Comparison, width: usize) -> String {
     let (head, rows) = cells(found);
     let all = || std::iter::once(&head).chain(&rows);
     let widths: Vec<usize> =
@@ -124,28 +125,28 @@ pub fn compared(found: &Comparison, width: usize) -> String {
     }
     text.push('\n');
     let mut paragraph = |words: &str, indent: &str| {
-        for line in wrapped(words, width.saturating_sub(indent.len())) {
+        for line in wrap_text(words, width.saturating_sub(indent.len())) {
             let _ = writeln!(text, "{indent}{line}");
         }
     };
     for verdict in &found.verdicts {
         paragraph(&format!("{}.", verdict.words), "");
-        paragraph(&price(found, verdict), "  ");
+        paragraph(&cost(found, verdict), "  ");
     }
-    paragraph(&small_print(found), "");
+    paragraph(&method_note(found), "");
     text
 }
 
-/// A dot a round, and each controller's median with its interval.
+/// One dot per round, and each controller's median with its interval.
 pub(crate) fn picture(found: &Comparison) -> Picture {
     let names: Vec<String> = found.controllers.iter().map(|c| c.controller.clone()).collect();
     let top = found.controllers.iter().flat_map(|c| &c.goodput_bps).copied().fold(0.0, f64::max);
     let (unit, size) = rate_unit(top);
     let panel = |title: String, label: &str, of: &dyn Fn(usize) -> (Vec<f64>, Option<Estimate>)| {
         let curves = found.controllers.iter().enumerate().flat_map(|(i, compared)| {
-            let colour = colour_of(&compared.controller).light;
+            let colour = controller_colour(&compared.controller).light;
             let (values, estimate) = of(i);
-            // In the order of the rounds, so that a path that changed is seen.
+            // In the order of the rounds, so that a change of the path shows.
             let at = |round: usize| i as f64 - 0.3 + 0.4 * (round as f64 + 0.5) / values.len().max(1) as f64;
             let points = values.iter().enumerate().map(|(round, v)| (at(round), *v));
             let mut curves =
@@ -164,38 +165,38 @@ pub(crate) fn picture(found: &Comparison) -> Picture {
     };
     let scaled = |e: Estimate| Estimate { median: e.median / size, low: e.low / size, high: e.high / size };
     let kind = interval_name(found);
-    let mut panels = vec![panel(format!("Goodput: each round, and the median with {kind}"), unit, &|i| {
+    let mut panels = vec![panel(format!("Goodput: each round, median and {kind}"), unit, &|i| {
         let c = &found.controllers[i];
         (c.goodput_bps.iter().map(|bps| bps / size).collect(), Some(scaled(c.goodput)))
     })];
     if found.controllers.iter().any(|c| c.loaded_rtt.is_some()) {
-        panels.push(panel("Round-trip time under load".to_owned(), "ms", &|i| {
+        panels.push(panel("RTT under load".to_owned(), "ms", &|i| {
             let c = &found.controllers[i];
             (c.loaded_rtt_ms.iter().map(|rtt| rtt.unwrap_or(f64::NAN)).collect(), c.loaded_rtt)
         }));
     }
-    Picture { panels, columns: 2, footer: small_print(found), ..Picture::default() }
+    Picture { panels, columns: 2, footer: method_note(found), ..Picture::default() }
 }
 
-/// What a page has in place of the table of runs.
-pub(crate) fn markup(found: &Comparison) -> String {
+/// HTML table and costs, in place of the table of runs.
+pub(crate) fn html_table(found: &Comparison) -> String {
     let (head, rows) = cells(found);
     let mut out = String::from("<table class=\"compared\"><thead><tr>");
     for name in &head {
-        let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(name));
+        let _ = write!(out, "<th scope=\"col\">{}</th>", escape_html(name));
     }
     out += "</tr></thead><tbody>";
     for row in &rows {
-        let colour = colour_of(&row[0]);
+        let colour = controller_colour(&row[0]);
         let _ = write!(
             out,
             "<tr style=\"--light:{};--dark:{}\"><th scope=\"row\"><i class=\"swatch\"></i>{}</th>",
             colour.light_hex(),
             colour.dark_hex(),
-            escaped(&row[0])
+            escape_html(&row[0])
         );
         for cell in &row[1..] {
-            let _ = write!(out, "<td>{}</td>", escaped(cell));
+            let _ = write!(out, "<td>{}</td>", escape_html(cell));
         }
         out += "</tr>";
     }
@@ -203,17 +204,17 @@ pub(crate) fn markup(found: &Comparison) -> String {
     for verdict in &found.verdicts {
         let _ = write!(
             out,
-            "<p>{} against {}: {}.</p>",
-            escaped(&verdict.controller),
-            escaped(&verdict.baseline),
-            escaped(&price(found, verdict))
+            "<p>{} compared with {}: {}.</p>",
+            escape_html(&verdict.controller),
+            escape_html(&verdict.baseline),
+            escape_html(&cost(found, verdict))
         );
     }
     out
 }
 
-/// Of each controller the run whose goodput was the median: those that are drawn over time.
-pub(crate) fn typical(results: &Results, found: &Comparison) -> Results {
+/// The run with the median goodput of each controller; these are plotted over time.
+pub(crate) fn median_runs(results: &Results, found: &Comparison) -> Results {
     let run = |name: &str| -> Option<Recording> {
         let mut own: Vec<&Recording> = results.runs.iter().filter(|r| r.contender() == name).collect();
         own.sort_by(|a, b| a.summary.goodput_bps.total_cmp(&b.summary.goodput_bps));
@@ -223,22 +224,22 @@ pub(crate) fn typical(results: &Results, found: &Comparison) -> Results {
     Results { comparison: results.comparison.clone(), ..Results::new(runs.collect()) }
 }
 
-/// Which runs those are, in words.
-pub(crate) fn typical_words(results: &Results, found: &Comparison) -> String {
-    let shown = typical(results, found);
+/// Caption that names the runs plotted over time.
+pub(crate) fn median_runs_caption(results: &Results, found: &Comparison) -> String {
+    let shown = median_runs(results, found);
     let names: Vec<&str> = shown.runs.iter().map(|r| r.label.as_str()).collect();
     let rounds = results.runs.iter().filter_map(|r| r.varied(Variation::ROUND)).count();
-    format!("Over time: of {rounds} tests those of the median goodput ({}).", names.join("; "))
+    format!("Plotted over time: of {rounds} tests, those with the median goodput ({}).", names.join("; "))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::picture::of_results;
+    use crate::picture::race_picture;
     use crate::{About, Format, support, verdict};
     use fullpipe_experiment::recording::{ControllerRounds, TimeBreakdown};
 
-    /// Six rounds of two controllers whose paths differ by microseconds in nothing that counts.
+    /// Six rounds of two controllers, sampled at slightly different times.
     pub(crate) fn results() -> Results {
         let one = support::race(2.0);
         let (goodputs, e) = ([44.9, 45.0, 44.0, 45.2, 44.7, 46.0], |m: f64, l: f64, h: f64| Estimate {
@@ -257,7 +258,7 @@ pub(crate) mod tests {
                     Variation::new(Variation::ROUND, (round + 1).to_string()),
                 ];
                 run.summary.goodput_bps = goodput * 1e6 / (1.0 + 9.0 * i as f64);
-                // Sampled at times of its own.
+                // Each run has its own sampling times.
                 for flow in &mut run.flows {
                     flow.series.t_s.iter_mut().for_each(|t| *t += 80e-6 * (round + i) as f64);
                 }
@@ -302,7 +303,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_page_leads_with_the_verdict_and_has_a_dot_a_round() {
+    fn page_starts_with_the_verdict_and_has_one_dot_per_round() {
         let results = results();
         let html = page(&results);
         let lead = html.find("<p class=\"verdict\">bbr is 10× faster than cubic").expect("the verdict leads");
@@ -310,31 +311,31 @@ pub(crate) mod tests {
         assert!(!html.contains("Different paths"));
         assert!(
             html.contains("bbr, round 1") || html.contains("bbr, round 6"),
-            "a typical round is drawn over time"
+            "a round with the median goodput is plotted over time"
         );
         let panel = &picture(results.comparison.as_ref().unwrap()).panels[0];
         let dots =
             |cc: &str| panel.curves.iter().filter(|c| c.label == cc).map(|c| c.points.len()).sum::<usize>();
         assert_eq!((dots("bbr"), dots("cubic")), (6, 6));
-        assert!(of_results(&results, &About::default()).png().is_ok());
+        assert!(race_picture(&results, &About::default()).png().is_ok());
     }
 
     #[test]
-    fn the_page_is_no_larger_than_that_of_one_run_a_controller() {
+    fn page_contains_the_series_of_one_run_per_controller() {
         let results = results();
-        let typical = typical(&results, results.comparison.as_ref().unwrap());
-        assert_eq!(typical.runs.len(), 2);
-        // The plots' own code is 52 kB, a line of 200 samples some 1.3 kB a panel.
+        let shown = median_runs(&results, results.comparison.as_ref().unwrap());
+        assert_eq!(shown.runs.len(), 2);
+        // The plotting code is 52 kB; a line of 200 samples has about 1.3 kB per panel.
         let size = page(&results).len();
         assert!(size < 400_000, "{size}");
     }
 
     #[test]
-    fn table_words_and_pictures_say_the_same_at_every_width() {
+    fn text_fits_every_width_and_contains_the_verdict() {
         let results = results();
         let found = results.comparison.as_ref().unwrap();
         for width in [80, 100, 140] {
-            let text = compared(found, width);
+            let text = comparison_text(found, width);
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= width, "{widest} columns of {width}: {text}");
             assert!(
@@ -346,7 +347,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_comparison_reads_back_from_its_recording() {
+    fn comparison_reads_back_from_its_recording() {
         let results = results();
         let mut out = Vec::new();
         Format::Json.write(&results, &About::default(), &mut out).unwrap();

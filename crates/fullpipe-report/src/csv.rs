@@ -1,11 +1,10 @@
-//! CSV (RFC 4180): one row a sample, of every flow and every link of every run; a run without time
-//! series still has one row a flow with its identity.
+//! CSV (RFC 4180): one row per sample of every flow and link of every run.
 
 use crate::reduce::{columns, distinct};
 use fullpipe_experiment::recording::{Results, Series, Variation};
 use std::io::{self, Write};
 
-/// Columns that say whose sample a row is.
+/// Columns that identify the flow or link of a row.
 pub(crate) const KEYS: [&str; 7] = ["run", "label", "engine", "cc", "seed", "kind", "name"];
 
 pub(crate) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
@@ -47,8 +46,8 @@ fn rows(out: &mut dyn Write, key: &str, series: &Series, columns: &[&str], varie
     Ok(())
 }
 
-/// What was varied between the runs: the column's name and the key. The last part of the key is its name (`loss`), unless that is
-/// another column's or another key's.
+/// Parameters that vary between the runs: column name and key. The name is the last part of the key (`loss`), or the whole
+/// key where that would be ambiguous.
 pub(crate) fn varied_columns(results: &Results) -> Vec<(String, String)> {
     let keys = distinct(
         results
@@ -69,7 +68,7 @@ pub(crate) fn varied_columns(results: &Results) -> Vec<(String, String)> {
     keys.iter().map(|key| (if clear(key) { short(key) } else { (*key).clone() }, (*key).clone())).collect()
 }
 
-/// A field as RFC 4180 wants it.
+/// Quotes a field as RFC 4180 requires.
 pub(crate) fn quoted(text: &str) -> String {
     if text.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -84,7 +83,7 @@ mod tests {
     use crate::support;
 
     #[test]
-    fn every_sample_of_flows_and_links_is_a_row_of_the_header_s_width() {
+    fn every_sample_is_a_row_as_wide_as_the_header() {
         let mut race = support::race(2.0);
         race.runs[0].label = "bbr, \"fast\"".to_owned();
         let mut out = Vec::new();
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_varied_has_columns_of_its_own() {
+    fn varied_parameters_have_their_own_columns() {
         let mut race = support::race(0.5);
         for run in &mut race.runs {
             run.varied = vec![

@@ -1,15 +1,15 @@
-//! Figures as people read them: three significant digits and a unit.
+//! Formats numbers for reading: three significant digits and a unit.
 
 pub(crate) use fullpipe_experiment::format_number::significant;
 use fullpipe_experiment::format_number::trim_zeros;
 
-/// A rate in bits per second, in the unit that suits it: `92.4 Mbit/s`.
+/// A rate in bits per second with a fitting unit: `92.4 Mbit/s`.
 pub fn rate(bps: f64) -> String {
     let (unit, size) = rate_unit(bps);
     format!("{} {unit}", significant(bps / size, 3))
 }
 
-/// The unit that suits a rate of up to `bps`, and its size.
+/// The unit for rates of up to `bps`, and its size.
 pub(crate) fn rate_unit(bps: f64) -> (&'static str, f64) {
     match bps.abs() {
         x if x >= 0.9995e9 => ("Gbit/s", 1e9),
@@ -19,7 +19,7 @@ pub(crate) fn rate_unit(bps: f64) -> (&'static str, f64) {
     }
 }
 
-/// The unit that suits a size of up to `bytes`, and its size.
+/// The unit for sizes of up to `bytes`, and its size.
 pub(crate) fn size_unit(bytes: f64) -> (&'static str, f64) {
     match bytes.abs() {
         x if x >= 1e9 => ("GB", 1e9),
@@ -55,8 +55,8 @@ pub fn seconds(s: f64) -> String {
     format!("{} s", trim_zeros(&significant(s, 3)))
 }
 
-/// Words in lines of at most `width` columns; a longer word has a line of its own.
-pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+/// Wraps text at `width` columns; a longer word has its own line.
+pub fn wrap_text(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
@@ -70,7 +70,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// `part / whole`, 0 of nothing.
+/// `part / whole`; 0 if `whole` is 0.
 pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_keep_three_digits_and_find_their_unit() {
+    fn numbers_have_three_digits_and_a_fitting_unit() {
         assert_eq!(rate(92_415_000.0), "92.4 Mbit/s");
         assert_eq!(rate(999_960_000.0), "1.00 Gbit/s");
         assert_eq!(rate(2_400.0), "2.40 kbit/s");

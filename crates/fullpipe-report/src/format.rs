@@ -1,35 +1,35 @@
-//! The forms a report can have, known by a file's extension.
+//! Report formats, chosen by the file extension.
 
 use crate::{About, csv, html, picture, qlog, summary};
 use fullpipe_experiment::Results;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// A form of report.
+/// A report format.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Format {
-    /// One self-contained page with interactive plots.
+    /// Self-contained page with interactive plots.
     Html,
-    /// Everything, time series included.
+    /// All results, time series included.
     Json,
-    /// Time series, a row a sample.
+    /// Time series, one row per sample.
     Csv,
-    /// Figures, a row a run: `summary.csv`, or a name that ends so.
+    /// Summary, one row per run: `summary.csv`, or a name that ends so.
     Summary,
-    /// The same as Parquet.
+    /// Time series as Parquet.
     #[cfg(feature = "parquet")]
     Parquet,
-    /// Picture.
+    /// Bitmap picture.
     Png,
-    /// Picture that scales.
+    /// Vector picture.
     Svg,
-    /// qlog events of the controllers, a trace a flow.
+    /// qlog events, one trace per flow.
     Qlog,
-    /// The same as a JSON text sequence of one trace.
+    /// qlog events as a JSON text sequence with one trace.
     Sqlog,
 }
 
-/// A file name that tells no form of report.
+/// The file name has no extension of a report format.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct UnknownFormat {
@@ -46,14 +46,14 @@ impl UnknownFormat {
                     "this build cannot write .parquet (build with `--features parquet`); it can write {known}"
                 )
             }
-            Some(other) => format!("no report has the extension .{other}; it can be {known}"),
-            None => format!("the extension tells the form of the report; it can be {known}"),
+            Some(other) => format!(".{other} is not a report format; use one of {known}"),
+            None => format!("the file name needs the extension of a report format: {known}"),
         }
     }
 }
 
 impl Format {
-    /// All that this build can write.
+    /// All formats of this build.
     pub const ALL: &[Format] = &[
         Format::Html,
         Format::Json,
@@ -83,13 +83,14 @@ impl Format {
         }
     }
 
-    /// Whether the time series are part of it.
+    /// Whether the format includes the time series.
     pub fn has_series(self) -> bool {
         self != Format::Summary
     }
 
-    /// The form that the extension of `path` tells (in any case); CSV whose name is or ends in `summary` has a row a run.
-    pub fn of_path(path: &Path) -> Result<Format, UnknownFormat> {
+    /// The format for the extension of `path`, in upper or lower case. CSV files named `summary` or `…-summary` are
+    /// [`Format::Summary`].
+    pub fn from_path(path: &Path) -> Result<Format, UnknownFormat> {
         let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
         let before = name.strip_suffix(Format::Summary.extension());
         if before.is_some_and(|before| before.is_empty() || before.ends_with(['.', '-', '_'])) {
@@ -103,7 +104,7 @@ impl Format {
         found.copied().ok_or(UnknownFormat { extension })
     }
 
-    /// Writes `results` in this form.
+    /// Writes `results` in this format.
     pub fn write(self, results: &Results, about: &About, out: &mut dyn Write) -> io::Result<()> {
         match self {
             Format::Html => html::write(results, about, out),
@@ -115,8 +116,8 @@ impl Format {
             Format::Summary => summary::write(results, out),
             #[cfg(feature = "parquet")]
             Format::Parquet => crate::parquet::write(results, out),
-            Format::Png => out.write_all(&picture::of_results(results, about).png()?),
-            Format::Svg => out.write_all(picture::of_results(results, about).svg().as_bytes()),
+            Format::Png => out.write_all(&picture::race_picture(results, about).png()?),
+            Format::Svg => out.write_all(picture::race_picture(results, about).svg().as_bytes()),
             Format::Qlog => qlog::write(results, about, out),
             Format::Sqlog => qlog::write_sequence(results, about, out),
         }
@@ -129,26 +130,26 @@ mod tests {
     use crate::support;
 
     #[test]
-    fn the_extension_tells_the_form() {
-        assert_eq!(Format::of_path(Path::new("a/b.html")), Ok(Format::Html));
-        assert_eq!(Format::of_path(Path::new("B.PNG")), Ok(Format::Png));
-        assert_eq!(Format::of_path(Path::new("x.sqlog")), Ok(Format::Sqlog));
+    fn extension_selects_the_format() {
+        assert_eq!(Format::from_path(Path::new("a/b.html")), Ok(Format::Html));
+        assert_eq!(Format::from_path(Path::new("B.PNG")), Ok(Format::Png));
+        assert_eq!(Format::from_path(Path::new("x.sqlog")), Ok(Format::Sqlog));
         for summary in
             ["summary.csv", "a/Summary.CSV", "loss.summary.csv", "loss-summary.csv", "loss_summary.csv"]
         {
-            assert_eq!(Format::of_path(Path::new(summary)), Ok(Format::Summary), "{summary}");
+            assert_eq!(Format::from_path(Path::new(summary)), Ok(Format::Summary), "{summary}");
         }
         for series in ["x.csv", "nosummary.csv", "summary.csv/x.csv"] {
-            assert_eq!(Format::of_path(Path::new(series)), Ok(Format::Csv), "{series}");
+            assert_eq!(Format::from_path(Path::new(series)), Ok(Format::Csv), "{series}");
         }
-        let e = Format::of_path(Path::new("x.pdf")).unwrap_err().to_string();
+        let e = Format::from_path(Path::new("x.pdf")).unwrap_err().to_string();
         assert!(e.contains(".pdf") && e.contains(".html") && e.contains(".svg"), "{e}");
-        let e = Format::of_path(Path::new("report")).unwrap_err().to_string();
+        let e = Format::from_path(Path::new("report")).unwrap_err().to_string();
         assert!(e.contains(".html"), "{e}");
     }
 
     #[test]
-    fn json_reads_back_as_it_was_and_is_the_same_each_time() {
+    fn json_reads_back_unchanged_and_is_deterministic() {
         let race = support::race(1.0);
         let write = || {
             let mut out = Vec::new();

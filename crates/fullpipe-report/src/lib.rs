@@ -1,8 +1,7 @@
-//! A [`Results`](fullpipe_experiment::Results) as something to read: a table for the terminal, one
-//! self-contained HTML file, pictures (PNG, SVG), and JSON, CSV, Parquet and qlog for machines.
+//! Reports of [`Results`](fullpipe_experiment::Results): a table for the terminal, a self-contained HTML file, pictures
+//! (PNG, SVG), and JSON, CSV, Parquet and qlog.
 //!
-//! Nothing here knows how a run was made, and everything said in words is worked out from its
-//! figures.
+//! The crate does not know how a run was made: every sentence is computed from the recorded figures.
 //!
 //! ```
 //! use fullpipe_experiment::Results;
@@ -58,26 +57,26 @@ mod verdict;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-pub use comparison::compared;
-pub use figures::{millis, percent, rate, seconds, wrapped};
+pub use comparison::comparison_text;
+pub use figures::{millis, percent, rate, seconds, wrap_text};
 pub use format::{Format, UnknownFormat};
 #[cfg(feature = "sequence")]
 pub use html::write_capture;
 #[cfg(feature = "files")]
-pub use html::{Plotted, write_page, write_plotted};
+pub use html::{PlottedPage, write_page, write_plotted_page};
 #[cfg(feature = "files")]
-pub use output::{Output, OutputError, Replacement};
-pub use palette::{Colour, colour_of};
-pub use picture::escaped;
+pub use output::{AtomicFile, Output, OutputError};
+pub use palette::{Colour, controller_colour};
+pub use picture::escape_html;
 #[cfg(feature = "terminal")]
 pub use table::table;
-pub use verdict::{troubles, verdict};
+pub use verdict::{problems, verdict};
 
-/// What a report says about where its results came from, besides what the results say themselves.
+/// Title and command of a report; all else comes from the results.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct About {
     /// Heading: the scenario's title.
     pub title: String,
-    /// The command that makes the same results again; empty if there is none.
+    /// The command that reproduces the results; empty if there is none.
     pub command: String,
 }

@@ -1,28 +1,28 @@
-//! Words for figures that look as though they contradicted each other.
+//! Explanations of figures that seem to contradict each other.
 
 use crate::figures::{millis, percent};
 use crate::reduce::distinct;
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Source, Summary};
 
-/// A high RTT is called beyond its queue from this many milliseconds on, and this many times the queue's.
-const BEYOND_MS: f64 = 10.0;
-const BEYOND_TIMES: f64 = 3.0;
-/// Goodput of more than the path's rate, as a share of it, that rounding does not explain.
-const ABOVE: f64 = 1.002;
+/// An RTT is explained if it exceeds the queueing delay by this many milliseconds and by this factor.
+const MIN_EXCESS_MS: f64 = 10.0;
+const MIN_EXCESS_RATIO: f64 = 3.0;
+/// Utilisation above which goodput beyond the path's rate is explained; less is rounding.
+const MAX_UTILIZATION: f64 = 1.002;
 
-/// Sentences, one for each kind of figures that puzzle; none if none do.
+/// One sentence for each kind of surprising figure.
 pub(crate) fn notes(results: &Results) -> Vec<String> {
     let valid: Vec<&Recording> = results.runs.iter().filter(|r| r.valid).collect();
     [rtt_beyond_queue(&valid), above_the_rate(&valid)].into_iter().flatten().collect()
 }
 
-/// Tails of the RTT that the tail of the queue does not account for.
+/// Explains an RTT tail that exceeds the tail of the queueing delay.
 fn rtt_beyond_queue(runs: &[&Recording]) -> Option<String> {
     let beyond = |s: &Summary| {
         let waited = s.rtt_ms.p99? - s.rtt_ms.min?;
         let queue = s.queue_ms.p95?;
-        (waited > queue + BEYOND_MS && waited > queue * BEYOND_TIMES).then_some((
+        (waited > queue + MIN_EXCESS_MS && waited > queue * MIN_EXCESS_RATIO).then_some((
             s.rtt_ms.p99?,
             queue,
             waited,
@@ -33,26 +33,26 @@ fn rtt_beyond_queue(runs: &[&Recording]) -> Option<String> {
     let &(run, (rtt, queue, _)) = found.iter().max_by(|a, b| a.1.2.total_cmp(&b.1.2))?;
     let more = match distinct(found.iter().map(|(run, _)| run.label.as_str())).len() {
         1 => String::new(),
-        n => format!("; {} more alike", n - 1),
+        n => format!("; {} more runs", n - 1),
     };
     Some(format!(
-        "An RTT p99 of {} beside a queue p95 of {} ({}{more}) is no contradiction: an RTT also counts ACKs that the \
-         receiver held back (delayed ACKs), jitter and queues on the way back, and one packet in twenty waited longer \
-         than the p95.",
+        "An RTT p99 of {} with a queue p95 of {} ({}{more}) is not a contradiction: the RTT includes delayed ACKs, jitter \
+         and queues on the reverse path, and one packet in twenty waited longer than the p95.",
         millis(rtt),
         millis(queue),
         run.label,
     ))
 }
 
-/// More than the bottleneck's rate, which only who counts in order can see.
+/// Explains goodput above the bottleneck's rate, which occurs where bytes are counted in order.
 fn above_the_rate(runs: &[&Recording]) -> Option<String> {
     let in_order = runs.iter().filter(|run| run.source != Source::Sim);
-    let above = in_order.filter_map(|run| Some((*run, run.summary.utilization.filter(|&u| u > ABOVE)?)));
+    let above =
+        in_order.filter_map(|run| Some((*run, run.summary.utilization.filter(|&u| u > MAX_UTILIZATION)?)));
     let (run, most) = above.max_by(|a, b| a.1.total_cmp(&b.1))?;
     Some(format!(
-        "{} of what the path allows ({}) is no error: goodput counts bytes when they can be read in order, so what waited \
-         for a retransmission, or in a buffer, before the measured time began counts within it.",
+        "{} of the link ({}) is not an error: goodput counts bytes when they can be read in order, so bytes that waited for \
+         a retransmission or in a buffer before the measured interval count within it.",
         percent(most),
         run.label,
     ))
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_agree_have_no_words() {
+    fn consistent_figures_need_no_note() {
         assert_eq!(notes(&race()), Vec::<String>::new());
         let mut full = race();
         // A full queue explains a high round-trip time.
@@ -86,27 +86,27 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_of_the_rtt_that_the_queue_does_not_explain_is_explained() {
+    fn rtt_tail_beyond_the_queue_is_explained() {
         let mut race = race();
         race.runs[0].summary.rtt_ms.p99 = Some(142.0);
-        let words = notes(&race);
-        assert_eq!(words.len(), 1);
+        let texts = notes(&race);
+        assert_eq!(texts.len(), 1);
         let label = race.runs[0].label.clone();
         for part in ["RTT p99 of 142 ms", "queue p95 of 0.700 ms", "delayed ACKs", &format!("({label})")] {
-            assert!(words[0].contains(part), "{part}: {}", words[0]);
+            assert!(texts[0].contains(part), "{part}: {}", texts[0]);
         }
         race.runs[1].summary.rtt_ms.p99 = Some(150.0);
-        let words = notes(&race);
+        let texts = notes(&race);
         assert!(
-            words.len() == 1 && words[0].contains("150 ms") && words[0].contains("; 1 more alike"),
-            "{words:?}"
+            texts.len() == 1 && texts[0].contains("150 ms") && texts[0].contains("; 1 more runs"),
+            "{texts:?}"
         );
         race.runs.iter_mut().for_each(|run| run.valid = false);
         assert_eq!(notes(&race), Vec::<String>::new());
     }
 
     #[test]
-    fn goodput_above_the_rate_is_explained_where_it_is_counted_in_order() {
+    fn goodput_above_the_rate_is_explained_where_bytes_are_counted_in_order() {
         let mut race = race();
         race.runs[0].summary.utilization = Some(1.01);
         assert_eq!(
@@ -115,10 +115,10 @@ mod tests {
             "the simulator counts arrivals: nothing may hide that"
         );
         race.runs[0].source = Source::Lab;
-        let words = notes(&race);
+        let texts = notes(&race);
         assert!(
-            words.len() == 1 && words[0].contains("101.0 %") && words[0].contains("in order"),
-            "{words:?}"
+            texts.len() == 1 && texts[0].contains("101.0 %") && texts[0].contains("in order"),
+            "{texts:?}"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! A report on its way to a file: whether it can be written is known before the run, and a report
-//! that was there before is replaced whole or not at all.
+//! Report files: a path that cannot be written is an error before the run, and an existing report is replaced completely
+//! or not at all.
 
 use crate::{About, Format, UnknownFormat};
 use fullpipe_experiment::Results;
@@ -7,24 +7,24 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that a report will be written to.
+/// A file that a report will be written to, and its format.
 #[derive(Debug)]
 pub struct Output {
     format: Format,
-    to: Replacement,
+    file: AtomicFile,
 }
 
-/// A file that will be there whole, or as it was before.
+/// A file that is replaced completely, or stays as it was.
 #[derive(Debug)]
-pub struct Replacement {
+pub struct AtomicFile {
     path: PathBuf,
     file: File,
-    /// The unfinished file that will be renamed to `path`; none where `path` is written in place
-    /// (devices, pipes).
+    /// The temporary file that will be renamed to `path`; `None` if `path` is a device or a pipe, which are written in
+    /// place.
     partial: Option<PathBuf>,
 }
 
-/// Why a report cannot be written: the path and the reason.
+/// A report could not be written: the path and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {reason}", .path.display())]
 pub struct OutputError {
@@ -45,51 +45,50 @@ enum Reason {
 }
 
 impl Output {
-    /// Makes sure that `path` can be written, without touching what is there.
+    /// Checks that `path` can be written, without changing an existing file.
     ///
     /// # Errors
-    /// An extension that no form of report has, a directory that is missing or not writable, a file
-    /// that is not.
+    /// The extension is not that of a report format, or the directory or file is missing or not writable.
     pub fn open(path: &Path) -> Result<Output, OutputError> {
         let format =
-            Format::of_path(path).map_err(|e| OutputError { path: path.to_owned(), reason: e.into() })?;
-        Ok(Output { format, to: Replacement::open(path)? })
+            Format::from_path(path).map_err(|e| OutputError { path: path.to_owned(), reason: e.into() })?;
+        Ok(Output { format, file: AtomicFile::open(path)? })
     }
 
-    /// The form that the file's name asked for.
+    /// The format, from the file's extension.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Where the report goes.
+    /// The path of the report.
     pub fn path(&self) -> &Path {
-        &self.to.path
+        &self.file.path
     }
 
-    /// Writes the report and puts it in its place.
+    /// Writes the report.
     ///
     /// # Errors
-    /// The disk is full, the pipe was closed.
+    /// An I/O error, as when the disk is full or the pipe was closed.
     pub fn write(self, results: &Results, about: &About) -> Result<(), OutputError> {
         let format = self.format;
-        self.write_by(|out| format.write(results, about, out))
+        self.write_with(|out| format.write(results, about, out))
     }
 
-    /// Writes what `write` gives and puts it in its place.
+    /// Writes the output of `write` and puts the file in place.
     ///
     /// # Errors
-    /// The disk is full, the pipe was closed.
-    pub fn write_by(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), OutputError> {
-        self.to.write_by(write)
+    /// An I/O error, as when the disk is full or the pipe was closed.
+    pub fn write_with(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), OutputError> {
+        self.file.write_with(write)
     }
 }
 
-impl Replacement {
-    /// Makes sure that `path` can be written, without touching what is there.
+impl AtomicFile {
+    /// Checks that `path` can be written, without changing an existing file.
     ///
     /// # Errors
-    /// A directory that is missing or not writable, a file that is not.
-    pub fn open(path: &Path) -> Result<Replacement, OutputError> {
+    /// The directory or file is missing or not writable.
+    pub fn open(path: &Path) -> Result<AtomicFile, OutputError> {
         let fail = |reason| OutputError { path: path.to_owned(), reason };
         // Through symbolic links, so that the link stays one.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -97,7 +96,7 @@ impl Replacement {
             Ok(meta) if meta.is_dir() => return Err(fail(Reason::Directory)),
             Ok(meta) if !meta.is_file() => {
                 let file = OpenOptions::new().write(true).open(&target).map_err(|e| fail(e.into()))?;
-                return Ok(Replacement { path: path.to_owned(), file, partial: None });
+                return Ok(AtomicFile { path: path.to_owned(), file, partial: None });
             }
             Ok(_) => drop(OpenOptions::new().write(true).open(&target).map_err(|e| fail(e.into()))?),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -114,22 +113,22 @@ impl Replacement {
         let partial = directory.join(format!(".{name}.{}.part", std::process::id()));
         let file = OpenOptions::new().write(true).create_new(true).open(&partial);
         let file = file.map_err(|e| fail(e.into()))?;
-        Ok(Replacement { path: target, file, partial: Some(partial) })
+        Ok(AtomicFile { path: target, file, partial: Some(partial) })
     }
 
-    /// Puts these bytes at `path`.
+    /// Writes `bytes` to `path`.
     ///
     /// # Errors
-    /// As [`Replacement::open`], and when the disk is full.
+    /// As [`AtomicFile::open`], or an I/O error.
     pub fn write(path: &Path, bytes: &[u8]) -> Result<(), OutputError> {
-        Replacement::open(path)?.write_by(|out| out.write_all(bytes))
+        AtomicFile::open(path)?.write_with(|out| out.write_all(bytes))
     }
 
-    /// Writes what `write` gives and puts it in its place.
+    /// Writes the output of `write` and puts the file in place.
     ///
     /// # Errors
-    /// The disk is full, the pipe was closed.
-    pub fn write_by(
+    /// An I/O error, as when the disk is full or the pipe was closed.
+    pub fn write_with(
         mut self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), OutputError> {
@@ -146,7 +145,7 @@ impl Replacement {
     }
 }
 
-impl Drop for Replacement {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(partial) = &self.partial {
             let _ = fs::remove_file(partial);
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_known_beforehand_with_path_and_reason() {
+    fn unwritable_paths_are_errors_before_writing() {
         let dir = tempfile::tempdir().unwrap();
         let missing = dir.path().join("no/such/report.html");
         let e = Output::open(&missing).unwrap_err().to_string();
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_report_stays_until_the_new_one_is_whole() {
+    fn existing_report_stays_until_the_new_one_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.json");
         fs::write(&path, "old").unwrap();
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_written_in_place() {
+    fn device_is_written_in_place() {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("null.json");
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();

@@ -1,16 +1,16 @@
-//! One colour a controller, the same in every table, picture and page.
+//! One colour per controller, the same in every table, picture and page.
 //!
-//! The hues are those of Okabe and Ito, told apart with any kind of colour vision; those for dark
-//! ground are lighter where the originals would sink.
+//! The hues are those of Okabe and Ito, which stay distinct with any kind of colour vision; those for a dark background
+//! are lighter where the originals would have too little contrast.
 
-/// A colour on light and on dark ground (sRGB), and the nearest of a terminal's sixteen.
+/// A colour for light and dark backgrounds (sRGB), and the nearest of the sixteen terminal colours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Colour {
-    /// On light ground.
+    /// On a light background.
     pub light: [u8; 3],
-    /// On dark ground.
+    /// On a dark background.
     pub dark: [u8; 3],
-    /// Its number among the sixteen.
+    /// Number of the terminal colour.
     pub(crate) terminal: u8,
 }
 
@@ -19,12 +19,12 @@ impl Colour {
         Colour { light: bytes(light), dark: bytes(dark), terminal }
     }
 
-    /// `#rrggbb` on light ground.
+    /// `#rrggbb` on a light background.
     pub fn light_hex(self) -> String {
         hex(self.light)
     }
 
-    /// `#rrggbb` on dark ground.
+    /// `#rrggbb` on a dark background.
     pub fn dark_hex(self) -> String {
         hex(self.dark)
     }
@@ -45,11 +45,11 @@ const PURPLE: Colour = Colour::new(0x82247b, 0xc77fc4, 13);
 const SKY: Colour = Colour::new(0x3f9fd0, 0x8fd3ff, 14);
 const ORANGE: Colour = Colour::new(0xe0a000, 0xffe07a, 11);
 const BROWN: Colour = Colour::new(0x7a4f1d, 0xc49a6c, 3);
-/// As far from [`BLUE`] as from the others also without green or red cones.
+/// Distinct from [`BLUE`] and the others also with colour blindness.
 const INK: Colour = Colour::new(0x22303c, 0xf2f2f2, 14);
 const GREY: Colour = Colour::new(0x5f6670, 0x7f8790, 7);
 
-/// A controller that is loaded into the kernel has the colour of its algorithm; BBR v1 races against the
+/// Controllers loaded into the kernel have the colour of their algorithm, except BBR v1, which is compared with the
 /// kernel's own.
 const KNOWN: &[(&str, Colour)] = &[
     ("bbr", BLUE),
@@ -70,25 +70,25 @@ const KNOWN: &[(&str, Colour)] = &[
 const OTHERS: [Colour; 3] = [ORANGE, BROWN, SKY];
 
 /// The colour of the controller `cc`; several controllers joined by `+` are grey.
-pub fn colour_of(cc: &str) -> Colour {
+pub fn controller_colour(cc: &str) -> Colour {
     if let Some((_, colour)) = KNOWN.iter().find(|(name, _)| *name == cc) {
         return *colour;
     }
     if cc.contains('+') {
         return GREY;
     }
-    // FNV-1a: any fixed function of the name will do.
+    // FNV-1a; any fixed function of the name would do.
     let hash = cc.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     OTHERS[hash as usize % OTHERS.len()]
 }
 
-/// As many lines of one controller are told apart by their dashes.
+/// Up to this many lines of one controller differ in their dashes.
 pub(crate) const DASHES: usize = 4;
 
 /// How line number `nth` of `of` lines of `cc` is drawn: its colour, and its dash. Few differ in their dashes; of more each has a shade of
 /// its own, from dark to light.
 pub(crate) fn look(cc: &str, nth: usize, of: usize) -> (Colour, usize) {
-    let colour = colour_of(cc);
+    let colour = controller_colour(cc);
     if of <= DASHES {
         return (colour, nth);
     }
@@ -133,7 +133,7 @@ mod tests {
     fn the_controllers_of_the_race_have_colours_of_their_own() {
         let in_lab = ["bbr", "cubic", "fp_bbr3", "fp_bbr1", "fp_hybla"];
         for race in [["bbr", "cubic", "hybla", "reno", "bbr3"], in_lab] {
-            let race = race.map(|cc| colour_of(cc).light);
+            let race = race.map(|cc| controller_colour(cc).light);
             for (i, a) in race.iter().enumerate() {
                 assert!(race[i + 1..].iter().all(|b| b != a));
             }
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn an_unknown_controller_has_a_colour_that_stays() {
-        assert_eq!(colour_of("westwood"), colour_of("westwood"));
-        assert_eq!(colour_of("bbr+cubic"), GREY);
+        assert_eq!(controller_colour("westwood"), controller_colour("westwood"));
+        assert_eq!(controller_colour("bbr+cubic"), GREY);
         assert_eq!(BLUE.light_hex(), "#0072b2");
     }
 
@@ -189,7 +189,7 @@ mod tests {
                 );
                 assert_eq!(look(cc, i, 10).1, 0, "without dashes");
             }
-            assert_eq!(look(cc, 3, 4), (colour_of(cc), 3));
+            assert_eq!(look(cc, 3, 4), (controller_colour(cc), 3));
         }
     }
 
@@ -199,7 +199,7 @@ mod tests {
         let known = ["bbr", "bbr3", "cubic", "reno", "hybla", "fp_bbr1", "bbr2", "fixed"];
         // And what a controller without a colour of its own may have.
         let known: Vec<(&str, Colour)> =
-            known.iter().map(|cc| (*cc, colour_of(cc))).chain([("another", SKY)]).collect();
+            known.iter().map(|cc| (*cc, controller_colour(cc))).chain([("another", SKY)]).collect();
         for (name, ground) in [
             ("light", (|c| c.light) as fn(Colour) -> [u8; 3]),
             ("dark", (|c| c.dark) as fn(Colour) -> [u8; 3]),
@@ -218,11 +218,11 @@ mod tests {
     #[test]
     fn bbr_and_bbr3_are_two_colours_also_without_green_cones() {
         let both = |ground: fn(Colour) -> [u8; 3]| {
-            let bbr3 = ground(colour_of("bbr3"));
+            let bbr3 = ground(controller_colour("bbr3"));
             // BBR's and BBR v3's own distance was 18 while both were blue.
-            assert!(apart(ground(colour_of("bbr")), bbr3) > 35.0);
+            assert!(apart(ground(controller_colour("bbr")), bbr3) > 35.0);
             for other in ["cubic", "reno", "hybla", "fp_bbr1"] {
-                let apart = apart(ground(colour_of(other)), bbr3);
+                let apart = apart(ground(controller_colour(other)), bbr3);
                 assert!(apart > 20.0, "{other}: {apart}");
             }
         };

@@ -1,4 +1,4 @@
-//! Parquet: the rows of the CSV form with typed columns, one row group a run, Snappy-compressed.
+//! Parquet: the rows of the CSV format with typed columns, one row group per run, Snappy-compressed.
 
 use crate::csv::{KEYS, varied_columns};
 use crate::reduce::columns;
@@ -14,11 +14,11 @@ use parquet::schema::types::Type;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// The keys that are numbers; all others are text.
+/// Keys with numbers; all others are text.
 const NUMBERS: [&str; 2] = ["run", "seed"];
 
 pub(crate) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
-    // The writer wants a `Send` sink; a report is small enough to be made in memory first.
+    // The Parquet writer needs a `Send` sink; a report fits in memory.
     let bytes = encode(results).map_err(io::Error::other)?;
     out.write_all(&bytes)
 }
@@ -158,7 +158,7 @@ mod tests {
     use parquet::record::RowAccessor;
 
     #[test]
-    fn what_is_written_is_read_back_and_missing_values_are_null() {
+    fn values_read_back_and_missing_values_are_null() {
         let mut race = support::race(2.0);
         race.runs[0].varied = vec![Variation::new("path.loss", "1%")];
         let mut out = Vec::new();
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(rows[0].get_string(at("label")).unwrap(), "bbr");
         assert_eq!(rows[0].get_long(at("run")).unwrap(), 1);
         assert_eq!(rows[0].get_string(at("loss")).unwrap(), "1%");
-        assert!(rows[expected - 1].get_string(at("loss")).is_err(), "the others had none");
+        assert!(rows[expected - 1].get_string(at("loss")).is_err(), "not varied in the other runs");
         let rtt = race.runs[0].flows[0].series.get("rtt_ms").unwrap();
         assert!(rows[0].get_double(at("rtt_ms")).is_err(), "the first value is missing");
         assert_eq!(rows[1].get_double(at("rtt_ms")).unwrap(), rtt[1]);

@@ -1,36 +1,36 @@
 //! qlog 0.3, the version that existing viewers read: draft-ietf-quic-qlog-main-schema-03 to -05 with the recovery events of
-//! draft-ietf-quic-qlog-quic-events-02 to -05. What qlog has no event for is named `fullpipe:…`. `.qlog` is one JSON text with a trace
-//! for each flow of each run; `.sqlog` is a JSON text sequence (RFC 7464), which has one trace: of several flows it is in the order of
-//! time, and each is a `group_id`.
+//! draft-ietf-quic-qlog-quic-events-02 to -05. Events that qlog does not define are named `fullpipe:…`. `.qlog` is one JSON
+//! text with a trace for each flow of each run. `.sqlog` is a JSON text sequence (RFC 7464) with one trace; several flows
+//! are merged by time, each with its `group_id`.
 
 use crate::About;
 use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Results, column};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// How qlog has a metric's numbers.
+/// The type of a metric's numbers in qlog.
 #[derive(Clone, Copy)]
-enum Form {
+enum NumberType {
     /// `float32`: milliseconds.
-    Real,
+    Float,
     /// `uint64`: bytes, bits per second.
-    Whole,
+    Integer,
 }
 
-/// qlog's names of the metrics (the last is an extension: qlog has none), the columns they come from and the form of their
-/// numbers; units agree (milliseconds, bytes, bits per second).
-const METRICS: [(&str, &str, Form); 8] = [
-    ("min_rtt", column::MIN_RTT_MS, Form::Real),
-    ("smoothed_rtt", column::SRTT_MS, Form::Real),
-    ("latest_rtt", column::RTT_MS, Form::Real),
-    ("congestion_window", column::CWND_BYTES, Form::Whole),
-    ("bytes_in_flight", column::INFLIGHT_BYTES, Form::Whole),
-    ("ssthresh", column::SSTHRESH_BYTES, Form::Whole),
-    ("pacing_rate", column::PACING_BPS, Form::Whole),
-    ("bandwidth_estimate", column::BW_BPS, Form::Whole),
+/// Metric names in qlog (the last is an extension), the columns that they come from, and the type of their numbers. The
+/// units agree: milliseconds, bytes, bits per second.
+const METRICS: [(&str, &str, NumberType); 8] = [
+    ("min_rtt", column::MIN_RTT_MS, NumberType::Float),
+    ("smoothed_rtt", column::SRTT_MS, NumberType::Float),
+    ("latest_rtt", column::RTT_MS, NumberType::Float),
+    ("congestion_window", column::CWND_BYTES, NumberType::Integer),
+    ("bytes_in_flight", column::INFLIGHT_BYTES, NumberType::Integer),
+    ("ssthresh", column::SSTHRESH_BYTES, NumberType::Integer),
+    ("pacing_rate", column::PACING_BPS, NumberType::Integer),
+    ("bandwidth_estimate", column::BW_BPS, NumberType::Integer),
 ];
 
-/// One JSON text, a trace a flow. Events are written as they come: losses can be many millions.
+/// Writes one JSON text with one trace per flow. Events are streamed: there can be millions of losses.
 pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{{\"qlog_version\":\"0.3\",\"qlog_format\":\"JSON\",\"title\":{}", json!(about.title))?;
     write!(out, ",\"description\":{},\"traces\":[", json!(about.command))?;
@@ -38,7 +38,7 @@ pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io
         let separator = if i == 0 { "\n" } else { ",\n" };
         let trace = trace(&title, &run.provenance.version);
         let open = trace.to_string();
-        // The object of the trace's facts is left open for its events.
+        // Leave the object open for the events.
         let open = open.strip_suffix('}').unwrap_or(&open);
         write!(out, "{separator}{open},\"events\":[")?;
         for (n, (at_s, name, data)) in events(flow).into_iter().enumerate() {
@@ -50,7 +50,7 @@ pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io
     writeln!(out, "]}}")
 }
 
-/// A JSON text sequence: one trace of all flows, in the order of time.
+/// Writes a JSON text sequence: one trace with the events of all flows by time.
 pub(crate) fn write_sequence(results: &Results, about: &About, out: &mut dyn Write) -> io::Result<()> {
     let version = results.runs.first().map_or("", |r| r.provenance.version.as_str());
     record(
@@ -78,7 +78,7 @@ pub(crate) fn write_sequence(results: &Results, about: &About, out: &mut dyn Wri
     Ok(())
 }
 
-/// Every flow with a name of its own and its run.
+/// Every flow with a unique name and its run.
 fn flows(results: &Results) -> impl Iterator<Item = (String, &Recording, &FlowRecording)> {
     results.runs.iter().enumerate().flat_map(|(i, run)| {
         run.flows.iter().map(move |flow| {
@@ -88,7 +88,7 @@ fn flows(results: &Results) -> impl Iterator<Item = (String, &Recording, &FlowRe
     })
 }
 
-/// What a trace says before its events.
+/// The fields of a trace before its events.
 fn trace(title: &str, version: &str) -> Value {
     json!({
         "title": title,
@@ -97,7 +97,7 @@ fn trace(title: &str, version: &str) -> Value {
     })
 }
 
-/// Nanoseconds are all an engine resolves; more digits would be noise.
+/// Engines resolve nanoseconds; more digits would be noise.
 fn millis(seconds: f64) -> f64 {
     (seconds * 1e9).round() / 1e6
 }
@@ -109,7 +109,7 @@ fn record(out: &mut dyn Write, value: &Value) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// What belongs to an event. Losses can be many millions, so they stay numbers until written.
+/// Data of an event. Losses stay numbers until they are written, as there can be millions.
 enum Data {
     Any(Value),
     /// Packets lost so far.
@@ -130,7 +130,7 @@ type Events = Vec<(f64, &'static str, Data)>;
 /// The flow's events in order of time.
 fn events(flow: &FlowRecording) -> Events {
     let start = Data::Any(json!({ "congestion_control": flow.cc }));
-    // Not `recovery:parameters_set`, which must have a timer's granularity: a recording knows none.
+    // Not `recovery:parameters_set`: that requires a timer granularity, which a recording does not have.
     let mut events = vec![(flow.start_s, "fullpipe:flow_started", start)];
     metrics(flow, &mut events);
     losses(flow, &mut events);
@@ -147,10 +147,10 @@ fn events(flow: &FlowRecording) -> Events {
         let (name, data) = match event.kind {
             EventKind::RetransmissionTimeout => (
                 "recovery:loss_timer_updated",
-                // `delta` is of timers that were set: when they would expire.
+                // `delta` applies to timers that were set, not to expired ones.
                 json!({ "timer_type": "pto", "event_type": "expired", "timeout_ms": event.value.map(|s| s * 1e3) }),
             ),
-            kind => ("fullpipe:happening", json!({ "kind": kind, "value": event.value })),
+            kind => ("fullpipe:event", json!({ "kind": kind, "value": event.value })),
         };
         events.push((event.at_s, name, Data::Any(data)));
     }
@@ -158,9 +158,9 @@ fn events(flow: &FlowRecording) -> Events {
     events
 }
 
-/// Metrics that changed since the row before, as the draft asks.
+/// Adds the metrics that changed since the previous row, as the draft requires.
 fn metrics(flow: &FlowRecording, events: &mut Events) {
-    let columns: Vec<(&str, Form, &[f64])> = METRICS
+    let columns: Vec<(&str, NumberType, &[f64])> = METRICS
         .iter()
         .filter_map(|&(name, column, form)| Some((name, form, flow.series.get(column)?)))
         .collect();
@@ -170,9 +170,9 @@ fn metrics(flow: &FlowRecording, events: &mut Events) {
         for (&(name, form, values), last) in columns.iter().zip(&mut last) {
             let Some(value) = values.get(row).filter(|v| v.is_finite()) else { continue };
             let value = match form {
-                Form::Real => *value,
-                // Resampled values may lie between two that were measured.
-                Form::Whole => value.round().max(0.0),
+                NumberType::Float => *value,
+                // Resampled values may be fractions.
+                NumberType::Integer => value.round().max(0.0),
             };
             if value != *last {
                 data.insert(name.to_owned(), number(value));
@@ -185,7 +185,7 @@ fn metrics(flow: &FlowRecording, events: &mut Events) {
     }
 }
 
-/// One `packet_lost` a packet that the sender marked lost, at the end of the interval in which it did.
+/// Adds one `packet_lost` for each packet that the sender marked lost, at the end of the sampling interval.
 fn losses(flow: &FlowRecording, events: &mut Events) {
     let Some(lost) = flow.series.get(column::LOST_PACKETS) else { return };
     let mut seen = 0.0;
@@ -197,7 +197,7 @@ fn losses(flow: &FlowRecording, events: &mut Events) {
     }
 }
 
-/// Whole numbers without a fraction: qlog's byte counts and rates are integers.
+/// A number without a fraction as an integer: byte counts and rates are integers in qlog.
 fn number(v: f64) -> Value {
     if v.fract() == 0.0 && v.abs() < 9e15 { (v as i64).into() } else { v.into() }
 }
@@ -218,8 +218,8 @@ mod tests {
             .collect()
     }
 
-    /// What must be in the events of a race, whatever holds them.
-    fn assert_whole(events: &[&Value], race: &Results) {
+    /// Checks that the events of a race are complete, in either format.
+    fn assert_complete(events: &[&Value], race: &Results) {
         let count = |name: &str| events.iter().filter(|r| r["name"] == name).count();
         assert_eq!(count("fullpipe:flow_started"), race.runs.len());
         let states: usize = race.runs.iter().map(|r| r.flows[0].states.len()).sum();
@@ -232,8 +232,8 @@ mod tests {
         assert!(count("recovery:metrics_updated") > 100);
     }
 
-    /// The forms of qlog 0.3, as its drafts define them (CDDL): what has other fields or types is refused.
-    #[expect(dead_code, reason = "that a field can be read is what is tested")]
+    /// The structures of qlog 0.3 as its drafts define them in CDDL; other fields or types are refused.
+    #[expect(dead_code, reason = "the test is that the field can be read")]
     mod draft {
         use serde::Deserialize;
         use serde_json::{Map, Value};
@@ -245,9 +245,9 @@ mod tests {
             pub qlog_format: String,
             pub title: Option<String>,
             pub description: Option<String>,
-            /// Of one JSON text.
+            /// In a JSON text.
             pub traces: Option<Vec<Trace>>,
-            /// Of a sequence.
+            /// In a JSON text sequence.
             pub trace: Option<Trace>,
         }
 
@@ -310,7 +310,7 @@ mod tests {
             pub bytes_in_flight: Option<u64>,
             pub ssthresh: Option<u64>,
             pub pacing_rate: Option<u64>,
-            /// The one extension.
+            /// The only extension.
             pub bandwidth_estimate: Option<u64>,
         }
 
@@ -325,7 +325,7 @@ mod tests {
         pub struct LossTimerUpdated {
             pub timer_type: String,
             pub event_type: String,
-            /// Only of timers that were set.
+            /// Only for timers that were set.
             pub delta: Option<f32>,
         }
 
@@ -349,9 +349,12 @@ mod tests {
                         assert!(["ack", "pto"].contains(&&*timer.timer_type), "{}", timer.timer_type);
                         assert_eq!((&*timer.event_type, timer.delta), ("expired", None));
                     }
-                    // Each of the draft's fields is optional, and any may be added.
+                    // All fields of the draft are optional, and others may be added.
                     "recovery:packet_lost" => {}
-                    name => assert!(name.starts_with("fullpipe:"), "{name} is neither qlog's nor ours"),
+                    name => assert!(
+                        name.starts_with("fullpipe:"),
+                        "{name} is neither a qlog event nor an extension"
+                    ),
                 }
             }
         }
@@ -367,7 +370,7 @@ mod tests {
         }
     }
 
-    /// A race with everything that is written: values between two measured ones, time-outs, other happenings.
+    /// A race with every kind of event: fractional values, timeouts and others.
     fn eventful() -> Results {
         let mut race = support::race(3.0);
         let flow = &mut race.runs[0].flows[0];
@@ -381,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_what_the_drafts_define() {
+    fn both_formats_conform_to_the_drafts() {
         let race = eventful();
         let mut out = Vec::new();
         write(&race, &About::default(), &mut out).unwrap();
@@ -393,7 +396,7 @@ mod tests {
         let named =
             |name| traces.iter().flat_map(|t| t.events.iter().flatten()).filter(|e| e.name == name).count();
         for name in ["recovery:metrics_updated", "recovery:loss_timer_updated", "fullpipe:flow_started"] {
-            assert!(named(name) > 0, "{name} is in none");
+            assert!(named(name) > 0, "no {name} in any trace");
         }
 
         let mut out = Vec::new();
@@ -406,17 +409,17 @@ mod tests {
         for record in records {
             let event: draft::Event = serde_json::from_value(record).unwrap();
             event.check();
-            assert!(event.group_id.is_some(), "events of several flows say whose they are");
+            assert!(event.group_id.is_some(), "events of several flows need a group_id");
         }
     }
 
-    fn runs_forward<'a>(events: impl IntoIterator<Item = &'a Value>) {
+    fn assert_sorted_by_time<'a>(events: impl IntoIterator<Item = &'a Value>) {
         let times: Vec<f64> = events.into_iter().map(|e| e["time"].as_f64().unwrap()).collect();
         assert!(times.is_sorted(), "time jumps back");
     }
 
     #[test]
-    fn each_flow_is_a_trace_of_its_own_that_runs_forward_in_time() {
+    fn each_flow_is_a_trace_sorted_by_time() {
         let race = support::race(3.0);
         let mut out = Vec::new();
         write(&race, &About { title: "a \"race\"".into(), ..About::default() }, &mut out).unwrap();
@@ -427,25 +430,25 @@ mod tests {
         for trace in traces {
             assert_eq!(trace["vantage_point"]["type"], "client");
             assert_eq!(trace["common_fields"]["time_format"], "relative");
-            runs_forward(trace["events"].as_array().unwrap());
+            assert_sorted_by_time(trace["events"].as_array().unwrap());
         }
         let events: Vec<&Value> = traces.iter().flat_map(|t| t["events"].as_array().unwrap()).collect();
-        assert_whole(&events, &race);
+        assert_complete(&events, &race);
     }
 
     #[test]
-    fn a_sequence_is_one_trace_in_the_order_of_time() {
+    fn sequence_is_one_trace_sorted_by_time() {
         let race = support::race(3.0);
         let mut out = Vec::new();
         write_sequence(&race, &About::default(), &mut out).unwrap();
         let records = records(&out);
         assert_eq!(records[0]["qlog_format"], "JSON-SEQ");
-        runs_forward(&records[1..]);
-        assert_whole(&records[1..].iter().collect::<Vec<_>>(), &race);
+        assert_sorted_by_time(&records[1..]);
+        assert_complete(&records[1..].iter().collect::<Vec<_>>(), &race);
     }
 
     #[test]
-    fn a_metric_is_written_only_when_it_changed() {
+    fn metric_is_written_only_when_it_changed() {
         let mut flow = support::race(1.0).runs[0].flows[0].clone();
         for column in &mut flow.series.columns {
             column.values.fill(7.0);

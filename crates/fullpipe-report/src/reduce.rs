@@ -1,6 +1,6 @@
-//! Recordings cut down to what can be drawn: which lines there are, and few enough points.
+//! Reduces recordings to what can be plotted: the lines, and few enough points.
 
-use crate::palette::{Colour, colour_of, look};
+use crate::palette::{Colour, controller_colour, look};
 use fullpipe_experiment::recording::{
     FlowRecording, Quantiles, QueueQuantiles, Recording, Results, Series, Source, Summary, Variation, column,
 };
@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 
-/// More flows than this in all, and each run shows one line a controller instead.
-const LINES_MOST: usize = 32;
+/// With more flows in total, each run shows one line per controller instead of one per flow.
+const MAX_LINES: usize = 32;
 
 /// All column names of flows and links, in order of first appearance.
 pub(crate) fn columns(results: &Results) -> Vec<&str> {
@@ -27,7 +27,7 @@ pub(crate) fn columns(results: &Results) -> Vec<&str> {
     names
 }
 
-/// The time of the run's last sample, or its length without samples.
+/// Time of the last sample, or the duration of a run without samples.
 pub(crate) fn end_s(run: &Recording) -> f64 {
     let flows = run.flows.iter().filter_map(|f| f.series.t_s.last());
     let links = run.links.iter().filter_map(|l| l.series.t_s.last());
@@ -35,7 +35,7 @@ pub(crate) fn end_s(run: &Recording) -> f64 {
     if last > 0.0 { last } else { run.summary.duration_s }
 }
 
-/// The sum of the goodputs of the flows `which` of `run`, over time.
+/// Total goodput of the flows with the indices `which` over time.
 #[cfg(feature = "terminal")]
 pub(crate) fn goodput_of(run: &Recording, which: &[usize]) -> (Vec<f64>, Vec<f64>) {
     let flows: Vec<&FlowRecording> = which.iter().filter_map(|&i| run.flows.get(i)).collect();
@@ -44,38 +44,38 @@ pub(crate) fn goodput_of(run: &Recording, which: &[usize]) -> (Vec<f64>, Vec<f64
     (total.t_s.clone(), goodput)
 }
 
-/// What was varied of the path of a run: neither its controller nor which repeat it is.
+/// The varied parameters of a run, without controller and repeat.
 pub(crate) fn varied_path(run: &Recording) -> impl Iterator<Item = &Variation> {
     run.varied.iter().filter(|v| !v.is_cc() && !v.is_repeat())
 }
 
-/// What tells the path of a run from those of the others.
-pub(crate) fn place(run: &Recording) -> String {
+/// Text that distinguishes the path of a run from those of the others.
+pub(crate) fn path_label(run: &Recording) -> String {
     let varied: Vec<String> = varied_path(run).map(Variation::label).collect();
     if varied.is_empty() { run.path.description.clone() } else { varied.join(", ") }
 }
 
-/// The values without those that came before, in their order.
+/// The values without duplicates, in order of first appearance.
 pub(crate) fn distinct<T: Clone + Eq + Hash>(values: impl Iterator<Item = T>) -> Vec<T> {
     let mut seen = HashSet::new();
     values.filter(|value| seen.insert(value.clone())).collect()
 }
 
-/// With more runs than this, repeats of one run are shown as one.
-const RUNS_SINGLE: usize = 24;
+/// With more runs, the repeats of a run are shown as one.
+const MAX_SINGLE_RUNS: usize = 24;
 
-/// With so many repeats of each, also fewer runs are: three have an interval that is worth the name.
-const REPEATS_TOLD: usize = 3;
+/// With at least this many repeats of each, fewer runs are shown as one as well: an interval needs three.
+const MIN_REPEATS: usize = 3;
 
-/// Runs, where each may stand for its repeats.
+/// Runs, each of which may be the mean of its repeats.
 pub(crate) struct Condensed<'a> {
     pub(crate) results: Cow<'a, Results>,
-    /// By run: half of the 95 % interval of its mean goodput, bit/s, where it stands for several.
+    /// Per run: half of the 95 % confidence interval of its mean goodput in bit/s, if it is a mean of repeats.
     pub(crate) half: Vec<Option<f64>>,
 }
 
 impl<'a> Condensed<'a> {
-    fn as_they_are(results: &'a Results) -> Self {
+    fn unchanged(results: &'a Results) -> Self {
         Condensed { half: vec![None; results.runs.len()], results: Cow::Borrowed(results) }
     }
 
@@ -85,12 +85,12 @@ impl<'a> Condensed<'a> {
     }
 }
 
-/// What the intervals over repeats are, in words.
-pub(crate) const INTERVALS: &str = "±: half of the 95 % interval of the mean over repeats (Student's t)";
+/// Explains the intervals.
+pub(crate) const INTERVALS: &str = "±: 95 % CI of the mean over repeats (Student's t)";
 
-/// Half of the 95 % interval of the mean of values that chance spreads (Student's t), of two and more.
+/// Half of the 95 % confidence interval of the mean (Student's t), for two and more values.
 pub(crate) fn half_interval(values: &[f64]) -> Option<f64> {
-    // Quantiles of t at 97.5 % by degrees of freedom.
+    // 97.5 % quantiles of t by degrees of freedom.
     const T: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
         2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
@@ -100,21 +100,21 @@ pub(crate) fn half_interval(values: &[f64]) -> Option<f64> {
     let freedom = n.checked_sub(1).filter(|f| *f > 0)?;
     let mean = values.iter().sum::<f64>() / n as f64;
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / freedom as f64;
-    // Beyond the table within a thousandth of it.
+    // Beyond the table: approximation within 0.1 %.
     let t = T.get(freedom - 1).copied().unwrap_or(1.96 + 2.45 / freedom as f64);
     Some(t * (variance / n as f64).sqrt())
 }
 
-/// The runs with repeats (runs that differ in their seed only) replaced by their means, if there are many runs or repeats.
-pub(crate) fn condensed(results: &Results) -> Condensed<'_> {
+/// Replaces repeats (runs that differ only in their seed) by their mean if there are many runs or repeats.
+pub(crate) fn condense(results: &Results) -> Condensed<'_> {
     let same = |run: &Recording, other: &Recording| {
         run.seed == other.seed && run.varied(Variation::ROUND) == other.varied(Variation::ROUND)
     };
     let mut groups: Vec<Vec<&Recording>> = Vec::new();
     let mut of_kind: HashMap<(&str, Source, String), Vec<usize>> = HashMap::new();
     for run in &results.runs {
-        let alike = of_kind.entry((run.contender(), run.source, place(run))).or_default();
-        // Runs of one seed are no repeats: they differ in something that is not said.
+        let alike = of_kind.entry((run.contender(), run.source, path_label(run))).or_default();
+        // Runs with the same seed are not repeats: they differ in a parameter that the label does not name.
         match alike.iter().find(|&&i| !same(groups[i][0], run)) {
             Some(&i) => groups[i].push(run),
             None => {
@@ -123,9 +123,9 @@ pub(crate) fn condensed(results: &Results) -> Condensed<'_> {
             }
         }
     }
-    let repeated = groups.iter().all(|group| group.len() >= REPEATS_TOLD);
-    if groups.iter().all(|g| g.len() == 1) || (results.runs.len() <= RUNS_SINGLE && !repeated) {
-        return Condensed::as_they_are(results);
+    let repeated = groups.iter().all(|group| group.len() >= MIN_REPEATS);
+    if groups.iter().all(|g| g.len() == 1) || (results.runs.len() <= MAX_SINGLE_RUNS && !repeated) {
+        return Condensed::unchanged(results);
     }
     let goodputs = |group: &Vec<&Recording>| group.iter().map(|r| r.summary.goodput_bps).collect::<Vec<_>>();
     let half = groups.iter().map(|group| half_interval(&goodputs(group))).collect();
@@ -153,7 +153,7 @@ pub(crate) fn condensed(results: &Results) -> Condensed<'_> {
     Condensed { results, half }
 }
 
-/// The mean of each figure, over those that have it.
+/// Mean of each figure over the runs that have it.
 fn mean_summary(all: &[&Summary]) -> Summary {
     let mean = |figure: &dyn Fn(&Summary) -> Option<f64>| {
         let (sum, n) = all.iter().filter_map(|s| figure(s)).fold((0.0, 0u32), |(sum, n), v| (sum + v, n + 1));
@@ -184,35 +184,35 @@ fn mean_summary(all: &[&Summary]) -> Summary {
     }
 }
 
-/// The series of the link whose queue grew longest.
+/// The series of the link with the longest queue.
 pub(crate) fn fullest_queue(run: &Recording) -> Option<&Series> {
     let longest = |s: &Series| {
         let queue = s.get(column::QUEUE_BYTES).unwrap_or_default();
         queue.iter().copied().filter(|v| v.is_finite()).fold(0.0, f64::max)
     };
     let queues = run.links.iter().map(|l| &l.series).filter(|s| s.get(column::QUEUE_BYTES).is_some());
-    // The first of equals: forward links come first.
+    // On a tie the first link, as forward links come first.
     queues.rev().max_by(|a, b| longest(a).total_cmp(&longest(b)))
 }
 
-/// What one line stands for: a flow, or all flows of one controller in a run.
+/// The flows of one line: a single flow, or all flows of one controller in a run.
 pub(crate) struct Group<'a> {
     /// Index of its run.
     run: usize,
     label: String,
     cc: &'a str,
-    /// Its colour, and its dash.
+    /// Colour and dash.
     pub(crate) look: (Colour, usize),
     flows: Vec<&'a FlowRecording>,
 }
 
 impl<'a> Group<'a> {
-    /// The flow, where it is a single one.
+    /// The flow, if there is only one.
     pub(crate) fn flow(&self) -> Option<&'a FlowRecording> {
         if let [flow] = self.flows[..] { Some(flow) } else { None }
     }
 
-    /// With its values over time. Of many flows they are added up, which takes its time.
+    /// Adds the values over time; several flows are merged.
     fn line(self) -> Line<'a> {
         let flow = self.flow();
         let series = flow.map_or_else(|| Cow::Owned(merged(&self.flows)), |flow| Cow::Borrowed(&flow.series));
@@ -221,28 +221,28 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A group with its values over time.
+/// A line with its values over time.
 pub(crate) struct Line<'a> {
     /// Index of its run.
     pub(crate) run: usize,
     pub(crate) label: String,
     pub(crate) cc: &'a str,
-    /// Its colour, and its dash.
+    /// Colour and dash.
     pub(crate) look: (Colour, usize),
     pub(crate) series: Cow<'a, Series>,
-    /// The flow, where the line is a single one.
+    /// The flow, if there is only one.
     pub(crate) flow: Option<&'a FlowRecording>,
 }
 
-/// The lines of all runs.
+/// All lines with their values.
 pub(crate) fn lines(results: &Results) -> Vec<Line<'_>> {
     groups(results).into_iter().map(Group::line).collect()
 }
 
-/// What there is a line for.
+/// All lines without their values.
 pub(crate) fn groups(results: &Results) -> Vec<Group<'_>> {
-    let single = results.runs.iter().map(|r| r.flows.len()).sum::<usize>() <= LINES_MOST;
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let single = results.runs.iter().map(|r| r.flows.len()).sum::<usize>() <= MAX_LINES;
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut all = Vec::new();
     let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
     for (index, run) in results.runs.iter().enumerate() {
@@ -260,7 +260,7 @@ pub(crate) fn groups(results: &Results) -> Vec<Group<'_>> {
         let several = groups.len() > 1;
         for group in groups {
             let cc = group[0].cc.as_str();
-            let nth = seen.entry(cc).or_default();
+            let nth = counts.entry(cc).or_default();
             let label = match (group.len(), several) {
                 (1, false) => name.clone(),
                 (1, true) if results.runs.len() > 1 => format!("{name}: {}", group[0].label),
@@ -268,26 +268,26 @@ pub(crate) fn groups(results: &Results) -> Vec<Group<'_>> {
                 (n, _) if results.runs.len() > 1 => format!("{name}: {n} × {cc}"),
                 (n, _) => format!("{n} × {cc}"),
             };
-            all.push(Group { run: index, label, cc, look: (colour_of(cc), *nth), flows: group });
+            all.push(Group { run: index, label, cc, look: (controller_colour(cc), *nth), flows: group });
             *nth += 1;
         }
     }
     for group in &mut all {
-        group.look = look(group.cc, group.look.1, seen[group.cc]);
+        group.look = look(group.cc, group.look.1, counts[group.cc]);
     }
     all
 }
 
-/// Columns that add up over flows; of the others the mean is taken.
-fn adds_up(name: &str) -> bool {
+/// Whether a column is summed over flows; others are averaged.
+fn is_additive(name: &str) -> bool {
     !matches!(
         name,
         column::RTT_MS | column::SRTT_MS | column::MIN_RTT_MS | column::PACING_GAIN | column::CWND_GAIN
     )
 }
 
-/// The flows as one, on the first one's columns and the times of the one with the most samples; a flow
-/// counts from its first sample to its last.
+/// Merges flows on the columns and times of the flow with the most samples. A flow counts from its first sample to its
+/// last.
 fn merged(flows: &[&FlowRecording]) -> Series {
     if let [flow] = flows {
         return flow.series.clone();
@@ -317,7 +317,7 @@ fn merged(flows: &[&FlowRecording]) -> Series {
         }
         let total_of = |(sum, n): (f64, u32)| match n {
             0 => f64::NAN,
-            _ if adds_up(&template.name) => sum,
+            _ if is_additive(&template.name) => sum,
             n => sum / f64::from(n),
         };
         let values = sums.into_iter().map(total_of).collect();
@@ -326,16 +326,15 @@ fn merged(flows: &[&FlowRecording]) -> Series {
     total
 }
 
-/// The stretch of time over which goodput is averaged for drawing: five round trips, because a loss holds
-/// back what came behind it for one or two and then hands it over at once; no less than a tenth of a second,
-/// and no more than a twentieth of the run.
+/// Interval over which plotted goodput is averaged: five round trips, because data behind a loss is delivered at once one or
+/// two round trips later; at least 0.1 s and at most a twentieth of the run.
 pub(crate) fn smoothing_s(results: &Results) -> f64 {
     let rtt = results.runs.iter().filter_map(|r| r.path.base_rtt_ms).fold(0.0, f64::max) / 1e3;
     let end = results.runs.iter().map(end_s).fold(0.0, f64::max);
     (5.0 * rtt).max(0.1).min(end / 20.0)
 }
 
-/// Each value replaced by the mean of those in the `window_s` before and at it.
+/// Moving average over the `window_s` up to each sample.
 pub(crate) fn smoothed(t: &[f64], values: &[f64], window_s: f64) -> Vec<f64> {
     let mut sum = 0.0;
     let mut n = 0u32;
@@ -358,22 +357,21 @@ pub(crate) fn smoothed(t: &[f64], values: &[f64], window_s: f64) -> Vec<f64> {
     means
 }
 
-/// Common times that all lines are drawn on.
+/// Times at which all lines are plotted.
 pub(crate) struct Grid {
     pub(crate) t: Vec<f64>,
-    /// Width of a stretch with two points each; 0 where the samples are kept as they are.
+    /// Width of an interval with two points; 0 if the samples are kept unchanged.
     bucket: f64,
 }
 
 impl Grid {
-    /// The samples' own times if all `series` share them and there are at most `rows`; else pairs of
-    /// points, `rows` in all.
-    pub(crate) fn over(series: &[&Series], rows: usize) -> Grid {
+    /// The sampling times if all `series` share them and there are at most `rows`; otherwise up to `rows` points in pairs.
+    pub(crate) fn new(series: &[&Series], rows: usize) -> Grid {
         let longest = series.iter().max_by_key(|s| s.t_s.len());
         let Some(times) = longest.map(|s| &s.t_s).filter(|t| !t.is_empty()) else {
             return Grid { t: Vec::new(), bucket: 0.0 };
         };
-        // A flow that starts later or ends earlier has a stretch of the same times.
+        // A flow that starts later or ends earlier has a part of the same times.
         let shared = |s: &&Series| {
             let from = s.t_s.first().map_or(0, |f| times.partition_point(|t| t < f));
             times.get(from..from + s.t_s.len()) == Some(&s.t_s[..])
@@ -382,7 +380,7 @@ impl Grid {
             return Grid { t: times.clone(), bucket: 0.0 };
         }
         let end = series.iter().filter_map(|s| s.t_s.last()).copied().fold(0.0, f64::max);
-        // Lines whose samples are few and not at the same times need no finer grid than twice the densest of them.
+        // For few samples at different times, twice the densest line is fine enough.
         let densest = series.iter().map(|s| s.t_s.len()).max().unwrap_or(0);
         let buckets = (rows / 2).min(densest * 2).max(1);
         let bucket = if end > 0.0 { end / buckets as f64 } else { 1.0 };
@@ -390,9 +388,8 @@ impl Grid {
         Grid { t, bucket }
     }
 
-    /// `values` at `times` on the grid. In each stretch the lowest and the highest value are kept, in
-    /// the order in which they came, so that peaks stay; between samples further apart than a stretch
-    /// a straight line is drawn, as between any two samples.
+    /// Resamples `values` at `times`. Each interval keeps its lowest and highest value in their order, so that peaks remain.
+    /// Between samples further apart than an interval, values are interpolated.
     pub(crate) fn fit(&self, times: &[f64], values: &[f64]) -> Vec<f64> {
         if self.bucket == 0.0 {
             let from = times.first().map_or(0, |f| self.t.partition_point(|t| t < f));
@@ -414,7 +411,7 @@ impl Grid {
             let slice = &values[start.min(values.len())..next.min(values.len())];
             if start == next {
                 for (slot, t) in [2 * b, 2 * b + 1].map(|i| (i, self.t[i])) {
-                    out[slot] = between(times, values, next, t);
+                    out[slot] = interpolate(times, values, next, t);
                 }
                 continue;
             }
@@ -429,8 +426,8 @@ impl Grid {
     }
 }
 
-/// On the straight line from the sample before `next` to the one at `next`.
-fn between(times: &[f64], values: &[f64], next: usize, t: f64) -> f64 {
+/// Linear interpolation between the sample before `next` and the one at `next`.
+fn interpolate(times: &[f64], values: &[f64], next: usize, t: f64) -> f64 {
     let (Some(a), Some(&tb)) = (next.checked_sub(1), times.get(next)) else { return f64::NAN };
     let (Some(va), Some(vb), ta) = (values.get(a), values.get(next), times[a]) else { return f64::NAN };
     va + (vb - va) * ((t - ta) / (tb - ta)).clamp(0.0, 1.0)
@@ -443,18 +440,18 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn few_samples_are_kept_as_they_are() {
+    fn few_samples_stay_unchanged() {
         let race = support::race(2.0);
         let lines = lines(&race);
         let series: Vec<&Series> = lines.iter().map(|l| l.series.as_ref()).collect();
-        let grid = Grid::over(&series, 1000);
+        let grid = Grid::new(&series, 1000);
         assert_eq!(grid.t, series[0].t_s);
         let cwnd = series[0].get(column::CWND_BYTES).unwrap();
         assert_eq!(grid.fit(&series[0].t_s, cwnd), cwnd);
     }
 
     #[test]
-    fn a_thousand_flows_become_a_line_a_controller() {
+    fn thousand_flows_become_one_line_per_controller() {
         let mut results = support::together(1.0);
         let flow = results.runs[0].flows[1].clone();
         results.runs[0].flows.resize(1000, flow);
@@ -469,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_of_many_runs_are_one_with_their_means() {
+    fn repeats_of_many_runs_are_averaged() {
         let mut results = support::race(0.5);
         let runs = std::mem::take(&mut results.runs);
         for seed in 1..=10 {
@@ -483,24 +480,24 @@ mod tests {
                 results.runs.push(run);
             }
         }
-        let few = condensed(&results);
+        let few = condense(&results);
         assert_eq!(few.results.runs.len(), runs.len());
         assert_eq!(few.results.runs[0].label, "bbr, loss 1% × 10");
         assert_eq!(few.results.runs[0].summary.goodput_bps, 5.5);
         // Of 1 to 10: standard deviation 3.0277, over the root of ten, times 2.262.
         assert!(few.half.iter().all(|half| (half.unwrap() - 2.1659).abs() < 1e-3));
-        // The same controllers with other settings are others.
+        // The same controller with other settings is another contender.
         for run in results.runs.iter_mut().take(4) {
             run.contender = Some(format!("{}:ecn=on", run.cc));
         }
-        assert_eq!(condensed(&results).results.runs[0].label, "bbr:ecn=on, loss 1% × 1");
-        assert_eq!(condensed(&results).half[0], None);
+        assert_eq!(condense(&results).results.runs[0].label, "bbr:ecn=on, loss 1% × 1");
+        assert_eq!(condense(&results).half[0], None);
         results.runs.truncate(8);
-        assert_eq!(condensed(&results).results.runs.len(), 8);
+        assert_eq!(condense(&results).results.runs.len(), 8);
     }
 
     #[test]
-    fn three_repeats_of_each_are_one_with_its_interval_however_few_runs_there_are() {
+    fn three_repeats_are_averaged_even_of_few_runs() {
         let mut results = support::race(0.5);
         results.runs.truncate(1);
         let run = results.runs.remove(0);
@@ -511,7 +508,7 @@ mod tests {
             run.summary.goodput_bps = seed as f64;
             results.runs.push(run);
         }
-        let one = condensed(&results);
+        let one = condense(&results);
         assert_eq!((one.results.runs.len(), one.results.runs[0].label.as_str()), (1, "bbr × 3"));
         // Standard deviation 1, over the root of three, times 4.303.
         assert!((one.half[0].unwrap() - 2.4843).abs() < 1e-3);
@@ -520,20 +517,20 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_takes_in_its_window_only() {
+    fn moving_average_covers_its_window_only() {
         let t: Vec<f64> = (0..6).map(f64::from).collect();
         assert_eq!(smoothed(&t, &[0.0, 2.0, 4.0, f64::NAN, 8.0, 0.0], 2.0), [0.0, 1.0, 3.0, 4.0, 8.0, 4.0]);
     }
 
     proptest! {
         #[test]
-        fn thinning_out_keeps_the_extremes(values in proptest::collection::vec(-1e9f64..1e9, 1..3000), rows in 2usize..400) {
+        fn resampling_keeps_the_extremes(values in proptest::collection::vec(-1e9f64..1e9, 1..3000), rows in 2usize..400) {
             let t: Vec<f64> = (0..values.len()).map(|i| i as f64 * 0.01).collect();
             let mut series = Series::with_columns(["x"]);
             for (t, v) in t.iter().zip(&values) {
                 series.push(*t, &[*v]);
             }
-            let grid = Grid::over(&[&series], rows);
+            let grid = Grid::new(&[&series], rows);
             let fitted = grid.fit(&t, &values);
             prop_assert_eq!(fitted.len(), grid.t.len());
             prop_assert!(fitted.len() <= rows.max(2));
@@ -544,7 +541,7 @@ mod tests {
         }
 
         #[test]
-        fn samples_sparser_than_the_grid_are_joined_by_lines(n in 2usize..10) {
+        fn sparse_samples_are_interpolated(n in 2usize..10) {
             let sparse_t: Vec<f64> = (0..n).map(|i| i as f64).collect();
             let ramp: Vec<f64> = sparse_t.iter().map(|t| t * 10.0).collect();
             let grid = Grid { t: (0..200).map(|i| (f64::from(i) + 0.5) * 0.05).collect(), bucket: 0.1 };

@@ -1,14 +1,14 @@
-//! `summary.csv`: a row a run, with its figures and what was varied, for spreadsheets and data frames (RFC 4180).
+//! `summary.csv`: one row per run with its figures and the varied parameters, for spreadsheets and data frames (RFC 4180).
 
 use crate::csv::{quoted, varied_columns};
 use crate::figures::share;
 use fullpipe_experiment::recording::{Recording, Results};
 use std::io::{self, Write};
 
-/// A figure's column: its name with the unit, and the figure.
+/// A column: its name with the unit, and its value.
 type Column = (&'static str, fn(&Recording) -> Option<f64>);
 
-/// Figures of a run. Counts are whole numbers.
+/// Figures of a run. Counts are integers.
 const FIGURES: &[Column] = &[
     ("duration_s", |r| Some(r.summary.duration_s)),
     ("goodput_bps", |r| Some(r.summary.goodput_bps)),
@@ -61,7 +61,7 @@ mod tests {
     use fullpipe_experiment::recording::Variation;
 
     #[test]
-    fn every_run_is_a_row_with_its_figures_and_what_was_varied() {
+    fn every_run_is_a_row_with_its_figures_and_varied_parameters() {
         let mut race = support::race(1.0);
         race.runs[1].valid = false;
         for run in &mut race.runs {
@@ -80,10 +80,10 @@ mod tests {
         assert!(lines[1].starts_with("1,bbr,sim,bbr,1,true,1%,\"40ms, or so\",1,"), "{}", lines[1]);
         assert!(lines[2].contains(",false,"));
         let at = lines[0].split(',').position(|name| name == "goodput_bps").unwrap();
-        // One comma more stands within the quoted value.
+        // The quoted value contains one more comma.
         let goodput: f64 = lines[1].split(',').nth(at + 1).unwrap().parse().unwrap();
         assert_eq!(goodput, race.runs[0].summary.goodput_bps);
-        // No completion: an empty field.
+        // A run without completion time has an empty field.
         assert!(lines[1].contains(",,"), "{}", lines[1]);
     }
 }

@@ -1,17 +1,16 @@
-//! What the figures say, in a sentence: who carried how much, how far apart, and what in the
-//! recording shows why.
+//! The conclusion in a sentence: the goodput of each controller, the ratio, and the reason that the recording shows.
 
 use crate::comparison;
 use crate::figures::{millis, percent, rate, seconds};
-use crate::reduce::{distinct, place};
+use crate::reduce::{distinct, path_label};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Source, Summary, column};
 use std::collections::HashMap;
 
-/// Two goodputs, or two round-trip times, within this ratio are called equal.
-const ALIKE: f64 = 1.05;
+/// Goodputs or round-trip times within this ratio count as equal.
+const EQUAL_RATIO: f64 = 1.05;
 
-/// All runs, or all flows, that go by one name.
+/// All runs, or all flows, with the same name.
 struct Contender {
     name: String,
     cc: String,
@@ -19,40 +18,40 @@ struct Contender {
     goodput: f64,
     rtt_ms: Option<f64>,
     utilization: Option<f64>,
-    /// Mean time until all was delivered, if it was in every run.
+    /// Mean completion time, if every run completed.
     completion_s: Option<f64>,
-    /// Longest of its runs.
+    /// Duration of its longest run.
     duration_s: f64,
     /// Mean bytes in flight as a share of the bandwidth-delay product.
     fill: Option<f64>,
-    /// Entries into loss recovery and time-outs, a run.
+    /// Entries into loss recovery and timeouts, per run.
     recoveries: f64,
-    /// Whether the window was smaller a round trip after a loss than before it.
-    yields: bool,
-    /// Whether most packets were lost on the wire rather than in a full queue.
+    /// Whether the congestion window shrinks after losses.
+    backs_off: bool,
+    /// Whether most losses were random rather than queue drops.
     wire_loss: bool,
 }
 
-/// The results in one or two sentences that a stranger understands.
+/// Summarises the results in one or two sentences.
 pub fn verdict(results: &Results) -> String {
     if let Some(found) = &results.comparison {
-        return comparison::words(found);
+        return comparison::conclusion(found);
     }
     let valid: Vec<&Recording> = results.runs.iter().filter(|r| r.valid).collect();
     match valid.as_slice() {
-        [] if results.runs.is_empty() => "Nothing was run.".to_owned(),
-        [] => "No run is valid, so nothing can be said.".to_owned(),
+        [] if results.runs.is_empty() => "No runs.".to_owned(),
+        [] => "No run is valid, so there is no conclusion.".to_owned(),
         [run] if distinct_flows(run) => shared(run),
-        [run] => alone(run),
+        [run] => single(run),
         runs if runs.iter().all(|r| distinct_flows(r)) => sharing_repeated(runs),
-        runs if same_path(runs) => compared(&contenders(runs), ""),
+        runs if same_path(runs) => compare(&contenders(runs), ""),
         runs => swept(runs),
     }
 }
 
-/// What a reader must know before believing the rest: runs that are not valid, checks that failed.
-pub fn troubles(results: &Results) -> Vec<String> {
-    let mut troubles = Vec::new();
+/// Invalid runs and failed checks, to be read before the figures.
+pub fn problems(results: &Results) -> Vec<String> {
+    let mut problems = Vec::new();
     for run in &results.runs {
         let name = format!("{} ({}, seed {})", run.label, run.source.name(), run.seed);
         if !run.valid {
@@ -61,13 +60,13 @@ pub fn troubles(results: &Results) -> Vec<String> {
             } else {
                 run.invalid_because.join("; ")
             };
-            troubles.push(format!("not valid: {name}: {why}"));
+            problems.push(format!("not valid: {name}: {why}"));
         }
         for check in run.checks.iter().filter(|c| !c.passed) {
-            troubles.push(format!("check failed: {name}: {} (measured: {})", check.check, check.measured));
+            problems.push(format!("check failed: {name}: {} (measured: {})", check.check, check.measured));
         }
     }
-    troubles
+    problems
 }
 
 fn distinct_flows(run: &Recording) -> bool {
@@ -78,29 +77,29 @@ fn same_path(runs: &[&Recording]) -> bool {
     runs.iter().all(|r| r.path == runs[0].path)
 }
 
-/// One run, one kind of controller.
-fn alone(run: &Recording) -> String {
+/// One run with one controller.
+fn single(run: &Recording) -> String {
     let s = &run.summary;
-    let who = if run.flows.len() > 1 {
+    let name = if run.flows.len() > 1 {
         format!("{} {} flows together", run.flows.len(), run.cc)
     } else {
         run.label.clone()
     };
-    let mut text = format!("{who} carried {}", rate(s.goodput_bps));
+    let mut text = format!("{name} carried {}", rate(s.goodput_bps));
     if let Some(u) = s.utilization {
-        text += &format!(", {} of what the path allows", percent(u));
+        text += &format!(", {} of the link", percent(u));
     }
     if let Some(p50) = s.rtt_ms.p50 {
         text += &format!(", at a median round-trip time of {}", millis(p50));
         if let Some(base) = run.path.base_rtt_ms.filter(|b| *b > 0.0) {
             text += &match p50 / base {
-                x if x < ALIKE => " (the path's own)".to_owned(),
-                x => format!(" ({} times the path's own)", times(x)),
+                x if x < EQUAL_RATIO => " (the path's base RTT)".to_owned(),
+                x => format!(" ({} times the base RTT)", times(x)),
             };
         }
     }
     if let Some(j) = run.fairness() {
-        text += &format!("; their shares have a Jain index of {j:.2}");
+        text += &format!("; Jain index {j:.2}");
     }
     text + "."
 }
@@ -114,7 +113,7 @@ fn shared(run: &Recording) -> String {
         let summaries: Vec<&Summary> = flows.iter().map(|(_, f)| &f.summary).collect();
         contenders.push(Contender::new(cc, cc, &summaries, &flows));
     }
-    let mut text = compared(&contenders, "Sharing the path, ");
+    let mut text = compare(&contenders, "Sharing the path, ");
     if let Some(j) = run.fairness() {
         let word = match j {
             j if j >= 0.95 => "fair",
@@ -136,15 +135,15 @@ fn sharing_repeated(runs: &[&Recording]) -> String {
                 let own: f64 = r.flows.iter().filter(|f| f.cc == cc).map(|f| f.summary.goodput_bps).sum();
                 if total > 0.0 { own / total } else { 0.0 }
             });
-            format!("{cc} took {} of what was carried", span(each, percent))
+            format!("{cc} got {} of the total goodput", span(each, percent))
         })
         .collect();
     format!("Over {} runs of a shared path: {}.", runs.len(), parts.join("; "))
 }
 
-/// Runs on different paths: how it was on the first and on the last of them.
+/// Runs on different paths: the goodputs on the first and the last path.
 fn swept(runs: &[&Recording]) -> String {
-    let placed: Vec<(String, &Recording)> = runs.iter().map(|r| (place(r), *r)).collect();
+    let placed: Vec<(String, &Recording)> = runs.iter().map(|r| (path_label(r), *r)).collect();
     let places = distinct(placed.iter().map(|(place, _)| place.as_str()));
     let at = |place: &str| {
         let own = || placed.iter().filter(|(at, _)| at == place).map(|(_, r)| *r);
@@ -203,8 +202,8 @@ fn contenders(runs: &[&Recording]) -> Vec<Contender> {
         .collect()
 }
 
-/// The best against the one that a reader most wants it compared with.
-fn compared(contenders: &[Contender], preamble: &str) -> String {
+/// Compares the best contender with CUBIC, or with the runner-up.
+fn compare(contenders: &[Contender], preamble: &str) -> String {
     if contenders.len() > 1 && contenders.iter().any(|c| c.completion_s.is_some()) {
         return timed(contenders, preamble);
     }
@@ -215,7 +214,7 @@ fn compared(contenders: &[Contender], preamble: &str) -> String {
     if rest.is_empty() {
         let runs =
             if best.count > 1 { format!(" on average over {} runs", best.count) } else { String::new() };
-        let share = best.utilization.map(|u| format!(", {} of what the path allows", percent(u)));
+        let share = best.utilization.map(|u| format!(", {} of the link", percent(u)));
         let name = &best.name;
         return format!(
             "{preamble}{name} carried {}{runs}{}.",
@@ -224,15 +223,15 @@ fn compared(contenders: &[Contender], preamble: &str) -> String {
         );
     }
     let worst = rest[rest.len() - 1];
-    if best.goodput <= worst.goodput * ALIKE {
-        return alike(&order, preamble);
+    if best.goodput <= worst.goodput * EQUAL_RATIO {
+        return equal(&order, preamble);
     }
-    // CUBIC is what most hosts run, so it is what others are held against; else the runner-up.
+    // Most hosts run CUBIC, so others are compared with it.
     let other = rest.iter().find(|c| c.cc == "cubic").copied().unwrap_or(rest[0]);
     let ratio = best.goodput / other.goodput;
     let difference = if other.goodput <= 0.0 {
         format!("{} carried nothing", other.name)
-    } else if ratio < ALIKE {
+    } else if ratio < EQUAL_RATIO {
         format!("hardly more than {}'s {}", other.name, rate(other.goodput))
     } else if ratio < 2.0 {
         format!("{:.0} % more than {}'s {}", (ratio - 1.0) * 100.0, other.name, rate(other.goodput))
@@ -240,52 +239,53 @@ fn compared(contenders: &[Contender], preamble: &str) -> String {
         format!("{} times {}'s {}", times(ratio), other.name, rate(other.goodput))
     };
     let mut text = format!("{preamble}{} carried {}, {difference}", best.name, rate(best.goodput));
-    // Flows that share a path fill it together: how full each keeps it says nothing.
+    // Flows that share a path fill it together: the inflight of each alone is no reason.
     if let Some(reason) = other.reason().filter(|_| preamble.is_empty()) {
         text += &reason;
     }
     text + "."
 }
 
-/// Transfers of a given size: who was done first.
+/// Compares the completion times of transfers of a fixed size.
 fn timed(contenders: &[Contender], preamble: &str) -> String {
     let mut order: Vec<&Contender> = contenders.iter().collect();
     let time = |c: &Contender| c.completion_s.unwrap_or(f64::INFINITY);
     order.sort_by(|a, b| time(a).total_cmp(&time(b)));
     let first = order[0];
     let other = order[1..].iter().find(|c| c.cc == "cubic").copied().unwrap_or(order[1]);
-    let mut text = format!("{preamble}{} was done after {}; ", first.name, seconds(time(first)));
+    let mut text = format!("{preamble}{} finished in {}; ", first.name, seconds(time(first)));
     text += &match other.completion_s {
-        None => format!("{} was not done after {}", other.name, seconds(other.duration_s)),
-        Some(t) if t <= time(first) * ALIKE => format!("{} took about as long", other.name),
+        None => format!("{} did not finish within {}", other.name, seconds(other.duration_s)),
+        Some(t) if t <= time(first) * EQUAL_RATIO => format!("{} took about as long", other.name),
         Some(t) => format!("{} took {}, {} times as long", other.name, seconds(t), times(t / time(first))),
     };
-    if let Some(reason) = other.reason().filter(|_| preamble.is_empty() && time(other) > time(first) * ALIKE)
+    if let Some(reason) =
+        other.reason().filter(|_| preamble.is_empty() && time(other) > time(first) * EQUAL_RATIO)
     {
         text += &reason;
     }
     text + "."
 }
 
-/// Nobody carried more: then delay decides.
-fn alike(order: &[&Contender], preamble: &str) -> String {
+/// Compares the delay of contenders with equal goodput.
+fn equal(order: &[&Contender], preamble: &str) -> String {
     let goodputs = span(order.iter().map(|c| c.goodput), rate);
-    let who = match order.len() {
+    let subject = match order.len() {
         2 => "both carried".to_owned(),
         n => format!("all {n} carried"),
     };
-    let mut text = format!("{preamble}{who} about the same ({goodputs})");
+    let mut text = format!("{preamble}{subject} about the same ({goodputs})");
     if preamble.is_empty() {
-        text = text.replacen(&who[..1], &who[..1].to_uppercase(), 1);
+        text = text.replacen(&subject[..1], &subject[..1].to_uppercase(), 1);
     }
     let timed = |c: &&&Contender| c.rtt_ms.is_some_and(|r| r > 0.0);
     let delay = |c: &Contender| c.rtt_ms.unwrap_or(f64::INFINITY);
     let quickest = order.iter().filter(timed).min_by(|a, b| delay(a).total_cmp(&delay(b)));
     let slowest = order.iter().filter(timed).max_by(|a, b| delay(a).total_cmp(&delay(b)));
     if let (Some(quick), Some(slow)) = (quickest, slowest) {
-        if delay(slow) > delay(quick) * ALIKE && preamble.is_empty() {
+        if delay(slow) > delay(quick) * EQUAL_RATIO && preamble.is_empty() {
             text += &format!(
-                "; {} kept the round-trip time lowest: {} at the median, against {} for {}",
+                "; {} had the lowest round-trip time: {} at the median, compared with {} for {}",
                 quick.name,
                 millis(delay(quick)),
                 millis(delay(slow)),
@@ -330,26 +330,26 @@ impl Contender {
             duration_s: summaries.iter().map(|s| s.duration_s).fold(0.0, f64::max),
             fill: mean(fills.into_iter().map(|(_, share)| share)),
             recoveries: recoveries as f64 / n,
-            yields: flows.iter().any(|(r, f)| yields(r, f)),
+            backs_off: flows.iter().any(|(r, f)| backs_off(r, f)),
             wire_loss: wire * 2 > all,
         }
     }
 
-    /// What its recording shows of why it carried little.
+    /// The reason for a low goodput, if the recording shows one.
     fn reason(&self) -> Option<String> {
         let fill = self.fill.filter(|f| *f < 0.6)?;
         let fill = percent_round(fill);
         let name = &self.name;
-        if !self.yields || self.recoveries < 1.0 {
-            return Some(format!("; {name} kept the path only {fill} full"));
+        if !self.backs_off || self.recoveries < 1.0 {
+            return Some(format!("; {name} kept only {fill} of the BDP in flight"));
         }
         let times = format!("{:.0}", self.recoveries);
-        let cause = if self.wire_loss { ", mostly for losses that were not congestion," } else { "" };
-        Some(format!("; {name} backed off {times} times{cause} and kept the path {fill} full"))
+        let cause = if self.wire_loss { ", mostly because of non-congestion losses," } else { "" };
+        Some(format!("; {name} backed off {times} times{cause} and kept {fill} of the BDP in flight"))
     }
 }
 
-/// When the flow went into fast recovery or timed out.
+/// Times at which the flow entered fast recovery or timed out.
 fn backoffs(flow: &FlowRecording) -> impl Iterator<Item = f64> + '_ {
     flow.events
         .iter()
@@ -357,16 +357,15 @@ fn backoffs(flow: &FlowRecording) -> impl Iterator<Item = f64> + '_ {
         .map(|e| e.at_s)
 }
 
-/// Mean bytes in flight over the BDP.
+/// Mean bytes in flight divided by the BDP.
 fn fill(run: &Recording, flow: &FlowRecording) -> Option<f64> {
     let bdp = run.path.bdp_bytes.filter(|b| *b > 0)? as f64;
     let inflight = flow.series.get(column::INFLIGHT_BYTES)?;
     mean(inflight.iter().copied().filter(|v| v.is_finite())).map(|m| m / bdp)
 }
 
-/// Whether, as a rule, the congestion window is at least a tenth smaller two round trips after a
-/// loss than just before it.
-fn yields(run: &Recording, flow: &FlowRecording) -> bool {
+/// Whether, after most losses, the congestion window is at least a tenth smaller two round trips later.
+fn backs_off(run: &Recording, flow: &FlowRecording) -> bool {
     let Some(cwnd) = flow.series.get(column::CWND_BYTES) else { return false };
     let t = &flow.series.t_s;
     let wait = 2.0 * flow.summary.rtt_ms.p50.or(run.path.base_rtt_ms).unwrap_or(0.0) / 1e3;
@@ -396,7 +395,6 @@ fn times(ratio: f64) -> String {
     if ratio >= 10.0 { format!("{ratio:.0}") } else { format!("{ratio:.1}") }
 }
 
-/// In order of first appearance.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -404,19 +402,19 @@ mod tests {
     use fullpipe_experiment::recording::{CheckResult, Variation};
 
     #[test]
-    fn the_best_is_held_against_cubic_and_the_recording_gives_the_reason() {
+    fn best_is_compared_with_cubic_and_the_recording_gives_the_reason() {
         let text = verdict(&support::race(30.0));
         assert!(text.starts_with("bbr carried 9"), "{text}");
         assert!(text.contains("times cubic's 2."), "{text}");
         assert!(
-            text.contains("; cubic backed off 43 times, mostly for losses that were not congestion,"),
+            text.contains("; cubic backed off 43 times, mostly because of non-congestion losses,"),
             "{text}"
         );
-        assert!(text.ends_with("and kept the path 2 % full."), "{text}");
+        assert!(text.ends_with("and kept 2 % of the BDP in flight."), "{text}");
     }
 
     #[test]
-    fn the_winner_is_whoever_carried_most() {
+    fn winner_has_the_highest_goodput() {
         let mut race = support::race(30.0);
         for run in &mut race.runs {
             let bps = if run.cc == "reno" { 95e6 } else { 60e6 };
@@ -427,30 +425,30 @@ mod tests {
     }
 
     #[test]
-    fn equal_goodput_is_told_apart_by_delay() {
+    fn equal_goodput_is_decided_by_delay() {
         let mut race = support::race(5.0);
         for run in &mut race.runs {
             run.summary.goodput_bps = 95e6;
             run.summary.rtt_ms.p50 = Some(if run.cc == "bbr" { 104.0 } else { 188.0 });
         }
         let text = verdict(&race);
-        assert!(text.starts_with("All 4 carried about the same (95.0 Mbit/s); bbr kept"), "{text}");
-        assert!(text.contains("104 ms at the median, against 188 ms"), "{text}");
+        assert!(text.starts_with("All 4 carried about the same (95.0 Mbit/s); bbr had"), "{text}");
+        assert!(text.contains("104 ms at the median, compared with 188 ms"), "{text}");
     }
 
     #[test]
-    fn flows_that_share_a_path_are_compared_and_their_fairness_named() {
+    fn flows_that_share_a_path_are_compared_with_their_fairness() {
         let text = verdict(&support::together(20.0));
         assert!(text.starts_with("Sharing the path, bbr carried 72"), "{text}");
         assert!(
             text.contains("3.0 times cubic's") && text.contains("fairly uneven (Jain index 0.80)"),
             "{text}"
         );
-        assert!(!text.contains("full"), "{text}");
+        assert!(!text.contains("in flight"), "{text}");
     }
 
     #[test]
-    fn a_sweep_is_told_by_its_ends() {
+    fn sweep_is_summarised_by_its_ends() {
         let mut race = support::race(2.0);
         for (i, run) in race.runs.iter_mut().enumerate() {
             let loss = ["0%", "5%"][i / 2];
@@ -468,13 +466,13 @@ mod tests {
     }
 
     #[test]
-    fn transfers_are_compared_by_their_time() {
+    fn transfers_are_compared_by_completion_time() {
         let mut race = support::race(5.0);
         race.runs[0].summary.completion_s = Some(2.0);
         race.runs[1].summary.completion_s = None;
         let text = verdict(&race);
         assert!(
-            text.starts_with("bbr was done after 2 s; cubic was not done after 5 s; cubic backed off"),
+            text.starts_with("bbr finished in 2 s; cubic did not finish within 5 s; cubic backed off"),
             "{text}"
         );
         race.runs[1].summary.completion_s = Some(3.0);
@@ -498,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_concluded_from_runs_that_are_not_valid() {
+    fn invalid_runs_give_no_conclusion() {
         let mut race = support::race(2.0);
         for run in &mut race.runs {
             run.valid = false;
@@ -507,16 +505,16 @@ mod tests {
         race.runs[1].checks =
             vec![CheckResult::for_states("goodput >= 85mbit".to_owned(), &["2.4 Mbit/s"], false)];
         assert!(verdict(&race).starts_with("No run is valid"));
-        let troubles = troubles(&race);
-        assert_eq!(troubles.len(), 5);
+        let problems = problems(&race);
+        assert_eq!(problems.len(), 5);
         assert!(
-            troubles[0].contains("12 ms late") && troubles[2].contains("goodput >= 85mbit"),
-            "{troubles:?}"
+            problems[0].contains("12 ms late") && problems[2].contains("goodput >= 85mbit"),
+            "{problems:?}"
         );
     }
 
     #[test]
-    fn a_run_without_anything_panics_nowhere() {
+    fn empty_runs_do_not_panic() {
         let mut race = support::race(0.0);
         for run in &mut race.runs {
             run.summary = Summary::default();
@@ -525,6 +523,6 @@ mod tests {
         }
         assert!(!verdict(&race).is_empty());
         race.runs.clear();
-        assert_eq!(verdict(&race), "Nothing was run.");
+        assert_eq!(verdict(&race), "No runs.");
     }
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use fullpipe_experiment::Results;
-use fullpipe_report::{About, Format, colour_of};
+use fullpipe_report::{About, Format, controller_colour};
 use fullpipe_testing::{Browsed, View, browse, visit};
 
 /// Works the page as a reader would and writes down what it finds as attributes of the root element.
@@ -14,7 +14,7 @@ fn read(results: &Results, about: &About) -> Option<Browsed> {
     let mut out = Vec::new();
     Format::Html.write(results, about, &mut out).unwrap();
     let page = String::from_utf8(out).unwrap();
-    let colours: Vec<String> = results.runs.iter().map(|r| colour_of(&r.cc).light_hex()).collect();
+    let colours: Vec<String> = results.runs.iter().map(|r| controller_colour(&r.cc).light_hex()).collect();
     let colours = serde_json::to_string(&colours).unwrap();
     let colours = format!("<script type=\"application/json\" id=\"colours\">{colours}</script>");
     let (before, after) = page.rsplit_once("</body>").unwrap();

@@ -2,21 +2,21 @@
 
 use crate::rows::{ARM, Row, arms};
 use crate::{Comparison, Report};
-use fullpipe_report::escaped;
+use fullpipe_report::escape_html;
 use std::fmt::Write;
 
 /// The body of the page.
 pub fn page(report: &Report) -> String {
     let mut out = String::new();
     let plan = &report.plan;
-    let _ = write!(out, "<p class=\"verdict\">{}</p>", escaped(&report.verdict));
+    let _ = write!(out, "<p class=\"verdict\">{}</p>", escape_html(&report.verdict));
     list(&mut out, "troubles", "What cannot be concluded", &report.cautions);
     table_of_arms(&mut out, report);
     if !report.effects.is_empty() {
         let _ = write!(
             out,
             "<h2>Against {}</h2><p class=\"hint\">Intervals of 95 % that hold at all looks together.</p>",
-            escaped(&plan.control)
+            escape_html(&plan.control)
         );
         table(&mut out, &Row::all(&report.effects), &plan.control);
     }
@@ -29,7 +29,7 @@ pub fn page(report: &Report) -> String {
         );
         for figure in &joined.figures {
             if figure.effects.is_empty() {
-                let (name, values) = (escaped(&figure.name), figure.values);
+                let (name, values) = (escape_html(&figure.name), figure.values);
                 let _ = write!(out, "<p>{name}: {values} values are too little to say.</p>");
             }
             table(&mut out, &Row::all_of(figure), &plan.control);
@@ -39,7 +39,7 @@ pub fn page(report: &Report) -> String {
         let _ = write!(
             out,
             "<h2>{}</h2><p class=\"hint\">{} connections; 95 % for all groups together.</p>",
-            escaped(&group.name),
+            escape_html(&group.name),
             group.connections
         );
         if group.effects.is_empty() {
@@ -53,9 +53,9 @@ pub fn page(report: &Report) -> String {
             "<h2>Where arms meet</h2><p>{} against {}, simulated for {}: what a split of each share shows, and what whole \
              roll-outs bring (×{:.2}).</p><div class=\"scroll\"><table><thead><tr><th scope=\"col\">share of {0}</th>\
              <th scope=\"col\">goodput ratio of the split</th><th scope=\"col\">off by</th></tr></thead><tbody>",
-            escaped(&simulated.arm),
-            escaped(&plan.control),
-            escaped(&simulated.path),
+            escape_html(&simulated.arm),
+            escape_html(&plan.control),
+            escape_html(&simulated.path),
             simulated.bias.goodput_ratio
         );
         for point in &simulated.bias.points {
@@ -81,7 +81,7 @@ fn list(out: &mut String, class: &str, title: &str, all: &[String]) {
     }
     let _ = write!(out, "<h2>{title}</h2><ul class=\"{class}\">");
     for one in all {
-        let _ = write!(out, "<li>{}</li>", escaped(one));
+        let _ = write!(out, "<li>{}</li>", escape_html(one));
     }
     out.push_str("</ul>");
 }
@@ -98,9 +98,9 @@ fn table_of_arms(out: &mut String, report: &Report) {
     out.push_str("<h2>Arms</h2>");
     head(out, &[&["arm"][..], &ARM].concat());
     for (name, cells) in arms(report) {
-        let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escaped(&name));
+        let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escape_html(&name));
         cells.iter().for_each(|cell| {
-            let _ = write!(out, "<td>{}</td>", escaped(cell));
+            let _ = write!(out, "<td>{}</td>", escape_html(cell));
         });
         out.push_str("</tr>");
     }
@@ -120,9 +120,9 @@ fn table(out: &mut String, rows: &[Row<'_>], control: &str) {
     // What is beyond the scale ends at its edge.
     let widest = rows.iter().flat_map(drawn).filter(|x| x.is_finite()).map(f64::abs);
     let most = widest.fold(0.05_f64, f64::max).min(2.0);
-    let control = escaped(control);
+    let control = escape_html(control);
     for of in rows.chunk_by(|a, b| a.estimate.arm == b.estimate.arm) {
-        let arm = escaped(&of[0].estimate.arm);
+        let arm = escape_html(&of[0].estimate.arm);
         head(out, &[&*arm, "difference", "less … more", "", "95 %", &arm, &control]);
         for row in of {
             let found = row.verdict();
@@ -136,13 +136,13 @@ fn table(out: &mut String, rows: &[Row<'_>], control: &str) {
                 out,
                 "<tr><th scope=\"row\">{}</th><td>{}</td><td{class}>{}</td><td{class}>{found}</td><td>{} … {}</td>\
                  <td>{}</td><td>{}</td></tr>",
-                escaped(&row.name),
+                escape_html(&row.name),
                 row.difference(),
                 bar(drawn(row), most),
                 low,
                 high,
-                escaped(&row.estimate.level),
-                escaped(&row.estimate.control_level),
+                escape_html(&row.estimate.level),
+                escape_html(&row.estimate.control_level),
             );
         }
         out.push_str("</tbody></table></div>");
@@ -184,7 +184,7 @@ fn asked(out: &mut String, report: &Report) {
     facts.retain(|(_, text)| !text.is_empty());
     out.push_str("<h2>What was asked, and checks</h2><dl>");
     for (name, text) in facts {
-        let _ = write!(out, "<dt>{name}</dt><dd>{}</dd>", escaped(&text));
+        let _ = write!(out, "<dt>{name}</dt><dd>{}</dd>", escape_html(&text));
     }
     out.push_str("</dl>");
 }

@@ -1,10 +1,9 @@
-//! How many packets a second a capture is read at: a bulk download of a million segments, its headers only, in a file.
-//! The summary and with all series and every packet kept for plots; beside them `tcptrace` and `tshark` on the same file,
-//! where they are installed.
+//! Reading speed of captures: a bulk download of a million segments, headers only. Summary, and with time series and all
+//! packets for plots; compared with `tcptrace` and `tshark` on the same file, if installed.
 //!
-//! Prints packets for each second of processor time. `cargo bench -p fullpipe-trace`.
+//! Prints packets per second of processor time. `cargo bench -p fullpipe-trace`.
 
-use fullpipe_trace::{Analysis, Options, input};
+use fullpipe_trace::{Analyser, Options, input};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 use std::fs::File;
@@ -19,10 +18,10 @@ const SEGMENTS: u32 = 1_000_000;
 const MSS: u32 = 1448;
 /// Segments in flight.
 const FLIGHT: u32 = 100;
-/// Every so manieth is lost, and sent again a round trip later.
-const LOST: u32 = 1000;
+/// One in this many segments is lost and retransmitted a round trip later.
+const LOSS_INTERVAL: u32 = 1000;
 
-/// Of a packet's headers: Ethernet, IPv4, TCP with timestamps, and three SACK blocks at most.
+/// Writes packet headers: Ethernet, IPv4, TCP with timestamps and at most one SACK block.
 struct Writer<W: Write> {
     out: W,
     packets: u64,
@@ -86,7 +85,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Writes the download to `path` as its client sees it. Gives the packets.
+/// Writes the download to `path` as captured at the client. Returns the number of packets.
 fn download(path: &Path) -> std::io::Result<u64> {
     let mut w = Writer::new(BufWriter::new(File::create(path)?))?;
     let (syn, ack) = (2, 16);
@@ -99,8 +98,8 @@ fn download(path: &Path) -> std::io::Result<u64> {
     let mut hole: Option<u32> = None;
     for n in 0..SEGMENTS {
         at += 100;
-        // What is lost last would have nothing after it to be repaired in.
-        if n % LOST == LOST - 1 && hole.is_none() && n + FLIGHT < SEGMENTS {
+        // No losses at the end, as they would not be repaired.
+        if n % LOSS_INTERVAL == LOSS_INTERVAL - 1 && hole.is_none() && n + FLIGHT < SEGMENTS {
             hole = Some(n);
             continue;
         }
@@ -124,14 +123,14 @@ fn own_time() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
-/// Processor time of all programs that were run so far.
+/// Processor time of all child processes so far.
 fn others_time() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Duration::ZERO };
-    let of = |t: nix::sys::time::TimeVal| Duration::new(t.tv_sec() as u64, t.tv_usec() as u32 * 1000);
-    of(usage.user_time()) + of(usage.system_time())
+    let duration = |t: nix::sys::time::TimeVal| Duration::new(t.tv_sec() as u64, t.tv_usec() as u32 * 1000);
+    duration(usage.user_time()) + duration(usage.system_time())
 }
 
-fn told(what: &str, packets: u64, took: Duration) {
+fn print_speed(what: &str, packets: u64, took: Duration) {
     println!(
         "{what:<28} {:>7.3} M packets/s ({:.2} s)",
         packets as f64 / took.as_secs_f64() / 1e6,
@@ -144,12 +143,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let packets = download(&path)?;
     let read = |options: Options| -> Result<Duration, Box<dyn std::error::Error>> {
         let before = own_time();
-        let mut analysis = Analysis::new(options);
-        input::read("the download", File::open(&path)?, |frame| analysis.frame(frame))?;
-        let analysed = analysis.finish();
+        let mut analyser = Analyser::new(options);
+        input::read("the download", File::open(&path)?, |frame| analyser.add_frame(frame))?;
+        let analysis = analyser.finish();
         let took = own_time() - before;
-        assert_eq!(analysed.packets.tcp, packets);
-        assert_eq!(analysed.connections[0].record.to_client.bytes, u64::from(SEGMENTS * MSS));
+        assert_eq!(analysis.packets.tcp, packets);
+        assert_eq!(analysis.connections[0].record.to_client.bytes, u64::from(SEGMENTS * MSS));
         Ok(took)
     };
     let least = |options: &Options| -> Result<Duration, Box<dyn std::error::Error>> {
@@ -157,17 +156,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok(times?.into_iter().min().unwrap_or_default())
     };
     println!("{packets} packets, {} MB", std::fs::metadata(&path)?.len() / 1_000_000);
-    told("fullpipe, summary", packets, least(&Options::default())?);
+    print_speed("fullpipe, summary", packets, least(&Options::default())?);
     let all = Options { plots: true, packets_of: Some(1), ..Options::default() };
-    told("fullpipe, series and plots", packets, least(&all)?);
+    print_speed("fullpipe, series and plots", packets, least(&all)?);
     for (program, args) in [("tcptrace", &["-l"][..]), ("tshark", &["-q", "-z", "conv,tcp", "-r"])] {
         let before = others_time();
         let run =
             Command::new(program).args(args).arg(&path).stdout(Stdio::null()).stderr(Stdio::null()).status();
         match run {
-            Ok(status) if status.success() => told(program, packets, others_time() - before),
+            Ok(status) if status.success() => print_speed(program, packets, others_time() - before),
             Ok(status) => println!("{program}: {status}"),
-            Err(e) => println!("{program} is not beside it: {e}"),
+            Err(e) => println!("{program}: not installed ({e})"),
         }
     }
     std::fs::remove_file(&path)?;

@@ -1,4 +1,4 @@
-//! How often the controller that a capture was made with is named: simulated captures and the lab's, so that the truth is known.
+//! Confusion matrix of the controller identification, over simulated captures and captures from the lab.
 //!
 //!     cargo run --release -p fullpipe-trace --example confusion -- table 2 120
 //!     cargo run --release -p fullpipe-trace --example confusion -- residuals 1 120
@@ -6,40 +6,40 @@
 //!     for s in DIR/*.toml; do fullpipe run "$s" --engine lab --side-by-side --pcap "${s%.toml}" --out "${s%.toml}.json"; done
 //!     cargo run --release -p fullpipe-trace --example confusion -- lab DIR…
 //!
-//! `table SEED N` draws N paths from SEED, sends with each controller on each of them, and sets what was concluded
-//! against what was true, at the sender and at the receiver. `residuals SEED N` prints for each habit how far what was
-//! seen is from what the true controller does on the estimated path: the errors in `src/controller/habits.rs`. Each
-//! SEED draws other paths and other losses. `scenarios SEED N DIR` draws N paths for the lab, with every controller that kernels
-//! can have on each, and `lab DIR…` sets what is concluded of the captures beside the recordings in DIR against who sent.
+//! `table SEED N` draws N paths from SEED, simulates each controller on each path, and compares the identification with the
+//! truth, at the sender and at the receiver. `residuals SEED N` prints the deviation of each feature from simulations of
+//! the true controller on the estimated path: the errors in `src/controller/features.rs`. Each SEED draws other paths and
+//! losses. `scenarios SEED N DIR` writes N scenarios for the lab with every kernel controller, and `lab DIR…` identifies
+//! the captures beside the recordings in DIR.
 
 use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Settings};
 use fullpipe_cc::{Ack, Config, CongestionControl, Recovery, RecoveryContext, Snapshot, Span, Time};
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario, Setting};
 use fullpipe_path::{Limit, LossSpec};
 use fullpipe_sim::{Controllers, End};
-use fullpipe_trace::{Analysis, Conclusion, Options, identify, input, simulated};
+use fullpipe_trace::{Analyser, Identification, Options, identify, input, simulate_capture};
 use fullpipe_units::{Fraction, Rate};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// A name, what it shall be called in tables, and a setting.
-type Who = (&'static str, &'static str, Option<(&'static str, &'static str)>);
+/// Controller, name in tables, and a setting.
+type SenderSpec = (&'static str, &'static str, Option<(&'static str, &'static str)>);
 
-/// Who sends.
-const SENDERS: [Who; 8] = [
+/// The senders.
+const SENDERS: [SenderSpec; 8] = [
     ("bbr", "bbr", None),
     ("bbr3", "bbr3", None),
     ("cubic", "cubic", None),
     ("cubic", "cubic, no HyStart", Some(("hystart", "off"))),
     ("reno", "reno", None),
     ("hybla", "hybla", None),
-    ("scalable", "scalable (not known)", None),
-    ("delay", "delay (not known)", None),
+    ("scalable", "scalable (unknown)", None),
+    ("delay", "delay (unknown)", None),
 ];
 
-/// Kelly's Scalable TCP (CCR 2003): a hundredth of a packet more for each that is acknowledged, an eighth less at a loss.
+/// Kelly's Scalable TCP (CCR 2003): increase by 1/100 of a packet per acknowledged packet, decrease by 1/8 per loss.
 struct Scalable {
     smss: u64,
     cwnd: u64,
@@ -79,7 +79,7 @@ impl Build for Scalable {
     }
 }
 
-/// A window that grows by a packet a round trip while queues add less than 10 ms, and falls by a quarter above that.
+/// A window that grows by a packet per round trip below a queueing delay of 10 ms, and shrinks by a quarter above.
 struct Delay {
     smss: u64,
     cwnd: u64,
@@ -116,13 +116,13 @@ impl CongestionControl for Delay {
 
 impl Build for Delay {
     const INFO: ControllerInfo =
-        ControllerInfo { name: "delay", aliases: &[], kernel: None, about: "by delay", settings: &[] };
+        ControllerInfo { name: "delay", aliases: &[], kernel: None, about: "delay-based", settings: &[] };
     fn build<'a>(c: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
         Ok(Delay { smss: c.smss.into(), cwnd: c.initial_cwnd, base: Span::MAX, hold_until: Time::ZERO })
     }
 }
 
-/// Numbers from a seed (splitmix64).
+/// Random numbers from a seed (splitmix64).
 struct Draw(u64);
 
 impl Draw {
@@ -137,7 +137,7 @@ impl Draw {
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
-    /// Between `from` and `to`, each doubling as likely.
+    /// Log-uniform between `from` and `to`.
     fn between(&mut self, from: f64, to: f64) -> f64 {
         from * (to / from).powf(self.share())
     }
@@ -165,7 +165,7 @@ fn path(draw: &mut Draw) -> Result<Scenario, Box<dyn Error>> {
     Ok(scenario)
 }
 
-/// A path that the lab keeps five senders on, side by side: 3 to 40 Mbit/s, 8 to 150 ms, a queue of 0.3 to 4 BDP, and on four of
+/// A path on which the lab can run five senders in parallel: 3 to 40 Mbit/s, 8 to 150 ms, a queue of 0.3 to 4 BDP, and on four of
 /// seven random loss up to 1 %; 8 to 15 s.
 fn lab_scenario(draw: &mut Draw) -> String {
     let rate = draw.between(3e6, 40e6);
@@ -189,7 +189,7 @@ fn scenarios(seed: u64, paths: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The runs that the lab recorded in `dir`, seen from both ends, and of how many ends there is no capture.
+/// The runs recorded by the lab in `dir`, captured at both ends, and the number of missing captures.
 fn recorded(dir: &Path) -> Result<(Vec<Run>, u32), Box<dyn Error>> {
     let mut recordings: Vec<PathBuf> =
         std::fs::read_dir(dir)?.map(|f| f.map(|f| f.path())).collect::<Result<_, _>>()?;
@@ -202,49 +202,49 @@ fn recorded(dir: &Path) -> Result<(Vec<Run>, u32), Box<dyn Error>> {
         for (i, run) in all.iter().enumerate().filter(|(_, run)| run["valid"] == true) {
             let cc = run["cc"].as_str().unwrap_or_default();
             let Some(sender) = SENDERS.iter().position(|(name, ..)| *name == cc) else { continue };
-            let telling = run["flows"][0]["summary"]["packets_lost"].as_u64().is_some_and(|n| n > 0);
+            let has_losses = run["flows"][0]["summary"]["packets_lost"].as_u64().is_some_and(|n| n > 0);
             for (end, name) in [(End::Sender, "client"), (End::Receiver, "server")] {
                 let capture =
                     file.with_extension("").display().to_string() + &format!("-{}-{name}.pcap", i + 1);
                 let capture = Path::new(&capture);
-                // A run of a sweep that failed leaves none.
-                let conclusion = if capture.exists() { captured(capture)? } else { None };
-                let Some(conclusion) = conclusion else {
+                // A failed run of a sweep has no capture.
+                let identification = if capture.exists() { identify_file(capture)? } else { None };
+                let Some(identification) = identification else {
                     missing += 1;
                     continue;
                 };
                 let description = run["path"]["description"].as_str().unwrap_or_default();
                 let path = format!("{description}; {}", capture.display());
-                runs.push(Run { sender, end, path, telling, conclusion });
+                runs.push(Run { sender, end, path, has_losses, identification });
             }
         }
     }
     Ok((runs, missing))
 }
 
-/// What is concluded of the connection of `file` with most data.
-fn captured(file: &Path) -> Result<Option<Conclusion>, Box<dyn Error>> {
-    let mut analysis = Analysis::new(Options::default());
+/// Identifies the sender of the largest connection in `file`.
+fn identify_file(file: &Path) -> Result<Option<Identification>, Box<dyn Error>> {
+    let mut analyser = Analyser::new(Options::default());
     let read = std::fs::File::open(file).map_err(|e| format!("{}: {e}", file.display()))?;
-    input::read(&file.display().to_string(), read, |frame| analysis.frame(frame))?;
-    let analysed = analysis.finish();
+    input::read(&file.display().to_string(), read, |frame| analyser.add_frame(frame))?;
+    let analysed = analyser.finish();
     let most = analysed.connections.iter().max_by_key(|c| c.record.bulk().0.bytes);
     Ok(most.map(|most| identify(most, most.record.bulk().1)))
 }
 
-/// A run and what was concluded of it.
+/// A run and its identification.
 struct Run {
     sender: usize,
     end: End,
     path: String,
-    /// Anything was lost in it: what controllers that go by losses do differently, they do after that.
-    telling: bool,
-    conclusion: Conclusion,
+    /// Whether packets were lost: loss-based controllers differ only after losses.
+    has_losses: bool,
+    identification: Identification,
 }
 
 impl Run {
     fn named(&self) -> Option<&str> {
-        self.conclusion.sender.name.as_deref()
+        self.identification.sender.name.as_deref()
     }
 }
 
@@ -260,13 +260,15 @@ fn runs(seed: u64, paths: u64, senders: &[usize]) -> Result<Vec<Run>, Box<dyn Er
             scenario.flows[0].cc = name.to_owned();
             let settings = setting.into_iter().map(|(k, v)| (k.to_owned(), Setting::Text(v.to_owned())));
             scenario.flows[0].settings = settings.collect();
-            // Both ends of one run are as alike as two looks at one thing: each run is seen from one.
+            // Captures at both ends of a run are correlated: use one end per run.
             let end = if (n + sender as u64).is_multiple_of(2) { End::Sender } else { End::Receiver };
-            let Some(traced) = simulated(&scenario, draw.next(), &controllers, end, None)? else { continue };
-            let conclusion = identify(&traced, traced.record.bulk().1);
+            let Some(traced) = simulate_capture(&scenario, draw.next(), &controllers, end, None)? else {
+                continue;
+            };
+            let identification = identify(&traced, traced.record.bulk().1);
             let link = &scenario.path.forward[0];
             let path = format!(
-                "{} {} loss {:?} iw {} {:.0} s buffer {:?}; seen {:?} {:?}",
+                "{} {} loss {:?} iw {} {:.0} s buffer {:?}; estimated {:?} {:?}",
                 link.rate.map_or(0.0, |r| r.as_bits_per_sec_f64() / 1e6).round(),
                 (link.delay.as_millis_f64() * 2.0).round(),
                 link.loss,
@@ -276,8 +278,8 @@ fn runs(seed: u64, paths: u64, senders: &[usize]) -> Result<Vec<Run>, Box<dyn Er
                 traced.record.to_server.rtprop,
                 traced.record.to_server.btlbw_on_the_wire.map(|r| r.as_bits_per_sec_f64() / 1e6),
             );
-            let telling = traced.record.to_server.retransmissions.segments > 0;
-            runs.push(Run { sender, end, path, telling, conclusion });
+            let has_losses = traced.record.to_server.retransmissions.segments > 0;
+            runs.push(Run { sender, end, path, has_losses, identification });
         }
     }
     Ok(runs)
@@ -285,8 +287,8 @@ fn runs(seed: u64, paths: u64, senders: &[usize]) -> Result<Vec<Run>, Box<dyn Er
 
 fn table(runs: &[Run]) {
     for (end, place) in [(End::Sender, "sender"), (End::Receiver, "receiver")] {
-        let columns = ["bbr", "bbr3", "cubic", "reno", "hybla", "two", "none", "unknown", "not enough"];
-        println!("\n| sent by, seen at the {place} | {} | runs |", columns.join(" | "));
+        let columns = ["bbr", "bbr3", "cubic", "reno", "hybla", "two", "none", "unknown", "insufficient"];
+        println!("\n| sender, captured at the {place} | {} | runs |", columns.join(" | "));
         println!("|---|{}---|", "---|".repeat(columns.len()));
         let all = || runs.iter().filter(|r| r.end == end);
         for (i, (_, called, _)) in SENDERS.iter().enumerate().filter(|(i, _)| all().any(|r| r.sender == *i)) {
@@ -294,37 +296,29 @@ fn table(runs: &[Run]) {
             let mut n = 0;
             for run in all().filter(|r| r.sender == i) {
                 n += 1;
-                *counts.entry(answer(&run.conclusion)).or_default() += 1;
+                *counts.entry(column(&run.identification)).or_default() += 1;
             }
             let cells = columns.iter().map(|c| counts.get(c).map_or(String::new(), u32::to_string));
             println!("| {called} | {} | {n} |", cells.collect::<Vec<_>>().join(" | "));
         }
         let is_right = |r: &&Run| r.named() == Some(SENDERS[r.sender].0);
         let right = all().filter(is_right).count();
-        let telling = || all().filter(|r| r.telling);
+        let has_losses = || all().filter(|r| r.has_losses);
         let wrong = all().filter(|r| r.named().is_some_and(|name| name != SENDERS[r.sender].0)).count();
         let bbr = all().filter(|r| {
             !SENDERS[r.sender].0.starts_with("bbr") && r.named().is_some_and(|n| n.starts_with("bbr"))
         });
-        println!(
-            "\n{} runs: {right} named right, {wrong} wrongly, {} of these BBR",
-            all().count(),
-            bbr.count()
-        );
-        println!(
-            "{} in which anything was lost: {} named right",
-            telling().count(),
-            telling().filter(is_right).count()
-        );
+        println!("\n{} runs: {right} correct, {wrong} wrong, {} of these BBR", all().count(), bbr.count());
+        println!("{} with losses: {} correct", has_losses().count(), has_losses().filter(is_right).count());
     }
 }
 
-/// The column of what was concluded.
-fn answer(conclusion: &Conclusion) -> &str {
-    let words = &conclusion.sender.words;
-    match &conclusion.sender.name {
+/// The column of an identification.
+fn column(identification: &Identification) -> &str {
+    let words = &identification.sender.words;
+    match &identification.sender.name {
         Some(name) => name,
-        None if words.starts_with("not enough") => "not enough",
+        None if words.starts_with("insufficient") => "insufficient",
         None if words.starts_with("none") => "none",
         None if words.contains(" or ") => "two",
         None => "unknown",
@@ -332,58 +326,58 @@ fn answer(conclusion: &Conclusion) -> &str {
 }
 
 fn residuals(runs: &[Run]) {
-    let Some(first) = runs.iter().find(|r| !r.conclusion.compared.is_empty()) else { return };
-    for (i, habit) in first.conclusion.compared.iter().map(|k| k.habit).enumerate() {
+    let Some(first) = runs.iter().find(|r| !r.identification.compared.is_empty()) else { return };
+    for (i, feature) in first.identification.compared.iter().map(|k| k.feature).enumerate() {
         let mut errors: Vec<f64> = runs
             .iter()
-            .filter(|r| !r.conclusion.compared.is_empty())
+            .filter(|r| !r.identification.compared.is_empty())
             .filter_map(|r| {
-                let k = &r.conclusion.compared[i];
+                let k = &r.identification.compared[i];
                 let (mean, deviation) = k.candidates[r.sender];
-                let square = (k.seen - mean).powi(2) - deviation.powi(2);
+                let square = (k.observed - mean).powi(2) - deviation.powi(2);
                 (!square.is_nan()).then_some(square.max(0.0))
             })
             .collect();
         errors.sort_by(f64::total_cmp);
-        // One in twenty went wrong altogether.
+        // Ignore the largest 5 %.
         errors.truncate(errors.len() * 19 / 20);
         let rms = (errors.iter().sum::<f64>() / errors.len().max(1) as f64).sqrt();
-        println!("{rms:.3}  {habit} ({} runs)", errors.len());
+        println!("{rms:.3}  {feature} ({} runs)", errors.len());
     }
 }
 
-/// What is concluded of captures from elsewhere, and how far each candidate is.
+/// Prints the identification of other captures, and the distance of each candidate.
 fn captures(files: &[String]) -> Result<(), Box<dyn Error>> {
     for file in files {
-        if let Some(conclusion) = captured(Path::new(file))? {
-            told(file, &conclusion);
+        if let Some(identification) = identify_file(Path::new(file))? {
+            print_identification(file, &identification);
         }
     }
     Ok(())
 }
 
-fn told(what: &str, conclusion: &Conclusion) {
-    let distances = conclusion.candidates.iter().zip(&conclusion.distances);
+fn print_identification(what: &str, identification: &Identification) {
+    let distances = identification.candidates.iter().zip(&identification.distances);
     let distances: Vec<String> = distances.map(|(c, d)| format!("{c} {d:.2}")).collect();
-    println!("{what}: {} [{}]", conclusion.sender.words, distances.join(", "));
-    for line in &conclusion.sender.evidence {
+    println!("{what}: {} [{}]", identification.sender.words, distances.join(", "));
+    for line in &identification.sender.evidence {
         println!("    {line}");
     }
 }
 
-/// In what a run is least like its own controller.
-fn strangest(conclusion: &Conclusion, sender: usize) {
-    if sender >= conclusion.candidates.len() {
+/// Prints the features that deviate most from the true controller.
+fn largest_deviations(identification: &Identification, sender: usize) {
+    if sender >= identification.candidates.len() {
         return;
     }
-    let mut compared: Vec<_> = conclusion.compared.iter().collect();
-    let off = |k: &fullpipe_trace::Compared| {
-        let apart = (k.seen - k.candidates[sender].0).abs() / k.error.hypot(k.candidates[sender].1);
-        if apart.is_nan() { 0.0 } else { apart }
+    let mut compared: Vec<_> = identification.compared.iter().collect();
+    let off = |k: &fullpipe_trace::FeatureComparison| {
+        let deviation = (k.observed - k.candidates[sender].0).abs() / k.error.hypot(k.candidates[sender].1);
+        if deviation.is_nan() { 0.0 } else { deviation }
     };
     compared.sort_by(|a, b| off(b).total_cmp(&off(a)));
     for k in compared.iter().take(6) {
-        println!("    off by {:.1}: {}: {:.2}, {:.2}", off(k), k.habit, k.seen, k.candidates[sender].0);
+        println!("    off by {:.1}: {}: {:.2}, {:.2}", off(k), k.feature, k.observed, k.candidates[sender].0);
     }
 }
 
@@ -404,7 +398,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             table(&all);
             if missing > 0 {
-                println!("\nof {missing} ends of valid runs there is no capture");
+                println!("\n{missing} captures of valid runs are missing");
             }
             wrong(&all);
             Ok(())
@@ -425,13 +419,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Each that is not named right, and why.
+/// Prints every run that is not identified correctly, with the evidence.
 fn wrong(runs: &[Run]) {
     for run in runs {
         let (name, called, _) = SENDERS[run.sender];
         if run.named() != Some(name) {
-            told(&format!("{called} at the {:?}, {}", run.end, run.path), &run.conclusion);
-            strangest(&run.conclusion, run.sender);
+            print_identification(
+                &format!("{called} at the {:?}, {}", run.end, run.path),
+                &run.identification,
+            );
+            largest_deviations(&run.identification, run.sender);
         }
     }
 }

@@ -1,241 +1,242 @@
-//! All connections of a capture.
+//! Analyses all connections of a capture.
 
-use crate::connection::{Bins, Course, Detail, Life};
+use crate::connection::{Bins, Detail, Tracker, Trajectory};
 use crate::filter::Filter;
 use crate::input::Frame;
-use crate::wire::{Segment, Skipped};
+use crate::wire::{Segment, SkipReason};
 use fullpipe_experiment::connection::{Connection, Point, Sequence};
 use fullpipe_units::{Span, Time};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// Bins of a connection's series where no plot is asked for: enough to tell what limited it. About 60 kB a direction
-/// at most.
-const FEW: usize = 512;
-/// The same for plots.
-const MANY: usize = 8192;
+/// Bins of a time series without plots: enough to find what limited a connection. At most about 60 kB per direction.
+const BINS: usize = 512;
+/// Bins of a time series for plots.
+const PLOT_BINS: usize = 8192;
 
-/// Connections that are followed at a time. One more ends the one that was silent longest.
-const OPEN: usize = 100_000;
+/// Connections that are tracked at a time. A further one evicts the one that was silent longest.
+const MAX_OPEN: usize = 100_000;
 
-/// How long a closed connection is kept for what still comes of it.
-const LINGER: Span = Span::from_secs(30);
+/// How long a closed connection is kept for late packets.
+const LINGER_TIMEOUT: Span = Span::from_secs(30);
 
-/// Segments between two looks for connections that are over.
-const SWEEP: u64 = 1 << 16;
+/// Segments between two sweeps for closed connections.
+const SWEEP_INTERVAL: u64 = 1 << 16;
 
-/// How captures are read.
+/// Options of an analysis.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where the capture was taken, if the user knows better.
+    /// Where the capture was taken, if the user specified it.
     pub at: Option<Point>,
-    /// Look only at connections that it matches.
+    /// Analyse only packets that match.
     pub filter: Filter,
-    /// Keep series fine enough for plots.
+    /// Keep time series fine enough for plots.
     pub plots: bool,
-    /// Keep every packet of this connection, for a time-sequence plot: 32 bytes a packet.
+    /// Number of the connection whose packets are kept for a time-sequence plot, 32 bytes each.
     pub packets_of: Option<u32>,
 }
 
-/// What packets there were.
+/// Packet counts of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PacketCounts {
-    /// TCP segments as captured.
+    /// TCP packets as captured.
     pub tcp: u64,
-    /// Of these, what the filter left out.
+    /// TCP packets that the filter excluded.
     pub filtered: u64,
     /// Packets of other protocols.
     pub other: u64,
     /// Fragments without a TCP header.
     pub fragments: u64,
-    /// Packets of which too little was captured, or that make no sense.
+    /// Packets that are truncated or malformed.
     pub short: u64,
 }
 
-/// A connection that was followed to its end or the capture's.
+/// An analysed connection.
 #[derive(Clone, Debug)]
-pub struct Traced {
-    /// What is known of it.
+pub struct TracedConnection {
+    /// The record of the connection.
     pub record: Connection,
-    /// Its packets in both directions, if they were kept.
+    /// The packets of both directions, if they were kept.
     pub sequences: Vec<Sequence>,
     pub(crate) bins: [Bins; 2],
-    pub(crate) courses: [Option<Course>; 2],
+    pub(crate) trajectories: [Option<Trajectory>; 2],
 }
 
-impl Traced {
-    /// Concludes which controller sent the bulk of the data, and adds that to the record. Takes about as long as
-    /// simulating the connection eighteen times, or three times that where these do not decide.
+impl TracedConnection {
+    /// Identifies the congestion controller that sent the bulk of the data and adds it to the record. This simulates the
+    /// connection 18 times, or 54 times if the first runs do not decide.
     pub fn identify(&mut self) {
-        let conclusion = crate::identify(self, self.record.bulk().1);
-        self.record.bulk_mut().sender = Some(conclusion.sender);
+        let identification = crate::identify(self, self.record.bulk().1);
+        self.record.bulk_mut().sender = Some(identification.sender);
     }
 }
 
-/// What a capture said.
+/// The result of an analysis.
 #[derive(Clone, Debug, Default)]
-pub struct Analysed {
-    /// Connections in the order in which they began.
-    pub connections: Vec<Traced>,
-    /// Packets.
+pub struct Analysis {
+    /// Connections in order of their first packet.
+    pub connections: Vec<TracedConnection>,
+    /// Packet counts.
     pub packets: PacketCounts,
 }
 
-/// Both ends of a connection, the lesser first.
-type Ends = (SocketAddr, SocketAddr);
+/// Both endpoints of a connection, the smaller first.
+type Endpoints = (SocketAddr, SocketAddr);
 
-fn ends(one: SocketAddr, other: SocketAddr) -> Ends {
+fn endpoints(one: SocketAddr, other: SocketAddr) -> Endpoints {
     if one <= other { (one, other) } else { (other, one) }
 }
 
-/// Connections that are open. Most packets are of the connection that the one before was of: its place is known without a look.
+/// The table of open connections. Most packets belong to the connection of the previous packet, whose slot is cached.
 #[derive(Default)]
-struct Open {
-    places: HashMap<Ends, usize>,
-    lives: Vec<Option<Life>>,
+struct OpenConnections {
+    slots: HashMap<Endpoints, usize>,
+    trackers: Vec<Option<Tracker>>,
     vacant: Vec<usize>,
-    latest: Option<(Ends, usize)>,
+    latest: Option<(Endpoints, usize)>,
 }
 
-impl Open {
+impl OpenConnections {
     fn len(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
-    /// The connection that a packet between these is of.
+    /// The connection between two addresses.
     #[inline]
-    fn get_mut(&mut self, from: &SocketAddr, to: &SocketAddr) -> Option<&mut Life> {
-        let place = match &self.latest {
-            Some(((a, b), place)) if from == a && to == b || from == b && to == a => *place,
+    fn get_mut(&mut self, from: &SocketAddr, to: &SocketAddr) -> Option<&mut Tracker> {
+        let slot = match &self.latest {
+            Some(((a, b), slot)) if from == a && to == b || from == b && to == a => *slot,
             _ => {
-                let ends = ends(*from, *to);
-                let place = *self.places.get(&ends)?;
-                self.latest = Some((ends, place));
-                place
+                let endpoints = endpoints(*from, *to);
+                let slot = *self.slots.get(&endpoints)?;
+                self.latest = Some((endpoints, slot));
+                slot
             }
         };
-        self.lives[place].as_mut()
+        self.trackers[slot].as_mut()
     }
 
-    fn insert(&mut self, ends: Ends, life: Life) {
-        let place = self.vacant.pop().unwrap_or(self.lives.len());
-        match self.lives.get_mut(place) {
-            Some(vacant) => *vacant = Some(life),
-            None => self.lives.push(Some(life)),
+    fn insert(&mut self, endpoints: Endpoints, tracker: Tracker) {
+        let slot = self.vacant.pop().unwrap_or(self.trackers.len());
+        match self.trackers.get_mut(slot) {
+            Some(vacant) => *vacant = Some(tracker),
+            None => self.trackers.push(Some(tracker)),
         }
-        self.places.insert(ends, place);
+        self.slots.insert(endpoints, slot);
     }
 
-    fn remove(&mut self, ends: Ends) -> Option<Life> {
-        let place = self.places.remove(&ends)?;
+    fn remove(&mut self, endpoints: Endpoints) -> Option<Tracker> {
+        let slot = self.slots.remove(&endpoints)?;
         self.latest = None;
-        self.vacant.push(place);
-        self.lives[place].take()
+        self.vacant.push(slot);
+        self.trackers[slot].take()
     }
 
-    fn iter(&self) -> impl Iterator<Item = (Ends, &Life)> {
-        self.places.iter().filter_map(|(ends, place)| Some((*ends, self.lives[*place].as_ref()?)))
+    fn iter(&self) -> impl Iterator<Item = (Endpoints, &Tracker)> {
+        self.slots.iter().filter_map(|(endpoints, slot)| Some((*endpoints, self.trackers[*slot].as_ref()?)))
     }
 }
 
-/// Follows the connections of one capture, frame by frame.
+/// Analyses the connections of one capture, frame by frame.
 ///
-/// Memory: what is in flight of each open connection (48 bytes a captured packet), its series (some 200 bytes for each
-/// millisecond, or later stretch, in which something happened; 300 kB a direction at most, 1.3 MB with plots), and its record when it is over. At most 100 000 connections are open at a time.
-pub struct Analysis {
+/// Memory: the data in flight of each open connection (48 bytes per captured packet), its time series (about 200 bytes
+/// for each millisecond, or later each longer interval, with activity; at most 300 kB per direction, 1.3 MB with plots),
+/// and the record of each closed connection. At most 100 000 connections are open at a time.
+pub struct Analyser {
     options: Options,
-    open: Open,
-    over: Vec<Traced>,
+    open: OpenConnections,
+    closed: Vec<TracedConnection>,
     packets: PacketCounts,
-    begun: u32,
+    started: u32,
 }
 
-impl Analysis {
-    /// Nothing seen yet.
+impl Analyser {
+    /// An analysis without packets.
     pub fn new(options: Options) -> Self {
-        Analysis {
+        Analyser {
             options,
-            open: Open::default(),
-            over: Vec::new(),
+            open: OpenConnections::default(),
+            closed: Vec::new(),
             packets: PacketCounts::default(),
-            begun: 0,
+            started: 0,
         }
     }
 
-    /// The next frame of the capture.
+    /// Adds the next frame of the capture.
     #[inline]
-    pub fn frame(&mut self, frame: &Frame<'_>) {
-        match Segment::read(frame) {
-            Ok(segment) => self.segment(&segment),
-            Err(Skipped::NotTcp) => self.packets.other += 1,
-            Err(Skipped::Fragment) => self.packets.fragments += 1,
-            Err(Skipped::Short) => self.packets.short += 1,
+    pub fn add_frame(&mut self, frame: &Frame<'_>) {
+        match Segment::parse(frame) {
+            Ok(segment) => self.add_segment(&segment),
+            Err(SkipReason::NotTcp) => self.packets.other += 1,
+            Err(SkipReason::Fragment) => self.packets.fragments += 1,
+            Err(SkipReason::Short) => self.packets.short += 1,
         }
     }
 
-    /// The next segment of the capture.
-    pub fn segment(&mut self, s: &Segment) {
+    /// Adds the next segment of the capture.
+    pub fn add_segment(&mut self, s: &Segment) {
         self.packets.tcp += 1;
         if !self.options.filter.matches(s) {
             self.packets.filtered += 1;
             return;
         }
         match self.open.get_mut(&s.from, &s.to) {
-            Some(life) if !life.is_followed_by(s) => life.segment(s),
+            Some(tracker) if !tracker.is_reopened_by(s) => tracker.add_segment(s),
             Some(_) => {
-                if let Some(before) = self.open.remove(ends(s.from, s.to)) {
+                if let Some(before) = self.open.remove(endpoints(s.from, s.to)) {
                     self.close(before);
                 }
-                self.begin(s);
+                self.start(s);
             }
-            None => self.begin(s),
+            None => self.start(s),
         }
-        if self.packets.tcp.is_multiple_of(SWEEP) {
+        if self.packets.tcp.is_multiple_of(SWEEP_INTERVAL) {
             self.sweep(s.at);
         }
     }
 
-    fn begin(&mut self, s: &Segment) {
-        if self.open.len() >= OPEN {
-            let silent = self.open.iter().min_by_key(|(_, life)| life.last).map(|(ends, _)| ends);
-            if let Some(life) = silent.and_then(|ends| self.open.remove(ends)) {
-                self.close(life);
+    fn start(&mut self, s: &Segment) {
+        if self.open.len() >= MAX_OPEN {
+            let silent =
+                self.open.iter().min_by_key(|(_, tracker)| tracker.last).map(|(endpoints, _)| endpoints);
+            if let Some(tracker) = silent.and_then(|endpoints| self.open.remove(endpoints)) {
+                self.close(tracker);
             }
         }
-        self.begun += 1;
+        self.started += 1;
         let detail = Detail {
-            bins: if self.options.plots { MANY } else { FEW },
-            packets: self.options.packets_of == Some(self.begun),
+            bins: if self.options.plots { PLOT_BINS } else { BINS },
+            packets: self.options.packets_of == Some(self.started),
         };
-        let mut life = Life::new(self.begun, s, detail, self.options.at);
-        life.segment(s);
-        self.open.insert(ends(s.from, s.to), life);
+        let mut tracker = Tracker::new(self.started, s, detail, self.options.at);
+        tracker.add_segment(s);
+        self.open.insert(endpoints(s.from, s.to), tracker);
     }
 
     fn sweep(&mut self, now: Time) {
-        let over: Vec<_> = self
+        let expired: Vec<_> = self
             .open
             .iter()
-            .filter(|(_, life)| life.is_over() && now.since(life.last) > LINGER)
-            .map(|(ends, _)| ends)
+            .filter(|(_, tracker)| tracker.is_closed() && now.since(tracker.last) > LINGER_TIMEOUT)
+            .map(|(endpoints, _)| endpoints)
             .collect();
-        for ends in over {
-            if let Some(life) = self.open.remove(ends) {
-                self.close(life);
+        for endpoints in expired {
+            if let Some(tracker) = self.open.remove(endpoints) {
+                self.close(tracker);
             }
         }
     }
 
-    fn close(&mut self, life: Life) {
-        self.over.push(life.record());
+    fn close(&mut self, tracker: Tracker) {
+        self.closed.push(tracker.into_traced());
     }
 
-    /// The capture has ended.
-    pub fn finish(mut self) -> Analysed {
-        for life in std::mem::take(&mut self.open).lives.into_iter().flatten() {
-            self.close(life);
+    /// Endpoints the analysis.
+    pub fn finish(mut self) -> Analysis {
+        for tracker in std::mem::take(&mut self.open).trackers.into_iter().flatten() {
+            self.close(tracker);
         }
-        self.over.sort_by_key(|c| c.record.number);
-        Analysed { connections: self.over, packets: self.packets }
+        self.closed.sort_by_key(|c| c.record.number);
+        Analysis { connections: self.closed, packets: self.packets }
     }
 }

@@ -1,8 +1,8 @@
-//! Why a capture could not be read at all.
+//! Errors of reading captures.
 
 use thiserror::Error;
 
-/// A capture that gave nothing. One that breaks off later gives what was readable, and [`Damage`].
+/// The capture could not be read. A capture that is damaged later gives its readable part and a [`Damage`].
 #[derive(Debug, Error)]
 pub enum TraceError {
     /// Reading failed before the first packet.
@@ -10,22 +10,20 @@ pub enum TraceError {
     Read {
         /// The file.
         name: String,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// It is in no form that is known here.
-    #[error(
-        "{name} is not a capture: it begins neither as pcap nor as pcapng does{hint}; `tcpdump -w FILE` and Wireshark write both"
-    )]
+    /// The file has an unknown format.
+    #[error("{name} is not a capture in pcap or pcapng format{hint}")]
     NotACapture {
         /// The file.
         name: String,
-        /// What it may be instead.
+        /// What the file may be instead.
         hint: String,
     },
-    /// It has a capture's header and a link layer that is not read here.
+    /// The link type is not supported.
     #[error(
-        "{name} was captured on a link of type {link}, which is not read; read are Ethernet (1), NULL (0), LOOP (108), raw IP (12, 14, 101, 228, 229) and Linux cooked (113, 276)"
+        "{name} has the unsupported link type {link}; supported are Ethernet (1), NULL (0), LOOP (108), raw IP (12, 14, 101, 228, 229) and Linux cooked (113, 276)"
     )]
     Link {
         /// The file.
@@ -35,11 +33,11 @@ pub enum TraceError {
     },
 }
 
-/// Where and why a capture broke off.
+/// Where and why reading stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Damage {
-    /// Bytes before the damage, in the file as decompressed.
+    /// Bytes before the damage in the decompressed file.
     pub offset: u64,
-    /// What is wrong there.
+    /// The problem.
     pub reason: String,
 }

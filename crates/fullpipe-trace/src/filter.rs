@@ -1,5 +1,5 @@
-//! Which connections are looked at: `host 192.0.2.7 and port 443`, in the words of tcpdump. One filter for files and for
-//! interfaces, where the kernel leaves out what it does not match before it is copied.
+//! Packet filters such as `host 192.0.2.7 and port 443`, in tcpdump's syntax. The same filter applies to files and, as a BPF
+//! program in the kernel, to interfaces.
 
 use crate::wire::Segment;
 use fullpipe_kernel::packets::filter::{Instruction, jump_if, jump_unless, op, statement};
@@ -8,32 +8,32 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Bytes of each packet that are kept: all headers, and more of them than a packet of IPv6 with extensions has.
-const KEPT: u32 = 320;
+/// Bytes captured of each packet: enough for all headers, IPv6 extensions included.
+const SNAP_LENGTH: u32 = 320;
 
-/// IP's number of it.
+/// IP protocol number of TCP.
 const TCP: u32 = 6;
 
-/// Conditions of a filter at most: more would not fit the kernel's jumps.
-const MOST: usize = 8;
+/// Maximum number of conditions: more would exceed the jump offsets of BPF.
+const MAX_CONDITIONS: usize = 8;
 
-/// A condition that packets in both directions meet.
+/// A condition on the packets of both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Condition {
-    /// One of both addresses is in it.
+    /// The network of one of the addresses.
     Net(IpNet),
-    /// One of both ports is it.
+    /// One of the ports.
     Port(u16),
 }
 
-/// Conditions all of which must be met; without one everything of TCP is.
+/// Conditions that all have to match. Without conditions, all TCP packets match.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter(Vec<Condition>);
 
-/// A filter that cannot be understood.
+/// A filter has a syntax error.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error(
-    "the filter does not go on with `{at}`: it is made of `host ADDRESS`, `net PREFIX/LENGTH` and `port NUMBER`, joined by `and`, eight at most"
+    "syntax error in the filter at `{at}`: use `host ADDRESS`, `net PREFIX/LENGTH` and `port NUMBER`, joined by `and`, at most eight"
 )]
 pub struct FilterError {
     at: String,
@@ -48,7 +48,7 @@ impl FromStr for Filter {
         while let Some(kind) = words.next() {
             let value = words.next().unwrap_or_default();
             let failure = || FilterError { at: format!("{kind} {value}").trim_end().to_owned() };
-            if conditions.len() == MOST {
+            if conditions.len() == MAX_CONDITIONS {
                 return Err(failure());
             }
             conditions.push(match kind {
@@ -67,11 +67,11 @@ impl FromStr for Filter {
     }
 }
 
-const LEAVE_OUT: Instruction = statement(op::RETURN, 0);
-const KEEP: Instruction = statement(op::RETURN, KEPT);
+const DROP: Instruction = statement(op::RETURN, 0);
+const KEEP: Instruction = statement(op::RETURN, SNAP_LENGTH);
 
 impl Filter {
-    /// Whether `s` belongs to a connection that is looked at.
+    /// Whether a segment matches.
     #[inline]
     pub fn matches(&self, s: &Segment) -> bool {
         self.0.iter().all(|condition| match condition {
@@ -80,26 +80,23 @@ impl Filter {
         })
     }
 
-    /// The same for the kernel, of packets from their IP header on. Keeps more than [`Filter::matches`] where only reading
-    /// tells: IPv6 with extension headers.
+    /// The filter as a BPF program for packets from the IP header on. It accepts all IPv6 packets with extension headers,
+    /// which [`Filter::matches`] decides.
     pub(crate) fn program(&self) -> Vec<Instruction> {
-        let four = self.version_4();
-        let mut program = vec![
-            statement(op::LOAD_BYTE, 0),
-            statement(op::AND, 0xf0),
-            jump_unless(op::IS_EQUAL, 0x40, four.len() as u8),
-        ];
+        let four = self.ipv4_program();
+        let mut program =
+            vec![statement(op::LOAD_BYTE, 0), statement(op::AND, 0xf0), jump_unless(op::IS_EQUAL, 0x40, four.len() as u8)];
         program.extend(four);
-        program.extend([jump_if(op::IS_EQUAL, 0x60, 1), LEAVE_OUT]);
-        program.extend(self.version_6());
+        program.extend([jump_if(op::IS_EQUAL, 0x60, 1), DROP]);
+        program.extend(self.ipv6_program());
         program
     }
 
-    fn version_4(&self) -> Vec<Instruction> {
-        let mut code = vec![statement(op::LOAD_BYTE, 9), jump_if(op::IS_EQUAL, TCP, 1), LEAVE_OUT];
+    fn ipv4_program(&self) -> Vec<Instruction> {
+        let mut code = vec![statement(op::LOAD_BYTE, 9), jump_if(op::IS_EQUAL, TCP, 1), DROP];
         if self.0.iter().any(|c| matches!(c, Condition::Port(_))) {
-            // A fragment that is not the first has no ports.
-            code.extend([statement(op::LOAD_HALF, 6), jump_unless(op::HAS_BITS, 0x1fff, 1), LEAVE_OUT]);
+            // Only the first fragment has ports.
+            code.extend([statement(op::LOAD_HALF, 6), jump_unless(op::HAS_BITS, 0x1fff, 1), DROP]);
             code.push(statement(op::HEADER_LENGTH, 0));
         }
         for condition in &self.0 {
@@ -109,20 +106,20 @@ impl Filter {
                     let words = [(u32::from(net.network()), u32::from(net.netmask()))];
                     code.extend(either_address([12, 16], &words));
                 }
-                Condition::Net(IpNet::V6(_)) => code.push(LEAVE_OUT),
+                Condition::Net(IpNet::V6(_)) => code.push(DROP),
             }
         }
         code.push(KEEP);
         code
     }
 
-    fn version_6(&self) -> Vec<Instruction> {
+    fn ipv6_program(&self) -> Vec<Instruction> {
         let mut code = vec![statement(op::LOAD_BYTE, 6)];
         // Extension headers: hop by hop, routing, fragment, authentication, destination.
         let extensions = [0, 43, 44, 51, 60];
         code.push(jump_if(op::IS_EQUAL, TCP, extensions.len() as u8 + 2));
         code.extend((0..5).map(|i| jump_if(op::IS_EQUAL, extensions[i as usize], 5 - i)));
-        code.extend([LEAVE_OUT, KEEP]);
+        code.extend([DROP, KEEP]);
         for condition in &self.0 {
             match condition {
                 Condition::Port(port) => code.extend(either_port(op::LOAD_HALF, 40, *port)),
@@ -132,7 +129,7 @@ impl Filter {
                     let words: Vec<(u32, u32)> = (0..4).map(|i| (word(address, i), word(mask, i))).collect();
                     code.extend(either_address([8, 24], &words));
                 }
-                Condition::Net(IpNet::V4(_)) => code.push(LEAVE_OUT),
+                Condition::Net(IpNet::V4(_)) => code.push(DROP),
             }
         }
         code.push(KEEP);
@@ -140,19 +137,13 @@ impl Filter {
     }
 }
 
-/// Goes on behind this if one of the two ports at `at` is `port`.
+/// Continues after these instructions if one of the two ports at `at` is `port`.
 fn either_port(load: u16, at: u32, port: u16) -> [Instruction; 5] {
     let port = u32::from(port);
-    [
-        statement(load, at),
-        jump_if(op::IS_EQUAL, port, 3),
-        statement(load, at + 2),
-        jump_if(op::IS_EQUAL, port, 1),
-        LEAVE_OUT,
-    ]
+    [statement(load, at), jump_if(op::IS_EQUAL, port, 3), statement(load, at + 2), jump_if(op::IS_EQUAL, port, 1), DROP]
 }
 
-/// Goes on behind this if one of the two addresses that begin at `at` is in the net of these words and masks.
+/// Continues after these instructions if one of the two addresses at `at` is in the network of these words and masks.
 fn either_address(at: [u32; 2], words: &[(u32, u32)]) -> Vec<Instruction> {
     let compared: Vec<(u32, &(u32, u32))> = (0..).zip(words).filter(|(_, (_, mask))| *mask != 0).collect();
     let length = compared.len() as u8 * 3 + 1;
@@ -164,7 +155,7 @@ fn either_address(at: [u32; 2], words: &[(u32, u32)]) -> Vec<Instruction> {
         }
         code.push(statement(op::JUMP, beyond));
     }
-    code.push(LEAVE_OUT);
+    code.push(DROP);
     code
 }
 
@@ -172,8 +163,8 @@ fn either_address(at: [u32; 2], words: &[(u32, u32)]) -> Vec<Instruction> {
 mod tests {
     use super::*;
 
-    /// What the kernel's interpreter would give for `packet` (only what these programs use).
-    fn kept(program: &[Instruction], packet: &[u8]) -> u32 {
+    /// Interprets a program as the kernel does; returns the accepted length.
+    fn accepted(program: &[Instruction], packet: &[u8]) -> u32 {
         let (mut a, mut x, mut i) = (0_u32, 0_u32, 0);
         let load = |at: u32, n: usize| {
             let bytes = packet.get(at as usize..at as usize + n)?;
@@ -190,7 +181,7 @@ mod tests {
                 op::RETURN => return k,
                 _ => Some(a),
             };
-            // Beyond the packet's end the kernel gives up, and 0.
+            // The kernel returns 0 for loads beyond the packet.
             let Some(loaded) = loaded else { return 0 };
             a = loaded;
             match code {
@@ -204,7 +195,7 @@ mod tests {
         }
     }
 
-    /// A packet with that protocol from and to these ports.
+    /// A packet of a protocol between two addresses and ports.
     fn packet(ends: [&str; 2], protocol: u8, ports: [u16; 2]) -> Vec<u8> {
         let mut packet = match ends.map(|e| e.parse().unwrap()) {
             [IpAddr::V4(from), IpAddr::V4(to)] => {
@@ -214,7 +205,7 @@ mod tests {
             [IpAddr::V6(from), IpAddr::V6(to)] => {
                 [&[0x60, 0, 0, 0, 0, 20, protocol, 64][..], &from.octets(), &to.octets()].concat()
             }
-            _ => panic!("of two versions"),
+            _ => panic!("mixed IP versions"),
         };
         ports.iter().for_each(|p| packet.extend(p.to_be_bytes()));
         packet.resize(packet.len() + 16, 0);
@@ -222,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_leaves_out_what_the_reader_would() {
+    fn kernel_and_reader_filter_alike() {
         let four = packet(["192.0.2.7", "198.51.100.9"], 6, [50_000, 443]);
         let six = packet(["2001:db8::7", "2001:db8:1::9"], 6, [443, 50_000]);
         for (filter, in_four, in_six) in [
@@ -241,30 +232,30 @@ mod tests {
             ("net 2001:db8:8000::/33", false, false),
         ] {
             let program = filter.parse::<Filter>().unwrap().program();
-            assert_eq!(kept(&program, &four) > 0, in_four, "{filter}");
-            assert_eq!(kept(&program, &six) > 0, in_six, "{filter}");
+            assert_eq!(accepted(&program, &four) > 0, in_four, "{filter}");
+            assert_eq!(accepted(&program, &six) > 0, in_six, "{filter}");
         }
     }
 
     #[test]
-    fn other_protocols_and_later_fragments_are_left_out_and_extensions_are_read() {
+    fn other_protocols_and_later_fragments_are_dropped_and_extensions_accepted() {
         let program = "port 443".parse::<Filter>().unwrap().program();
         let ends = ["192.0.2.7", "198.51.100.9"];
-        assert_eq!(kept(&program, &packet(ends, 17, [443, 443])), 0);
+        assert_eq!(accepted(&program, &packet(ends, 17, [443, 443])), 0);
         let mut fragment = packet(ends, 6, [443, 443]);
         fragment[7] = 9;
-        assert_eq!(kept(&program, &fragment), 0);
+        assert_eq!(accepted(&program, &fragment), 0);
         let six = ["2001:db8::7", "2001:db8:1::9"];
-        assert_eq!(kept(&program, &packet(six, 58, [443, 443])), 0);
+        assert_eq!(accepted(&program, &packet(six, 58, [443, 443])), 0);
         for extension in [0, 43, 44, 51, 60] {
-            assert_eq!(kept(&program, &packet(six, extension, [0, 0])), KEPT);
+            assert_eq!(accepted(&program, &packet(six, extension, [0, 0])), SNAP_LENGTH);
         }
         // An ARP request.
-        assert_eq!(kept(&program, &[0, 1, 8, 0, 6, 4, 0, 1, 2, 2, 2, 2, 2, 2]), 0);
+        assert_eq!(accepted(&program, &[0, 1, 8, 0, 6, 4, 0, 1, 2, 2, 2, 2, 2, 2]), 0);
     }
 
     #[test]
-    fn what_is_no_filter_says_where() {
+    fn syntax_errors_name_the_position() {
         for (text, at) in [
             ("port http", "port http"),
             ("host", "host"),
@@ -277,7 +268,7 @@ mod tests {
             let error = text.parse::<Filter>().unwrap_err();
             assert_eq!(error.at, at, "{text}");
         }
-        let many = ["port 1"; MOST + 1].join(" and ");
+        let many = ["port 1"; MAX_CONDITIONS + 1].join(" and ");
         assert_eq!(many.parse::<Filter>().unwrap_err().at, "port 1");
     }
 }

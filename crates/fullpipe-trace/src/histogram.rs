@@ -1,14 +1,14 @@
-//! Distributions of positive quantities over many orders of magnitude, in bins of half a per cent.
+//! Histograms of positive values over many orders of magnitude, with bins of 0.5 %.
 
-/// Width of a bin as a ratio.
+/// Ratio of the bounds of a bin.
 const RATIO: f64 = 1.005;
 
-/// Weights by the logarithm of what they belong to. Memory: one entry for each half per cent that occurs.
+/// A weighted histogram with logarithmic bins. Memory: one entry per non-empty bin.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
-    /// In order.
+    /// Bins in rising order.
     bins: Vec<Bin>,
-    /// Where the value before was counted: the next is often there, too.
+    /// The bin of the previous value, often also that of the next.
     latest: usize,
     weight: f64,
     count: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Histogram {
 #[derive(Clone, Copy, Debug)]
 struct Bin {
     number: i16,
-    /// Least value in it, and in the next.
+    /// Lower bounds of this bin and of the next.
     from: f64,
     to: f64,
     sums: Sums,
@@ -30,16 +30,16 @@ struct Sums {
 }
 
 impl Bin {
-    /// The empty bin of `value`. Looking values up among bounds spares their logarithms, which would take longer than all else.
-    fn of(value: f64) -> Self {
+    /// An empty bin for `value`. Later values are compared with its bounds, which is faster than a logarithm.
+    fn new(value: f64) -> Self {
         let number = ((value.ln() / RATIO.ln()).floor() as i16).min(i16::MAX - 1);
-        // What is beyond all bins is in the outermost.
+        // The outermost bins are unbounded.
         let bound = |n: i16| match n {
             i16::MIN => 0.0,
             i16::MAX => f64::INFINITY,
             _ => RATIO.powi(i32::from(n)),
         };
-        // A logarithm is rounded: on a bound it can be that of the bin beside it.
+        // On a bound, a rounded logarithm may give the neighbouring bin.
         let number = match (bound(number), bound(number.saturating_add(1))) {
             (from, _) if value < from => number.saturating_sub(1),
             (_, to) if value >= to => number.saturating_add(1),
@@ -50,7 +50,7 @@ impl Bin {
 }
 
 impl Histogram {
-    /// Adds `value` with `weight`; what is not positive is not counted.
+    /// Adds `value` with `weight`. Values that are not positive and finite are ignored.
     #[inline]
     pub(crate) fn add(&mut self, value: f64, weight: f64) {
         if value <= 0.0 || !value.is_finite() {
@@ -66,21 +66,21 @@ impl Histogram {
         self.count += 1;
     }
 
-    /// Where the bin of `value` is, which is made where there is none.
+    /// Index of the bin of `value`, inserted if missing.
     fn place(&mut self, value: f64) -> usize {
         let place = self.bins.partition_point(|bin| bin.to <= value);
         if self.bins.get(place).is_none_or(|bin| value < bin.from) {
-            self.bins.insert(place, Bin::of(value));
+            self.bins.insert(place, Bin::new(value));
         }
         place
     }
 
-    /// How many values were added.
+    /// Number of values added.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The value below which a share `q` of the weight lies.
+    /// The value below which a share `q` of the weight is.
     pub(crate) fn quantile(&self, q: f64) -> Option<f64> {
         let mut left = self.weight * q;
         for Bin { sums, .. } in &self.bins {
@@ -92,9 +92,8 @@ impl Histogram {
         self.bins.last().map(|Bin { sums, .. }| sums.sum / sums.weight)
     }
 
-    /// The highest value about which the weight gathers: the mean over a window of ±`spread` that holds a share of at
-    /// least `of_best` of the fullest such window and `of_all` of everything, the highest such window that is fuller
-    /// than those beside it.
+    /// The highest mode: the mean over the highest window of ±`spread` that is a local maximum and has at least a share
+    /// `of_best` of the weight of the largest window and `of_all` of the total.
     pub(crate) fn highest_mode(&self, spread: f64, of_best: f64, of_all: f64) -> Option<f64> {
         let half = ((1.0 + spread).ln() / RATIO.ln()).ceil() as i16;
         let window = |centre: i16| {
@@ -110,7 +109,7 @@ impl Histogram {
         let best = windows.iter().map(|w| w.1.weight).fold(0.0, f64::max);
         let needed = (best * of_best).max(self.weight * of_all);
         let (from, _) = windows.iter().rev().find(|(_, w)| w.weight >= needed)?;
-        // From the first that is full enough down to the summit it belongs to.
+        // From the highest sufficient window down to its local maximum.
         let near = windows.iter().rev().filter(|(k, _)| k <= from && *k >= from.saturating_sub(2 * half));
         let (_, top) = near.max_by(|a, b| a.1.weight.total_cmp(&b.1.weight))?;
         (top.weight > 0.0).then(|| top.sum / top.weight)
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_mode_is_neither_an_outlier_nor_a_lower_crowd() {
+    fn highest_mode_is_neither_an_outlier_nor_a_lower_mode() {
         let mut h = Histogram::default();
         (0..1000).for_each(|i| h.add(40.0 + f64::from(i % 10) * 0.02, 1.0));
         (0..400).for_each(|i| h.add(99.0 + f64::from(i % 10) * 0.2, 1.0));

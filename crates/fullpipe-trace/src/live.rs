@@ -1,4 +1,4 @@
-//! Packets of an interface as they pass, instead of those of a file.
+//! Captures the packets of an interface instead of reading a file.
 
 use crate::filter::Filter;
 use crate::input::{Counters, Frame};
@@ -11,53 +11,53 @@ use std::io;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// All interfaces together.
+/// Name for all interfaces.
 const ANY: &str = "any";
 
-/// How often it is asked whether to end.
-const STEP: Duration = Duration::from_millis(50);
-/// The kernel hands over what it has within this: what passed before the end is still seen.
-const LAST: Duration = Duration::from_millis(60);
+/// Interval between checks for the end.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The kernel delivers packets within this time; keeps those captured before the end.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(60);
 
-/// Why one cannot look at an interface.
+/// An interface could not be captured.
 #[derive(Debug, Error)]
 pub enum LiveError {
-    /// It is not there.
-    #[error("there is no interface {name}: name one of {there}, or `any` for all of them")]
+    /// The interface does not exist.
+    #[error("no interface {name}; use one of {available}, or `any` for all")]
     NoInterface {
-        /// As it was called.
+        /// The name that was given.
         name: String,
-        /// Those that there are.
-        there: String,
+        /// The existing interfaces.
+        available: String,
     },
-    /// This process may not.
+    /// The process lacks CAP_NET_RAW.
     #[error(
-        "looking at packets takes the capability CAP_NET_RAW: run this as root (`sudo fullpipe trace --live …`), or give it to the program once and for all who may run it (`sudo setcap cap_net_raw+ep \"$(command -v fullpipe)\"`); or let who may capture, and read the file: `tcpdump -w FILE`, `fullpipe trace FILE`"
+        "capturing packets requires CAP_NET_RAW: run as root (`sudo fullpipe trace --live …`), grant it to the program (`sudo setcap cap_net_raw+ep \"$(command -v fullpipe)\"`), or read a file from another capture program (`tcpdump -w FILE`, `fullpipe trace FILE`)"
     )]
     NotAllowed,
-    /// The kernel gave no packet socket or no ring.
+    /// The kernel refused a packet socket or its ring buffer.
     #[error(
-        "cannot look at packets: {0}; it takes CONFIG_PACKET in the kernel (`modprobe af_packet`) and 32 MB of memory for the ring"
+        "cannot capture packets: {0}; this requires CONFIG_PACKET in the kernel (`modprobe af_packet`) and 32 MB of memory"
     )]
     Impossible(io::Error),
-    /// It ended while it was looked at.
-    #[error("looking at {name} ended: {source}")]
+    /// The capture failed later.
+    #[error("the capture on {name} failed: {source}")]
     Lost {
         /// The interface.
         name: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// Looks at `interface`, or at all if it is `any`, until `ended`, and hands each frame that `filter` may match to `frame`.
-/// Gives what there was and what the ring had no room for.
+/// Captures on `interface`, or on all if it is `any`, until `ended` returns true, and calls `frame` for each frame that
+/// may match `filter`. Returns the number of packets captured and dropped.
 ///
-/// Memory: a ring of 32 MB. Frames are cut behind their headers. Nothing of the host is changed.
+/// Memory: a ring buffer of 32 MB. Frames are truncated after their headers. The host is not changed.
 ///
 /// # Errors
-/// See [`LiveError`]. An interface that goes down ends it with what was seen until then.
-pub fn look(
+/// See [`LiveError`]. If the interface goes down, the packets captured until then are returned.
+pub fn capture_interface(
     interface: &str,
     filter: &Filter,
     mut ended: impl FnMut() -> bool,
@@ -66,21 +66,21 @@ pub fn look(
     let name = Some(interface).filter(|name| *name != ANY);
     let mut packets = Capture::open(name, &filter.program()).map_err(|e| refused(interface, e))?;
     let mut counters = Counters::default();
-    let mut take = |p: fullpipe_kernel::packets::Packet<'_>| {
+    let mut record = |p: fullpipe_kernel::packets::Packet<'_>| {
         counters.frames += 1;
         let at = Time::from_nanos(p.at);
         frame(&Frame { at, link: Link::Raw, length: p.length.max(p.bytes.len() as u32), bytes: p.bytes });
     };
     let mut lost = None;
     while !ended() {
-        if let Err(source) = packets.poll(STEP, &mut take) {
+        if let Err(source) = packets.poll(POLL_INTERVAL, &mut record) {
             lost = Some(source);
             break;
         }
     }
-    let until = Instant::now() + LAST;
+    let until = Instant::now() + DRAIN_TIMEOUT;
     while lost.is_none() && Instant::now() < until {
-        lost = packets.poll(until.saturating_duration_since(Instant::now()), &mut take).err();
+        lost = packets.poll(until.saturating_duration_since(Instant::now()), &mut record).err();
     }
     counters.dropped = packets.counts().dropped;
     match lost {
@@ -95,7 +95,7 @@ fn refused(interface: &str, e: io::Error) -> LiveError {
         Errno::ENODEV | Errno::ENXIO => {
             let links = Rtnetlink::open().and_then(|mut kernel| kernel.links()).unwrap_or_default();
             let names: Vec<String> = links.into_iter().map(|link| link.name).collect();
-            LiveError::NoInterface { name: interface.to_owned(), there: names.join(", ") }
+            LiveError::NoInterface { name: interface.to_owned(), available: names.join(", ") }
         }
         _ => LiveError::Impossible(e),
     }

@@ -1,6 +1,6 @@
-//! A traced connection as a [`Recording`], for the reports that all engines share.
+//! Converts an analysed connection to a [`Recording`] for reports.
 
-use crate::analysis::Traced;
+use crate::analysis::TracedConnection;
 use crate::connection::Bins;
 use fullpipe_experiment::connection::{Connection, Direction, Heading, Place};
 use fullpipe_experiment::recording::{
@@ -8,18 +8,18 @@ use fullpipe_experiment::recording::{
 };
 use fullpipe_units::Span;
 
-/// Directions with less data than this share of the connection's are no flow of their own.
-const SMALL: u64 = 20;
+/// Directions with less than one part in this of the data have no flow.
+const MIN_FLOW_PART: u64 = 20;
 
-impl Traced {
-    /// The connection as a recording: a flow for each direction that carried data worth speaking of. The states are
-    /// what limited it.
+impl TracedConnection {
+    /// Converts the connection to a recording with one flow for each direction with a relevant amount of data. The states
+    /// are what limited the flow.
     pub fn recording(&self) -> Recording {
         let c = &self.record;
         let total = c.to_server.bytes + c.to_client.bytes;
         let mut flows: Vec<FlowRecording> = [Heading::ToServer, Heading::ToClient]
             .into_iter()
-            .filter(|h| c.direction(*h).bytes > 0 && c.direction(*h).bytes * SMALL >= total)
+            .filter(|h| c.direction(*h).bytes > 0 && c.direction(*h).bytes * MIN_FLOW_PART >= total)
             .map(|heading| self.flow(heading))
             .collect();
         let (bulk, heading) = c.bulk();
@@ -29,7 +29,7 @@ impl Traced {
             contender: None,
             varied: Vec::new(),
             source: Source::Trace,
-            cc: named(bulk),
+            cc: controller(bulk),
             seed: 0,
             valid: true,
             invalid_because: Vec::new(),
@@ -49,7 +49,7 @@ impl Traced {
         let bins = &self.bins[usize::from(heading == Heading::ToClient)];
         FlowRecording {
             label: label(&self.record, heading),
-            cc: named(d),
+            cc: controller(d),
             start_s: 0.0,
             summary: summary(d),
             series: series(bins, d),
@@ -65,8 +65,8 @@ impl Traced {
     }
 }
 
-/// The controller, if it was concluded.
-fn named(d: &Direction) -> String {
+/// The controller, if identified.
+fn controller(d: &Direction) -> String {
     d.sender.as_ref().and_then(|s| s.name.clone()).unwrap_or_default()
 }
 
@@ -99,13 +99,13 @@ fn path(d: &Direction) -> PathFacts {
     let found = match (d.btlbw_on_the_wire, d.rtprop) {
         (Some(rate), Some(rtt)) => format!("{}, {}", crate::text::rate(rate), crate::text::span(rtt)),
         (None, Some(rtt)) => format!("unknown rate, {}", crate::text::span(rtt)),
-        _ => "an unknown path".to_owned(),
+        _ => "unknown path".to_owned(),
     };
     let place = match d.place {
         Place::Sender => "captured at the sender",
         Place::Receiver => "captured at the receiver",
         Place::Between => "captured between the ends",
-        Place::Unknown => "captured at an unknown place",
+        Place::Unknown => "captured at an unknown point",
     };
     PathFacts {
         rate_bps: d.btlbw_on_the_wire.map(|r| r.as_bits_per_sec_f64()),
@@ -117,7 +117,7 @@ fn path(d: &Direction) -> PathFacts {
     }
 }
 
-/// The receiver's window: a column that engines do not have.
+/// Column with the receive window, which engines do not have.
 pub const WINDOW_BYTES: &str = "receive_window_bytes";
 
 fn series(bins: &Bins, d: &Direction) -> Series {
@@ -131,18 +131,18 @@ fn series(bins: &Bins, d: &Direction) -> Series {
         column::RETRANSMITTED_PACKETS,
     ]);
     let width = bins.width();
-    // A row a hundredth of the bins wide would show single packets as spikes: at least ten segments' time at BtlBw.
+    // Shorter rows would show single packets as spikes: use at least the time of ten segments at BtlBw.
     let mss = u64::from(d.segment_bytes.unwrap_or(1460)).max(1);
     let ten = d.btlbw.map_or(Span::from_millis(10), |b| b.time_to_send(10 * mss));
     let each = (ten.as_nanos().div_ceil(width.as_nanos()).max(1) as usize).min(bins.count().max(1));
     let (mut delivered, mut sent, mut again, mut inflight) = (0, 0, 0, 0);
-    for (i, (count, bin)) in bins.by(each).into_iter().enumerate() {
+    for (i, (count, bin)) in bins.grouped(each).into_iter().enumerate() {
         let length = (width * count as u64).as_secs_f64();
-        let arrived = if bin.acked > 0 || d.place != Place::Receiver { bin.acked } else { bin.fresh };
+        let arrived = if bin.acked > 0 || d.place != Place::Receiver { bin.acked } else { bin.new_bytes };
         delivered += arrived;
         sent += bin.sent.div_ceil(mss);
         again += bin.retransmitted;
-        // Where nothing left, what had left before is still in flight, unless it was idle.
+        // Without new packets, the previous data is still in flight, unless the flow was idle.
         if bin.inflight > 0 || bin.idle * 2 > width * count as u64 {
             inflight = bin.inflight;
         }

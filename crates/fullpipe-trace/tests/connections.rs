@@ -1,23 +1,23 @@
-//! What the TCP machine makes of segments whose truth is known.
+//! Analysis of segment sequences with known results.
 
 mod support;
 
 use fullpipe_experiment::connection::{Closing, Handshake, Limitation, Place, Point};
-use fullpipe_trace::wire::{Flags, Segment, Selective};
-use fullpipe_trace::{Analysis, Options};
+use fullpipe_trace::wire::{Flags, Segment, TcpOptions};
+use fullpipe_trace::{Analyser, Options};
 use fullpipe_units::{Span, Time};
 use proptest::prelude::*;
-use support::{Talk, client, segment, server};
+use support::{Exchange, client, segment, server};
 
 #[test]
-fn the_handshake_tells_the_place_and_the_options() {
+fn handshake_shows_place_and_options() {
     for (to_server, to_client, point) in [
         (40.0, 0.1, Point::Client),
         (0.1, 40.0, Point::Server),
         (15.0, 25.0, Point::Between),
         (0.01, 0.02, Point::Unknown),
     ] {
-        let mut t = Talk::new(100, 200);
+        let mut t = Exchange::new(100, 200);
         t.open(0.0, to_server, to_client);
         let c = t.connection();
         assert_eq!(c.vantage.point, point, "{:?}", c.vantage);
@@ -28,8 +28,8 @@ fn the_handshake_tells_the_place_and_the_options() {
 }
 
 #[test]
-fn bytes_are_counted_across_the_wrap_of_sequence_numbers() {
-    let mut t = Talk::new(u32::MAX - 2500, 5);
+fn bytes_are_counted_across_sequence_number_wraparound() {
+    let mut t = Exchange::new(u32::MAX - 2500, 5);
     t.open(0.0, 20.0, 0.1);
     for i in 0..10 {
         t.data(30.0 + f64::from(i) * 30.0, i * 1000, (i + 1) * 1000);
@@ -41,12 +41,12 @@ fn bytes_are_counted_across_the_wrap_of_sequence_numbers() {
 }
 
 #[test]
-fn a_port_that_is_used_again_is_another_connection() {
-    let mut t = Talk::new(1000, 2000);
+fn reused_port_is_another_connection() {
+    let mut t = Exchange::new(1000, 2000);
     t.open(0.0, 20.0, 0.1);
     t.data(30.0, 0, 500);
     t.segments.push(segment(60.0, server(), Flags::RST, 2001, 0, 0));
-    let mut again = Talk::new(900_000, 800_000);
+    let mut again = Exchange::new(900_000, 800_000);
     again.open(100.0, 20.0, 0.1);
     again.data(130.0, 0, 700);
     t.segments.extend(again.segments);
@@ -56,19 +56,19 @@ fn a_port_that_is_used_again_is_another_connection() {
 }
 
 #[test]
-fn a_syn_that_is_sent_again_opens_nothing_new() {
-    let mut t = Talk::new(1000, 2000);
+fn retransmitted_syn_opens_no_connection() {
+    let mut t = Exchange::new(1000, 2000);
     t.segments.push(segment(0.0, client(), Flags::SYN, 1000, 0, 0));
     t.open(1000.0, 20.0, 0.1);
     let c = t.connection();
     assert_eq!(c.opening.retransmitted, 1);
-    // Which SYN was answered is not known (Karn).
+    // Karn's algorithm: it is unknown which SYN was answered.
     assert_eq!(c.opening.to_server, None);
 }
 
 #[test]
-fn one_end_may_close_before_the_other() {
-    let mut t = Talk::new(1000, 2000);
+fn one_end_can_close_before_the_other() {
+    let mut t = Exchange::new(1000, 2000);
     t.open(0.0, 20.0, 0.1);
     t.data(30.0, 0, 500);
     t.segments.push(segment(31.0, client(), Flags::FIN | Flags::ACK, 1501, 2001, 0));
@@ -81,8 +81,8 @@ fn one_end_may_close_before_the_other() {
 }
 
 #[test]
-fn a_connection_that_was_open_before_is_followed_from_where_it_is_seen() {
-    let mut t = Talk::new(5_000_000, 9_000_000);
+fn connection_open_before_the_capture_is_tracked() {
+    let mut t = Exchange::new(5_000_000, 9_000_000);
     for i in 0..20_u32 {
         t.data(f64::from(i) * 10.0, i * 1000, (i + 1) * 1000);
         t.ack(f64::from(i) * 10.0 + 8.0, (i + 1) * 1000);
@@ -94,9 +94,9 @@ fn a_connection_that_was_open_before_is_followed_from_where_it_is_seen() {
     assert!(c.notes.iter().any(|n| n.contains("handshake")), "{:?}", c.notes);
 }
 
-/// Ten segments each a millisecond apart, of which the third is lost.
-fn lossy() -> Talk {
-    let mut t = Talk::new(1000, 2000);
+/// Ten segments a millisecond apart, of which the third is lost.
+fn lossy() -> Exchange {
+    let mut t = Exchange::new(1000, 2000);
     t.open(0.0, 20.0, 0.1);
     for i in 0..10 {
         t.data(30.0 + f64::from(i), i * 1000, (i + 1) * 1000);
@@ -110,7 +110,7 @@ fn lossy() -> Talk {
 }
 
 #[test]
-fn what_is_sent_again_after_later_data_arrived_is_fast() {
+fn retransmission_after_later_data_arrived_is_fast() {
     let mut t = lossy();
     t.data(60.0, 2000, 3000);
     t.ack(80.0, 10_000);
@@ -122,7 +122,7 @@ fn what_is_sent_again_after_later_data_arrived_is_fast() {
 }
 
 #[test]
-fn a_duplicate_that_the_receiver_reports_was_spurious() {
+fn duplicate_reported_by_the_receiver_is_spurious() {
     let mut t = lossy();
     t.data(60.0, 2000, 3000);
     t.ack(61.0, 10_000);
@@ -132,8 +132,8 @@ fn a_duplicate_that_the_receiver_reports_was_spurious() {
 }
 
 #[test]
-fn silence_ends_in_a_probe_and_then_in_a_timeout() {
-    let mut t = Talk::new(1000, 2000);
+fn silence_leads_to_a_probe_and_then_a_timeout() {
+    let mut t = Exchange::new(1000, 2000);
     t.open(0.0, 20.0, 0.1);
     t.data(30.0, 0, 1000);
     t.ack(50.0, 1000);
@@ -147,14 +147,14 @@ fn silence_ends_in_a_probe_and_then_in_a_timeout() {
 }
 
 #[test]
-fn at_the_receiver_losses_are_concluded_from_holes() {
-    let mut t = Talk::new(1000, 2000);
+fn losses_at_the_receiver_are_inferred_from_holes() {
+    let mut t = Exchange::new(1000, 2000);
     t.open(0.0, 0.1, 40.0);
     for i in (0..40).filter(|i| *i != 5 && *i != 20) {
         t.data(60.0 + f64::from(i), i * 1000, (i + 1) * 1000);
         t.ack(60.05 + f64::from(i), if i < 5 { (i + 1) * 1000 } else { 5000 });
     }
-    // Overtaken by one millisecond; then sent again a round trip later.
+    // Reordered by a millisecond; then retransmitted a round trip later.
     t.data(81.5, 20_000, 21_000);
     t.data(105.0, 5_000, 6_000);
     t.ack(105.1, 40_000);
@@ -166,11 +166,11 @@ fn at_the_receiver_losses_are_concluded_from_holes() {
 }
 
 #[test]
-fn at_the_receiver_the_window_is_the_one_that_the_data_was_sent_under() {
+fn receiver_side_captures_use_the_window_known_to_the_sender() {
     for (window, held) in [(4000, 0.9..=1.0), (60_000, 0.0..=0.0)] {
-        let mut t = Talk::new(1000, 2000);
+        let mut t = Exchange::new(1000, 2000);
         t.open(0.0, 0.1, 40.0);
-        // Four segments a round trip, which pass one after another; each answers the acknowledgment of the one four before.
+        // Four segments per round trip, one after another; each echoes the acknowledgment of the segment four before.
         for i in 0..80_u32 {
             let ms = 60 + 40 * (i / 4) + i % 4;
             t.data(f64::from(ms), i * 1000, (i + 1) * 1000);
@@ -186,8 +186,8 @@ fn at_the_receiver_the_window_is_the_one_that_the_data_was_sent_under() {
 }
 
 #[test]
-fn super_packets_count_as_the_segments_they_were_made_of() {
-    let mut t = Talk::new(1000, 2000);
+fn merged_packets_count_as_their_segments() {
+    let mut t = Exchange::new(1000, 2000);
     t.open(0.0, 20.0, 0.1);
     t.data(30.0, 0, 10_000);
     t.data(30.1, 10_000, 12_500);
@@ -197,8 +197,8 @@ fn super_packets_count_as_the_segments_they_were_made_of() {
 }
 
 #[test]
-fn a_keep_alive_is_neither_data_nor_a_retransmission() {
-    let mut t = Talk::new(1000, 2000);
+fn keep_alive_is_neither_data_nor_retransmission() {
+    let mut t = Exchange::new(1000, 2000);
     t.open(0.0, 20.0, 0.1);
     t.data(30.0, 0, 1000);
     t.ack(50.0, 1000);
@@ -209,8 +209,8 @@ fn a_keep_alive_is_neither_data_nor_a_retransmission() {
 }
 
 #[test]
-fn acknowledgments_of_data_that_is_not_there_are_told() {
-    let mut t = Talk::new(1000, 2000);
+fn acknowledgments_of_missed_data_are_reported() {
+    let mut t = Exchange::new(1000, 2000);
     t.open(0.0, 20.0, 0.1);
     t.data(30.0, 0, 1000);
     t.data(32.0, 2000, 3000);
@@ -221,8 +221,8 @@ fn acknowledgments_of_data_that_is_not_there_are_told() {
 }
 
 #[test]
-fn a_syn_after_data_does_not_move_where_the_data_stands() {
-    let mut t = Talk::new(1000, 2000);
+fn syn_after_data_does_not_move_the_data() {
+    let mut t = Exchange::new(1000, 2000);
     t.data(0.0, 0, 3000);
     t.segments.push(segment(1.0, client(), Flags::SYN | Flags::ACK, 500, 2001, 0));
     t.data(2.0, 1000, 2000);
@@ -244,12 +244,12 @@ fn any_segment() -> impl Strategy<Value = Segment> {
         .prop_map(|((ms, up, flags, seq, ack, payload), (timestamps, blocks), window)| {
             let mut option = vec![5, 2 + 8 * blocks.len() as u8];
             blocks.iter().for_each(|(a, b)| option.extend([a.to_be_bytes(), b.to_be_bytes()].concat()));
-            let sack = Selective::read(&option);
+            let sack = TcpOptions::parse(&option);
             let from = if up { client() } else { server() };
-            // Resets would end most of the sequences at once.
+            // Resets would end most sequences early.
             let flags = if flags % 16 == 4 { flags } else { flags & !Flags::RST };
             Segment {
-                options: Selective { timestamps, ..sack },
+                options: TcpOptions { timestamps, ..sack },
                 window,
                 ..segment(ms, from, flags, seq, ack, payload)
             }
@@ -258,12 +258,12 @@ fn any_segment() -> impl Strategy<Value = Segment> {
 
 proptest! {
     #[test]
-    fn no_segments_make_it_panic(segments in proptest::collection::vec(any_segment(), 0..60)) {
-        let mut analysis = Analysis::new(Options::default());
+    fn arbitrary_segments_do_not_panic(segments in proptest::collection::vec(any_segment(), 0..60)) {
+        let mut analyser = Analyser::new(Options::default());
         for s in &segments {
-            analysis.segment(s);
+            analyser.add_segment(s);
         }
-        for c in analysis.finish().connections {
+        for c in analyser.finish().connections {
             for d in [&c.record.to_server, &c.record.to_client] {
                 let sum: f64 = d.limits.shares.iter().map(|s| s.share).sum();
                 prop_assert!(d.limits.shares.is_empty() || (sum - 1.0).abs() < 1e-6);
@@ -272,13 +272,13 @@ proptest! {
     }
 
     #[test]
-    fn a_clock_that_jumps_does_not_matter(ns in proptest::collection::vec(any::<u64>(), 2..30)) {
-        let mut analysis = Analysis::new(Options::default());
+    fn jumping_clock_does_not_split_connections(ns in proptest::collection::vec(any::<u64>(), 2..30)) {
+        let mut analyser = Analyser::new(Options::default());
         for (i, ns) in ns.iter().enumerate() {
             let mut s = segment(0.0, client(), Flags::ACK, i as u32 * 1000, 1, 1000);
             s.at = Time::from_nanos(*ns);
-            analysis.segment(&s);
+            analyser.add_segment(&s);
         }
-        prop_assert_eq!(analysis.finish().connections.len(), 1);
+        prop_assert_eq!(analyser.finish().connections.len(), 1);
     }
 }

@@ -1,19 +1,19 @@
-//! Capture files in all their forms, whole and damaged.
+//! Capture files in all formats, intact and damaged.
 
 mod support;
 
 use fullpipe_experiment::connection::Connection;
 use fullpipe_trace::input::{self, Outcome};
 use fullpipe_trace::wire::Segment;
-use fullpipe_trace::{Analysis, Options, TraceError};
+use fullpipe_trace::{Analyser, Options, TraceError};
 use proptest::prelude::*;
 use std::io::Write;
-use support::{Form, Talk, pcap, pcapng};
+use support::{Exchange, PcapFormat, pcap, pcapng};
 
-const FORM: Form = Form { big_endian: false, nanoseconds: true, snaplen: 65_535 };
+const FORMAT: PcapFormat = PcapFormat { big_endian: false, nanoseconds: true, snaplen: 65_535 };
 
-fn talk() -> Vec<Segment> {
-    let mut t = Talk::new(7, 9);
+fn exchange() -> Vec<Segment> {
+    let mut t = Exchange::new(7, 9);
     t.open(0.0, 40.0, 0.125);
     for i in 0..10_u32 {
         t.data(41.0 + f64::from(i), i * 1000, (i + 1) * 1000);
@@ -24,23 +24,23 @@ fn talk() -> Vec<Segment> {
 }
 
 fn read(bytes: &[u8]) -> (Outcome, Vec<Connection>) {
-    let mut analysis = Analysis::new(Options::default());
-    let outcome = input::read("test", bytes, |f| analysis.frame(f)).unwrap();
-    (outcome, analysis.finish().connections.into_iter().map(|c| c.record).collect())
+    let mut analyser = Analyser::new(Options::default());
+    let outcome = input::read("test", bytes, |f| analyser.add_frame(f)).unwrap();
+    (outcome, analyser.finish().connections.into_iter().map(|c| c.record).collect())
 }
 
 #[test]
-fn every_form_of_file_says_the_same() {
-    let segments = talk();
-    let (outcome, expected) = read(&pcap(&segments, FORM));
+fn every_file_format_gives_the_same_result() {
+    let segments = exchange();
+    let (outcome, expected) = read(&pcap(&segments, FORMAT));
     assert_eq!(outcome.damage, None);
     assert_eq!(expected[0].to_server.bytes, 10_000);
     for big_endian in [false, true] {
         for nanoseconds in [false, true] {
-            // Headers only: what the IP header says counts, not what was kept.
+            // Truncated packets count with the length in the IP header.
             for snaplen in [65_535, 68] {
-                let form = Form { big_endian, nanoseconds, snaplen };
-                assert_eq!(read(&pcap(&segments, form)).1, expected);
+                let format = PcapFormat { big_endian, nanoseconds, snaplen };
+                assert_eq!(read(&pcap(&segments, format)).1, expected);
             }
         }
         let (outcome, found) = read(&pcapng(&segments, big_endian));
@@ -52,7 +52,7 @@ fn every_form_of_file_says_the_same() {
 
 #[test]
 fn compressed_files_are_recognised_by_their_content() {
-    let plain = pcap(&talk(), FORM);
+    let plain = pcap(&exchange(), FORMAT);
     let expected = read(&plain).1;
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&plain).unwrap();
@@ -63,8 +63,8 @@ fn compressed_files_are_recognised_by_their_content() {
 }
 
 #[test]
-fn a_file_that_breaks_off_gives_what_came_before_and_says_where() {
-    let whole = pcap(&talk(), FORM);
+fn truncated_file_gives_its_beginning_and_the_position() {
+    let whole = pcap(&exchange(), FORMAT);
     let (outcome, _) = read(&whole);
     // The last frame is an ACK: 16 bytes of record header and 54 of frame.
     let (broken, found) = read(&whole[..whole.len() - 1]);
@@ -76,8 +76,8 @@ fn a_file_that_breaks_off_gives_what_came_before_and_says_where() {
 }
 
 #[test]
-fn a_broken_compressed_file_gives_what_came_before() {
-    let plain = pcap(&talk().repeat(200), FORM);
+fn truncated_compressed_file_gives_its_beginning() {
+    let plain = pcap(&exchange().repeat(200), FORMAT);
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
     gzip.write_all(&plain).unwrap();
     let mut packed = gzip.finish().unwrap();
@@ -88,10 +88,10 @@ fn a_broken_compressed_file_gives_what_came_before() {
 }
 
 #[test]
-fn a_block_with_a_damaged_inside_costs_only_itself() {
-    let mut file = pcapng(&talk(), false);
-    // The first packet's block follows the section's (28) and the interfaces' (20 and 32); its captured length becomes
-    // more than the block holds.
+fn damaged_block_is_skipped() {
+    let mut file = pcapng(&exchange(), false);
+    // The block of the first packet follows the section block (28) and the interface blocks (20 and 32). Make its captured
+    // length exceed the block.
     file[80 + 20..80 + 24].copy_from_slice(&60_000_u32.to_le_bytes());
     let (outcome, found) = read(&file);
     assert_eq!(outcome.damage, None);
@@ -99,10 +99,10 @@ fn a_block_with_a_damaged_inside_costs_only_itself() {
 }
 
 #[test]
-fn a_block_shorter_than_any_ends_the_file_there() {
+fn too_short_block_ends_the_file() {
     for big_endian in [false, true] {
-        let whole = pcapng(&talk(), big_endian);
-        // A process's information: none of its lengths that are less than a block's frame makes the reader panic.
+        let whole = pcapng(&exchange(), big_endian);
+        // A process information block shorter than its own header.
         for length in 0..12_u32 {
             let words = [0x8000_0001, length, 7];
             let word = |w: u32| if big_endian { w.to_be_bytes() } else { w.to_le_bytes() };
@@ -110,39 +110,43 @@ fn a_block_shorter_than_any_ends_the_file_there() {
             let (outcome, found) = read(&[&whole[..], &block, &block].concat());
             let damage = outcome.damage.unwrap();
             assert_eq!(damage.offset, whole.len() as u64, "{length}");
-            assert!(damage.reason.contains("no packet"), "{damage:?}");
+            assert!(damage.reason.contains("not a packet"), "{damage:?}");
             assert_eq!(found[0].to_server.bytes, 10_000);
         }
     }
 }
 
 #[test]
-fn what_is_no_capture_says_so() {
+fn other_files_are_rejected() {
     for bytes in [&b""[..], b"GET / HTTP/1.1\r\n\r\n and more of that kind of text", &[0; 100]] {
         let e = input::read("notes.txt", bytes, |_| {}).unwrap_err();
         assert!(matches!(e, TraceError::NotACapture { .. }), "{e}");
         assert!(e.to_string().contains("notes.txt"), "{e}");
     }
-    let mut wireless = pcap(&talk(), FORM);
+    let mut wireless = pcap(&exchange(), FORMAT);
     wireless[20] = 127;
     let e = input::read("radio.pcap", wireless.as_slice(), |_| {}).unwrap_err();
-    assert!(e.to_string().contains("type 127"), "{e}");
+    assert!(e.to_string().contains("link type 127"), "{e}");
 }
 
 fn seeds() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![Just(pcap(&talk(), FORM)), Just(pcapng(&talk(), false)), Just(pcapng(&talk(), true)),]
+    prop_oneof![
+        Just(pcap(&exchange(), FORMAT)),
+        Just(pcapng(&exchange(), false)),
+        Just(pcapng(&exchange(), true)),
+    ]
 }
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        let mut analysis = Analysis::new(Options::default());
-        let _ = input::read("x", bytes.as_slice(), |f| analysis.frame(f));
-        analysis.finish();
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let mut analyser = Analyser::new(Options::default());
+        let _ = input::read("x", bytes.as_slice(), |f| analyser.add_frame(f));
+        analyser.finish();
     }
 
     #[test]
-    fn no_damage_makes_it_panic_or_hang(
+    fn damaged_files_do_not_panic_or_hang(
         mut file in seeds(),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
         cut in any::<prop::sample::Index>(),
@@ -152,8 +156,8 @@ proptest! {
             file[i] = value;
         }
         file.truncate(cut.index(file.len()).max(24));
-        let mut analysis = Analysis::new(Options::default());
-        let _ = input::read("x", file.as_slice(), |f| analysis.frame(f));
-        analysis.finish();
+        let mut analyser = Analyser::new(Options::default());
+        let _ = input::read("x", file.as_slice(), |f| analyser.add_frame(f));
+        analyser.finish();
     }
 }

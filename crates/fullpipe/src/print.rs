@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use fullpipe_kernel::printable;
-use fullpipe_report::wrapped;
+use fullpipe_report::wrap_text;
 use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -50,7 +50,7 @@ pub fn columns() -> Option<usize> {
 /// `text` after `lead`, in lines of this width, its further ones below its first word.
 pub fn hung(lead: &str, text: &str, width: usize) -> String {
     let indent = lead.chars().count();
-    let lines = wrapped(text, width.saturating_sub(indent));
+    let lines = wrap_text(text, width.saturating_sub(indent));
     let line = |(i, line): (usize, &String)| match i {
         0 => format!("{lead}{line}\n"),
         _ => format!("{:indent$}{line}\n", ""),

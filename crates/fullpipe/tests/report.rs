@@ -63,7 +63,7 @@ fn what_is_no_record_is_refused_with_its_place() {
     for (text, said) in [
         (line(1, "bbr", 0) + "\nno record\n", "line 2"),
         ("{\"schema\":\"fullpipe/watch/1\",\"connections\":[]}\n".to_owned(), "fullpipe/watch/1"),
-        ("\u{7f}ELF".to_owned(), "holds no records"),
+        ("\u{7f}ELF".to_owned(), "contains no records"),
         ("PAR1 and no more".to_owned(), "closed.jsonl"),
     ] {
         fs::write(&path, text).unwrap();

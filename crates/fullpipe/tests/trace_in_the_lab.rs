@@ -159,7 +159,7 @@ fn odd() {
     for seen in &run.seen {
         let sender = &seen["to_server"]["sender"];
         let words = sender["words"].as_str().unwrap();
-        assert!(words.starts_with("none of those known here"), "{sender:#}");
+        assert!(words.starts_with("none of the known controllers"), "{sender:#}");
     }
 }
 

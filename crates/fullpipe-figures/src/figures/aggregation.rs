@@ -26,7 +26,7 @@ fn judge(runs: &Runs) -> Outcome {
     let mut curves = vec![published_line("bbr", [(0.0, 100.0), (40.0, 100.0)])];
     for (cc, name) in VERSIONS {
         let points: Vec<(f64, f64)> = runs
-            .of(cc)
+            .for_controller(cc)
             .filter_map(|(case, run)| {
                 let hold: Span = case.value("path.reverse.0.aggregate.hold")?.parse().ok()?;
                 Some((hold.as_millis_f64(), run.summary.utilization? * 100.0))
@@ -47,8 +47,8 @@ fn judge(runs: &Runs) -> Outcome {
         subtitle: "A window of one BDP would stall between bursts of ACKs.".into(),
         panels: vec![Panel {
             title: String::new(),
-            x: Axis::linear("ACKs held for, ms").from_to(0.0, 41.0),
-            y: Axis::linear("% of the link").from_to(0.0, 100.0),
+            x: Axis::linear("ACKs held for, ms").with_range(0.0, 41.0),
+            y: Axis::linear("% of the link").with_range(0.0, 100.0),
             curves,
             marks: vec![],
         }],

@@ -23,7 +23,7 @@ pub(super) const FIGURE: Figure = Figure {
 
 /// Buffer in BDP against BBR's share of both goodputs in percent.
 fn shares(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
-    runs.with("flow.0.cc", cc)
+    runs.with_value("flow.0.cc", cc)
         .filter_map(|(case, run)| {
             let buffer: f64 = case.value("path.buffer")?.strip_suffix("bdp")?.parse().ok()?;
             let [bbr, cubic] = [&run.flows[0], &run.flows[1]].map(|f| f.summary.goodput_bps);
@@ -88,10 +88,10 @@ fn judge(runs: &Runs) -> Outcome {
             .into(),
         panels: vec![Panel {
             title: String::new(),
-            x: Axis { ticks, ..Axis::log("buffer, BDP").from_to(0.09, 18.0) },
-            y: Axis::linear("BBR's share, %").from_to(0.0, 100.0),
+            x: Axis { ticks, ..Axis::log("buffer, BDP").with_range(0.09, 18.0) },
+            y: Axis::linear("BBR's share, %").with_range(0.0, 100.0),
             curves: vec![published_line("bbr", [(1.0, 50.0), (2.0, 50.0)]), dotted("bbr", v1), dotted("bbr3", v3)],
-            marks: vec![Mark::Across { y: 50.0, label: "fair".into() }],
+            marks: vec![Mark::Horizontal { y: 50.0, label: "fair".into() }],
         }],
         panel_height: 420,
         ..Picture::default()

@@ -7,7 +7,7 @@ use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Variation, column, jain};
 use fullpipe_experiment::scenario::FlowSpec;
 use fullpipe_path::AggregateSpec;
-use fullpipe_report::colour_of;
+use fullpipe_report::controller_colour;
 use fullpipe_report::picture::{Axis, Curve, Mark, Panel, Picture};
 use fullpipe_units::{Rate, Span};
 
@@ -124,7 +124,7 @@ fn those<'a>(
     value: &'a str,
 ) -> Vec<&'a (Case, Recording)> {
     let wanted = |case: &Case| case.value(LINK) == Some(link) && case.value(key) == Some(value);
-    runs.of(cc).filter(|(case, _)| wanted(case)).collect()
+    runs.for_controller(cc).filter(|(case, _)| wanted(case)).collect()
 }
 
 /// A figure of each of these runs over its number of flows.
@@ -337,7 +337,7 @@ fn halving(runs: &Runs) -> Vec<Finding> {
     let [core, edge, core_bunched, edge_bunched] =
         [&ratio.core, &ratio.edge, &ratio.core_bunched, &ratio.edge_bunched]
             .map(|points| mean(&values(points)));
-    let from_to = |values: &[f64]| format!("{:.2} to {:.2}", least(values), most(values));
+    let range_text = |values: &[f64]| format!("{:.2} to {:.2}", least(values), most(values));
     vec![
         Finding::new(
             "more than one loss comes to a halving, and in the core more than at the edge",
@@ -354,7 +354,7 @@ fn halving(runs: &Runs) -> Vec<Finding> {
         Finding::new(
             "Mathis' constant is the same for all by halvings, and is not by losses",
             "1.24 to 1.33 by halvings, 1.70 to 2.74 by losses (the repetition)",
-            format!("{} by halvings, {} by losses", from_to(&c_of_halvings), from_to(&c_of_losses)),
+            format!("{} by halvings, {} by losses", range_text(&c_of_halvings), range_text(&c_of_losses)),
             "by losses spread 1.25 times as wide or more",
             spread(&c_of_losses) >= 1.25 * spread(&c_of_halvings),
         ),
@@ -428,18 +428,23 @@ const OF_LOSSES: [u8; 3] = [110, 110, 110];
 fn picture(runs: &Runs) -> Picture {
     let flows = || {
         let ticks = [10, 50, 100, 500, 1000, 5000].map(|k| (f64::from(k), k.to_string())).to_vec();
-        Axis { ticks, ..Axis::log("flows").from_to(8.0, 6300.0) }
+        Axis { ticks, ..Axis::log("flows").with_range(8.0, 6300.0) }
     };
     let fair = |rtt: &str, ccs: &[&str], repeated: [(f64, f64); 6]| {
         let of = |cc: &&str| {
-            apart(cc, colour_of(cc).light, &index(runs, cc, "edge", rtt), &index(runs, cc, "core", rtt))
+            apart(
+                cc,
+                controller_colour(cc).light,
+                &index(runs, cc, "edge", rtt),
+                &index(runs, cc, "core", rtt),
+            )
         };
         let low = [[(30.0, 0.7), (50.0, 0.7)], [(1000.0, 0.4), (5000.0, 0.4)]]
             .map(|line| published_line("bbr", line));
         Panel {
             title: format!("Jain's index of flows of one kind, {}", rtt.replace("ms", " ms")),
             x: flows(),
-            y: Axis::linear("1: all have as much").from_to(0.0, 1.05),
+            y: Axis::linear("1: all have as much").with_range(0.0, 1.05),
             curves: low.into_iter().chain(ccs.iter().map(of)).chain([published("bbr", repeated)]).collect(),
             marks: vec![],
         }
@@ -451,9 +456,9 @@ fn picture(runs: &Runs) -> Picture {
     let constants = Panel {
         title: "NewReno: C in Mathis' law (dashed: ACKs in bunches)".into(),
         x: flows(),
-        y: Axis::linear("C").from_to(0.0, 3.5),
+        y: Axis::linear("C").with_range(0.0, 3.5),
         curves: (constant(losses, OF_LOSSES, "C by losses").into_iter())
-            .chain(constant(halvings, colour_of("reno").light, "C by halvings"))
+            .chain(constant(halvings, controller_colour("reno").light, "C by halvings"))
             .chain([of_losses_told, published("reno", REPEATED_C_OF_HALVINGS)])
             .collect(),
         marks: vec![],
@@ -484,20 +489,20 @@ fn one_panel(runs: &Runs) -> Panel {
             let series = &run.flows.last()?.series;
             let points = series.points(column::GOODPUT_BPS, 0.0, f64::INFINITY);
             let points = points.into_iter().map(|(t, bps)| (t, 100.0 * bps / limit));
-            Some(Curve { dash, ..Curve::line(one, colour_of(one).light, points) })
+            Some(Curve { dash, ..Curve::line(one, controller_colour(one).light, points) })
         })
     });
     let lines: Vec<Curve> = lines.collect();
     let others = among(runs, "bbr", "reno", "core").map_or(0, |run| run.flows.len() - 1);
     Panel {
         title: format!("One flow among {others} of NewReno (dashed: of CUBIC)"),
-        x: Axis::linear("seconds").from_to(0.0, CROWD_LASTS.as_secs_f64()),
-        y: Axis::log("% of the link").from_to(0.01, 100.0),
+        x: Axis::linear("seconds").with_range(0.0, CROWD_LASTS.as_secs_f64()),
+        y: Axis::log("% of the link").with_range(0.01, 100.0),
         curves: [published_line("bbr", [(0.0, 40.0), (CROWD_LASTS.as_secs_f64(), 40.0)])]
             .into_iter()
             .chain(lines)
             .collect(),
-        marks: vec![Mark::Across { y: 100.0 / (others as f64 + 1.0), label: "a fair share".into() }],
+        marks: vec![Mark::Horizontal { y: 100.0 / (others as f64 + 1.0), label: "a fair share".into() }],
     }
 }
 

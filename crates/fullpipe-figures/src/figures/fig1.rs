@@ -148,12 +148,12 @@ fn picture(points: &[Point], model: &Model) -> Picture {
         let measured = Curve { label: "constant window".into(), ..dotted("fixed", points) };
         Panel {
             title: title.into(),
-            x: Axis::linear("inflight, packets").from_to(0.0, 800.0),
+            x: Axis::linear("inflight, packets").with_range(0.0, 800.0),
             y: Axis::linear(unit),
             curves: vec![published_line("fixed", model.iter().copied()), measured],
             marks: vec![
-                Mark::Upright { x: bdp, label: "BDP".into() },
-                Mark::Upright { x: full, label: "BDP + buffer".into() },
+                Mark::Vertical { x: bdp, label: "BDP".into() },
+                Mark::Vertical { x: full, label: "BDP + buffer".into() },
             ],
         }
     };

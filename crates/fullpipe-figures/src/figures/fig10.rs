@@ -37,7 +37,7 @@ fn shorter(mut cases: Vec<Case>) -> Vec<Case> {
 
 /// Buffer in kB against the median RTT of all flows in seconds, after the warm-up.
 fn medians(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
-    runs.of(cc)
+    runs.for_controller(cc)
         .filter_map(|(case, run)| {
             let buffer: Bytes = case.value("path.buffer")?.parse().ok()?;
             let from = case.scenario.warmup.as_secs_f64();
@@ -95,7 +95,7 @@ fn judge(runs: &Runs) -> Outcome {
         r2 >= 0.98 && slope * 100.0 > 3.0,
     ));
     curves.push(dotted("cubic", cubic));
-    let timeout = |y: f64, label: &str| Mark::Across { y, label: label.into() };
+    let timeout = |y: f64, label: &str| Mark::Horizontal { y, label: label.into() };
     let picture = Picture {
         title: "Figure 10: median round-trip time of eight flows on 128 kbit/s, 40 ms".into(),
         subtitle:
@@ -104,8 +104,8 @@ fn judge(runs: &Runs) -> Outcome {
                 .into(),
         panels: vec![Panel {
             title: String::new(),
-            x: Axis::linear("buffer, kB").from_to(0.0, 1030.0),
-            y: Axis::log("seconds").from_to(0.5, 100.0),
+            x: Axis::linear("buffer, kB").with_range(0.0, 1030.0),
+            y: Axis::log("seconds").with_range(0.5, 100.0),
             curves,
             marks: vec![
                 timeout(1.0, "SYN time-out of 1 s (Linux, Android)"),

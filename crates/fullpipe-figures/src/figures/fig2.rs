@@ -4,7 +4,7 @@ use super::{PAPER, PROBE_ADDS, chapter, left_by_a_probe, n, scenario, spare_pack
 use crate::view::{INFLIGHT, MBIT, Quantity, RTT, bottleneck, mean, median, most, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{FlowRecording, Recording, Source, column};
-use fullpipe_report::colour_of;
+use fullpipe_report::controller_colour;
 use fullpipe_report::picture::{Axis, Curve, Mark, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
@@ -98,7 +98,7 @@ fn cycles(run: &Recording, source: Source) -> [Finding; 4] {
 
 /// A line across at the BDP.
 fn bdp_across(run: &Recording) -> Mark {
-    Mark::Across { y: run.path.bdp_bytes.unwrap_or(0) as f64 * 1e-3, label: "BDP".into() }
+    Mark::Horizontal { y: run.path.bdp_bytes.unwrap_or(0) as f64 * 1e-3, label: "BDP".into() }
 }
 
 /// The published 700 ms of BBR v1, with what was published.
@@ -112,23 +112,23 @@ fn cycle_panels(run: &Recording) -> Vec<Panel> {
     let delivery = Quantity::new(column::DELIVERY_RATE_BPS, "Mbit/s", MBIT);
     let filter = Curve {
         dash: 1,
-        colour: colour_of("cubic").light,
+        colour: controller_colour("cubic").light,
         label: "its maximum of ten rounds, BtlBw".to_owned(),
         ..Quantity::new(column::BW_BPS, "Mbit/s", MBIT).of(&run.flows[0], during)
     };
     let gains = [1.25, 1.0, 0.75].map(level).into_iter().chain([measured(PACING_GAIN)]).collect();
     vec![
         Panel {
-            y: Axis::linear("ms").from_to(30.0, 60.0),
-            marks: vec![Mark::Across { y: 40.0, label: "RTprop".into() }],
+            y: Axis::linear("ms").with_range(30.0, 60.0),
+            marks: vec![Mark::Horizontal { y: 40.0, label: "RTprop".into() }],
             ..panel("Round-trip time", RTT, vec![level(40.0), measured(RTT)])
         },
         Panel { marks: vec![bdp_across(run)], ..panel("Inflight", INFLIGHT, vec![measured(INFLIGHT)]) },
         Panel {
-            y: Axis::linear("Mbit/s").from_to(7.0, 11.0),
+            y: Axis::linear("Mbit/s").with_range(7.0, 11.0),
             ..panel("Delivery rate and its maximum", delivery, vec![level(10.0), measured(delivery), filter])
         },
-        Panel { y: Axis::linear("").from_to(0.5, 1.5), ..panel("Pacing gain", PACING_GAIN, gains) },
+        Panel { y: Axis::linear("").with_range(0.5, 1.5), ..panel("Pacing gain", PACING_GAIN, gains) },
     ]
 }
 
@@ -152,7 +152,7 @@ fn probe_panels(run: &Recording, begun: f64) -> [Panel; 2] {
         Panel { marks: vec![mark], ..shown.panel(title, during, [measured]) }
     };
     [
-        panel("Round-trip time", RTT, Mark::Upright { x: begun, label: "ProbeBW_UP".into() }),
+        panel("Round-trip time", RTT, Mark::Vertical { x: begun, label: "ProbeBW_UP".into() }),
         panel("Inflight", INFLIGHT, bdp_across(run)),
     ]
 }

@@ -71,7 +71,7 @@ fn judge(runs: &Runs) -> Outcome {
         let during = (0.0, 1.2);
         let published = told.map(|(y, _)| published("bbr", [(1.0, y)]));
         Panel {
-            marks: told.iter().map(|(y, label)| Mark::Across { y: *y, label: (*label).into() }).collect(),
+            marks: told.iter().map(|(y, label)| Mark::Horizontal { y: *y, label: (*label).into() }).collect(),
             ..shown.panel(title, during, shown.of_each(runs, during).chain(published))
         }
     };

@@ -98,7 +98,7 @@ fn picture(runs: &Runs) -> Picture {
         full_ms.into_iter().flat_map(|full| [0.7, 1.0].map(|part| level("cubic", 40.0 + part * full))),
     );
     let rtt = Panel {
-        marks: vec![Mark::Across { y: 40.0, label: "RTprop".into() }],
+        marks: vec![Mark::Horizontal { y: 40.0, label: "RTprop".into() }],
         ..RTT.panel("Round-trip time", during, told.into_iter().chain(RTT.of_each(runs, during)))
     };
     let inflight = INFLIGHT.panel("Inflight", during, INFLIGHT.of_each(runs, during));

@@ -4,7 +4,7 @@ use super::{PAPER, VERSIONS, chapter, n, scenario};
 use crate::view::{MBIT, least, mean, most, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{Recording, column, jain};
-use fullpipe_report::colour_of;
+use fullpipe_report::controller_colour;
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
 
 pub(super) const FIGURE: Figure = Figure {
@@ -96,7 +96,7 @@ fn shares(run: &Recording, cc: &str) -> Finding {
 
 /// Each flow's throughput, and the published share of each.
 fn throughputs(run: &Recording, name: &str, fair: Option<f64>) -> Panel {
-    let five = ["bbr", "cubic", "reno", "hybla", "fixed"].map(|cc| colour_of(cc).light);
+    let five = ["bbr", "cubic", "reno", "hybla", "fixed"].map(|cc| controller_colour(cc).light);
     let measured = run.flows.iter().zip(five).zip(1..).map(|((f, colour), nth)| {
         // A second's mean: the published plot is as smooth.
         let bins = (0..100).map(|i| {
@@ -108,7 +108,7 @@ fn throughputs(run: &Recording, name: &str, fair: Option<f64>) -> Panel {
     let fair = fair.map(|share| published_line("fixed", [(30.0, share), (50.0, share)]));
     Panel {
         title: format!("Throughput of each flow ({name})"),
-        x: Axis::linear("seconds").from_to(0.0, 50.0),
+        x: Axis::linear("seconds").with_range(0.0, 50.0),
         y: Axis::linear("Mbit/s"),
         curves: measured.chain(fair).collect(),
         marks: vec![],

@@ -6,7 +6,7 @@ use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::Variation;
 use fullpipe_experiment::scenario::App;
-use fullpipe_report::colour_of;
+use fullpipe_report::controller_colour;
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use rand_core::{Rng, SeedableRng};
@@ -82,7 +82,7 @@ fn paths(cases: Vec<Case>) -> Vec<Case> {
 /// Ratios of goodput to CUBIC's on the same path with the same buffer.
 fn gains(runs: &Runs, cc: &str, buffers: &str) -> Vec<f64> {
     let goodput = |cc: &str, path: &str| {
-        runs.with("path", path)
+        runs.with_value("path", path)
             .filter(|(case, _)| case.scenario.cc() == cc)
             .find(|(case, _)| case.value("buffers") == Some(buffers))
             .map(|(_, r)| r.summary.goodput_bps)
@@ -126,7 +126,7 @@ fn judge(runs: &Runs) -> Outcome {
     ];
     let line = |label: &str, cc: &str, dash: usize, gains: &[f64]| Curve {
         dash,
-        ..Curve::distribution(label, colour_of(cc).light, gains)
+        ..Curve::distribution(label, controller_colour(cc).light, gains)
     };
     let curves = vec![
         line("BBR v1, receive buffer 8 MB", "bbr", 0, &small),
@@ -142,7 +142,7 @@ fn judge(runs: &Runs) -> Outcome {
         panels: vec![Panel {
             title: String::new(),
             x: Axis::log_around("throughput gain over CUBIC, times", &curves),
-            y: Axis::share("paths"),
+            y: Axis::percent_of("paths"),
             curves,
             marks: vec![],
         }],

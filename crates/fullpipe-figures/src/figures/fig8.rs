@@ -44,7 +44,7 @@ fn shorter(mut cases: Vec<Case>) -> Vec<Case> {
 
 /// Loss rate and goodput in bit/s of each run of `cc`.
 fn curve_of(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
-    runs.of(cc)
+    runs.for_controller(cc)
         .filter_map(|(case, run)| {
             let loss: Fraction = case.value("path.loss")?.parse().ok()?;
             Some((loss.as_f64(), run.summary.goodput_bps))
@@ -67,7 +67,7 @@ fn steady_of(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
         bytes * 8.0 / seconds
     };
     let losses = curve_of(runs, cc).into_iter().map(|(p, _)| p);
-    losses.zip(runs.of(cc)).map(|(p, (_, run))| (p, rate(run))).collect()
+    losses.zip(runs.for_controller(cc)).map(|(p, (_, run))| (p, rate(run))).collect()
 }
 
 /// Goodput in bit/s by loss rate.
@@ -211,8 +211,8 @@ impl Carried {
                 .into(),
             panels: vec![Panel {
                 title: String::new(),
-                x: Axis::log("loss rate, %").from_to(0.001, 50.0),
-                y: Axis::linear("Mbit/s").from_to(0.0, 100.0),
+                x: Axis::log("loss rate, %").with_range(0.001, 50.0),
+                y: Axis::linear("Mbit/s").with_range(0.0, 100.0),
                 curves: vec![
                     published_line("bbr", ideal.points.iter().copied().filter(|p| p.0 <= 15.0)),
                     ideal,

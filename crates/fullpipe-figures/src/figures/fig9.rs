@@ -6,7 +6,7 @@ use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::Variation;
 use fullpipe_experiment::scenario::App;
-use fullpipe_report::colour_of;
+use fullpipe_report::controller_colour;
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
 use fullpipe_units::{Bytes, Rate, Span};
 use rand_core::{Rng, SeedableRng};
@@ -69,7 +69,7 @@ fn reductions(runs: &Runs, cc: &str, ids: impl Iterator<Item = u32>) -> Vec<f64>
     ids.filter_map(|i| {
         let path = i.to_string();
         let rtt = |cc: &str| {
-            runs.with("path", &path)
+            runs.with_value("path", &path)
                 .find(|(c, _)| c.scenario.cc() == cc)
                 .and_then(|(_, r)| r.summary.rtt_ms.p50)
         };
@@ -101,10 +101,11 @@ fn judge(runs: &Runs) -> Outcome {
             mean(&slow) > mean(&all) && mean(&slow) >= 0.6,
         ),
     ];
-    let rtts = |cc: &str| runs.of(cc).filter_map(|(_, r)| r.summary.rtt_ms.p50).collect::<Vec<f64>>();
+    let rtts =
+        |cc: &str| runs.for_controller(cc).filter_map(|(_, r)| r.summary.rtt_ms.p50).collect::<Vec<f64>>();
     let mut curves: Vec<Curve> = ["bbr", "cubic", "bbr3"]
         .into_iter()
-        .map(|cc| Curve::distribution(cc, colour_of(cc).light, &rtts(cc)))
+        .map(|cc| Curve::distribution(cc, controller_colour(cc).light, &rtts(cc)))
         .collect();
     // The 2.5G paths are the slowest: the middle of theirs lies so far below the end of all.
     let middle = 1.0 - f64::from(CELLULAR) / f64::from(PATHS) / 2.0;
@@ -118,7 +119,7 @@ fn judge(runs: &Runs) -> Outcome {
         panels: vec![Panel {
             title: String::new(),
             x: Axis::log_around("median round-trip time, ms", &curves),
-            y: Axis::share("paths"),
+            y: Axis::percent_of("paths"),
             curves,
             marks: vec![],
         }],

@@ -33,7 +33,7 @@ fn those_compared(mut cases: Vec<Case>) -> Vec<Case> {
 /// The run of `cc` with packets of `mtu` bytes and this share of loss.
 fn run<'a>(runs: &'a Runs, cc: &'a str, mtu: &'a str, loss: &'a str) -> Option<&'a Recording> {
     let wanted = |case: &Case| case.value("mtu") == Some(mtu) && case.value("path.loss") == Some(loss);
-    runs.of(cc).find(|(case, _)| wanted(case)).map(|(_, run)| run)
+    runs.for_controller(cc).find(|(case, _)| wanted(case)).map(|(_, run)| run)
 }
 
 fn judge(runs: &Runs) -> Outcome {
@@ -82,7 +82,7 @@ fn judge(runs: &Runs) -> Outcome {
             .iter()
             .filter_map(|cc| Some(goodput.of(&run(runs, cc, mtu, loss)?.flows[0], during)));
         Panel {
-            y: Axis::linear("Gbit/s").from_to(0.0, 10.0),
+            y: Axis::linear("Gbit/s").with_range(0.0, 10.0),
             ..goodput.panel(format!("{loss} loss, MTU {mtu}"), during, told.chain(measured))
         }
     };

@@ -48,8 +48,8 @@ fn judge(runs: &Runs) -> Outcome {
         shown.panel(title, during, shown.of_each(runs, during))
     };
     let pacing = Panel {
-        y: Axis::log("Mbit/s").from_to(5.0, 110.0),
-        marks: vec![Mark::Across { y: 10.0, label: "policed".into() }],
+        y: Axis::log("Mbit/s").with_range(5.0, 110.0),
+        marks: vec![Mark::Horizontal { y: 10.0, label: "policed".into() }],
         ..panel("Pacing rate", Quantity::new(column::PACING_BPS, "Mbit/s", MBIT))
     };
     let lost = panel("Packets lost so far", Quantity::new(column::LOST_PACKETS, "packets", 1.0));

@@ -3,7 +3,7 @@
 use super::{chapter, n, scenario};
 use crate::view::{MBIT, published};
 use crate::{Figure, Finding, Outcome, Runs};
-use fullpipe_report::colour_of;
+use fullpipe_report::controller_colour;
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture, Stroke};
 
 pub(super) const FIGURE: Figure = Figure {
@@ -23,7 +23,8 @@ pub(super) const FIGURE: Figure = Figure {
 };
 
 fn judge(runs: &Runs) -> Outcome {
-    let goodputs = |cc: &str| runs.of(cc).map(|(_, r)| r.summary.goodput_bps).collect::<Vec<f64>>();
+    let goodputs =
+        |cc: &str| runs.for_controller(cc).map(|(_, r)| r.summary.goodput_bps).collect::<Vec<f64>>();
     let (cubic, bbr, v3) = (goodputs("cubic"), goodputs("bbr"), goodputs("bbr3"));
     let told = [
         ("between two clouds", "7.15 → 35.0 Mbit/s: 4.9×", 2.5),
@@ -52,7 +53,11 @@ fn judge(runs: &Runs) -> Outcome {
         let points = beside(aside, &rates);
         Curve {
             stroke: Stroke::DottedLine,
-            ..Curve::line(cc, colour_of(cc).light, points.into_iter().flat_map(|p| [p, (f64::NAN, f64::NAN)]))
+            ..Curve::line(
+                cc,
+                controller_colour(cc).light,
+                points.into_iter().flat_map(|p| [p, (f64::NAN, f64::NAN)]),
+            )
         }
     };
     let names = [
@@ -74,7 +79,7 @@ fn judge(runs: &Runs) -> Outcome {
         panels: vec![Panel {
             title: String::new(),
             x: Axis::named("", names.map(str::to_owned).to_vec()),
-            y: Axis::log("Mbit/s").from_to(5.0, 1200.0),
+            y: Axis::log("Mbit/s").with_range(5.0, 1200.0),
             curves,
             marks: vec![],
         }],

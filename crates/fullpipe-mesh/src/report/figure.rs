@@ -3,14 +3,14 @@
 use super::Report;
 use crate::analysis::gains;
 use crate::record::{ControllerId, History};
-use fullpipe_report::colour_of;
+use fullpipe_report::controller_colour;
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
 
 /// The distribution of goodput gains over the first controller, by median ratios of the paths.
 pub fn figure(history: &History, report: &Report) -> Picture {
     let first = report.controllers.first().map_or("", String::as_str);
     let curve = |(nth, name): (usize, &String)| {
-        Curve::distribution(name, colour_of(name).light, &gains(history, nth as ControllerId))
+        Curve::distribution(name, controller_colour(name).light, &gains(history, nth as ControllerId))
     };
     let curves: Vec<Curve> = report.controllers.iter().enumerate().skip(1).map(curve).collect();
     Picture {
@@ -21,7 +21,7 @@ pub fn figure(history: &History, report: &Report) -> Picture {
         subtitle: "Distribution over the paths of a mesh; median over the periods of each path.".to_owned(),
         panels: vec![Panel {
             x: Axis::log_around(format!("throughput gain over {first}, times"), &curves),
-            y: Axis::share("paths"),
+            y: Axis::percent_of("paths"),
             curves,
             ..Panel::default()
         }],

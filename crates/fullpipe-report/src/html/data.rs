@@ -1,4 +1,4 @@
-//! What the page's script draws, as JSON that may stand in markup.
+//! The data of the page's plots, as JSON that is safe inside markup.
 
 use crate::figures::{rate_unit, significant, size_unit};
 use crate::reduce::{self, Grid, Line, lines, smoothed, smoothing_s, varied_path};
@@ -7,12 +7,12 @@ use fullpipe_experiment::recording::{PathFacts, Recording, Series, Source, colum
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// Numbers in all time series of a page together: about six bytes each.
-const VALUES_MOST: usize = 330_000;
-/// Rows a line, at least, however many lines there are.
-const ROWS_LEAST: usize = 120;
-/// State changes of a line, at most.
-const STATES_MOST: usize = 4000;
+/// Maximum number of values in all time series of a page; about six bytes each.
+const MAX_VALUES: usize = 330_000;
+/// Minimum number of rows per line, however many lines there are.
+const MIN_ROWS: usize = 120;
+/// Maximum number of state changes of a line.
+const MAX_STATES: usize = 4000;
 
 #[derive(Serialize)]
 struct Page {
@@ -34,7 +34,7 @@ struct LineData {
     light: String,
     dark: String,
     dash: usize,
-    /// What was swept, and what it is in this run.
+    /// Swept parameters and their values in this run.
     of: Vec<(String, String)>,
 }
 
@@ -47,12 +47,12 @@ struct Panel {
     marks: Vec<Mark>,
 }
 
-/// The values of a line or, if it has none of its own, of a run's link.
+/// Values of a line, or of the link of a run.
 #[derive(Serialize)]
 struct Curve {
-    /// Index of the line; of the run's first line for a link.
+    /// Index of the line; for a link, of the first line of the run.
     line: usize,
-    /// Whether it belongs to all lines of the run.
+    /// Whether the curve belongs to all lines of the run.
     whole_run: bool,
     v: Box<RawValue>,
 }
@@ -61,7 +61,7 @@ struct Curve {
 struct Mark {
     y: f64,
     label: &'static str,
-    /// Whether the axis shall reach it even if no curve comes near.
+    /// Whether the axis includes the mark even if all curves are far from it.
     always: bool,
 }
 
@@ -72,7 +72,7 @@ struct States {
     name: Vec<String>,
 }
 
-/// A panel before its values are known.
+/// A panel without its values.
 struct Spec {
     id: &'static str,
     title: &'static str,
@@ -89,7 +89,7 @@ enum Kind {
     Count,
 }
 
-/// The page's data; `<` never occurs in it.
+/// The data of the page; it never contains `<`.
 pub(super) fn json(results: &Results) -> String {
     let lines = lines(results);
     let same_path = results.runs.windows(2).all(|w| w[0].path == w[1].path);
@@ -110,17 +110,17 @@ pub(super) fn json(results: &Results) -> String {
         .map(|s| lines.iter().filter(|l| l.series.get(s.column).is_some()).count())
         .sum::<usize>()
         + queues.len();
-    let rows = (VALUES_MOST / count.max(1)).max(ROWS_LEAST);
+    let rows = (MAX_VALUES / count.max(1)).max(MIN_ROWS);
     let all: Vec<&Series> =
         lines.iter().map(|l| l.series.as_ref()).chain(queues.iter().map(|q| q.1)).collect();
-    let grid = Grid::over(&all, rows);
+    let grid = Grid::new(&all, rows);
     let window = smoothing_s(results);
 
     let mut panels: Vec<Panel> =
         specs.iter().filter_map(|s| panel(s, &lines, &queues, &grid, window)).collect();
     panels.retain(|p| !p.curves.is_empty());
-    // Of what was seen from outside, or whose controller nobody knows, what is recorded is what limited it.
-    let seen =
+    // The states of captures and of unknown controllers are what limited the connection.
+    let limits =
         results.runs.iter().all(|r| r.source == Source::Trace) || lines.iter().all(|l| l.cc.is_empty());
     let page = Page {
         end: results.runs.iter().map(reduce::end_s).fold(0.0, f64::max),
@@ -129,25 +129,26 @@ pub(super) fn json(results: &Results) -> String {
         t: numbers(grid.t.iter().map(|t| (t * 1e6).round() / 1e6), 9),
         panels,
         states: states(&lines),
-        states_title: if seen { "Limited by" } else { "Controller states" },
+        states_title: if limits { "Limited by" } else { "Controller states" },
         lines: lines.iter().map(|line| line_data(line, &results.runs[line.run])).collect(),
     };
     let text = serde_json::to_string(&page).expect("numbers and strings are JSON");
-    inert(&text)
+    escape_json(&text)
 }
 
-/// How the goodput of a page is counted, for the heading of its panel.
+/// How goodput is counted, for the heading of its panel.
 fn counted(results: &Results) -> &'static str {
     let simulated = results.runs.iter().filter(|r| r.source == Source::Sim).count();
     match simulated {
-        n if n == results.runs.len() => "as it arrives at the receiver",
-        0 => "in order at the receiver (a hole that fills is a peak)",
-        _ => "at the receiver (simulated: as it arrives; measured: in order)",
+        n if n == results.runs.len() => "on arrival at the receiver",
+        0 => "in order at the receiver (filled holes appear as peaks)",
+        _ => "at the receiver (simulated: on arrival; measured: in order)",
     }
 }
 
-/// JSON that may stand in a script: inside <script>, `</script` and `<!--` would end or change it; in JSON, `<` only occurs in strings.
-pub(super) fn inert(json: &str) -> String {
+/// Escapes JSON for use inside <script>, where `</script` and `<!--` would end or change it. In JSON, `<` occurs in
+/// strings only.
+pub(super) fn escape_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
@@ -176,15 +177,9 @@ fn specs(facts: &PathFacts) -> Vec<Spec> {
             "Goodput",
             column::GOODPUT_BPS,
             Rate,
-            vec![(facts.goodput_limit_bps, "what the path allows", true)],
+            vec![(facts.goodput_limit_bps, "goodput limit", true)],
         ),
-        spec(
-            "rtt",
-            "Round-trip time",
-            column::RTT_MS,
-            Millis,
-            vec![(facts.base_rtt_ms, "the path's own", true)],
-        ),
+        spec("rtt", "Round-trip time", column::RTT_MS, Millis, vec![(facts.base_rtt_ms, "base RTT", true)]),
         spec("queue", "Queue", column::QUEUE_BYTES, Size, vec![(buffer, "buffer", false)]),
         spec(
             "inflight",
@@ -208,7 +203,7 @@ fn specs(facts: &PathFacts) -> Vec<Spec> {
             "Round-trip propagation estimate",
             column::MIN_RTT_MS,
             Millis,
-            vec![(facts.base_rtt_ms, "the path's own", true)],
+            vec![(facts.base_rtt_ms, "base RTT", true)],
         ),
         spec(
             "longterm",
@@ -217,7 +212,7 @@ fn specs(facts: &PathFacts) -> Vec<Spec> {
             Size,
             vec![(bdp, "BDP", false)],
         ),
-        spec("retransmitted", "Retransmitted packets so far", column::RETRANSMITTED_PACKETS, Count, vec![]),
+        spec("retransmitted", "Retransmitted packets (total)", column::RETRANSMITTED_PACKETS, Count, vec![]),
     ]
 }
 
@@ -280,7 +275,7 @@ fn states(lines: &[Line]) -> Vec<States> {
                 changes.push((change.at_s, &change.state));
             }
         }
-        changes.truncate(STATES_MOST);
+        changes.truncate(MAX_STATES);
         all.push(States {
             line: index,
             at: changes.iter().map(|c| (c.0 * 1e6).round() / 1e6).collect(),
@@ -290,7 +285,7 @@ fn states(lines: &[Line]) -> Vec<States> {
     all
 }
 
-/// A JSON array with `digits` significant digits a number and null for none.
+/// A JSON array of numbers with `digits` significant digits; values that are not finite are null.
 fn numbers(values: impl Iterator<Item = f64>, digits: i32) -> Box<RawValue> {
     let mut out = String::from("[");
     for (i, v) in values.enumerate() {
@@ -359,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn results_without_series_are_data_too() {
+    fn results_without_series_are_valid_data() {
         let page = parsed(&support::race(1.0).without_series());
         assert_eq!(page["panels"], Value::Array(vec![]));
         parsed(&Results::new(vec![]));

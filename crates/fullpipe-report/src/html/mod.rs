@@ -1,7 +1,7 @@
-//! One page that needs nothing else: no network, no server, works from a file.
+//! A self-contained HTML page: it needs no network and no server, and opens from a file.
 //!
-//! What user text there is (labels, titles, scenario files) goes through [`escaped`] into the markup and
-//! through [`data::json`] into the script's data; the script only ever sets text, never markup.
+//! User text (labels, titles, scenario files) enters the markup through [`escape_html`] and the script's data through
+//! [`data::json`]; the script sets text only, never markup.
 
 mod data;
 #[cfg(feature = "sequence")]
@@ -11,10 +11,10 @@ use crate::About;
 use crate::comparison;
 use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share, significant};
 use crate::notes::notes;
-use crate::palette::{Colour, colour_of};
-use crate::picture::{self, escaped};
-use crate::reduce::{INTERVALS, condensed, distinct, groups};
-use crate::verdict::{troubles, verdict};
+use crate::palette::{Colour, controller_colour};
+use crate::picture::{self, escape_html};
+use crate::reduce::{INTERVALS, condense, distinct, groups};
+use crate::verdict::{problems, verdict};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Source, Summary};
 use std::collections::HashMap;
@@ -29,25 +29,26 @@ const UPLOT: &str = include_str!("vendor/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("vendor/uPlot.min.css");
 const UPLOT_LICENCE: &str = include_str!("vendor/LICENSE-uPlot");
 
-/// A run with more flows than this shows only the first of them in the table.
-const FLOWS_SHOWN: usize = 32;
-/// Different scenario files shown in full.
-const SCENARIOS_SHOWN: usize = 12;
+/// Runs with more flows list only the first ones in the table.
+const MAX_FLOWS: usize = 32;
+/// Scenario files shown in full.
+const MAX_SCENARIOS: usize = 12;
 
-/// What a page says besides its results' own figures, as markup.
+/// Additional parts of a page, as markup.
 #[derive(Default)]
-struct Besides {
-    /// In place of the conclusion from the figures.
+struct Extra {
+    /// Replaces the conclusion from the figures.
     verdict: Option<String>,
     section: String,
     script: String,
 }
 
 pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io::Result<()> {
-    page(results, about, &Besides::default(), out)
+    page(results, about, &Extra::default(), out)
 }
 
-/// The page of a capture: `words` say what limited it, `sender` which controller sent, `sequences` are its packets.
+/// Writes the page of a capture: `words` explain what limited the connection, `sender` is the identified controller and
+/// `sequences` are the packets.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -60,34 +61,34 @@ pub fn write_capture(
     sequences: &[fullpipe_experiment::connection::Sequence],
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let besides = Besides {
+    let extra = Extra {
         verdict: (!words.is_empty()).then(|| sequence::words(words)),
         section: sequence::section(sequences) + &sender.map_or_else(String::new, sequence::sender),
         script: sequence::script(sequences)?,
     };
-    page(results, about, &besides, out)
+    page(results, about, &extra, out)
 }
 
-fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write) -> io::Result<()> {
+fn page(results: &Results, about: &About, extra: &Extra, out: &mut dyn Write) -> io::Result<()> {
     let path = described_path(results);
-    let typical = results.comparison.as_ref().map(|found| comparison::typical(results, found));
-    let over_time = typical.as_ref().unwrap_or(results);
+    let median_runs = results.comparison.as_ref().map(|found| comparison::median_runs(results, found));
+    let over_time = median_runs.as_ref().unwrap_or(results);
     let title = if about.title.is_empty() { path.as_str() } else { &about.title };
-    // The template is gone through once, so that nothing in the text of a user is taken for a place of it.
+    // A single pass over the template: user text is never taken for a placeholder.
     for (i, part) in TEMPLATE.split("{{").enumerate() {
         let (place, rest) = if i == 0 { ("", part) } else { part.split_once("}}").unwrap_or(("", part)) };
         match place {
-            "title" => out.write_all(escaped(title).as_bytes())?,
-            "path" => out.write_all(escaped(&subtitle(results, &path)).as_bytes())?,
-            "verdict" => match &besides.verdict {
+            "title" => out.write_all(escape_html(title).as_bytes())?,
+            "path" => out.write_all(escape_html(&subtitle(results, &path)).as_bytes())?,
+            "verdict" => match &extra.verdict {
                 Some(words) => out.write_all(words.as_bytes())?,
-                None => out.write_all(escaped(&verdict(results)).as_bytes())?,
+                None => out.write_all(escape_html(&verdict(results)).as_bytes())?,
             },
-            "besides" => out.write_all(besides.section.as_bytes())?,
-            "besides-script" => out.write_all(besides.script.as_bytes())?,
-            "troubles" => out.write_all(trouble_list(results).as_bytes())?,
+            "extra" => out.write_all(extra.section.as_bytes())?,
+            "extra-script" => out.write_all(extra.script.as_bytes())?,
+            "problems" => out.write_all(problem_list(results).as_bytes())?,
             "table" => match &results.comparison {
-                Some(found) => out.write_all(comparison::markup(found).as_bytes())?,
+                Some(found) => out.write_all(comparison::html_table(found).as_bytes())?,
                 None => out.write_all(table(results).as_bytes())?,
             },
             "sweep" => {
@@ -96,9 +97,9 @@ fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write
                     write!(
                         out,
                         "<p class=\"hint\">{}</p>",
-                        escaped(&comparison::typical_words(results, found))
+                        escape_html(&comparison::median_runs_caption(results, found))
                     )?;
-                } else if let Some(sweep) = picture::of_sweep(results) {
+                } else if let Some(sweep) = picture::sweep_picture(results) {
                     write!(out, "<figure>{}</figure>", sweep.svg())?;
                 }
             }
@@ -117,26 +118,26 @@ fn page(results: &Results, about: &About, besides: &Besides, out: &mut dyn Write
     Ok(())
 }
 
-/// How to make a page again, where there is a command that does.
+/// The command that reproduces the page, if there is one.
 #[cfg(feature = "files")]
-fn made_again(about: &About) -> String {
+fn reproduce_section(about: &About) -> String {
     match about.command.is_empty() {
         true => String::new(),
         false => format!(
-            "<section><h2>Make it again</h2><pre class=\"command\">{}</pre></section>",
-            escaped(&about.command)
+            "<section><h2>Reproduce</h2><pre class=\"command\">{}</pre></section>",
+            escape_html(&about.command)
         ),
     }
 }
 
-/// A page without plots over time: `body` is markup, all else is text.
+/// Writes a page without interactive plots. `body` is markup, all else is text.
 ///
 /// # Errors
 /// `out` cannot be written.
 #[cfg(feature = "files")]
 pub fn write_page(about: &About, subtitle: &str, body: &str, out: &mut dyn Write) -> io::Result<()> {
-    let (title, subtitle) = (escaped(&about.title), escaped(subtitle));
-    let (command, dark) = (made_again(about), on_dark_ground());
+    let (title, subtitle) = (escape_html(&about.title), escape_html(subtitle));
+    let (command, dark) = (reproduce_section(about), dark_theme_media_query());
     write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -147,9 +148,9 @@ pub fn write_page(about: &About, subtitle: &str, body: &str, out: &mut dyn Write
     )
 }
 
-/// The style's rules for dark ground, for a page without the script that chooses them: where the system asks for it.
+/// The rules of the dark theme as a media query, for pages without the script that switches themes.
 #[cfg(feature = "files")]
-fn on_dark_ground() -> String {
+fn dark_theme_media_query() -> String {
     let rules = STYLE.split_inclusive('}').filter_map(|rule| {
         let root = rule.find(":root.dark").map(|at| rule[at..].replacen(".dark", "", 1));
         root.or_else(|| rule.find("\n.dark ").map(|at| rule[at..].replacen(".dark ", "", 1)))
@@ -157,35 +158,35 @@ fn on_dark_ground() -> String {
     format!("@media (prefers-color-scheme: dark) {{\n{}\n}}\n", rules.collect::<String>())
 }
 
-/// What a page with plots of its own is made of.
+/// Parts of a page with its own plots.
 #[cfg(feature = "files")]
 #[derive(Clone, Copy, Debug)]
-pub struct Plotted<'a> {
+pub struct PlottedPage<'a> {
     /// Markup.
     pub body: &'a str,
-    /// Styles beside those of all pages.
+    /// Additional styles.
     pub style: &'a str,
-    /// JSON, as the script finds it in the element `data`.
+    /// JSON that the script finds in the element `data`.
     pub data: &'a str,
-    /// The script. `uPlot` is there, and `fullpipe` of prelude.js; the page's button for light or dark is `theme`.
+    /// The script. It can use `uPlot` and the object `fullpipe` of prelude.js; the theme button has the id `theme`.
     pub script: &'a str,
 }
 
-/// A page with plots of its own: all but `plotted` is text.
+/// Writes a page with its own plots. All but `plotted` is text.
 ///
 /// # Errors
 /// `out` cannot be written.
 #[cfg(feature = "files")]
-pub fn write_plotted(
+pub fn write_plotted_page(
     about: &About,
     subtitle: &str,
-    plotted: &Plotted<'_>,
+    plotted: &PlottedPage<'_>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let (title, subtitle) = (escaped(&about.title), escaped(subtitle));
-    let Plotted { body, style, data, script } = plotted;
-    let data = data::inert(data);
-    let command = made_again(about);
+    let (title, subtitle) = (escape_html(&about.title), escape_html(subtitle));
+    let PlottedPage { body, style, data, script } = plotted;
+    let data = data::escape_json(data);
+    let command = reproduce_section(about);
     write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -207,7 +208,7 @@ fn described_path(results: &Results) -> String {
     match results.runs.first() {
         Some(first) if results.runs.iter().all(|r| r.path == first.path) => first.path.description.clone(),
         Some(_) => "Different paths".to_owned(),
-        None => "Nothing was run".to_owned(),
+        None => "No runs".to_owned(),
     }
 }
 
@@ -220,9 +221,9 @@ fn subtitle(results: &Results, path: &str) -> String {
         .map(|source| match source {
             Source::Sim => "simulated TCP",
             Source::Lab => "kernel TCP over an emulated path",
-            Source::Net => "a real network",
-            Source::Trace => "a capture",
-            Source::Live => "a host at work",
+            Source::Net => "real network",
+            Source::Trace => "capture",
+            Source::Live => "live host",
         })
         .collect();
     let facts = [path, &seconds(length), &sources.join(" and "), &seeds(results)].map(str::to_owned);
@@ -241,39 +242,39 @@ fn seeds(results: &Results) -> String {
     }
 }
 
-fn trouble_list(results: &Results) -> String {
-    let troubles = troubles(results);
-    if troubles.is_empty() {
+fn problem_list(results: &Results) -> String {
+    let problems = problems(results);
+    if problems.is_empty() {
         return String::new();
     }
-    let items: String = troubles.iter().map(|t| format!("<li>{}</li>", escaped(t))).collect();
-    format!("<ul class=\"troubles\" role=\"alert\">{items}</ul>")
+    let items: String = problems.iter().map(|t| format!("<li>{}</li>", escape_html(t))).collect();
+    format!("<ul class=\"problems\" role=\"alert\">{items}</ul>")
 }
 
 fn table(results: &Results) -> String {
-    let condensed = condensed(results);
+    let condensed = condense(results);
     let results = &*condensed.results;
     let top = results.runs.iter().map(|r| r.summary.goodput_bps).fold(0.0, f64::max);
     let (unit, size) = rate_unit(top);
     let jain = results.runs.iter().any(|r| r.flows.len() > 1);
-    let done = results.runs.iter().any(|r| {
+    let completion = results.runs.iter().any(|r| {
         r.summary.completion_s.is_some() || r.flows.iter().any(|f| f.summary.completion_s.is_some())
     });
     let mut out = format!(
         "<table class=\"summary\"><thead><tr><th scope=\"col\">run</th><th scope=\"col\">goodput<small>{unit}</small></th>\
-         <th scope=\"col\">of the path<small>%</small></th><th scope=\"col\">retransmitted<small>%</small></th>\
+         <th scope=\"col\">link<small>%</small></th><th scope=\"col\">retr<small>%</small></th>\
          <th scope=\"col\">RTT min<small>ms</small></th><th scope=\"col\">p50<small>ms</small></th>\
          <th scope=\"col\">p95<small>ms</small></th><th scope=\"col\">p99<small>ms</small></th>\
          <th scope=\"col\">queue p50<small>ms</small></th><th scope=\"col\">p95<small>ms</small></th>"
     );
-    if done {
-        out += "<th scope=\"col\">done after<small>s</small></th>";
+    if completion {
+        out += "<th scope=\"col\">completion<small>s</small></th>";
     }
     if jain {
         out += "<th scope=\"col\">Jain<small>index</small></th>";
     }
     out += "</tr></thead><tbody>";
-    let scale = Scale { top, size, done, jain };
+    let scale = Scale { top, size, completion, jain };
     let groups = groups(results);
     let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed);
     let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
@@ -286,15 +287,23 @@ fn table(results: &Results) -> String {
             let _ = write!(label, " #{}", run.seed);
         }
         let class = if run.valid { "" } else { "invalid" };
-        row(&mut out, &scale, class, &label, colour_of(&run.cc), &run.summary, (*half, run.fairness()));
+        row(
+            &mut out,
+            &scale,
+            class,
+            &label,
+            controller_colour(&run.cc),
+            &run.summary,
+            (*half, run.fairness()),
+        );
         if run.flows.len() > 1 {
-            for flow in run.flows.iter().take(FLOWS_SHOWN) {
-                // As its line over time is drawn, if it has one of its own.
+            for flow in run.flows.iter().take(MAX_FLOWS) {
+                // The colour of its line over time, if it has one.
                 let own = groups.iter().find(|group| group.flow().is_some_and(|own| std::ptr::eq(own, flow)));
-                let colour = own.map_or(colour_of(&flow.cc), |group| group.look.0);
+                let colour = own.map_or(controller_colour(&flow.cc), |group| group.look.0);
                 row(&mut out, &scale, "flow", &flow.label, colour, &flow.summary, (None, None));
             }
-            if let Some(more) = run.flows.len().checked_sub(FLOWS_SHOWN + 1) {
+            if let Some(more) = run.flows.len().checked_sub(MAX_FLOWS + 1) {
                 let _ = write!(out, "<tr class=\"flow\"><th scope=\"row\">… {} more</th></tr>", more + 1);
             }
         }
@@ -304,7 +313,7 @@ fn table(results: &Results) -> String {
         let _ = write!(out, "<p class=\"hint\">{INTERVALS}</p>");
     }
     for note in notes(results) {
-        let _ = write!(out, "<p class=\"hint\">{}</p>", escaped(&note));
+        let _ = write!(out, "<p class=\"hint\">{}</p>", escape_html(&note));
     }
     out
 }
@@ -312,7 +321,7 @@ fn table(results: &Results) -> String {
 struct Scale {
     top: f64,
     size: f64,
-    done: bool,
+    completion: bool,
     jain: bool,
 }
 
@@ -336,7 +345,7 @@ fn row(
          <td class=\"goodput\"><span>{}</span>{half}<i style=\"--share:{bar:.4}\"></i></td><td>{}</td><td>{}</td>",
         colour.light_hex(),
         colour.dark_hex(),
-        escaped(label),
+        escape_html(label),
         significant(s.goodput_bps / scale.size, 3),
         s.utilization.map_or("–".to_owned(), percent_figure),
         percent_figure(share(s.packets_retransmitted, s.packets_sent)),
@@ -344,7 +353,7 @@ fn row(
     for v in [s.rtt_ms.min, s.rtt_ms.p50, s.rtt_ms.p95, s.rtt_ms.p99, s.queue_ms.p50, s.queue_ms.p95] {
         let _ = write!(out, "<td>{}</td>", ms(v));
     }
-    if scale.done {
+    if scale.completion {
         let _ = write!(out, "<td>{}</td>", s.completion_s.map_or("–".to_owned(), |v| significant(v, 3)));
     }
     if scale.jain {
@@ -353,20 +362,20 @@ fn row(
     out.push_str("</tr>");
 }
 
-/// Checks, links, health, and how to make the results again.
+/// Checks, links, health, and how to reproduce the results.
 fn details(results: &Results, about: &About) -> String {
     let mut out = String::new();
     checks(&mut out, results);
     links(&mut out, results);
     health(&mut out, results);
-    out += "<section><h2>Make it again</h2>";
+    out += "<section><h2>Reproduce</h2>";
     if !about.command.is_empty() {
-        let _ = write!(out, "<pre class=\"command\">{}</pre>", escaped(&about.command));
+        let _ = write!(out, "<pre class=\"command\">{}</pre>", escape_html(&about.command));
     }
     out += "<dl>";
     let fact = |out: &mut String, name: &str, value: &str| {
         if !value.is_empty() {
-            let _ = write!(out, "<dt>{name}</dt><dd>{}</dd>", escaped(value));
+            let _ = write!(out, "<dt>{name}</dt><dd>{}</dd>", escape_html(value));
         }
     };
     let distinct = |f: fn(&Recording) -> &str| {
@@ -393,20 +402,20 @@ fn details(results: &Results, about: &About) -> String {
         scenarios[index].1.push(&run.label);
     }
     if !scenarios.is_empty() {
-        out += "<p>Each scenario below, saved to a file, runs again with <code>fullpipe run FILE</code>.</p>";
+        out += "<p>Save a scenario below to a file and run it with <code>fullpipe run FILE</code>.</p>";
     }
-    for (text, labels) in scenarios.iter().take(SCENARIOS_SHOWN) {
+    for (text, labels) in scenarios.iter().take(MAX_SCENARIOS) {
         let mut names: Vec<&str> = labels.clone();
         names.dedup();
         let _ = write!(
             out,
             "<details><summary>scenario: {}</summary><pre>{}</pre></details>",
-            escaped(&names.join(", ")),
+            escape_html(&names.join(", ")),
             escaped_lines(text)
         );
     }
-    if let Some(more) = scenarios.len().checked_sub(SCENARIOS_SHOWN + 1) {
-        let _ = write!(out, "<p>… and {} more, all in the JSON form of this report.</p>", more + 1);
+    if let Some(more) = scenarios.len().checked_sub(MAX_SCENARIOS + 1) {
+        let _ = write!(out, "<p>… and {} more; the JSON report has all.</p>", more + 1);
     }
     out + "</section>"
 }
@@ -420,7 +429,7 @@ fn checks(out: &mut String, results: &Results) {
         for c in &run.checks {
             let outcome =
                 if c.passed { "<b class=\"good\">passed</b>" } else { "<b class=\"bad\">failed</b>" };
-            let [label, check, measured] = [&run.label, &c.check, &c.measured].map(|t| escaped(t));
+            let [label, check, measured] = [&run.label, &c.check, &c.measured].map(|t| escape_html(t));
             let _ = write!(
                 out,
                 "<tr><th scope=\"row\">{label}</th><td>{check}</td><td>{measured}</td><td>{outcome}</td></tr>"
@@ -448,11 +457,11 @@ fn links(out: &mut String, results: &Results) {
         let _ = write!(
             out,
             "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escaped(&run.label),
-            escaped(&link.label),
+            escape_html(&run.label),
+            escape_html(&link.label),
             link.packets_in,
             link.packets_out,
-            escaped(&causes),
+            escape_html(&causes),
             link.ce_marked
         );
     }
@@ -464,28 +473,28 @@ fn health(out: &mut String, results: &Results) {
     if rows.is_empty() {
         return;
     }
-    *out += "<section><h2>How well the emulator kept up</h2><div class=\"scroll\"><table><thead><tr><th>run</th><th>lateness p50</th><th>p99</th><th>max</th><th>reading p99</th><th>stray drops</th><th>CPU</th><th></th></tr></thead><tbody>";
+    *out += "<section><h2>Emulator health</h2><div class=\"scroll\"><table><thead><tr><th>run</th><th>lateness p50</th><th>p99</th><th>max</th><th>read latency p99</th><th>stray drops</th><th>CPU</th><th></th></tr></thead><tbody>";
     for (run, h) in rows {
         let us = |v: f64| millis(v / 1e3);
         let _ = write!(
             out,
             "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escaped(&run.label),
+            escape_html(&run.label),
             us(h.lateness_p50_us),
             us(h.lateness_p99_us),
             us(h.lateness_max_us),
             us(h.read_latency_p99_us),
             h.stray_drops,
             percent(h.emulator_cpu),
-            escaped(&h.notes.join("; "))
+            escape_html(&h.notes.join("; "))
         );
     }
     *out += "</tbody></table></div></section>";
 }
 
-/// [`escaped`], with line breaks kept.
+/// [`escape_html`] that keeps line breaks.
 fn escaped_lines(text: &str) -> String {
-    text.lines().map(escaped).collect::<Vec<_>>().join("\n")
+    text.lines().map(escape_html).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -501,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_of_one_controller_have_in_the_table_the_shades_of_their_lines() {
+    fn flows_of_one_controller_have_the_shades_of_their_lines() {
         let mut results = support::together(1.0);
         let flow = results.runs[0].flows[0].clone();
         results.runs[0].flows = vec![flow; 6];
@@ -519,7 +528,7 @@ mod tests {
 
     #[cfg(feature = "files")]
     #[test]
-    fn a_page_without_a_script_is_dark_where_the_system_is() {
+    fn page_without_script_follows_the_system_theme() {
         let mut out = Vec::new();
         write_page(&About::default(), "", "", &mut out).unwrap();
         let page = String::from_utf8(out).unwrap();
@@ -536,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn the_conclusion_and_the_figures_are_there_without_a_script() {
+    fn conclusion_and_figures_need_no_script() {
         let about = About { title: "Random loss".into(), command: "fullpipe race --seed 1".into() };
         let page = page(&support::race(30.0), &about);
         let markup = &page[..page.find("<script").unwrap()];
@@ -546,11 +555,11 @@ mod tests {
             assert!(markup.contains(text), "{text}");
         }
         assert!(page.len() < 3_000_000, "{} bytes", page.len());
-        assert!(!page.contains("{{"), "a place of the template was left empty");
+        assert!(!page.contains("{{"), "a placeholder of the template was left empty");
     }
 
     #[test]
-    fn nothing_a_user_writes_becomes_markup() {
+    fn user_text_never_becomes_markup() {
         let evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{data}}\u{2028}";
         let mut race = support::together(1.0);
         let run = &mut race.runs[0];

@@ -1,11 +1,11 @@
 "use strict";
-// Draws the page's data.
+// Draws the plots of the page.
 (() => {
   const { root, byId, make, ink, axis, theme, data } = fullpipe;
 
-  // Of many lines a few from all over are shown at the start; the others are a click away.
-  const FIRST = 12;
-  const stride = Math.ceil(data.lines.length / FIRST);
+  // Of many lines, an evenly spread selection is shown at first.
+  const INITIAL_LINES = 12;
+  const stride = Math.ceil(data.lines.length / INITIAL_LINES);
   const shown = data.lines.map((_, i) => i % stride === 0);
   let log = false;
   let range = null; // [from, to] in seconds, or null for the whole run
@@ -23,7 +23,7 @@
     return a >= 1000 ? Math.round(v).toString() : a >= 100 ? v.toFixed(0) : a >= 10 ? v.toFixed(1) : v === 0 ? "0" : v.toPrecision(3);
   };
 
-  // The states of a controller keep one colour each; those that every reader meets have fixed ones.
+  // Each state has its own colour; common states have fixed ones.
   const STATE_HUES = { startup: 38, slowstart: 38, drain: 20, probebw: 205, congestionavoidance: 205, probertt: 320, recovery: 350, loss: 0 };
   const stateColour = (name) => {
     const plain = name.toLowerCase().replace(/[^a-z]/g, "");
@@ -84,7 +84,7 @@
     return low;
   };
 
-  // What the vertical axis spans: the visible curves in the visible time, from 0, with the marks that matter.
+  // Range of the vertical axis: from 0 over the visible curves in the visible time, with the relevant marks.
   const span = (panel) => (u) => {
     const from = atTime(u.scales.x.min ?? 0);
     const to = atTime(u.scales.x.max ?? data.end);
@@ -108,7 +108,7 @@
     return [Math.max(low / 1.2, high / 1e6), high * 1.3];
   };
 
-  // How many stretches of the visible curves pass through each of these rectangles [left, top, right, bottom].
+  // Number of segments of the visible curves that cross each rectangle [left, top, right, bottom].
   const crossed = (u, panel, rooms) => {
     const counts = rooms.map(() => 0);
     const from = Math.max(0, atTime(u.scales.x.min) - 1);
@@ -151,7 +151,7 @@
       ctx.moveTo(bbox.left, y);
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
-      // The name goes to where it hides the least of the curves, and no other name.
+      // The label goes where it hides the least of the curves and no other label.
       const wide = ctx.measureText(m.label).width;
       const rooms = [1, 0, 0.5, 0.25, 0.75].flatMap((share) => {
         const left = bbox.left + 4 * px + share * (bbox.width - 8 * px - wide);
@@ -167,7 +167,7 @@
       ctx.textAlign = "left";
       ctx.textBaseline = "bottom";
       const at = [m.label, room[0], room[3] + px];
-      // A rim in the colour of the ground keeps the name readable on top of curves.
+      // An outline in the background colour keeps the label readable on top of curves.
       ctx.setLineDash([]);
       ctx.lineWidth = 4 * px;
       ctx.strokeStyle = ink("--ground");
@@ -317,7 +317,7 @@
       [[0, data.end], [null, null]],
       box,
     );
-    // What the colours are, for stretches too short for their name.
+    // Legend of the colours, for intervals too short for their name.
     const legend = make("p", "legend");
     for (const name of [...new Set(data.states.flatMap((s) => s.name))].slice(0, 24)) {
       const swatch = make("i");
@@ -371,7 +371,7 @@
       });
       bar.append(b);
     });
-    if (data.lines.length > FIRST) {
+    if (data.lines.length > INITIAL_LINES) {
       const all = make("button", "", "all");
       all.type = "button";
       all.addEventListener("click", () => { const on = !shown.every(Boolean); shown.fill(on); showLines(); });
@@ -379,7 +379,7 @@
     }
   };
 
-  // Of a sweep: a choice for each key, and only the runs with the values chosen are shown.
+  // For a sweep: one selector per parameter; only runs with the selected values are shown.
   const addChoices = () => {
     const keys = [...new Set(data.lines.flatMap((l) => l.of.map(([key]) => key)))];
     const chosen = new Map();

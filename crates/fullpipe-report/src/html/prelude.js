@@ -1,6 +1,6 @@
 "use strict";
-// What the script of every page begins with: its elements, its data, light or dark, and what common axes look like.
-// All data came in with the page; text is only ever set as text.
+// Common to the scripts of all pages: elements, data, theme and axes. All data is part of the page; text is only set
+// as text, never as markup.
 const fullpipe = (() => {
   const root = document.documentElement;
   const fail = (text) => { root.dataset.error = (root.dataset.error ? root.dataset.error + "\n" : "") + text; };
@@ -16,7 +16,7 @@ const fullpipe = (() => {
   const ink = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const axis = () => ({ stroke: ink("--faint"), grid: { stroke: ink("--rule"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" });
 
-  // Light or dark: the system's, unless chosen with the page's button.
+  // The theme of the system, unless chosen with the button of the page.
   const system = matchMedia("(prefers-color-scheme: dark)");
   const theme = { dark: system.matches };
   const apply = () => root.classList.toggle("dark", theme.dark);

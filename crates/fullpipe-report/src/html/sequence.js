@@ -1,11 +1,11 @@
-// The time-sequence plot: every packet of a connection, from the whole of it down to a single one.
+// The time-sequence plot: every packet of a connection, zoomable down to a single packet.
 (() => {
   const root = document.documentElement;
   const source = document.getElementById("sequence-data");
   if (!source) return;
   const ink = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const KINDS = ["data", "again", "ack", "window", "sack"];
-  const NAMES = { data: "data", again: "sent again", ack: "acknowledged up to here", window: "receiver takes up to here", sack: "acknowledged selectively" };
+  const NAMES = { data: "data", again: "retransmitted", ack: "acknowledged up to here", window: "receive window up to here", sack: "selectively acknowledged" };
   const COLOURS = {
     light: { data: "#1b232c", again: "#d01c1c", ack: "#1a7f4b", window: "#b58900", sack: "#8a3fd1" },
     dark: { data: "#e6ebf0", again: "#ff6b60", ack: "#6fd3a0", window: "#e0b84a", sack: "#c39bff" },
@@ -18,8 +18,8 @@
     return new DataView(await new Response(plain).arrayBuffer());
   };
 
-  // Columns one after another: kinds (u8), times (u32 microseconds after the one before), first bytes (i32 after the
-  // one before of the same kind), lengths (u32).
+  // Columns one after another: kinds (u8), times (u32, microseconds since the previous mark), first bytes (i32, relative
+  // to the previous mark of the same kind), lengths (u32).
   const read = (view, n) => {
     const kind = new Uint8Array(view.buffer, 0, n);
     const t = new Float64Array(n);
@@ -71,7 +71,7 @@
     const HEIGHT = 460;
     const end = marks.n ? marks.t[marks.n - 1] : 1;
     let top = 0;
-    // A window is often far above all data: the axis follows the data.
+    // The receive window is often far above the data: the axis follows the data.
     for (let i = 0; i < marks.n; i++) if (marks.kind[i] <= 1 && marks.to[i] > top) top = marks.to[i];
     const whole = { x0: 0, x1: end || 1, y0: 0, y1: (top || 1) * 1.04 };
     let view = { ...whole };
@@ -113,7 +113,7 @@
       const palette = colours();
       const first = Math.max(0, after(marks.t, view.x0) - 1);
       const last = Math.min(marks.n, after(marks.t, view.x1) + 1);
-      // Steps: acknowledgments and windows hold until the next.
+      // Acknowledgments and windows are steps: each is valid until the next.
       for (const k of [3, 2]) {
         c.strokeStyle = palette[KINDS[k]];
         c.lineWidth = 1.3;
@@ -133,8 +133,9 @@
         if (level !== null) c.lineTo(width, level);
         c.stroke();
       }
-      // Bars: data, what was sent again, selective acknowledgments. Of those that fall on the same pixels, one is drawn. From afar what was
-      // sent again would paint the whole line: it stands at the foot, and in its place only where that is apart from the newest data.
+      // Bars: data, retransmissions, selective acknowledgments; of those on the same pixels, one is drawn. Zoomed out,
+      // retransmissions would paint over the whole line: they are drawn at the bottom, and in place only where that is
+      // away from the newest data.
       const ticks = (last - first) < 4000;
       const foot = HEIGHT - BOTTOM;
       for (const k of [0, 4, 1]) {
@@ -187,7 +188,7 @@
       view.x0 = Math.max(whole.x0, view.x0);
       view.x1 = Math.min(whole.x1, Math.max(view.x1, view.x0 + 1e-6));
     };
-    // The bytes that the visible time spans, so that zooming in time finds the data.
+    // Fit the vertical axis to the bytes in the visible time.
     const follow = () => {
       let low = Infinity;
       let high = -Infinity;
@@ -245,7 +246,7 @@
     }, { passive: false });
     new ResizeObserver(redraw).observe(box);
     new MutationObserver(redraw).observe(root, { attributes: true, attributeFilter: ["class"] });
-    // `#sequence=FROM,TO` in the address opens the page at a stretch of time, to show somebody else a place.
+    // `#sequence=FROM,TO` in the address opens the page at an interval in seconds, for links to a moment.
     const asked = /sequence=([0-9.]+),([0-9.]+)/.exec(location.hash);
     if (asked) { view.x0 = +asked[1]; view.x1 = +asked[2]; clamp(); follow(); }
     draw();

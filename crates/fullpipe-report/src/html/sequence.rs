@@ -1,6 +1,6 @@
-//! Time-sequence plots: every packet, packed into the page.
+//! Time-sequence plots: every packet, compressed into the page.
 
-use crate::picture::escaped;
+use crate::picture::escape_html;
 use base64::Engine as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -23,28 +23,29 @@ pub(super) fn section(sequences: &[Sequence]) -> String {
     if sequences.iter().all(|s| s.marks.is_empty()) {
         return String::new();
     }
-    "<section><h2>Time and sequence</h2><p class=\"hint\">Every packet as it was captured: the steeper, the faster; \
-     black over green is what is in flight. From afar red at the foot is when something was sent again. Drag a box to zoom to it, or \
-     across to zoom in time only; the wheel zooms too; double-click to see everything. Point at a packet to read it.</p>\
+    "<section><h2>Time and sequence</h2><p class=\"hint\">Every captured packet. The slope is the rate; the distance \
+     between black and green is the data in flight. Zoomed out, retransmissions are red marks at the bottom. Drag a box \
+     to zoom, or drag sideways to zoom in time only; the wheel zooms too; double-click to reset. Point at a packet for \
+     its details.</p>\
      <p id=\"sequence-legend\"></p><div id=\"sequences\"></div></section>"
         .to_owned()
 }
 
-/// Which controller sent, how likely each is, and why.
+/// The section with the identified controller, the probabilities and the evidence.
 pub(super) fn sender(sender: &Sender) -> String {
     let mut out =
-        format!("<section><h2>Which congestion controller sent</h2><p>{}</p>", escaped(&sender.words));
+        format!("<section><h2>Congestion controller of the sender</h2><p>{}</p>", escape_html(&sender.words));
     if !sender.likelihoods.is_empty() {
         out += "<dl>";
         for l in &sender.likelihoods {
-            let _ = write!(out, "<dt>{}</dt><dd>{:.1} %</dd>", escaped(&l.name), l.share * 100.0);
+            let _ = write!(out, "<dt>{}</dt><dd>{:.1} %</dd>", escape_html(&l.name), l.share * 100.0);
         }
         out += "</dl>";
     }
     if !sender.evidence.is_empty() {
-        out += "<p class=\"hint\">What spoke for the likeliest against the second:</p><ul>";
+        out += "<p class=\"hint\">Evidence for the most likely controller over the second:</p><ul>";
         for why in &sender.evidence {
-            let _ = write!(out, "<li>{}</li>", escaped(why));
+            let _ = write!(out, "<li>{}</li>", escape_html(why));
         }
         out += "</ul>";
     }
@@ -68,7 +69,7 @@ pub(super) fn script(sequences: &[Sequence]) -> io::Result<String> {
     ))
 }
 
-/// The marks as columns: kinds, times, first bytes, lengths; the script reads the same.
+/// The marks as columns (kinds, times, first bytes, lengths), as the script reads them.
 fn pack(sequence: &Sequence) -> io::Result<Vec<u8>> {
     let marks = &sequence.marks;
     let mut out = GzEncoder::new(Vec::new(), Compression::default());
@@ -77,17 +78,17 @@ fn pack(sequence: &Sequence) -> io::Result<Vec<u8>> {
     let mut now = 0;
     for m in marks {
         let at = m.at.as_micros();
-        // A pause of more than an hour and eleven minutes is drawn as that long.
+        // Longer pauses are drawn as 2³² µs (71 minutes).
         out.write_all(&u32::try_from(at.saturating_sub(now)).unwrap_or(u32::MAX).to_le_bytes())?;
         now = at.max(now);
     }
     let mut last = [0_u64; MarkKind::ALL.len()];
     for m in marks {
-        let of_kind = &mut last[m.kind as usize];
-        let step = (m.from as i64).wrapping_sub(*of_kind as i64);
+        let previous = &mut last[m.kind as usize];
+        let step = (m.from as i64).wrapping_sub(*previous as i64);
         let step = step.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
         out.write_all(&step.to_le_bytes())?;
-        *of_kind = of_kind.wrapping_add_signed(i64::from(step));
+        *previous = previous.wrapping_add_signed(i64::from(step));
     }
     for m in marks {
         out.write_all(&u32::try_from(m.to.saturating_sub(m.from)).unwrap_or(u32::MAX).to_le_bytes())?;
@@ -95,9 +96,9 @@ fn pack(sequence: &Sequence) -> io::Result<Vec<u8>> {
     out.finish()
 }
 
-/// What the reader must know first, in place of a race's conclusion.
+/// The conclusions, one per line, in place of the verdict of a race.
 pub(super) fn words(words: &[String]) -> String {
-    words.iter().map(|w| escaped(w).to_string()).collect::<Vec<_>>().join("<br>")
+    words.iter().map(|w| escape_html(w).to_string()).collect::<Vec<_>>().join("<br>")
 }
 
 #[cfg(test)]
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_packets_has_no_such_section() {
+    fn page_without_packets_has_no_section() {
         assert_eq!(section(&[Sequence::default()]), "");
         assert_eq!(script(&[]).unwrap(), "");
     }

@@ -1,24 +1,24 @@
-//! Where the ticks of an axis go.
+//! Range and ticks of an axis.
 
 use super::{Axis, Scale};
 
-/// An axis with its range settled.
-pub(super) struct Settled {
+/// An axis with a fixed range and ticks.
+pub(super) struct FittedAxis {
     pub(super) from: f64,
     pub(super) to: f64,
     scale: Scale,
     pub(super) ticks: Vec<(f64, String)>,
 }
 
-impl Settled {
-    /// From the axis's own range or that of `values`; about `count` ticks. `from_zero`: a linear axis
-    /// without negative values begins at 0.
+impl FittedAxis {
+    /// Fits an axis to its own range or that of `values`, with about `count` ticks. With `from_zero` a linear axis without
+    /// negative values starts at 0.
     pub(super) fn new(
         axis: &Axis,
         values: impl Iterator<Item = f64>,
         count: usize,
         from_zero: bool,
-    ) -> Settled {
+    ) -> FittedAxis {
         let log = axis.scale == Scale::Log;
         let usable = |v: &f64| v.is_finite() && (!log || *v > 0.0);
         let (mut from, mut to) = values
@@ -30,7 +30,7 @@ impl Settled {
         if let Some((a, b)) = axis.range.filter(|(a, b)| usable(a) && usable(b) && a < b) {
             (from, to) = (a, b);
         } else if log {
-            // A curve that stays within one decade still gets one.
+            // Show at least one decade.
             if to / from < 10.0 {
                 (from, to) = (from.log10().floor(), to.log10().ceil());
                 (from, to) = (10f64.powf(from), 10f64.powf(if to > from { to } else { from + 1.0 }));
@@ -54,11 +54,11 @@ impl Settled {
         } else {
             linear_ticks(from, to, count)
         };
-        Settled { from, to, scale: axis.scale, ticks }
+        FittedAxis { from, to, scale: axis.scale, ticks }
     }
 
-    /// Where `v` lies between `from` (0) and `to` (1); NaN where it cannot be drawn.
-    pub(super) fn place(&self, v: f64) -> f64 {
+    /// The position of `v` between `from` (0) and `to` (1); NaN if it cannot be drawn.
+    pub(super) fn position(&self, v: f64) -> f64 {
         match self.scale {
             Scale::Linear => (v - self.from) / (self.to - self.from),
             Scale::Log if v > 0.0 => (v / self.from).ln() / (self.to / self.from).ln(),
@@ -67,7 +67,7 @@ impl Settled {
     }
 }
 
-/// Every name, or every other and so on if there are more than fit.
+/// Every name, or every nth if not all fit.
 fn named_ticks(names: &[String], count: usize) -> Vec<(f64, String)> {
     let stride = names.len().div_ceil(count.max(1));
     names.iter().enumerate().step_by(stride).map(|(i, name)| (i as f64, name.clone())).collect()
@@ -89,25 +89,25 @@ fn linear_ticks(from: f64, to: f64, count: usize) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// Powers of ten, with 2 and 5 or 3 times each where there is room; on less than a decade as on a linear axis.
+/// Powers of ten, with multiples of 2 and 5, or 3, where they fit. Less than a decade has linear ticks.
 fn log_ticks(from: f64, to: f64, count: usize) -> Vec<(f64, String)> {
     let (low, high) = (from.log10().floor() as i32, to.log10().ceil() as i32);
-    let of = |factors: &[f64], stride: usize| -> Vec<f64> {
+    let ticks_with = |factors: &[f64], stride: usize| -> Vec<f64> {
         let all = (low..=high).step_by(stride).flat_map(|p| factors.iter().map(move |f| f * 10f64.powi(p)));
         all.filter(|v| *v >= from * 0.999 && *v <= to * 1.001).collect()
     };
-    let decades = of(&[1.0], 1);
-    if decades.len() < 2 && to / from < 10.0 && of(&[1.0, 2.0, 5.0], 1).len() < 3 {
-        return linear_ticks(from, to, count.min(5)).into_iter().map(|(v, _)| (v, plain(v))).collect();
+    let decades = ticks_with(&[1.0], 1);
+    if decades.len() < 2 && to / from < 10.0 && ticks_with(&[1.0, 2.0, 5.0], 1).len() < 3 {
+        return linear_ticks(from, to, count.min(5)).into_iter().map(|(v, _)| (v, tick_label(v))).collect();
     }
-    let fitting = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0]].into_iter().map(|factors| of(factors, 1));
+    let fitting = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0]].into_iter().map(|factors| ticks_with(factors, 1));
     let ticks = fitting.into_iter().find(|ticks| ticks.len() <= count.max(2));
     let stride = ((high - low) as usize).div_ceil(count.max(1)).max(1);
-    ticks.unwrap_or_else(|| of(&[1.0], stride)).into_iter().map(|v| (v, plain(v))).collect()
+    ticks.unwrap_or_else(|| ticks_with(&[1.0], stride)).into_iter().map(|v| (v, tick_label(v))).collect()
 }
 
-/// A number without an exponent while it is short, `10^9` else.
-fn plain(v: f64) -> String {
+/// A number without exponent if it is short, otherwise as `10^9`.
+fn tick_label(v: f64) -> String {
     if (1e-5..1e6).contains(&v) {
         let text = format!("{v:.6}");
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn labels(axis: &Axis, values: &[f64]) -> Vec<String> {
-        Settled::new(axis, values.iter().copied(), 5, true).ticks.into_iter().map(|t| t.1).collect()
+        FittedAxis::new(axis, values.iter().copied(), 5, true).ticks.into_iter().map(|t| t.1).collect()
     }
 
     #[test]
@@ -130,20 +130,20 @@ mod tests {
         assert_eq!(labels(&Axis::linear(""), &[0.0, 0.4]), ["0.0", "0.1", "0.2", "0.3", "0.4"]);
         assert_eq!(labels(&Axis::log(""), &[0.01, 90.0]), ["0.01", "0.1", "1", "10"]);
         assert_eq!(labels(&Axis::log(""), &[20.0, 70.0]), ["10", "20", "50", "100"]);
-        assert_eq!(labels(&Axis::log("").from_to(0.9, 35.0), &[]), ["1", "2", "5", "10", "20"]);
-        assert_eq!(labels(&Axis::log("").from_to(41.0, 83.0), &[]), ["50", "60", "70", "80"]);
-        assert_eq!(labels(&Axis::share("paths"), &[]), ["0", "25", "50", "75", "100"]);
+        assert_eq!(labels(&Axis::log("").with_range(0.9, 35.0), &[]), ["1", "2", "5", "10", "20"]);
+        assert_eq!(labels(&Axis::log("").with_range(41.0, 83.0), &[]), ["50", "60", "70", "80"]);
+        assert_eq!(labels(&Axis::percent_of("paths"), &[]), ["0", "25", "50", "75", "100"]);
         assert_eq!(
-            labels(&Axis::linear("").from_to(100.0, 200.0), &[]),
+            labels(&Axis::linear("").with_range(100.0, 200.0), &[]),
             ["100", "120", "140", "160", "180", "200"]
         );
     }
 
     #[test]
-    fn no_values_one_value_and_wild_values_have_ticks_too() {
+    fn degenerate_values_have_ticks() {
         for values in [vec![], vec![0.0], vec![7.0], vec![f64::NAN, f64::INFINITY], vec![1e-300, 1e300]] {
             for axis in [Axis::linear(""), Axis::log("")] {
-                let axis = Settled::new(&axis, values.iter().copied(), 5, true);
+                let axis = FittedAxis::new(&axis, values.iter().copied(), 5, true);
                 assert!(axis.from < axis.to && axis.ticks.len() < 60, "{values:?}");
             }
         }

@@ -1,29 +1,28 @@
-//! The letters: outlines and widths of a font that is part of the program.
+//! Outlines and widths of the embedded font.
 
 use ttf_parser::{Face, GlyphId, OutlineBuilder};
 
 const REGULAR: &[u8] = include_bytes!("fonts/DejaVuSans-subset.ttf");
 const BOLD: &[u8] = include_bytes!("fonts/DejaVuSans-Bold-subset.ttf");
 
-/// A weight of the font.
+/// One weight of the font.
 pub(super) struct Font {
     face: Face<'static>,
 }
 
 impl Font {
     pub(super) fn new(bold: bool) -> Font {
-        let face =
-            Face::parse(if bold { BOLD } else { REGULAR }, 0).expect("the font in the program is sound");
+        let face = Face::parse(if bold { BOLD } else { REGULAR }, 0).expect("the embedded font is valid");
         Font { face }
     }
 
-    /// Font units in an em.
+    /// Font units per em.
     pub(super) fn units(&self) -> f32 {
         f32::from(self.face.units_per_em())
     }
 
-    /// The glyphs of `text` with the distance of each from the start, in font units; what the font has
-    /// not becomes `?`.
+    /// The glyphs of `text`, each with its distance from the start, and the total width, in font units. Characters that
+    /// the font lacks become `?`.
     pub(super) fn glyphs(&self, text: &str) -> (Vec<(GlyphId, u32)>, u32) {
         let mut x = 0;
         let place = |c| {
@@ -36,7 +35,7 @@ impl Font {
         (glyphs, x)
     }
 
-    /// Width of `text` at `size` pixels an em.
+    /// Width of `text` at `size` pixels per em.
     pub(super) fn width(&self, text: &str, size: f32) -> f32 {
         self.glyphs(text).1 as f32 * size / self.units()
     }
@@ -63,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_font_has_not_becomes_a_question_mark() {
+    fn missing_characters_become_question_marks() {
         let font = Font::new(false);
         assert_eq!(font.glyphs("漢").0, font.glyphs("?").0);
     }

@@ -1,6 +1,6 @@
-//! From a [`Picture`] to shapes with places and sizes.
+//! Lays out a [`Picture`] as shapes with positions and sizes.
 
-use super::axis::Settled;
+use super::axis::FittedAxis;
 use super::font::Font;
 use super::{Curve, Mark, Panel, Picture, Scale, Stroke};
 
@@ -11,7 +11,7 @@ const FAINT: Rgb = [0x66, 0x70, 0x7c];
 const GRID: Rgb = [0xe3, 0xe7, 0xec];
 const MARK: Rgb = [0x80, 0x88, 0x92];
 
-/// Shapes on a white ground.
+/// Shapes on a white background.
 pub(super) struct Drawing {
     pub(super) width: f32,
     pub(super) height: f32,
@@ -50,11 +50,11 @@ pub(super) struct Text {
     pub(super) colour: Rgb,
     pub(super) anchor: Anchor,
     pub(super) upright: bool,
-    /// Whether it lies on a rim of the ground's colour, readable on top of curves.
+    /// Whether the text has an outline in the background colour, to be readable on top of curves.
     pub(super) halo: bool,
 }
 
-/// Which part of a text its place is.
+/// The part of a text at its position.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -63,7 +63,7 @@ pub(super) enum Anchor {
 }
 
 impl Anchor {
-    /// How far from its place a text of this length begins.
+    /// Distance from the position to the start of a text of this length.
     pub(super) fn shift(self, length: f32) -> f32 {
         match self {
             Anchor::Start => 0.0,
@@ -86,26 +86,26 @@ impl Rect {
         self.x + self.w
     }
 
-    fn foot(&self) -> f32 {
+    fn bottom(&self) -> f32 {
         self.y + self.h
     }
 
-    /// So much larger on all sides.
-    fn around(&self, out: f32) -> Rect {
+    /// Enlarged by `out` on all sides.
+    fn expand(&self, out: f32) -> Rect {
         Rect { x: self.x - out, y: self.y - out, w: self.w + 2.0 * out, h: self.h + 2.0 * out }
     }
 
     fn contains(&self, (x, y): (f32, f32)) -> bool {
-        (self.x..=self.right()).contains(&x) && (self.y..=self.foot()).contains(&y)
+        (self.x..=self.right()).contains(&x) && (self.y..=self.bottom()).contains(&y)
     }
 }
 
 const DASHES: [&[f32]; 4] = [&[], &[7.0, 4.0], &[2.0, 3.0], &[8.0, 3.0, 2.0, 3.0]];
 const MARGIN: f32 = 28.0;
-/// Half a diamond's width.
+/// Half the width of a diamond.
 const DIAMOND: f32 = 5.5;
 pub(super) const DIAMOND_RIM: f32 = 1.8;
-/// How wide a band is.
+/// Width of a band.
 const BAND: f32 = 7.0;
 
 pub(super) fn lay_out(picture: &Picture) -> Drawing {
@@ -116,7 +116,7 @@ pub(super) fn lay_out(picture: &Picture) -> Drawing {
     for (text, size, bold, colour) in
         [(&picture.title, 21.0, true, INK), (&picture.subtitle, 14.0, false, INK)]
     {
-        for line in page.wrapped(text, size, bold, width - 2.0 * MARGIN) {
+        for line in page.wrap_text(text, size, bold, width - 2.0 * MARGIN) {
             y += size * 1.15;
             page.text(&line, (MARGIN, y), size, bold, colour, Anchor::Start);
             y += size * 0.2;
@@ -127,11 +127,11 @@ pub(super) fn lay_out(picture: &Picture) -> Drawing {
     let gap = 26.0;
     let panel_width = (width - 2.0 * MARGIN - gap * (columns - 1) as f32) / columns as f32;
     let height = picture.panel_height.clamp(80, 4000) as f32;
-    // Panels below each other begin at the same place, whatever their ticks: what happens at one time lies on one line.
+    // Panels in a column start at the same x, whatever their tick labels, so that equal times align.
     let mut gutters = vec![0.0f32; columns];
     for (i, panel) in picture.panels.iter().enumerate() {
         let frame = Rect { x: 0.0, y: 0.0, w: panel_width, h: height };
-        gutters[i % columns] = gutters[i % columns].max(page.upright(panel, frame).gutter);
+        gutters[i % columns] = gutters[i % columns].max(page.vertical(panel, frame).gutter);
     }
     for (i, panel) in picture.panels.iter().enumerate() {
         let x = MARGIN + (i % columns) as f32 * (panel_width + gap);
@@ -139,7 +139,7 @@ pub(super) fn lay_out(picture: &Picture) -> Drawing {
         page.panel(panel, Rect { x, y: top, w: panel_width, h: height }, gutters[i % columns]);
     }
     y += picture.panels.len().div_ceil(columns) as f32 * (height + 10.0);
-    for line in page.wrapped(&picture.footer, 11.0, false, width - 2.0 * MARGIN) {
+    for line in page.wrap_text(&picture.footer, 11.0, false, width - 2.0 * MARGIN) {
         y += 14.0;
         page.text(&line, (MARGIN, y), 11.0, false, FAINT, Anchor::Start);
     }
@@ -158,16 +158,16 @@ impl Page {
 
     fn text(&mut self, text: &str, (x, y): (f32, f32), size: f32, bold: bool, colour: Rgb, anchor: Anchor) {
         let text = text.to_owned();
-        self.put(Text { text, x, y, size, bold, colour, anchor, upright: false, halo: false });
+        self.push_text(Text { text, x, y, size, bold, colour, anchor, upright: false, halo: false });
     }
 
-    /// The name of a mark.
-    fn name(&mut self, text: &str, (x, y): (f32, f32), anchor: Anchor) {
+    /// Label of a mark.
+    fn mark_label(&mut self, text: &str, (x, y): (f32, f32), anchor: Anchor) {
         let (text, size, bold, colour) = (text.to_owned(), 11.0, false, FAINT);
-        self.put(Text { text, x, y, size, bold, colour, anchor, upright: false, halo: true });
+        self.push_text(Text { text, x, y, size, bold, colour, anchor, upright: false, halo: true });
     }
 
-    fn put(&mut self, text: Text) {
+    fn push_text(&mut self, text: Text) {
         self.shapes.push(Shape::Text(text));
     }
 
@@ -175,7 +175,7 @@ impl Page {
         self.shapes.push(Shape::Line(Line { points: points.to_vec(), colour, width, dash, clip: None }));
     }
 
-    fn wrapped(&self, text: &str, size: f32, bold: bool, width: f32) -> Vec<String> {
+    fn wrap_text(&self, text: &str, size: f32, bold: bool, width: f32) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         for word in text.split_whitespace() {
             if let Some(line) = lines.last_mut() {
@@ -190,7 +190,7 @@ impl Page {
         lines
     }
 
-    /// One entry a label and colour over all panels; its lower edge.
+    /// Draws one entry per label and colour of all panels and returns the lower edge.
     fn legend(&mut self, panels: &[Panel], mut y: f32, width: f32) -> f32 {
         let mut entries: Vec<&Curve> = Vec::new();
         let (references, own): (Vec<&Curve>, Vec<&Curve>) = panels
@@ -247,23 +247,23 @@ impl Page {
         y + 14.0
     }
 
-    /// What is known of a panel from its vertical axis.
-    fn upright(&self, panel: &Panel, frame: Rect) -> Upright {
+    /// The vertical layout of a panel.
+    fn vertical(&self, panel: &Panel, frame: Rect) -> Vertical {
         let top = frame.y + if panel.title.is_empty() { 8.0 } else { 32.0 };
         let bottom = frame.y + frame.h - if panel.x.label.is_empty() { 24.0 } else { 40.0 };
         let ys = panel.curves.iter().flat_map(|c| c.points.iter().map(|p| p.1));
         let across = panel.marks.iter().filter_map(|m| match m {
-            Mark::Across { y, .. } => Some(*y),
-            Mark::Upright { .. } => None,
+            Mark::Horizontal { y, .. } => Some(*y),
+            Mark::Vertical { .. } => None,
         });
-        // A low panel has its ticks nearer to each other, rather than one alone.
+        // A low panel has denser ticks rather than a single one.
         let count = ((bottom - top) / 30.0).max(((bottom - top) / 20.0).min(5.0)) as usize;
-        let axis = Settled::new(&panel.y, ys.chain(across), count, true);
+        let axis = FittedAxis::new(&panel.y, ys.chain(across), count, true);
         let widest = axis.ticks.iter().map(|(_, t)| self.font(false).width(t, 11.0)).fold(0.0, f32::max);
-        Upright { top, bottom, axis, gutter: widest + if panel.y.label.is_empty() { 8.0 } else { 26.0 } }
+        Vertical { top, bottom, axis, gutter: widest + if panel.y.label.is_empty() { 8.0 } else { 26.0 } }
     }
 
-    /// Draws a panel whose ticks have `gutter` pixels left of the plot.
+    /// Draws a panel with `gutter` pixels for tick labels left of the plot.
     fn panel(&mut self, panel: &Panel, frame: Rect, gutter: f32) {
         if *panel == Panel::default() {
             return;
@@ -273,7 +273,7 @@ impl Page {
         }
         let Some(plot) = self.plot(panel, frame, gutter) else { return };
         self.axes(panel, frame.x, &plot);
-        // What others measured lies below as a band, and on top as a diamond.
+        // References are drawn below as bands and on top as diamonds.
         for stroke in [Some(Stroke::Band), None, Some(Stroke::Hollow)] {
             let own = |c: &&Curve| stroke.map_or(!is_reference(c), |s| c.stroke == s);
             for curve in panel.curves.iter().filter(own) {
@@ -283,9 +283,9 @@ impl Page {
         self.marks(panel, &plot);
     }
 
-    /// Where a panel's values go, if there is room.
+    /// The plot area of a panel, if there is room.
     fn plot(&self, panel: &Panel, frame: Rect, gutter: f32) -> Option<Plot> {
-        let Upright { top, bottom, axis: y, .. } = self.upright(panel, frame);
+        let Vertical { top, bottom, axis: y, .. } = self.vertical(panel, frame);
         let left = frame.x + gutter;
         let rect = Rect { x: left, y: top, w: frame.x + frame.w - left - 6.0, h: bottom - top };
         if rect.w < 20.0 || rect.h < 20.0 {
@@ -294,14 +294,14 @@ impl Page {
         let xs = panel.curves.iter().flat_map(|c| c.points.iter().map(|p| p.0));
         let names = panel.x.names.iter().chain(panel.x.ticks.iter().map(|(_, name)| name));
         let name = names.map(|name| self.font(false).width(name, 11.0) + 12.0).fold(0.0, f32::max);
-        // Steps of 1, 2, 5 are further apart than what is written there, steps of a linear axis need not be.
+        // Ticks at 1, 2, 5 are further apart than their labels; linear ticks need not be.
         let plain = if panel.x.scale == Scale::Log { 45.0 } else { 80.0 };
         let each = if name > 0.0 { name } else { plain };
-        let x = Settled::new(&panel.x, xs, (rect.w / each) as usize, false);
+        let x = FittedAxis::new(&panel.x, xs, (rect.w / each) as usize, false);
         Some(Plot { rect, x, y })
     }
 
-    /// The grid, with what is written at its ticks, and what the axes are; the vertical one's name stands beside `left`.
+    /// Draws the grid with tick labels and axis labels; that of the vertical axis is at `left`.
     fn axes(&mut self, panel: &Panel, left: f32, plot: &Plot) {
         let rect = plot.rect;
         for (v, label) in &plot.y.ticks {
@@ -311,41 +311,44 @@ impl Page {
         }
         for (v, label) in &plot.x.ticks {
             let x = plot.at_x(*v);
-            self.rule([(x, rect.y), (x, rect.foot())], GRID, 1.0, &[]);
-            self.text(label, (x, rect.foot() + 15.0), 11.0, false, FAINT, Anchor::Middle);
+            self.rule([(x, rect.y), (x, rect.bottom())], GRID, 1.0, &[]);
+            self.text(label, (x, rect.bottom() + 15.0), 11.0, false, FAINT, Anchor::Middle);
         }
-        self.rule([(rect.x, rect.foot()), (rect.right(), rect.foot())], MARK, 1.0, &[]);
+        self.rule([(rect.x, rect.bottom()), (rect.right(), rect.bottom())], MARK, 1.0, &[]);
         if !panel.x.label.is_empty() {
-            let at = (rect.x + rect.w / 2.0, rect.foot() + 32.0);
+            let at = (rect.x + rect.w / 2.0, rect.bottom() + 32.0);
             self.text(&panel.x.label, at, 11.5, false, FAINT, Anchor::Middle);
         }
         if !panel.y.label.is_empty() {
             let (text, x, y) = (panel.y.label.clone(), left + 10.0, rect.y + rect.h / 2.0);
             let (size, bold, colour, anchor) = (11.5, false, FAINT, Anchor::Middle);
-            self.put(Text { text, x, y, size, bold, colour, anchor, upright: true, halo: false });
+            self.push_text(Text { text, x, y, size, bold, colour, anchor, upright: true, halo: false });
         }
     }
 
-    /// Lines across and up, each with its name where it hides least.
+    /// Draws the marks, each with its label where it hides least.
     fn marks(&mut self, panel: &Panel, plot: &Plot) {
-        let drawn: Vec<(f32, f32)> = panel.curves.iter().flat_map(|c| covered(c, plot)).collect();
+        let drawn: Vec<(f32, f32)> = panel.curves.iter().flat_map(|c| points_along(c, plot)).collect();
         let mut names: Vec<Rect> = Vec::new();
         for mark in &panel.marks {
             let Some((line, label, places)) = plot.mark(mark) else { continue };
             self.rule(line, MARK, 1.2, DASHES[1]);
             let width = self.font(false).width(label, 11.0);
-            if let Some((at, anchor, room)) = free_place(&places, width, plot.rect, &drawn, &names) {
+            if let Some((at, anchor, room)) = label_position(&places, width, plot.rect, &drawn, &names) {
                 names.push(room);
-                self.name(label, at, anchor);
+                self.mark_label(label, at, anchor);
             }
         }
     }
 
     fn curve(&mut self, curve: &Curve, plot: &Plot) {
         let rect = plot.rect;
-        // What lies far outside is drawn just outside: rasterisers dislike huge coordinates.
+        // Clamp far coordinates: rasterisers cannot handle huge ones.
         let near = |(x, y): (f32, f32)| {
-            (x.clamp(rect.x - 2000.0, rect.right() + 2000.0), y.clamp(rect.y - 2000.0, rect.foot() + 2000.0))
+            (
+                x.clamp(rect.x - 2000.0, rect.right() + 2000.0),
+                y.clamp(rect.y - 2000.0, rect.bottom() + 2000.0),
+            )
         };
         let placed = curve.points.iter().map(|&(x, y)| (plot.at_x(x), plot.at_y(y)));
         let placed: Vec<Option<(f32, f32)>> =
@@ -357,21 +360,21 @@ impl Page {
         };
         if is_line {
             let dash = DASHES[curve.dash % DASHES.len()];
-            // Half of a band along an edge of the plot would be lost.
+            // Do not clip half of a band at the edge of the plot.
             let out = if curve.stroke == Stroke::Band { BAND / 2.0 } else { 0.0 };
             for run in placed.split(Option::is_none).filter(|r| r.len() > 1) {
                 let points = run.iter().copied().flatten().collect();
-                let clip = Some(rect.around(out));
+                let clip = Some(rect.expand(out));
                 self.shapes.push(Shape::Line(Line { points, colour, width, dash, clip }));
             }
         }
         let points: Vec<(f32, f32)> = placed.into_iter().flatten().collect();
-        let clip = rect.around(5.0);
+        let clip = rect.expand(5.0);
         self.shapes.push(match curve.stroke {
             Stroke::Dots => Shape::Dots(Points { points, colour, radius: 2.6, clip }),
             Stroke::DottedLine => Shape::Dots(Points { points, colour, radius: 3.6, clip }),
             Stroke::Hollow => {
-                let clip = rect.around(DIAMOND + 2.0);
+                let clip = rect.expand(DIAMOND + 2.0);
                 Shape::Diamonds(Points { points, colour, radius: DIAMOND, clip })
             }
             Stroke::Line | Stroke::Band => return,
@@ -379,31 +382,31 @@ impl Page {
     }
 }
 
-/// Where the values of a panel are drawn.
+/// The plot area of a panel with its axes.
 struct Plot {
     rect: Rect,
-    x: Settled,
-    y: Settled,
+    x: FittedAxis,
+    y: FittedAxis,
 }
 
-/// A line, its name, and places for that.
-type Marked<'a> = ([(f32, f32); 2], &'a str, Vec<((f32, f32), Anchor)>);
+/// A line, its label, and candidate positions for the label.
+type PlacedMark<'a> = ([(f32, f32); 2], &'a str, Vec<((f32, f32), Anchor)>);
 
 impl Plot {
     fn at_x(&self, v: f64) -> f32 {
-        self.rect.x + self.rect.w * self.x.place(v) as f32
+        self.rect.x + self.rect.w * self.x.position(v) as f32
     }
 
     fn at_y(&self, v: f64) -> f32 {
-        self.rect.y + self.rect.h * (1.0 - self.y.place(v) as f32)
+        self.rect.y + self.rect.h * (1.0 - self.y.position(v) as f32)
     }
 
-    /// A mark's line, its name, and places for that; none of a mark outside.
-    fn mark<'a>(&self, mark: &'a Mark) -> Option<Marked<'a>> {
+    /// The line of a mark with its label and candidate positions; `None` if the mark is outside.
+    fn mark<'a>(&self, mark: &'a Mark) -> Option<PlacedMark<'a>> {
         let rect = self.rect;
-        let (right, foot) = (rect.right(), rect.foot());
+        let (right, foot) = (rect.right(), rect.bottom());
         match mark {
-            Mark::Across { y, label } if (0.0..=1.0).contains(&self.y.place(*y)) => {
+            Mark::Horizontal { y, label } if (0.0..=1.0).contains(&self.y.position(*y)) => {
                 let y = self.at_y(*y);
                 let ends = [
                     (right - 4.0, Anchor::End),
@@ -415,7 +418,7 @@ impl Plot {
                 let beside = |(x, anchor)| [((x, y - 4.0), anchor), ((x, y + 14.0), anchor)];
                 Some(([(rect.x, y), (right, y)], label, ends.into_iter().flat_map(beside).collect()))
             }
-            Mark::Upright { x, label } if (0.0..=1.0).contains(&self.x.place(*x)) => {
+            Mark::Vertical { x, label } if (0.0..=1.0).contains(&self.x.position(*x)) => {
                 let x = self.at_x(*x);
                 let heights = [rect.y + 11.0, foot - 6.0, rect.y + rect.h / 2.0];
                 let beside = |y| [((x + 4.0, y), Anchor::Start), ((x - 4.0, y), Anchor::End)];
@@ -426,26 +429,26 @@ impl Plot {
     }
 }
 
-/// Whether a curve is what others are held against.
+/// Whether a curve is a reference for others.
 fn is_reference(curve: &Curve) -> bool {
     matches!(curve.stroke, Stroke::Hollow | Stroke::Band)
 }
 
-/// As if seen through two thirds of white.
+/// The colour blended with two thirds of white.
 fn pale(colour: Rgb) -> Rgb {
     colour.map(|c| 255 - (255 - c) / 3)
 }
 
-/// A panel's top and bottom, its vertical axis, and the room of its ticks.
-struct Upright {
+/// Top and bottom of a panel, its vertical axis, and the width of its tick labels.
+struct Vertical {
     top: f32,
     bottom: f32,
-    axis: Settled,
+    axis: FittedAxis,
     gutter: f32,
 }
 
-/// Points of a curve as it is drawn, no further apart than a letter is wide.
-fn covered(curve: &Curve, plot: &Plot) -> Vec<(f32, f32)> {
+/// Points along a curve, no further apart than the width of a letter.
+fn points_along(curve: &Curve, plot: &Plot) -> Vec<(f32, f32)> {
     let inside = |p: &(f32, f32)| plot.rect.contains(*p);
     let placed: Vec<(f32, f32)> = curve.points.iter().map(|&(x, y)| (plot.at_x(x), plot.at_y(y))).collect();
     let mut all: Vec<(f32, f32)> = placed.iter().filter(|p| inside(p)).copied().collect();
@@ -466,9 +469,8 @@ fn covered(curve: &Curve, plot: &Plot) -> Vec<(f32, f32)> {
     all
 }
 
-/// Of places for a name that is `width` wide the first that hides the least of what is drawn, and its room. A name that would lie on
-/// another goes elsewhere.
-fn free_place(
+/// The first position for a label of `width` that hides the fewest points and no other label, with its rectangle.
+fn label_position(
     places: &[((f32, f32), Anchor)],
     width: f32,
     plot: Rect,
@@ -489,7 +491,7 @@ fn free_place(
                 && room.y < other.y + other.h
                 && other.y < room.y + room.h
         };
-        // Outside it would lie on ticks and titles.
+        // Outside the plot it would overlap ticks and titles.
         let outside =
             room.y < plot.y - 12.0 || room.y + room.h > plot.y + plot.h + 1.0 || room.x < plot.x - 1.0;
         let names = names.iter().filter(meets).count();
@@ -504,13 +506,13 @@ mod tests {
     use super::*;
     use crate::picture::Axis;
 
-    /// Where the name of the mark is, and where the curve's points are.
+    /// Positions of the mark's label and of the curve's points.
     fn placed(points: Vec<(f64, f64)>) -> ((f32, f32), Vec<(f32, f32)>) {
         let panel = Panel {
-            x: Axis::linear("").from_to(0.0, 10.0),
-            y: Axis::linear("").from_to(0.0, 10.0),
+            x: Axis::linear("").with_range(0.0, 10.0),
+            y: Axis::linear("").with_range(0.0, 10.0),
             curves: vec![Curve::line("", [1, 2, 3], points)],
-            marks: vec![Mark::Across { y: 5.0, label: "limit".into() }],
+            marks: vec![Mark::Horizontal { y: 5.0, label: "limit".into() }],
             ..Panel::default()
         };
         let drawing = lay_out(&Picture { panels: vec![panel], ..Picture::default() });
@@ -526,12 +528,12 @@ mod tests {
     }
 
     #[test]
-    fn a_name_hides_no_points() {
-        // Along the mark's right half, then along its left, above and below it.
+    fn label_hides_no_points() {
+        // A curve along the right half of the mark, then along its left, above and below it.
         let (free, _) = placed(vec![(0.0, 1.0), (10.0, 1.0)]);
         let (right, line) = placed(vec![(5.0, 5.3), (10.0, 5.3)]);
         assert!(line.iter().all(|p| p.0 > 300.0));
-        assert_eq!(free.0, right.0, "below the line, where nothing is");
+        assert_eq!(free.0, right.0, "below the line, where there are no points");
         assert!(right.1 > free.1);
         let zigzag: Vec<(f64, f64)> =
             (0..=60).map(|i| (9.0 + f64::from(i) / 60.0, if i % 2 == 0 { 4.0 } else { 6.0 })).collect();
@@ -540,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_measured_is_one_entry_and_lies_below_as_a_band_and_on_top_as_diamonds() {
+    fn references_are_one_legend_entry_with_bands_below_and_diamonds_on_top() {
         let own = |label: &str, colour| Curve::line(label, colour, [(0.0, 1.0), (1.0, 2.0)]);
         let drawn = |stroke, colour, points: &[(f64, f64)]| Curve {
             stroke,
@@ -556,11 +558,11 @@ mod tests {
             ..Panel::default()
         };
         let drawing = lay_out(&Picture { panels: vec![panel], ..Picture::default() });
-        let told = |wanted: &str| {
+        let count = |wanted: &str| {
             let is = |shape: &&Shape| matches!(shape, Shape::Text(Text { text, .. }) if text == wanted);
             drawing.shapes.iter().filter(is).count()
         };
-        assert_eq!((told("published"), told("a"), told("b")), (1, 1, 1));
+        assert_eq!((count("published"), count("a"), count("b")), (1, 1, 1));
         let place = |is: fn(&Shape) -> bool| drawing.shapes.iter().rposition(is).unwrap();
         let band = place(|s| matches!(s, Shape::Line(Line { width: BAND, .. })));
         let diamonds = place(|s| matches!(s, Shape::Diamonds(_)));
@@ -569,10 +571,10 @@ mod tests {
     }
 
     #[test]
-    fn panels_below_each_other_begin_at_the_same_place() {
+    fn panels_in_a_column_are_aligned() {
         let panel = |top: f64| Panel {
-            x: Axis::linear("seconds").from_to(0.0, 1.0),
-            y: Axis::linear("ms").from_to(0.0, top),
+            x: Axis::linear("seconds").with_range(0.0, 1.0),
+            y: Axis::linear("ms").with_range(0.0, top),
             curves: vec![Curve::line("", [1, 2, 3], [(0.0, 0.0), (1.0, top)])],
             ..Panel::default()
         };

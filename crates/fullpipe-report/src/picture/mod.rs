@@ -1,7 +1,7 @@
-//! Plots as SVG and PNG, on any machine: the letters come with the crate.
+//! Plots as SVG and PNG. The font is embedded, so that they look the same on every machine.
 //!
-//! A [`Picture`] is panels above and beside each other; it knows curves, axes and marks, and nothing
-//! of congestion control except in [`of_results`].
+//! A [`Picture`] is a grid of panels with curves, axes and marks. Only [`race_picture`] and [`sweep_picture`] know about
+//! congestion control.
 //!
 //! ```
 //! use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
@@ -29,28 +29,28 @@ mod race;
 mod svg;
 mod sweep;
 
-pub use race::of_results;
-pub use svg::escaped;
-pub use sweep::of_sweep;
+pub use race::race_picture;
+pub use svg::escape_html;
+pub use sweep::sweep_picture;
 
 use std::io;
 
 /// Panels under a title.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Picture {
-    /// What it shows, in a line.
+    /// Title, one line.
     pub title: String,
-    /// What to see in it; broken into lines.
+    /// Subtitle; wrapped.
     pub subtitle: String,
-    /// Filled row by row.
+    /// Panels, row by row.
     pub panels: Vec<Panel>,
-    /// Panels in a row.
+    /// Panels per row.
     pub columns: usize,
     /// Width in pixels (of SVG; PNG has twice as many).
     pub width: u32,
     /// Height of a panel in pixels, with its axes.
     pub panel_height: u32,
-    /// Small print at the foot.
+    /// Small print below the panels.
     pub footer: String,
 }
 
@@ -68,18 +68,18 @@ impl Default for Picture {
     }
 }
 
-/// One pair of axes and what is drawn on it.
+/// One pair of axes with curves and marks.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Panel {
-    /// What it shows.
+    /// Title.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// Drawn in this order.
+    /// Curves, in drawing order.
     pub curves: Vec<Curve>,
-    /// Lines that figures are held against.
+    /// Reference lines.
     pub marks: Vec<Mark>,
 }
 
@@ -88,83 +88,82 @@ pub struct Panel {
 pub struct Axis {
     /// Quantity and unit.
     pub label: String,
-    /// How values are spread.
+    /// Linear or logarithmic.
     pub scale: Scale,
-    /// From and to; found from the values if not given. A linear axis found so begins at 0 unless values
-    /// are negative.
+    /// Range; `None` fits it to the values. A fitted linear axis starts at 0 unless values are negative.
     pub range: Option<(f64, f64)>,
     /// Names for the values 0, 1, 2, … instead of numbers.
     pub names: Vec<String>,
-    /// Values to mark, with what to write there, instead of round numbers; of too many only some are written.
+    /// Ticks and their labels instead of round numbers. If they do not fit, some are left out.
     pub ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// Evenly spread, range found from the values.
+    /// A linear axis with the range of the values.
     pub fn linear(label: impl Into<String>) -> Self {
         Axis { label: label.into(), ..Axis::default() }
     }
 
-    /// Powers of ten at equal distances; values that are not above 0 are not drawn.
+    /// A logarithmic axis. Values of 0 and below are not drawn.
     pub fn log(label: impl Into<String>) -> Self {
         Axis { label: label.into(), scale: Scale::Log, ..Axis::default() }
     }
 
-    /// The same, ending a little beyond the horizontal values of `curves`.
+    /// A logarithmic axis that ends a little beyond the x values of `curves`.
     pub fn log_around(label: impl Into<String>, curves: &[Curve]) -> Self {
         let values = curves.iter().flat_map(|c| &c.points).map(|p| p.0).filter(|v| *v > 0.0 && v.is_finite());
         let (low, high) = values.fold((f64::INFINITY, 0.0), |(a, b): (f64, f64), v| (a.min(v), b.max(v)));
         let axis = Axis::log(label);
-        // Three parts in a hundred of the width on each side, and of a narrow one enough to see that it ends.
+        // 3 % of the width on each side, and at least 5 % of the value.
         let edge = (high / low).powf(0.03).max(1.05);
-        if low <= high { axis.from_to(low / edge, high * edge) } else { axis }
+        if low <= high { axis.with_range(low / edge, high * edge) } else { axis }
     }
 
-    /// The values 0, 1, 2, … by name.
+    /// A categorical axis: names for the values 0, 1, 2, …
     pub fn named(label: impl Into<String>, names: Vec<String>) -> Self {
         let range = Some((-0.5, names.len() as f64 - 0.5));
         Axis { label: label.into(), range, names, ..Axis::default() }
     }
 
-    /// Shares from 0 to 100 %, marked at the quarters: of a distribution.
-    pub fn share(of: &str) -> Self {
+    /// 0 to 100 % with ticks at the quarters, for cumulative distributions.
+    pub fn percent_of(what: &str) -> Self {
         let ticks = [0, 25, 50, 75, 100].map(|p| (f64::from(p), p.to_string()));
-        Axis { range: Some((0.0, 100.0)), ticks: ticks.to_vec(), ..Axis::linear(format!("% of {of}")) }
+        Axis { range: Some((0.0, 100.0)), ticks: ticks.to_vec(), ..Axis::linear(format!("% of {what}")) }
     }
 
-    /// The same with a fixed range.
-    pub fn from_to(self, from: f64, to: f64) -> Self {
+    /// Sets a fixed range.
+    pub fn with_range(self, from: f64, to: f64) -> Self {
         Axis { range: Some((from, to)), ..self }
     }
 }
 
-/// How values are spread along an axis.
+/// Scale of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Scale {
-    /// Evenly.
+    /// Linear.
     #[default]
     Linear,
-    /// By their logarithm.
+    /// Logarithmic.
     Log,
 }
 
-/// Points, joined or not. A point that is not finite interrupts the curve.
+/// Points, connected or not. A point that is not finite interrupts the curve.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Curve {
-    /// In the legend; curves with the same label and colour have one entry, an empty label has none.
+    /// Label in the legend. Curves with the same label and colour share an entry; an empty label has none.
     pub label: String,
     /// sRGB.
     pub colour: [u8; 3],
-    /// 0 solid, 1 dashed, 2 dotted, 3 dash-dotted, and so on again.
+    /// 0 solid, 1 dashed, 2 dotted, 3 dash-dotted, then again from 0.
     pub dash: usize,
     /// How points are drawn.
     pub stroke: Stroke,
-    /// x and y.
+    /// Points as (x, y).
     pub points: Vec<(f64, f64)>,
 }
 
 impl Curve {
-    /// Joined points.
+    /// A line through points.
     pub fn line(
         label: impl Into<String>,
         colour: [u8; 3],
@@ -179,7 +178,7 @@ impl Curve {
         }
     }
 
-    /// How many of `values` do not exceed x, in percent: a step at each, from 0 to 100. What is no number is left out.
+    /// The cumulative distribution of `values` in percent. Values that are not finite are ignored.
     pub fn distribution(label: impl Into<String>, colour: [u8; 3], values: &[f64]) -> Self {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -192,47 +191,48 @@ impl Curve {
 /// How the points of a curve are drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stroke {
-    /// Joined by lines.
+    /// Connected by lines.
     Line,
-    /// Each a dot.
+    /// Dots.
     Dots,
-    /// Dots joined by lines: few, measured points.
+    /// Dots connected by lines, for few measured points.
     DottedLine,
-    /// Each a hollow diamond on top of all others: what this is held against. In the legend all of one label are one entry, whatever their colours.
+    /// Hollow diamonds on top of all other curves, for reference values. In the legend, all colours of a label share an
+    /// entry.
     Hollow,
-    /// Joined by a wide pale line below all others: what this is held against, too.
+    /// A wide pale line below all other curves, for reference values.
     Band,
 }
 
-/// A line across a panel with a name.
+/// A labelled line across a panel.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Mark {
-    /// At a height.
-    Across {
+    /// A horizontal line.
+    Horizontal {
         /// The value on the vertical axis.
         y: f64,
-        /// Its name.
+        /// Its label.
         label: String,
     },
-    /// At a time (or whatever the horizontal axis is).
-    Upright {
+    /// A vertical line.
+    Vertical {
         /// The value on the horizontal axis.
         x: f64,
-        /// Its name.
+        /// Its label.
         label: String,
     },
 }
 
 impl Picture {
-    /// As SVG, letters as outlines.
+    /// Renders the picture as SVG, with text as outlines.
     pub fn svg(&self) -> String {
         svg::render(&layout::lay_out(self))
     }
 
-    /// As PNG, two pixels for each of [`Picture::width`].
+    /// Renders the picture as PNG, with two pixels for each of [`Picture::width`].
     ///
     /// # Errors
-    /// The picture has more pixels than memory can hold.
+    /// The picture has too many pixels.
     pub fn png(&self) -> io::Result<Vec<u8>> {
         png::render(&layout::lay_out(self), 2.0)
     }
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_distribution_rises_in_steps_from_nothing_to_all() {
+    fn distribution_rises_in_steps_from_0_to_100() {
         let curve = Curve::distribution("", [0; 3], &[3.0, f64::NAN, 1.0]);
         assert_eq!(curve.points, [(1.0, 0.0), (1.0, 50.0), (3.0, 50.0), (3.0, 100.0)]);
         assert!(Curve::distribution("", [0; 3], &[]).points.is_empty());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_in_both_forms_of_the_picture() {
+    fn references_are_drawn_in_svg_and_png() {
         let colour = [0, 114, 178];
         let panel = Panel {
             curves: vec![Curve { stroke: Stroke::Hollow, ..Curve::line("r", colour, [(1.0, 1.0)]) }],

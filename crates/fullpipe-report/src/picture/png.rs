@@ -1,4 +1,4 @@
-//! Shapes as PNG.
+//! Renders shapes as PNG.
 
 use super::font::Font;
 use super::layout::{DIAMOND_RIM, Drawing, Line, Points, Rect, Rgb, Shape, Text};
@@ -34,7 +34,7 @@ struct Canvas {
     pixels: Pixmap,
     fonts: [Font; 2],
     zoom: Transform,
-    /// By the place that they leave free.
+    /// Masks by clip rectangle.
     masks: Vec<(Rect, Mask)>,
 }
 
@@ -105,7 +105,7 @@ impl Canvas {
         self.pixels.fill_path(&path, &paint(*colour), FillRule::Winding, place, None);
     }
 
-    /// The index of the mask for `clip`, made when first needed.
+    /// Index of the mask for `clip`, created on first use.
     fn mask(&mut self, clip: Rect) -> Option<usize> {
         if let Some(i) = self.masks.iter().position(|(c, _)| *c == clip) {
             return Some(i);

@@ -1,26 +1,26 @@
 //! Results as a picture: goodput, round-trip time, inflight and queue over time.
 
-use super::{Axis, Curve, Mark, Panel, Picture, of_sweep};
+use super::{Axis, Curve, Mark, Panel, Picture, sweep_picture};
 use crate::figures::{rate_unit, size_unit};
-use crate::palette::{Colour, colour_of, look};
+use crate::palette::{Colour, controller_colour, look};
 use crate::reduce::{Grid, lines, smoothed};
-use crate::verdict::{troubles, verdict};
+use crate::verdict::{problems, verdict};
 use crate::{About, comparison, reduce};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{PathFacts, Recording, Series, column};
 use std::collections::BTreeMap;
 
-/// Points a line: more than a plot has pixels.
+/// Points per line; more than a plot has pixels.
 const ROWS: usize = 1600;
 
-/// More runs than this are not drawn over time one by one.
-const RUNS_MOST: usize = 12;
+/// With more runs, single runs are not drawn over time.
+const MAX_RUNS: usize = 12;
 
-/// The picture of `results`, with their conclusion above it.
-pub fn of_results(results: &Results, about: &About) -> Picture {
+/// The picture of `results` with their conclusion as subtitle.
+pub fn race_picture(results: &Results, about: &About) -> Picture {
     let mut subtitle = verdict(results);
-    for trouble in troubles(results) {
-        subtitle = format!("{trouble}. {subtitle}");
+    for problem in problems(results) {
+        subtitle = format!("{problem}. {subtitle}");
     }
     let first = results.runs.first();
     let same_path = results.runs.windows(2).all(|w| w[0].path == w[1].path);
@@ -33,7 +33,7 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
         let footer = format!("{} {}", picture.footer, about.command);
         return Picture { title: title.to_owned(), subtitle, footer, ..picture };
     }
-    if let Some(sweep) = of_sweep(results).filter(|_| results.runs.len() > RUNS_MOST) {
+    if let Some(sweep) = sweep_picture(results).filter(|_| results.runs.len() > MAX_RUNS) {
         let footer = about.command.clone();
         return Picture { title: title.to_owned(), subtitle, footer, ..sweep };
     }
@@ -48,7 +48,7 @@ pub fn of_results(results: &Results, about: &About) -> Picture {
     }
 }
 
-/// Where the numbers come from.
+/// Version, path, engine, seeds and command.
 fn footer(results: &Results, first: &Recording, description: &str, command: &str) -> String {
     let seeds: Vec<u64> = results.runs.iter().map(|r| r.seed).collect();
     let (low, high) = (seeds.iter().min().unwrap_or(&0), seeds.iter().max().unwrap_or(&0));
@@ -59,64 +59,64 @@ fn footer(results: &Results, first: &Recording, description: &str, command: &str
     parts.iter().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>().join(" · ")
 }
 
-/// Goodput, round-trip time, inflight and queue over time, beside what the path allows.
+/// Goodput, round-trip time, inflight and queue over time, with the limits of the path.
 fn panels(results: &Results, facts: &PathFacts) -> Vec<Panel> {
-    let drawn = Drawn::of(results);
+    let lines = Lines::new(results);
     let limit = facts.goodput_limit_bps;
-    // By what was carried: a path of 1 Gbit/s over which 50 Mbit/s went is no 0.05 Gbit/s.
-    let carried = drawn.carried();
-    let (rate, rate_size) = rate_unit(if carried > 0.0 { carried } else { limit.unwrap_or_default() });
+    // The unit follows the goodput, not the link: 50 Mbit/s on a 1 Gbit/s link is not 0.05 Gbit/s.
+    let goodput = lines.max_goodput();
+    let (rate, rate_size) = rate_unit(if goodput > 0.0 { goodput } else { limit.unwrap_or_default() });
     let bdp = facts.bdp_bytes.map(|b| b as f64);
     let full = facts.bdp_bytes.zip(facts.buffer_bytes).map(|(b, q)| (b + q) as f64);
-    let (size, size_size) = size_unit(drawn.highest(column::INFLIGHT_BYTES, bdp));
-    let goodput = drawn.panel(column::GOODPUT_BPS, "Goodput", (rate_size, rate));
-    let rtt = drawn.panel(column::RTT_MS, "Round-trip time", (1.0, "ms"));
-    let inflight = drawn.panel(column::INFLIGHT_BYTES, "Inflight", (size_size, size));
+    let (size, size_size) = size_unit(lines.max_of(column::INFLIGHT_BYTES, bdp));
+    let goodput_panel = lines.panel(column::GOODPUT_BPS, "Goodput", (rate_size, rate));
+    let rtt = lines.panel(column::RTT_MS, "Round-trip time", (1.0, "ms"));
+    let inflight = lines.panel(column::INFLIGHT_BYTES, "Inflight", (size_size, size));
     let across = |scale: f64, marks: &[(Option<f64>, &str)]| {
         let known = marks.iter().filter_map(|(v, label)| Some(((*v)? / scale, (*label).to_owned())));
-        known.map(|(y, label)| Mark::Across { y, label }).collect()
+        known.map(|(y, label)| Mark::Horizontal { y, label }).collect()
     };
     vec![
-        Panel { marks: across(rate_size, &[(limit, "what the path allows")]), ..goodput },
-        Panel { marks: across(1.0, &[(facts.base_rtt_ms, "the path's own")]), ..rtt },
+        Panel { marks: across(rate_size, &[(limit, "goodput limit")]), ..goodput_panel },
+        Panel { marks: across(1.0, &[(facts.base_rtt_ms, "base RTT")]), ..rtt },
         Panel { marks: across(size_size, &[(bdp, "BDP"), (full, "BDP + buffer")]), ..inflight },
         Panel {
             marks: across(size_size, &[(facts.buffer_bytes.map(|b| b as f64), "buffer")]),
-            ..queue(results, size_size, size, drawn.end)
+            ..queue(results, size_size, size, lines.end)
         },
     ]
 }
 
 /// The lines over time.
-struct Drawn<'a> {
+struct Lines<'a> {
     lines: Vec<reduce::Line<'a>>,
-    /// Of very many runs only the controller is told.
-    crowded: bool,
-    /// Goodput is a mean over so many seconds.
+    /// Whether there are so many runs that lines are labelled by controller only.
+    by_controller: bool,
+    /// Seconds over which goodput is averaged.
     window: f64,
-    /// When the last run ends.
+    /// End of the longest run.
     end: f64,
 }
 
-impl<'a> Drawn<'a> {
-    fn of(results: &'a Results) -> Self {
-        Drawn {
+impl<'a> Lines<'a> {
+    fn new(results: &'a Results) -> Self {
+        Lines {
             lines: lines(results),
-            crowded: results.runs.len() > RUNS_MOST,
+            by_controller: results.runs.len() > MAX_RUNS,
             window: reduce::smoothing_s(results),
             end: results.runs.iter().map(reduce::end_s).fold(0.0, f64::max),
         }
     }
 
-    /// A column of each, in a unit that is so many of the column's.
+    /// The panel of a column, scaled to a unit.
     fn panel(&self, name: &str, title: &str, (scale, unit): (f64, &str)) -> Panel {
         let curves = self.lines.iter().filter_map(|line| {
             let values = line.series.get(name)?;
             let smooth =
                 (name == column::GOODPUT_BPS).then(|| smoothed(&line.series.t_s, values, self.window));
             Some(curve(
-                if self.crowded { line.cc } else { &line.label },
-                if self.crowded { (colour_of(line.cc), 0) } else { line.look },
+                if self.by_controller { line.cc } else { &line.label },
+                if self.by_controller { (controller_colour(line.cc), 0) } else { line.look },
                 &line.series.t_s,
                 smooth.as_deref().unwrap_or(values),
                 scale,
@@ -125,45 +125,45 @@ impl<'a> Drawn<'a> {
         over_time(title, self.end, unit, curves.collect())
     }
 
-    /// The highest value of a column, `floor` if none is higher.
-    fn highest(&self, name: &str, floor: Option<f64>) -> f64 {
+    /// The highest value of a column, at least `floor`.
+    fn max_of(&self, name: &str, floor: Option<f64>) -> f64 {
         let values = self.lines.iter().filter_map(|line| line.series.get(name)).flatten();
         values.copied().filter(|v| v.is_finite()).fold(floor.unwrap_or(0.0), f64::max)
     }
 
-    /// The highest goodput as it is drawn.
-    fn carried(&self) -> f64 {
-        let carried = self.lines.iter().filter_map(|line| {
+    /// The highest plotted goodput.
+    fn max_goodput(&self) -> f64 {
+        let maxima = self.lines.iter().filter_map(|line| {
             let goodput = smoothed(&line.series.t_s, line.series.get(column::GOODPUT_BPS)?, self.window);
             goodput.into_iter().filter(|v| v.is_finite()).reduce(f64::max)
         });
-        carried.fold(0.0, f64::max)
+        maxima.fold(0.0, f64::max)
     }
 }
 
 fn over_time(title: &str, end: f64, unit: &str, curves: Vec<Curve>) -> Panel {
     Panel {
         title: title.to_owned(),
-        x: Axis::linear("seconds").from_to(0.0, if end > 0.0 { end } else { 1.0 }),
+        x: Axis::linear("seconds").with_range(0.0, if end > 0.0 { end } else { 1.0 }),
         y: Axis::linear(unit),
         curves,
         marks: Vec::new(),
     }
 }
 
-/// The queue of each run's fullest link.
+/// The queue of the fullest link of each run.
 fn queue(results: &Results, scale: f64, unit: &str, end: f64) -> Panel {
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let of = |cc: &str| results.runs.iter().filter(|run| run.cc == cc).count();
     let curves = results.runs.iter().filter_map(|run| {
-        let count = seen.entry(&run.cc).or_default();
+        let count = counts.entry(&run.cc).or_default();
         let nth = std::mem::replace(count, *count + 1);
         let series = reduce::fullest_queue(run)?;
         let values = series.get(column::QUEUE_BYTES)?;
-        let crowded = results.runs.len() > RUNS_MOST;
-        let (label, look) = match crowded {
-            true => (&run.cc, (colour_of(&run.cc), 0)),
-            // A queue is all flows' own: of a run with several it has the controller's plain colour.
+        let by_controller = results.runs.len() > MAX_RUNS;
+        let (label, look) = match by_controller {
+            true => (&run.cc, (controller_colour(&run.cc), 0)),
+            // A queue belongs to all flows of the run, so it has the controller's plain colour.
             false => (&run.label, look(&run.cc, nth, of(&run.cc))),
         };
         Some(curve(label, look, &series.t_s, values, scale))
@@ -175,7 +175,7 @@ fn curve(label: &str, (colour, dash): (Colour, usize), t: &[f64], values: &[f64]
     let mut own = Series::with_columns(["v"]);
     own.t_s = t.to_vec();
     own.columns[0].values = values.to_vec();
-    let grid = Grid::over(&[&own], ROWS);
+    let grid = Grid::new(&[&own], ROWS);
     let fitted = grid.fit(t, values);
     let points = grid.t.iter().zip(&fitted).map(|(t, v)| (*t, v / scale));
     Curve { dash, ..Curve::line(label, colour.light, points) }
@@ -187,16 +187,15 @@ mod tests {
     use crate::support;
 
     #[test]
-    fn it_shows_each_run_in_its_controller_s_colour_with_limit_and_bdp() {
+    fn picture_shows_each_run_in_its_colour_with_limit_and_bdp() {
         let race = support::race(10.0);
         let svg =
-            of_results(&race, &About { title: "a <race>".into(), command: "fullpipe race".into() }).svg();
+            race_picture(&race, &About { title: "a <race>".into(), command: "fullpipe race".into() }).svg();
         for run in &race.runs {
-            assert!(svg.contains(&colour_of(&run.cc).light_hex()), "{}", run.cc);
+            assert!(svg.contains(&controller_colour(&run.cc).light_hex()), "{}", run.cc);
             assert!(svg.contains(&format!("aria-label=\"{}\"", run.label)));
         }
-        for text in ["aria-label=\"BDP\"", "what the path allows", "aria-label=\"a &lt;race&gt;\"", "Goodput"]
-        {
+        for text in ["aria-label=\"BDP\"", "goodput limit", "aria-label=\"a &lt;race&gt;\"", "Goodput"] {
             assert!(svg.contains(text), "{text}");
         }
         assert!(!svg.contains("a <race>") && svg.len() < 1_000_000, "{}", svg.len());
@@ -213,18 +212,18 @@ mod tests {
                 flow
             })
             .collect();
-        let picture = of_results(&race, &About::default());
-        let mut looks: Vec<([u8; 3], usize)> =
+        let picture = race_picture(&race, &About::default());
+        let mut styles: Vec<([u8; 3], usize)> =
             picture.panels[0].curves.iter().map(|c| (c.colour, c.dash)).collect();
-        assert_eq!(looks.len(), 10);
-        looks.sort_unstable();
-        looks.dedup();
-        assert_eq!(looks.len(), 10);
+        assert_eq!(styles.len(), 10);
+        styles.sort_unstable();
+        styles.dedup();
+        assert_eq!(styles.len(), 10);
     }
 
     #[test]
-    fn the_axis_of_time_ends_where_the_run_ends() {
-        let picture = of_results(&support::race(7.0), &About::default());
+    fn time_axis_ends_with_the_run() {
+        let picture = race_picture(&support::race(7.0), &About::default());
         for panel in &picture.panels {
             let (from, to) = panel.x.range.unwrap();
             assert!(from == 0.0 && (6.9..=7.0).contains(&to), "{}: {to}", panel.title);
@@ -232,31 +231,31 @@ mod tests {
     }
 
     #[test]
-    fn the_png_is_whole_and_the_same_each_time() {
+    fn png_is_complete_and_deterministic() {
         let race = support::race(3.0);
-        let picture = of_results(&race, &About::default());
+        let picture = race_picture(&race, &About::default());
         let png = picture.png().unwrap();
         assert_eq!(png, picture.png().unwrap());
         assert!(png.starts_with(b"\x89PNG") && png.ends_with(b"IEND\xaeB`\x82"));
         let image = tiny_skia::Pixmap::decode_png(&png).unwrap();
         assert_eq!(image.width(), 2400);
-        let [r, g, b] = colour_of("bbr").light;
+        let [r, g, b] = controller_colour("bbr").light;
         let blue = image.pixels().iter().filter(|p| (p.red(), p.green(), p.blue()) == (r, g, b)).count();
         assert!(blue > 2000, "{blue}");
     }
 
     #[test]
-    fn a_little_on_a_fast_path_is_told_in_its_own_unit() {
+    fn unit_follows_the_goodput_not_the_link() {
         let mut race = support::race(3.0);
         race.runs.truncate(1);
         race.runs[0].path.goodput_limit_bps = Some(1e9);
-        assert_eq!(of_results(&race, &About::default()).panels[0].y.label, "Mbit/s");
+        assert_eq!(race_picture(&race, &About::default()).panels[0].y.label, "Mbit/s");
     }
 
     #[test]
-    fn results_without_series_are_a_picture_too() {
+    fn results_without_series_have_a_picture() {
         for results in [support::race(1.0).without_series(), Results::new(vec![])] {
-            assert!(of_results(&results, &About::default()).png().is_ok());
+            assert!(race_picture(&results, &About::default()).png().is_ok());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Shapes as SVG.
+//! Renders shapes as SVG.
 
 use super::font::Font;
 use super::layout::{DIAMOND_RIM, Drawing, Line, Points, Rect, Rgb, Shape, Text};
@@ -25,17 +25,17 @@ pub(super) fn render(drawing: &Drawing) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{h}\" viewBox=\"0 0 {w} {h}\">\n\
          <title>{}</title>\n<defs>\n{}</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}</svg>\n",
-        escaped(&drawing.title),
+        escape_html(&drawing.title),
         svg.definitions(),
         svg.body
     )
 }
 
-/// What has been drawn so far, and what it refers to.
+/// The body so far, and the definitions that it needs.
 struct Svg {
     body: String,
     fonts: [Font; 2],
-    /// By font.
+    /// Font and glyph number.
     glyphs: BTreeSet<(usize, u16)>,
     clips: Vec<Rect>,
 }
@@ -90,7 +90,7 @@ impl Svg {
         let scale = size / font.units();
         let shift = anchor.shift(length as f32);
         let turn = if *upright { " rotate(-90)" } else { "" };
-        // The rim's width is in font units, like everything inside.
+        // The outline width is in font units, like everything inside.
         let rim = (4.0 / scale).round();
         let rim = if *halo {
             format!(
@@ -103,7 +103,7 @@ impl Svg {
         let _ = write!(
             body,
             "<g role=\"img\" aria-label=\"{}\" fill=\"{}\"{rim} transform=\"translate({} {}){turn} scale({scale:.6} -{scale:.6}) translate({shift} 0)\">",
-            escaped(text),
+            escape_html(text),
             hex(*colour),
             tenth(*x),
             tenth(*y),
@@ -115,7 +115,7 @@ impl Svg {
         *body += "</g>\n";
     }
 
-    /// The number of the place to clip at.
+    /// Number of the clip path for a rectangle.
     fn clip(&mut self, clip: Rect) -> usize {
         self.clips.iter().position(|c| *c == clip).unwrap_or_else(|| {
             self.clips.push(clip);
@@ -123,7 +123,7 @@ impl Svg {
         })
     }
 
-    /// What was referred to.
+    /// The referenced clip paths and glyphs.
     fn definitions(&self) -> String {
         let mut defs = String::new();
         for (i, Rect { x, y, w, h }) in self.clips.iter().enumerate() {
@@ -145,13 +145,13 @@ fn hex([r, g, b]: Rgb) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// To a tenth of a pixel.
+/// Rounds to a tenth of a pixel.
 fn tenth(v: f32) -> f32 {
     (v * 10.0).round() / 10.0
 }
 
-/// Text of whatever origin as text in HTML or SVG, attributes included; control characters become spaces.
-pub fn escaped(text: &str) -> String {
+/// Escapes text for HTML and SVG, attributes included. Control characters become spaces.
+pub fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

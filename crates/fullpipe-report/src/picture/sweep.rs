@@ -1,53 +1,53 @@
-//! A sweep as a picture: one swept key along the bottom, the values of all others side by side as panels of their own.
+//! A sweep as a picture: one swept parameter on the x axis, one panel for each combination of the others.
 //!
-//! Quantities lie where they are, on a logarithmic axis if their span asks for it, and means of neighbours are joined. Categories
-//! have no between: their runs are dots, and nothing joins them.
+//! Quantities have a linear or, over a wide range, a logarithmic axis, and their means are connected. Categories are dots
+//! without connecting lines.
 
 use super::{Axis, Curve, Panel, Picture, Scale, Stroke};
 use crate::figures::rate_unit;
-use crate::palette::colour_of;
-use crate::reduce::{distinct, half_interval, place, varied_path};
+use crate::palette::controller_colour;
+use crate::reduce::{distinct, half_interval, path_label, varied_path};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Variation};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
-/// A quantity whose largest value is so many times its smallest is drawn on a logarithmic axis.
-const WIDE: f64 = 10.0;
-/// The same for what was measured: less, and a linear axis shows more of what is large.
-const WIDE_MEASURED: f64 = 100.0;
-/// Panels beside each other.
-const COLUMNS_MOST: usize = 4;
-/// With more combinations of the other keys, only goodput and round-trip time are drawn.
-const FACETS_ALL_FIGURES: usize = 6;
-/// Fewer repeats have no interval worth drawing.
-const REPEATS_WITH_INTERVAL: usize = 3;
+/// Ratio of the largest to the smallest value from which an x axis is logarithmic.
+const LOG_RATIO: f64 = 10.0;
+/// The same for measured values on the y axis.
+const LOG_RATIO_MEASURED: f64 = 100.0;
+/// Panels per row.
+const MAX_COLUMNS: usize = 4;
+/// With more combinations of the other parameters, only goodput and round-trip time are drawn.
+const MAX_FACETS_WITH_ALL_METRICS: usize = 6;
+/// Repeats from which an interval is drawn.
+const MIN_REPEATS_WITH_INTERVAL: usize = 3;
 
-/// What is measured of a run, the title and unit of its panels.
-struct Figure<'a> {
+/// A metric of a run, with the title and unit of its panels.
+struct Metric<'a> {
     title: &'static str,
     unit: &'a str,
-    of: &'a dyn Fn(&Recording) -> Option<f64>,
+    value: &'a dyn Fn(&Recording) -> Option<f64>,
 }
 
-/// The key along the bottom, and where its values lie.
-struct Bottom<'a> {
+/// The parameter on the x axis, and the position of its values.
+struct XAxis<'a> {
     key: &'a str,
     axis: Axis,
-    /// By value, where it lies.
-    at: Vec<(&'a str, f64)>,
+    /// Position of each value.
+    positions: Vec<(&'a str, f64)>,
     is_quantity: bool,
 }
 
-/// The figures of a sweep over what was varied; none if nothing was.
-pub fn of_sweep(results: &Results) -> Option<Picture> {
-    let places = distinct(results.runs.iter().map(place));
+/// The picture of a sweep; `None` if no parameter was varied.
+pub fn sweep_picture(results: &Results) -> Option<Picture> {
+    let places = distinct(results.runs.iter().map(path_label));
     if places.len() < 2 {
         return None;
     }
-    let bottom = bottom(results);
-    // What tells runs with the same value at the bottom apart, but for controller and repeat.
+    let x = x_axis(results);
+    // The other parameters of a run, without controller and repeat.
     let facet = |run: &Recording| -> String {
-        let others = varied_path(run).filter(|varied| varied.key != bottom.key);
+        let others = varied_path(run).filter(|varied| varied.key != x.key);
         others.map(Variation::label).collect::<Vec<_>>().join(", ")
     };
     let facets = distinct(results.runs.iter().map(facet));
@@ -56,37 +56,37 @@ pub fn of_sweep(results: &Results) -> Option<Picture> {
     let share = |n: u64, of: u64| (of > 0).then(|| n as f64 / of as f64 * 100.0);
     let goodput = |r: &Recording| Some(r.summary.goodput_bps / size);
     let rtt = |r: &Recording| r.summary.rtt_ms.p50;
-    let again = |r: &Recording| share(r.summary.packets_retransmitted, r.summary.packets_sent);
+    let retransmitted = |r: &Recording| share(r.summary.packets_retransmitted, r.summary.packets_sent);
     let queue = |r: &Recording| r.summary.queue_ms.p95;
-    let mut figures = vec![
-        Figure { title: "Goodput", unit, of: &goodput },
-        Figure { title: "Median round-trip time", unit: "ms", of: &rtt },
-        Figure { title: "Retransmitted", unit: "%", of: &again },
-        Figure { title: "Queueing delay, 95th percentile", unit: "ms", of: &queue },
+    let mut metrics = vec![
+        Metric { title: "Goodput", unit, value: &goodput },
+        Metric { title: "Median round-trip time", unit: "ms", value: &rtt },
+        Metric { title: "Retransmitted", unit: "%", value: &retransmitted },
+        Metric { title: "Queueing delay, 95th percentile", unit: "ms", value: &queue },
     ];
-    if facets.len() > FACETS_ALL_FIGURES {
-        figures.truncate(2);
+    if facets.len() > MAX_FACETS_WITH_ALL_METRICS {
+        metrics.truncate(2);
     }
-    let columns = if facets.len() > 1 { facets.len().min(COLUMNS_MOST) } else { 2 };
+    let columns = if facets.len() > 1 { facets.len().min(MAX_COLUMNS) } else { 2 };
     let mut panels = Vec::new();
-    for figure in &figures {
-        // One scale for all panels of a figure, or they could not be compared.
-        let y = vertical(results, figure);
+    for metric in &metrics {
+        // All panels of a metric share a scale, to be comparable.
+        let y = y_axis(results, metric);
         for name in &facets {
             let runs: Vec<&Recording> = results.runs.iter().filter(|run| facet(run) == *name).collect();
             let title = match name.as_str() {
-                "" => figure.title.to_owned(),
-                name => format!("{} · {name}", figure.title),
+                "" => metric.title.to_owned(),
+                name => format!("{} · {name}", metric.title),
             };
             panels.push(Panel {
                 title,
-                x: bottom.axis.clone(),
+                x: x.axis.clone(),
                 y: y.clone(),
-                curves: curves(&runs, &bottom, figure),
+                curves: curves(&runs, &x, metric),
                 marks: Vec::new(),
             });
         }
-        // The next figure begins a row of its own.
+        // Each metric starts a new row.
         if facets.len() > 1 {
             panels.resize_with(panels.len().next_multiple_of(columns), Panel::default);
         }
@@ -94,8 +94,9 @@ pub fn of_sweep(results: &Results) -> Option<Picture> {
     Some(Picture { panels, columns, ..Picture::default() })
 }
 
-/// The quantity with the most values, or else the key with the most; the path as a whole where runs tell no key.
-fn bottom(results: &Results) -> Bottom<'_> {
+/// Selects the quantity with the most values, otherwise the category with the most. Runs without parameters are placed by
+/// their path.
+fn x_axis(results: &Results) -> XAxis<'_> {
     let keys = distinct(results.runs.iter().flat_map(varied_path).map(|varied| varied.key.as_str()));
     let values = |key: &str| distinct(results.runs.iter().filter_map(|run| run.varied(key)));
     let quantities = |key: &str| -> Option<Vec<f64>> {
@@ -104,36 +105,36 @@ fn bottom(results: &Results) -> Bottom<'_> {
         let alike = found.len() == all.len() && found.windows(2).all(|w| w[0].0 == w[1].0);
         (alike && found.len() > 1).then(|| found.into_iter().map(|(_, v)| v).collect())
     };
-    // Of equals the first.
+    // On a tie the first.
     let chosen = keys.iter().rev().max_by_key(|key| (quantities(key).is_some(), values(key).len()));
     let Some(&key) = chosen else {
         let names = distinct(results.runs.iter().map(|run| run.path.description.as_str()));
         let at = names.iter().zip(0..).map(|(name, i)| (*name, f64::from(i))).collect();
         let names = names.into_iter().map(str::to_owned).collect();
-        return Bottom { key: "", axis: Axis::named("", names), at, is_quantity: false };
+        return XAxis { key: "", axis: Axis::named("", names), positions: at, is_quantity: false };
     };
     let label = key.rsplit('.').next().unwrap_or(key);
     let names = values(key);
     match quantities(key) {
-        Some(figures) => {
-            let at: Vec<(&str, f64)> = names.into_iter().zip(figures).collect();
-            let (axis, at) = along(label, at);
-            Bottom { key, axis, at, is_quantity: true }
+        Some(metrics) => {
+            let at: Vec<(&str, f64)> = names.into_iter().zip(metrics).collect();
+            let (axis, at) = quantity_axis(label, at);
+            XAxis { key, axis, positions: at, is_quantity: true }
         }
         None => {
             let at = names.iter().zip(0..).map(|(name, i)| (*name, f64::from(i))).collect();
             let names = names.into_iter().map(str::to_owned).collect();
-            Bottom { key, axis: Axis::named(label, names), at, is_quantity: false }
+            XAxis { key, axis: Axis::named(label, names), positions: at, is_quantity: false }
         }
     }
 }
 
-/// An axis with its ticks at the swept values; of a logarithmic one zero lies left of all others.
-fn along<'a>(label: &str, mut at: Vec<(&'a str, f64)>) -> (Axis, Vec<(&'a str, f64)>) {
+/// An axis with ticks at the swept values. On a logarithmic axis, zero is left of all others.
+fn quantity_axis<'a>(label: &str, mut at: Vec<(&'a str, f64)>) -> (Axis, Vec<(&'a str, f64)>) {
     at.sort_by(|a, b| a.1.total_cmp(&b.1));
     let positive: Vec<f64> = at.iter().map(|p| p.1).filter(|v| *v > 0.0).collect();
     let (low, high) = (positive.first().copied().unwrap_or(0.0), positive.last().copied().unwrap_or(0.0));
-    let is_log = low > 0.0 && high / low >= WIDE && at.iter().all(|p| p.1 >= 0.0);
+    let is_log = low > 0.0 && high / low >= LOG_RATIO && at.iter().all(|p| p.1 >= 0.0);
     let axis = if is_log {
         let step = (high / low).powf(1.0 / (positive.len() as f64 - 1.0).max(1.0));
         for (_, v) in at.iter_mut().filter(|(_, v)| *v == 0.0) {
@@ -141,17 +142,17 @@ fn along<'a>(label: &str, mut at: Vec<(&'a str, f64)>) -> (Axis, Vec<(&'a str, f
         }
         let edge = step.powf(0.25);
         let from = at.first().map_or(low, |p| p.1);
-        Axis::log(label).from_to(from / edge, high * edge)
+        Axis::log(label).with_range(from / edge, high * edge)
     } else {
         let (from, to) = (at.first().map_or(0.0, |p| p.1), at.last().map_or(1.0, |p| p.1));
         let edge = (to - from) * 0.04;
-        Axis::linear(label).from_to(from - edge, to + edge)
+        Axis::linear(label).with_range(from - edge, to + edge)
     };
     let ticks = at.iter().map(|(name, v)| (*v, (*name).to_owned())).collect();
     (Axis { ticks, ..axis }, at)
 }
 
-/// A quantity in the base unit of its kind, and the kind.
+/// Parses a quantity: its kind, and its value in the base unit.
 fn quantity(text: &str) -> Option<(&'static str, f64)> {
     let text = text.trim();
     if let Ok(number) = text.parse::<f64>() {
@@ -167,68 +168,68 @@ fn quantity(text: &str) -> Option<(&'static str, f64)> {
     share().or_else(rate).or_else(time).or_else(size)
 }
 
-/// The axis of a figure, over all its panels.
-fn vertical(results: &Results, figure: &Figure<'_>) -> Axis {
-    let values = || results.runs.iter().filter_map(figure.of).filter(|v| v.is_finite());
+/// The y axis for all panels of a metric.
+fn y_axis(results: &Results, metric: &Metric<'_>) -> Axis {
+    let values = || results.runs.iter().filter_map(metric.value).filter(|v| v.is_finite());
     let (low, high) =
         values().fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), v| (low.min(v), high.max(v)));
-    if low > 0.0 && high / low >= WIDE_MEASURED {
-        return Axis::log(figure.unit).from_to(low / 1.3, high * 1.3);
+    if low > 0.0 && high / low >= LOG_RATIO_MEASURED {
+        return Axis::log(metric.unit).with_range(low / 1.3, high * 1.3);
     }
-    Axis::linear(figure.unit).from_to(0.0, if high > 0.0 { high * 1.06 } else { 1.0 })
+    Axis::linear(metric.unit).with_range(0.0, if high > 0.0 { high * 1.06 } else { 1.0 })
 }
 
-fn curves(runs: &[&Recording], bottom: &Bottom<'_>, figure: &Figure<'_>) -> Vec<Curve> {
+fn curves(runs: &[&Recording], x: &XAxis<'_>, metric: &Metric<'_>) -> Vec<Curve> {
     let contenders = distinct(runs.iter().map(|run| (run.contender(), run.cc.as_str())));
     let mut curves = Vec::new();
     for (i, (contender, cc)) in contenders.iter().enumerate() {
         let nth = contenders[..i].iter().filter(|(_, other)| other == cc).count();
-        let colour = colour_of(cc).light;
-        // Categories have room beside them, so that dots of several controllers do not hide one another.
-        let aside = if bottom.is_quantity {
+        let colour = controller_colour(cc).light;
+        // Dots of several controllers are side by side in a category.
+        let aside = if x.is_quantity {
             0.0
         } else {
             (i as f64 - (contenders.len() - 1) as f64 / 2.0) * (0.5 / contenders.len() as f64)
         };
         let (mut dots, mut means, mut bars) = (Vec::new(), Vec::new(), Vec::new());
-        for (value, x) in &bottom.at {
-            let x = x + aside;
-            let own = runs
-                .iter()
-                .filter(|run| run.contender() == *contender && value_of(run, bottom.key) == *value);
-            let values: Vec<f64> = own.filter_map(|run| (figure.of)(run)).filter(|v| v.is_finite()).collect();
+        for (value, position) in &x.positions {
+            let at = position + aside;
+            let own =
+                runs.iter().filter(|run| run.contender() == *contender && value_of(run, x.key) == *value);
+            let values: Vec<f64> =
+                own.filter_map(|run| (metric.value)(run)).filter(|v| v.is_finite()).collect();
             if values.is_empty() {
-                means.push((x, f64::NAN));
+                means.push((at, f64::NAN));
                 continue;
             }
             let mean = values.iter().sum::<f64>() / values.len() as f64;
-            dots.extend(values.iter().map(|v| (x, *v)));
-            means.push((x, mean));
-            if let Some(half) = half_interval(&values).filter(|_| values.len() >= REPEATS_WITH_INTERVAL) {
-                bars.push([(x, (mean - half).max(mean / 100.0)), (x, mean + half)]);
+            dots.extend(values.iter().map(|v| (at, *v)));
+            means.push((at, mean));
+            if let Some(half) = half_interval(&values).filter(|_| values.len() >= MIN_REPEATS_WITH_INTERVAL) {
+                bars.push([(at, (mean - half).max(mean / 100.0)), (at, mean + half)]);
             }
         }
         let line = |label: &str, stroke, points| Curve {
-            dash: if bottom.is_quantity { nth } else { 0 },
+            dash: if x.is_quantity { nth } else { 0 },
             stroke,
             ..Curve::line(label, colour, points)
         };
         let zero_apart = |mut points: Vec<(f64, f64)>| {
-            // On a logarithmic axis there is nothing between zero and the next value.
-            if bottom.axis.scale == Scale::Log && bottom.axis.ticks.first().is_some_and(|t| is_zero(&t.1)) {
+            // On a logarithmic axis, zero is not connected to the next value.
+            if x.axis.scale == Scale::Log && x.axis.ticks.first().is_some_and(|t| is_zero(&t.1)) {
                 points.insert(1.min(points.len()), (f64::NAN, f64::NAN));
             }
             points
         };
-        if bottom.is_quantity {
+        if x.is_quantity {
             curves.push(line(contender, Stroke::Line, zero_apart(means)));
             curves.push(line("", Stroke::Dots, dots));
         } else {
             curves.push(line(contender, Stroke::Dots, dots));
-            // A stroke as wide as the dots' own room stands for the mean.
+            // A short line marks the mean.
             let room = 0.2 / contenders.len() as f64;
-            for (x, mean) in means.into_iter().filter(|m| m.1.is_finite()) {
-                curves.push(line("", Stroke::Line, vec![(x - room, mean), (x + room, mean)]));
+            for (at, mean) in means.into_iter().filter(|m| m.1.is_finite()) {
+                curves.push(line("", Stroke::Line, vec![(at - room, mean), (at + room, mean)]));
             }
         }
         curves.extend(bars.into_iter().map(|bar| line("", Stroke::Line, bar.to_vec())));
@@ -249,7 +250,7 @@ mod tests {
     use super::*;
     use crate::support;
 
-    /// bbr and cubic at each combination of these values, the last key fastest, with goodputs that fall along it.
+    /// Runs of bbr and cubic for each combination of these values with falling goodput; the last parameter varies fastest.
     fn sweep(keys: &[(&str, &[&str])], repeats: u32) -> Results {
         let race = support::race(0.5);
         let mut combinations: Vec<Vec<Variation>> = vec![vec![]];
@@ -277,51 +278,51 @@ mod tests {
         Results::new(runs)
     }
 
-    /// The points of the curves that join others.
-    fn joined(panel: &Panel) -> Vec<&Curve> {
+    /// The curves that are not dots.
+    fn connected(panel: &Panel) -> Vec<&Curve> {
         panel.curves.iter().filter(|curve| curve.stroke != Stroke::Dots).collect()
     }
 
     #[test]
-    fn a_quantity_of_a_wide_span_has_a_logarithmic_axis_with_its_values_for_ticks() {
-        let picture = of_sweep(&sweep(&[("path.loss", &["0.1%", "1%", "10%"])], 1)).unwrap();
+    fn wide_quantities_have_a_logarithmic_axis_with_their_values_as_ticks() {
+        let picture = sweep_picture(&sweep(&[("path.loss", &["0.1%", "1%", "10%"])], 1)).unwrap();
         let x = &picture.panels[0].x;
         assert_eq!((x.label.as_str(), x.scale), ("loss", Scale::Log));
         assert_eq!(x.ticks.iter().map(|t| t.1.as_str()).collect::<Vec<_>>(), ["0.1%", "1%", "10%"]);
         assert_eq!(picture.panels.len(), 4);
         let svg = picture.svg();
         assert!(svg.contains("aria-label=\"loss\"") && svg.contains("aria-label=\"10%\""));
-        // In its order as a quantity, whatever order it was swept in; a narrow one linearly.
-        let picture = of_sweep(&sweep(&[("path.rtt", &["40ms", "10ms", "20ms"])], 1)).unwrap();
+        // Sorted by value whatever the order of the sweep; a narrow range is linear.
+        let picture = sweep_picture(&sweep(&[("path.rtt", &["40ms", "10ms", "20ms"])], 1)).unwrap();
         let x = &picture.panels[0].x;
         assert_eq!(x.scale, Scale::Linear);
         assert!(x.ticks.windows(2).all(|w| w[0].0 < w[1].0));
-        let means = joined(&picture.panels[0])[0];
+        let means = connected(&picture.panels[0])[0];
         assert!(means.points.windows(2).all(|w| w[0].0 < w[1].0), "{means:?}");
     }
 
     #[test]
-    fn the_values_of_a_second_key_are_panels_and_no_line_goes_through_both() {
-        let picture = of_sweep(&sweep(
+    fn values_of_a_second_parameter_are_separate_panels() {
+        let picture = sweep_picture(&sweep(
             &[("path.buffer", &["0.5bdp", "2bdp"]), ("path.loss", &["0.1%", "1%", "10%"])],
             1,
         ));
         let picture = picture.unwrap();
-        assert_eq!((picture.panels.len(), picture.columns), (8, 2), "four figures, each of two buffers");
+        assert_eq!((picture.panels.len(), picture.columns), (8, 2), "four metrics for each of two buffers");
         assert_eq!(picture.panels[0].title, "Goodput · buffer 0.5bdp");
         assert_eq!(picture.panels[1].title, "Goodput · buffer 2bdp");
         assert_eq!(picture.panels[0].y, picture.panels[1].y, "on one scale");
         for panel in &picture.panels {
             assert_eq!(panel.x.label, "loss");
-            for curve in joined(panel) {
+            for curve in connected(panel) {
                 assert_eq!(curve.points.len(), 3, "{}: a point for each loss: {curve:?}", panel.title);
             }
         }
-        let goodputs = |panel: &Panel| joined(panel)[0].points.iter().map(|p| p.1).collect::<Vec<_>>();
+        let goodputs = |panel: &Panel| connected(panel)[0].points.iter().map(|p| p.1).collect::<Vec<_>>();
         assert_eq!(goodputs(&picture.panels[0]), [50.1, 49.1, 48.1]);
         assert_eq!(goodputs(&picture.panels[1]), [47.1, 46.1, 45.1]);
-        // Five facets are in two rows of a figure, and the next figure begins a row of its own.
-        let five = of_sweep(&sweep(
+        // Five facets take two rows per metric.
+        let five = sweep_picture(&sweep(
             &[
                 ("path.buffer", &["1bdp", "2bdp", "3bdp", "4bdp", "5bdp"]),
                 ("path.loss", &["1%", "2%", "3%", "4%", "5%", "6%"]),
@@ -336,11 +337,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_joins_categories() {
-        let picture = of_sweep(&sweep(&[("path.queue", &["drop-tail", "codel", "pie"])], 3)).unwrap();
+    fn categories_are_not_connected() {
+        let picture = sweep_picture(&sweep(&[("path.queue", &["drop-tail", "codel", "pie"])], 3)).unwrap();
         for panel in &picture.panels {
             assert_eq!(panel.x.names, ["drop-tail", "codel", "pie"]);
-            for curve in joined(panel) {
+            for curve in connected(panel) {
                 let xs = curve.points.iter().map(|p| p.0);
                 let (low, high) =
                     xs.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(x), h.max(x)));
@@ -355,30 +356,30 @@ mod tests {
     }
 
     #[test]
-    fn zero_stands_apart_on_a_logarithmic_axis() {
-        let picture = of_sweep(&sweep(&[("path.loss", &["0%", "0.1%", "1%", "10%"])], 1)).unwrap();
+    fn zero_is_separate_on_a_logarithmic_axis() {
+        let picture = sweep_picture(&sweep(&[("path.loss", &["0%", "0.1%", "1%", "10%"])], 1)).unwrap();
         let panel = &picture.panels[0];
         assert_eq!(panel.x.scale, Scale::Log);
         assert_eq!(panel.x.ticks[0].1, "0%");
         assert!(panel.x.ticks[0].0 > 0.0);
-        assert!(joined(panel)[0].points[1].0.is_nan(), "not joined to the next");
+        assert!(connected(panel)[0].points[1].0.is_nan(), "not connected to the next");
     }
 
     #[test]
-    fn repeats_have_intervals_and_settings_of_one_controller_their_own_lines() {
+    fn repeats_have_intervals_and_settings_have_their_own_lines() {
         let mut results = sweep(&[("path.loss", &["1%", "2%"])], 5);
         let bars = |picture: &Picture| {
-            joined(&picture.panels[0])
+            connected(&picture.panels[0])
                 .iter()
                 .filter(|c| c.points.len() == 2 && c.points[0].0 == c.points[1].0)
                 .count()
         };
-        assert_eq!(bars(&of_sweep(&results).unwrap()), 4, "two controllers at two losses");
+        assert_eq!(bars(&sweep_picture(&results).unwrap()), 4, "two controllers at two losses");
         for run in results.runs.iter_mut().filter(|run| run.cc == "cubic") {
             run.cc = "bbr".into();
             run.contender = Some("bbr:ecn=on".into());
         }
-        let picture = of_sweep(&results).unwrap();
+        let picture = sweep_picture(&results).unwrap();
         let labelled: Vec<(&str, usize)> = picture.panels[0]
             .curves
             .iter()
@@ -389,16 +390,16 @@ mod tests {
     }
 
     #[test]
-    fn goodputs_of_a_wide_span_have_a_logarithmic_axis() {
+    fn wide_goodputs_have_a_logarithmic_axis() {
         let mut results = sweep(&[("path.loss", &["1%", "2%"])], 1);
-        assert_eq!(of_sweep(&results).unwrap().panels[0].y.scale, Scale::Linear);
+        assert_eq!(sweep_picture(&results).unwrap().panels[0].y.scale, Scale::Linear);
         results.runs[3].summary.goodput_bps = 1e5;
-        assert_eq!(of_sweep(&results).unwrap().panels[0].y.scale, Scale::Log);
+        assert_eq!(sweep_picture(&results).unwrap().panels[0].y.scale, Scale::Log);
     }
 
     #[test]
-    fn runs_on_one_path_are_no_sweep() {
-        assert_eq!(of_sweep(&support::race(0.5)), None);
-        assert_eq!(of_sweep(&Results::new(vec![])), None);
+    fn runs_on_one_path_are_not_a_sweep() {
+        assert_eq!(sweep_picture(&support::race(0.5)), None);
+        assert_eq!(sweep_picture(&Results::new(vec![])), None);
     }
 }

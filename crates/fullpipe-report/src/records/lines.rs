@@ -1,10 +1,10 @@
-//! A line of JSON a connection, with what is known of it and no more.
+//! One line of JSON per connection, without the fields that are not known.
 
 use fullpipe_experiment::connection::{Connection, SCHEMA};
 use serde_json::{Map, Value};
 
-/// The line of a connection. What is null, empty or a part that is all zero is left out: reading gives it back
-/// (`serde(default)`), and records are many.
+/// Writes the line of a connection. Fields that are null, empty or all zero are omitted to save space; `serde(default)`
+/// restores them on reading.
 pub(super) fn line(record: &Connection, into: &mut Vec<u8>) -> serde_json::Result<()> {
     let Value::Object(fields) = serde_json::to_value(record)? else { return Ok(()) };
     let mut known = Map::new();
@@ -16,7 +16,7 @@ pub(super) fn line(record: &Connection, into: &mut Vec<u8>) -> serde_json::Resul
     Ok(())
 }
 
-/// Whether a field tells anything; of what it has within, only that stays which does.
+/// Whether a field carries information. Nested fields that do not are removed.
 fn is_known(value: &mut Value) -> bool {
     match value {
         Value::Null => false,

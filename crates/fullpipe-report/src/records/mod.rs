@@ -1,4 +1,4 @@
-//! Records of many connections: written as they come, one after the other, into files of bounded size; and read again.
+//! Records of closed connections: written to rotated files of bounded size, and read back as distributions.
 
 mod distributions;
 mod files;
@@ -6,13 +6,13 @@ mod lines;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod reader;
-mod seen;
-mod spread;
+mod sample;
+mod sketch;
 mod text;
 mod writer;
 
-pub use distributions::{By, Distributions, Figure, Group};
-pub use reader::{Found, ReadError, lines, read};
-pub use spread::Spread;
+pub use distributions::{Distributions, Group, GroupBy, Metric};
+pub use reader::{ReadError, ReadSummary, read, read_lines};
+pub use sketch::QuantileSketch;
 pub use text::{page, text};
-pub use writer::{Bounds, RecordsError, Writer};
+pub use writer::{RecordsError, Rotation, Writer};

@@ -1,13 +1,13 @@
-//! Records as rows of Parquet, Snappy-compressed: a column a figure, with those of the direction that the socket sent.
+//! Records as Parquet rows, Snappy-compressed: one column per field, for the direction that the recorded socket sent.
 //!
-//! The file has its name when it is whole: its index stands at its end.
+//! A Parquet file ends with its index, so it is written under a temporary name and renamed when complete.
 
 mod footer;
 
 use super::files::Files;
-use super::reader::Found;
-use super::seen::{self, Seen, received, sent};
-use super::writer::Bounds;
+use super::reader::ReadSummary;
+use super::sample::{self, Sample, received, sent};
+use super::writer::Rotation;
 use fullpipe_experiment::connection::{Connection, Direction, Point};
 use fullpipe_units::{Rate, Span};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
@@ -26,24 +26,24 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Connections of a row group: they are kept in memory until it is whole, 2 kB each.
-const GROUP: usize = 8192;
+/// Connections of a row group. They stay in memory, 2 kB each, until the group is full.
+const ROW_GROUP: usize = 8192;
 
-/// Rows on their way to files.
+/// Writes rows to rotated files.
 #[derive(Debug)]
 pub(super) struct Rows {
     files: Files,
-    bounds: Bounds,
+    rotation: Rotation,
     current: Option<Unfinished>,
     pending: Vec<Connection>,
 }
 
-/// A file that is not whole yet; gone if it never becomes so.
+/// An incomplete file; deleted on drop unless it was completed.
 struct Unfinished {
     path: PathBuf,
     writer: SerializedFileWriter<File>,
     rows: u64,
-    is_whole: bool,
+    is_complete: bool,
 }
 
 impl std::fmt::Debug for Unfinished {
@@ -54,14 +54,14 @@ impl std::fmt::Debug for Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        if !self.is_whole {
+        if !self.is_complete {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 impl Unfinished {
-    fn begin(files: &Files) -> io::Result<Unfinished> {
+    fn create(files: &Files) -> io::Result<Unfinished> {
         let name = files.path().file_name().unwrap_or_default().to_string_lossy();
         let path = files.path().with_file_name(format!(".{name}.{}.part", std::process::id()));
         let file = Files::create(&path)?;
@@ -72,44 +72,44 @@ impl Unfinished {
         let writer = schema()
             .and_then(|schema| SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties)));
         match writer {
-            Ok(writer) => Ok(Unfinished { path, writer, rows: 0, is_whole: false }),
+            Ok(writer) => Ok(Unfinished { path, writer, rows: 0, is_complete: false }),
             Err(e) => {
                 let _ = fs::remove_file(&path);
-                Err(failed(e))
+                Err(io_error(e))
             }
         }
     }
 }
 
 impl Rows {
-    pub(super) fn open(files: Files, bounds: Bounds) -> io::Result<Rows> {
-        let current = Some(Unfinished::begin(&files)?);
-        Ok(Rows { files, bounds, current, pending: Vec::new() })
+    pub(super) fn open(files: Files, rotation: Rotation) -> io::Result<Rows> {
+        let current = Some(Unfinished::create(&files)?);
+        Ok(Rows { files, rotation, current, pending: Vec::new() })
     }
 
-    pub(super) fn take(&mut self, record: &Connection, written: &mut u64) -> io::Result<()> {
+    pub(super) fn write(&mut self, record: &Connection, written: &mut u64) -> io::Result<()> {
         self.pending.push(record.clone());
-        if self.pending.len() < GROUP {
+        if self.pending.len() < ROW_GROUP {
             return Ok(());
         }
-        self.group()?;
-        if self.current.as_ref().is_some_and(|c| c.writer.bytes_written() as u64 >= self.bounds.bytes) {
-            self.whole(written)?;
+        self.write_row_group()?;
+        if self.current.as_ref().is_some_and(|c| c.writer.bytes_written() as u64 >= self.rotation.bytes) {
+            self.complete(written)?;
         }
         Ok(())
     }
 
-    /// Writes what there is, and gives the file its name.
+    /// Writes buffered rows and completes the file.
     pub(super) fn finish(&mut self, written: &mut u64) -> io::Result<()> {
-        self.group()?;
-        self.whole(written)
+        self.write_row_group()?;
+        self.complete(written)
     }
 
-    /// Writes a row group.
-    fn group(&mut self) -> io::Result<()> {
+    /// Writes the buffered rows as a row group.
+    fn write_row_group(&mut self) -> io::Result<()> {
         let records = std::mem::take(&mut self.pending);
         if self.current.is_none() {
-            self.current = Some(Unfinished::begin(&self.files)?);
+            self.current = Some(Unfinished::create(&self.files)?);
         }
         let Some(current) = &mut self.current else { return Ok(()) };
         if records.is_empty() {
@@ -118,25 +118,25 @@ impl Rows {
         let outcome = write_group(&mut current.writer, &records);
         current.rows += records.len() as u64;
         outcome.map_err(|e| {
-            // Its writer is in the middle of it: there is no whole file to be had.
+            // The writer stopped within a row group: the file cannot be completed.
             self.current = None;
-            failed(e)
+            io_error(e)
         })
     }
 
-    fn whole(&mut self, written: &mut u64) -> io::Result<()> {
+    fn complete(&mut self, written: &mut u64) -> io::Result<()> {
         let Some(mut current) = self.current.take() else { return Ok(()) };
-        current.writer.finish().map_err(failed)?;
-        self.files.turn()?;
+        current.writer.finish().map_err(io_error)?;
+        self.files.rotate()?;
         fs::rename(&current.path, self.files.path())?;
-        current.is_whole = true;
+        current.is_complete = true;
         *written += current.rows;
         Ok(())
     }
 }
 
-/// The error beneath, where there is one: what a disk says.
-fn failed(e: ParquetError) -> io::Error {
+/// The I/O error inside a Parquet error, if there is one.
+fn io_error(e: ParquetError) -> io::Error {
     match e {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {
             Ok(io) => *io,
@@ -146,10 +146,10 @@ fn failed(e: ParquetError) -> io::Error {
     }
 }
 
-/// What a cell may hold.
+/// The value of a cell.
 enum Cell {
     Text(Option<String>),
-    Whole(Option<i64>),
+    Integer(Option<i64>),
     Real(Option<f64>),
 }
 
@@ -158,28 +158,28 @@ struct Column {
     cell: fn(&Connection) -> Cell,
 }
 
-/// A name of the JSON form: `resetByServer` is `reset_by_server` there.
-fn name(of: impl Serialize) -> Cell {
-    Cell::Text(serde_json::to_value(of).ok().and_then(|v| v.as_str().map(str::to_owned)))
+/// The name of a variant as in JSON: `ResetByServer` is `reset_by_server`.
+fn name(value: impl Serialize) -> Cell {
+    Cell::Text(serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)))
 }
 
-fn count(of: u64) -> Cell {
-    Cell::Whole(i64::try_from(of).ok())
+fn count(value: u64) -> Cell {
+    Cell::Integer(i64::try_from(value).ok())
 }
 
-fn seconds(of: Span) -> Cell {
-    Cell::Real(Some(of.as_secs_f64()))
+fn seconds(value: Span) -> Cell {
+    Cell::Real(Some(value.as_secs_f64()))
 }
 
-fn bps(of: Option<Rate>) -> Cell {
-    Cell::Real(of.map(Rate::as_bits_per_sec_f64))
+fn bps(value: Option<Rate>) -> Cell {
+    Cell::Real(value.map(Rate::as_bits_per_sec_f64))
 }
 
-fn ms(of: Option<Span>) -> Cell {
-    Cell::Real(of.map(Span::as_millis_f64))
+fn ms(value: Option<Span>) -> Cell {
+    Cell::Real(value.map(Span::as_millis_f64))
 }
 
-macro_rules! of_socket {
+macro_rules! socket_field {
     ($c:ident, $socket:ident => $value:expr) => {
         $c.socket.as_deref().and_then(|$socket| $value)
     };
@@ -201,41 +201,47 @@ const COLUMNS: &[Column] = &[
     },
     Column { name: "handshake", cell: |c| name(c.opening.handshake) },
     Column { name: "closing", cell: |c| name(c.closing) },
-    Column { name: "errno", cell: |c| Cell::Whole(of_socket!(c, s => s.errno).map(i64::from)) },
-    Column { name: "controller", cell: |c| Cell::Text(of_socket!(c, s => s.controller.clone())) },
-    Column { name: "process", cell: |c| Cell::Text(of_socket!(c, s => s.owner.process.clone())) },
-    Column { name: "pid", cell: |c| Cell::Whole(of_socket!(c, s => s.owner.pid).map(i64::from)) },
-    Column { name: "uid", cell: |c| Cell::Whole(of_socket!(c, s => s.owner.uid).map(i64::from)) },
-    Column { name: "cgroup", cell: |c| Cell::Text(of_socket!(c, s => s.owner.cgroup.clone())) },
-    Column { name: "unit", cell: |c| Cell::Text(of_socket!(c, s => s.owner.unit.clone())) },
-    Column { name: "container", cell: |c| Cell::Text(of_socket!(c, s => s.owner.container.clone())) },
-    Column { name: "namespace", cell: |c| Cell::Whole(of_socket!(c, s => s.namespace).map(i64::from)) },
+    Column { name: "errno", cell: |c| Cell::Integer(socket_field!(c, s => s.errno).map(i64::from)) },
+    Column { name: "controller", cell: |c| Cell::Text(socket_field!(c, s => s.controller.clone())) },
+    Column { name: "process", cell: |c| Cell::Text(socket_field!(c, s => s.owner.process.clone())) },
+    Column { name: "pid", cell: |c| Cell::Integer(socket_field!(c, s => s.owner.pid).map(i64::from)) },
+    Column { name: "uid", cell: |c| Cell::Integer(socket_field!(c, s => s.owner.uid).map(i64::from)) },
+    Column { name: "cgroup", cell: |c| Cell::Text(socket_field!(c, s => s.owner.cgroup.clone())) },
+    Column { name: "unit", cell: |c| Cell::Text(socket_field!(c, s => s.owner.unit.clone())) },
+    Column { name: "container", cell: |c| Cell::Text(socket_field!(c, s => s.owner.container.clone())) },
+    Column { name: "namespace", cell: |c| Cell::Integer(socket_field!(c, s => s.namespace).map(i64::from)) },
     Column { name: "sent_bytes", cell: |c| count(sent(c).bytes) },
     Column { name: "received_bytes", cell: |c| count(received(c).bytes) },
     Column { name: "sent_packets", cell: |c| count(sent(c).packets) },
     Column { name: "received_packets", cell: |c| count(received(c).packets) },
     Column { name: "segments", cell: |c| count(sent(c).segments) },
-    Column { name: "segment_bytes", cell: |c| Cell::Whole(sent(c).segment_bytes.map(i64::from)) },
+    Column { name: "segment_bytes", cell: |c| Cell::Integer(sent(c).segment_bytes.map(i64::from)) },
     Column { name: "retransmitted_segments", cell: |c| count(sent(c).retransmissions.segments) },
     Column { name: "retransmitted_bytes", cell: |c| count(sent(c).retransmissions.bytes) },
     Column { name: "spurious_segments", cell: |c| count(sent(c).retransmissions.spurious) },
-    Column { name: "timeouts", cell: |c| Cell::Whole(of_socket!(c, s => i64::try_from(s.timeouts).ok())) },
+    Column {
+        name: "timeouts",
+        cell: |c| Cell::Integer(socket_field!(c, s => i64::try_from(s.timeouts).ok())),
+    },
     Column { name: "marked_packets", cell: |c| count(sent(c).ecn.marked_packets) },
     Column { name: "min_rtt_ms", cell: |c| ms(sent(c).rtprop) },
-    Column { name: "srtt_ms", cell: |c| ms(of_socket!(c, s => s.srtt)) },
+    Column { name: "srtt_ms", cell: |c| ms(socket_field!(c, s => s.srtt)) },
     Column { name: "active_s", cell: |c| seconds(sent(c).active) },
-    Column { name: "busy_s", cell: |c| Cell::Real(of_socket!(c, s => Some(s.busy.as_secs_f64()))) },
+    Column { name: "busy_s", cell: |c| Cell::Real(socket_field!(c, s => Some(s.busy.as_secs_f64()))) },
     Column {
         name: "receive_window_limited_s",
-        cell: |c| Cell::Real(of_socket!(c, s => Some(s.receive_window_limited.as_secs_f64()))),
+        cell: |c| Cell::Real(socket_field!(c, s => Some(s.receive_window_limited.as_secs_f64()))),
     },
     Column {
         name: "send_buffer_limited_s",
-        cell: |c| Cell::Real(of_socket!(c, s => Some(s.send_buffer_limited.as_secs_f64()))),
+        cell: |c| Cell::Real(socket_field!(c, s => Some(s.send_buffer_limited.as_secs_f64()))),
     },
     Column { name: "goodput_bps", cell: |c| bps(sent(c).goodput) },
-    Column { name: "delivery_bps", cell: |c| bps(of_socket!(c, s => s.delivery)) },
-    Column { name: "cwnd_segments", cell: |c| Cell::Whole(of_socket!(c, s => Some(s.cwnd_segments.into()))) },
+    Column { name: "delivery_bps", cell: |c| bps(socket_field!(c, s => s.delivery)) },
+    Column {
+        name: "cwnd_segments",
+        cell: |c| Cell::Integer(socket_field!(c, s => Some(s.cwnd_segments.into()))),
+    },
     Column {
         name: "limited_by",
         cell: |c| Cell::Text(sent(c).limits.dominant().map(|l| l.by.name().to_owned())),
@@ -243,8 +249,8 @@ const COLUMNS: &[Column] = &[
     Column { name: "limited_share", cell: |c| Cell::Real(sent(c).limits.dominant().map(|l| l.share)) },
 ];
 
-/// A connection of which nothing is known: what kind of cells a column has.
-fn nothing() -> Connection {
+/// A connection without data, to find the type of each column.
+fn empty_connection() -> Connection {
     let nowhere = ([0, 0, 0, 0], 0).into();
     Connection {
         number: 0,
@@ -263,13 +269,13 @@ fn nothing() -> Connection {
 }
 
 fn schema() -> Result<Type, ParquetError> {
-    let nothing = nothing();
+    let empty = empty_connection();
     let mut fields = Vec::new();
     for column in COLUMNS {
-        let field = match (column.cell)(&nothing) {
+        let field = match (column.cell)(&empty) {
             Cell::Text(_) => Type::primitive_type_builder(column.name, Physical::BYTE_ARRAY)
                 .with_logical_type(Some(LogicalType::String)),
-            Cell::Whole(_) => Type::primitive_type_builder(column.name, Physical::INT64),
+            Cell::Integer(_) => Type::primitive_type_builder(column.name, Physical::INT64),
             Cell::Real(_) => Type::primitive_type_builder(column.name, Physical::DOUBLE),
         };
         fields.push(Arc::new(field.with_repetition(Repetition::OPTIONAL).build()?));
@@ -278,59 +284,56 @@ fn schema() -> Result<Type, ParquetError> {
 }
 
 fn write_group(file: &mut SerializedFileWriter<File>, records: &[Connection]) -> Result<(), ParquetError> {
-    let disagree = || ParquetError::General("the schema and the rows disagree".to_owned());
+    let mismatch = || ParquetError::General("the schema and the rows disagree".to_owned());
     let mut group = file.next_row_group()?;
     for column in COLUMNS {
-        let mut writer = group.next_column()?.ok_or_else(disagree)?;
-        let (mut levels, mut texts, mut wholes, mut reals) =
+        let mut writer = group.next_column()?.ok_or_else(mismatch)?;
+        let (mut levels, mut texts, mut integers, mut reals) =
             (Vec::with_capacity(records.len()), Vec::new(), Vec::new(), Vec::new());
         for record in records {
             let known = match (column.cell)(record) {
                 Cell::Text(cell) => cell.map(|text| texts.push(ByteArray::from(text.as_str()))).is_some(),
-                Cell::Whole(cell) => cell.map(|value| wholes.push(value)).is_some(),
+                Cell::Integer(cell) => cell.map(|value| integers.push(value)).is_some(),
                 Cell::Real(cell) => cell.filter(|v| v.is_finite()).map(|value| reals.push(value)).is_some(),
             };
             levels.push(i16::from(known));
         }
         match writer.untyped() {
             ColumnWriter::ByteArrayColumnWriter(w) => w.write_batch(&texts, Some(&levels), None)?,
-            ColumnWriter::Int64ColumnWriter(w) => w.write_batch(&wholes, Some(&levels), None)?,
+            ColumnWriter::Int64ColumnWriter(w) => w.write_batch(&integers, Some(&levels), None)?,
             ColumnWriter::DoubleColumnWriter(w) => w.write_batch(&reals, Some(&levels), None)?,
-            _ => return Err(disagree()),
+            _ => return Err(mismatch()),
         };
         writer.close()?;
     }
     group.close().map(drop)
 }
 
-/// Hands the rows of a file to `each`.
+/// Calls `each` for every row of a file.
 ///
 /// # Errors
-/// What is no file of records.
-pub(super) fn read(mut file: File, mut each: impl FnMut(Seen)) -> Result<Found, String> {
+/// The file is not a Parquet file of records.
+pub(super) fn read(mut file: File, mut each: impl FnMut(Sample)) -> Result<ReadSummary, String> {
     footer::check(&mut file)?;
     let reader = SerializedFileReader::new(file).map_err(|e| e.to_string())?;
-    let mut found = Found::default();
+    let mut found = ReadSummary::default();
     for row in reader.get_row_iter(None).map_err(|e| e.to_string())? {
         found.connections += 1;
         let row = row.map_err(|e| format!("row {}: {e}", found.connections))?;
-        each(
-            seen(&row)
-                .ok_or_else(|| format!("row {}: it is no record of a connection", found.connections))?,
-        );
+        each(sample(&row).ok_or_else(|| format!("row {}: not a record of a connection", found.connections))?);
     }
     Ok(found)
 }
 
-/// What a row tells; none where it has no addresses.
-fn seen(row: &Row) -> Option<Seen> {
+/// The sample of a row; `None` if it has no addresses or start time.
+fn sample(row: &Row) -> Option<Sample> {
     let field =
         |name: &str| row.get_column_iter().find(|(column, _)| *column == name).map(|(_, field)| field);
     let real = |name: &str| match field(name) {
         Some(Field::Double(value)) => Some(*value),
         _ => None,
     };
-    let whole = |name: &str| match field(name) {
+    let integer = |name: &str| match field(name) {
         Some(Field::Long(value)) => u64::try_from(*value).ok(),
         _ => None,
     };
@@ -340,21 +343,21 @@ fn seen(row: &Row) -> Option<Seen> {
     };
     let remote: IpAddr =
         text(if text("seen_from") == Some("client") { "server" } else { "client" })?.parse().ok()?;
-    let sent_bytes = whole("sent_bytes").unwrap_or(0);
-    Some(Seen {
+    let sent_bytes = integer("sent_bytes").unwrap_or(0);
+    Some(Sample {
         controller: text("controller").map(str::to_owned),
         remote,
-        port: whole("server_port").and_then(|port| port.try_into().ok())?,
+        port: integer("server_port").and_then(|port| port.try_into().ok())?,
         start_s: real("start_s")?,
         duration_s: real("duration_s").filter(|_| text("handshake") == Some("seen")),
-        bytes: sent_bytes.saturating_add(whole("received_bytes").unwrap_or(0)),
+        bytes: sent_bytes.saturating_add(integer("received_bytes").unwrap_or(0)),
         goodput_bps: match real("busy_s") {
-            Some(busy_s) => seen::rate(sent_bytes, busy_s),
+            Some(busy_s) => sample::rate(sent_bytes, busy_s),
             None => real("goodput_bps"),
         },
         min_rtt_ms: real("min_rtt_ms"),
-        segments: whole("segments").unwrap_or(0),
-        retransmitted: whole("retransmitted_segments").unwrap_or(0),
+        segments: integer("segments").unwrap_or(0),
+        retransmitted: integer("retransmitted_segments").unwrap_or(0),
     })
 }
 
@@ -366,10 +369,10 @@ mod tests {
     use parquet::record::RowAccessor;
 
     #[test]
-    fn rows_are_read_back_and_the_file_has_its_name_when_it_is_whole() {
+    fn rows_read_back_and_the_file_appears_when_complete() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("closed.parquet");
-        let mut writer = Writer::open(&path, Bounds { bytes: 1 << 20, files: 2 }).unwrap();
+        let mut writer = Writer::open(&path, Rotation { bytes: 1 << 20, files: 2 }).unwrap();
         for number in 1..=20 {
             writer.write(&connection(number)).unwrap();
         }
@@ -388,8 +391,8 @@ mod tests {
         assert_eq!(row.get_double(at("busy_s")).unwrap(), 1.6);
         assert_eq!(row.get_string(at("limited_by")).unwrap(), "bandwidth");
         assert!(row.get_string(at("container")).is_err(), "unknown is null");
-        // One that never became whole leaves nothing.
-        drop(Writer::open(&path, Bounds { bytes: 1 << 20, files: 2 }).unwrap());
+        // A file that was never completed leaves nothing.
+        drop(Writer::open(&path, Rotation { bytes: 1 << 20, files: 2 }).unwrap());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Records from files: lines of JSON, what `fullpipe trace --json` prints, Parquet.
+//! Reads records from JSON lines, the document that `fullpipe trace --json` prints, and Parquet.
 
 use super::distributions::Distributions;
 use fullpipe_experiment::connection::{Connection, Connections, SCHEMA};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Why records cannot be read: the file, the place and the reason.
+/// Records could not be read: the file, the position and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {name}: {reason}")]
 pub struct ReadError {
@@ -15,58 +15,61 @@ pub struct ReadError {
     reason: String,
 }
 
-/// What was read.
+/// What was read from a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Found {
-    /// Connections.
+pub struct ReadSummary {
+    /// Number of connections.
     pub connections: u64,
-    /// Whether the last line was cut: whoever wrote it was killed.
+    /// Whether the last line is incomplete, as after the writing process was killed.
     pub cut: bool,
 }
 
-/// No record is as long; a file that is none must not fill the memory.
-const LONGEST: u64 = 1 << 20;
-/// The same of a document that holds all of them.
-const LONGEST_DOCUMENT: u64 = 1 << 30;
+/// Longest line. No record is this long; a file of another kind must not fill the memory.
+const MAX_LINE_BYTES: u64 = 1 << 20;
+/// Longest document with all connections.
+const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 
 /// Adds the records of the file at `path` (`-` is standard input) to `all`.
 ///
 /// # Errors
-/// What cannot be opened, and what is no record, with its line.
-pub fn read(path: &Path, all: &mut Distributions) -> Result<Found, ReadError> {
+/// The file cannot be opened, or a line is not a record.
+pub fn read(path: &Path, all: &mut Distributions) -> Result<ReadSummary, ReadError> {
     let stdin = path.as_os_str() == "-";
     let name = if stdin { "standard input".to_owned() } else { path.display().to_string() };
     let fail = |reason: String| ReadError { name: name.clone(), reason };
     let add = |record: &Connection| all.add(record);
     if stdin {
-        return lines(io::stdin().lock(), add).map_err(fail);
+        return read_lines(io::stdin().lock(), add).map_err(fail);
     }
     let mut file = File::open(path).map_err(|e| fail(e.to_string()))?;
     let mut first = [0; 4];
     let begins = file.read(&mut first).map_err(|e| fail(e.to_string()))?;
     if first == *b"PAR1" {
         #[cfg(feature = "parquet")]
-        return super::parquet::read(file, |seen| all.add_seen(&seen)).map_err(fail);
+        return super::parquet::read(file, |sample| all.add_sample(&sample)).map_err(fail);
         #[cfg(not(feature = "parquet"))]
-        return Err(fail("it is Parquet, which is not built in: add --features parquet".to_owned()));
+        return Err(fail("this build cannot read Parquet (build with `--features parquet`)".to_owned()));
     }
-    lines(BufReader::new(first[..begins].chain(file)), add).map_err(fail)
+    read_lines(BufReader::new(first[..begins].chain(file)), add).map_err(fail)
 }
 
-/// Hands the records of JSON text to `each`: a line each, or one document of all.
+/// Calls `each` for every record of JSON text: one record per line, or one document with all of them.
 ///
 /// # Errors
-/// What is wrong with it, and where.
-pub fn lines(mut source: impl BufRead, mut each: impl FnMut(&Connection)) -> Result<Found, String> {
+/// The text is not a list of records; the message names the line.
+pub fn read_lines(
+    mut source: impl BufRead,
+    mut each: impl FnMut(&Connection),
+) -> Result<ReadSummary, String> {
     #[derive(Deserialize)]
     struct Head {
         schema: Option<String>,
     }
-    let mut found = Found::default();
+    let mut found = ReadSummary::default();
     let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
-        (&mut source).take(LONGEST).read_until(b'\n', &mut line).map_err(|e| e.to_string())?;
+        (&mut source).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).map_err(|e| e.to_string())?;
         if line.is_empty() {
             break;
         }
@@ -78,30 +81,30 @@ pub fn lines(mut source: impl BufRead, mut each: impl FnMut(&Connection)) -> Res
             && let Ok(head) = serde_json::from_slice::<Head>(&line)
             && let Some(schema) = head.schema.filter(|schema| schema != SCHEMA)
         {
-            return Err(format!("line {number} is of the form {schema}; records are of {SCHEMA}"));
+            return Err(format!("line {number} has the schema {schema}; records have {SCHEMA}"));
         }
         match serde_json::from_slice::<Connection>(&line) {
             Ok(record) => {
                 each(&record);
                 found.connections += 1;
             }
-            // A document of all connections has none in its first line, or all.
+            // The first line of a document is not a record, or holds the whole document.
             Err(_) if number == 1 => {
-                let rest = io::Cursor::new(line).chain(source).take(LONGEST_DOCUMENT);
+                let rest = io::Cursor::new(line).chain(source).take(MAX_DOCUMENT_BYTES);
                 let all: Connections =
-                    serde_json::from_reader(rest).map_err(|e| format!("it holds no records: {e}"))?;
+                    serde_json::from_reader(rest).map_err(|e| format!("it contains no records: {e}"))?;
                 if all.schema != SCHEMA {
-                    return Err(format!("it is of the form {}; records are of {SCHEMA}", all.schema));
+                    return Err(format!("its schema is {}; records have {SCHEMA}", all.schema));
                 }
                 all.connections.iter().for_each(&mut each);
                 found.connections = all.connections.len() as u64;
                 return Ok(found);
             }
-            Err(e) if e.is_eof() && !is_whole && (line.len() as u64) < LONGEST => {
+            Err(e) if e.is_eof() && !is_whole && (line.len() as u64) < MAX_LINE_BYTES => {
                 found.cut = true;
                 break;
             }
-            Err(e) => return Err(format!("line {number}, column {}: it is no record: {e}", e.column())),
+            Err(e) => return Err(format!("line {number}, column {}: not a record: {e}", e.column())),
         }
     }
     Ok(found)
@@ -110,22 +113,22 @@ pub fn lines(mut source: impl BufRead, mut each: impl FnMut(&Connection)) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Bounds, By, Writer};
+    use crate::records::{GroupBy, Rotation, Writer};
     use crate::support::connection;
 
     fn written(name: &str) -> Distributions {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(name);
-        let mut writer = Writer::open(&path, Bounds { bytes: 1 << 20, files: 1 }).unwrap();
+        let mut writer = Writer::open(&path, Rotation { bytes: 1 << 20, files: 1 }).unwrap();
         (1..=50).for_each(|n| writer.write(&connection(n)).unwrap());
         writer.finish().unwrap();
         let mut all = Distributions::default();
-        assert_eq!(read(&path, &mut all).unwrap(), Found { connections: 50, cut: false });
+        assert_eq!(read(&path, &mut all).unwrap(), ReadSummary { connections: 50, cut: false });
         all
     }
 
     #[test]
-    fn every_form_gives_the_same_distributions() {
+    fn every_format_gives_the_same_distributions() {
         let mut direct = Distributions::default();
         (1..=50).for_each(|n| direct.add(&connection(n)));
         assert_eq!(written("x.jsonl"), direct);
@@ -136,30 +139,30 @@ mod tests {
             [serde_json::to_string(&document).unwrap(), serde_json::to_string_pretty(&document).unwrap()]
         {
             let mut all = Distributions::default();
-            assert_eq!(lines(text.as_bytes(), |c| all.add(c)).unwrap().connections, 50);
+            assert_eq!(read_lines(text.as_bytes(), |c| all.add(c)).unwrap().connections, 50);
             assert_eq!(all, direct);
         }
-        assert_eq!(direct.groups(By::Controller).len(), 2);
+        assert_eq!(direct.groups(GroupBy::Controller).len(), 2);
     }
 
     #[test]
-    fn a_last_line_that_is_cut_is_told_and_anything_else_is_an_error() {
+    fn incomplete_last_line_is_reported_and_other_damage_is_an_error() {
         let line = serde_json::to_string(&connection(1)).unwrap();
         let read = |text: &str| {
             let mut count = 0;
-            lines(text.as_bytes(), |_| count += 1).map(|found| (found.connections, found.cut, count))
+            read_lines(text.as_bytes(), |_| count += 1).map(|found| (found.connections, found.cut, count))
         };
         assert_eq!(read(&format!("{line}\n{}", &line[..200])), Ok((1, true, 1)));
         assert_eq!(read(""), Ok((0, false, 0)));
         assert_eq!(read(&format!("{line}\n\n{line}")), Ok((2, false, 2)));
-        for (text, said) in [
+        for (text, expected) in [
             (format!("{line}\nnonsense\n{line}\n"), "line 2"),
             (format!("{line}\n{}\n", &line[..200]), "line 2"),
             ("{\"schema\":\"fullpipe/watch/1\"}\n".to_owned(), "fullpipe/watch/1"),
-            ("no json".to_owned(), "holds no records"),
+            ("no json".to_owned(), "contains no records"),
         ] {
             let error = read(&text).unwrap_err();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

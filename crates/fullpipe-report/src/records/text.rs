@@ -1,19 +1,19 @@
-//! Distributions as text and as a page.
+//! Distributions as a text table and as an HTML page.
 
-use super::distributions::{By, Distributions, Figure, Group};
+use super::distributions::{Distributions, Group, GroupBy, Metric};
 use crate::figures::{percent_figure, rate_unit, significant, size_unit};
-use crate::palette::{Colour, colour_of};
-use crate::picture::{Axis, Curve, Panel, Picture, escaped};
+use crate::palette::{Colour, controller_colour};
+use crate::picture::{Axis, Curve, Panel, Picture, escape_html};
 use crate::{About, html};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Groups of a kind that are shown; the rest are counted.
-const SHOWN: usize = 24;
-/// Groups that have a curve: more cannot be told apart.
-const DRAWN: usize = 8;
+/// Groups of a kind that are shown; the others are only counted.
+const MAX_ROWS: usize = 24;
+/// Groups with a curve: more cannot be distinguished.
+const MAX_CURVES: usize = 8;
 
-/// The heading of the columns: in two lines, as a table for a terminal has them.
+/// Column headings, in two lines.
 const HEADING: [(&str, &str); 9] = [
     ("", ""),
     ("connec-", "tions"),
@@ -22,16 +22,16 @@ const HEADING: [(&str, &str); 9] = [
     ("size", "p50 / p90"),
     ("goodput", "p10 / p50"),
     ("min RTT ms", "p50 / p90"),
-    ("resent", "%"),
-    ("resent %", "p90"),
+    ("retr %", ""),
+    ("retr %", "p90"),
 ];
 
-/// A table for each kind of group.
-pub fn text(all: &Distributions, kinds: &[By]) -> String {
+/// One table for each of `kinds`.
+pub fn text(all: &Distributions, kinds: &[GroupBy]) -> String {
     let mut out = summary(all) + "\n";
     for by in kinds {
         let groups = all.groups(*by);
-        let rows: Vec<[String; 9]> = groups.iter().take(SHOWN).map(|g| row(g)).collect();
+        let rows: Vec<[String; 9]> = groups.iter().take(MAX_ROWS).map(|g| row(g)).collect();
         let mut lines: Vec<[String; 9]> =
             vec![HEADING.map(|(above, _)| above.to_owned()), HEADING.map(|(_, below)| below.to_owned())];
         lines[1][0] = format!("by {}", by.name());
@@ -50,37 +50,38 @@ pub fn text(all: &Distributions, kinds: &[By]) -> String {
     out
 }
 
-/// How many of what, and when.
+/// Number of connections, period and volume, in one line.
 fn summary(all: &Distributions) -> String {
     let mut line = format!("{} connections", all.all.connections);
     if let Some(period) = all.period() {
         let _ = write!(line, ", {period}, {}", size(Some(all.all.bytes as f64)));
     }
     if all.open_before > 0 {
-        let _ = write!(line, "; {} have no duration: their opening was not seen", all.open_before);
+        let _ = write!(line, "; {} have no duration: they opened before recording began", all.open_before);
     }
     line
 }
 
-/// What a table has no room for.
-fn rest(all: &Distributions, by: By, groups: usize) -> String {
+/// What the table omits.
+fn rest(all: &Distributions, by: GroupBy, groups: usize) -> String {
     let mut out = String::new();
-    if groups > SHOWN {
-        let order = if by == By::Hour { "later ones" } else { "with fewer connections" };
-        let _ = writeln!(out, "and {} more, {order}", groups - SHOWN);
+    if groups > MAX_ROWS {
+        let order = if by == GroupBy::Hour { "later" } else { "with fewer connections each" };
+        let _ = writeln!(out, "and {} more, {order}", groups - MAX_ROWS);
     }
     if all.ungrouped(by) > 0 {
-        let _ = writeln!(out, "{} connections of more than are told apart", all.ungrouped(by));
+        let _ =
+            writeln!(out, "{} connections are in further groups, which are not listed", all.ungrouped(by));
     }
     out
 }
 
 fn row(group: &Group) -> [String; 9] {
-    let two = |of: Figure, [a, b]: [f64; 2], told: fn(Option<f64>) -> String| {
-        let spread = group.spread(of);
-        match spread.count() {
+    let two = |metric: Metric, [a, b]: [f64; 2], format: fn(Option<f64>) -> String| {
+        let distribution = group.distribution(metric);
+        match distribution.count() {
             0 => "–".to_owned(),
-            _ => format!("{} / {}", told(spread.quantile(a)), told(spread.quantile(b))),
+            _ => format!("{} / {}", format(distribution.quantile(a)), format(distribution.quantile(b))),
         }
     };
     let share = |share: Option<f64>| share.map_or("–".to_owned(), percent_figure);
@@ -88,12 +89,12 @@ fn row(group: &Group) -> [String; 9] {
         group.name.clone(),
         group.connections.to_string(),
         size(Some(group.bytes as f64)),
-        two(Figure::Duration, [0.5, 0.9], duration),
-        two(Figure::Bytes, [0.5, 0.9], size),
-        two(Figure::Goodput, [0.1, 0.5], rate),
-        two(Figure::MinRtt, [0.5, 0.9], |v| v.map_or("–".to_owned(), |v| significant(v, 3))),
+        two(Metric::Duration, [0.5, 0.9], duration),
+        two(Metric::Bytes, [0.5, 0.9], size),
+        two(Metric::Goodput, [0.1, 0.5], rate),
+        two(Metric::MinRtt, [0.5, 0.9], |v| v.map_or("–".to_owned(), |v| significant(v, 3))),
         share(group.retransmitted_share()),
-        share(group.spread(Figure::Retransmitted).quantile(0.9)),
+        share(group.distribution(Metric::Retransmitted).quantile(0.9)),
     ]
 }
 
@@ -119,11 +120,11 @@ fn duration(seconds: Option<f64>) -> String {
     })
 }
 
-/// One page that needs nothing else: a table and the distributions for each kind of group.
+/// Writes a self-contained page with a table and the distributions for each of `kinds`.
 ///
 /// # Errors
 /// `out` cannot be written.
-pub fn page(all: &Distributions, kinds: &[By], about: &About, out: &mut dyn Write) -> io::Result<()> {
+pub fn page(all: &Distributions, kinds: &[GroupBy], about: &About, out: &mut dyn Write) -> io::Result<()> {
     let mut body = String::new();
     for by in kinds {
         let groups = all.groups(*by);
@@ -136,55 +137,57 @@ pub fn page(all: &Distributions, kinds: &[By], about: &About, out: &mut dyn Writ
             let _ = write!(body, "<th scope=\"col\">{above}<small>{below}</small></th>");
         }
         body += "</tr></thead><tbody>";
-        for (i, group) in groups.iter().take(SHOWN).enumerate() {
+        for (i, group) in groups.iter().take(MAX_ROWS).enumerate() {
             let colour = colour(*by, i, &group.name);
-            let drawn = i < DRAWN;
+            let drawn = i < MAX_CURVES;
             let swatch = if drawn { "<i class=\"swatch\"></i>" } else { "" };
             let _ = write!(
                 body,
                 "<tr style=\"--light:{};--dark:{}\"><th scope=\"row\">{swatch}{}</th>",
                 colour.light_hex(),
                 colour.dark_hex(),
-                escaped(&group.name)
+                escape_html(&group.name)
             );
             for cell in &row(group)[1..] {
-                let _ = write!(body, "<td>{}</td>", escaped(cell));
+                let _ = write!(body, "<td>{}</td>", escape_html(cell));
             }
             body += "</tr>";
         }
         body += "</tbody></table></div>";
         let rest = rest(all, *by, groups.len());
         if !rest.is_empty() {
-            let _ = write!(body, "<p class=\"hint\">{}</p>", escaped(rest.trim_end()));
+            let _ = write!(body, "<p class=\"hint\">{}</p>", escape_html(rest.trim_end()));
         }
         let _ = write!(body, "<figure>{}</figure>", picture(*by, &groups).svg());
     }
     html::write_page(about, &summary(all), &body, out)
 }
 
-/// Each figure's share of connections up to a value, a curve a group.
-fn picture(by: By, groups: &[&Group]) -> Picture {
+/// Cumulative distribution of each metric, one curve per group.
+fn picture(by: GroupBy, groups: &[&Group]) -> Picture {
     // On a logarithmic axis most values are read near the middle.
-    let middle = |figure| groups.iter().filter_map(|g| g.spread(figure).quantile(0.5)).fold(0.0, f64::max);
+    let middle =
+        |metric| groups.iter().filter_map(|g| g.distribution(metric).quantile(0.5)).fold(0.0, f64::max);
     let titles = [
-        (Figure::Duration, "Duration", ("s", 1.0)),
-        (Figure::Bytes, "Size", size_unit(middle(Figure::Bytes))),
-        (Figure::Goodput, "Goodput while busy", rate_unit(middle(Figure::Goodput))),
-        (Figure::MinRtt, "Least round trip", ("ms", 1.0)),
-        (Figure::Retransmitted, "Segments sent again", ("%", 0.01)),
+        (Metric::Duration, "Duration", ("s", 1.0)),
+        (Metric::Bytes, "Size", size_unit(middle(Metric::Bytes))),
+        (Metric::Goodput, "Goodput while busy", rate_unit(middle(Metric::Goodput))),
+        (Metric::MinRtt, "Minimum RTT", ("ms", 1.0)),
+        (Metric::Retransmitted, "Retransmitted segments", ("%", 0.01)),
     ];
-    let panels = titles.map(|(figure, title, unit)| Panel {
+    let panels = titles.map(|(metric, title, unit)| Panel {
         title: title.to_owned(),
         x: Axis::log(unit.0),
-        y: Axis::share("connections"),
+        y: Axis::percent_of("connections"),
         curves: groups
             .iter()
-            .take(DRAWN)
+            .take(MAX_CURVES)
             .enumerate()
             .map(|(i, group)| {
-                let points = group.spread(figure).cumulative().map(|(v, share)| (v / unit.1, share * 100.0));
+                let points =
+                    group.distribution(metric).cumulative().map(|(v, share)| (v / unit.1, share * 100.0));
                 let mut curve = Curve::line(group.name.clone(), colour(by, i, &group.name).light, points);
-                curve.dash = if by == By::Controller { 0 } else { i / 4 };
+                curve.dash = if by == GroupBy::Controller { 0 } else { i / 4 };
                 curve
             })
             .collect(),
@@ -198,12 +201,12 @@ fn picture(by: By, groups: &[&Group]) -> Picture {
     }
 }
 
-/// Of a controller its own, of others one after the other.
-fn colour(by: By, place: usize, name: &str) -> Colour {
-    const TURNS: [&str; 8] = ["bbr", "cubic", "reno", "hybla", "bbr3", "bbr2", "fp_bbr1", "fixed"];
+/// Colour of a group: that of its controller, or the next of a fixed list.
+fn colour(by: GroupBy, place: usize, name: &str) -> Colour {
+    const CYCLE: [&str; 8] = ["bbr", "cubic", "reno", "hybla", "bbr3", "bbr2", "fp_bbr1", "fixed"];
     match by {
-        By::Controller => colour_of(name),
-        _ => colour_of(TURNS[place % TURNS.len()]),
+        GroupBy::Controller => controller_colour(name),
+        _ => controller_colour(CYCLE[place % CYCLE.len()]),
     }
 }
 
@@ -219,8 +222,8 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_a_line_a_group() {
-        let text = text(&some(100), &[By::Controller, By::Port]);
+    fn table_has_one_row_per_group() {
+        let text = text(&some(100), &[GroupBy::Controller, GroupBy::Port]);
         let bbr = text.lines().find(|l| l.starts_with("bbr")).unwrap();
         for part in ["50", "50.0 MB", "2.", "40", "1.43"] {
             assert!(bbr.contains(part), "{part}: {text}");
@@ -230,14 +233,19 @@ mod tests {
     }
 
     #[test]
-    fn a_page_escapes_names_and_draws_each_kind() {
+    fn page_escapes_names_and_draws_each_grouping() {
         let mut record = connection(1);
         record.socket.as_mut().unwrap().controller = Some("<b>x".to_owned());
         let mut all = some(10);
         all.add(&record);
         let mut page_bytes = Vec::new();
-        page(&all, &By::ALL, &About { title: "a <title>".into(), command: String::new() }, &mut page_bytes)
-            .unwrap();
+        page(
+            &all,
+            &GroupBy::ALL,
+            &About { title: "a <title>".into(), command: String::new() },
+            &mut page_bytes,
+        )
+        .unwrap();
         let page = String::from_utf8(page_bytes).unwrap();
         assert!(page.starts_with("<!doctype html>") && page.contains("a &lt;title&gt;"));
         assert!(!page.contains("<b>x") && page.contains("&lt;b&gt;x"));
@@ -245,9 +253,9 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_there_is_a_page_too() {
+    fn page_without_connections_is_valid() {
         let mut out = Vec::new();
-        page(&Distributions::default(), &By::ALL, &About::default(), &mut out).unwrap();
-        assert!(text(&Distributions::default(), &By::ALL).starts_with("0 connections"));
+        page(&Distributions::default(), &GroupBy::ALL, &About::default(), &mut out).unwrap();
+        assert!(text(&Distributions::default(), &GroupBy::ALL).starts_with("0 connections"));
     }
 }

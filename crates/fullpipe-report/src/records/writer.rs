@@ -10,16 +10,16 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Stdout, Write};
 use std::path::Path;
 
-/// How much may be written.
+/// When files rotate, and how many are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bounds {
-    /// Bytes of a file, after which the next takes its turn. Of Parquet a row group more.
+pub struct Rotation {
+    /// Maximum bytes of a file. A Parquet file may exceed it by one row group.
     pub bytes: u64,
-    /// Files, with the one that is written: the eldest goes.
+    /// Number of files kept, the current one included; the oldest is deleted.
     pub files: u32,
 }
 
-/// Why records cannot be written.
+/// Records could not be written.
 #[derive(Debug)]
 pub struct RecordsError {
     path: String,
@@ -28,15 +28,15 @@ pub struct RecordsError {
 
 #[derive(Debug)]
 enum Reason {
-    Form,
+    Format,
     Io(io::Error),
 }
 
 impl std::error::Error for RecordsError {}
 
 impl RecordsError {
-    /// Whether nobody reads what is written any more.
-    pub fn is_unread(&self) -> bool {
+    /// Whether the reading end of the pipe was closed.
+    pub fn is_closed_pipe(&self) -> bool {
         matches!(&self.reason, Reason::Io(e) if e.kind() == io::ErrorKind::BrokenPipe)
     }
 }
@@ -45,19 +45,16 @@ impl Display for RecordsError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "cannot write {}: ", self.path)?;
         match &self.reason {
-            Reason::Form => {
+            Reason::Format => {
                 let parquet = if cfg!(feature = "parquet") { " or .parquet" } else { "" };
-                write!(
-                    f,
-                    "records are written to a file that ends in .jsonl{parquet}, or `-` for standard output"
-                )
+                write!(f, "the file name must end in .jsonl{parquet}; `-` is standard output")
             }
             Reason::Io(e) => e.fmt(f),
         }
     }
 }
 
-/// Takes records, one after the other.
+/// Writes records one by one.
 #[derive(Debug)]
 pub struct Writer {
     path: String,
@@ -75,73 +72,72 @@ enum Sink {
 /// Lines of JSON.
 #[derive(Debug)]
 struct Lines {
-    to: To,
-    bounds: Bounds,
-    /// Whole lines that are still to be written.
+    target: Target,
+    rotation: Rotation,
+    /// Complete lines that are not written yet.
     pending: Vec<u8>,
-    /// How many.
+    /// Number of records in `pending`.
     records: u64,
     line: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum To {
+enum Target {
     Stdout(Stdout),
-    /// What is no file.
+    /// A pipe or a device.
     Stream(File),
-    /// The file, and the bytes of whole lines in it.
+    /// The rotated files, the open one, and its length in complete lines.
     Files(Files, File, u64),
 }
 
-/// Written at once.
-const AT_ONCE: usize = 1 << 18;
+/// Bytes that are collected before a write.
+const WRITE_BYTES: usize = 1 << 18;
 
 impl Writer {
-    /// Makes sure that `path` can be written; `-` is standard output. A file that is there takes its turn as the one before.
+    /// Opens `path` for writing; `-` is standard output. An existing file is rotated.
     ///
     /// # Errors
-    /// A name that no form of records has, a place that cannot be written.
-    pub fn open(path: &Path, bounds: Bounds) -> Result<Writer, RecordsError> {
+    /// The extension is not that of a records format, or the path cannot be written.
+    pub fn open(path: &Path, rotation: Rotation) -> Result<Writer, RecordsError> {
         let name =
             if path.as_os_str() == "-" { "standard output".to_owned() } else { path.display().to_string() };
         let fail = |reason| RecordsError { path: name.clone(), reason };
         let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
-        let files = Files::at(path, bounds.files);
+        let files = Files::at(path, rotation.files);
         let sink = if path.as_os_str() == "-" {
-            Sink::lines(To::Stdout(io::stdout()), bounds)
+            Sink::lines(Target::Stdout(io::stdout()), rotation)
         } else if files.is_special().map_err(|e| fail(Reason::Io(e)))? {
             let stream = OpenOptions::new().write(true).open(path).map_err(|e| fail(Reason::Io(e)))?;
-            Sink::lines(To::Stream(stream), bounds)
+            Sink::lines(Target::Stream(stream), rotation)
         } else {
             match extension.as_deref() {
                 Some("jsonl" | "ndjson") => {
-                    let file = files.turn().and_then(|()| Files::create(files.path()));
+                    let file = files.rotate().and_then(|()| Files::create(files.path()));
                     let file = file.map_err(|e| fail(Reason::Io(e)))?;
-                    Sink::lines(To::Files(files, file, 0), bounds)
+                    Sink::lines(Target::Files(files, file, 0), rotation)
                 }
                 #[cfg(feature = "parquet")]
-                Some("parquet") => Sink::Rows(Rows::open(files, bounds).map_err(|e| fail(Reason::Io(e)))?),
-                _ => return Err(fail(Reason::Form)),
+                Some("parquet") => Sink::Rows(Rows::open(files, rotation).map_err(|e| fail(Reason::Io(e)))?),
+                _ => return Err(fail(Reason::Format)),
             }
         };
         Ok(Writer { path: name, sink, written: 0 })
     }
 
-    /// Takes a record. It may be kept until [`flush`](Self::flush).
+    /// Writes a record. It may stay buffered until [`flush`](Self::flush).
     ///
     /// # Errors
-    /// When it cannot be written: then the file ends with the last record before those that [`written`](Self::written) does not
-    /// count.
+    /// The record cannot be written. The file then ends with the last record that [`written`](Self::written) counts.
     pub fn write(&mut self, record: &Connection) -> Result<(), RecordsError> {
         let outcome = match &mut self.sink {
-            Sink::Lines(lines) => lines.take(record, &mut self.written),
+            Sink::Lines(lines) => lines.write(record, &mut self.written),
             #[cfg(feature = "parquet")]
-            Sink::Rows(rows) => rows.take(record, &mut self.written),
+            Sink::Rows(rows) => rows.write(record, &mut self.written),
         };
-        self.told(outcome)
+        self.with_path(outcome)
     }
 
-    /// Writes what was kept, of a form that a reader can follow.
+    /// Writes buffered lines, so that a reader can follow the file. Parquet is not readable before its end.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -151,15 +147,15 @@ impl Writer {
             #[cfg(feature = "parquet")]
             Sink::Rows(_) => Ok(()),
         };
-        self.told(outcome)
+        self.with_path(outcome)
     }
 
-    /// Records that are written to the end.
+    /// Number of records completely written.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Writes all that was kept. Gives how many records were written.
+    /// Writes everything buffered and returns the number of records written.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -168,43 +164,45 @@ impl Writer {
         #[cfg(feature = "parquet")]
         if let Sink::Rows(rows) = &mut self.sink {
             let outcome = rows.finish(&mut self.written);
-            self.told(outcome)?;
+            self.with_path(outcome)?;
         }
         Ok(self.written)
     }
 
-    fn told(&self, outcome: io::Result<()>) -> Result<(), RecordsError> {
+    fn with_path(&self, outcome: io::Result<()>) -> Result<(), RecordsError> {
         outcome.map_err(|e| RecordsError { path: self.path.clone(), reason: Reason::Io(e) })
     }
 }
 
 impl Sink {
-    fn lines(to: To, bounds: Bounds) -> Sink {
-        Sink::Lines(Lines { to, bounds, pending: Vec::new(), records: 0, line: Vec::new() })
+    fn lines(target: Target, rotation: Rotation) -> Sink {
+        Sink::Lines(Lines { target, rotation, pending: Vec::new(), records: 0, line: Vec::new() })
     }
 }
 
 impl Lines {
-    fn take(&mut self, record: &Connection, written: &mut u64) -> io::Result<()> {
+    fn write(&mut self, record: &Connection, written: &mut u64) -> io::Result<()> {
         self.line.clear();
         lines::line(record, &mut self.line)?;
-        let room = match &self.to {
-            To::Files(_, _, bytes) => self.bounds.bytes.saturating_sub(bytes + self.pending.len() as u64),
+        let room = match &self.target {
+            Target::Files(_, _, bytes) => {
+                self.rotation.bytes.saturating_sub(bytes + self.pending.len() as u64)
+            }
             _ => u64::MAX,
         };
         if self.line.len() as u64 > room {
             self.flush(written)?;
-            // A file has one line at the least.
-            if let To::Files(files, file, bytes) = &mut self.to
+            // A file has at least one line.
+            if let Target::Files(files, file, bytes) = &mut self.target
                 && *bytes > 0
             {
-                files.turn()?;
+                files.rotate()?;
                 (*file, *bytes) = (Files::create(files.path())?, 0);
             }
         }
         self.pending.extend_from_slice(&self.line);
         self.records += 1;
-        if self.pending.len() >= AT_ONCE { self.flush(written) } else { Ok(()) }
+        if self.pending.len() >= WRITE_BYTES { self.flush(written) } else { Ok(()) }
     }
 
     fn flush(&mut self, written: &mut u64) -> io::Result<()> {
@@ -212,19 +210,19 @@ impl Lines {
             return Ok(());
         }
         let length = self.pending.len() as u64;
-        let outcome = match &mut self.to {
-            To::Stdout(out) => out.write_all(&self.pending).and_then(|()| out.flush()),
-            To::Stream(out) => out.write_all(&self.pending),
-            To::Files(_, file, bytes) => match file.write_all(&self.pending) {
+        let outcome = match &mut self.target {
+            Target::Stdout(out) => out.write_all(&self.pending).and_then(|()| out.flush()),
+            Target::Stream(out) => out.write_all(&self.pending),
+            Target::Files(_, file, bytes) => match file.write_all(&self.pending) {
                 Ok(()) => {
                     *bytes += length;
                     Ok(())
                 }
-                // A line that is cut would be no record. What found room is whole up to the bytes before.
+                // A partial line would not be a record: cut the file back to its complete lines.
                 Err(e) => file.set_len(*bytes).and(Err(e)),
             },
         };
-        // Whether they are written or not: they are not tried again.
+        // Failed lines are not retried.
         self.pending.clear();
         let records = std::mem::take(&mut self.records);
         outcome.inspect(|()| *written += records)
@@ -242,10 +240,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_and_names_its_form() {
+    fn written_records_read_back_and_name_their_schema() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("closed.jsonl");
-        let mut writer = Writer::open(&path, Bounds { bytes: 1 << 20, files: 2 }).unwrap();
+        let mut writer = Writer::open(&path, Rotation { bytes: 1 << 20, files: 2 }).unwrap();
         let records: Vec<Connection> = (1..=20).map(connection).collect();
         for record in &records {
             writer.write(record).unwrap();
@@ -260,11 +258,11 @@ mod tests {
     }
 
     #[test]
-    fn files_take_turns_and_lose_nothing_but_the_eldest() {
+    fn rotation_loses_only_the_oldest_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("closed.jsonl");
         fs::write(&path, "earlier\n").unwrap();
-        let mut writer = Writer::open(&path, Bounds { bytes: 5000, files: 4 }).unwrap();
+        let mut writer = Writer::open(&path, Rotation { bytes: 5000, files: 4 }).unwrap();
         assert_eq!(fs::read_to_string(dir.path().join("closed.1.jsonl")).unwrap(), "earlier\n");
         for number in 1..=40 {
             writer.write(&connection(number)).unwrap();
@@ -283,15 +281,15 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_no_form_and_a_place_that_is_not_there_are_told() {
+    fn unknown_extension_and_missing_directory_are_errors() {
         let dir = tempfile::tempdir().unwrap();
-        let bounds = Bounds { bytes: 1000, files: 1 };
-        for (name, said) in
+        let rotation = Rotation { bytes: 1000, files: 1 };
+        for (name, expected) in
             [("x.csv", ".jsonl"), ("x", ".jsonl"), ("no/x.jsonl", "No such file"), ("", "directory")]
         {
-            let error = Writer::open(&dir.path().join(name), bounds).unwrap_err().to_string();
-            assert!(error.contains(said), "{name}: {error}");
+            let error = Writer::open(&dir.path().join(name), rotation).unwrap_err().to_string();
+            assert!(error.contains(expected), "{name}: {error}");
         }
-        Writer::open(Path::new("/dev/null"), bounds).unwrap().write(&connection(1)).unwrap();
+        Writer::open(Path::new("/dev/null"), rotation).unwrap().write(&connection(1)).unwrap();
     }
 }

@@ -1,33 +1,33 @@
-//! The table for people at a terminal.
+//! The results as a table for the terminal.
 
 mod sparkline;
 
-use crate::compared;
-use crate::figures::{percent_figure, rate_unit, seconds, share, significant, wrapped};
+use crate::comparison_text;
+use crate::figures::{percent_figure, rate_unit, seconds, share, significant, wrap_text};
 use crate::notes::notes;
-use crate::palette::colour_of;
+use crate::palette::controller_colour;
 use crate::reduce::{self, Condensed};
-use crate::verdict::{troubles, verdict};
+use crate::verdict::{problems, verdict};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Summary};
 use sparkline::sparkline;
 use std::fmt::Write;
 
-/// How the table looks.
+/// Layout of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Style {
-    /// Columns of the terminal; the table keeps within them from 80 up.
+    /// Columns of the terminal; the table fits into 80 and more.
     pub width: usize,
     /// Whether colours may be used.
     pub colour: bool,
 }
 
-/// A run with more flows than this shows only the first and the last of them.
-const FLOWS_SHOWN: usize = 12;
-/// Characters of a curve: with fewer it is left out, more tell nothing more.
-const SPARK_LEAST: usize = 6;
-const SPARK_MOST: usize = 40;
+/// Runs with more flows show only the first ones and the last.
+const MAX_FLOWS: usize = 12;
+/// Width of a sparkline in characters: a narrower one is left out, a wider one shows no more.
+const MIN_SPARK_WIDTH: usize = 6;
+const MAX_SPARK_WIDTH: usize = 40;
 
 /// Heading with the path, table, and conclusion.
 pub fn table(results: &Results, style: &Style) -> String {
@@ -36,39 +36,39 @@ pub fn table(results: &Results, style: &Style) -> String {
         if style.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     };
     if let Some(found) = &results.comparison {
-        return compared(found, style.width);
+        return comparison_text(found, style.width);
     }
     if let Some(run) = results.runs.first() {
-        for line in wrapped(&heading(results, run), style.width) {
+        for line in wrap_text(&heading(results, run), style.width) {
             let _ = writeln!(out, "{}", paint(&line, "2"));
         }
         out.push('\n');
-        let condensed = reduce::condensed(results);
+        let condensed = reduce::condense(results);
         out += &rows(&condensed, style);
         out.push('\n');
         if condensed.has_intervals() {
-            for line in wrapped(reduce::INTERVALS, style.width) {
+            for line in wrap_text(reduce::INTERVALS, style.width) {
                 let _ = writeln!(out, "{}", paint(&line, "2"));
             }
         }
     }
-    for trouble in troubles(results) {
-        for line in wrapped(&trouble, style.width) {
+    for problem in problems(results) {
+        for line in wrap_text(&problem, style.width) {
             let _ = writeln!(out, "{}", paint(&line, "1;31"));
         }
     }
-    for line in wrapped(&verdict(results), style.width) {
+    for line in wrap_text(&verdict(results), style.width) {
         let _ = writeln!(out, "{}", paint(&line, "1"));
     }
     for note in notes(results) {
-        for line in wrapped(&note, style.width) {
+        for line in wrap_text(&note, style.width) {
             let _ = writeln!(out, "{}", paint(&line, "2"));
         }
     }
     out
 }
 
-/// The path, how long, by which engine, with which seeds.
+/// Path, duration, engine and seeds.
 fn heading(results: &Results, first: &Recording) -> String {
     let same = results.runs.iter().all(|r| r.path == first.path);
     let path = if same { first.path.description.as_str() } else { "different paths" };
@@ -86,17 +86,17 @@ fn heading(results: &Results, first: &Recording) -> String {
     parts.iter().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>().join(" · ")
 }
 
-/// A row: its cells but for the curve, and whose it is.
+/// A row: its cells without the sparkline, and the run and flows that it belongs to.
 struct Row<'a> {
     cells: Vec<String>,
     cc: &'a str,
     run: usize,
-    /// The flows that the curve sums up.
+    /// The flows that the sparkline adds up.
     flows: Vec<usize>,
     nested: bool,
 }
 
-/// Which columns there are beyond those that always are.
+/// The optional columns that are present.
 struct Columns {
     queue_median: bool,
     completion: bool,
@@ -107,7 +107,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(condensed: &Condensed<'_>, width: usize) -> Columns {
+    fn new(condensed: &Condensed<'_>, width: usize) -> Columns {
         let results = &*condensed.results;
         let top = results.runs.iter().map(|r| r.summary.goodput_bps).fold(0.0, f64::max);
         let (unit, unit_size) = rate_unit(top);
@@ -126,10 +126,10 @@ impl Columns {
     fn header(&self) -> Vec<String> {
         let mut header = vec!["\n", "goodput\n"];
         header.extend(self.intervals.then_some("\n±"));
-        header.extend(["of\npath %", "retrans-\nmitted %"]);
+        header.extend(["link\n%", "retr\n%"]);
         header.extend(["RTT ms\nmin", "\np50", "\np95", "\np99"]);
         header.extend(if self.queue_median { &["queue ms\np50", "\np95"][..] } else { &["queue\np95 ms"] });
-        header.extend(self.completion.then_some("done\nafter s"));
+        header.extend(self.completion.then_some("done\ns"));
         header.extend(self.jain.then_some("Jain\nindex"));
         let mut header: Vec<String> = header.into_iter().map(str::to_owned).collect();
         header[1] += self.unit;
@@ -155,7 +155,7 @@ impl Columns {
     }
 }
 
-/// The rows of all runs and, of shared ones, of their flows; of very many flows the first ones and the last.
+/// Rows of all runs and, where flows share a run, of the flows; of many flows the first ones and the last.
 fn collect<'a>(condensed: &'a Condensed<'_>, columns: &Columns) -> Vec<Row<'a>> {
     let results = &*condensed.results;
     let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
@@ -175,12 +175,12 @@ fn collect<'a>(condensed: &'a Condensed<'_>, columns: &Columns) -> Vec<Row<'a>> 
         let cells = columns.cells(label, &run.summary, condensed.half[index], run.fairness());
         let flows = (0..run.flows.len()).collect();
         rows.push(Row { cells, cc: &run.cc, run: index, flows, nested: false });
-        let hidden = run.flows.len().saturating_sub(FLOWS_SHOWN);
+        let hidden = run.flows.len().saturating_sub(MAX_FLOWS);
         for (i, flow) in run.flows.iter().enumerate().filter(|_| run.flows.len() > 1) {
-            if hidden == 0 || i < FLOWS_SHOWN - 1 || i == run.flows.len() - 1 {
+            if hidden == 0 || i < MAX_FLOWS - 1 || i == run.flows.len() - 1 {
                 let cells = columns.cells(format!("  {}", flow.label), &flow.summary, None, None);
                 rows.push(Row { cells, cc: &flow.cc, run: index, flows: vec![i], nested: true });
-            } else if i == FLOWS_SHOWN - 1 {
+            } else if i == MAX_FLOWS - 1 {
                 let cells = vec![format!("  … {hidden} more")];
                 rows.push(Row { cells, cc: &run.cc, run: index, flows: vec![], nested: true });
             }
@@ -191,11 +191,11 @@ fn collect<'a>(condensed: &'a Condensed<'_>, columns: &Columns) -> Vec<Row<'a>> 
 
 fn rows(condensed: &Condensed<'_>, style: &Style) -> String {
     let results = &*condensed.results;
-    let columns = Columns::of(condensed, style.width);
+    let columns = Columns::new(condensed, style.width);
     let mut rows = collect(condensed, &columns);
     let mut header = columns.header();
 
-    // What the figures leave is shared by the labels and, two blanks apart, the curve.
+    // Labels and sparklines share the width that the numbers leave.
     let length = |text: &str| text.lines().map(|l| l.chars().count()).max().unwrap_or(0);
     let widest = |i: usize| {
         let cells = rows.iter().filter_map(|r| r.cells.get(i)).map(|c| length(c));
@@ -203,16 +203,16 @@ fn rows(condensed: &Condensed<'_>, style: &Style) -> String {
     };
     let figures: usize = (1..header.len()).map(|i| widest(i) + 1).sum();
     let left = style.width.max(40).saturating_sub(figures);
-    let label_width = widest(0).clamp(4, left.saturating_sub(SPARK_LEAST + 2).max(14)).min(left.max(4));
-    let spark_width = left.saturating_sub(label_width + 2).min(SPARK_MOST);
-    let with_spark = spark_width >= SPARK_LEAST;
+    let label_width = widest(0).clamp(4, left.saturating_sub(MIN_SPARK_WIDTH + 2).max(14)).min(left.max(4));
+    let spark_width = left.saturating_sub(label_width + 2).min(MAX_SPARK_WIDTH);
+    let with_spark = spark_width >= MIN_SPARK_WIDTH;
     if with_spark {
         header.push("goodput over time\n".chars().take(spark_width).collect());
     }
 
     let limit = results.runs.iter().filter_map(|r| r.path.goodput_limit_bps).fold(0.0, f64::max);
     let top = if limit > 0.0 { limit } else { peak(results) };
-    // One scale of time for all curves.
+    // All sparklines have the same time scale.
     let end = results.runs.iter().map(reduce::end_s).fold(0.0, f64::max);
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -238,9 +238,9 @@ fn rows(condensed: &Condensed<'_>, style: &Style) -> String {
             let cell = Cell::new(text);
             match i {
                 _ if !style.colour => cell,
-                0 => cell.fg(Color::AnsiValue(colour_of(row.cc).terminal)),
+                0 => cell.fg(Color::AnsiValue(controller_colour(row.cc).terminal)),
                 1 if !row.nested => cell.add_attribute(Attribute::Bold),
-                i if i == last && with_spark => cell.fg(Color::AnsiValue(colour_of(row.cc).terminal)),
+                i if i == last && with_spark => cell.fg(Color::AnsiValue(controller_colour(row.cc).terminal)),
                 _ => cell,
             }
         }));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fits_80_and_120_columns() {
+    fn table_fits_80_and_120_columns() {
         for width in [80, 100, 120] {
             for results in [support::race(30.0), support::together(30.0)] {
                 let text = table(&results, &Style { width, colour: false });
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn without_colour_there_is_no_escape_and_with_colour_only_the_look_differs() {
+    fn colour_adds_only_escape_sequences() {
         let race = support::race(5.0);
         let plain = table(&race, &PLAIN);
         assert!(!plain.contains('\x1b'));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_run_and_a_failed_check_are_said() {
+    fn invalid_runs_and_failed_checks_are_reported() {
         let mut race = support::race(2.0);
         race.runs[0].valid = false;
         race.runs[0].invalid_because = vec!["too late".to_owned()];
@@ -345,7 +345,7 @@ mod tests {
         let text = table(&race, &PLAIN);
         assert!(text.contains("bbr × 5") && text.contains("Student's t") && widest(&text) <= 80, "{text}");
         let mean = race.runs[0].summary.goodput_bps / 1.01 * 1.03 / 1e6;
-        // A hundredth of the goodput without repeats, times the deviation of 1 to 5, over the root of five, times 2.776.
+        // One percent of the goodput, times the deviation of 1 to 5, over the square root of five, times t = 2.776.
         let half = mean / 1.03 / 100.0 * 2.5_f64.sqrt() / 5.0_f64.sqrt() * 2.776;
         let row = text.lines().find(|line| line.starts_with("bbr × 5")).unwrap();
         let cells: Vec<f64> =
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_flows_stay_a_page() {
+    fn thousand_flows_fit_on_a_page() {
         let mut results = support::together(1.0);
         let flow = results.runs[0].flows[1].clone();
         results.runs[0].flows.resize(1000, flow);
@@ -364,12 +364,12 @@ mod tests {
     }
 
     #[test]
-    fn long_labels_are_cut_and_empty_results_say_so() {
+    fn long_labels_are_truncated_and_empty_results_say_so() {
         let mut race = support::race(1.0);
         race.runs[0].label = "an exceedingly long label, of a sweep over everything".to_owned();
         let text = table(&race, &PLAIN);
         assert!(widest(&text) <= 80 && text.contains('…'), "{text}");
         race.runs.clear();
-        assert_eq!(table(&race, &PLAIN), "Nothing was run.\n");
+        assert_eq!(table(&race, &PLAIN), "No runs.\n");
     }
 }

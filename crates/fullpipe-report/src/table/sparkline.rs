@@ -1,9 +1,9 @@
-//! A curve in a line of text.
+//! A curve as a line of text.
 
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// `values` over rising times `t`, from 0 to `end` in `width` characters, each the mean of its
-/// stretch of time on a scale from 0 to `top`; a blank where there are no values.
+/// Draws `values` at rising times `t` from 0 to `end` in `width` characters. Each character is the mean of its interval on
+/// a scale from 0 to `top`, or a blank if the interval has no values.
 pub(crate) fn sparkline(t: &[f64], values: &[f64], end: f64, top: f64, width: usize) -> String {
     let mut sums = vec![(0.0, 0u32); width];
     for (&t, &v) in t.iter().zip(values) {
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ramp_rises_and_a_gap_is_blank() {
+    fn ramp_rises_and_gap_is_blank() {
         let t: Vec<f64> = (0..80).map(|i| f64::from(i) / 8.0).collect();
         let ramp: Vec<f64> = (0..80).map(|i| if i < 70 { f64::from(i) } else { f64::NAN }).collect();
         assert_eq!(sparkline(&t, &ramp, 10.0, 80.0, 8), "▁▂▃▄▅▆▇ ");

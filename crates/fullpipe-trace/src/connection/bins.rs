@@ -1,48 +1,48 @@
-//! What happened in each stretch of time of one direction.
+//! Time series of one direction.
 
-use super::timeline::{Stretch, Timeline};
+use super::timeline::{Interval, Timeline};
 use fullpipe_units::Span;
 
-/// What happened in one stretch of time of one direction.
+/// One interval of the time series of a direction.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Bin {
-    /// Payload bytes seen, retransmissions included.
+    /// Payload bytes captured, retransmissions included.
     pub(crate) sent: u64,
-    /// Payload bytes seen for the first time.
-    pub(crate) fresh: u64,
-    /// Payload bytes newly acknowledged, selectively or not.
+    /// Payload bytes captured for the first time.
+    pub(crate) new_bytes: u64,
+    /// Payload bytes newly acknowledged or SACKed.
     pub(crate) acked: u64,
-    /// Segments seen again.
+    /// Retransmitted segments.
     pub(crate) retransmitted: u64,
-    /// Segments missing where they should have passed.
+    /// Segments missing in the sequence.
     pub(crate) missing: u64,
-    /// Least round-trip time; [`Span::MAX`] without a sample.
+    /// Minimum RTT; [`Span::MAX`] without samples.
     pub(crate) rtt_min: Span,
-    /// Sum of the samples.
+    /// Sum of the RTT samples.
     pub(crate) rtt_sum: Span,
-    /// Round-trip samples.
+    /// Number of RTT samples.
     pub(crate) rtt_count: u32,
-    /// Most payload bytes in flight.
+    /// Maximum of the payload bytes in flight.
     pub(crate) inflight: u64,
-    /// Bytes that the receiver would take beyond what it has acknowledged, the last said.
+    /// Last receive window, in bytes.
     pub(crate) window: u64,
     /// Time without data in flight.
     pub(crate) idle: Span,
-    /// Time in which the receiver's window was full.
+    /// Time with a full receive window.
     pub(crate) closed: Span,
-    /// Time between a short segment, pushed, and the next, where that was long.
+    /// Long pauses after a short, pushed segment.
     pub(crate) short: Span,
-    /// Time after a loss and before its repair.
+    /// Time in loss recovery.
     pub(crate) recovery: Span,
 }
 
-/// Bins, which begin a millisecond wide.
+/// The bins of a time series, initially a millisecond wide.
 pub(crate) type Bins = Timeline<Bin>;
 
-impl Stretch for Bin {
+impl Interval for Bin {
     const EMPTY: Bin = Bin {
         sent: 0,
-        fresh: 0,
+        new_bytes: 0,
         acked: 0,
         retransmitted: 0,
         missing: 0,
@@ -57,10 +57,10 @@ impl Stretch for Bin {
         recovery: Span::ZERO,
     };
 
-    fn and(self, later: &Bin) -> Bin {
+    fn merge(self, later: &Bin) -> Bin {
         Bin {
             sent: self.sent + later.sent,
-            fresh: self.fresh + later.fresh,
+            new_bytes: self.new_bytes + later.new_bytes,
             acked: self.acked + later.acked,
             retransmitted: self.retransmitted + later.retransmitted,
             missing: self.missing + later.missing,
@@ -78,13 +78,13 @@ impl Stretch for Bin {
 }
 
 impl Bin {
-    /// Mean round-trip time.
+    /// Mean RTT.
     pub(crate) fn rtt_mean(&self) -> Option<Span> {
         (self.rtt_count > 0).then(|| self.rtt_sum / u64::from(self.rtt_count))
     }
 
     #[inline]
-    pub(super) fn rtt(&mut self, sample: Span) {
+    pub(super) fn add_rtt(&mut self, sample: Span) {
         self.rtt_min = self.rtt_min.min(sample);
         self.rtt_sum += sample;
         self.rtt_count = self.rtt_count.saturating_add(1);

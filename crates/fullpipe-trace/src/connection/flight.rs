@@ -1,25 +1,25 @@
-//! Data that has passed and is not acknowledged yet, as its sender keeps it.
+//! Unacknowledged data, as in the retransmission queue of a sender.
 
 use fullpipe_cc::Stamp;
 use fullpipe_units::Time;
 use std::collections::VecDeque;
 
-/// Data without any ACK (the other direction is not in the capture) must not grow without end. More packets than this
-/// are in flight only on paths with a bandwidth-delay product beyond 1.5 GB.
-const MOST: usize = 1 << 20;
+/// Maximum number of packets in flight, for captures without ACKs. More occur only on paths with a bandwidth-delay product
+/// beyond 1.5 GB.
+const MAX_PACKETS: usize = 1 << 20;
 
-/// A stretch of data in flight.
+/// A range of data in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) seq: u64,
     pub(super) end: u64,
-    /// When it passed last.
+    /// Time of the last transmission.
     pub(super) at: Time,
-    /// The connection as it passed last.
+    /// State of the connection at the last transmission.
     pub(super) stamp: Stamp,
-    /// How often it passed.
+    /// Number of transmissions.
     pub(super) times: u16,
-    /// Its timestamp when it passed last.
+    /// Timestamp of the last transmission.
     pub(super) value: Option<u32>,
     pub(super) sacked: bool,
 }
@@ -30,15 +30,15 @@ impl Sent {
     }
 }
 
-/// Data in flight, in order; what is missing between two stretches was not seen.
+/// Data in flight, in order. Gaps were not captured.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flight {
     sent: VecDeque<Sent>,
-    /// Payload bytes neither acknowledged nor selectively so.
+    /// Payload bytes neither acknowledged nor SACKed.
     outstanding: u64,
-    /// One after the highest byte acknowledged selectively.
+    /// One after the highest SACKed byte.
     highest_sacked: u64,
-    /// The blocks of the latest SACK option: an ACK repeats most of what the one before said.
+    /// Blocks of the last SACK option, most of which are repeated in the next.
     known: [(u64, u64); 4],
 }
 
@@ -55,17 +55,17 @@ impl Flight {
         self.sent.is_empty()
     }
 
-    /// Where the stretch that holds `seq`, or else the first after it, stands.
+    /// Index of the range that contains `seq`, or of the next one.
     fn find(&self, seq: u64) -> usize {
         self.sent.partition_point(|s| s.end <= seq)
     }
 
-    /// Adds data beyond all other, or in a gap.
+    /// Adds data at the end or in a gap.
     #[inline]
     pub(super) fn add(&mut self, sent: Sent) {
         self.outstanding += sent.len();
         if self.sent.back().is_none_or(|last| last.end <= sent.seq) {
-            if self.sent.len() == MOST
+            if self.sent.len() == MAX_PACKETS
                 && let Some(oldest) = self.sent.pop_front()
                 && !oldest.sacked
             {
@@ -78,7 +78,7 @@ impl Flight {
         }
     }
 
-    /// The parts of `from..to` that passed before, with what is known of them; `None` for parts that did not.
+    /// Splits `from..to` into parts that are in flight and parts that are not (`None`).
     pub(super) fn parts(&self, from: u64, to: u64) -> Vec<(u64, u64, Option<Sent>)> {
         let mut parts = Vec::new();
         let mut now = from;
@@ -97,8 +97,8 @@ impl Flight {
         parts
     }
 
-    /// Cuts the stretch that holds `seq` there, so that one begins with it.
-    fn cut(&mut self, seq: u64) {
+    /// Splits the range that contains `seq` at `seq`.
+    fn split_at(&mut self, seq: u64) {
         let i = self.find(seq);
         if let Some(s) = self.sent.get_mut(i)
             && s.seq < seq
@@ -109,10 +109,10 @@ impl Flight {
         }
     }
 
-    /// `from..to`, in flight already, passes again.
-    pub(super) fn again(&mut self, from: u64, to: u64, at: Time, stamp: Stamp, value: Option<u32>) {
-        self.cut(from);
-        self.cut(to);
+    /// Records the retransmission of `from..to`, which is in flight.
+    pub(super) fn retransmit(&mut self, from: u64, to: u64, at: Time, stamp: Stamp, value: Option<u32>) {
+        self.split_at(from);
+        self.split_at(to);
         let first = self.find(from);
         for s in self.sent.iter_mut().skip(first).take_while(|s| s.seq < to) {
             s.at = at;
@@ -122,7 +122,7 @@ impl Flight {
         }
     }
 
-    /// Everything below `ack` arrived: hands each stretch that had not been known to have to `arrived`.
+    /// Removes data below `ack` and calls `arrived` for each range that was not SACKed before.
     #[inline]
     pub(super) fn acknowledge(&mut self, ack: u64, mut arrived: impl FnMut(&Sent)) {
         while let Some(front) = self.sent.front_mut() {
@@ -143,8 +143,8 @@ impl Flight {
         }
     }
 
-    /// The receiver says that these blocks arrived: hands each stretch for which that is news to `arrived`.
-    pub(super) fn select(&mut self, blocks: &[(u64, u64)], mut arrived: impl FnMut(&Sent)) {
+    /// Processes SACK blocks and calls `arrived` for each newly SACKed range.
+    pub(super) fn apply_sack(&mut self, blocks: &[(u64, u64)], mut arrived: impl FnMut(&Sent)) {
         let mut known = [(0, 0); 4];
         for (place, &(from, to)) in known.iter_mut().zip(blocks) {
             *place = (from, to);
@@ -160,8 +160,8 @@ impl Flight {
             if from >= to {
                 continue;
             }
-            self.cut(from);
-            self.cut(to);
+            self.split_at(from);
+            self.split_at(to);
             let first = self.find(from);
             for s in self.sent.iter_mut().skip(first).take_while(|s| s.seq < to).filter(|s| !s.sacked) {
                 s.sacked = true;
@@ -184,11 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgments_cut_super_packets_where_they_end() {
+    fn acknowledgments_split_merged_packets() {
         let mut f = Flight::default();
         f.add(sent(0, 10_000));
-        f.select(&[(2_000, 3_000)], |_| {});
-        f.select(&[(2_000, 4_000)], |s| assert_eq!((s.seq, s.end), (3_000, 4_000)));
+        f.apply_sack(&[(2_000, 3_000)], |_| {});
+        f.apply_sack(&[(2_000, 4_000)], |s| assert_eq!((s.seq, s.end), (3_000, 4_000)));
         assert_eq!((f.outstanding(), f.highest_sacked()), (8_000, 4_000));
         let mut arrived = 0;
         f.acknowledge(5_000, |s| arrived += s.len());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_again_is_told_from_what_was_missing() {
+    fn retransmissions_differ_from_missing_data() {
         let mut f = Flight::default();
         f.add(sent(0, 1_000));
         f.add(sent(2_000, 3_000));
@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_outstanding_is_what_was_sent_and_not_acknowledged(
+        fn outstanding_is_sent_minus_acknowledged(
             steps in proptest::collection::vec((0u8..3, 0u64..60, 1u64..20), 1..80)
         ) {
             let mut f = Flight::default();
@@ -223,7 +223,7 @@ mod tests {
                         }
                     },
                     1 => {
-                        f.select(&[(at, at + len)], |_| {});
+                        f.apply_sack(&[(at, at + len)], |_| {});
                         (at..at + len).for_each(|i| { if let Some(s) = model.get_mut(&i) { *s = true; } });
                     }
                     _ => {
@@ -231,7 +231,7 @@ mod tests {
                         model.retain(|i, _| *i >= at);
                     }
                 }
-                // A block that is repeated is not looked at again, also where data passed in between.
+                // Repeated blocks are skipped, even if data was added in between.
                 f.known = Default::default();
                 prop_assert_eq!(f.outstanding(), model.values().filter(|s| !**s).count() as u64);
             }

@@ -1,39 +1,39 @@
-//! Data that later data has passed: overtaken on the way, or lost, and how often.
+//! Holes in the sequence space: data that later data overtook, because it was reordered or lost.
 
 use fullpipe_units::{Span, Time};
 use std::collections::VecDeque;
 
-/// Holes that are remembered at a time; more only where most packets are missing from the capture.
-const MOST: usize = 1 << 12;
-/// So many later segments that have arrived tell a sender of a loss at once (RFC 5681 §3.2),
-const LATER: u64 = 3;
-/// and fewer do after a quarter of a round trip (RFC 8985 §6.2) and two ticks of a slow kernel's clock.
+/// Maximum number of holes; more occur only if most packets are missing from the capture.
+const MAX_HOLES: usize = 1 << 12;
+/// Later segments after which a sender detects a loss at once (RFC 5681 §3.2),
+const DUP_THRESH: u64 = 3;
+/// otherwise after a quarter of an RTT (RFC 8985 §6.2) and two ticks of a 100 Hz clock.
 const TICKS: Span = Span::from_millis(20);
 
-/// Data that was passed by later data.
+/// A hole in the sequence space.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hole {
     pub(super) seq: u64,
     pub(super) end: u64,
-    /// When it was noticed.
+    /// When it was detected.
     pub(super) at: Time,
-    /// Timestamp of what passed it.
+    /// Timestamp of the data that overtook it.
     pub(super) value: Option<u32>,
-    /// Segments that had passed by then.
+    /// Segments captured before it.
     segments: u64,
-    /// From when on answers tell the sender of its loss, or of that of the last repair.
-    told: Option<Time>,
-    /// Repairs that did not arrive, and when the last was missed.
-    again: u32,
+    /// From when on acknowledgments inform the sender of the loss, or of the loss of the last repair.
+    detectable: Option<Time>,
+    /// Lost repairs, and when the last was missed.
+    lost_repairs: u32,
     missed: Time,
 }
 
-/// What the holes of one direction say of data that fills one.
+/// A hole that was filled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filled {
     pub(super) hole: Hole,
-    /// Repairs of each of its segments that did not arrive before.
-    pub(super) again: u32,
+    /// Lost repairs of each of its segments.
+    pub(super) lost_repairs: u32,
 }
 
 /// The holes of one direction, in order.
@@ -43,33 +43,42 @@ pub(super) struct Holes {
 }
 
 impl Holes {
-    /// Data from `end` on passes at `at`, where `seq` was next, as `segments` have passed.
-    pub(super) fn notice(&mut self, seq: u64, end: u64, at: Time, value: Option<u32>, segments: u64) {
-        if self.all.len() == MOST {
+    /// Adds the hole `seq..end`, detected at `at` after `segments` segments.
+    pub(super) fn add(&mut self, seq: u64, end: u64, at: Time, value: Option<u32>, segments: u64) {
+        if self.all.len() == MAX_HOLES {
             self.all.pop_front();
         }
-        self.all.push_back(Hole { seq, end, at, value, segments, told: None, again: 0, missed: at });
+        self.all.push_back(Hole {
+            seq,
+            end,
+            at,
+            value,
+            segments,
+            detectable: None,
+            lost_repairs: 0,
+            missed: at,
+        });
     }
 
-    /// Data from `seq` on passes at `at`, which left after its sender had the answers of `answered`. A sender repairs the first hole
-    /// that it knows of first, and all of them before it sends new data: what it knew of and has not come was lost again.
-    pub(super) fn pass(&mut self, seq: u64, at: Time, answered: Time, rtt: Span, segments: u64) {
+    /// Records data from `seq` on at `at`, sent after the acknowledgments of `answered`. A sender repairs known holes in order
+    /// and before it sends new data: the repair of a known hole that did not arrive was lost.
+    pub(super) fn data_passes(&mut self, seq: u64, at: Time, answered: Time, rtt: Span, segments: u64) {
         for hole in self.all.iter_mut().take_while(|h| h.end <= seq) {
-            let told = hole.told.unwrap_or(hole.at + rtt / 4 + TICKS);
-            if answered >= told {
-                // What comes after it tells the sender of that.
-                (hole.again, hole.missed, hole.told) = (hole.again + 1, at, Some(at));
+            let detectable = hole.detectable.unwrap_or(hole.at + rtt / 4 + TICKS);
+            if answered >= detectable {
+                // Later data informs the sender of that.
+                (hole.lost_repairs, hole.missed, hole.detectable) = (hole.lost_repairs + 1, at, Some(at));
             }
         }
-        let unknown = self.all.iter_mut().rev().take_while(|h| h.told.is_none());
-        unknown.filter(|h| segments >= h.segments + LATER).for_each(|h| h.told = Some(at));
+        let unknown = self.all.iter_mut().rev().take_while(|h| h.detectable.is_none());
+        unknown.filter(|h| segments >= h.segments + DUP_THRESH).for_each(|h| h.detectable = Some(at));
     }
 
-    /// `from..to` passes at `at`: the hole that it is in, which it no longer is.
+    /// Fills `from..to` at `at`. Returns the hole that contained it.
     pub(super) fn fill(&mut self, from: u64, to: u64, at: Time, rtt: Span) -> Option<Filled> {
         let i = self.all.iter().position(|h| h.seq < to && from < h.end)?;
         let hole = self.all[i];
-        // What is left of it before and after.
+        // The rest of the hole before and after.
         let rest = [(hole.seq, from), (to, hole.end)];
         let mut kept = rest.into_iter().filter(|(a, b)| a < b).map(|(seq, end)| Hole { seq, end, ..hole });
         match (kept.next(), kept.next()) {
@@ -81,27 +90,27 @@ impl Holes {
             }
             _ => drop(self.all.remove(i)),
         }
-        // The answer to a repair that was missed takes a round trip to have an effect: earlier, the repair was only overtaken.
-        let overtaken = at.since(hole.missed) * 10 < rtt * 9;
-        Some(Filled { hole, again: hole.again.saturating_sub(u32::from(overtaken)) })
+        // A further repair takes a round trip: if it is earlier, the repair was only reordered.
+        let reordered = at.since(hole.missed) * 10 < rtt * 9;
+        Some(Filled { hole, lost_repairs: hole.lost_repairs.saturating_sub(u32::from(reordered)) })
     }
 
-    /// Everything below `ack` arrived: gives what the capture missed of it.
+    /// Removes holes below `ack`. Returns the bytes that the capture missed.
     pub(super) fn acknowledge(&mut self, ack: u64) -> u64 {
-        let mut unseen = 0;
+        let mut missed = 0;
         while let Some(hole) = self.all.pop_front_if(|h| h.end <= ack) {
-            unseen += hole.end - hole.seq;
+            missed += hole.end - hole.seq;
         }
-        unseen
+        missed
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Those that nothing has filled.
+    /// Unfilled holes: length and lost repairs.
     pub(super) fn open(&self) -> impl Iterator<Item = (u64, u32)> {
-        self.all.iter().map(|h| (h.end - h.seq, h.again))
+        self.all.iter().map(|h| (h.end - h.seq, h.lost_repairs))
     }
 }
 
@@ -115,50 +124,50 @@ mod tests {
         Time::ZERO + Span::from_millis(ms)
     }
 
-    /// A segment of 1000 bytes is missing at 10 ms, and three later ones tell of it at 13 ms.
+    /// A segment of 1000 bytes is missing at 10 ms; three later ones make it detectable at 13 ms.
     fn one() -> Holes {
         let mut holes = Holes::default();
-        holes.notice(1000, 2000, at(10), Some(1), 1);
+        holes.add(1000, 2000, at(10), Some(1), 1);
         for (n, seq) in [(2, 3000), (3, 4000), (4, 5000)] {
-            holes.pass(seq, at(9 + n), at(0), RTT, n);
+            holes.data_passes(seq, at(9 + n), at(0), RTT, n);
         }
         holes
     }
 
     #[test]
-    fn a_repair_that_comes_in_its_turn_was_sent_once() {
+    fn timely_repair_was_sent_once() {
         let mut holes = one();
-        // Its sender did not know yet.
-        holes.pass(6000, at(50), at(12), RTT, 5);
-        assert_eq!(holes.fill(1000, 2000, at(53), RTT).unwrap().again, 0);
+        // The sender could not know yet.
+        holes.data_passes(6000, at(50), at(12), RTT, 5);
+        assert_eq!(holes.fill(1000, 2000, at(53), RTT).unwrap().lost_repairs, 0);
     }
 
     #[test]
-    fn what_left_after_the_repair_and_came_before_it_tells_that_it_was_lost() {
+    fn later_data_before_the_repair_shows_that_the_repair_was_lost() {
         let mut holes = one();
-        holes.pass(6000, at(54), at(13), RTT, 5);
-        // What left before the sender heard of that says nothing more.
-        holes.pass(7000, at(55), at(14), RTT, 6);
-        holes.pass(8000, at(96), at(55), RTT, 7);
-        assert_eq!(holes.fill(1000, 2000, at(137), RTT).unwrap().again, 2);
+        holes.data_passes(6000, at(54), at(13), RTT, 5);
+        // Data sent before the sender knew gives no further information.
+        holes.data_passes(7000, at(55), at(14), RTT, 6);
+        holes.data_passes(8000, at(96), at(55), RTT, 7);
+        assert_eq!(holes.fill(1000, 2000, at(137), RTT).unwrap().lost_repairs, 2);
     }
 
     #[test]
-    fn a_repair_that_was_overtaken_on_the_way_was_not_lost() {
+    fn reordered_repair_was_not_lost() {
         let mut holes = one();
-        holes.pass(6000, at(54), at(13), RTT, 5);
-        assert_eq!(holes.fill(1000, 2000, at(55), RTT).unwrap().again, 0);
+        holes.data_passes(6000, at(54), at(13), RTT, 5);
+        assert_eq!(holes.fill(1000, 2000, at(55), RTT).unwrap().lost_repairs, 0);
     }
 
     #[test]
-    fn the_repair_of_a_later_hole_says_it_only_of_those_before() {
+    fn repair_of_a_later_hole_affects_earlier_holes_only() {
         let mut holes = one();
-        holes.notice(6000, 9000, at(14), Some(1), 5);
-        holes.pass(7000, at(70), at(60), RTT, 6);
-        assert_eq!(holes.fill(7000, 8000, at(70), RTT).unwrap().again, 0);
+        holes.add(6000, 9000, at(14), Some(1), 5);
+        holes.data_passes(7000, at(70), at(60), RTT, 6);
+        assert_eq!(holes.fill(7000, 8000, at(70), RTT).unwrap().lost_repairs, 0);
         assert_eq!(holes.open().collect::<Vec<_>>(), [(1000, 1), (1000, 0), (1000, 0)]);
         assert_eq!(holes.acknowledge(7000), 2000);
-        assert_eq!(holes.fill(8000, 9000, at(71), RTT).unwrap().again, 0);
+        assert_eq!(holes.fill(8000, 9000, at(71), RTT).unwrap().lost_repairs, 0);
         assert!(holes.fill(8000, 9000, at(72), RTT).is_none());
     }
 }

@@ -1,13 +1,13 @@
-//! What limited a direction, and when: concluded once its RTprop and BtlBw are known.
+//! Determines what limited a direction and when, from its RTprop and BtlBw.
 
 use super::bins::{Bin, Bins};
 use crate::text;
 use fullpipe_experiment::connection::{Interval, LimitShare, Limitation, Limits};
 use fullpipe_units::{Rate, Span, Time};
 
-/// What is known of the whole direction.
+/// Properties of the whole direction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Whole {
+pub(super) struct Summary {
     pub(super) start: Time,
     pub(super) first_data: Time,
     pub(super) last: Time,
@@ -16,30 +16,30 @@ pub(super) struct Whole {
     pub(super) btlbw: Option<Rate>,
 }
 
-/// The path is full where at least this share of BtlBw is delivered.
-const FULL: f64 = 0.93;
-/// A queue of this share of RTprop and of this many segments at BtlBw says so too.
-const QUEUE: f64 = 0.10;
+/// Share of BtlBw from which the path counts as full.
+const FULL_SHARE: f64 = 0.93;
+/// A queueing delay of this share of RTprop plus this many segments at BtlBw also means a full path.
+const QUEUE_SHARE: f64 = 0.10;
 const QUEUE_SEGMENTS: u64 = 6;
-/// In flight hardly changes: within this share, for this many round trips, without a loss.
-const CONSTANT: f64 = 0.04;
+/// Inflight counts as constant within this share, for this many round trips without loss.
+const CONSTANT_SHARE: f64 = 0.04;
 const CONSTANT_ROUNDS: usize = 12;
 
-/// One stretch of about a round trip.
+/// An interval of about a round trip.
 struct Round {
     from: Time,
     to: Time,
     bin: Bin,
 }
 
-/// What limited the direction whose series these are.
-pub(super) fn limits(bins: &Bins, whole: &Whole) -> Limits {
-    if whole.last <= whole.first_data {
+/// Determines the limits of a direction from its time series.
+pub(super) fn limits(bins: &Bins, summary: &Summary) -> Limits {
+    if summary.last <= summary.first_data {
         return Limits::default();
     }
-    let rounds = rounds(bins, whole);
-    let policed = policer(&rounds, whole);
-    let constant = constant(&rounds, whole);
+    let rounds = rounds(bins, summary);
+    let policed = policer(&rounds, summary);
+    let constant = constant(&rounds, summary);
     let mut spent = [Span::ZERO; Limitation::ALL.len()];
     let mut intervals: Vec<Interval> = Vec::new();
     for (i, round) in rounds.iter().enumerate() {
@@ -48,15 +48,15 @@ pub(super) fn limits(bins: &Bins, whole: &Whole) -> Limits {
         let closed = round.bin.closed.min(length - idle);
         let short = round.bin.short.min(length - idle - closed);
         let rest = length - idle - closed - short;
-        let by_path = path(round, whole, policed, constant[i]);
+        let by_path = path(round, summary, policed, constant[i]);
         let parts =
             [(Limitation::Application, idle + short), (Limitation::ReceiveWindow, closed), (by_path, rest)];
         for (by, time) in parts {
             spent[by as usize] += time;
         }
-        // Drawn is what held longest in the round.
+        // Plots show the longest limitation of the round.
         if let Some((by, _)) = parts.into_iter().max_by_key(|(_, time)| *time) {
-            let (from, to) = (round.from.since(whole.start), round.to.since(whole.start));
+            let (from, to) = (round.from.since(summary.start), round.to.since(summary.start));
             match intervals.last_mut() {
                 Some(last) if last.by == by => last.to = to,
                 _ => intervals.push(Interval { from, to, by }),
@@ -74,23 +74,23 @@ pub(super) fn limits(bins: &Bins, whole: &Whole) -> Limits {
         .filter(|s| s.share > 0.0)
         .collect();
     shares.sort_by(|a, b| b.share.total_cmp(&a.share));
-    let words = words(&shares, whole);
+    let words = words(&shares, summary);
     Limits { shares, intervals, words }
 }
 
-/// Fewer segments than this in a stretch tell its rate by more than five per cent too little or too much.
-const SEGMENTS: u64 = 20;
+/// Minimum number of segments of a round, for a rate within 5 %.
+const MIN_SEGMENTS: u64 = 20;
 
-/// Stretches of a round trip each, or of a bin or of what 20 segments take where that is longer.
-fn rounds(bins: &Bins, whole: &Whole) -> Vec<Round> {
-    let few = whole.btlbw.map_or(Span::ZERO, |rate| rate.time_to_send(SEGMENTS * whole.mss));
-    let rtt = whole.rtprop.unwrap_or(Span::from_millis(50)).max(bins.width()).max(few);
+/// Splits the series into rounds of an RTT, or longer if a bin or 20 segments take longer.
+fn rounds(bins: &Bins, summary: &Summary) -> Vec<Round> {
+    let few = summary.btlbw.map_or(Span::ZERO, |rate| rate.time_to_send(MIN_SEGMENTS * summary.mss));
+    let rtt = summary.rtprop.unwrap_or(Span::from_millis(50)).max(bins.width()).max(few);
     let each = rtt.as_nanos().div_ceil(bins.width().as_nanos()).max(1) as usize;
     let mut rounds = Vec::new();
-    for (i, (count, bin)) in bins.by(each).into_iter().enumerate() {
+    for (i, (count, bin)) in bins.grouped(each).into_iter().enumerate() {
         let start = bins.start() + bins.width() * ((i * each) as u64);
-        let from = start.max(whole.first_data);
-        let to = (start + bins.width() * count as u64).min(whole.last);
+        let from = start.max(summary.first_data);
+        let to = (start + bins.width() * count as u64).min(summary.last);
         if from < to {
             rounds.push(Round { from, to, bin });
         }
@@ -98,17 +98,19 @@ fn rounds(bins: &Bins, whole: &Whole) -> Vec<Round> {
     rounds
 }
 
-/// What limits a round in which the sender had data and the receiver room.
-fn path(round: &Round, whole: &Whole, policed: bool, constant: bool) -> Limitation {
+/// The limitation of a round without application or receive window limit.
+fn path(round: &Round, summary: &Summary, policed: bool, constant: bool) -> Limitation {
     let length = round.to.since(round.from);
-    let delivered = Rate::from_bytes_in(round.bin.acked.max(round.bin.fresh), length);
-    let (Some(btlbw), Some(rtprop)) = (whole.btlbw, whole.rtprop) else {
+    let delivered = Rate::from_bytes_in(round.bin.acked.max(round.bin.new_bytes), length);
+    let (Some(btlbw), Some(rtprop)) = (summary.btlbw, summary.rtprop) else {
         return Limitation::CongestionWindow;
     };
     let rate = delivered.as_bytes_per_sec() as f64;
     let busy = length - round.bin.idle.min(length);
-    let fills = rate * length.as_secs_f64() >= FULL * btlbw.as_bytes_per_sec() as f64 * busy.as_secs_f64();
-    let slack = rtprop.as_secs_f64() * QUEUE + btlbw.time_to_send(QUEUE_SEGMENTS * whole.mss).as_secs_f64();
+    let fills =
+        rate * length.as_secs_f64() >= FULL_SHARE * btlbw.as_bytes_per_sec() as f64 * busy.as_secs_f64();
+    let slack =
+        rtprop.as_secs_f64() * QUEUE_SHARE + btlbw.time_to_send(QUEUE_SEGMENTS * summary.mss).as_secs_f64();
     let queue =
         round.bin.rtt_min != Span::MAX && round.bin.rtt_min.as_secs_f64() > rtprop.as_secs_f64() + slack;
     match (fills || queue, policed) {
@@ -120,21 +122,22 @@ fn path(round: &Round, whole: &Whole, policed: bool, constant: bool) -> Limitati
     }
 }
 
-/// A token bucket drops what exceeds its rate and lets nothing wait: losses in several rounds, a delivery rate that
-/// does not change from loss to loss, and no queue before them (Flach et al., SIGCOMM 2016, §2).
-fn policer(rounds: &[Round], whole: &Whole) -> bool {
-    let (Some(btlbw), Some(rtprop)) = (whole.btlbw, whole.rtprop) else { return false };
+/// Detects a policer. A token bucket drops packets above its rate without queueing: there are losses in several rounds, a
+/// constant delivery rate between losses, and no queue before them (Flach et al., SIGCOMM 2016, §2).
+fn policer(rounds: &[Round], summary: &Summary) -> bool {
+    let (Some(btlbw), Some(rtprop)) = (summary.btlbw, summary.rtprop) else { return false };
     let lossy: Vec<&Round> = rounds.iter().filter(|r| r.bin.retransmitted + r.bin.missing > 0).collect();
     let sent: u64 = rounds.iter().map(|r| r.bin.sent).sum();
-    let again: u64 = rounds.iter().map(|r| r.bin.retransmitted * whole.mss).sum();
-    // Policed connections lose a fifth of their data on average (§3); random loss of a few per cent is not policing.
-    if lossy.len() < 4 || again * 20 < sent {
+    let retransmitted: u64 = rounds.iter().map(|r| r.bin.retransmitted * summary.mss).sum();
+    // Policed connections lose a fifth of their data on average (§3); a few per cent are random loss.
+    if lossy.len() < 4 || retransmitted * 20 < sent {
         return false;
     }
-    let waits = rounds.iter().filter(|r| {
-        r.bin.rtt_min != Span::MAX && r.bin.rtt_min.as_secs_f64() > rtprop.as_secs_f64() * (1.0 + 2.0 * QUEUE)
+    let queued = rounds.iter().filter(|r| {
+        r.bin.rtt_min != Span::MAX
+            && r.bin.rtt_min.as_secs_f64() > rtprop.as_secs_f64() * (1.0 + 2.0 * QUEUE_SHARE)
     });
-    if waits.count() * 10 > rounds.len() {
+    if queued.count() * 10 > rounds.len() {
         return false;
     }
     let at_rate = lossy.iter().filter(|r| {
@@ -144,59 +147,57 @@ fn policer(rounds: &[Round], whole: &Whole) -> bool {
     at_rate.count() * 2 > lossy.len()
 }
 
-/// In which rounds the amount in flight stood still while nothing was lost, at what it ever was at most: a buffer is a bound,
-/// where a congestion window that stands still for a while was or will be greater.
-fn constant(rounds: &[Round], whole: &Whole) -> Vec<bool> {
-    let mut stands = vec![false; rounds.len()];
+/// Rounds in which inflight was constant at its maximum without losses. That is a send buffer; a congestion window would be
+/// larger at other times.
+fn constant(rounds: &[Round], summary: &Summary) -> Vec<bool> {
+    let mut constant = vec![false; rounds.len()];
     let most = rounds.iter().map(|r| r.bin.inflight).max().unwrap_or_default();
     let mut from = 0;
     while from < rounds.len() {
         let level = rounds[from].bin.inflight;
-        let near = |v: u64| v.abs_diff(level) as f64 <= (level as f64 * CONSTANT).max(whole.mss as f64);
+        let near =
+            |v: u64| v.abs_diff(level) as f64 <= (level as f64 * CONSTANT_SHARE).max(summary.mss as f64);
         let still = |r: &Round| near(r.bin.inflight) && r.bin.retransmitted == 0 && r.bin.missing == 0;
         let run = rounds[from..].iter().take_while(|r| still(r)).count();
-        if run >= CONSTANT_ROUNDS && level > 2 * whole.mss && near(most) {
-            stands[from..from + run].fill(true);
+        if run >= CONSTANT_ROUNDS && level > 2 * summary.mss && near(most) {
+            constant[from..from + run].fill(true);
         }
         from += run.max(1);
     }
-    stands
+    constant
 }
 
-fn words(shares: &[LimitShare], whole: &Whole) -> Vec<String> {
+fn words(shares: &[LimitShare], summary: &Summary) -> Vec<String> {
     let Some(most) = shares.first() else { return Vec::new() };
     let percent = |s: &LimitShare| format!("{:.0} %", s.share * 100.0);
-    let told = |s: &LimitShare| {
+    let sentence = |s: &LimitShare| {
         let of = percent(s);
         match s.by {
             Limitation::Application => {
                 format!(
-                    "{of} of the time the sending program had nothing to send: the network was not what held it up"
+                    "{of} of the time the sending application had no data to send: the network was not the limit"
                 )
             }
             Limitation::ReceiveWindow => format!(
-                "{of} of the time the receiver would not take more: its program reads too slowly, or its receive buffer is too small for this path"
+                "{of} of the time the receive window was full: the receiving application reads too slowly, or its receive buffer is too small for this path"
             ),
             Limitation::SendBuffer => format!(
-                "{of} of the time the amount under way stood still without any loss: the sender's buffer, or a window fixed by its owner, is too small for this path"
+                "{of} of the time the data in flight was constant without losses: the send buffer or a window clamp is too small for this path"
             ),
             Limitation::CongestionWindow => format!(
-                "{of} of the time the sender held itself back below what the path carries: it was still starting, or its congestion control had slowed down after losses"
+                "{of} of the time the congestion window was the limit: the connection was in slow start, or had backed off after losses"
             ),
-            Limitation::Bandwidth => match whole.btlbw {
-                Some(rate) => format!(
-                    "{of} of the time the path was full: it carries {}, and no sender can get more out of it",
-                    text::rate(rate)
-                ),
+            Limitation::Bandwidth => match summary.btlbw {
+                Some(rate) => format!("{of} of the time the path was full, at {}", text::rate(rate)),
                 None => format!("{of} of the time the path was full"),
             },
             Limitation::Policer => format!(
-                "{of} of the time something on the way dropped whatever went beyond a fixed rate: a policer, not a queue"
+                "{of} of the time packets above a fixed rate were dropped without queueing: a policer"
             ),
         }
     };
-    let mut words = vec![told(most)];
-    words.extend(shares.iter().skip(1).filter(|s| s.share >= 0.1).map(told));
+    let mut words = vec![sentence(most)];
+    words.extend(shares.iter().skip(1).filter(|s| s.share >= 0.1).map(sentence));
     words
 }
 
@@ -207,8 +208,8 @@ mod tests {
     const RTT: Span = Span::from_millis(10);
     const RATE: Rate = Rate::from_bytes_per_sec(1_000_000);
 
-    fn whole(seconds: u64) -> Whole {
-        Whole {
+    fn summary(seconds: u64) -> Summary {
+        Summary {
             start: Time::ZERO,
             first_data: Time::ZERO,
             last: Time::ZERO + Span::from_secs(seconds),
@@ -218,7 +219,7 @@ mod tests {
         }
     }
 
-    /// A second in which each millisecond's bin is what `of` makes of it.
+    /// Bins of a millisecond, each set by `of`.
     fn bins(seconds: u64, of: impl Fn(u64, &mut Bin)) -> Bins {
         let mut bins = Bins::new(Time::ZERO, 8192);
         for ms in 0..seconds * 1000 {
@@ -228,22 +229,22 @@ mod tests {
     }
 
     #[test]
-    fn a_full_path_is_told_from_a_small_window() {
-        let full = limits(&bins(1, |ms, b| (b.acked, b.inflight) = (1000, 20_000 + ms * 40)), &whole(1));
+    fn full_path_differs_from_small_window() {
+        let full = limits(&bins(1, |ms, b| (b.acked, b.inflight) = (1000, 20_000 + ms * 40)), &summary(1));
         assert_eq!(full.dominant().map(|l| l.by), Some(Limitation::Bandwidth), "{full:?}");
-        let held = limits(&bins(1, |ms, b| (b.acked, b.inflight) = (300, 3_000 + ms * 40)), &whole(1));
+        let held = limits(&bins(1, |ms, b| (b.acked, b.inflight) = (300, 3_000 + ms * 40)), &summary(1));
         assert_eq!(held.dominant().map(|l| l.by), Some(Limitation::CongestionWindow), "{held:?}");
     }
 
     #[test]
-    fn shares_are_of_the_whole_time_and_intervals_leave_no_gap() {
+    fn shares_cover_the_whole_time_and_intervals_have_no_gaps() {
         let half = Span::from_micros(500);
         let found = limits(
             &bins(1, |ms, b| {
                 (b.acked, b.inflight) = (1000, 10_000);
                 if ms < 500 { b.idle = half } else { b.closed = half * 2 }
             }),
-            &whole(1),
+            &summary(1),
         );
         let sum: f64 = found.shares.iter().map(|s| s.share).sum();
         assert!((sum - 1.0).abs() < 1e-9);
@@ -254,25 +255,25 @@ mod tests {
     }
 
     #[test]
-    fn losses_without_a_queue_at_a_constant_rate_are_a_policer() {
+    fn losses_without_queue_at_a_constant_rate_are_a_policer() {
         let drops = |ms: u64, b: &mut Bin| {
             (b.acked, b.sent, b.rtt_min, b.rtt_count) = (1000, 1200, RTT, 1);
             b.retransmitted = u64::from(ms.is_multiple_of(5));
         };
-        let found = limits(&bins(2, drops), &whole(2));
+        let found = limits(&bins(2, drops), &summary(2));
         assert_eq!(found.dominant().map(|l| l.by), Some(Limitation::Policer), "{found:?}");
-        // The same behind a queue is a full link that overflows.
+        // The same with a queue is a full link.
         let queued = |ms: u64, b: &mut Bin| {
             drops(ms, b);
             b.rtt_min = RTT * if ms < 20 { 1 } else { 2 };
         };
-        let found = limits(&bins(2, queued), &whole(2));
+        let found = limits(&bins(2, queued), &summary(2));
         assert_eq!(found.dominant().map(|l| l.by), Some(Limitation::Bandwidth), "{found:?}");
     }
 
     #[test]
-    fn what_stands_still_in_flight_is_a_buffer() {
-        let found = limits(&bins(1, |_, b| (b.acked, b.inflight) = (300, 3_000)), &whole(1));
+    fn constant_inflight_is_a_send_buffer() {
+        let found = limits(&bins(1, |_, b| (b.acked, b.inflight) = (300, 3_000)), &summary(1));
         assert_eq!(found.dominant().map(|l| l.by), Some(Limitation::SendBuffer), "{found:?}");
     }
 }

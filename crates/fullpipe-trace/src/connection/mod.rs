@@ -1,30 +1,30 @@
-//! The TCP machine: segments in, what they say of a connection out.
+//! Tracks a TCP connection: segments in, a connection record out.
 
 mod arrivals;
 mod bins;
 mod bursts;
 mod counts;
-mod course;
 mod echoes;
 mod flight;
 mod half;
 mod holes;
-mod life;
 mod limits;
 mod receiving;
 mod record;
 mod retransmission;
 mod timeline;
+mod tracker;
+mod trajectory;
 mod vantage;
 
 pub(crate) use bins::Bins;
-pub(crate) use course::{Course, Step};
-pub(crate) use life::Life;
+pub(crate) use tracker::Tracker;
+pub(crate) use trajectory::{Step, Trajectory};
 
 /// How much is kept of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Detail {
-    /// Bins of its series at most.
+    /// Maximum number of bins of its time series.
     pub(crate) bins: usize,
     /// Whether every packet is kept.
     pub(crate) packets: bool,

@@ -1,55 +1,56 @@
-//! The record of a connection, out of what was followed of it.
+//! Builds the record of a connection.
 
 use super::half::Half;
-use super::life::Life;
-use super::limits::{Whole, limits};
+use super::limits::{Summary, limits};
+use super::tracker::Tracker;
 use super::vantage::vantage;
-use crate::analysis::Traced;
+use crate::analysis::TracedConnection;
 use fullpipe_experiment::connection::{
     Connection, Direction, Handshake, Heading, Limits, MarkKind, Opening, Place, Reordering, Retransmissions,
     RoundTrips, Sequence, Window,
 };
 use fullpipe_units::{Rate, Span};
 
-/// Rates that gather within this of each other are one rate (measured: what a full link gives varies by less).
-const SPREAD: f64 = 0.015;
-/// A rate that lasted holds at least this share of what the best-attested one does,
-const OF_BEST: f64 = 0.15;
-/// and this share of everything.
-const OF_ALL: f64 = 0.02;
-/// Fewer samples than this are not a distribution.
-const SAMPLES: u64 = 8;
-/// At a receiver each sample is of twenty packets.
-const WINDOWS: u64 = 4;
+/// Half width of a mode of the rate distribution (measured: the rate of a full link varies by less).
+const MODE_SPREAD: f64 = 0.015;
+/// Minimum weight of a sustained rate relative to the largest mode,
+const MIN_SHARE_OF_BEST: f64 = 0.15;
+/// and relative to all samples.
+const MIN_SHARE_OF_ALL: f64 = 0.02;
+/// Minimum number of delivery rate samples.
+const MIN_SAMPLES: u64 = 8;
+/// The same at the receiver, where each sample covers twenty packets.
+const MIN_WINDOWS: u64 = 4;
 
-impl Life {
-    /// What is known of the connection, at its end or the capture's.
-    pub(crate) fn record(mut self) -> Traced {
-        self.end();
+impl Tracker {
+    /// Builds the record at the end of the connection or of the capture.
+    pub(crate) fn into_traced(mut self) -> TracedConnection {
+        self.finish();
         let vantage = vantage(&self);
         let headings = [Heading::ToServer, Heading::ToClient];
         let [to_server, to_client] = [0, 1].map(|of| self.direction(of, vantage.point.place(headings[of])));
         let mut notes = Vec::new();
         if self.clock_steps > 0 {
             notes.push(format!(
-                "the capture's clock went back {} times: times before are uncertain",
+                "the clock of the capture went back {} times: earlier times are uncertain",
                 self.clock_steps
             ));
         }
         for (half, name) in self.halves.iter().zip(["server", "client"]) {
-            if half.counts.unseen > 0 {
+            if half.counts.missed_bytes > 0 {
                 notes.push(format!(
-                    "{} bytes to the {name} were acknowledged and are not in the capture: it missed packets",
-                    half.counts.unseen
+                    "{} bytes to the {name} were acknowledged but not captured: the capture missed packets",
+                    half.counts.missed_bytes
                 ));
             }
-            if half.counts.doubled > 0 {
-                notes.push(format!("{} packets to the {name} were captured twice", half.counts.doubled));
+            if half.counts.duplicates > 0 {
+                notes.push(format!("{} packets to the {name} were captured twice", half.counts.duplicates));
             }
         }
         if self.handshake() != Handshake::Seen {
             notes.push(
-                "the handshake is not in the capture whole: windows may be larger than shown".to_owned(),
+                "the handshake was not captured completely: receive windows may be larger than shown"
+                    .to_owned(),
             );
         }
         let record = Connection {
@@ -73,12 +74,17 @@ impl Life {
         let sequences = sequences
             .filter_map(|(marks, label)| {
                 let mut marks = marks.filter(|m| m.iter().any(|m| m.kind == MarkKind::Data))?;
-                // Answers are taken when they reach the sender, and stand where they passed here.
+                // ACKs are processed when they reach the sender, and plotted at their capture time.
                 marks.sort_by_key(|m| m.at);
                 Some(Sequence { label, marks })
             })
             .collect();
-        Traced { record, bins: [a.bins, b.bins], courses: [a.course, b.course], sequences }
+        TracedConnection {
+            record,
+            bins: [a.bins, b.bins],
+            trajectories: [a.trajectory, b.trajectory],
+            sequences,
+        }
     }
 
     fn direction(&self, of: usize, place: Place) -> Direction {
@@ -90,10 +96,10 @@ impl Life {
             Some(first) => half.last_answer.unwrap_or(half.last_data).max(half.last_data).since(first),
             None => Span::ZERO,
         };
-        let bytes = counts.fresh;
-        let carried = bytes + counts.unseen;
+        let bytes = counts.new_bytes;
+        let total = bytes + counts.missed_bytes;
         let btlbw = btlbw(half, place);
-        let known = half.first_data.filter(|_| counts.acks > 0).map(|first_data| Whole {
+        let known = half.first_data.filter(|_| counts.acks > 0).map(|first_data| Summary {
             start: self.start,
             first_data,
             last: first_data + active,
@@ -119,14 +125,14 @@ impl Life {
         Direction {
             place,
             bytes,
-            bytes_missed: counts.unseen,
+            bytes_missed: counts.missed_bytes,
             bytes_sent: counts.bytes_sent,
             packets: counts.packets,
             data_packets: counts.data_packets,
             segments: counts.segments,
             segment_bytes: (counts.data_packets > 0).then_some(mss),
             active,
-            goodput: (bytes > 0 && !active.is_zero()).then(|| Rate::from_bytes_in(carried, active)),
+            goodput: (bytes > 0 && !active.is_zero()).then(|| Rate::from_bytes_in(total, active)),
             options: half.options.clone(),
             rtprop,
             btlbw,
@@ -152,13 +158,13 @@ impl Life {
             lost_segments: lost,
             idle: counts.idle.clone(),
             ecn: fullpipe_experiment::connection::Ecn { agreed, ..counts.ecn.clone() },
-            limits: known.map_or_else(Limits::default, |whole| limits(&half.bins, &whole)),
+            limits: known.map_or_else(Limits::default, |summary| limits(&half.bins, &summary)),
             sender: None,
         }
     }
 }
 
-/// Least round trip: both parts of it, seen from between; the one that matters, seen from an end.
+/// Minimum RTT: at an end, that of the far leg; between the ends, the sum of both legs.
 fn rtprop(half: &Half, peer: &Half, place: Place) -> Option<Span> {
     match place {
         Place::Sender => half.leg.min,
@@ -170,7 +176,7 @@ fn rtprop(half: &Half, peer: &Half, place: Place) -> Option<Span> {
     }
 }
 
-/// The windows, at the least scale that allows what was in flight where the scale was not seen.
+/// The receive windows. If the scale is unknown, the smallest scale that allows the data in flight is assumed.
 fn window(half: &Half) -> Window {
     let mut w = half.counts.window.clone();
     if w.scale_unknown
@@ -184,32 +190,35 @@ fn window(half: &Half) -> Window {
 }
 
 fn btlbw(half: &Half, place: Place) -> Option<Rate> {
-    let (rates, least) = match place {
-        Place::Receiver => (half.arrivals.rates(), WINDOWS),
-        _ => (&half.rates, SAMPLES),
+    let (rates, min_count) = match place {
+        Place::Receiver => (half.arrivals.rates(), MIN_WINDOWS),
+        _ => (&half.rates, MIN_SAMPLES),
     };
-    if rates.count() < least {
+    if rates.count() < min_count {
         return None;
     }
-    rates.highest_mode(SPREAD, OF_BEST, OF_ALL).map(|r| Rate::from_bytes_per_sec(r.round() as u64))
+    rates
+        .highest_mode(MODE_SPREAD, MIN_SHARE_OF_BEST, MIN_SHARE_OF_ALL)
+        .map(|r| Rate::from_bytes_per_sec(r.round() as u64))
 }
 
 fn retransmissions(half: &Half, place: Place, mss: u32) -> Retransmissions {
     let counts = &half.counts;
-    let mut r = counts.again.clone();
+    let mut r = counts.retransmissions.clone();
     if place != Place::Sender {
-        // Repairs of what had not arrived as the capture ended: each hole's, as often as they were missed.
+        // Lost repairs of holes that were open at the end of the capture.
         let open = half.holes.open();
-        let left: u64 =
-            open.map(|(bytes, again)| bytes.div_ceil(u64::from(mss.max(1))) * u64::from(again)).sum();
-        let lost_again = counts.lost_again + left;
-        let inferred = counts.filled_late + lost_again;
+        let open_repairs: u64 = open
+            .map(|(bytes, lost_repairs)| bytes.div_ceil(u64::from(mss.max(1))) * u64::from(lost_repairs))
+            .sum();
+        let lost_retransmissions = counts.lost_retransmissions + open_repairs;
+        let inferred = counts.filled_late + lost_retransmissions;
         r.segments += inferred;
-        r.bytes += counts.filled_late_bytes + lost_again * u64::from(mss);
+        r.bytes += counts.filled_late_bytes + lost_retransmissions * u64::from(mss);
         r.fast += inferred;
         r.inferred = inferred;
     }
-    // DSACK says it of all; Eifel only of what the last ACK shows.
+    // DSACK covers all retransmissions, Eifel detection only some.
     r.spurious = if counts.dsack > 0 { counts.dsack } else { counts.eifel }.min(r.segments);
     r
 }

@@ -1,27 +1,27 @@
-//! Why data was sent again.
+//! Classifies the cause of retransmissions.
 
 use fullpipe_units::Span;
 
-/// What a sender knew as it sent data again.
+/// The state of a sender at a retransmission.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circumstances {
-    /// Later data had been acknowledged selectively, or three duplicate ACKs had come.
-    pub(super) overtaken: bool,
-    /// It was the first data not acknowledged.
+    /// Later data was SACKed, or three duplicate ACKs arrived.
+    pub(super) loss_detected: bool,
+    /// First unacknowledged data.
     pub(super) first: bool,
-    /// It was the last data sent.
+    /// Last data sent.
     pub(super) last: bool,
-    /// It was sent again before.
+    /// Retransmitted before.
     pub(super) repeated: bool,
-    /// A time-out was being repaired, and this belonged to it.
+    /// Part of the recovery from a timeout.
     pub(super) after_timeout: bool,
-    /// Since anything was sent or acknowledged.
+    /// Time since data was last sent or acknowledged.
     pub(super) silence: Span,
-    /// Smoothed round-trip time, if known.
+    /// Smoothed RTT, if known.
     pub(super) srtt: Option<Span>,
 }
 
-/// Why.
+/// Cause of a retransmission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
     Fast,
@@ -29,19 +29,19 @@ pub(super) enum Cause {
     Timeout,
 }
 
-/// Linux's least variance in a retransmission time-out (`tcp_rto_min`: 200 ms on top of srtt), less a clock tick at
-/// 100 Hz; other stacks wait longer.
-const LEAST_RTO_BEYOND_RTT: Span = Span::from_millis(190);
+/// Minimum retransmission timeout beyond srtt in Linux (`tcp_rto_min`: 200 ms), less a clock tick at 100 Hz; other stacks
+/// wait longer.
+const MIN_RTO_BEYOND_SRTT: Span = Span::from_millis(190);
 
-/// Why data was sent again under `c`.
+/// Classifies a retransmission.
 pub(super) fn cause(c: &Circumstances) -> Cause {
     let srtt = c.srtt.unwrap_or(Span::ZERO);
-    let waited = c.silence >= srtt + LEAST_RTO_BEYOND_RTT;
-    if c.overtaken && !(waited && c.first) {
+    let waited = c.silence >= srtt + MIN_RTO_BEYOND_SRTT;
+    if c.loss_detected && !(waited && c.first) {
         return if c.after_timeout && !c.first { Cause::Timeout } else { Cause::Fast };
     }
-    // RFC 8985 §7.2: a probe waits two round trips, and 200 ms more for a single packet's delayed ACK; it is sent
-    // once, and only of the last data.
+    // RFC 8985 §7.2: a probe waits two RTTs, plus 200 ms for the delayed ACK of a single packet; it is sent once and
+    // repeats the last data only.
     if c.last && !c.repeated && !c.after_timeout && c.silence >= srtt {
         return Cause::TailLoss;
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     const QUIET: Circumstances = Circumstances {
-        overtaken: false,
+        loss_detected: false,
         first: true,
         last: false,
         repeated: false,
@@ -63,12 +63,12 @@ mod tests {
     };
 
     #[test]
-    fn data_that_was_overtaken_is_fast() {
-        assert_eq!(cause(&Circumstances { overtaken: true, ..QUIET }), Cause::Fast);
+    fn detected_losses_are_fast_retransmissions() {
+        assert_eq!(cause(&Circumstances { loss_detected: true, ..QUIET }), Cause::Fast);
     }
 
     #[test]
-    fn the_last_data_is_probed_once_and_then_times_out() {
+    fn last_data_is_probed_once_before_the_timeout() {
         let probe = Circumstances { last: true, silence: Span::from_millis(210), ..QUIET };
         assert_eq!(cause(&probe), Cause::TailLoss);
         let again = Circumstances { repeated: true, silence: Span::from_millis(420), ..probe };
@@ -76,8 +76,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_retransmission_times_out_though_later_data_was_acknowledged() {
-        let c = Circumstances { overtaken: true, repeated: true, silence: Span::from_millis(310), ..QUIET };
+    fn lost_retransmission_times_out_despite_later_acknowledgments() {
+        let c =
+            Circumstances { loss_detected: true, repeated: true, silence: Span::from_millis(310), ..QUIET };
         assert_eq!(cause(&c), Cause::Timeout);
     }
 }

@@ -1,17 +1,17 @@
-//! What happened in each stretch of time: series whose memory does not grow with the capture.
+//! Time series in bounded memory.
 
 use fullpipe_units::{Span, Time};
 
-/// What is known of one of them.
-pub(crate) trait Stretch: Copy {
-    /// Nothing happened.
+/// The data of one interval.
+pub(crate) trait Interval: Copy {
+    /// An interval without events.
     const EMPTY: Self;
 
-    /// Both as one.
-    fn and(self, later: &Self) -> Self;
+    /// Merges two consecutive intervals.
+    fn merge(self, later: &Self) -> Self;
 }
 
-/// Neighbouring stretches in which the same happened: those of a long silence are one.
+/// Consecutive equal intervals, as in a long silence.
 #[derive(Clone, Debug)]
 struct Run<T> {
     first: usize,
@@ -19,34 +19,34 @@ struct Run<T> {
     of: T,
 }
 
-/// Stretches of a width that doubles when there are too many. Memory grows with what happened, not with the time that passed.
+/// Intervals whose width doubles when there are too many. Memory depends on the events, not on the time.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline<T> {
     start: Time,
     width: Span,
-    most: usize,
-    /// Each begins where the one before it ends.
+    max_intervals: usize,
+    /// Runs without gaps.
     runs: Vec<Run<T>>,
-    /// From when to when the last run is, where it is one stretch: most of what happens is in it.
+    /// Start and end of the last interval, which gets most events.
     latest: (Time, Time),
 }
 
-impl<T: Stretch> Timeline<T> {
-    /// Stretches from `start`, at most `most` of them, which begin at a millisecond.
-    pub(crate) fn new(start: Time, most: usize) -> Self {
+impl<T: Interval> Timeline<T> {
+    /// A time series from `start` with at most `max_intervals` intervals, initially a millisecond wide.
+    pub(crate) fn new(start: Time, max_intervals: usize) -> Self {
         Timeline {
             start,
             width: Span::from_millis(1),
-            most: most.max(2),
+            max_intervals: max_intervals.max(2),
             runs: Vec::new(),
             latest: (start, start),
         }
     }
 
-    /// The stretch of `at`.
+    /// The interval that contains `at`.
     #[inline]
     pub(crate) fn at(&mut self, at: Time) -> &mut T {
-        let place = if self.is_latest(at) { self.runs.len() - 1 } else { self.place(at) };
+        let place = if self.is_latest(at) { self.runs.len() - 1 } else { self.run_at(at) };
         &mut self.runs[place].of
     }
 
@@ -55,14 +55,14 @@ impl<T: Stretch> Timeline<T> {
         (self.latest.0..self.latest.1).contains(&at)
     }
 
-    /// The run of the stretch of `at`, alone.
-    fn place(&mut self, at: Time) -> usize {
+    /// Index of a run with only the interval that contains `at`.
+    fn run_at(&mut self, at: Time) -> usize {
         let mut index = self.index(at);
-        while index >= self.most {
+        while index >= self.max_intervals {
             self.halve();
             index = self.index(at);
         }
-        let place = self.alone(index);
+        let place = self.isolate(index);
         if place + 1 == self.runs.len() {
             let begins = self.start + self.width * index as u64;
             self.latest = (begins, begins + self.width);
@@ -70,8 +70,8 @@ impl<T: Stretch> Timeline<T> {
         place
     }
 
-    /// The run of this stretch alone, which is made where there is none.
-    fn alone(&mut self, index: usize) -> usize {
+    /// Index of a run with only the interval `index`; splits or appends runs.
+    fn isolate(&mut self, index: usize) -> usize {
         let end = self.count();
         if index >= end {
             if index > end {
@@ -104,14 +104,14 @@ impl<T: Stretch> Timeline<T> {
                 runs.push(Run { first, count, of });
             }
         };
-        // The first of a pair whose second is of the next run.
+        // The first of a pair whose second is in the next run.
         let mut odd: Option<T> = None;
         for Run { mut count, of, .. } in self.runs.drain(..) {
             if let Some(before) = odd.take() {
-                push(1, before.and(&of));
+                push(1, before.merge(&of));
                 count -= 1;
             }
-            push(count / 2, of.and(&of));
+            push(count / 2, of.merge(&of));
             odd = (count % 2 == 1).then_some(of);
         }
         if let Some(last) = odd {
@@ -120,13 +120,13 @@ impl<T: Stretch> Timeline<T> {
         self.runs = runs;
     }
 
-    /// Spreads the time from `from` to `to` over the stretches it lies in.
+    /// Distributes the time `from..to` over its intervals.
     #[inline]
-    pub(crate) fn spend(&mut self, from: Time, to: Time, mut on: impl FnMut(&mut T, Span)) {
+    pub(crate) fn add_time(&mut self, from: Time, to: Time, mut on: impl FnMut(&mut T, Span)) {
         if to <= from {
             return;
         }
-        // Makes room first, so that the width stands.
+        // Extend the series first, as that may change the width.
         self.at(to);
         let from = from.max(self.start);
         if self.is_latest(from)
@@ -137,7 +137,7 @@ impl<T: Stretch> Timeline<T> {
             return;
         }
         let (begin, end) = (self.index(from), self.index(to));
-        let mut place = self.alone(begin);
+        let mut place = self.isolate(begin);
         while let Some(run) = self.runs.get_mut(place)
             && run.first <= end
         {
@@ -148,34 +148,34 @@ impl<T: Stretch> Timeline<T> {
         }
     }
 
-    /// Beginning of the first.
+    /// Start of the first interval.
     pub(crate) fn start(&self) -> Time {
         self.start
     }
 
-    /// Width of each.
+    /// Width of an interval.
     pub(crate) fn width(&self) -> Span {
         self.width
     }
 
-    /// How many there are.
+    /// Number of intervals.
     pub(crate) fn count(&self) -> usize {
         self.runs.last().map_or(0, |run| run.first + run.count)
     }
 
-    /// All of them.
+    /// All intervals.
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
         self.runs.iter().flat_map(|run| std::iter::repeat_n(&run.of, run.count))
     }
 
-    /// So many at a time as one, the last of what is left: how many they are, and what happened in them.
-    pub(crate) fn by(&self, each: usize) -> Vec<(usize, T)> {
+    /// Merges groups of `each` intervals; returns the size and the data of each group. The last group may be smaller.
+    pub(crate) fn grouped(&self, each: usize) -> Vec<(usize, T)> {
         let mut together: Vec<(usize, T)> = Vec::with_capacity(self.count().div_ceil(each.max(1)));
         for one in self.all() {
             match together.last_mut() {
                 Some((count, all)) if *count < each => {
                     *count += 1;
-                    *all = all.and(one);
+                    *all = all.merge(one);
                 }
                 _ => together.push((1, *one)),
             }
@@ -190,26 +190,26 @@ mod tests {
     use crate::connection::Bins;
 
     #[test]
-    fn stretches_double_their_width_and_lose_nothing() {
+    fn intervals_double_their_width_and_keep_sums() {
         let mut bins = Bins::new(Time::ZERO, 4);
         for ms in 0..37 {
             bins.at(Time::ZERO + Span::from_millis(ms)).sent += 1;
         }
         assert!(bins.count() <= 4);
         assert_eq!(bins.width(), Span::from_millis(16));
-        assert_eq!(bins.by(1).iter().map(|(_, b)| b.sent).sum::<u64>(), 37);
+        assert_eq!(bins.grouped(1).iter().map(|(_, b)| b.sent).sum::<u64>(), 37);
     }
 
     #[test]
-    fn time_is_spread_over_the_stretches_it_lies_in() {
+    fn time_is_distributed_over_its_intervals() {
         let mut bins = Bins::new(Time::ZERO, 8);
         let at = |us| Time::ZERO + Span::from_micros(us);
-        bins.spend(at(500), at(2_250), |b, t| b.idle += t);
-        let idle: Vec<u64> = bins.by(1).iter().map(|(_, b)| b.idle.as_micros()).collect();
+        bins.add_time(at(500), at(2_250), |b, t| b.idle += t);
+        let idle: Vec<u64> = bins.grouped(1).iter().map(|(_, b)| b.idle.as_micros()).collect();
         assert_eq!(idle, [500, 1000, 250]);
     }
 
-    /// The same, kept one by one.
+    /// A reference implementation without runs.
     struct Plain {
         width: u64,
         bins: Vec<(u64, u64)>,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_as_stretches_kept_one_by_one() {
+    fn runs_equal_the_reference() {
         let mut seed = 1u64;
         let mut random = |most: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -250,31 +250,34 @@ mod tests {
                     plain.room(now);
                     plain.bins[(now / plain.width) as usize].0 += 1;
                 } else {
-                    bins.spend(at(from), at(now), |b, t| b.idle += t);
+                    bins.add_time(at(from), at(now), |b, t| b.idle += t);
                     plain.room(if from < now { now } else { 0 });
                     for us in from..now {
                         plain.bins[(us / plain.width) as usize].1 += 1;
                     }
                 }
             }
-            let found: Vec<_> = bins.by(1).iter().map(|(_, b)| (b.sent, b.idle.as_micros())).collect();
+            let found: Vec<_> = bins.grouped(1).iter().map(|(_, b)| (b.sent, b.idle.as_micros())).collect();
             if !found.is_empty() {
                 assert_eq!(found, plain.bins);
             }
             let each = 1 + random(5) as usize;
             let sums: Vec<_> =
                 found.chunks(each).map(|c| (c.len(), c.iter().map(|b| b.1).sum::<u64>())).collect();
-            assert_eq!(bins.by(each).iter().map(|(n, b)| (*n, b.idle.as_micros())).collect::<Vec<_>>(), sums);
+            assert_eq!(
+                bins.grouped(each).iter().map(|(n, b)| (*n, b.idle.as_micros())).collect::<Vec<_>>(),
+                sums
+            );
         }
     }
 
     #[test]
-    fn a_long_silence_takes_no_room() {
+    fn long_silence_needs_no_memory() {
         let mut bins = Bins::new(Time::ZERO, 512);
         let at = |s| Time::ZERO + Span::from_secs(s);
         for s in (0..10_000).step_by(1000) {
             bins.at(at(s)).sent += 1;
-            bins.spend(at(s), at(s + 999), |b, t| b.idle += t);
+            bins.add_time(at(s), at(s + 999), |b, t| b.idle += t);
         }
         assert!(bins.count() > 256, "{}", bins.count());
         assert!(bins.runs.len() <= 40, "{}", bins.runs.len());

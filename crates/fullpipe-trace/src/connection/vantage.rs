@@ -1,29 +1,28 @@
-//! Where a capture was taken: whose answers come at once.
+//! Detects where a capture was taken: the near end answers at once.
 
-use super::life::Life;
+use super::tracker::Tracker;
 use fullpipe_experiment::connection::{Point, Vantage};
 use fullpipe_units::Span;
 
-/// An end answers its own packets within this share of the round trip: its stack's time, and the way from its network
-/// card to where captures are taken.
-const SHARE: u64 = 10;
+/// Maximum part of the RTT (1/n) between a host and a capture on it.
+const LOCAL_RTT_PART: u64 = 10;
 
-/// Round trips shorter than this do not tell the ends apart from what lies between.
-const TOO_SHORT: Span = Span::from_micros(50);
+/// Minimum RTT for which the place can be detected.
+const MIN_RTT: Span = Span::from_micros(50);
 
-/// Whether `part` of a round trip is so little beside the `rest` that an end stands there.
+/// Whether `part` of the RTT is so small compared with the `rest` that the capture is at that end.
 pub(super) fn negligible(part: Span, rest: Span) -> bool {
-    part * SHARE <= rest + part
+    part * LOCAL_RTT_PART <= rest + part
 }
 
-/// Where the capture of `life` was taken.
-pub(super) fn vantage(life: &Life) -> Vantage {
-    if let Some(point) = life.given {
-        return Vantage { point, evidence: vec!["you said so (--at)".to_owned()] };
+/// Detects where the capture of a connection was taken.
+pub(super) fn vantage(tracker: &Tracker) -> Vantage {
+    if let Some(point) = tracker.specified_point {
+        return Vantage { point, evidence: vec!["set with --at".to_owned()] };
     }
     let ms = |s: Span| format!("{:.3} ms", s.as_millis_f64());
     let mut evidence = Vec::new();
-    let handshake = (life.opening.to_server, life.opening.to_client);
+    let handshake = (tracker.opening.to_server, tracker.opening.to_client);
     if let (Some(server), Some(client)) = handshake {
         evidence.push(format!(
             "handshake: the server answered after {}, the client after {}",
@@ -31,21 +30,21 @@ pub(super) fn vantage(life: &Life) -> Vantage {
             ms(client)
         ));
     }
-    let [to_server, to_client] = &life.halves;
+    let [to_server, to_client] = &tracker.halves;
     let (server, client) = (to_server.leg.min, to_client.leg.min);
     if let (Some(server), Some(client)) = (server, client) {
         evidence.push(format!(
-            "least time until what passed here was answered: {} by the server, {} by the client",
+            "minimum response time: {} of the server, {} of the client",
             ms(server),
             ms(client)
         ));
     }
     let (Some(server), Some(client)) = (server, client) else {
-        evidence.push("one of the two ends never answered anything here".to_owned());
+        evidence.push("one of the ends has no responses in the capture".to_owned());
         return Vantage { point: Point::Unknown, evidence };
     };
-    let point = if server + client < TOO_SHORT {
-        evidence.push("the whole round trip is too short to tell its parts apart".to_owned());
+    let point = if server + client < MIN_RTT {
+        evidence.push("the RTT is too short to detect the place".to_owned());
         Point::Unknown
     } else if negligible(client, server) {
         Point::Client

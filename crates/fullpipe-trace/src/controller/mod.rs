@@ -1,181 +1,194 @@
-//! Which controller sent: what was seen of a connection, beside what each candidate does on the same path.
+//! Identifies the congestion controller of a sender by comparing the connection with simulations of each candidate.
 //!
-//! The path is [estimated](path) from the connection, every candidate is [played](stage) on it in the simulator a few
-//! times and seen from the same place, and the [habits](habits) of both are compared: what is [concluded](conclusion).
+//! The [path](path) is estimated from the connection. Every [candidate](candidates) is simulated on it several times and
+//! captured at the same end. The [features](features) of both are compared, which gives the
+//! [identification](identification).
 
-mod conclusion;
-mod habits;
+mod candidates;
+mod features;
+mod identification;
 mod path;
-mod stage;
 
-use crate::analysis::Traced;
-use crate::connection::Course;
-use conclusion::{Length, Opening, conclude};
+use crate::analysis::TracedConnection;
+use crate::connection::Trajectory;
+use candidates::{CANDIDATES, Candidate, simulate};
+use features::{Features, features};
 use fullpipe_experiment::connection::{Handshake, Heading, Limitation, Place, Sender};
 use fullpipe_sim::End;
 use fullpipe_units::{Rate, Span};
-use habits::{Habits, habits};
-use path::{Guess, INITIAL_WINDOW};
-use stage::{CANDIDATES, Candidate, play};
+use identification::{Length, Opening, compare};
+use path::{INITIAL_WINDOW, PathEstimate};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub use conclusion::{Compared, Conclusion};
-pub use stage::simulated;
+pub use candidates::simulate_capture;
+pub use identification::{FeatureComparison, Identification};
 
-/// How often each candidate is played: enough to see what varies from run to run,
-const PLAYS: u64 = 3;
-/// and where none is named by that, so often in all.
-const MORE_PLAYS: u64 = 9;
+/// Simulations of each candidate: enough to see the variation between runs.
+const RUNS: u64 = 3;
+/// Simulations in total if the first ones do not decide.
+const MAX_RUNS: u64 = 9;
 
-/// Shorter than this in round trips, a connection shows no habit.
-const ROUNDS: u64 = 40;
-/// Fewer segments than this do not either.
-const SEGMENTS: u64 = 400;
-/// A controller shows only where neither the application nor the receiver limits for longer than this share.
-const HELD_BACK: f64 = 0.4;
+/// Round trips that a connection needs.
+const MIN_ROUNDS: u64 = 40;
+/// Segments that a connection needs.
+const MIN_SEGMENTS: u64 = 400;
+/// Maximum share of the time in which application, receiver or send buffer limit the connection.
+const MAX_OTHER_LIMITS: f64 = 0.4;
 
-/// Up to 25 ms, which are measured as a little more, Hybla does what Reno does (Caini and Firrincieli 2004; `rtt0` of Linux's tcp_hybla.c).
-const HYBLA_IS_RENO: Span = Span::from_millis(26);
-/// One direction as far as it tells of its controller.
-pub(crate) struct Seen<'a> {
+/// Up to an RTT of 25 ms (measured as slightly more) Hybla behaves like Reno (Caini and Firrincieli 2004; `rtt0` in
+/// Linux's tcp_hybla.c).
+const HYBLA_IS_RENO_RTT: Span = Span::from_millis(26);
+
+/// The properties of one direction that depend on its controller.
+pub(crate) struct Observation<'a> {
     pub(crate) end: End,
-    pub(crate) course: &'a Course,
+    pub(crate) trajectory: &'a Trajectory,
     pub(crate) rtprop: Span,
     pub(crate) wire_rate: Rate,
     pub(crate) rate: Rate,
     pub(crate) mss: u32,
     pub(crate) active: Span,
     pub(crate) receive_window: Option<u64>,
-    /// From its handshake on.
-    pub(crate) whole: bool,
+    /// Whether the handshake was captured.
+    pub(crate) from_start: bool,
 }
 
-impl<'a> Seen<'a> {
-    /// What `traced` shows of its data to `heading`, or why that is not enough.
-    fn of(traced: &'a Traced, heading: Heading) -> Result<Self, String> {
+impl<'a> Observation<'a> {
+    /// The observation of one direction of `traced`, or the reason why the data is not sufficient.
+    fn new(traced: &'a TracedConnection, heading: Heading) -> Result<Self, String> {
         let d = traced.record.direction(heading);
         let end = match d.place {
             Place::Sender => End::Sender,
             Place::Receiver => End::Receiver,
             Place::Between | Place::Unknown => {
-                return Err("it was not captured at one of its ends".to_owned());
+                return Err("not captured at the sender or the receiver".to_owned());
             }
         };
         if end == End::Receiver && d.options.timestamps == Some(false) {
-            return Err("without timestamps a receiver does not see what is in flight".to_owned());
+            return Err("without timestamps, data in flight is not visible at the receiver".to_owned());
         }
-        if d.segments < SEGMENTS {
-            return Err(format!("too few segments to show a habit: {}, of at least {SEGMENTS}", d.segments));
+        if d.segments < MIN_SEGMENTS {
+            return Err(format!("{} segments captured, at least {MIN_SEGMENTS} needed", d.segments));
         }
-        let course = traced.courses[usize::from(heading == Heading::ToClient)].as_ref();
-        let (Some(course), Some(rtprop), Some(wire_rate), Some(rate), Some(mss)) =
-            (course, d.rtprop, d.btlbw_on_the_wire, d.btlbw, d.segment_bytes)
+        let trajectory = traced.trajectories[usize::from(heading == Heading::ToClient)].as_ref();
+        let (Some(trajectory), Some(rtprop), Some(wire_rate), Some(rate), Some(mss)) =
+            (trajectory, d.rtprop, d.btlbw_on_the_wire, d.btlbw, d.segment_bytes)
         else {
-            return Err("the path's RTprop or BtlBw is not known".to_owned());
+            return Err("RTprop or BtlBw of the path is unknown".to_owned());
         };
         if rtprop.is_zero() || rate.as_bytes_per_sec() == 0 {
-            return Err("the path is too short to be simulated".to_owned());
+            return Err("the RTT is too short to simulate".to_owned());
         }
         let rounds = d.active.as_nanos() / rtprop.as_nanos().max(1);
-        if rounds < ROUNDS {
-            return Err(format!("too few round trips to show a habit: {rounds}, of at least {ROUNDS}"));
+        if rounds < MIN_ROUNDS {
+            return Err(format!("{rounds} round trips captured, at least {MIN_ROUNDS} needed"));
         }
-        let held = [Limitation::Application, Limitation::ReceiveWindow, Limitation::SendBuffer]
+        let other_limits = [Limitation::Application, Limitation::ReceiveWindow, Limitation::SendBuffer]
             .map(|by| d.limits.share(by))
             .iter()
             .sum::<f64>();
-        if held > HELD_BACK {
+        if other_limits > MAX_OTHER_LIMITS {
             return Err(format!(
-                "the application, the receiver or a buffer held it back {:.0} % of the time",
-                held * 100.0
+                "application, receiver or send buffer limited the connection for {:.0} % of the time",
+                other_limits * 100.0
             ));
         }
-        Ok(Seen {
+        Ok(Observation {
             end,
-            course,
+            trajectory,
             rtprop,
             wire_rate,
             rate,
             mss,
             active: d.active,
-            receive_window: course.full_window().filter(|_| d.limits.share(Limitation::ReceiveWindow) > 0.02),
-            whole: traced.record.opening.handshake == Handshake::Seen,
+            receive_window: trajectory
+                .full_window()
+                .filter(|_| d.limits.share(Limitation::ReceiveWindow) > 0.02),
+            from_start: traced.record.opening.handshake == Handshake::Seen,
         })
     }
 }
 
-/// Which controller sent the data of `traced` to `heading`.
-pub fn identify(traced: &Traced, heading: Heading) -> Conclusion {
-    let not_enough = |why: String| Conclusion {
-        sender: Sender { words: format!("not enough seen: {why}"), ..Sender::default() },
+/// Identifies the controller that sent the data of `traced` in the direction `heading`.
+pub fn identify(traced: &TracedConnection, heading: Heading) -> Identification {
+    let insufficient = |reason: String| Identification {
+        sender: Sender { words: format!("insufficient data: {reason}"), ..Sender::default() },
         candidates: Vec::new(),
         compared: Vec::new(),
         distances: Vec::new(),
     };
-    let seen = match Seen::of(traced, heading) {
-        Ok(seen) => seen,
-        Err(why) => return not_enough(why),
+    let observed = match Observation::new(traced, heading) {
+        Ok(observed) => observed,
+        Err(reason) => return insufficient(reason),
     };
-    let guess = Guess::of(&seen);
-    let of = |course: &Course| {
-        habits(course, seen.rtprop, seen.rate, seen.mss, seen.end == End::Sender, seen.whole)
+    let path = PathEstimate::new(&observed);
+    let measure = |trajectory: &Trajectory| {
+        features(
+            trajectory,
+            observed.rtprop,
+            observed.rate,
+            observed.mss,
+            observed.end == End::Sender,
+            observed.from_start,
+        )
     };
-    let found = of(seen.course);
-    let mut played = plays(&guess, seen.end, 1..=PLAYS, &of);
-    if played.iter().any(Vec::is_empty) {
-        return not_enough("the path that was estimated from it cannot be simulated".to_owned());
+    let measured = measure(observed.trajectory);
+    let mut simulated = simulate_all(&path, observed.end, 1..=RUNS, &measure);
+    if simulated.iter().any(Vec::is_empty) {
+        return insufficient("the estimated path cannot be simulated".to_owned());
     }
-    let bdp = seen.rate.bytes_in(seen.rtprop) as f64 / f64::from(seen.mss);
-    let opening = guess.began.then_some(Opening { segments: guess.initial_window, rtt: seen.rtprop });
+    let bdp = observed.rate.bytes_in(observed.rtprop) as f64 / f64::from(observed.mss);
+    let opening =
+        path.initial_window_seen.then_some(Opening { segments: path.initial_window, rtt: observed.rtprop });
     let length = Length {
-        rounds: seen.active.as_secs_f64() / seen.rtprop.as_secs_f64(),
-        seconds: seen.active.as_secs_f64(),
+        rounds: observed.active.as_secs_f64() / observed.rtprop.as_secs_f64(),
+        seconds: observed.active.as_secs_f64(),
         bdp: bdp.max(1.0),
-        hybla_is_reno: seen.rtprop <= HYBLA_IS_RENO,
+        hybla_is_reno: observed.rtprop <= HYBLA_IS_RENO_RTT,
     };
-    let mut conclusion = conclude(&found, &played, &length, opening);
-    if conclusion.sender.name.is_none() {
-        let more = plays(&guess, seen.end, PLAYS + 1..=MORE_PLAYS, &of);
-        played.iter_mut().zip(more).for_each(|(played, more)| played.extend(more));
-        conclusion = conclude(&found, &played, &length, opening);
+    let mut identification = compare(&measured, &simulated, &length, opening);
+    if identification.sender.name.is_none() {
+        let more = simulate_all(&path, observed.end, RUNS + 1..=MAX_RUNS, &measure);
+        simulated.iter_mut().zip(more).for_each(|(runs, more)| runs.extend(more));
+        identification = compare(&measured, &simulated, &length, opening);
     }
-    let named = conclusion.sender.name.as_deref();
+    let named = identification.sender.name.as_deref();
     if length.hybla_is_reno && matches!(named, Some("reno" | "hybla")) {
-        let same = match opening {
-            None => "they cannot be told apart here".to_owned(),
+        let difference = match opening {
+            None => "they cannot be distinguished here".to_owned(),
             Some(opening) => {
-                format!("they are told apart by a first window of {}", segments(opening.segments))
+                format!("distinguished by the initial window of {}", segments(opening.segments))
             }
         };
-        let same = format!("hybla does the same as reno on round trips up to 25 ms: {same}");
-        conclusion.sender.evidence.push(same);
+        let evidence = format!("hybla behaves like reno on RTTs up to 25 ms: {difference}");
+        identification.sender.evidence.push(evidence);
     } else if let (Some("hybla"), Some(opening)) = (named, opening) {
-        let (begun, own) = (segments(opening.segments), opening.of_hybla());
-        conclusion.sender.evidence.push(format!(
-            "it began with {begun}; hybla begins with one for each 25 ms of its round trip ({own} here), others with {INITIAL_WINDOW} unless told otherwise"
+        let (begun, own) = (segments(opening.segments), opening.hybla_window());
+        identification.sender.evidence.push(format!(
+            "initial window of {begun}; that of hybla is one segment per 25 ms of RTT ({own} here), that of others {INITIAL_WINDOW} by default"
         ));
     }
-    conclusion.sender.evidence.push(guess.words());
-    conclusion
+    identification.sender.evidence.push(path.description());
+    identification
 }
 
-/// The habits of each candidate in each play of these `seeds`, on as many threads as there are processors.
-fn plays(
-    guess: &Guess,
+/// The features of each candidate in a simulation for each of `seeds`, computed on all processors.
+fn simulate_all(
+    path: &PathEstimate,
     end: End,
     seeds: RangeInclusive<u64>,
-    of: &(impl Fn(&Course) -> Habits + Sync),
-) -> Vec<Vec<Habits>> {
+    measure: &(impl Fn(&Trajectory) -> Features + Sync),
+) -> Vec<Vec<Features>> {
     let next = AtomicUsize::new(0);
     let all: Vec<(&Candidate, u64)> =
         CANDIDATES.iter().flat_map(|c| seeds.clone().map(move |seed| (c, seed))).collect();
     let work = || {
         let mut done = Vec::new();
         while let Some(&(candidate, seed)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let played = play(candidate, guess, end, seed).ok().flatten();
-            if let Some(course) = played.as_ref().and_then(|t| t.courses[0].as_ref()) {
-                done.push((candidate, seed, of(course)));
+            let traced = simulate(candidate, path, end, seed).ok().flatten();
+            if let Some(trajectory) = traced.as_ref().and_then(|t| t.trajectories[0].as_ref()) {
+                done.push((candidate, seed, measure(trajectory)));
             }
         }
         done
@@ -190,10 +203,10 @@ fn plays(
         done
     });
     done.sort_by_key(|(_, seed, _)| *seed);
-    let of_one = |c: &Candidate| {
-        done.iter().filter(|(d, ..)| std::ptr::eq(*d, c)).map(|(.., habits)| *habits).collect()
+    let runs_of = |c: &Candidate| {
+        done.iter().filter(|(d, ..)| std::ptr::eq(*d, c)).map(|(.., features)| *features).collect()
     };
-    CANDIDATES.iter().map(of_one).collect()
+    CANDIDATES.iter().map(runs_of).collect()
 }
 
 fn segments(n: u32) -> String {

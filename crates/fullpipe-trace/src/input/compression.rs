@@ -1,4 +1,4 @@
-//! Compressed captures, recognised by their first bytes and not by their names.
+//! Decompresses captures, which are recognised by their first bytes.
 
 use std::io::{self, Cursor, Read};
 
@@ -7,12 +7,11 @@ type Source<'a> = Box<dyn Read + Send + 'a>;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Windows that zstd frames may ask for, in bytes: what `zstd --long` writes unasked (RFC 8878 §3.1.1.1.2 lets a
-/// decoder refuse more).
-const ZSTD_WINDOW: u64 = 128 << 20;
+/// Maximum zstd window in bytes: the default of `zstd --long` (RFC 8878 §3.1.1.1.2 lets decoders refuse more).
+const MAX_ZSTD_WINDOW: u64 = 128 << 20;
 
-/// What `source` gives, decompressed if it is compressed.
-pub(super) fn plain<'a>(mut source: impl Read + Send + 'a) -> io::Result<Source<'a>> {
+/// Decompresses `source` if it is compressed.
+pub(super) fn decompress<'a>(mut source: impl Read + Send + 'a) -> io::Result<Source<'a>> {
     let mut head = [0; 4];
     let mut n = 0;
     while n < head.len() {
@@ -36,7 +35,7 @@ pub(super) fn plain<'a>(mut source: impl Read + Send + 'a) -> io::Result<Source<
     Ok(Box::new(whole))
 }
 
-/// A zstd file is one frame or several, one after another.
+/// A zstd file: one or several concatenated frames.
 struct Zstd<R: Read> {
     source: Option<R>,
     frame: Option<ruzstd::decoding::StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>,
@@ -59,7 +58,7 @@ impl<R: io::BufRead> Read for Zstd<R> {
             if source.fill_buf()?.is_empty() {
                 return Ok(0);
             }
-            let frame = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(source, ZSTD_WINDOW)
+            let frame = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(source, MAX_ZSTD_WINDOW)
                 .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
             self.frame = Some(frame);
         }
@@ -73,7 +72,7 @@ mod tests {
 
     fn read(bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        plain(bytes).unwrap().read_to_end(&mut out).unwrap();
+        decompress(bytes).unwrap().read_to_end(&mut out).unwrap();
         out
     }
 
@@ -88,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_compressed_passes_whole() {
+    fn uncompressed_data_passes_unchanged() {
         for text in [&b""[..], b"a", b"abcdefg"] {
             assert_eq!(read(text), text);
         }
     }
 
     #[test]
-    fn members_and_frames_one_after_another_are_one_file() {
+    fn concatenated_members_and_frames_are_one_file() {
         for pack in [gzip, zstd] {
             assert_eq!(read(&[pack(b"one "), pack(b"two")].concat()), b"one two");
         }

@@ -1,6 +1,6 @@
-//! Frames out of a capture file, in one pass.
+//! Reads the frames of a capture file in one pass.
 
-use super::compression::plain;
+use super::compression::decompress;
 use crate::error::{Damage, TraceError};
 use crate::wire::Link;
 use fullpipe_units::Time;
@@ -9,65 +9,63 @@ use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Linktype, PcapBlockOwned, PcapError, PcapHeader};
 use std::io::Read;
 
-/// Bytes that are read at a time.
-const BUFFER: usize = 1 << 18;
-/// Greatest block that is read: a packet of 256 kB, what `tcpdump -s 0` asks for at most, with all its options. A
-/// length field that says more is damaged.
-const LARGEST: usize = 1 << 24;
+/// Bytes read at a time.
+const BUFFER_BYTES: usize = 1 << 18;
+/// Maximum block size: `tcpdump -s 0` captures at most 256 kB of a packet, plus options. A larger length field is damaged.
+const MAX_BLOCK_BYTES: usize = 1 << 24;
 
 /// One captured frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// When it was captured, since 1970.
     pub at: Time,
-    /// The link layer it begins with.
+    /// Link type of the frame.
     pub link: Link,
-    /// Length on the link; `bytes` may be fewer.
+    /// Length on the link; `bytes` may be shorter.
     pub length: u32,
-    /// What was captured of it.
+    /// The captured bytes.
     pub bytes: &'a [u8],
 }
 
-/// What the file said besides its frames.
+/// Counters of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Frames of all kinds.
     pub frames: u64,
-    /// Frames on links that are not read.
+    /// Frames with unsupported link types.
     pub unknown_link: u64,
-    /// Packets that the capturing machine dropped, where the file tells.
+    /// Packets dropped by the capturing host, if the file has the number.
     pub dropped: u64,
-    /// Blocks that were skipped because their inside was damaged.
+    /// Damaged blocks that were skipped.
     pub damaged_blocks: u64,
 }
 
-/// How reading ended.
+/// The result of reading a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// What was counted.
+    /// Counters.
     pub counters: Counters,
-    /// Where the file broke off, if it did not end well.
+    /// Where and why reading stopped early.
     pub damage: Option<Damage>,
 }
 
-/// Reads the capture that `source` gives and hands each frame to `frame`, in the file's order. `name` is what errors
-/// call it.
+/// Reads the capture in `source` and calls `frame` for each frame in file order. `name` is the name in errors.
 ///
-/// Memory: one buffer, which grows to the greatest packet and at most to 16 MB.
+/// Memory: one buffer that grows to the largest packet, at most to 16 MB.
 ///
 /// # Errors
-/// If there is no capture, or one of a link layer that is not read. A capture that is damaged further on is no error:
-/// the outcome says where.
+/// The file is not a capture, or has unsupported link types only. Damage further on is not an error: see
+/// [`Outcome::damage`].
 pub fn read<'a>(
     name: &str,
     source: impl Read + Send + 'a,
     mut frame: impl FnMut(&Frame<'_>),
 ) -> Result<Outcome, TraceError> {
-    let source = plain(source).map_err(|source| TraceError::Read { name: name.to_owned(), source })?;
-    let mut reader = pcap_parser::create_reader(BUFFER, Patient(source)).map_err(|e| match e {
+    let source = decompress(source).map_err(|source| TraceError::Read { name: name.to_owned(), source })?;
+    let mut reader = pcap_parser::create_reader(BUFFER_BYTES, FullReads(source)).map_err(|e| match e {
         PcapError::ReadError => TraceError::Read {
             name: name.to_owned(),
-            source: std::io::Error::new(std::io::ErrorKind::InvalidData, "it is compressed and damaged"),
+            source: std::io::Error::new(std::io::ErrorKind::InvalidData, "the compressed file is damaged"),
         },
         PcapError::Eof => {
             TraceError::NotACapture { name: name.to_owned(), hint: " (it is empty)".to_owned() }
@@ -79,23 +77,23 @@ pub fn read<'a>(
         match step(reader.as_mut(), &mut state, &mut frame) {
             Step::Next => {}
             Step::End => break None,
-            Step::Broken(reason) => break Some(Damage { offset: reader.consumed() as u64, reason }),
+            Step::Damaged(reason) => break Some(Damage { offset: reader.consumed() as u64, reason }),
         }
     };
     if state.counters.frames > 0
         && state.counters.unknown_link == state.counters.frames
-        && let Some(link) = state.refused
+        && let Some(link) = state.unsupported
     {
         return Err(TraceError::Link { name: name.to_owned(), link });
     }
     Ok(Outcome { counters: state.counters, damage })
 }
 
-/// Fills what it is asked for as far as there is anything: the parsers' first read must see a whole header, whatever
-/// pieces a pipe or a decompressor gives.
-struct Patient<R>(R);
+/// Fills each read completely: the first read of the parsers needs a complete header, which a pipe or a decompressor may
+/// deliver in pieces.
+struct FullReads<R>(R);
 
-impl<R: Read> Read for Patient<R> {
+impl<R: Read> Read for FullReads<R> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let mut n = 0;
         while n < out.len() {
@@ -103,7 +101,7 @@ impl<R: Read> Read for Patient<R> {
                 Ok(0) => break,
                 Ok(more) => n += more,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                // What came before the failure is still good.
+                // Return the data before the error first.
                 Err(_) if n > 0 => break,
                 Err(e) => return Err(e),
             }
@@ -115,17 +113,17 @@ impl<R: Read> Read for Patient<R> {
 enum Step {
     Next,
     End,
-    Broken(String),
+    Damaged(String),
 }
 
-/// What packets' blocks refer back to.
+/// Reader state that packet blocks refer to.
 #[derive(Default)]
 struct State {
     counters: Counters,
     legacy: Option<Legacy>,
     interfaces: Vec<Interface>,
-    /// The first link type that is not read.
-    refused: Option<i32>,
+    /// The first unsupported link type.
+    unsupported: Option<i32>,
 }
 
 struct Legacy {
@@ -135,17 +133,17 @@ struct Legacy {
 
 struct Interface {
     link: Option<Link>,
-    /// Units of its clock in a second.
-    units: u64,
-    /// Seconds to add.
+    /// Clock ticks per second.
+    ticks_per_s: u64,
+    /// Offset of the timestamps in seconds.
     offset: i64,
     snaplen: u32,
     dropped: u64,
 }
 
 fn step(reader: &mut dyn PcapReaderIterator, state: &mut State, frame: &mut impl FnMut(&Frame<'_>)) -> Step {
-    if state.legacy.is_none() && is_less_than_a_block(reader.data()) {
-        return Step::Broken("what stands here is no packet".to_owned());
+    if state.legacy.is_none() && is_short_process_block(reader.data()) {
+        return Step::Damaged("the data is not a packet".to_owned());
     }
     let (used, failure) = match reader.next() {
         Ok((used, block)) => {
@@ -156,7 +154,7 @@ fn step(reader: &mut dyn PcapReaderIterator, state: &mut State, frame: &mut impl
         Err(PcapError::Incomplete(_)) => (0, None),
         Err(PcapError::BufferTooSmall) => (0, Some(Refill::Grow)),
         Err(PcapError::UnexpectedEof) => (0, Some(Refill::Short)),
-        Err(PcapError::ReadError) => return Step::Broken("it cannot be read further".to_owned()),
+        Err(PcapError::ReadError) => return Step::Damaged("the file cannot be read further".to_owned()),
         Err(_) => (0, Some(Refill::Malformed)),
     };
     if used > 0 {
@@ -165,11 +163,11 @@ fn step(reader: &mut dyn PcapReaderIterator, state: &mut State, frame: &mut impl
     }
     match failure {
         Some(Refill::Short) if reader.data().is_empty() => return Step::End,
-        // A length inside a block may ask for more than the block holds, and the file to its end.
+        // A length inside a block may exceed the block, and the file.
         Some(Refill::Short) => {
             return match state.skip(reader) {
                 Step::Next => Step::Next,
-                _ => Step::Broken(format!(
+                _ => Step::Damaged(format!(
                     "the file ends inside a packet, {} bytes into it",
                     reader.data().len()
                 )),
@@ -180,22 +178,22 @@ fn step(reader: &mut dyn PcapReaderIterator, state: &mut State, frame: &mut impl
             if let Step::Next = state.skip(reader) {
                 return Step::Next;
             }
-            let larger = reader.data().len().max(BUFFER).saturating_mul(2);
-            if larger > LARGEST || !reader.grow(larger) {
-                return Step::Broken(format!("a packet claims to be larger than {LARGEST} bytes"));
+            let larger = reader.data().len().max(BUFFER_BYTES).saturating_mul(2);
+            if larger > MAX_BLOCK_BYTES || !reader.grow(larger) {
+                return Step::Damaged(format!("a packet claims to be larger than {MAX_BLOCK_BYTES} bytes"));
             }
         }
         None => {}
     }
     match reader.refill() {
         Ok(()) => Step::Next,
-        Err(_) => Step::Broken("it cannot be read or decompressed further".to_owned()),
+        Err(_) => Step::Damaged("the file cannot be read or decompressed further".to_owned()),
     }
 }
 
-/// Whether a block of a process's information, of which pcap-parser 0.17 takes any length from 4 on, is shorter than the 12
-/// bytes that every block has: it would subtract those from it.
-fn is_less_than_a_block(data: &[u8]) -> bool {
+/// Whether a process information block is shorter than the 12 bytes of every block. pcap-parser 0.17 accepts any length
+/// from 4 on and would underflow.
+fn is_short_process_block(data: &[u8]) -> bool {
     let Some((kind, rest)) = data.split_first_chunk::<4>() else { return false };
     let read = match kind {
         [1, 0, 0, 0x80] => u32::from_le_bytes,
@@ -212,9 +210,9 @@ enum Refill {
 }
 
 impl State {
-    /// Passes over a pcapng block whose inside cannot be understood but whose length can.
+    /// Skips a pcapng block with a valid length and damaged contents.
     fn skip(&mut self, reader: &mut dyn PcapReaderIterator) -> Step {
-        let unreadable = || Step::Broken("what stands here is no packet".to_owned());
+        let unreadable = || Step::Damaged("the data is not a packet".to_owned());
         let data = reader.data();
         if self.legacy.is_some() || data.len() < 12 {
             return unreadable();
@@ -245,34 +243,34 @@ impl State {
                 let at =
                     Time::from_nanos((u64::from(packet.ts_sec) * 1_000_000_000).saturating_add(fraction));
                 let link = legacy.link;
-                self.give(link, at, packet.origlen, packet.data, frame);
+                self.deliver(link, at, packet.origlen, packet.data, frame);
             }
             PcapBlockOwned::NG(block) => self.pcapng(block, frame),
         }
     }
 
     fn header(&mut self, header: &PcapHeader) {
-        let link = Link::numbered(header.network.0);
-        self.refuse(link, header.network);
+        let link = Link::from_linktype(header.network.0);
+        self.note_unsupported(link, header.network);
         self.legacy = Some(Legacy { link, nanoseconds: header.is_nanosecond_precision() });
     }
 
-    fn refuse(&mut self, link: Option<Link>, number: Linktype) {
+    fn note_unsupported(&mut self, link: Option<Link>, number: Linktype) {
         if link.is_none() {
-            self.refused.get_or_insert(number.0);
+            self.unsupported.get_or_insert(number.0);
         }
     }
 
     fn pcapng(&mut self, block: &Block<'_>, frame: &mut impl FnMut(&Frame<'_>)) {
         match block {
-            // Interfaces are numbered anew in each section.
+            // Interface numbers start again in each section.
             Block::SectionHeader(_) => self.interfaces.clear(),
             Block::InterfaceDescription(i) => {
-                let link = Link::numbered(i.linktype.0);
-                self.refuse(link, i.linktype);
+                let link = Link::from_linktype(i.linktype.0);
+                self.note_unsupported(link, i.linktype);
                 self.interfaces.push(Interface {
                     link,
-                    units: i.ts_resolution().filter(|u| *u > 0).unwrap_or(1_000_000),
+                    ticks_per_s: i.ts_resolution().filter(|u| *u > 0).unwrap_or(1_000_000),
                     offset: i.ts_offset(),
                     snaplen: i.snaplen,
                     dropped: 0,
@@ -286,10 +284,10 @@ impl State {
                 let link = interface.link;
                 let at = interface.time(u64::from(p.ts_high) << 32 | u64::from(p.ts_low));
                 let captured = (p.caplen as usize).min(p.data.len());
-                self.give(link, at, p.origlen, &p.data[..captured], frame);
+                self.deliver(link, at, p.origlen, &p.data[..captured], frame);
             }
             Block::SimplePacket(p) => {
-                // It has neither time nor captured length: the length is the lesser of its own and the interface's.
+                // The block has no timestamp and no captured length; that is the smaller of its length and the snap length.
                 let Some(interface) = self.interfaces.first() else {
                     self.counters.damaged_blocks += 1;
                     return;
@@ -297,10 +295,10 @@ impl State {
                 let limit = if interface.snaplen == 0 { p.origlen } else { p.origlen.min(interface.snaplen) };
                 let link = interface.link;
                 let captured = (limit as usize).min(p.data.len());
-                self.give(link, Time::ZERO, p.origlen, &p.data[..captured], frame);
+                self.deliver(link, Time::ZERO, p.origlen, &p.data[..captured], frame);
             }
             Block::InterfaceStatistics(s) => {
-                // isb_ifdrop (5) and isb_osdrop (7) count from the capture's beginning: the latest is the sum.
+                // isb_ifdrop (5) and isb_osdrop (7) count from the start of the capture: the latest value is the total.
                 let drops = |code: u16| {
                     let option = s.options.iter().find(|o| o.code.0 == code)?;
                     let bytes: [u8; 8] = option.value.get(..8)?.try_into().ok()?;
@@ -318,7 +316,7 @@ impl State {
         }
     }
 
-    fn give(
+    fn deliver(
         &mut self,
         link: Option<Link>,
         at: Time,
@@ -335,9 +333,9 @@ impl State {
 }
 
 impl Interface {
-    fn time(&self, units: u64) -> Time {
-        let whole = (units / self.units) as i128 + i128::from(self.offset);
-        let part = u128::from(units % self.units) * 1_000_000_000 / u128::from(self.units);
+    fn time(&self, ticks: u64) -> Time {
+        let whole = (ticks / self.ticks_per_s) as i128 + i128::from(self.offset);
+        let part = u128::from(ticks % self.ticks_per_s) * 1_000_000_000 / u128::from(self.ticks_per_s);
         let ns = whole.saturating_mul(1_000_000_000).saturating_add(part as i128);
         Time::from_nanos(ns.clamp(0, i128::from(u64::MAX)) as u64)
     }

@@ -1,20 +1,20 @@
-//! All that is known of one direction, in lines.
+//! The details of one direction, line by line.
 
 use super::{bytes, count, or_dash, rate, span};
 use fullpipe_experiment::connection::Direction;
 use std::fmt::Write;
 
-/// A line's name and what it says; some have nothing to say of some directions.
+/// Name and text of a line; `None` omits it.
 type Line = (&'static str, fn(&Direction) -> Option<String>);
 
 const LINES: [Line; 10] = [
     ("data", data),
     ("path", path),
-    ("round trips", round_trips),
+    ("RTT", round_trips),
     ("in flight", in_flight),
-    ("leaving", leaving),
-    ("sent again", sent_again),
-    ("path's losses", losses),
+    ("bursts", bursts),
+    ("retransmitted", retransmitted),
+    ("losses", losses),
     ("pauses", pauses),
     ("ECN", ecn),
     ("limited by", limits),
@@ -24,8 +24,8 @@ pub(super) fn lines(out: &mut String, d: &Direction) {
     let mut line = |name: &str, text: &str| {
         let _ = writeln!(out, "    {name:<16} {text}");
     };
-    for (name, of) in LINES {
-        if let Some(text) = of(d) {
+    for (name, text) in LINES {
+        if let Some(text) = text(d) {
             line(name, &text);
         }
     }
@@ -65,7 +65,7 @@ fn path(d: &Direction) -> Option<String> {
 
 fn round_trips(d: &Direction) -> Option<String> {
     Some(format!(
-        "p50 {}, p95 {}, most {} ({})",
+        "p50 {}, p95 {}, max {} ({})",
         or_dash(d.rtt.p50, span),
         or_dash(d.rtt.p95, span),
         or_dash(d.rtt.max, span),
@@ -80,14 +80,14 @@ fn in_flight(d: &Direction) -> Option<String> {
         or_dash(d.cwnd_at_least_bytes, bytes),
         or_dash(d.window.min_bytes, bytes),
         or_dash(d.window.max_bytes, bytes),
-        if d.window.scale_unknown { " or more (scale not seen)" } else { "" }
+        if d.window.scale_unknown { " or more (scale unknown)" } else { "" }
     ))
 }
 
-fn leaving(d: &Direction) -> Option<String> {
+fn bursts(d: &Direction) -> Option<String> {
     d.pacing.as_ref().map(|p| {
         format!(
-            "in bursts of {} (p50), {} (p95), at most {}; {:.0} % of them unprompted by an ACK",
+            "{} (p50), {} (p95), at most {}; {:.0} % not triggered by an ACK",
             bytes(p.burst_p50_bytes),
             bytes(p.burst_p95_bytes),
             bytes(p.burst_max_bytes),
@@ -96,17 +96,17 @@ fn leaving(d: &Direction) -> Option<String> {
     })
 }
 
-fn sent_again(d: &Direction) -> Option<String> {
+fn retransmitted(d: &Direction) -> Option<String> {
     let r = &d.retransmissions;
     Some(format!(
-        "{}, {}: {} fast, {}, {} after a time-out; {} spurious{}",
+        "{}, {}: {} fast, {}, {} after a timeout; {} spurious{}",
         count(r.segments, "segment"),
         bytes(r.bytes),
         r.fast,
         count(r.tail_loss, "tail loss probe"),
         r.timeout,
         r.spurious,
-        if r.inferred > 0 { format!("; {} concluded from holes", r.inferred) } else { String::new() }
+        if r.inferred > 0 { format!("; {} inferred from holes", r.inferred) } else { String::new() }
     ))
 }
 
@@ -123,7 +123,7 @@ fn losses(d: &Direction) -> Option<String> {
 fn pauses(d: &Direction) -> Option<String> {
     let idle = &d.idle;
     (idle.times > 0)
-        .then(|| format!("{}, together {}, longest {}", idle.times, span(idle.total), span(idle.longest)))
+        .then(|| format!("{}, total {}, longest {}", idle.times, span(idle.total), span(idle.longest)))
 }
 
 fn ecn(d: &Direction) -> Option<String> {

@@ -24,7 +24,7 @@ pub fn bytes(n: u64) -> String {
 /// `12.3 ms`, `4.56 s`.
 pub fn span(s: Span) -> String {
     let ms = s.as_millis_f64();
-    if ms >= 1000.0 { format!("{} s", figures(ms / 1000.0)) } else { format!("{} ms", figures(ms)) }
+    if ms >= 1000.0 { format!("{} s", digits(ms / 1000.0)) } else { format!("{} ms", digits(ms)) }
 }
 
 fn scaled(mut v: f64, by: f64, units: &[&str]) -> String {
@@ -33,11 +33,11 @@ fn scaled(mut v: f64, by: f64, units: &[&str]) -> String {
         v /= by;
         unit += 1;
     }
-    format!("{} {}", figures(v), units[unit])
+    format!("{} {}", digits(v), units[unit])
 }
 
-/// Three figures, or all before the point.
-fn figures(v: f64) -> String {
+/// Three significant digits, or all before the decimal point.
+fn digits(v: f64) -> String {
     match v.abs() {
         v0 if v0 >= 100.0 => format!("{v:.0}"),
         v0 if v0 >= 10.0 => format!("{v:.1}"),
@@ -55,17 +55,17 @@ fn or_dash<T>(v: Option<T>, text: impl Fn(T) -> String) -> String {
     v.map_or_else(|| "–".to_owned(), text)
 }
 
-/// What the file was, in a line or two.
+/// Packet counts of a file, and its damage.
 pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: Option<&Damage>) -> String {
     let mut out = format!("{name}: {}, {} of TCP", count(counters.frames, "packet"), packets.tcp);
     for (n, what) in [
-        (packets.filtered, "of these left out by the filter"),
+        (packets.filtered, "of these excluded by the filter"),
         (packets.other, "of other protocols"),
-        (counters.unknown_link, "on links that are not read"),
+        (counters.unknown_link, "with unsupported link types"),
         (packets.fragments, "fragments without a TCP header"),
-        (packets.short, "with too little captured, or damaged"),
-        (counters.damaged_blocks, "blocks damaged and skipped"),
-        (counters.dropped, "dropped by the capturing machine"),
+        (packets.short, "truncated or malformed"),
+        (counters.damaged_blocks, "damaged blocks skipped"),
+        (counters.dropped, "dropped by the capturing host"),
     ] {
         if n > 0 {
             let _ = write!(out, ", {n} {what}");
@@ -75,30 +75,30 @@ pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: 
     if let Some(damage) = damage {
         let _ = writeln!(
             out,
-            "The file is damaged at byte {}: {}. What came before is below.",
+            "The file is damaged at byte {}: {}. The results cover the part before.",
             damage.offset, damage.reason
         );
     }
     out
 }
 
-/// A line a connection or, where that is longer than `width`, one for its ends and one for what it was.
+/// A table with one line per connection or, if that exceeds `width`, with addresses and results on separate lines.
 pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: Option<usize>) -> String {
     let head = [
         "#",
         "from",
         "to",
-        "seen at",
+        "captured at",
         "bytes",
         "goodput",
         "RTprop",
         "BtlBw",
-        "again",
+        "retr",
         "limited by",
         "controller",
     ];
     let connections: Vec<&Connection> = connections.into_iter().collect();
-    let asked = connections.iter().any(|c| c.bulk().0.sender.is_some());
+    let has_senders = connections.iter().any(|c| c.bulk().0.sender.is_some());
     let mut rows = vec![head.map(str::to_owned)];
     for c in connections {
         let (d, heading) = c.bulk();
@@ -120,7 +120,7 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: O
             or_dash(d.sender.as_ref(), |s| s.words.clone()),
         ]);
     }
-    let columns = head.len() - usize::from(!asked);
+    let columns = head.len() - usize::from(!has_senders);
     let widths: Vec<usize> =
         (0..columns).map(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0)).collect();
     let line = |row: &[String], which: std::ops::Range<usize>| {
@@ -139,7 +139,7 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: O
     let mut out = String::new();
     for row in &rows {
         let _ = writeln!(out, "{:>3$}  {} → {}", row[0], row[1], row[2], widths[0]);
-        // Its controller is a sentence.
+        // The controller is a sentence.
         let _ = writeln!(out, "{indent}{}", line(row, 3..columns.min(10)));
         if columns > 10 {
             let _ = writeln!(out, "{indent}{}", row[10]);
@@ -148,8 +148,8 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: O
     out
 }
 
-/// Two connections beside each other, each with the name of its capture: before and after. Names that make it wider than
-/// `width` stand above.
+/// Compares two connections side by side, each with the name of its capture. Names that would exceed `width` are printed
+/// above the table.
 pub fn comparison(before: (&str, &Connection), after: (&str, &Connection), width: Option<usize>) -> String {
     type Words = (&'static str, fn(&Direction) -> Option<String>);
     type Figure = (&'static str, fn(&Direction) -> Option<f64>, fn(f64) -> String);
@@ -159,10 +159,10 @@ pub fn comparison(before: (&str, &Connection), after: (&str, &Connection), width
         ("goodput", |d| d.goodput.map(Rate::as_bits_per_sec_f64), bits),
         ("BtlBw", |d| d.btlbw.map(Rate::as_bits_per_sec_f64), bits),
         ("RTprop", |d| d.rtprop.map(Span::as_millis_f64), ms),
-        ("round trip, p50", |d| d.rtt.p50.map(Span::as_millis_f64), ms),
-        ("round trip, p95", |d| d.rtt.p95.map(Span::as_millis_f64), ms),
+        ("RTT p50", |d| d.rtt.p50.map(Span::as_millis_f64), ms),
+        ("RTT p95", |d| d.rtt.p95.map(Span::as_millis_f64), ms),
         (
-            "sent again",
+            "retr %",
             |d| (d.segments > 0).then(|| d.retransmissions.segments as f64 * 100.0 / d.segments as f64),
             |v| format!("{v:.2} %"),
         ),
@@ -172,7 +172,7 @@ pub fn comparison(before: (&str, &Connection), after: (&str, &Connection), width
     for (name, of, show) in shown {
         let [a, b] = directions.map(of);
         let change = match (a, b) {
-            (Some(a), Some(b)) if a > 0.0 => format!("× {}", figures(b / a)),
+            (Some(a), Some(b)) if a > 0.0 => format!("× {}", digits(b / a)),
             _ => String::new(),
         };
         rows.push([name.to_owned(), or_dash(a, show), or_dash(b, show), change]);
@@ -180,7 +180,7 @@ pub fn comparison(before: (&str, &Connection), after: (&str, &Connection), width
     let in_words: [Words; 2] = [
         ("limited by", |d| d.limits.dominant().map(|l| format!("{} {:.0} %", l.by.name(), l.share * 100.0))),
         ("controller", |d| {
-            d.sender.as_ref().map(|s| s.name.clone().unwrap_or_else(|| "not named".to_owned()))
+            d.sender.as_ref().map(|s| s.name.clone().unwrap_or_else(|| "not identified".to_owned()))
         }),
     ];
     for (name, of) in in_words {
@@ -189,7 +189,7 @@ pub fn comparison(before: (&str, &Connection), after: (&str, &Connection), width
             rows.push([name.to_owned(), or_dash(a, |w| w), or_dash(b, |w| w), String::new()]);
         }
     }
-    let mut out = "Compared, the connection with most data of each:\n".to_owned();
+    let mut out = "Comparison of the connections with most data:\n".to_owned();
     let across = |rows: &[[String; 4]]| -> [usize; 4] {
         std::array::from_fn(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0))
     };
@@ -216,7 +216,7 @@ fn place(p: Place) -> &'static str {
     }
 }
 
-/// All that is known of one connection.
+/// All details of one connection.
 pub fn detail(c: &Connection) -> String {
     let mut out = format!("Connection {}: {} → {}, {}", c.number, c.client, c.server, span(c.duration));
     let _ = writeln!(
@@ -224,7 +224,7 @@ pub fn detail(c: &Connection) -> String {
         ", {}{}",
         match c.opening.handshake {
             Handshake::Seen => "from its handshake",
-            Handshake::Half => "half of its handshake seen",
+            Handshake::Half => "half of its handshake captured",
             Handshake::NotSeen => "open before the capture began",
         },
         match c.closing {
@@ -233,14 +233,14 @@ pub fn detail(c: &Connection) -> String {
             Closing::Closed => " to its close",
             Closing::ResetByClient => ", reset by the client",
             Closing::ResetByServer => ", reset by the server",
-            Closing::TimedOut => ", given up",
+            Closing::TimedOut => ", timed out",
         }
     );
     let point = match c.vantage.point {
         Point::Client => "at the client",
         Point::Server => "at the server",
         Point::Between => "between the ends",
-        Point::Unknown => "at an unknown place",
+        Point::Unknown => "at an unknown point",
     };
     let _ = writeln!(out, "  captured {point}: {}", c.vantage.evidence.join("; "));
     for (name, d) in [("client → server", &c.to_server), ("server → client", &c.to_client)] {
@@ -255,17 +255,16 @@ pub fn detail(c: &Connection) -> String {
     out
 }
 
-/// What a direction got, what limited it and which controller sent it, in sentences.
+/// Goodput, limits and controller of a direction, in sentences.
 pub fn conclusions(d: &Direction) -> Vec<String> {
-    let got = d.goodput.zip(d.btlbw).map(|(got, of)| {
-        format!("This connection got {} of the {} that was seen to get through.", rate(got), rate(of))
-    });
-    let named = d.sender.as_ref().and_then(|s| s.name.as_ref().map(|_| format!("Sent by {}.", s.words)));
+    let got =
+        d.goodput.zip(d.btlbw).map(|(got, of)| format!("Goodput {} of a BtlBw of {}.", rate(got), rate(of)));
+    let named = d.sender.as_ref().and_then(|s| s.name.as_ref().map(|_| format!("Sender: {}.", s.words)));
     let ended = |w: &String| if w.ends_with('.') { w.clone() } else { format!("{w}.") };
     got.into_iter().chain(d.limits.words.iter().map(ended)).chain(named).collect()
 }
 
-/// The packets of a connection as `xplot` reads them (the form that tcptrace writes): one plot after another.
+/// The packets of a connection in `xplot` format, as written by tcptrace: one plot per direction.
 pub fn xplot(c: &Connection, sequences: &[Sequence]) -> String {
     let mut out = String::new();
     for s in sequences.iter().filter(|s| !s.marks.is_empty()) {
@@ -274,12 +273,12 @@ pub fn xplot(c: &Connection, sequences: &[Sequence]) -> String {
             "timeval unsigned\ntitle\n{} (time sequence graph)\nxlabel\ntime\nylabel\nsequence number",
             s.label
         );
-        let mut held: [Option<(f64, u64)>; 2] = [None; 2];
+        let mut levels: [Option<(f64, u64)>; 2] = [None; 2];
         for m in &s.marks {
             let t = c.start_s + m.at.as_secs_f64();
             let (from, to) = (m.from, m.to);
             let mut step = |which: usize, colour: &str| {
-                if let Some((since, level)) = held[which].replace((t, to)) {
+                if let Some((since, level)) = levels[which].replace((t, to)) {
                     let _ = writeln!(
                         out,
                         "{colour}\nline {since:.6} {level} {t:.6} {level}\nline {t:.6} {level} {t:.6} {to}"
@@ -316,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_have_three_figures_and_a_unit() {
+    fn quantities_have_three_digits_and_a_unit() {
         assert_eq!(rate(Rate::from_bits_per_sec(96_530_000)), "96.5 Mbit/s");
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(20_100_000), "20.1 MB");

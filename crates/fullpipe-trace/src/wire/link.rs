@@ -1,13 +1,13 @@
-//! Link layers, as far as the IP packet in them.
+//! Link types, up to the IP packet.
 
-/// Link layers that are read, by their LINKTYPE numbers (tcpdump.org/linktypes.html).
+/// Supported link types with their LINKTYPE numbers (tcpdump.org/linktypes.html).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Link {
     /// Ethernet (1), with any number of VLAN tags.
     Ethernet,
-    /// BSD loopback: an address family of four bytes in the capturing machine's order (0) or in network order (108).
+    /// BSD loopback: an address family of four bytes in host order (0) or network order (108).
     Loopback,
-    /// An IP packet and nothing before it (12, 14, 101, 228, 229).
+    /// An IP packet without link header (12, 14, 101, 228, 229).
     Raw,
     /// Linux "cooked", version 1 (113).
     Cooked,
@@ -15,12 +15,12 @@ pub enum Link {
     Cooked2,
 }
 
-/// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and the older QinQ ones.
+/// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and older QinQ.
 const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 
 impl Link {
-    /// The link layer of that LINKTYPE.
-    pub fn numbered(n: i32) -> Option<Self> {
+    /// The link type with a LINKTYPE number.
+    pub fn from_linktype(n: i32) -> Option<Self> {
         Some(match n {
             0 | 108 => Link::Loopback,
             1 => Link::Ethernet,
@@ -31,14 +31,14 @@ impl Link {
         })
     }
 
-    /// The IP packet in `frame`; none if there is another protocol in it, or too little of it.
+    /// The IP packet in `frame`; `None` for other protocols and truncated frames.
     #[inline]
     pub fn ip(self, frame: &[u8]) -> Option<&[u8]> {
         match self {
             Link::Ethernet => tagged(frame, 12),
             Link::Cooked => tagged(frame, 14),
             Link::Cooked2 => {
-                // The protocol comes first, then 18 bytes of the interface and the address.
+                // The protocol is first, then 18 bytes of interface and address.
                 let protocol = ether_type(frame, 0)?;
                 if VLAN.contains(&protocol) {
                     tagged(frame, 22)
@@ -47,7 +47,7 @@ impl Link {
                 }
             }
             Link::Raw => Some(frame),
-            // Families differ between systems (AF_INET6 is 10, 24, 28 or 30); the packet itself says its version.
+            // Address families differ between systems (AF_INET6 is 10, 24, 28 or 30); use the version in the packet.
             Link::Loopback => frame.get(4..),
         }
     }
@@ -58,7 +58,7 @@ fn ether_type(frame: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// What follows the EtherType at `at` and all tags after it.
+/// The IP packet after the EtherType at `at` and all VLAN tags.
 #[inline]
 fn tagged(frame: &[u8], mut at: usize) -> Option<&[u8]> {
     loop {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_passed_over_however_many() {
+    fn all_vlan_tags_are_skipped() {
         let mut frame = vec![0; 12];
         for tag in [0x88a8_u16, 0x8100, 0x8100] {
             frame.extend(tag.to_be_bytes());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn cooked_frames_say_their_protocol_at_their_end_and_at_their_beginning() {
+    fn cooked_versions_differ_in_the_position_of_the_protocol() {
         let mut one = vec![0; 14];
         one.extend([0x86, 0xdd, 0x60]);
         assert_eq!(Link::Cooked.ip(&one), Some(&[0x60][..]));

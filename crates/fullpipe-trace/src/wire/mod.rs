@@ -1,9 +1,9 @@
-//! From a captured frame to a TCP segment.
+//! Parses captured frames as TCP segments.
 
 mod link;
 mod options;
 mod segment;
 
 pub use link::Link;
-pub use options::{Sack, Selective};
-pub use segment::{Ecn, Flags, Segment, Skipped};
+pub use options::{Sack, TcpOptions};
+pub use segment::{Ecn, Flags, Segment, SkipReason};

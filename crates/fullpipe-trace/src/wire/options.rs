@@ -1,5 +1,5 @@
-//! TCP options (RFC 9293 §3.1, RFC 7323, RFC 2018). Read here because a list is read as far as it goes: an option
-//! that is unknown or cut off by the snap length must not cost the others.
+//! TCP options (RFC 9293 §3.1, RFC 7323, RFC 2018). Unlike with a library, an unknown or truncated option does not affect
+//! those before it.
 
 /// Up to four blocks of a SACK option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -9,7 +9,7 @@ pub struct Sack {
 }
 
 impl Sack {
-    /// The blocks: first sequence number and the one after the last.
+    /// The blocks: first sequence number, and the one after the last.
     #[inline]
     pub fn blocks(&self) -> &[(u32, u32)] {
         &self.blocks[..usize::from(self.count)]
@@ -23,38 +23,38 @@ impl Sack {
     }
 }
 
-/// The options that matter here.
+/// TCP options relevant to the analysis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Selective {
+pub struct TcpOptions {
     /// Maximum segment size.
     pub mss: Option<u16>,
     /// Window scale.
     pub window_scale: Option<u8>,
     /// SACK permitted.
     pub sack_permitted: bool,
-    /// Value and echo.
+    /// Timestamp value and echo.
     pub timestamps: Option<(u32, u32)>,
     /// Selective acknowledgments.
     pub sack: Sack,
 }
 
-impl Selective {
-    /// Reads a list of options, as far as it goes.
+impl TcpOptions {
+    /// Parses a list of options up to its end or its first malformed option.
     #[inline]
-    pub fn read(list: &[u8]) -> Self {
-        let mut read = Selective::default();
-        // What nearly every data segment carries, and nothing else, aligned as RFC 7323 appendix A recommends.
+    pub fn parse(list: &[u8]) -> Self {
+        let mut options = TcpOptions::default();
+        // Fast path: timestamps only, aligned as RFC 7323 appendix A recommends.
         match list {
             [1, 1, 8, 10, stamps @ ..] if stamps.len() == 8 => {
-                read.timestamps = Some((word(stamps), word(&stamps[4..])));
+                options.timestamps = Some((word(stamps), word(&stamps[4..])));
             }
-            _ => read.any(list),
+            _ => options.parse_all(list),
         }
-        read
+        options
     }
 
-    /// The same of any list.
-    fn any(&mut self, mut list: &[u8]) {
+    /// Parses any list.
+    fn parse_all(&mut self, mut list: &[u8]) {
         while let [kind, rest @ ..] = list {
             match kind {
                 0 => break,
@@ -69,7 +69,7 @@ impl Selective {
             let Some(value) = option.get(2..) else { break };
             match (kind, value.len()) {
                 (2, 2) => self.mss = Some(u16::from_be_bytes([value[0], value[1]])),
-                // RFC 7323 §2.3: more than 14 is taken as 14.
+                // RFC 7323 §2.3: larger values count as 14.
                 (3, 1) => self.window_scale = Some(value[0].min(14)),
                 (4, 0) => self.sack_permitted = true,
                 (5, _) => value.chunks_exact(8).for_each(|b| self.sack.push((word(b), word(&b[4..])))),
@@ -91,24 +91,24 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_unknown_option_does_not_hide_those_after_it() {
+    fn unknown_options_are_skipped() {
         let list = [34, 4, 1, 2, 2, 4, 5, 180, 3, 3, 99, 4, 2, 0, 9, 9];
-        let read = Selective::read(&list);
+        let read = TcpOptions::parse(&list);
         assert_eq!((read.mss, read.window_scale, read.sack_permitted), (Some(1460), Some(14), true));
     }
 
     #[test]
-    fn a_list_that_is_cut_off_gives_what_came_before() {
+    fn truncated_lists_give_their_complete_options() {
         let list = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 1, 5, 10, 0, 0, 0, 5, 0];
-        let read = Selective::read(&list);
+        let read = TcpOptions::parse(&list);
         assert_eq!(read.timestamps, Some((1, 2)));
         assert!(read.sack.blocks().is_empty());
     }
 
     proptest! {
         #[test]
-        fn any_list_ends(list in proptest::collection::vec(any::<u8>(), 0..60)) {
-            prop_assert!(Selective::read(&list).sack.blocks().len() <= 4);
+        fn any_list_terminates(list in proptest::collection::vec(any::<u8>(), 0..60)) {
+            prop_assert!(TcpOptions::parse(&list).sack.blocks().len() <= 4);
         }
     }
 }

@@ -1,24 +1,24 @@
-//! A TCP segment, and how it comes out of an IP packet.
+//! Parses an IP packet as a TCP segment.
 
-use super::options::{Sack, Selective};
+use super::options::{Sack, TcpOptions};
 use crate::input::Frame;
 use etherparse::{IpNumber, LaxIpSlice};
 use fullpipe_units::Time;
 use std::net::SocketAddr;
 
-/// The two bits of explicit congestion notification in an IP header (RFC 3168 §5).
+/// The ECN field of an IP header (RFC 3168 §5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ecn {
-    /// Not capable of it.
+    /// Not-ECT.
     #[default]
     NotCapable,
-    /// Capable: ECT(0) or ECT(1).
+    /// ECT(0) or ECT(1).
     Capable,
-    /// Congestion experienced.
+    /// CE: congestion experienced.
     Marked,
 }
 
-/// TCP's flags.
+/// TCP flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flags(pub u8);
 
@@ -31,7 +31,7 @@ impl Flags {
     pub const RST: u8 = 0x04;
     /// Push.
     pub const PSH: u8 = 0x08;
-    /// The acknowledgment number holds.
+    /// The acknowledgment number is valid.
     pub const ACK: u8 = 0x10;
     /// Congestion echo.
     pub const ECE: u8 = 0x40;
@@ -45,14 +45,14 @@ impl Flags {
     }
 }
 
-/// One TCP segment, or several that offloads made one packet of.
+/// A TCP segment, or several merged by an offload.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Segment {
     /// When it was captured, since 1970.
     pub at: Time,
-    /// Who sent it.
+    /// Sender.
     pub from: SocketAddr,
-    /// To whom.
+    /// Receiver.
     pub to: SocketAddr,
     /// Sequence number of the first byte.
     pub seq: u32,
@@ -60,67 +60,67 @@ pub struct Segment {
     pub ack: u32,
     /// Flags.
     pub flags: Flags,
-    /// Window as written, without its scale.
+    /// Window field, not scaled.
     pub window: u16,
-    /// Payload bytes, by the IP header: the capture may hold fewer.
+    /// Payload bytes according to the IP header; the capture may have fewer.
     pub payload: u32,
     /// Bytes of the IP and TCP headers.
     pub headers: u16,
-    /// Options, as far as they were captured.
-    pub options: Selective,
-    /// The IP header's mark.
+    /// Options, as far as captured.
+    pub options: TcpOptions,
+    /// ECN field of the IP header.
     pub ecn: Ecn,
 }
 
-/// Why a frame gave no segment.
+/// Why a frame was skipped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Skipped {
+pub enum SkipReason {
     /// Another protocol.
     NotTcp,
-    /// A fragment of an IP packet that is not its first, or a first one without its TCP header.
+    /// A fragment without the TCP header.
     Fragment,
-    /// Too little was captured of it, or what was captured makes no sense.
+    /// Truncated or malformed.
     Short,
 }
 
 impl Segment {
-    /// The segment in `frame`.
+    /// Parses the segment in `frame`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The frame has no TCP segment.
     #[inline]
-    pub fn read(frame: &Frame<'_>) -> Result<Self, Skipped> {
-        let packet = frame.link.ip(frame.bytes).ok_or(Skipped::NotTcp)?;
+    pub fn parse(frame: &Frame<'_>) -> Result<Self, SkipReason> {
+        let packet = frame.link.ip(frame.bytes).ok_or(SkipReason::NotTcp)?;
         let before = frame.bytes.len() - packet.len();
         let on_link = (frame.length as usize).saturating_sub(before);
-        let (ip, _) = LaxIpSlice::from_slice(packet).map_err(|_| Skipped::Short)?;
+        let (ip, _) = LaxIpSlice::from_slice(packet).map_err(|_| SkipReason::Short)?;
         let payload = ip.payload();
         if payload.ip_number != IpNumber::TCP {
-            return Err(Skipped::NotTcp);
+            return Err(SkipReason::NotTcp);
         }
         if ip.is_fragmenting_payload() && !first_fragment(&ip) {
-            return Err(Skipped::Fragment);
+            return Err(SkipReason::Fragment);
         }
         let tcp = payload.payload;
         let ip_headers = tcp.as_ptr().addr().saturating_sub(packet.as_ptr().addr());
-        let (said, bits) = match &ip {
+        let (ip_length, bits) = match &ip {
             LaxIpSlice::Ipv4(v4) => (usize::from(v4.header().total_len()), v4.header().ecn().value()),
             LaxIpSlice::Ipv6(v6) => {
                 let length = usize::from(v6.header().payload_length());
                 (if length == 0 { 0 } else { length + 40 }, packet[1] >> 4 & 3)
             }
         };
-        // Length 0: the sender's stack left it to the network card, or the packet is a jumbogram.
-        let total = if said == 0 { on_link } else { said };
-        let fixed: &[u8; 20] = tcp.first_chunk().ok_or(Skipped::Short)?;
+        // Length 0: segmentation offload fills it in later, or the packet is a jumbogram.
+        let total = if ip_length == 0 { on_link } else { ip_length };
+        let fixed: &[u8; 20] = tcp.first_chunk().ok_or(SkipReason::Short)?;
         let tcp_header = usize::from(fixed[12] >> 4) * 4;
         let headers = ip_headers + tcp_header;
         if tcp_header < 20 || total < headers {
-            return Err(Skipped::Short);
+            return Err(SkipReason::Short);
         }
         let port = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
         let word = |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
-        // Made where they are needed: an address of either kind that is copied between would be waited for.
+        // Built in place: copying an enum of both address types stalls the processor.
         let (from, to): (SocketAddr, SocketAddr) = match &ip {
             LaxIpSlice::Ipv4(v4) => {
                 let header = v4.header();
@@ -141,7 +141,7 @@ impl Segment {
             window: port(14),
             payload: (total - headers) as u32,
             headers: headers.min(usize::from(u16::MAX)) as u16,
-            options: Selective::read(&tcp[20..tcp_header.min(tcp.len())]),
+            options: TcpOptions::parse(&tcp[20..tcp_header.min(tcp.len())]),
             ecn: match bits {
                 0 => Ecn::NotCapable,
                 3 => Ecn::Marked,
@@ -150,7 +150,7 @@ impl Segment {
         })
     }
 
-    /// Selective acknowledgments.
+    /// SACK blocks.
     #[inline]
     pub fn sack(&self) -> &Sack {
         &self.options.sack
@@ -160,7 +160,7 @@ impl Segment {
 fn first_fragment(ip: &LaxIpSlice<'_>) -> bool {
     match ip {
         LaxIpSlice::Ipv4(v4) => v4.header().fragments_offset().value() == 0,
-        // Where the fragment header stands is lost; without its offset nothing is believed.
+        // The position of the fragment header is unknown here, and with it the offset.
         LaxIpSlice::Ipv6(_) => false,
     }
 }

@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use fullpipe_experiment::connection::Connection;
-use fullpipe_trace::wire::{Ecn, Flags, Segment, Selective};
-use fullpipe_trace::{Analysis, Options};
+use fullpipe_trace::wire::{Ecn, Flags, Segment, TcpOptions};
+use fullpipe_trace::{Analyser, Options};
 use fullpipe_units::{Span, Time};
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ pub fn server() -> SocketAddr {
     "10.0.0.2:443".parse().unwrap()
 }
 
-/// Milliseconds after the capture's beginning.
+/// Time `ms` after the start of the capture.
 pub fn at(ms: f64) -> Time {
     Time::from_nanos(1_700_000_000_000_000_000) + Span::from_secs_f64(ms / 1e3)
 }
@@ -34,26 +34,26 @@ pub fn segment(ms: f64, from: SocketAddr, flags: u8, seq: u32, ack: u32, payload
         window: 60_000,
         payload,
         headers: 40,
-        options: Selective::default(),
+        options: TcpOptions::default(),
         ecn: Ecn::NotCapable,
     }
 }
 
-/// Segments of one connection, the client's and the server's sequence numbers from where they are told to begin.
-pub struct Talk {
+/// Segments of one connection with the given initial sequence numbers.
+pub struct Exchange {
     pub segments: Vec<Segment>,
     pub client_isn: u32,
     pub server_isn: u32,
 }
 
-impl Talk {
+impl Exchange {
     pub fn new(client_isn: u32, server_isn: u32) -> Self {
-        Talk { segments: Vec::new(), client_isn, server_isn }
+        Exchange { segments: Vec::new(), client_isn, server_isn }
     }
 
-    /// A handshake in which the server's answer takes `to_server` and the client's `to_client` milliseconds.
+    /// A handshake in which the server answers after `to_server` and the client after `to_client` milliseconds.
     pub fn open(&mut self, ms: f64, to_server: f64, to_client: f64) {
-        let options = Selective { mss: Some(MSS as u16), sack_permitted: true, ..Selective::default() };
+        let options = TcpOptions { mss: Some(MSS as u16), sack_permitted: true, ..TcpOptions::default() };
         let (c, s) = (self.client_isn, self.server_isn);
         let mut syn = segment(ms, client(), Flags::SYN, c, 0, 0);
         syn.options = options;
@@ -84,7 +84,7 @@ impl Talk {
         self.segments.last_mut().unwrap()
     }
 
-    /// The same with selective acknowledgments.
+    /// Like [`ack`](Self::ack), with SACK blocks.
     pub fn sack(&mut self, ms: f64, to: u32, blocks: &[(u32, u32)]) {
         let mut list = Vec::new();
         for (a, b) in blocks {
@@ -93,15 +93,15 @@ impl Talk {
             }
         }
         let option = [&[5, 2 + list.len() as u8][..], &list].concat();
-        self.ack(ms, to).options = Selective::read(&option);
+        self.ack(ms, to).options = TcpOptions::parse(&option);
     }
 
     pub fn connections(&self) -> Vec<Connection> {
-        let mut analysis = Analysis::new(Options::default());
+        let mut analyser = Analyser::new(Options::default());
         let mut segments = self.segments.clone();
         segments.sort_by_key(|s| s.at);
-        segments.iter().for_each(|s| analysis.segment(s));
-        analysis.finish().connections.into_iter().map(|c| c.record).collect()
+        segments.iter().for_each(|s| analyser.add_segment(s));
+        analyser.finish().connections.into_iter().map(|c| c.record).collect()
     }
 
     pub fn connection(&self) -> Connection {
@@ -135,26 +135,26 @@ pub fn frame(s: &Segment) -> Vec<u8> {
     f
 }
 
-/// How a pcap file is written.
+/// Format of a pcap file.
 #[derive(Clone, Copy)]
-pub struct Form {
+pub struct PcapFormat {
     pub big_endian: bool,
     pub nanoseconds: bool,
     pub snaplen: usize,
 }
 
 /// A pcap file of Ethernet frames.
-pub fn pcap(segments: &[Segment], form: Form) -> Vec<u8> {
-    let word = |n: u32| if form.big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
-    let half = |n: u16| if form.big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
-    let mut out = word(if form.nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 }).to_vec();
+pub fn pcap(segments: &[Segment], format: PcapFormat) -> Vec<u8> {
+    let word = |n: u32| if format.big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+    let half = |n: u16| if format.big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+    let mut out = word(if format.nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 }).to_vec();
     out.extend([half(2), half(4)].concat());
-    out.extend([word(0), word(0), word(form.snaplen as u32), word(1)].concat());
+    out.extend([word(0), word(0), word(format.snaplen as u32), word(1)].concat());
     for s in segments {
         let frame = frame(s);
-        let kept = frame.len().min(form.snaplen);
+        let kept = frame.len().min(format.snaplen);
         let ns = s.at.as_nanos();
-        let part = (ns % 1_000_000_000) as u32 / if form.nanoseconds { 1 } else { 1000 };
+        let part = (ns % 1_000_000_000) as u32 / if format.nanoseconds { 1 } else { 1000 };
         out.extend([word((ns / 1_000_000_000) as u32), word(part), word(kept as u32)].concat());
         out.extend(word(frame.len() as u32));
         out.extend(&frame[..kept]);
@@ -162,7 +162,7 @@ pub fn pcap(segments: &[Segment], form: Form) -> Vec<u8> {
     out
 }
 
-/// A pcapng file with one section, two interfaces (the second counts nanoseconds) in turn, and drop counts.
+/// A pcapng file with one section, two alternating interfaces (the second with nanoseconds), and drop counters.
 pub fn pcapng(segments: &[Segment], big_endian: bool) -> Vec<u8> {
     let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
     let half = |n: u16| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };

@@ -11,7 +11,7 @@ use fullpipe_host::checks::{self, Question, Report, Verdict};
 use fullpipe_net::client::{ClientError, Config};
 use fullpipe_net::compare::{CompareError, Plan};
 use fullpipe_net::signals;
-use fullpipe_report::compared;
+use fullpipe_report::comparison_text;
 use fullpipe_units::{Rate, Span};
 use serde::Serialize;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -293,7 +293,7 @@ fn two_digits(bps: f64) -> u64 {
 }
 
 fn compared_text(found: &Comparison) -> String {
-    let text = compared(found, width().min(100).saturating_sub(3));
+    let text = comparison_text(found, width().min(100).saturating_sub(3));
     text.lines().map(|line| format!("   {line}").trim_end().to_owned() + "\n").collect()
 }
 

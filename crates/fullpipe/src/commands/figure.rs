@@ -4,8 +4,8 @@ use crate::failure::Failure;
 use crate::runs::{self, Choice, LENT, Progress, hanging, listed};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::Case;
-use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs, find, nearest, page, tally};
-use fullpipe_report::Replacement;
+use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs, find, page, tally, unknown_figure};
+use fullpipe_report::AtomicFile;
 use fullpipe_run::{Batch, Engine, InRealTime, Job};
 use std::path::{Path, PathBuf};
 
@@ -74,7 +74,7 @@ impl Args {
         let html = page(&pages, engine.source(), &command);
         // For who wants to read or change them; the page holds them, too.
         for made in &results {
-            self.write(&format!("{}.md", made.figure.id), made.figure.chapter_alone().as_bytes())?;
+            self.write(&format!("{}.md", made.figure.id), made.figure.standalone_chapter().as_bytes())?;
             self.write(&format!("{}.toml", made.figure.id), made.figure.text.as_bytes())?;
         }
         self.write("figures.html", html.as_bytes())?;
@@ -135,11 +135,11 @@ impl Args {
         if ids.iter().any(|id| id == "all") {
             return Ok(FIGURES.iter().filter(|f| self.engine == Choice::Sim || f.in_lab).collect());
         }
-        ids.iter().map(|id| find(id).ok_or_else(|| Failure::usage(nearest(id)))).collect()
+        ids.iter().map(|id| find(id).ok_or_else(|| Failure::usage(unknown_figure(id)))).collect()
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-        Replacement::write(&self.out.join(name), bytes).map_err(Failure::usage)
+        AtomicFile::write(&self.out.join(name), bytes).map_err(Failure::usage)
     }
 }
 
@@ -191,7 +191,7 @@ fn print(results: &[Made]) {
         println!("\n{} — {}{short}", figure.id, figure.title);
         for finding in &outcome.findings {
             let Finding { claim, published, measured, bound, differs, .. } = finding;
-            let mark = finding.agreement().mark();
+            let mark = finding.agreement().symbol();
             hanging(&format!("  {mark} "), 0, claim);
             hanging("      published: ", 0, published);
             hanging("      measured:  ", 0, measured);

@@ -6,7 +6,7 @@ use fullpipe_ebpf::closings::{Closings, Counts, RING_BYTES, Settings};
 use fullpipe_kernel::{facts, signals};
 use fullpipe_live::Filter;
 use fullpipe_live::records::{Anonymiser, Key, Records};
-use fullpipe_report::records::{Bounds, RecordsError, Writer};
+use fullpipe_report::records::{RecordsError, Rotation, Writer};
 use fullpipe_units::{Bytes, Span, Time};
 use nix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
@@ -109,7 +109,7 @@ impl Args {
         // The programs before the file: where they cannot be had, nothing takes its turn.
         let closings = Closings::start(&Settings { namespace, ring_bytes }).map_err(|e| impossible(&e))?;
         let writer =
-            Writer::open(&self.file, Bounds { bytes: size, files: self.files }).map_err(Failure::usage)?;
+            Writer::open(&self.file, Rotation { bytes: size, files: self.files }).map_err(Failure::usage)?;
         let taken = RefCell::new(Taken {
             records: Records::new(filter, anonymiser, now()),
             writer,
@@ -185,7 +185,7 @@ impl Taken {
         }
         eprintln!("{}", told(counts, written, unwanted, wanted - written));
         match failure {
-            Some(e) if !e.is_unread() => Err(Failure::usage(e)),
+            Some(e) if !e.is_closed_pipe() => Err(Failure::usage(e)),
             _ => Ok(()),
         }
     }

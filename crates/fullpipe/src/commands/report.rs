@@ -4,8 +4,8 @@ use crate::failure::Failure;
 use crate::print::print;
 use crate::runs::{Outputs, command_line};
 use fullpipe_experiment::{Results, SCHEMA};
-use fullpipe_report::records::{By, Distributions, page, read, text};
-use fullpipe_report::{About, Replacement};
+use fullpipe_report::records::{Distributions, GroupBy, page, read, text};
+use fullpipe_report::{About, AtomicFile};
 use std::path::{Path, PathBuf};
 
 /// Show recordings again and side by side, or what records of connections come to
@@ -75,7 +75,7 @@ impl Args {
             )));
         }
         // Before anything is read: what cannot be written must not be noticed at the end.
-        let output = out.map(|path| Replacement::open(path)).transpose().map_err(Failure::usage)?;
+        let output = out.map(|path| AtomicFile::open(path)).transpose().map_err(Failure::usage)?;
         let mut all = Distributions::default();
         for file in &self.files {
             let found = read(file, &mut all).map_err(Failure::usage)?;
@@ -83,14 +83,14 @@ impl Args {
                 eprintln!("{}: its last line is cut, and left out", file.display());
             }
         }
-        let kinds: Vec<By> = match self.by.as_slice() {
-            [] => By::ALL.to_vec(),
+        let kinds: Vec<GroupBy> = match self.by.as_slice() {
+            [] => GroupBy::ALL.to_vec(),
             some => some.iter().map(|what| what.by()).collect(),
         };
         print(text(&all, &kinds))?;
         if let (Some(output), Some(path)) = (output, out) {
             let about = About { title: "Connections that closed".to_owned(), command: command_line() };
-            output.write_by(|out| page(&all, &kinds, &about, out)).map_err(Failure::usage)?;
+            output.write_with(|out| page(&all, &kinds, &about, out)).map_err(Failure::usage)?;
             eprintln!("wrote {}", path.display());
         }
         Ok(())
@@ -140,12 +140,12 @@ fn together(mut all: Vec<Results>, names: &[String]) -> Results {
 }
 
 impl What {
-    fn by(self) -> By {
+    fn by(self) -> GroupBy {
         match self {
-            What::Controller => By::Controller,
-            What::Prefix => By::Prefix,
-            What::Port => By::Port,
-            What::Hour => By::Hour,
+            What::Controller => GroupBy::Controller,
+            What::Prefix => GroupBy::Prefix,
+            What::Port => GroupBy::Port,
+            What::Hour => GroupBy::Hour,
         }
     }
 }

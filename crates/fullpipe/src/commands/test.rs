@@ -9,7 +9,7 @@ use fullpipe_net::compare::{CompareError, Plan};
 use fullpipe_net::iperf3::{DEFAULT_TCP_BLOCK, Params, Protocol};
 use fullpipe_net::recording::recording;
 use fullpipe_net::signals;
-use fullpipe_report::{About, Output, compared};
+use fullpipe_report::{About, Output, comparison_text};
 use fullpipe_units::{Bytes, ParseError, Rate, Span};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -208,7 +208,7 @@ impl Args {
                 let json = serde_json::to_value(found).map_err(Failure::usage)?;
                 println!("{json:#}");
             } else {
-                print(compared(found, width()))?;
+                print(comparison_text(found, width()))?;
             }
         }
         write(output, results, &self.host)

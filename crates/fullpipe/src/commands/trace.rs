@@ -5,8 +5,10 @@ use crate::print::{columns, in_lines, print, print_json};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::connection::{Connection, Connections, Point};
 use fullpipe_kernel::signals;
-use fullpipe_report::{About, Format, Output, Replacement, write_capture};
-use fullpipe_trace::{Analysed, Analysis, Filter, LiveError, Options, Traced, input, look, text};
+use fullpipe_report::{About, AtomicFile, Format, Output, write_capture};
+use fullpipe_trace::{
+    Analyser, Analysis, Filter, LiveError, Options, TracedConnection, capture_interface, input, text,
+};
 use fullpipe_units::Span;
 use std::fs::File;
 use std::io::{self, Read};
@@ -86,10 +88,10 @@ impl Args {
                 Some(interface) => self.look(interface)?,
                 None => self.read(file, self.conn)?,
             };
-            let mut shown: Vec<Traced> = analysed.connections;
+            let mut shown: Vec<TracedConnection> = analysed.connections;
             shown.retain(|c| self.conn.is_none_or(|n| c.record.number == n));
             if self.controllers || shown.len() == 1 {
-                shown.iter_mut().for_each(Traced::identify);
+                shown.iter_mut().for_each(TracedConnection::identify);
             }
             if let (Some(n), true) = (self.conn, shown.is_empty()) {
                 let file = file.display();
@@ -116,7 +118,7 @@ impl Args {
     }
 
     /// Reads `file`; of connection `detailed`, packet by packet.
-    fn read(&self, file: &Path, detailed: Option<u32>) -> Result<(String, Analysed), Failure> {
+    fn read(&self, file: &Path, detailed: Option<u32>) -> Result<(String, Analysis), Failure> {
         let stdin = file.as_os_str() == "-";
         let name = if stdin { "standard input".to_owned() } else { file.display().to_string() };
         let source: Box<dyn Read + Send> = if stdin {
@@ -124,9 +126,10 @@ impl Args {
         } else {
             Box::new(File::open(file).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?)
         };
-        let mut analysis = Analysis::new(self.options(detailed));
-        let outcome = input::read(&name, source, |frame| analysis.frame(frame)).map_err(Failure::usage)?;
-        let analysed = analysis.finish();
+        let mut analyser = Analyser::new(self.options(detailed));
+        let outcome =
+            input::read(&name, source, |frame| analyser.add_frame(frame)).map_err(Failure::usage)?;
+        let analysed = analyser.finish();
         let heading = text::heading(&name, &outcome.counters, &analysed.packets, outcome.damage.as_ref());
         if self.json && outcome.damage.is_some() {
             eprint!("{heading}");
@@ -146,7 +149,7 @@ impl Args {
     }
 
     /// Looks at the packets that pass `interface`, until the time is over or a signal comes.
-    fn look(&self, interface: &str) -> Result<(String, Analysed), Failure> {
+    fn look(&self, interface: &str) -> Result<(String, Analysis), Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         signals::on_termination(move || flag.store(true, Relaxed))
@@ -161,13 +164,13 @@ impl Args {
             });
             stop.load(Relaxed) || since.elapsed() >= length
         };
-        let mut analysis = Analysis::new(self.options(self.conn));
-        let counters =
-            look(interface, &self.filter, ended, |frame| analysis.frame(frame)).map_err(|e| match e {
-                LiveError::NoInterface { .. } => Failure::usage(e),
-                _ => Failure::Impossible(e.to_string()),
-            })?;
-        let analysed = analysis.finish();
+        let mut analyser = Analyser::new(self.options(self.conn));
+        let counters = capture_interface(interface, &self.filter, ended, |frame| analyser.add_frame(frame))
+            .map_err(|e| match e {
+            LiveError::NoInterface { .. } => Failure::usage(e),
+            _ => Failure::Impossible(e.to_string()),
+        })?;
+        let analysed = analyser.finish();
         let heading = text::heading(interface, &counters, &analysed.packets, None);
         if self.json && counters.dropped > 0 {
             eprint!("{heading}");
@@ -176,7 +179,7 @@ impl Args {
     }
 
     /// Writes the reports on the connection with most data of each capture.
-    fn report(&self, bulks: Vec<(&Path, Traced)>) -> Result<(), Failure> {
+    fn report(&self, bulks: Vec<(&Path, TracedConnection)>) -> Result<(), Failure> {
         if bulks.is_empty() {
             return Err(Failure::usage("there is no TCP connection to report on"));
         }
@@ -185,8 +188,9 @@ impl Args {
             shown.push((file, self.in_packets(file, most)?));
         }
         let several = shown.len() > 1;
-        let title =
-            |(file, c): &(&Path, Traced)| format!("{}, connection {}", file.display(), c.record.number);
+        let title = |(file, c): &(&Path, TracedConnection)| {
+            format!("{}, connection {}", file.display(), c.record.number)
+        };
         let mut command = "fullpipe trace".to_owned();
         if self.live.is_some() {
             command += " --live";
@@ -215,12 +219,12 @@ impl Args {
         for path in &self.out {
             if path.extension().is_some_and(|e| e == "xpl") {
                 let text: String = shown.iter().map(|(_, c)| text::xplot(&c.record, &c.sequences)).collect();
-                Replacement::write(path, text.as_bytes()).map_err(Failure::usage)?;
+                AtomicFile::write(path, text.as_bytes()).map_err(Failure::usage)?;
             } else {
                 let output = Output::open(path).map_err(Failure::usage)?;
                 let written = match output.format() {
                     Format::Html => output
-                        .write_by(|out| write_capture(&results, &about, &words, sender, &sequences, out)),
+                        .write_with(|out| write_capture(&results, &about, &words, sender, &sequences, out)),
                     _ => output.write(&results, &about),
                 };
                 written.map_err(Failure::usage)?;
@@ -231,7 +235,7 @@ impl Args {
     }
 
     /// `most` with its packets. Which connection it would be was not known as its file was read: it is read again.
-    fn in_packets(&self, file: &Path, most: Traced) -> Result<Traced, Failure> {
+    fn in_packets(&self, file: &Path, most: TracedConnection) -> Result<TracedConnection, Failure> {
         // What came from a pipe or an interface cannot be.
         if !most.sequences.is_empty() || file.as_os_str() == "-" || self.live.is_some() {
             return Ok(most);
@@ -249,7 +253,7 @@ impl Args {
     }
 }
 
-fn bytes(c: &Traced) -> u64 {
+fn bytes(c: &TracedConnection) -> u64 {
     c.record.to_server.bytes + c.record.to_client.bytes
 }
 

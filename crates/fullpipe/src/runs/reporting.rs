@@ -163,7 +163,7 @@ fn of_stdout(path: &Path) -> Result<Option<Format>, Failure> {
     match path.to_str().and_then(|name| name.strip_prefix('-')) {
         Some("") => Ok(Some(Format::Json)),
         Some(ending) if ending.starts_with('.') && !ending.contains('/') => {
-            let format = Format::of_path(Path::new(&format!("stdout{ending}")));
+            let format = Format::from_path(Path::new(&format!("stdout{ending}")));
             format.map(Some).map_err(|e| Failure::usage(format!("--out {}: {e}", path.display())))
         }
         _ => Ok(None),

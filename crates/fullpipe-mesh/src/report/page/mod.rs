@@ -4,7 +4,7 @@ use super::bins::{Bins, PairBins};
 use super::{PathReport, Report, State, clock, paths, times};
 use crate::analysis::gains;
 use crate::record::{History, Pair};
-use fullpipe_report::{About, Plotted, colour_of, escaped, millis, percent, rate};
+use fullpipe_report::{About, PlottedPage, controller_colour, escape_html, millis, percent, rate};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -72,7 +72,7 @@ pub fn page(history: &History, report: &Report, about: &About) -> String {
             .controllers
             .iter()
             .map(|name| {
-                let colour = colour_of(name);
+                let colour = controller_colour(name);
                 ControllerData { name, light: colour.light_hex(), dark: colour.dark_hex() }
             })
             .collect(),
@@ -82,10 +82,10 @@ pub fn page(history: &History, report: &Report, about: &About) -> String {
         bins: &bins,
     };
     let data = serde_json::to_string(&data).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"));
-    let plotted = Plotted { body: &body(history, report), style: STYLE, data: &data, script: SCRIPT };
+    let plotted = PlottedPage { body: &body(history, report), style: STYLE, data: &data, script: SCRIPT };
     let mut out = Vec::new();
     // Writing to memory cannot fail.
-    let _ = fullpipe_report::write_plotted(about, &subtitle(report), &plotted, &mut out);
+    let _ = fullpipe_report::write_plotted_page(about, &subtitle(report), &plotted, &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
 
@@ -173,7 +173,7 @@ fn story(report: &Report, pair: &PathReport) -> Vec<[String; 2]> {
 }
 
 fn body(history: &History, report: &Report) -> String {
-    let mut out = format!("<p class=\"verdict\">{}.</p>", escaped(&report.verdict()));
+    let mut out = format!("<p class=\"verdict\">{}.</p>", escape_html(&report.verdict()));
     if report.pairs.is_empty() {
         return out;
     }
@@ -187,8 +187,8 @@ fn body(history: &History, report: &Report) -> String {
         let _ = write!(
             out,
             "<option value=\"{nth}\">{} {}</option>",
-            escaped(&history.name(pair.pair)),
-            escaped(pair.state.symbol())
+            escape_html(&history.name(pair.pair)),
+            escape_html(pair.state.symbol())
         );
     }
     out += "</select></label><button id=\"turn\" type=\"button\">Reverse direction</button></div>\
@@ -207,7 +207,7 @@ fn body(history: &History, report: &Report) -> String {
             "<section><h2>Distribution of gains over {}</h2><div id=\"cdf\"></div>\
              <p class=\"hint\">Each step is the median ratio of one path, as in figure 7 of the paper. \
              Values right of 1 are gains.</p></section>",
-            escaped(first)
+            escape_html(first)
         );
     }
     sites(&mut out, report);
@@ -230,15 +230,15 @@ fn matrix(out: &mut String, report: &Report, cc: usize, name: &str) {
          same\"></span> equal <span class=\"key more\"></span> \
          {0} faster. Click a cell for details.</p><div class=\"scroll\"><table \
          class=\"matrix\"><thead><tr><th></th>",
-        escaped(name),
-        escaped(first)
+        escape_html(name),
+        escape_html(first)
     );
     for site in &report.sites {
-        let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(site));
+        let _ = write!(out, "<th scope=\"col\">{}</th>", escape_html(site));
     }
     *out += "</tr></thead><tbody>";
     for (from, site) in report.sites.iter().enumerate() {
-        let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escaped(site));
+        let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escape_html(site));
         for to in 0..report.sites.len() {
             let of =
                 |pair: &PathReport| usize::from(pair.pair.from) == from && usize::from(pair.pair.to) == to;
@@ -267,7 +267,7 @@ fn cell(out: &mut String, nth: usize, pair: &PathReport, cc: usize) {
             "<em class=\"{}\">{} {}</em>",
             if state.is_bad() { "bad" } else { "changed" },
             state.symbol(),
-            escaped(state.name())
+            escape_html(state.name())
         ),
     };
     let _ = write!(
@@ -291,18 +291,18 @@ fn changes(out: &mut String, report: &Report) {
         let _ = write!(
             out,
             "<li{open}><time>{}</time> <b>{}</b> <span class=\"kind\">{}</span><small>{}</small>",
-            escaped(&when(change)),
-            escaped(&change.location),
-            escaped(change.kind),
-            escaped(&change.details.join(" · ")),
+            escape_html(&when(change)),
+            escape_html(&change.location),
+            escape_html(change.kind),
+            escape_html(&change.details.join(" · ")),
         );
         for (pair, before, after) in &change.routes {
             let _ = write!(
                 out,
                 "<small>route of {}: {} before, {} after</small>",
-                escaped(pair),
-                escaped(&before.join(" → ")),
-                escaped(&after.join(" → "))
+                escape_html(pair),
+                escape_html(&before.join(" → ")),
+                escape_html(&after.join(" → "))
             );
         }
         *out += "</li>";
@@ -327,10 +327,10 @@ fn sites(out: &mut String, report: &Report) {
             out,
             "<tr><th scope=\"row\">{}</th><td class=\"{}\">{} \
                 {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escaped(name),
+            escape_html(name),
             if site.state.is_bad() { "bad" } else { "" },
             site.state.symbol(),
-            escaped(site.state.name()),
+            escape_html(site.state.name()),
             of(site.sends_bps),
             of(site.receives_bps),
             site.transfers,

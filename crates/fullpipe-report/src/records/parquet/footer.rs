@@ -1,14 +1,14 @@
-//! A look at a Parquet file's footer before the library reads it: that counts what a list claims to hold one by one, and in Thrift's
-//! compact form six bytes can claim two thousand million elements which take no room.
+//! Checks the footer of a Parquet file before the library reads it. The library loops over the claimed length of a list,
+//! and in Thrift's compact protocol six bytes can claim two thousand million elements of zero size.
 
 use std::io::{Read, Seek, SeekFrom};
 
-/// A file of records has some kilobytes; no footer is larger.
-const LARGEST: u64 = 64 << 20;
-/// Structures in structures: Parquet's own are six deep.
-const DEEPEST: u32 = 32;
+/// Longest footer; that of a records file has some kilobytes.
+const MAX_FOOTER_BYTES: u64 = 64 << 20;
+/// Nesting of structures; Parquet's own are six deep.
+const MAX_DEPTH: u32 = 32;
 
-/// Refuses a footer that claims more than it holds. One that is not there is for the library to refuse.
+/// Refuses a footer that claims more elements than its bytes can hold. A missing footer is left to the library.
 ///
 /// # Errors
 /// The reason.
@@ -23,18 +23,20 @@ pub(super) fn check(file: &mut (impl Read + Seek)) -> Result<(), String> {
     let [a, b, c, d, ..] = tail;
     let size = u64::from(u32::from_le_bytes([a, b, c, d]));
     let Some(start) = end.checked_sub(size) else { return Ok(()) };
-    if size > LARGEST {
-        return Err(format!("its footer has more than {} MiB", LARGEST >> 20));
+    if size > MAX_FOOTER_BYTES {
+        return Err(format!("its footer is larger than {} MiB", MAX_FOOTER_BYTES >> 20));
     }
     let mut footer = vec![0; size as usize];
     read(start, &mut footer)?;
-    Walk(&footer).structure(0).ok_or_else(|| "its footer is damaged, or claims more than it holds".to_owned())
+    Parser(&footer)
+        .structure(0)
+        .ok_or_else(|| "its footer is damaged or claims more than it holds".to_owned())
 }
 
-/// What is left to be walked over.
-struct Walk<'a>(&'a [u8]);
+/// The bytes that remain to be parsed.
+struct Parser<'a>(&'a [u8]);
 
-impl Walk<'_> {
+impl Parser<'_> {
     fn byte(&mut self) -> Option<u8> {
         let (&first, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -65,11 +67,11 @@ impl Walk<'_> {
             if kind == 0 {
                 return Some(());
             }
-            // A field's number, where it is not told by its distance to the one before.
+            // The field's number, if it is not a small delta to the previous one.
             if head >> 4 == 0 {
                 self.number()?;
             }
-            // Of a field, truth is in its kind.
+            // A boolean field has its value in its type.
             if kind > 2 {
                 self.value(kind, depth)?;
             }
@@ -77,7 +79,7 @@ impl Walk<'_> {
     }
 
     fn value(&mut self, kind: u8, depth: u32) -> Option<()> {
-        if depth == DEEPEST {
+        if depth == MAX_DEPTH {
             return None;
         }
         match kind {
@@ -90,7 +92,7 @@ impl Walk<'_> {
             }
             9 | 10 => self.list(depth + 1),
             12 => self.structure(depth + 1),
-            // Truths in lists take a byte for one reader and none for another; Parquet's footer has neither these nor maps.
+            // Readers disagree on the size of booleans in lists; a Parquet footer has neither these nor maps.
             _ => None,
         }
     }
@@ -98,7 +100,7 @@ impl Walk<'_> {
     fn list(&mut self, depth: u32) -> Option<()> {
         let head = self.byte()?;
         let size = if head >> 4 == 15 { self.number()? } else { u64::from(head >> 4) };
-        // Each takes a byte at least.
+        // Each element takes at least one byte.
         if size > self.0.len() as u64 {
             return None;
         }
@@ -117,16 +119,16 @@ mod tests {
     }
 
     #[test]
-    fn a_footer_that_claims_more_than_it_holds_is_refused() {
-        // Field 1 is a list of as many truths, structures or numbers as a length can say.
+    fn footer_that_claims_more_than_it_holds_is_refused() {
+        // Field 1 is a list with the largest length, of booleans, structures or numbers.
         for kind in [1, 5, 12] {
             let endless = [0x19, 0xf0 | kind, 0xff, 0xff, 0xff, 0xff, 0x07, 0x00];
             assert!(checked(&endless).unwrap_err().contains("claims more"), "{kind}");
         }
-        // Lists in lists without an end.
+        // Lists nested without end.
         assert!(checked(&[0x19; 1000]).is_err());
         assert_eq!(checked(&[0x19, 0x25, 1, 2, 0x18, 1, b'x', 0x11, 0x00]), Ok(()));
-        // Those without a footer are for the library.
+        // A file without a footer is left to the library.
         assert_eq!(check(&mut Cursor::new(b"PAR1")), Ok(()));
     }
 }

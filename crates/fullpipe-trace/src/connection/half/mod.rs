@@ -1,19 +1,19 @@
-//! One direction's data, followed as its sender would follow it.
+//! One direction of a connection, tracked as its sender would track it.
 
-mod again;
-mod answer;
-mod passing;
+mod ack;
+mod data;
+mod retransmitted;
 mod window;
 
-use self::window::Moment;
+use self::window::SendMoment;
 use super::arrivals::Arrivals;
 use super::bins::Bin;
 use super::bursts::Bursts;
 use super::counts::{Counts, Leg};
-use super::course::Course;
 use super::echoes::Echoes;
 use super::flight::Flight;
 use super::holes::Holes;
+use super::trajectory::Trajectory;
 use super::{Bins, Detail};
 use crate::histogram::Histogram;
 use crate::sequence::{ORIGIN, unwrap};
@@ -22,19 +22,19 @@ use fullpipe_cc::Sampler;
 use fullpipe_experiment::connection::{self as record, Mark, MarkKind};
 use fullpipe_units::{Span, Time};
 
-/// Captures of several queues or threads have packets this much out of order.
+/// Maximum disorder of packets in multi-queue captures.
 pub(super) const DISORDER: Span = Span::from_millis(100);
 
-/// An acknowledgment as the data's sender takes it.
+/// An acknowledgment as the sender of the data receives it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
+pub(super) struct Ack {
     /// When it passed the place of capture.
     pub(super) at: Time,
     pub(super) ack: u32,
     pub(super) sack: Sack,
     pub(super) window: u16,
     pub(super) echo: Option<u32>,
-    /// It carried nothing else and could be a duplicate.
+    /// Whether it has no payload, SYN or FIN, and thus may be a duplicate ACK.
     pub(super) bare: bool,
     pub(super) flags: Flags,
 }
@@ -42,13 +42,13 @@ pub(super) struct Answer {
 /// One direction of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Half {
-    /// Where sequence numbers begin: the SYN's, or the first seen.
+    /// Initial sequence number: that of the SYN, or the first captured.
     pub(super) isn: Option<u64>,
     pub(super) begun: bool,
     pub(super) first: u64,
-    /// One after the highest byte seen.
+    /// One after the highest byte captured.
     pub(super) next: u64,
-    /// First byte not acknowledged.
+    /// First unacknowledged byte.
     pub(super) una: u64,
     pub(super) fin: Option<u64>,
     pub(super) options: record::Options,
@@ -57,8 +57,8 @@ pub(super) struct Half {
     flight: Flight,
     sampler: Sampler,
     pub(super) holes: Holes,
-    /// Whether its receiver says what it has selectively: other senders do not repair all holes at once.
-    selective: bool,
+    /// Whether its receiver sends SACK blocks: without, senders do not repair all holes at once.
+    uses_sack: bool,
     pub(super) echoes: Echoes,
     pub(super) leg: Leg,
     pub(super) rtt: Histogram,
@@ -68,15 +68,15 @@ pub(super) struct Half {
     pub(super) bursts: Bursts,
     pub(super) counts: Counts,
     pub(super) bins: Bins,
-    pub(super) course: Option<Course>,
+    pub(super) trajectory: Option<Trajectory>,
     pub(super) inflight_max: u64,
     pub(super) cwnd_at_least: u64,
-    /// First byte that the receiver does not allow yet.
+    /// Right edge of the receive window.
     edge: Option<u64>,
-    /// Whether nothing has been sent since the window was full.
+    /// Whether the window is full and nothing was sent since.
     closed: bool,
-    /// The last moment of which data passed, away from its sender.
-    moment: Option<Moment>,
+    /// The last moment of sending, if not captured at the sender.
+    moment: Option<SendMoment>,
     srtt: Option<Span>,
     pub(super) first_data: Option<Time>,
     pub(super) last_data: Time,
@@ -84,14 +84,15 @@ pub(super) struct Half {
     pub(super) last_answer: Option<Time>,
     now: Time,
     duplicates: u32,
+    /// Whether the last segment was short and pushed.
     short: bool,
-    /// Losses before this are being repaired.
+    /// Losses below this sequence number are being repaired.
     recovery: u64,
     timeout: u64,
     value: Option<u32>,
-    /// Since when nothing has been in flight, as far as is seen here.
+    /// Since when nothing was in flight.
     idle: Option<Time>,
-    /// Every packet, if a plot of them is asked for.
+    /// Every packet, if they are kept.
     pub(super) marks: Option<Vec<Mark>>,
     start: Time,
 }
@@ -111,7 +112,7 @@ impl Half {
             flight: Flight::default(),
             sampler: Sampler::new(),
             holes: Holes::default(),
-            selective: false,
+            uses_sack: false,
             echoes: Echoes::default(),
             leg: Leg::default(),
             rtt: Histogram::default(),
@@ -121,7 +122,7 @@ impl Half {
             bursts: Bursts::default(),
             counts: Counts::default(),
             bins: Bins::new(start, detail.bins),
-            course: None,
+            trajectory: None,
             inflight_max: 0,
             cwnd_at_least: 0,
             edge: None,
@@ -152,23 +153,23 @@ impl Half {
         }
     }
 
-    /// Payload bytes of a full segment: what the handshake allows, or less if less was seen throughout.
+    /// Payload bytes of a full segment: the MSS of the handshake, or less if all captured segments were smaller.
     pub(super) fn mss(&self, peer: &record::Options) -> u32 {
-        let stamps = self.value.is_some();
-        // RFC 6691 §2: options count against the peer's maximum segment size.
+        let timestamps = self.value.is_some();
+        // RFC 6691 §2: the MSS includes options.
         let agreed =
-            peer.mss.map(|m| u32::from(m).saturating_sub(if stamps { 12 } else { 0 })).filter(|m| *m > 0);
+            peer.mss.map(|m| u32::from(m).saturating_sub(if timestamps { 12 } else { 0 })).filter(|m| *m > 0);
         match (agreed, self.largest) {
             (Some(agreed), 0) => agreed,
-            // A path or a middlebox may allow less than the ends agreed on.
+            // The path or a middlebox may allow less.
             (Some(agreed), seen) if self.counts.data_packets >= 8 => agreed.min(seen),
             (Some(agreed), _) => agreed,
-            // Ethernet's, less headers: what is larger was put together by offloads.
-            (None, seen) => seen.clamp(1, if stamps { 1448 } else { 1460 }),
+            // Assume Ethernet: larger packets were merged by offloads.
+            (None, seen) => seen.clamp(1, if timestamps { 1448 } else { 1460 }),
         }
     }
 
-    /// Begins where data does, if that was not known.
+    /// Sets the first sequence number, if unknown, and unwraps `seq`.
     pub(super) fn begin(&mut self, seq: u32) -> u64 {
         if !self.begun {
             self.begun = true;
@@ -178,10 +179,10 @@ impl Half {
         unwrap(self.next, seq)
     }
 
-    /// The SYN passes.
+    /// Handles a SYN.
     pub(super) fn syn(&mut self, s: &Segment) {
         let seq = self.begin(s.seq);
-        // One that comes after data belongs to no connection that is followed here.
+        // A SYN after data does not belong to this connection.
         if self.isn.is_none() && self.first_data.is_none() {
             self.isn = Some(seq);
             (self.first, self.next, self.una) = (seq + 1, seq + 1, seq + 1);
@@ -194,7 +195,7 @@ impl Half {
         };
     }
 
-    /// Time goes on to `at`: what the sender was waiting for meanwhile.
+    /// Advances the time to `at` and records what the sender waited for.
     #[inline]
     pub(super) fn advance(&mut self, at: Time, mss: u64) {
         let from = self.now;
@@ -202,7 +203,7 @@ impl Half {
         if self.first_data.is_none() || at <= from {
             return;
         }
-        // Away from the sender only the next data shows whether it was under way meanwhile.
+        // If not captured at the sender, only the next data shows whether it was already in flight.
         if self.next <= self.una {
             self.idle.get_or_insert(from);
             return;
@@ -211,13 +212,13 @@ impl Half {
         let recovery = self.recovery > self.una;
         if closed
             && !recovery
-            && let (Some(course), Some(edge)) = (&mut self.course, self.edge)
+            && let (Some(trajectory), Some(edge)) = (&mut self.trajectory, self.edge)
         {
-            // A receiver may take more than it said.
-            course.fills(edge.saturating_sub(self.una));
+            // A receiver may accept more than its window.
+            trajectory.record_full_window(edge.saturating_sub(self.una));
         }
-        self.bins.spend(from, at, |bin: &mut Bin, t| {
-            // While losses are repaired the window often cannot move, but it is the congestion window that is small.
+        self.bins.add_time(from, at, |bin: &mut Bin, t| {
+            // During recovery the receive window often cannot move, but the congestion window is the limit.
             if recovery {
                 bin.recovery += t;
             } else if closed {
@@ -226,21 +227,21 @@ impl Half {
         });
     }
 
-    /// A round trip of this data, ends to end.
-    pub(super) fn round_trip(&mut self, at: Time, sample: Span) {
+    /// Adds an end-to-end RTT sample.
+    pub(super) fn add_rtt_sample(&mut self, at: Time, sample: Span) {
         self.rtt.add(sample.as_nanos().max(1) as f64, 1.0);
         self.rtt_max = self.rtt_max.max(sample);
         self.srtt = Some(self.srtt.map_or(sample, |s| (s * 7 + sample) / 8));
-        self.bins.at(at).rtt(sample);
-        if let Some(course) = &mut self.course {
-            let step = course.at(at);
+        self.bins.at(at).add_rtt(sample);
+        if let Some(trajectory) = &mut self.trajectory {
+            let step = trajectory.at(at);
             step.samples = step.samples.saturating_add(1);
             step.rtt_sum += sample.as_micros();
         }
     }
 
     /// Whether nothing is in flight.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.flight.is_empty()
     }
 }

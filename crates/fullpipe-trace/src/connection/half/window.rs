@@ -1,38 +1,39 @@
-//! What the receiver allows, and whether that holds the sender.
+//! The receive window, and whether it limits the sender.
 
-use super::{Answer, Half};
-use crate::connection::course::Told;
+use super::{Ack, Half};
+use crate::connection::trajectory::AckInfo;
 use crate::sequence::unwrap;
 use crate::wire::Flags;
 use fullpipe_units::Time;
 
-/// A sender may wait until this part of the window is open (`tcp_tso_should_defer()`, `tcp_tso_win_divisor`).
-const ROOM: u64 = 3;
+/// A sender with segmentation offload may wait until this part of the window is open (`tcp_tso_should_defer()`,
+/// `tcp_tso_win_divisor`).
+const TSO_WINDOW_DIVISOR: u64 = 3;
 
-/// Data that left its sender when that had been told the same.
+/// Data with the same echoed timestamp, which the sender sent with the same knowledge.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct SendMoment {
     echo: u32,
-    /// When the first of it passed.
+    /// Capture time of the first of it.
     since: Time,
-    /// Whether the last of it left no room in the receiver's window.
+    /// Whether the last of it filled the receive window.
     full: bool,
 }
 
 impl Half {
-    /// Whether the receiver's window holds the sender now.
+    /// Whether the receive window limits the sender.
     #[inline]
     pub(super) fn is_closed(&mut self, mss: u64) -> bool {
         let Some(edge) = self.edge else { return false };
         let room = edge.saturating_sub(self.next);
-        // A sender that offloads segmentation leaves a little room until there is more of it.
-        self.closed = room < mss || self.closed && room < edge.saturating_sub(self.una) / ROOM;
+        // With segmentation offload, a sender leaves a small window unused.
+        self.closed = room < mss || self.closed && room < edge.saturating_sub(self.una) / TSO_WINDOW_DIVISOR;
         self.closed
     }
 
-    /// Data up to `end` passes that its sender sent when the receiver had allowed `window`. Elsewhere than at the sender
-    /// packets of one moment pass one after another: whether the window held it until the next is what the last of them says.
-    pub(super) fn sent_under(
+    /// Records data up to `end` that was sent under the receive window `window`. The packets of one moment arrive one after
+    /// another; the last of them shows whether the window was full until the next moment.
+    pub(super) fn record_sent_under(
         &mut self,
         echo: u32,
         window: Option<(u64, u64)>,
@@ -40,36 +41,36 @@ impl Half {
         (at, mss): (Time, u64),
     ) {
         let full = self.holes.is_empty() && window.is_some_and(|(edge, _)| edge < end + mss);
-        if let (true, Some(course), Some((_, window))) = (full, &mut self.course, window) {
-            course.fills(window);
+        if let (true, Some(trajectory), Some((_, window))) = (full, &mut self.trajectory, window) {
+            trajectory.record_full_window(window);
         }
         match self.moment {
-            Some(moment) if moment.echo == echo => self.moment = Some(Moment { full, ..moment }),
+            Some(moment) if moment.echo == echo => self.moment = Some(SendMoment { full, ..moment }),
             before => {
                 if let Some(before) = before.filter(|m| m.full) {
-                    self.bins.spend(before.since, at, |bin, t| bin.closed += t);
+                    self.bins.add_time(before.since, at, |bin, t| bin.closed += t);
                 }
-                self.moment = Some(Moment { echo, since: at, full });
+                self.moment = Some(SendMoment { echo, since: at, full });
             }
         }
     }
 
-    /// An acknowledgment with the timestamp `value` passes on its way to the sender.
-    pub(in crate::connection) fn told(&mut self, value: u32, a: &Answer, scale: Option<u8>) {
-        self.selective |= !a.sack.blocks().is_empty();
+    /// Records an acknowledgment with the timestamp `value` at the place of capture.
+    pub(in crate::connection) fn ack_passes(&mut self, value: u32, a: &Ack, scale: Option<u8>) {
+        self.uses_sack |= !a.sack.blocks().is_empty();
         let window = scale.map(|scale| {
             let window = u64::from(a.window) << scale;
             (unwrap(self.una, a.ack) + window, window)
         });
-        if let Some(course) = &mut self.course {
-            course.answered(value, Told { at: a.at, window }, self.counts.fresh);
+        if let Some(trajectory) = &mut self.trajectory {
+            trajectory.ack_passes(value, AckInfo { at: a.at, window }, self.counts.new_bytes);
         }
     }
 
-    /// An acknowledgment of `ack` tells its sender of a window.
+    /// Updates the receive window from an acknowledgment.
     #[inline]
-    pub(super) fn window(&mut self, a: &Answer, ack: u64, scale: Option<u8>, fin_acked: bool) {
-        // A SYN's window is not scaled (RFC 7323 §2.2), a reset's means nothing.
+    pub(super) fn update_window(&mut self, a: &Ack, ack: u64, scale: Option<u8>, fin_acked: bool) {
+        // The window of a SYN is not scaled (RFC 7323 §2.2), that of a reset has no meaning.
         if a.flags.has(Flags::RST) {
             return;
         }

@@ -6,7 +6,7 @@ use crate::runs::command_line;
 use fullpipe_mesh::record::History;
 use fullpipe_mesh::report::{Report, figure, page, terminal};
 use fullpipe_mesh::store::Store;
-use fullpipe_report::{About, Replacement};
+use fullpipe_report::{About, AtomicFile};
 use std::path::{Path, PathBuf};
 
 /// Tell what a mesh saw: how the controllers compare on each path, what changed, where, and what each path should give
@@ -56,14 +56,14 @@ fn form(path: &Path) -> Option<Form> {
 
 impl How {
     /// The files, before anything is read: what cannot be written must not be noticed at the end.
-    pub fn open(&self) -> Result<Vec<Replacement>, Failure> {
+    pub fn open(&self) -> Result<Vec<AtomicFile>, Failure> {
         if let Some(out) = self.out.iter().find(|out| form(out).is_none()) {
             return Err(Failure::usage(format!(
                 "--out {}: a page is .html, a picture .svg or .png",
                 out.display()
             )));
         }
-        self.out.iter().map(|out| Replacement::open(out).map_err(Failure::usage)).collect()
+        self.out.iter().map(|out| AtomicFile::open(out).map_err(Failure::usage)).collect()
     }
 }
 
@@ -91,7 +91,7 @@ pub fn show(
     title: &str,
     command: &str,
     how: &How,
-    to: Vec<Replacement>,
+    to: Vec<AtomicFile>,
 ) -> Result<(), Failure> {
     let report = Report::new(history, !how.no_simulation);
     for (to, path) in to.into_iter().zip(&how.out) {
@@ -101,7 +101,7 @@ pub fn show(
             Some(Form::Png) => figure(history, &report).png().map_err(Failure::usage)?,
             _ => page(history, &report, &about).into_bytes(),
         };
-        to.write_by(|out| out.write_all(&bytes)).map_err(Failure::usage)?;
+        to.write_with(|out| out.write_all(&bytes)).map_err(Failure::usage)?;
         eprintln!("wrote {}", path.display());
     }
     if how.json { print_json(&report) } else { print(in_lines(&terminal(&report))) }

@@ -13,7 +13,7 @@ use fullpipe_mesh::node::{self, Config, Event, Handle, Node, Sockets, StartError
 use fullpipe_mesh::record::{SiteId, TransferError};
 use fullpipe_mesh::report::{Report, page};
 use fullpipe_mesh::store::Store;
-use fullpipe_report::{About, escaped};
+use fullpipe_report::{About, escape_html};
 use nix::unistd::{Gid, Uid, User};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -109,7 +109,7 @@ fn last_day(store: &Path, mesh: &str) -> String {
             let about = About { title: format!("Mesh {mesh}"), command: String::new() };
             page(&history, &Report::new(&history, false), &about)
         }
-        Err(e) => format!("<!doctype html><title>fullpipe probe</title><p>{}", escaped(&e.to_string())),
+        Err(e) => format!("<!doctype html><title>fullpipe probe</title><p>{}", escape_html(&e.to_string())),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::runs::{Choice, LENT, Progress, hanging};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::{self, Case};
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture, Stroke};
-use fullpipe_report::{Replacement, colour_of};
+use fullpipe_report::{AtomicFile, controller_colour};
 use fullpipe_run::{Batch, Engine, InRealTime, Job, vocabulary};
 use fullpipe_split::{Bias, Level};
 use fullpipe_units::{Fraction, Rate, Span};
@@ -176,11 +176,11 @@ impl Args {
         };
         counts.sort_unstable();
         counts.dedup();
-        let picture = self.svg.as_deref().map(Replacement::open).transpose().map_err(Failure::usage)?;
+        let picture = self.svg.as_deref().map(AtomicFile::open).transpose().map_err(Failure::usage)?;
         let (found, left_out) = self.found(&counts)?;
         if let (Some(picture), Some((engine, bias))) = (picture, found.first()) {
             let drawn = self.picture(*engine, bias).svg();
-            picture.write_by(|out| out.write_all(drawn.as_bytes())).map_err(Failure::usage)?;
+            picture.write_with(|out| out.write_all(drawn.as_bytes())).map_err(Failure::usage)?;
         }
         if self.json {
             match &found[..] {
@@ -298,9 +298,9 @@ impl Args {
         Panel {
             title: format!("Goodput of {} over {}", self.arm, self.control),
             x: self.shares(),
-            y: Axis::log("ratio").from_to(ends.0 / 1.5, ends.1 * 1.5),
+            y: Axis::log("ratio").with_range(ends.0 / 1.5, ends.1 * 1.5),
             curves: vec![
-                dotted("what the split shows", colour_of(&self.arm).light, shown.collect()),
+                dotted("what the split shows", controller_colour(&self.arm).light, shown.collect()),
                 Curve { dash: 1, ..Curve::line("what a roll-out brings", GREY, brought) },
             ],
             marks: Vec::new(),
@@ -319,15 +319,15 @@ impl Args {
             x: self.shares(),
             y,
             curves: vec![
-                dotted(&self.arm, colour_of(&self.arm).light, arms.collect()),
-                dotted(&self.control, colour_of(&self.control).light, controls.collect()),
+                dotted(&self.arm, controller_colour(&self.arm).light, arms.collect()),
+                dotted(&self.control, controller_colour(&self.control).light, controls.collect()),
             ],
             marks: Vec::new(),
         }
     }
 
     fn shares(&self) -> Axis {
-        Axis::linear(format!("% of connections in {}", self.arm)).from_to(0.0, 100.0)
+        Axis::linear(format!("% of connections in {}", self.arm)).with_range(0.0, 100.0)
     }
 
     fn show(&self, before: &str, engine: Engine, bias: &Bias) {

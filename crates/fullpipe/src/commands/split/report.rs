@@ -4,7 +4,7 @@ use super::calibrate::Bottleneck;
 use super::usage;
 use crate::failure::Failure;
 use crate::print::{in_lines, print, print_json};
-use fullpipe_report::{About, Replacement, write_page};
+use fullpipe_report::{About, AtomicFile, write_page};
 use fullpipe_run::{Engine, vocabulary};
 use fullpipe_split::{Log, Reader, Report, Simulated, SplitError, page, terminal};
 use fullpipe_units::{Fraction, Rate, Span};
@@ -44,7 +44,7 @@ impl Args {
             move |e: &dyn std::fmt::Display| Failure::usage(format_args!("{name}: {e}"))
         };
         let named = at(&self.file);
-        let to = self.html.as_deref().map(Replacement::open).transpose().map_err(Failure::usage)?;
+        let to = self.html.as_deref().map(AtomicFile::open).transpose().map_err(Failure::usage)?;
         let log = match &self.join {
             None => None,
             Some(path) => {
@@ -72,7 +72,7 @@ impl Args {
             };
             let subtitle = format!("{} · {} of {}", self.file.display(), plan.by, plan.cgroup);
             let body = page(&report);
-            to.write_by(|out| write_page(&about, &subtitle, &body, out)).map_err(Failure::usage)?;
+            to.write_with(|out| write_page(&about, &subtitle, &body, out)).map_err(Failure::usage)?;
         }
         if self.json {
             return print_json(&report);

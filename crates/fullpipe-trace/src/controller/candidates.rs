@@ -1,26 +1,26 @@
-//! A candidate on the path that a capture showed: simulated, and seen from the same place.
+//! Simulates a candidate on the estimated path and captures it at the same end.
 
-use super::path::Guess;
-use crate::analysis::{Analysis, Options, Traced};
-use crate::wire::{Ecn, Flags, Segment, Selective};
+use super::path::PathEstimate;
+use crate::analysis::{Analyser, Options, TracedConnection};
+use crate::wire::{Ecn, Flags, Segment, TcpOptions};
 use fullpipe_experiment::connection::Point;
 use fullpipe_experiment::scenario::{Scenario, Setting};
 use fullpipe_sim::{Controllers, End, Passed, SimError, Simulation, What};
 use fullpipe_units::{Span, Time};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Scale of the windows in the simulated packets: the greatest (RFC 7323 §2.3).
-const SCALE: u8 = 14;
+/// Window scale of the simulated packets: the largest (RFC 7323 §2.3).
+const WINDOW_SCALE: u8 = 14;
 
 /// A controller with its settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
-    /// What it is called in a verdict.
+    /// Name in results.
     pub(crate) name: &'static str,
     settings: &'static [(&'static str, &'static str)],
 }
 
-/// Who might have sent.
+/// All candidates.
 pub(crate) const CANDIDATES: &[Candidate] = &[
     Candidate { name: "bbr", settings: &[] },
     Candidate { name: "bbr3", settings: &[] },
@@ -30,13 +30,13 @@ pub(crate) const CANDIDATES: &[Candidate] = &[
     Candidate { name: "hybla", settings: &[] },
 ];
 
-/// What `candidate` would have looked like on `path` from `end`, with all that is random drawn from `seed`.
-pub(crate) fn play(
+/// Simulates `candidate` on `path` with `seed` and captures it at `end`.
+pub(crate) fn simulate(
     candidate: &Candidate,
-    path: &Guess,
+    path: &PathEstimate,
     end: End,
     seed: u64,
-) -> Result<Option<Traced>, SimError> {
+) -> Result<Option<TracedConnection>, SimError> {
     let mut scenario = path.scenario(candidate.name);
     for flow in &mut scenario.flows {
         let settings = candidate.settings.iter();
@@ -45,70 +45,70 @@ pub(crate) fn play(
     let at = if end == End::Sender { Point::Client } else { Point::Server };
     let controllers = Controllers::new();
     let simulation = Simulation::new(&scenario, seed).controllers(&controllers).receiving(&path.receiving);
-    seen_of(simulation, &scenario, end, Some(at))
+    trace_simulation(simulation, &scenario, end, Some(at))
 }
 
-/// What a capture at one `end` of the first flow of `scenario` would say of it; `at` overrules where it was taken.
+/// Simulates `scenario` and analyses a capture of its first flow at one `end`. `at` overrides the detected place of capture.
 ///
 /// # Errors
 /// See [`SimError`].
-pub fn simulated(
+pub fn simulate_capture(
     scenario: &Scenario,
     seed: u64,
     controllers: &Controllers,
     end: End,
     at: Option<Point>,
-) -> Result<Option<Traced>, SimError> {
-    seen_of(Simulation::new(scenario, seed).controllers(controllers), scenario, end, at)
+) -> Result<Option<TracedConnection>, SimError> {
+    trace_simulation(Simulation::new(scenario, seed).controllers(controllers), scenario, end, at)
 }
 
-/// What a capture at one `end` of the first flow of `simulation`, of `scenario`, says of it.
-fn seen_of(
+/// Runs `simulation` and analyses a capture of its first flow at one `end`.
+fn trace_simulation(
     simulation: Simulation<'_>,
     scenario: &Scenario,
     end: End,
     at: Option<Point>,
-) -> Result<Option<Traced>, SimError> {
+) -> Result<Option<TracedConnection>, SimError> {
     let (_, passed) = simulation.run_captured(end)?;
-    let mut analysis = Analysis::new(Options { at, ..Options::default() });
-    let back = scenario.path.reverse.iter().fold(Span::ZERO, |d, l| d + l.delay);
-    let mut wire = Wire::new(back, end, scenario.mtu);
+    let mut analyser = Analyser::new(Options { at, ..Options::default() });
+    let reverse_delay = scenario.path.reverse.iter().fold(Span::ZERO, |d, l| d + l.delay);
+    let mut converter = PacketConverter::new(reverse_delay, end, scenario.mtu);
     for packet in &passed {
-        analysis.segment(&wire.segment(packet));
+        analyser.add_segment(&converter.segment(packet));
     }
-    Ok(analysis.finish().connections.into_iter().next())
+    Ok(analyser.finish().connections.into_iter().next())
 }
 
-/// Makes segments as captured of simulated packets.
-struct Wire {
+/// Converts simulated packets to captured segments.
+struct PacketConverter {
     client: SocketAddr,
     server: SocketAddr,
-    /// How long an acknowledgment travels, and from when it is timed here.
-    back: Span,
+    /// Delay of the reverse path.
+    reverse_delay: Span,
     end: End,
-    /// Of a packet without options, as both ends announce it.
+    /// Maximum segment size that both ends announce.
     mss: u16,
-    /// Timestamps of acknowledgments that have not reached the sender, with the time at which they do.
-    told: std::collections::VecDeque<(Time, u32)>,
+    /// Timestamps of acknowledgments on the reverse path, with their arrival times.
+    in_transit: std::collections::VecDeque<(Time, u32)>,
     echo: u32,
 }
 
-impl Wire {
-    fn new(back: Span, end: End, mtu: u32) -> Self {
+impl PacketConverter {
+    fn new(reverse_delay: Span, end: End, mtu: u32) -> Self {
         let address = |n, port| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), port);
-        Wire {
+        PacketConverter {
             client: address(1, 50_000),
             server: address(2, 80),
-            back,
+            reverse_delay,
             end,
             mss: u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX),
-            told: Default::default(),
+            in_transit: Default::default(),
             echo: 0,
         }
     }
 
-    /// Linux's timestamps count milliseconds.
-    fn stamp(at: Time) -> u32 {
+    /// Timestamp value; Linux counts milliseconds.
+    fn timestamp(at: Time) -> u32 {
         (at.as_micros() / 1000) as u32 + 1
     }
 
@@ -116,46 +116,46 @@ impl Wire {
         let at = packet.at;
         let (mut seq, mut payload, mut window) = (0, 0, u16::MAX);
         let ack;
-        let mut options = Selective::default();
+        let mut options = TcpOptions::default();
         let mut flags = Flags::ACK;
         let to_server = matches!(packet.what, What::Syn | What::Established | What::Data { .. });
-        let answered = |at: Time| if self.end == End::Sender { at - self.back } else { at };
-        // TCP counts modulo 2³².
+        let ack_sent = |at: Time| if self.end == End::Sender { at - self.reverse_delay } else { at };
+        // Sequence numbers are modulo 2³².
         let number = |byte: u64| (byte as u32).wrapping_add(1);
-        let stamps;
+        let timestamps;
         match packet.what {
             What::Syn | What::SynAck { .. } => {
                 options.mss = Some(self.mss);
-                options.window_scale = Some(SCALE);
+                options.window_scale = Some(WINDOW_SCALE);
                 options.sack_permitted = true;
                 flags = if to_server { Flags::SYN } else { Flags::SYN | Flags::ACK };
                 ack = u32::from(!to_server);
-                stamps = (Self::stamp(answered(at)), 0);
+                timestamps = (Self::timestamp(ack_sent(at)), 0);
             }
             What::Established => {
                 (seq, ack) = (1, 1);
-                stamps = (Self::stamp(at), self.echo);
+                timestamps = (Self::timestamp(at), self.echo);
             }
             What::Data { from, to, stamp } => {
                 (seq, ack, payload) = (number(from), 1, (to - from) as u32);
-                while let Some((_, value)) = self.told.pop_front_if(|(arrives, _)| *arrives <= stamp) {
+                while let Some((_, value)) = self.in_transit.pop_front_if(|(arrives, _)| *arrives <= stamp) {
                     self.echo = value;
                 }
-                stamps = (Self::stamp(stamp), self.echo);
+                timestamps = (Self::timestamp(stamp), self.echo);
             }
             What::Ack { ack: first, edge, echo, blocks } => {
                 (seq, ack) = (1, number(first));
-                window = u16::try_from(edge.saturating_sub(first) >> SCALE).unwrap_or(u16::MAX);
+                window = u16::try_from(edge.saturating_sub(first) >> WINDOW_SCALE).unwrap_or(u16::MAX);
                 for (from, to) in blocks.into_iter().take_while(|b| b.1 > 0) {
                     options.sack.push((number(from), number(to)));
                 }
-                let value = Self::stamp(answered(at));
-                let arrives = if self.end == End::Sender { at } else { at + self.back };
-                self.told.push_back((arrives, value));
-                stamps = (value, Self::stamp(echo));
+                let value = Self::timestamp(ack_sent(at));
+                let arrives = if self.end == End::Sender { at } else { at + self.reverse_delay };
+                self.in_transit.push_back((arrives, value));
+                timestamps = (value, Self::timestamp(echo));
             }
         }
-        options.timestamps = Some(stamps);
+        options.timestamps = Some(timestamps);
         let (from, to) = if to_server { (self.client, self.server) } else { (self.server, self.client) };
         Segment {
             at,

@@ -1,6 +1,6 @@
-//! An acknowledgment reaches its sender.
+//! Processes acknowledgments as the sender of the data does.
 
-use super::{Answer, Half};
+use super::{Ack, Half};
 use crate::connection::flight::Sent;
 use crate::connection::receiving::Acknowledgment;
 use crate::sequence::{ORIGIN, later, unwrap};
@@ -8,17 +8,17 @@ use crate::wire::Flags;
 use fullpipe_experiment::connection::MarkKind;
 use fullpipe_units::{Span, Time};
 
-/// What an acknowledgment shows to have arrived.
+/// The data that an acknowledgment newly covers.
 #[derive(Default)]
-struct Arrival {
+struct Acknowledged {
     bytes: u64,
-    /// The latest to leave of what was sent once.
+    /// The last sent of the segments that were sent once.
     newest: Option<Sent>,
-    /// Whether some was sent more than once.
+    /// Whether some segments were sent more than once.
     ambiguous: bool,
 }
 
-impl Arrival {
+impl Acknowledged {
     #[inline]
     fn add(&mut self, s: &Sent) {
         self.bytes += s.len();
@@ -31,11 +31,11 @@ impl Arrival {
 }
 
 impl Half {
-    /// An acknowledgment reaches the data's sender at `now`. Gives the time from the place of capture to the receiver
-    /// and back, if this ACK shows it.
-    pub(in crate::connection) fn answer(
+    /// Processes an acknowledgment that reaches the sender at `now`. Returns the RTT between the place of capture and the
+    /// receiver, if this ACK gives a sample.
+    pub(in crate::connection) fn process_ack(
         &mut self,
-        a: &Answer,
+        a: &Ack,
         now: Time,
         scale: Option<u8>,
         mss: u32,
@@ -47,26 +47,26 @@ impl Half {
             (self.first, self.next, self.una) = (at, at, at);
         }
         let ack = unwrap(self.una, a.ack);
-        // Further than any window allows: another connection's, or nonsense.
+        // Beyond any window: of another connection, or damaged.
         if ack > self.next + (1 << 30) || ack + (1 << 31) < self.una {
             return None;
         }
         self.counts.acks += 1;
         let before = self.flight.outstanding();
-        let had_arrived = self.counts.fresh - before.min(self.counts.fresh);
+        let arrived_before = self.counts.new_bytes - before.min(self.counts.new_bytes);
         let moves = ack.saturating_sub(self.una);
         let advances = moves > 0;
         let holes = !a.sack.blocks().is_empty();
-        let mut arrival = Arrival::default();
+        let mut acked = Acknowledged::default();
         self.sampler.begin_ack();
-        let fin_acked = advances && self.acknowledged(a, ack, now, mss, &mut arrival);
+        let fin_acked = advances && self.process_cumulative(a, ack, now, mss, &mut acked);
         if holes {
-            self.selected(a, ack, now, mss, &mut arrival);
+            self.process_sack(a, ack, now, mss, &mut acked);
         }
         if a.flags.has(Flags::ECE) && !a.flags.has(Flags::SYN) {
             self.counts.ecn.echoes += 1;
         }
-        if advances || arrival.bytes > 0 {
+        if advances || acked.bytes > 0 {
             self.last_progress = now;
             self.last_answer = Some(now);
         }
@@ -76,53 +76,60 @@ impl Half {
             self.duplicates += 1;
         }
         let edge = self.edge;
-        self.window(a, ack, scale, fin_acked);
+        self.update_window(a, ack, scale, fin_acked);
         if advances || a.bare {
             self.mark(a.at, ack, self.una, MarkKind::Ack);
         }
         if let Some(new) = self.edge.filter(|_| self.edge != edge) {
             self.mark(a.at, new, new, MarkKind::Window);
         }
-        let told = scale.filter(|_| !a.flags.has(Flags::SYN)).map(|scale| {
+        let acknowledgment = scale.filter(|_| !a.flags.has(Flags::SYN)).map(|scale| {
             let window = u64::from(a.window) << scale;
-            Acknowledgment { arrived: had_arrived, moves, window, hole: holes }
+            Acknowledgment { arrived: arrived_before, moves, window, hole: holes }
         });
-        self.arrives(now, arrival.bytes, told, mss);
+        self.record_arrival(now, acked.bytes, acknowledgment, mss);
         let sample = self.sampler.finish_ack(now, rtt);
         if let Some(rate) = sample.rate
             && !sample.app_limited
         {
-            self.rates.add(rate.as_bytes_per_sec() as f64, arrival.bytes as f64);
+            self.rates.add(rate.as_bytes_per_sec() as f64, acked.bytes as f64);
         }
-        // Karn: data that was sent twice does not say which sending was acknowledged.
-        arrival.newest.filter(|_| !arrival.ambiguous).map(|s| a.at.since(s.at))
+        // Karn's algorithm: for retransmitted data, the acknowledged transmission is ambiguous.
+        acked.newest.filter(|_| !acked.ambiguous).map(|s| a.at.since(s.at))
     }
 
-    /// Everything below `ack` has arrived. Gives whether that is all there will be.
+    /// Processes the cumulative acknowledgment. Returns whether it covers the FIN.
     #[inline]
-    fn acknowledged(&mut self, a: &Answer, ack: u64, now: Time, mss: u32, arrival: &mut Arrival) -> bool {
+    fn process_cumulative(
+        &mut self,
+        a: &Ack,
+        ack: u64,
+        now: Time,
+        mss: u32,
+        acked: &mut Acknowledged,
+    ) -> bool {
         let fin_acked = self.fin.is_some_and(|fin| ack == fin + 1);
         let data_end = if fin_acked { ack - 1 } else { ack };
         if data_end > self.next {
-            self.counts.unseen += data_end - self.next;
+            self.counts.missed_bytes += data_end - self.next;
             self.next = data_end;
         }
         let (sampler, eifel) = (&mut self.sampler, &mut self.counts.eifel);
         self.flight.acknowledge(ack, |s| {
-            // RFC 3522 §3.2: the ACK of a retransmission that echoes an earlier time answers the first sending.
+            // RFC 3522 §3.2: an ACK that echoes an earlier timestamp than the retransmission's acknowledges the original.
             if s.times > 1 && matches!((a.echo, s.value), (Some(e), Some(v)) if later(v, e)) {
                 *eifel += s.len().div_ceil(u64::from(mss.max(1)));
             }
             sampler.on_acked(now, s.len(), &s.stamp);
-            arrival.add(s);
+            acked.add(s);
         });
         self.una = ack;
-        self.counts.unseen += self.holes.acknowledge(ack);
+        self.counts.missed_bytes += self.holes.acknowledge(ack);
         fin_acked
     }
 
-    /// Blocks above `ack` have arrived, or one below it twice.
-    fn selected(&mut self, a: &Answer, ack: u64, now: Time, mss: u32, arrival: &mut Arrival) {
+    /// Processes SACK blocks, DSACK included.
+    fn process_sack(&mut self, a: &Ack, ack: u64, now: Time, mss: u32, acked: &mut Acknowledged) {
         let blocks = a.sack.blocks();
         let mut list = [(0, 0); 4];
         let mut n = 0;
@@ -137,7 +144,7 @@ impl Half {
                     a <= from && to <= b
                 })
             };
-            // RFC 2883 §4: the first block tells of a duplicate if it is below the ACK or inside the second.
+            // RFC 2883 §4: the first block reports a duplicate if it is below the ACK or inside the second block.
             if i == 0 && (to <= ack || inside()) {
                 self.counts.dsack += (to - from).div_ceil(u64::from(mss.max(1)));
                 continue;
@@ -146,28 +153,28 @@ impl Half {
             n += 1;
         }
         let sampler = &mut self.sampler;
-        self.flight.select(&list[..n], |s| {
+        self.flight.apply_sack(&list[..n], |s| {
             sampler.on_acked(now, s.len(), &s.stamp);
-            arrival.add(s);
+            acked.add(s);
         });
         for &(from, to) in &list[..n] {
             self.mark(a.at, from, to, MarkKind::Sack);
         }
     }
 
-    /// What an acknowledgment of so many new bytes adds to what happened over time.
+    /// Adds `bytes` newly acknowledged bytes to the time series.
     #[inline]
-    fn arrives(&mut self, now: Time, bytes: u64, told: Option<Acknowledgment>, mss: u32) {
+    fn record_arrival(&mut self, now: Time, bytes: u64, acknowledgment: Option<Acknowledgment>, mss: u32) {
         let bin = self.bins.at(now);
         bin.acked += bytes;
         if let Some(edge) = self.edge {
             bin.window = edge.saturating_sub(self.una);
         }
-        if let Some(course) = &mut self.course {
-            let step = course.at(now);
+        if let Some(trajectory) = &mut self.trajectory {
+            let step = trajectory.at(now);
             step.arrived = step.arrived.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-            if let Some(told) = told {
-                course.acknowledges(told, mss);
+            if let Some(acknowledgment) = acknowledgment {
+                trajectory.receiver_acks(acknowledgment, mss);
             }
         }
     }

@@ -1,0 +1,114 @@
+//! Data that is not new: retransmitted, reordered, or captured twice.
+
+use super::Half;
+use super::data::Data;
+use crate::connection::flight::Sent;
+use crate::connection::holes::Filled;
+use crate::connection::retransmission::{Cause, Circumstances, cause};
+use crate::sequence::later;
+use fullpipe_experiment::connection::MarkKind;
+use fullpipe_units::{Span, Time};
+
+impl Half {
+    /// Adds data of which not all is new.
+    pub(super) fn add_overlapping(&mut self, d: &Data) {
+        let new_from = d.end.min(self.next).max(d.seq);
+        // Data below the acknowledgment had arrived: its ACK was lost, or the retransmission is spurious.
+        let known_to = self.una.clamp(d.seq, new_from);
+        if known_to > d.seq {
+            self.add_retransmission(d.seq, known_to, d, None);
+        }
+        for (from, to, known) in self.flight.parts(known_to, new_from) {
+            match known {
+                Some(sent) => {
+                    let duplicate =
+                        d.rtt.is_some_and(|rtt| d.at.since(sent.at) * 2 < rtt) && sent.value == d.value;
+                    if duplicate {
+                        self.counts.duplicates += 1;
+                        self.counts.segments = self.counts.segments.saturating_sub(d.segments(from, to));
+                        self.counts.bytes_sent -= to - from;
+                        continue;
+                    }
+                    self.add_retransmission(from, to, d, Some(sent));
+                    let stamp = self.sampler.on_sent(d.at, to - from, self.flight.outstanding());
+                    self.flight.retransmit(from, to, d.captured_at, stamp, d.value);
+                }
+                None => {
+                    self.add_new(from, to, d);
+                    self.fill_hole(from, to, d);
+                }
+            }
+        }
+        if d.end > new_from {
+            self.add_new(new_from, d.end, d);
+        }
+    }
+
+    /// Counts the retransmission of `from..to`, which was in flight as `sent` or acknowledged.
+    fn add_retransmission(&mut self, from: u64, to: u64, d: &Data, sent: Option<Sent>) {
+        let (at, segments) = (d.at, d.segments(from, to));
+        let circumstances = Circumstances {
+            loss_detected: self.flight.highest_sacked() > to || self.duplicates >= 3,
+            first: from <= self.una,
+            last: to >= self.next,
+            repeated: sent.is_some_and(|s| s.times > 1),
+            after_timeout: self.timeout > from,
+            silence: at.since(self.last_progress.max(self.last_data)),
+            srtt: self.srtt,
+        };
+        let counts = &mut self.counts.retransmissions;
+        counts.segments += segments;
+        counts.bytes += to - from;
+        match cause(&circumstances) {
+            Cause::Fast => counts.fast += segments,
+            Cause::TailLoss => counts.tail_loss += segments,
+            Cause::Timeout => {
+                counts.timeout += segments;
+                self.timeout = self.next;
+            }
+        }
+        self.recovery = self.recovery.max(self.next);
+        self.add_loss(at, segments, sent.map_or(at, |s| s.at));
+        self.mark(at, from, to, MarkKind::Retransmission);
+    }
+
+    /// Records that `segments`, lost at `lost`, are retransmitted at `at`.
+    fn add_loss(&mut self, at: Time, segments: u64, lost: Time) {
+        self.bins.at(at).retransmitted += segments;
+        if let Some(trajectory) = &mut self.trajectory {
+            let segments = u32::try_from(segments).unwrap_or(u32::MAX);
+            let step = trajectory.at(at);
+            step.retransmitted = step.retransmitted.saturating_add(segments);
+            let step = trajectory.at(lost);
+            step.lost = step.lost.saturating_add(segments);
+        }
+    }
+
+    /// Handles data that later data overtook: reordered, or retransmitted after a loss before the place of capture.
+    fn fill_hole(&mut self, from: u64, to: u64, d: &Data) {
+        let Some(Filled { hole, lost_repairs }) =
+            self.holes.fill(from, to, d.at, d.rtt.unwrap_or(Span::ZERO))
+        else {
+            return;
+        };
+        let (at, segments) = (d.at, d.segments(from, to));
+        let waited = at.since(hole.at);
+        // Sent after the data that overtook it, by its timestamp; without timestamps, retransmissions take half a round trip.
+        let sent_later = match (d.value, hole.value) {
+            (Some(this), Some(that)) => later(this, that),
+            _ => waited * 2 > d.rtt.unwrap_or(Span::from_millis(6)),
+        };
+        if sent_later {
+            self.counts.filled_late += segments;
+            self.counts.filled_late_bytes += to - from;
+            self.counts.lost_retransmissions += segments * u64::from(lost_repairs);
+            self.add_loss(at, segments, hole.at);
+            self.mark(at, from, to, MarkKind::Retransmission);
+        } else {
+            let r = &mut self.counts.reordering;
+            r.segments += segments;
+            r.extent_bytes = r.extent_bytes.max(self.next - to);
+            r.extent = r.extent.max(waited);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Compares the features of a connection with those of each candidate.
+
+use super::candidates::{CANDIDATES, Candidate};
+use super::features::{FEATURES, Features, Format};
+use super::path::INITIAL_WINDOW;
+use fullpipe_experiment::connection::{Likelihood, Sender};
+use fullpipe_units::Span;
+
+/// Maximum difference of a feature in standard errors: a single outlier must not outweigh all others.
+const MAX_DISTANCE: f64 = 3.0;
+/// Difference if only one of the two has the feature.
+const MISSING_DISTANCE: f64 = 2.0;
+/// Weight of a feature relative to an independent one, as features are correlated.
+const INDEPENDENCE: f64 = 0.25;
+/// Round trips below which the squared errors more than double.
+const SHORT_ROUNDS: f64 = 60.0;
+/// The same for the bandwidth-delay product in segments: a small window moves in steps.
+const SMALL_BDP: f64 = 10.0;
+/// Hybla's initial window is one segment for each of these (`rtt0` and `hybla_init()` in Linux's tcp_hybla.c).
+const HYBLA_RTT0: Span = Span::from_millis(25);
+/// Probability of an initial window that is neither the controller's nor that of RFC 6928, as with a route setting.
+const UNUSUAL_WINDOW: f64 = 0.05;
+/// Features that count periodic dips, which may differ by one between equal connections.
+const DIP_FEATURES: [usize; 2] = [25, 26];
+/// Distance above which a candidate is excluded (root mean square, in standard errors).
+const MAX_MATCH_DISTANCE: f64 = 1.5;
+/// Minimum probability to name a controller.
+const MIN_PROBABILITY: f64 = 0.8;
+
+/// A feature of the connection and of each candidate.
+#[derive(Clone, Debug)]
+pub struct FeatureComparison {
+    /// Name.
+    pub feature: &'static str,
+    /// Value of the connection; NaN if it has none.
+    pub observed: f64,
+    /// Standard error between a capture and simulations of its own controller.
+    pub error: f64,
+    /// Mean and standard deviation over the simulations of each candidate.
+    pub candidates: Vec<(f64, f64)>,
+}
+
+/// The identified controller with the comparison behind it.
+#[derive(Clone, Debug)]
+pub struct Identification {
+    /// The result.
+    pub sender: Sender,
+    /// Names of the candidates.
+    pub candidates: Vec<&'static str>,
+    /// Features.
+    pub compared: Vec<FeatureComparison>,
+    /// Distance of each candidate (root mean square, in standard errors).
+    pub distances: Vec<f64>,
+}
+
+fn mean_and_deviation(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let values: Vec<f64> = values.filter(|v| !v.is_nan()).collect();
+    let n = values.len() as f64;
+    if values.is_empty() {
+        return (f64::NAN, f64::NAN);
+    }
+    let mean = values.iter().sum::<f64>() / n;
+    let square = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+    (mean, square.sqrt())
+}
+
+/// Squared distance of a feature from that of a candidate, in standard errors.
+fn squared_distance(observed: f64, (mean, deviation): (f64, f64), error: f64) -> f64 {
+    match (observed.is_nan(), mean.is_nan()) {
+        (true, true) => 0.0,
+        (false, false) => {
+            let z = (observed - mean) / error.hypot(deviation);
+            (z * z).min(MAX_DISTANCE * MAX_DISTANCE)
+        }
+        _ => MISSING_DISTANCE * MISSING_DISTANCE,
+    }
+}
+
+/// The initial window of a connection, and the RTT of its path.
+#[derive(Clone, Copy)]
+pub(super) struct Opening {
+    pub(super) segments: u32,
+    pub(super) rtt: Span,
+}
+
+impl Opening {
+    /// The initial window of Linux's Hybla, which ignores route settings.
+    pub(super) fn hybla_window(self) -> u32 {
+        (self.rtt.as_nanos() / HYBLA_RTT0.as_nanos()).clamp(1, 200) as u32
+    }
+
+    /// Likelihood of this initial window for `candidate`.
+    fn likelihood(self, candidate: &str) -> f64 {
+        let usual = if candidate == "hybla" {
+            // Hybla uses the first RTT sample, which is longer than the minimum.
+            (self.hybla_window()..=self.hybla_window() + 1).contains(&self.segments)
+        } else {
+            self.segments == INITIAL_WINDOW
+        };
+        if usual { 1.0 } else { UNUSUAL_WINDOW }
+    }
+}
+
+/// The length of a connection.
+pub(super) struct Length {
+    /// Round trips.
+    pub(super) rounds: f64,
+    pub(super) seconds: f64,
+    /// Bandwidth-delay product in segments.
+    pub(super) bdp: f64,
+    pub(super) hybla_is_reno: bool,
+}
+
+/// Distances of a connection from each candidate.
+struct Distances {
+    compared: Vec<FeatureComparison>,
+    /// Squared distance of each feature, per candidate.
+    squares: Vec<Vec<f64>>,
+    /// Number of features that the connection has.
+    count: f64,
+    /// Root mean square over all features, per candidate.
+    all: Vec<f64>,
+}
+
+impl Distances {
+    fn new(measured: &Features, simulated: &[Vec<Features>], length: &Length) -> Self {
+        // The features of short connections and of small windows are less exact.
+        let blur = (1.0 + SHORT_ROUNDS / length.rounds + SMALL_BDP / length.bdp).sqrt();
+        let one_more = 0.5 * (1.0 + 10.0 / length.seconds).log2();
+        let compared: Vec<FeatureComparison> = FEATURES
+            .iter()
+            .enumerate()
+            .map(|(i, feature)| FeatureComparison {
+                feature: feature.name,
+                observed: measured[i],
+                error: if DIP_FEATURES.contains(&i) { feature.error.hypot(one_more) } else { feature.error }
+                    * blur,
+                candidates: simulated
+                    .iter()
+                    .map(|runs| mean_and_deviation(runs.iter().map(|f| f[i])))
+                    .collect(),
+            })
+            .collect();
+        let squares: Vec<Vec<f64>> = (0..simulated.len())
+            .map(|c| {
+                let each = compared.iter();
+                each.map(|k| squared_distance(k.observed, k.candidates[c], k.error)).collect()
+            })
+            .collect();
+        let count = compared.iter().filter(|k| !k.observed.is_nan()).count().max(1) as f64;
+        let mut all: Vec<f64> = squares.iter().map(|s| (s.iter().sum::<f64>() / count).sqrt()).collect();
+        // Equal controllers differ only by chance.
+        if length.hybla_is_reno {
+            let both = |c: &usize| matches!(CANDIDATES[*c].name, "reno" | "hybla");
+            let least = (0..all.len()).filter(both).map(|c| all[c]).fold(f64::MAX, f64::min);
+            (0..all.len()).filter(both).for_each(|c| all[c] = least);
+        }
+        Distances { compared, squares, count, all }
+    }
+
+    /// The features that most favour the candidate `best` over the `second`.
+    fn evidence(&self, best: usize, second: usize) -> Vec<String> {
+        let mut order: Vec<usize> = (0..FEATURES.len()).collect();
+        // Prefer features that are visible in plots.
+        let weight = |i: usize| {
+            let difference = self.squares[second][i] - self.squares[best][i];
+            if FEATURES[i].format == Format::Plain { difference / 2.0 } else { difference }
+        };
+        order.sort_by(|a, b| weight(*b).total_cmp(&weight(*a)));
+        let most = order.iter().take(3).filter(|i| weight(**i) > 1.0).map(|&i| {
+            let format = FEATURES[i].format;
+            let k = &self.compared[i];
+            format!(
+                "{}: {} observed, {} for {}, {} for {}",
+                k.feature,
+                format.show(k.observed),
+                format.show(k.candidates[best].0),
+                name(best),
+                format.show(k.candidates[second].0),
+                name(second)
+            )
+        });
+        most.collect()
+    }
+}
+
+fn name(candidate: usize) -> &'static str {
+    CANDIDATES[candidate].name
+}
+
+/// Probabilities; they add up to 1.
+struct Likelihoods {
+    /// The most likely candidate of each controller, in falling order.
+    each: Vec<(usize, f64)>,
+    /// None of the candidates.
+    none: f64,
+}
+
+impl Likelihoods {
+    fn new(distances: &Distances, hybla_is_reno: bool, opening: Option<Opening>) -> Self {
+        // An unknown controller counts as a candidate at `MAX_MATCH_DISTANCE`.
+        let weigh = |distance: f64| (-0.5 * distance * distance * distances.count * INDEPENDENCE).exp();
+        let mut each: Vec<(usize, f64)> = Vec::new();
+        let is_distinct = |c: &Candidate| opening.is_some() || !(hybla_is_reno && c.name == "hybla");
+        for (c, candidate) in CANDIDATES.iter().enumerate().filter(|(_, c)| is_distinct(c)) {
+            let weight = weigh(distances.all[c]) * opening.map_or(1.0, |o| o.likelihood(candidate.name));
+            match each.iter_mut().find(|(other, _)| name(*other) == candidate.name) {
+                Some(other) if other.1 < weight => *other = (c, weight),
+                Some(_) => {}
+                None => each.push((c, weight)),
+            }
+        }
+        let unknown = weigh(MAX_MATCH_DISTANCE) * opening.map_or(1.0, |o| o.likelihood("none of these"));
+        let total = each.iter().map(|(_, w)| w).sum::<f64>() + unknown;
+        for (_, weight) in &mut each {
+            *weight /= total;
+        }
+        each.sort_by(|a, b| b.1.total_cmp(&a.1));
+        Likelihoods { each, none: unknown / total }
+    }
+
+    /// The controller, if its probability suffices, and the description. `distance` is that of the most likely one.
+    fn verdict(&self, distance: f64) -> (Option<String>, String) {
+        let (best, second) = (self.each[0], self.each[1]);
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        if distance > MAX_MATCH_DISTANCE {
+            (None, format!("none of the known controllers; the nearest is {}", name(best.0)))
+        } else if best.1 >= MIN_PROBABILITY {
+            (Some(name(best.0).to_owned()), format!("{} ({})", name(best.0), percent(best.1)))
+        } else if self.none > 0.5 {
+            (None, format!("none of the known controllers; the nearest is {}", name(best.0)))
+        } else if best.1 + second.1 >= MIN_PROBABILITY && best.1 < MIN_PROBABILITY {
+            let (a, b) = ((name(best.0), percent(best.1)), (name(second.0), percent(second.1)));
+            (None, format!("{} ({}) or {} ({}): not distinguishable here", a.0, a.1, b.0, b.1))
+        } else {
+            (None, format!("unknown; the nearest is {} ({})", name(best.0), percent(best.1)))
+        }
+    }
+}
+
+/// Compares the `measured` features with those of each candidate in each simulation.
+pub(super) fn compare(
+    measured: &Features,
+    simulated: &[Vec<Features>],
+    length: &Length,
+    opening: Option<Opening>,
+) -> Identification {
+    let distances = Distances::new(measured, simulated, length);
+    let likelihoods = Likelihoods::new(&distances, length.hybla_is_reno, opening);
+    let (best, second) = (likelihoods.each[0].0, likelihoods.each[1].0);
+    let (named, words) = likelihoods.verdict(distances.all[best]);
+    let sender = Sender {
+        name: named,
+        words,
+        evidence: distances.evidence(best, second),
+        likelihoods: likelihoods
+            .each
+            .iter()
+            .map(|(c, share)| Likelihood { name: name(*c).to_owned(), share: *share })
+            .chain([Likelihood { name: "none of these".to_owned(), share: likelihoods.none }])
+            .collect(),
+    };
+    Identification {
+        sender,
+        candidates: CANDIDATES.iter().map(|c| c.name).collect(),
+        compared: distances.compared,
+        distances: distances.all,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::RUNS;
+
+    /// The result if the features of candidate `c` are `4 c` errors and those of `alike` equal the first of them.
+    fn identified(seen: f64, alike: &[usize]) -> Identification {
+        identified_with(seen, alike, None, false)
+    }
+
+    /// The same with an initial window.
+    fn identified_with(
+        seen: f64,
+        alike: &[usize],
+        opening: Option<Opening>,
+        hybla_is_reno: bool,
+    ) -> Identification {
+        let of = |c: usize| if alike.contains(&c) { alike[0] } else { c } as f64 * 4.0;
+        let simulated: Vec<Vec<Features>> = (0..CANDIDATES.len())
+            .map(|c| vec![std::array::from_fn(|i| of(c) * FEATURES[i].error); RUNS as usize])
+            .collect();
+        let length = Length { rounds: 1e6, seconds: 1e6, bdp: 1e6, hybla_is_reno };
+        compare(&std::array::from_fn(|i| seen * FEATURES[i].error), &simulated, &length, opening)
+    }
+
+    fn opening(segments: u32, ms: u64) -> Opening {
+        Opening { segments, rtt: Span::from_millis(ms) }
+    }
+
+    #[test]
+    fn candidate_with_equal_features_is_named() {
+        let c = identified(4.0, &[]);
+        assert_eq!(c.sender.name.as_deref(), Some("bbr3"), "{:?}", c.sender);
+        assert!(c.sender.likelihoods[0].share > 0.95);
+    }
+
+    #[test]
+    fn equal_candidates_are_not_named() {
+        let c = identified(16.0, &[4, 5]);
+        assert_eq!(c.sender.name, None, "{:?}", c.sender);
+        assert_eq!(c.sender.words, "reno (50 %) or hybla (50 %): not distinguishable here");
+    }
+
+    #[test]
+    fn initial_window_is_hyblas_or_the_standard_one() {
+        // `hybla_init()`: one segment per 25 ms of RTT, at least one.
+        for (ms, own) in [(8, 1), (25, 1), (49, 1), (50, 2), (110, 4), (600, 24)] {
+            let o = opening(own, ms);
+            assert_eq!(o.hybla_window(), own, "{ms} ms");
+            assert_eq!(
+                (o.likelihood("hybla"), o.likelihood("reno"), o.likelihood("none of these")),
+                (1.0, UNUSUAL_WINDOW, UNUSUAL_WINDOW),
+                "{ms} ms"
+            );
+            // An RTT that was measured slightly longer.
+            assert_eq!(opening(own + 1, ms).likelihood("hybla"), 1.0);
+        }
+        let usual = opening(INITIAL_WINDOW, 110);
+        assert_eq!((usual.likelihood("hybla"), usual.likelihood("reno")), (UNUSUAL_WINDOW, 1.0));
+        // The window of a route setting favours no candidate.
+        let route = opening(32, 110);
+        assert_eq!((route.likelihood("hybla"), route.likelihood("reno")), (UNUSUAL_WINDOW, UNUSUAL_WINDOW));
+    }
+
+    #[test]
+    fn equal_candidates_are_distinguished_by_the_initial_window() {
+        for (segments, name) in [(INITIAL_WINDOW, "reno"), (4, "hybla")] {
+            let c = identified_with(16.0, &[4, 5], Some(opening(segments, 110)), false);
+            assert_eq!(c.sender.name.as_deref(), Some(name), "{:?}", c.sender);
+        }
+        let c = identified_with(16.0, &[4, 5], Some(opening(32, 110)), false);
+        assert_eq!(c.sender.words, "reno (50 %) or hybla (50 %): not distinguishable here");
+        // It does not outweigh features.
+        let c = identified_with(16.0, &[], Some(opening(4, 110)), false);
+        assert_eq!(c.sender.name.as_deref(), Some("reno"), "{:?}", c.sender);
+    }
+
+    #[test]
+    fn hybla_on_short_rtts_is_identified_by_its_initial_window_only() {
+        // Here the simulations of both differ as much as those of others.
+        for (segments, name) in [(INITIAL_WINDOW, "reno"), (1, "hybla")] {
+            for seen in [16.0, 20.0] {
+                let c = identified_with(seen, &[], Some(opening(segments, 12)), true);
+                assert_eq!(c.sender.name.as_deref(), Some(name), "{:?}", c.sender);
+            }
+        }
+        let c = identified_with(20.0, &[], None, true);
+        assert_eq!(c.sender.name.as_deref(), Some("reno"), "{:?}", c.sender);
+        assert!(c.sender.likelihoods.iter().all(|l| l.name != "hybla"), "{:?}", c.sender);
+    }
+
+    #[test]
+    fn features_of_no_candidate_give_none() {
+        for opening in [None, Some(opening(4, 110)), Some(opening(32, 110))] {
+            let c = identified_with(40.0, &[], opening, false);
+            assert_eq!(c.sender.name, None);
+            assert!(c.sender.words.starts_with("none of the known controllers"), "{:?}", c.sender);
+        }
+    }
+}
